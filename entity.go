@@ -260,7 +260,7 @@ const (
 // Reasons of the Placed condition for a change that needs an approval.
 const (
 	ReasonChangeProposed = "WaitsForApproval" // the message lists the proposed changes
-	ReasonChangeApproved = "ChangeApproved"   // the changes are made, unless the placements want others by then
+	ReasonChangeApproved = "ChangeApproved"   // the changes are made, unless the placements propose others by then
 )
 
 // ReasonApprovalWithdrawn is the reason of an Approved condition that is False

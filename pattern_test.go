@@ -31,7 +31,7 @@ func TestPatternMatchesWholeTexts(t *testing.T) {
 		"escaped backslash":   {why: `\ escapes itself`, pattern: `a\\*`, match: []string{`a\`, `a\b`}, differ: []string{"a*"}, prefix: `a\`},
 		"escaped letter":      {why: "an ordinary character may be escaped, too", pattern: `\a\.`, match: []string{"a."}, differ: []string{`\a.`}, prefix: "a.", exact: true},
 		"value":               {why: "in values, * crosses / and :", pattern: "G*", value: true, match: []string{"G", "G/x:y", "G\nline"}, differ: []string{"aG"}, prefix: "G"},
-		"regular expressions": {why: "what is special elsewhere is literal here", pattern: "a+(b)[c]{2}^$|?", match: []string{"a+(b)[c]{2}^$|?"}, differ: []string{"aab"}, prefix: "a+(b)[c]{2}^$|?", exact: true},
+		"regular expressions": {why: "special characters of regular expressions are literal", pattern: "a+(b)[c]{2}^$|?", match: []string{"a+(b)[c]{2}^$|?"}, differ: []string{"aab"}, prefix: "a+(b)[c]{2}^$|?", exact: true},
 		"not only ASCII":      {why: "characters, not bytes", pattern: "ü*", match: []string{"ü", "üx"}, differ: []string{"u"}, prefix: "ü"},
 		"empty":               {why: "the empty pattern matches the empty string", pattern: "", match: []string{""}, differ: []string{"a"}, exact: true},
 	}

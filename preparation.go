@@ -19,7 +19,7 @@ type PreparationStep struct {
 	NotesLeftOut int
 }
 
-// The bounds of the steps of a revision.
+// The limits of the steps of a revision.
 const (
 	maxSteps    = 20
 	maxStepText = 400  // bytes of the name of a resource or plugin
@@ -66,8 +66,8 @@ func boundText(text string) string {
 	return text[:end] + "…"
 }
 
-// Text is the message for people: with the number of the attempt and the time of
-// the next try, if the condition has them.
+// Text returns the message for display, with the number of the attempt and the time
+// of the next try, if the condition has them.
 func (c Condition) Text() string {
 	switch {
 	case c.Attempt == 0:

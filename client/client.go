@@ -168,7 +168,7 @@ func (c *Client) failed(err error) error {
 	// gRPC's text about a connection is for gRPC's developers.
 	text := err.Error()
 	_, cause, dialing := strings.Cut(text, "Error while dialing: ")
-	if !dialing && (!isUnavailable(err) || wire.Message(err)) {
+	if !dialing && (!isUnavailable(err) || wire.IsServerError(err)) {
 		return err
 	}
 	if dialing {

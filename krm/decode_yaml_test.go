@@ -47,7 +47,7 @@ func TestYAMLIsDecodedToPlainValues(t *testing.T) {
 		"merge key, as number":  {why: "1 and 0x1 are the same key", yaml: "x: &x {a: 1}\n---\nx: &x {a: 1}\nz: {<<: *x, a: 2, 1: 2, 0x1: 3}\n", wantErr: `document 2: z: has the key "1" twice`},
 		"y is true":             {why: "so kubectl reads it", yaml: "y: 1", want: krm.Package{{"true": int64(1)}}},
 		"the ends of 64 bits":   {why: "no number is changed", yaml: "x: 9223372036854775807\nz: -9223372036854775808\n", want: krm.Package{{"x": int64(9223372036854775807), "z": int64(-9223372036854775808)}}},
-		"large float":           {why: "what is written as a float is one", yaml: "x: 1e20\nz: 1.0e+300", want: krm.Package{{"x": 1e20, "z": 1e300}}},
+		"large float":           {why: "text in the form of a float is a float", yaml: "x: 1e20\nz: 1.0e+300", want: krm.Package{{"x": 1e20, "z": 1e300}}},
 		"text of many digits":   {why: "quotes make it text", yaml: `x: "18446744073709551616"`, want: krm.Package{{"x": "18446744073709551616"}}},
 		"number":                {why: "a resource is a map", yaml: "a: 1\n---\n5", wantErr: "document 2: resource 2: must be a map, but is the number 5"},
 		"text":                  {why: "a resource is a map", yaml: "hello", wantErr: "document 1: resource 1: must be a map, but is text"},
@@ -94,8 +94,8 @@ func TestYAML12ReadsOnlyTrueAndFalseAsBooleans(t *testing.T) {
 		"keys":           {why: "keys are text too", yaml: "y: 1\nyes: {no: 2}", want: krm.Package{{"y": int64(1), "yes": map[string]any{"no": int64(2)}}}},
 		"booleans":       {why: "these are", yaml: "a: true\nb: False\nc: y", want: krm.Package{{"a": true, "b": false, "c": "y"}}},
 		"others":         {why: "all else is as ever", yaml: "a: yes\nb: [1, 1.5, ~, null, '', 2020-01-01, {}, []]\nc: |\n  no\n", want: krm.Package{{"a": "yes", "b": []any{int64(1), 1.5, nil, nil, "", "2020-01-01", map[string]any{}, []any{}}, "c": "no\n"}}},
-		"alias":          {why: "ruamel.yaml writes them for what is there twice", yaml: "a: &a {x: no}\nb: *a\nc: {<<: *a, x: on}\n", want: krm.Package{{"a": map[string]any{"x": "no"}, "b": map[string]any{"x": "no"}, "c": map[string]any{"x": "on"}}}},
-		"quoted nulls":   {why: "what is quoted is text", yaml: "a: n\nb: [\"null\", '~', \"\", null]\nc: \"null\"\n\"~\": '~'\n", want: krm.Package{{"a": "n", "b": []any{"null", "~", "", nil}, "c": "null", "~": "~"}}},
+		"alias":          {why: "ruamel.yaml writes them for repeated values", yaml: "a: &a {x: no}\nb: *a\nc: {<<: *a, x: on}\n", want: krm.Package{{"a": map[string]any{"x": "no"}, "b": map[string]any{"x": "no"}, "c": map[string]any{"x": "on"}}}},
+		"quoted nulls":   {why: "quoted values are text", yaml: "a: n\nb: [\"null\", '~', \"\", null]\nc: \"null\"\n\"~\": '~'\n", want: krm.Package{{"a": "n", "b": []any{"null", "~", "", nil}, "c": "null", "~": "~"}}},
 		"end marker":     {why: "ruamel.yaml writes it when told to", yaml: "%YAML 1.2\n---\na: off\n...\n", want: krm.Package{{"a": "off"}}},
 		"duplicate":      {why: "as Decode", yaml: "a: yes\na: no\n", wantErr: "already set"},
 		"nested":         {why: "errors inside are found", yaml: "x: [{a: yes, a: no}]\n", wantErr: "already set"},
@@ -188,7 +188,7 @@ func TestHostileYAMLCostsLittle(t *testing.T) {
 		want string
 	}{
 		"alias bomb":         {why: "a billion laughs", yaml: bomb.String(), want: "document 1: document contains excessive aliasing"},
-		"many alias bombs":   {why: "what the parser allows of each document, we don't of all", yaml: strings.Repeat(small, 15), want: "more than 400000 values"},
+		"many alias bombs":   {why: "the parser's limit is for each document, ours for all", yaml: strings.Repeat(small, 15), want: "more than 400000 values"},
 		"merge bomb":         {why: "merge keys are references too", yaml: strings.ReplaceAll(strings.ReplaceAll(bomb.String(), "[x, x, x, x, x, x, x, x, x, x]", "{k: [x, x, x, x]}"), "[*", "[<<: *"), want: "document 1:"},
 		"nested flow":        {why: "recursion must end before the stack does", yaml: "a: " + strings.Repeat("[", 100_000), want: "exceeded max depth of 10000"},
 		"nested flow maps":   {why: "recursion must end before the stack does", yaml: strings.Repeat("{a: ", 100_000), want: "exceeded max depth of 10000"},

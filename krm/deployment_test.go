@@ -53,7 +53,7 @@ func TestStateIsReadFromTheDeploymentResource(t *testing.T) {
 		want    krm.DeploymentState
 		wantErr string
 	}{
-		"nothing":         {why: "absent keeps what is", yaml: "metadata: {name: deployment}"},
+		"nothing":         {why: "an absent field is nil", yaml: "metadata: {name: deployment}"},
 		"nulls":           {why: "nulls say nothing", yaml: "metadata: {name: deployment, annotations: null}\nspec: {templateId: null}"},
 		"all":             {why: "all is read", yaml: "metadata: {annotations: {nephio.org/prepared: 'true', nephio.org/approved: 'false', nephio.org/approve: Manual}}\nspec: {templateId: t, siteId: s}", want: krm.DeploymentState{Template: text("t"), Site: text("s"), Prepared: truth(true), Approved: truth(false), Approve: krm.Manual}},
 		"empty":           {why: "empty removes, which isn't absent", yaml: "spec: {siteId: ''}", want: krm.DeploymentState{Site: text("")}},

@@ -3041,7 +3041,7 @@ type Stamp struct {
 	// limit of most clients: deploymentIds, conditions, metadata. Clients that accept
 	// larger rows set the gRPC metadata tko-row-size, in bytes.
 	LeftOut []string `protobuf:"bytes,280,rep,name=leftOut,proto3" json:"leftOut,omitempty"`
-	// The steps of the preparation that led to the revision: only in answers to a
+	// The steps of the preparation that led to the revision: only in responses to a
 	// request for a revision by its number.
 	Steps         []*PreparationStep `protobuf:"bytes,300,rep,name=steps,proto3" json:"steps,omitempty"`
 	unknownFields protoimpl.UnknownFields

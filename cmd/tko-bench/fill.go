@@ -23,7 +23,7 @@ all is there, it does nothing.
 
 `
 
-// fill is tko-bench fill.
+// fill runs tko-bench fill.
 func fill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("tko-bench fill", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -33,12 +33,12 @@ func fill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	var f bench.Fleet
 	var o bench.FillOptions
-	address := flags.String("address", client.DefaultAddress, "the server's, of its gRPC API")
-	flags.IntVar(&f.Sites, "sites", 20_000, "how many there shall be")
-	flags.IntVar(&f.Deployments, "deployments", 1_000_000, "how many there shall be at the sites")
-	flags.Uint64Var(&f.Seed, "seed", 1, "of what is random; another seed is another fleet beside the first")
-	flags.IntVar(&o.Clients, "clients", 16, "that write at once")
-	flags.IntVar(&o.Batch, "batch", 500, "deployments that are created together")
+	address := flags.String("address", client.DefaultAddress, "address of the server's gRPC API")
+	flags.IntVar(&f.Sites, "sites", 20_000, "number of sites")
+	flags.IntVar(&f.Deployments, "deployments", 1_000_000, "number of deployments at the sites")
+	flags.Uint64Var(&f.Seed, "seed", 1, "random seed; another seed makes another fleet in addition to the first")
+	flags.IntVar(&o.Clients, "clients", 16, "number of concurrent writers")
+	flags.IntVar(&o.Batch, "batch", 500, "deployments per request")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -46,7 +46,7 @@ func fill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return errUsage
 	}
 	if flags.NArg() > 0 {
-		_, _ = fmt.Fprintf(stderr, "tko-bench: %q is no flag\nSee tko-bench fill -h.\n", flags.Arg(0))
+		_, _ = fmt.Fprintf(stderr, "tko-bench: %q is not a flag\nSee tko-bench fill -h.\n", flags.Arg(0))
 		return errUsage
 	}
 	o.Report = func(text string) { _, _ = fmt.Fprintln(stderr, text) }
@@ -61,7 +61,7 @@ func fill(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return fmt.Errorf("fill %s: %w", *address, err)
 	}
 	if filled.Created == 0 && filled.Sites == 0 {
-		_, err = fmt.Fprintf(stdout, "All of %d sites and %d deployments are there.\n", f.Sites, f.Deployments)
+		_, err = fmt.Fprintf(stdout, "All of %d sites and %d deployments exist.\n", f.Sites, f.Deployments)
 		return err
 	}
 	_, err = fmt.Fprintf(stdout, "Registered %d sites and created %d deployments, topologies included, in %s.\n", filled.Sites, filled.Created, time.Since(began).Round(time.Second/10))

@@ -1,5 +1,5 @@
-// Command tko-bench measures TKO on its stores, or any server of tko.Data, and
-// raw PostgreSQL beside it in the same run. It prints Markdown or JSON.
+// Command tko-bench measures TKO on its stores, or any server of tko.Data, and in the
+// same run raw PostgreSQL for comparison. It prints Markdown or JSON.
 package main
 
 import (
@@ -38,24 +38,24 @@ func mainCode() int {
 	}
 }
 
-// errUsage is wrong flags, of which the user was told.
+// errUsage reports invalid flags. The message is already on standard error.
 var errUsage = errors.New("see tko-bench -h")
 
 const usage = `Usage: tko-bench [flags]
        tko-bench fill [flags]
 
-Measures TKO as a client sees it, through tko.Data, and raw PostgreSQL beside it in the same run: ratios travel between
+Measures TKO as a client sees it, through tko.Data, and raw PostgreSQL in the same run for comparison: ratios travel between
 machines, seconds don't. Prints a table on the standard output, and what it is at on the standard error.
 
-Without -address it starts what it measures: for each of -stores a tko-server with an empty database of its own, which it
+Without -address it starts the servers that it measures: for each of -stores a tko-server with an empty database, which it
 fills with a fleet of -deployments (see tko-bench fill -h), and preparers when it needs them. PostgreSQL must be installed, or
-TKO_TEST_POSTGRES be the DSN of somebody who may create databases.
+TKO_TEST_POSTGRES be the DSN of a user who may create databases.
 
   tko-bench -deployments 1000000 -stores postgresql
   tko-bench -deployments 100000 -rows 'first row|get'
 
-With -address it measures a server that runs, which it fills, too, and writes to: don't use one that matters. Rows that need a
-method that this server doesn't have say so. With -dsn and -pid it also looks at the server's database and process.
+With -address it measures a running server. It fills that, too, and writes to it: don't use one that matters. It reports rows that
+need a method that this server doesn't have as not measured. With -dsn and -pid it also measures the server's database and process.
 
   tko-bench -address localhost:50050 -dsn postgres://tko@localhost/tko -pid 4711
 
@@ -84,27 +84,27 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		_, _ = io.WriteString(stderr, usage)
 		flags.PrintDefaults()
 	}
-	flags.StringVar(&o.address, "address", "", "of the gRPC API of a server to measure")
-	flags.StringVar(&o.dsn, "dsn", "", "with -address: of the server's PostgreSQL, for raw numbers, transactions and disk")
-	flags.IntVar(&o.pid, "pid", 0, "with -address: of the server's process on this machine, for memory and processor time")
+	flags.StringVar(&o.address, "address", "", "address of the gRPC API of a server to measure")
+	flags.StringVar(&o.dsn, "dsn", "", "with -address: DSN of the server's PostgreSQL, for raw numbers, transactions and disk")
+	flags.IntVar(&o.pid, "pid", 0, "with -address: ID of the server's process on this machine, for memory and processor time")
 	flags.StringVar(&o.stores, "stores", "postgresql,sqlite", "without -address: the stores to measure")
-	flags.StringVar(&o.bin, "bin", "bin", "without -address: folder of tko-server")
-	flags.IntVar(&o.Deployments, "deployments", 100_000, "of the fleet")
-	flags.IntVar(&o.Sites, "sites", 0, "of the fleet (default: one for 50 deployments)")
-	flags.Uint64Var(&o.Seed, "seed", 1, "of the fleet")
-	flags.IntVar(&o.Clients, "clients", 16, "that write and read at once")
-	flags.IntVar(&o.Register, "register", 5000, "sites to register one by one")
-	flags.IntVar(&o.Create, "create", 10_000, "deployments to create one by one")
-	flags.StringVar(&placements, "placements", "10000", "sites of each placement, separated by commas")
-	flags.IntVar(&o.Samples, "samples", 200, "of each latency, fewer where they take long")
-	flags.IntVar(&o.Watchers, "watchers", 1000, "of the change feed")
-	flags.IntVar(&o.Missed, "missed", 1_000_000, "changes after which a watch resumes; all there are if fewer")
-	flags.IntVar(&o.Dependents, "dependents", 100_000, "deployments of the template that is deleted")
-	flags.IntVar(&o.Prepared, "prepared", 1000, "deployments that a plugin prepares")
+	flags.StringVar(&o.bin, "bin", "bin", "without -address: folder with tko-server")
+	flags.IntVar(&o.Deployments, "deployments", 100_000, "number of deployments of the fleet")
+	flags.IntVar(&o.Sites, "sites", 0, "number of sites of the fleet (default: one for 50 deployments)")
+	flags.Uint64Var(&o.Seed, "seed", 1, "random seed of the fleet")
+	flags.IntVar(&o.Clients, "clients", 16, "number of concurrent clients")
+	flags.IntVar(&o.Register, "register", 5000, "number of sites to register one by one")
+	flags.IntVar(&o.Create, "create", 10_000, "number of deployments to create one by one")
+	flags.StringVar(&placements, "placements", "10000", "numbers of sites of the placements, separated by commas")
+	flags.IntVar(&o.Samples, "samples", 200, "number of samples of each latency; slow operations have fewer")
+	flags.IntVar(&o.Watchers, "watchers", 1000, "number of watchers of the change feed")
+	flags.IntVar(&o.Missed, "missed", 1_000_000, "number of changes that a resumed watch reads; all changes if there are fewer")
+	flags.IntVar(&o.Dependents, "dependents", 100_000, "number of deployments of the template that is deleted")
+	flags.IntVar(&o.Prepared, "prepared", 1000, "number of deployments that a plugin prepares")
 	flags.StringVar(&o.Python, "python", "", "without -address: Python environment of plugins in Python, with the SDK in it or in PYTHONPATH")
-	flags.DurationVar(&o.Idle, "idle", 20*time.Second, "how long to look at the idle system")
-	flags.DurationVar(&o.PreparerWait, "patience", 20*time.Second, "with -address: how long to wait for a sign of a preparer")
-	flags.StringVar(&rows, "rows", "", "measure only the rows that match this regular expression")
+	flags.DurationVar(&o.Idle, "idle", 20*time.Second, "duration of the measurement of the idle system")
+	flags.DurationVar(&o.PreparerWait, "patience", 20*time.Second, "with -address: time limit for a preparer to start working") // plain-words: ok, the name of a flag
+	flags.StringVar(&rows, "rows", "", "regular expression of the rows to measure (default: all)")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -121,7 +121,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 
 func (o *options) check(flags *flag.FlagSet, placements, rows string) (err error) {
 	if flags.NArg() > 0 {
-		return fmt.Errorf("%q is no flag", flags.Arg(0))
+		return fmt.Errorf("%q is not a flag", flags.Arg(0))
 	}
 	for text := range strings.SplitSeq(placements, ",") {
 		if text == "" {
@@ -184,8 +184,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return errors.Join(failed, bench.Markdown(stdout, tables))
 }
 
-// measure answers what raw PostgreSQL did, a table for each server, and what
-// failed.
+// measure returns the rates of raw PostgreSQL, a table for each server, and the
+// errors.
 func (o *options) measure(ctx context.Context) (rates bench.RawRates, tables []bench.Table, failed error) {
 	dsn := o.dsn
 	if o.address == "" {

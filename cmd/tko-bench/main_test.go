@@ -21,7 +21,6 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Everything at once, as small as it gets: real servers on both stores.
 func TestMeasuresBothStores(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
@@ -94,15 +93,15 @@ func TestFillsAServer(t *testing.T) {
 	server := process.StartServer(t, "--roles=data", "--store=sqlite::memory:")
 	for _, step := range []struct{ why, deployments, want string }{
 		{"all is made", "200", "Registered 10 sites and created 260 deployments"},
-		{"nothing is left to be done", "200", "All of 10 sites and 200 deployments are there."},
-		{"the rest is made", "250", "Registered 0 sites and created 70 deployments"},
+		{"the fleet exists already", "200", "All of 10 sites and 200 deployments exist."},
+		{"the missing deployments are made", "250", "Registered 0 sites and created 70 deployments"},
 	} {
 		var stdout, stderr bytes.Buffer
 		if err := run(t.Context(), []string{"fill", "-address", server.GRPC, "-sites", "10", "-deployments", step.deployments}, &stdout, &stderr); err != nil {
 			t.Fatalf("%v\n%s", err, &stderr)
 		}
 		if !strings.HasPrefix(stdout.String(), step.want) {
-			t.Errorf("it said %q, want %q…: %s", &stdout, step.want, step.why)
+			t.Errorf("the output is %q, want %q…: %s", &stdout, step.want, step.why)
 		}
 	}
 	var stdout, stderr bytes.Buffer
@@ -110,11 +109,11 @@ func TestFillsAServer(t *testing.T) {
 		t.Fatalf("%v\n%s", err, &stderr)
 	}
 	if out := stdout.String(); !strings.Contains(out, "No raw PostgreSQL") || !strings.Contains(out, "| get a deployment, 16 clients | under 10ms |") || strings.Count(out, "\n") != 5 {
-		t.Errorf("measured at an address, it said:\n%s", out)
+		t.Errorf("measured at an address, the output is:\n%s", out)
 	}
 }
 
-func TestUsage(t *testing.T) {
+func TestInvalidUsageIsExplained(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why  string
@@ -124,10 +123,10 @@ func TestUsage(t *testing.T) {
 	}{
 		"help":                     {"it says how to use it", []string{"-h"}, "tko-bench fill", nil},
 		"help of fill":             {"it says how to use it", []string{"fill", "-h"}, "-seed", nil},
-		"an unknown flag":          {"the flag package says so", []string{"-x"}, "-x", errUsage},
-		"an unknown flag of fill":  {"the flag package says so", []string{"fill", "-x"}, "-x", errUsage},
-		"a word":                   {"commands come first", []string{"-json", "fill"}, `"fill" is no flag`, errUsage},
-		"a word after fill":        {"it has flags only", []string{"fill", "x"}, `"x" is no flag`, errUsage},
+		"an unknown flag":          {"the flag package reports it", []string{"-x"}, "-x", errUsage},
+		"an unknown flag of fill":  {"the flag package reports it", []string{"fill", "-x"}, "-x", errUsage},
+		"a word":                   {"commands come first", []string{"-json", "fill"}, `"fill" is not a flag`, errUsage},
+		"a word after fill":        {"it has flags only", []string{"fill", "x"}, `"x" is not a flag`, errUsage},
 		"no samples":               {"quantiles need some", []string{"-samples", "0"}, "-samples 0", errUsage},
 		"placements":               {"they are numbers", []string{"-placements", "1,x"}, "-placements", errUsage},
 		"placements on none":       {"there would be nothing to wait for", []string{"-placements", "0"}, "-placements", errUsage},
@@ -144,10 +143,10 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestUnreachableServerIsReported(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
 	if err := run(t.Context(), []string{"fill", "-address", "localhost:1"}, &stdout, &stderr); err == nil || errors.Is(err, errUsage) {
-		t.Errorf("%v: want that it can't be reached", err)
+		t.Errorf("error %v, want one that the server can't be reached", err)
 	}
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/tko-orchestrator/tko/bench"
 )
 
-// The stores that servers are started on.
+// The stores that are measured.
 const (
 	storePostgreSQL = "postgresql"
 	storeSQLite     = "sqlite"
 )
 
-// own measures a server that is started for it.
+// own measures a server that it starts for the measurement.
 func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (table bench.Table, err error) {
 	folder, err := os.MkdirTemp("", "tko-bench-")
 	if err != nil {
@@ -77,7 +77,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 	return bench.Run(ctx, target, raw, o.Options, o.tell)
 }
 
-// A server is a tko-server.
+// A server is a running tko-server.
 type server struct {
 	GRPC    []string
 	started time.Time
@@ -91,7 +91,7 @@ func (o *options) start(ctx context.Context, ready string, args ...string) (*ser
 	//nolint:gosec // the binary that make built
 	p.command = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), append(args, "--ready-file="+ready, "--log-level=warn", "--confirm-above=1000000000")...)
 	p.command.Stderr = os.Stderr
-	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us: we stop it
+	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to this program only, which stops the server
 	if err := p.command.Start(); err != nil {
 		return nil, fmt.Errorf("%w: build it with make build", err)
 	}

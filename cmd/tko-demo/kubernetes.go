@@ -18,11 +18,11 @@ import (
 	"github.com/tko-orchestrator/tko/internal/kube"
 )
 
-// clusterNames are the sites' clusters: their kubeconfigs are called so.
+// clusterNames are the names of the sites' clusters and of their kubeconfigs.
 var clusterNames = []string{"central", "edge-1"}
 
-// runKubernetes is the demo with Kubernetes clusters as sites. Nothing of it
-// stays, but for the folder of one that failed.
+// runKubernetes runs the demo with Kubernetes clusters as sites. It removes its
+// folder at the end, unless it fails.
 func runKubernetes(ctx context.Context, o options) (err error) {
 	if err := os.MkdirAll(o.dir, 0o750); err != nil {
 		return err
@@ -49,7 +49,7 @@ func runKubernetes(ctx context.Context, o options) (err error) {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
-	say("        they are ready after %s", time.Since(began).Round(100*time.Millisecond))
+	say("        ready after %s", time.Since(began).Round(100*time.Millisecond))
 
 	o.arguments = []string{"--kubeconfigs=" + kubeconfigs}
 	server, err := start(ctx, o)
@@ -70,7 +70,7 @@ func runKubernetes(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return err
 	}
-	err = tellKubernetes(working, o, c, s)
+	err = demonstrateKubernetes(working, o, c, s)
 	if ctx.Err() != nil {
 		return nil // Ctrl-C
 	}
@@ -102,8 +102,8 @@ Serving until Ctrl-C.`, o.bin, o.kubernetes, strings.Join(s.tko, " "), kubeconfi
 	}
 }
 
-// startClusters starts the clusters, all at once, and writes their kubeconfigs
-// into a folder. Call stop also after an error.
+// startClusters starts the clusters concurrently, and writes their kubeconfigs into a
+// folder. Call stop also after an error.
 func startClusters(programs, folder string) (stop func(), err error) {
 	clusters, failures := make([]*kube.Cluster, len(clusterNames)), make([]error, len(clusterNames))
 	var all sync.WaitGroup
@@ -132,9 +132,9 @@ func startClusters(programs, folder string) (stop func(), err error) {
 	}, errors.Join(failures...)
 }
 
-// tellKubernetes is the story: a topology is placed, the clusters run it, one of
-// its templates changes, and the clusters follow.
-func tellKubernetes(ctx context.Context, o options, c *client.Client, s *shell) error {
+// demonstrateKubernetes places a topology, waits until the clusters run it, changes
+// one of its templates, and waits until the clusters follow.
+func demonstrateKubernetes(ctx context.Context, o options, c *client.Client, s *shell) error {
 	catalog, err := demo.Load(o.catalog, map[string]string{"BIN": o.bin})
 	if err != nil {
 		return err
@@ -153,7 +153,7 @@ func tellKubernetes(ctx context.Context, o options, c *client.Client, s *shell) 
 		return demo.Follow(ctx, c, 200*time.Millisecond, func(p demo.Progress) {
 			line := p.String()
 			if n := len(p.Problems); n > 0 {
-				line += fmt.Sprintf(", %d conditions aren't true yet", n)
+				line += fmt.Sprintf(", %d conditions are not true yet", n)
 			}
 			if line != last {
 				say("        %s", line)
@@ -168,15 +168,15 @@ func tellKubernetes(ctx context.Context, o options, c *client.Client, s *shell) 
 	}
 	report(progress)
 	if progress.Deployments != catalog.Expect.Deployments {
-		return fmt.Errorf("%d deployments were expected, %d are there", catalog.Expect.Deployments, progress.Deployments)
+		return fmt.Errorf("the number of deployments is %[2]d, want %[1]d", catalog.Expect.Deployments, progress.Deployments)
 	}
 	say("\nBoth clusters run what they should, %s after the topology was created:", time.Since(began).Round(100*time.Millisecond))
 	for _, name := range clusterNames {
-		if err := s.say(ctx, "kubectl --kubeconfig "+name+".yaml get deployments --all-namespaces -o wide"); err != nil {
+		if err := s.demonstrate(ctx, "kubectl --kubeconfig "+name+".yaml get deployments --all-namespaces -o wide"); err != nil {
 			return err
 		}
 	}
-	if err := s.say(ctx, "kubectl --kubeconfig edge-1.yaml get pods --namespace core"); err != nil {
+	if err := s.demonstrate(ctx, "kubectl --kubeconfig edge-1.yaml get pods --namespace core"); err != nil {
 		return err
 	}
 	before, err := s.uids(ctx)
@@ -189,14 +189,14 @@ func tellKubernetes(ctx context.Context, o options, c *client.Client, s *shell) 
 		"tko template get workload/smf:v1 | sed 's/:v1.4.0/:v1.5.0/; s/replicas: 2/replicas: 3/' | tko template register workload/smf:v2 --stdin",
 		fmt.Sprintf(`TOKEN=$(tko deployment mod start %[1]s) && tko deployment get %[1]s | sed 's/smf:v1/smf:v2/' | tko deployment mod end "$TOKEN" --stdin`, ids[0]),
 	} {
-		if err := s.say(ctx, command); err != nil {
+		if err := s.demonstrate(ctx, command); err != nil {
 			return err
 		}
 	}
 	changed := time.Now()
 	for _, name := range clusterNames {
 		for _, is := range []string{"{.spec.template.spec.containers[0].image}=registry.example/5g/smf:v1.5.0", "{.status.readyReplicas}=3"} {
-			if err := s.say(ctx, fmt.Sprintf("kubectl --kubeconfig %s.yaml wait --namespace core deployment/smf --timeout=4m --for=jsonpath='%s'", name, is)); err != nil {
+			if err := s.demonstrate(ctx, fmt.Sprintf("kubectl --kubeconfig %s.yaml wait --namespace core deployment/smf --timeout=4m --for=jsonpath='%s'", name, is)); err != nil {
 				return err
 			}
 		}
@@ -206,7 +206,7 @@ func tellKubernetes(ctx context.Context, o options, c *client.Client, s *shell) 
 		return err
 	}
 	report(progress)
-	if err := s.say(ctx, "kubectl --kubeconfig edge-1.yaml get deployments --all-namespaces -o wide"); err != nil {
+	if err := s.demonstrate(ctx, "kubectl --kubeconfig edge-1.yaml get deployments --all-namespaces -o wide"); err != nil {
 		return err
 	}
 	after, err := s.uids(ctx)
@@ -214,16 +214,16 @@ func tellKubernetes(ctx context.Context, o options, c *client.Client, s *shell) 
 		return err
 	}
 	if before != after || before == "" {
-		return fmt.Errorf("the SMFs were to be changed where they are, and were replaced: %q, then %q", before, after)
+		return fmt.Errorf("the SMFs were replaced instead of updated in place: UIDs %q, then %q", before, after)
 	}
-	say("\nBoth sites have followed %s after the change. The SMF's objects went from the old deployment to the new one, and were never away.", took)
+	say("\nBoth sites have followed %s after the change. The SMF's objects went from the old deployment to the new one, and were never deleted.", took)
 	return nil
 }
 
-// A shell runs the commands of the story as a user would.
+// A shell runs commands as a user would.
 type shell struct {
 	folder string
-	tko    []string // the environment in which tko finds the server
+	tko    []string // the environment variables that tell tko the server's address
 	env    []string
 }
 
@@ -239,8 +239,8 @@ func newShell(o options, server *server, folder string) (*shell, error) {
 	return s, nil
 }
 
-// say tells a command, runs it, and tells what it prints.
-func (s *shell) say(ctx context.Context, command string) error {
+// demonstrate prints a command, runs it, and prints its output.
+func (s *shell) demonstrate(ctx context.Context, command string) error {
 	say("\n$ %s", command)
 	out, err := s.run(ctx, command)
 	if text := strings.TrimRight(out, "\n"); text != "" {
@@ -261,7 +261,7 @@ func (s *shell) run(ctx context.Context, command string) (string, error) {
 	return out.String(), nil
 }
 
-// uids tell the SMFs that are there from others of their name.
+// uids returns the UIDs of the SMFs.
 func (s *shell) uids(ctx context.Context) (string, error) {
 	var all strings.Builder
 	for _, name := range clusterNames {

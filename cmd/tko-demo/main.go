@@ -1,7 +1,7 @@
-// Command tko-demo shows TKO at work: it starts a server on a store in a
-// folder, registers the example catalog, follows its topologies until every
-// site has what it should run, and then keeps serving. With -kubernetes, the
-// sites are two real Kubernetes clusters, which it starts and stops.
+// Command tko-demo demonstrates TKO: it starts a server with a store in a folder,
+// registers the example catalog, follows its topologies until every site is
+// scheduled, and then continues to serve. With -kubernetes, the sites are two real
+// Kubernetes clusters, which it starts and stops.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1) //nolint:gocritic // nothing is left to be stopped
+		os.Exit(1) //nolint:gocritic // all deferred calls have run
 	}
 }
 
@@ -43,7 +43,7 @@ type options struct {
 	timeout time.Duration
 
 	kubernetes string   // folder of Kubernetes' programs, for the demo with clusters
-	arguments  []string // of the server, beside the usual ones
+	arguments  []string // additional arguments of the server
 }
 
 func run(ctx context.Context, args []string) error {
@@ -53,9 +53,9 @@ func run(ctx context.Context, args []string) error {
 	flags.StringVar(&o.dir, "dir", "demo", "folder for the store and the sites' repository")
 	flags.StringVar(&o.catalog, "catalog", "", "folder of the catalog (default examples, or examples/kubernetes)")
 	flags.StringVar(&o.bin, "bin", "bin", "folder of the binaries")
-	flags.StringVar(&o.store, "store", "", "another store than the embedded one in the folder: a PostgreSQL DSN")
-	flags.StringVar(&o.kubernetes, "kubernetes", "", "show Kubernetes clusters as sites, with the programs in this folder (test/setup/kube.sh prints it)")
-	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "give up after this time")
+	flags.StringVar(&o.store, "store", "", "PostgreSQL DSN of the store (default: an embedded store in the folder)")
+	flags.StringVar(&o.kubernetes, "kubernetes", "", "folder of Kubernetes' programs, for the demo with clusters as sites (test/setup/kube.sh prints it)")
+	flags.DurationVar(&o.timeout, "timeout", 5*time.Minute, "time limit until everything is scheduled")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
@@ -107,9 +107,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	report(progress)
 	if err != nil {
-		return fmt.Errorf("%w\nThe server's log is in %s. To begin anew: make clean-demo demo", err, server.log)
+		return fmt.Errorf("%w\nThe server's log is in %s. To start over: make clean-demo demo", err, server.log)
 	}
-	say("\nEverything is where it should be, %s after the start.", time.Since(began).Round(100*time.Millisecond))
+	say("\nAll sites are scheduled, %s after the start.", time.Since(began).Round(100*time.Millisecond))
 	if o.once {
 		return nil
 	}
@@ -182,11 +182,11 @@ Look around (in another terminal):
   %[1]s site list
   %[1]s deployment list --site-metadata region=north
   %[1]s deployment get ID                      # an ID of the list: the package, as it is now
-  git --git-dir %[2]s/sites.git log --stat     # what the sites were told to run
+  git --git-dir %[2]s/sites.git log --stat     # what the sites should run
   curl http://%[3]s/api/deployment/list
 Change something:
   %[1]s deployment create topology/cu:v1 --wait
-  %[1]s deployment create topology/cu-tosca:v1 --wait  # the same, said in TOSCA
+  %[1]s deployment create topology/cu-tosca:v1 --wait  # the same, in TOSCA
   %[1]s deployment approve --site-id 'west/**'  # the distributed units there: their sites follow
   %[1]s deployment delete ID                    # and here, too
 Serving until Ctrl-C.`, command, o.dir, first(s.Web))
@@ -229,7 +229,7 @@ func start(ctx context.Context, o options) (*server, error) {
 		"--git-cache=" + filepath.Join(o.dir, "git-cache"), "--git-local=" + o.dir, "--tosca-local=" + o.catalog, "--instance-name=demo",
 	}, o.arguments...)...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to pass on
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to this program, which stops the server
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%w: build it with make build", err)
 	}
@@ -260,7 +260,8 @@ func (s *server) stop() {
 	<-s.done
 }
 
-// address is the usual port where it is free, else any.
+// address returns host:port with the given port if it is free and anyPort is false,
+// else with port 0.
 func address(ctx context.Context, port string, anyPort bool) string {
 	if anyPort {
 		return "localhost:0"

@@ -22,7 +22,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
-// gitOpsSources are those that the settings name.
+// gitOpsSources returns the sources that the settings name.
 func gitOpsSources(c *config.GitOps) ([]gitops.Spec, error) {
 	var all []gitops.Settings
 	if c.Sources != "" {
@@ -62,8 +62,8 @@ func gitOpsSources(c *config.GitOps) ([]gitops.Spec, error) {
 	return specs, nil
 }
 
-// gitOps is the role gitops, and what brings it sources of Flux, or nil; both
-// are nil if it has nothing to do.
+// gitOps returns the controllers of the role gitops and of its Flux sources. The
+// second is nil without Flux; both are nil if there is nothing to do.
 func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller, *flux.Controller, error) {
 	c := &s.config.GitOps
 	specs, err := gitOpsSources(c)
@@ -73,7 +73,7 @@ func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller,
 	if len(specs) == 0 && !c.FollowsFlux() {
 		return nil, nil, nil
 	}
-	if _, err := sops.FileKeys(c.AgeKeys, c.PGPKeys); err != nil { // said at the start, not at the first file that needs one
+	if _, err := sops.FileKeys(c.AgeKeys, c.PGPKeys); err != nil { // report problems at the start, not at the first encrypted file
 		return nil, nil, err
 	}
 	for i := range specs {
@@ -87,7 +87,7 @@ func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller,
 	if !c.FollowsFlux() {
 		return engine, nil, nil
 	}
-	cluster, err := clientcmd.BuildConfigFromFlags("", c.FluxKubeconfig) // the one we run in, without a kubeconfig
+	cluster, err := clientcmd.BuildConfigFromFlags("", c.FluxKubeconfig) // without a kubeconfig, the cluster that this runs in
 	if err != nil {
 		return nil, nil, tko.Errorf(tko.ErrInvalid, "the cluster of Flux: %w", err)
 	}
@@ -98,14 +98,14 @@ func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller,
 	return engine, sources, err
 }
 
-// decrypting reads revisions in which files may be encrypted, for keys in
-// files, which may change.
+// decrypting opens revisions with encrypted files. The keys are in files that may
+// change.
 type decrypting struct {
 	gitops.Fetcher
 	age, pgp string
 }
 
-// Open decrypts files when they are read.
+// Open returns a file system that decrypts files when they are read.
 func (d decrypting) Open(_ context.Context, files *tree.Tree, _ string) (fs.FS, error) {
 	keys, err := sops.FileKeys(d.age, d.pgp)
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
-// guards say what the server may use because users wrote it.
+// guards limit what the server accesses on behalf of users.
 type guards struct {
-	remote *guard.Guard // of what is only fetched
-	git    *guard.Guard // of sites' repositories
-	tosca  *guard.Guard // of service templates
+	remote *guard.Guard // for downloads
+	git    *guard.Guard // for sites' repositories
+	tosca  *guard.Guard // for service templates
 }
 
-// newGuards makes them. What is wrong with the settings is an ErrInvalid.
+// newGuards makes the guards from the settings. Invalid settings are an ErrInvalid.
 func newGuards(c *config.Config) (g guards, err error) {
 	o := guard.Options{Schemes: c.RemoteSchemes, Hosts: c.RemoteHosts, Addresses: c.RemoteAddresses}
 	if g.remote, err = guard.New(o); err != nil {

@@ -10,9 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/config"
 )
 
-// As shipped, packages make the server use nothing of its own machine; each
-// setting allows what it says, and nothing else.
-func TestGuards(t *testing.T) {
+func TestGuardsAllowOnlyConfiguredAccess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	made := func(args ...string) guards {
@@ -51,7 +49,7 @@ func TestGuards(t *testing.T) {
 				expected = expected || w == name
 			}
 			if got[name] != expected {
-				t.Errorf("%s: %s is allowed: %v", args, name, got[name])
+				t.Errorf("%s: %s: allowed is %v, want the opposite", args, name, got[name])
 			}
 		}
 	}

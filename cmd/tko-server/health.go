@@ -10,9 +10,8 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 )
 
-// serveHealth answers probes until the context ends: /healthz while the
-// process lives, and /readyz when the data controller, its own or another,
-// answers.
+// serveHealth serves health probes until the context ends: /healthz is OK while the
+// process runs, /readyz while it reaches the data controller, its own or another.
 func serveHealth(ctx context.Context, l net.Listener, data *client.Client) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
@@ -20,7 +19,7 @@ func serveHealth(ctx context.Context, l net.Listener, data *client.Client) error
 		asking, cancel := context.WithTimeout(r.Context(), 3*time.Second)
 		defer cancel()
 		if _, err := data.About(asking); err != nil {
-			http.Error(w, "the data controller does not answer", http.StatusServiceUnavailable)
+			http.Error(w, "the data controller does not respond", http.StatusServiceUnavailable)
 		}
 	})
 	health := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}

@@ -3,16 +3,17 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
+
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// What probes are told: a process without its data controller lives, and is
-// not ready.
-func TestHealth(t *testing.T) {
+// A process without its data controller is alive, but not ready.
+func TestHealthReportsDataController(t *testing.T) {
 	data, stopData := start(t, "--roles=data", "--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=", "--listen-health=localhost:0")
 	preparer, _ := start(t, "--roles=preparer", "--data="+data.GRPC[0], "--listen-health=localhost:0")
 	for _, address := range []string{data.Health[0], preparer.Health[0]} {
@@ -26,11 +27,11 @@ func TestHealth(t *testing.T) {
 
 type serving struct{ GRPC, Health []string }
 
-// start runs a server until the test ends or stop returns.
+// start runs a server until stop is called or the test ends.
 func start(t *testing.T, args ...string) (s serving, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	var out lines
+	var out eventually.Buffer
 	ready := filepath.Join(t.TempDir(), "ready.json")
 	code, done := make(chan int, 1), make(chan struct{})
 	go func() {
@@ -42,28 +43,27 @@ func start(t *testing.T, args ...string) (s serving, stop func()) {
 		<-done
 	}
 	t.Cleanup(stop)
-	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-		if text, err := os.ReadFile(ready); err == nil && json.Unmarshal(text, &s) == nil {
-			return s, stop
+	eventually.True(t, "the server", func() bool {
+		if len(code) > 0 {
+			t.Fatalf("the server ended\n%s", &out)
 		}
-		if len(code) > 0 || time.Now().After(deadline) {
-			t.Fatalf("not ready\n%s", &out)
-		}
-	}
+		text, err := os.ReadFile(ready)
+		return err == nil && json.Unmarshal(text, &s) == nil
+	})
+	return s, stop
 }
 
 func awaitStatus(t *testing.T, address, path string, want int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	eventually.NoError(t, fmt.Sprintf("status %d of %s%s", want, address, path), func() error {
 		response, err := http.Get("http://" + address + path)
-		if err == nil {
-			_ = response.Body.Close()
-			if response.StatusCode == want {
-				return
-			}
+		if err != nil {
+			return err
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s of %s: want status %d, got %+v, %v", path, address, want, response, err)
+		_ = response.Body.Close()
+		if response.StatusCode != want {
+			return fmt.Errorf("the status is %s", response.Status)
 		}
-	}
+		return nil
+	})
 }

@@ -1,17 +1,18 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// A plugin whose program does not exist is accepted, because it may be
-// installed later; a condition on it says that it can't be run, and where.
+// A plugin whose program does not exist is accepted, because it may be installed
+// later. Its Runnable condition reports that it can't run, and where.
 func TestPluginWithoutItsProgramIsReported(t *testing.T) {
 	served, _ := start(t, "--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=", "--listen-log=localhost:0", "--git-cache="+t.TempDir())
 	c, err := client.Dial(client.Options{Address: served.GRPC[0]})
@@ -27,7 +28,7 @@ func TestPluginWithoutItsProgramIsReported(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	eventually.NoError(t, "the conditions of the plugins", func() error {
 		reported := 0
 		for p, err := range c.Plugins(t.Context(), tko.PluginSelect{}, tko.ListOptions{}) {
 			if err != nil {
@@ -39,11 +40,9 @@ func TestPluginWithoutItsProgramIsReported(t *testing.T) {
 				}
 			}
 		}
-		if reported == 3 {
-			return
+		if reported != 3 {
+			return fmt.Errorf("%d of 3 plugins are reported", reported)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of 3 plugins are reported", reported)
-		}
-	}
+		return nil
+	})
 }

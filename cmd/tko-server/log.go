@@ -28,17 +28,17 @@ func newLog(c *config.Config, to io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(to, options))
 }
 
-// logLibraries makes libraries log in our format that have a log of their own
-// for the whole process: otherwise they write plain text between our lines.
+// logLibraries redirects the global loggers of libraries to log. Otherwise they would
+// write plain text between its lines.
 func logLibraries(log *slog.Logger) {
 	kubeapi.LogLibraries(log)
 	logGRPC(log)
-	// Go's own log: HTTP servers write to it, and libraries.
+	// The log of Go's standard library, which HTTP servers and other libraries use.
 	slog.SetDefault(log.With("component", "library"))
 }
 
-// gRPC's log may be set only before gRPC does anything. It leads to that of the
-// newest server.
+// gRPC's logger can only be set before gRPC does anything. It writes to the log of
+// the newest server.
 var (
 	setGRPCLog sync.Once
 	grpcOutput atomic.Pointer[slog.Logger]
@@ -49,20 +49,20 @@ func logGRPC(log *slog.Logger) {
 	setGRPCLog.Do(func() { grpclog.SetLoggerV2(grpcLog{}) })
 }
 
-// grpcLog writes what gRPC logs to ours. By itself gRPC writes errors only: so
-// what is less is for debugging.
+// A grpcLog writes gRPC's log to the server's log. By default gRPC logs errors only,
+// so lower levels are logged at debug level.
 type grpcLog struct{}
 
 func (grpcLog) write(level slog.Level, text string) {
-	grpcOutput.Load().Log(context.Background(), level, strings.TrimSpace(text)) //nolint:sloglint // the message is what gRPC says
+	grpcOutput.Load().Log(context.Background(), level, strings.TrimSpace(text)) //nolint:sloglint // the text is gRPC's message
 }
 
 func (grpcLog) enabled(level slog.Level) bool {
 	return grpcOutput.Load().Enabled(context.Background(), level)
 }
 
-// Info and what follows implement grpclog.LoggerV2. Their texts are made only if
-// they are logged, because gRPC logs every connection.
+// The following methods implement grpclog.LoggerV2. They format texts only if they
+// are logged, because gRPC logs every connection.
 func (l grpcLog) Info(args ...any) { l.debug(fmt.Sprint, args) }
 
 func (l grpcLog) Infoln(args ...any) { l.debug(fmt.Sprintln, args) }

@@ -19,8 +19,8 @@ func mainCode() int {
 	if code, is := krmfn.Child(os.Args, os.Stdin, os.Stdout, os.Stderr); is {
 		return code
 	}
-	if err := supervise.Hide(); err != nil { // plugins run as the same user, and have no business in here
-		_, _ = fmt.Fprintf(os.Stderr, "tko-server: hiding from plugins: %v\n", err)
+	if err := supervise.Hide(); err != nil { // plugins run as the same user, and must not read the server's memory
+		_, _ = fmt.Fprintf(os.Stderr, "tko-server: hide from plugins: %v\n", err)
 		return 1
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

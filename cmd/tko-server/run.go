@@ -55,30 +55,30 @@ Large installations keep the state in PostgreSQL and run the roles apart, each i
   tko-server --roles=meta-scheduler --data=tko-data:50050
   tko-server --roles=gitops --data=tko-data:50050 --git=https://git.example.com/fleet.git
 
-kubectl speaks TKO through the aggregated API of Kubernetes, which role data serves with --kubernetes: see docs/kubernetes-api.md.
+kubectl uses the Kubernetes aggregated API, which the role data serves with --kubernetes: see docs/kubernetes-api.md.
 
-A schema that is missing or of an older version is migrated at the start; a newer one is refused.
+A schema that is missing or of an older version is migrated at the start; a newer one is rejected.
 
-By default the APIs are served on the loopback interface only, because they ask nobody who they are: whoever reaches them may
-change everything. Put something in front that does, then serve other interfaces with --listen-grpc='*:50050'.
+By default the APIs are served on the loopback interface only, because they do not authenticate clients: every client that
+reaches them can change everything. To serve other interfaces with --listen-grpc='*:50050', put an authenticating proxy in front.
 
 Every flag can be set by an environment variable, TKO_ and its name in capitals with _ (TKO_STORE), or in a YAML file given
 with --config (store: ...). Flags win over the environment, and that over the file.
 
 Exit codes: 0 stopped as asked, 1 failed, 2 wrong flags.`
 
-// run is the program: it builds everything in reading order, serves until the
-// context ends, and answers the exit code.
+// run is the program: it builds all objects, serves until the context ends, and
+// returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var file string
-	var log *slog.Logger // nil before the settings are known
+	var log *slog.Logger // nil until the settings are loaded
 	command := &cobra.Command{
 		Use: "tko-server", Short: "Serve TKO", Long: long, Version: version.String(), Args: noArguments,
 		SilenceErrors: true, SilenceUsage: true,
 	}
-	command.Flags().StringVar(&file, "config", "", "YAML file of settings, by the names of the flags")
+	command.Flags().StringVar(&file, "config", "", "YAML file of settings, with the names of the flags")
 	c := config.Flags(command.Flags())
-	command.RunE = func(command *cobra.Command, _ []string) error { //nolint:contextcheck // the command carries it
+	command.RunE = func(command *cobra.Command, _ []string) error { //nolint:contextcheck // the command carries the context
 		if err := config.Load(command.Flags(), os.LookupEnv, file); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
-	case log != nil && c.LogFormat == "json": // a plain line would break the log for its reader
+	case log != nil && c.LogFormat == "json": // a plain line would not be JSON
 		log.ErrorContext(ctx, "tko-server failed", "err", err)
 		if errors.Is(err, tko.ErrInvalid) {
 			return 2
@@ -115,12 +115,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 func noArguments(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return tko.Errorf(tko.ErrInvalid, "%q is no flag: roles are given with --roles, settings with flags", args[0])
+		return tko.Errorf(tko.ErrInvalid, "%q is not a flag: set roles with --roles, and settings with flags", args[0])
 	}
 	return nil
 }
 
-// serve starts the roles and waits for the end of the context.
+// serve starts the roles and serves until the context ends.
 func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	log.InfoContext(ctx, "starting", "version", version.String(), "roles", strings.Join(c.Roles, ","), "pid", os.Getpid())
 	allowed, err := newGuards(c)
@@ -132,14 +132,14 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
-	s.sayWhereFrom(ctx)
+	s.logReachability(ctx)
 	runner, err := s.plugins()
 	if err != nil {
 		return err
 	}
 	defer runner.Close()
 
-	// The APIs outlive the controllers, so that these can give back their work.
+	// The APIs outlive the controllers, so that these can release their work.
 	apis, stopAPIs := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopAPIs()
 	serving, apis := errgroup.WithContext(apis)
@@ -226,7 +226,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	for _, l := range s.logs {
 		controllers.Go(func() error { return s.logServer.Serve(working, l) })
 	}
-	controllers.Go(func() error { // an API that fails ends everything
+	controllers.Go(func() error { // an API that fails ends all of them
 		select {
 		case <-working.Done():
 			return nil
@@ -246,7 +246,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	return err
 }
 
-// A server is what serve builds.
+// A server holds the objects that serve builds.
 type server struct {
 	config  *config.Config
 	log     *slog.Logger
@@ -259,7 +259,8 @@ type server struct {
 	logServer                                   plugin.LogServer
 }
 
-// listen opens the sockets first: whoever reads the addresses can connect.
+// listen opens the sockets first, so that clients can connect as soon as the
+// addresses are known.
 func (s *server) listen(ctx context.Context) error {
 	open := func(address string, to *[]net.Listener) (err error) {
 		if address != "" {
@@ -274,15 +275,15 @@ func (s *server) listen(ctx context.Context) error {
 	}
 	logs := open(s.config.ListenLog, &s.logs)
 	if config.IsInUse(logs) && s.config.ListenLog == config.DefaultListenLog {
-		s.log.InfoContext(ctx, "plugins that run elsewhere can't log here: another server has the address", "listen_log", s.config.ListenLog)
+		s.log.InfoContext(ctx, "no log server for plugins: another server uses the address", "listen_log", s.config.ListenLog)
 		logs = nil
 	}
 	return errors.Join(logs, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health), open(s.config.GitOps.Webhook, &s.hooks))
 }
 
-// sayWhereFrom says that clients of other machines, and those that connect to an
-// own address of this one, reach no server that listens on loopback only.
-func (s *server) sayWhereFrom(ctx context.Context) {
+// logReachability warns that a server that listens on loopback only can't be reached
+// from other machines, or at another address of this machine.
+func (s *server) logReachability(ctx context.Context) {
 	if len(s.grpc) == 0 || slices.ContainsFunc(s.grpc, func(l net.Listener) bool { return !isLoopback(l.Addr()) }) {
 		return
 	}
@@ -299,8 +300,8 @@ func isLoopback(a net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// allowedHosts are the names under which browsers may reach an address: those
-// that are configured, that of the address and that of the machine.
+// allowedHosts returns the names under which browsers may reach an address: the
+// configured ones, the address's and the machine's.
 func (s *server) allowedHosts(address string) []string {
 	hosts := slices.Clone(s.config.WebHosts)
 	if host, _, err := net.SplitHostPort(address); err == nil && host != "" && host != "*" {
@@ -331,10 +332,10 @@ func (s *server) plugins() (*plugin.Runner, error) {
 	}
 	port, err := strconv.Atoi(text)
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "the port of %q is no number", address)
+		return nil, tko.Errorf(tko.ErrInvalid, "the port of %q is not a number", address)
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "localhost" // every interface: plugins run here
+		host = "localhost" // all interfaces; plugins run on this machine
 	}
 	o := plugin.Options{
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
@@ -355,8 +356,8 @@ func (s *server) plugins() (*plugin.Runner, error) {
 	return plugin.New(o), nil
 }
 
-// ownAddress is an address of this machine that others may reach; "" if it has
-// none.
+// ownAddress returns an address of this machine that other machines may reach; "" if
+// it has none.
 func ownAddress(ipStack string) string {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
@@ -375,8 +376,8 @@ func ownAddress(ipStack string) string {
 	return ""
 }
 
-// ownProgram is this program, also after its file was replaced; "" if nobody
-// knows.
+// ownProgram returns the path of this program, also after its file was replaced; ""
+// if it is unknown.
 func ownProgram() string {
 	const self = "/proc/self/exe"
 	if _, err := os.Stat(self); err == nil {
@@ -389,7 +390,7 @@ func ownProgram() string {
 	return program
 }
 
-// functionCache is the folder of KRM functions' modules, "" for none.
+// functionCache returns the folder of cached modules of KRM functions, "" for none.
 func functionCache(configured string) string {
 	if configured != "" {
 		return configured
@@ -457,7 +458,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	return nil
 }
 
-// kubernetes serves the aggregated API, if that is asked for.
+// kubernetes serves the aggregated API, if it is configured.
 func (s *server) kubernetes(ctx, apis context.Context, serving *errgroup.Group) error {
 	if len(s.kube) == 0 {
 		return nil
@@ -479,8 +480,8 @@ func (s *server) kubernetes(ctx, apis context.Context, serving *errgroup.Group) 
 	return nil
 }
 
-// events posts Kubernetes Events, if that is asked for: one server of a database
-// does, and another one goes on when it ends.
+// events posts Kubernetes Events, if that is configured. One server per database
+// does; if it ends, another one continues.
 func (s *server) events(ctx context.Context, controllers *errgroup.Group, worker string) error {
 	c := s.config
 	if len(s.kube) == 0 || !c.KubernetesEvents || c.KubernetesTrustEverybody {
@@ -526,8 +527,8 @@ func serveDebug(ctx context.Context, l net.Listener, hosts []string) error {
 	return nil
 }
 
-// connect is how controllers reach the data controller: over its API, also
-// inside one process.
+// connect returns the controllers' client of the data controller. They use its API
+// also within one process.
 func (s *server) connect() (*client.Client, error) {
 	o := client.Options{Address: s.config.Data, WaitForReady: true, Author: tko.Author{Who: "tko-server"}}
 	if s.inProcess != nil {
@@ -537,7 +538,7 @@ func (s *server) connect() (*client.Client, error) {
 	return client.Dial(o)
 }
 
-// ready tells whoever waits for it that the server serves.
+// ready writes the addresses to the ready file once the server serves.
 func (s *server) ready() error {
 	if s.config.ReadyFile == "" {
 		return nil
@@ -561,12 +562,12 @@ func (s *server) close() {
 	}
 	if s.store != nil {
 		if err := s.store.Close(); err != nil {
-			s.log.Error("closing the store", "err", err)
+			s.log.Error("cannot close the store", "err", err)
 		}
 	}
 }
 
-// openStore opens what --store says.
+// openStore opens the store of --store.
 func openStore(ctx context.Context, where string, wait time.Duration, log *slog.Logger) (catalog.Store, error) {
 	if path, ok := strings.CutPrefix(where, "sqlite:"); ok {
 		if path == ":memory:" {
@@ -577,10 +578,10 @@ func openStore(ctx context.Context, where string, wait time.Duration, log *slog.
 	if strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://") || strings.Contains(where, "=") {
 		return postgres.Open(ctx, where, postgres.Options{Wait: wait, Log: log})
 	}
-	return nil, tko.Errorf(tko.ErrInvalid, "--store is none that TKO knows: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
+	return nil, tko.Errorf(tko.ErrInvalid, "--store is not a known kind of store: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
 }
 
-// limitOr is a limit: a negative number means none there.
+// limitOr returns the limit n; a negative number is no limit.
 func limitOr(n int) int {
 	if n == 0 {
 		return -1
@@ -588,7 +589,7 @@ func limitOr(n int) int {
 	return n
 }
 
-// watched is how many sites are watched: a negative number means none there.
+// watched returns the number of watched sites; a negative number is none.
 func watched(n int) int {
 	if n == 0 {
 		return -1

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net"
@@ -14,27 +13,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
-
-const patience = time.Minute
-
-// lines collects what a server writes, while it writes.
-type lines struct {
-	lock   sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.lock.Lock()
-	defer l.lock.Unlock()
-	return l.buffer.Write(p)
-}
-
-func (l *lines) String() string {
-	l.lock.Lock()
-	defer l.lock.Unlock()
-	return l.buffer.String()
-}
 
 func TestExitCodes(t *testing.T) {
 	tests := map[string]struct {
@@ -43,18 +23,18 @@ func TestExitCodes(t *testing.T) {
 		code int
 		want string
 	}{
-		"help":             {why: "says what it is for", args: []string{"--help"}, code: 0, want: "loopback"},
-		"version":          {why: "says which it is", args: []string{"--version"}, code: 0, want: "version"},
+		"help":             {why: "it describes the server", args: []string{"--help"}, code: 0, want: "loopback"},
+		"version":          {why: "it names the version", args: []string{"--version"}, code: 0, want: "version"},
 		"unknown flag":     {why: "a typo", args: []string{"--rolls=data"}, code: 2, want: "rolls"},
 		"argument":         {why: "there are none", args: []string{"data"}, code: 2, want: "data"},
 		"unknown role":     {why: "a typo", args: []string{"--roles=cook"}, code: 2, want: "cook"},
-		"unknown store":    {why: "says which there are", args: []string{"--store=mysql://root@db", "--listen-grpc=localhost:0", "--listen-web="}, code: 2, want: "sqlite:PATH"},
-		"no such file":     {why: "names the file", args: []string{"--config=/does/not/exist.yaml"}, code: 2, want: "/does/not/exist.yaml"},
-		"store can't open": {why: "names the file", args: []string{"--store=sqlite:/does/not/exist/tko.db", "--listen-grpc=localhost:0", "--listen-web="}, code: 1, want: "/does/not/exist"},
+		"unknown store":    {why: "it lists the kinds", args: []string{"--store=mysql://root@db", "--listen-grpc=localhost:0", "--listen-web="}, code: 2, want: "sqlite:PATH"},
+		"no such file":     {why: "it names the file", args: []string{"--config=/does/not/exist.yaml"}, code: 2, want: "/does/not/exist.yaml"},
+		"store can't open": {why: "it names the file", args: []string{"--store=sqlite:/does/not/exist/tko.db", "--listen-grpc=localhost:0", "--listen-web="}, code: 1, want: "/does/not/exist"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			var out lines
+			var out eventually.Buffer
 			if code := run(t.Context(), test.args, &out, &out); code != test.code || !strings.Contains(out.String(), test.want) {
 				t.Errorf("exit code %d, want %d with %q: %s\n%s", code, test.code, test.want, test.why, &out)
 			}
@@ -62,13 +42,13 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// A server that only this machine reaches says so in its first lines: the
-// original client connects to the machine's own address by default.
-func TestFirstLinesSayWhoReachesTheServer(t *testing.T) {
+// The original client connects to the machine's own address by default, which a
+// server on loopback does not serve.
+func TestFirstLinesWarnAboutLoopback(t *testing.T) {
 	for address, want := range map[string]bool{"localhost:0": true, "*:0": false} {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		var out lines
+		var out eventually.Buffer
 		ready := filepath.Join(t.TempDir(), "ready.json")
 		code := make(chan int, 1)
 		go func() {
@@ -87,12 +67,12 @@ func TestFirstLinesSayWhoReachesTheServer(t *testing.T) {
 	}
 }
 
-// Of two servers on a machine, one at most is where plugins log by default: the
-// other does without, and says so.
-func TestTwoLogServers(t *testing.T) {
+// Only one server of a machine can listen at the default address of plugins' logs.
+// Others start without it.
+func TestSecondServerStartsWithoutLogServer(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var outs [2]lines
+	var outs [2]eventually.Buffer
 	var running sync.WaitGroup
 	for i := range outs {
 		ready := filepath.Join(t.TempDir(), "ready.json")
@@ -102,28 +82,26 @@ func TestTwoLogServers(t *testing.T) {
 		})
 		waitReady(t, ready, code, &outs[i])
 	}
-	if !strings.Contains(outs[1].String(), "another server has the address") {
-		t.Errorf("the second says nothing:\n%s", &outs[1])
+	if !strings.Contains(outs[1].String(), "another server uses the address") {
+		t.Errorf("the second server does not log that:\n%s", &outs[1])
 	}
 	stop()
 	running.Wait()
-	var out lines
+	var out eventually.Buffer
 	held, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer held.Close()
 	if code := run(t.Context(), []string{"--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=localhost:0", "--listen-log=" + held.Addr().String()}, &out, &out); code != 1 {
-		t.Errorf("an address that was asked for is not passed over: exit code %d\n%s", code, &out)
+		t.Errorf("exit code %d with a configured address that is in use, want 1\n%s", code, &out)
 	}
 }
 
-// A server with all roles starts, serves, and stops when it is asked to, with
-// exit code 0.
-func TestStartAndStop(t *testing.T) {
+func TestServerPreparesAndStops(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var out lines
+	var out eventually.Buffer
 	ready := filepath.Join(t.TempDir(), "ready.json")
 	code := make(chan int, 1)
 	go func() {
@@ -142,44 +120,35 @@ func TestStartAndStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); ; {
+	eventually.True(t, "the prepared deployment", func() bool {
 		d, err := c.Deployment(t.Context(), id, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d.Prepared {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not prepared after %s\n%s", patience, &out)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return d.Prepared
+	})
 	stop()
 	select {
 	case got := <-code:
 		if got != 0 {
 			t.Errorf("exit code %d\n%s", got, &out)
 		}
-	case <-time.After(patience):
+	case <-time.After(eventually.Limit):
 		t.Fatalf("does not stop\n%s", &out)
 	}
 }
 
-func waitReady(t *testing.T, path string, code chan int, out *lines) string {
+func waitReady(t *testing.T, path string, code chan int, out *eventually.Buffer) string {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; {
-		var addresses struct{ GRPC []string }
-		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &addresses) == nil {
-			return addresses.GRPC[0]
-		}
+	var addresses struct{ GRPC []string }
+	eventually.True(t, "the server", func() bool {
 		select {
 		case got := <-code:
-			t.Fatalf("ended with %d\n%s", got, out)
-		case <-time.After(5 * time.Millisecond):
+			t.Fatalf("the server ended with exit code %d\n%s", got, out)
+		default:
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not ready after %s\n%s", patience, out)
-		}
-	}
+		data, err := os.ReadFile(path)
+		return err == nil && json.Unmarshal(data, &addresses) == nil
+	})
+	return addresses.GRPC[0]
 }

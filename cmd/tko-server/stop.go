@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// goodbye is how long requests under way may take when the server stops.
-	// The controllers have had up to 5 s before.
+	// goodbye bounds running requests after the server was asked to stop. The
+	// controllers have had up to 5 s before.
 	goodbye = 8 * time.Second
-	// lastCalls is how long calls may take to end after their contexts have.
+	// lastCalls bounds running requests after their contexts have ended.
 	lastCalls = 2 * time.Second
-	// maxStacks is how much of the stacks is logged when something doesn't end.
+	// maxStacks bounds the logged stacks, in bytes.
 	maxStacks = 64 << 10
 )
 
-// endWithin runs do, but doesn't wait for it for longer than limit once the
-// context has ended: one call that never ends must not keep a server from
-// stopping. What was acknowledged is stored by then.
+// endWithin runs do. Once the context has ended, it waits for do no longer than
+// limit, because a call that never ends must not keep a server from stopping. All
+// acknowledged writes are stored by then.
 func endWithin(ctx context.Context, limit time.Duration, log *slog.Logger, do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
@@ -38,8 +38,8 @@ func endWithin(ctx context.Context, limit time.Duration, log *slog.Logger, do fu
 	case err := <-done:
 		return err
 	case <-timer.C:
-		log.ErrorContext(ctx, "something does not end: stopping without it", "after", limit, "stacks", stacks())
-		return fmt.Errorf("not everything ended within %s of being told to stop (--stop-timeout): stopped without it", limit)
+		log.ErrorContext(ctx, "stopping although some goroutines still run", "after", limit, "stacks", stacks())
+		return fmt.Errorf("stopping took longer than %s (--stop-timeout): some goroutines still run", limit)
 	}
 }
 
@@ -48,8 +48,8 @@ func stacks() string {
 	return string(text[:runtime.Stack(text, true)])
 }
 
-// stopGRPC lets calls under way end, then ends them, and doesn't wait for those
-// that don't notice.
+// stopGRPC waits for running calls, then cancels them, and returns even if some
+// ignore that.
 func stopGRPC(ctx context.Context, api *grpc.Server, log *slog.Logger) {
 	ended := make(chan struct{})
 	go func() {
@@ -59,9 +59,9 @@ func stopGRPC(ctx context.Context, api *grpc.Server, log *slog.Logger) {
 	if endedWithin(ended, goodbye) {
 		return
 	}
-	go api.Stop() // ends connections, and with them the contexts of calls
+	go api.Stop() // closes the connections, which ends the contexts of calls
 	if !endedWithin(ended, lastCalls) {
-		log.ErrorContext(ctx, "calls go on although their clients were disconnected: stopping without them", "stacks", stacks())
+		log.ErrorContext(ctx, "stopping although some calls still run after their clients were disconnected", "stacks", stacks())
 	}
 }
 

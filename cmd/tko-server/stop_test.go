@@ -20,32 +20,34 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 	"k8s.io/klog/v2"
+
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 func TestStoppingDoesNotWaitForWhatNeverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		var out lines
+		var out eventually.Buffer
 		never := make(chan struct{})
 		time.AfterFunc(time.Hour, cancel)
 		began := time.Now()
 		err := endWithin(ctx, 25*time.Second, slog.New(slog.NewTextHandler(&out, nil)), func() error { <-never; return nil })
 		if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "--stop-timeout") || took != time.Hour+25*time.Second {
-			t.Errorf("%v after %s, want an error 25 s after it was told to stop", err, took)
+			t.Errorf("%v after %s, want an error 25 s after it was asked to stop", err, took)
 		}
 		if !strings.Contains(out.String(), "level=ERROR") || !strings.Contains(out.String(), "goroutine") {
-			t.Errorf("the log doesn't say where it hangs:\n%s", &out)
+			t.Errorf("the log has no stack of the call that hangs:\n%s", &out)
 		}
 		close(never)
 
 		failed := errors.New("failed")
 		if err := endWithin(t.Context(), time.Second, slog.New(slog.DiscardHandler), func() error { time.Sleep(time.Minute); return failed }); !errors.Is(err, failed) {
-			t.Errorf("%v, want the error that it ended with: it was not stopped", err)
+			t.Errorf("%v, want the error of the call, which ended before it was asked to stop", err)
 		}
 	})
 }
 
-// deaf is a service whose calls don't notice that their context ends.
+// deaf is a service whose calls ignore the end of their context.
 type deaf struct {
 	healthpb.UnimplementedHealthServer
 
@@ -76,14 +78,14 @@ func TestStoppingDoesNotWaitForCallsThatIgnoreTheirContext(t *testing.T) {
 			_, _ = healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
 		}()
 		<-d.called
-		var out lines
+		var out eventually.Buffer
 		began := time.Now()
 		stopGRPC(t.Context(), api, slog.New(slog.NewTextHandler(&out, nil)))
 		if took := time.Since(began); took > goodbye+2*lastCalls {
 			t.Errorf("it took %s", took)
 		}
-		if !strings.Contains(out.String(), "calls go on") || !strings.Contains(out.String(), "deaf") {
-			t.Errorf("the log doesn't say what goes on:\n%s", &out)
+		if !strings.Contains(out.String(), "calls still run") || !strings.Contains(out.String(), "deaf") {
+			t.Errorf("the log has no stack of the call:\n%s", &out)
 		}
 		close(d.never)
 		_ = conn.Close()
@@ -95,7 +97,7 @@ func TestStoppingDoesNotWaitForCallsThatIgnoreTheirContext(t *testing.T) {
 func TestLibrariesDontBreakTheJSONLog(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	var out lines
+	var out eventually.Buffer
 	ready := filepath.Join(t.TempDir(), "ready.json")
 	code := make(chan int, 1)
 	go func() {
@@ -114,26 +116,26 @@ func TestLibrariesDontBreakTheJSONLog(t *testing.T) {
 	if got := <-code; got != 0 {
 		t.Errorf("exit code %d", got)
 	}
-	var again lines
+	var again eventually.Buffer
 	if got := run(t.Context(), []string{"--roles=data", "--store=sqlite:/does/not/exist", "--listen-grpc=localhost:0", "--listen-web=", "--log-format=json"}, &again, &again); got != 1 {
-		t.Errorf("exit code %d of a store that isn't there", got)
+		t.Errorf("exit code %d with a store that does not exist", got)
 	}
 	said := map[string]bool{}
 	for line := range bytes.Lines([]byte(out.String() + again.String())) {
 		var entry struct{ Msg, Err string }
 		if err := json.Unmarshal(line, &entry); err != nil {
-			t.Errorf("a line is no JSON: %s", line)
+			t.Errorf("a line is not JSON: %s", line)
 		}
 		said[entry.Msg] = true
 		said[entry.Err] = true
 	}
 	for _, text := range []string{"grpc says 1", "grpc whispers", "klog says 2", "klog says three", "log says 4\nin two lines"} {
 		if !said[text] {
-			t.Errorf("the log doesn't have %q:\n%s", text, &out)
+			t.Errorf("the log lacks %q:\n%s", text, &out)
 		}
 	}
 	if !strings.Contains(again.String(), "/does/not/exist") {
-		t.Errorf("the log doesn't say why the server didn't start: %s", &again)
+		t.Errorf("the log lacks the reason that the server did not start: %s", &again)
 	}
 }
 
@@ -144,16 +146,16 @@ func TestSecondServerOnOneFileDoesNotStart(t *testing.T) {
 	args := []string{
 		"--roles=data", "--store=sqlite:" + filepath.Join(folder, "tko.db"), "--listen-grpc=localhost:0", "--listen-web=", "--listen-log=",
 	}
-	var first, second lines
+	var first, second eventually.Buffer
 	ready := filepath.Join(folder, "ready.json")
 	code := make(chan int, 1)
 	go func() { code <- run(ctx, append(args, "--ready-file="+ready), &first, &first) }()
 	waitReady(t, ready, code, &first)
 	if got := run(t.Context(), args, &second, &second); got != 1 || !strings.Contains(second.String(), "in use by another server") || !strings.Contains(second.String(), "tko.db") {
-		t.Errorf("exit code %d, want 1, and what is in use:\n%s", got, &second)
+		t.Errorf("exit code %d, want 1, and the file that is in use:\n%s", got, &second)
 	}
 	stop()
 	if got := <-code; got != 0 {
-		t.Errorf("the first one: exit code %d\n%s", got, &first)
+		t.Errorf("the first server: exit code %d\n%s", got, &first)
 	}
 }

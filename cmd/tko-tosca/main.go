@@ -1,6 +1,6 @@
-// The command tko-tosca compiles TOSCA for the server, which starts it where a
-// deployment has TOSCA resources. It reads a request on standard input and
-// writes a response on standard output, and isn't for people.
+// Command tko-tosca compiles TOSCA. The server starts it for deployments with TOSCA
+// resources. It reads a request on standard input and writes a response on standard
+// output; it is not for interactive use.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// The tko command asks a TKO server. See package internal/cli.
+// Command tko is the command-line client of TKO. See package internal/cli.
 package main
 
 import (
@@ -15,6 +15,6 @@ func main() { os.Exit(mainCode()) }
 func mainCode() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends what doesn't heed the first
+	context.AfterFunc(ctx, stop) // a second signal ends the process
 	return cli.Main(ctx, os.Args[1:], cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 }

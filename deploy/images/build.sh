@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds the image of TKO, for the processor architecture of Linux that GOARCH names or else that of this machine:
-#
+# Builds the image of TKO, for the Linux processor architecture in GOARCH, by default this
+# machine's:
 #   deploy/images/build.sh [NAME:TAG]      # localhost/tko-server:latest
 #
-# ENGINE is podman or docker; by default the first that is there. Nothing is pulled. Plugins in Python or shell want more than is
-# in this image: build one of yours with what they need, and copy /bin of this one into it.
+# ENGINE is podman or docker; by default the first that is installed. Nothing is pulled. Plugins in
+# Python or shell need programs that are not in this image: build an image with them, and copy /bin
+# of this one into it.
 set -euo pipefail
 name=${1:-localhost/tko-server:latest}
 repository=$(cd "$(dirname "$0")/../.." && pwd)
@@ -19,7 +20,7 @@ chmod 1777 "$context/tmp"
 version=$(git -C "$repository" describe --tags --always --dirty 2>/dev/null || echo unknown)
 GOOS=linux GOARCH=$arch CGO_ENABLED=0 go -C "$repository" build -trimpath \
 	-ldflags "-s -w -X github.com/tko-orchestrator/tko/internal/version.Version=$version" -o "$context/bin/" ./cmd/tko ./cmd/tko-server ./cmd/tko-tosca
-for roots in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem; do # whom this machine trusts
+for roots in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem; do # this machine's CA certificates
 	[ ! -f "$roots" ] || { cp "$roots" "$context/etc/ssl/certs/ca-certificates.crt" && break; }
 done
 [ -f "$context/etc/ssl/certs/ca-certificates.crt" ] || { echo 'build.sh: install the certificates of authorities (Debian: ca-certificates)' >&2 && exit 1; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the certificate of TKO's Kubernetes API, where there is no cert-manager, for ten years: the secret tko-data-tls in TKO's
-# namespace. When the APIService is there, it is told whom to trust. Run it again to make a new one.
-#
+# Makes the certificate of TKO's Kubernetes API for ten years, for clusters without cert-manager:
+# the secret tko-data-tls in TKO's namespace. If the APIService exists, it sets its CA. Run it again
+# for a new certificate.
 #   deploy/kubernetes/certificates.sh [NAMESPACE]      # tko
 set -euo pipefail
 namespace=${1:-tko}

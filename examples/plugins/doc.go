@@ -1,4 +1,3 @@
-// Package plugins tests the example plugins, which are programs of their own
-// in the folders beside it: each on its golden cases in testdata. There is
-// nothing to import.
+// Package plugins tests the example plugins, which are programs in the subfolders,
+// with the golden cases in testdata. There is nothing to import.
 package plugins

@@ -23,14 +23,14 @@ func build(t *testing.T, name string) string {
 	return path
 }
 
-func TestNamespace(t *testing.T) { plugintest.Run(t, "testdata/namespace", build(t, "namespace")) }
+func TestNamespacePluginPassesCases(t *testing.T) { plugintest.Run(t, "testdata/namespace", build(t, "namespace")) }
 
-// The function is part of TKO: what makes it a plugin is in catalog.yaml.
-func TestLabels(t *testing.T) {
+// The built-in function's plugin is registered in catalog.yaml.
+func TestLabelsFunctionPassesCases(t *testing.T) {
 	plugintest.RunPlugin(t, "testdata/labels", registered(t, "workload/labels"))
 }
 
-// registered is a plugin of the catalog.
+// registered returns a plugin of the catalog.
 func registered(t *testing.T, name string) tko.Plugin {
 	t.Helper()
 	catalog, err := demo.Load("..", map[string]string{"BIN": "", "DEMO": ""})
@@ -46,12 +46,12 @@ func registered(t *testing.T, name string) tko.Plugin {
 	return tko.Plugin{}
 }
 
-func TestPools(t *testing.T) { plugintest.Run(t, "testdata/pools", build(t, "pools")) }
+func TestPoolsPluginPassesCases(t *testing.T) { plugintest.Run(t, "testdata/pools", build(t, "pools")) }
 
-func TestAddresses(t *testing.T) { plugintest.Run(t, "testdata/addresses", "addresses/addresses.py") }
+func TestAddressesPluginPassesCases(t *testing.T) { plugintest.Run(t, "testdata/addresses", "addresses/addresses.py") }
 
-// The schedule plugin's answer says little: what counts is the file.
-func TestInventory(t *testing.T) {
+// The schedule plugin's output has no details, so its file is checked.
+func TestInventoryPluginWritesFile(t *testing.T) {
 	program, folder := build(t, "inventory"), t.TempDir()
 	input := `
 siteId: north/edge-1
@@ -60,7 +60,7 @@ deployments:
   d2: [{apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: core}}, {apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: core}}]
   d1: [{apiVersion: metadata.nephio.org/v1alpha1, kind: NF, metadata: {name: nf}}]
 `
-	for range 2 { // the second time changes nothing
+	for range 2 { // the second run changes nothing
 		command := exec.CommandContext(t.Context(), program, folder)
 		command.Stdin = strings.NewReader(input)
 		if out, err := command.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "{}" {

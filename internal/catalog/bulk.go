@@ -21,8 +21,8 @@ import (
 const (
 	// selectedPage is the number of selected records that are read at once.
 	selectedPage = 2000
-	// purgeBatch is the number of records that one deletion of the store gets.
-	// Its commits may delete fewer.
+	// purgeBatch is the maximum number of deletions in one call of Store.Commit,
+	// which may complete fewer.
 	purgeBatch = 500
 	// maxFreezes is the maximum number of attempts to evaluate a selection.
 	maxFreezes = 5

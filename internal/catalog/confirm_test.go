@@ -104,7 +104,7 @@ func TestLargeDeletionsMustBeConfirmed(t *testing.T) {
 			}, counts: 12, of: 12,
 		},
 		"deletion of one deployment with children": {
-			why:  "one word is enough here, too",
+			why:  "deletions by ID are limited, too",
 			fill: func(w *world) { w.many(11, tko.NewDeployment{Parent: w.create(tko.NewDeployment{})}) },
 			run: func(ctx context.Context, w *world) error {
 				_, err := w.DeleteDeployment(ctx, w.first())
@@ -120,7 +120,7 @@ func TestLargeDeletionsMustBeConfirmed(t *testing.T) {
 			}, counts: 12, of: 12,
 		},
 		"removal of one deployment with children": {
-			why:  "GitOps and the Kubernetes API remove so",
+			why:  "GitOps and the Kubernetes API delete in this way",
 			fill: func(w *world) { w.many(11, tko.NewDeployment{Parent: w.create(tko.NewDeployment{})}) },
 			run: func(ctx context.Context, w *world) error {
 				_, err := w.RemoveEntity(ctx, tko.KindDeployment, string(w.first()), false)
@@ -140,7 +140,7 @@ func TestLargeDeletionsMustBeConfirmed(t *testing.T) {
 			}, counts: 11, of: 11,
 		},
 		"approval": {
-			why:  "what is approved goes live",
+			why:  "approved deployments are scheduled",
 			fill: func(w *world) { w.prepared(11) },
 			run: func(ctx context.Context, w *world) error {
 				_, err := w.ApproveDeployments(ctx, tko.DeploymentSelect{}, false)

@@ -47,7 +47,7 @@ func TestRenamesAreAppliedByTheMerge(t *testing.T) {
 		want string
 	}{
 		"without a template": {
-			why:  "the merge package is the package: a Placement in it refers to what it merges by the name that is written",
+			why:  "without a template, the merge package is the package: a Placement in it refers to its merge resources by their written names",
 			pkg:  w.deployment(w.create(tko.NewDeployment{Merge: renamed()})).Package,
 			want: "before",
 		},
@@ -113,14 +113,14 @@ func TestDeploymentsCannotReferToUnknownEntities(t *testing.T) {
 		merge   string
 		names   string // of the error, if one is wanted
 	}{
-		"unknown template":                {why: "it can't start from it", request: tko.NewDeployment{Template: "nope"}, names: `template "nope"`},
-		"unknown site":                    {why: "it would run nowhere", request: tko.NewDeployment{Site: "nope"}, names: `site "nope"`},
-		"unknown parent":                  {why: "it would be an orphan", request: tko.NewDeployment{Parent: unknownID}, names: unknownID},
-		"a parent that is no ID":          {why: "it is as unknown", request: tko.NewDeployment{Parent: "nope"}, names: `"nope"`},
-		"a template that is no ID":        {why: "it is as unknown", request: tko.NewDeployment{Template: "no pe"}, names: `"no pe"`},
-		"unknown template in the package": {why: "nothing names what isn't there", merge: state("templateId: nope", ""), names: `template "nope"`},
-		"unknown site in the package":     {why: "nothing names what isn't there", merge: state("siteId: nope", ""), names: `site "nope"`},
-		"a site that is no ID":            {why: "it is as unknown", merge: state(`siteId: "no pe"`, ""), names: `"no pe"`},
+		"unknown template":                {why: "a deployment starts from its template", request: tko.NewDeployment{Template: "nope"}, names: `template "nope"`},
+		"unknown site":                    {why: "a deployment needs an existing site", request: tko.NewDeployment{Site: "nope"}, names: `site "nope"`},
+		"unknown parent":                  {why: "a child needs an existing parent", request: tko.NewDeployment{Parent: unknownID}, names: unknownID},
+		"a parent that is no ID":          {why: "an invalid ID is an unknown one", request: tko.NewDeployment{Parent: "nope"}, names: `"nope"`},
+		"a template that is no ID":        {why: "an invalid ID is an unknown one", request: tko.NewDeployment{Template: "no pe"}, names: `"no pe"`},
+		"unknown template in the package": {why: "references to unknown entities are refused", merge: state("templateId: nope", ""), names: `template "nope"`},
+		"unknown site in the package":     {why: "references to unknown entities are refused", merge: state("siteId: nope", ""), names: `site "nope"`},
+		"a site that is no ID":            {why: "an invalid ID is an unknown one", merge: state(`siteId: "no pe"`, ""), names: `"no pe"`},
 		"template and site in the package": {
 			why:   "a package sets its site",
 			merge: state("templateId: t, siteId: s", ""),
@@ -274,11 +274,11 @@ func TestInvalidChildrenAreRefused(t *testing.T) {
 			request: tko.NewChildren{Parent: parent, Children: []tko.NewChild{good, {Origin: "x", Template: "t", Site: "nope"}}}, kind: tko.ErrInvalid, names: `"nope"`,
 		},
 		"unknown parent": {
-			why:     "they would be orphans",
+			why:     "children need an existing parent",
 			request: tko.NewChildren{Parent: unknownID, Children: []tko.NewChild{good}}, kind: tko.ErrInvalid, names: unknownID,
 		},
 		"a parent that is gone": {
-			why:     "it was there at that revision: read it again",
+			why:     "the parent has been deleted since the revision: read it again",
 			request: tko.NewChildren{Parent: unknownID, Revision: 3, Children: []tko.NewChild{good}}, kind: tko.ErrConflict, names: unknownID,
 		},
 		"an origin twice": {
@@ -290,7 +290,7 @@ func TestInvalidChildrenAreRefused(t *testing.T) {
 			request: tko.NewChildren{Parent: parent, Children: []tko.NewChild{{Template: "t"}}}, kind: tko.ErrInvalid, names: "origin",
 		},
 		"a long origin": {
-			why:     "the limit is what is promised",
+			why:     "the contract states the limit",
 			request: tko.NewChildren{Parent: parent, Children: []tko.NewChild{{Origin: strings.Repeat("o", 201)}}}, kind: tko.ErrInvalid, names: "200",
 		},
 		"too many": {
@@ -449,8 +449,8 @@ func TestListsReturnTheSelected(t *testing.T) {
 	}{
 		"all":                  {why: "sorted by ID", want: []tko.DeploymentID{one, two, three}},
 		"template":             {why: "a pattern", sel: tko.DeploymentSelect{Templates: []string{"nf/upf:*"}}, want: []tko.DeploymentID{one, three}},
-		"template metadata":    {why: "of the template that it is of", sel: tko.DeploymentSelect{TemplateMetadata: map[string]string{"vendor": "b"}}, want: []tko.DeploymentID{two}},
-		"site metadata":        {why: "of the site that it is at", sel: tko.DeploymentSelect{SiteMetadata: map[string]string{"tier": "co*"}}, want: []tko.DeploymentID{two, three}},
+		"template metadata":    {why: "the metadata of its template", sel: tko.DeploymentSelect{TemplateMetadata: map[string]string{"vendor": "b"}}, want: []tko.DeploymentID{two}},
+		"site metadata":        {why: "the metadata of its site", sel: tko.DeploymentSelect{SiteMetadata: map[string]string{"tier": "co*"}}, want: []tko.DeploymentID{two, three}},
 		"metadata":             {why: "inherited counts", sel: tko.DeploymentSelect{Metadata: map[string]string{"vendor": "a"}}, want: []tko.DeploymentID{one, three}},
 		"parent":               {why: "exactly", sel: tko.DeploymentSelect{Parent: one}, want: []tko.DeploymentID{three}},
 		"parent without an ID": {why: "a text that is not an ID has no children", sel: tko.DeploymentSelect{Parent: "nope"}},

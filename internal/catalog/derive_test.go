@@ -163,7 +163,7 @@ func TestReferencesThatAPackageDoesNotChangeStay(t *testing.T) {
 			want:  facts{},
 		},
 		"changed moves": {
-			why:   "the package is how deployments are moved",
+			why:   "a package with another site moves the deployment",
 			start: at("t", "s", false, false),
 			pkg:   deploymentYAML("templateId: u, siteId: r", ""),
 			want:  facts{Template: "u", Site: "r"},
@@ -181,19 +181,19 @@ func TestReferencesThatAPackageDoesNotChangeStay(t *testing.T) {
 			want:  facts{Approved: true},
 		},
 		"no Deployment resource": {
-			why:   "a package that lost it gets it back as it was, its own annotations included",
+			why:   "a missing Deployment resource is restored with all its annotations",
 			start: at("t", "s", true, false),
 			pkg:   "",
 			want:  facts{Template: "t", Site: "s", Prepared: true, Approve: "Manual"},
 		},
 		"two Deployment resources": {
-			why:     "which of them should be believed?",
+			why:     "two Deployment resources would be ambiguous",
 			start:   at("t", "s", false, false),
 			pkg:     deploymentYAML("", "") + strings.Replace(deploymentYAML("", ""), "name: deployment", "name: second", 1),
 			wantErr: tko.ErrInvalid,
 		},
 		"the site was deleted meanwhile": {
-			why:     "a modification can always end, and nothing names what isn't there",
+			why:     "a modification can always end, without references to deleted entities",
 			start:   at("t", "s", false, false),
 			current: at("t", "", false, false),
 			pkg:     deploymentYAML("templateId: t, siteId: s", ""),
@@ -293,8 +293,8 @@ func TestConditionsNeverContradictTheFlags(t *testing.T) {
 		prepared, approved bool
 		want               []string
 	}{
-		"new and unprepared":     {why: "there is nothing to tell yet"},
-		"prepared":               {why: "what is so is said", prepared: true, want: []string{"Prepared True"}},
+		"new and unprepared":     {why: "flags that were never set are not reported"},
+		"prepared":               {why: "a flag that is set is reported", prepared: true, want: []string{"Prepared True"}},
 		"no longer prepared":     {why: "a condition must not contradict the entity", current: []tko.Condition{{Type: "Prepared", Status: "True"}}, want: []string{"Prepared False"}},
 		"failed":                 {why: "the reason why it isn't prepared stays", current: []tko.Condition{{Type: "Prepared", Status: "False", Reason: "PluginFailed"}}},
 		"said already":           {why: "nothing changes", current: []tko.Condition{{Type: "Prepared", Status: "True", Reason: "ByMe"}}, prepared: true},

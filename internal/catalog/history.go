@@ -16,7 +16,7 @@ const maxBehind = 100_000
 
 // Records returns the records that match query, sorted by ID, as of position,
 // which must not be newer than the newest change. So the pages of a list are
-// consistent, whichever server reads them and whatever is written between them.
+// consistent, also if different servers read them and records change between them.
 // The query must not select by the metadata of templates and sites. Of records
 // that have changed since position, newer conditions are left out, and the
 // deployments of templates and sites are the current ones.
@@ -281,7 +281,7 @@ func (s *Service) Events(ctx context.Context, kind tko.Kind, after int64) (event
 			return nil, 0, nil, err
 		}
 		if len(changes) == 0 {
-			return nil, upTo, wait, nil // only now does wait cover all that follows upTo
+			return nil, upTo, wait, nil // wait covers all changes after upTo
 		}
 		for _, c := range changes {
 			if c.Kind == kind {

@@ -73,7 +73,7 @@ func TestChangesWakeTheQueuesThatTheyMayAffect(t *testing.T) {
 		"a changed site":   {why: "it may match now, or no longer", before: record(tko.KindSite, 1), after: record(tko.KindSite, 2), want: prepare},
 		"a deleted site":   {why: "it no longer matches", before: record(tko.KindSite, 1), want: prepare},
 		"a new template":   {why: "it may match", after: record(tko.KindTemplate, 1), want: prepare},
-		"another template": {why: "it is pinned where it is used", before: record(tko.KindTemplate, 1), after: record(tko.KindTemplate, 2)},
+		"another template": {why: "deployments keep the revision that they were made from", before: record(tko.KindTemplate, 1), after: record(tko.KindTemplate, 2)},
 		"a deployment":     {why: "it has work of its own", after: record(tko.KindDeployment, 1)},
 	}
 	for name, test := range tests {

@@ -22,7 +22,7 @@ func TestStaleCachesAreNeverWritten(t *testing.T) {
 		is      string
 	}{
 		"rewritten template": {
-			why:    "what is made from a template is made from the template as it is",
+			why:    "a deployment is made from the current template",
 			before: func(w *world) { w.template("t", thing("a", "x: old"), "k", "old") },
 			change: func(w *world) { w.template("t", thing("a", "x: new"), "k", "new") },
 			then: func(w *world) error {
@@ -33,7 +33,7 @@ func TestStaleCachesAreNeverWritten(t *testing.T) {
 			is:   "new new",
 		},
 		"template that became valid": {
-			why:    "a refusal from memory is no refusal",
+			why:    "a refusal because of a stale cache is repeated on the store",
 			before: func(w *world) { w.template("t", thing("a", "picky: 1")) },
 			change: func(w *world) { w.template("t", thing("a", "picky: 1, required: 1, x: good")) },
 			then: func(w *world) error {
@@ -44,7 +44,7 @@ func TestStaleCachesAreNeverWritten(t *testing.T) {
 			is:   "good ",
 		},
 		"deleted template": {
-			why:    "it is remembered, and gone",
+			why:    "the cached template was deleted",
 			before: func(w *world) { w.template("t", thing("a", "x: 1")) },
 			change: func(w *world) {
 				if _, err := w.DeleteTemplate(w.ctx, "t"); err != nil {
@@ -58,7 +58,7 @@ func TestStaleCachesAreNeverWritten(t *testing.T) {
 			wantErr: tko.ErrInvalid,
 		},
 		"site that another service registered": {
-			why:    "it is written as a change of what is there",
+			why:    "it is written as a change of the existing site",
 			before: func(w *world) { w.template("t", thing("a", "x: 1")) },
 			change: func(w *world) { w.site("mine", thing("a", "x: theirs")) },
 			then: func(w *world) error {

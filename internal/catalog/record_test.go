@@ -34,12 +34,12 @@ func TestPutChecksItsRequirement(t *testing.T) {
 		require catalog.Requirement
 		want    error
 	}{
-		"absent":         {why: "it is there", id: "t", require: catalog.Requirement{Absent: true}, want: tko.ErrConflict},
-		"present":        {why: "it isn't there", id: "u", require: catalog.Requirement{Present: true}, want: tko.ErrNotFound},
-		"position":       {why: "it is at another", id: "t", require: catalog.Requirement{Position: first.Position + 1}, want: tko.ErrConflict},
-		"uid":            {why: "it is another", id: "t", require: catalog.Requirement{UID: "x"}, want: tko.ErrConflict},
-		"position of no": {why: "it isn't there", id: "u", require: catalog.Requirement{Position: 1}, want: tko.ErrNotFound},
-		"all right":      {why: "it is so", id: "t", require: catalog.Requirement{Present: true, UID: first.UID, Position: first.Position}},
+		"absent":           {why: "the record exists", id: "t", require: catalog.Requirement{Absent: true}, want: tko.ErrConflict},
+		"present":          {why: "the record doesn't exist", id: "u", require: catalog.Requirement{Present: true}, want: tko.ErrNotFound},
+		"position":         {why: "the record has another position", id: "t", require: catalog.Requirement{Position: first.Position + 1}, want: tko.ErrConflict},
+		"uid":              {why: "the record has another UID", id: "t", require: catalog.Requirement{UID: "x"}, want: tko.ErrConflict},
+		"position of none": {why: "the record doesn't exist", id: "u", require: catalog.Requirement{Position: 1}, want: tko.ErrNotFound},
+		"all right":        {why: "the requirement is met", id: "t", require: catalog.Requirement{Present: true, UID: first.UID, Position: first.Position}},
 	}
 	for name, test := range tests {
 		put := catalog.Put{Key: templateKey(test.id), Metadata: map[string]string{"a": "b"}, Require: test.require, DryRun: true}

@@ -76,7 +76,7 @@ func TestInvalidRegistrationsAreRefused(t *testing.T) {
 			names: "a b",
 		},
 		"an empty site ID": {
-			why:   "it couldn't be asked for",
+			why:   "an ID is not empty",
 			do:    func() error { _, err := w.RegisterSite(w.ctx, tko.Site{}); return err },
 			names: "site ID",
 		},
@@ -97,7 +97,7 @@ func TestInvalidRegistrationsAreRefused(t *testing.T) {
 			names: "spec.required",
 		},
 		"a site of an unknown template": {
-			why:   "nothing names what isn't there",
+			why:   "references to unknown entities are refused",
 			do:    func() error { _, err := w.RegisterSite(w.ctx, tko.Site{ID: "s", Template: "nowhere"}); return err },
 			names: `template "nowhere"`,
 		},
@@ -251,13 +251,13 @@ func TestPluginsAreRegisteredReadAndSelected(t *testing.T) {
 	}{
 		"all":             {why: "sorted by type, then name", want: "prepare|free5gc/smf prepare|kpt/namespace validate|free5gc/smf"},
 		"type":            {why: "exactly", sel: tko.PluginSelect{Type: yes("prepare")}, want: "prepare|free5gc/smf prepare|kpt/namespace"},
-		"unknown type":    {why: "nothing is of it", sel: tko.PluginSelect{Type: yes("*")}},
+		"unknown type":    {why: "no plugin has the type", sel: tko.PluginSelect{Type: yes("*")}},
 		"name":            {why: "a pattern of the name alone", sel: tko.PluginSelect{Names: []string{"free5gc/*"}}, want: "prepare|free5gc/smf validate|free5gc/smf"},
 		"star":            {why: "a single star stays within a part", sel: tko.PluginSelect{Names: []string{"*"}}},
 		"names":           {why: "both must match", sel: tko.PluginSelect{Names: []string{"free5gc/*", "**/namespace"}}},
 		"executor":        {why: "exactly", sel: tko.PluginSelect{Executor: yes("kpt")}, want: "prepare|kpt/namespace"},
 		"trigger":         {why: "one of its triggers", sel: tko.PluginSelect{Trigger: &trigger}, want: "prepare|free5gc/smf validate|free5gc/smf"},
-		"trigger, window": {why: "windows count what is selected", sel: tko.PluginSelect{Trigger: &trigger}, window: tko.Window{Offset: 1, Max: &one}, want: "validate|free5gc/smf"},
+		"trigger, window": {why: "windows count selected plugins", sel: tko.PluginSelect{Trigger: &trigger}, window: tko.Window{Offset: 1, Max: &one}, want: "validate|free5gc/smf"},
 		"after":           {why: "a cursor", window: tko.Window{After: "prepare|free5gc/smf", Max: &one}, want: "prepare|kpt/namespace"},
 	}
 	for name, test := range tests {

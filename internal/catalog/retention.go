@@ -13,24 +13,24 @@ const (
 	collectEvery = 10 * time.Minute
 )
 
-// Retain lets the store remove history that keep doesn't retain, at intervals,
+// Retain lets the store remove history that retention doesn't cover, at intervals,
 // until the context ends. It returns nil then. Several servers may run it on
 // one database: only one of them collects at a time.
-func (s *Service) Retain(ctx context.Context, keep Retention) error {
+func (s *Service) Retain(ctx context.Context, retention Retention) error {
 	wait := rand.N(collectFirst) //nolint:gosec // spreads load, hides nothing
 	for {
 		if sleep(ctx, wait) != nil {
 			return nil //nolint:nilerr // ending the context is the way to stop
 		}
-		s.collect(ctx, keep)
+		s.collect(ctx, retention)
 		wait = collectEvery
 	}
 }
 
 // collect runs one collection and logs its result.
-func (s *Service) collect(ctx context.Context, keep Retention) {
+func (s *Service) collect(ctx context.Context, retention Retention) {
 	began := time.Now()
-	done, err := s.store.Collect(ctx, keep)
+	done, err := s.store.Collect(ctx, retention)
 	facts := []any{"changes", done.Changes, "packages", done.Packages, "metadata", done.Metadata, "pairs", done.Pairs, "tokens", done.Tokens, "took", time.Since(began)}
 	switch {
 	case ctx.Err() != nil:

@@ -423,14 +423,14 @@ type Collected struct {
 
 // A Collector removes history.
 type Collector interface {
-	// Collect removes data that keep doesn't retain, in small transactions with
+	// Collect removes data that retention doesn't cover, in small transactions with
 	// pauses between them, so that it hardly slows other writers. The log stays
 	// complete after some position: Changes after an older one returns ErrGone.
 	// The package and metadata of a retained revision stay, also if a
 	// concurrent writer on any store uses them again. So does the deployment of
 	// a valid token. A collection may be interrupted at any time: the next one
 	// continues it. Only one of the stores on a database collects at a time.
-	Collect(ctx context.Context, keep Retention) (Collected, error)
+	Collect(ctx context.Context, retention Retention) (Collected, error)
 }
 
 // Work is a work item that a change requires.

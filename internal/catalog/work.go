@@ -57,7 +57,7 @@ type idleQueue struct {
 }
 
 // claim claims once. After waiting, a worker queries the store only if no other
-// worker has since the signal was given; they take a lock.
+// worker has since the signal was given. Waiting workers query one at a time.
 func (s *Service) claim(ctx context.Context, claim tko.ClaimWork, signal <-chan struct{}, waited bool) ([]tko.WorkItem, time.Time, error) {
 	// Don't cancel a claim in progress: if its response is lost, no worker can
 	// claim the items until the lease expires.

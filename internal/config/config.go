@@ -30,15 +30,15 @@ var toscaSchemes = []string{"file", "http", "https", "git"}
 // Roles are all roles, in the order in which they start.
 var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler, RoleGitOps}
 
-// minKeepChanges is the least of --keep-changes: shorter, and those who watch
-// would have to list again after every pause.
+// minKeepChanges is the least value of --keep-changes. With less, watchers would have
+// to list again after every pause.
 const minKeepChanges = 10 * time.Minute
 
-// Config is every setting of tko-server.
+// Config holds all settings of tko-server.
 type Config struct {
-	Roles     []string      // what this process does
+	Roles     []string      // roles of this process
 	Store     secret.Text   // sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN
-	StoreWait time.Duration // how long to wait for a database that isn't there at the start
+	StoreWait time.Duration // time limit for a database that is not available at the start
 	Data      string        // address of the data controller, for roles without RoleData
 
 	ListenGRPC   string   // host:port; see Listen
@@ -46,55 +46,55 @@ type Config struct {
 	Kubernetes   string   // host:port of the Kubernetes API, or "" for none
 	ListenLog    string   // host:port of the plugins' log server, or "" for none
 	ListenDebug  string   // host:port of Go's profiles, or "" for none
-	ListenHealth string   // host:port of what probes ask, or "" for none
+	ListenHealth string   // host:port of health probes, or "" for none
 	IPStack      string   // dual, ipv6, ipv4
-	WebHosts     []string // names under which browsers may reach the HTTP API, beside those that are safe; * for any
-	ReadyFile    string   // where to write the addresses once they are served, or ""
+	WebHosts     []string // names under which browsers may reach the HTTP API, in addition to the safe ones; * for any
+	ReadyFile    string   // path of the file for the addresses that are served, or ""
 
 	KubernetesCert           string // file
 	KubernetesKey            string // file
-	KubernetesKubeconfig     string // of the cluster that knows the users; "" for the one that this runs in
+	KubernetesKubeconfig     string // of the cluster that authenticates users; "" for the one that this runs in
 	KubernetesEvents         bool   // post Events to that cluster
-	KubernetesTrustEverybody bool   // ask nobody who users are; on loopback only
+	KubernetesTrustEverybody bool   // do not authenticate users; on loopback only
 	KubernetesAudit          KubernetesAudit
 
 	InstanceName         string
 	InstanceDescription  string
 	PackageFormat        string
 	MaxMessage           int // bytes
-	Streams              int // watches, lists and waits for work at once; 0: no limit
+	Streams              int // concurrent watches, lists and waits for work; 0: no limit
 	StreamsPerClient     int
 	StreamsPerConnection int
-	SlowWatch            time.Duration // after which a watch ends whose client takes nothing
-	StopTimeout          time.Duration // how long stopping may take at most
+	SlowWatch            time.Duration // time without progress after which a watch of a slow client ends
+	StopTimeout          time.Duration // time limit of stopping
 
 	ModificationTime time.Duration
-	Retry            time.Duration // first back-off of failed work
+	Retry            time.Duration // first back-off after a failure
 	RetryMax         time.Duration
 
-	KeepChanges   time.Duration // how long all of the past is kept; 0: for ever
-	KeepRevisions int           // how many revisions of each entity are kept longer; 0: all
+	KeepChanges   time.Duration // retention of every change and revision; 0: for ever
+	KeepRevisions int           // newest revisions of each entity that are retained longer; 0: all
 
-	KubernetesVersion string   // whose schemas, where schema locations have many
-	SchemaLocations   []string // in Kubeconform's format; "default" is what is built in
+	KubernetesVersion string   // version in schema locations that have several
+	SchemaLocations   []string // in Kubeconform's format; "default" is the built-in schemas
 
 	WorkLease           time.Duration
 	PreparerConcurrency int
 	PreparerIterations  int
 	PreparerAutoApprove bool
-	WithdrawApproval    bool // of deployments that a person approves, when they change
+	WithdrawApproval    bool // when a deployment changes that a person approved
 
-	ConfirmAbove        int // entities that a request deletes or approves without a confirmation
-	ConfirmAbovePercent int // of their kind
+	ConfirmAbove        int // entities that a request may delete or approve without a confirmation
+	ConfirmAbovePercent int // in percent of all entities of the kind
 
-	TOSCASchemes        []string // where service templates may come from
-	TOSCALocalAddresses bool     // this machine, too
+	TOSCASchemes        []string // schemes of the URLs of service templates
+	TOSCALocalAddresses bool     // allow service templates from this machine
 
-	RemoteSchemes   []string // that users' URLs may have
-	RemoteHosts     []string // that they may name; all if empty
-	RemoteAddresses []string // loopback and link-local ones that may be used all the same
-	GitLocal        []string // folders that sites' repositories may be in
-	TOSCALocal      []string // folders that service templates may be in
+	RemoteSchemes   []string // schemes of URLs from users
+	RemoteHosts     []string // hosts of such URLs; all if empty
+	RemoteAddresses []string // loopback and link-local addresses that are allowed in such URLs
+	GitLocal        []string // folders that may hold sites' repositories
+	TOSCALocal      []string // folders that may hold service templates
 	ClusterProxies  []string // URLs of proxies that kubeconfigs may name
 
 	SchedulerConcurrency int
@@ -109,7 +109,7 @@ type Config struct {
 	Charts               string // folder
 	ChartCredentials     string // file
 	ChartTimeout         time.Duration
-	ClusterWatches       int // sites whose clusters are watched at once
+	ClusterWatches       int // sites whose clusters are watched concurrently
 
 	GitOps GitOps
 
@@ -121,7 +121,7 @@ type Config struct {
 	PluginEnvironment     []string // names of variables
 	PluginKubeconfig      string   // of plugins that run in pods
 
-	KptBuiltin      bool // whether images of the public catalog run built in
+	KptBuiltin      bool // whether images of the public catalog are replaced by built-in functions
 	KptEngine       string
 	KptMemory       int64   // bytes of a function
 	KptCPUs         float64 // of a container
@@ -133,7 +133,7 @@ type Config struct {
 	Verbose   int    // more than 0 is debug
 }
 
-// KubernetesAudit is what is recorded of requests to the Kubernetes API.
+// KubernetesAudit configures the audit log of the Kubernetes API.
 type KubernetesAudit struct {
 	Policy     string // file; "" for nothing
 	Log        string // file, or - for standard output
@@ -142,119 +142,120 @@ type KubernetesAudit struct {
 	MaxSize    int // MiB
 }
 
-// Flags declares the settings as flags of a set, with their defaults.
+// Flags adds a flag for each setting to a flag set, with its default, and returns the
+// settings.
 func Flags(flags *pflag.FlagSet) *Config {
 	c := &Config{Store: "sqlite:tko.db"}
-	flags.StringSliceVar(&c.Roles, "roles", Roles, "what this process does: "+strings.Join(Roles, ", "))
-	flags.Var(&c.Store, "store", `where the state is kept: sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN (postgres://user@host/db)`)
-	flags.Lookup("store").DefValue = string(c.Store) // no secret, unlike what may be set
-	flags.DurationVar(&c.StoreWait, "store-wait", time.Minute, "how long to wait for a database that is not there at the start")
-	flags.StringVar(&c.Data, "data", "localhost:50050", "address of the data controller, for roles that run apart from it")
+	flags.StringSliceVar(&c.Roles, "roles", Roles, "roles of this process: "+strings.Join(Roles, ", "))
+	flags.Var(&c.Store, "store", `store of the state: sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN (postgres://user@host/db)`)
+	flags.Lookup("store").DefValue = string(c.Store) // without the secret of a value from elsewhere
+	flags.DurationVar(&c.StoreWait, "store-wait", time.Minute, "time limit for a database that is not available at the start")
+	flags.StringVar(&c.Data, "data", "localhost:50050", "address of the data controller, for roles in other processes than it")
 
-	flags.StringVar(&c.ListenGRPC, "listen-grpc", "localhost:50050", "address of the gRPC API; *:50050 is every interface")
+	flags.StringVar(&c.ListenGRPC, "listen-grpc", "localhost:50050", "address of the gRPC API; *:50050 for all interfaces")
 	flags.StringVar(&c.ListenWeb, "listen-web", "localhost:50051", "address of the HTTP API; empty for none")
-	flags.StringVar(&c.Kubernetes, "kubernetes", "", "address of the aggregated API of Kubernetes, which is role data's (port 50052 by convention); empty for none, *:50052 is every interface")
-	flags.StringVar(&c.KubernetesCert, "kubernetes-cert", "", "certificate of the Kubernetes API, a file that is read again when it changes (default, on loopback only: one signed by itself)")
-	flags.StringVar(&c.KubernetesKey, "kubernetes-key", "", "key of that certificate, also a file")
-	flags.StringVar(&c.KubernetesKubeconfig, "kubernetes-kubeconfig", "", "kubeconfig of the cluster that says who users of the Kubernetes API are and what they may do (default: the cluster that the server runs in)")
+	flags.StringVar(&c.Kubernetes, "kubernetes", "", "address of the Kubernetes aggregated API, which the role data serves (port 50052 by convention); empty for none, *:50052 for all interfaces")
+	flags.StringVar(&c.KubernetesCert, "kubernetes-cert", "", "certificate file of the Kubernetes API, reloaded when it changes (default, on loopback only: a self-signed certificate)")
+	flags.StringVar(&c.KubernetesKey, "kubernetes-key", "", "key file of that certificate")
+	flags.StringVar(&c.KubernetesKubeconfig, "kubernetes-kubeconfig", "", "kubeconfig of the cluster that authenticates and authorizes users of the Kubernetes API (default: the cluster that the server runs in)")
 	flags.BoolVar(&c.KubernetesEvents, "kubernetes-events", true, "post Kubernetes Events about TKO's objects to that cluster, in the namespace default")
-	flags.BoolVar(&c.KubernetesTrustEverybody, "kubernetes-trust-everybody", false, "ask no cluster, but let whoever reaches the Kubernetes API do everything: on loopback only, to develop without a cluster")
-	flags.StringVar(&c.KubernetesAudit.Policy, "kubernetes-audit-policy", "", "file of Kubernetes' audit policy: what to record of requests to the Kubernetes API; empty for nothing")
-	flags.StringVar(&c.KubernetesAudit.Log, "kubernetes-audit-log", "-", "file to record it in; - is standard output")
-	flags.IntVar(&c.KubernetesAudit.MaxAge, "kubernetes-audit-log-max-age", 0, "days for which such files are kept; 0 keeps them for ever")
-	flags.IntVar(&c.KubernetesAudit.MaxBackups, "kubernetes-audit-log-max-backups", 10, "how many such files are kept; 0 keeps all")
-	flags.IntVar(&c.KubernetesAudit.MaxSize, "kubernetes-audit-log-max-size", 100, "MiB after which the next such file is begun")
-	flags.StringVar(&c.ListenLog, "listen-log", DefaultListenLog, "address of the log server for plugins that run elsewhere; empty for none. The default is passed over where another server has it")
-	flags.StringVar(&c.ListenDebug, "listen-debug", "", "address of Go's profiles (/debug/pprof/), for those who look into the server; empty for none")
-	flags.StringVar(&c.ListenHealth, "listen-health", "", "address for probes, over HTTP (port 50059 by convention): /healthz while the process lives, /readyz when the data controller answers; empty for none")
-	flags.StringSliceVar(&c.WebHosts, "web-hosts", nil, "host names under which the HTTP API may be reached, beside IP addresses, localhost, names without a dot, *.svc, *.svc.cluster.local, the machine's name and that of --listen-web; *.example.com is every name below, * is any name")
-	flags.StringVar(&c.IPStack, "ip-stack", "dual", "dual (IPv6 first), ipv6 or ipv4")
-	flags.StringVar(&c.ReadyFile, "ready-file", "", "file to write the addresses to, as JSON, once they are served")
+	flags.BoolVar(&c.KubernetesTrustEverybody, "kubernetes-trust-everybody", false, "give every client of the Kubernetes API all rights, without authentication: on loopback only, for development without a cluster")
+	flags.StringVar(&c.KubernetesAudit.Policy, "kubernetes-audit-policy", "", "Kubernetes audit policy file for requests to the Kubernetes API; empty for no audit log")
+	flags.StringVar(&c.KubernetesAudit.Log, "kubernetes-audit-log", "-", "audit log file; - for standard output")
+	flags.IntVar(&c.KubernetesAudit.MaxAge, "kubernetes-audit-log-max-age", 0, "days after which audit log files are deleted; 0 for never")
+	flags.IntVar(&c.KubernetesAudit.MaxBackups, "kubernetes-audit-log-max-backups", 10, "number of old audit log files to retain; 0 for all")
+	flags.IntVar(&c.KubernetesAudit.MaxSize, "kubernetes-audit-log-max-size", 100, "size in MiB at which the audit log file is rotated")
+	flags.StringVar(&c.ListenLog, "listen-log", DefaultListenLog, "address of the log server for plugins that run elsewhere; empty for none. If another server uses the default address, this server has none")
+	flags.StringVar(&c.ListenDebug, "listen-debug", "", "address of Go's profiles (/debug/pprof/), for debugging; empty for none")
+	flags.StringVar(&c.ListenHealth, "listen-health", "", "address of health probes over HTTP (port 50059 by convention): /healthz is OK while the process runs, /readyz while it reaches the data controller; empty for none")
+	flags.StringSliceVar(&c.WebHosts, "web-hosts", nil, "host names under which the HTTP API may be reached, in addition to IP addresses, localhost, names without a dot, *.svc, *.svc.cluster.local, the machine's name and that of --listen-web; *.example.com is every name below, * is any name")
+	flags.StringVar(&c.IPStack, "ip-stack", "dual", "IP stack: dual (IPv6 first), ipv6 or ipv4")
+	flags.StringVar(&c.ReadyFile, "ready-file", "", "file that gets the addresses, as JSON, once they are served")
 
 	flags.StringVar(&c.InstanceName, "instance-name", "tko", "name of this installation")
-	flags.StringVar(&c.InstanceDescription, "instance-description", "", "what this installation is for")
-	flags.StringVar(&c.PackageFormat, "package-format", string(krm.CBOR), "format of packages for clients that ask for none: cbor or yaml")
+	flags.StringVar(&c.InstanceDescription, "instance-description", "", "purpose of this installation")
+	flags.StringVar(&c.PackageFormat, "package-format", string(krm.CBOR), "format of packages for clients that request none: cbor or yaml")
 	flags.IntVar(&c.MaxMessage, "max-message", 128<<20, "largest gRPC message, in bytes")
 
-	flags.IntVar(&c.Streams, "streams", 5000, "watches, lists and waits for work that are served at once, each by the gRPC API and the Kubernetes API; 0 for no limit")
-	flags.IntVar(&c.StreamsPerClient, "streams-per-client", 1000, "as --streams, of one client: one address of the gRPC API, one user of the Kubernetes API; 0 for no limit")
-	flags.IntVar(&c.StreamsPerConnection, "streams-per-connection", 250, "as --streams, of one connection to the gRPC API; 0 for no limit")
-	flags.DurationVar(&c.SlowWatch, "slow-watch", 30*time.Second, "time after which a watch is ended whose client takes nothing of what it was sent")
-	flags.DurationVar(&c.StopTimeout, "stop-timeout", 25*time.Second, "limit of stopping: what does not end within it is left behind")
+	flags.IntVar(&c.Streams, "streams", 5000, "concurrent watches, lists and waits for work of the gRPC API, and also of the Kubernetes API; 0 for no limit")
+	flags.IntVar(&c.StreamsPerClient, "streams-per-client", 1000, "the same limit for one client: one address of the gRPC API, one user of the Kubernetes API; 0 for no limit")
+	flags.IntVar(&c.StreamsPerConnection, "streams-per-connection", 250, "the same limit for one connection to the gRPC API; 0 for no limit")
+	flags.DurationVar(&c.SlowWatch, "slow-watch", 30*time.Second, "time limit for a client of a watch to read what was sent, before the watch is closed")
+	flags.DurationVar(&c.StopTimeout, "stop-timeout", 25*time.Second, "time limit of stopping; requests that take longer are aborted")
 
-	flags.DurationVar(&c.ModificationTime, "modification-time", 10*time.Second, "how long a modification token is good")
-	flags.DurationVar(&c.Retry, "retry", time.Second, "back-off after the first failure of preparing or scheduling something")
+	flags.DurationVar(&c.ModificationTime, "modification-time", 10*time.Second, "lifetime of a modification token")
+	flags.DurationVar(&c.Retry, "retry", time.Second, "back-off after the first failure to prepare or schedule")
 	flags.DurationVar(&c.RetryMax, "retry-max", time.Minute, "longest back-off")
 
-	flags.DurationVar(&c.KeepChanges, "keep-changes", 168*time.Hour, "how long every change and revision is kept, at least 10m; 0 keeps them for ever")
-	flags.IntVar(&c.KeepRevisions, "keep-revisions", 10, "how many of the newest revisions of each entity are kept longer than that; 0 keeps all")
+	flags.DurationVar(&c.KeepChanges, "keep-changes", 168*time.Hour, "retention time of all changes and revisions, at least 10m; 0 for ever")
+	flags.IntVar(&c.KeepRevisions, "keep-revisions", 10, "number of the newest revisions of each entity that are retained longer than that; 0 for all")
 
 	flags.StringVar(&c.KubernetesVersion, "kubernetes-version", "", "version of Kubernetes in schema locations (default: that of the built-in schemas)")
-	flags.StringSliceVar(&c.SchemaLocations, "schema-location", []string{"default"}, "where schemas are, in Kubeconform's format; default is what is built in")
+	flags.StringSliceVar(&c.SchemaLocations, "schema-location", []string{"default"}, "locations of schemas, in Kubeconform's format; default for the built-in schemas")
 
-	flags.DurationVar(&c.WorkLease, "work-lease", 30*time.Second, "after this time, work of a controller that died goes to another")
-	flags.IntVar(&c.PreparerConcurrency, "preparer-concurrency", 32, "deployments prepared at once")
-	flags.IntVar(&c.PreparerIterations, "preparer-iterations", 100, "rounds after which preparing a deployment is given up as endless")
-	flags.BoolVar(&c.PreparerAutoApprove, "preparer-auto-approve", true, "approve what is prepared, where a deployment does not say otherwise")
+	flags.DurationVar(&c.WorkLease, "work-lease", 30*time.Second, "time after which another controller takes over the work of one that died")
+	flags.IntVar(&c.PreparerConcurrency, "preparer-concurrency", 32, "concurrently prepared deployments")
+	flags.IntVar(&c.PreparerIterations, "preparer-iterations", 100, "limit of rounds to prepare a deployment")
+	flags.BoolVar(&c.PreparerAutoApprove, "preparer-auto-approve", true, "approve prepared deployments that do not request otherwise")
 
 	flags.BoolVar(&c.WithdrawApproval, "withdraw-approval", false, "withdraw the approval of a deployment that a person approves (nephio.org/approve: Manual; also Default, with --preparer-auto-approve=false here) when its package or site changes; its site keeps what was approved until it is approved again")
 
-	flags.IntVar(&c.ConfirmAbove, "confirm-above", tko.DefaultConfirmAbove, "a request that deletes or approves more entities than this, and more of their kind than --confirm-above-percent, must confirm how many they are")
+	flags.IntVar(&c.ConfirmAbove, "confirm-above", tko.DefaultConfirmAbove, "limit of entities that a request deletes or approves without a confirmation of their number, if they are also more of their kind than --confirm-above-percent")
 	flags.IntVar(&c.ConfirmAbovePercent, "confirm-above-percent", tko.DefaultConfirmPercent, "see --confirm-above")
 
-	flags.StringSliceVar(&c.TOSCASchemes, "tosca-schemes", toscaSchemes, "where TOSCA service templates may come from; git is over http and https")
-	flags.BoolVar(&c.TOSCALocalAddresses, "tosca-local-addresses", false, "let service templates be fetched from loopback and link-local addresses")
-	flags.StringSliceVar(&c.TOSCALocal, "tosca-local", nil, "folders of this machine that service templates may be in; without one there are none")
+	flags.StringSliceVar(&c.TOSCASchemes, "tosca-schemes", toscaSchemes, "URL schemes of TOSCA service templates; git repositories are reached over http and https")
+	flags.BoolVar(&c.TOSCALocalAddresses, "tosca-local-addresses", false, "allow service templates from loopback and link-local addresses")
+	flags.StringSliceVar(&c.TOSCALocal, "tosca-local", nil, "local folders that may hold service templates (default: none)")
 
-	flags.StringSliceVar(&c.RemoteSchemes, "remote-schemes", guard.Schemes, "schemes of the URLs in packages and plugins: of repositories, charts, images and service templates")
-	flags.StringSliceVar(&c.RemoteHosts, "remote-hosts", nil, "hosts that such URLs may name: names, *.NAME, addresses and networks (default: all)")
-	flags.StringSliceVar(&c.RemoteAddresses, "remote-addresses", nil, "loopback and link-local addresses and networks, such as 127.0.0.0/8, that such URLs may lead to; without any they may lead to none")
+	flags.StringSliceVar(&c.RemoteSchemes, "remote-schemes", guard.Schemes, "allowed schemes of the URLs in packages and plugins: of repositories, charts, images and service templates")
+	flags.StringSliceVar(&c.RemoteHosts, "remote-hosts", nil, "allowed hosts of such URLs: names, *.NAME, addresses and networks (default: all)")
+	flags.StringSliceVar(&c.RemoteAddresses, "remote-addresses", nil, "loopback and link-local addresses and networks, such as 127.0.0.0/8, that such URLs may lead to (default: none)")
 
-	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 64, "sites scheduled at once; those that share a repository share commits")
-	flags.StringSliceVar(&c.GitLocal, "git-local", nil, "folders of this machine that sites' git repositories may be in; without one there are none")
-	flags.StringVar(&c.GitCache, "git-cache", "", "folder for clones of the sites' repositories (default: in the user's cache folder)")
+	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 64, "concurrently scheduled sites; sites that share a repository share commits")
+	flags.StringSliceVar(&c.GitLocal, "git-local", nil, "local folders that may hold sites' git repositories (default: none)")
+	flags.StringVar(&c.GitCache, "git-cache", "", "folder of the cached clones of the sites' repositories (default: in the user's cache folder)")
 
-	flags.StringVar(&c.OSMSecrets, "osm-secrets", "", "folder of the passwords and CAs that sites' OSMs may refer to; without one there are none")
-	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to; without one there are none")
+	flags.StringVar(&c.OSMSecrets, "osm-secrets", "", "folder of the passwords and CAs that sites' OSMs may refer to (default: none)")
+	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to (default: none)")
 
-	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to; without one there are none")
-	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to; without one there is none")
-	flags.BoolVar(&c.AllowInCluster, "allow-in-cluster", false, "let sites be the cluster that the server runs in, with the rights of its service account")
-	flags.StringSliceVar(&c.ClusterProxies, "cluster-proxies", nil, "URLs of the proxies that kubeconfigs of sites may name (proxy-url); without one there are none")
-	flags.DurationVar(&c.ClusterInterval, "cluster-interval", 10*time.Minute, "look again at a site's cluster after that long, give or take a tenth, though nothing changed")
-	flags.StringVar(&c.Charts, "charts", "", "folder of the Helm charts that packages may refer to by path; without one there are none")
+	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to (default: none)")
+	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to (default: none)")
+	flags.BoolVar(&c.AllowInCluster, "allow-in-cluster", false, "allow sites to use the cluster that the server runs in, with the rights of its service account")
+	flags.StringSliceVar(&c.ClusterProxies, "cluster-proxies", nil, "URLs of the proxies that kubeconfigs of sites may name (proxy-url) (default: none)")
+	flags.DurationVar(&c.ClusterInterval, "cluster-interval", 10*time.Minute, "interval at which a site's cluster is reconciled without a change, give or take a tenth")
+	flags.StringVar(&c.Charts, "charts", "", "folder of the Helm charts that packages may refer to by path (default: none)")
 	flags.StringVar(&c.ChartCredentials, "chart-credentials", "", "file of the credentials of Helm chart repositories and registries, by their hosts: a config.json as docker login and helm registry login write it; without one there are none")
 	flags.DurationVar(&c.ChartTimeout, "chart-timeout", 5*time.Minute, "limit of a Helm chart's hook, and of an upgrade to become healthy before it is rolled back")
-	flags.IntVar(&c.ClusterWatches, "cluster-watches", 200, "watch the clusters of that many sites at once, those that changed last, to notice within seconds what others do there (0: none)")
+	flags.IntVar(&c.ClusterWatches, "cluster-watches", 200, "number of sites whose clusters are watched, the last changed ones first, to detect changes by others within seconds (0: none)")
 
 	c.GitOps.flags(flags)
 
-	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "limit of a validate or prepare plugin")
-	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "limit of a schedule plugin")
-	flags.IntVar(&c.PluginConcurrency, "plugin-concurrency", 16, "plugin processes at once")
-	flags.Int64Var(&c.PluginMemory, "plugin-memory", 1<<30, "memory that a plugin may use with all that it starts, in bytes, unless its property _memory says otherwise; 0 for no limit")
-	flags.StringSliceVar(&c.PluginEnvironment, "plugin-environment", []string{"KUBECONFIG"}, "names of variables of the server's environment that plugins get, beside PATH, HOME and the like")
-	flags.StringVar(&c.PythonEnv, "python-env", "", "Python environment of .py plugins (default: PYTHON_ENV, else ~/tko-python-env if it is there)")
+	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "time limit of a validate or prepare plugin")
+	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "time limit of a schedule plugin")
+	flags.IntVar(&c.PluginConcurrency, "plugin-concurrency", 16, "concurrent plugin processes")
+	flags.Int64Var(&c.PluginMemory, "plugin-memory", 1<<30, "memory limit of a plugin and its child processes, in bytes, unless its property _memory sets another; 0 for no limit")
+	flags.StringSliceVar(&c.PluginEnvironment, "plugin-environment", []string{"KUBECONFIG"}, "names of variables of the server's environment that plugins get, in addition to PATH, HOME and the like")
+	flags.StringVar(&c.PythonEnv, "python-env", "", "Python environment of .py plugins (default: PYTHON_ENV, else ~/tko-python-env if it exists)")
 
 	flags.StringVar(&c.PluginKubeconfig, "plugin-kubeconfig", "", "kubeconfig of the cluster of plugins that run in pods (default: KUBECONFIG, else ~/.kube/config, else the cluster that the server runs in)")
 
-	flags.BoolVar(&c.KptBuiltin, "kpt-builtin", false, "run images of the public catalog of KRM functions built in, where they are (set-namespace, set-labels, set-annotations, apply-replacements, apply-setters, starlark)")
-	flags.StringVar(&c.KptEngine, "kpt-engine", "", "container engine for KRM functions: podman, docker, nerdctl, or a path (default: the first of them that is there)")
-	flags.Int64Var(&c.KptMemory, "kpt-memory", 512<<20, "memory that a KRM function may use, in bytes")
-	flags.Float64Var(&c.KptCPUs, "kpt-cpus", 1, "CPUs that the container of a KRM function may use")
-	flags.DurationVar(&c.KptFetchTimeout, "kpt-fetch-timeout", 5*time.Minute, "limit of pulling an image or fetching a module of a KRM function")
+	flags.BoolVar(&c.KptBuiltin, "kpt-builtin", false, "replace images of the public catalog of KRM functions by built-in functions, where available (set-namespace, set-labels, set-annotations, apply-replacements, apply-setters, starlark)")
+	flags.StringVar(&c.KptEngine, "kpt-engine", "", "container engine for KRM functions: podman, docker, nerdctl, or a path (default: the first that is installed)")
+	flags.Int64Var(&c.KptMemory, "kpt-memory", 512<<20, "memory limit of a KRM function, in bytes")
+	flags.Float64Var(&c.KptCPUs, "kpt-cpus", 1, "CPU limit of a KRM function's container")
+	flags.DurationVar(&c.KptFetchTimeout, "kpt-fetch-timeout", 5*time.Minute, "time limit of pulling an image or fetching a module of a KRM function")
 	flags.StringVar(&c.KptCache, "kpt-cache", "", "folder for the WebAssembly modules of KRM functions, fetched and compiled (default: in the user's cache folder)")
 
-	flags.StringVar(&c.LogFormat, "log-format", "text", "text or json")
-	flags.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
-	flags.CountVarP(&c.Verbose, "verbose", "v", "log how things happen, too: as --log-level=debug")
+	flags.StringVar(&c.LogFormat, "log-format", "text", "log format: text or json")
+	flags.StringVar(&c.LogLevel, "log-level", "info", "log level: debug, info, warn or error")
+	flags.CountVarP(&c.Verbose, "verbose", "v", "debug log, as --log-level=debug")
 	return c
 }
 
-// Load sets the flags that the command line left alone from the environment
-// (TKO_ and the flag's name in capitals with _), then from a YAML file of flag
-// names and values, if one is given. What it doesn't know in the file is an
-// error.
+// Load sets the flags that are not on the command line: from the environment (TKO_
+// and the flag's name in capitals with _), then from a YAML file of flag names and
+// values, if file is not empty. It returns ErrInvalid for a name in the file that is
+// not a flag.
 func Load(flags *pflag.FlagSet, environment func(string) (string, bool), file string) error {
 	values := map[string]any{}
 	if file != "" {
@@ -267,7 +268,7 @@ func Load(flags *pflag.FlagSet, environment func(string) (string, bool), file st
 		}
 		for name := range values {
 			if flags.Lookup(name) == nil {
-				return tko.Errorf(tko.ErrInvalid, "configuration %q has %q, which is no setting: see tko-server --help for their names", file, name)
+				return tko.Errorf(tko.ErrInvalid, "configuration %q: %q is not a setting: see tko-server --help for the names", file, name)
 			}
 		}
 	}
@@ -306,10 +307,10 @@ func text(v any) string {
 	return strings.Join(parts, ",")
 }
 
-// Has says whether the process has a role.
+// Has returns whether the process has a role.
 func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }
 
-// Validate says what doesn't make sense, all at once.
+// Validate checks the settings, each and together. The error lists all problems.
 func (c *Config) Validate() error {
 	var wrong []string
 	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
@@ -403,7 +404,7 @@ func (c *Config) Validate() error {
 	return tko.Errorf(tko.ErrInvalid, "%s", strings.Join(wrong, "\n"))
 }
 
-// checkKubernetes says what doesn't make sense about the Kubernetes API.
+// checkKubernetes returns the problems of the settings of the Kubernetes API.
 func (c *Config) checkKubernetes() []string {
 	var wrong []string
 	if (c.KubernetesCert == "") != (c.KubernetesKey == "") {

@@ -41,7 +41,7 @@ func load(t *testing.T, args []string, environment map[string]string, file strin
 	return c, err
 }
 
-func TestLoad(t *testing.T) {
+func TestFlagsOverrideEnvironmentAndFile(t *testing.T) {
 	file := "work-lease: 3s\nretry: 3s\nretry-max: 3s\nroles: [data, preparer]\npreparer-concurrency: 3\n"
 	environment := map[string]string{"TKO_WORK_LEASE": "2s", "TKO_RETRY": "2s"}
 	c, err := load(t, []string{"--work-lease=1s"}, environment, file)
@@ -57,7 +57,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-func TestWrongSettings(t *testing.T) {
+func TestInvalidSettingsAreExplained(t *testing.T) {
 	tests := map[string]struct {
 		why         string
 		args        []string
@@ -120,7 +120,7 @@ func TestSecretIsNotPrinted(t *testing.T) {
 	}
 }
 
-func TestListen(t *testing.T) {
+func TestListenOpensSocketsOfIPStack(t *testing.T) {
 	six := hasIPv6(t)
 	tests := map[string]struct {
 		why            string
@@ -173,7 +173,7 @@ func hasIPv6(t *testing.T) bool {
 	return true
 }
 
-func TestListenOnUsedPort(t *testing.T) {
+func TestUsedPortIsExplained(t *testing.T) {
 	first, err := config.Listen(t.Context(), "localhost:0", "ipv4")
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-// Package config holds the settings of tko-server: what they are, where they
-// come from (flags, then environment, then a file, then defaults), and whether
-// they make sense together. It starts nothing.
+// Package config holds the settings of tko-server: their defaults, where their values
+// come from (flags, then the environment, then a file, then the defaults), and
+// whether they are valid together. It starts nothing.
 package config

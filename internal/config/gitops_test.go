@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// What is said about Flux has to make sense together.
-func TestFlux(t *testing.T) {
+func TestFluxSettingsAreChecked(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why  string
@@ -16,9 +15,9 @@ func TestFlux(t *testing.T) {
 		"in the cluster": {why: "as the manifests do", args: []string{"--flux-in-cluster", "--events-addr=http://notification-controller.flux-system/", "--flux-artifacts=localhost:9090"}},
 		"two clusters":   {why: "which of them?", args: []string{"--flux-in-cluster", "--flux-kubeconfig=x"}, want: "two clusters"},
 		"no cluster":     {why: "it would do nothing", args: []string{"--no-cross-namespace-refs"}, want: "need --flux-in-cluster"},
-		"no URL":         {why: "nobody would be told", args: []string{"--flux-in-cluster", "--events-addr=notification-controller"}, want: "--events-addr"},
+		"no URL":         {why: "the events would go nowhere", args: []string{"--flux-in-cluster", "--events-addr=notification-controller"}, want: "--events-addr"},
 		"no port":        {why: "nothing would be fetched", args: []string{"--flux-in-cluster", "--flux-artifacts=localhost"}, want: "--flux-artifacts"},
-		"another role":   {why: "nobody would follow", args: []string{"--flux-in-cluster", "--roles=data"}, want: "--roles"},
+		"another role":   {why: "no role would reconcile the objects", args: []string{"--flux-in-cluster", "--roles=data"}, want: "--roles"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

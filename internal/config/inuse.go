@@ -5,11 +5,12 @@ import (
 	"syscall"
 )
 
-// DefaultListenLog is where the plugins' log server listens unless it is said
-// otherwise. Only one process of a machine can: the others do without.
+// DefaultListenLog is the default address of the plugins' log server. Only one
+// process of a machine can listen there; if it is in use, other processes have no log
+// server.
 const DefaultListenLog = "localhost:50055"
 
-// IsInUse says whether an address couldn't be listened on because somebody else
+// IsInUse returns whether an address could not be listened on because another process
 // does.
 func IsInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }
 

@@ -10,17 +10,17 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Listen opens the sockets of an address (host:port) on an IP stack: dual is
-// IPv6 and, where that doesn't cover it, IPv4. The host localhost is the
-// loopback interface; * or an empty one is every interface. With port 0 all
-// sockets get the same free port. At least one socket is answered, IPv6 first;
-// a stack that the machine doesn't have is left out.
+// Listen opens the sockets of an address (host:port) on an IP stack: dual is IPv6
+// and, where that doesn't cover it, IPv4. The host localhost is the loopback
+// interface; * or an empty host is all interfaces. With port 0 all sockets get the
+// same free port. Listen returns at least one socket, IPv6 first, or an error; it
+// leaves out a stack that the machine doesn't have.
 func Listen(ctx context.Context, address, stack string) ([]net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "listen on %q: use host:port", address)
 	}
-	const tries = 20 // with port 0, for a port that is free on both stacks
+	const tries = 20 // with port 0, to find a port that is free on both stacks
 	for try := 1; ; try++ {
 		listeners, err := listen(ctx, binds(host, stack), port)
 		if err == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A Catalog is what catalog.yaml in a folder says.
+// A Catalog is the content of a folder's catalog.yaml.
 type Catalog struct {
 	Templates []struct {
 		ID       tko.TemplateID
@@ -36,14 +36,14 @@ type Catalog struct {
 		Arguments            []string
 		Properties           map[string]string
 		Triggers             []string // group,version,kind
-		Needs                []string // a command that must succeed for the plugin to be of use
+		Needs                []string // a command that must succeed, or the plugin is not registered
 	}
 	// Topologies are the deployments to create.
 	Topologies []struct {
 		Template tko.TemplateID
 		Metadata map[string]string
 	}
-	// Expect is what the catalog comes to.
+	// Expect is the expected result.
 	Expect struct {
 		Deployments int // topologies and all their descendants
 		Sites       int // provisioned ones included
@@ -54,8 +54,9 @@ type Catalog struct {
 	vars map[string]string
 }
 
-// Load reads DIR/catalog.yaml. ${NAME} in it and in its packages becomes
-// vars["NAME"]; CATALOG is the absolute path of the folder itself.
+// Load reads DIR/catalog.yaml. It replaces ${NAME} there and in the catalog's
+// packages by vars["NAME"]; CATALOG is the absolute path of the folder. It returns
+// ErrInvalid if a name has no value.
 func Load(dir string, vars map[string]string) (*Catalog, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -95,7 +96,7 @@ func (c *Catalog) read(path string) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// load reads the package at a path of the catalog: all YAML files below it.
+// load reads the package at a path relative to the catalog: all YAML files below it.
 func (c *Catalog) load(path string) (krm.Package, error) {
 	if path == "" {
 		return nil, nil
@@ -119,21 +120,22 @@ func (c *Catalog) load(path string) (krm.Package, error) {
 	return p, err
 }
 
-// A Registrar is the part of the client that registers.
+// A Registrar is the part of the client that registers entities.
 type Registrar interface {
 	RegisterTemplate(ctx context.Context, t tko.Template) (int64, error)
 	RegisterSite(ctx context.Context, s tko.Site) (int64, error)
 	RegisterPlugin(ctx context.Context, p tko.Plugin) (int64, error)
 }
 
-// Register registers all plugins, templates and sites of the catalog. Doing it
-// again changes nothing. Plugins whose need isn't met are left out, and told.
-func (c *Catalog) Register(ctx context.Context, to Registrar, tell func(string)) error {
+// Register registers all plugins, templates and sites of the catalog. It is
+// idempotent. It leaves out plugins whose needs are not met, and reports each of them
+// to report.
+func (c *Catalog) Register(ctx context.Context, to Registrar, report func(string)) error {
 	for _, p := range c.Plugins {
 		if len(p.Needs) > 0 {
-			//nolint:gosec // the catalog says what its plugins need
+			//nolint:gosec // the catalog names the command
 			if err := exec.CommandContext(ctx, p.Needs[0], p.Needs[1:]...).Run(); err != nil {
-				tell(fmt.Sprintf("plugin %s is left out: %s: %v", p.Name, strings.Join(p.Needs, " "), err))
+				report(fmt.Sprintf("plugin %s is left out: %s: %v", p.Name, strings.Join(p.Needs, " "), err))
 				continue
 			}
 		}
@@ -176,8 +178,8 @@ type Creator interface {
 	Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error]
 }
 
-// Create creates a deployment of each of the catalog's topologies, unless
-// there is one already, and answers them all.
+// Create creates a deployment of each of the catalog's topologies, unless one exists,
+// and returns their IDs.
 func (c *Catalog) Create(ctx context.Context, in Creator) ([]tko.DeploymentID, error) {
 	var ids []tko.DeploymentID
 topologies:

@@ -10,9 +10,9 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/object"
 )
 
-// Check says what is missing between what the catalog expects and what came
-// out: the numbers, the children of every site in its folder of the sites'
-// repository, and nothing else there.
+// Check compares the result with the expectations of the catalog: the numbers of
+// deployments and sites, and the content of the sites' repository, where each site's
+// folder must hold its deployments and nothing else. The error lists all differences.
 func (c *Catalog) Check(p Progress, repository string) error {
 	var missing []error
 	miss := func(format string, args ...any) { missing = append(missing, fmt.Errorf(format, args...)) }
@@ -31,7 +31,7 @@ func (c *Catalog) Check(p Progress, repository string) error {
 		for _, d := range s.Deployments {
 			want[string(d.ID)] = true
 			if p.Parents[d.ID] {
-				continue // a topology: nothing of it goes out
+				continue // a topology: it has nothing to schedule
 			}
 			if !hasPrefix(files, string(s.ID)+"/"+string(d.ID)+"/") {
 				miss("site %s has nothing of deployment %s in %s", s.ID, d.ID, repository)
@@ -70,7 +70,7 @@ func hasSuffix(list []string, suffix string) bool {
 	return false
 }
 
-// committed are the paths of the files at the head of a repository.
+// committed returns the paths of the files in the newest commit of branch main.
 func committed(repository string) ([]string, error) {
 	r, err := git.PlainOpen(repository)
 	if err != nil {

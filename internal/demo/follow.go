@@ -10,39 +10,39 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// A Lister is the part of the client that lists.
+// A Lister is the part of the client that lists entities.
 type Lister interface {
 	Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error]
 	Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error]
 }
 
-// Progress is how far everything is.
+// Progress counts the deployments in each state.
 type Progress struct {
 	Deployments int
 	Prepared    int
 	Approved    int
-	Placed      int // deployments that belong at a site
-	Scheduled   int // of them, those that are there
+	Placed      int // deployments that have a site
+	Scheduled   int // of these, the ones that are scheduled there
 	Sites       []SiteProgress
-	Parents     map[tko.DeploymentID]bool // the topologies
-	Problems    []string                  // what conditions say that isn't well
+	Parents     map[tko.DeploymentID]bool // IDs of the topologies
+	Problems    []string                  // conditions that are not true, as text
 }
 
-// SiteProgress is how far a site is.
+// SiteProgress counts the deployments of a site in each state.
 type SiteProgress struct {
 	ID          tko.SiteID
 	Metadata    map[string]string
 	Deployments []tko.Deployment // prepared and approved
-	Scheduled   int              // of them
+	Scheduled   int              // of these
 	Waiting     int              // prepared, and waiting for approval
 }
 
-// Done says whether there is nothing left to do.
+// Done returns whether no work is left.
 func (p Progress) Done() bool {
 	return p.Deployments > 0 && p.Prepared == p.Deployments && p.Scheduled == p.Placed && len(p.Problems) == 0
 }
 
-// String is one line.
+// String returns a summary in one line.
 func (p Progress) String() string {
 	line := fmt.Sprintf("%d deployments, %d prepared, %d of %d scheduled at their sites", p.Deployments, p.Prepared, p.Scheduled, p.Placed)
 	if waiting := p.Prepared - p.Approved; waiting > 0 {
@@ -51,7 +51,7 @@ func (p Progress) String() string {
 	return line
 }
 
-// Observe reads how far everything is.
+// Observe lists all entities and counts them.
 func Observe(ctx context.Context, from Lister) (Progress, error) {
 	var p Progress
 	sites := map[tko.SiteID]int{}
@@ -116,9 +116,9 @@ func status(conditions []tko.Condition, typ string) string {
 	return conditions[i].Status
 }
 
-// Follow looks again and again until everything is done, and tells each change
-// of progress. It answers the last look, also with an error.
-func Follow(ctx context.Context, from Lister, every time.Duration, tell func(Progress)) (Progress, error) {
+// Follow calls Observe at an interval until all work is done, and passes each change
+// of progress to report. It returns the last progress, also with an error.
+func Follow(ctx context.Context, from Lister, every time.Duration, report func(Progress)) (Progress, error) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	var last Progress
@@ -128,7 +128,7 @@ func Follow(ctx context.Context, from Lister, every time.Duration, tell func(Pro
 			return last, err
 		}
 		if p.String() != last.String() || !slices.Equal(p.Problems, last.Problems) {
-			tell(p)
+			report(p)
 		}
 		last = p
 		if p.Done() {

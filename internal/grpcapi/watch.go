@@ -145,7 +145,7 @@ func (d *data) WatchChanges(m *tkopb.WatchChanges, s grpc.ServerStreamingServer[
 	}
 	flow := newFlow()
 	defer retainUntilDrained(s.Context(), flow)
-	message := wire.Encoded{Taken: flow}
+	message := wire.Encoded{Pool: flow}
 	last := m.GetAfter()
 	for change, err := range d.backend.Watch(ctx, m.GetAfter(), kinds...) {
 		if err != nil {

@@ -1,7 +1,8 @@
-// Package guard decides what the server may connect to, and which folders it
-// may use, because of what users wrote: URLs and paths in packages of sites and
-// templates, in plugins, in charts and in service templates. It is asked by all
-// that fetch or push. Settings of the server's operator are not its concern.
+// Package guard restricts the hosts that the server connects to, and the
+// directories that it uses, on behalf of users: URLs and paths in packages of
+// sites and templates, in plugins, in charts and in service templates. All code
+// that fetches or pushes asks it. The operator's own settings are not
+// restricted.
 //
 // Start reading at [Guard].
 package guard

@@ -28,15 +28,15 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// go-git's transports are the process's, by scheme. So guarded requests have
-// schemes of their own, and their guard comes with their context.
+// go-git has one table of transports for the process, by scheme. So guarded
+// requests have schemes of their own, and their guard is in their context.
 const gitPrefix = "tko-guarded-"
 
 const gitTimeout = 10 * time.Minute
 
 type guardKey struct{}
 
-func init() { // nothing reads the table of schemes meanwhile
+func init() { // no other goroutine reads the table of schemes yet
 	for _, scheme := range []string{"http", "https"} {
 		client.InstallProtocol(gitPrefix+scheme, githttp.NewClient(&http.Client{Timeout: gitTimeout, Transport: gitTransport{}}))
 	}
@@ -50,8 +50,8 @@ func init() { // nothing reads the table of schemes meanwhile
 	})
 }
 
-// guards are all guards, by their IDs: connections over ssh have no context, but
-// the URL of a proxy.
+// guards are all guards by their IDs. A connection over ssh has no context; its
+// guard is identified by the URL of a proxy.
 var (
 	guards sync.Map
 	lastID atomic.Int64
@@ -63,16 +63,17 @@ func register(g *Guard) (id string) {
 	return id
 }
 
-// Git prepares a remote git repository's URL, of the scheme http, https or ssh
-// or of the form user@host:path, for go-git: what it returns is used in place
-// of the URL and the context. Proxy is for the options of connections over ssh.
+// Git adapts a remote git repository's URL, of the scheme http, https or ssh or
+// of the form user@host:path, for go-git: the caller uses the returned context
+// and URL in place of its own, and the returned proxy options for connections
+// over ssh.
 func (g *Guard) Git(ctx context.Context, location string) (_ context.Context, guarded string, options transport.ProxyOptions, err error) {
 	if g == nil {
 		return ctx, location, transport.ProxyOptions{}, nil
 	}
 	endpoint, err := transport.NewEndpoint(location)
 	if err != nil {
-		return ctx, "", options, tko.Errorf(tko.ErrInvalid, "it is no URL")
+		return ctx, "", options, tko.Errorf(tko.ErrInvalid, "not a URL")
 	}
 	if err := g.URL(&url.URL{Scheme: endpoint.Protocol, Host: joinHost(endpoint.Host)}); err != nil {
 		return ctx, "", options, err
@@ -84,7 +85,7 @@ func (g *Guard) Git(ctx context.Context, location string) (_ context.Context, gu
 	case "ssh":
 		return ctx, location, transport.ProxyOptions{URL: gitPrefix + "ssh://" + g.id}, nil
 	}
-	return ctx, "", options, tko.Errorf(tko.ErrDenied, "git repositories are used over https, http and ssh, not over %s", endpoint.Protocol)
+	return ctx, "", options, tko.Errorf(tko.ErrDenied, "git repositories must use https, http or ssh, not %s", endpoint.Protocol)
 }
 
 func joinHost(host string) string {
@@ -106,7 +107,7 @@ func (gitTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.URL.Scheme = strings.TrimPrefix(r.URL.Scheme, gitPrefix)
 	response, err := g.Transport().RoundTrip(r)
 	if err == nil {
-		response.Request = nil // where git would find that the scheme is another one
+		response.Request = nil // its scheme would confuse go-git
 	}
 	return response, err
 }
@@ -114,7 +115,7 @@ func (gitTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // An sshDialer makes guarded connections for ssh.
 type sshDialer struct{ guard *Guard }
 
-// Dial is the library's other way to dial.
+// Dial is DialContext without a context, which the library requires as well.
 func (d sshDialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
@@ -123,20 +124,20 @@ func (d sshDialer) DialContext(ctx context.Context, network, address string) (ne
 	return d.guard.DialContext(ctx, network, address)
 }
 
-// shown are the errors of go-git that say nothing that the other side wrote.
+// shown are the errors of go-git that contain no text from the remote server.
 var shown = []error{
 	transport.ErrRepositoryNotFound, transport.ErrAuthenticationRequired, transport.ErrAuthorizationFailed, transport.ErrEmptyRemoteRepository,
 	transport.ErrInvalidAuthMethod, plumbing.ErrReferenceNotFound, plumbing.ErrObjectNotFound, git.ErrNonFastForwardUpdate, git.ErrForceNeeded, git.NoErrAlreadyUpToDate, io.ErrUnexpectedEOF,
 }
 
-// kinds are TKO's own errors, which pass.
+// kinds are TKO's own kinds of errors, which GitError returns unchanged.
 var kinds = []error{tko.ErrInvalid, tko.ErrDenied, tko.ErrNotFound, tko.ErrConflict, tko.ErrUnavailable}
 
-const maxStatus = 200 // bytes of what a git server says about a push
+const maxStatus = 200 // bytes of a git server's message about a push
 
-// GitError returns an error of go-git without what the other side responded:
-// that may be anything, and users read it in conditions. Errors of connections,
-// and those that TKO knows, stay as they are.
+// GitError returns an error of go-git without the text of the remote server's
+// response, because users read it in conditions and it may contain anything. It
+// returns connection errors and TKO's own errors unchanged.
 func GitError(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -176,8 +177,8 @@ func GitError(err error) error {
 	return errors.New("the server did not respond as a git server does")
 }
 
-// RegistryError returns an error of a registry's client without what the
-// registry responded.
+// RegistryError returns the error of a registry's client without the text of
+// the registry's response.
 func RegistryError(err error) error {
 	if response, ok := errors.AsType[*errcode.ErrorResponse](err); ok {
 		return fmt.Errorf("the registry responded %s", Status(response.StatusCode))

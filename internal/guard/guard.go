@@ -17,22 +17,23 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Schemes are those that are allowed unless Options say otherwise.
+// Schemes are the URL schemes that are allowed by default.
 var Schemes = []string{"https", "http", "ssh"}
 
-// Options are what a Guard allows. The zero value allows remote hosts, and
-// neither this machine nor its folders.
+// Options define what a Guard allows. The zero value allows all remote hosts,
+// but neither this machine's addresses nor its directories.
 type Options struct {
-	Schemes   []string // [Schemes] if nil
-	Hosts     []string // names, *.NAME, addresses and networks (192.0.2.0/24); all if empty
-	Addresses []string // loopback and link-local addresses and networks that are allowed all the same
-	Folders   []string // that files and repositories of this machine may be in
+	Schemes   []string // allowed URL schemes; [Schemes] if nil
+	Hosts     []string // allowed names, *.NAME, addresses and networks (192.0.2.0/24); all if empty
+	Addresses []string // loopback and link-local addresses and networks that are also allowed
+	Folders   []string // allowed directories for files and repositories on this machine
 
-	AddressesFlag string // of the server, for errors: --remote-addresses if empty
-	FoldersFlag   string // as well: required with what uses folders
+	AddressesFlag string // flag that sets Addresses, for error messages; --remote-addresses if empty
+	FoldersFlag   string // flag that sets Folders, for error messages; required where directories are used
 }
 
-// A Guard is safe for concurrent use. A nil Guard allows everything.
+// A Guard checks connections and paths. It is safe for concurrent use. A nil
+// Guard allows everything.
 type Guard struct {
 	schemes   []string
 	names     []string // in lower case, of the form NAME or *.NAME
@@ -40,13 +41,13 @@ type Guard struct {
 	addresses []netip.Prefix
 	folders   []string // absolute
 	options   Options
-	id        string // names the guard for ssh
+	id        string // identifies the guard in proxy URLs for ssh
 	transport http.RoundTripper
 }
 
 const dialTimeout = 20 * time.Second
 
-// New makes a Guard. What is wrong with the options is an ErrInvalid.
+// New returns a Guard, or an ErrInvalid if the options are malformed.
 func New(o Options) (*Guard, error) {
 	g := &Guard{schemes: o.Schemes, options: o}
 	if o.Schemes == nil {
@@ -59,7 +60,7 @@ func New(o Options) (*Guard, error) {
 		}
 		name := strings.ToLower(strings.TrimSuffix(text, "."))
 		if bare := strings.TrimPrefix(name, "*."); bare == "" || strings.ContainsAny(bare, "*/:@ ") {
-			return nil, tko.Errorf(tko.ErrInvalid, "%q is no host: use a name, *.NAME, an address or a network such as 192.0.2.0/24", text)
+			return nil, tko.Errorf(tko.ErrInvalid, "%q is not a host: use a name, *.NAME, an address or a network such as 192.0.2.0/24", text)
 		}
 		g.names = append(g.names, name)
 	}
@@ -73,7 +74,7 @@ func New(o Options) (*Guard, error) {
 	for _, folder := range o.Folders {
 		absolute, err := filepath.Abs(folder)
 		if err != nil || folder == "" {
-			return nil, tko.Errorf(tko.ErrInvalid, "%q is no folder", folder)
+			return nil, tko.Errorf(tko.ErrInvalid, "%q is not a directory", folder)
 		}
 		g.folders = append(g.folders, absolute)
 	}
@@ -97,9 +98,9 @@ func newTransport() *http.Transport {
 	}
 }
 
-// URL says whether a URL may be used, as far as it can be told without a
-// connection: by its scheme, its host's name, and its address if that is its
-// host. The error is an ErrDenied that names neither path nor user.
+// URL checks a URL before a connection is made: its scheme, and its host's name
+// or address. The error is an ErrDenied that contains neither the path nor the
+// user.
 func (g *Guard) URL(u *url.URL) error {
 	if g == nil {
 		return nil
@@ -110,7 +111,7 @@ func (g *Guard) URL(u *url.URL) error {
 	return g.Host(u.Hostname())
 }
 
-// Host is URL for a host alone.
+// Host checks a host as URL does.
 func (g *Guard) Host(host string) error {
 	if g == nil {
 		return nil
@@ -131,7 +132,7 @@ func errHost(host string) error {
 	return tko.Errorf(tko.ErrDenied, "the host %q is not allowed on this server: its operator allows hosts with --remote-hosts", host)
 }
 
-// named says whether a host is allowed by its name.
+// named reports whether a host is allowed by its name.
 func (g *Guard) named(host string) bool {
 	if len(g.names)+len(g.networks) == 0 {
 		return true
@@ -145,7 +146,7 @@ func (g *Guard) named(host string) bool {
 	})
 }
 
-// address says whether an address may be connected to.
+// address returns an ErrDenied if connections to an address are not allowed.
 func (g *Guard) address(a netip.Addr, named bool) error {
 	a = embedded(a.Unmap().WithZone(""))
 	within := func(p netip.Prefix) bool { return p.Contains(a) }
@@ -153,7 +154,7 @@ func (g *Guard) address(a netip.Addr, named bool) error {
 		if slices.ContainsFunc(g.addresses, within) {
 			return nil
 		}
-		return tko.Errorf(tko.ErrDenied, "the address %s is a local one, which is not allowed on this server: its operator allows such addresses with %s", a, cmp.Or(g.options.AddressesFlag, "--remote-addresses"))
+		return tko.Errorf(tko.ErrDenied, "the address %s is local and not allowed on this server: its operator allows such addresses with %s", a, cmp.Or(g.options.AddressesFlag, "--remote-addresses"))
 	}
 	if named || slices.ContainsFunc(g.networks, within) {
 		return nil
@@ -162,17 +163,18 @@ func (g *Guard) address(a netip.Addr, named bool) error {
 }
 
 var (
-	translated = netip.MustParsePrefix("64:ff9b::/96") // addresses of IPv4 as IPv6 has them
+	translated = netip.MustParsePrefix("64:ff9b::/96") // IPv4 addresses mapped to IPv6 (NAT64)
 	thisOne    = netip.MustParsePrefix("0.0.0.0/8")
 	broadcast  = netip.MustParseAddr("255.255.255.255")
-	// Clouds keep credentials there, beside the link-local 169.254.169.254.
+	// Addresses of cloud metadata services, which hold credentials, in addition
+	// to the link-local 169.254.169.254.
 	metadata = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("100.100.100.200")}
 )
 
-// LocalNetworks are all addresses of this machine, and all link-local ones.
+// LocalNetworks are all loopback and link-local networks.
 var LocalNetworks = []string{"127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10"}
 
-// embedded returns the IPv4 address that an IPv6 address is translated to.
+// embedded returns the IPv4 address that is embedded in an IPv6 address.
 func embedded(a netip.Addr) netip.Addr {
 	if !translated.Contains(a) {
 		return a
@@ -181,14 +183,15 @@ func embedded(a netip.Addr) netip.Addr {
 	return netip.AddrFrom4([4]byte(bytes[12:]))
 }
 
-// isLocal says whether an address leads to this machine, or to what only
-// machines next to it should reach.
+// isLocal reports whether an address belongs to this machine, to its link, or
+// to a cloud's metadata service.
 func isLocal(a netip.Addr) bool {
 	return a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() ||
 		thisOne.Contains(a) || a == broadcast || slices.Contains(metadata, a)
 }
 
-// DialContext connects to what is allowed, after the host's name was resolved.
+// DialContext connects to an address if it is allowed. It checks the addresses
+// that the host's name resolves to.
 func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	if g == nil {
@@ -202,11 +205,11 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 		return nil, errHost(host)
 	}
 	named := g.named(host)
-	var denied error // the dialer's own error names the address, and hides the kind
+	var denied error // the dialer's own error contains the address and hides the kind
 	dialer.Control = func(_, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
 		if err != nil {
-			return tko.Errorf(tko.ErrDenied, "%q is no address", address)
+			return tko.Errorf(tko.ErrDenied, "%q is not an address", address)
 		}
 		if err := g.address(at.Addr(), named); err != nil {
 			denied = err
@@ -214,7 +217,7 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 		}
 		return nil
 	}
-	dialer.FallbackDelay = -1 // one after the other
+	dialer.FallbackDelay = -1 // try addresses one after the other
 	conn, err := dialer.DialContext(ctx, network, address)
 	if err != nil && denied != nil {
 		return nil, denied
@@ -222,9 +225,10 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 	return conn, err
 }
 
-// Transport makes requests to what is allowed. Each redirect is checked, too. A
-// request by way of a proxy of the server's environment is checked by the host's
-// name, and by its addresses if it can be resolved here.
+// Transport returns a transport for requests to allowed hosts. Each redirect is
+// checked, too. A request through a proxy of the server's environment is
+// checked by the host's name, and by its addresses if the name can be resolved
+// here.
 func (g *Guard) Transport() http.RoundTripper {
 	if g == nil {
 		return http.DefaultTransport
@@ -232,8 +236,8 @@ func (g *Guard) Transport() http.RoundTripper {
 	return g.transport
 }
 
-// Wrap is Transport with the other settings of a transport. How it connects, and
-// its proxy, are the Guard's.
+// Wrap is Transport with the other settings of a transport. The Guard sets how
+// it connects, and its proxy.
 func (g *Guard) Wrap(base *http.Transport) http.RoundTripper {
 	t := &roundTripper{Guard: g, direct: base.Clone(), proxied: base.Clone()}
 	t.direct.DialContext, t.direct.Proxy = g.DialContext, nil
@@ -267,14 +271,14 @@ func (t *roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.proxied.RoundTrip(r)
 }
 
-// CloseIdleConnections is for [http.Client].
+// CloseIdleConnections is called by [http.Client].
 func (t *roundTripper) CloseIdleConnections() {
 	t.direct.CloseIdleConnections()
 	t.proxied.CloseIdleConnections()
 }
 
-// Resolve says whether a host may be connected to by a program that makes the
-// connection itself. If the name can't be resolved here, the name decides.
+// Resolve checks a host that another program will connect to. If the name can't
+// be resolved here, only the name is checked.
 func (g *Guard) Resolve(ctx context.Context, host string) error {
 	if g == nil {
 		return nil
@@ -301,10 +305,10 @@ func (g *Guard) resolve(ctx context.Context, host string) error {
 	return nil
 }
 
-// Folder says whether a path of this machine may be used: it is in one of the
-// folders that are allowed, also when links are followed. What isn't there yet
-// may be made. The error, an ErrDenied, is the same whether or not anything is
-// there. It names the flag that allows folders.
+// Folder checks a path on this machine: it must be in an allowed directory,
+// also when symbolic links are followed. It may name a file that does not exist
+// yet. The error, an ErrDenied, does not depend on whether the file exists. It
+// names the flag that allows directories.
 func (g *Guard) Folder(path string) error {
 	if g == nil {
 		return nil
@@ -318,9 +322,9 @@ func (g *Guard) Folder(path string) error {
 		}
 	}
 	if len(g.folders) == 0 {
-		return tko.Errorf(tko.ErrDenied, "this server uses no folder of its own machine: its operator allows folders with %s", g.options.FoldersFlag)
+		return tko.Errorf(tko.ErrDenied, "no directory of this server may be used: its operator allows directories with %s", g.options.FoldersFlag)
 	}
-	return tko.Errorf(tko.ErrDenied, "this path is not in a folder that this server may use: its operator allows folders with %s", g.options.FoldersFlag)
+	return tko.Errorf(tko.ErrDenied, "this path is not in a directory that this server may use: its operator allows directories with %s", g.options.FoldersFlag)
 }
 
 func within(folder, path string) bool {
@@ -328,7 +332,7 @@ func within(folder, path string) bool {
 	return err == nil && filepath.IsLocal(relative)
 }
 
-// followed follows the links in as much of a path as there is.
+// followed resolves the symbolic links in the part of a path that exists.
 func followed(path string) string {
 	rest := ""
 	for at := path; ; at = filepath.Dir(at) {
@@ -342,7 +346,8 @@ func followed(path string) string {
 	}
 }
 
-// Status is an HTTP status as errors show it, without the words of the server.
+// Status returns an HTTP status for error messages, without the server's own
+// text.
 func Status(code int) string {
 	return strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
 }

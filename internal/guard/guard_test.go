@@ -26,7 +26,7 @@ func made(t *testing.T, o guard.Options) *guard.Guard {
 
 var local = guard.Options{Addresses: []string{"127.0.0.0/8", "::1"}}
 
-func TestURL(t *testing.T) {
+func TestURLsAreCheckedBySchemeHostAndAddress(t *testing.T) {
 	t.Parallel()
 	hosts := guard.Options{Hosts: []string{"git.example.net", "*.example.org", "192.0.2.0/24", "2001:db8::1"}}
 	names := guard.Options{Hosts: hosts.Hosts[:2]}
@@ -76,7 +76,7 @@ func TestURL(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestMalformedOptionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]guard.Options{
 		"a URL as a host":      {Hosts: []string{"https://git.example.net"}},
@@ -91,9 +91,9 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// A name that leads to a local address, and a redirection there, are refused
+// A name that resolves to a local address, and a redirect to one, are refused
 // before a connection is made.
-func TestNamesAndRedirectionsLeadToNoLocalAddress(t *testing.T) {
+func TestNamesAndRedirectsToLocalAddressesAreRefused(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -123,10 +123,10 @@ func TestNamesAndRedirectionsLeadToNoLocalAddress(t *testing.T) {
 		}
 	}
 	if _, err := made(t, guard.Options{}).DialContext(t.Context(), "tcp", "localhost:"+port); !errors.Is(err, tko.ErrDenied) {
-		t.Errorf("a name of a local address: %v", err)
+		t.Errorf("connected by a name of a local address: %v, want it denied", err)
 	}
 	if len(asked) > 0 {
-		t.Fatalf("the server was asked for %s", <-asked)
+		t.Fatalf("the server got a request for %s, want none", <-asked)
 	}
 	allowed := made(t, local)
 	if err := get(allowed, server.URL); err != nil {
@@ -139,7 +139,7 @@ func TestNamesAndRedirectionsLeadToNoLocalAddress(t *testing.T) {
 	}
 }
 
-func TestFolder(t *testing.T) {
+func TestPathsOutsideAllowedFoldersAreRefused(t *testing.T) {
 	t.Parallel()
 	folder, outside := t.TempDir(), t.TempDir()
 	if err := os.Symlink(outside, filepath.Join(folder, "link")); err != nil {
@@ -162,6 +162,6 @@ func TestFolder(t *testing.T) {
 	}
 	there, missing := g.Folder(filepath.Join(outside, "there")), g.Folder(filepath.Join(outside, "missing"))
 	if fmt.Sprint(there) != fmt.Sprint(missing) {
-		t.Errorf("the errors tell a file that is there from one that isn't: %v, %v", there, missing)
+		t.Errorf("the errors for an existing and a missing file differ: %v, %v", there, missing)
 	}
 }

@@ -21,26 +21,25 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// patience is how long anything may take on a busy machine.
-const patience = 4 * time.Minute
+// timeLimit bounds each wait. It is generous: other builds may slow the machine down.
+const timeLimit = 4 * time.Minute
 
 // Token is a bearer token of an administrator.
 const Token = "administrator-of-tests"
 
-// Options say what a cluster has beside its API server.
+// Options select the components of a cluster in addition to its API server.
 type Options struct {
-	// Controllers adds the controller manager, the scheduler and a node of
-	// kwok's: Deployments get pods, pods become ready, what has no owner any
-	// more is collected, namespaces go when they are deleted, and roles such as
-	// view, which are made of others, have rules.
+	// Controllers adds the controller manager, the scheduler and a kwok node.
+	// Deployments then get pods, pods become ready, objects without an owner are
+	// garbage-collected, deleted namespaces are removed, and aggregated roles such as
+	// view have rules.
 	Controllers bool
-	// Programs is the folder of Kubernetes' programs; those that
-	// test/setup/kube.sh brings if it is empty.
+	// Programs is the folder of the Kubernetes programs; if empty, the folder that
+	// test/setup/kube.sh prints.
 	Programs string
 }
 
-// A Cluster is a Kubernetes that runs. It serves one user after the other or
-// many at once.
+// A Cluster is a running Kubernetes cluster. It is safe for concurrent use.
 type Cluster struct {
 	// Kubeconfig is the path of an administrator's kubeconfig.
 	Kubeconfig string
@@ -57,8 +56,8 @@ type Cluster struct {
 	others    []*daemon
 }
 
-// Start starts a cluster, which goes with the test. What its programs wrote
-// is shown if the test failed.
+// Start starts a cluster and closes it when the test ends. If the test failed, it
+// logs the output of the cluster's programs.
 func Start(t testing.TB, options Options) *Cluster {
 	t.Helper()
 	c, err := New(options)
@@ -75,8 +74,8 @@ var (
 	sharedOnes = map[Options]*Cluster{}
 )
 
-// Shared answers the cluster with these options that all tests of this process
-// share, and starts it if it doesn't run yet. It runs until Main stops it.
+// Shared returns the cluster with these options that all tests of this process share,
+// and starts it on the first call. It runs until Main stops it.
 func Shared(t testing.TB, options Options) *Cluster {
 	t.Helper()
 	sharedLock.Lock()
@@ -93,8 +92,8 @@ func Shared(t testing.TB, options Options) *Cluster {
 	return c
 }
 
-// Main runs tests and then stops what Shared started: for TestMain. A test
-// process that ends without it, or is killed, takes its clusters with it, too.
+// Main runs the tests of a package, then stops the clusters that Shared started. Call
+// it from TestMain. The clusters also end if the test process is killed.
 func Main(m *testing.M) int {
 	code := m.Run()
 	sharedLock.Lock()
@@ -131,14 +130,13 @@ func New(options Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Close stops everything and removes the cluster's data. It may be called
-// again.
+// Close stops the cluster and removes its data. Further calls do nothing.
 func (c *Cluster) Close() {
 	for _, d := range c.others {
 		d.kill()
 	}
 	if c.api != nil {
-		c.api.kill() // before etcd, without which it wouldn't end
+		c.api.kill() // before etcd: without etcd it does not end
 	}
 	if c.etcd != nil {
 		c.etcd.kill()
@@ -146,8 +144,8 @@ func (c *Cluster) Close() {
 	c.keeper.close()
 }
 
-// StopAPI stops the API server: first it is asked to, then killed, for open
-// watches keep it from ending. Its data stay.
+// StopAPI stops the API server: it asks it to stop, then kills it, because open
+// watches keep it from ending. The data in etcd stay.
 func (c *Cluster) StopAPI() { c.api.stop(3 * time.Second) }
 
 // StartAPI starts the API server again, at the same address, and waits until
@@ -162,16 +160,16 @@ func (c *Cluster) StartAPI(t testing.TB) {
 // URL is the address of the API server.
 func (c *Cluster) URL() string { return "https://127.0.0.1:" + strconv.Itoa(c.port) }
 
-// CA is the certificate, in PEM, of the authority that has signed the API
-// server's certificate, and those of ServingCertificate.
+// CA returns the PEM certificate of the authority that signed the API server's
+// certificate and those of ServingCertificate.
 func (c *Cluster) CA() []byte { return c.pki.ca.certificatePEM() }
 
-// Config answers a new configuration of an administrator, without limits on
-// the rate of requests.
+// Config returns a new configuration for an administrator, without client-side rate
+// limits.
 func (c *Cluster) Config() *rest.Config { return c.config(c.pki.admin) }
 
-// UserConfig answers a new configuration of a user with a client certificate
-// for a name and groups, without limits on the rate of requests.
+// UserConfig returns a new configuration for a user with a client certificate for the
+// name and groups, without client-side rate limits.
 func (c *Cluster) UserConfig(t testing.TB, name string, groups ...string) *rest.Config {
 	t.Helper()
 	user, err := c.pki.client(name, groups...)
@@ -181,8 +179,8 @@ func (c *Cluster) UserConfig(t testing.TB, name string, groups ...string) *rest.
 	return c.config(user)
 }
 
-// UserKubeconfig answers the path of a kubeconfig of a user with a client
-// certificate for a name and groups.
+// UserKubeconfig returns the path of a kubeconfig for a user with a client
+// certificate for the name and groups.
 func (c *Cluster) UserKubeconfig(t testing.TB, name string, groups ...string) string {
 	t.Helper()
 	user, err := c.pki.client(name, groups...)
@@ -203,8 +201,8 @@ func (c *Cluster) config(user *pair) *rest.Config {
 	}
 }
 
-// start brings up everything, at new ports if somebody takes those that were
-// free a moment ago.
+// start starts all programs. If another process has taken one of the chosen ports
+// meanwhile, it tries again with new ports, twice at most.
 func (c *Cluster) start() error {
 	for attempt := 1; ; attempt++ {
 		ports, err := freePorts(4)
@@ -242,7 +240,7 @@ func (c *Cluster) startAt(ports []int) error {
 		"--proxy-client-cert-file=" + c.path("front-proxy-client.crt"), "--proxy-client-key-file=" + c.path("front-proxy-client.key"),
 	}
 	if !c.options.Controllers {
-		args = append(args, "--disable-admission-plugins=ServiceAccount") // nobody makes the accounts
+		args = append(args, "--disable-admission-plugins=ServiceAccount") // without a controller manager, no service accounts are created
 	}
 	c.api = c.daemon("kube-apiserver", args...)
 	if err := c.etcd.start(); err != nil {
@@ -257,7 +255,7 @@ func (c *Cluster) startAt(ports []int) error {
 	return c.startControllers(ports[3])
 }
 
-// prepare writes the files that the programs are given.
+// prepare writes the configuration files of the programs.
 func (c *Cluster) prepare() error {
 	if err := os.RemoveAll(c.path("etcd")); err != nil {
 		return err
@@ -323,7 +321,7 @@ func (c *Cluster) startControllers(port int) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range c.others { // when the last of them still lives, too
+	for _, d := range c.others { // the last of them included
 		if err := d.await(func(ctx context.Context) error {
 			_, err := client.CoreV1().Nodes().Get(ctx, "node", metav1.GetOptions{})
 			if err != nil {

@@ -18,7 +18,7 @@ import (
 // A daemon is a program of the cluster, and its process while it runs.
 type daemon struct {
 	command []string
-	output  string // the file of its log
+	output  string // path of its log file
 
 	process *exec.Cmd
 	done    chan struct{}
@@ -33,7 +33,7 @@ func (d *daemon) start() error {
 	d.process = exec.Command(d.command[0], d.command[1:]...)
 	d.process.Stdout, d.process.Stderr = log, log
 	d.process.Dir = filepath.Dir(d.output)
-	d.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // ^C is for the test
+	d.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL} // Ctrl-C goes to the test only
 	if err := d.process.Start(); err != nil {
 		return err
 	}
@@ -45,9 +45,10 @@ func (d *daemon) start() error {
 	return nil
 }
 
-// await waits until a check succeeds, or the program has ended.
+// await waits until check succeeds. It returns an error if the program ends first, or
+// after timeLimit.
 func (d *daemon) await(check func(context.Context) error) error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(timeLimit)
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		err := check(ctx)
@@ -56,7 +57,7 @@ func (d *daemon) await(check func(context.Context) error) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("not ready after %s: %w", patience, err)
+			return fmt.Errorf("not ready after %s: %w", timeLimit, err)
 		}
 		select {
 		case <-d.done:
@@ -66,7 +67,7 @@ func (d *daemon) await(check func(context.Context) error) error {
 	}
 }
 
-// stop asks the program to end, and kills it if it hasn't within a time.
+// stop asks the program to end, and kills it after the grace period.
 func (d *daemon) stop(grace time.Duration) {
 	if d.process == nil {
 		return
@@ -88,7 +89,7 @@ func (d *daemon) kill() {
 	d.process = nil
 }
 
-// log is the end of what the program has written.
+// log returns the last 4 KiB that the program wrote.
 func (d *daemon) log() string {
 	const enough = 4 << 10
 	text, err := os.ReadFile(d.output)
@@ -101,7 +102,8 @@ func (d *daemon) log() string {
 	return string(text)
 }
 
-// A keeper removes a folder in the end, also when the test process is killed.
+// A keeper removes a folder when it is closed, or when the test process ends for any
+// reason.
 type keeper struct {
 	shell *exec.Cmd
 	life  io.Closer
@@ -124,8 +126,8 @@ func (k *keeper) close() {
 	}
 }
 
-// freePorts answers ports where nobody listens on loopback, below those that
-// the system gives to clients.
+// freePorts returns n TCP ports that are free on loopback, below the range of
+// ephemeral ports.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range 1000 {
@@ -134,7 +136,7 @@ func freePorts(n int) ([]int, error) {
 		if err != nil {
 			continue
 		}
-		defer listener.Close() // when all are chosen
+		defer listener.Close() // not before all ports are chosen
 		if ports = append(ports, port); len(ports) == n {
 			return ports, nil
 		}

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
 
-func TestUsers(t *testing.T) {
+func TestUsersHaveTheirRights(t *testing.T) {
 	c := kube.Shared(t, kube.Options{})
 	alice := c.UserKubeconfig(t, "alice", "readers")
 	_, stderr, code := c.Try(t, alice, "", "get", "configmaps")
@@ -48,9 +48,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// An aggregated server gets the requests of the group that it was registered
-// for, from a front proxy that shows its certificate and says who asks.
-func TestAggregation(t *testing.T) {
+func TestAggregatedServerGetsRequests(t *testing.T) {
 	c := kube.Shared(t, kube.Options{})
 	certificate, key := c.ServingCertificate(t)
 	listener, err := net.Listen("tcp", "localhost:0")
@@ -89,7 +87,7 @@ spec:
 	c.Kubectl(t, "create", "namespace", "short-lived")
 	c.StopAPI()
 	if _, stderr, code := c.Try(t, c.Kubeconfig, "", "get", "nodes"); code == 0 || !strings.Contains(stderr, "refused") {
-		t.Errorf("a stopped API server answers: exit code %d, %s", code, stderr)
+		t.Errorf("a stopped API server responds: exit code %d, %s", code, stderr)
 	}
 	c.StartAPI(t)
 	c.Eventually(t, "2", "get", "deployment", "web", "-o", "jsonpath={.status.readyReplicas}")

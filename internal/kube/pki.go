@@ -18,7 +18,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// A pki is the certificates of a cluster.
+// A pki holds the certificates of a cluster.
 type pki struct {
 	ca, server, admin    *pair
 	frontCA, frontClient *pair
@@ -53,7 +53,7 @@ func newPKI() (*pki, error) {
 	return p, err
 }
 
-// client makes a certificate for a user.
+// client makes a client certificate for a user with a name and groups.
 func (p *pki) client(name string, groups ...string) (*pair, error) {
 	return p.ca.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name, Organization: groups}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 }
@@ -80,7 +80,7 @@ func authority(name string) (*pair, error) {
 	})
 }
 
-// serving makes a certificate for a server with names and addresses.
+// serving makes a server certificate for the hosts, which are names and IP addresses.
 func (p *pair) serving(name string, hosts ...string) (*pair, error) {
 	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	for _, host := range hosts {
@@ -93,7 +93,7 @@ func (p *pair) serving(name string, hosts ...string) (*pair, error) {
 	return p.sign(template)
 }
 
-// sign makes a certificate that the pair, or without one itself, has signed.
+// sign makes a certificate from template, signed by p, or self-signed if p is nil.
 func (p *pair) sign(template *x509.Certificate) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -125,14 +125,14 @@ func (p *pair) keyPEM() []byte { return keyPEM(p.key) }
 func keyPEM(key *ecdsa.PrivateKey) []byte {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		panic(err) // it is on a curve that is known
+		panic(err) // cannot happen: the curve is a known one
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 }
 
-// ServingCertificate writes a certificate for a server, signed by CA, and
-// answers the files of it and of its key. Without hosts it is for ServerName
-// and the names and addresses of loopback.
+// ServingCertificate writes a server certificate signed by CA, and returns the paths
+// of the certificate and its key. Without hosts, it is valid for ServerName and for
+// the names and addresses of loopback.
 func (c *Cluster) ServingCertificate(t testing.TB, hosts ...string) (certificate, key string) {
 	t.Helper()
 	if len(hosts) == 0 {

@@ -13,9 +13,10 @@ type partialKey struct{}
 
 const protobuf = "application/vnd.kubernetes.protobuf"
 
-// withAccept notes in the context whether the client wants metadata or table
-// rows: then packages need not be read. And who prefers protobuf, which our
-// kinds don't have, gets the next that it accepts, as of custom resources.
+// withAccept records in the context whether the client wants only metadata or
+// table rows: packages are then not read. If a client prefers protobuf, which
+// our kinds don't have, it gets the next type that it accepts, as for custom
+// resources.
 func withAccept(next http.Handler) http.Handler {
 	ours := "/apis/" + v1alpha1.GroupVersion.String() + "/"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -30,29 +31,30 @@ func withAccept(next http.Handler) http.Handler {
 	})
 }
 
-// withoutProtobuf is what a client accepts but for whole objects as protobuf,
-// if that is something.
+// withoutProtobuf removes protobuf for whole objects from an Accept header, if
+// other types remain.
 func withoutProtobuf(accept string) string {
-	var kept []string
+	var accepted []string
 	for one := range strings.SplitSeq(accept, ",") {
 		typ, parameters, err := mime.ParseMediaType(one)
 		if err != nil || typ != protobuf || parameters["as"] != "" {
-			kept = append(kept, one)
+			accepted = append(accepted, one)
 		}
 	}
-	if len(kept) == 0 {
+	if len(accepted) == 0 {
 		return accept
 	}
-	return strings.Join(kept, ",")
+	return strings.Join(accepted, ",")
 }
 
-// partial says whether the answer is metadata or table rows only.
+// partial reports whether the response has only metadata or table rows.
 func partial(ctx context.Context) bool {
 	is, _ := ctx.Value(partialKey{}).(bool)
 	return is
 }
 
-// wantsPart says whether what a client prefers is certainly a part.
+// wantsPart reports whether the type that a client prefers is certainly
+// partial.
 func wantsPart(r *http.Request) bool {
 	first, _, _ := strings.Cut(r.Header.Get("Accept"), ",")
 	typ, parameters, err := mime.ParseMediaType(first)
@@ -61,7 +63,7 @@ func wantsPart(r *http.Request) bool {
 	}
 	switch typ {
 	case "application/json", "application/yaml", protobuf:
-	default: // who gets another one than the first would get half an object
+	default: // the response may have another type, with whole objects
 		return false
 	}
 	if _, weighed := parameters["q"]; weighed {

@@ -13,11 +13,11 @@ import (
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 )
 
-// confirmParameter is the parameter of a deletion's URL that confirms how many
-// objects it concerns, descendants included.
+// confirmParameter is the query parameter of a deletion that confirms the
+// number of deleted objects, descendants included.
 const confirmParameter = "confirm"
 
-// withConfirmation puts the count that a deletion confirms into its context.
+// withConfirmation adds a deletion's confirmed number to its context.
 func withConfirmation(next http.Handler) http.Handler {
 	ours := "/apis/" + v1alpha1.GroupVersion.String() + "/"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,10 +28,10 @@ func withConfirmation(next http.Handler) http.Handler {
 		text := r.URL.Query().Get(confirmParameter)
 		count, err := strconv.Atoi(text)
 		if err != nil || count < 1 {
-			status := apierrors.NewBadRequest(fmt.Sprintf("the parameter confirm is %.40q: use the number of objects that are to be deleted, at least 1", text)).Status()
+			status := apierrors.NewBadRequest(fmt.Sprintf("parameter confirm %.40q: not a number of objects: use the number of objects to delete, at least 1", text)).Status()
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(int(status.Code))
-			_ = json.NewEncoder(w).Encode(status) // the client may be gone
+			_ = json.NewEncoder(w).Encode(status) // the client may have disconnected
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(tko.WithConfirmation(r.Context(), count)))

@@ -1,7 +1,6 @@
 package kubeapi_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,11 +20,13 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 const merge = "application/merge-patch+json"
 
-// A failing catalog fails when it is told to, and remembers what lists read.
+// A failing catalog returns a configured error, and records the fields that
+// lists read.
 type failing struct {
 	kubeapi.Catalog
 	err    atomic.Pointer[error]
@@ -67,29 +67,11 @@ func (f *failing) Records(ctx context.Context, query catalog.Query, position int
 	return f.Catalog.Records(ctx, query, position)
 }
 
-// A log collects what is logged.
-type log struct {
-	mutex sync.Mutex
-	text  bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *log) String() string {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	return l.text.String()
-}
-
-// Each kind of error has its code; of our own mistakes the client hears where
-// to look, and the log hears why.
-func TestErrors(t *testing.T) {
+// Each kind of error has a status code. The client of an internal error gets an
+// ID, and the log contains the cause with that ID.
+func TestErrorsBecomeStatusesAndInternalOnesAreLogged(t *testing.T) {
 	var f failing
-	var l log
+	var l eventually.Buffer
 	w := newWorldOf(t, func(s *catalog.Service) kubeapi.Catalog { f.Catalog = s; return &f }, func(o *kubeapi.Options) {
 		o.Log = slog.New(slog.NewTextHandler(&l, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	})
@@ -99,22 +81,22 @@ func TestErrors(t *testing.T) {
 	} {
 		wrapped := tko.Errorf(err, "of this kind")
 		f.err.Store(&wrapped)
-		if got, answer := w.do("GET", "templates/t", nil); got != code {
-			t.Errorf("%v is %d %v, want %d", err, got, answer["message"], code)
+		if got, response := w.do("GET", "templates/t", nil); got != code {
+			t.Errorf("%v is %d %v, want %d", err, got, response["message"], code)
 		}
 	}
 	secret := errors.New("password is swordfish")
 	f.err.Store(&secret)
-	answer := w.fails(500, "see the server's log", "GET", "templates/t", nil)
-	if strings.Contains(fmt.Sprint(answer), "swordfish") || !strings.Contains(l.String(), "swordfish") {
-		t.Errorf("answered %v, logged %s", answer, &l)
+	response := w.fails(500, "see the server's log", "GET", "templates/t", nil)
+	if strings.Contains(fmt.Sprint(response), "swordfish") || !strings.Contains(l.String(), "swordfish") {
+		t.Errorf("got the status %v and the log %s, want the ID in both and the cause only in the log", response, &l)
 	}
 	w.fails(500, "see the server's log", "GET", "templates", nil)
 	if code, text := w.get("/readyz"); code != 500 || !strings.Contains(text, "[-]store failed") {
-		t.Errorf("without its store the server isn't ready: %d %s", code, text)
+		t.Errorf("/readyz without a store: %d %s, want it not ready", code, text)
 	}
 	if code, _ := w.get("/livez"); code != 200 {
-		t.Errorf("but it lives: %d", code)
+		t.Errorf("/livez without a store: %d, want it alive", code)
 	}
 	f.err.Store(nil)
 	w.must("GET", "templates/t", nil)
@@ -123,16 +105,16 @@ func TestErrors(t *testing.T) {
 		f.events.Store(&wrapped)
 		e := w.watch("templates?watch=1&resourceVersion=1")()
 		if e.Type != "ERROR" || e.Object.at("code") != code || strings.Contains(fmt.Sprint(e.Object), "swordfish") {
-			t.Errorf("%v ends a watch with %v, want %v: who watches begins again at once, or lists again if it is Expired", err, e, code)
+			t.Errorf("%v ends a watch with %v, want %v: a client watches again at once, or lists again if it is Expired", err, e, code)
 		}
 	}
 	if strings.Contains(l.String(), "level=INFO") {
-		t.Errorf("what Kubernetes' libraries call information is told: %s", &l)
+		t.Errorf("the log contains Info records of Kubernetes' libraries: %s", &l)
 	}
 }
 
-// Whoever wants metadata or rows only doesn't have packages read.
-func TestParts(t *testing.T) {
+// Requests for metadata or rows only don't read packages.
+func TestMetadataAndRowsAreReadWithoutPackages(t *testing.T) {
 	var f failing
 	w := newWorldOf(t, func(s *catalog.Service) kubeapi.Catalog { f.Catalog = s; return &f })
 	w.must("POST", "templates", template("t", nil, configMap("a", nil)))
@@ -154,13 +136,13 @@ func TestParts(t *testing.T) {
 		"protobuf":     {accept: "application/vnd.kubernetes.protobuf,application/json", kind: "TemplateList", fields: catalog.Fields{Package: true, Deployments: true}, at: "ConfigMap"},
 	}
 	for name, test := range tests {
-		answer := w.must("GET", "templates"+test.query, nil, "Accept", test.accept)
-		text := fmt.Sprint(answer)
-		if answer.text("kind") != test.kind || !strings.Contains(text, test.at) || test.not != "" && strings.Contains(text, test.not) {
+		response := w.must("GET", "templates"+test.query, nil, "Accept", test.accept)
+		text := fmt.Sprint(response)
+		if response.text("kind") != test.kind || !strings.Contains(text, test.at) || test.not != "" && strings.Contains(text, test.not) {
 			t.Errorf("%s: %s", name, text)
 		}
 		if got := *f.fields.Load(); got != test.fields {
-			t.Errorf("%s reads %+v, want %+v", name, got, test.fields)
+			t.Errorf("%s reads the fields %+v, want %+v", name, got, test.fields)
 		}
 	}
 	for accept, want := range map[string]int{
@@ -171,13 +153,13 @@ func TestParts(t *testing.T) {
 		"application/vnd.kubernetes.protobuf;as=Other;g=meta.k8s.io;v=v1, application/json;q=0.5": http.StatusOK,
 	} {
 		if got, header := w.header("GET", group+"templates", "Accept", accept); got != want {
-			t.Errorf("who accepts %s gets %d %s, want %d", accept, got, header.Get("Content-Type"), want)
+			t.Errorf("Accept %s: got %d %s, want %d", accept, got, header.Get("Content-Type"), want)
 		}
 	}
 }
 
-// What an object is is kept: integers, owners, metadata that is no label.
-func TestWhatIsKept(t *testing.T) {
+// Integers, owners and metadata that can't be a label survive an update.
+func TestUpdatesPreserveIntegersOwnersAndMetadata(t *testing.T) {
 	w := newWorld(t)
 	deployment := obj{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": obj{"name": "a"}, "spec": obj{"replicas": 3}}
 	made := w.must("POST", "templates", template("t", nil, deployment, configMap("b", nil)))
@@ -186,16 +168,16 @@ func TestWhatIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	if spec, _ := stored.Package[0]["spec"].(map[string]any); fmt.Sprintf("%T", spec["replicas"]) != "int64" {
-		t.Errorf("3 is a %T", spec["replicas"])
+		t.Errorf("the number 3 became a %T, want an integer", spec["replicas"])
 	}
 	owners := []any{obj{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "00000000-0000-0000-0000-000000000001"}}
 	made = w.must("PUT", "templates/t", made.set("metadata.ownerReferences", owners))
 	if got, _ := w.must("GET", "templates/t", nil).at("metadata.ownerReferences").([]any); len(got) != 1 {
-		t.Errorf("owners: %v", got)
+		t.Errorf("got the owners %v", got)
 	}
 	w.fails(422, "metadata.finalizers", "PUT", "templates/t", made.set("metadata.finalizers", []any{"a.example/b"}))
 
-	long := strings.Repeat("/", 60) // is more than a label may have, escaped
+	long := strings.Repeat("/", 60) // escaped, longer than a label may be
 	if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "long", Metadata: map[string]string{"long": long, "short": "1"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -205,15 +187,15 @@ func TestWhatIsKept(t *testing.T) {
 	}
 	w.must("PUT", "templates/long", shown.set("metadata.labels.short", "2"))
 	if stored, err = w.Template(t.Context(), "long", 0); err != nil || !cmp.Equal(stored.Metadata, map[string]string{"long": long, "short": "2"}) {
-		t.Errorf("metadata that is no label stays: %v, %v", stored.Metadata, err)
+		t.Errorf("got the metadata %v, %v, want it unchanged, as it can't be a label", stored.Metadata, err)
 	}
 	w.fails(422, "metadata.labels", "POST", "plugins", obj{
 		"kind": "Plugin", "apiVersion": "tko.nephio.org/v1alpha1", "metadata": obj{"name": "validate-007ca", "labels": obj{"a b": "c"}}, "spec": obj{"arguments": []any{"true"}},
 	})
 }
 
-// What isn't there isn't changed, and what is there isn't another.
-func TestIdentity(t *testing.T) {
+// Requests for missing objects, and for other UIDs and versions, fail.
+func TestRequestsForMissingObjectsAndOtherVersionsFail(t *testing.T) {
 	w := newWorld(t)
 	const other = "00000000-0000-0000-0000-000000000001"
 	made := w.must("POST", "templates", template("t", nil))
@@ -221,21 +203,21 @@ func TestIdentity(t *testing.T) {
 	w.fails(404, "not found", "PUT", "templates/gone", made.set("metadata.name", "gone").set("spec.templateId", "gone"))
 	gone := "apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nmetadata: {name: gone%s}\n"
 	w.fails(409, "uid mismatch", "PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ", uid: "+other), "Content-Type", apply)
-	w.fails(409, "it isn't there", "PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ", resourceVersion: '1'"), "Content-Type", apply)
+	w.fails(409, "not found, and an object with a uid", "PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ", resourceVersion: '1'"), "Content-Type", apply)
 	w.must("PATCH", "templates/gone?fieldManager=x", fmt.Sprintf(gone, ""), "Content-Type", apply)
 	w.fails(400, "resourceVersion should not be set", "POST", "templates", template("new", nil).set("metadata.resourceVersion", "1"))
-	w.fails(400, "none of TKO's", "GET", "templates?resourceVersion=x", nil)
+	w.fails(400, "not one of TKO", "GET", "templates?resourceVersion=x", nil)
 	for _, path := range []string{"templates/t?resourceVersion=1000", "templates?resourceVersion=1000", "templates?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=1000"} {
-		answer := w.fails(504, "Too large resource version", "GET", path, nil)
-		if answer.text("reason") != "Timeout" {
-			t.Errorf("%s: %v", path, answer)
+		response := w.fails(504, "Too large resource version", "GET", path, nil)
+		if response.text("reason") != "Timeout" {
+			t.Errorf("%s: %v", path, response)
 		}
 	}
 }
 
-// Deployments are selected by each of their fields, and of what they wait for
-// there is a reason.
-func TestDeploymentFields(t *testing.T) {
+// Deployments are selected by each of their fields, and their rows have the
+// reason why they wait.
+func TestDeploymentsAreSelectedByFieldAndRowsHaveReasons(t *testing.T) {
 	w := newWorld(t)
 	w.must("POST", "templates", template("t/1", nil))
 	w.must("POST", "templates", template("t/2", nil))
@@ -262,8 +244,8 @@ func TestDeploymentFields(t *testing.T) {
 	flag(one, "nephio.org/prepared")
 	flag(two, "nephio.org/prepared")
 	for path, code := range map[string]int{one: 200, child: 422} {
-		if got, answer := w.do("PATCH", "deployments/"+path+"/approval?dryRun=All", `{"status":{"approved":true}}`, "Content-Type", merge); got != code {
-			t.Errorf("approving %s as a dry run: %d %v, want %d", path, got, answer["message"], code)
+		if got, response := w.do("PATCH", "deployments/"+path+"/approval?dryRun=All", `{"status":{"approved":true}}`, "Content-Type", merge); got != code {
+			t.Errorf("approving %s as a dry run: %d %v, want %d", path, got, response["message"], code)
 		}
 	}
 	w.must("PATCH", "deployments/"+two+"/approval", `{"status":{"approved":true}}`, "Content-Type", merge)
@@ -303,18 +285,18 @@ func TestDeploymentFields(t *testing.T) {
 	cells, _ := row["cells"].([]any)
 	cells[7] = "age"
 	if got := fmt.Sprint(cells); got != fmt.Sprintf("[%s   false false True Waits age %s 1 for it]", child, one) {
-		t.Errorf("the row is %s: the first thing that isn't so is the reason", got)
+		t.Errorf("the row is %s, want the reason of the first condition that is not True", got)
 	}
 	for _, c := range w.must("GET", "deployments/"+child, nil).at("status.conditions").([]any) {
 		m, _ := c.(map[string]any)
 		if m["type"] == tko.ConditionScheduled && (m["reason"] != "Unknown" || m["observedGeneration"] != 7.0) {
-			t.Errorf("a condition without a reason is %v", m)
+			t.Errorf("a condition without a reason became %v", m)
 		}
 	}
 	w.must("PATCH", "deployments/"+child+"/status",
 		`{"status":{"conditions":[{"type":"Mine","status":"True","reason":"x","message":"","observedGeneration":5,"lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "Content-Type", merge)
 	if d, err := w.Deployment(t.Context(), tko.DeploymentID(child), 0); err != nil || d.Stamp.Conditions[slices.IndexFunc(d.Stamp.Conditions, func(c tko.Condition) bool { return c.Type == "Mine" })].ObservedRevision != 5 {
-		t.Errorf("what a condition has observed is kept: %v, %v", d.Stamp.Conditions, err)
+		t.Errorf("got the conditions %v, %v, want the observed revision preserved", d.Stamp.Conditions, err)
 	}
 
 	for status, reason := range map[string]string{tko.ConditionTrue: "Going", tko.ConditionFalse: ""} {
@@ -325,25 +307,26 @@ func TestDeploymentFields(t *testing.T) {
 		rows, _ := table["rows"].([]any)
 		row, _ := rows[0].(map[string]any)
 		if cells, _ := row["cells"].([]any); cells[5] != reason {
-			t.Errorf("the reason of what is being deleted (%s) is %v, want %q", status, cells[5], reason)
+			t.Errorf("the reason of a deployment in deletion (%s) is %v, want %q", status, cells[5], reason)
 		}
 	}
 
-	// What client-side apply would create is refused, whoever says so.
+	// The creation by client-side apply is refused for each field manager.
 	w.fails(422, "apply never creates", "POST", "deployments?fieldManager=flux", obj{
 		"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1", "metadata": obj{"annotations": obj{"kubectl.kubernetes.io/last-applied-configuration": "{}"}},
 	})
-	// What goes with what is deleted is told, and is no mistake when it was to be deleted, too.
+	// The deletion of a parent warns of its descendants, and deleting a
+	// descendant in the same request is not an error.
 	if _, header := w.header("DELETE", group+"deployments/"+one+"?dryRun=All"); !strings.Contains(header.Get("Warning"), "1 descendants") {
-		t.Errorf("it warns %q", header.Get("Warning"))
+		t.Errorf("got the warning %q", header.Get("Warning"))
 	}
 	w.must("DELETE", "deployments", nil)
 	if left := w.must("GET", "deployments", nil).names(); len(left) != 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("got the remaining deployments %v, want none", left)
 	}
 }
 
-// header makes a request and answers the code and the header.
+// header makes a request and returns the code and the header.
 func (w *world) header(method, path string, headers ...string) (int, http.Header) {
 	w.t.Helper()
 	request, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, nil)
@@ -364,9 +347,9 @@ func (w *world) header(method, path string, headers ...string) (int, http.Header
 	return response.StatusCode, response.Header
 }
 
-// Watchers who are far behind are told all the same, what has no name isn't
-// told, and who is told nothing hears how far that goes.
-func TestWatchers(t *testing.T) {
+// A watcher far behind gets all events, records without a name are skipped, and
+// an idle watcher gets bookmarks.
+func TestWatchersFarBehindGetAllEventsAndBookmarks(t *testing.T) {
 	w := newWorld(t, func(o *kubeapi.Options) { o.Bookmarks = 20 * time.Millisecond })
 	write := func(id string) {
 		t.Helper()
@@ -380,7 +363,7 @@ func TestWatchers(t *testing.T) {
 	marked := w.watch("templates?watch=1&allowWatchBookmarks=true&labelSelector=none&resourceVersion=" + from)
 	unmarked := w.watch("templates?watch=1&fieldSelector=metadata.name=t599&resourceVersion=" + from)
 	write("no" + strings.Repeat("/", 60))
-	const n = 600 // more than is kept for watchers
+	const n = 600 // more than the hub caches
 	follow := func(next func() event) {
 		t.Helper()
 		for i := range n {
@@ -395,7 +378,7 @@ func TestWatchers(t *testing.T) {
 	follow(live)
 	follow(w.watch("templates?watch=1&resourceVersion=" + from))
 	if e := unmarked(); e.Type != "ADDED" || e.Object.text("metadata.name") != "t599" {
-		t.Errorf("who wants no bookmarks gets %v", e)
+		t.Errorf("got %v without requesting bookmarks", e)
 	}
 	head := w.must("GET", "templates", nil).text("metadata.resourceVersion")
 	for {
@@ -409,12 +392,12 @@ func TestWatchers(t *testing.T) {
 	}
 	whole := w.watch("templates?watch=1&fieldSelector=metadata.name=first")
 	if e := whole(); e.Type != "ADDED" || e.Object.text("metadata.name") != "first" {
-		t.Errorf("without a resourceVersion, what there is comes first: %v", e)
+		t.Errorf("got %v first, want the existing object, as there was no resourceVersion", e)
 	}
 }
 
-// Pages go on though all that they are of has gone.
-func TestPagesOfWhatHasGone(t *testing.T) {
+// A list continues even if all its objects were deleted meanwhile.
+func TestPagesContinueAfterTheirObjectsAreDeleted(t *testing.T) {
 	w := newWorld(t)
 	for _, id := range []string{"a", "b", "c"} {
 		if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: tko.TemplateID(id)}); err != nil {
@@ -429,8 +412,8 @@ func TestPagesOfWhatHasGone(t *testing.T) {
 	}
 }
 
-// It serves all addresses, and no longer when it has ended; watches end then.
-func TestServing(t *testing.T) {
+// The server serves all addresses until it ends, and then ends watches.
+func TestServerServesAllAddressesAndEndsWatches(t *testing.T) {
 	var addresses []net.Addr
 	var watching func() error
 	t.Run("serves", func(t *testing.T) {
@@ -447,7 +430,7 @@ func TestServing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		response, err := w.client.Do(request) //nolint:bodyclose // it is closed below
+		response, err := w.client.Do(request) //nolint:bodyclose // closed below
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,14 +17,14 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A fieldsError says which fields of an object are wrong.
+// A fieldsError reports invalid fields of an object.
 type fieldsError struct{ list field.ErrorList }
 
 func (e *fieldsError) Error() string        { return e.list.ToAggregate().Error() }
 func (e *fieldsError) Is(target error) bool { return target == tko.ErrInvalid }
 
-// failed is an error as Kubernetes says it. pkg is what was written, if
-// anything was.
+// failed returns an error as a Kubernetes status. pkg is the package that the
+// client wrote, if any.
 func (s *storage) failed(ctx context.Context, name string, pkg krm.Package, err error) error {
 	gk, gr := s.kind.gvk().GroupKind(), s.kind.gr()
 	if own := apierrors.APIStatus(nil); errors.As(err, &own) {
@@ -78,7 +78,7 @@ func invalid(message, name string, k *kind, err error) error {
 	}}
 }
 
-// findings say where in the object each thing is that is wrong.
+// findings returns the errors of a package with the paths in the object.
 func findings(pkg krm.Package, invalid *tko.InvalidPackageError) field.ErrorList {
 	var list field.ErrorList
 	for _, f := range invalid.Findings {
@@ -95,9 +95,9 @@ func malformed(pkg krm.Package, errs krm.Errors) field.ErrorList {
 	return list
 }
 
-// finding says where something is: at a resource that is counted from 1, or
-// else at the first of its identity, or else, if it isn't one that was given
-// but came from a template, somewhere.
+// finding returns an error with the path of its resource: by index (from 1), or
+// the first resource of that identity, or, if the resource came from a template
+// and not from the object, the path of all resources.
 func finding(pkg krm.Package, index int, f tko.Finding) *field.Error {
 	path := resourcesPath.String()
 	if index < 1 || index > len(pkg) || pkg[index-1].Identity() != f.Resource {

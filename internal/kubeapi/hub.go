@@ -9,61 +9,64 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// The newest events that are kept for all watchers.
+// The limits of the cached events.
 const (
-	keptEvents = 512
-	keptBytes  = 32 << 20 // of packages
+	maxEvents = 512
+	maxBytes  = 32 << 20 // of packages
 )
 
-// maxAhead is how far behind a watcher the kept events may end: beyond, they
-// are forgotten rather than brought up.
+// maxAhead is how many positions a watcher may be ahead of the cached events.
+// If it is further ahead, the cache restarts at its position instead of
+// catching up.
 const maxAhead = 1000
 
 // An event is a change, encoded once for all watchers.
 type event struct {
 	catalog.Event
 
-	views  map[view]func() (object, error) // what they return must not be changed
+	views  map[view]func() (object, error) // the returned objects are shared: don't change them
 	before func(context.Context) (catalog.Record, error)
 }
 
-// A hub reads the changes of a kind for all of its watchers: whichever comes
-// first reads them, and what it reads is there for the others. Those who are
-// far behind read by themselves.
+// A hub caches the changes of one kind for all its watchers. The first watcher
+// that needs a change reads it, and the others get it from the cache. A watcher
+// that is behind the cached events reads from the catalog itself.
 type hub struct {
 	kind    *kind
 	catalog Catalog
-	turn    chan struct{} // holds one: whoever took it may use what follows
+	lock    chan struct{} // holds one element if unlocked; guards the fields below
 
-	events []*event // all after start, up to head
+	events []*event // all changes after start, up to head
 	bytes  int
 	start  int64
 	head   int64
 }
 
 func newHub(k *kind, c Catalog) *hub {
-	h := &hub{kind: k, catalog: c, turn: make(chan struct{}, 1)}
-	h.turn <- struct{}{}
+	h := &hub{kind: k, catalog: c, lock: make(chan struct{}, 1)}
+	h.lock <- struct{}{}
 	return h
 }
 
-// after answers events after a position, and up to which that is all. If there
-// are none, wait is closed once there may be some.
+// after returns the events after a position, and the position up to which they
+// are complete. If there are none, wait is closed once there may be more.
 func (h *hub) after(ctx context.Context, position int64) (events []*event, upTo int64, wait <-chan struct{}, err error) {
 	select {
-	case <-h.turn:
+	case <-h.lock:
 	case <-ctx.Done():
 		return nil, 0, nil, ctx.Err()
 	}
-	events, upTo, wait, missed, err := h.look(ctx, position)
-	h.turn <- struct{}{}
+	events, upTo, wait, missed, err := h.cached(ctx, position)
+	h.lock <- struct{}{}
 	if !missed || err != nil {
 		return events, upTo, wait, err
 	}
 	return h.read(ctx, position)
 }
 
-func (h *hub) look(ctx context.Context, position int64) (events []*event, upTo int64, wait <-chan struct{}, missed bool, err error) {
+// cached is after with the lock held. missed reports that the cache begins after
+// the position.
+func (h *hub) cached(ctx context.Context, position int64) (events []*event, upTo int64, wait <-chan struct{}, missed bool, err error) {
 	if position-h.head > maxAhead {
 		h.events, h.bytes, h.start, h.head = nil, 0, position, position
 	}
@@ -77,7 +80,7 @@ func (h *hub) look(ctx context.Context, position int64) (events []*event, upTo i
 			return nil, 0, nil, false, err
 		}
 		h.add(more, upTo)
-		if h.head == before { // that is all there is
+		if h.head == before { // there are no more
 			return nil, position, wait, false, nil
 		}
 	}
@@ -85,10 +88,11 @@ func (h *hub) look(ctx context.Context, position int64) (events []*event, upTo i
 	return h.events[first:len(h.events):len(h.events)], h.head, closed, false, nil
 }
 
-// closed is what is not to be waited for.
+// closed is a channel that is always ready.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-// add keeps events. Those that others were given stay as they are.
+// add adds events to the cache and drops the oldest beyond the limits. It does
+// not modify slices that were returned earlier.
 func (h *hub) add(more []*event, upTo int64) {
 	h.head = upTo
 	h.events = append(h.events, more...)
@@ -96,7 +100,7 @@ func (h *hub) add(more []*event, upTo int64) {
 		h.bytes += len(e.Record.Package)
 	}
 	drop := 0
-	for drop < len(h.events) && (len(h.events)-drop > keptEvents || h.bytes > keptBytes) {
+	for drop < len(h.events) && (len(h.events)-drop > maxEvents || h.bytes > maxBytes) {
 		h.bytes -= len(h.events[drop].Record.Package)
 		h.start = h.events[drop].Position
 		drop++
@@ -106,7 +110,7 @@ func (h *hub) add(more []*event, upTo int64) {
 	}
 }
 
-// read reads events of the catalog.
+// read returns events from the catalog.
 func (h *hub) read(ctx context.Context, position int64) ([]*event, int64, <-chan struct{}, error) {
 	list, upTo, wait, err := h.catalog.Events(ctx, h.kind.kind, position)
 	if err != nil {
@@ -121,7 +125,7 @@ func (h *hub) read(ctx context.Context, position int64) ([]*event, int64, <-chan
 
 func (h *hub) event(e catalog.Event) *event {
 	at := e.Record
-	at.Position = e.Position // a deletion's too
+	at.Position = e.Position // also for a deletion
 	own := &event{Event: e, views: map[view]func() (object, error){}}
 	for _, v := range []view{{}, {whole: true}, {secrets: true}, {whole: true, secrets: true}} {
 		shown := v

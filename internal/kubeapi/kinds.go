@@ -19,10 +19,10 @@ type object interface {
 	runtime.Object
 }
 
-// A kind is what differs between the kinds of resources.
+// A kind holds the differences between the kinds of resources.
 type kind struct {
 	kind       tko.Kind
-	name       string // of the kind, in Kubernetes
+	name       string // the kind's name in Kubernetes
 	resource   string
 	singular   string
 	shortNames []string
@@ -32,25 +32,27 @@ type kind struct {
 	newList   func() runtime.Object
 	// add appends a copy of an object to a list.
 	add func(list runtime.Object, o object)
-	// encode fills spec and status of an object in; metadata is filled in already.
+	// encode sets the spec and status of an object whose metadata is already set.
 	encode func(o object, r catalog.Record, resources []runtime.RawExtension) error
-	// decode answers what an object asks for, and its ID if its spec says so.
+	// decode returns the change that an object requests, and the ID in its spec,
+	// or "".
 	decode  func(o object) (put catalog.Put, resources []runtime.RawExtension, id string, err error)
 	columns []metav1.TableColumnDefinition
-	// cells are a row, in the order of the columns, but for its name and age.
+	// cells returns the cells of a table row in the order of columns, without
+	// name and age.
 	cells func(o object) []any
 }
 
 func (k *kind) gvk() schema.GroupVersionKind { return v1alpha1.GroupVersion.WithKind(k.name) }
 func (k *kind) gr() schema.GroupResource     { return v1alpha1.Resource(k.resource) }
 
-// fields are what a list or a watch reads of records.
+// read returns the fields of records that a list or a watch reads.
 func (k *kind) read(whole bool) catalog.Fields {
 	associated := k.kind == tko.KindTemplate || k.kind == tko.KindSite
 	return catalog.Fields{Package: whole && k.kind != tko.KindPlugin, Deployments: whole && associated, Counts: !whole && associated}
 }
 
-// kinds are all of them.
+// kinds returns all kinds.
 func kinds() []*kind {
 	return []*kind{templates(), sites(), deployments(), plugins()}
 }
@@ -76,8 +78,8 @@ func templates() *kind {
 			return catalog.Put{}, t.Spec.Package.Resources, t.Spec.TemplateID, nil
 		},
 		columns: []metav1.TableColumnDefinition{
-			column("ID", "string", 0, "the ID, which the name escapes"),
-			column("Deployments", "integer", 0, "how many deployments are made from it"),
+			column("ID", "string", 0, "ID, from which the name is escaped"),
+			column("Deployments", "integer", 0, "number of deployments made from this template"),
 		},
 		cells: func(o object) []any {
 			t := as[*v1alpha1.Template](o)
@@ -107,13 +109,13 @@ func sites() *kind {
 			return catalog.Put{Template: s.Spec.TemplateID}, s.Spec.Package.Resources, s.Spec.SiteID, nil
 		},
 		columns: []metav1.TableColumnDefinition{
-			column("ID", "string", 0, "the ID, which the name escapes"),
-			column("Template", "string", 0, "the template that it is based on"),
-			column("Deployments", "integer", 0, "how many deployments are there"),
-			column("Scheduled", "string", 0, "whether what should run there was handed over"),
-			column("Reason", "string", 0, "why it isn't"),
-			column("Healthy", "string", 1, "whether it runs"),
-			column("Message", "string", 1, "more about the reason"),
+			column("ID", "string", 0, "ID, from which the name is escaped"),
+			column("Template", "string", 0, "template of the site"),
+			column("Deployments", "integer", 0, "number of deployments at this site"),
+			column("Scheduled", "string", 0, "status of the condition Scheduled: whether all deployments were sent to the site"),
+			column("Reason", "string", 0, "reason of the first condition that is not True"),
+			column("Healthy", "string", 1, "status of the condition Healthy"),
+			column("Message", "string", 1, "message of that condition"),
 		},
 		cells: func(o object) []any {
 			s := as[*v1alpha1.Site](o)
@@ -154,15 +156,15 @@ func deployments() *kind {
 			return put, d.Spec.Package.Resources, d.Spec.DeploymentID, nil
 		},
 		columns: []metav1.TableColumnDefinition{
-			column("Template", "string", 0, "the template that it was made from"),
-			column("Site", "string", 0, "where it should run"),
-			column("Prepared", "boolean", 0, "whether all that needs preparing is prepared"),
-			column("Approved", "boolean", 0, "whether it may be scheduled"),
-			column("Scheduled", "string", 0, "whether it was handed over to its site"),
-			column("Reason", "string", 0, "why it isn't where it should be"),
-			column("Parent", "string", 1, "the deployment that it is a child of"),
-			column("Revision", "integer", 1, "how often it was written"),
-			column("Message", "string", 1, "more about the reason"),
+			column("Template", "string", 0, "template of the deployment"),
+			column("Site", "string", 0, "site of the deployment"),
+			column("Prepared", "boolean", 0, "whether the package is prepared"),
+			column("Approved", "boolean", 0, "whether the deployment may be scheduled"),
+			column("Scheduled", "string", 0, "status of the condition Scheduled: whether the deployment was sent to its site"),
+			column("Reason", "string", 0, "reason of the first condition that is not True"),
+			column("Parent", "string", 1, "parent deployment"),
+			column("Revision", "integer", 1, "number of the revision"),
+			column("Message", "string", 1, "message of that condition"),
 		},
 		cells: func(o object) []any {
 			d := as[*v1alpha1.Deployment](o)
@@ -209,11 +211,11 @@ func plugins() *kind {
 			return catalog.Put{Plugin: p}, nil, p.ID(), nil
 		},
 		columns: []metav1.TableColumnDefinition{
-			column("Type", "string", 0, "what it does: validate, prepare or schedule"),
-			column("Plugin", "string", 0, "its name among those of its type"),
-			column("Executor", "string", 0, "how it is run"),
-			column("Triggers", "string", 1, "the kinds of resources that it is for"),
-			column("Arguments", "string", 1, "what is run"),
+			column("Type", "string", 0, "type: validate, prepare or schedule"),
+			column("Plugin", "string", 0, "name, unique for its type"),
+			column("Executor", "string", 0, "executor"),
+			column("Triggers", "string", 1, "kinds of resources that trigger the plugin"),
+			column("Arguments", "string", 1, "program or function, and its arguments"),
 		},
 		cells: func(o object) []any {
 			spec := as[*v1alpha1.Plugin](o).Spec
@@ -226,7 +228,7 @@ func plugins() *kind {
 	}
 }
 
-// as is an object of the kind that it must be of.
+// as returns an object as the type that its kind requires.
 func as[T runtime.Object](o runtime.Object) T {
 	t, _ := o.(T)
 	return t
@@ -260,8 +262,8 @@ func status(list []metav1.Condition, typ string) string {
 	return ""
 }
 
-// why is the reason of the first condition that isn't true, in the order in
-// which things happen.
+// why returns the reason and message of the first condition that is not True,
+// in the order of the deployment's steps.
 func why(list []metav1.Condition) (reason, message string) {
 	for _, typ := range []string{tko.ConditionDeleting, tko.ConditionPrepared, tko.ConditionApproved, tko.ConditionPlaced, tko.ConditionScheduled, tko.ConditionHealthy} {
 		for _, c := range list {

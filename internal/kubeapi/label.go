@@ -14,33 +14,34 @@ import (
 	"github.com/tko-orchestrator/tko/kubename"
 )
 
-// Metadata is shown as labels, escaped as names are. A label whose key or value
-// is no such escape is kept as it was written: verbatim. It is also metadata under
-// its literal text, unless its key has a prefix, as those of Helm and others have.
-// Plugins have no metadata, so that all of their labels are verbatim.
+// Metadata is shown as labels, with keys and values escaped as names are. A
+// label whose key or value is not a valid escape is stored verbatim. It is also
+// metadata under its literal text, unless its key has a prefix, as Helm's
+// labels have. Plugins have no metadata, so all their labels are verbatim.
 
-// labelsOf are the labels of a record. Metadata that can't be one is left out.
+// labelsOf returns the labels of a record. Metadata that can't be a label is
+// omitted.
 func labelsOf(r catalog.Record) map[string]string {
 	if r.Metadata == nil || len(r.Metadata.Effective)+len(r.Metadata.Labels) == 0 {
 		return nil
 	}
 	labels := make(map[string]string, len(r.Metadata.Effective))
 	for key, value := range r.Metadata.Effective {
-		if k, v, ok := labelOf(key, value); ok && !spelled(r, key) {
+		if k, v, ok := labelOf(key, value); ok && !shownVerbatim(r, key) {
 			labels[k] = v
 		}
 	}
 	for label, value := range r.Metadata.Labels {
-		if r.Kind == tko.KindPlugin || kubename.HasPrefix(label) || spelled(r, label) {
+		if r.Kind == tko.KindPlugin || kubename.HasPrefix(label) || shownVerbatim(r, label) {
 			labels[label] = value
 		}
 	}
 	return labels
 }
 
-// spelled says whether metadata is shown verbatim. If it was changed since
-// elsewhere, it isn't.
-func spelled(r catalog.Record, key string) bool {
+// shownVerbatim reports whether metadata is shown as the verbatim label. It is not if
+// the metadata was changed elsewhere since.
+func shownVerbatim(r catalog.Record, key string) bool {
 	label, ok := r.Metadata.Labels[key]
 	value, there := r.Metadata.Effective[key]
 	return ok && there && label == value && !kubename.HasPrefix(key)
@@ -54,21 +55,21 @@ func labelOf(key, value string) (k, v string, ok bool) {
 	return k, v, err == nil
 }
 
-// givenLabels is what the labels of an object ask for.
+// givenLabels is the change that the labels of an object request.
 type givenLabels struct {
 	metadata map[string]string
 	verbatim map[string]string
-	gone     []string // keys of metadata that were labels, and aren't any more
+	removed  []string // keys of metadata whose labels were removed
 }
 
-// fromLabels reads labels that are written in place of a record's. Metadata of
-// the record that can't be a label stays.
+// fromLabels returns the change from a record's labels to the given ones.
+// Metadata of the record that can't be a label is not changed.
 func (k *kind) fromLabels(labels map[string]string, before catalog.Record) (given givenLabels, wrong field.ErrorList) {
 	given = givenLabels{metadata: make(map[string]string, len(labels)), verbatim: map[string]string{}}
 	shown := labelsOf(before)
 	if before.Metadata != nil {
 		for key, value := range before.Metadata.Effective {
-			if _, _, ok := labelOf(key, value); !ok && !spelled(before, key) {
+			if _, _, ok := labelOf(key, value); !ok && !shownVerbatim(before, key) {
 				given.metadata[key] = value
 			}
 		}
@@ -88,13 +89,13 @@ func (k *kind) fromLabels(labels map[string]string, before catalog.Record) (give
 			continue
 		}
 		if other, twice := from[key]; twice {
-			if was, ok := shown[other]; ok && was == labels[other] { // the new spelling is in place of the one that was shown
+			if was, ok := shown[other]; ok && was == labels[other] { // the new spelling replaces the one that was shown
 				delete(given.verbatim, other)
 			} else if was, ok := shown[label]; ok && was == text {
 				delete(given.verbatim, label)
 				continue
 			} else {
-				wrong = append(wrong, field.Invalid(labelPath(label), text, "the label "+other+" is the same metadata: give one of them"))
+				wrong = append(wrong, field.Invalid(labelPath(label), text, "label "+other+" is the same metadata: keep one of them"))
 				continue
 			}
 		}
@@ -104,14 +105,14 @@ func (k *kind) fromLabels(labels map[string]string, before catalog.Record) (give
 	if before.Metadata != nil {
 		for key := range before.Metadata.Effective {
 			if _, ok := given.metadata[key]; !ok {
-				given.gone = append(given.gone, key)
+				given.removed = append(given.removed, key)
 			}
 		}
 	}
 	return given, wrong
 }
 
-// checkLabel says what is wrong with a label that is no escaped metadata.
+// checkLabel returns the errors of a label that is not escaped metadata.
 func checkLabel(label, value string) field.ErrorList {
 	if wrong := metav1validation.ValidateLabelName(label, labelPath(label)); len(wrong) > 0 {
 		return wrong
@@ -121,13 +122,13 @@ func checkLabel(label, value string) field.ErrorList {
 
 func labelPath(label string) *field.Path { return field.NewPath("metadata", "labels").Key(label) }
 
-// The annotation with which a deployment keeps the name that it is given.
+// The annotation that keeps the given name of a deployment.
 const (
 	nameAnnotation = "tko.nephio.org/name"
 	keepName       = "Keep"
 )
 
-// keepsName says whether an object shall be known by the name that it has.
+// keepsName reports whether an object has the annotation that keeps its name.
 func (k *kind) keepsName(o object) (bool, error) {
 	value, ok := o.GetAnnotations()[nameAnnotation]
 	if k.kind != tko.KindDeployment || !ok {
@@ -139,14 +140,14 @@ func (k *kind) keepsName(o object) (bool, error) {
 	return true, nil
 }
 
-// givenName is the name that a new deployment keeps.
+// givenName returns the name of a new deployment that keeps its given name.
 func givenName(o object, generate func(base string) string) (string, error) {
 	path, name := field.NewPath("metadata", "name"), o.GetName()
 	if name == "" && o.GetGenerateName() != "" {
 		name = generate(o.GetGenerateName())
 	}
 	if name == "" {
-		return "", &fieldsError{field.ErrorList{field.Required(path, "the annotation "+nameAnnotation+" keeps it")}}
+		return "", &fieldsError{field.ErrorList{field.Required(path, "the annotation "+nameAnnotation+" keeps the name")}}
 	}
 	if wrong := apivalidation.NameIsDNSSubdomain(name, false); len(wrong) > 0 {
 		return "", &fieldsError{field.ErrorList{field.Invalid(path, name, strings.Join(wrong, "; "))}}

@@ -14,22 +14,22 @@ import (
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 )
 
-// WatchLimits are how many watches are served at once, and how long a watcher may
-// take nothing of what it is sent: then its connection or stream is ended, and it
-// watches again from what it got last. 0 is no limit.
+// WatchLimits limit the watches that are served concurrently, and how long a
+// watcher may not read: then its connection or stream ends, and it can watch
+// again from the last event that it received. 0 is no limit.
 type WatchLimits struct {
-	User  int // of one user
+	User  int // watches of one user
 	Total int
 	Slow  time.Duration
 }
 
-// retryWatch is how many seconds a client waits that was refused a watch.
+// retryWatch is after how many seconds a refused client may try again.
 const retryWatch = 5
 
 // A watchLimiter counts watches.
 type watchLimiter struct {
 	limits WatchLimits
-	codecs runtime.NegotiatedSerializer // of errors
+	codecs runtime.NegotiatedSerializer // encodes errors
 
 	mutex sync.Mutex
 	total int
@@ -40,15 +40,16 @@ func newWatchLimiter(limits WatchLimits, codecs runtime.NegotiatedSerializer) *w
 	return &watchLimiter{limits: limits, codecs: codecs, users: map[string]int{}}
 }
 
-// take takes a watch for a user. If there are too many, problem says so.
-func (l *watchLimiter) take(user string) (release func(), problem string) {
+// acquire counts a watch of a user. If there are too many, problem is the error
+// text.
+func (l *watchLimiter) acquire(user string) (release func(), problem string) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	switch {
 	case l.limits.User > 0 && l.users[user] >= l.limits.User:
-		return nil, "too many watches of one user are under way (--streams-per-client): end some"
+		return nil, "too many watches of one user (--streams-per-client): end some"
 	case l.limits.Total > 0 && l.total >= l.limits.Total:
-		return nil, "too many watches are under way (--streams): try again later"
+		return nil, "too many watches (--streams): try again later"
 	}
 	l.total++
 	l.users[user]++
@@ -62,7 +63,7 @@ func (l *watchLimiter) take(user string) (release func(), problem string) {
 	}, ""
 }
 
-// limit limits the watches of a handler. Who the user is must be known.
+// limit applies the limits to a handler. Authentication must come first.
 func (l *watchLimiter) limit(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
@@ -74,53 +75,53 @@ func (l *watchLimiter) limit(handler http.Handler) http.Handler {
 		if user, ok := request.UserFrom(r.Context()); ok {
 			name = user.GetName()
 		}
-		release, problem := l.take(name)
+		release, problem := l.acquire(name)
 		if problem != "" {
 			responsewriters.ErrorNegotiated(apierrors.NewTooManyRequests(problem, retryWatch), l.codecs, v1alpha1.GroupVersion, w, r)
 			return
 		}
 		defer release()
 		if l.limits.Slow > 0 {
-			w = &patientWriter{ResponseWriter: w, controller: http.NewResponseController(w), patience: l.limits.Slow}
+			w = &timeoutWriter{ResponseWriter: w, controller: http.NewResponseController(w), patience: l.limits.Slow}
 		}
 		handler.ServeHTTP(w, r)
 	})
 }
 
-// A patientWriter gives each write so much time: one that takes longer fails,
-// and with it the response.
-type patientWriter struct {
+// A timeoutWriter limits the time of each write: a write that takes longer
+// fails, and so does the response.
+type timeoutWriter struct {
 	http.ResponseWriter
 
 	controller *http.ResponseController
 	patience   time.Duration
 }
 
-// Unwrap is for what http.ResponseController does.
-func (w *patientWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+// Unwrap is called by http.ResponseController.
+func (w *timeoutWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *patientWriter) extend() {
+func (w *timeoutWriter) extend() {
 	if err := w.controller.SetWriteDeadline(time.Now().Add(w.patience)); errors.Is(err, http.ErrNotSupported) {
-		return // then the connection's own limits are all there is
+		return // then only the connection's own limits apply
 	}
 }
 
 // Write implements http.ResponseWriter.
-func (w *patientWriter) Write(data []byte) (int, error) {
+func (w *timeoutWriter) Write(data []byte) (int, error) {
 	w.extend()
 	return w.ResponseWriter.Write(data)
 }
 
-// CloseNotify implements what Kubernetes' libraries expect of writers.
-func (w *patientWriter) CloseNotify() <-chan bool {
-	if n, ok := w.ResponseWriter.(http.CloseNotifier); ok { //nolint:staticcheck // they do
+// CloseNotify is called by Kubernetes' libraries.
+func (w *timeoutWriter) CloseNotify() <-chan bool {
+	if n, ok := w.ResponseWriter.(http.CloseNotifier); ok { //nolint:staticcheck // Kubernetes' libraries use it
 		return n.CloseNotify()
 	}
 	return nil
 }
 
-// Flush implements http.Flusher. Between two events there is no deadline.
-func (w *patientWriter) Flush() {
+// Flush implements http.Flusher. There is no deadline between two events.
+func (w *timeoutWriter) Flush() {
 	w.extend()
 	_ = w.controller.Flush()
 	_ = w.controller.SetWriteDeadline(time.Time{})

@@ -12,10 +12,11 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// open begins a watch, and returns its status. It reads nothing of the response,
-// whose body stays open until the test ends.
+// open starts a watch, and returns its status. It does not read the body of the
+// response, which stays open until the test ends.
 func (w *world) open(client *http.Client, path string) (status int, end context.CancelFunc) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -47,7 +48,7 @@ func TestWatchesOfAUserAreLimited(t *testing.T) {
 		t.Errorf("a list: %d: lists are not watches", code)
 	}
 	end()
-	waitFor(t, "another watch is let in once one has ended", func() bool {
+	eventually.True(t, "another watch is let in once one has ended", func() bool {
 		status, end := w.open(w.client, "sites?watch=1")
 		defer end()
 		return status == http.StatusOK
@@ -61,7 +62,7 @@ func TestWatchesOfAUserAreLimited(t *testing.T) {
 	}
 }
 
-func TestWatcherOfTheKubernetesAPIThatNeverReadsIsEnded(t *testing.T) {
+func TestWatcherThatNeverReadsIsEnded(t *testing.T) {
 	for name, transport := range map[string]*http.Transport{
 		"HTTP/1.1": {TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 		"HTTP/2":   {TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true},
@@ -76,13 +77,13 @@ func TestWatcherOfTheKubernetesAPIThatNeverReadsIsEnded(t *testing.T) {
 				t.Fatal(status)
 			}
 			large := strings.Repeat("x", 1<<20)
-			for n := range 30 { // more than the buffers on the way take
+			for n := range 30 { // more than all buffers hold
 				pkg := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"text": fmt.Sprint(n, large)}}}
 				if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "t", Package: pkg}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			waitFor(t, "the watch is ended, and another let in", func() bool {
+			eventually.True(t, "the watch is ended, and another let in", func() bool {
 				status, end := w.open(w.client, "sites?watch=1")
 				defer end()
 				return status == http.StatusOK

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// listeners are several as one: IPv6 and IPv4.
+// listeners combines several listeners, such as one for IPv6 and one for IPv4.
 type listeners struct {
 	all    []net.Listener
 	conns  chan accepted
@@ -20,7 +20,8 @@ type accepted struct {
 	err  error
 }
 
-// merge answers a listener that accepts what all do, and closes them.
+// merge returns a listener that accepts the connections of all listeners and
+// closes them together.
 func merge(all []net.Listener) net.Listener {
 	if len(all) == 1 {
 		return all[0]
@@ -58,7 +59,7 @@ func (l *listeners) acceptFrom(one net.Listener) {
 	}
 }
 
-// Accept waits for a connection to any of them.
+// Accept returns the next connection to any of the listeners.
 func (l *listeners) Accept() (net.Conn, error) {
 	select {
 	case a := <-l.conns:
@@ -68,8 +69,8 @@ func (l *listeners) Accept() (net.Conn, error) {
 	}
 }
 
-// Close closes all of them.
+// Close closes all listeners.
 func (l *listeners) Close() error { return l.end() }
 
-// Addr is that of the first.
+// Addr returns the address of the first listener.
 func (l *listeners) Addr() net.Addr { return l.all[0].Addr() }

@@ -10,26 +10,27 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Kubernetes' libraries have one log for the whole process, which may be set
-// before they do anything only. It leads to that of the newest server.
+// Kubernetes' libraries have one logger for the process, which may be set only
+// before they are used. It forwards to the logger of the newest server.
 var (
 	setLibraryLog sync.Once
 	libraryLog    atomic.Pointer[slog.Handler]
 )
 
-// LogLibraries reports what Kubernetes' libraries say to a log.
+// LogLibraries sends the log of Kubernetes' libraries to a logger.
 func LogLibraries(log *slog.Logger) {
 	handler := log.Handler()
 	libraryLog.Store(&handler)
 	setLibraryLog.Do(func() { klog.SetSlogLogger(slog.New(quieter{}).With("component", "kubernetes")) })
 }
 
-// quieter takes what Kubernetes' libraries call information for details.
+// quieter is a handler that lowers the level Info of Kubernetes' libraries to
+// Debug.
 type quieter struct {
 	with []func(slog.Handler) slog.Handler
 }
 
-// now is where records go now.
+// now returns the current handler.
 func (q quieter) now() slog.Handler {
 	handler := *libraryLog.Load()
 	for _, with := range q.with {

@@ -12,20 +12,21 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// A status has no revisions, so its managers are kept with each condition that
-// they manage: as entries of managed fields, each about that condition only.
+// A status has no revisions, so its managed fields are stored with each
+// condition: as entries of managed fields that contain that condition only.
 
 const statusSubresource = "status"
 
-// unmanaged is attached to conditions that nobody manages and that were written
-// here all the same.
+// unmanaged is attached to conditions that were written through this API and
+// have no manager.
 const unmanaged = "[]"
 
-// beforeApply is the manager, to Kubernetes, of all that there is at the first
-// apply, if nobody is: of what TKO says, nobody is.
+// beforeApply is the manager to which Kubernetes attributes all existing fields
+// at the first apply if they have none. Fields that TKO itself sets have no
+// manager.
 const beforeApply = "before-first-apply"
 
-// conditionOf is the type of the condition that a managed field is of.
+// conditionOf returns the type of the condition that contains a managed field.
 func conditionOf(field fieldpath.Path) (typ string, ok bool) {
 	name := func(i int) string {
 		if field[i].FieldName == nil {
@@ -44,7 +45,7 @@ func conditionOf(field fieldpath.Path) (typ string, ok bool) {
 	return "", false
 }
 
-// byCondition takes the managers of a status apart.
+// byCondition splits the managed fields of a status by condition type.
 func byCondition(entries []metav1.ManagedFieldsEntry) (map[string][]metav1.ManagedFieldsEntry, error) {
 	managers := map[string][]metav1.ManagedFieldsEntry{}
 	for _, e := range entries {
@@ -89,7 +90,7 @@ func withFields(e metav1.ManagedFieldsEntry, fields *fieldpath.Set) (metav1.Mana
 	return e, err
 }
 
-// statusManagers puts together what byCondition took apart.
+// statusManagers is the inverse of byCondition.
 func statusManagers(conditions []tko.Condition) ([]metav1.ManagedFieldsEntry, error) {
 	var managers []metav1.ManagedFieldsEntry
 	var fields []*fieldpath.Set
@@ -128,10 +129,10 @@ func statusManagers(conditions []tko.Condition) ([]metav1.ManagedFieldsEntry, er
 	return managers, nil
 }
 
-// changedConditions are those of a list that differ, they or their managers,
-// from those that there are, as they are shown; and the types of those that are
-// no longer there.
-func changedConditions(are []tko.Condition, shown, list []metav1.Condition, managers map[string][]metav1.ManagedFieldsEntry) (changed []tko.Condition, gone []string, err error) {
+// changedConditions compares a new list of conditions with the shown one. It
+// returns the conditions that differ, or whose managed fields differ, and the
+// types of removed conditions.
+func changedConditions(are []tko.Condition, shown, list []metav1.Condition, managers map[string][]metav1.ManagedFieldsEntry) (changed []tko.Condition, removed []string, err error) {
 	for i, c := range fromConditions(list) {
 		at := slices.IndexFunc(shown, func(s metav1.Condition) bool { return s.Type == c.Type })
 		attached, before := "", ""
@@ -161,20 +162,20 @@ func changedConditions(are []tko.Condition, shown, list []metav1.Condition, mana
 	}
 	for _, s := range shown {
 		if !slices.ContainsFunc(list, func(c metav1.Condition) bool { return c.Type == s.Type }) {
-			gone = append(gone, s.Type)
+			removed = append(removed, s.Type)
 		}
 	}
-	return changed, gone, nil
+	return changed, removed, nil
 }
 
-// sameCondition says whether two conditions of a type say the same, but for
-// times, which TKO keeps.
+// sameCondition reports whether two conditions of a type are equal except for
+// times, which TKO sets.
 func sameCondition(a, b metav1.Condition) bool {
 	a.LastTransitionTime = b.LastTransitionTime
 	return a == b
 }
 
-// sameManagers says whether nothing but times differs.
+// sameManagers reports whether managed fields are equal except for times.
 func sameManagers(before string, now []metav1.ManagedFieldsEntry) bool {
 	var was []metav1.ManagedFieldsEntry
 	if before == "" || json.Unmarshal([]byte(before), &was) != nil {
@@ -185,7 +186,7 @@ func sameManagers(before string, now []metav1.ManagedFieldsEntry) bool {
 	})
 }
 
-// ofTheRest are the managers of what isn't the status.
-func ofTheRest(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
+// withoutStatus returns the managed fields of everything except the status.
+func withoutStatus(entries []metav1.ManagedFieldsEntry) []metav1.ManagedFieldsEntry {
 	return slices.DeleteFunc(slices.Clone(entries), func(e metav1.ManagedFieldsEntry) bool { return e.Subresource == statusSubresource })
 }

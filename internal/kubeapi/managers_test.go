@@ -15,7 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// managers are those of an object's managed fields, what they do and to what.
+// managers returns the managers of an object, with operations and fields.
 func (o obj) managers() []string {
 	managers := []string{}
 	entries, _ := o.at("metadata.managedFields").([]any)
@@ -26,7 +26,7 @@ func (o obj) managers() []string {
 	return managers
 }
 
-// conditions are the types and reasons of an object's.
+// conditions returns the types and reasons of an object's conditions.
 func (o obj) conditions() string {
 	var all []string
 	conditions, _ := o.at("status.conditions").([]any)
@@ -45,8 +45,9 @@ func status(conditions ...string) string {
 	return "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s}\nstatus: {conditions: [" + strings.Join(conditions, ", ") + "]}\n"
 }
 
-// What a manager no longer applies goes, if nobody else manages it.
-func TestConditionsBelongToManagers(t *testing.T) {
+// A condition that a manager no longer applies is removed, unless another one
+// manages it.
+func TestConditionsNoLongerAppliedAreRemoved(t *testing.T) {
 	w := newWorld(t)
 	if _, err := w.RegisterSite(t.Context(), tko.Site{ID: "s"}); err != nil {
 		t.Fatal(err)
@@ -54,11 +55,11 @@ func TestConditionsBelongToManagers(t *testing.T) {
 	if err := w.SetConditions(t.Context(), tko.KindSite, "s", []tko.Condition{{Type: "Own", Status: tko.ConditionTrue, Reason: "TKO"}}); err != nil {
 		t.Fatal(err)
 	}
-	applied := func(manager, says string, conditions ...string) obj {
+	applied := func(manager, want string, conditions ...string) obj {
 		t.Helper()
 		got := w.must("PATCH", "sites/s/status?fieldManager="+manager, status(conditions...), "Content-Type", apply)
-		if got.conditions() != says {
-			t.Fatalf("%s applied, and there are %s, want %s", manager, got.conditions(), says)
+		if got.conditions() != want {
+			t.Fatalf("%s applied, and there are %s, want %s", manager, got.conditions(), want)
 		}
 		return got
 	}
@@ -66,23 +67,23 @@ func TestConditionsBelongToManagers(t *testing.T) {
 	applied("b", "A1=x A2=x B=x Own=TKO", condition("B", "x"))
 	got := applied("a", "A1=x B=x Own=TKO", condition("A1", "x"))
 	if diff := cmp.Diff(got, w.must("GET", "sites/s", nil)); diff != "" {
-		t.Errorf("what is answered is what is read: %s", diff)
+		t.Errorf("the response differs from the read object: %s", diff)
 	}
 	version := w.appliedLongAgo("s", "A1")
 	if again := applied("a", "A1=x B=x Own=TKO", condition("A1", "x")); again.text("metadata.resourceVersion") != version {
-		t.Errorf("what changes nothing writes nothing: %s, %s", version, again.text("metadata.resourceVersion"))
+		t.Errorf("an apply without changes was written: %s, %s", version, again.text("metadata.resourceVersion"))
 	}
 
-	// Who shares a condition keeps it.
+	// A condition with two managers stays when one no longer applies it.
 	shared := fmt.Sprintf("{type: A1, status: 'True', reason: x, message: '', lastTransitionTime: '%s'}", lastTransition(got, "A1"))
 	got = applied("b", "A1=x B=x Own=TKO", condition("B", "x"), shared)
 	if got.text("metadata.resourceVersion") == version {
-		t.Error("that somebody else manages it, too, is kept")
+		t.Error("the other manager of the condition was lost")
 	}
 	applied("a", "A1=x B=x Own=TKO")
 	applied("b", "B=x Own=TKO", condition("B", "x"))
 
-	// Updates say all there is, but for what TKO says, and are by managers, too.
+	// An update replaces all conditions except TKO's own, and has a manager, too.
 	current := w.must("GET", "sites/s", nil)
 	c := obj{"type": "C", "status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 	got = w.must("PUT", "sites/s/status?fieldManager=c&dryRun=All", current.set("status.conditions", []any{c}))
@@ -96,10 +97,10 @@ func TestConditionsBelongToManagers(t *testing.T) {
 	w.fails(409, `"c"`, "PATCH", "sites/s/status?fieldManager=a", status(condition("C", "z")), "Content-Type", apply)
 	got = w.must("PATCH", "sites/s/status", `{"status":{"conditions":null},"metadata":{"managedFields":[{}]}}`, "Content-Type", merge)
 	if got.conditions() != "Own=TKO" || len(got.managers()) != 0 {
-		t.Errorf("nothing is left of others: %s, %v", got.conditions(), got.managers())
+		t.Errorf("got %s, %v, want no conditions of others", got.conditions(), got.managers())
 	}
 
-	// Strategic patches say what changes, by type.
+	// Strategic merge patches change conditions by type.
 	strategic := func(condition string) string {
 		t.Helper()
 		return w.must("PATCH", "sites/s/status", `{"status":{"conditions":[`+condition+`]}}`, "Content-Type", "application/strategic-merge-patch+json").conditions()
@@ -114,16 +115,17 @@ func TestConditionsBelongToManagers(t *testing.T) {
 		t.Errorf("patched to %s", got)
 	}
 
-	// What is written here goes though nobody manages it any more.
+	// A condition that was written here can be removed when it has no manager.
 	d := `{"status":{"conditions":[{"type":"D","status":"True","reason":"x","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]},"metadata":{"managedFields":[{}]}}`
 	if got = w.must("PATCH", "sites/s/status", d, "Content-Type", merge); got.conditions() != "D=x Own=TKO" || len(got.managers()) != 0 {
 		t.Errorf("%s, by %v", got.conditions(), got.managers())
 	}
 	if got = w.must("PATCH", "sites/s/status", `{"status":{"conditions":[]}}`, "Content-Type", merge); got.conditions() != "Own=TKO" {
-		t.Errorf("what nobody manages stays: %s", got.conditions())
+		t.Errorf("got %s, want the condition without a manager to stay", got.conditions())
 	}
 
-	// Who changes what TKO says manages it, until TKO says it again.
+	// A client that changes a condition of TKO manages it until TKO sets it
+	// again.
 	got = w.must("PATCH", "sites/s/status?fieldManager=a&force=true", status(condition("Own", "other")), "Content-Type", apply)
 	if got.conditions() != "Own=other" || len(got.managers()) != 1 {
 		t.Errorf("%s, by %v", got.conditions(), got.managers())
@@ -136,7 +138,8 @@ func TestConditionsBelongToManagers(t *testing.T) {
 	}
 	applied("a", "Own=TKO")
 
-	// The rest and the status have managers of their own, and keep those of the other.
+	// The object and its status have separate managers, and writing one preserves
+	// the managers of the other.
 	w.must("PATCH", "sites/s/status?fieldManager=a", status(condition("A", "x")), "Content-Type", apply)
 	w.must("PATCH", "sites/s?fieldManager=r", "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s, labels: {a: b}}\n", "Content-Type", apply)
 	got = w.must("PATCH", "sites/s", `{"metadata":{"annotations":{"a":"b"}}}`, "Content-Type", merge)
@@ -165,7 +168,7 @@ func TestMessagesReportAttempts(t *testing.T) {
 	}
 	current := w.must("GET", "sites/s", nil)
 	conditions, _ := current.at("status.conditions").([]any)
-	for _, c := range conditions { // Ready, too, has the message of what is in the way
+	for _, c := range conditions { // Ready has the same message
 		m, _ := c.(map[string]any)
 		if got := obj(m).text("message"); got != "boom (attempt 3, next try 2026-03-04T12:00:01Z)" {
 			t.Errorf("message of %v: %q", m["type"], got)
@@ -189,8 +192,8 @@ func TestMessagesReportAttempts(t *testing.T) {
 	}
 }
 
-// appliedLongAgo makes a condition of a site one that was applied long ago, and
-// answers the resourceVersion.
+// appliedLongAgo sets the time of a condition's managed fields far back, and
+// returns the resourceVersion.
 func (w *world) appliedLongAgo(site, typ string) string {
 	w.t.Helper()
 	s, err := w.Site(w.t.Context(), tko.SiteID(site), 0)

@@ -13,17 +13,18 @@ import (
 )
 
 // A deployment that keeps its name is managed by a manifest, which is applied
-// again and again. What the manifest gives is merged into the template, and
-// prepared: so the package differs from it. Applied again, the same manifest
-// changes nothing, and a changed one changes what it has changed.
+// many times. The manifest's resources are merged into the template's and
+// prepared, so the package differs from the manifest. Applying an unchanged
+// manifest changes nothing, and a changed manifest changes only what differs
+// from the last one.
 
 // A givenResource is a resource of the manifest that was applied last.
 type givenResource struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Name       string `json:"name,omitempty"`
-	// Digest is that of the resource; "" if it was changed since otherwise than by
-	// a manifest.
+	// Digest is the digest of the resource, or "" if the resource was changed
+	// since by other means than a manifest.
 	Digest string `json:"digest,omitempty"`
 }
 
@@ -31,7 +32,7 @@ func (g givenResource) identity() krm.Identity {
 	return krm.Identity{GVK: krm.ParseGVK(g.APIVersion, g.Kind), Name: g.Name}
 }
 
-// givenOf is what a manifest gives.
+// givenOf returns the resources of a manifest.
 func givenOf(pkg krm.Package) ([]givenResource, error) {
 	var given []givenResource
 	for _, r := range pkg {
@@ -52,8 +53,8 @@ func resourceDigest(r krm.Resource) (string, error) {
 	return hex.EncodeToString(digest[:]), nil
 }
 
-// manifest makes the package of a deployment that keeps its name from what is
-// written, and returns what is remembered of that.
+// manifest sets the package of a deployment that keeps its name from the
+// written manifest, and returns the manifest's resources to store.
 func (s *storage) manifest(ctx context.Context, put *catalog.Put, before catalog.Record) ([]givenResource, error) {
 	if put.Name != "" {
 		return givenOf(put.Package)
@@ -64,7 +65,7 @@ func (s *storage) manifest(ctx context.Context, put *catalog.Put, before catalog
 	var was attached
 	if raw := before.Attached(); len(raw) > 0 {
 		if err := json.Unmarshal(raw, &was); err != nil {
-			return nil, fmt.Errorf("read what Kubernetes keeps with %s %q: %w", before.Kind, before.ID, err)
+			return nil, fmt.Errorf("read the Kubernetes metadata of %s %q: %w", before.Kind, before.ID, err)
 		}
 	}
 	current, err := before.Resources()
@@ -72,7 +73,7 @@ func (s *storage) manifest(ctx context.Context, put *catalog.Put, before catalog
 		return nil, fmt.Errorf("%w", err)
 	}
 	if own, err := put.Package.Deployment(); err != nil || own != nil {
-		return edited(was.Given, current, put.Package), nil //nolint:nilerr // what is wrong with the package is said when it is written
+		return edited(was.Given, current, put.Package), nil //nolint:nilerr // writing the package reports its errors
 	}
 	if err := put.Package.Check(); err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "invalid package: %w", err)
@@ -85,12 +86,13 @@ func (s *storage) manifest(ctx context.Context, put *catalog.Put, before catalog
 	return given, err
 }
 
-// edited is what is remembered of a manifest once the package itself is written.
+// edited returns the manifest's resources to store after the package itself was
+// written.
 func edited(given []givenResource, current, written krm.Package) []givenResource {
 	digests := func(pkg krm.Package) map[krm.Identity]string {
 		all := make(map[krm.Identity]string, len(pkg))
 		for _, r := range pkg {
-			all[r.Identity()], _ = resourceDigest(r) // what can't be stored is refused later
+			all[r.Identity()], _ = resourceDigest(r) // a resource that can't be stored is refused later
 		}
 		return all
 	}
@@ -104,8 +106,9 @@ func edited(given []givenResource, current, written krm.Package) []givenResource
 	return given
 }
 
-// applied is the current package with what differs between two manifests changed.
-// What a manifest no longer gives is again as the template gives it.
+// applied returns the current package with the differences between two
+// manifests applied. Resources that the new manifest lacks get the template's
+// content.
 func (s *storage) applied(ctx context.Context, was, given []givenResource, current, manifest krm.Package, template string) (krm.Package, error) {
 	var changed krm.Package
 	for i, g := range given {
@@ -113,16 +116,16 @@ func (s *storage) applied(ctx context.Context, was, given []givenResource, curre
 			changed = append(changed, manifest[i])
 		}
 	}
-	gone := map[krm.Identity]bool{}
+	removed := map[krm.Identity]bool{}
 	for _, g := range was {
 		if id := g.identity(); !slices.ContainsFunc(given, func(g givenResource) bool { return g.identity() == id }) {
-			gone[id] = true
+			removed[id] = true
 		}
 	}
-	if len(changed)+len(gone) == 0 {
+	if len(changed)+len(removed) == 0 {
 		return current, nil
 	}
-	if len(gone) > 0 && template != "" {
+	if len(removed) > 0 && template != "" {
 		r, err := s.catalog.Record(ctx, catalog.Fields{Package: true}, catalog.Key{Kind: tko.KindTemplate, ID: template})
 		if err != nil {
 			return nil, err
@@ -132,13 +135,13 @@ func (s *storage) applied(ctx context.Context, was, given []givenResource, curre
 			return nil, fmt.Errorf("%w", err)
 		}
 		for _, r := range base {
-			if gone[r.Identity()] {
+			if removed[r.Identity()] {
 				changed = append(changed, r)
 			}
 		}
 	}
-	kept := slices.DeleteFunc(slices.Clone(current), func(r krm.Resource) bool { return gone[r.Identity()] })
-	pkg, err := krm.Merge(kept, changed)
+	remaining := slices.DeleteFunc(slices.Clone(current), func(r krm.Resource) bool { return removed[r.Identity()] })
+	pkg, err := krm.Merge(remaining, changed)
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "can't merge the package: %w", err)
 	}
@@ -148,6 +151,6 @@ func (s *storage) applied(ctx context.Context, was, given []givenResource, curre
 	}
 	i := slices.IndexFunc(pkg, func(r krm.Resource) bool { return r.Identity() == own.Identity() })
 	pkg[i] = own.Clone()
-	pkg[i].SetAnnotation(krm.AnnotationPrepared, "false") // what is new may need it
+	pkg[i].SetAnnotation(krm.AnnotationPrepared, "false") // changed resources may need preparation
 	return pkg, nil
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/tko-orchestrator/tko/kubename"
 )
 
-// attached is what Kubernetes keeps with an object and TKO has no word for.
+// attached is the Kubernetes metadata of an object that TKO does not interpret.
 type attached struct {
 	GenerateName    string                      `json:"generateName,omitempty"`
 	Annotations     map[string]string           `json:"annotations,omitempty"`
@@ -31,14 +31,14 @@ type attached struct {
 	Given           []givenResource             `json:"given,omitempty"`
 }
 
-// A view is what of a record is shown.
+// A view selects the parts of a record that are shown.
 type view struct {
 	whole   bool // with its package
 	secrets bool // with the values of Secrets
 }
 
-// nameOf is the name of a record in Kubernetes. An error that is tko.ErrInvalid
-// says that it has none.
+// nameOf returns the name of a record in Kubernetes, or a tko.ErrInvalid if it
+// has none.
 func nameOf(r catalog.Record) (string, error) {
 	if name := r.KubernetesName(); name != "" {
 		return name, nil
@@ -46,8 +46,8 @@ func nameOf(r catalog.Record) (string, error) {
 	return kubename.Escape(r.ID)
 }
 
-// object is a record as Kubernetes sees it. An error that is tko.ErrInvalid says
-// that it has no name there.
+// object returns a record as a Kubernetes object, or a tko.ErrInvalid if it has
+// no name there.
 func (k *kind) object(r catalog.Record, v view) (object, error) {
 	o := k.newObject()
 	name, err := nameOf(r)
@@ -63,7 +63,7 @@ func (k *kind) object(r catalog.Record, v view) (object, error) {
 	if raw := r.Attached(); len(raw) > 0 {
 		var a attached
 		if err := json.Unmarshal(raw, &a); err != nil {
-			return nil, fmt.Errorf("read what Kubernetes keeps with %s %q: %w", r.Kind, r.ID, err)
+			return nil, fmt.Errorf("read the Kubernetes metadata of %s %q: %w", r.Kind, r.ID, err)
 		}
 		o.SetGenerateName(a.GenerateName)
 		if !v.secrets {
@@ -92,7 +92,7 @@ func (k *kind) object(r catalog.Record, v view) (object, error) {
 		for _, resource := range pkg {
 			raw, err := json.Marshal(resource)
 			if err != nil {
-				return nil, fmt.Errorf("encode %s: %v", resource.Identity(), err) //nolint:errorlint // a fault, of whatever kind its cause is
+				return nil, fmt.Errorf("encode %s: %v", resource.Identity(), err) //nolint:errorlint // an internal error, whatever the kind of its cause
 			}
 			resources = append(resources, runtime.RawExtension{Raw: raw})
 		}
@@ -104,9 +104,9 @@ func (k *kind) object(r catalog.Record, v view) (object, error) {
 	return o, nil
 }
 
-// put is what an object asks for, in place of a record that was read with its
-// metadata and package; Revision 0 if there is none. key is that of the request, without an
-// ID for a new deployment.
+// put returns the change that an object requests. before is the record that it
+// replaces, with metadata and package; its Revision is 0 if there is none. key
+// is that of the request, without an ID for a new deployment.
 func (k *kind) put(o object, key catalog.Key, before catalog.Record) (catalog.Put, error) {
 	put, raw, id, err := k.decode(o)
 	if err != nil {
@@ -115,19 +115,19 @@ func (k *kind) put(o object, key catalog.Key, before catalog.Record) (catalog.Pu
 	put.Key = key
 	var wrong field.ErrorList
 	if key.ID != "" && id != "" && id != key.ID {
-		wrong = append(wrong, field.Invalid(k.idPath(), id, fmt.Sprintf("metadata.name is that of %q: say the same, or leave this out", key.ID)))
+		wrong = append(wrong, field.Invalid(k.idPath(), id, fmt.Sprintf("metadata.name is the name of %q: use that ID, or leave this out", key.ID)))
 	}
 	if k.kind == tko.KindPlugin && id == "" {
 		put.Plugin.Type, put.Plugin.Name, _ = tko.SplitPluginID(key.ID)
 	}
 	if len(o.GetFinalizers()) > 0 {
-		wrong = append(wrong, field.Forbidden(field.NewPath("metadata", "finalizers"), "TKO deletes at once, and keeps no finalizers"))
+		wrong = append(wrong, field.Forbidden(field.NewPath("metadata", "finalizers"), "TKO deletes immediately and does not support finalizers"))
 	}
 	labels, bad := k.fromLabels(o.GetLabels(), before)
 	wrong = append(wrong, bad...)
 	put.Metadata, put.Labels = labels.metadata, labels.verbatim
-	if o.GetUID() != "" { // it was made from what was read, and leaves nothing out that it doesn't mean to
-		put.Remove = labels.gone
+	if o.GetUID() != "" { // the object was read before, so what it lacks is removed on purpose
+		put.Remove = labels.removed
 	}
 	for i, r := range raw {
 		resource, err := decodeResource(r.Raw)
@@ -140,12 +140,12 @@ func (k *kind) put(o object, key catalog.Key, before catalog.Record) (catalog.Pu
 	if len(wrong) > 0 {
 		return put, &fieldsError{wrong}
 	}
-	return put, keepSecrets(&put, before)
+	return put, restoreSecrets(&put, before)
 }
 
-// keepSecrets gives values of Secrets that were redacted back to a package that
-// was read and is written.
-func keepSecrets(put *catalog.Put, before catalog.Record) error {
+// restoreSecrets restores the redacted values of Secrets in a package that a
+// client read and writes back.
+func restoreSecrets(put *catalog.Put, before catalog.Record) error {
 	if before.Revision == 0 || !krm.MayHoldSecrets(before.Package) {
 		return nil
 	}
@@ -157,8 +157,8 @@ func keepSecrets(put *catalog.Put, before catalog.Record) error {
 	return nil
 }
 
-// redactedAnnotations are annotations with the values of Secrets in them redacted:
-// kubectl keeps what was applied in one.
+// redactedAnnotations returns annotations with the values of Secrets redacted:
+// kubectl stores the last applied object in an annotation.
 func redactedAnnotations(annotations map[string]string) map[string]string {
 	for key, value := range annotations {
 		annotations[key] = krm.RedactJSON(value)
@@ -173,17 +173,17 @@ func (k *kind) idPath() *field.Path {
 	return field.NewPath("spec", name)
 }
 
-// decodeResource reads a resource, in whose JSON integers are none of floats, and
-// no key is there twice.
+// decodeResource decodes a resource from JSON. It distinguishes integers from
+// floats, and refuses duplicate keys.
 func decodeResource(raw []byte) (krm.Resource, error) {
 	if len(raw) == 0 || string(raw) == "null" {
-		return nil, tko.Errorf(tko.ErrInvalid, "this is no resource: it must have apiVersion and kind")
+		return nil, tko.Errorf(tko.ErrInvalid, "not a resource: it must have apiVersion and kind")
 	}
 	resource := krm.Resource{}
 	twice, err := kjson.UnmarshalStrict(raw, (*map[string]any)(&resource), kjson.DisallowDuplicateFields)
 	switch {
 	case err != nil:
-		return nil, tko.Errorf(tko.ErrInvalid, "this is no resource: %w", err)
+		return nil, tko.Errorf(tko.ErrInvalid, "not a resource: %w", err)
 	case len(twice) > 0:
 		return nil, tko.Errorf(tko.ErrInvalid, "%w: one of the values would be lost", errors.Join(twice...))
 	}
@@ -197,14 +197,14 @@ func short(raw []byte) string {
 	return string(raw)
 }
 
-// attach encodes what Kubernetes keeps with an object: as it was, if only
-// times of managed fields differ.
+// attach encodes the Kubernetes metadata of an object. It returns the stored
+// encoding if only times of managed fields differ.
 func attach(o object, before catalog.Record, given []givenResource) ([]byte, error) {
-	annotations, err := wholeAnnotations(o.GetAnnotations(), before)
+	annotations, err := restoreAnnotations(o.GetAnnotations(), before)
 	if err != nil {
 		return nil, err
 	}
-	now := attached{GenerateName: o.GetGenerateName(), Annotations: annotations, OwnerReferences: o.GetOwnerReferences(), ManagedFields: ofTheRest(o.GetManagedFields()), Given: given}
+	now := attached{GenerateName: o.GetGenerateName(), Annotations: annotations, OwnerReferences: o.GetOwnerReferences(), ManagedFields: withoutStatus(o.GetManagedFields()), Given: given}
 	if len(now.GenerateName)+len(now.Annotations)+len(now.OwnerReferences)+len(now.ManagedFields)+len(now.Given) == 0 {
 		return nil, nil
 	}
@@ -212,22 +212,22 @@ func attach(o object, before catalog.Record, given []givenResource) ([]byte, err
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "metadata: %w", err)
 	}
-	if old := before.Attached(); old != nil && bytes.Equal(timeless(old), timeless(encoded)) {
+	if old := before.Attached(); old != nil && bytes.Equal(withoutTimes(old), withoutTimes(encoded)) {
 		return old, nil
 	}
 	return encoded, nil
 }
 
-// wholeAnnotations are annotations with those that are as they were shown to a
-// reader without the right to see Secrets as they were stored.
-func wholeAnnotations(annotations map[string]string, before catalog.Record) (map[string]string, error) {
+// restoreAnnotations restores annotations that were shown redacted to a reader
+// without the right to see Secrets.
+func restoreAnnotations(annotations map[string]string, before catalog.Record) (map[string]string, error) {
 	raw := before.Attached()
 	if !krm.MayHoldSecrets(raw) {
 		return annotations, nil
 	}
 	var was attached
 	if err := json.Unmarshal(raw, &was); err != nil {
-		return nil, fmt.Errorf("read what Kubernetes keeps with %s %q: %w", before.Kind, before.ID, err)
+		return nil, fmt.Errorf("read the Kubernetes metadata of %s %q: %w", before.Kind, before.ID, err)
 	}
 	whole := maps.Clone(annotations)
 	for key, value := range annotations {
@@ -238,8 +238,8 @@ func wholeAnnotations(annotations map[string]string, before catalog.Record) (map
 	return whole, nil
 }
 
-// timeless is what is attached without the times of managed fields.
-func timeless(encoded []byte) []byte {
+// withoutTimes returns attached metadata without the times of managed fields.
+func withoutTimes(encoded []byte) []byte {
 	var a attached
 	if json.Unmarshal(encoded, &a) != nil {
 		return encoded
@@ -256,20 +256,20 @@ func timeless(encoded []byte) []byte {
 
 func formatPosition(position int64) string { return strconv.FormatInt(position, 10) }
 
-// parsePosition reads a resourceVersion: 0 if there is none.
+// parsePosition parses a resourceVersion: 0 if it is empty.
 func parsePosition(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
 	position, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || position < 0 {
-		return 0, tko.Errorf(tko.ErrInvalid, "the resourceVersion %q is none of TKO's: use one that a get, list or watch answered", text)
+		return 0, tko.Errorf(tko.ErrInvalid, "resourceVersion %q: not one of TKO: use one that a get, list or watch returned", text)
 	}
 	return position, nil
 }
 
-// newKey is the record that a new object shall be: named by its metadata, by
-// its spec or by both; without an ID if TKO makes one.
+// newKey returns the key of a new object: from its metadata, its spec or both;
+// without an ID if TKO generates it.
 func (k *kind) newKey(o object, generate func(base string) string) (catalog.Key, error) {
 	key := catalog.Key{Kind: k.kind}
 	if k.kind == tko.KindDeployment {
@@ -282,7 +282,7 @@ func (k *kind) newKey(o object, generate func(base string) string) (catalog.Key,
 	name := o.GetName()
 	if name == "" && id == "" && o.GetGenerateName() != "" {
 		base := o.GetGenerateName()
-		if cut, ok := strings.CutSuffix(base, "-"); ok { // what people write, and no escape
+		if cut, ok := strings.CutSuffix(base, "-"); ok { // a common generateName that is not a valid escape
 			base = cut + "-002d"
 		}
 		name = generate(base)
@@ -298,7 +298,7 @@ func (k *kind) newKey(o object, generate func(base string) string) (catalog.Key,
 		return key, nil
 	}
 	if key.ID, err = kubename.Unescape(name); err != nil {
-		return key, &fieldsError{field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), name, err.Error()+`; "tko kube to ID" writes names`)}}
+		return key, &fieldsError{field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), name, err.Error()+`; "tko kube to ID" prints names`)}}
 	}
 	return key, nil
 }

@@ -13,19 +13,20 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// conditionReady is the condition that sums the others up, for tools that wait
-// for it. It is derived, and not stored.
+// conditionReady is the condition that summarizes the others for tools that
+// wait for it. It is derived, not stored.
 const conditionReady = "Ready"
 
-// Reasons of Ready. Otherwise it has the reason of the condition that decides.
+// Reasons of Ready. Otherwise it has the reason of the condition that
+// determines it.
 const (
 	reasonReady        = "Ready"
 	reasonNotScheduled = "NotScheduled"
 	reasonNoSite       = "NoSite"
-	reasonOutdated     = "Reconciling" // what is known is of an earlier revision
+	reasonOutdated     = "Reconciling" // the condition was observed at an earlier revision
 )
 
-// conditions are those of a record, with Ready.
+// conditions returns the conditions of a record, including Ready.
 func conditions(r catalog.Record) []metav1.Condition {
 	r.Conditions = storedConditions(r)
 	list := conditionsOf(r)
@@ -36,22 +37,23 @@ func conditions(r catalog.Record) []metav1.Condition {
 	return list
 }
 
-// storedConditions are those of a record but for a Ready that somebody wrote.
+// storedConditions returns the stored conditions of a record, except Ready,
+// which a client may have written.
 func storedConditions(r catalog.Record) []tko.Condition {
 	return slices.DeleteFunc(slices.Clone(r.Conditions), func(c tko.Condition) bool { return c.Type == conditionReady })
 }
 
-// conditionsOf are conditions that are stored.
+// conditionsOf returns the stored conditions in Kubernetes' form.
 func conditionsOf(r catalog.Record) []metav1.Condition {
 	var list []metav1.Condition
 	for _, c := range r.Conditions {
 		reason := c.Reason
 		if reason == "" {
-			reason = "Unknown" // Kubernetes wants one
+			reason = "Unknown" // Kubernetes requires a reason
 		}
 		observed := c.ObservedRevision
 		if r.Revision > observed && c.Status == tko.ConditionTrue && (c.Type == tko.ConditionPrepared || c.Type == tko.ConditionApproved) {
-			observed = r.Revision // each revision says anew whether it is so, and kubectl waits for that
+			observed = r.Revision // each revision sets it again, and kubectl waits for the observed generation
 		}
 		list = append(list, metav1.Condition{
 			Type: c.Type, Status: metav1.ConditionStatus(c.Status), Reason: reason, Message: c.Text(),
@@ -61,22 +63,23 @@ func conditionsOf(r catalog.Record) []metav1.Condition {
 	return list
 }
 
-// withoutReady takes Ready out of a status that is written. It is an ErrInvalid
-// to change it.
+// withoutReady removes Ready from a status that a client writes. Changing Ready
+// is an ErrInvalid.
 func withoutReady(current catalog.Record, list []metav1.Condition) ([]metav1.Condition, error) {
 	ready, _ := readyOf(current)
 	for _, c := range list {
 		if c.Type == conditionReady && !sameCondition(c, ready) {
 			return nil, &fieldsError{field.ErrorList{field.Forbidden(field.NewPath("status", "conditions").Key(conditionReady),
-				"it follows from the other conditions: leave it out, or as it is")}}
+				"Ready is derived from the other conditions: leave it out, or unchanged")}}
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(c metav1.Condition) bool { return c.Type == conditionReady }), nil
 }
 
-// readyOf is the condition Ready. A deployment is ready once it is prepared,
-// approved, scheduled, and healthy as far as its site reports that; a site once
-// all that belongs there is. A site of which nothing was ever asked has none.
+// readyOf returns the condition Ready. A deployment is ready once it is
+// prepared, approved, scheduled, and, if its site reports that, healthy; a site
+// once all its deployments are scheduled and healthy. A site without conditions
+// has no Ready.
 func readyOf(r catalog.Record) (metav1.Condition, bool) {
 	ready := metav1.Condition{Type: conditionReady, Status: metav1.ConditionTrue, Reason: reasonReady, ObservedGeneration: r.Revision}
 	since := r.Created
@@ -84,7 +87,7 @@ func readyOf(r catalog.Record) (metav1.Condition, bool) {
 	for _, c := range r.Conditions {
 		byType[c.Type] = c
 	}
-	// not says why it isn't ready, since when.
+	// not returns Ready with a status other than True, since a time.
 	not := func(status, reason, message string, since time.Time) (metav1.Condition, bool) {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionStatus(status), cmp.Or(reason, "Unknown"), message
 		ready.LastTransitionTime = metav1.NewTime(since)
@@ -113,10 +116,10 @@ func readyOf(r catalog.Record) (metav1.Condition, bool) {
 			return not(c.Status, c.Reason, c.Text(), c.LastTransition)
 		}
 		if r.Site == "" {
-			return not(tko.ConditionFalse, reasonNoSite, "it has no site: if it is a topology, wait for its children, whose spec.parentDeploymentId it is", since)
+			return not(tko.ConditionFalse, reasonNoSite, "the deployment has no site: if it is a topology, wait for its children, which name it in spec.parentDeploymentId", since)
 		}
 		if !asked {
-			return not(tko.ConditionFalse, reasonNotScheduled, fmt.Sprintf("the meta-scheduler has yet to hand it to site %q", r.Site), since)
+			return not(tko.ConditionFalse, reasonNotScheduled, fmt.Sprintf("the meta-scheduler has not yet sent it to site %q", r.Site), since)
 		}
 	case tko.KindTemplate, tko.KindPlugin:
 		return ready, false
@@ -130,7 +133,7 @@ func readyOf(r catalog.Record) (metav1.Condition, bool) {
 			return not(c.Status, c.Reason, c.Text(), c.LastTransition)
 		}
 		if c.ObservedRevision < r.Revision {
-			return not(tko.ConditionUnknown, reasonOutdated, fmt.Sprintf("%s is known of revision %d only", typ, c.ObservedRevision), laterOf(since, r.Updated))
+			return not(tko.ConditionUnknown, reasonOutdated, fmt.Sprintf("%s was observed at revision %d only", typ, c.ObservedRevision), laterOf(since, r.Updated))
 		}
 	}
 	ready.LastTransitionTime = metav1.NewTime(since)

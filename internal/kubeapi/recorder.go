@@ -23,28 +23,30 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// EventNamespace is where the Events of objects are that have no namespace.
+// EventNamespace is the namespace of Events of objects without a namespace.
 const EventNamespace = metav1.NamespaceDefault
 
-// The bounds of Events.
+// Limits of Events.
 const (
 	eventsPerSecond = 10
 	eventsBurst     = 200
-	// An object's Events beyond its burst are left out but for one in five minutes;
-	// similar ones are counted in one. See record.EventCorrelator.
+	// After its burst, an object gets one Event in five minutes, and the others
+	// are dropped. Similar Events are combined in one with a count. See
+	// record.EventCorrelator.
 	eventsPerObject = 25
-	// lateEvents is how old news may be that are no warnings, and staleEvents how
-	// old any may be: what comes faster than it may be posted is left out.
+	// lateEvents is the age beyond which normal Events are dropped, and
+	// staleEvents the age beyond which warnings are dropped as well: they limit
+	// the backlog if Events are created faster than they can be posted.
 	lateEvents  = time.Minute
 	staleEvents = 10 * time.Minute
 
-	// rememberedObjects is how many objects the conditions are remembered of.
+	// rememberedObjects is the number of objects whose conditions are cached.
 	rememberedObjects = 20_000
 	maxEventMessage   = 1024
 	eventAttempts     = 3
 )
 
-// Reasons of Events, beside those of conditions.
+// Reasons of Events, in addition to the reasons of conditions.
 const (
 	reasonCreated = "Created"
 	reasonChanged = "Changed"
@@ -52,8 +54,9 @@ const (
 )
 
 // A Recorder posts Kubernetes Events about TKO's objects to the management
-// cluster: what is created, changed and deleted, and what conditions report, which
-// includes what is applied at sites. One recorder of a database runs at a time.
+// cluster: for objects that are created, changed and deleted, and for changes
+// of conditions, including those about objects at sites. Only one recorder of a
+// database runs at a time.
 type Recorder struct {
 	catalog interface {
 		Position(ctx context.Context) (int64, error)
@@ -70,7 +73,8 @@ type Recorder struct {
 	reported time.Time
 }
 
-// NewRecorder makes a recorder that posts to a namespace's Events.
+// NewRecorder returns a recorder that posts Events with a client of one
+// namespace.
 func NewRecorder(c Catalog, events typedcorev1.EventInterface, log *slog.Logger) *Recorder {
 	return &Recorder{
 		catalog: c, events: events, log: log, retry: time.Second,
@@ -79,9 +83,9 @@ func NewRecorder(c Catalog, events typedcorev1.EventInterface, log *slog.Logger)
 	}
 }
 
-// Run follows the changes of all kinds until the context ends. It begins with
-// those of the last minute: Events have names of their own, so that what another
-// recorder posted before it ended isn't posted twice.
+// Run follows the changes of all kinds until ctx is done. It starts with the
+// changes of the last minute. The names of Events are derived from the changes,
+// so an Event that another recorder already posted is not posted twice.
 func (r *Recorder) Run(ctx context.Context) error {
 	head, err := r.catalog.Position(ctx)
 	if err != nil {
@@ -95,7 +99,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// catchUp is how many changes are looked at again at the beginning.
+// catchUp is how many positions before the head Run starts.
 const catchUp = 1000
 
 func (r *Recorder) follow(ctx context.Context, k *kind, position, head int64, since time.Time) error {
@@ -136,19 +140,20 @@ func (r *Recorder) follow(ctx context.Context, k *kind, position, head int64, si
 	}
 }
 
-// An eventDraft is what an Event says.
+// An eventDraft is the content of an Event.
 type eventDraft struct {
 	warning         bool
 	reason, message string
 }
 
-// quietReasons are those of conditions that aren't true and need no one's care.
+// quietReasons are reasons of conditions that are not True and need no
+// attention.
 var quietReasons = []string{
 	"Waiting", "InProgress", "Removing", "NotPrepared", "NotApproved", "Postponed", tko.ReasonChangeProposed, tko.ReasonUnscheduled, "Left",
 }
 
-// draftEvents is what there is to say of a change. before are the conditions'
-// hashes as they were known, nil if they aren't.
+// draftEvents returns the Events of a change. before holds the previous hashes
+// of the conditions, nil if unknown.
 func draftEvents(e catalog.Event, before map[string]uint64) []eventDraft {
 	var drafts []eventDraft
 	by := ""
@@ -186,13 +191,13 @@ func draftEvents(e catalog.Event, before map[string]uint64) []eventDraft {
 	return drafts
 }
 
-// conditionHashes tell what conditions say apart.
+// conditionHashes returns a hash of each condition's content, by type.
 func conditionHashes(r catalog.Record) map[string]uint64 {
 	hashes := make(map[string]uint64, len(r.Conditions))
 	for _, c := range r.Conditions {
 		applied := int64(0)
 		if c.Type == tko.ConditionScheduled && r.Kind == tko.KindDeployment {
-			applied = c.ObservedRevision // which is another one that is applied
+			applied = c.ObservedRevision // another revision was applied
 		}
 		hash := fnv.New64a()
 		fmt.Fprintf(hash, "%q %q %q %d", c.Status, c.Reason, c.Text(), applied)
@@ -201,7 +206,8 @@ func conditionHashes(r catalog.Record) map[string]uint64 {
 	return hashes
 }
 
-// event is an Event of an object, under a name that tells it apart for ever.
+// eventOf returns the Event of a change, with a name that is unique to the
+// change. It returns false if the object has no name in Kubernetes.
 func (k *kind) eventOf(e catalog.Event, d eventDraft, now time.Time) (*corev1.Event, bool) {
 	name, err := nameOf(e.Record)
 	if err != nil || e.Record.UID == "" {
@@ -227,11 +233,11 @@ func (k *kind) eventOf(e catalog.Event, d eventDraft, now time.Time) (*corev1.Ev
 	}, true
 }
 
-// post posts an Event, unless there are too many, or the cluster doesn't take it.
-// The error is the context's.
+// post posts an Event. It drops the Event if there are too many or the cluster
+// refuses it. The error is an error of ctx.
 func (r *Recorder) post(ctx context.Context, k *kind, e catalog.Event, d eventDraft) error {
 	if age := time.Since(e.Time); age > staleEvents || age > lateEvents && !d.warning {
-		r.leaveOut(ctx, nil)
+		r.drop(ctx, nil)
 		return nil
 	}
 	event, ok := k.eventOf(e, d, e.Time)
@@ -240,7 +246,7 @@ func (r *Recorder) post(ctx context.Context, k *kind, e catalog.Event, d eventDr
 	}
 	result, err := r.correlator.EventCorrelate(event)
 	if err != nil || result.Skip {
-		r.leaveOut(ctx, err)
+		r.drop(ctx, err)
 		return nil
 	}
 	for attempt := 1; ; attempt++ {
@@ -255,7 +261,7 @@ func (r *Recorder) post(ctx context.Context, k *kind, e catalog.Event, d eventDr
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case attempt == eventAttempts || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err):
-			r.leaveOut(ctx, err)
+			r.drop(ctx, err)
 			return nil
 		}
 		select {
@@ -266,7 +272,7 @@ func (r *Recorder) post(ctx context.Context, k *kind, e catalog.Event, d eventDr
 	}
 }
 
-// send creates an Event, or counts one more in the one that is there.
+// send creates an Event, or increments the count of an existing one.
 func (r *Recorder) send(ctx context.Context, result *record.EventCorrelateResult) (*corev1.Event, error) {
 	event := result.Event
 	if event.Count > 1 {
@@ -274,7 +280,7 @@ func (r *Recorder) send(ctx context.Context, result *record.EventCorrelateResult
 		if !apierrors.IsNotFound(err) {
 			return patched, err
 		}
-		event.ResourceVersion = "" // it has expired
+		event.ResourceVersion = "" // the existing Event has expired
 	}
 	created, err := r.events.Create(ctx, event, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -283,8 +289,8 @@ func (r *Recorder) send(ctx context.Context, result *record.EventCorrelateResult
 	return created, err
 }
 
-// leaveOut counts Events that aren't posted, and reports them once a minute.
-func (r *Recorder) leaveOut(ctx context.Context, err error) {
+// drop counts Events that are not posted, and reports them once a minute.
+func (r *Recorder) drop(ctx context.Context, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.leftOut++; time.Since(r.reported) < time.Minute {
@@ -294,6 +300,6 @@ func (r *Recorder) leaveOut(ctx context.Context, err error) {
 	if err != nil {
 		attributes = append(attributes, "err", err)
 	}
-	r.log.WarnContext(ctx, "kubernetes events were left out", attributes...)
+	r.log.WarnContext(ctx, "kubernetes events were dropped", attributes...)
 	r.leftOut, r.reported = 0, time.Now()
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,9 +21,11 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// posts runs a recorder to a cluster until the test, or stop, ends it.
+// posts runs a recorder that posts to cluster until the test ends or stop is
+// called.
 func posts(t *testing.T, w *world, cluster *fake.Clientset) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -42,28 +43,29 @@ func posts(t *testing.T, w *world, cluster *fake.Clientset) (stop func()) {
 	return stop
 }
 
-// posted waits for Events, and returns all that there are then.
+// posted waits until all wanted Events exist, and returns all existing Events.
 func posted(t *testing.T, cluster *fake.Clientset, want ...string) []corev1.Event {
 	t.Helper()
-	var have []string
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	var events []corev1.Event
+	eventually.NoError(t, "the Events "+strings.Join(want, ", "), func() error {
 		list, err := cluster.CoreV1().Events(kubeapi.EventNamespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		have = nil
+		var have []string
 		for _, e := range list.Items {
 			have = append(have, fmt.Sprintf("%s %s %s/%s", e.Type, e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Name))
 		}
-		if !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(have, w) }) {
-			return list.Items
+		if slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(have, w) }) {
+			return fmt.Errorf("there are only the Events\n%s", strings.Join(have, "\n"))
 		}
-	}
-	t.Fatalf("there are the Events\n%s\nwant\n%s", strings.Join(have, "\n"), strings.Join(want, "\n"))
-	return nil
+		events = list.Items
+		return nil
+	})
+	return events
 }
 
-func TestEventsSayWhatHappens(t *testing.T) {
+func TestEventsReportChangesAndConditions(t *testing.T) {
 	w := newWorld(t)
 	cluster := fake.NewClientset()
 	stop := posts(t, w, cluster)
@@ -71,16 +73,19 @@ func TestEventsSayWhatHappens(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := w.must("POST", "deployments", deployment(obj{"siteId": "nigeria/lagos"}).set("metadata", obj{"name": "web", "annotations": obj{"tko.nephio.org/name": "Keep"}})).text("spec.deploymentId")
-	say := func(status, reason string, revision int64) {
+	report := func(status, reason string, revision int64) {
 		t.Helper()
 		condition := tko.Condition{Type: tko.ConditionScheduled, Status: status, Reason: reason, Message: "3 objects", ObservedRevision: revision}
 		if err := w.SetConditions(t.Context(), tko.KindDeployment, name, []tko.Condition{condition}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	say("False", "Failed", 1)
+	report("False", "Failed", 1)
 	posted(t, cluster, "Normal Created Site/nigeria-002flagos", "Normal Created Deployment/web", "Warning Failed Deployment/web")
-	say("True", "Applied", 1)
+	report("True", "Applied", 1)
+	// Deleting the site changes the condition again: a recorder that reads later sees
+	// only the newest condition.
+	posted(t, cluster, "Normal Applied Deployment/web")
 	w.must("PATCH", "deployments/web", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", merge)
 	w.must("DELETE", "sites/nigeria-002flagos", nil)
 	events := posted(t, cluster, "Normal Changed Deployment/web", "Normal Applied Deployment/web", "Normal Deleted Site/nigeria-002flagos")
@@ -88,15 +93,15 @@ func TestEventsSayWhatHappens(t *testing.T) {
 	for _, e := range events {
 		switch {
 		case e.Namespace != "default" || e.InvolvedObject.Namespace != "" || e.InvolvedObject.APIVersion != "tko.nephio.org/v1alpha1" || e.InvolvedObject.UID == "":
-			t.Errorf("kubectl describe looks elsewhere: %+v", e)
+			t.Errorf("kubectl describe would not find %+v", e)
 		case e.Reason == "Created" && e.InvolvedObject.Kind == "Site" && !strings.Contains(e.Message, "alice (a new city)"):
-			t.Errorf("who and why: %s", e.Message)
+			t.Errorf("the message %q lacks author or reason", e.Message)
 		case e.Reason == "Applied" && (!strings.Contains(e.Message, `at site "nigeria/lagos": 3 objects`) || string(e.InvolvedObject.UID) != uid):
-			t.Errorf("what is applied where: %+v", e)
+			t.Errorf("got %+v, want the applied revision and the site", e)
 		}
 	}
 
-	// Another recorder begins a little before, and posts nothing twice.
+	// Another recorder starts a little earlier, and posts no Event twice.
 	stop()
 	posts(t, w, cluster)
 	w.must("DELETE", "deployments/web", nil)
@@ -106,13 +111,13 @@ func TestEventsSayWhatHappens(t *testing.T) {
 	}
 	for what, n := range names {
 		if n != 1 {
-			t.Errorf("%d times: %s", n, what)
+			t.Errorf("posted %d times, want once: %s", n, what)
 		}
 	}
 }
 
-// A site that changes all the time makes few Events.
-func TestEventsAreBounded(t *testing.T) {
+// A site that changes continuously causes few Events.
+func TestEventsOfOneObjectAreLimited(t *testing.T) {
 	w := newWorld(t)
 	cluster := fake.NewClientset()
 	posts(t, w, cluster)
@@ -127,8 +132,8 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// A cluster that takes no Events doesn't keep the recorder from going on.
-func TestRefusedEventsAreLeftOut(t *testing.T) {
+// The recorder continues if the cluster refuses an Event.
+func TestRefusedEventsAreDropped(t *testing.T) {
 	w := newWorld(t)
 	cluster := fake.NewClientset()
 	var refused atomic.Bool

@@ -11,15 +11,15 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// secretsSubresource is what one must be allowed to get to see the values of the
-// Secrets that packages hold.
+// secretsSubresource is the subresource that a user must be allowed to get to
+// see the values of Secrets in packages.
 const secretsSubresource = "secrets"
 
-// A reader is the user of one request, whom the authorizer is asked about at most
-// once. It isn't for several goroutines.
+// A reader is the user of one request. It asks the authorizer at most once. It
+// is not safe for concurrent use.
 type reader struct {
 	storage *storage
-	ctx     context.Context //nolint:containedctx // it lives as long as the request
+	ctx     context.Context //nolint:containedctx // a reader exists for one request only
 	name    string          // "" for a list or watch
 	known   bool
 	may     bool
@@ -29,8 +29,8 @@ func (s *storage) reader(ctx context.Context, name string) *reader {
 	return &reader{storage: s, ctx: ctx, name: name}
 }
 
-// sees says whether a record is shown with the values of its Secrets, if it may
-// hold any.
+// sees reports whether the user may see the values of Secrets in a record. It
+// asks only if the record may contain any.
 func (r *reader) sees(record catalog.Record) bool {
 	return !krm.MayHoldSecrets(record.Package) && !krm.MayHoldSecrets(record.Attached()) || r.allowed()
 }
@@ -45,7 +45,7 @@ func (r *reader) allowed() bool {
 		Resource: r.storage.kind.resource, Subresource: secretsSubresource, Name: r.name, ResourceRequest: true,
 	})
 	if err != nil && decision != authorizer.DecisionAllow {
-		r.storage.log.WarnContext(r.ctx, "can't ask who may see secrets", "err", err)
+		r.storage.log.WarnContext(r.ctx, "can't ask whether the user may see secrets", "err", err)
 	}
 	r.known, r.may = true, decision == authorizer.DecisionAllow
 	return r.may

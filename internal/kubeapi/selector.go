@@ -15,25 +15,27 @@ import (
 	"github.com/tko-orchestrator/tko/kubename"
 )
 
-// A selector is what a list or watch asks for. The store answers its query;
-// rest is what the store can't be asked.
+// A selector holds the conditions of a list or watch. The store evaluates
+// query; rest holds the conditions that the store can't evaluate.
 type selector struct {
 	query catalog.Query
-	all   []func(catalog.Record) bool // everything, for single records
+	all   []func(catalog.Record) bool // all conditions, for single records
 	rest  []func(catalog.Record) bool
 }
 
-// A fieldSelector is how a field is selected by: in the query if it can be
-// (ask is nil if not), and of a single record.
+// A fieldSelector returns how to select by a field: ask adds the condition to a
+// query (nil if the store can't evaluate it), and match evaluates it for one
+// record.
 type fieldSelector func(value string) (ask func(*catalog.Query), match func(catalog.Record) bool, err error)
 
-// everything says that nothing is selected by.
+// everything reports whether there are no conditions.
 func (s *selector) everything() bool { return len(s.all) == 0 }
 
-// matches says whether a record is selected.
+// matches reports whether a record fulfills all conditions.
 func (s *selector) matches(r catalog.Record) bool { return matchesAll(s.all, r) }
 
-// keeps says whether a record that the query answered is selected.
+// keeps reports whether a record of the query's result fulfills the other
+// conditions.
 func (s *selector) keeps(r catalog.Record) bool { return matchesAll(s.rest, r) }
 
 func matchesAll(all []func(catalog.Record) bool, r catalog.Record) bool {
@@ -49,7 +51,7 @@ func (s *selector) add(ask func(*catalog.Query), match func(catalog.Record) bool
 	ask(&s.query)
 }
 
-// selector reads what options select. Errors are tko.ErrInvalid.
+// selector parses the selectors in options. Errors are tko.ErrInvalid.
 func (k *kind) selector(options *metainternalversion.ListOptions) (*selector, error) {
 	s := &selector{query: catalog.Query{Kind: k.kind, Limit: -1, Metadata: map[string]tko.Pattern{}, Labels: map[string]tko.Pattern{}}}
 	if options == nil {
@@ -76,11 +78,11 @@ func (k *kind) selector(options *metainternalversion.ListOptions) (*selector, er
 	return s, nil
 }
 
-// A labelTerm is what a label selects by: escaped metadata, or a text.
+// A labelTerm selects by one label: escaped metadata, or literal text.
 type labelTerm struct {
 	key     string
 	pattern tko.Pattern
-	label   bool // of Metadata.Labels, and not of metadata
+	label   bool // in Metadata.Labels instead of the metadata
 }
 
 func (t labelTerm) match(r catalog.Record) bool {
@@ -92,8 +94,8 @@ func (t labelTerm) match(r catalog.Record) bool {
 	return ok && t.pattern.Match(value)
 }
 
-// labelTerm reads a label and a value that are selected by. What is an escape is
-// a pattern of metadata; anything else is what it is.
+// labelTerm parses a label and value to select by. A valid escape is a pattern
+// of metadata; any other text is literal.
 func (k *kind) labelTerm(label, text string) (labelTerm, error) {
 	key, value, escaped := kubename.Metadata(label, text)
 	if escaped && k.kind != tko.KindPlugin {
@@ -104,7 +106,8 @@ func (k *kind) labelTerm(label, text string) (labelTerm, error) {
 	return labelTerm{key: label, pattern: pattern, label: kubename.HasPrefix(label) || k.kind == tko.KindPlugin}, err
 }
 
-// existence is what says that a record has a label: any of them.
+// existence returns terms that select the records with a label: one of them
+// must match.
 func (k *kind) existence(label string) ([]labelTerm, error) {
 	anything, err := tko.ParseValuePattern("**")
 	terms := []labelTerm{{key: label, pattern: anything, label: kubename.HasPrefix(label) || k.kind == tko.KindPlugin}}
@@ -114,7 +117,7 @@ func (k *kind) existence(label string) ([]labelTerm, error) {
 	return terms, err
 }
 
-// label selects by a label.
+// label adds a requirement for a label.
 func (k *kind) label(s *selector, r labels.Requirement) error {
 	var terms []labelTerm
 	var err error
@@ -161,7 +164,8 @@ func (k *kind) label(s *selector, r labels.Requirement) error {
 	return nil
 }
 
-// askFor asks the store for a label, if it can be asked: for one pattern of a key.
+// askFor returns the query condition for a label, or nil if the store can't
+// evaluate it: it can for one pattern of a key.
 func (s *selector) askFor(terms []labelTerm) func(*catalog.Query) {
 	if len(terms) != 1 {
 		return nil
@@ -179,7 +183,7 @@ func (s *selector) askFor(terms []labelTerm) func(*catalog.Query) {
 	return func(q *catalog.Query) { asks(q)[t.key] = t.pattern }
 }
 
-// verbatim are labels that are kept as they were written.
+// verbatim returns the labels that are stored as they were written.
 func verbatim(r catalog.Record) map[string]string {
 	if r.Metadata == nil {
 		return nil
@@ -194,11 +198,12 @@ func metadata(r catalog.Record) map[string]string {
 	return r.Metadata.Effective
 }
 
-// labelsField selects by a label whose escaped value Kubernetes doesn't take in
-// label selectors, because it begins or ends with an escape or is too long.
+// labelsField is the prefix of field selectors for labels whose escaped value
+// Kubernetes doesn't allow in label selectors, because it begins or ends with
+// an escape or is too long.
 const labelsField = "metadata.labels."
 
-// field selects by a field.
+// field adds a requirement for a field.
 func (k *kind) field(s *selector, r fields.Requirement) error {
 	name := r.Field
 	by, ok := k.fields[name]
@@ -238,21 +243,21 @@ func (k *kind) byLabel(s *selector, label, value string) (func(*catalog.Query), 
 	return s.askFor([]labelTerm{term}), term.match, err
 }
 
-// byName takes the pattern as names are written: escaped. A name that no record
-// can have selects nothing.
+// byName selects by a pattern of escaped names. A name that no record can have
+// selects nothing.
 func (k *kind) byName(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
 	text, err := kubename.Unescape(value)
 	if k.kind == tko.KindDeployment {
 		return byDeploymentName(value, text, err == nil)
 	}
 	if err != nil {
-		return nil, func(catalog.Record) bool { return false }, nil //nolint:nilerr // no record has such a name, which is no mistake
+		return nil, func(catalog.Record) bool { return false }, nil //nolint:nilerr // a name that no record can have is not an error
 	}
 	return byID(text)
 }
 
-// byDeploymentName selects by an ID or by a name that was kept. escaped says that
-// the value is a pattern, too, as which it is text.
+// byDeploymentName selects by an ID or by a kept name. escaped reports that
+// value is also a pattern, whose unescaped form is text.
 func byDeploymentName(value, text string, escaped bool) (func(*catalog.Query), func(catalog.Record) bool, error) {
 	var pattern tko.Pattern
 	if escaped {
@@ -274,7 +279,7 @@ func byDeploymentName(value, text string, escaped bool) (func(*catalog.Query), f
 	case !escaped || pattern.Exact():
 		return func(q *catalog.Query) { q.Origin = catalog.NameOrigin(value) }, match, nil
 	}
-	return nil, match, nil // of both: looked at one by one
+	return nil, match, nil // ID or name: the store can't evaluate that
 }
 
 func byPattern(value string, of func(catalog.Record) string, ask func(*catalog.Query, tko.Pattern)) (func(*catalog.Query), func(catalog.Record) bool, error) {

@@ -37,56 +37,57 @@ import (
 
 // Options are the settings of a [Server].
 type Options struct {
-	Listeners []net.Listener // where to serve; the server closes them
+	Listeners []net.Listener // listeners to serve; the server closes them
 
-	// CertFile and KeyFile are the certificate, read again when they change.
-	// Without them it is signed by itself, for localhost.
+	// CertFile and KeyFile are the paths of the certificate and key, read again
+	// when they change. If empty, the certificate is self-signed, for localhost.
 	CertFile, KeyFile string
 
-	// Trusting serves without asking anybody who they are: whoever reaches it
-	// may do everything. Only for loopback.
+	// Trusting disables authentication and authorization: every client may do
+	// everything. For loopback only.
 	Trusting bool
-	// Kubeconfig is how to reach the management cluster, which says who users are
-	// and what they may do; if empty, the cluster that this runs in. Not used if
-	// Trusting.
+	// Kubeconfig is the path of the kubeconfig for the management cluster, which
+	// authenticates and authorizes users. If empty: the cluster that this process
+	// runs in. Not used if Trusting.
 	Kubeconfig string
-	// Authorizer says what users may do, if not nil, in place of that cluster.
+	// Authorizer, if not nil, authorizes users instead of that cluster.
 	Authorizer authorizer.Authorizer
 
 	Audit Audit
-	// Bookmarks is how often watchers who want to know are told how far they are,
-	// so that they can resume from there, also if nothing has changed; 30s if zero.
+	// Bookmarks is the interval of bookmarks for watchers that request them, also
+	// without changes, so that they can resume; 30 s if zero.
 	Bookmarks time.Duration
 	Watches   WatchLimits
-	Log       *slog.Logger // where to report; nowhere if nil
+	Log       *slog.Logger // discards if nil
 }
 
-// Audit is what is recorded of requests.
+// Audit configures the audit log of requests.
 type Audit struct {
-	PolicyFile string // what, in Kubernetes' format; nothing if empty
-	LogPath    string // where to; - is standard output
-	MaxAge     int    // days that files are kept; 0: for ever
-	MaxBackups int    // files that are kept; 0: all
-	MaxSize    int    // MiB of a file
+	PolicyFile string // path of the policy, in Kubernetes' format; no audit log if empty
+	LogPath    string // path of the log; - is standard output
+	MaxAge     int    // days after which files are deleted; never if 0
+	MaxBackups int    // number of old files; no limit if 0
+	MaxSize    int    // size of a file in MiB
 }
 
 // A Server serves the Kubernetes API.
 type Server struct {
 	prepared interface{ RunWithContext(context.Context) error }
 	stopping chan struct{}
-	cert     interface{ RunOnce(context.Context) error } // reads files again; nil if there are none
+	cert     interface{ RunOnce(context.Context) error } // reads the files again; nil without files
 	log      *slog.Logger
 }
 
-// maxRequest is how large a request may be: as through the gRPC API, so that
-// every object can be written back.
+// maxRequest is the size limit of a request in bytes, the same as for the gRPC
+// API, so that every object can be written back.
 const maxRequest = 72 << 20
 
-// certificateEvery is how often the certificate's files are looked at.
+// certificateEvery is the interval at which the certificate's files are
+// checked.
 const certificateEvery = time.Second
 
-// newScheme makes what knows the types. TKO has one version only, which is the
-// internal one too.
+// newScheme returns the scheme of the API's types. TKO has one version, which
+// is also the internal version.
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -105,8 +106,8 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// New makes a server of a catalog. It asks the management cluster how to know
-// who users are, unless it trusts everybody.
+// New returns a server for a catalog. Unless Trusting, it reads from the
+// management cluster how users authenticate.
 func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -119,7 +120,7 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	public := runtime.NewScheme() // without the internal version, which nobody needs to know
+	public := runtime.NewScheme() // without the internal version
 	if err := v1alpha1.AddToScheme(public); err != nil {
 		return nil, err
 	}
@@ -149,7 +150,7 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	}
 	generic, err := config.Complete().New("tko", genericapiserver.NewEmptyDelegate())
 	if err != nil {
-		return nil, fmt.Errorf("make the Kubernetes API: %w", err)
+		return nil, fmt.Errorf("build the Kubernetes API: %w", err)
 	}
 	generic.ShutdownTimeout = 5 * time.Second
 	s := &Server{stopping: make(chan struct{}), log: o.Log}
@@ -157,14 +158,14 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	group := genericapiserver.NewDefaultAPIGroupInfo(v1alpha1.GroupVersion.Group, scheme, metav1.ParameterCodec, codecs)
 	group.VersionedResourcesStorageMap[v1alpha1.GroupVersion.Version] = s.storages(catalog, config, o)
 	if err := generic.InstallAPIGroup(&group); err != nil {
-		return nil, fmt.Errorf("make the Kubernetes API: %w", err)
+		return nil, fmt.Errorf("build the Kubernetes API: %w", err)
 	}
 	store := healthz.NamedCheck("store", func(r *http.Request) error {
 		_, err := catalog.Position(r.Context())
 		return err
 	})
 	if err := generic.AddReadyzChecks(store); err != nil {
-		return nil, fmt.Errorf("make the Kubernetes API: %w", err)
+		return nil, fmt.Errorf("build the Kubernetes API: %w", err)
 	}
 	s.prepared = generic.PrepareRun()
 	return s, nil
@@ -189,29 +190,29 @@ func (s *Server) storages(catalog Catalog, config *genericapiserver.RecommendedC
 	return storages
 }
 
-// Run serves until the context ends; then it ends watches, and lets other
-// requests under way end.
+// Run serves until ctx is done; then it ends watches and waits for other
+// requests to end.
 func (s *Server) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { close(s.stopping) })
 	defer stop()
-	var looking sync.WaitGroup
-	defer looking.Wait()
+	var renewing sync.WaitGroup
+	defer renewing.Wait()
 	while, end := context.WithCancel(ctx)
 	defer end()
-	looking.Go(func() { s.renewCertificate(while) })
+	renewing.Go(func() { s.renewCertificate(while) })
 	return s.prepared.RunWithContext(ctx)
 }
 
-// renewCertificate reads the certificate again when its files change. Kubernetes'
-// library does so too, but when it is told of changes only, which it isn't if a
-// link or a folder above the files is exchanged.
+// renewCertificate reads the certificate again when its files change.
+// Kubernetes' library relies on file notifications for that, which don't report
+// that a symbolic link or a directory above the files was replaced.
 func (s *Server) renewCertificate(ctx context.Context) {
 	if s.cert == nil {
 		return
 	}
 	ticker := time.NewTicker(certificateEvery)
 	defer ticker.Stop()
-	said := ""
+	reported := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -222,17 +223,17 @@ func (s *Server) renewCertificate(ctx context.Context) {
 		if err := s.cert.RunOnce(ctx); err != nil {
 			problem = err.Error()
 		}
-		if problem != "" && problem != said {
-			s.log.WarnContext(ctx, "can't read the certificate of the Kubernetes API again, so the one before stays", "err", problem)
+		if problem != "" && problem != reported {
+			s.log.WarnContext(ctx, "can't reload the certificate of the kubernetes api, keeping the previous one", "err", problem)
 		}
-		said = problem
+		reported = problem
 	}
 }
 
-// serveSecurely says where to serve, and with which certificate.
+// serveSecurely sets the listeners and the certificate.
 func serveSecurely(config *genericapiserver.RecommendedConfig, o Options) error {
 	if len(o.Listeners) == 0 {
-		return errors.New("the Kubernetes API has nowhere to listen")
+		return errors.New("the Kubernetes API has no listeners")
 	}
 	cert, err := certificate(o)
 	if err != nil {
@@ -241,11 +242,11 @@ func serveSecurely(config *genericapiserver.RecommendedConfig, o Options) error 
 	listener := merge(o.Listeners)
 	config.SecureServing = &genericapiserver.SecureServingInfo{Listener: listener, Cert: cert}
 	config.ExternalAddress = listener.Addr().String()
-	config.LoopbackClientConfig = &clientrest.Config{} // it never calls itself
+	config.LoopbackClientConfig = &clientrest.Config{} // the server never calls itself
 	return nil
 }
 
-// certificate is the server's.
+// certificate returns the server's certificate.
 func certificate(o Options) (dynamiccertificates.CertKeyContentProvider, error) {
 	if o.CertFile != "" || o.KeyFile != "" {
 		cert, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving", o.CertFile, o.KeyFile)
@@ -258,15 +259,15 @@ func certificate(o Options) (dynamiccertificates.CertKeyContentProvider, error) 
 		Host: "localhost", AlternateIPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}, MaxAge: 365 * 24 * time.Hour,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make a certificate: %w", err)
+		return nil, fmt.Errorf("generate a certificate: %w", err)
 	}
 	return dynamiccertificates.NewStaticCertKeyContent("self-signed", cert, key)
 }
 
-// authenticate says who users are and what they may do.
+// authenticate sets how users are authenticated and authorized.
 func authenticate(ctx context.Context, config *genericapiserver.RecommendedConfig, o Options) error {
 	if o.Trusting {
-		config.Authentication.Authenticator = authenticator.RequestFunc(everybody)
+		config.Authentication.Authenticator = authenticator.RequestFunc(anonymous)
 		config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
 		return nil
 	}
@@ -276,26 +277,26 @@ func authenticate(ctx context.Context, config *genericapiserver.RecommendedConfi
 	authn := options.NewDelegatingAuthenticationOptions()
 	authn.RemoteKubeConfigFile = o.Kubeconfig
 	if err := authn.ApplyTo(&config.Authentication, config.SecureServing, config.OpenAPIConfig); err != nil {
-		return fmt.Errorf("the Kubernetes API asks a cluster who users are: %w", err)
+		return fmt.Errorf("authenticate users at the management cluster: %w", err)
 	}
 	config.OpenAPIV3Config.SecuritySchemes = nil
 	authz := options.NewDelegatingAuthorizationOptions()
 	authz.RemoteKubeConfigFile = o.Kubeconfig
 	if err := authz.ApplyTo(&config.Authorization); err != nil {
-		return fmt.Errorf("the Kubernetes API asks a cluster what users may do: %w", err)
+		return fmt.Errorf("authorize users at the management cluster: %w", err)
 	}
 	return ctx.Err()
 }
 
-// Cluster is a client of the management cluster: that of a kubeconfig, or, if it
-// is empty, the cluster that this runs in.
+// Cluster returns a client of the management cluster: that of a kubeconfig, or,
+// if kubeconfig is empty, the cluster that this process runs in.
 func Cluster(kubeconfig string) (kubernetes.Interface, error) {
 	var config *clientrest.Config
 	var err error
 	if kubeconfig == "" {
 		config, err = clientrest.InClusterConfig()
 		if errors.Is(err, clientrest.ErrNotInCluster) {
-			err = tko.Errorf(tko.ErrInvalid, "this doesn't run in a cluster: say with --kubernetes-kubeconfig which one knows the users, or, on loopback only, --kubernetes-trust-everybody")
+			err = tko.Errorf(tko.ErrInvalid, "not running in a cluster: name the management cluster with --kubernetes-kubeconfig, or, on loopback only, set --kubernetes-trust-everybody")
 		}
 	} else {
 		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -305,13 +306,14 @@ func Cluster(kubeconfig string) (kubernetes.Interface, error) {
 		client, err = kubernetes.NewForConfig(config)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the Kubernetes API asks a cluster who users are: %w", err)
+		return nil, fmt.Errorf("authenticate users at the management cluster: %w", err)
 	}
 	return client, nil
 }
 
-// everybody is who calls a server that trusts: nobody knows.
-func everybody(r *http.Request) (*authenticator.Response, bool, error) {
+// everybody is the authenticator of a Trusting server: it names users by their
+// address.
+func anonymous(r *http.Request) (*authenticator.Response, bool, error) {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		host = "unknown"
@@ -319,7 +321,7 @@ func everybody(r *http.Request) (*authenticator.Response, bool, error) {
 	return &authenticator.Response{User: &user.DefaultInfo{Name: "anonymous@" + host, Groups: []string{user.AllUnauthenticated}}}, true, nil
 }
 
-// audit says what is recorded.
+// audit sets up the audit log.
 func audit(config *genericapiserver.RecommendedConfig, a Audit) error {
 	o := options.NewAuditOptions()
 	o.PolicyFile = a.PolicyFile

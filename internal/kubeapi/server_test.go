@@ -16,7 +16,7 @@ import (
 
 const apply = "application/apply-patch+yaml"
 
-func TestObjects(t *testing.T) {
+func TestObjectsAreCreatedReadUpdatedAndDeleted(t *testing.T) {
 	w := newWorld(t)
 
 	created := w.must("POST", "templates", template("demo/hello-world:v1.0.0", obj{"type": "demo", "a-002fb": "x-0020y"}, configMap("a", obj{"k": "v"})))
@@ -29,14 +29,14 @@ func TestObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{"type": "demo", "a/b": "x y"}, stored.Metadata); diff != "" {
-		t.Errorf("labels are the metadata: %s", diff)
+		t.Errorf("the labels differ from the metadata: %s", diff)
 	}
 	if !strings.HasPrefix(stored.Stamp.Who, "anonymous@") {
-		t.Errorf("who made it is recorded as %q", stored.Stamp.Who)
+		t.Errorf("the author is %q", stored.Stamp.Who)
 	}
 	got := w.must("GET", "templates/"+name, nil)
 	if diff := cmp.Diff(created, got); diff != "" {
-		t.Errorf("what is created is what is read: %s", diff)
+		t.Errorf("the created object differs from the read one: %s", diff)
 	}
 	w.fails(409, "already exists", "POST", "templates", template("demo/hello-world:v1.0.0", nil))
 	w.fails(404, "not found", "GET", "templates/other", nil)
@@ -49,12 +49,12 @@ func TestObjects(t *testing.T) {
 	changed := got.set("metadata.labels.more", "1").set("metadata.annotations", obj{"note": "kept"})
 	updated := w.must("PUT", "templates/"+name, changed)
 	if updated.text("metadata.resourceVersion") == got.text("metadata.resourceVersion") {
-		t.Error("a change has another resourceVersion")
+		t.Error("the resourceVersion stayed the same after a change")
 	}
 	w.fails(409, "was changed", "PUT", "templates/"+name, changed)
 	again := w.must("PUT", "templates/"+name, updated)
 	if again.text("metadata.resourceVersion") != updated.text("metadata.resourceVersion") {
-		t.Error("what changes nothing writes nothing")
+		t.Error("an update without changes was written")
 	}
 	for _, change := range []func(query string) obj{
 		func(query string) obj {
@@ -65,17 +65,17 @@ func TestObjects(t *testing.T) {
 		},
 	} {
 		if dry := change("?dryRun=All"); dry.text("metadata.labels.more") != "dry" || dry.at("metadata.generation") != updated.at("metadata.generation") {
-			t.Errorf("a dry run says what would be: %v", dry["metadata"])
+			t.Errorf("the dry run returned %v, want the changed object", dry["metadata"])
 		}
 	}
 	if diff := cmp.Diff(updated, w.must("GET", "templates/"+name, nil)); diff != "" {
-		t.Errorf("dry runs change nothing: %s", diff)
+		t.Errorf("a dry run changed the object: %s", diff)
 	}
 	if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "demo/hello-world:v1.0.0", Metadata: map[string]string{"type": "other"}}); err != nil {
 		t.Fatal(err)
 	}
 	if got = w.must("GET", "templates/"+name, nil); got.text("metadata.annotations.note") != "kept" || got.text("metadata.labels.type") != "other" {
-		t.Errorf("other APIs leave annotations alone: %v", got["metadata"])
+		t.Errorf("another API changed the annotations: %v", got["metadata"])
 	}
 
 	// Dry runs, preconditions, deletions.
@@ -93,12 +93,12 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-func TestInvalidPackages(t *testing.T) {
+func TestInvalidPackagesNameResourceAndPath(t *testing.T) {
 	w := newWorld(t)
 	wrong := obj{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": obj{"name": "web"}, "spec": obj{"replicas": "many"}}
-	answer := w.fails(422, "spec.package.resources[1].spec.replicas", "POST", "templates", template("t", nil, configMap("a", nil), wrong))
-	if answer.text("reason") != "Invalid" || !strings.Contains(answer.text("message"), `apps/v1 Deployment \"web\"`) {
-		t.Errorf("it names the resource: %v", answer)
+	response := w.fails(422, "spec.package.resources[1].spec.replicas", "POST", "templates", template("t", nil, configMap("a", nil), wrong))
+	if response.text("reason") != "Invalid" || !strings.Contains(response.text("message"), `apps/v1 Deployment \"web\"`) {
+		t.Errorf("got %v, want the resource named", response)
 	}
 	w.fails(422, "spec.package.resources[1]", "POST", "templates", template("t", nil, configMap("a", nil), configMap("a", nil)))
 	w.fails(422, "spec.package.resources[0].kind", "POST", "templates", template("t", nil, obj{"apiVersion": "v1"}))
@@ -107,7 +107,7 @@ func TestInvalidPackages(t *testing.T) {
 	w.fails(422, "template \"nowhere\" does not exist", "POST", "deployments", obj{"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"templateId": "nowhere"}})
 }
 
-func TestApply(t *testing.T) {
+func TestServerSideApplyTracksManagersAndConflicts(t *testing.T) {
 	w := newWorld(t)
 	text := "apiVersion: tko.nephio.org/v1alpha1\nkind: Template\nmetadata: {name: t, labels: {one: %q}}\n" +
 		"spec: {package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]}}\n"
@@ -136,7 +136,7 @@ func TestApply(t *testing.T) {
 	}
 }
 
-func TestDeployments(t *testing.T) {
+func TestDeploymentsAreCreatedMovedApprovedAndDeleted(t *testing.T) {
 	w := newWorld(t)
 	w.must("POST", "templates", template("t", obj{"from": "template"}, configMap("a", nil)))
 	w.must("POST", "sites", obj{"kind": "Site", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"siteId": "s/1"}})
@@ -147,10 +147,10 @@ func TestDeployments(t *testing.T) {
 	one, two := w.must("POST", "deployments", placeholder), w.must("POST", "deployments", placeholder)
 	name := one.text("metadata.name")
 	if len(name) != 27 || name == two.text("metadata.name") || one.text("spec.deploymentId") != name {
-		t.Errorf("each is another one, with a name of its own: %q, %q", name, two.text("metadata.name"))
+		t.Errorf("got the names %q and %q, want two different ones", name, two.text("metadata.name"))
 	}
 	if resources, _ := one.at("spec.package.resources").([]any); len(resources) != 3 {
-		t.Errorf("template, merge package and Deployment resource: %v", resources)
+		t.Errorf("got %v, want the resources of template and package, and the Deployment resource", resources)
 	}
 	w.fails(422, "apply never creates", "POST", "deployments?fieldManager=kubectl-client-side-apply", placeholder)
 	w.fails(404, "not found", "PATCH", "deployments/"+strings.Repeat("a", 27)+"?fieldManager=x", `{"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1"}`, "Content-Type", apply)
@@ -164,10 +164,10 @@ func TestDeployments(t *testing.T) {
 	w.fails(422, "parent", "PUT", "deployments/"+name, moved.set("spec.parentDeploymentId", two.text("metadata.name")))
 	moved = w.must("PATCH", "deployments/"+name, `{"spec":{"siteId":null}}`, "Content-Type", "application/merge-patch+json")
 	if moved.at("spec.siteId") != nil {
-		t.Errorf("taken from its site: %v", moved["spec"])
+		t.Errorf("got %v, want the deployment without a site", moved["spec"])
 	}
 
-	// Labels that a template gave can be taken away, too.
+	// Labels from a template can be removed, too.
 	w.must("PATCH", "deployments/"+name, `{"metadata":{"labels":{"from":null,"mine":null}}}`, "Content-Type", "application/merge-patch+json")
 	if got := w.must("GET", "deployments/"+name, nil); got.at("metadata.labels") != nil {
 		t.Errorf("labels: %v", got.at("metadata.labels"))
@@ -196,11 +196,11 @@ func TestDeployments(t *testing.T) {
 	w.must("POST", "deployments", child)
 	w.must("DELETE", "deployments/"+name, nil)
 	if names := w.must("GET", "deployments", nil).names(); !cmp.Equal(names, []string{two.text("metadata.name")}) {
-		t.Errorf("its child goes with it: %v", names)
+		t.Errorf("got %v, want the child deleted with its parent", names)
 	}
 }
 
-func TestPlugins(t *testing.T) {
+func TestPluginsAreCreatedSelectedAndDeleted(t *testing.T) {
 	w := newWorld(t)
 	plugin := obj{
 		"kind": "Plugin", "apiVersion": "tko.nephio.org/v1alpha1", "metadata": obj{"name": "validate-007cfree5gc-002fsmf"},
@@ -212,7 +212,7 @@ func TestPlugins(t *testing.T) {
 	}
 	changed := w.must("PUT", "plugins/validate-007cfree5gc-002fsmf", made.set("metadata.annotations.a", "b").set("spec.arguments", []any{"false"}))
 	if changed.text("metadata.annotations.a") != "b" {
-		t.Error("plugins keep annotations, too")
+		t.Error("the plugin lost its annotations")
 	}
 	for selector, want := range map[string]int{"spec.type=validate": 1, "spec.type=prepare": 0, "spec.pluginId=free5gc/*": 1, "metadata.name=-002a-002a": 1, "spec.executor!=command": 0} {
 		if got := len(w.must("GET", "plugins?fieldSelector="+selector, nil).items()); got != want {
@@ -226,7 +226,7 @@ func TestPlugins(t *testing.T) {
 	}
 }
 
-func TestSelectors(t *testing.T) {
+func TestSelectorsMatchMetadataAndFields(t *testing.T) {
 	w := newWorld(t)
 	for id, metadata := range map[string]map[string]string{
 		"nf/a": {"Site.cloud": "GCP", "n": "5"}, "nf/b/c": {"Site.cloud": "AWS", "n": "50"}, "other": {"cloud": "/x"},
@@ -248,7 +248,7 @@ func TestSelectors(t *testing.T) {
 		"plain":         {why: "specs aren't escaped", query: "fieldSelector=spec.templateId=nf/**", want: []string{a, b}},
 		"label":         {why: "a pattern of values", query: "labelSelector=Site.cloud=G-002a", want: []string{a}},
 		"in":            {why: "any of them", query: "labelSelector=Site.cloud+in+(GCP,AWS)", want: []string{a, b}},
-		"not in":        {why: "also who has none", query: "labelSelector=Site.cloud+notin+(GCP)", want: []string{b, other}},
+		"not in":        {why: "also objects without the label", query: "labelSelector=Site.cloud+notin+(GCP)", want: []string{b, other}},
 		"both":          {why: "all must match", query: "labelSelector=Site.cloud=G-002a,Site.cloud=-002aP&fieldSelector=metadata.name=nf-002fa", want: nil},
 		"exists":        {why: "whatever the value", query: "labelSelector=Site.cloud", want: []string{a, b}},
 		"less":          {why: "as numbers", query: "labelSelector=n%3C6", want: []string{a}},
@@ -268,12 +268,12 @@ func TestSelectors(t *testing.T) {
 		}
 	}
 	if got := w.must("GET", "templates?labelSelector=a=b-c", nil).names(); len(got) != 0 {
-		t.Errorf("what is no escape is a text: %v", got)
+		t.Errorf("got %v, want a value that is not an escape to be text", got)
 	}
 	w.fails(400, "metadata.name, spec.templateId", "GET", "templates?fieldSelector=spec.nothing=1", nil)
 }
 
-func TestPagesAreOfOneMoment(t *testing.T) {
+func TestPagesAreOfOneSnapshot(t *testing.T) {
 	w := newWorld(t)
 	register := func(id, value string) {
 		t.Helper()
@@ -307,16 +307,16 @@ func TestPagesAreOfOneMoment(t *testing.T) {
 		}
 	}
 	if !cmp.Equal(names, []string{"a", "b", "c", "d", "e", "f"}) || len(versions) != 1 || !cmp.Equal(values, map[string]bool{"old": true}) {
-		t.Errorf("%v at %v with %v: all as it was when the list began", names, versions, values)
+		t.Errorf("got %v at %v with %v, want the snapshot at the beginning of the list", names, versions, values)
 	}
 	exact := w.must("GET", "templates?resourceVersionMatch=Exact&resourceVersion="+first.text("metadata.resourceVersion"), nil)
 	if !cmp.Equal(exact.names(), names) {
-		t.Errorf("exactly then: %v", exact.names())
+		t.Errorf("the list at exactly that version is %v", exact.names())
 	}
 	w.fails(400, "continue token", "GET", "templates?limit=1&continue=x", nil)
 }
 
-func TestWatch(t *testing.T) {
+func TestWatchSendsAddedModifiedAndDeletedEvents(t *testing.T) {
 	w := newWorld(t)
 	register := func(id, value string) {
 		t.Helper()
@@ -367,14 +367,14 @@ func TestWatch(t *testing.T) {
 	}
 	follow(live, want)
 	follow(listAll, want)
-	follow(unmarked, want[:1]) // who wants no bookmarks gets none
+	follow(unmarked, want[:1]) // without requesting bookmarks
 	follow(quiet, want[:2])
 	follow(selected, []string{"ADDED c 1", "DELETED a 2", "ADDED a 1", "DELETED b 1", "ADDED b 1"})
 	follow(w.watch("templates?watch=1&resourceVersion="+from), want) // resuming
 	w.fails(410, "beyond", "GET", "templates?watch=1&resourceVersion=100000", nil)
 }
 
-func TestTables(t *testing.T) {
+func TestTablesHaveTheColumnsOfTheKind(t *testing.T) {
 	w := newWorld(t)
 	w.must("POST", "templates", template("t/1", nil, configMap("a", nil)))
 	if _, err := w.CreateDeployment(t.Context(), tko.NewDeployment{Template: "t/1"}); err != nil {
@@ -392,7 +392,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-func TestDiscovery(t *testing.T) {
+func TestDiscoveryAndOpenAPIListAllKinds(t *testing.T) {
 	w := newWorld(t)
 	resources, _ := w.must("GET", strings.TrimSuffix(group, "/"), nil)["resources"].([]any)
 	seen := map[string]string{}
@@ -417,8 +417,8 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// Controllers write conditions of their own, each of them, and leave the rest.
-func TestStatus(t *testing.T) {
+// Controllers write conditions of their own, without changing others.
+func TestStatusWritesChangeOnlyTheirConditions(t *testing.T) {
 	w := newWorld(t)
 	w.must("PATCH", "sites/s?fieldManager=owner", "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s, labels: {a: b}}\n", "Content-Type", apply)
 	text := "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s, labels: {a: other}}\n" +
@@ -427,7 +427,7 @@ func TestStatus(t *testing.T) {
 	second := w.must("PATCH", "sites/s/status?fieldManager=two", fmt.Sprintf(text, "Two"), "Content-Type", apply)
 	again := w.must("PATCH", "sites/s/status?fieldManager=one", fmt.Sprintf(text, "One"), "Content-Type", apply)
 	if again.text("metadata.resourceVersion") != second.text("metadata.resourceVersion") || first.text("metadata.resourceVersion") == second.text("metadata.resourceVersion") {
-		t.Errorf("what changes nothing writes nothing: %v, %v, %v", first["metadata"], second["metadata"], again["metadata"])
+		t.Errorf("a write without changes was stored: %v, %v, %v", first["metadata"], second["metadata"], again["metadata"])
 	}
 	types := []string{}
 	conditions, _ := again.at("status.conditions").([]any)
@@ -439,7 +439,7 @@ func TestStatus(t *testing.T) {
 		t.Error(diff)
 	}
 	if again.at("metadata.generation") != 1.0 || again.text("metadata.labels.a") != "b" || again.at("status.deploymentIds") != nil {
-		t.Errorf("the status is conditions, and nothing else changes: %v, %v", again["metadata"], again["status"])
+		t.Errorf("writing the status changed more than conditions: %v, %v", again["metadata"], again["status"])
 	}
 	if diff := cmp.Diff([]string{"owner Apply ", "one Apply status", "two Apply status"}, again.managers()); diff != "" {
 		t.Error(diff)
@@ -455,7 +455,7 @@ func TestStatus(t *testing.T) {
 	w.fails(404, "not found", "PATCH", "sites/other/status", `{}`, "Content-Type", "application/merge-patch+json")
 	w.fails(405, "", "DELETE", "sites/s/status", nil)
 	if got := w.must("GET", "sites/s/status", nil); got.text("metadata.resourceVersion") != second.text("metadata.resourceVersion") {
-		t.Errorf("a dry run writes nothing: %v", got)
+		t.Errorf("the dry run was written: %v", got)
 	}
 	var wait sync.WaitGroup
 	var won atomic.Int32
@@ -471,11 +471,11 @@ func TestStatus(t *testing.T) {
 	}
 	wait.Wait()
 	if won.Load() != 1 {
-		t.Errorf("%d of those who have read the same have written", won.Load())
+		t.Errorf("%d of the clients that read the same version have written, want 1", won.Load())
 	}
-	// Writing the rest says nothing of the status, and takes nothing of it away.
+	// Writing the object without a status does not change the status.
 	written := w.must("PUT", "sites/s", w.must("GET", "sites/s", nil).set("status", obj{}).set("metadata.labels.a", "c"))
 	if left, _ := written.at("status.conditions").([]any); len(left) != 1 {
-		t.Errorf("conditions stay: %v", written["status"])
+		t.Errorf("got the status %v, want the conditions unchanged", written["status"])
 	}
 }

@@ -21,20 +21,11 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// waitFor waits until something is so.
-func waitFor(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !so(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it doesn't come about: %s", what)
-		}
-	}
-}
-
-// secret is a folder as the kubelet keeps the files of a Secret: it changes
-// all of them at once, by renaming a link.
+// secret writes a version of the files of a Secret as the kubelet does: it
+// replaces all of them at once, by renaming a symbolic link.
 func secret(t *testing.T, folder, version string) {
 	t.Helper()
 	certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", []net.IP{net.IPv6loopback}, []string{version})
@@ -54,8 +45,8 @@ func secret(t *testing.T, folder, version string) {
 	}
 }
 
-// A certificate that changes is served from then on, without a restart.
-func TestCertificateIsReadAgain(t *testing.T) {
+// A changed certificate is served without a restart.
+func TestChangedCertificateIsServedWithoutRestart(t *testing.T) {
 	folder := t.TempDir()
 	secret(t, folder, "first")
 	for _, file := range []string{"tls.crt", "tls.key"} {
@@ -77,12 +68,12 @@ func TestCertificateIsReadAgain(t *testing.T) {
 			return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].VerifyHostname(name) == nil
 		}
 	}
-	waitFor(t, "the first certificate is served", serves("first"))
+	eventually.True(t, "the first certificate is served", serves("first"))
 	secret(t, folder, "second")
-	waitFor(t, "the second certificate is served", serves("second"))
+	eventually.True(t, "the second certificate is served", serves("second"))
 }
 
-func TestOptions(t *testing.T) {
+func TestUnusableOptionsAreRefused(t *testing.T) {
 	folder := t.TempDir()
 	policy := filepath.Join(folder, "policy.yaml")
 	if err := os.WriteFile(policy, []byte("kind: Policy\napiVersion: audit.k8s.io/v1\nrules: [{level: Everything}]\n"), 0o600); err != nil {
@@ -91,14 +82,14 @@ func TestOptions(t *testing.T) {
 	tests := map[string]struct {
 		why     string
 		options kubeapi.Options
-		says    string
+		message string
 	}{
-		"no certificate":   {why: "a server without one serves nobody", options: kubeapi.Options{Trusting: true, CertFile: "nowhere", KeyFile: "nowhere"}, says: "certificate"},
-		"no cluster":       {why: "somebody must know the users", options: kubeapi.Options{}, says: "--kubernetes-kubeconfig"},
-		"no kubeconfig":    {why: "it is named, so it must be there", options: kubeapi.Options{Kubeconfig: "nowhere"}, says: "nowhere"},
-		"no policy":        {why: "an audit that silently isn't is none", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{PolicyFile: "nowhere", LogPath: "-"}}, says: "audit"},
-		"wrong policy":     {why: "an audit that silently isn't is none", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{PolicyFile: policy, LogPath: "-"}}, says: "Everything"},
-		"negative backups": {why: "a typo", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{LogPath: "-", MaxBackups: -1}}, says: "audit"},
+		"no certificate":   {why: "a server without a certificate can't serve", options: kubeapi.Options{Trusting: true, CertFile: "nowhere", KeyFile: "nowhere"}, message: "certificate"},
+		"no cluster":       {why: "users must be authenticated", options: kubeapi.Options{}, message: "--kubernetes-kubeconfig"},
+		"no kubeconfig":    {why: "a named file must exist", options: kubeapi.Options{Kubeconfig: "nowhere"}, message: "nowhere"},
+		"no policy":        {why: "a missing audit log must not go unnoticed", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{PolicyFile: "nowhere", LogPath: "-"}}, message: "audit"},
+		"wrong policy":     {why: "a missing audit log must not go unnoticed", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{PolicyFile: policy, LogPath: "-"}}, message: "Everything"},
+		"negative backups": {why: "a typo", options: kubeapi.Options{Trusting: true, Audit: kubeapi.Audit{LogPath: "-", MaxBackups: -1}}, message: "audit"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -112,18 +103,19 @@ func TestOptions(t *testing.T) {
 				}
 			}()
 			test.options.Listeners = sockets
-			if _, err := kubeapi.New(t.Context(), nil, test.options); err == nil || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("error %v, want one that says %q: %s", err, test.says, test.why)
+			if _, err := kubeapi.New(t.Context(), nil, test.options); err == nil || !strings.Contains(err.Error(), test.message) {
+				t.Errorf("got the error %v, want one with %q: %s", err, test.message, test.why)
 			}
 		})
 	}
 	if _, err := kubeapi.New(t.Context(), nil, kubeapi.Options{Trusting: true}); err == nil {
-		t.Error("it serves nowhere")
+		t.Error("New succeeded without listeners")
 	}
 }
 
-// The audit log has who did what, and no more than its policy says.
-func TestAudit(t *testing.T) {
+// The audit log has the user and the request, and no more than its policy
+// requires.
+func TestAuditLogFollowsItsPolicy(t *testing.T) {
 	folder := t.TempDir()
 	policy, log := filepath.Join(folder, "policy.yaml"), filepath.Join(folder, "audit.log")
 	if err := os.WriteFile(policy, []byte(`
@@ -143,7 +135,7 @@ rules:
 	w.must("GET", "templates", nil)
 	w.fails(404, "not found", "DELETE", "templates/other", nil)
 	var lines []byte
-	waitFor(t, "two requests are recorded", func() bool {
+	eventually.True(t, "two requests are recorded", func() bool {
 		lines, _ = os.ReadFile(log)
 		return bytes.Count(lines, []byte("\n")) >= 2
 	})
@@ -163,13 +155,13 @@ rules:
 		t.Errorf("recorded %q, want %q", got, want)
 	}
 	if bytes.Contains(lines, []byte("secret")) {
-		t.Errorf("the policy asks for metadata only: %s", lines)
+		t.Errorf("got %s, want metadata only, as the policy requires", lines)
 	}
 }
 
-// What is older than what is kept is 410, and nothing else is: watches and
-// lists go on from whatever is kept.
-func TestExpired(t *testing.T) {
+// Watches and lists from before the retained history fail with 410, and no
+// others.
+func TestOnlyExpiredVersionsFail(t *testing.T) {
 	w := newWorld(t)
 	write := func(id, value string) {
 		t.Helper()
@@ -193,31 +185,31 @@ func TestExpired(t *testing.T) {
 	}
 	collect(time.Hour)
 	if e := w.watch("templates?watch=1&resourceVersion=" + old)(); e.Object.text("metadata.labels.v") != "2" {
-		t.Errorf("all is kept: %v", e)
+		t.Errorf("got %v, want the event, as all history is retained", e)
 	}
 	if page := w.must("GET", "templates?limit=1&continue="+token, nil); page.items()[0].text("metadata.labels.v") != "1" {
-		t.Errorf("all is kept: %v", page)
+		t.Errorf("got %v, want the page, as all history is retained", page)
 	}
 	collect(time.Nanosecond)
-	answer := w.fails(410, "", "GET", "templates?watch=1&resourceVersion="+old, nil)
-	if answer.text("reason") != "Expired" {
-		t.Errorf("informers list again if it is Expired: %v", answer)
+	response := w.fails(410, "", "GET", "templates?watch=1&resourceVersion="+old, nil)
+	if response.text("reason") != "Expired" {
+		t.Errorf("got %v, want Expired, so that informers list again", response)
 	}
 	w.fails(410, "", "GET", "templates?resourceVersionMatch=Exact&resourceVersion="+old, nil)
-	answer = w.fails(410, "", "GET", "templates?limit=1&continue="+token, nil)
-	rest := w.must("GET", "templates?limit=5&continue="+answer.text("metadata.continue"), nil)
+	response = w.fails(410, "", "GET", "templates?limit=1&continue="+token, nil)
+	rest := w.must("GET", "templates?limit=5&continue="+response.text("metadata.continue"), nil)
 	if got := strings.Join(rest.names(), " "); got != "b c" || rest.items()[0].text("metadata.labels.v") != "4" {
-		t.Errorf("it goes on as everything is now: %v", rest)
+		t.Errorf("got %v, want the rest of the current list", rest)
 	}
 	now := w.must("GET", "templates", nil).text("metadata.resourceVersion")
 	next := w.watch("templates?watch=1&resourceVersion=" + now)
 	write("c", "5")
 	if e := next(); e.Type != "MODIFIED" || e.Object.text("metadata.name") != "c" {
-		t.Errorf("from what is kept it goes on: %v", e)
+		t.Errorf("got %v, want the next retained event", e)
 	}
 }
 
-// counted counts the records that are read for lists.
+// counted counts the records that lists read.
 type counted struct {
 	kubeapi.Catalog
 	read  atomic.Int64
@@ -235,9 +227,9 @@ func (c *counted) Records(ctx context.Context, query catalog.Query, position int
 	}
 }
 
-// A page reads what it has, and one record more to know that there are more:
-// so neither time nor memory depend on how many there are.
-func TestPagesReadNoMore(t *testing.T) {
+// A page reads its own records and one more, so time and memory don't depend on
+// the number of all records.
+func TestPagesReadOnlyOneRecordMore(t *testing.T) {
 	var c counted
 	w := newWorldOf(t, func(s *catalog.Service) kubeapi.Catalog { c.Catalog = s; return &c })
 	long := strings.Repeat("/", 60) // has no name in Kubernetes
@@ -273,8 +265,9 @@ func TestPagesReadNoMore(t *testing.T) {
 	}
 }
 
-// However many came since a list began, its pages are those of its beginning.
-func TestPagesBesideWhatIsNew(t *testing.T) {
+// The pages of a list have the snapshot of its beginning, however many objects
+// are created meanwhile.
+func TestPagesExcludeObjectsCreatedMeanwhile(t *testing.T) {
 	w := newWorld(t)
 	write := func(id string) {
 		t.Helper()
@@ -302,7 +295,7 @@ func TestPagesBesideWhatIsNew(t *testing.T) {
 	}
 }
 
-func TestMetrics(t *testing.T) {
+func TestMetricsAreServed(t *testing.T) {
 	w := newWorld(t)
 	w.must("GET", "templates", nil)
 	if code, text := w.get("/metrics"); code != 200 || !strings.Contains(text, `apiserver_request_total{`) || !strings.Contains(text, `resource="templates"`) {

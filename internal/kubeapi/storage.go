@@ -35,7 +35,7 @@ import (
 	"github.com/tko-orchestrator/tko/kubename"
 )
 
-// A Catalog is what is served; see
+// A Catalog is the served catalog; see
 // [github.com/tko-orchestrator/tko/internal/catalog.Service].
 type Catalog interface {
 	Reader
@@ -43,7 +43,7 @@ type Catalog interface {
 	Follower
 }
 
-// A Reader answers records.
+// A Reader reads records.
 type Reader interface {
 	Position(ctx context.Context) (int64, error)
 	Record(ctx context.Context, fields catalog.Fields, key catalog.Key) (catalog.Record, error)
@@ -60,7 +60,7 @@ type Writer interface {
 	PutApproval(ctx context.Context, key catalog.Key, require catalog.Requirement, dryRun bool) (catalog.Record, error)
 }
 
-// A Follower answers changes.
+// A Follower reads changes.
 type Follower interface {
 	CheckPosition(ctx context.Context, position int64) error
 	Events(ctx context.Context, kind tko.Kind, after int64) (events []catalog.Event, upTo int64, wait <-chan struct{}, err error)
@@ -96,15 +96,16 @@ func (s *storage) GetSingularName() string { return s.kind.singular }
 func (s *storage) ShortNames() []string    { return s.kind.shortNames }
 func (s *storage) Categories() []string    { return []string{"tko"} }
 
-// GetResetFields says that nobody owns the status who writes the rest.
+// GetResetFields returns the fields that writes of the object don't own: the
+// status.
 func (s *storage) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{
 		fieldpath.APIVersion(v1alpha1.GroupVersion.String()): fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
 	}
 }
 
-// authored says in the context who makes changes.
-func authored(ctx context.Context) context.Context {
+// withAuthor adds the user to the context as the author of changes.
+func withAuthor(ctx context.Context) context.Context {
 	who := ""
 	if user, ok := request.UserFrom(ctx); ok {
 		who = user.GetName()
@@ -112,7 +113,7 @@ func authored(ctx context.Context) context.Context {
 	return tko.WithAuthor(ctx, tko.Author{Who: who})
 }
 
-// Get answers one object.
+// Get returns one object.
 func (s *storage) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	if options != nil {
 		if err := s.notOlder(ctx, options.ResourceVersion); err != nil {
@@ -126,7 +127,7 @@ func (s *storage) Get(ctx context.Context, name string, options *metav1.GetOptio
 	return s.show(ctx, name, r, !partial(ctx))
 }
 
-// show is a record as the user may see it.
+// show returns a record as the user may see it.
 func (s *storage) show(ctx context.Context, name string, r catalog.Record, whole bool) (runtime.Object, error) {
 	o, err := s.kind.object(r, view{whole: whole, secrets: s.reader(ctx, name).sees(r)})
 	if err != nil {
@@ -135,7 +136,8 @@ func (s *storage) show(ctx context.Context, name string, r catalog.Record, whole
 	return o, nil
 }
 
-// key is the record that a name means: an ErrNotFound if none can have it.
+// key returns the key of the record with a name, or an ErrNotFound if no record
+// can have the name.
 func (s *storage) key(ctx context.Context, name string) (catalog.Key, error) {
 	key := catalog.Key{Kind: s.kind.kind}
 	id, err := kubename.Unescape(name)
@@ -154,20 +156,20 @@ func (s *storage) key(ctx context.Context, name string) (catalog.Key, error) {
 	return key, tko.NotFound(s.kind.kind, name)
 }
 
-// record is the one that a name means, as it is.
+// record returns the record with a name.
 func (s *storage) record(ctx context.Context, fields catalog.Fields, name string) (catalog.Record, error) {
 	key, err := s.key(ctx, name)
 	if err != nil {
 		return catalog.Record{}, err
 	}
 	r, err := s.catalog.Record(ctx, fields, key)
-	if err == nil && r.KubernetesName() != "" && r.KubernetesName() != name { // the ID is no name of its
+	if err == nil && r.KubernetesName() != "" && r.KubernetesName() != name { // its name is not derived from its ID
 		return catalog.Record{}, tko.NotFound(s.kind.kind, name)
 	}
 	return r, err
 }
 
-// notOlder makes sure that what is read is not older than a resourceVersion.
+// notOlder returns an error if the store has not reached a resourceVersion yet.
 func (s *storage) notOlder(ctx context.Context, version string) error {
 	position, err := parsePosition(version)
 	if err != nil || position == 0 {
@@ -190,10 +192,10 @@ func (s *storage) failedOrNil(ctx context.Context, err error) error {
 	return s.failed(ctx, "", nil, err)
 }
 
-// A token says where a list goes on.
+// A token identifies where a list continues.
 type token struct {
-	Position int64  `json:"p"` // 0: as everything is then
-	After    string `json:"a"` // an ID
+	Position int64  `json:"p"` // of the snapshot; 0 for the current one
+	After    string `json:"a"` // the last ID of the previous page
 }
 
 func (t token) String() string {
@@ -210,12 +212,12 @@ func parseToken(text string) (t token, err error) {
 		err = json.Unmarshal(raw, &t)
 	}
 	if err != nil || t.Position < 0 {
-		return t, tko.Errorf(tko.ErrInvalid, "the continue token %.80q is none of TKO's: list again from the beginning", text)
+		return t, tko.Errorf(tko.ErrInvalid, "continue token %.80q: not one of TKO: list again from the beginning", text)
 	}
 	return t, nil
 }
 
-// beginning is where a list begins or goes on.
+// beginning returns where a list begins or continues.
 func (s *storage) beginning(ctx context.Context, options *metainternalversion.ListOptions) (token, error) {
 	if options != nil && options.Continue != "" {
 		t, err := parseToken(options.Continue)
@@ -250,13 +252,14 @@ func (s *storage) beginning(ctx context.Context, options *metainternalversion.Li
 	return token{Position: head}, nil
 }
 
-// List answers objects, all as they were at one moment, whatever the number of
-// pages and whichever servers answer them.
+// List returns objects. All pages are of one snapshot, also from several
+// servers.
 func (s *storage) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
 	return s.page(ctx, options, !partial(ctx))
 }
 
-// page answers a page of what options select; whole: with packages.
+// page returns a page of the objects that options select, with packages if
+// whole.
 func (s *storage) page(ctx context.Context, options *metainternalversion.ListOptions, whole bool) (runtime.Object, error) {
 	from, err := s.beginning(ctx, options)
 	if err != nil {
@@ -288,7 +291,8 @@ func (s *storage) page(ctx context.Context, options *metainternalversion.ListOpt
 	return list, nil
 }
 
-// expired is a failed list; one whose past isn't kept says how to go on without.
+// expired returns the error of a failed list. If the snapshot is no longer
+// available, it contains a token to continue with the current one.
 func (s *storage) expired(ctx context.Context, err error, from token) error {
 	err = s.failed(ctx, "", nil, err)
 	if status := (*apierrors.StatusError)(nil); from.After != "" && apierrors.IsResourceExpired(err) && asStatus(err, &status) {
@@ -298,7 +302,7 @@ func (s *storage) expired(ctx context.Context, err error, from token) error {
 }
 
 func asStatus(err error, to **apierrors.StatusError) bool {
-	status, ok := err.(*apierrors.StatusError) //nolint:errorlint // it was made just now
+	status, ok := err.(*apierrors.StatusError) //nolint:errorlint // the error is not wrapped
 	*to = status
 	return ok
 }
@@ -308,7 +312,7 @@ type listed struct {
 	id     string
 }
 
-// objects streams what options select.
+// objects streams the objects that options select.
 func (s *storage) objects(ctx context.Context, options *metainternalversion.ListOptions, from token, whole bool) iter.Seq2[listed, error] {
 	return func(yield func(listed, error) bool) {
 		selected, err := s.kind.selector(options)
@@ -319,10 +323,10 @@ func (s *storage) objects(ctx context.Context, options *metainternalversion.List
 		query := selected.query
 		query.After, query.Fields = from.After, s.kind.read(whole)
 		if options != nil && options.Limit > 0 && len(selected.rest) == 0 {
-			query.Limit = int(min(options.Limit, 1<<30)) + 1 // one more says that there are more
+			query.Limit = int(min(options.Limit, 1<<30)) + 1 // one more shows whether there is another page
 		}
 		reader := s.reader(ctx, "")
-		for read := query.Limit; read == query.Limit; { // fewer are the end
+		for read := query.Limit; read == query.Limit; { // fewer records mean the end
 			read = 0
 			for r, err := range s.catalog.Records(ctx, query, from.Position) {
 				if err != nil {
@@ -343,13 +347,13 @@ func (s *storage) objects(ctx context.Context, options *metainternalversion.List
 	}
 }
 
-// named says whether a record has a name in Kubernetes.
+// named reports whether a record has a name in Kubernetes.
 func named(r catalog.Record) bool {
 	_, err := nameOf(r)
 	return err == nil
 }
 
-// Create makes an object.
+// Create creates an object.
 func (s *storage) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	o, ok := obj.(object)
 	if !ok {
@@ -361,7 +365,7 @@ func (s *storage) Create(ctx context.Context, obj runtime.Object, validate rest.
 	}
 	if s.kind.kind == tko.KindDeployment && !keep && applies(o, options.FieldManager) {
 		return nil, s.failed(ctx, o.GetName(), nil, &fieldsError{field.ErrorList{
-			field.Invalid(field.NewPath("metadata", "name"), o.GetName(), "there is no such deployment, and "+noApply),
+			field.Invalid(field.NewPath("metadata", "name"), o.GetName(), "not found, and "+noApply),
 		}})
 	}
 	key, err := s.kind.newKey(o, names.SimpleNameGenerator.GenerateName)
@@ -375,30 +379,30 @@ func (s *storage) Create(ctx context.Context, obj runtime.Object, validate rest.
 	return made, err
 }
 
-// The ways of client-side apply.
+// Values that identify client-side apply.
 const (
 	applyManager    = "kubectl-client-side-apply"
 	applyAnnotation = "kubectl.kubernetes.io/last-applied-configuration"
 )
 
-// creators create on purpose, though what they create may have been applied
-// before: kubectl create --save-config, and kubectl replace --force, which has
-// deleted the object already.
+// creators are field managers that create objects on purpose, though the
+// objects may have been applied before: kubectl create --save-config, and
+// kubectl replace --force, which deletes the object first.
 var creators = []string{"kubectl-create", "kubectl-replace"}
 
-// applies says whether somebody creates an object because it wasn't there to
-// apply a change to.
+// applies reports whether a client creates an object because apply did not find
+// it.
 func applies(o object, manager string) bool {
 	_, annotated := o.GetAnnotations()[applyAnnotation]
 	return manager == applyManager || annotated && !slices.Contains(creators, manager)
 }
 
-// noApply is said to who applies a deployment that isn't there.
-const noApply = "apply never creates a deployment without the annotation " + nameAnnotation + ": " + keepName + ", because each would be another one: " +
-	"annotate it, or use kubectl create, and then apply with the name that it got"
+// noApply explains why apply does not create a deployment.
+const noApply = "apply never creates a deployment without the annotation " + nameAnnotation + ": " + keepName + ", because each apply would create another one: " +
+	"annotate it, or use kubectl create, and then apply with the generated name"
 
-// discarded warns of the name that a deployment doesn't get.
-const discarded = "metadata.name %q is discarded, because TKO names deployments: to keep the name, give the annotation " + nameAnnotation + ": " + keepName
+// discarded is the warning that a deployment does not keep its given name.
+const discarded = "metadata.name %q is discarded, because TKO names deployments: to keep the name, set the annotation " + nameAnnotation + ": " + keepName
 
 func (s *storage) create(ctx context.Context, o object, key catalog.Key, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
 	if key.ID != "" {
@@ -435,7 +439,8 @@ func (s *storage) create(ctx context.Context, o object, key catalog.Key, validat
 	return s.write(ctx, o, put, catalog.Record{})
 }
 
-// write puts the record of an object in place of another one, and returns it.
+// write writes the record of an object in place of another one, and returns the
+// new object.
 func (s *storage) write(ctx context.Context, written object, put catalog.Put, before catalog.Record) (runtime.Object, error) {
 	name := written.GetName()
 	given, err := s.manifest(ctx, &put, before)
@@ -446,7 +451,7 @@ func (s *storage) write(ctx context.Context, written object, put catalog.Put, be
 		return nil, s.failed(ctx, name, put.Package, err)
 	}
 	put.Permit = func(before, after catalog.Record) error { return s.permit(ctx, before, after) }
-	r, _, err := s.catalog.PutRecord(authored(ctx), put)
+	r, _, err := s.catalog.PutRecord(withAuthor(ctx), put)
 	if err != nil {
 		pkg := put.Package
 		if pkg == nil {
@@ -457,8 +462,8 @@ func (s *storage) write(ctx context.Context, written object, put catalog.Put, be
 	return s.show(ctx, name, r, true)
 }
 
-// permit asks whether who changes a deployment may approve it, if that is what
-// the change does: as if it was done through the subresource.
+// permit asks the authorizer whether the user may approve a deployment, if the
+// change approves it: the same right as for the subresource approval.
 func (s *storage) permit(ctx context.Context, before, after catalog.Record) error {
 	if s.authorizer == nil || before.Approved || !after.Approved {
 		return nil
@@ -476,17 +481,18 @@ func (s *storage) permit(ctx context.Context, before, after catalog.Record) erro
 		return nil
 	}
 	if err != nil {
-		s.log.WarnContext(ctx, "can't ask who may approve", "err", err)
+		s.log.WarnContext(ctx, "can't ask whether the user may approve", "err", err)
 	}
 	return tko.Errorf(tko.ErrDenied, "this would approve it (nephio.org/approved), which needs the right to update deployments/approval: %s", why)
 }
 
-// Update changes an object, or makes it if it isn't there and that is allowed.
+// Update changes an object, or creates it if it doesn't exist and that is
+// allowed.
 func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, validateNew rest.ValidateObjectFunc,
 	validate rest.ValidateObjectUpdateFunc, mayCreate bool, options *metav1.UpdateOptions,
 ) (o runtime.Object, created bool, err error) {
 	dryRun := len(options.DryRun) > 0
-	err = untilAlone(ctx, func() error {
+	err = retryRaces(ctx, func() error {
 		current, err := s.record(ctx, catalog.Fields{Package: true, Deployments: true}, name)
 		created = mayCreate && errors.Is(err, tko.ErrNotFound)
 		switch {
@@ -505,7 +511,7 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 			return s.failed(ctx, name, nil, err)
 		}
 		if put.Require, put.DryRun = require, dryRun; krm.MayHoldSecrets(current.Package) {
-			put.Require.Position = current.Position // whose Secrets it may have been given
+			put.Require.Position = current.Position // the change may contain Secrets restored from this revision
 		}
 		o, err = s.write(ctx, changed, put, current)
 		return err
@@ -516,7 +522,7 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 	return o, created, nil
 }
 
-// createNamed makes an object that was to be changed and isn't there.
+// createNamed creates an object that an update did not find.
 func (s *storage) createNamed(ctx context.Context, name string, info rest.UpdatedObjectInfo, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
 	missing := apierrors.NewNotFound(s.kind.gr(), name)
 	o, err := s.updated(ctx, info, s.kind.newObject())
@@ -543,31 +549,31 @@ func (s *storage) createNamed(ctx context.Context, name string, info rest.Update
 		return nil, s.failed(ctx, name, nil, err)
 	}
 	if o.GetUID() != "" || o.GetResourceVersion() != "" {
-		return nil, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "it isn't there, and what has a uid or resourceVersion isn't new"))
+		return nil, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "not found, and an object with a uid or resourceVersion can't be created"))
 	}
 	return s.create(ctx, o, key, validate, dryRun)
 }
 
-// A raceError is one of a write before which somebody else wrote.
+// A raceError is the error of a write that lost against a concurrent one.
 type raceError struct{ error }
 
 func (e raceError) Unwrap() error { return e.error }
 
-// race marks the error that a write came to, failed, by what the catalog said.
-func race(failed, said error) error {
-	if errors.Is(said, tko.ErrConflict) {
+// race marks failed as a raceError if the catalog's error is a conflict.
+func race(failed, cause error) error {
+	if errors.Is(cause, tko.ErrConflict) {
 		return raceError{failed}
 	}
 	return failed
 }
 
-// maxRaces bounds how often somebody else may write in between.
+// maxRaces is the maximum number of retries because of concurrent writes.
 const maxRaces = 200
 
-// untilAlone reads, changes and writes until nobody else writes in between, as
-// patches expect. Whoever says what must have been there is a conflict the next
-// time, which is no race.
-func untilAlone(ctx context.Context, change func() error) error {
+// retryRaces retries change (read, change, write) as long as concurrent writes
+// win, as clients expect of patches. A request with a precondition fails at the
+// retry with a conflict, which is not a race.
+func retryRaces(ctx context.Context, change func() error) error {
 	for attempt := 0; ; attempt++ {
 		err := change()
 		lost, ok := errors.AsType[raceError](err)
@@ -577,7 +583,7 @@ func untilAlone(ctx context.Context, change func() error) error {
 		if attempt == maxRaces {
 			return lost.error
 		}
-		pause := time.NewTimer(rand.N(time.Millisecond << min(attempt, 6))) //nolint:gosec // spreads retries, hides nothing
+		pause := time.NewTimer(rand.N(time.Millisecond << min(attempt, 6))) //nolint:gosec // spreads retries; not a secret
 		select {
 		case <-ctx.Done():
 			pause.Stop()
@@ -587,7 +593,7 @@ func untilAlone(ctx context.Context, change func() error) error {
 	}
 }
 
-// updated is what an object becomes.
+// updated returns the new object of an update.
 func (s *storage) updated(ctx context.Context, info rest.UpdatedObjectInfo, old object) (object, error) {
 	obj, err := info.UpdatedObject(ctx, old)
 	if err != nil {
@@ -600,10 +606,12 @@ func (s *storage) updated(ctx context.Context, info rest.UpdatedObjectInfo, old 
 	return o, nil
 }
 
-// change is what an object becomes, and what must be so that it may.
+// change returns the new object of an update, and the precondition for writing
+// it.
 func (s *storage) change(ctx context.Context, name string, current catalog.Record, info rest.UpdatedObjectInfo, validate rest.ValidateObjectUpdateFunc) (object, catalog.Requirement, error) {
 	require := catalog.Requirement{Present: true, UID: current.UID}
-	// What is changed is what the user may see: a patch can't copy what it can't read.
+	// The client changes what the user may see: a patch can't copy values that
+	// the user can't read.
 	seen := view{whole: true, secrets: s.reader(ctx, name).sees(current)}
 	old, err := s.kind.object(current, seen)
 	if err != nil {
@@ -621,12 +629,12 @@ func (s *storage) change(ctx context.Context, name string, current catalog.Recor
 			return nil, require, s.failed(ctx, name, nil, err)
 		}
 	} else if patches(ctx) {
-		require.Position = current.Position // what is patched was read just now
+		require.Position = current.Position // the patch applies to the revision that was read
 	} else if s.kind.kind == tko.KindDeployment {
-		return nil, require, s.failed(ctx, name, nil, &fieldsError{field.ErrorList{field.Required(field.NewPath("metadata", "resourceVersion"), "it must be the one that was read")}})
+		return nil, require, s.failed(ctx, name, nil, &fieldsError{field.ErrorList{field.Required(field.NewPath("metadata", "resourceVersion"), "use the resourceVersion that was read")}})
 	}
 	if require.Position != 0 && require.Position != current.Position {
-		return nil, require, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "it was changed since, and is at resourceVersion %d: read it again", current.Position))
+		return nil, require, apierrors.NewConflict(s.kind.gr(), name, tko.Errorf(tko.ErrConflict, "it was changed since, now at resourceVersion %d: read it again", current.Position))
 	}
 	if validate != nil {
 		again, err := s.kind.object(current, seen)
@@ -640,13 +648,13 @@ func (s *storage) change(ctx context.Context, name string, current catalog.Recor
 	return o, require, nil
 }
 
-// patches says whether a request patches, and doesn't bring all of an object.
+// patches reports whether a request is a patch rather than a whole object.
 func patches(ctx context.Context) bool {
 	info, ok := request.RequestInfoFrom(ctx)
 	return ok && info.Verb == "patch"
 }
 
-// required is what must be so that something is deleted.
+// required returns the precondition of a deletion.
 func required(p *metav1.Preconditions) (require catalog.Requirement, err error) {
 	if p == nil {
 		return require, nil
@@ -660,7 +668,7 @@ func required(p *metav1.Preconditions) (require catalog.Requirement, err error) 
 	return require, err
 }
 
-// Delete deletes an object and what goes with it.
+// Delete deletes an object and its descendants.
 func (s *storage) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	found, err := s.record(ctx, catalog.Fields{}, name)
 	if err != nil {
@@ -692,31 +700,31 @@ func (s *storage) Delete(ctx context.Context, name string, validate rest.Validat
 			return nil, false, s.failed(ctx, name, nil, err)
 		}
 	}
-	r, deleted, err := s.catalog.RemoveRecord(authored(ctx), key, require, len(options.DryRun) > 0)
+	r, deleted, err := s.catalog.RemoveRecord(withAuthor(ctx), key, require, len(options.DryRun) > 0)
 	if err != nil {
 		return nil, false, s.failed(ctx, name, nil, err)
 	}
 	if deleted.Descendants > 0 {
-		warning.AddWarning(ctx, "", strconv.Itoa(deleted.Descendants)+" descendants of "+s.kind.singular+" "+r.ID+" go with it")
+		warning.AddWarning(ctx, "", strconv.Itoa(deleted.Descendants)+" descendants of "+s.kind.singular+" "+r.ID+" are deleted with it")
 	}
 	o, err := s.show(ctx, name, r, true)
 	return o, err == nil, err
 }
 
-// orphaned is the refusal of a deletion that should leave descendants.
+// orphaned returns the error of a deletion that would orphan descendants.
 func orphaned(would tko.Deleted) error {
 	return &fieldsError{field.ErrorList{field.Invalid(field.NewPath("propagationPolicy"), metav1.DeletePropagationOrphan,
-		fmt.Sprintf("its %d descendants go with a deployment, and none is left behind: delete it with another policy", would.Descendants))}}
+		fmt.Sprintf("its %d descendants are deleted with a deployment, and can't be orphaned: use another propagation policy", would.Descendants))}}
 }
 
-// orphans says whether what belongs to what is deleted should stay.
+// orphans reports whether a deletion should orphan descendants.
 func orphans(options *metav1.DeleteOptions) bool {
 	policy, orphan := options.PropagationPolicy, options.OrphanDependents //nolint:staticcheck // clients may still send it
 	return policy != nil && *policy == metav1.DeletePropagationOrphan || orphan != nil && *orphan
 }
 
-// DeleteCollection deletes a page of what is selected, all of it or nothing, and
-// returns it without packages.
+// DeleteCollection deletes a page of the selected objects in one transaction,
+// and returns them without packages.
 func (s *storage) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, selected *metainternalversion.ListOptions) (runtime.Object, error) {
 	list, err := s.page(ctx, selected, false)
 	if err != nil {
@@ -762,29 +770,29 @@ func (s *storage) DeleteCollection(ctx context.Context, validate rest.ValidateOb
 			return nil, s.failed(ctx, "", nil, err)
 		}
 	}
-	deleted, err := s.catalog.RemoveRecords(authored(ctx), s.kind.kind, ids, require, dryRun)
+	deleted, err := s.catalog.RemoveRecords(withAuthor(ctx), s.kind.kind, ids, require, dryRun)
 	if err != nil {
 		return nil, s.failed(ctx, "", nil, err)
 	}
 	if deleted.Descendants > 0 {
-		warning.AddWarning(ctx, "", strconv.Itoa(deleted.Descendants)+" descendants of what is selected go with it")
+		warning.AddWarning(ctx, "", strconv.Itoa(deleted.Descendants)+" descendants of the selected objects are deleted with them")
 	}
 	return list, nil
 }
 
-// ConvertToTable makes rows of objects.
+// ConvertToTable returns objects as table rows.
 func (s *storage) ConvertToTable(_ context.Context, obj runtime.Object, options runtime.Object) (*metav1.Table, error) {
 	table := &metav1.Table{}
 	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
 		table.ColumnDefinitions = append(table.ColumnDefinitions, metav1.TableColumnDefinition{
-			Name: "Name", Type: "string", Format: "name", Description: "the ID, escaped",
+			Name: "Name", Type: "string", Format: "name", Description: "name, escaped from the ID",
 		})
 		for _, c := range s.kind.columns {
 			if c.Priority == 0 {
 				table.ColumnDefinitions = append(table.ColumnDefinitions, c)
 			}
 		}
-		table.ColumnDefinitions = append(table.ColumnDefinitions, column("Age", "string", 0, "how long ago it was made"))
+		table.ColumnDefinitions = append(table.ColumnDefinitions, column("Age", "string", 0, "time since creation"))
 		for _, c := range s.kind.columns {
 			if c.Priority != 0 {
 				table.ColumnDefinitions = append(table.ColumnDefinitions, c)
@@ -794,7 +802,7 @@ func (s *storage) ConvertToTable(_ context.Context, obj runtime.Object, options 
 	add := func(obj runtime.Object) error {
 		o, ok := obj.(object)
 		if !ok {
-			return fmt.Errorf("a %T is no row", obj)
+			return fmt.Errorf("a %T can't be a table row", obj)
 		}
 		cells, more := []any{o.GetName()}, []any(nil)
 		for i, cell := range s.kind.cells(o) {

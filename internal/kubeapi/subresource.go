@@ -13,14 +13,14 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// A part is a subresource, which changes one thing of an object.
+// A part is a subresource that changes one part of an object.
 type part struct {
 	*storage
 
 	apply func(ctx context.Context, name string, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error)
 }
 
-// partStorage has only what subresources serve.
+// partStorage implements only the methods of subresources.
 type partStorage struct{ part part }
 
 var (
@@ -33,17 +33,18 @@ func (p *partStorage) Destroy()                {}
 func (p *partStorage) NamespaceScoped() bool   { return false }
 func (p *partStorage) GetSingularName() string { return p.part.GetSingularName() }
 
-// Get answers the object.
+// Get returns the object.
 func (p *partStorage) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	return p.part.Get(ctx, name, options)
 }
 
-// ConvertToTable makes a row.
+// ConvertToTable returns the object as a table row.
 func (p *partStorage) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
 	return p.part.ConvertToTable(ctx, obj, options)
 }
 
-// GetResetFields says that who writes the status owns nothing else.
+// GetResetFields returns the fields that writes of the status don't own: all
+// others.
 func (p *partStorage) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	return map[fieldpath.APIVersion]*fieldpath.Set{
 		fieldpath.APIVersion(v1alpha1.GroupVersion.String()): fieldpath.NewSet(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("metadata")),
@@ -56,7 +57,7 @@ func (p *partStorage) Update(ctx context.Context, name string, info rest.Updated
 ) (runtime.Object, bool, error) {
 	s := p.part.storage
 	var r catalog.Record
-	err := untilAlone(ctx, func() error {
+	err := retryRaces(ctx, func() error {
 		current, err := s.record(ctx, catalog.Fields{Package: true, Deployments: true}, name)
 		if err != nil {
 			return s.failed(ctx, name, nil, err)
@@ -65,7 +66,7 @@ func (p *partStorage) Update(ctx context.Context, name string, info rest.Updated
 		if err != nil {
 			return err
 		}
-		if r, err = p.part.apply(authored(ctx), name, o, current, require, len(options.DryRun) > 0); err != nil {
+		if r, err = p.part.apply(withAuthor(ctx), name, o, current, require, len(options.DryRun) > 0); err != nil {
 			return race(s.failed(ctx, name, nil, err), err)
 		}
 		return nil
@@ -77,7 +78,8 @@ func (p *partStorage) Update(ctx context.Context, name string, info rest.Updated
 	return shown, false, err
 }
 
-// statusOf is the subresource status: conditions.
+// statusOf returns the storage of the subresource status, which holds
+// conditions.
 func statusOf(s *storage) rest.Storage {
 	return &partStorage{part{s, func(ctx context.Context, _ string, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error) {
 		var list []metav1.Condition
@@ -88,7 +90,7 @@ func statusOf(s *storage) rest.Storage {
 			list = o.Status.Conditions
 			if o.Status.Prepared != current.Prepared || o.Status.Approved != current.Approved {
 				return current, &fieldsError{field.ErrorList{field.Forbidden(field.NewPath("status"),
-					"prepared and approved follow the package's Deployment resource: approve through the subresource approval")}}
+					"prepared and approved are derived from the package's Deployment resource: approve through the subresource approval")}}
 			}
 		}
 		managers, err := byCondition(o.GetManagedFields())
@@ -101,21 +103,22 @@ func statusOf(s *storage) rest.Storage {
 		}
 		stored := current
 		stored.Conditions = storedConditions(current)
-		changed, gone, err := changedConditions(stored.Conditions, conditionsOf(stored), list, managers)
+		changed, removed, err := changedConditions(stored.Conditions, conditionsOf(stored), list, managers)
 		if err != nil {
 			return current, err
 		}
-		return s.catalog.PutConditions(ctx, current.Key, changed, gone, require, dryRun)
+		return s.catalog.PutConditions(ctx, current.Key, changed, removed, require, dryRun)
 	}}}
 }
 
-// approvalOf is the subresource approval: status.approved.
+// approvalOf returns the storage of the subresource approval, which holds
+// status.approved.
 func approvalOf(s *storage) rest.Storage {
 	return &partStorage{part{s, func(ctx context.Context, _ string, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error) {
 		d := as[*v1alpha1.Deployment](o)
 		if !d.Status.Approved {
 			return current, &fieldsError{field.ErrorList{field.Invalid(field.NewPath("status", "approved"), false,
-				"set it to true; to take an approval back, set the annotation nephio.org/approved of the package's Deployment resource to false")}}
+				"set it to true; to withdraw an approval, set the annotation nephio.org/approved of the package's Deployment resource to false")}}
 		}
 		return s.catalog.PutApproval(ctx, current.Key, require, dryRun)
 	}}}

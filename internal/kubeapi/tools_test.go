@@ -25,7 +25,7 @@ func site(name string, labels obj, resources ...any) obj {
 	return obj{"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Site", "metadata": obj{"name": name, "labels": labels}, "spec": obj{"package": obj{"resources": resources}}}
 }
 
-// gathered is a resource that says metadata.
+// gathered is a resource that provides metadata.
 func gathered(kind string, spec obj) obj {
 	return obj{"apiVersion": "metadata.nephio.org/v1alpha1", "kind": kind, "metadata": obj{"name": "m"}, "spec": spec}
 }
@@ -52,10 +52,10 @@ func TestLabelsStayAsTheyAreWritten(t *testing.T) {
 	}
 	want := map[string]string{"region": "eu-west-1", "team_a": "x", "ver": "v1_2", "Site.cloud": "GCP", "a/b": "x y", "empty_one": ""}
 	if diff := cmp.Diff(want, stored.Metadata); diff != "" {
-		t.Errorf("what has no prefix is metadata, too: %s", diff)
+		t.Errorf("labels without a prefix are metadata, too: %s", diff)
 	}
 
-	// The second apply changes nothing, in whichever way.
+	// A second apply changes nothing, by either method.
 	applied := w.must("PATCH", "sites/s?fieldManager=helm&force=true", site("s", labels), "Content-Type", apply)
 	again := w.must("PATCH", "sites/s?fieldManager=helm&force=true", site("s", labels), "Content-Type", apply)
 	put := w.must("PUT", "sites/s", again)
@@ -95,17 +95,18 @@ func TestLabelsStayAsTheyAreWritten(t *testing.T) {
 	w.fails(422, "metadata.labels", "POST", "sites", site("wrong", obj{"a b": "x"}))
 	w.fails(422, "metadata.labels", "POST", "sites", site("wrong", obj{"app.kubernetes.io/name": "a b"}))
 
-	// Removing.
+	// Remove labels.
 	removed := w.must("PATCH", "sites/s", `{"metadata":{"labels":{"app.kubernetes.io/managed-by":null,"region":null,"team_a":null,"empty_one":null,"ver":null,"a-002fb":null}}}`, "Content-Type", merge)
 	shown(removed, obj{"kustomize.toolkit.fluxcd.io/name": "apps-0041", "Site.cloud": "GCP"})
 	if stored, err = w.Site(t.Context(), "s", 0); err != nil || !cmp.Equal(stored.Metadata, map[string]string{"Site.cloud": "GCP"}) {
 		t.Errorf("metadata %v, %v", stored.Metadata, err)
 	}
 	if got := w.must("GET", "sites?labelSelector=app.kubernetes.io/managed-by%3DHelm", nil).names(); len(got) != 0 {
-		t.Errorf("selected by what was removed: %v", got)
+		t.Errorf("a removed label selects %v, want nothing", got)
 	}
 
-	// What others change is shown; labels that are no metadata are left alone.
+	// Metadata changed through other APIs is shown; labels that are not metadata
+	// are not changed.
 	if _, err := w.RegisterSite(t.Context(), tko.Site{ID: "other", Metadata: map[string]string{"region": "us-east-1", "team_a": "y"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +114,7 @@ func TestLabelsStayAsTheyAreWritten(t *testing.T) {
 	shown(w.must("PATCH", "sites/plain", `{"metadata":{"labels":{"region":"eu-west-3"}}}`, "Content-Type", merge),
 		obj{"region": "eu-west-3", "app.kubernetes.io-002fmanaged-002dby": "Helm"})
 
-	// Plugins have labels, and no metadata.
+	// Plugins have labels, but no metadata.
 	plugin := obj{
 		"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Plugin", "metadata": obj{"name": "validate-007cp", "labels": obj{"app.kubernetes.io/managed-by": "Helm", "tier": "a"}},
 		"spec": obj{"arguments": []any{"true"}},
@@ -131,9 +132,9 @@ func escape(selector string) string {
 	return strings.NewReplacer("=", "%3D", " ", "+", "!", "%21", ",", "%2C").Replace(selector)
 }
 
-// A label that a template or package gave is gone when it is removed, until it is
-// given again.
-func TestRemovedLabelsAreGone(t *testing.T) {
+// A label from a template or package stays removed until a client sets it
+// again.
+func TestRemovedLabelsStayRemoved(t *testing.T) {
 	w := newWorld(t)
 	w.must("POST", "templates", template("t", obj{"from": "template", "both": "template"}))
 	o := site("s", obj{"both": "passed", "team_a": "x"}, gathered("Site", obj{"cloud": "GCP", "zone": "a"}))
@@ -152,16 +153,17 @@ func TestRemovedLabelsAreGone(t *testing.T) {
 		t.Errorf("%v, %v", stored.Metadata, err)
 	}
 	if got := w.must("GET", "sites?labelSelector=Site.cloud", nil).names(); len(got) != 0 {
-		t.Errorf("selected by what was removed: %v", got)
+		t.Errorf("a removed label selects %v, want nothing", got)
 	}
 	again := w.must("PUT", "sites/s", w.must("GET", "sites/s", nil))
 	if again.at("metadata.generation") != 2.0 {
-		t.Errorf("written as it was read: generation %v", again.at("metadata.generation"))
+		t.Errorf("writing it back unchanged made generation %v", again.at("metadata.generation"))
 	}
 	w.must("PATCH", "sites/s", `{"metadata":{"labels":{"Site.cloud":"AWS"}}}`, "Content-Type", merge)
 	labels(obj{"team_a": "x", "Site.zone": "a", "Site.cloud": "AWS"})
 
-	// A manifest that replaces all doesn't mean to take away what it never had.
+	// A manifest that replaces the object doesn't remove labels that it never
+	// had.
 	w.must("PUT", "sites/s", o.set("spec.templateId", "t"))
 	labels(obj{"both": "passed", "team_a": "x", "Site.cloud": "GCP", "Site.zone": "a"})
 }
@@ -180,11 +182,12 @@ func TestDeploymentsKeepTheirNames(t *testing.T) {
 	}
 	w.fails(409, "already exists", "POST", "deployments", keep)
 	w.fails(409, "already exists", "POST", "deployments?dryRun=All", keep)
-	w.fails(404, "not found", "GET", "deployments/"+id, nil) // which is no name of its
+	w.fails(404, "not found", "GET", "deployments/"+id, nil) // it isn't reachable by its ID's name
 	w.fails(404, "not found", "DELETE", "deployments/"+id, nil)
 	w.fails(404, "not found", "GET", "deployments/my-app", nil)
 
-	// Apply creates it, from the client and on the server, and again changes nothing.
+	// Apply creates it, from the client and on the server; a second apply changes
+	// nothing.
 	const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 	client := keep.set("metadata.name", "client").set("metadata.annotations", obj{"tko.nephio.org/name": "Keep", lastApplied: "{}"})
 	w.must("POST", "deployments?fieldManager=kubectl-client-side-apply", client)
@@ -198,7 +201,7 @@ func TestDeploymentsKeepTheirNames(t *testing.T) {
 	w.must("PATCH", "deployments/server/status",
 		`{"status":{"conditions":[{"type":"Mine","status":"True","reason":"Fine","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "Content-Type", merge)
 
-	// Lists, selectors and watches know it by its name.
+	// Lists, selectors and watches use its name.
 	if got := w.must("GET", "deployments", nil).names(); !cmp.Equal(got, []string{"my-app.v1", "client", "server"}) {
 		t.Errorf("list: %v", got)
 	}
@@ -214,7 +217,7 @@ func TestDeploymentsKeepTheirNames(t *testing.T) {
 		t.Errorf("watched %v", e)
 	}
 
-	// Wrong or without.
+	// An unknown value of the annotation, or no name.
 	w.fails(422, "metadata.name", "POST", "deployments", keep.set("metadata.name", "My_App"))
 	w.fails(422, "form of an ID", "POST", "deployments", keep.set("metadata.name", "3mqrzoudiezflczddr0hmn0m9vr"))
 	w.fails(422, "Keep", "POST", "deployments", keep.set("metadata.annotations", obj{"tko.nephio.org/name": "keep"}))
@@ -223,7 +226,7 @@ func TestDeploymentsKeepTheirNames(t *testing.T) {
 		t.Errorf("generated %v", generated["metadata"])
 	}
 
-	// It goes by its name, and leaves the name to another one.
+	// It is deleted by its name, which another deployment can then use.
 	w.must("DELETE", "deployments/my-app.v1", nil)
 	w.fails(404, "not found", "GET", "deployments/my-app.v1", nil)
 	if again := w.must("POST", "deployments", keep); again.text("spec.deploymentId") == id || again.text("metadata.uid") == created.text("metadata.uid") {
@@ -231,9 +234,9 @@ func TestDeploymentsKeepTheirNames(t *testing.T) {
 	}
 }
 
-// A manifest that is applied again changes nothing of what was made of it, and a
-// changed one only what it has changed.
-func TestAppliedManifestsChangeWhatTheySay(t *testing.T) {
+// Applying an unchanged manifest changes nothing, and a changed manifest
+// changes only what differs.
+func TestAppliedManifestsChangeOnlyTheirDifferences(t *testing.T) {
 	w := newWorld(t)
 	w.must("POST", "templates", template("t", nil, configMap("base", obj{"k": "template"}), configMap("both", obj{"k": "template"})))
 	w.must("POST", "sites", site("s", nil))
@@ -276,7 +279,7 @@ func TestAppliedManifestsChangeWhatTheySay(t *testing.T) {
 	same(applied(configMap("own", obj{"k": "changed"})), map[string]any{"prepared": false, "base": "template", "both": "template", "own": "changed"})
 	same(applied(), map[string]any{"prepared": false, "base": "template", "both": "template"})
 
-	// What was edited by hand is applied anew.
+	// Resources that were edited by hand get the manifest's content again.
 	applied(own)
 	o := w.must("GET", "deployments/web", nil)
 	resources, _ := o.at("spec.package.resources").([]any)
@@ -324,16 +327,16 @@ func TestDiscardedNamesWarn(t *testing.T) {
 	}
 }
 
-// IDs are checked the same on every way in, and what is stored all the same can
-// be read and deleted.
-func TestIDsAreCheckedOnEveryWayIn(t *testing.T) {
+// All APIs check IDs alike. A record with an invalid ID that is already stored
+// can be read and deleted.
+func TestIDsAreCheckedByAllAPIs(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"py-002f-00e4", "py-0020x", "nf-002a", "a-0023b"} {
 		w.fails(422, "use only", "POST", "sites", site(name, nil))
 		w.fails(422, "use only", "POST", "templates", obj{"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Template", "metadata": obj{"name": name}})
 		w.fails(422, "use only", "PATCH", "sites/"+name+"?fieldManager=x", site(name, nil), "Content-Type", apply)
 		if _, err := w.PutEntity(t.Context(), tko.Put{Kind: tko.KindSite, ID: "py/ä"}); !errors.Is(err, tko.ErrInvalid) {
-			t.Errorf("a site is put: %v", err)
+			t.Errorf("put a site: %v", err)
 		}
 	}
 	w.fails(404, "not found", "GET", "sites/py-002f-00e4", nil)
@@ -378,12 +381,12 @@ func TestIDsAreCheckedOnEveryWayIn(t *testing.T) {
 			t.Errorf("delete %q: %v", id, err)
 		}
 		if _, err := w.Site(t.Context(), id, 0); !errors.Is(err, tko.ErrInvalid) {
-			t.Errorf("what nothing can have: %v", err)
+			t.Errorf("an impossible ID: %v", err)
 		}
 	}
 }
 
-func TestReadyMeansAllOfIt(t *testing.T) {
+func TestReadySummarizesAllConditions(t *testing.T) {
 	w := newWorld(t)
 	w.must("POST", "sites", site("lagos", nil))
 	created := w.must("POST", "deployments", deployment(obj{"siteId": "lagos"}))
@@ -405,7 +408,7 @@ func TestReadyMeansAllOfIt(t *testing.T) {
 		}
 		return nil
 	}
-	say := func(typ, status string, revision int64) {
+	report := func(typ, status string, revision int64) {
 		t.Helper()
 		err := w.SetConditions(t.Context(), tko.KindDeployment, name, []tko.Condition{{Type: typ, Status: status, Reason: "R" + status, ObservedRevision: revision}})
 		if err != nil {
@@ -418,25 +421,25 @@ func TestReadyMeansAllOfIt(t *testing.T) {
 	ready(path, "False", "NotApproved")
 	w.must("PATCH", path+"/approval", `{"status":{"approved":true}}`, "Content-Type", merge)
 	ready(path, "False", "NotScheduled")
-	say(tko.ConditionScheduled, "False", 3)
+	report(tko.ConditionScheduled, "False", 3)
 	ready(path, "False", "RFalse")
-	say(tko.ConditionScheduled, "True", 3)
+	report(tko.ConditionScheduled, "True", 3)
 	ready(path, "True", "Ready")
-	say(tko.ConditionHealthy, "Unknown", 3)
+	report(tko.ConditionHealthy, "Unknown", 3)
 	ready(path, "Unknown", "RUnknown")
-	say(tko.ConditionHealthy, "True", 3)
+	report(tko.ConditionHealthy, "True", 3)
 	if c := ready(path, "True", "Ready"); c["observedGeneration"] != 3.0 {
 		t.Errorf("observed %v", c)
 	}
 
-	// It is nobody's to write.
+	// Clients can't write it.
 	w.must("PUT", path+"/status", w.must("GET", path, nil))
-	w.fails(422, "follows from the other conditions", "PATCH", path+"/status",
+	w.fails(422, "derived from the other conditions", "PATCH", path+"/status",
 		`{"status":{"conditions":[{"type":"Ready","status":"False","reason":"Mine","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "Content-Type", merge)
 	w.must("PATCH", path, `{"metadata":{"labels":{"v":"2"}}}`, "Content-Type", merge)
-	ready(path, "Unknown", "Reconciling") // the site has yet to see this one
-	say(tko.ConditionScheduled, "True", 4)
-	say(tko.ConditionHealthy, "True", 4)
+	ready(path, "Unknown", "Reconciling") // the site has not reported this revision
+	report(tko.ConditionScheduled, "True", 4)
+	report(tko.ConditionHealthy, "True", 4)
 	ready(path, "True", "Ready")
 	w.must("PATCH", path, `{"spec":{"siteId":null}}`, "Content-Type", merge)
 	ready(path, "False", "NoSite")
@@ -451,7 +454,7 @@ func TestReadyMeansAllOfIt(t *testing.T) {
 	}
 }
 
-func TestBookmarksComeThoughNothingChanges(t *testing.T) {
+func TestBookmarksAreSentWithoutChanges(t *testing.T) {
 	w := newWorld(t, func(o *kubeapi.Options) { o.Bookmarks = 10 * time.Millisecond })
 	w.must("POST", "templates", template("a", nil))
 	next := w.watch("templates?watch=1&allowWatchBookmarks=true")
@@ -465,8 +468,8 @@ func TestBookmarksComeThoughNothingChanges(t *testing.T) {
 	}
 }
 
-// Bookmarks come while changes don't end, too.
-func TestBookmarksComeAmongChanges(t *testing.T) {
+// Bookmarks are also sent during a continuous series of changes.
+func TestBookmarksAreSentAmongChanges(t *testing.T) {
 	w := newWorld(t, func(o *kubeapi.Options) { o.Bookmarks = time.Nanosecond })
 	next := w.watch("templates?watch=1&allowWatchBookmarks=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")
 	ctx, stop := context.WithCancel(t.Context())
@@ -543,13 +546,14 @@ func TestSecretsAreRedacted(t *testing.T) {
 	read := w.must("GET", "sites/s", nil)
 	leaks("get", read)
 	if resources, _ := read.at("spec.package.resources").([]any); !cmp.Equal(resources[1], any(map[string]any(configMap("c", map[string]any{"k": "v"})))) && len(resources) != 3 {
-		t.Errorf("what is no Secret is shown: %v", resources)
+		t.Errorf("got the resources %v, want others than Secrets shown", resources)
 	}
 
-	// What is written back keeps the values, and what can't is refused.
+	// Writing back a redacted object preserves the values; an object whose values
+	// can't be restored is refused.
 	same := w.must("PUT", "sites/s", read)
 	if same.text("metadata.resourceVersion") != read.text("metadata.resourceVersion") {
-		t.Error("written back as it was read, it isn't changed")
+		t.Error("writing the object back unchanged changed it")
 	}
 	leaks("update", w.must("PUT", "sites/s", read.set("metadata.labels.a", "b")))
 	leaks("patch", w.must("PATCH", "sites/s", `{"metadata":{"labels":{"a":"c"}}}`, "Content-Type", merge))
@@ -562,11 +566,11 @@ func TestSecretsAreRedacted(t *testing.T) {
 	leaks("copy", w.must("PATCH", "sites/s?dryRun=All", copied, "Content-Type", "application/json-patch+json"))
 	w.fails(422, "", "PATCH", "sites/s", `[{"op":"test","path":"/spec/package/resources/0/data/password","value":"aHVudGVyMg=="}]`, "Content-Type", "application/json-patch+json")
 	if diff := cmp.Diff(before, stored()); diff != "" {
-		t.Errorf("the package is as it was: %s", diff)
+		t.Errorf("the package changed: %s", diff)
 	}
 	trusted.Store(true)
 	if got := w.must("GET", "sites/s", nil); got.text("metadata.annotations."+"note") != "" || !strings.Contains(fmt.Sprint(got.at("metadata.annotations")), "hunter3") {
-		t.Errorf("what was applied is kept whole: %v", got["metadata"])
+		t.Errorf("got the metadata %v, want the last applied object unredacted", got["metadata"])
 	}
 	trusted.Store(false)
 	resources, _ := read.at("spec.package.resources").([]any)
@@ -577,10 +581,10 @@ func TestSecretsAreRedacted(t *testing.T) {
 	leaks("delete of all, tried", w.must("DELETE", "sites?dryRun=All", nil))
 	trusted.Store(true)
 	if shown, err := json.Marshal(w.must("GET", "sites/s", nil)); err != nil || strings.Count(string(shown), "aHVudGVyMg") != 2 {
-		t.Errorf("who may sees it: %s, %v", shown, err)
+		t.Errorf("a permitted user sees %s, %v", shown, err)
 	}
 	if e := w.watch("sites?watch=1")(); !strings.Contains(fmt.Sprint(e.Object), "hunter4") {
-		t.Errorf("who may sees it: %v", e)
+		t.Errorf("a permitted user sees %v", e)
 	}
 	trusted.Store(false)
 	leaks("delete", w.must("DELETE", "sites/s", nil))

@@ -18,12 +18,12 @@ import (
 
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// deployment is a new one.
+// deployment creates a deployment.
 func deployment(spec obj) obj {
 	return obj{"kind": "Deployment", "apiVersion": "tko.nephio.org/v1alpha1", "spec": spec}
 }
 
-// prepare says that a deployment is prepared.
+// prepare marks a deployment as prepared.
 func (w *world) prepare(name string) {
 	w.t.Helper()
 	d, err := w.Deployment(w.t.Context(), tko.DeploymentID(name), 0)
@@ -40,8 +40,8 @@ func (w *world) prepare(name string) {
 	}
 }
 
-// A late catalog lets something happen between the look at what is to be
-// approved and the approval.
+// A late catalog runs a function between the read for an approval and the
+// approval.
 type late struct {
 	kubeapi.Catalog
 	meanwhile func()
@@ -52,9 +52,9 @@ func (l *late) PutApproval(ctx context.Context, key catalog.Key, require catalog
 	return l.Catalog.PutApproval(ctx, key, require, dryRun)
 }
 
-// What is approved is what was read; a dry run says what an approval would come
-// to, and approves nothing.
-func TestApproval(t *testing.T) {
+// An approval applies only to the revision that was read. A dry run returns the
+// result of an approval and writes nothing.
+func TestApprovalAppliesOnlyToTheRevisionThatWasRead(t *testing.T) {
 	l := late{meanwhile: func() {}}
 	w := newWorldOf(t, func(s *catalog.Service) kubeapi.Catalog { l.Catalog = s; return &l })
 	name := w.must("POST", "deployments", deployment(nil)).text("metadata.name")
@@ -67,10 +67,10 @@ func TestApproval(t *testing.T) {
 	dry := w.must("PATCH", path+"?dryRun=All", `{"status":{"approved":true}}`, "Content-Type", merge)
 	conditions, _ := dry.at("status.conditions").([]any)
 	if dry.at("status.approved") != true || len(conditions) != 3 {
-		t.Errorf("it would be approved, and say so: %v", dry["status"])
+		t.Errorf("the dry run returned %v, want it approved", dry["status"])
 	}
 	if diff := cmp.Diff(prepared, w.must("GET", "deployments/"+name, nil)); diff != "" {
-		t.Errorf("a dry run changes nothing: %s", diff)
+		t.Errorf("the dry run changed the object: %s", diff)
 	}
 
 	change := func(value string) func() {
@@ -81,36 +81,35 @@ func TestApproval(t *testing.T) {
 	l.meanwhile = change("1")
 	w.fails(409, "was changed", "PUT", path, prepared.set("status.approved", true))
 	if got := w.must("GET", "deployments/"+name, nil); got.at("status.approved") != false {
-		t.Errorf("what was changed meanwhile is approved: %v", got["status"])
+		t.Errorf("got %v, want a deployment that was changed meanwhile not approved", got["status"])
 	}
 	l.meanwhile = change("2")
 	if got := w.must("PATCH", path, `{"status":{"approved":true}}`, "Content-Type", merge); got.at("status.approved") != true || got.text("metadata.labels.v") != "2" {
-		t.Errorf("whoever patches what there is approves what there is: %v", got)
+		t.Errorf("got %v, want a patch without a version to approve the newest revision", got)
 	}
 }
 
-// A deployment that was applied once can be made anew, and only apply is
-// refused to make one.
-func TestAppliedDeploymentsCanBeMadeAgain(t *testing.T) {
+// A deployment that was applied once can be created again; only apply can't
+// create one.
+func TestAppliedDeploymentsCanBeCreatedAgain(t *testing.T) {
 	w := newWorld(t)
 	applied := deployment(nil).set("metadata.annotations", obj{lastApplied: "{}"}).set("metadata.name", "any")
 	for manager, made := range map[string]bool{"kubectl-create": true, "kubectl-replace": true, "kubectl-client-side-apply": false, "other": false} {
-		if code, answer := w.do("POST", "deployments?fieldManager="+manager, applied); (code == 201) != made {
-			t.Errorf("%s: %d %v", manager, code, answer["message"])
+		if code, response := w.do("POST", "deployments?fieldManager="+manager, applied); (code == 201) != made {
+			t.Errorf("%s: %d %v", manager, code, response["message"])
 		}
 	}
 	text := "apiVersion: tko.nephio.org/v1alpha1\nkind: Deployment\nmetadata: {name: any}\n"
 	for _, name := range []string{"any", strings.Repeat("a", 27)} {
-		answer := w.fails(404, "apply never creates", "PATCH", "deployments/"+name+"?fieldManager=x", strings.Replace(text, "any", name, 1), "Content-Type", apply)
-		if answer.text("reason") != "NotFound" {
-			t.Errorf("it is %v", answer)
+		response := w.fails(404, "apply never creates", "PATCH", "deployments/"+name+"?fieldManager=x", strings.Replace(text, "any", name, 1), "Content-Type", apply)
+		if response.text("reason") != "NotFound" {
+			t.Errorf("it is %v", response)
 		}
 	}
 }
 
-// Patches say what they change: of a deployment, too, without saying what it
-// was before.
-func TestPatchWithoutVersion(t *testing.T) {
+// Patches need no resourceVersion, also those of deployments.
+func TestPatchesNeedNoResourceVersion(t *testing.T) {
 	w := newWorld(t)
 	made := w.must("POST", "deployments", deployment(nil))
 	path := "deployments/" + made.text("metadata.name")
@@ -125,8 +124,8 @@ func TestPatchWithoutVersion(t *testing.T) {
 	w.fails(422, "metadata.resourceVersion", "PUT", path, made.set("metadata.resourceVersion", nil))
 }
 
-// kubectl waits for conditions of the newest generation: what is prepared and
-// approved in it.
+// Conditions have the newest generation once it is prepared and approved,
+// because kubectl waits for that.
 func TestConditionsAreOfTheNewestGeneration(t *testing.T) {
 	w := newWorld(t)
 	name := w.must("POST", "deployments", deployment(nil)).text("metadata.name")
@@ -149,8 +148,8 @@ func TestConditionsAreOfTheNewestGeneration(t *testing.T) {
 	}
 }
 
-// A list with a resourceVersion and a limit is of that moment, as informers
-// have it that list in pages.
+// A list with a resourceVersion and a limit is of that version, as informers
+// that list in pages require.
 func TestListsInPagesAreOfTheirVersion(t *testing.T) {
 	w := newWorld(t)
 	version := w.must("POST", "templates", template("a", nil)).text("metadata.resourceVersion")
@@ -168,8 +167,8 @@ func TestListsInPagesAreOfTheirVersion(t *testing.T) {
 	}
 }
 
-// Deletions of many take pages, and leave what isn't of the page.
-func TestDeletionInPages(t *testing.T) {
+// A deletion of a collection deletes one page and leaves the others.
+func TestCollectionsAreDeletedPageByPage(t *testing.T) {
 	w := newWorld(t)
 	for _, id := range []string{"a", "b", "c", "d"} {
 		w.must("POST", "templates", template(id, obj{"of": id[:1]}))
@@ -181,11 +180,11 @@ func TestDeletionInPages(t *testing.T) {
 	w.must("DELETE", "templates?labelSelector=of!=a&dryRun=All", nil)
 	second := w.must("DELETE", "templates?limit=1&labelSelector=of!=a&continue="+first.text("metadata.continue"), nil)
 	if got := strings.Join(append(second.names(), w.must("GET", "templates", nil).names()...), " "); got != "c a d" {
-		t.Errorf("the second page, and what is left: %s", got)
+		t.Errorf("got %s after the second page", got)
 	}
 }
 
-// One request doesn't delete the fleet: it confirms how many it deletes, or
+// A request that deletes many objects must confirm their number; otherwise it
 // deletes none.
 func TestCollectionsOfManyAreDeletedWithConfirmation(t *testing.T) {
 	w := newWorld(t)
@@ -197,7 +196,7 @@ func TestCollectionsOfManyAreDeletedWithConfirmation(t *testing.T) {
 	left := func(want int) {
 		t.Helper()
 		if got := len(w.must("GET", "sites", nil).names()); got != want {
-			t.Errorf("%d sites are left, want %d", got, want)
+			t.Errorf("%d sites remain, want %d", got, want)
 		}
 	}
 	w.fails(400, "101 of 101 sites", "DELETE", "sites", nil)
@@ -207,7 +206,7 @@ func TestCollectionsOfManyAreDeletedWithConfirmation(t *testing.T) {
 	w.must("DELETE", "sites?confirm=101&dryRun=All", nil)
 	left(101)
 	if deleted := w.must("DELETE", "sites?confirm=101", nil); len(deleted.items()) != 101 {
-		t.Errorf("it says that %d were deleted", len(deleted.items()))
+		t.Errorf("the response has %d deleted objects", len(deleted.items()))
 	}
 	left(0)
 
@@ -222,12 +221,12 @@ func TestCollectionsOfManyAreDeletedWithConfirmation(t *testing.T) {
 	w.fails(422, "101 of 101 deployments", "DELETE", "deployments/"+parent, nil)
 	w.must("DELETE", "deployments/"+parent+"?confirm=101", nil)
 	if left := w.must("GET", "deployments", nil).names(); len(left) != 0 {
-		t.Errorf("%d deployments are left", len(left))
+		t.Errorf("%d deployments remain, want none", len(left))
 	}
 }
 
-// Descendants are never left behind: who asks for that is told so.
-func TestOrphans(t *testing.T) {
+// Descendants can't be orphaned: requests for that are refused.
+func TestDeletionsThatOrphanDescendantsAreRefused(t *testing.T) {
 	w := newWorld(t)
 	parent := w.must("POST", "deployments", deployment(nil)).text("metadata.name")
 	child := w.must("POST", "deployments", deployment(obj{"parentDeploymentId": parent})).text("metadata.name")
@@ -237,12 +236,12 @@ func TestOrphans(t *testing.T) {
 	w.must("DELETE", "deployments/"+child+"?propagationPolicy=Orphan", nil)
 	w.must("DELETE", "deployments/"+parent+"?propagationPolicy=Foreground", nil)
 	if left := w.must("GET", "deployments", nil).names(); len(left) != 0 {
-		t.Errorf("left: %v", left)
+		t.Errorf("got the remaining deployments %v", left)
 	}
 }
 
-// The base of a generated name stays with the object.
-func TestGenerateName(t *testing.T) {
+// An object keeps the base of its generated name.
+func TestGeneratedNamesKeepTheirBase(t *testing.T) {
 	w := newWorld(t)
 	made := w.must("POST", "templates", template("", nil).set("metadata.generateName", "some-"))
 	name := made.text("metadata.name")
@@ -254,14 +253,13 @@ func TestGenerateName(t *testing.T) {
 	}
 }
 
-// However many patch the same at the same time, whoever doesn't say what must
-// have been there gets through.
-func TestManyPatch(t *testing.T) {
+// Concurrent patches without a precondition all succeed.
+func TestConcurrentPatchesAllSucceed(t *testing.T) {
 	w := newWorld(t)
 	w.must("POST", "sites", obj{"kind": "Site", "apiVersion": "tko.nephio.org/v1alpha1", "spec": obj{"siteId": "s"}})
 	name, other := w.must("POST", "deployments", deployment(nil)).text("metadata.name"), w.must("POST", "deployments", deployment(nil)).text("metadata.name")
 	condition := `{"type":"%d","status":"True","reason":"x","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}`
-	ways := map[string]func(i int) (path, typ, body string){
+	methods := map[string]func(i int) (path, typ, body string){
 		"merge": func(i int) (string, string, string) {
 			return "deployments/" + name, merge, fmt.Sprintf(`{"metadata":{"labels":{"merge%d":""}}}`, i)
 		},
@@ -281,12 +279,12 @@ func TestManyPatch(t *testing.T) {
 	}
 	const n = 6
 	var wait sync.WaitGroup
-	for way, request := range ways {
+	for method, request := range methods {
 		for i := range n {
 			wait.Go(func() {
 				path, typ, body := request(i)
-				if code, answer := w.do("PATCH", path, body, "Content-Type", typ); code != 200 && code != 201 {
-					t.Errorf("%s %d: %d %v", way, i, code, answer["message"])
+				if code, response := w.do("PATCH", path, body, "Content-Type", typ); code != 200 && code != 201 {
+					t.Errorf("%s %d: %d %v", method, i, code, response["message"])
 				}
 			})
 		}
@@ -306,8 +304,8 @@ func TestManyPatch(t *testing.T) {
 	}
 }
 
-// What other APIs may write, large as it may be, can be written back here.
-func TestLargeObjects(t *testing.T) {
+// Objects as large as other APIs can write can be written back.
+func TestLargeObjectsCanBeWrittenBack(t *testing.T) {
 	w := newWorld(t)
 	large := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"k": strings.Repeat("x", 5<<20)}}}
 	if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: "t", Package: large}); err != nil {

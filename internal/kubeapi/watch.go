@@ -18,8 +18,8 @@ import (
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 )
 
-// Watch tells what changes: after a resourceVersion; without one, or with 0,
-// or if initial events are asked for, after telling what there is.
+// Watch sends changes after a resourceVersion. Without one, with "0", or if
+// initial events are requested, it sends the existing objects first.
 func (s *storage) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
 	if options == nil {
 		options = &metainternalversion.ListOptions{}
@@ -73,19 +73,19 @@ type watcher struct {
 	whole     bool
 	reader    *reader
 	bookmarks bool
-	initial   *metainternalversion.ListOptions // what there is is told first
-	announce  bool                             // and then that it was all
-	position  int64                            // up to which everything was told
+	initial   *metainternalversion.ListOptions // selects existing objects to send first; nil for none
+	announce  bool                             // whether a bookmark marks the end of the existing objects
+	position  int64                            // up to which all changes were sent
 
 	results chan watch.Event
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
 }
 
-// ResultChan answers where events come.
+// ResultChan returns the channel of events.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.results }
 
-// Stop ends the watch, and waits for its end.
+// Stop ends the watch, and waits until it has ended.
 func (w *watcher) Stop() {
 	w.cancel()
 	w.done.Wait()
@@ -104,16 +104,17 @@ func (w *watcher) run(ctx context.Context) {
 	if !errors.As(err, &status) {
 		return
 	}
-	answer := status.Status()
-	if answer.Code == http.StatusTooManyRequests { // of a list; a watcher begins again
-		answer.Code, answer.Reason = http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable
+	failure := status.Status()
+	if failure.Code == http.StatusTooManyRequests { // this code is for lists; a watcher must start again
+		failure.Code, failure.Reason = http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable
 	}
-	_ = w.send(ctx, watch.Error, &answer) // or it has gone
+	_ = w.send(ctx, watch.Error, &failure) // the watcher may have stopped
 }
 
-var errGone = errors.New("the watcher has gone")
+var errStopped = errors.New("the watcher has stopped")
 
-// send answers errGone if nobody wants more.
+// send sends an event. It returns errStopped if the watcher or the server has
+// stopped.
 func (w *watcher) send(ctx context.Context, typ watch.EventType, o runtime.Object) error {
 	select {
 	case w.results <- watch.Event{Type: typ, Object: o}:
@@ -122,10 +123,10 @@ func (w *watcher) send(ctx context.Context, typ watch.EventType, o runtime.Objec
 	case <-w.storage.stopping:
 	}
 	w.cancel()
-	return errGone
+	return errStopped
 }
 
-// begin tells what there is, if that is asked for.
+// begin sends the existing objects if the watcher requested them.
 func (w *watcher) begin(ctx context.Context) error {
 	if w.initial == nil {
 		return nil
@@ -152,7 +153,7 @@ func (w *watcher) bookmark(ctx context.Context, annotations map[string]string) e
 	return w.send(ctx, watch.Bookmark, o)
 }
 
-// mark sends a bookmark if the client wants any.
+// mark sends a bookmark if the client requested bookmarks.
 func (w *watcher) mark(ctx context.Context) error {
 	if !w.bookmarks {
 		return nil
@@ -160,13 +161,13 @@ func (w *watcher) mark(ctx context.Context) error {
 	return w.bookmark(ctx, nil)
 }
 
-// follow tells what changes.
+// follow sends changes.
 func (w *watcher) follow(ctx context.Context) error {
 	ticker := time.NewTicker(w.storage.bookmarks)
 	defer ticker.Stop()
 	for {
 		select {
-		case <-ticker.C: // also while changes don't end
+		case <-ticker.C: // also during a continuous series of changes
 			if err := w.mark(ctx); err != nil {
 				return err
 			}
@@ -177,7 +178,7 @@ func (w *watcher) follow(ctx context.Context) error {
 			return err
 		}
 		for _, e := range events {
-			if err := w.tell(ctx, e); err != nil {
+			if err := w.sendEvent(ctx, e); err != nil {
 				return err
 			}
 		}
@@ -190,7 +191,7 @@ func (w *watcher) follow(ctx context.Context) error {
 			return ctx.Err()
 		case <-w.storage.stopping:
 			w.cancel()
-			return errGone
+			return errStopped
 		case <-wait:
 		case <-ticker.C:
 			if err := w.mark(ctx); err != nil {
@@ -200,8 +201,8 @@ func (w *watcher) follow(ctx context.Context) error {
 	}
 }
 
-// tell sends an event, if it is one of what is watched.
-func (w *watcher) tell(ctx context.Context, e *event) error {
+// sendEvent sends an event if the watcher selects its object.
+func (w *watcher) sendEvent(ctx context.Context, e *event) error {
 	if !named(e.Record) {
 		return nil
 	}
@@ -216,8 +217,8 @@ func (w *watcher) tell(ctx context.Context, e *event) error {
 	return w.send(ctx, typ, own(o))
 }
 
-// typeOf says what an event is to the watcher: what is no longer selected is
-// deleted, and what newly is is added.
+// typeOf returns the type of an event for the watcher: Deleted if its object is
+// no longer selected, Added if it is newly selected.
 func (w *watcher) typeOf(ctx context.Context, e *event) (watch.EventType, bool, error) {
 	typ := watch.Modified
 	switch {
@@ -229,7 +230,7 @@ func (w *watcher) typeOf(ctx context.Context, e *event) (watch.EventType, bool, 
 	if w.selector.everything() {
 		return typ, true, nil
 	}
-	is := w.selector.matches(e.Record) || e.Record.UID == "" // if nobody knows, it may be
+	is := w.selector.matches(e.Record) || e.Record.UID == "" // true if unknown
 	if typ == watch.Deleted || typ == watch.Added {
 		return typ, is, nil
 	}
@@ -237,7 +238,7 @@ func (w *watcher) typeOf(ctx context.Context, e *event) (watch.EventType, bool, 
 	if err != nil {
 		return typ, false, err
 	}
-	was := before.Revision == 0 || w.selector.matches(before) // if nobody knows, it may have been
+	was := before.Revision == 0 || w.selector.matches(before) // true if unknown
 	switch {
 	case is && was && before.Revision != 0:
 		return watch.Modified, true, nil
@@ -249,7 +250,8 @@ func (w *watcher) typeOf(ctx context.Context, e *event) (watch.EventType, bool, 
 	return typ, false, nil
 }
 
-// own is a copy whose kind may be set, which is what encoding does.
+// own returns a copy of an object whose kind may be set, because encoding sets
+// it.
 func own(o object) object {
 	switch o := o.(type) {
 	case *v1alpha1.Template:

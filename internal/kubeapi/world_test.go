@@ -10,19 +10,16 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// patience is how long anything may take on a busy machine.
-const patience = 3 * time.Minute
-
-// A world is a Kubernetes API on a catalog of its own.
+// A world is a Kubernetes API server with its own catalog.
 type world struct {
 	*catalog.Service
 	t      *testing.T
@@ -36,7 +33,7 @@ func newWorld(t *testing.T, change ...func(*kubeapi.Options)) *world {
 	return newWorldOf(t, nil, change...)
 }
 
-// newWorldOf serves what another catalog makes of the one there is.
+// newWorldOf serves a catalog that wraps the world's own.
 func newWorldOf(t *testing.T, around func(*catalog.Service) kubeapi.Catalog, change ...func(*kubeapi.Options)) *world {
 	t.Helper()
 	store, err := sqlite.OpenMemory(t.Context())
@@ -69,7 +66,7 @@ func newWorldOf(t *testing.T, around func(*catalog.Service) kubeapi.Catalog, cha
 	go func() { ended <- server.Run(ctx) }()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	t.Cleanup(func() {
-		transport.CloseIdleConnections() // the server waits for those that were never used
+		transport.CloseIdleConnections() // the server waits for connections that were never used
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
@@ -87,7 +84,7 @@ const group = "/apis/tko.nephio.org/v1alpha1/"
 // An obj is a JSON object.
 type obj map[string]any
 
-// at answers what is at a dotted path.
+// at returns the value at a dotted path.
 func (o obj) at(path string) any {
 	var value any = map[string]any(o)
 	for key := range strings.SplitSeq(path, ".") {
@@ -123,7 +120,7 @@ func (o obj) names() []string {
 	return names
 }
 
-// set answers a copy with another value at a dotted path.
+// set returns a copy with another value at a dotted path.
 func (o obj) set(path string, value any) obj {
 	o.at(path)
 	text, _ := json.Marshal(o)
@@ -143,7 +140,7 @@ func (o obj) set(path string, value any) obj {
 	return c
 }
 
-// do makes a request below the group, whose body is text or an object.
+// do makes a request below the API group. The body is text or an object.
 func (w *world) do(method, path string, body any, headers ...string) (int, obj) {
 	w.t.Helper()
 	var reader io.Reader
@@ -161,7 +158,7 @@ func (w *world) do(method, path string, body any, headers ...string) (int, obj) 
 	if !strings.HasPrefix(path, "/") {
 		path = group + path
 	}
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), eventually.Limit)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, w.url+path, reader)
 	if err != nil {
@@ -180,17 +177,17 @@ func (w *world) do(method, path string, body any, headers ...string) (int, obj) 
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	answer := obj{}
-	if err := json.Unmarshal(text, &answer); err != nil && strings.HasPrefix(path, group) {
+	status := obj{}
+	if err := json.Unmarshal(text, &status); err != nil && strings.HasPrefix(path, group) {
 		w.t.Fatalf("%s %s: %d %s", method, path, response.StatusCode, text)
 	}
-	return response.StatusCode, answer
+	return response.StatusCode, status
 }
 
-// get answers the text at a path.
+// get returns the code and the text at a path.
 func (w *world) get(path string) (int, string) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), eventually.Limit)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+path, nil)
 	if err != nil {
@@ -208,36 +205,37 @@ func (w *world) get(path string) (int, string) {
 	return response.StatusCode, string(text)
 }
 
-// must makes a request that succeeds.
+// must makes a request that must succeed.
 func (w *world) must(method, path string, body any, headers ...string) obj {
 	w.t.Helper()
-	code, answer := w.do(method, path, body, headers...)
+	code, status := w.do(method, path, body, headers...)
 	if code/100 != 2 {
-		w.t.Fatalf("%s %s: %d %v", method, path, code, answer["message"])
+		w.t.Fatalf("%s %s: %d %v", method, path, code, status["message"])
 	}
-	return answer
+	return status
 }
 
-// fails makes a request that ends with a code and a message that says something.
-func (w *world) fails(code int, says string, method, path string, body any, headers ...string) obj {
+// fails makes a request that must fail with a code and a message that contains
+// text.
+func (w *world) fails(code int, message string, method, path string, body any, headers ...string) obj {
 	w.t.Helper()
-	got, answer := w.do(method, path, body, headers...)
-	if got != code || !strings.Contains(answer.text("message"), says) {
-		w.t.Fatalf("%s %s: %d %q, want %d and %q", method, path, got, answer["message"], code, says)
+	got, status := w.do(method, path, body, headers...)
+	if got != code || !strings.Contains(status.text("message"), message) {
+		w.t.Fatalf("%s %s: %d %q, want %d and %q", method, path, got, status["message"], code, message)
 	}
-	return answer
+	return status
 }
 
-// An event is one of a watch.
+// An event is an event of a watch.
 type event struct {
 	Type   string
 	Object obj
 }
 
-// watch begins a watch. next waits for an event.
+// watch starts a watch. next waits for its next event.
 func (w *world) watch(path string) (next func() event) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), eventually.Limit)
 	w.t.Cleanup(cancel)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.url+group+path, nil)
 	if err != nil {

@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	maxStderr = 2 << 10 // of the end of stderr, kept for the error message
-	// grace is how long we listen to pipes after the plugin has ended. They end
-	// with it, unless something that it left behind escaped.
+	maxStderr = 2 << 10 // bytes of the end of stderr in the error message
+	// grace is how long pipes are read after the plugin has ended. They close
+	// with it, unless a process that it left behind escaped the supervisor.
 	grace = time.Second
 )
 
 var errTooMuchOutput = errors.New("too much output")
 
 // command runs the plugin's program: input to its stdin, output from its
-// stdout. The process and what it started are gone when it returns, and so is
-// the directory that it ran in.
+// stdout. When it returns, the process, its descendants and their directory no
+// longer exist.
 func (r *Runner) command(ctx context.Context, j job) (output []byte, stderr string, err error) {
 	dir, err := os.MkdirTemp(r.options.Dir, "tko-plugin-")
 	if err != nil {
@@ -61,17 +61,17 @@ func (r *Runner) command(ctx context.Context, j job) (output []byte, stderr stri
 	return output, stderr, nil
 }
 
-// limits bound a plugin that runs here.
+// limits returns the limits of a command plugin.
 func (r *Runner) limits(p tko.Plugin) supervise.Limits {
 	memory, err := p.Memory()
-	if err != nil || memory == 0 { // what is wrong isn't registered
+	if err != nil || memory == 0 { // registration refuses malformed values
 		memory = r.options.MaxMemory
 	}
 	return supervise.Limits{Memory: memory}
 }
 
-// communicate runs a command, bounded. What it wrote is there even if it
-// failed.
+// communicate runs a command with limits on time, output and memory. It returns
+// stdout and stderr also if the command failed.
 func (r *Runner) communicate(ctx context.Context, cmd *exec.Cmd, input []byte, timeout time.Duration, limits supervise.Limits) (stdout []byte, stderr string, err error) {
 	timed, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it did not end within %s", timeout))
 	defer cancel()
@@ -90,22 +90,24 @@ func (r *Runner) communicate(ctx context.Context, cmd *exec.Cmd, input []byte, t
 	return stdout, stderr, err
 }
 
-// remove removes a plugin's folder, also what the plugin made unwritable.
+// remove removes a plugin's directory, including directories that the plugin
+// made unwritable.
 func remove(dir string) {
 	if os.RemoveAll(dir) == nil {
 		return
 	}
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, _ error) error {
 		if entry != nil && entry.IsDir() {
-			_ = os.Chmod(path, 0o700) //nolint:gosec // a folder, before it goes
+			_ = os.Chmod(path, 0o700) //nolint:gosec // a directory about to be removed
 		}
 		return nil
 	})
 	_ = os.RemoveAll(dir)
 }
 
-// program makes the command. The program is found on the PATH that it gets,
-// or relative to the server's working directory if it has a slash.
+// program returns the command. It looks the program up on the PATH that the
+// command gets, or relative to the server's working directory if its name has a
+// slash.
 func (r *Runner) program(arguments []string, work string) (*exec.Cmd, error) {
 	path := os.Getenv("PATH")
 	python := strings.HasSuffix(arguments[0], ".py")
@@ -127,8 +129,9 @@ func (r *Runner) program(arguments []string, work string) (*exec.Cmd, error) {
 	return &exec.Cmd{Path: program, Args: arguments, Dir: work, Env: r.environment(path, work, python)}, nil
 }
 
-// find answers where a program is, absolutely. The error is os.ErrPermission
-// if there is a file that can't be executed; program is that file then.
+// find returns the absolute path of a program. If a file of that name exists
+// but is not executable, the error is os.ErrPermission and program is that
+// file.
 func find(name, path string) (program string, err error) {
 	candidates := []string{name}
 	if !strings.Contains(name, "/") {
@@ -139,30 +142,30 @@ func find(name, path string) (program string, err error) {
 			}
 		}
 	}
-	plain := ""
+	notExecutable := ""
 	for _, c := range candidates {
 		c, err := filepath.Abs(c)
 		if err != nil {
 			return "", fmt.Errorf("its program %q can't be found: %w", name, err)
 		}
-		info, err := os.Stat(c) //nolint:gosec // who registers plugins says which programs run
+		info, err := os.Stat(c) //nolint:gosec // registering a plugin allows its program to run
 		if err != nil || info.IsDir() {
 			continue
 		}
 		if info.Mode()&0o111 != 0 {
 			return c, nil
 		}
-		if plain == "" {
-			plain = c
+		if notExecutable == "" {
+			notExecutable = c
 		}
 	}
-	if plain != "" {
-		return plain, fmt.Errorf("its program %q is not executable: %w", name, os.ErrPermission)
+	if notExecutable != "" {
+		return notExecutable, fmt.Errorf("its program %q is not executable: %w", name, os.ErrPermission)
 	}
 	return "", fmt.Errorf("its program %q does not exist on this server: install it there or correct the path: %w", name, os.ErrNotExist)
 }
 
-// environment is all that a plugin sees of the server's.
+// environment returns all of the server's environment that a plugin sees.
 func (r *Runner) environment(path, work string, python bool) []string {
 	env := []string{"PATH=" + path, "TMPDIR=" + work}
 	for _, name := range append([]string{"HOME", "LANG", "LC_ALL", "TZ"}, r.options.Environment...) {
@@ -179,18 +182,19 @@ func (r *Runner) environment(path, work string, python bool) []string {
 	return env
 }
 
-// streams are a process's stdin, stdout and stderr. The pipes are ours rather
-// than exec's, so that what a plugin leaves behind can be killed the moment
-// that the plugin has ended, and can't keep us waiting.
+// streams are the stdin, stdout and stderr of a process. The pipes are made
+// here rather than by package exec, so that processes that a plugin leaves
+// behind can be killed as soon as the plugin has ended, and cannot block the
+// reader.
 type streams struct {
-	limit   int // of stdout
+	limit   int // bytes of stdout
 	stdout  bytes.Buffer
 	stderr  tail
 	flooded bool
 }
 
-// run runs a command until it ends or the context does. Nothing that it started
-// is left then.
+// run runs a command until it ends or ctx is done. No process that it started
+// remains when run returns.
 func (s *streams) run(ctx context.Context, cmd *exec.Cmd, input []byte, limits supervise.Limits) error {
 	var pipes [3][2]*os.File // [stdin, stdout, stderr][read, write]
 	defer func() {
@@ -218,7 +222,7 @@ func (s *streams) run(ctx context.Context, cmd *exec.Cmd, input []byte, limits s
 
 	var streaming sync.WaitGroup
 	streaming.Go(func() {
-		_, _ = stdin.Write(input) // a plugin needn't read it
+		_, _ = stdin.Write(input) // a plugin may end without reading it
 		_ = stdin.Close()
 	})
 	streaming.Go(func() {
@@ -237,7 +241,7 @@ func (s *streams) run(ctx context.Context, cmd *exec.Cmd, input []byte, limits s
 	return err
 }
 
-// limited refuses more than it may take.
+// limited is a writer that fails once it would exceed its limit.
 type limited struct {
 	to   *bytes.Buffer
 	left int
@@ -251,7 +255,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.to.Write(p)
 }
 
-// tail keeps the end of what is written to it.
+// tail is a writer that retains the last maxStderr bytes.
 type tail struct {
 	data []byte
 	cut  bool

@@ -1,9 +1,9 @@
 // Package plugin runs plugins: programs that validate, prepare or schedule
-// resources for TKO. It knows the contract of each type of plugin (what goes
-// in, what comes out) and how to run one as a command without trusting it:
-// bounded in time, output and number, with nothing of the server's environment
-// but what it needs, and with nothing left behind.
+// resources for TKO. It implements the contract of each plugin type (its input
+// and output documents) and runs untrusted programs with limits on time,
+// output, memory and number. A program gets only the environment variables it
+// needs, and none of its processes or files remain afterwards.
 //
-// It neither stores anything nor decides when a plugin runs: the validator,
-// the preparer and the meta-scheduler do. Start reading at [Runner].
+// The package stores nothing and does not decide when a plugin runs: the
+// validator, the preparer and the meta-scheduler do. Start reading at [Runner].
 package plugin

@@ -14,10 +14,11 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// maxMessage bounds what a plugin's answer, or its stderr, adds to an error.
+// maxMessage is how many bytes of a plugin's error, or of its stderr, an error
+// message contains.
 const maxMessage = 4 << 10
 
-// list is a package as a value of a document.
+// list returns a package as a value of a document.
 func list(p krm.Package) []any {
 	l := make([]any, len(p))
 	for i, r := range p {
@@ -26,15 +27,15 @@ func list(p krm.Package) []any {
 	return l
 }
 
-// encodeInput writes what a plugin reads.
+// encodeInput returns the plugin's input document as YAML.
 func (r *Runner) encodeInput(j job, logFile string) ([]byte, error) {
 	return krm.Encode(krm.YAML, krm.Package{r.input(j, logFile)})
 }
 
-// localhost is another machine in a pod.
+// localhost names a different machine inside a pod.
 const localhost = "localhost"
 
-// input is what a plugin reads.
+// input returns the plugin's input document.
 func (r *Runner) input(j job, logFile string) krm.Resource {
 	document := krm.Resource{
 		"grpc": map[string]any{
@@ -63,9 +64,9 @@ func (r *Runner) input(j job, logFile string) krm.Resource {
 	return document
 }
 
-// decodeOutput reads what a plugin wrote: exactly one document, a map. It is
-// YAML 1.2, as the plugins' usual library writes it: that drops the quotes
-// around a "yes" which passes through.
+// decodeOutput decodes a plugin's output: exactly one document, a map. It is
+// decoded as YAML 1.2, because the YAML library that most plugins use writes
+// that: it drops the quotes around a "yes" that it read and writes unchanged.
 func decodeOutput(data []byte, limits krm.Limits) (map[string]any, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, errors.New("it wrote no output: a plugin writes one YAML document to stdout")
@@ -87,7 +88,7 @@ func decodeOutput(data []byte, limits krm.Limits) (map[string]any, error) {
 	}
 }
 
-// readPrepared reads what is particular to the output of prepare plugins.
+// readPrepared reads the keys that only the output of prepare plugins has.
 func readPrepared(output map[string]any, maxResources int) (prepared bool, pkg krm.Package, err error) {
 	switch value := output["prepared"].(type) {
 	case nil:
@@ -110,7 +111,7 @@ func readPrepared(output map[string]any, maxResources int) (prepared bool, pkg k
 		return false, nil, fmt.Errorf("prepared is true but package is %s, not a list", krmfn.TypeName(output["package"]))
 	}
 	if len(resources) > maxResources {
-		return false, nil, fmt.Errorf("package has %d resources: at most %d are taken", len(resources), maxResources)
+		return false, nil, fmt.Errorf("package has %d resources: at most %d are allowed", len(resources), maxResources)
 	}
 	pkg = make(krm.Package, len(resources))
 	for i, value := range resources {
@@ -126,7 +127,7 @@ func readPrepared(output map[string]any, maxResources int) (prepared bool, pkg k
 	return true, pkg, nil
 }
 
-// text is a string of a document, "" if it is absent.
+// text returns a string of a document, "" if it is absent.
 func text(document map[string]any, key string) (string, error) {
 	switch value := document[key].(type) {
 	case nil:
@@ -138,7 +139,7 @@ func text(document map[string]any, key string) (string, error) {
 	}
 }
 
-// bounded shortens text that isn't ours to what fits in an error.
+// bounded shortens untrusted text so that it fits in an error message.
 func bounded(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= limit {
@@ -151,8 +152,8 @@ func bounded(s string, limit int) string {
 	return s[:cut] + "…"
 }
 
-// isList says whether the first document is a list, which Decode takes for
-// the resources in it.
+// isList reports whether the first document is a list, which Decode would read
+// as the resources in it.
 func isList(data []byte) bool {
 	for line := range bytes.Lines(data) {
 		line = bytes.TrimSpace(line)

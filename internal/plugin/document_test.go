@@ -6,9 +6,8 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// TestInputInPod says where plugins find the server: "localhost" is another
-// machine in a pod.
-func TestInputInPod(t *testing.T) {
+// The input of plugins in pods has the host's name in place of "localhost".
+func TestInputInPodNamesTheHost(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why        string
@@ -18,9 +17,9 @@ func TestInputInPod(t *testing.T) {
 		wantGRPC   string
 		wantLog    string
 	}{
-		"here":        {why: "beside the server", address: "localhost", log: "localhost:50055", wantGRPC: "localhost", wantLog: "localhost:50055"},
-		"in a pod":    {why: "elsewhere", properties: map[string]string{tko.PropertyPod: "tools"}, address: "localhost", log: "localhost:50055", wantGRPC: "2001:db8::1", wantLog: "[2001:db8::1]:50055"},
-		"as was said": {why: "whoever gave an address meant it", properties: map[string]string{tko.PropertyPod: "tools"}, address: "tko-data", log: "[2001:db8::7]:50055", wantGRPC: "tko-data", wantLog: "[2001:db8::7]:50055"},
+		"here":        {why: "on the server's machine", address: "localhost", log: "localhost:50055", wantGRPC: "localhost", wantLog: "localhost:50055"},
+		"in a pod":    {why: "localhost is another machine there", properties: map[string]string{tko.PropertyPod: "tools"}, address: "localhost", log: "localhost:50055", wantGRPC: "2001:db8::1", wantLog: "[2001:db8::1]:50055"},
+		"configured":  {why: "a configured address is not replaced", properties: map[string]string{tko.PropertyPod: "tools"}, address: "tko-data", log: "[2001:db8::7]:50055", wantGRPC: "tko-data", wantLog: "[2001:db8::7]:50055"},
 		"without one": {why: "no log server", properties: map[string]string{tko.PropertyPod: "tools"}, address: "localhost", wantGRPC: "2001:db8::1"},
 	}
 	for name, test := range tests {

@@ -8,14 +8,14 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// An Error says that a plugin did not do its work, and why. Whatever the
-// reason, nothing that the plugin was given has changed in TKO.
+// An Error reports that a plugin failed or refused, and why. In either case
+// nothing that the plugin was given has changed in TKO.
 type Error struct {
 	Plugin  string       // "type|name"
 	Target  krm.Identity // the resource that triggered the plugin
-	Refused bool         // the plugin itself answered the message; else it failed
+	Refused bool         // the plugin itself returned the message; otherwise it failed
 	Message string       // why
-	Stderr  string       // the end of what the plugin wrote to stderr, if it failed
+	Stderr  string       // the end of the plugin's stderr, if it failed
 
 	cause error
 }
@@ -35,7 +35,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap is what made the plugin fail, such as the end of a context.
+// Unwrap returns the cause of the failure, such as the cancellation of a
+// context.
 func (e *Error) Unwrap() error { return e.cause }
 
 func failure(p tko.Plugin, target krm.Identity, cause error, format string, args ...any) *Error {

@@ -12,9 +12,9 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// function has a KRM function prepare a deployment's package. Functions know
-// nothing of preparation: the triggering resource is marked for them, and has
-// been prepared too if they removed it.
+// function runs a KRM function to prepare a deployment's package. Functions do
+// not know about preparation, so the triggering resource is marked as prepared
+// here. If the function removed it, it counts as prepared, too.
 func (r *Runner) function(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package, notes []func(string)) (prepared bool, out krm.Package, err error) {
 	if len(p.Arguments) != 1 {
 		return false, nil, failure(p, target, nil, "it has %d arguments: the kpt executor needs exactly one, the function", len(p.Arguments))
@@ -50,8 +50,8 @@ func (r *Runner) function(ctx context.Context, p tko.Plugin, target krm.Identity
 	return true, out, nil
 }
 
-// process runs a program for functions: as a plugin's is run, but its exit code
-// is no error.
+// process runs a program for a function as a plugin's program is run, except
+// that its exit code is not an error.
 func (r *Runner) process(ctx context.Context, p krmfn.Process) (krmfn.Output, error) {
 	dir, err := os.MkdirTemp(r.options.Dir, "tko-function-")
 	if err != nil {

@@ -9,13 +9,14 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin/pod"
 )
 
-// Further properties of command plugins that run in pods.
+// Further properties of command plugins that run in pods; see [tko.PropertyPod].
 const (
-	namespaceProperty = "_kubernetes.namespace" // tko if it isn't there
-	containerProperty = "_kubernetes.container" // named as the pod if it isn't there
+	namespaceProperty = "_kubernetes.namespace" // "tko" if absent
+	containerProperty = "_kubernetes.container" // the pod's name if absent
 )
 
-// inPod runs the plugin's program in a pod, where there is no log file of ours.
+// inPod runs the plugin's program in a pod. The log file does not exist there,
+// so the input names none.
 func (r *Runner) inPod(ctx context.Context, j job) (output []byte, stderr string, err error) {
 	input, err := r.encodeInput(j, "")
 	if err != nil {

@@ -16,20 +16,21 @@ import (
 
 // The reasons of the Runnable condition.
 const (
-	ReasonProgramMissing = "ProgramMissing" // it can't be run
-	ReasonProgramFound   = "ProgramFound"   // it can be run again
+	ReasonProgramMissing = "ProgramMissing" // the program is missing or not executable
+	ReasonProgramFound   = "ProgramFound"   // the program can be run again
 )
 
 const (
 	inspectInterval = 10 * time.Second
-	// doubtAfter is when a server that finds a program contradicts one that
-	// didn't: that one may be gone. If it isn't, it says so again.
+	// doubtAfter is the age at which a server that has the program replaces
+	// another server's ProgramMissing: that server may no longer exist. If it
+	// does, it reports ProgramMissing again.
 	doubtAfter = 2 * time.Minute
 )
 
-// Check says whether a plugin's program is there, as far as it can be known
-// without running it: of command plugins that run on this machine. The error
-// names the program.
+// Check returns an error if a plugin's program is missing or not executable, as
+// far as that is known without running it: only command plugins that run on
+// this machine are checked. The error names the program.
 func (r *Runner) Check(p tko.Plugin) error {
 	if p.Executor != tko.ExecutorCommand && p.Executor != "" || len(p.Arguments) == 0 || p.Properties[tko.PropertyPod] != "" {
 		return nil
@@ -39,13 +40,13 @@ func (r *Runner) Check(p tko.Plugin) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("the program %q can't be executed", p.Arguments[0])
+		return fmt.Errorf("program %q: not executable", p.Arguments[0])
 	default:
-		return fmt.Errorf("there is no program %q", p.Arguments[0])
+		return fmt.Errorf("program %q: not found", p.Arguments[0])
 	}
 }
 
-// Plugins is where an Inspector finds plugins, and says what it found.
+// Plugins lists plugins and sets their conditions, for an Inspector.
 type Plugins interface {
 	// Plugins returns the plugins that match, sorted by type and name.
 	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
@@ -53,19 +54,21 @@ type Plugins interface {
 	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
 }
 
-// An Inspector says on plugins whose program isn't there that it isn't, long
-// before a package needs it. Each server that runs plugins has one, because each
-// has programs of its own. Plugins, Runner and Types are required.
+// An Inspector sets the Runnable condition to False on plugins whose program is
+// missing, long before a package needs them. Each server that runs plugins has
+// an Inspector, because each server has its own programs. The fields Plugins,
+// Runner and Types are required.
 type Inspector struct {
 	Plugins Plugins
 	Runner  *Runner
-	Types   []string      // that this server runs
-	Host    string        // which server this is, for people
-	Every   time.Duration // 10 s if 0
-	Log     *slog.Logger  // nowhere if nil
+	Types   []string      // the plugin types that this server runs
+	Host    string        // this server's name in messages
+	Every   time.Duration // interval; 10 s if 0
+	Log     *slog.Logger  // discards if nil
 }
 
-// Run inspects until the context ends, and returns nil then.
+// Run inspects the plugins every interval until ctx is done, and then returns
+// nil.
 func (i *Inspector) Run(ctx context.Context) error {
 	if i.Every == 0 {
 		i.Every = inspectInterval
@@ -77,7 +80,7 @@ func (i *Inspector) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if err := i.inspect(ctx); err != nil && ctx.Err() == nil {
-			i.Log.DebugContext(ctx, "can't inspect the plugins; it is tried again", "err", err)
+			i.Log.DebugContext(ctx, "can't inspect the plugins, will retry", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -107,9 +110,10 @@ func (i *Inspector) inspect(ctx context.Context) error {
 	return nil
 }
 
-// condition is what is to be said of a plugin, if that is new.
+// condition returns the Runnable condition of a plugin; ok is false if it need
+// not be written.
 func (i *Inspector) condition(p tko.Plugin) (c tko.Condition, ok bool) {
-	c = tko.Condition{Type: tko.ConditionRunnable, Status: tko.ConditionTrue, Reason: ReasonProgramFound, Message: "the program is there", ObservedRevision: p.Stamp.Revision}
+	c = tko.Condition{Type: tko.ConditionRunnable, Status: tko.ConditionTrue, Reason: ReasonProgramFound, Message: "the program was found", ObservedRevision: p.Stamp.Revision}
 	if err := i.Runner.Check(p); err != nil {
 		c.Status, c.Reason = tko.ConditionFalse, ReasonProgramMissing
 		c.Message = fmt.Sprintf("%v on the server %s: install it there, or register the plugin with the program's path", err, i.Host)
@@ -122,7 +126,7 @@ func (i *Inspector) condition(p tko.Plugin) (c tko.Condition, ok bool) {
 	switch {
 	case was.ObservedRevision != p.Stamp.Revision:
 		return c, true
-	case was.Status == c.Status: // two servers that both lack it need not outdo each other
+	case was.Status == c.Status: // two servers that both lack the program must not overwrite each other again and again
 		return c, false
 	case c.Status == tko.ConditionFalse:
 		return c, true

@@ -13,7 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin"
 )
 
-// registered are plugins of a data controller.
+// registered is a data controller's list of plugins.
 type registered struct {
 	mu     sync.Mutex
 	all    []tko.Plugin
@@ -46,7 +46,7 @@ func (r *registered) SetConditions(_ context.Context, _ tko.Kind, id string, con
 	return nil
 }
 
-func (r *registered) says(i int) string {
+func (r *registered) condition(i int) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.all[i].Stamp.Conditions {
@@ -55,8 +55,8 @@ func (r *registered) says(i int) string {
 	return ""
 }
 
-// A plugin whose program isn't there says so, before a package needs it, and no
-// longer when the program comes: also if another server finds it.
+// A missing program is reported before a package needs it, until the program
+// exists, also if another server reported it.
 func TestMissingProgramIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -79,38 +79,38 @@ func TestMissingProgramIsReported(t *testing.T) {
 		}
 		start("one")
 		synctest.Wait()
-		if says := data.says(0); !strings.HasPrefix(says, "False ProgramMissing: ") || !strings.Contains(says, `"/nowhere/program"`) || !strings.Contains(says, "server one") {
-			t.Errorf("the missing one: %q", says)
+		if got := data.condition(0); !strings.HasPrefix(got, "False ProgramMissing: ") || !strings.Contains(got, `"/nowhere/program"`) || !strings.Contains(got, "server one") {
+			t.Errorf("the condition of a missing program is %q", got)
 		}
 		for i := 1; i < 4; i++ {
-			if says := data.says(i); says != "" {
-				t.Errorf("%s: %q", data.all[i].ID(), says)
+			if got := data.condition(i); got != "" {
+				t.Errorf("%s has the condition %q, want none", data.all[i].ID(), got)
 			}
 		}
 		time.Sleep(time.Minute)
 		if data.writes != 1 {
-			t.Errorf("%d writes", data.writes)
+			t.Errorf("got %d writes, want 1", data.writes)
 		}
 		data.mu.Lock()
-		data.all[0].Arguments = []string{"sh"} // as if it had come
+		data.all[0].Arguments = []string{"sh"} // a program that exists
 		data.mu.Unlock()
 		time.Sleep(time.Minute)
-		if says := data.says(0); !strings.HasPrefix(says, "True ProgramFound: ") {
-			t.Errorf("the program is there: %q", says)
+		if got := data.condition(0); !strings.HasPrefix(got, "True ProgramFound: ") {
+			t.Errorf("the condition of an existing program is %q", got)
 		}
-		// said by a server that is gone
+		// reported by a server that no longer exists
 		if err := data.SetConditions(ctx, tko.KindPlugin, missing.ID(), []tko.Condition{{
-			Type: tko.ConditionRunnable, Status: tko.ConditionFalse, Reason: plugin.ReasonProgramMissing, Message: "there is no program on the server two: ", ObservedRevision: 1,
+			Type: tko.ConditionRunnable, Status: tko.ConditionFalse, Reason: plugin.ReasonProgramMissing, Message: "program \"x\": not found on the server two: ", ObservedRevision: 1,
 		}}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		if says := data.says(0); !strings.HasPrefix(says, "False") {
-			t.Errorf("another server is contradicted at once: %q", says)
+		if got := data.condition(0); !strings.HasPrefix(got, "False") {
+			t.Errorf("the condition of another server was replaced at once: %q", got)
 		}
 		time.Sleep(5 * time.Minute)
-		if says := data.says(0); !strings.HasPrefix(says, "True") {
-			t.Errorf("another server that is gone: %q", says)
+		if got := data.condition(0); !strings.HasPrefix(got, "True") {
+			t.Errorf("the condition of a server that no longer exists stays: %q", got)
 		}
 		cancel()
 		running.Wait()

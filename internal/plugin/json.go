@@ -13,8 +13,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// encodeJSON writes a document as JSON, which is YAML, too, and which programs
-// read many times faster. Unlike encoding/json it keeps 1.0 apart from 1.
+// encodeJSON returns a document as JSON, which is also YAML and which programs
+// parse many times faster. Unlike encoding/json it distinguishes 1.0 from 1.
 func encodeJSON(document krm.Resource) ([]byte, error) {
 	var b bytes.Buffer
 	if err := writeJSON(&b, map[string]any(document)); err != nil {
@@ -74,7 +74,8 @@ func writeJSON(b *bytes.Buffer, value any) error {
 	return nil
 }
 
-// writeText writes a string; what else there may be, encoding/json knows.
+// writeText writes a string, or a value of any other type as encoding/json
+// does.
 func writeText(b *bytes.Buffer, value any) error {
 	text, err := json.Marshal(value)
 	b.Write(text)

@@ -17,19 +17,20 @@ import (
 )
 
 const (
-	maxLine  = 16 << 10 // of a log line; the rest of it is left out
-	maxLines = 10_000   // of a run or a connection; the rest is counted
+	maxLine  = 16 << 10 // bytes of a log line; the rest of the line is dropped
+	maxLines = 10_000   // lines of a run or a connection; further lines are only counted
 )
 
-// logPipe is a FIFO whose lines are logged as a plugin's.
+// logPipe is a FIFO whose lines are logged as lines of a plugin.
 type logPipe struct {
 	path    string
 	reader  *os.File
-	writer  *os.File // ours: as long as it is open, the reader waits
+	writer  *os.File // keeps the FIFO from reaching its end while no plugin has it open
 	reading sync.WaitGroup
 }
 
-// openLogPipe makes a FIFO. Nobody needs to open its other end.
+// openLogPipe makes a FIFO and logs its lines until close is called. The plugin
+// need not open it.
 func openLogPipe(path string, log *slog.Logger) (*logPipe, error) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		return nil, fmt.Errorf("making the log file: %w", err)
@@ -48,10 +49,10 @@ func openLogPipe(path string, log *slog.Logger) (*logPipe, error) {
 	return p, nil
 }
 
-// openFIFO opens one end. A plugin that is at work can have put something else
-// there: nothing else is opened, and no link followed.
+// openFIFO opens one end of a FIFO. The plugin may have replaced the file
+// meanwhile: symbolic links and files of other types are refused.
 func openFIFO(path string, how int) (*os.File, error) {
-	file, err := os.OpenFile(path, how|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0) //nolint:gosec // the path is ours
+	file, err := os.OpenFile(path, how|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0) //nolint:gosec // the path is made by the runner
 	if err != nil {
 		return nil, fmt.Errorf("opening the log file: %w", err)
 	}
@@ -62,7 +63,7 @@ func openFIFO(path string, how int) (*os.File, error) {
 	return file, nil
 }
 
-// close logs what is still in the FIFO, and ends it.
+// close logs the remaining lines of the FIFO and closes it.
 func (p *logPipe) close() {
 	_ = p.writer.Close()
 	_ = p.reader.SetReadDeadline(time.Now().Add(grace))
@@ -70,7 +71,7 @@ func (p *logPipe) close() {
 	_ = p.reader.Close()
 }
 
-// logLines logs lines until there are no more.
+// logLines logs lines until the reader ends.
 func logLines(log *slog.Logger, from io.Reader) {
 	lines := bufio.NewReaderSize(from, maxLine)
 	dropped := 0
@@ -96,27 +97,28 @@ func logLines(log *slog.Logger, from io.Reader) {
 	}
 }
 
-// logWord begins the line by which a connection says whose lines it sends.
+// logWord is the first word of the line that identifies the run of a
+// connection.
 const logWord = "tko-log"
 
-// keepTokens is how long lines of a run that has ended are still known as its:
-// what it sent last may arrive after it.
-const keepTokens = time.Minute
+// tokenRetention is how long a token stays valid after its run has ended,
+// because the last lines may arrive later than that.
+const tokenRetention = time.Minute
 
 // A LogServer logs the lines that plugins send over TCP. A connection that
 // begins with the line "tko-log TOKEN", with the token of a plugin's run, is
 // logged as that run's. It is safe for concurrent use.
 type LogServer struct {
-	Log *slog.Logger // nowhere if nil
+	Log *slog.Logger // discards if nil
 
 	mu   sync.Mutex
 	runs map[string]*slog.Logger // by token
 }
 
-// expect makes a token for a run, whose lines go to a log from then on. The run
-// is over when forget is called.
+// expect returns a token for a run; lines that are sent with the token go to
+// log. The caller calls forget when the run has ended.
 func (s *LogServer) expect(log *slog.Logger) (token string, forget func()) {
-	token = "run-" + rand.Text() // which no YAML takes for a number, or writes in quotes
+	token = "run-" + rand.Text() // with a prefix, so that YAML neither reads a number nor needs quotes
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runs == nil {
@@ -124,7 +126,7 @@ func (s *LogServer) expect(log *slog.Logger) (token string, forget func()) {
 	}
 	s.runs[token] = log
 	return token, func() {
-		time.AfterFunc(keepTokens, func() {
+		time.AfterFunc(tokenRetention, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			delete(s.runs, token)
@@ -132,8 +134,9 @@ func (s *LogServer) expect(log *slog.Logger) (token string, forget func()) {
 	}
 }
 
-// logOf is the log of the run that a connection's first line names; other for
-// lines that name none.
+// logOf returns the log of the run whose token a connection's first line
+// contains, and other if it contains none. named reports whether the line is a
+// token line, which is not to be logged.
 func (s *LogServer) logOf(line string, other *slog.Logger) (log *slog.Logger, named bool) {
 	word, token, _ := strings.Cut(strings.TrimRight(line, "\r\n"), " ")
 	if word != logWord {
@@ -144,11 +147,11 @@ func (s *LogServer) logOf(line string, other *slog.Logger) (log *slog.Logger, na
 	if log, ok := s.runs[token]; ok {
 		return log, true
 	}
-	return other, true // of a run long ago: the token is for nobody to read
+	return other, true // the run ended long ago; don't log the token
 }
 
-// Serve takes connections until the context ends. It closes the listener and
-// all connections before it returns.
+// Serve accepts connections until ctx is done. It closes the listener and all
+// connections before it returns.
 func (s *LogServer) Serve(ctx context.Context, listener net.Listener) error {
 	log := s.Log
 	if log == nil {
@@ -163,7 +166,7 @@ func (s *LogServer) Serve(ctx context.Context, listener net.Listener) error {
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
-			if ctx.Err() != nil { // not the derived context, which may end a moment later
+			if ctx.Err() != nil { // not the derived context, which may be done slightly later
 				return nil
 			}
 			return fmt.Errorf("accepting plugins' log connections: %w", err)

@@ -21,47 +21,46 @@ import (
 )
 
 const (
-	// persistentEnv tells a program that it is asked more than once.
+	// persistentEnv tells a program to serve more than one request.
 	persistentEnv = "TKO_PERSISTENT=1"
 	requestWord   = "tko-request"
 	responseWord  = "tko-response"
 	maxHeader     = 64 // bytes of a frame's first line
 )
 
-// errGone is the end of a process that answered nothing.
-var errGone = errors.New("it ended without an answer")
+// errGone reports that a process ended before it responded.
+var errGone = errors.New("it ended without a response")
 
-// A pool keeps the processes of persistent plugins that wait for requests.
+// A pool holds the idle processes of persistent plugins.
 type pool struct {
-	most int           // processes that wait
-	idle time.Duration // for how long they do
+	size int           // most idle processes
+	idle time.Duration // how long a process stays idle before it is ended
 	uses int           // requests that one process serves
 
 	mu      sync.Mutex
-	waiting []*worker // those that served last are last
+	waiting []*worker // idle, the most recently used last
 	closed  bool
-	ending  sync.WaitGroup // those that waited for too long
+	ending  sync.WaitGroup // processes that are being ended because they were idle too long
 }
 
-// worker is a process of a persistent plugin. Only one request is with it at
-// a time.
+// worker is a process of a persistent plugin. It serves one request at a time.
 type worker struct {
-	id, key string // of its plugin
+	id, key string // the plugin's ID and key
 	dir     string
 	process *supervise.Process
 	stdin   *os.File
 	stdout  *os.File
-	answers *bufio.Reader
+	replies *bufio.Reader
 	stderr  *tail
-	lock    sync.Mutex // of stderr
+	lock    sync.Mutex // guards stderr
 	reading sync.WaitGroup
 	served  int
-	timer   *time.Timer // ends it when it has waited for too long
+	timer   *time.Timer // ends the process when it has been idle too long
 }
 
-// Close ends the processes that wait for requests; those that have one end
-// with it. Nothing is left of them when it returns. The runner goes on,
-// without keeping processes.
+// Close ends idle processes and waits until they are gone; a process that
+// serves a request ends when it has responded. The runner remains usable, but
+// no longer reuses processes.
 func (r *Runner) Close() {
 	r.pool.mu.Lock()
 	waiting := r.pool.waiting
@@ -74,7 +73,8 @@ func (r *Runner) Close() {
 	r.pool.ending.Wait()
 }
 
-// persistent asks a process of the plugin that is there already, or a new one.
+// persistent sends the request to an idle process of the plugin, or to a new
+// one.
 func (r *Runner) persistent(ctx context.Context, j job) (output []byte, stderr string, err error) {
 	timed, cancel := context.WithTimeoutCause(ctx, j.timeout, fmt.Errorf("it did not end within %s", j.timeout))
 	defer cancel()
@@ -92,7 +92,7 @@ func (r *Runner) persistent(ctx context.Context, j job) (output []byte, stderr s
 		}
 		output, err = r.ask(timed, w, j)
 		if err == nil && w.served < r.pool.uses {
-			stderr = w.lastWords()
+			stderr = w.stderrText()
 			if !r.pool.put(w) {
 				w.end()
 			}
@@ -101,23 +101,22 @@ func (r *Runner) persistent(ctx context.Context, j job) (output []byte, stderr s
 		w.end()
 		switch {
 		case err == nil:
-			return output, w.lastWords(), nil
+			return output, w.stderrText(), nil
 		case timed.Err() != nil:
-			return nil, w.lastWords(), context.Cause(timed)
+			return nil, w.stderrText(), context.Cause(timed)
 		case errors.Is(err, errGone) && !fresh:
-			continue // it ended while it waited: nobody's fault
+			continue // the process ended while it was idle: use another one
 		case errors.Is(err, errGone):
 			if ended := w.process.Wait(); ended != nil {
 				err = ended
 			}
 		}
-		return nil, w.lastWords(), err
+		return nil, w.stderrText(), err
 	}
 }
 
-// key identifies what a process was started from: it differs when the plugin
-// is registered anew, and when its program or a file among its arguments
-// changes.
+// key identifies the code of a process. It changes when the plugin is
+// registered again, and when its program or a file among its arguments changes.
 func (r *Runner) key(p tko.Plugin) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %q %d %q %v", p.ID(), p.Stamp.UID, p.Stamp.Revision, p.Arguments, p.Properties)
@@ -142,7 +141,8 @@ func (r *Runner) key(p tko.Plugin) string {
 	return b.String()
 }
 
-// take takes a process that waits, if there is one.
+// take removes an idle process from the pool and returns it, or nil if there is
+// none.
 func (p *pool) take(key string) *worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +155,8 @@ func (p *pool) take(key string) *worker {
 	return nil
 }
 
-// takeStale takes the processes of a plugin that was changed since.
+// takeStale removes and returns the idle processes of a plugin that has changed
+// since they were started.
 func (p *pool) takeStale(id, key string) []*worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,15 +175,15 @@ func (p *pool) remove(i int) {
 	p.waiting = slices.Delete(p.waiting, i, i+1)
 }
 
-// put has a process wait for its next request.
-func (p *pool) put(w *worker) (kept bool) {
+// put returns a process to the pool; pooled is false if the pool is closed.
+func (p *pool) put(w *worker) (pooled bool) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		return false
 	}
 	var oldest *worker
-	if len(p.waiting) >= p.most {
+	if len(p.waiting) >= p.size {
 		oldest = p.waiting[0]
 		p.remove(0)
 	}
@@ -209,7 +210,6 @@ func (p *pool) expire(w *worker) {
 	}
 }
 
-// startWorker starts a process.
 func (r *Runner) startWorker(p tko.Plugin, key string) (w *worker, err error) {
 	dir, err := os.MkdirTemp(r.options.Dir, "tko-plugin-")
 	if err != nil {
@@ -242,7 +242,7 @@ func (r *Runner) startWorker(p tko.Plugin, key string) (w *worker, err error) {
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[3], files[5]
 	w = &worker{
-		id: p.ID(), key: key, dir: dir, stdin: files[1], stdout: files[2], answers: bufio.NewReader(files[2]), stderr: &tail{},
+		id: p.ID(), key: key, dir: dir, stdin: files[1], stdout: files[2], replies: bufio.NewReader(files[2]), stderr: &tail{},
 	}
 	if w.process, err = supervise.Start(cmd, r.limits(p)); err != nil {
 		return nil, fmt.Errorf("it could not be run: %w", err)
@@ -262,21 +262,21 @@ func (r *Runner) startWorker(p tko.Plugin, key string) (w *worker, err error) {
 	return w, nil
 }
 
-// Write takes what the process writes to stderr.
+// Write receives the stderr of the process.
 func (w *worker) Write(p []byte) (int, error) {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	return w.stderr.Write(p)
 }
 
-func (w *worker) lastWords() string {
+func (w *worker) stderrText() string {
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	return w.stderr.String()
 }
 
-// end ends the process, and what it started. Nothing of it is left when it
-// returns.
+// end kills the process and its descendants. None of them, and none of their
+// files, remain when it returns.
 func (w *worker) end() {
 	w.process.Kill()
 	w.reading.Wait()
@@ -284,11 +284,11 @@ func (w *worker) end() {
 	remove(w.dir)
 }
 
-// ask has a process answer one request.
+// ask sends one request to a process and returns the response.
 func (r *Runner) ask(ctx context.Context, w *worker, j job) ([]byte, error) {
 	if quiet, err := w.quiet(); err != nil || !quiet {
 		if err == nil {
-			j.log.WarnContext(ctx, "plugin wrote to stdout without being asked: it is started anew", "plugin", w.id)
+			j.log.WarnContext(ctx, "plugin wrote to stdout without a request, restarting it", "plugin", w.id)
 		}
 		return nil, errGone
 	}
@@ -313,12 +313,13 @@ func (r *Runner) ask(ctx context.Context, w *worker, j job) ([]byte, error) {
 	defer stop()
 	var writing sync.WaitGroup
 	writing.Go(func() {
-		// A process that doesn't read is killed when its time is over, which ends this.
+		// A process that doesn't read is killed at its timeout, which ends the
+		// write.
 		_, _ = fmt.Fprintf(w.stdin, "%s %d %d\n", requestWord, w.served, len(document))
 		_, _ = w.stdin.Write(document)
 	})
-	output, err := w.answer(r.options.MaxOutput)
-	if errors.Is(err, errGone) { // how it ended says more
+	output, err := w.response(r.options.MaxOutput)
+	if errors.Is(err, errGone) { // wait for the exit code, which explains more
 		select {
 		case <-w.process.Exited():
 		case <-ctx.Done():
@@ -331,14 +332,14 @@ func (r *Runner) ask(ctx context.Context, w *worker, j job) ([]byte, error) {
 	}
 	writing.Wait()
 	if err == nil && !stop() {
-		return nil, context.Cause(ctx) // it was killed as it answered
+		return nil, context.Cause(ctx) // it was killed while it responded
 	}
 	return output, err
 }
 
-// quiet says whether the process has written nothing since its last answer.
-// An error is the end of it.
-func (w *worker) quiet() (is bool, err error) {
+// quiet reports whether the process has written nothing since its last
+// response. An error means that its stdout was closed.
+func (w *worker) quiet() (quiet bool, err error) {
 	conn, err := w.stdout.SyscallConn()
 	if err != nil {
 		return false, err
@@ -347,7 +348,7 @@ func (w *worker) quiet() (is bool, err error) {
 	var readErr error
 	if err := conn.Read(func(fd uintptr) bool {
 		n, readErr = syscall.Read(int(fd), make([]byte, 1))
-		return true // whatever it is, don't wait
+		return true // don't wait for data
 	}); err != nil {
 		return false, err
 	}
@@ -363,33 +364,33 @@ func (w *worker) quiet() (is bool, err error) {
 	}
 }
 
-// answer reads the frame of an answer.
-func (w *worker) answer(limit int) ([]byte, error) {
+// response reads the frame of a response.
+func (w *worker) response(limit int) ([]byte, error) {
 	header, err := w.header()
 	if err != nil {
 		return nil, err
 	}
 	fields := strings.Fields(header)
 	if len(fields) != 3 || fields[0] != responseWord {
-		return nil, fmt.Errorf("it wrote %q where the answer of a persistent plugin begins with %q, the request's number and the length: "+
+		return nil, fmt.Errorf("it wrote %q where the response of a persistent plugin begins with %q, the request's number and the length: "+
 			"remove the property %q if it serves one request", bounded(header, maxHeader), responseWord, tko.PropertyPersistent)
 	}
 	if fields[1] != strconv.Itoa(w.served) {
-		return nil, fmt.Errorf("it answered request %s where it was asked request %d", fields[1], w.served)
+		return nil, fmt.Errorf("it responded to request %s instead of request %d", fields[1], w.served)
 	}
 	size, err := strconv.Atoi(fields[2])
 	if err != nil || size < 0 {
-		return nil, fmt.Errorf("it answered with the length %q, which is none", fields[2])
+		return nil, fmt.Errorf("the length %q of its response is not a number of bytes", fields[2])
 	}
 	if size > limit {
 		return nil, fmt.Errorf("it wrote more than %d bytes to stdout", limit)
 	}
-	var data bytes.Buffer // grows with what comes, not with what was said
-	if n, err := io.CopyN(&data, w.answers, int64(size)); err != nil {
-		return nil, fmt.Errorf("it ended after %d of the %d bytes of its answer", n, size)
+	var data bytes.Buffer // grows with the data received, not with the declared length
+	if n, err := io.CopyN(&data, w.replies, int64(size)); err != nil {
+		return nil, fmt.Errorf("it ended after %d of the %d bytes of its response", n, size)
 	}
-	if w.answers.Buffered() > 0 {
-		return nil, fmt.Errorf("it wrote more than the %d bytes of its answer", size)
+	if w.replies.Buffered() > 0 {
+		return nil, fmt.Errorf("it wrote more than the %d bytes of its response", size)
 	}
 	return data.Bytes(), nil
 }
@@ -398,12 +399,12 @@ func (w *worker) answer(limit int) ([]byte, error) {
 func (w *worker) header() (string, error) {
 	var line []byte
 	for len(line) < maxHeader {
-		c, err := w.answers.ReadByte()
+		c, err := w.replies.ReadByte()
 		switch {
 		case err != nil && len(line) == 0:
 			return "", errGone
 		case err != nil || c == '\n':
-			return string(line), nil //nolint:nilerr // what there is says more
+			return string(line), nil //nolint:nilerr // the caller reports the incomplete line
 		}
 		line = append(line, c)
 	}

@@ -18,12 +18,13 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// framed is the beginning of a persistent plugin in shell: answer() answers
-// the request that was read last, and a loop reads requests.
+// framed is the beginning of a persistent plugin in shell: next() reads a
+// request, and respond() writes a response to it.
 const framed = `
-answer() { printf 'tko-response %s %s\n%s' "$number" "${#1}" "$1"; }
+respond() { printf 'tko-response %s %s\n%s' "$number" "${#1}" "$1"; }
 next() { read -r word number size || exit 0; document=$(head -c "$size"); }
 `
 
@@ -33,7 +34,8 @@ func persistent(typ, script string) tko.Plugin {
 	return p
 }
 
-// newRunner makes a runner that leaves nothing behind.
+// newRunner returns a runner; the test fails if files remain after it is
+// closed.
 func newRunner(t *testing.T, o plugin.Options) *plugin.Runner {
 	t.Helper()
 	o.Dir = t.TempDir()
@@ -47,9 +49,8 @@ func newRunner(t *testing.T, o plugin.Options) *plugin.Runner {
 	return r
 }
 
-// said is the message of a plugin that refuses everything with what it wants
-// to say.
-func said(t *testing.T, r *plugin.Runner, p tko.Plugin) string {
+// refusal returns the message with which a plugin refuses.
+func refusal(t *testing.T, r *plugin.Runner, p tko.Plugin) string {
 	t.Helper()
 	err := r.Validate(t.Context(), p, target, pkg, true)
 	var e *plugin.Error
@@ -59,26 +60,26 @@ func said(t *testing.T, r *plugin.Runner, p tko.Plugin) string {
 	return e.Message
 }
 
-const sayPID = `while next; do answer "error: process $$"; done`
+const respondPID = `while next; do respond "error: process $$"; done`
 
 func TestPersistentServesManyRequests(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{MaxRequests: 3})
-	p := persistent("validate", `n=0; while next; do n=$((n+1)); answer "error: $n $number $TKO_PERSISTENT"; done`)
+	p := persistent("validate", `n=0; while next; do n=$((n+1)); respond "error: $n $number $TKO_PERSISTENT"; done`)
 	var got []string
 	for range 4 {
-		got = append(got, said(t, r, p))
+		got = append(got, refusal(t, r, p))
 	}
 	if diff := cmp.Diff([]string{"1 1 1", "2 2 1", "3 3 1", "1 1 1"}, got); diff != "" {
-		t.Errorf("three requests a process, numbered: -want +got:\n%s", diff)
+		t.Errorf("want three numbered requests for each process: -want +got:\n%s", diff)
 	}
 }
 
-func TestPersistentInput(t *testing.T) {
+func TestPersistentInputIsTheSameDocument(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "in")
 	r := newRunner(t, plugin.Options{GRPC: plugin.GRPCAddress{Address: "::1", Port: 50050}})
-	p := persistent("prepare", `while next; do printf %s "$document" >'`+file+`'; answer '{"prepared": true, "package": []}'; done`)
+	p := persistent("prepare", `while next; do printf %s "$document" >'`+file+`'; respond '{"prepared": true, "package": []}'; done`)
 	strange := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "n"}, "data": map[string]any{
 		"int": int64(1 << 60), "float": 1.0, "large": 1e300, "null": nil, "text": "Grüße\n\u2028\"<&>", "yes": "yes", "list": []any{true, map[string]any{}},
 	}}}
@@ -101,9 +102,9 @@ func TestPersistentInput(t *testing.T) {
 	}
 }
 
-// Whatever a process does wrong is reported, and the next request gets a new
-// process that works.
-func TestPersistentFailures(t *testing.T) {
+// Each failure of a process is reported, and the next request gets a new
+// process.
+func TestPersistentFailuresAreReportedAndReplaced(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why     string
@@ -111,27 +112,27 @@ func TestPersistentFailures(t *testing.T) {
 		options plugin.Options
 		want    string
 	}{
-		"hang":                   {why: "time is bounded for each request", script: `next; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
-		"hang in the answer":     {why: "also half way", script: `next; printf 'tko-response 1 100\nhalf'; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
-		"hang in the header":     {why: "also before that", script: `next; printf 'tko-resp'; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
+		"hang":                   {why: "each request has a time limit", script: `next; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
+		"hang in the response":   {why: "also in the middle of a response", script: `next; printf 'tko-response 1 100\nhalf'; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
+		"hang in the header":     {why: "also in the middle of a header", script: `next; printf 'tko-resp'; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
 		"doesn't read":           {why: "the request is larger than a pipe", script: `sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
-		"hang with children":     {why: "they hold the pipes", script: `next; sleep 1000 & sleep 1000 & wait`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
+		"hang with children":     {why: "children hold the pipes", script: `next; sleep 1000 & sleep 1000 & wait`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
 		"not framed":             {why: "a plugin that serves one request", script: `next; echo 'error: plain'`, want: `remove the property "_persistent"`},
-		"garbage":                {why: "bytes that are no frame", script: `next; printf '\377\376\000\001garbage garbage garbage garbage garbage garbage garbage garbage\n'`, want: "begins with"},
-		"another number":         {why: "an answer to what nobody asked", script: `next; number=7; answer '{}'`, want: "answered request 7 where it was asked request 1"},
-		"no length":              {why: "what would be read?", script: `next; echo 'tko-response 1 many'`, want: `length "many"`},
-		"negative length":        {why: "what would be read?", script: `next; echo 'tko-response 1 -5'`, want: `length "-5"`},
-		"too long":               {why: "output is bounded, and not believed", script: `next; echo 'tko-response 1 99999999999'; yes`, options: plugin.Options{MaxOutput: 1 << 20}, want: "more than 1048576 bytes"},
-		"a long header":          {why: "lines are bounded", script: `next; yes | tr -d '\n'`, want: "begins with"},
-		"extra output":           {why: "whose is it?", script: `next; printf 'tko-response 1 2\n{}and more'`, want: "more than the 2 bytes"},
-		"exit":                   {why: "dying is failing", script: `next; echo the last words >&2; exit 3`, want: "exit code 3"},
-		"exit at once":           {why: "before anything is asked", script: `exit 4`, want: "exit code 4"},
-		"exit in the answer":     {why: "half an answer is none", script: `next; printf 'tko-response 1 100\nhalf'`, want: "4 of the 100 bytes"},
-		"signal":                 {why: "dying is failing", script: `next; kill -9 $$`, want: "signal 9"},
-		"malformed answer":       {why: "the frame is right, the document isn't", script: `next; answer '{{{'; next`, want: "malformed"},
-		"closes stdout":          {why: "it will never answer", script: `next; exec >&-; sleep 1000`, want: "signal 9"},
-		"two answers for one":    {why: "the second isn't taken for the next request's", script: `next; printf 'tko-response 1 2\n{}tko-response 2 2\n{}'; next; sleep 1000`, want: "more than the 2 bytes"},
-		"no answer but empty":    {why: "silence isn't consent", script: `next; answer ''; next`, want: "no output"},
+		"garbage":                {why: "bytes that are not a frame", script: `next; printf '\377\376\000\001garbage garbage garbage garbage garbage garbage garbage garbage\n'`, want: "begins with"},
+		"another number":         {why: "a response to a request that was not sent", script: `next; number=7; respond '{}'`, want: "responded to request 7 instead of request 1"},
+		"no length":              {why: "the length must be a number of bytes", script: `next; echo 'tko-response 1 many'`, want: `the length "many"`},
+		"negative length":        {why: "the length must be a number of bytes", script: `next; echo 'tko-response 1 -5'`, want: `the length "-5"`},
+		"too long":               {why: "output is limited, also by the declared length", script: `next; echo 'tko-response 1 99999999999'; yes`, options: plugin.Options{MaxOutput: 1 << 20}, want: "more than 1048576 bytes"},
+		"a long header":          {why: "the header is limited", script: `next; yes | tr -d '\n'`, want: "begins with"},
+		"extra output":           {why: "output after the response belongs to no request", script: `next; printf 'tko-response 1 2\n{}and more'`, want: "more than the 2 bytes"},
+		"exit":                   {why: "the end of the process is a failure", script: `next; echo the last words >&2; exit 3`, want: "exit code 3"},
+		"exit at once":           {why: "before the first request", script: `exit 4`, want: "exit code 4"},
+		"exit in the response":   {why: "an incomplete response is a failure", script: `next; printf 'tko-response 1 100\nhalf'`, want: "4 of the 100 bytes"},
+		"signal":                 {why: "the end of the process is a failure", script: `next; kill -9 $$`, want: "signal 9"},
+		"malformed response":     {why: "the frame is right, the document isn't", script: `next; respond '{{{'; next`, want: "malformed"},
+		"closes stdout":          {why: "no response can follow", script: `next; exec >&-; sleep 1000`, want: "signal 9"},
+		"two responses for one":  {why: "the second must not become the response of the next request", script: `next; printf 'tko-response 1 2\n{}tko-response 2 2\n{}'; next; sleep 1000`, want: "more than the 2 bytes"},
+		"empty response":         {why: "no output is a failure", script: `next; respond ''; next`, want: "no output"},
 		"a program that is gone": {why: "it can't start", script: `next; exec /no/such/program`, want: "exit code 127"},
 	}
 	for name, test := range tests {
@@ -139,8 +140,8 @@ func TestPersistentFailures(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			r := newRunner(t, test.options)
-			// The first process does what the case says, the others work.
-			p := persistent("validate", `if mkdir '`+dir+`/first' 2>/dev/null; then `+test.script+"\nexit; fi\n"+sayPID)
+			// The first process runs the script of the case, the others work.
+			p := persistent("validate", `if mkdir '`+dir+`/first' 2>/dev/null; then `+test.script+"\nexit; fi\n"+respondPID)
 			large := append(krm.Package{}, pkg...)
 			large = append(large, krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "large"}, "data": map[string]any{"x": strings.Repeat("x", 1<<20)}})
 			began := time.Now()
@@ -152,14 +153,14 @@ func TestPersistentFailures(t *testing.T) {
 			if took := time.Since(began); took > time.Minute {
 				t.Errorf("it took %s", took)
 			}
-			// A case may leave its process in order, with an answer that isn't.
-			if name == "malformed answer" || name == "no answer but empty" {
+			// In these cases the frame is correct, so the process stays in use.
+			if name == "malformed response" || name == "empty response" {
 				return
 			}
-			// On a busy machine one that works may run out of time, too.
-			got := said(t, r, p)
+			// On a busy machine a working process may also exceed the time limit.
+			got := refusal(t, r, p)
 			for began := time.Now(); strings.HasPrefix(got, "it did not end within") && time.Since(began) < time.Minute; {
-				got = said(t, r, p)
+				got = refusal(t, r, p)
 			}
 			if !strings.HasPrefix(got, "process ") {
 				t.Errorf("the next request: got %q", got)
@@ -168,15 +169,15 @@ func TestPersistentFailures(t *testing.T) {
 	}
 }
 
-// A process that ended, or wrote something, while nobody asked is replaced:
-// the next request knows nothing of it.
-func TestPersistentBetweenRequests(t *testing.T) {
+// A process that ended, or wrote output between two requests, is replaced, and
+// the next request succeeds.
+func TestPersistentProcessBrokenBetweenRequestsIsReplaced(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
-		"exit":            `exit 5`,
-		"an answer more":  `number=2; answer '{"error": stale}'; touch DIR/done; sleep 1000`,
-		"output":          `echo debug; touch DIR/done; sleep 1000`,
-		"closes its pipe": `exec >&- <&-; touch DIR/done; sleep 1000`,
+		"exit":              `exit 5`,
+		"an extra response": `number=2; respond '{"error": stale}'; touch DIR/done; sleep 1000`,
+		"output":            `echo debug; touch DIR/done; sleep 1000`,
+		"closes its pipe":   `exec >&- <&-; touch DIR/done; sleep 1000`,
 	}
 	for name, script := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -185,8 +186,8 @@ func TestPersistentBetweenRequests(t *testing.T) {
 			r := newRunner(t, plugin.Options{})
 			script = strings.ReplaceAll(script, "DIR", dir)
 			p := persistent("validate", `echo $$ >>`+dir+`/pids
-if mkdir '`+dir+`/first' 2>/dev/null; then next; answer 'error: first'; while ! [ -e '`+dir+`/go' ]; do sleep 0.01; done; `+script+"\nfi\n"+sayPID)
-			if got := said(t, r, p); got != "first" {
+if mkdir '`+dir+`/first' 2>/dev/null; then next; respond 'error: first'; while ! [ -e '`+dir+`/go' ]; do sleep 0.01; done; `+script+"\nfi\n"+respondPID)
+			if got := refusal(t, r, p); got != "first" {
 				t.Fatal(got)
 			}
 			pids := func() []string {
@@ -194,14 +195,14 @@ if mkdir '`+dir+`/first' 2>/dev/null; then next; answer 'error: first'; while ! 
 				return strings.Fields(string(data))
 			}
 			write(t, filepath.Join(dir, "go"), "", 0o644)
-			waitFor(t, "the process to be over", func() bool {
+			eventually.True(t, "the process to be over", func() bool {
 				if _, err := os.Stat(filepath.Join(dir, "done")); err == nil {
 					return true
 				}
 				pid, err := strconv.Atoi(pids()[0])
 				return err == nil && !alive(pid)
 			})
-			got := said(t, r, p)
+			got := refusal(t, r, p)
 			if want := "process " + pids()[len(pids())-1]; got != want || len(pids()) != 2 {
 				t.Errorf("got %q, want %q, from the second of the processes %v", got, want, pids())
 			}
@@ -209,12 +210,12 @@ if mkdir '`+dir+`/first' 2>/dev/null; then next; answer 'error: first'; while ! 
 	}
 }
 
-// Nothing that a process started outlives it.
-func TestPersistentForks(t *testing.T) {
+// No child of a process outlives it.
+func TestPersistentChildrenEndWithTheirProcess(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pids")
 	r := newRunner(t, plugin.Options{})
-	p := persistent("validate", `while next; do sleep 1000 & echo $! >>'`+file+`'; answer '{}'; done`)
+	p := persistent("validate", `while next; do sleep 1000 & echo $! >>'`+file+`'; respond '{}'; done`)
 	for range 3 {
 		if err := r.Validate(t.Context(), p, target, pkg, true); err != nil {
 			t.Fatal(err)
@@ -235,27 +236,27 @@ func TestPersistentForks(t *testing.T) {
 			t.Fatal(err)
 		}
 		if alive(pid) {
-			t.Errorf("child %d is there", pid)
+			t.Errorf("child %d still runs", pid)
 		}
 	}
 }
 
-func TestPersistentIdle(t *testing.T) {
+func TestPersistentIdleProcessEnds(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{IdleTime: 50 * time.Millisecond})
-	text, _ := strings.CutPrefix(said(t, r, persistent("validate", sayPID)), "process ")
+	text, _ := strings.CutPrefix(refusal(t, r, persistent("validate", respondPID)), "process ")
 	pid, err := strconv.Atoi(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the idle process to end", func() bool { return !alive(pid) })
+	eventually.True(t, "the idle process to end", func() bool { return !alive(pid) })
 }
 
-func TestPersistentClose(t *testing.T) {
+func TestCloseEndsIdleProcesses(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{})
-	p := persistent("validate", sayPID)
-	first := said(t, r, p)
+	p := persistent("validate", respondPID)
+	first := refusal(t, r, p)
 	r.Close()
 	text, _ := strings.CutPrefix(first, "process ")
 	pid, err := strconv.Atoi(text)
@@ -263,34 +264,34 @@ func TestPersistentClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if alive(pid) {
-		t.Error("the process goes on")
+		t.Error("the process still runs")
 	}
-	if second, third := said(t, r, p), said(t, r, p); second == first || third == second {
-		t.Errorf("processes were kept after Close: %q, %q, %q", first, second, third)
+	if second, third := refusal(t, r, p), refusal(t, r, p); second == first || third == second {
+		t.Errorf("processes were reused after Close: %q, %q, %q", first, second, third)
 	}
 }
 
-// A changed plugin replaces the old at once, whatever was changed.
-func TestPersistentChange(t *testing.T) {
+// A changed plugin replaces its processes at once, for any kind of change.
+func TestChangedPluginReplacesItsProcesses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r := newRunner(t, plugin.Options{})
 	script := filepath.Join(dir, "plugin.sh")
-	write(t, script, framed+`while next; do answer "error: one $$"; done`, 0o644)
+	write(t, script, framed+`while next; do respond "error: one $$"; done`, 0o644)
 	p := tko.Plugin{Type: "validate", Name: "p", Arguments: []string{"sh", script}, Properties: map[string]string{tko.PropertyPersistent: "true"}}
-	first := said(t, r, p)
-	if again := said(t, r, p); again != first {
+	first := refusal(t, r, p)
+	if again := refusal(t, r, p); again != first {
 		t.Fatalf("got %q after %q from the same plugin", again, first)
 	}
-	write(t, script, framed+`while next; do answer "error: two $$ $KEY"; done`, 0o644)
-	second := said(t, r, p)
+	write(t, script, framed+`while next; do respond "error: two $$ $KEY"; done`, 0o644)
+	second := refusal(t, r, p)
 	if !strings.HasPrefix(second, "two") {
 		t.Errorf("got %q after the program changed", second)
 	}
 	p.Stamp.Revision = 2
-	third := said(t, r, p)
+	third := refusal(t, r, p)
 	if third == second {
-		t.Errorf("the process was kept after the plugin was registered anew")
+		t.Errorf("the process was reused after the plugin was registered again")
 	}
 	for _, old := range []string{first, second} {
 		pid, err := strconv.Atoi(strings.Fields(old)[1])
@@ -298,20 +299,20 @@ func TestPersistentChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		if alive(pid) {
-			t.Errorf("the old process of %q goes on", old)
+			t.Errorf("the old process of %q still runs", old)
 		}
 	}
 }
 
-// No more processes wait than may run.
-func TestPersistentBounded(t *testing.T) {
+// At most MaxProcesses processes are idle.
+func TestIdleProcessesAreLimited(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{MaxProcesses: 2})
 	var pids []int
 	for i := range 5 {
-		p := persistent("validate", sayPID)
+		p := persistent("validate", respondPID)
 		p.Name = fmt.Sprint("p", i)
-		text, _ := strings.CutPrefix(said(t, r, p), "process ")
+		text, _ := strings.CutPrefix(refusal(t, r, p), "process ")
 		pid, err := strconv.Atoi(text)
 		if err != nil {
 			t.Fatal(err)
@@ -325,10 +326,10 @@ func TestPersistentBounded(t *testing.T) {
 	}
 }
 
-func TestPersistentAtTheSameTime(t *testing.T) {
+func TestPersistentRequestsRunConcurrently(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{MaxProcesses: 3})
-	p := persistent("prepare", `while next; do sleep 0.01; answer "{prepared: true, package: [{apiVersion: v1, kind: Echo, metadata: {name: $(printf %s "$document" | sed 's/.*"deploymentId":"\([^"]*\)".*/\1/')}}]}"; done`)
+	p := persistent("prepare", `while next; do sleep 0.01; respond "{prepared: true, package: [{apiVersion: v1, kind: Echo, metadata: {name: $(printf %s "$document" | sed 's/.*"deploymentId":"\([^"]*\)".*/\1/')}}]}"; done`)
 	var asking sync.WaitGroup
 	for i := range 30 {
 		asking.Go(func() {
@@ -342,7 +343,7 @@ func TestPersistentAtTheSameTime(t *testing.T) {
 	asking.Wait()
 }
 
-func TestPersistentCancel(t *testing.T) {
+func TestCanceledPersistentRequestReturnsTheCause(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t, plugin.Options{})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -353,12 +354,12 @@ func TestPersistentCancel(t *testing.T) {
 	}
 }
 
-// Lines are logged as those of the request that they belong to.
-func TestPersistentLog(t *testing.T) {
+// Lines are logged with the request that they belong to.
+func TestPersistentLinesAreLoggedWithTheirRequest(t *testing.T) {
 	t.Parallel()
-	log := &lines{}
+	log := &eventually.Buffer{}
 	r := newRunner(t, plugin.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
-	p := persistent("schedule", `while next; do log=$(printf %s "$document" | sed 's/.*"logFile":"\([^"]*\)".*/\1/'); echo "line $number" >"$log"; answer '{}'; done`)
+	p := persistent("schedule", `while next; do log=$(printf %s "$document" | sed 's/.*"logFile":"\([^"]*\)".*/\1/'); echo "line $number" >"$log"; respond '{}'; done`)
 	for _, site := range []tko.SiteID{"lagos", "accra"} {
 		if err := r.Schedule(t.Context(), p, target, site, pkg, nil); err != nil {
 			t.Fatal(err)
@@ -376,8 +377,8 @@ func TestPersistentLog(t *testing.T) {
 	}
 }
 
-// A process that leaves its group goes with the others.
-func TestPersistentEscapes(t *testing.T) {
+// A process that leaves its group is ended, too.
+func TestPersistentEscapedChildrenAreEnded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pid")
 	r := newRunner(t, plugin.Options{})
@@ -390,6 +391,6 @@ func TestPersistentEscapes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if pid, err := strconv.Atoi(strings.TrimSpace(string(data))); err != nil || alive(pid) {
-		t.Errorf("process %q is there, %v", data, err)
+		t.Errorf("process %q still runs, %v", data, err)
 	}
 }

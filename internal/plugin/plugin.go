@@ -15,7 +15,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// GRPCAddress is where a plugin's own client finds the data controller.
+// GRPCAddress is the address at which a plugin's own client reaches the data
+// controller.
 type GRPCAddress struct {
 	Level2Protocol string // "tcp", "tcp4" or "tcp6"; "tcp" if empty
 	Address        string
@@ -24,25 +25,25 @@ type GRPCAddress struct {
 
 // Options are the settings of a Runner. The zero value works.
 type Options struct {
-	GRPC            GRPCAddress   // told to every plugin
-	LogAddressPort  string        // of LogServer, told to every plugin; none if empty
-	LogServer       *LogServer    // tells whose the lines are; may be nil
-	Host            string        // of this machine: told to plugins in pods where the others are told "localhost"
+	GRPC            GRPCAddress   // part of every plugin's input
+	LogAddressPort  string        // HOST:PORT of LogServer, part of every plugin's input; none if empty
+	LogServer       *LogServer    // attributes log lines to runs; may be nil
+	Host            string        // name of this machine, which replaces "localhost" in the input of plugins in pods
 	ValidateTimeout time.Duration // 30 s if 0
 	PrepareTimeout  time.Duration // 30 s if 0
 	ScheduleTimeout time.Duration // 300 s if 0
 	MaxOutput       int           // bytes that a plugin may write to stdout; 64 MiB if 0
-	MaxMemory       int64         // bytes that a plugin may use, with all that it starts; without limit if 0
-	MaxProcesses    int           // plugins that run at the same time; twice the CPUs, at least 4, if 0; as many persistent ones may wait
-	IdleTime        time.Duration // for which a process of a persistent plugin waits for its next request; 1 min if 0
-	MaxRequests     int           // that one process of a persistent plugin serves; 1,000 if 0
-	PythonEnv       string        // for programs that end with ".py"; DefaultPythonEnv() if empty
-	Environment     []string      // names of further variables of the server's environment that plugins get
-	Dir             string        // where each run has its own directory; the system's for temporary files if empty
-	Limits          krm.Limits    // of what plugins answer
-	Kubeconfig      string        // of the cluster of plugins that run in pods; see pod.Options
-	Functions       krmfn.Options // of the kpt executor; Run, MaxOutput and Limits follow from the others
-	Log             *slog.Logger  // gets the plugins' log lines; nowhere if nil
+	MaxMemory       int64         // memory limit of a plugin and its child processes, in bytes; no limit if 0
+	MaxProcesses    int           // plugins that run concurrently, and also the most idle persistent processes; max(4, 2 × CPUs) if 0
+	IdleTime        time.Duration // idle timeout of a persistent plugin's process; 1 min if 0
+	MaxRequests     int           // requests that one process of a persistent plugin serves; 1,000 if 0
+	PythonEnv       string        // Python environment of programs that end with ".py"; DefaultPythonEnv() if empty
+	Environment     []string      // names of additional variables that plugins inherit from the server
+	Dir             string        // parent of the runs' directories; the system's temporary directory if empty
+	Limits          krm.Limits    // limits of plugins' output documents
+	Kubeconfig      string        // file for the cluster of plugins that run in pods; see pod.Options
+	Functions       krmfn.Options // settings of the kpt executor; New sets Run, MaxOutput and Limits
+	Log             *slog.Logger  // destination of the plugins' log lines; they are discarded if nil
 }
 
 // A Runner runs plugins. It is safe for concurrent use.
@@ -54,7 +55,7 @@ type Runner struct {
 	pods      *pod.Executor
 }
 
-// New makes a Runner. Close it, so that processes of persistent plugins end.
+// New returns a Runner. Close ends the processes of persistent plugins.
 func New(o Options) *Runner {
 	o.GRPC.Level2Protocol = orElse(o.GRPC.Level2Protocol, "tcp")
 	o.ValidateTimeout = orElse(o.ValidateTimeout, 30*time.Second)
@@ -75,7 +76,7 @@ func New(o Options) *Runner {
 	r := &Runner{
 		options: o, slots: make(chan struct{}, o.MaxProcesses),
 		pods: pod.New(pod.Options{Kubeconfig: o.Kubeconfig, MaxOutput: o.MaxOutput}),
-		pool: pool{most: o.MaxProcesses, idle: o.IdleTime, uses: o.MaxRequests},
+		pool: pool{size: o.MaxProcesses, idle: o.IdleTime, uses: o.MaxRequests},
 	}
 	o.Functions.Run, o.Functions.MaxOutput, o.Functions.Limits = r.process, o.MaxOutput, o.Limits
 	r.functions = krmfn.New(o.Functions)
@@ -90,9 +91,9 @@ func orElse[T comparable](value, otherwise T) T {
 	return value
 }
 
-// DefaultPythonEnv is the directory of the Python environment that plugins
-// run with unless configured otherwise: PYTHON_ENV, else tko-python-env in the
-// home directory if it exists, else "".
+// DefaultPythonEnv returns the default directory of the Python environment for
+// plugins: PYTHON_ENV, else tko-python-env in the home directory if it exists,
+// else "".
 func DefaultPythonEnv() string {
 	if dir := os.Getenv("PYTHON_ENV"); dir != "" {
 		return dir
@@ -108,10 +109,10 @@ func DefaultPythonEnv() string {
 	return dir
 }
 
-// Validate asks a plugin what is wrong with a package, and answers nil if
-// nothing is. An [*Error] that is Refused is the plugin's verdict; any other
-// says that there is none. A package that isn't complete may lack what is
-// required.
+// Validate runs a validate plugin on a package and returns nil if the package
+// is valid. The error is an [*Error]: if it is Refused, the plugin found the
+// package invalid; otherwise the plugin failed and there is no result. If
+// complete is false, the package may lack required resources and fields.
 func (r *Runner) Validate(ctx context.Context, p tko.Plugin, target krm.Identity, pkg krm.Package, complete bool) error {
 	_, err := r.run(ctx, job{
 		plugin: p, target: target, timeout: r.options.ValidateTimeout, log: r.options.Log,
@@ -120,11 +121,12 @@ func (r *Runner) Validate(ctx context.Context, p tko.Plugin, target krm.Identity
 	return err
 }
 
-// Prepare has a plugin prepare a deployment's package. If prepared, out is the
-// whole package that the plugin made of it, to be stored in the place of pkg;
-// else the plugin wants to be asked again later. The plugin marks resources
-// as prepared itself. Neither is the case if there is an error, which is an
-// [*Error]. What the plugin has to say beside, such as warnings, notes are told.
+// Prepare runs a prepare plugin on a deployment's package. If prepared is true,
+// out is the whole new package, to be stored in place of pkg; otherwise the
+// plugin must run again later. The plugin itself marks resources as prepared.
+// The error is an [*Error]; with an error, prepared is false and out is nil.
+// Each of notes is called with additional messages of the plugin, such as
+// warnings.
 func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package, notes ...func(string)) (prepared bool, out krm.Package, err error) {
 	if p.Executor == tko.ExecutorKpt {
 		return r.function(ctx, p, target, id, pkg, notes)
@@ -143,9 +145,9 @@ func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity,
 	return prepared, out, nil
 }
 
-// Schedule has a plugin schedule deployments at a site. All of the site's are
-// in the map: what isn't there any more is to go from the site. The error is
-// an [*Error].
+// Schedule runs a schedule plugin for a site. The map holds all deployments at
+// the site: the plugin removes from the site whatever belongs to none of them.
+// The error is an [*Error].
 func (r *Runner) Schedule(ctx context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, sitePackage krm.Package, deployments map[tko.DeploymentID]krm.Package) error {
 	packages := make(map[string]any, len(deployments))
 	for id, pkg := range deployments {
@@ -162,14 +164,15 @@ func (r *Runner) Schedule(ctx context.Context, p tko.Plugin, target krm.Identity
 type job struct {
 	plugin  tko.Plugin
 	target  krm.Identity
-	input   map[string]any // what is particular to the type
+	input   map[string]any // keys of the document that depend on the plugin type
 	timeout time.Duration
 	log     *slog.Logger
 
-	logToken string // names the run to the log server, or ""
+	logToken string // identifies the run to the log server, or ""
 }
 
-// slot waits for the plugin's turn.
+// slot waits until fewer than MaxProcesses plugins run. The caller calls done
+// when the plugin has ended.
 func (r *Runner) slot(ctx context.Context) (done func(), err error) {
 	select {
 	case r.slots <- struct{}{}:
@@ -179,7 +182,7 @@ func (r *Runner) slot(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// run runs a plugin and answers its output, in which there is no error.
+// run runs a plugin and returns its output document, which reports no error.
 func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 	switch executor := orElse(j.plugin.Executor, tko.ExecutorCommand); {
 	case executor != tko.ExecutorCommand:

@@ -21,6 +21,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 var (
@@ -28,12 +29,12 @@ var (
 	pkg    = krm.Package{{"apiVersion": "x.plugin.nephio.org/v1", "kind": "X", "metadata": map[string]any{"name": "x"}, "spec": map[string]any{"whole": int64(1 << 60), "float": 1.0, "yes": "yes"}}}
 )
 
-// shell is a plugin that is a script.
+// shell returns a plugin that is a shell script.
 func shell(typ, script string) tko.Plugin {
 	return tko.Plugin{Type: typ, Name: "p", Arguments: []string{"sh", "-c", script}}
 }
 
-func TestRefusals(t *testing.T) {
+func TestRefusalsAndFailuresBecomeErrors(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why     string
@@ -42,21 +43,21 @@ func TestRefusals(t *testing.T) {
 		want    []string // in the error
 		refused bool
 	}{
-		"says no":            {why: "the plugin's own verdict", script: `cat >/dev/null; echo 'error: too small'`, want: []string{"too small"}, refused: true},
+		"refuses":            {why: "the plugin's own result", script: `cat >/dev/null; echo 'error: too small'`, want: []string{"too small"}, refused: true},
 		"exit code":          {why: "output of a plugin that failed doesn't count", script: `echo '{}'; echo broken pipe wrench >&2; exit 1`, want: []string{"exit code 1", "broken pipe wrench"}},
-		"signal":             {why: "dying is failing", script: `kill -9 $$`, want: []string{"signal 9"}},
-		"no output":          {why: "silence isn't consent", script: `cat >/dev/null`, want: []string{"no output"}},
-		"blank output":       {why: "nor are empty lines", script: `echo; echo`, want: []string{"no output"}},
-		"empty document":     {why: "nor is a document with nothing in it", script: `echo ---`, want: []string{"empty document"}},
-		"two documents":      {why: "which of them would count?", script: `echo '{}'; echo ---; echo '{}'`, want: []string{"2 documents"}},
+		"signal":             {why: "a signal is a failure", script: `kill -9 $$`, want: []string{"signal 9"}},
+		"no output":          {why: "no output is a failure", script: `cat >/dev/null`, want: []string{"no output"}},
+		"blank output":       {why: "so are empty lines", script: `echo; echo`, want: []string{"no output"}},
+		"empty document":     {why: "so is a document without content", script: `echo ---`, want: []string{"empty document"}},
+		"two documents":      {why: "the output is ambiguous", script: `echo '{}'; echo ---; echo '{}'`, want: []string{"2 documents"}},
 		"a scalar":           {why: "a plugin that prints to stdout", script: `echo hello`, want: []string{"malformed"}},
-		"garbage":            {why: "bytes that are no YAML", script: `printf '\377\376{{{{\000'`, want: []string{"malformed"}},
-		"a list":             {why: "the answer is a map", script: `printf -- '# answer\n- error: ""\n'`, want: []string{"a list"}},
-		"error is a map":     {why: "strict where it matters", script: `echo 'error: {a: b}'`, want: []string{"error is a map"}},
-		"flood":              {why: "output is bounded", script: `while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done`, options: plugin.Options{MaxOutput: 100_000}, want: []string{"more than 100000 bytes"}},
-		"hang":               {why: "time is bounded", script: `sleep 1000`, options: plugin.Options{ValidateTimeout: 300 * time.Millisecond}, want: []string{"did not end within 300ms"}},
+		"garbage":            {why: "bytes that are not YAML", script: `printf '\377\376{{{{\000'`, want: []string{"malformed"}},
+		"a list":             {why: "the output must be a map", script: `printf -- '# output\n- error: ""\n'`, want: []string{"a list"}},
+		"error is a map":     {why: "an error must be text", script: `echo 'error: {a: b}'`, want: []string{"error is a map"}},
+		"flood":              {why: "output is limited", script: `while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done`, options: plugin.Options{MaxOutput: 100_000}, want: []string{"more than 100000 bytes"}},
+		"hang":               {why: "time is limited", script: `sleep 1000`, options: plugin.Options{ValidateTimeout: 300 * time.Millisecond}, want: []string{"did not end within 300ms"}},
 		"hang with children": {why: "children hold the pipes", script: `sleep 1000 & sleep 1000 & wait`, options: plugin.Options{ValidateTimeout: 300 * time.Millisecond}, want: []string{"did not end within 300ms"}},
-		"huge stderr":        {why: "the end is what matters", script: `i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789 >&2; i=$((i+1)); done; echo the last words >&2; exit 3`, want: []string{"exit code 3", "the last words"}},
+		"huge stderr":        {why: "the end of stderr is in the message", script: `i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789 >&2; i=$((i+1)); done; echo the last words >&2; exit 3`, want: []string{"exit code 3", "the last words"}},
 		"alias bomb":         {why: "small input, large result", script: `echo 'a: &a [x,x,x,x,x,x,x,x,x]'; for l in b:a c:b d:c e:d f:e g:f h:g i:h; do k=${l%:*}; p=${l#*:}; echo "$k: &$k [*$p,*$p,*$p,*$p,*$p,*$p,*$p,*$p,*$p]"; done`, want: []string{"malformed"}},
 	}
 	for name, test := range tests {
@@ -70,7 +71,7 @@ func TestRefusals(t *testing.T) {
 				t.Fatalf("got %v, want a *plugin.Error: %s", err, test.why)
 			}
 			if e.Refused != test.refused {
-				t.Errorf("refused is %v: %s", e.Refused, test.why)
+				t.Errorf("got refused %v, want %v: %s", e.Refused, test.refused, test.why)
 			}
 			for _, want := range append(test.want, `plugin "validate|p"`, target.String()) {
 				if !strings.Contains(err.Error(), want) {
@@ -78,7 +79,7 @@ func TestRefusals(t *testing.T) {
 				}
 			}
 			if len(err.Error()) > 8<<10 {
-				t.Errorf("the error has %d bytes", len(err.Error()))
+				t.Errorf("the error has %d bytes, want at most 8 KiB", len(err.Error()))
 			}
 			if took := time.Since(began); took > time.Minute {
 				t.Errorf("it took %s", took)
@@ -90,7 +91,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestUnsupported(t *testing.T) {
+func TestPluginsThatCannotRunAreErrors(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		plugin tko.Plugin
@@ -114,7 +115,7 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-func TestInput(t *testing.T) {
+func TestInputHasTheKeysOfThePluginType(t *testing.T) {
 	t.Parallel()
 	r := plugin.New(plugin.Options{GRPC: plugin.GRPCAddress{Address: "::1", Port: 50050}, LogAddressPort: "[::1]:50055"})
 	id := tko.DeploymentID("2abc")
@@ -158,7 +159,7 @@ func TestInput(t *testing.T) {
 				t.Fatalf("%d documents, %v", len(got), err)
 			}
 			if got[0].Text("logFile") == "" {
-				t.Error("there is no logFile")
+				t.Error("the input has no logFile")
 			}
 			delete(got[0], "logFile")
 			test.want["grpc"] = map[string]any{"level2protocol": "tcp", "address": "::1", "port": int64(50050)}
@@ -171,7 +172,7 @@ func TestInput(t *testing.T) {
 	}
 }
 
-func TestPrepare(t *testing.T) {
+func TestPrepareReturnsThePackageOrWhyNot(t *testing.T) {
 	t.Parallel()
 	good := "{apiVersion: v1, kind: Namespace, metadata: {name: a}}"
 	tests := map[string]struct {
@@ -181,21 +182,21 @@ func TestPrepare(t *testing.T) {
 		want     krm.Package
 		wantErr  string
 	}{
-		"prepared":          {why: "the package is the answer", output: "{prepared: true, package: [" + good + "]}", prepared: true, want: krm.Package{{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "a"}}}},
+		"prepared":          {why: "the output's package is returned", output: "{prepared: true, package: [" + good + "]}", prepared: true, want: krm.Package{{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "a"}}}},
 		"emptied":           {why: "deleting everything is allowed", output: "{prepared: true, package: []}", prepared: true, want: krm.Package{}},
-		"not yet":           {why: "ask again later; the package is not stored", output: "{prepared: false, package: [" + good + "]}"},
+		"not yet":           {why: "the plugin runs again later; the package is not stored", output: "{prepared: false, package: [" + good + "]}"},
 		"absent":            {why: "absent is false", output: "{}"},
 		"error wins":        {why: "an error changes nothing", output: "{error: no, prepared: true, package: []}", wantErr: "no"},
-		"no package":        {why: "prepared what?", output: "{prepared: true}", wantErr: "package is missing"},
+		"no package":        {why: "a prepared output needs a package", output: "{prepared: true}", wantErr: "package is missing"},
 		"package is a map":  {why: "malformed", output: "{prepared: true, package: " + good + "}", wantErr: "package is a map"},
 		"resource no map":   {why: "malformed", output: "{prepared: true, package: [a]}", wantErr: "package[0] is a string"},
-		"no kind":           {why: "no KRM", output: "{prepared: true, package: [{apiVersion: v1}]}", wantErr: "kind"},
-		"twice":             {why: "no package", output: "{prepared: true, package: [" + good + "," + good + "]}", wantErr: "Namespace"},
+		"no kind":           {why: "not KRM", output: "{prepared: true, package: [{apiVersion: v1}]}", wantErr: "kind"},
+		"twice":             {why: "not a package", output: "{prepared: true, package: [" + good + "," + good + "]}", wantErr: "Namespace"},
 		"prepared is text":  {why: "malformed", output: `{prepared: "true", package: []}`, wantErr: "prepared is a string"},
 		"too many at once":  {why: "bounded", output: "{prepared: true, package: [{}, {}, {}, {}]}", wantErr: "at most 3"},
 		"text":              {why: "ruamel.yaml drops the quotes around it", output: "%YAML 1.2\n---\nprepared: true\npackage:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: n}, data: {y: yes}}\n...", prepared: true, want: krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "n"}, "data": map[string]any{"y": "yes"}}}},
-		"not yet, as text":  {why: "people write it so", output: "prepared: no"},
-		"YAML 1.1 booleans": {why: "people write them so", output: "{prepared: yes, package: []}", prepared: true, want: krm.Package{}},
+		"not yet, as text":  {why: "users write booleans like this", output: "prepared: no"},
+		"YAML 1.1 booleans": {why: "users write booleans like this", output: "{prepared: yes, package: []}", prepared: true, want: krm.Package{}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -218,7 +219,7 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-func TestLeftBehind(t *testing.T) {
+func TestNoProcessIsLeftBehind(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	tests := map[string]string{
@@ -252,38 +253,38 @@ func TestLeftBehind(t *testing.T) {
 				t.Fatal(err)
 			}
 			if alive(pid) {
-				t.Error("the child is there")
+				t.Error("the child still runs")
 			}
 		})
 	}
 }
 
-// What a plugin does to its folder and to the log file is its own business, and
-// goes with it.
-func TestFolderGames(t *testing.T) {
+// A plugin may do anything to its directory and the log file: all of it is
+// removed with the run, and other files stay untouched.
+func TestPluginsAreConfinedToTheirFolder(t *testing.T) {
 	t.Parallel()
-	kept := filepath.Join(t.TempDir(), "kept")
-	write(t, filepath.Join(kept, "file"), "kept", 0o644)
+	outside := filepath.Join(t.TempDir(), "outside")
+	write(t, filepath.Join(outside, "file"), "untouched", 0o644)
 	tests := map[string]string{
-		"links elsewhere":   `ln -s KEPT link; ln -s KEPT/file file; ln -s / root; ln -s .. up`,
-		"is a link":         `cd "$(dirname "$TMPDIR")"; rm -r work; ln -s KEPT work`,
-		"its parent is one": `d=$(cd ..; pwd); mv "$d" "$d.moved"; ln -s KEPT "$d"; mv "$d.moved" "$d/../moved" 2>/dev/null; rm -r "$d/../moved"`,
+		"links elsewhere":   `ln -s OUTSIDE link; ln -s OUTSIDE/file file; ln -s / root; ln -s .. up`,
+		"is a link":         `cd "$(dirname "$TMPDIR")"; rm -r work; ln -s OUTSIDE work`,
+		"its parent is one": `d=$(cd ..; pwd); mv "$d" "$d.moved"; ln -s OUTSIDE "$d"; mv "$d.moved" "$d/../moved" 2>/dev/null; rm -r "$d/../moved"`,
 		"is locked":         `mkdir -p a/b/c; touch a/b/c/d; chmod 0 a/b/c a/b a; chmod 0 .`,
 		"is gone":           `rm -r "$PWD"; rm -r "$TMPDIR/.."`,
 		"has odd names": `touch -- '-rf' ' ' 'new
 line' "$(printf '\377')" '*'`,
 		"is deep":              `i=0; while [ $i -lt 300 ]; do mkdir deep && cd deep || break; i=$((i+1)); done`,
-		"a log that is a link": `rm ../log*; ln -s KEPT/file ../log; ln -s KEPT/file ../log-2`,
+		"a log that is a link": `rm ../log*; ln -s OUTSIDE/file ../log; ln -s OUTSIDE/file ../log-2`,
 		"a log that is a file": `rm ../log*; echo x >../log; echo x >../log-2`,
 	}
 	for name, games := range tests {
-		for persist, script := range map[string]string{"": games + "\necho '{}'", "true": framed + "while next; do " + games + "\nanswer '{}'; done"} {
+		for persist, script := range map[string]string{"": games + "\necho '{}'", "true": framed + "while next; do " + games + "\nrespond '{}'; done"} {
 			t.Run(name+" "+persist, func(t *testing.T) {
 				t.Parallel()
 				r := newRunner(t, plugin.Options{})
-				p := shell("validate", strings.ReplaceAll(script, "KEPT", kept))
+				p := shell("validate", strings.ReplaceAll(script, "OUTSIDE", outside))
 				p.Properties = map[string]string{tko.PropertyPersistent: persist}
-				for range 3 { // it may fail, but not for ever
+				for range 3 { // the plugin itself may fail
 					if err := r.Validate(t.Context(), p, target, pkg, true); err != nil {
 						t.Logf("it failed: %v", err)
 					}
@@ -294,22 +295,23 @@ line' "$(printf '\377')" '*'`,
 			})
 		}
 	}
-	t.Cleanup(func() { // after those that run at the same time
-		if data, err := os.ReadFile(filepath.Join(kept, "file")); err != nil || string(data) != "kept" {
-			t.Errorf("a file of somebody else is %q, %v", data, err)
+	t.Cleanup(func() { // after the parallel subtests
+		if data, err := os.ReadFile(filepath.Join(outside, "file")); err != nil || string(data) != "untouched" {
+			t.Errorf("a file outside of the directory is %q, %v", data, err)
 		}
 	})
 }
 
-// Memory is bounded, as the plugin's property says or else the runner.
-func TestMemory(t *testing.T) {
+// The plugin's property limits its memory, or else the runner's default.
+func TestMemoryIsLimitedByPropertyOrDefault(t *testing.T) {
 	t.Parallel()
-	// It keeps what it has for a while: in its first moments, a limit may not be there yet.
+	// It holds its memory for a while, because the limit may not apply in its
+	// first moments.
 	script := `{ head -c 100000000 /dev/zero; sleep 1; } | tail >/dev/null && `
 	r := newRunner(t, plugin.Options{MaxMemory: 32 << 20})
 	for memory, fits := range map[string]bool{"": false, "300000000": true, "1Gi": true, "64Mi": false} {
 		for persist, p := range map[string]tko.Plugin{
-			"": shell("validate", script+`echo '{}'`), "true": persistent("validate", "while next; do "+script+"answer '{}' || exit 1; done"),
+			"": shell("validate", script+`echo '{}'`), "true": persistent("validate", "while next; do "+script+"respond '{}' || exit 1; done"),
 		} {
 			p.Properties = map[string]string{tko.PropertyPersistent: persist}
 			if memory != "" {
@@ -322,7 +324,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// alive says whether a process runs; what only waits to be reaped doesn't.
+// alive reports whether a process runs; a zombie does not.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -331,16 +333,7 @@ func alive(pid int) bool {
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-func waitFor(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited too long for %s", what)
-		}
-	}
-}
-
-func TestEnvironment(t *testing.T) {
+func TestPluginsSeeOnlyAllowedVariables(t *testing.T) {
 	t.Setenv("TKO_STORE", "postgresql://secret")
 	t.Setenv("ALLOWED", "yes")
 	dir := t.TempDir()
@@ -366,15 +359,16 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-func TestPython(t *testing.T) {
+func TestPythonProgramsRunInTheEnvironment(t *testing.T) {
 	dir := t.TempDir()
 	env := filepath.Join(dir, "env")
 	write(t, filepath.Join(env, "bin", "python3"), "#!/bin/sh\necho 'error: ran '$(basename $1)' in '$VIRTUAL_ENV\n", 0o755)
 	write(t, filepath.Join(dir, "plain.py"), "not run\n", 0o644)
 	write(t, filepath.Join(dir, "exec.py"), "#!/usr/bin/env python3\n", 0o755)
 	for _, name := range []string{"plain.py", "exec.py"} {
-		// a file that was just written may be open for writing in a process that another test forked
-		waitFor(t, name+" to run in the environment", func() bool {
+		// a file that was just written may still be open for writing in a process
+		// that another test forked
+		eventually.True(t, name+" to run in the environment", func() bool {
 			p := tko.Plugin{Type: "validate", Name: "p", Arguments: []string{filepath.Join(dir, name), "arg"}}
 			err := plugin.New(plugin.Options{PythonEnv: env}).Validate(t.Context(), p, target, pkg, false)
 			return err != nil && strings.Contains(err.Error(), "ran "+name+" in "+env)
@@ -382,12 +376,12 @@ func TestPython(t *testing.T) {
 	}
 }
 
-func TestDefaultPythonEnv(t *testing.T) {
+func TestDefaultPythonEnvPrefersTheVariable(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("PYTHON_ENV", "")
 	if got := plugin.DefaultPythonEnv(); got != "" {
-		t.Errorf("got %q where there is none", got)
+		t.Errorf("got %q without an environment, want none", got)
 	}
 	env := filepath.Join(home, "tko-python-env")
 	if err := os.Mkdir(env, 0o755); err != nil {
@@ -398,7 +392,7 @@ func TestDefaultPythonEnv(t *testing.T) {
 	}
 	t.Setenv("PYTHON_ENV", "/elsewhere")
 	if got := plugin.DefaultPythonEnv(); got != "/elsewhere" {
-		t.Errorf("got %q: PYTHON_ENV goes first", got)
+		t.Errorf("got %q, want the directory in PYTHON_ENV", got)
 	}
 }
 
@@ -412,27 +406,9 @@ func write(t *testing.T, path, content string, mode os.FileMode) {
 	}
 }
 
-// lines is a log that remembers.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
-func TestLogFile(t *testing.T) {
+func TestLogFileLinesAreLoggedAndBounded(t *testing.T) {
 	t.Parallel()
-	log := &lines{}
+	log := &eventually.Buffer{}
 	r := plugin.New(plugin.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 	script := `log=$(sed -n 's/^logFile: //p'); echo first >"$log"; echo second >"$log"; head -c 100000 /dev/zero | tr '\0' x >"$log"; printf '\nunended' >"$log"; echo '{}'`
 	if err := r.Schedule(t.Context(), shell("schedule", script), target, "lagos", pkg, nil); err != nil {
@@ -445,13 +421,13 @@ func TestLogFile(t *testing.T) {
 		}
 	}
 	if len(got) > 40_000 {
-		t.Errorf("the log has %d bytes: lines are to be bounded", len(got))
+		t.Errorf("the log has %d bytes, want lines to be cut", len(got))
 	}
 }
 
-func TestLogServer(t *testing.T) {
+func TestLogServerLogsLinesUntilItEnds(t *testing.T) {
 	t.Parallel()
-	log := &lines{}
+	log := &eventually.Buffer{}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -466,18 +442,18 @@ func TestLogServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Fprintln(conn, "over TCP")
-	waitFor(t, "the line", func() bool { return strings.Contains(log.String(), `line="over TCP"`) })
+	eventually.True(t, "the line", func() bool { return strings.Contains(log.String(), `line="over TCP"`) })
 	cancel() // with the connection still open
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
 }
 
-// TestLogServerKnowsWhose has a plugin send lines over TCP, with its token and
-// without.
-func TestLogServerKnowsWhose(t *testing.T) {
+// Lines that a plugin sends over TCP with its token are logged as its own;
+// others are not.
+func TestLogServerAttributesLinesByToken(t *testing.T) {
 	t.Parallel()
-	log := &lines{}
+	log := &eventually.Buffer{}
 	server := &plugin.LogServer{Log: slog.New(slog.NewTextHandler(log, nil))}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -494,7 +470,7 @@ exec 4<>/dev/tcp/127.0.0.1/PORT; printf 'whose\ntko-log x\n' >&4; exec 5<>/dev/t
 	if _, _, err := r.Prepare(t.Context(), p, target, "d1", pkg); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the lines", func() bool { return strings.Count(log.String(), "\n") >= 5 })
+	eventually.True(t, "the lines", func() bool { return strings.Count(log.String(), "\n") >= 5 })
 	whose := regexp.MustCompile(`deployment=d1 plugin=prepare\|p resource=.* line=(.*)`)
 	var mine []string
 	for _, found := range whose.FindAllStringSubmatch(log.String(), -1) {
@@ -509,7 +485,7 @@ exec 4<>/dev/tcp/127.0.0.1/PORT; printf 'whose\ntko-log x\n' >&4; exec 5<>/dev/t
 	}
 }
 
-func TestProgram(t *testing.T) {
+func TestProgramChangesWithFilesAndSettings(t *testing.T) {
 	t.Parallel()
 	r := plugin.New(plugin.Options{})
 	file := filepath.Join(t.TempDir(), "p.sh")
@@ -519,7 +495,7 @@ func TestProgram(t *testing.T) {
 		t.Helper()
 		name := r.Program(p)
 		if before, ok := seen[name]; ok {
-			t.Errorf("%s is as %s", why, before)
+			t.Errorf("the program %s has the same text as %s", why, before)
 		}
 		seen[name] = why
 	}
@@ -531,18 +507,18 @@ func TestProgram(t *testing.T) {
 		differs("with "+content, p)
 	}
 	if again := r.Program(p); seen[again] == "" {
-		t.Error("it differs from itself")
+		t.Error("the text changed though the plugin did not")
 	}
 	p.Properties = map[string]string{"a": "b"}
 	differs("with a property", p)
 	differs("without arguments", tko.Plugin{Type: "validate", Name: "p"})
 }
 
-func TestMaxProcesses(t *testing.T) {
+func TestNoMoreThanMaxProcessesRunConcurrently(t *testing.T) {
 	t.Parallel()
 	r := plugin.New(plugin.Options{MaxProcesses: 1})
 	dir := t.TempDir()
-	// two at a time would find the folder
+	// two concurrent runs would find the directory
 	script := `mkdir '` + dir + `/alone' && sleep 0.05 && rmdir '` + dir + `/alone' && echo '{}'`
 	var running sync.WaitGroup
 	for range 5 {
@@ -555,13 +531,13 @@ func TestMaxProcesses(t *testing.T) {
 	running.Wait()
 }
 
-func TestCancel(t *testing.T) {
+func TestCanceledRunsReturnTheCause(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopping := errors.New("stopping")
 	r := plugin.New(plugin.Options{MaxProcesses: 1})
 	var running sync.WaitGroup
-	for range 2 { // one runs, one waits for its turn
+	for range 2 { // one runs, one waits for a slot
 		running.Go(func() {
 			if err := r.Validate(ctx, shell("validate", "sleep 1000"), target, pkg, false); !errors.Is(err, stopping) {
 				t.Errorf("got %v, want the reason of the context", err)

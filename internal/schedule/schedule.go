@@ -113,7 +113,7 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 	o.Kubernetes.Log, o.OSM.Log = o.Log, o.Log
 	o.Kubernetes.Guard = o.Guard
 	s := &Scheduler{client: client, runner: runner, options: o, queue: newEnqueuer()}
-	o.Kubernetes.Stir = func(id tko.SiteID) { s.queue.add(id) }
+	o.Kubernetes.Enqueue = func(id tko.SiteID) { s.queue.add(id) }
 	clusters := kubernetes.New(o.Kubernetes)
 	s.close, s.targets = clusters.Close, map[krm.GVK]target{
 		git.GVK:        gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},

@@ -15,17 +15,17 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// crdGVK is the kind of CRDs whose schemas are read. Older versions are no
-// longer served by any Kubernetes that is supported.
+// crdGVK is the kind of CRDs whose schemas are read. No supported version of
+// Kubernetes serves older ones.
 var crdGVK = krm.GVK{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-// A definition is a CRD, in the parts that matter for validation.
+// A definition holds the parts of a CRD that matter for validation.
 type definition struct {
 	resource krm.Resource
 	group    string
 	kind     string
 	versions []definedVersion
-	digest   func() ([sha256.Size]byte, error) // of the CRD, made once
+	digest   func() ([sha256.Size]byte, error) // of the CRD, computed once
 }
 
 type definedVersion struct {
@@ -34,8 +34,8 @@ type definedVersion struct {
 	schema any      // openAPIV3Schema, nil if there is none
 }
 
-// define reads a CRD. It takes what is there; what has a wrong type is a
-// finding of the CRD's own schema.
+// define reads a CRD. It ignores values of the wrong type: the CRD's own schema
+// reports them.
 func define(r krm.Resource) *definition {
 	root := map[string]any(r)
 	d := &definition{resource: r, digest: sync.OnceValues(func() ([sha256.Size]byte, error) {
@@ -59,15 +59,15 @@ func define(r krm.Resource) *definition {
 	return d
 }
 
-// An issue is something wrong with a schema.
+// An issue is an error in a schema.
 type issue struct {
 	path   []string
 	reason string
 }
 
 // A structural converts the schemas of CRDs, which are OpenAPI v3 with
-// extensions ("structural schemas"), to JSON schemas that say what the API
-// server says with strict field validation.
+// extensions ("structural schemas"), to JSON schemas that accept what the API
+// server accepts with strict field validation.
 type structural struct {
 	complete bool
 	issues   []issue
@@ -94,7 +94,7 @@ func (c *structural) document(schema any, path []string, meta map[string]any) ma
 	return s
 }
 
-// resource adds what every resource has.
+// resource adds the properties that every resource has.
 func (c *structural) resource(s map[string]any, metadata any) {
 	properties, _ := s["properties"].(map[string]any)
 	if properties == nil {
@@ -115,7 +115,7 @@ func (c *structural) resource(s map[string]any, metadata any) {
 	properties["metadata"] = meta
 }
 
-// Keywords whose values are copied, by what they have to be.
+// Keywords whose values are copied, by the required type of the value.
 var (
 	numberKeywords  = []string{"minimum", "maximum", "multipleOf"}
 	countKeywords   = []string{"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
@@ -124,7 +124,7 @@ var (
 	crdTypes        = []any{"array", "boolean", "integer", "number", "object", "string"}
 )
 
-// node converts a schema that says what a value is made of.
+// node converts a schema that defines the structure of a value.
 func (c *structural) node(s map[string]any, path []string) map[string]any {
 	out := c.values(s, path)
 	preserve := s["x-kubernetes-preserve-unknown-fields"] == true
@@ -174,7 +174,7 @@ func (c *structural) node(s map[string]any, path []string) map[string]any {
 }
 
 // value converts a schema below allOf, anyOf, oneOf or not, which constrains a
-// value and says nothing about what it is made of.
+// value but does not define its structure.
 func (c *structural) value(s map[string]any, path []string) map[string]any {
 	out := c.values(s, path)
 	if properties := c.properties(s, path, c.value); properties != nil {
@@ -207,7 +207,7 @@ func (c *structural) properties(s map[string]any, path []string, convert func(ma
 	return out
 }
 
-// values converts the keywords that both kinds of schemas have.
+// values converts the keywords that both forms of schemas have.
 func (c *structural) values(s map[string]any, path []string) map[string]any {
 	out := map[string]any{}
 	c.types(s, path, out)
@@ -256,7 +256,7 @@ func (c *structural) values(s map[string]any, path []string) map[string]any {
 	if v, ok := s["pattern"]; ok {
 		if text, isText := v.(string); c.must(isText, path, "pattern", "a regular expression") {
 			if _, err := regexp.Compile(text); err != nil {
-				c.issue(append(path, "pattern"), "is no regular expression: %s", err)
+				c.issue(append(path, "pattern"), "is not a regular expression: %s", err)
 			} else {
 				out["pattern"] = text
 			}
@@ -337,8 +337,8 @@ func allText(list []any) bool {
 	return !slices.ContainsFunc(list, func(v any) bool { _, ok := v.(string); return !ok })
 }
 
-// distinct drops scalars that were there before: JSON schema wants lists of
-// names and values without duplicates.
+// distinct drops duplicate scalars, which JSON schema does not allow in lists
+// of names and values.
 func distinct(list []any) []any {
 	seen := map[any]bool{}
 	var out []any
@@ -356,7 +356,7 @@ func distinct(list []any) []any {
 	return out
 }
 
-// crdFormats are those that the API server checks.
+// crdFormats are the formats that the API server checks.
 var crdFormats = formats("bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6", "cidr", "mac", "uuid", "uuid3", "uuid4", "uuid5",
 	"isbn", "isbn10", "isbn13", "creditcard", "ssn", "hexcolor", "rgbcolor", "byte", "date", "duration", "date-time", "datetime")
 

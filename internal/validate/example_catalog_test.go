@@ -29,8 +29,8 @@ func decode(t testing.TB, text string) krm.Package {
 	return p
 }
 
-// The packages of the example catalog are valid, complete as they are.
-func TestExampleCatalog(t *testing.T) {
+// The packages of the example catalog are completely valid.
+func TestExampleCatalogIsValid(t *testing.T) {
 	v := newValidator(t, validate.Options{})
 	files, err := filepath.Glob("../../examples/*/*/*.yaml")
 	if err != nil || len(files) < 10 {
@@ -38,14 +38,14 @@ func TestExampleCatalog(t *testing.T) {
 	}
 	for _, file := range files {
 		if strings.Contains(file, "/charts/") {
-			continue // Helm's, not packages
+			continue // Helm charts, not packages
 		}
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if strings.Contains(string(data), "tosca_definitions_version") {
-			continue // what a package refers to
+			continue // a file that a package refers to
 		}
 		p := decode(t, strings.ReplaceAll(string(data), "${DEMO}", "/demo"))
 		for _, complete := range []bool{true, false} {

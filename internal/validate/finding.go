@@ -17,31 +17,31 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Bounds of what a hostile package can make an error say.
+// Limits of the errors that a hostile package can cause.
 const (
 	maxFindings = 1000
 	maxText     = 500 // of a path or a reason, in bytes
 )
 
-// findings gathers what is wrong, for one resource after the other.
+// findings collects errors, one resource after the other.
 type findings struct {
 	list  []tko.Finding
-	more  int             // that were left out
-	begin int             // of the current resource in list
+	more  int             // findings that were left out
+	begin int             // index in list of the current resource's first finding
 	paths map[string]bool // of the current resource's findings
 	id    krm.Identity
 
-	byTemplates bool // CRDs of templates found something
+	byTemplates bool // whether CRDs of templates found an error
 }
 
-// next begins with another resource.
+// next starts the findings of another resource.
 func (f *findings) next(id krm.Identity) {
 	f.sort()
 	f.begin, f.paths, f.id = len(f.list), map[string]bool{}, id
 }
 
-// add adds a finding; only the first one of a path counts, as the first to
-// look has the best explanation.
+// add adds a finding. Only the first finding of a path counts, because the
+// checks with the best explanations run first.
 func (f *findings) add(path, format string, args ...any) {
 	if f.paths[path] {
 		return
@@ -50,12 +50,12 @@ func (f *findings) add(path, format string, args ...any) {
 	f.addAgain(path, fmt.Sprintf(format, args...))
 }
 
-// addAgain adds a finding beside others of the same path.
+// addAgain adds a finding even if the path already has one.
 func (f *findings) addAgain(path, reason string) {
 	f.put(shorten(path), shorten(reason))
 }
 
-// addWhole is add for a path and reason that were shortened.
+// addWhole is add for a path and reason that are already shortened.
 func (f *findings) addWhole(path, reason string) {
 	if f.paths[path] {
 		return
@@ -78,7 +78,8 @@ func (f *findings) sort() {
 	})
 }
 
-// err is the *tko.InvalidPackageError of the findings, or nil.
+// err returns the findings as a *tko.InvalidPackageError, or nil if there are
+// none.
 func (f *findings) err() error {
 	if len(f.list) == 0 {
 		return nil
@@ -86,7 +87,7 @@ func (f *findings) err() error {
 	f.sort()
 	if f.more > 0 {
 		last := f.list[len(f.list)-1].Resource
-		f.list = append(f.list, tko.Finding{Resource: last, Reason: fmt.Sprintf("%d more findings from here on are left out", f.more)})
+		f.list = append(f.list, tko.Finding{Resource: last, Reason: fmt.Sprintf("%d more findings are omitted", f.more)})
 	}
 	return &tko.InvalidPackageError{Findings: f.list, ByTemplates: f.byTemplates}
 }
@@ -102,7 +103,7 @@ func shorten(s string) string {
 	return s + "…"
 }
 
-// check adds what a schema finds wrong with the resource.
+// check adds the errors that a schema finds in the resource.
 func (f *findings) check(schema *jsonschema.Schema, r krm.Resource) {
 	root := map[string]any(r)
 	err := schema.Validate(root)
@@ -144,7 +145,7 @@ func explain(e *jsonschema.ValidationError, root any, add func(path, format stri
 	}
 }
 
-// alternatives says why none of them holds.
+// alternatives returns the reasons why none of the alternatives matches.
 func alternatives(e *jsonschema.ValidationError, root any) string {
 	here := pathOf(root, e.InstanceLocation)
 	var reasons []string
@@ -165,8 +166,8 @@ func alternatives(e *jsonschema.ValidationError, root any) string {
 	return "matches none of the alternatives: " + strings.Join(reasons, "; or ")
 }
 
-// reason says what is wrong with a value, without the value: it may be secret.
-// Only what is compared to a list of words is shown.
+// reason returns the error of a value, without the value itself, because it may
+// be secret. Only values of enumerations are shown.
 func reason(k jsonschema.ErrorKind) string {
 	switch k := k.(type) {
 	case *kind.Type:
@@ -176,7 +177,7 @@ func reason(k jsonschema.ErrorKind) string {
 	case *kind.Const:
 		return "must be " + show(k.Want) + ", is " + show(k.Got)
 	case *kind.Format:
-		return "is no valid " + k.Want
+		return "is not a valid " + k.Want
 	case *kind.Pattern:
 		return "does not match the pattern " + k.Want
 	case *kind.MinLength:
@@ -211,7 +212,7 @@ func reason(k jsonschema.ErrorKind) string {
 	case *kind.Not, *kind.FalseSchema:
 		return "is excluded by the schema"
 	case *kind.InvalidJsonValue:
-		return "is a number that JSON can't write"
+		return "is a number that JSON can't represent"
 	}
 	return "does not match the schema (" + strings.Join(k.KeywordPath(), " ") + ")"
 }
@@ -242,7 +243,7 @@ func noun(jsonType string) string {
 	return "a " + jsonType
 }
 
-// quoteHint helps with the commonest mistake in YAML.
+// quoteHint returns a remedy for the most common mistake in YAML.
 func quoteHint(k *kind.Type) string {
 	if (k.Got == "number" || k.Got == "boolean") && slices.Contains(k.Want, "string") {
 		return ": put it in quotes"
@@ -277,7 +278,7 @@ func show(v any) string {
 	return fmt.Sprint(v)
 }
 
-// pathOf writes the way to a value: spec.containers[0].image.
+// pathOf returns the path of a value, such as spec.containers[0].image.
 func pathOf(root any, tokens []string) string {
 	var b strings.Builder
 	for _, t := range tokens {

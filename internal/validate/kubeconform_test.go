@@ -15,7 +15,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// schemaDir is the embedded schemas as Kubeconform reads them, written once.
+// schemaDir contains the embedded schemas in Kubeconform's layout, written
+// once.
 var schemaDir string
 
 func TestMain(m *testing.M) {
@@ -49,7 +50,7 @@ func writeSchemasTo(t testing.TB, dir string) {
 	}
 	for name, gvk := range k.kindOf {
 		if strings.HasSuffix(gvk.Kind, "List") && gvk.Kind != "DeploymentList" {
-			continue // nobody's packages hold them
+			continue // packages don't contain them
 		}
 		document := k.document(name)
 		document["$schema"] = "http://json-schema.org/draft-04/schema#"
@@ -83,9 +84,9 @@ func corpus(t testing.TB, file string) []manifest {
 	return all
 }
 
-// Our verdict, from the embedded schemas and from the same schemas in files,
-// is that of Kubeconform's strict mode.
-func TestVerdictIsKubeconforms(t *testing.T) {
+// The results, from the embedded schemas and from the same schemas in files,
+// equal those of Kubeconform's strict mode.
+func TestResultsEqualKubeconforms(t *testing.T) {
 	dir := writeSchemas(t)
 	k, err := loadKubernetes()
 	if err != nil {
@@ -116,12 +117,12 @@ func TestVerdictIsKubeconforms(t *testing.T) {
 				result := theirs.ValidateResource(resource.Resource{Bytes: []byte(m.text)})
 				theyDo := result.Status == validator.Valid || result.Status == validator.Skipped
 				if theyDo != wantValid {
-					t.Errorf("Kubeconform says valid: %t: %v", theyDo, result.Err)
+					t.Errorf("Kubeconform's result is valid: %t: %v", theyDo, result.Err)
 				}
 				for name, v := range ours {
 					err := v.Validate(t.Context(), tko.Validation{Package: p, Complete: true})
 					if weDo := err == nil; weDo != theyDo {
-						t.Errorf("%s: we say valid: %t, Kubeconform: %t\nwe: %v\nKubeconform: %v", name, weDo, theyDo, err, result.Err)
+						t.Errorf("%s: valid: %t, Kubeconform: %t\ngot: %v\nKubeconform: %v", name, weDo, theyDo, err, result.Err)
 					}
 				}
 			})
@@ -130,8 +131,8 @@ func TestVerdictIsKubeconforms(t *testing.T) {
 }
 
 // Every embedded schema compiles, complete and partial, and agrees with
-// Kubeconform that a resource of nothing but its kind lacks something or not.
-func TestEverySchema(t *testing.T) {
+// Kubeconform whether a resource with only its kind is valid.
+func TestEverySchemaCompilesAndAgreesWithKubeconform(t *testing.T) {
 	k, err := loadKubernetes()
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +148,7 @@ func TestEverySchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(k.Kinds) < 150 {
-		t.Errorf("there are %d kinds only", len(k.Kinds))
+		t.Errorf("got only %d kinds", len(k.Kinds))
 	}
 	for name, gvk := range k.kindOf {
 		r := krm.Resource{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind}
@@ -164,7 +165,7 @@ func TestEverySchema(t *testing.T) {
 		}
 		result := theirs.ValidateResource(resource.Resource{Bytes: data})
 		if (err == nil) != (result.Status == validator.Valid) {
-			t.Errorf("%s: we: %v, Kubeconform: %v", name, err, result.Err)
+			t.Errorf("%s: got %v, Kubeconform: %v", name, err, result.Err)
 		}
 	}
 }

@@ -18,16 +18,16 @@ import (
 //go:embed schemas/kubernetes.json.gz
 var embedded []byte
 
-// objectMeta is the definition of what every resource has under metadata.
+// objectMeta is the definition of every resource's metadata.
 const objectMeta = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
-// kubernetes is the embedded schemas. See the generator for their form.
+// kubernetes holds the embedded schemas. The generator defines their form.
 type kubernetes struct {
 	Version     string                    `json:"kubernetes"`
 	Kinds       map[string]string         `json:"kinds"`
 	Definitions map[string]map[string]any `json:"definitions"`
 
-	kindOf map[string]krm.GVK // of the definitions that are a kind's
+	kindOf map[string]krm.GVK // by definition, for definitions of kinds
 }
 
 var loadKubernetes = sync.OnceValues(func() (*kubernetes, error) {
@@ -47,8 +47,8 @@ var loadKubernetes = sync.OnceValues(func() (*kubernetes, error) {
 	return &k, nil
 })
 
-// A standard compiles the schemas of Kubernetes' kinds when they are needed.
-// Kinds share what they have in common.
+// A standard compiles the schemas of Kubernetes' kinds on first use. Kinds
+// share common definitions.
 type standard struct {
 	mu       sync.Mutex
 	compiler *jsonschema.Compiler
@@ -56,7 +56,7 @@ type standard struct {
 
 const standardURL = "tko:///kubernetes.json"
 
-// loadStandard makes them: for complete (true) and partial validation.
+// loadStandard returns the schemas for complete (true) and partial validation.
 var loadStandard = map[bool]func() (*standard, error){
 	true:  sync.OnceValues(func() (*standard, error) { return newStandard(true) }),
 	false: sync.OnceValues(func() (*standard, error) { return newStandard(false) }),
@@ -85,33 +85,33 @@ func (s *standard) schema(definition string) (*jsonschema.Schema, error) {
 	return s.compiler.Compile(standardURL + "#/definitions/" + definition)
 }
 
-// has says whether there is a schema of a kind.
+// has reports whether there is a schema of a kind.
 func (k *kubernetes) has(gvk krm.GVK) bool { return k.Kinds[gvk.String()] != "" }
 
-// document is the schema of one definition, complete in itself, as the files
-// are that Kubeconform's strict mode reads:
+// document returns the self-contained schema of one definition, equal to the
+// files for Kubeconform's strict mode:
 //
 //   - an object that names its properties has no others;
-//   - what is not required may be null;
+//   - a property that is not required may be null;
 //   - a Quantity may be a number, an IntOrString is either;
 //   - apiVersion and kind have the value of the resource.
 //
-// An enumerated property that is optional may also be empty, which is what the
-// API server takes for not being there.
+// An optional enumerated property may also be empty, because the API server
+// treats an empty value as absent.
 func (k *kubernetes) document(name string) map[string]any {
 	definitions := map[string]any{}
 	k.expand(name, definitions)
 	return map[string]any{"$ref": "#/definitions/" + name, "definitions": definitions}
 }
 
-// orNull is the suffix of the definition that may also be null.
+// orNull is the suffix of the variant of a definition that also allows null.
 const orNull = ".orNull"
 
 func (k *kubernetes) expand(name string, into map[string]any) {
 	if into[name] != nil {
 		return
 	}
-	into[name] = true // taken, for definitions that contain themselves
+	into[name] = true // reserved, for recursive definitions
 	s := k.strict(k.Definitions[name], false, into)
 	nullable := k.strict(k.Definitions[name], true, into)
 	if gvk, ok := k.kindOf[name]; ok {
@@ -191,7 +191,7 @@ func typesOf(s map[string]any) []any {
 	return []any{s["type"]}
 }
 
-// dig follows a path of map keys.
+// dig returns the value at a path of map keys, or nil.
 func dig(v any, path ...string) any {
 	for _, key := range path {
 		m, ok := v.(map[string]any)

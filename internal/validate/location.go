@@ -22,28 +22,28 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// DefaultLocation is the schema location that means the embedded schemas.
+// DefaultLocation is the schema location of the embedded schemas.
 const DefaultLocation = "default"
 
 const (
 	standardLayout = "{{ .NormalizedKubernetesVersion }}-standalone{{ .StrictSuffix }}/{{ .ResourceKind }}{{ .KindSuffix }}.json"
 	maxSchemaBytes = 16 << 20
-	missingFor     = 5 * time.Minute // a location is not asked again for what it doesn't have
+	missingFor     = 5 * time.Minute // how long a missing schema is not looked up again
 )
 
-// A Fetch reads what is at an http or https URL. Nothing there is
-// fs.ErrNotExist.
+// A Fetch returns the content at an http or https URL, or fs.ErrNotExist if
+// there is none.
 type Fetch func(ctx context.Context, address string) ([]byte, error)
 
-// A location is where schemas are looked for.
+// A location is a place to look up schemas.
 type location struct {
 	text     string
 	embedded bool
 	template *template.Template
 }
 
-// parseLocations reads locations as Kubeconform does. None is the embedded
-// schemas.
+// parseLocations parses locations as Kubeconform does. Without any, it returns
+// the embedded schemas.
 func parseLocations(texts []string, fetch Fetch) ([]location, error) {
 	if len(texts) == 0 {
 		return []location{{text: DefaultLocation, embedded: true}}, nil
@@ -77,7 +77,7 @@ func isRemote(location string) bool {
 	return strings.HasPrefix(location, "http://") || strings.HasPrefix(location, "https://")
 }
 
-// variables are what a location's template may use.
+// variables are the variables of a location's template.
 type variables struct {
 	NormalizedKubernetesVersion string
 	StrictSuffix                string
@@ -87,8 +87,8 @@ type variables struct {
 	KindSuffix                  string
 }
 
-// variablesOf follows Kubeconform in everything, also in that Group is the
-// version for resources of the core group.
+// variablesOf returns the same values as Kubeconform, including that Group is
+// the version for resources of the core group.
 func variablesOf(gvk krm.GVK, kubernetesVersion string) variables {
 	parts := strings.Split(gvk.APIVersion(), "/")
 	suffix := "-" + strings.ToLower(strings.Split(parts[0], ".")[0])
@@ -115,8 +115,8 @@ func normalized(version string) string {
 	return "v" + version
 }
 
-// safeName is what may go into a path: the resource's author is not the one
-// who chose the location.
+// safeName matches names that are safe in a path, because the author of a
+// resource did not choose the location.
 var safeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`)
 
 func isSafe(gvk krm.GVK) bool {
@@ -124,24 +124,25 @@ func isSafe(gvk krm.GVK) bool {
 	return !unsafe(gvk.Kind) && !unsafe(gvk.Version) && (gvk.Group == "" || !unsafe(gvk.Group))
 }
 
-// A library finds schemas in locations and keeps them, compiled.
+// A library looks up schemas in locations and caches them, compiled.
 type library struct {
 	locations         []location
 	kubernetesVersion string
 	fetch             Fetch
 	log               *slog.Logger
-	compiled          *lru[shelf, *jsonschema.Schema]
+	compiled          *lru[schemaKey, *jsonschema.Schema]
 	missing           *lru[krm.GVK, time.Time]
 }
 
-type shelf struct {
+type schemaKey struct {
 	gvk      krm.GVK
 	complete bool
 }
 
-// schema of a kind, or nil if there is none. An error is a failure to look.
+// schema returns the schema of a kind, or nil if there is none. An error means
+// that the lookup failed.
 func (l *library) schema(ctx context.Context, gvk krm.GVK, complete bool) (*jsonschema.Schema, error) {
-	at := shelf{gvk, complete}
+	at := schemaKey{gvk, complete}
 	if s, ok := l.compiled.get(at); ok {
 		return s, nil
 	}
@@ -196,20 +197,20 @@ func (l *library) read(ctx context.Context, place location, gvk krm.GVK, complet
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case errors.As(err, &broken):
-		l.log.WarnContext(ctx, "schema passed over", "schema", address, "err", err)
+		l.log.WarnContext(ctx, "schema skipped", "schema", address, "err", err)
 		return nil, nil
 	case err != nil:
 		return nil, tko.Errorf(tko.ErrBusy, "read the schema of %s: %w", gvk, err)
 	}
 	s, err := compile(address, document, loader)
 	if err != nil {
-		l.log.WarnContext(ctx, "schema passed over", "schema", address, "err", err)
-		return nil, nil // as Kubeconform does, the next location is asked
+		l.log.WarnContext(ctx, "schema skipped", "schema", address, "err", err)
+		return nil, nil // as in Kubeconform, the next location is tried
 	}
 	return s, nil
 }
 
-// A brokenError is of a schema that is there and isn't JSON.
+// A brokenError reports a schema that exists but is not JSON.
 type brokenError struct{ err error }
 
 func (e *brokenError) Error() string { return e.err.Error() }
@@ -217,7 +218,7 @@ func (e *brokenError) Unwrap() error { return e.err }
 
 // A loader loads documents from one location, for one compilation.
 type loader struct {
-	ctx      context.Context //nolint:containedctx // the library's interface has none, and the loader lives as long as a call
+	ctx      context.Context //nolint:containedctx // the library's interface has none, and a loader is used for one call only
 	fetch    Fetch
 	remote   bool
 	complete bool
@@ -225,7 +226,7 @@ type loader struct {
 
 var errForeign = errors.New("a schema may only refer to others of its own location")
 
-// Load reads a document, ready for complete or partial validation.
+// Load returns a document for complete or partial validation.
 func (l *loader) Load(address string) (any, error) {
 	data, err := l.bytes(address)
 	if err != nil {

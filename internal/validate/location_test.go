@@ -31,7 +31,7 @@ func writeFile(t testing.TB, path, text string) {
 	}
 }
 
-func TestLocations(t *testing.T) {
+func TestSchemasAreReadFromLocations(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "crds/example.com/thing_v1.json"), thingSchema)
 	writeFile(t, filepath.Join(dir, "crds/example.com/spec.json"), specSchema)
@@ -59,7 +59,7 @@ func TestLocations(t *testing.T) {
 		pkg      string
 		complete []string
 		partial  []string
-		fault    error // of both, that is no finding
+		fault    error // of both, if it is not a finding
 	}{
 		"a catalog of CRDs": {
 			why:      "the layout of the public catalogs, with a reference from one file to another",
@@ -76,18 +76,18 @@ func TestLocations(t *testing.T) {
 			partial:  []string{`example.com/v1 Thing "t": spec.sized: unknown property`},
 		},
 		"remote has none": {
-			why:     "a schema that isn't there is no fault",
+			why:     "a missing schema is not an error",
 			options: validate.Options{SchemaLocations: []string{remote}, Fetch: served},
 			pkg:     `{apiVersion: example.com/v1, kind: Other, metadata: {name: t}}`,
 		},
 		"remote is down": {
-			why:     "not to know is neither valid nor invalid",
+			why:     "a failed lookup is neither valid nor invalid",
 			options: validate.Options{SchemaLocations: []string{remote}, Fetch: served},
 			pkg:     `{apiVersion: example.com/v1, kind: Down, metadata: {name: t}}`,
 			fault:   tko.ErrBusy,
 		},
 		"without default": {
-			why:     "who names locations and leaves out the default doesn't want it",
+			why:     "an operator who names locations without the default doesn't want it",
 			options: validate.Options{SchemaLocations: []string{crds}},
 			pkg:     `{apiVersion: v1, kind: ConfigMap, metadata: {name: t}, nonsense: 1}`,
 		},
@@ -98,12 +98,12 @@ func TestLocations(t *testing.T) {
 			complete: []string{`v1 ConfigMap "t": nonsense: is required`},
 		},
 		"broken files": {
-			why:     "Kubeconform passes over schemas that aren't, and so do we",
+			why:     "broken schemas are skipped, as in Kubeconform",
 			options: validate.Options{SchemaLocations: []string{crds}},
 			pkg:     `[{apiVersion: example.com/v1, kind: Broken, name: a}, {apiVersion: example.com/v1, kind: Nothing, name: a}, {apiVersion: example.com/v1, kind: Escape, name: a}]`,
 		},
 		"a resource that climbs": {
-			why:     "who writes a resource doesn't choose which file is read",
+			why:     "the author of a resource must not choose the file that is read",
 			options: validate.Options{SchemaLocations: []string{crds}},
 			pkg:     `[{apiVersion: example.com/v1, kind: ../../secret/x, name: a}, {apiVersion: "../v1", kind: X, name: b}, {apiVersion: "..%2f/v1", kind: "x?y#z", name: c}]`,
 		},
@@ -111,7 +111,7 @@ func TestLocations(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			v := newValidator(t, test.options)
-			for range 2 { // also from what is kept
+			for range 2 { // the second time from the cache
 				for _, complete := range []bool{true, false} {
 					want := test.partial
 					if complete {
@@ -133,7 +133,7 @@ func TestLocations(t *testing.T) {
 	}
 }
 
-func TestOptions(t *testing.T) {
+func TestUnusableOptionsAreRefused(t *testing.T) {
 	tests := map[string]struct {
 		why     string
 		options validate.Options
@@ -141,10 +141,10 @@ func TestOptions(t *testing.T) {
 	}{
 		"none":             {"the zero value works", validate.Options{}, ""},
 		"embedded version": {"a patch release more or less is the same schemas", validate.Options{KubernetesVersion: "1.37.9"}, ""},
-		"other version":    {"nobody shall believe to validate for a version that isn't there", validate.Options{KubernetesVersion: "1.29.0"}, "the schemas of Kubernetes 1.29.0 are not embedded"},
+		"other version":    {"validation for a version without schemas must not seem to work", validate.Options{KubernetesVersion: "1.29.0"}, "the schemas of Kubernetes 1.29.0 are not embedded"},
 		"template":         {"a template that can't work is found at the start", validate.Options{SchemaLocations: []string{"/x/{{ .Nonsense }}.json"}}, `schema location "/x/{{ .Nonsense }}.json"`},
 		"syntax":           {"so is one that can't be read", validate.Options{SchemaLocations: []string{"/x/{{.json"}}, `schema location "/x/{{.json"`},
-		"no network":       {"no network unless somebody gives it", validate.Options{SchemaLocations: []string{"https://example.com"}}, "reads local schemas only"},
+		"no network":       {"no network access without a Fetch", validate.Options{SchemaLocations: []string{"https://example.com"}}, "reads local schemas only"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -178,11 +178,11 @@ func FuzzValidate(f *testing.F) {
 		for _, complete := range []bool{true, false} {
 			first := v.Validate(t.Context(), tko.Validation{Package: p, Complete: complete})
 			if first != nil && !errors.Is(first, tko.ErrInvalid) {
-				t.Errorf("a fault of ours: %v", first)
+				t.Errorf("an internal error: %v", first)
 			}
 			again := v.Validate(t.Context(), tko.Validation{Package: p, Complete: complete})
 			if (first == nil) != (again == nil) || first != nil && first.Error() != again.Error() {
-				t.Errorf("not the same twice: %v and %v", first, again)
+				t.Errorf("the results differ: %v and %v", first, again)
 			}
 		}
 		after, err := krm.Encode(krm.CBOR, p)

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// An lru keeps the values that were used last. It is safe for concurrent use.
+// An lru is a cache that evicts the least recently used value. It is safe for
+// concurrent use.
 type lru[K comparable, V any] struct {
 	mu      sync.Mutex
 	size    int

@@ -10,7 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func verdictOf(t *testing.T, text string, complete bool) string {
+func resultOf(t *testing.T, text string, complete bool) string {
 	t.Helper()
 	pkg, err := krm.Decode(krm.YAML, []byte(text), krm.Limits{})
 	if err != nil {
@@ -30,14 +30,14 @@ func verdictOf(t *testing.T, text string, complete bool) string {
 	return err.Error()
 }
 
-// A kind of TKO's own that is mistyped is refused, with the one that is meant,
-// where it was passed over without a word.
+// A mistyped kind of TKO's own is refused with the nearest kind, instead of
+// being ignored.
 func TestMistypedKindsAreRefused(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[string]string{
 		"topology.nephio.org/v1alpha1 Placment":             "do you mean Placement?",
 		"topology.nephio.org/v1alpha1 placement":            "do you mean Placement?",
-		"topology.nephio.org/v1alpha1 Tempalte":             "do you mean Template?", //nolint:misspell // it is mistyped on purpose
+		"topology.nephio.org/v1alpha1 Tempalte":             "do you mean Template?", //nolint:misspell // mistyped on purpose
 		"topology.nephio.org/v1 Placement":                  "write topology.nephio.org/v1alpha1",
 		"topology.nephio.org/v1alpha1 Rollout":              "use Placement, Site, Sites, TOSCA, Template",
 		"deployment.nephio.org/v1alpha1 Deploymnet":         "do you mean Deployment?",
@@ -52,7 +52,7 @@ func TestMistypedKindsAreRefused(t *testing.T) {
 	} {
 		apiVersion, kind, _ := strings.Cut(id, " ")
 		for _, complete := range []bool{false, true} {
-			got := verdictOf(t, "{apiVersion: "+apiVersion+", kind: "+kind+", metadata: {name: x}}", complete)
+			got := resultOf(t, "{apiVersion: "+apiVersion+", kind: "+kind+", metadata: {name: x}}", complete)
 			if want == "" && got != "" || !strings.Contains(got, want) {
 				t.Errorf("%s, complete %v: %q, want %q", id, complete, got, want)
 			}
@@ -60,7 +60,7 @@ func TestMistypedKindsAreRefused(t *testing.T) {
 	}
 }
 
-// Everything is selected only if that is said.
+// A selector selects everything only with all: true.
 func TestEmptySelectorsAreRefused(t *testing.T) {
 	t.Parallel()
 	for spec, ok := range map[string]bool{
@@ -74,7 +74,7 @@ func TestEmptySelectorsAreRefused(t *testing.T) {
 		"{select: {metadata: {a: b}, all: false}}": true,
 	} {
 		for _, kind := range []string{"Sites", "Site", "Template"} {
-			got := verdictOf(t, "{apiVersion: topology.nephio.org/v1alpha1, kind: "+kind+", metadata: {name: x}, spec: "+spec+"}", true)
+			got := resultOf(t, "{apiVersion: topology.nephio.org/v1alpha1, kind: "+kind+", metadata: {name: x}, spec: "+spec+"}", true)
 			if (got == "") != ok {
 				t.Errorf("%s %s: %q", kind, spec, got)
 			}
@@ -82,13 +82,13 @@ func TestEmptySelectorsAreRefused(t *testing.T) {
 	}
 }
 
-// What a List holds must be resources.
+// The items of a List must be resources.
 func TestMalformedListsAreRefused(t *testing.T) {
 	t.Parallel()
 	for items, ok := range map[string]bool{
 		"[]": true, "[{apiVersion: v1, kind: Namespace, metadata: {name: n}}]": true, "[5]": false, "[{kind: X}]": false, "{}": false,
 	} {
-		if got := verdictOf(t, "{apiVersion: v1, kind: List, items: "+items+"}", false); (got == "") != ok {
+		if got := resultOf(t, "{apiVersion: v1, kind: List, items: "+items+"}", false); (got == "") != ok {
 			t.Errorf("%s: %q", items, got)
 		}
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Damaged at random, the good manifests still get Kubeconform's verdict; and
-// what is completely valid is partially valid, with anything taken away.
-func TestVerdictIsKubeconformsOnDamage(t *testing.T) {
+// Randomly damaged manifests get the same result as from Kubeconform, and a
+// completely valid package is partially valid with any part removed.
+func TestResultsEqualKubeconformsOnDamage(t *testing.T) {
 	dir := writeSchemas(t)
 	k, err := loadKubernetes()
 	if err != nil {
@@ -32,7 +32,7 @@ func TestVerdictIsKubeconformsOnDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	verdicts := map[bool]int{}
+	results := map[bool]int{}
 	for _, m := range corpus(t, "good.yaml") {
 		p, err := krm.Decode(krm.YAML, []byte(m.text), krm.Limits{})
 		if err != nil {
@@ -42,7 +42,7 @@ func TestVerdictIsKubeconformsOnDamage(t *testing.T) {
 			damaged := p.Clone()
 			damage(random, map[string]any(damaged[0]))
 			if damaged.Check() != nil {
-				continue // refused before any schema is asked
+				continue // refused before any schema is used
 			}
 			data, err := json.Marshal(damaged[0])
 			if err != nil {
@@ -50,27 +50,27 @@ func TestVerdictIsKubeconformsOnDamage(t *testing.T) {
 			}
 			result := theirs.ValidateResource(resource.Resource{Bytes: data})
 			theyDo := result.Status == validator.Valid || result.Status == validator.Skipped
-			verdict := ours.Validate(t.Context(), tko.Validation{Package: damaged, Complete: true})
-			if (verdict == nil) != theyDo {
-				t.Errorf("%s\n%s\nwe: %v\nKubeconform: %v", m.why, data, verdict, result.Err)
+			err = ours.Validate(t.Context(), tko.Validation{Package: damaged, Complete: true})
+			if (err == nil) != theyDo {
+				t.Errorf("%s\n%s\ngot: %v\nKubeconform: %v", m.why, data, err, result.Err)
 			}
-			verdicts[theyDo]++
+			results[theyDo]++
 
 			less := p.Clone()
 			removeOne(random, map[string]any(less[0]))
 			if less.Check() == nil {
 				if err := ours.Validate(t.Context(), tko.Validation{Package: less}); err != nil {
-					t.Errorf("%s: with less of it: %v", m.why, err)
+					t.Errorf("%s: with a part removed: %v", m.why, err)
 				}
 			}
 		}
 	}
-	if verdicts[true] < 300 || verdicts[false] < 300 {
-		t.Errorf("damage hardly tests: %v", verdicts)
+	if results[true] < 300 || results[false] < 300 {
+		t.Errorf("too few cases of one result: %v", results)
 	}
 }
 
-// damage changes one value somewhere.
+// damage changes one random value.
 func damage(random *rand.Rand, v map[string]any) {
 	keys := slices.Sorted(maps.Keys(v))
 	if len(keys) == 0 {
@@ -107,7 +107,7 @@ func damage(random *rand.Rand, v map[string]any) {
 	}
 }
 
-// removeOne takes away one thing somewhere, and with it all that it holds.
+// removeOne removes one random value.
 func removeOne(random *rand.Rand, v map[string]any) {
 	keys := slices.Sorted(maps.Keys(v))
 	if len(keys) == 0 {

@@ -22,19 +22,20 @@ import (
 //go:embed own.yaml
 var ownYAML []byte
 
-// metadataGroup is the group of metadata resources: any version, any kind.
+// metadataGroup is the group of metadata resources, which may have any version
+// and kind.
 const metadataGroup = "metadata.nephio.org"
 
-// metadataSpec is the schema of what is under spec there.
+// metadataSpec is the schema of the spec of metadata resources.
 var metadataSpec = map[string]any{"x-kubernetes-preserve-unknown-fields": true}
 
-// own is the schemas of TKO's own kinds.
+// own holds the schemas of TKO's own kinds.
 type own struct {
 	kinds    map[string]*jsonschema.Schema // "topology.nephio.org/v1alpha1 Site"
-	metadata *jsonschema.Schema            // of all kinds of metadataGroup
+	metadata *jsonschema.Schema            // schema of all kinds of metadataGroup
 }
 
-// loadOwn compiles them: for complete (true) and partial validation.
+// loadOwn returns the schemas for complete (true) and partial validation.
 var loadOwn = map[bool]func() (*own, error){
 	true:  sync.OnceValues(func() (*own, error) { return compileOwn(true) }),
 	false: sync.OnceValues(func() (*own, error) { return compileOwn(false) }),
@@ -75,8 +76,8 @@ func compileOwn(complete bool) (*own, error) {
 	return o, nil
 }
 
-// allowNull lets what is not required be null, as Kubernetes' own kinds do: it
-// is what YAML makes of a key without a value.
+// allowNull allows null for properties that are not required, as Kubernetes'
+// own kinds do: YAML reads a key without a value as null.
 func allowNull(s map[string]any) {
 	required, _ := s["required"].([]any)
 	properties, _ := s["properties"].(map[string]any)
@@ -91,7 +92,7 @@ func allowNull(s map[string]any) {
 	}
 }
 
-// schema of a kind, or nil.
+// schema returns the schema of a kind, or nil.
 func (o *own) schema(gvk krm.GVK) *jsonschema.Schema {
 	if gvk.Group == metadataGroup {
 		return o.metadata
@@ -99,23 +100,23 @@ func (o *own) schema(gvk krm.GVK) *jsonschema.Schema {
 	return o.kinds[gvk.String()]
 }
 
-// A look is at one resource of a package.
-type look struct {
+// An inspection checks one resource of a package.
+type inspection struct {
 	*findings
 	resource krm.Resource
 	complete bool
 	pkg      krm.Package
-	names    map[krm.Identity]bool // of pkg
+	names    map[krm.Identity]bool // identities in pkg
 }
 
-// ownChecks look at what schemas can't say, by "group kind".
-var ownChecks = map[string]func(look){
+// ownChecks are the checks that schemas can't express, by "GROUP KIND".
+var ownChecks = map[string]func(inspection){
 	"deployment.nephio.org Deployment": checkDeployment,
 	"topology.nephio.org Template":     checkTemplate,
 	"topology.nephio.org Site":         checkSite,
 	"topology.nephio.org Sites":        checkSites,
 	"topology.nephio.org Placement":    checkPlacement,
-	"topology.nephio.org TOSCA":        func(l look) { l.noSecretInURL("spec", "url") },
+	"topology.nephio.org TOSCA":        func(l inspection) { l.noSecretInURL("spec", "url") },
 	"workload.nephio.org HelmChart":    checkHelmChart,
 	"git.plugin.nephio.org Repository": checkRepository,
 
@@ -123,7 +124,7 @@ var ownChecks = map[string]func(look){
 	"osm.plugin.nephio.org OSM":            checkOSM,
 }
 
-func (l look) own() {
+func (l inspection) own() {
 	gvk := l.resource.GVK()
 	l.mistyped(gvk)
 	if f := ownChecks[gvk.Group+" "+gvk.Kind]; f != nil && gvk.Version == "v1alpha1" {
@@ -131,13 +132,13 @@ func (l look) own() {
 	}
 }
 
-// ownGroups are those of which TKO knows all kinds. In the other groups of its
-// kinds there may be kinds of plugins, too.
+// ownGroups are the groups whose kinds are all TKO's own. TKO's other groups
+// may also contain kinds of plugins.
 var ownGroups = []string{"deployment.nephio.org", "topology.nephio.org"}
 
-// mistyped refuses kinds and versions that are probably meant to be TKO's own:
-// they would be passed over without a word.
-func (l look) mistyped(gvk krm.GVK) {
+// mistyped refuses kinds and versions that are probably meant to be TKO's own,
+// because they would otherwise be ignored.
+func (l inspection) mistyped(gvk krm.GVK) {
 	o, err := loadOwn[l.complete]()
 	if err != nil || o.schema(gvk) != nil {
 		return
@@ -168,8 +169,8 @@ func (l look) mistyped(gvk krm.GVK) {
 	}
 }
 
-// editDistance is how many letters have to be added, removed, replaced, or
-// exchanged with their neighbour, to make one text the other.
+// editDistance returns how many letters have to be added, removed, replaced, or
+// swapped with their neighbour to change one text to the other.
 func editDistance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return 64
@@ -197,15 +198,15 @@ func editDistance(a, b string) int {
 	return rows[len(a)][len(b)]
 }
 
-func (l look) text(path ...string) string {
+func (l inspection) text(path ...string) string {
 	s, _ := dig(map[string]any(l.resource), path...).(string)
 	return s
 }
 
-func (l look) has(path ...string) bool { return dig(map[string]any(l.resource), path...) != nil }
+func (l inspection) has(path ...string) bool { return dig(map[string]any(l.resource), path...) != nil }
 
-// id checks an ID, if there is one.
-func (l look) id(what string, path ...string) {
+// id checks an ID that may be empty.
+func (l inspection) id(what string, path ...string) {
 	if id := l.text(path...); id != "" {
 		if err := tko.CheckID(what, id); err != nil {
 			l.add(strings.Join(path, "."), "%s", err)
@@ -213,12 +214,12 @@ func (l look) id(what string, path ...string) {
 	}
 }
 
-func checkDeployment(l look) {
+func checkDeployment(l inspection) {
 	l.id("the ID of the template", "spec", "templateId")
 	l.id("the ID of the site", "spec", "siteId")
 }
 
-func checkTemplate(l look) {
+func checkTemplate(l inspection) {
 	l.id("the ID of the template", "spec", "templateId")
 	l.patterns()
 	given := l.text("spec", "templateId") != ""
@@ -228,13 +229,13 @@ func checkTemplate(l look) {
 	switch {
 	case !l.complete:
 	case given && l.has("spec", "select"):
-		l.add("spec.select", "is one too many beside spec.templateId: keep one of them")
+		l.add("spec.select", "conflicts with spec.templateId: keep one of them")
 	case !given && !l.has("spec", "select"):
 		l.add("spec", "names no template: set templateId or select.metadata")
 	}
 }
 
-func checkSite(l look) {
+func checkSite(l inspection) {
 	l.id("the ID of the site", "spec", "siteId")
 	l.id("the ID of the template", "spec", "provisionTemplateId")
 	l.patterns()
@@ -248,13 +249,13 @@ func checkSite(l look) {
 	}
 }
 
-func checkSites(l look) {
+func checkSites(l inspection) {
 	l.patterns()
 	l.selects()
 }
 
-// selects refuses a selector that selects everything without saying so.
-func (l look) selects() {
+// selects refuses a selector that selects everything without all: true.
+func (l inspection) selects() {
 	all := dig(map[string]any(l.resource), "spec", "select", "all") == true
 	metadata, _ := dig(map[string]any(l.resource), "spec", "select", "metadata").(map[string]any)
 	switch {
@@ -268,8 +269,8 @@ func (l look) selects() {
 	}
 }
 
-// patterns checks those of spec.select.metadata.
-func (l look) patterns() {
+// patterns checks the patterns of spec.select.metadata.
+func (l inspection) patterns() {
 	metadata, _ := dig(map[string]any(l.resource), "spec", "select", "metadata").(map[string]any)
 	for key, v := range metadata {
 		if text, ok := v.(string); ok {
@@ -280,9 +281,9 @@ func (l look) patterns() {
 	}
 }
 
-func checkPlacement(l look) {
+func checkPlacement(l inspection) {
 	if update := l.text("spec", "update"); l.complete && l.has("spec", "budget") && (update == "" || update == "Once") {
-		l.add("spec.budget", "means nothing without spec.update: set that to Apply or Propose, or take the budget out")
+		l.add("spec.budget", "has no effect without spec.update: set that to Apply or Propose, or remove the budget")
 	}
 	templates, _ := dig(map[string]any(l.resource), "spec", "templates").([]any)
 	for i, entry := range templates {
@@ -310,8 +311,8 @@ func topology(kind, name string) krm.Identity {
 	return krm.Identity{GVK: krm.GVK{Group: "topology.nephio.org", Version: "v1alpha1", Kind: kind}, Name: name}
 }
 
-// references checks that a merge list names what is there.
-func (l look) references(v any, path string) {
+// references checks that the resources of a merge list are in the package.
+func (l inspection) references(v any, path string) {
 	list, _ := v.([]any)
 	if !l.complete {
 		return
@@ -329,17 +330,18 @@ func (l look) references(v any, path string) {
 	}
 }
 
-func checkHelmChart(l look) {
+func checkHelmChart(l inspection) {
 	l.noSecretInURL("spec", "chart")
 	l.noSecretInURL("spec", "repository")
 }
 
-// secrets are the names under which people write what belongs into a file.
+// secrets maps property names that users choose for secrets to the property of
+// the file that must hold the secret.
 var secrets = map[string]string{
 	"password": "passwordFile", "token": "tokenFile", "sshKey": "sshKeyFile", "privateKey": "sshKeyFile", "sshPrivateKey": "sshKeyFile",
 }
 
-func checkRepository(l look) {
+func checkRepository(l inspection) {
 	l.noSecretInURL("spec", "url")
 	for _, at := range [][]string{{"spec"}, {"spec", "credentials"}} {
 		for name, file := range secrets {
@@ -350,13 +352,13 @@ func checkRepository(l look) {
 	}
 }
 
-// inlined are the names under which people write what a kubeconfig holds.
+// inlined are property names that users choose for the content of a kubeconfig.
 var inlined = []string{
 	"apiVersion", "kind", "clusters", "users", "contexts", "current-context", "data", "value", "content", "inline",
 	"server", "token", "username", "password", "certificate-authority-data", "client-certificate-data", "client-key-data",
 }
 
-func checkCluster(l look) {
+func checkCluster(l inspection) {
 	const inline = "must not be here: packages hold no credentials. Put a kubeconfig where the meta-scheduler finds it and name it in spec.kubeconfig by file, secret or clusterAPI"
 	if _, isText := dig(map[string]any(l.resource), "spec", "kubeconfig").(string); isText {
 		l.add("spec.kubeconfig", "%s", inline)
@@ -372,23 +374,23 @@ func checkCluster(l look) {
 	if file := l.text("spec", "kubeconfig", "file"); file != "" && (strings.Contains(file, "\n") || !filepath.IsLocal(file)) {
 		l.add("spec.kubeconfig.file", "must be a path relative to the meta-scheduler's folder of kubeconfigs, and stay in it")
 	}
-	ways := 0
+	given := 0
 	for _, name := range []string{"file", "secret", "clusterAPI"} {
 		if l.has("spec", "kubeconfig", name) {
-			ways++
+			given++
 		}
 	}
 	inside := dig(map[string]any(l.resource), "spec", "inCluster") == true
 	switch {
-	case ways > 1 || inside && l.has("spec", "kubeconfig"):
+	case given > 1 || inside && l.has("spec", "kubeconfig"):
 		l.add("spec.kubeconfig", "names more than one cluster: keep one of file, secret and clusterAPI, or inCluster alone")
-	case l.complete && ways == 0 && !inside:
+	case l.complete && given == 0 && !inside:
 		l.add("spec", "names no cluster: set file, secret or clusterAPI in spec.kubeconfig, or inCluster")
 	}
 }
 
-// checkOSM refuses what belongs into files.
-func checkOSM(l look) {
+// checkOSM refuses secrets and certificates, which must be in files.
+func checkOSM(l inspection) {
 	l.noSecretInURL("spec", "url")
 	for _, at := range [][]string{{"spec"}, {"spec", "credentials"}} {
 		for name, field := range map[string]string{
@@ -408,9 +410,9 @@ func checkOSM(l look) {
 
 var userInfo = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*@`)
 
-// noSecretInURL refuses passwords in a URL, and over HTTP the user too: that is
-// where tokens are put.
-func (l look) noSecretInURL(path ...string) {
+// noSecretInURL refuses passwords in a URL, and over HTTP also user names,
+// because users put tokens there.
+func (l inspection) noSecretInURL(path ...string) {
 	text := l.text(path...)
 	if !userInfo.MatchString(text) {
 		return
@@ -424,8 +426,8 @@ func (l look) noSecretInURL(path ...string) {
 	l.add(strings.Join(path, "."), "must not hold a user or password: packages hold no secrets")
 }
 
-// annotations checks the values of the annotations that TKO reads.
-func (l look) annotations() {
+// annotations checks the values of TKO's annotations.
+func (l inspection) annotations() {
 	annotations, _ := dig(map[string]any(l.resource), "metadata", "annotations").(map[string]any)
 	for name, allowed := range annotationValues {
 		v, ok := annotations[name]
@@ -452,8 +454,9 @@ var annotationValues = map[string][]string{
 	krm.AnnotationMerge:    {krm.Replace, krm.Override},
 	krm.AnnotationRename:   nil,
 
-	// What the meta-scheduler reads of resources that it applies: one that is
-	// mistyped would mean nothing, and what was to stay would go.
+	// Annotations that the meta-scheduler reads on resources that it applies. A
+	// mistyped value would be ignored, and a resource that must stay would be
+	// removed.
 	"tko.nephio.org/target":   {"management"},
 	"tko.nephio.org/prune":    {krm.Never},
 	"tko.nephio.org/adopt":    {"false", "true"},

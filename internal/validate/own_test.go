@@ -9,7 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/validate"
 )
 
-// The prefix of findings, to keep the tables readable.
+// Prefixes of findings, to keep the tables readable.
 const (
 	topo    = "topology.nephio.org/v1alpha1 "
 	inline  = `must not be here: packages hold no credentials. Put a kubeconfig where the meta-scheduler finds it and name it in spec.kubeconfig by file, secret or clusterAPI`
@@ -18,10 +18,10 @@ const (
 	repo    = `git.plugin.nephio.org/v1alpha1 Repository "r": `
 )
 
-func TestOwnKinds(t *testing.T) {
+func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 	runFindings(t, map[string]findingsCase{
 		"everything": {
-			why: "what the model says is possible is possible",
+			why: "everything that the model allows is valid",
 			pkg: `
 {apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment, annotations: {nephio.org/prepared: "true", nephio.org/approved: "false", nephio.org/approve: Manual}}, spec: {templateId: "a/b:v1", siteId: ""}, status: {x: 1}}
 ---
@@ -101,7 +101,7 @@ func TestOwnKinds(t *testing.T) {
 			},
 		},
 		"keys without values": {
-			why: "YAML makes null of them, and null of what is required is not there",
+			why: "YAML reads keys without values as null, and a required null is missing",
 			pkg: `
 {apiVersion: topology.nephio.org/v1alpha1, kind: Site, metadata: {name: s}, spec: {siteId: a, select: null, merge: null}, status: null}
 ---
@@ -114,7 +114,7 @@ func TestOwnKinds(t *testing.T) {
 			complete: []string{topo + `Template "t": spec.select: has neither metadata nor all: write patterns, or all: true`},
 		},
 		"wrong": {
-			why: "types and unknown keys of spec are looked at always",
+			why: "types and unknown keys of spec are always checked",
 			pkg: `
 {apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment}, spec: {templateId: 5, site: a, siteId: "a b"}}
 ---
@@ -158,7 +158,7 @@ func TestOwnKinds(t *testing.T) {
 			},
 		},
 		"references": {
-			why: "a complete topology names only what is there",
+			why: "a complete topology refers only to resources in the package",
 			pkg: `
 {apiVersion: topology.nephio.org/v1alpha1, kind: Template, metadata: {name: t}, spec: {templateId: x, select: {metadata: {}}}}
 ---
@@ -167,7 +167,7 @@ func TestOwnKinds(t *testing.T) {
 {apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: p}, spec: {templates: [{template: s, sites: [s, t]}, {template: t, sites: [s], merge: [{apiVersion: apps/v1, kind: Deployment, name: d}]}]}}
 `,
 			complete: []string{
-				topo + `Template "t": spec.select: is one too many beside spec.templateId: keep one of them`,
+				topo + `Template "t": spec.select: conflicts with spec.templateId: keep one of them`,
 				topo + `Site "s": spec.merge[0]: refers to v1 ConfigMap "c", which is not in the package`,
 				topo + `Placement "p": spec.templates[0].sites[1]: names the Site or Sites "t", which is not in the package`,
 				topo + `Placement "p": spec.templates[0].template: names the Template "s", which is not in the package`,
@@ -175,14 +175,14 @@ func TestOwnKinds(t *testing.T) {
 			},
 		},
 		"placed again": {
-			why: "what would have no effect, or another one than it seems, is found",
+			why: "settings without effect, or with a surprising one, are refused",
 			pkg: `
 {apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: p}, spec: {templates: [], budget: {delete: 5}}}
 ---
 {apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: q}, spec: {templates: [], update: apply, budget: {create: -1}}}
 `,
 			complete: []string{
-				topo + `Placement "p": spec.budget: means nothing without spec.update: set that to Apply or Propose, or take the budget out`,
+				topo + `Placement "p": spec.budget: has no effect without spec.update: set that to Apply or Propose, or remove the budget`,
 				topo + `Placement "q": spec.budget.create: must be at least 0`,
 				topo + `Placement "q": spec.update: must be one of "Once", "Propose", "Apply", is "apply"`,
 			},
@@ -206,7 +206,7 @@ func TestOwnKinds(t *testing.T) {
 			},
 		},
 		"credentials of OSMs": {
-			why: "they are references too, into a folder of their own",
+			why: "kubeconfigs are references, too, into a directory of their own",
 			pkg: `
 {apiVersion: osm.plugin.nephio.org/v1alpha1, kind: OSM, metadata: {name: a}, spec: {url: "https://u:hunter2@x", ca: x, credentials: {username: u, password: hunter2, passwordFile: ../../etc/shadow}}}
 ---
@@ -232,7 +232,7 @@ func TestOwnKinds(t *testing.T) {
 			},
 		},
 		"credentials of clusters": {
-			why: "they are references too, into places that are meant for them, and no finding shows them",
+			why: "credentials are references, too, and no finding shows them",
 			pkg: `
 {apiVersion: kubernetes.plugin.nephio.org/v1alpha1, kind: Cluster, metadata: {name: a}, spec: {kubeconfig: "users: [{token: hunter2}]"}}
 ---
@@ -262,7 +262,7 @@ func TestOwnKinds(t *testing.T) {
 			},
 		},
 		"annotations of the meta-scheduler": {
-			why: "one that is mistyped would let go what was to stay",
+			why: "with a mistyped annotation a resource would be removed that must stay",
 			pkg: `{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {tko.nephio.org/prune: Never, tko.nephio.org/target: management, tko.nephio.org/adopt: "true", tko.nephio.org/recreate: "false", tko.nephio.org/order: "-5"}}}
 ---
 {apiVersion: example.com/v1, kind: Thing, metadata: {name: t, annotations: {tko.nephio.org/prune: never, tko.nephio.org/target: here, tko.nephio.org/adopt: "yes", tko.nephio.org/recreate: true, tko.nephio.org/order: 5}}}`,
@@ -270,7 +270,7 @@ func TestOwnKinds(t *testing.T) {
 			partial:  mistyped,
 		},
 		"annotations": {
-			why: "an annotation that TKO would not understand is found before it is ignored, on any kind",
+			why: "an annotation that TKO would ignore is refused, on any kind",
 			pkg: `{apiVersion: example.com/v1, kind: Thing, metadata: {name: t, annotations: {nephio.org/prepared: "yes", nephio.org/prepare: here, nephio.org/approve: Later, nephio.org/merge: "", nephio.org/metadata: 5}}}`,
 			complete: []string{
 				`example.com/v1 Thing "t": metadata.annotations.nephio.org/approve: must be one of Default, Auto, Manual, is "Later"`,
@@ -298,8 +298,8 @@ var mistyped = []string{
 	`example.com/v1 Thing "t": metadata.annotations.tko.nephio.org/target: must be one of management, is "here"`,
 }
 
-// What the documentation says that sites' packages may hold is taken.
-func TestDocumentedSites(t *testing.T) {
+// The examples of site packages in the documentation are valid.
+func TestDocumentedSitesAreValid(t *testing.T) {
 	t.Parallel()
 	v := newValidator(t, validate.Options{})
 	for file, group := range map[string]string{

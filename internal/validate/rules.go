@@ -20,18 +20,18 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// rulesKey is where schemas of CRDs have rules in CEL.
+// rulesKey is the key of CEL rules in CRD schemas.
 const rulesKey = "x-kubernetes-validations"
 
-// Bounds of what is compiled: each rule takes about a millisecond.
+// Limits of CEL rules: compiling a rule takes about 1 ms.
 const (
 	maxRules        = 2000     // of one version of a CRD
 	maxPackageRules = 10_000   // of all CRDs in a package
 	maxRuleText     = 32 << 10 // bytes of a rule
 )
 
-// rules are the rules in CEL of one version of a CRD. They are evaluated as the
-// API server does on creation: with defaults filled in, and without those rules
+// rules are the CEL rules of one version of a CRD. They are evaluated as the
+// API server does on creation: with defaults applied, and without the rules
 // that compare with an earlier state.
 type rules struct {
 	schema    *structuralschema.Structural
@@ -50,7 +50,7 @@ func compileRules(schema any, path []string) (*rules, []issue) {
 	}
 	s, err := toStructural(schema)
 	if err != nil {
-		return nil, []issue{{path, fmt.Sprintf("is no structural schema: %s", err)}}
+		return nil, []issue{{path, fmt.Sprintf("is not a structural schema: %s", err)}}
 	}
 	c := ruleCompiler{}
 	c.node(s, true, path)
@@ -60,8 +60,8 @@ func compileRules(schema any, path []string) (*rules, []issue) {
 	return &rules{schema: s, validator: cel.NewValidator(s, true, celconfig.PerCallLimit)}, nil
 }
 
-// countRules returns how many rules are anywhere in a schema, and how many bytes
-// the longest has.
+// countRules returns the number of rules in a schema, and the length of the
+// longest in bytes.
 func countRules(v any) (n, longest int) {
 	count := func(inner any) {
 		more, long := countRules(inner)
@@ -141,11 +141,11 @@ func (c *ruleCompiler) compile(s *structuralschema.Structural, declared *apicel.
 	}
 }
 
-// check adds what the rules find wrong with a resource. budget is what they may
-// cost, and what is left of it.
+// check adds the errors that the rules find in a resource. budget is the
+// remaining cost that rules may have; check reduces it.
 func (r *rules) check(ctx context.Context, f *findings, resource krm.Resource, budget *int64) {
 	if *budget <= 0 {
-		f.add("", "was not checked against the rules of its CRD: the rules of this package cost too much; make the package smaller")
+		f.add("", "was not checked against the rules of its CRD: the rules of this package exceed the cost limit; make the package smaller")
 		return
 	}
 	object := map[string]any(resource.Clone())

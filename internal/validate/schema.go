@@ -17,7 +17,7 @@ type noLoader struct{}
 
 func (noLoader) Load(string) (any, error) { return nil, errNoReferences }
 
-// compile makes a validating schema of a document.
+// compile returns the compiled schema of a document.
 func compile(url string, document any, loader jsonschema.URLLoader, formats ...*jsonschema.Format) (*jsonschema.Schema, error) {
 	c := newCompiler(loader, formats...)
 	if err := c.AddResource(url, document); err != nil {
@@ -43,7 +43,7 @@ var (
 	errDuration  = errors.New("use one like 1h30m or PT1H30M")
 )
 
-// checkDuration takes what Kubernetes and JSON schema call a duration.
+// checkDuration accepts durations of Kubernetes and of JSON schema.
 func checkDuration(v any) error {
 	s, ok := v.(string)
 	if !ok || isoDuration.MatchString(s) && s != "P" && s[len(s)-1] != 'T' || wordDuration.MatchString(s) {
@@ -55,10 +55,11 @@ func checkDuration(v any) error {
 	return nil
 }
 
-// lift answers a schema for partial validation: nothing is required, and null
-// is as good as absent. Alternatives that differ in what they require can no
-// longer be told apart, so one or more of them must hold where exactly one had
-// to. What a schema excludes stays excluded: more properties don't cure it.
+// lift returns a schema for partial validation: nothing is required, and null
+// is allowed where a value may be absent. Alternatives that differ only in
+// their required properties become indistinguishable, so oneOf becomes anyOf.
+// Exclusions (not) remain: additional properties don't remove an error of that
+// kind.
 func lift(schema any) any {
 	s, ok := schema.(map[string]any)
 	if !ok {

@@ -7,13 +7,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestLift(t *testing.T) {
+func TestLiftedSchemasRequireNothing(t *testing.T) {
 	tests := map[string]struct {
 		why, schema, want string
 	}{
 		"required":            {"nothing is missing from a part", `{"type":"object","required":["a"],"properties":{"a":{"type":"string"}}}`, `{"type":["object","null"],"properties":{"a":{"type":["string","null"]}}}`},
 		"a property so named": {"properties are names, not keywords", `{"properties":{"required":{"type":"array"},"oneOf":{"enum":["x"]}}}`, `{"properties":{"required":{"type":["array","null"]},"oneOf":{"enum":["x",null]}}}`},
-		"oneOf":               {"alternatives that are told apart by what they require hold together", `{"oneOf":[{"required":["a"]},{"required":["b"]}]}`, `{"anyOf":[{},{}]}`},
+		"oneOf":               {"alternatives that differ only in required properties become one", `{"oneOf":[{"required":["a"]},{"required":["b"]}]}`, `{"anyOf":[{},{}]}`},
 		"oneOf and anyOf":     {"neither is lost", `{"oneOf":[{"type":"string"}],"anyOf":[{"type":"null"}],"allOf":[{"required":["a"]}]}`, `{"allOf":[{},{"anyOf":[{"type":["string","null"]}]}],"anyOf":[{"type":["null","null"]}]}`},
 		"not":                 {"what excludes a property still does", `{"not":{"required":["a"]}}`, `{"not":{"required":["a"]}}`},
 		"dependencies":        {"a property that asks for another one may wait for it", `{"dependencies":{"a":["b"],"c":{"required":["d"]}},"dependentRequired":{"a":["b"]}}`, `{"dependencies":{"c":{}}}`},
@@ -36,7 +36,7 @@ func TestLift(t *testing.T) {
 	}
 }
 
-func TestDuration(t *testing.T) {
+func TestDurationsOfKubernetesAndJSONSchemaAreValid(t *testing.T) {
 	for text, want := range map[string]bool{
 		"1h30m": true, "5s": true, "-1.5h": true, "3 days": true, "1w": true, "PT1H30M": true, "P1Y2M3DT4H": true, "P2W": true,
 		"": false, "soon": false, "P": false, "PT": false, "P1DT": false, "5": false, "0": true,
@@ -46,11 +46,11 @@ func TestDuration(t *testing.T) {
 		}
 	}
 	if err := checkDuration(5); err != nil {
-		t.Errorf("a number is the type's affair: %v", err)
+		t.Errorf("the format refused a number: %v, want that left to the type", err)
 	}
 }
 
-func TestLRU(t *testing.T) {
+func TestLRUEvictsTheLeastRecentlyUsed(t *testing.T) {
 	l := newLRU[string, int](2)
 	l.put("a", 1)
 	l.put("b", 2)
@@ -63,6 +63,6 @@ func TestLRU(t *testing.T) {
 		}
 	}
 	if _, ok := l.get("b"); ok {
-		t.Error("b is still there")
+		t.Error("b was not evicted")
 	}
 }

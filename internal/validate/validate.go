@@ -20,51 +20,52 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A PluginRunner runs plugins of type validate. Its error says what a plugin
-// has against the resource, or why it could not be run.
+// A PluginRunner runs plugins of type validate. Its error is the plugin's
+// finding about the resource, or the reason why the plugin could not be run.
 type PluginRunner interface {
 	Validate(ctx context.Context, p tko.Plugin, target krm.Identity, pkg krm.Package, complete bool) error
-	// Program names what a plugin is now: another text when its program changed.
+	// Program returns a text that identifies the plugin's current code. It
+	// changes when the plugin's program changes.
 	Program(p tko.Plugin) string
 }
 
-// Options say how to validate. The zero value is Kubernetes' embedded schemas
-// and no plugins.
+// Options are the settings of a Validator. The zero value uses Kubernetes'
+// embedded schemas and no plugins.
 type Options struct {
-	// SchemaLocations is where schemas are looked for, one after the other, in
-	// Kubeconform's format: "default" (the embedded schemas), a folder, a
-	// template of a path, or of an http or https URL. None is "default".
+	// SchemaLocations are searched in order. Each has Kubeconform's format:
+	// "default" (the embedded schemas), a directory, or a template of a path or
+	// of an http or https URL. If empty: "default".
 	SchemaLocations []string
-	// KubernetesVersion is what the locations' templates put in place of
-	// NormalizedKubernetesVersion: "1.37.1", or "master"; if empty, the version
-	// of the embedded schemas, which have this one only.
+	// KubernetesVersion replaces NormalizedKubernetesVersion in the locations'
+	// templates: "1.37.1", or "master". If empty: the version of the embedded
+	// schemas, which have no other version.
 	KubernetesVersion string
 	Fetch             Fetch        // reads remote locations; nil refuses them
-	Plugins           PluginRunner // nil finds fault with everything that a plugin should see
-	PluginsAtOnce     int          // that run for one package; 4 if zero
-	CacheSize         int          // verdicts to remember; 4096 if zero, none if negative
-	RulesCost         int64        // that CRDs' rules may have for one package, as the API server counts it; 100,000,000 if zero
-	Log               *slog.Logger // where to report; nowhere if nil
+	Plugins           PluginRunner // runs plugins; if nil, every resource that triggers one is invalid
+	PluginsAtOnce     int          // plugins that run concurrently for one package; 4 if zero
+	CacheSize         int          // results in the cache; 4096 if zero, none if negative
+	RulesCost         int64        // cost limit of CRDs' rules for one package, in the API server's units; 100,000,000 if zero
+	Log               *slog.Logger // discards if nil
 }
 
-// A Validator says what is wrong with packages. It is safe for concurrent use.
+// A Validator validates packages. It is safe for concurrent use.
 type Validator struct {
 	library  library
 	defined  *lru[definedKey, compiledVersion]
 	decoded  *lru[[sha256.Size]byte, *definition]
-	accepted *lru[krm.GVK, [sha256.Size]byte] // which registered CRD accepted a resource of the kind last
+	accepted *lru[krm.GVK, [sha256.Size]byte] // the registered CRD that accepted the last resource of the kind
 	known    registered
-	verdicts *lru[verdictKey, error]
+	results  *lru[resultKey, error]
 	plugins  PluginRunner
 	atOnce   int
 	budget   int64
 	log      *slog.Logger
 }
 
-type verdictKey struct {
+type resultKey struct {
 	key      string
 	complete bool
-	programs string // of the plugins that had a part in it
+	programs string // identifies the programs of the plugins that ran
 }
 
 // Sizes of caches of compiled schemas.
@@ -76,7 +77,7 @@ const (
 	acceptedKinds   = 4096
 )
 
-// New makes a validator. What is wrong with the options is an ErrInvalid.
+// New returns a validator, or an ErrInvalid if the options are wrong.
 func New(o Options) (*Validator, error) {
 	locations, err := parseLocations(o.SchemaLocations, o.Fetch)
 	if err != nil {
@@ -96,7 +97,7 @@ func New(o Options) (*Validator, error) {
 			kubernetesVersion: version,
 			fetch:             o.Fetch,
 			log:               log,
-			compiled:          newLRU[shelf, *jsonschema.Schema](compiledSchemas),
+			compiled:          newLRU[schemaKey, *jsonschema.Schema](compiledSchemas),
 			missing:           newLRU[krm.GVK, time.Time](missingSchemas),
 		},
 		defined:  newLRU[definedKey, compiledVersion](definedSchemas),
@@ -112,14 +113,15 @@ func New(o Options) (*Validator, error) {
 	}
 	switch {
 	case o.CacheSize == 0:
-		v.verdicts = newLRU[verdictKey, error](4096)
+		v.results = newLRU[resultKey, error](4096)
 	case o.CacheSize > 0:
-		v.verdicts = newLRU[verdictKey, error](o.CacheSize)
+		v.results = newLRU[resultKey, error](o.CacheSize)
 	}
 	return v, nil
 }
 
-// kubernetesVersion refuses a version that no location can answer for.
+// kubernetesVersion returns an error if no location can have schemas of a
+// version.
 func kubernetesVersion(version string, locations []location) (string, error) {
 	k, err := loadKubernetes()
 	switch {
@@ -133,31 +135,31 @@ func kubernetesVersion(version string, locations []location) (string, error) {
 	return "", tko.Errorf(tko.ErrInvalid, "the schemas of Kubernetes %s are not embedded, only those of %s: name a schema location that has them", version, k.Version)
 }
 
-// minor is "v1.37" of "1.37.1".
+// minor returns "v1.37" for "1.37.1".
 func minor(version string) string {
 	parts := strings.Split(normalized(version), ".")
 	return strings.Join(parts[:min(2, len(parts))], ".")
 }
 
-// Validate answers nil if the package is valid. A *tko.InvalidPackageError
-// holds everything that is wrong, in the order of the resources and of the
-// paths in them; it may be shared, so don't change it. Any other error is a
-// failure to find out. Plugins run if nothing else is wrong. A verdict with a
-// Key is remembered, unless a plugin had a part in refusing, as long as the
-// plugins' programs stay what they are. The CRDs of the
-// Validation must not be changed later on: what was read of them is kept.
+// Validate returns nil if the package is valid. A *tko.InvalidPackageError
+// contains all errors, in the order of the resources and of their paths; it may
+// be shared, so the caller must not change it. Any other error means that
+// validation failed. Plugins run only if there are no other errors. The result
+// for a Key is cached as long as the plugins' programs stay the same, except if
+// a plugin refused. The caller must not change the CRDs of the Validation
+// afterwards, because data read from them is cached.
 func (v *Validator) Validate(ctx context.Context, r tko.Validation) error {
-	key := verdictKey{r.Key, r.Complete, v.programs(r)}
-	if r.Key != "" && v.verdicts != nil {
-		if verdict, ok := v.verdicts.get(key); ok {
-			return verdict
+	key := resultKey{r.Key, r.Complete, v.programs(r)}
+	if r.Key != "" && v.results != nil {
+		if result, ok := v.results.get(key); ok {
+			return result
 		}
 	}
-	verdict, err := v.inspect(ctx, r)
+	result, err := v.inspect(ctx, r)
 	if err != nil {
 		return err
 	}
-	if verdict == nil {
+	if result == nil {
 		refused, err := v.runPlugins(ctx, r)
 		if err != nil {
 			return err
@@ -166,13 +168,14 @@ func (v *Validator) Validate(ctx context.Context, r tko.Validation) error {
 			return refused
 		}
 	}
-	if r.Key != "" && v.verdicts != nil {
-		v.verdicts.put(key, verdict)
+	if r.Key != "" && v.results != nil {
+		v.results.put(key, result)
 	}
-	return verdict
+	return result
 }
 
-// programs names what the plugins are now that a package triggers.
+// programs identifies the current programs of the plugins that a package
+// triggers.
 func (v *Validator) programs(r tko.Validation) string {
 	if v.plugins == nil || len(r.Plugins) == 0 {
 		return ""
@@ -191,8 +194,8 @@ func (v *Validator) programs(r tko.Validation) string {
 	return programs.String()
 }
 
-// inspect does all that needs no plugin.
-func (v *Validator) inspect(ctx context.Context, r tko.Validation) (verdict, err error) {
+// inspect runs all checks except plugins.
+func (v *Validator) inspect(ctx context.Context, r tko.Validation) (result, err error) {
 	f := &findings{}
 	f.next(krm.Identity{})
 	known := v.definitions(r)
@@ -214,7 +217,7 @@ func (v *Validator) inspect(ctx context.Context, r tko.Validation) (verdict, err
 		for _, e := range identity[i] {
 			f.add(e.Path, "%s", e.Reason)
 		}
-		l := look{findings: f, resource: resource, complete: r.Complete, pkg: r.Package, names: names}
+		l := inspection{findings: f, resource: resource, complete: r.Complete, pkg: r.Package, names: names}
 		l.annotations()
 		l.own()
 		if _, err := resource.Items(); err != nil {
@@ -229,15 +232,15 @@ func (v *Validator) inspect(ctx context.Context, r tko.Validation) (verdict, err
 			f.check(schema, resource)
 			continue
 		}
-		if err := v.judge(ctx, f, resource, id, known, r); err != nil {
+		if err := v.checkOther(ctx, f, resource, id, known, r); err != nil {
 			return nil, err
 		}
 	}
 	return f.err(), nil
 }
 
-// identityFindings are what a package says is wrong with its resources'
-// identities, by the index of the resource.
+// identityFindings returns the errors in the identities of a package's
+// resources, by the index of the resource.
 func identityFindings(p krm.Package) map[int][]*krm.Error {
 	found := map[int][]*krm.Error{}
 	file := func(err error) {
@@ -266,8 +269,8 @@ type definedKey struct {
 	complete bool
 }
 
-// A compiledVersion is what became of a CRD's version: a schema and rules, or
-// what is wrong with it.
+// A compiledVersion is the compiled version of a CRD: a schema and rules, or
+// the errors in it.
 type compiledVersion struct {
 	schema *jsonschema.Schema
 	rules  *rules // of complete validation; nil if there are none
@@ -299,7 +302,7 @@ func (v *Validator) compileVersion(d *definition, version definedVersion, comple
 	return c
 }
 
-// checkDefinition finds what makes a CRD's schemas useless.
+// checkDefinition adds the errors that make a CRD's schemas unusable.
 func (v *Validator) checkDefinition(ctx context.Context, f *findings, d *definition, known definitions, complete bool) error {
 	root := map[string]any(d.resource)
 	if known.rules > maxPackageRules {
@@ -321,13 +324,13 @@ func (v *Validator) checkDefinition(ctx context.Context, f *findings, d *definit
 			f.add(pathOf(root, i.path), "%s", i.reason)
 		}
 		if c.err != nil {
-			f.add(pathOf(root, version.path), "is no usable schema: %s", c.err)
+			f.add(pathOf(root, version.path), "is not a usable schema: %s", c.err)
 		}
 	}
 	return nil
 }
 
-// compileStructural compiles a schema as CRDs have it.
+// compileStructural compiles the schema of a CRD's version.
 func compileStructural(name string, schema any, path []string, complete bool, k *kubernetes) compiledVersion {
 	c := structural{complete: complete}
 	document := c.document(schema, path, k.document(objectMeta))
@@ -345,19 +348,19 @@ func compileStructural(name string, schema any, path []string, complete bool, k 
 	return compiledVersion{schema: s, err: err}
 }
 
-// patience is how long a plugin may take to fail. One that needs longer hangs:
-// it isn't asked about the package's other resources.
-const patience = 5 * time.Second
+// slowFailure is how long a plugin may take to fail. A plugin that takes longer
+// probably hangs: it does not run for the package's other resources.
+const slowFailure = 5 * time.Second
 
 // A run of a plugin for a resource.
 type run struct {
 	plugin  tko.Plugin
 	target  krm.Identity
-	hanging *atomic.Bool // of the plugin
+	hanging *atomic.Bool // whether the plugin probably hangs
 	err     error
 }
 
-// runPlugins answers what plugins find wrong; an error is the context's.
+// runPlugins returns the errors that plugins find; err is an error of ctx.
 func (v *Validator) runPlugins(ctx context.Context, r tko.Validation) (refused, err error) {
 	runs := plan(r)
 	var group errgroup.Group
@@ -385,7 +388,7 @@ func (v *Validator) runPlugins(ctx context.Context, r tko.Validation) (refused, 
 	return f.err(), nil
 }
 
-// plan is what has to run, in the order of the package.
+// plan returns the runs of plugins, in the order of the package.
 func plan(r tko.Validation) []*run {
 	hanging := make([]atomic.Bool, len(r.Plugins))
 	var runs []*run
@@ -408,19 +411,20 @@ func (v *Validator) run(ctx context.Context, one *run, r tko.Validation) {
 	default:
 		begin := time.Now()
 		one.err = v.plugins.Validate(ctx, one.plugin, one.target, r.Package, r.Complete)
-		if one.err != nil && time.Since(begin) > patience {
+		if one.err != nil && time.Since(begin) > slowFailure {
 			one.hanging.Store(true)
 		}
 	}
 }
 
-var errHanging = errors.New("was not asked, after it failed slowly for another resource")
+var errHanging = errors.New("did not run, because it failed slowly for another resource")
 
 var safeURL = regexp.MustCompile(`[^A-Za-z0-9.]+`)
 
-var errNoRunner = errors.New("cannot run here: this program runs no plugins")
+var errNoRunner = errors.New("can't run here: this program runs no plugins")
 
-// pluginReason names the plugin once, and leaves the resource to the finding.
+// pluginReason returns a plugin's error with the name of the plugin once, and
+// without the resource, which the finding contains.
 func pluginReason(p tko.Plugin, target krm.Identity, err error) string {
 	name := fmt.Sprintf("plugin %q", p.ID())
 	text := strings.Replace(err.Error(), " for "+target.String(), "", 1)

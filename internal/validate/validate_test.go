@@ -19,7 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// lines are the findings of an error, as users see them.
+// lines returns the findings of an error, as users see them.
 func lines(t testing.TB, err error) []string {
 	t.Helper()
 	if err == nil {
@@ -41,10 +41,10 @@ type findingsCase struct {
 	pkg      string
 	crds     string
 	complete []string // findings of complete validation
-	partial  []string // and of partial
+	partial  []string // findings of partial validation
 }
 
-// registered are CRDs as the catalog has them, of templates with these IDs.
+// registered returns CRDs of templates with these IDs, in the catalog's form.
 func registered(t testing.TB, text string, templates ...tko.TemplateID) []tko.CRD {
 	t.Helper()
 	var crds []tko.CRD
@@ -69,23 +69,23 @@ func runFindings(t *testing.T, tests map[string]findingsCase) {
 			if test.crds != "" {
 				crds = registered(t, test.crds)
 			}
-			for _, way := range []struct {
+			for _, mode := range []struct {
 				complete bool
 				want     []string
 			}{{true, test.complete}, {false, test.partial}} {
-				got := lines(t, v.Validate(t.Context(), tko.Validation{Package: p, CRDs: crds, Complete: way.complete}))
-				if diff := cmp.Diff(way.want, got); diff != "" {
-					t.Errorf("%s\ncomplete %t: (-want +got):\n%s", test.why, way.complete, diff)
+				got := lines(t, v.Validate(t.Context(), tko.Validation{Package: p, CRDs: crds, Complete: mode.complete}))
+				if diff := cmp.Diff(mode.want, got); diff != "" {
+					t.Errorf("%s\ncomplete %t: (-want +got):\n%s", test.why, mode.complete, diff)
 				}
 			}
 		})
 	}
 }
 
-func TestKubernetes(t *testing.T) {
+func TestKubernetesKindsAreCheckedByTheirSchemas(t *testing.T) {
 	runFindings(t, map[string]findingsCase{
 		"all at once": {
-			why: "a user mends everything in one go, so everything has its resource, path and reason",
+			why: "users fix all errors at once, so each has its resource, path and reason",
 			pkg: `
 apiVersion: apps/v1
 kind: Deployment
@@ -121,19 +121,19 @@ spec: {ports: [{port: "80", targetPort: true}]}
 			},
 		},
 		"required is null": {
-			why: "a template may leave open with null what is filled in later",
+			why: "a template may use null for values that are set later",
 			pkg: `
 {apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: null}}`,
 			complete: []string{`v1 Pod "p": spec.containers: must be a list, is null`},
 		},
 		"secret": {
-			why:      "a finding goes to logs and conditions, where no secret belongs",
+			why:      "findings are in logs and conditions, which must not contain secrets",
 			pkg:      `{apiVersion: v1, kind: Secret, metadata: {name: s}, data: {password: 12345}}`,
 			complete: []string{`v1 Secret "s": data.password: must be a string, is a number: put it in quotes`},
 			partial:  []string{`v1 Secret "s": data.password: must be a string, is a number: put it in quotes`},
 		},
 		"odd keys": {
-			why: "whatever a key is, the path of the finding is readable",
+			why: "paths of findings are readable for all keys",
 			pkg: `{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {"": 1, "a\nb": 2, tls.crt: 3}}`,
 			complete: []string{
 				`v1 ConfigMap "c": data."": must be a string, is a number: put it in quotes`,
@@ -147,7 +147,7 @@ spec: {ports: [{port: "80", targetPort: true}]}
 			},
 		},
 		"no schema": {
-			why: "what nobody knows is nobody's fault; also in a group of Kubernetes",
+			why: "resources of unknown kinds are valid, also in a group of Kubernetes",
 			pkg: `
 {apiVersion: example.com/v1, kind: Thing, metadata: {name: a}, spec: {a: [1, null]}}
 ---
@@ -163,7 +163,7 @@ spec: {ports: [{port: "80", targetPort: true}]}
 	})
 }
 
-func TestIdentity(t *testing.T) {
+func TestMalformedIdentitiesAreReported(t *testing.T) {
 	v := newValidator(t, validate.Options{})
 	tests := map[string]struct {
 		why  string
@@ -171,12 +171,12 @@ func TestIdentity(t *testing.T) {
 		want []string
 	}{
 		"no kind and a number": {
-			why:  "a resource without identity is found before anything asks what it is",
+			why:  "a resource without identity is reported before other checks",
 			pkg:  krm.Package{{"apiVersion": "v1"}, {"apiVersion": int64(1), "kind": "A"}, nil},
 			want: []string{`v1  "": kind: is missing`, ` A "": apiVersion: must be text, but is the number 1`, `  "": apiVersion: is missing`, `  "": kind: is missing`},
 		},
 		"twice the same": {
-			why: "two resources of one identity can't both be there",
+			why: "identities must be unique",
 			pkg: krm.Package{
 				{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "a"}},
 				{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "a"}},
@@ -184,7 +184,7 @@ func TestIdentity(t *testing.T) {
 			want: []string{`v1 Namespace "a": is in the package already, as resource 1; rename or remove one of them`},
 		},
 		"two Deployment resources": {
-			why: "a package is one deployment's",
+			why: "a package belongs to one deployment",
 			pkg: krm.Package{
 				{"apiVersion": "deployment.nephio.org/v1alpha1", "kind": "Deployment", "metadata": map[string]any{"name": "deployment"}},
 				{"apiVersion": "deployment.nephio.org/v1alpha1", "kind": "Deployment", "metadata": map[string]any{"name": "other"}},
@@ -250,41 +250,41 @@ func thing(spec string) string {
 	return crdYAML + "---\n{apiVersion: example.com/v1, kind: Thing, metadata: {name: t}, spec: " + spec + "}\n"
 }
 
-func TestDefinitions(t *testing.T) {
+func TestCustomResourcesAreCheckedByTheirCRDs(t *testing.T) {
 	runFindings(t, map[string]findingsCase{
 		"fits": {
-			why: "everything that a structural schema can allow",
+			why: "all keywords of structural schemas",
 			pkg: thing(`{size: 3, color: null, name: abc, when: 1h30m, address: 10.0.0.1, either: 50%, free: {x: [1]}, labels: {a: b}, set: [a, b], pod: {apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {}}, a: x}`),
 		},
 		"lacks": {
-			why:      "what is required is so when complete only",
+			why:      "required properties are required only in complete packages",
 			pkg:      thing(`{pod: {}}`),
 			complete: []string{`example.com/v1 Thing "t": spec.pod.apiVersion: is required`, `example.com/v1 Thing "t": spec.pod.kind: is required`, `example.com/v1 Thing "t": spec.size: is required`},
 		},
 		"values": {
-			why: "what is there is checked, complete or not",
+			why: "existing values are checked in both modes",
 			pkg: thing(`{size: 10, color: green, name: ABC, when: soon, address: 10.0.0.300, either: [1], set: [a, a]}`),
 			complete: []string{
-				`example.com/v1 Thing "t": spec.address: is no valid ipv4`,
+				`example.com/v1 Thing "t": spec.address: is not a valid ipv4`,
 				`example.com/v1 Thing "t": spec.color: must be one of "red", "blue", is "green"`,
 				`example.com/v1 Thing "t": spec.either: must be an integer or a string, is a list`,
 				`example.com/v1 Thing "t": spec.name: does not match the pattern ^[a-z]+$`,
 				`example.com/v1 Thing "t": spec.set: has the same item twice, at 0 and 1`,
 				`example.com/v1 Thing "t": spec.size: must be at most 9`,
-				`example.com/v1 Thing "t": spec.when: is no valid duration`,
+				`example.com/v1 Thing "t": spec.when: is not a valid duration`,
 			},
 			partial: []string{
-				`example.com/v1 Thing "t": spec.address: is no valid ipv4`,
+				`example.com/v1 Thing "t": spec.address: is not a valid ipv4`,
 				`example.com/v1 Thing "t": spec.color: must be one of "red", "blue", is "green"`,
 				`example.com/v1 Thing "t": spec.either: must be an integer or a string, is a list`,
 				`example.com/v1 Thing "t": spec.name: does not match the pattern ^[a-z]+$`,
 				`example.com/v1 Thing "t": spec.set: has the same item twice, at 0 and 1`,
 				`example.com/v1 Thing "t": spec.size: must be at most 9`,
-				`example.com/v1 Thing "t": spec.when: is no valid duration`,
+				`example.com/v1 Thing "t": spec.when: is not a valid duration`,
 			},
 		},
 		"unknown": {
-			why: "the API server refuses unknown properties under strict field validation; below preserve-unknown-fields what is known is checked still",
+			why: "the API server refuses unknown properties under strict field validation; below preserve-unknown-fields, known properties are still checked",
 			pkg: thing(`{size: 1, sizes: 2, closed: {x: 1}, free: {known: 5}, labels: {a: 1}}`),
 			complete: []string{
 				`example.com/v1 Thing "t": spec.closed.x: unknown property`,
@@ -300,17 +300,17 @@ func TestDefinitions(t *testing.T) {
 			},
 		},
 		"null": {
-			why:      "a complete resource has null only where the schema says nullable",
+			why:      "a complete resource has null only where the schema is nullable",
 			pkg:      thing(`{size: 1, name: null}`),
 			complete: []string{`example.com/v1 Thing "t": spec.name: must be a string, is null`},
 		},
 		"alternatives": {
-			why:      "alternatives that differ in what they require only tell resources apart that are complete",
+			why:      "alternatives that differ only in required properties are distinguishable only in complete packages",
 			pkg:      thing(`{size: 1, a: x, b: z}`),
 			complete: []string{`example.com/v1 Thing "t": spec: matches more than one of the alternatives of which exactly one is allowed`},
 		},
 		"metadata": {
-			why:      "metadata is that of every resource",
+			why:      "metadata has the same schema for every resource",
 			pkg:      crdYAML + `--- {apiVersion: example.com/v1, kind: Thing, metadata: {name: t, label: {}}, spec: {size: 1}, extra: 1}`,
 			complete: []string{`example.com/v1 Thing "t": extra: unknown property`, `example.com/v1 Thing "t": metadata.label: unknown property`},
 			partial:  []string{`example.com/v1 Thing "t": extra: unknown property`, `example.com/v1 Thing "t": metadata.label: unknown property`},
@@ -320,31 +320,31 @@ func TestDefinitions(t *testing.T) {
 			pkg: crdYAML + `--- {apiVersion: example.com/v1old, kind: Thing, metadata: {name: t}, spec: 5}`,
 		},
 		"known from elsewhere": {
-			why:      "CRDs of registered templates count too",
+			why:      "CRDs of registered templates apply, too",
 			pkg:      `{apiVersion: example.com/v1, kind: Thing, metadata: {name: t}, spec: {size: x}}`,
 			crds:     crdYAML,
 			complete: []string{`example.com/v1 Thing "t": spec.size: must be an integer, is a string`},
 			partial:  []string{`example.com/v1 Thing "t": spec.size: must be an integer, is a string`},
 		},
 		"the package's own wins": {
-			why:  "a package may bring a newer CRD than the registered one",
+			why:  "a package may contain a newer CRD than the registered one",
 			pkg:  strings.Replace(crdYAML, "size: {type: integer, minimum: 1, maximum: 9}", "size: {type: string}", 1) + `--- {apiVersion: example.com/v1, kind: Thing, metadata: {name: t}, spec: {size: x}}`,
 			crds: crdYAML,
 		},
 		"broken": {
-			why: "a CRD that the API server would refuse is found where it is, and its resources aren't judged by it",
+			why: "a CRD that the API server would refuse is reported at its path, and its resources aren't checked by it",
 			pkg: strings.Replace(crdYAML, `pattern: "^[a-z]+$", maxLength: 5}`, `pattern: "[", maxLength: -1}`, 1) + `--- {apiVersion: example.com/v1, kind: Thing, metadata: {name: t}, spec: 5}`,
 			complete: []string{
 				"apiextensions.k8s.io/v1 CustomResourceDefinition \"things.example.com\": spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.name.maxLength: must be a whole number, 0 or more",
-				"apiextensions.k8s.io/v1 CustomResourceDefinition \"things.example.com\": spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.name.pattern: is no regular expression: error parsing regexp: missing closing ]: `[`",
+				"apiextensions.k8s.io/v1 CustomResourceDefinition \"things.example.com\": spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.name.pattern: is not a regular expression: error parsing regexp: missing closing ]: `[`",
 			},
 			partial: []string{
 				"apiextensions.k8s.io/v1 CustomResourceDefinition \"things.example.com\": spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.name.maxLength: must be a whole number, 0 or more",
-				"apiextensions.k8s.io/v1 CustomResourceDefinition \"things.example.com\": spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.name.pattern: is no regular expression: error parsing regexp: missing closing ]: `[`",
+				"apiextensions.k8s.io/v1 CustomResourceDefinition \"things.example.com\": spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.name.pattern: is not a regular expression: error parsing regexp: missing closing ]: `[`",
 			},
 		},
 		"for a kind of Kubernetes": {
-			why: "nobody redefines Kubernetes or TKO",
+			why: "CRDs can't redefine kinds of Kubernetes or TKO",
 			pkg: `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -366,7 +366,7 @@ spec: {group: topology.nephio.org, scope: Namespaced, names: {plural: sites, kin
 	})
 }
 
-func TestPlugins(t *testing.T) {
+func TestPluginsCheckTheResourcesOfTheirTriggers(t *testing.T) {
 	pods := krm.GVK{Version: "v1", Kind: "Pod"}
 	pod := func(name string) krm.Resource {
 		return krm.Resource{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name}}
@@ -385,12 +385,12 @@ func TestPlugins(t *testing.T) {
 		runs  []string
 	}{
 		"valid": {
-			why:  "every plugin of the type sees every resource of its triggers",
+			why:  "every plugin of the type checks every resource of its triggers",
 			pkg:  krm.Package{pod("one"), pod("two")},
 			runs: []string{"a one", "a two", "b one", "b two"},
 		},
 		"refused": {
-			why: "the findings name plugin and resource once, in the order of the package, whoever is first",
+			why: "findings name plugin and resource once, in the order of the package",
 			pkg: krm.Package{pod("one"), pod("two")},
 			fails: map[string]error{
 				"b one": errors.New(`plugin "validate|b" for v1 Pod "one": no IPv6`), "a two": errors.New("timed out after 30s"), "a one": errors.New("too small"),
@@ -399,15 +399,15 @@ func TestPlugins(t *testing.T) {
 			want: []string{`v1 Pod "one": plugin "validate|a": too small`, `v1 Pod "one": plugin "validate|b": no IPv6`, `v1 Pod "two": plugin "validate|a": timed out after 30s`},
 		},
 		"after the schemas": {
-			why:  "a plugin may rely on what the schema says",
+			why:  "a plugin may rely on the schema",
 			pkg:  krm.Package{pod("one"), {"apiVersion": "v1", "kind": "Service", "spec": int64(5)}},
 			want: []string{`v1 Service "": spec: must be a map, is a number`},
 		},
 		"no runner": {
-			why:  "what a plugin should have seen is not valid unseen",
+			why:  "a resource that a plugin must check is invalid without the plugin",
 			pkg:  krm.Package{pod("one")},
 			none: true,
-			want: []string{`v1 Pod "one": plugin "validate|a": cannot run here: this program runs no plugins`, `v1 Pod "one": plugin "validate|b": cannot run here: this program runs no plugins`},
+			want: []string{`v1 Pod "one": plugin "validate|a": can't run here: this program runs no plugins`, `v1 Pod "one": plugin "validate|b": can't run here: this program runs no plugins`},
 		},
 	}
 	for name, test := range tests {
@@ -433,7 +433,7 @@ type fakeRunner struct {
 	mu       sync.Mutex
 	runs     []string
 	fails    map[string]error
-	programs map[string]string // of plugins, by name
+	programs map[string]string // by name of the plugin
 }
 
 func (r *fakeRunner) Program(p tko.Plugin) string { return p.Name + r.programs[p.Name] }
@@ -446,8 +446,8 @@ func (r *fakeRunner) Validate(_ context.Context, p tko.Plugin, target krm.Identi
 	return r.fails[run]
 }
 
-// A verdict is remembered by key and completeness, unless a plugin refused.
-func TestRemembers(t *testing.T) {
+// A result is cached by key and completeness, unless a plugin refused.
+func TestResultsAreCachedUntilAPluginChanges(t *testing.T) {
 	runner := &fakeRunner{fails: map[string]error{"bad p": errors.New("crashed")}}
 	v := newValidator(t, validate.Options{Plugins: runner})
 	pods := []krm.GVK{{Version: "v1", Kind: "Pod"}}
@@ -458,7 +458,7 @@ func TestRemembers(t *testing.T) {
 		why    string
 		ask    tko.Validation
 		want   []string
-		counts int // of runs, up to here
+		counts int // runs up to this step
 	}{
 		{"the first time", tko.Validation{Package: pod, Plugins: []tko.Plugin{good}, Key: "1"}, nil, 1},
 		{"remembered", tko.Validation{Package: pod, Plugins: []tko.Plugin{good}, Key: "1"}, nil, 1},
@@ -483,12 +483,12 @@ func TestRemembers(t *testing.T) {
 		_ = v.Validate(t.Context(), tko.Validation{Package: service, Plugins: []tko.Plugin{bad}, Key: "3"})
 	}
 	if len(runner.runs) != 5 {
-		t.Errorf("a changed program is asked again, once: %d runs", len(runner.runs))
+		t.Errorf("got %d runs after the program changed, want one more", len(runner.runs))
 	}
 }
 
-// A context that is over is no verdict.
-func TestCanceled(t *testing.T) {
+// A canceled validation has no result.
+func TestCanceledValidationIsNotCached(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	v := newValidator(t, validate.Options{})
@@ -501,8 +501,8 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// However much is wrong, the error stays readable.
-func TestBounded(t *testing.T) {
+// The error stays readable for any number of findings.
+func TestErrorsAreBoundedInNumberAndLength(t *testing.T) {
 	data := map[string]any{}
 	for i := range 5000 {
 		data[fmt.Sprintf("k%04d", i)] = int64(1)
@@ -510,7 +510,7 @@ func TestBounded(t *testing.T) {
 	data[strings.Repeat("é", 100_000)] = int64(1)
 	p := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"}, "data": data}}
 	got := lines(t, newValidator(t, validate.Options{}).Validate(t.Context(), tko.Validation{Package: p}))
-	if len(got) != 1001 || !strings.Contains(got[1000], "more findings from here on are left out") {
+	if len(got) != 1001 || !strings.Contains(got[1000], "more findings are omitted") {
 		t.Errorf("got %d, the last is %q", len(got), got[len(got)-1])
 	}
 	for _, line := range got {
@@ -520,8 +520,8 @@ func TestBounded(t *testing.T) {
 	}
 }
 
-// A plugin that hangs costs its time limit once, not once a resource.
-func TestHangingPlugin(t *testing.T) {
+// A plugin that hangs costs its time limit once, not once for each resource.
+func TestHangingPluginRunsForOneResourceOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newValidator(t, validate.Options{Plugins: hangingRunner{}, PluginsAtOnce: 1})
 		var p krm.Package
@@ -535,7 +535,7 @@ func TestHangingPlugin(t *testing.T) {
 		}
 		want := []string{
 			`example.com/v1 Thing "0": plugin "validate|slow": timed out after 30s`,
-			`example.com/v1 Thing "1": plugin "validate|slow": was not asked, after it failed slowly for another resource`,
+			`example.com/v1 Thing "1": plugin "validate|slow": did not run, because it failed slowly for another resource`,
 		}
 		if diff := cmp.Diff(want, got[:2]); diff != "" || len(got) != 1000 {
 			t.Errorf("%d findings (-want +got):\n%s", len(got), diff)
@@ -552,8 +552,8 @@ func (hangingRunner) Validate(context.Context, tko.Plugin, krm.Identity, krm.Pac
 	return errors.New("timed out after 30s")
 }
 
-// Many may ask at the same time, for the same kinds and for others.
-func TestConcurrent(t *testing.T) {
+// Concurrent validations succeed, for the same kinds and for others.
+func TestConcurrentValidationsSucceed(t *testing.T) {
 	v := newValidator(t, validate.Options{})
 	crds := registered(t, crdYAML)
 	var group sync.WaitGroup

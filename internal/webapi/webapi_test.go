@@ -144,7 +144,7 @@ func TestEntitiesAreServedAsJSONAndPackagesAsYAML(t *testing.T) {
 			want: `[{"id":"t1","metadata":{"a":"<b>"},"deployments":[],"deploymentCount":1,` + stamped + `},` +
 				`{"id":"t2","metadata":{},"deployments":[],"deploymentCount":0,` + stamped + `}]`,
 		},
-				"unknown value of outdated": {
+		"unknown value of outdated": {
 			why: "a misspelled one must not cost all IDs", url: "/api/site/list?deployments=counts", status: 400,
 			want: `{"error":"deployments=\"counts\" is unknown: use ids or count"}`,
 		},
@@ -153,7 +153,7 @@ func TestEntitiesAreServedAsJSONAndPackagesAsYAML(t *testing.T) {
 			want: `[{"id":"s1","template":"t1","metadata":{},"deployments":[],"deploymentCount":0,` + stamped + `},{"id":"s2","template":"","metadata":{},"deployments":[],"deploymentCount":0,` + stamped + `}]`,
 		},
 		"deployments": {
-			why: "with what they belong to and their state", url: "/api/deployment/list?count=-1",
+			why: "rows have their references and state", url: "/api/deployment/list?count=-1",
 			want: `[{"id":"d1","parent":"d0","template":"t1","site":"s1","metadata":{},"prepared":true,"approved":true,` + stamped + `}]`,
 		},
 		"outdated deployments": {
@@ -165,7 +165,7 @@ func TestEntitiesAreServedAsJSONAndPackagesAsYAML(t *testing.T) {
 			want: `{"error":"outdated=\"perhaps\" is unknown: use true or false"}`,
 		},
 		"plugins": {
-			why: "browsers must not see what executors log in with", url: "/api/plugin/list",
+			why: "browsers must not see credentials of executors", url: "/api/plugin/list",
 			want: `[{"id":"schedule|p","type":"schedule","name":"p","executor":"ansible","arguments":["job"],` +
 				`"properties":{"_awx.host":"h","_awx.password":"[secret]","password":"shown"},"triggers":[{"group":"g","version":"v1","kind":"K"}],` + stamped + `}]`,
 		},

@@ -10,11 +10,11 @@ import (
 const MinEncoded = 1<<10 + 1
 
 // An Encoded message is sent as it is. Its data is shared and must not be
-// changed. Taken gets the data back when it was written to the connection, or
+// changed. Pool gets the data back when it was written to the connection, or
 // will never be.
 type Encoded struct {
-	Data  []byte
-	Taken mem.BufferPool
+	Data []byte
+	Pool mem.BufferPool
 }
 
 // Encode encodes a message once for all clients that get it.
@@ -24,5 +24,5 @@ func Encode(m proto.Message) ([]byte, error) {
 
 func (e *Encoded) slices() mem.BufferSlice {
 	data := e.Data
-	return mem.BufferSlice{mem.NewBuffer(&data, e.Taken)}
+	return mem.BufferSlice{mem.NewBuffer(&data, e.Pool)}
 }

@@ -220,9 +220,9 @@ type remoteError struct {
 	isOurs bool  // a TKO server made it, not gRPC
 }
 
-// Message reports whether a TKO server made the text of an error. Otherwise
+// IsServerError reports whether a TKO server made the text of an error. Otherwise
 // gRPC did, without a response from the server.
-func Message(err error) bool {
+func IsServerError(err error) bool {
 	e, ok := errors.AsType[*remoteError](err)
 	return ok && e.isOurs
 }

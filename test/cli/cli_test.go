@@ -21,11 +21,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func TestCommand(t *testing.T) {
+func TestCommandMatchesScripts(t *testing.T) {
 	t.Parallel()
 	scripts, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(scripts) == 0 {
-		t.Fatalf("there are no scripts: %v", err)
+		t.Fatalf("no scripts: %v", err)
 	}
 	bin := filepath.Dir(process.Build(t, "tko"))
 	for _, script := range scripts {
@@ -48,8 +48,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// serverFlags returns the flags of the server that a script needs: its first
-// line may list them.
+// serverFlags returns the flags for a script's server, which the script's first line
+// may list.
 func serverFlags(t *testing.T, script string) []string {
 	t.Helper()
 	text, err := os.ReadFile(script)
@@ -64,8 +64,8 @@ func serverFlags(t *testing.T, script string) []string {
 	return strings.Fields(flags)
 }
 
-// The client is for laptops: it has nothing in it of what only servers need.
-func TestClientIsLight(t *testing.T) {
+// The client must not link packages that only servers need, to stay small.
+func TestClientLinksNoServerPackages(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "list", "-deps", "../../cmd/tko").Output()
 	if err != nil {
@@ -77,7 +77,7 @@ func TestClientIsLight(t *testing.T) {
 			"github.com/tko-orchestrator/tko/internal/catalog", "github.com/tko-orchestrator/tko/internal/store", "github.com/santhosh-tekuri/",
 		} {
 			if strings.HasPrefix(dep, heavy) {
-				t.Errorf("tko links %s", dep)
+				t.Errorf("tko links %s, which only servers need", dep)
 			}
 		}
 	}

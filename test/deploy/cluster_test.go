@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,9 +21,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/tko-orchestrator/tko/internal/kube"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// cluster has a namespace tko and the kinds of cert-manager and Prometheus.
+// cluster starts a cluster with a namespace tko and the kinds of cert-manager and of
+// the Prometheus operator.
 func cluster(t *testing.T) *kube.Cluster {
 	t.Helper()
 	c := kube.Shared(t, kube.Options{Controllers: true})
@@ -37,10 +40,10 @@ func cluster(t *testing.T) *kube.Cluster {
 	return c
 }
 
-// The trial is installed as its README says, strictly: with pod security that
-// is restricted, and no field that the API server doesn't know. All pods
-// become ready, as far as that can be without containers.
-func TestTrial(t *testing.T) {
+// The trial is installed as its README describes, with restricted pod security and
+// strict validation of fields. All pods become ready, as far as that is possible
+// without containers.
+func TestTrialInstallsWithRestrictedPodSecurity(t *testing.T) {
 	c := cluster(t)
 	c.Apply(t, `
 apiVersion: v1
@@ -64,11 +67,11 @@ spec: {capacity: {storage: 10Gi}, accessModes: [ReadWriteOnce], hostPath: {path:
 	}
 	if ca := c.Kubectl(t, "get", "apiservice", "v1alpha1.tko.nephio.org", "-o", "jsonpath={.spec.caBundle}"); ca == "" ||
 		ca != c.Kubectl(t, "-n", "tko", "get", "secret", "tko-data-tls", "-o", `jsonpath={.data.ca\.crt}`) {
-		t.Errorf("certificates.sh tells the API server to trust %q", ca)
+		t.Errorf("certificates.sh sets the APIService's caBundle to %q", ca)
 	}
-	apply(t, c, manifest) // a second time it changes the image only
+	apply(t, c, manifest) // the second application changes the image only
 	if ca := c.Kubectl(t, "get", "apiservice", "v1alpha1.tko.nephio.org", "-o", "jsonpath={.spec.caBundle}"); ca == "" {
-		t.Error("applying the trial again forgets whom the API server trusts")
+		t.Error("applying the trial again removes the APIService's caBundle")
 	}
 	for _, what := range []string{"deployment/tko-data", "deployment/tko-preparer", "deployment/tko-meta-scheduler", "statefulset/tko-postgresql"} {
 		c.Kubectl(t, "-n", "tko", "rollout", "status", "--timeout=4m", what)
@@ -78,8 +81,8 @@ spec: {capacity: {storage: 10Gi}, accessModes: [ReadWriteOnce], hostPath: {path:
 	}
 }
 
-// runReadme runs the first commands below a heading of the README, and answers
-// what they print.
+// runReadme runs the first commands below a heading of the README, and returns their
+// output.
 func runReadme(t *testing.T, c *kube.Cluster, heading string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "README.md"))
@@ -90,7 +93,7 @@ func runReadme(t *testing.T, c *kube.Cluster, heading string) string {
 	_, below, _ = strings.Cut(below, "```sh\n")
 	commands, _, ok := strings.Cut(below, "```\n")
 	if !ok {
-		t.Fatalf("there are no commands below %q", heading)
+		t.Fatalf("no commands below %q", heading)
 	}
 	deploy, err := filepath.Abs(filepath.Join(folder, ".."))
 	if err != nil {
@@ -110,8 +113,8 @@ func runReadme(t *testing.T, c *kube.Cluster, heading string) string {
 	return string(out)
 }
 
-// The production form, and the chart, are what the API server knows, strictly.
-func TestProduction(t *testing.T) {
+// The API server accepts the production overlay and the chart with strict validation.
+func TestAPIServerAcceptsProductionManifests(t *testing.T) {
 	c := cluster(t)
 	c.Kubectl(t, "create", "namespace", "tko-dry")
 	defer c.Kubectl(t, "delete", "namespace", "tko-dry", "--wait=false")
@@ -131,8 +134,7 @@ func TestProduction(t *testing.T) {
 	}
 }
 
-// Helm installs, upgrades and removes the chart.
-func TestHelm(t *testing.T) {
+func TestHelmInstallsUpgradesAndRemovesChart(t *testing.T) {
 	c := cluster(t)
 	settings := cli.New()
 	settings.KubeConfig = c.Kubeconfig
@@ -167,8 +169,8 @@ func TestHelm(t *testing.T) {
 	c.Eventually(t, "", "get", "clusterroles,clusterrolebindings,rolebindings,apiservices", "-A", "-o", "name", "-l", "app.kubernetes.io/part-of=tko")
 }
 
-// Who may do what, by role: asked of the API server.
-func TestRoles(t *testing.T) {
+// The API server grants each role its rights and no others.
+func TestRolesGrantExactlyTheirRights(t *testing.T) {
 	c := cluster(t)
 	manifest := kustomize(t, "production")
 	apply(t, c, manifest)
@@ -177,23 +179,22 @@ func TestRoles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// may waits until the API server says so: roles take effect a moment later.
+	// may waits until the API server responds as wanted, because roles take effect
+	// with a delay.
 	may := func(want bool, user string, attributes authorization.ResourceAttributes) {
 		t.Helper()
-		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		eventually.NoError(t, "the rights of "+user, func() error {
 			review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorization.SubjectAccessReview{
 				Spec: authorization.SubjectAccessReviewSpec{User: user, ResourceAttributes: &attributes},
 			}, meta.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if review.Status.Allowed == want {
-				return
+			if review.Status.Allowed != want {
+				return fmt.Errorf("%+v is allowed: %t", attributes, !want)
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s may do this: %t, %+v", user, !want, attributes)
-			}
-		}
+			return nil
+		})
 	}
 	const (
 		read    = "list deployments"
@@ -208,8 +209,8 @@ func TestRoles(t *testing.T) {
 		may       []string
 	}{
 		{"tko-viewer", "looks only", []string{read, status}},
-		{"tko-editor", "is given beside tko-viewer, and doesn't approve", []string{change}},
-		{"tko-approver", "is given beside tko-viewer", []string{approve}},
+		{"tko-editor", "is bound in addition to tko-viewer, and doesn't approve", []string{change}},
+		{"tko-approver", "is bound in addition to tko-viewer", []string{approve}},
 		{"tko-operator", "plugins are programs", []string{plugin, report}},
 		{"view", "of the whole cluster", []string{read, status}},
 		{"edit", "doesn't approve", []string{read, status, change}},
@@ -217,7 +218,7 @@ func TestRoles(t *testing.T) {
 	}
 	for _, test := range tests {
 		c.Kubectl(t, "create", "clusterrolebinding", "test-"+test.role, "--clusterrole="+test.role, "--user="+test.role)
-		for _, allowed := range []bool{true, false} { // what is allowed comes late, what isn't would, too
+		for _, allowed := range []bool{true, false} { // grants take effect late, and so would unwanted ones
 			for _, do := range []string{read, status, change, approve, plugin, report} {
 				if slices.Contains(test.may, do) != allowed {
 					continue
@@ -228,7 +229,7 @@ func TestRoles(t *testing.T) {
 			}
 		}
 	}
-	// What the data controller needs to ask who users are, and no other role does.
+	// Only the data controller may authenticate and authorize users.
 	const data, preparer = "system:serviceaccount:tko:tko-data", "system:serviceaccount:tko:tko-preparer"
 	tokens := authorization.ResourceAttributes{Group: "authentication.k8s.io", Version: "v1", Verb: "create", Resource: "tokenreviews"}
 	may(true, data, tokens)
@@ -238,8 +239,7 @@ func TestRoles(t *testing.T) {
 	may(false, data, authorization.ResourceAttributes{Version: "v1", Verb: "get", Resource: "secrets", Namespace: "kube-system"})
 }
 
-// apply applies manifests, or does what else is said, and answers all that
-// kubectl printed.
+// apply applies manifests, or runs kubectl with other args, and returns all output.
 func apply(t *testing.T, c *kube.Cluster, manifest string, args ...string) string {
 	t.Helper()
 	if len(args) == 0 {
@@ -252,8 +252,8 @@ func apply(t *testing.T, c *kube.Cluster, manifest string, args ...string) strin
 	return stdout + stderr
 }
 
-// What the README says works with kubectl, whose kustomize is its own.
-func TestReadme(t *testing.T) {
+// The README's commands work with kubectl's own version of kustomize.
+func TestReadmeCommandsWork(t *testing.T) {
 	c := cluster(t)
 	for _, overlay := range []string{"trial", "production"} {
 		if diff := cmp.Diff(objects(t, kustomize(t, overlay)), objects(t, c.Kubectl(t, "kustomize", filepath.Join(folder, "overlays", overlay)))); diff != "" {

@@ -1,3 +1,3 @@
-// Package deploy tests what installs TKO on Kubernetes, deploy/kubernetes, on
-// a real API server.
+// Package deploy tests the manifests and the chart in deploy/kubernetes with a real
+// API server.
 package deploy

@@ -12,11 +12,11 @@ import (
 	"testing"
 )
 
-// make soak runs this, with -tags image: building the image takes a while.
+// make soak runs these tests with -tags image, because the image takes long to build.
 
-// The image has the programs, runs as nobody in particular with nothing
-// writable but its memory, and knows whom to trust.
-func TestImage(t *testing.T) {
+// The image contains the programs, runs as an unprivileged user with a read-only
+// root, and has CA certificates.
+func TestImageRunsUnprivileged(t *testing.T) {
 	engine(t)
 	const name = "localhost/tko-server:test"
 	run(t, "../../deploy/images/build.sh", name)
@@ -49,7 +49,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// engine gives containers a storage of the test's own.
+// engine gives the container engine a storage of the test's own.
 func engine(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("podman"); err != nil {
@@ -58,7 +58,7 @@ func engine(t *testing.T) {
 	dir := t.TempDir()
 	settings := "[engine]\ncgroup_manager = \"cgroupfs\"\n"
 	if _, err := exec.LookPath("runc"); err == nil {
-		settings += "runtime = \"runc\"\n" // another one may not know the machine's cgroups
+		settings += "runtime = \"runc\"\n" // other runtimes may not support the machine's cgroups
 	}
 	settings += "[containers]\ndefault_ulimits = [\"nofile=1024:1024\", \"nproc=1024:1024\"]\n" // more may not be allowed
 	storage := fmt.Sprintf("[storage]\ndriver = \"vfs\"\ngraphroot = %q\nrunroot = %q\n", dir+"/root", dir+"/run")

@@ -34,7 +34,7 @@ const folder = "../../deploy/kubernetes"
 
 type object = map[string]any
 
-// kustomize renders an overlay, or else a folder of testdata.
+// kustomize renders an overlay, or a folder of testdata.
 func kustomize(t *testing.T, overlay string) string {
 	t.Helper()
 	path := filepath.Join(folder, "overlays", overlay)
@@ -60,7 +60,7 @@ func helm(namespace string, values map[string]any) (string, error) {
 	}
 	install := action.NewInstall(action.NewConfiguration())
 	install.ReleaseName, install.Namespace, install.DryRunStrategy = "tko", namespace, action.DryRunClient
-	install.KubeVersion = &common.KubeVersion{Version: "v1.30.0", Major: "1", Minor: "30"} // the oldest that the chart is for
+	install.KubeVersion = &common.KubeVersion{Version: "v1.30.0", Major: "1", Minor: "30"} // the oldest version that the chart supports
 	result, err := install.Run(chart, values)
 	if err != nil {
 		return "", err
@@ -77,7 +77,7 @@ func mustHelm(t *testing.T, namespace string, values map[string]any) string {
 	return manifest
 }
 
-// objects reads manifests, by kind, namespace and name.
+// objects parses manifests, by kind, namespace and name.
 func objects(t *testing.T, manifests string) map[string]object {
 	t.Helper()
 	found := map[string]object{}
@@ -94,14 +94,14 @@ func objects(t *testing.T, manifests string) map[string]object {
 		name, _ := at(o, "metadata", "name").(string)
 		id := kind + " " + namespace + "/" + name
 		if found[id] != nil {
-			t.Errorf("%s is there twice", id)
+			t.Errorf("%s exists twice", id)
 		}
 		found[id] = o
 	}
 	return found
 }
 
-// at is what is at a path in an object, or nil.
+// at returns the value at a path in an object, or nil.
 func at(o any, path ...string) any {
 	for _, key := range path {
 		m, _ := o.(object)
@@ -110,7 +110,7 @@ func at(o any, path ...string) any {
 	return o
 }
 
-// same removes what Helm says of itself.
+// same removes Helm's own labels and annotations.
 func same(all map[string]object) map[string]object {
 	for _, o := range all {
 		labels, _ := at(o, "metadata", "labels").(object)
@@ -121,9 +121,8 @@ func same(all map[string]object) map[string]object {
 	return all
 }
 
-// The chart and the kustomization install the same, to the letter, so nobody
-// has to know both.
-func TestChartIsTheKustomization(t *testing.T) {
+// The chart and the kustomization install exactly the same objects.
+func TestChartEqualsKustomization(t *testing.T) {
 	one := map[string]any{"replicas": 1}
 	tests := map[string]map[string]any{
 		"production": {"kubernetesAPI": map[string]any{"certManager": true}},
@@ -134,7 +133,7 @@ func TestChartIsTheKustomization(t *testing.T) {
 	for overlay, values := range tests {
 		t.Run(overlay, func(t *testing.T) {
 			want := objects(t, kustomize(t, overlay))
-			delete(want, "Namespace /tko") // Helm's user makes it
+			delete(want, "Namespace /tko") // Helm's user creates it
 			got := same(objects(t, mustHelm(t, "tko", values)))
 			if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
 				t.Errorf("kustomization (-) and chart (+) have other objects:\n%s", diff)
@@ -148,8 +147,8 @@ func TestChartIsTheKustomization(t *testing.T) {
 	}
 }
 
-// What the README calls optional is not needed: the overlays have no objects of
-// the Prometheus operator.
+// The README calls the Prometheus operator optional: the overlays must not have its
+// objects.
 func TestOverlaysNeedNoPrometheusOperator(t *testing.T) {
 	for _, overlay := range []string{"trial", "production"} {
 		for id, o := range objects(t, kustomize(t, overlay)) {
@@ -163,7 +162,7 @@ func TestOverlaysNeedNoPrometheusOperator(t *testing.T) {
 	}
 }
 
-// In another namespace, nothing is left that names the usual one.
+// In another namespace, no object names the default one.
 func TestChartInAnotherNamespace(t *testing.T) {
 	manifest := mustHelm(t, "elsewhere", map[string]any{
 		"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}, "postgresql": map[string]any{"enabled": true},
@@ -182,7 +181,7 @@ func TestChartInAnotherNamespace(t *testing.T) {
 	}
 }
 
-func TestChartValues(t *testing.T) {
+func TestChartValuesTakeEffect(t *testing.T) {
 	with := func(key string, v any) map[string]any { return map[string]any{key: v} }
 	tests := map[string]struct {
 		why    string
@@ -192,7 +191,7 @@ func TestChartValues(t *testing.T) {
 		fails  bool
 	}{
 		"no Kubernetes API": {
-			why: "nothing may be left of it", values: with("kubernetesAPI", with("enabled", false)),
+			why: "its objects must be gone", values: with("kubernetesAPI", with("enabled", false)),
 			want: "--listen-grpc=*:50050", not: "50052",
 		},
 		"no network policies": {why: "some have their own", values: with("networkPolicies", with("enabled", false)), want: "kind: Deployment", not: "NetworkPolicy"},
@@ -203,7 +202,7 @@ func TestChartValues(t *testing.T) {
 		},
 		"image":         {why: "images are mirrored", values: with("image", map[string]any{"repository": "registry.example/tko", "tag": "v1", "pullSecrets": []any{"pull"}}), want: "image: registry.example/tko:v1"},
 		"unknown value": {why: "a typo", values: with("replicaCount", 3), fails: true, want: "replicaCount"},
-		"wrong type":    {why: "would be refused later, less clearly", values: with("data", with("replicas", "many")), fails: true, want: "replicas"},
+		"wrong type":    {why: "the API server's error would be less clear", values: with("data", with("replicas", "many")), fails: true, want: "replicas"},
 		"not a flag":    {why: "tko-server takes no arguments", values: with("data", with("flags", []any{"debug"})), fails: true, want: "flags"},
 		"not PEM":       {why: "base64 would be encoded twice", values: with("kubernetesAPI", with("caBundle", "LS0t")), fails: true, want: "caBundle"},
 		"monitor of nothing": {
@@ -229,8 +228,8 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
-// The flags are tko-server's, and what they say together makes sense.
-func TestFlags(t *testing.T) {
+// tko-server accepts all flags in the manifests, each and together.
+func TestServerAcceptsFlagsOfManifests(t *testing.T) {
 	n := 0
 	for id, o := range objects(t, kustomize(t, "management")) {
 		if o["kind"] != "Deployment" {
@@ -257,17 +256,17 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// Every pod is hardened and probed, may be moved without an outage, and is
-// reached by nobody whom a policy doesn't name.
-func TestHardening(t *testing.T) {
+// Each pod is hardened and probed, has a disruption budget, and can be reached only
+// as a network policy allows.
+func TestPodsAreHardened(t *testing.T) {
 	for _, overlay := range []string{"production", "trial", "management"} {
 		all := objects(t, kustomize(t, overlay))
 		if policy := at(all["Service tko/tko-data"], "spec", "ipFamilyPolicy"); policy != "PreferDualStack" {
 			t.Errorf("%s: the Service is %v", overlay, policy)
 		}
-		denied := all["NetworkPolicy tko/tko-nobody"]
+		denied := all["NetworkPolicy tko/tko-nobody"] // plain-words: ok, the name of an object
 		if at(denied, "spec", "ingress") != nil || cmp.Diff([]any{"Ingress"}, at(denied, "spec", "policyTypes")) != "" {
-			t.Errorf("%s: tko-nobody lets somebody in: %v", overlay, denied)
+			t.Errorf("%s: the policy that denies ingress allows it: %v", overlay, denied)
 		}
 		everybody, _ := at(denied, "spec", "podSelector", "matchLabels").(object)
 		for id, o := range all {
@@ -285,7 +284,7 @@ func TestHardening(t *testing.T) {
 				return len(selector) > 0
 			}
 			if !selects(everybody) {
-				t.Errorf("%s: %s isn't one of those whom nobody reaches", overlay, id)
+				t.Errorf("%s: the policy that denies ingress does not select %s", overlay, id)
 			}
 			if at(pod, "securityContext", "runAsNonRoot") != true || at(pod, "securityContext", "fsGroup") == nil || at(pod, "securityContext", "seccompProfile", "type") != "RuntimeDefault" {
 				t.Errorf("%s: %s has the security context %v", overlay, id, pod["securityContext"])
@@ -324,8 +323,8 @@ func TestHardening(t *testing.T) {
 	}
 }
 
-// Editors and approvers are different roles, so nothing that an editor writes
-// goes live without an approver as the manifests are shipped.
+// With the manifests as shipped, changes by editors wait for an approver, who has
+// another role.
 func TestManifestsLeaveApprovalToApprovers(t *testing.T) {
 	automatic := map[string]any{"approval": map[string]any{"automatic": true}}
 	tests := map[string]struct {
@@ -343,11 +342,11 @@ func TestManifestsLeaveApprovalToApprovers(t *testing.T) {
 			all := objects(t, test.manifest)
 			for component, wanted := range map[string][]string{
 				"preparer": {"--preparer-auto-approve=false"},
-				"data":     {"--preparer-auto-approve=false", "--withdraw-approval"}, // it withdraws what preparers don't give
+				"data":     {"--preparer-auto-approve=false", "--withdraw-approval"}, // it withdraws approvals that preparers don't give
 			} {
 				containers, _ := at(all["Deployment tko/tko-"+component], "spec", "template", "spec", "containers").([]any)
 				if len(containers) != 1 {
-					t.Fatalf("there are %d containers of %s", len(containers), component)
+					t.Fatalf("%d containers of %s", len(containers), component)
 				}
 				args, _ := at(containers[0], "args").([]any)
 				for _, flag := range wanted {

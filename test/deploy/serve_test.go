@@ -20,14 +20,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko/internal/kube"
+	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// What the chart installs serves kubectl: the data controller runs here, as
-// there are no containers, with the flags, the service account and the
-// certificate that the chart gives it, and the API server reaches it through
-// the chart's APIService.
-func TestServe(t *testing.T) {
+// The chart's installation serves kubectl. Without containers, the data controller
+// runs in this test, with the chart's flags, service account and certificate. The API
+// server reaches it through the chart's APIService.
+func TestInstalledDataControllerServesKubectl(t *testing.T) {
 	const namespace = "tko-serves"
 	c := cluster(t)
 	c.Kubectl(t, "create", "namespace", namespace)
@@ -56,12 +56,13 @@ func TestServe(t *testing.T) {
 	account := kubeconfig(t, c, namespace, "tko-data")
 	server := process.StartServer(t, append(args, "--store=sqlite::memory:", "--kubernetes-kubeconfig="+account)...)
 
-	// No pods: the Service leads here, and the APIService to this port.
+	// Without pods, the Service points to this machine, and the APIService to this
+	// port.
 	c.Kubectl(t, "-n", namespace, "patch", "service", "tko-data", "--type=merge", "-p", `{"spec":{"type":"ExternalName","externalName":"localhost","clusterIP":"","clusterIPs":null,"ipFamilies":null,"ipFamilyPolicy":null,"selector":null}}`)
 	c.Kubectl(t, "patch", "apiservice", "v1alpha1.tko.nephio.org", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"service":{"port":%d}}}`, port))
 	c.Kubectl(t, "wait", "--for=condition=Available", "--timeout=4m", "apiservice/v1alpha1.tko.nephio.org")
 
-	// What has an owner goes with it, whichever of the two is TKO's; see below.
+	// Garbage collection works for owner references in both directions; see below.
 	owned := func(object, owner string) {
 		t.Helper()
 		reference := c.Kubectl(t, "get", owner, "-o", `jsonpath=apiVersion: {.apiVersion}, kind: {.kind}, name: {.metadata.name}, uid: {.metadata.uid}`)
@@ -71,7 +72,7 @@ func TestServe(t *testing.T) {
 	owned("apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: owned", "clusterrole/serve-owner")
 	owned("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: owned, namespace: "+namespace, "site.tko.nephio.org/owned")
 
-	// Users may what the chart's roles say.
+	// Users have the rights of the chart's roles.
 	c.Kubectl(t, "create", "clusterrolebinding", "serve-viewer", "--clusterrole=tko-viewer", "--user=serve-viewer")
 	c.Kubectl(t, "create", "clusterrolebinding", "serve-editor", "--clusterrole=tko-editor", "--user=serve-editor")
 	defer c.Kubectl(t, "delete", "clusterrolebinding", "serve-viewer", "serve-editor")
@@ -96,7 +97,8 @@ func TestServe(t *testing.T) {
 	c.Eventually(t, "yes", "auth", "can-i", "update", "deployments.tko.nephio.org", "--subresource=approval", "--as=alice", "--as-group=release-managers")
 	c.Eventually(t, "no", "auth", "can-i", "update", "deployments.tko.nephio.org", "--subresource=approval", "--as=alice")
 
-	// Prometheus gets metrics as the ServiceMonitor says: whose account has the role.
+	// Prometheus reads metrics as the ServiceMonitor describes, if its account has
+	// the role.
 	c.Kubectl(t, "-n", namespace, "create", "serviceaccount", "prometheus")
 	if code, _ := metrics(t, c, namespace, folder, port); code != http.StatusForbidden {
 		t.Errorf("metrics without a role: %d", code)
@@ -104,32 +106,32 @@ func TestServe(t *testing.T) {
 	c.Kubectl(t, "create", "clusterrolebinding", "serve-metrics", "--clusterrole=tko-metrics", "--serviceaccount="+namespace+":prometheus")
 	defer c.Kubectl(t, "delete", "clusterrolebinding", "serve-metrics")
 	c.Eventually(t, "yes", "auth", "can-i", "get", "/metrics", "--as=system:serviceaccount:"+namespace+":prometheus")
-	for deadline := time.Now().Add(4 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
-		code, text := metrics(t, c, namespace, folder, port)
-		if code == http.StatusForbidden && time.Now().Before(deadline) { // what was decided is kept for some seconds
-			continue
-		}
-		if code != http.StatusOK || !strings.Contains(text, "apiserver_request_total{") {
-			t.Errorf("metrics: %d", code)
-		}
-		break
+	var code int
+	var text string
+	eventually.True(t, "access to the metrics", func() bool { // decisions are cached for some seconds
+		code, text = metrics(t, c, namespace, folder, port)
+		return code != http.StatusForbidden
+	})
+	if code != http.StatusOK || !strings.Contains(text, "apiserver_request_total{") {
+		t.Errorf("metrics: status %d", code)
 	}
 
 	c.Kubectl(t, "delete", "clusterrole", "serve-owner")
 	began := time.Now()
 	c.Eventually(t, "", "get", "sites.tko.nephio.org", "-o", "name")
 	c.Eventually(t, "", "-n", namespace, "get", "configmap", "owned", "-o", "name", "--ignore-not-found")
-	t.Logf("what was owned has gone after %s", time.Since(began).Round(time.Second))
+	t.Logf("the owned objects were collected after %s", time.Since(began).Round(time.Second))
 
-	// The meta-scheduler reaches this cluster by the kubeconfig that it is given, and may what it needs.
-	text := c.Kubectl(t, "-n", namespace, "get", "configmap", "tko-management", "-o", `jsonpath={.data.kubeconfig}`)
+	// The meta-scheduler uses the kubeconfig that it gets, and has the rights that it
+	// needs.
+	text = c.Kubectl(t, "-n", namespace, "get", "configmap", "tko-management", "-o", `jsonpath={.data.kubeconfig}`)
 	const mounted = "/var/run/secrets/kubernetes.io/serviceaccount/"
 	write(t, filepath.Join(folder, "ca.crt"), c.CA())
 	write(t, filepath.Join(folder, "token"), []byte(token(t, c, namespace, "tko-meta-scheduler")))
 	management := filepath.Join(folder, "management")
 	write(t, management, []byte(strings.NewReplacer("https://kubernetes.default.svc", c.URL(), mounted, folder+"/").Replace(text)))
 	if who, stderr, _ := c.Try(t, management, "", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"); who != "system:serviceaccount:"+namespace+":tko-meta-scheduler" || strings.Count(text, mounted) != 2 {
-		t.Errorf("with the kubeconfig\n%s\nit is %q, %s", text, who, stderr)
+		t.Errorf("the kubeconfig\n%s\nis for %q, %s", text, who, stderr)
 	}
 	for _, can := range []string{"yes get secrets", "no list secrets", "yes create configmaps", "yes list configmaps", "yes delete configmaps", "yes create namespaces", "no delete namespaces"} {
 		want, do, _ := strings.Cut(can, " ")
@@ -137,7 +139,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// kubeconfig is one of a service account, with a token as pods have.
+// kubeconfig returns the kubeconfig of a service account, with a token as pods have
+// it.
 func kubeconfig(t *testing.T, c *kube.Cluster, namespace, account string) string {
 	t.Helper()
 	text, err := yaml.Marshal(object{
@@ -159,8 +162,8 @@ func token(t *testing.T, c *kube.Cluster, namespace, account string) string {
 	return strings.TrimSpace(c.Kubectl(t, "-n", namespace, "create", "token", account))
 }
 
-// metrics asks as the ServiceMonitor has Prometheus do it: with its account's
-// token, and looking at the certificate.
+// metrics requests the metrics as the ServiceMonitor configures Prometheus: with its
+// account's token, and verifying the certificate.
 func metrics(t *testing.T, c *kube.Cluster, namespace, folder string, port int) (int, string) {
 	t.Helper()
 	monitor := c.Kubectl(t, "-n", namespace, "get", "servicemonitor", "tko-data", "-o", "json")

@@ -1,3 +1,2 @@
-// Package docs tests that the documentation is true: its examples run. There
-// is nothing to import.
+// Package docs runs the examples of the documentation. There is nothing to import.
 package docs

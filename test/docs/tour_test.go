@@ -23,8 +23,8 @@ var (
 	refusal   = regexp.MustCompile(`(?m)^! `)
 )
 
-// The README's tour does what it says, line by line.
-func TestTour(t *testing.T) {
+// The commands of the README's tour work as described.
+func TestReadmeTourWorks(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
@@ -50,8 +50,8 @@ func TestTour(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The trace of commands goes elsewhere: what a command prints must not be
-	// taken from the command itself.
+	// The trace of commands is written to another file, so that a command is not
+	// mistaken for its output.
 	trace, err := os.Create(filepath.Join(t.TempDir(), "trace"))
 	if err != nil {
 		t.Fatal(err)

@@ -13,9 +13,9 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// With four eyes, an edit of what runs at a site goes live when it is approved,
-// and not before; meanwhile the site keeps what was approved.
-func TestFourEyes(t *testing.T) {
+// With two-person approval, an edit of a deployment reaches its site when it is
+// approved. Until then, the site runs the approved revision.
+func TestEditIsLiveOnlyAfterApproval(t *testing.T) {
 	t.Parallel()
 	repository := filepath.Join(t.TempDir(), "sites.git")
 	server := process.StartServer(t, "--store=sqlite::memory:", "--git-cache="+t.TempDir(), "--git-local="+filepath.Dir(repository), "--preparer-auto-approve=false", "--withdraw-approval",
@@ -73,7 +73,7 @@ func TestFourEyes(t *testing.T) {
 
 	until("prepared", func(d tko.Deployment) bool { return d.Prepared })
 	if live() != "" {
-		t.Error("it is live without an approval")
+		t.Error("the edit is live without an approval")
 	}
 	if n, err := c.ApproveDeployment(ctx, id); n != 1 || err != nil {
 		t.Fatal(n, err)
@@ -101,8 +101,8 @@ func TestFourEyes(t *testing.T) {
 		until("waiting for approval", func(d tko.Deployment) bool {
 			return d.Prepared && !d.Approved && status(d, tko.ConditionApproved) == "False "+tko.ReasonApprovalWithdrawn
 		})
-		// A look at the site that is called for now is finished before the next
-		// deployment at it is scheduled.
+		// A reconciliation of the site that is enqueued now ends before the next
+		// deployment there is scheduled.
 		something := krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "other"}}
 		other, err := c.CreateDeployment(ctx, tko.NewDeployment{Site: "lagos", Merge: krm.Package{something}, Prepared: true, Approved: true})
 		if err != nil {
@@ -115,7 +115,7 @@ func TestFourEyes(t *testing.T) {
 			}
 			select {
 			case <-ctx.Done():
-				t.Fatal("the other deployment isn't scheduled")
+				t.Fatal("the other deployment is not scheduled")
 			case <-time.After(20 * time.Millisecond):
 			}
 		}

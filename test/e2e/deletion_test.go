@@ -15,10 +15,9 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// A server is killed in the middle of deletions that take many steps. What is
-// left then is whole, says that its deletion has begun, and goes with the next
-// deletion.
-func TestKilledDeletions(t *testing.T) {
+// A server is killed during deletions of many steps. The remaining deployments are
+// consistent, have the Deleting condition, and the next deletion removes them.
+func TestDeletionsContinueAfterKills(t *testing.T) {
 	const families, children = 3, 600
 	for name, store := range map[string]func(t *testing.T) string{
 		"SQLite":     func(t *testing.T) string { t.Helper(); return "sqlite:" + t.TempDir() + "/tko.db" },
@@ -54,7 +53,7 @@ func TestKilledDeletions(t *testing.T) {
 	}
 }
 
-// family makes a deployment with children, below another if there is one.
+// family creates a deployment with children, below another one if above is not empty.
 func family(t *testing.T, c *client.Client, above tko.DeploymentID, children int) tko.DeploymentID {
 	t.Helper()
 	parent, err := c.CreateDeployment(patient(t), tko.NewDeployment{Parent: above, Template: "workload:v1"})
@@ -73,11 +72,11 @@ func family(t *testing.T, c *client.Client, above tko.DeploymentID, children int
 	return parent
 }
 
-// removeThroughKills removes something, and kills the server every time that
-// the removal gets on, until it is through.
+// removeThroughKills removes an entity, and kills the server each time that the
+// removal makes progress, until it is complete.
 func removeThroughKills(t *testing.T, dsn string, server **process.Server, what string, root tko.DeploymentID, remove func(*client.Client) error) {
 	t.Helper()
-	const few = 500 // changes, after which the server is killed
+	const few = 500 // changes after which the server is killed
 	kills := 0
 	for {
 		c := dial(t, (*server).GRPC)
@@ -87,10 +86,10 @@ func removeThroughKills(t *testing.T, dsn string, server **process.Server, what 
 		}
 		removed := make(chan error, 1)
 		go func() { removed <- remove(c) }()
-		for deadline := time.Now().Add(patience); len(removed) == 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(timeLimit); len(removed) == 0; time.Sleep(time.Millisecond) {
 			now, err := c.About(patient(t))
 			if err != nil || time.Now().After(deadline) {
-				t.Fatalf("the %s isn't removed: %v", what, err)
+				t.Fatalf("the %s is not removed: %v", what, err)
 			}
 			if now.Position-before.Position > few {
 				break
@@ -101,7 +100,7 @@ func removeThroughKills(t *testing.T, dsn string, server **process.Server, what 
 		*server = process.StartServer(t, "--roles=data", "--store="+dsn, "--confirm-above=1000000")
 		c = dial(t, (*server).GRPC)
 		left := whole(t, c)
-		if err == nil || errors.Is(err, tko.ErrNotFound) { // or the answer that it is gone was lost
+		if err == nil || errors.Is(err, tko.ErrNotFound) { // or the response to the complete deletion was lost
 			break
 		}
 		kills++
@@ -113,20 +112,20 @@ func removeThroughKills(t *testing.T, dsn string, server **process.Server, what 
 				continue
 			}
 			if err != nil {
-				t.Fatalf("after %d kills: %v: want it to go last", kills, err)
+				t.Fatalf("after %d kills: %v: want the root to be deleted last", kills, err)
 			}
 			stamp = kept.Stamp
 		default:
 			kept, ok := left[root]
 			if !ok && len(left) > 0 {
-				t.Fatalf("after %d kills, %d descendants of %q are left without it", kills, len(left), root)
+				t.Fatalf("after %d kills, %d descendants of %q are left without their root", kills, len(left), root)
 			}
 			stamp = kept.Stamp
 		}
 		if len(left) > 0 && !slices.ContainsFunc(stamp.Conditions, func(c tko.Condition) bool {
 			return c.Type == tko.ConditionDeleting && strings.Contains(c.Message, "delete it again")
 		}) {
-			t.Errorf("after %d kills, the %s doesn't say that its deletion has begun: %+v", kills, what, stamp.Conditions)
+			t.Errorf("after %d kills, the %s has no condition Deleting: %+v", kills, what, stamp.Conditions)
 		}
 	}
 	if kills < 2 {
@@ -134,7 +133,7 @@ func removeThroughKills(t *testing.T, dsn string, server **process.Server, what 
 	}
 }
 
-// whole are all deployments, of which each has its parent.
+// whole returns all deployments, and checks that each one's parent exists.
 func whole(t *testing.T, c *client.Client) map[tko.DeploymentID]tko.Deployment {
 	t.Helper()
 	found := map[tko.DeploymentID]tko.Deployment{}

@@ -2,20 +2,20 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// demoKubernetes is the command of `make demo-kubernetes`, and a folder that all
-// its processes name.
+// demoKubernetes returns the command of `make demo-kubernetes`, and a temporary
+// folder that is on the command line of each of its processes.
 func demoKubernetes(t *testing.T, args ...string) (demo *exec.Cmd, temporary string) {
 	t.Helper()
 	programs, err := exec.Command("../setup/kube.sh").Output()
@@ -40,7 +40,7 @@ func demoKubernetes(t *testing.T, args ...string) (demo *exec.Cmd, temporary str
 	return demo, temporary
 }
 
-// left are the processes that name a folder, and what is in it.
+// left returns the processes that name a folder, and the folder's content.
 func left(t *testing.T, folder string) (all []string) {
 	t.Helper()
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -62,8 +62,8 @@ func left(t *testing.T, folder string) (all []string) {
 	return all
 }
 
-// The demo with clusters checks itself, and leaves nothing behind.
-func TestDemoKubernetes(t *testing.T) {
+// The demo with clusters checks itself, and cleans up.
+func TestKubernetesDemoSucceedsAndCleansUp(t *testing.T) {
 	demo, temporary := demoKubernetes(t, "-once")
 	out, err := demo.CombinedOutput()
 	if err != nil {
@@ -71,56 +71,34 @@ func TestDemoKubernetes(t *testing.T) {
 	}
 	for _, want := range []string{"registry.example/5g/smf:v1.4.0", "registry.example/5g/smf:v1.5.0", "were never away"} {
 		if !bytes.Contains(out, []byte(want)) {
-			t.Errorf("it doesn't show %s:\n%s", want, out)
+			t.Errorf("the output lacks %s:\n%s", want, out)
 		}
 	}
 	if rest := left(t, temporary); len(rest) > 0 {
-		t.Errorf("it left %q", rest)
+		t.Errorf("processes or files are left: %q", rest)
 	}
 }
 
-// Ctrl-C ends it at any time, and all that it started.
-func TestDemoKubernetesStops(t *testing.T) {
+// Ctrl-C ends the demo and its processes at any time.
+func TestKubernetesDemoStopsAtAnyTime(t *testing.T) {
 	for _, at := range []string{"Starting two", "catalog "} {
 		t.Run(strings.TrimSpace(at), func(t *testing.T) {
 			demo, temporary := demoKubernetes(t)
-			said := &text{}
+			said := &eventually.Buffer{}
 			demo.Stdout, demo.Stderr = said, said
 			demo.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 			if err := demo.Start(); err != nil {
 				t.Fatal(err)
 			}
-			for deadline := time.Now().Add(patience); !strings.Contains(said.String(), at); time.Sleep(10 * time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Errorf("it doesn't say %q", at)
-					break
-				}
-			}
+			t.Cleanup(func() { _ = demo.Process.Signal(os.Interrupt) })
+			eventually.True(t, fmt.Sprintf("the output %q", at), func() bool { return strings.Contains(said.String(), at) })
 			_ = demo.Process.Signal(os.Interrupt)
 			if err := demo.Wait(); err != nil {
 				t.Errorf("%v\n%s", err, said)
 			}
 			if rest := left(t, temporary); len(rest) > 0 {
-				t.Errorf("it left %q", rest)
+				t.Errorf("processes or files are left: %q", rest)
 			}
 		})
 	}
-}
-
-// A text is written and read at once.
-type text struct {
-	lock   sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (t *text) Write(p []byte) (int, error) {
-	t.lock.Lock()
-	defer t.lock.Unlock()
-	return t.buffer.Write(p)
-}
-
-func (t *text) String() string {
-	t.lock.Lock()
-	defer t.lock.Unlock()
-	return t.buffer.String()
 }

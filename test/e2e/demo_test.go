@@ -13,9 +13,9 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// The demo's catalog, on both stores: everything that its files promise is
-// there, and doing it again changes nothing.
-func TestDemo(t *testing.T) {
+// The demo's catalog produces the expected result on both stores, and a second run
+// changes nothing.
+func TestDemoCatalogHasExpectedResult(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "bin")
 	build := exec.Command("go", "build", "-o", bin+"/", "github.com/tko-orchestrator/tko/examples/plugins/...")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -68,7 +68,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// checkDemoFiles looks at what the plugins and merges of the catalog come to.
+// checkDemoFiles checks the results of the catalog's plugins and merges.
 func checkDemoFiles(t *testing.T, repository, state string) {
 	t.Helper()
 	grep := func(text string, paths ...string) {
@@ -78,14 +78,14 @@ func checkDemoFiles(t *testing.T, repository, state string) {
 			t.Errorf("git grep %s %v: %v\n%s", text, paths, err, out)
 		}
 	}
-	grep("fd00:5c:1:", "north/central/*_n6.yaml")   // the Python plugin's addresses, with the prefix that the topology merges in
-	grep("fd00:5c::", "north/edge-1/*_smf-n4.yaml") // and with its own
+	grep("fd00:5c:1:", "north/central/*_n6.yaml")   // the Python plugin's addresses, with the prefix from the topology
+	grep("fd00:5c::", "north/edge-1/*_smf-n4.yaml") // with the plugin's default prefix
 	grep("namespace: north-core", "north/edge-1/")  // the Go plugin's namespace
 	inventory, err := os.ReadFile(filepath.Join(state, "inventory", "north--edge-1.json"))
 	if err != nil || !strings.Contains(string(inventory), "Deployment north-core/smf") {
 		t.Errorf("the schedule plugin's file: %v\n%s", err, inventory)
 	}
 	if out, err := exec.Command("git", "--git-dir", repository, "grep", "-l", "nephio.org", "main").CombinedOutput(); err == nil {
-		t.Errorf("orchestration resources or annotations went out:\n%s", out)
+		t.Errorf("orchestration resources or annotations are in the repository:\n%s", out)
 	}
 }

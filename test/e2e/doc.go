@@ -1,3 +1,3 @@
-// Package e2e holds the tests of the whole: real binaries, real stores, real
-// repositories. There is nothing to import.
+// Package e2e holds end-to-end tests with real binaries, stores and repositories.
+// There is nothing to import.
 package e2e

@@ -17,13 +17,14 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// A meta-scheduler is killed with kill -9 at random moments, while deployments
-// at a cluster come, change and go: in the end the cluster has what they say and
-// nothing else, and the inventories name exactly that.
-func TestKillMetaSchedulerAtCluster(t *testing.T) {
+// A meta-scheduler is killed with kill -9 at random moments while deployments at a
+// cluster are created, changed and deleted. At the end the cluster has exactly the
+// objects of the deployments, and the inventories name exactly these.
+func TestClusterIsConsistentAfterKillsOfMetaScheduler(t *testing.T) {
 	t.Parallel()
 	rounds := 6
 	if _, ok := os.LookupEnv("TKO_SOAK_ROUNDS"); ok {
@@ -58,8 +59,8 @@ func TestKillMetaSchedulerAtCluster(t *testing.T) {
 	took := 500 * time.Millisecond
 	var before []tko.DeploymentID
 	for round := range rounds {
-		// What changes: a new deployment comes, the one before it changes, and
-		// the one before that goes.
+		// In each round a deployment is created, the previous one changes, and the
+		// one before that is deleted.
 		began := time.Now()
 		id, err := c.CreateDeployment(ctx, tko.NewDeployment{Template: "empty", Site: "edge", Merge: killPackage(t, round, round)})
 		if err != nil {
@@ -75,7 +76,7 @@ func TestKillMetaSchedulerAtCluster(t *testing.T) {
 			before = before[1:]
 		}
 		before = append(before, id)
-		if round > 0 { // the first tells how long it takes
+		if round > 0 { // the first round measures the duration
 			for range 2 {
 				time.Sleep(time.Duration(random.Int64N(int64(took)))) // the random moment
 				scheduler.Kill()
@@ -83,22 +84,20 @@ func TestKillMetaSchedulerAtCluster(t *testing.T) {
 			}
 		}
 		want := desired(t, c)
-		for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-			diff := cmp.Diff([2][]string{want, want}, [2][]string{inCluster(t, cluster), inInventories(t, cluster)})
-			if diff == "" {
-				break
+		eventually.NoError(t, fmt.Sprintf("the objects of round %d", round), func() error {
+			if diff := cmp.Diff([2][]string{want, want}, [2][]string{inCluster(t, cluster), inInventories(t, cluster)}); diff != "" {
+				return fmt.Errorf("the cluster and its inventories, -want +got:\n%s", diff)
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("round %d: the cluster and its inventories, -want +got:\n%s", round, diff)
-			}
-		}
+			return nil
+		})
 		if round == 0 {
 			took = time.Since(began)
 		}
 	}
 }
 
-// killPackage is what a deployment of a round has, at a later round.
+// killPackage returns the package at round now of a deployment that was created in
+// round.
 func killPackage(t *testing.T, round, now int) krm.Package {
 	t.Helper()
 	var b strings.Builder
@@ -110,24 +109,22 @@ func killPackage(t *testing.T, round, now int) krm.Package {
 	return parse(t, b.String())
 }
 
-// change gives a deployment other ConfigMaps.
+// change replaces the ConfigMaps of a deployment.
 func change(t *testing.T, c *client.Client, id tko.DeploymentID, to krm.Package) {
 	t.Helper()
-	for ctx := patient(t); ; time.Sleep(20 * time.Millisecond) {
+	ctx := patient(t)
+	eventually.NoError(t, "the change of the deployment", func() error {
 		m, err := c.StartModification(ctx, id)
-		if err == nil {
-			kept := slices.DeleteFunc(m.Package, func(r krm.Resource) bool { return r.GVK().Kind == "ConfigMap" })
-			if _, _, err = c.EndModification(ctx, m.Token, append(kept, to...)); err == nil {
-				return
-			}
+		if err != nil {
+			return err
 		}
-		if ctx.Err() != nil {
-			t.Fatal(err)
-		}
-	}
+		rest := slices.DeleteFunc(m.Package, func(r krm.Resource) bool { return r.GVK().Kind == "ConfigMap" })
+		_, _, err = c.EndModification(ctx, m.Token, append(rest, to...))
+		return err
+	})
 }
 
-// desired are the ConfigMaps of all deployments: "name=round of deployment".
+// desired returns the ConfigMaps of all deployments: "name=round of deployment".
 func desired(t *testing.T, c *client.Client) []string {
 	t.Helper()
 	var all []string
@@ -174,7 +171,8 @@ func inCluster(t *testing.T, c *kube.Cluster) []string {
 	return all
 }
 
-// inInventories is what the inventories name, with what the cluster says of it.
+// inInventories returns the ConfigMaps that the inventories name, with their content
+// in the cluster.
 func inInventories(t *testing.T, c *kube.Cluster) []string {
 	t.Helper()
 	rounds := map[string]string{}
@@ -189,7 +187,7 @@ func inInventories(t *testing.T, c *kube.Cluster) []string {
 				t.Fatal(err)
 			}
 			if entry.Digest == "" {
-				entry.Name += ", of which nobody knows"
+				entry.Name += ", which no inventory names"
 			}
 			all = append(all, fmt.Sprintf("%s=%s of %s", entry.Name, rounds[entry.Name], m.Data["deployment"]))
 		}

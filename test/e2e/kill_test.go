@@ -20,20 +20,21 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// hubs are what the placements have that are disturbed: at each, a topology is
-// placed that places on the sites of its hub.
+// hubs is the number of hubs of the placements: at each hub, a topology is placed
+// that places children at the hub's sites.
 const hubs = 4
 
-// killPlan says how many rounds there are on each store, with how many sites.
-// TKO_SOAK_ROUNDS asks for more rounds, which are then of larger placements.
+// killPlan returns the numbers of rounds for each store and of sites. TKO_SOAK_ROUNDS
+// requests more rounds with larger placements.
 func killPlan(t *testing.T) (rounds, sites int) {
 	t.Helper()
 	text, ok := os.LookupEnv("TKO_SOAK_ROUNDS")
 	if !ok {
-		return 5, 60 // a round for each victim
+		return 5, 60 // a round for each role or plugin that is killed
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -42,12 +43,12 @@ func killPlan(t *testing.T) (rounds, sites int) {
 	return n, 200
 }
 
-// Each role and the plugins are killed with kill -9 at random moments of a
-// placement on 4 hubs, whose topologies place on many sites, again and again.
-// What comes out equals what an undisturbed placement comes to: the same
-// children, none twice, none missing, prepared by the same plugins, all at
-// their sites. And nothing of a plugin is left.
-func TestKill(t *testing.T) {
+// Each role and the plugins are killed with kill -9 at random moments of a placement
+// on 4 hubs, whose topologies place on many sites, again and again. The outcome
+// equals that of an undisturbed placement: the same children, each exactly once,
+// prepared by the same plugins, all scheduled at their sites. No process of a plugin
+// is left.
+func TestPlacementSurvivesKills(t *testing.T) {
 	for name, store := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,8 +70,8 @@ func TestKill(t *testing.T) {
 			killed := map[string]int{}
 			for round := range rounds {
 				victim := victims[round%len(victims)]
-				// Plugins run during a part of the placement only: a moment at
-				// which there was none to kill does not count as a round.
+				// Plugins run only during a part of the placement: if none ran at the
+				// chosen moment, the round is repeated.
 				for moment := range 10 {
 					delay := time.Duration(random.Int64N(int64(took) >> (moment / 2)))
 					before := killed[victim]
@@ -96,25 +97,26 @@ func TestKill(t *testing.T) {
 			for _, server := range w.servers {
 				server.Kill()
 			}
-			for ctx := patient(t); len(w.pluginProcesses()) > 0; time.Sleep(10 * time.Millisecond) {
-				if ctx.Err() != nil {
-					t.Fatalf("processes of plugins are left: %v", w.pluginProcesses())
+			eventually.NoError(t, "the end of the plugins' processes", func() error {
+				if left := w.pluginProcesses(); len(left) > 0 {
+					return fmt.Errorf("processes are left: %v", left)
 				}
-			}
+				return nil
+			})
 		})
 	}
 }
 
-// A world is a fleet of sites with each role in a process of its own.
+// A world is a fleet of sites and a process for each role.
 type world struct {
 	t          *testing.T
 	roles      []string
 	flags      map[string][]string
 	servers    map[string]*process.Server
 	client     *client.Client
-	sites      int // without those of the hubs
+	sites      int // without the sites of the hubs
 	repository string
-	plugins    string // the folder of the plugins' programs
+	plugins    string // folder of the plugins' programs
 }
 
 func newWorld(t *testing.T, store string, sites int) *world {
@@ -139,8 +141,8 @@ func newWorld(t *testing.T, store string, sites int) *world {
 
 func (w *world) start(role string) { w.servers[role] = process.StartServer(w.t, w.flags[role]...) }
 
-// kill kills a role, which is started again, or a plugin's process, if one is
-// there. It answers how many were killed.
+// kill kills a role, which is started again, or a plugin's process, if one runs. It
+// returns the number of killed processes.
 func (w *world) kill(victim string) int {
 	if slices.Contains(w.roles, victim) {
 		w.servers[victim].Kill()
@@ -157,8 +159,8 @@ func (w *world) kill(victim string) int {
 	return 0
 }
 
-// pluginProcesses are the processes of plugins, and whether they are those
-// that supervise them.
+// pluginProcesses returns the processes of plugins, and whether each one is a
+// supervisor.
 func (w *world) pluginProcesses() map[int]bool {
 	found := map[int]bool{}
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -166,7 +168,7 @@ func (w *world) pluginProcesses() map[int]bool {
 		w.t.Fatal(err)
 	}
 	for _, file := range files {
-		text, _ := os.ReadFile(file) // it may have ended
+		text, _ := os.ReadFile(file) // the process may have ended
 		if pid, err := strconv.Atoi(strings.Split(file, "/")[2]); err == nil && strings.Contains(string(text), w.plugins) {
 			found[pid] = strings.HasPrefix(string(text), "tko-plugin-supervisor")
 		}
@@ -185,7 +187,7 @@ apiVersion: kill.example/v1
 kind: Kept
 metadata: {name: kept}
 `
-	// Some are prepared by a plugin that is started for every one of them.
+	// Some resources are prepared by a plugin whose process serves one request.
 	onceResource = `
 ---
 apiVersion: workload.plugin.nephio.org/v1alpha1
@@ -230,7 +232,7 @@ kind: Site
 metadata: {name: hub-%[1]d}
 spec: {siteId: "hub/%[1]d"}
 `
-	// A plugin that serves many requests with one process.
+	// This plugin's process serves many requests.
 	keptPlugin = `
 import json, sys
 while header := sys.stdin.buffer.readline():
@@ -308,8 +310,8 @@ func (w *world) register(ctx context.Context) {
 	}
 }
 
-// place creates a topology, lets the disturbance happen, and waits until all
-// of its children are at their sites.
+// place creates a topology, calls disturb, and waits until all of its children are
+// scheduled.
 func (w *world) place(ctx context.Context, disturb ...func()) (topology tko.DeploymentID) {
 	w.t.Helper()
 	topology, err := w.client.CreateDeployment(ctx, tko.NewDeployment{Template: "topology:v1"})
@@ -349,8 +351,8 @@ func (w *world) place(ctx context.Context, disturb ...func()) (topology tko.Depl
 	}
 }
 
-// outcome is what a topology came to, without its IDs: the text of the package
-// of everything that was placed, by site, and the same in the sites' repository.
+// outcome returns the result of a topology without its IDs: the text of the packages
+// of all children, by site, and the same from the sites' repository.
 func (w *world) outcome(topology tko.DeploymentID) map[string]string {
 	w.t.Helper()
 	ctx := patient(w.t)
@@ -400,7 +402,7 @@ func (w *world) files() []string {
 	return strings.Fields(string(out))
 }
 
-// remove deletes everything, and waits until the sites' repository followed.
+// remove deletes all deployments, and waits until the sites' repository is empty.
 func (w *world) remove() {
 	w.t.Helper()
 	ctx := patient(w.t)

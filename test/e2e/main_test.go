@@ -14,8 +14,8 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// patience is how long anything may take on a busy machine.
-const patience = 3 * time.Minute
+// timeLimit bounds waits. It is generous for busy machines.
+const timeLimit = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	code := pgtest.Main(m)
@@ -23,13 +23,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// stores are the stores that every test here runs on, by name.
+// stores are the stores that each test here runs on, by name.
 var stores = map[string]func(t *testing.T) string{
 	"SQLite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "tko.db") },
 	"PostgreSQL": func(t *testing.T) string { return pgtest.DSN(t) },
 }
 
-// dial connects a client that waits for its server.
+// dial connects a client that retries until its server is available.
 func dial(t *testing.T, address string) *client.Client {
 	t.Helper()
 	c, err := client.Dial(client.Options{Address: address, WaitForReady: true, Author: tko.Author{Who: "test", Why: t.Name()}})
@@ -42,12 +42,12 @@ func dial(t *testing.T, address string) *client.Client {
 
 func patient(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeLimit)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// freeAddress is one that a server can be started on again and again.
+// freeAddress returns an address for a server that is restarted.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -19,16 +19,15 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// PostgreSQL is stopped and started in the middle of a placement on 100 sites.
-// No role is started again, and what comes out is what an undisturbed placement
-// comes to.
+// PostgreSQL is restarted several times during a placement on 100 sites. No role is
+// restarted, and the outcome equals that of an undisturbed placement.
 func TestPlacementSurvivesRestartsOfPostgreSQL(t *testing.T) {
 	database := pgtest.NewCluster(t)
 	w := newWorld(t, database.DSN(), 100)
 	want := w.outcome(w.place(patient(t)))
 	w.remove()
 	got := w.outcome(w.place(patient(t), func() {
-		time.Sleep(150 * time.Millisecond) // into the middle
+		time.Sleep(150 * time.Millisecond) // into the middle of the placement
 		restart(database, false)
 	}))
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -45,13 +44,13 @@ func TestPlacementSurvivesRestartsOfPostgreSQL(t *testing.T) {
 
 func restart(database *pgtest.Cluster, fast bool) {
 	database.Stop(fast)
-	time.Sleep(300 * time.Millisecond) // as if somebody had something to do there
+	time.Sleep(300 * time.Millisecond) // the duration of an outage
 	database.Start()
 }
 
-// 256 clients that don't wait for servers do everything at once, and PostgreSQL
-// is restarted meanwhile: their calls are queued, and none fails but a list that was
-// under way.
+// 256 clients call all methods concurrently while PostgreSQL is restarted. They have
+// no retries of their own. Their calls are queued, and none fails except lists in
+// progress.
 func TestManyClientsAreQueuedThroughARestartOfPostgreSQL(t *testing.T) {
 	const clients, rounds = 256, 2
 	database := pgtest.NewCluster(t)
@@ -83,7 +82,7 @@ func TestManyClientsAreQueuedThroughARestartOfPostgreSQL(t *testing.T) {
 			}
 		})
 	}
-	for deadline := time.Now().Add(patience); done.Load() < clients/2 && !t.Failed() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(timeLimit); done.Load() < clients/2 && !t.Failed() && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	restart(database, false)
@@ -106,8 +105,8 @@ func TestManyClientsAreQueuedThroughARestartOfPostgreSQL(t *testing.T) {
 	}
 }
 
-// everything is what a client does in a round. It answers the deployment that
-// it leaves.
+// everything makes the calls of a client in a round. It returns the deployment that
+// remains.
 func everything(ctx context.Context, c *client.Client, i, round int) (tko.DeploymentID, error) {
 	site := tko.SiteID(fmt.Sprintf("site/%03d-%d", i, round))
 	if _, err := c.RegisterSite(ctx, tko.Site{ID: site, Metadata: map[string]string{"client": strconv.Itoa(i)}}); err != nil {

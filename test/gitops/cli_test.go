@@ -1,18 +1,19 @@
 package gitops
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// What people see of sources, and do about them, with the command.
-func TestCommand(t *testing.T) {
+// The command shows sources, and approves and reconciles them.
+func TestCommandShowsAndControlsSources(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	git(t, root, "init", "-q", "-b", "main", "fleet")
@@ -37,7 +38,7 @@ func TestCommand(t *testing.T) {
 	write(map[string]string{"sites.yaml": aSite("lagos") + many.String()})
 	commit()
 	keys := filepath.Join(root, "keys")
-	install := func(name string) { // keys, as an operator does while the server runs
+	install := func(name string) { // keys, as an operator installs them while the server runs
 		t.Helper()
 		text, err := os.ReadFile(filepath.Join("../../internal/gitops/sops/testdata", name))
 		if err == nil {
@@ -52,13 +53,13 @@ func TestCommand(t *testing.T) {
 	until := func(says string, args ...string) string {
 		t.Helper()
 		var out, errs string
-		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-			if out, errs, _ = server.CLI(args...); regexp.MustCompile(says).MatchString(out) {
-				return out
+		eventually.Within(t, timeLimit, "tko "+strings.Join(args, " "), func() error {
+			if out, errs, _ = server.CLI(args...); !regexp.MustCompile(says).MatchString(out) {
+				return fmt.Errorf("the output lacks %q:\n%s%s", says, out, errs)
 			}
-		}
-		t.Fatalf("tko %s doesn't say %q:\n%s%s", strings.Join(args, " "), says, out, errs)
-		return ""
+			return nil
+		})
+		return out
 	}
 	run := func(want int, says string, args ...string) {
 		t.Helper()
@@ -74,7 +75,7 @@ func TestCommand(t *testing.T) {
 	run(0, `source "fleet" is ready at main@sha1:`, "gitops", "sync", "fleet", "--wait")
 	run(3, "not found", "gitops", "sync", "other")
 
-	// A tree that would change nothing, something, and one that is wrong.
+	// Plans of trees that change nothing, change something, or are invalid.
 	run(0, "nothing would change", "gitops", "plan", "--dir", dir, "--exit-code", "-o", "table")
 	run(2, "hint: there is no source \"flete\" yet", "gitops", "plan", "--dir", dir, "--name", "flete")
 	run(2, "\ntko: 26 things are wrong with the tree\n", "gitops", "plan", "--dir", dir, "--name", "flete")
@@ -86,10 +87,10 @@ func TestCommand(t *testing.T) {
 	write(map[string]string{"new.yaml": strings.Replace(aSite("accra"), "siteId", "siteID", 1)})
 	run(2, `new.yaml: Site "": spec.siteID isn't known`, "gitops", "plan", "--dir", dir)
 	if out, _, _ := server.CLI("site", "list", "-o", "bare"); strings.Contains(out, "accra") {
-		t.Error("a plan has changed something")
+		t.Error("a plan changed entities")
 	}
 
-	// A removal that asks, and is agreed to.
+	// A deletion that waits for an approval, and its approval.
 	write(map[string]string{"sites.yaml": aSite("lagos"), "new.yaml": "x: 1\n"})
 	run(0, "waits for an approval", "gitops", "plan", "--dir", dir, "-o", "table")
 	commit()
@@ -99,7 +100,7 @@ func TestCommand(t *testing.T) {
 	run(0, "approved", strings.Fields(regexp.MustCompile(`gitops approve fleet [0-9a-f]+`).FindString(out))...)
 	until(`^lagos\n$`, "site", "list", "-o", "bare")
 
-	// What is encrypted, and keys that come later.
+	// Encrypted files, and keys that are installed later.
 	encrypted, err := os.ReadFile("../../internal/gitops/flux/testdata/template.yaml")
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -26,11 +27,12 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/gitops/fluxtest"
 	"github.com/tko-orchestrator/tko/internal/kube"
+	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// A publisher does what source-controller does: it serves an artifact for each
-// revision, keeps two, and says so in the object's status.
+// A publisher simulates source-controller: it serves an artifact for each revision,
+// retains two, and reports them in the object's status.
 type publisher struct {
 	t    *testing.T
 	c    *kube.Cluster
@@ -38,7 +40,7 @@ type publisher struct {
 	mu   sync.Mutex
 	kept map[string][]byte // by path
 	last map[string][]string
-	told []map[string]any // what notification-controller got
+	told []map[string]any // events that notification-controller received
 }
 
 func publish(t *testing.T, c *kube.Cluster) *publisher {
@@ -66,7 +68,7 @@ func publish(t *testing.T, c *kube.Cluster) *publisher {
 	return p
 }
 
-// archive is a tar.gz as source-controller makes them.
+// archive returns a tar.gz as source-controller makes it.
 func archive(t *testing.T, files map[string]string, more ...tar.Header) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -94,7 +96,7 @@ func archive(t *testing.T, files map[string]string, more ...tar.Header) []byte {
 	return b.Bytes()
 }
 
-// push publishes a revision of an object, and answers its revision.
+// push publishes a revision of an object, and returns its name.
 func (p *publisher) push(kind, name string, data []byte, change ...func(artifact map[string]any)) string {
 	p.t.Helper()
 	sum := sha256.Sum256(data)
@@ -153,16 +155,22 @@ func sites(t *testing.T, c *client.Client) string {
 
 func (p *publisher) until(what string, holds func() bool) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("not %s after %s\n%s", what, patience, p.c.Kubectl(p.t, "get", "gitops,events", "-A", "-o", "yaml"))
+	defer func() {
+		if p.t.Failed() {
+			p.t.Log(p.c.Kubectl(p.t, "get", "gitops,events", "-A", "-o", "yaml"))
 		}
-	}
+	}()
+	eventually.Within(p.t, timeLimit, what, func() error {
+		if !holds() {
+			return errors.New("it is not the case")
+		}
+		return nil
+	})
 }
 
 const readyOf = `jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="Ready")].reason} {.status.lastAppliedRevision}`
 
-func TestFlux(t *testing.T) {
+func TestFluxSourcesAreApplied(t *testing.T) {
 	t.Parallel()
 	c := kube.Shared(t, kube.Options{})
 	crd, err := os.ReadFile("../../deploy/kubernetes/components/gitops/crd.yaml")
@@ -171,7 +179,7 @@ func TestFlux(t *testing.T) {
 	}
 	fluxtest.Install(t, c)
 	c.Apply(t, string(crd))
-	c.Kubectl(t, "wait", "--for=condition=Established", "--timeout="+patience.String(), "crd", "--all")
+	c.Kubectl(t, "wait", "--for=condition=Established", "--timeout="+timeLimit.String(), "crd", "--all")
 	p := publish(t, c)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -181,9 +189,9 @@ func TestFlux(t *testing.T) {
 	_ = l.Close()
 	certificate, key := c.ServingCertificate(t)
 	server := process.StartServer(t, "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"), "--flux-kubeconfig="+c.Kubeconfig, "--retry=100ms", "--retry-max=1s",
-		"--remote-addresses=127.0.0.0/8", // where the artifacts are
+		"--remote-addresses=127.0.0.0/8", // the addresses of the artifacts
 		"--events-addr="+p.web.URL+"/", "--kubernetes=localhost:"+strconv.Itoa(address.Port), "--kubernetes-cert="+certificate, "--kubernetes-key="+key, "--kubernetes-kubeconfig="+c.Kubeconfig)
-	// The aggregated API claims v1alpha1 of the group, the CRD is another version of it.
+	// The aggregated API has v1alpha1 of the group, and the CRD another version.
 	c.RegisterAPIService(t, "tko.nephio.org", "v1alpha1", address.Port, c.CA())
 	t.Cleanup(func() { c.UnregisterAPIService(t, "tko.nephio.org", "v1alpha1") })
 	data, err := client.Dial(client.Options{Address: server.GRPC})
@@ -200,7 +208,7 @@ func TestFlux(t *testing.T) {
 		t.Errorf("the sites are %q", got)
 	}
 	if got := c.Kubectl(t, "get", "sites.tko.nephio.org", "-o", "jsonpath={.items[*].metadata.name}"); got != "a b" {
-		t.Errorf("the aggregated API beside the CRD has %q", got)
+		t.Errorf("the aggregated API next to the CRD has %q", got)
 	}
 	c.Eventually(t, "1 2 site a", "get", "gitops", "fleet", "-o", "jsonpath={.status.observedGeneration} {.status.inventory.count} {.status.inventory.entries[0].kind} {.status.inventory.entries[0].name}")
 	c.Kubectl(t, "wait", "--for=condition=Ready", "--timeout=10s", "gitops/fleet")
@@ -214,21 +222,22 @@ func TestFlux(t *testing.T) {
 		})
 	})
 
-	// A GitRepository that nobody refers to and that isn't for OSM is no failure.
-	other := p.push("gitrepository", "other", archive(t, map[string]string{"a.yaml": aSite("nobody")}))
+	// A GitRepository without a GitOps object, and not for OSM, is no failure.
+	other := p.push("gitrepository", "other", archive(t, map[string]string{"a.yaml": aSite("unused")}))
 	p.until("passed over", func() bool {
 		s, err := data.Source(t.Context(), "gitrepository/default/other")
 		return err == nil && s.Status.Applied == other && s.Status.Conditions[0].Reason == "NothingForUs"
 	})
 
-	// A new revision; what left it goes.
+	// A new revision changes entities, and deletes those that it lacks.
 	second := p.push("gitrepository", "fleet", archive(t, map[string]string{"a.yaml": aSite("a"), "c.yaml": aSite("c")}))
 	c.Eventually(t, "True ReconciliationSucceeded "+second, "get", "gitops", "fleet", "-o", readyOf)
 	if got := sites(t, data); got != "a c" {
 		t.Errorf("the sites are %q", got)
 	}
 
-	// An artifact that isn't what its digest says is not used, nor one that leads out or that is gone.
+	// An artifact with a wrong digest, with a path that leads out, or that is gone,
+	// is not used.
 	evil := archive(t, map[string]string{"a.yaml": aSite("evil")})
 	p.push("gitrepository", "fleet", evil, func(a map[string]any) { a["digest"] = "sha256:" + strings.Repeat("0", 64) })
 	c.Eventually(t, "False ArtifactFailed "+second, "get", "gitops", "fleet", "-o", readyOf)
@@ -241,7 +250,7 @@ func TestFlux(t *testing.T) {
 		t.Errorf("the sites are %q", got)
 	}
 
-	// Somebody asks, and is told that it was done; a change of the spec counts.
+	// A requested reconciliation is acknowledged; a change of the spec takes effect.
 	if _, err := data.RegisterSite(t.Context(), tko.Site{ID: "a", Metadata: map[string]string{"drifted": "yes"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -263,13 +272,14 @@ func TestFlux(t *testing.T) {
 	fourth := p.push("ocirepository", "oci", archive(t, map[string]string{"o.yaml": aSite("o")}))
 	c.Eventually(t, "True ReconciliationSucceeded "+fourth, "get", "gitops", "oci", "-o", readyOf)
 
-	// An object that goes takes with it what it owns, unless it says otherwise; also when we were away.
-	c.Kubectl(t, "delete", "gitops", "fleet", "--timeout="+patience.String())
-	c.Kubectl(t, "delete", "gitops", "oci", "--timeout="+patience.String())
+	// A deleted object deletes its entities, unless it is configured otherwise; also
+	// while the controller was stopped.
+	c.Kubectl(t, "delete", "gitops", "fleet", "--timeout="+timeLimit.String())
+	c.Kubectl(t, "delete", "gitops", "oci", "--timeout="+timeLimit.String())
 	if got := sites(t, data); got != "o" {
-		t.Errorf("after the end of the objects there are %q", got)
+		t.Errorf("after the deletion of the objects there are %q", got)
 	}
 	if s, err := data.Source(t.Context(), "default/fleet"); err == nil {
-		t.Errorf("the source is still there: %+v", s)
+		t.Errorf("the source still exists: %+v", s)
 	}
 }

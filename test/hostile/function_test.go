@@ -9,8 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// registerFunction registers a KRM function for resources of a kind, with one
-// input.
+// registerFunction registers a KRM function, with one input, for resources of a kind.
 func (w *world) registerFunction(t *testing.T, kind, argument, input string) {
 	t.Helper()
 	_, err := w.RegisterPlugin(patient(t), tko.Plugin{
@@ -22,9 +21,9 @@ func (w *world) registerFunction(t *testing.T, kind, argument, input string) {
 	}
 }
 
-// KRM functions that are bad, or whose packages are, say so on the deployment;
-// the server and its other deployments go on.
-func TestBadFunction(t *testing.T) {
+// A failing KRM function, or one with an invalid package, is reported on the
+// deployment. The server and its other deployments continue.
+func TestFailingFunctionIsReported(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why, argument, input, value string
@@ -37,9 +36,9 @@ func TestBadFunction(t *testing.T) {
 		"Twins":    {"one of them would be lost", "builtin:starlark", "source", `ctx.resource_list["items"] += [ctx.resource_list["items"][0]]`, "already"},
 		"Empties":  {"what is there must be valid", "builtin:starlark", "source", `ctx.resource_list["items"] += [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bad"}, "datta": {}}]`, "datta"},
 		"Endless":  {"preparation is bounded", "builtin:starlark", "source", `[r["metadata"].update([("name", r["metadata"]["name"][:5] + str(len(ctx.resource_list["items"]) + int(r["metadata"]["name"][5:] or "0")))]) for r in ctx.resource_list["items"] if r["kind"] == "Endless"]`, "still not prepared after"},
-		"Missing":  {"nobody knows its image", "registry.invalid/no/function:v1", "source", "x", "registry.invalid/no/function:v1"},
-		"NoFile":   {"nobody knows its program", "exec:/no/such/function", "source", "x", `"/no/such/function" does not exist`},
-		"NoModule": {"nobody knows its module", "wasm:/no/such/module", "source", "x", "its module can't be read"},
+		"Missing":  {"its image does not exist", "registry.invalid/no/function:v1", "source", "x", "registry.invalid/no/function:v1"},
+		"NoFile":   {"its program does not exist", "exec:/no/such/function", "source", "x", `"/no/such/function" does not exist`},
+		"NoModule": {"its module does not exist", "wasm:/no/such/module", "source", "x", "its module can't be read"},
 		"NoInput":  {"it says what is missing", "builtin:set-labels", "slice", "", "lacks spec.slice"},
 	}
 	w := newWorld(t, "--roles=data,preparer", "--store=sqlite::memory:", "--plugin-timeout=10s", "--retry=10m", "--retry-max=10m", "--kpt-memory=268435456", "--kpt-engine=/bin/false", "--preparer-iterations=10")
@@ -69,7 +68,7 @@ func TestBadFunction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a good function prepares", func(ctx context.Context) (bool, string) {
+	waitFor(t, "a good function prepares", func(ctx context.Context) (bool, string) {
 		d, err := w.Deployment(ctx, id, 0)
 		for _, r := range d.Package {
 			if r.Name() == "kept" && d.Prepared {

@@ -17,9 +17,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A package of 100 MB is refused, whichever way it comes, and says what the
-// limit is.
-func TestLargePackage(t *testing.T) {
+// Each API rejects a package of 100 MB, and names the limit.
+func TestTooLargePackageIsRejected(t *testing.T) {
 	t.Parallel()
 	const size = 100 << 20
 	large := []byte(resource + "data:\n")
@@ -34,7 +33,7 @@ func TestLargePackage(t *testing.T) {
 
 	tests := map[string]struct {
 		why   string
-		limit string // the server's limit of messages, or "" for its own
+		limit string // the server's limit of messages, or "" for the default
 		bad   func(ctx context.Context, w *world) (message string)
 		names []string
 	}{
@@ -58,7 +57,7 @@ func TestLargePackage(t *testing.T) {
 			},
 		},
 		"client, beyond the largest message": {
-			why:   "gRPC refuses it before we see it, in its own words",
+			why:   "gRPC rejects it with its own error",
 			limit: "--max-message=1048576",
 			names: []string{"package is too large", "1048576"},
 			bad: func(ctx context.Context, w *world) string {
@@ -67,7 +66,7 @@ func TestLargePackage(t *testing.T) {
 			},
 		},
 		"command, file": {
-			why:   "somebody names the wrong file",
+			why:   "the user names the wrong file",
 			names: []string{"large.yaml", "too large", "64 MiB"},
 			bad: func(_ context.Context, w *world) string {
 				_, stderr, code := w.server.CLI("template", "register", "kept", "--url", file)
@@ -78,7 +77,7 @@ func TestLargePackage(t *testing.T) {
 			},
 		},
 		"command, stdin": {
-			why:   "somebody pipes the wrong thing",
+			why:   "the user pipes the wrong file",
 			names: []string{"stdin", "too large", "64 MiB"},
 			bad: func(ctx context.Context, w *world) string {
 				_, stderr, code := w.tkoWith(ctx, t, large, "site", "register", "kept", "--stdin")
@@ -102,20 +101,20 @@ func TestLargePackage(t *testing.T) {
 	}
 }
 
-// refused answers the text of an error that must be an ErrInvalid.
+// refused returns the text of an error, which must be an ErrInvalid.
 func refused(t *testing.T, err error) string {
 	t.Helper()
 	if err == nil {
-		t.Fatal("it was taken")
+		t.Fatal("it was accepted")
 	}
 	if !errors.Is(err, tko.ErrInvalid) {
-		t.Errorf("%.300v is no ErrInvalid", err)
+		t.Errorf("%.300v is not an ErrInvalid", err)
 	}
 	return err.Error()
 }
 
-// The command says what is wrong with what it is given, and with what code.
-func TestBadCommand(t *testing.T) {
+// The command reports invalid input with an error and an exit code.
+func TestCommandReportsInvalidInput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "--roles=data", "--store=sqlite::memory:")
 	tests := map[string]struct {
@@ -150,7 +149,7 @@ func TestBadCommand(t *testing.T) {
 					t.Errorf("it printed a result: %.200s", stdout)
 				}
 				if !strings.HasPrefix(stderr, "tko: ") {
-					t.Errorf("stderr does not say whose error it is: %.200s", stderr)
+					t.Errorf("stderr lacks the name of the command: %.200s", stderr)
 				}
 				names(t, stderr, test.names...)
 			})

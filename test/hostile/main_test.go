@@ -3,6 +3,7 @@ package hostile
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -21,11 +22,12 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// patience is how long anything may take on a busy machine.
-const patience = 4 * time.Minute
+// timeLimit bounds waits. It is generous for busy machines.
+const timeLimit = 4 * time.Minute
 
 func TestMain(m *testing.M) {
 	code := pgtest.Main(m)
@@ -33,28 +35,28 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// stores are the stores that tests run on, by name.
+// stores are the stores that the tests run on, by name.
 var stores = map[string]func(t *testing.T) string{
 	"SQLite":     func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "tko.db") },
 	"PostgreSQL": func(t *testing.T) string { return pgtest.DSN(t) },
 }
 
-// The site's and template's package that is there before anything bad comes.
+// The package of a site and a template that exist before the test.
 const keptPackage = "{apiVersion: v1, kind: ConfigMap, metadata: {name: kept}, data: {is: kept}}"
 
-// A world is a server with something in it that is worth keeping.
+// A world is a server with entities that must not be lost.
 type world struct {
 	*client.Client
 
 	t      *testing.T
 	server *process.Server
-	data   tkopb.DataClient // for what our own client would not send
+	data   tkopb.DataClient // for requests that the Go client can't send
 	good   int              // good requests so far
 }
 
 func newWorld(t *testing.T, args ...string) *world {
 	t.Helper()
-	args = append([]string{"--modification-time=5m"}, args...) // what is large takes its time on busy machines
+	args = append([]string{"--modification-time=5m"}, args...) // large requests take long on busy machines
 	server := process.StartServer(t, args...)
 	w := &world{Client: dial(t, server.GRPC), t: t, server: server, data: tkopb.NewDataClient(connect(t, server.GRPC))}
 	ctx := patient(t)
@@ -92,7 +94,7 @@ func connect(t *testing.T, address string, options ...grpc.DialOption) *grpc.Cli
 
 func patient(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeLimit)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -106,7 +108,8 @@ func parse(t *testing.T, text string) krm.Package {
 	return p
 }
 
-// position is that of the newest change: while it stays, nothing was stored.
+// position returns the position of the newest change. While it stays the same,
+// nothing was stored.
 func (w *world) position() int64 {
 	w.t.Helper()
 	about, err := w.About(patient(w.t))
@@ -116,8 +119,8 @@ func (w *world) position() int64 {
 	return about.Position
 }
 
-// harmless does something bad, and checks that nothing was stored, that
-// nothing was lost, and that the server goes on.
+// harmless calls bad, and checks that nothing was stored or lost, and that the server
+// continues to work.
 func (w *world) harmless(t *testing.T, bad func(ctx context.Context)) {
 	t.Helper()
 	before := w.position()
@@ -128,8 +131,8 @@ func (w *world) harmless(t *testing.T, bad func(ctx context.Context)) {
 	w.goesOn(t)
 }
 
-// goesOn checks that what was there is there, and that the server answers and
-// stores what is good.
+// goesOn checks that the existing entities are unchanged, and that the server serves
+// and stores valid requests.
 func (w *world) goesOn(t *testing.T) {
 	t.Helper()
 	ctx := patient(t)
@@ -151,7 +154,7 @@ func (w *world) goesOn(t *testing.T) {
 	}
 }
 
-// memory is the most that a process ever had, in bytes.
+// memory returns the peak memory of a process, in bytes.
 func memory(t *testing.T, pid int) int64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -171,13 +174,13 @@ func memory(t *testing.T, pid int) int64 {
 	return 0
 }
 
-// bounded checks that a server never had too much memory.
+// bounded checks the peak memory of the server.
 func (w *world) bounded(t *testing.T) {
 	t.Helper()
 	const most = 3 << 29 // 1.5 GiB
 	limit := int64(most)
 	if process.Race {
-		limit *= 8 // its shadow
+		limit *= 8 // the race detector's shadow memory
 	}
 	if used := memory(t, w.server.PID); used > limit {
 		t.Errorf("the server had %d MiB, want at most %d", used>>20, limit>>20)
@@ -186,17 +189,17 @@ func (w *world) bounded(t *testing.T) {
 	}
 }
 
-// names checks that an error names what it should.
+// names checks that an error contains the wanted texts, is short, and leaks nothing.
 func names(t *testing.T, message string, wanted ...string) {
 	t.Helper()
 	t.Logf("%.300s", message)
 	for _, text := range wanted {
 		if !strings.Contains(message, text) {
-			t.Errorf("the error does not say %q:\n%.2000s", text, message)
+			t.Errorf("the error lacks %q:\n%.2000s", text, message)
 		}
 	}
 	if len(message) > 20<<10 {
-		t.Errorf("the error has %d bytes, which nobody reads", len(message))
+		t.Errorf("the error has %d bytes, which is too long to read", len(message))
 	}
 	for _, leak := range []string{"goroutine ", "panic", "runtime error", "SELECT ", "pgx", "sqlite3"} {
 		if strings.Contains(message, leak) {
@@ -205,7 +208,7 @@ func names(t *testing.T, message string, wanted ...string) {
 	}
 }
 
-// tkoWith runs the command with something on its stdin.
+// tkoWith runs tko with stdin.
 func (w *world) tkoWith(ctx context.Context, t *testing.T, stdin []byte, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -218,28 +221,23 @@ func (w *world) tkoWith(ctx context.Context, t *testing.T, stdin []byte, args ..
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// eventually polls until something is so.
-func eventually(t *testing.T, what string, so func(ctx context.Context) (bool, string)) {
+// waitFor waits until so returns true. The text describes the current state.
+func waitFor(t *testing.T, what string, so func(ctx context.Context) (bool, string)) {
 	t.Helper()
 	ctx := patient(t)
-	for {
-		ok, now := so(ctx)
-		if ok {
-			return
+	eventually.Within(t, timeLimit, what, func() error {
+		if ok, now := so(ctx); !ok {
+			return errors.New(now)
 		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: not within %s, but: %s", what, patience, now)
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
+		return nil
+	})
 }
 
 func newDeployment(template tko.TemplateID) tko.NewDeployment {
 	return tko.NewDeployment{Template: template}
 }
 
-// textFile writes a file, and answers its path.
+// textFile writes a file, and returns its path.
 func textFile(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

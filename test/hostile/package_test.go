@@ -19,7 +19,7 @@ const (
 	depth    = 100_000
 )
 
-// laughs is the bomb of a billion laughs: ten references to ten references and so on.
+// laughs is the billion-laughs bomb: ten references to ten references and so on.
 func laughs() string {
 	var b strings.Builder
 	b.WriteString(resource + "data:\n  a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol, lol]\n")
@@ -39,14 +39,14 @@ func mergeLaughs() string {
 	return b.String()
 }
 
-// cborText is a text in CBOR.
+// cborText returns a string in CBOR.
 func cborText(s string) []byte { return append(cborHead(3, uint64(len(s))), s...) }
 
 func cborHead(major byte, n uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{major<<5 | 27}, n)
 }
 
-// cborResource is a package of one resource whose data is some CBOR.
+// cborResource returns a package in CBOR of one resource with the given data.
 func cborResource(data []byte) []byte {
 	b := []byte{0x81, 0xa4}
 	for _, s := range []string{"apiVersion", "v1", "kind", "ConfigMap"} {
@@ -60,9 +60,9 @@ func cborResource(data []byte) []byte {
 	return append(b, data...)
 }
 
-// cborLaughs refers to shared values (tags 28 and 29) in the manner of laughs.
+// cborLaughs is the same bomb with shared values (tags 28 and 29).
 func cborLaughs() []byte {
-	b := []byte{0x8c} // twelve
+	b := []byte{0x8c} // an array of twelve
 	b = append(b, 0xd8, 28, 0x8a)
 	b = append(b, bytes.Repeat([]byte{0x63, 'l', 'o', 'l'}, 10)...)
 	for i := range byte(11) {
@@ -72,8 +72,8 @@ func cborLaughs() []byte {
 	return b
 }
 
-// Packages that nobody can use, over gRPC.
-func TestBadPackage(t *testing.T) {
+// Invalid packages over gRPC.
+func TestInvalidPackageIsRejected(t *testing.T) {
 	t.Parallel()
 	yaml := func(text string) (string, []byte) { return "yaml", []byte(text) }
 	cbor := func(data []byte) (string, []byte) { return "cbor", data }
@@ -92,7 +92,7 @@ func TestBadPackage(t *testing.T) {
 			bad: func() (string, []byte) { return yaml(resource + "data:\n\ta: b\n") },
 		},
 		"not text": {
-			why: "somebody sends a picture", names: []string{"UTF-8"},
+			why: "the user sends a picture", names: []string{"UTF-8"},
 			bad: func() (string, []byte) { return yaml("\x89PNG\r\n\x1a\n\x00\x00\xff\xfe") },
 		},
 		"a billion laughs": {
@@ -148,7 +148,7 @@ func TestBadPackage(t *testing.T) {
 			},
 		},
 		"no kind": {
-			why: "nobody knows what it is", names: []string{"kind"},
+			why: "its type is unknown", names: []string{"kind"},
 			bad: func() (string, []byte) { return yaml("apiVersion: v1\nmetadata: {name: a}\n") },
 		},
 		"a kind that is a number": {
@@ -168,7 +168,7 @@ func TestBadPackage(t *testing.T) {
 			bad: func() (string, []byte) { return yaml(resource + "datta: {}\nimmutable: often\n") },
 		},
 		"malformed CBOR": {
-			why: "somebody sends YAML and says CBOR", names: []string{"CBOR"},
+			why: "the client sends YAML as CBOR", names: []string{"CBOR"},
 			bad: func() (string, []byte) { return cbor([]byte(resource)) },
 		},
 		"CBOR that ends early": {
@@ -188,7 +188,7 @@ func TestBadPackage(t *testing.T) {
 			bad: func() (string, []byte) { return cbor(cborResource(bytes.Repeat([]byte{0xc1}, depth))) },
 		},
 		"a CBOR array that claims to be huge": {
-			why: "nothing may be allocated on its word", names: []string{"early"},
+			why: "the claimed length must not be allocated", names: []string{"early"},
 			bad: func() (string, []byte) { return cbor(cborResource(cborHead(4, 1<<62))) },
 		},
 		"a CBOR package that claims to be huge": {
@@ -220,7 +220,7 @@ func TestBadPackage(t *testing.T) {
 			},
 		},
 		"an unknown format": {
-			why: "the formats there are are named", names: []string{`"xml"`, "yaml", "cbor"},
+			why: "the error names the formats", names: []string{`"xml"`, "yaml", "cbor"},
 			bad: func() (string, []byte) { return "xml", []byte("<package/>") },
 		},
 		"a format that goes on": {
@@ -258,9 +258,10 @@ func TestBadPackage(t *testing.T) {
 						_, refusal := w.data.EndDeploymentModification(ctx, &tkopb.EndDeploymentModification{
 							ModificationToken: started.GetModificationToken(), PackageFormat: format, Package: data,
 						})
-						// at once: the token's time is short, and the other doors are slow
+						// At once: the token expires soon, and the other APIs are
+						// slow.
 						if _, err := w.data.CancelDeploymentModification(ctx, &tkopb.CancelDeploymentModification{ModificationToken: started.GetModificationToken()}); err != nil {
-							t.Errorf("the refused modification lost its token: %v", err)
+							t.Errorf("the rejected modification lost its token: %v", err)
 						}
 						return refusal
 					},

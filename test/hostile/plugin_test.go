@@ -23,17 +23,17 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// newNap is how the plugins of a test sleep: for so long that nobody else does,
-// so that those that are left over can be told.
+// newNap returns the sleep command of the plugins of a test. Its duration is unique,
+// so that leftover processes can be found.
 func newNap() string { return fmt.Sprintf("sleep %d%08d", napNumber.Add(1), os.Getpid()) }
 
 var napNumber atomic.Int64
 
-// A bad plugin, and what is said of it.
+// A badPlugin is a failing plugin and its expected error.
 type badPlugin struct {
 	why     string
-	script  string   // of a shell, or
-	program []string // what is run
+	script  string   // a shell script, or
+	program []string // a program with arguments
 	reason  string   // regular expression
 }
 
@@ -56,7 +56,7 @@ func (b badPlugin) hangs() bool { return strings.Contains(b.reason, "did not end
 
 const (
 	hangLimit  = "3s" // the time limit for plugins that hang
-	otherLimit = "2m" // the same for plugins that reach another limit long before
+	otherLimit = "2m" // the time limit for plugins that reach another limit long before
 )
 
 // byLimit runs check with the bad plugins that hang and a short time limit, and
@@ -76,42 +76,42 @@ func (b badPlugin) explains(message string) bool {
 	return regexp.MustCompile("(?s)" + b.reason).MatchString(message)
 }
 
-// badPlugins are bad whatever their type is.
+// badPlugins fail in the same way as plugins of each type.
 func badPlugins(t *testing.T, nap string) map[string]badPlugin {
 	bomb := textFile(t, "bomb.yaml", laughs())
 	plain := textFile(t, "plain.sh", "#!/bin/sh\n")
 	return map[string]badPlugin{
-		"hangs":                 {why: "it waits for something", script: "exec " + nap, reason: "did not end within 3s"},
-		"hangs in children":     {why: "the children must go, too", script: nap + " & " + nap + " & wait", reason: "did not end within 3s"},
-		"won't stop":            {why: "it ignores being asked", script: "trap '' TERM INT HUP; while :; do " + nap + "; done", reason: "did not end within 3s"},
-		"floods stdout":         {why: "memory is finite", script: "exec yes", reason: "more than 67108864 bytes to stdout"},
-		"floods stderr":         {why: "only the end is kept", script: "exec yes the disk is full >&2", reason: "did not end within 3s, stderr: .*the disk is full"},
-		"writes 10 GB":          {why: "whatever it is", script: "exec head -c 10000000000 /dev/zero", reason: "more than 67108864 bytes to stdout"},
-		"logs without end":      {why: "most of it is left out", script: `log=$(sed -n 's/^logFile: //p'); exec yes >"$log"`, reason: "did not end within 3s"},
-		"eats memory":           {why: "it is others', too", script: "head -c 10000000000 /dev/zero | tail >&2 || exit 1; " + nap, reason: "bytes of memory|memory exhausted"},
-		"eats memory together":  {why: "each has what it may have", script: "for i in 1 2 3 4 5 6 7 8; do { head -c 50000000 /dev/zero; " + nap + "; } | tail & done; " + nap, reason: "more than 268435456 bytes of memory"},
-		"forks and forks":       {why: "so many processes are no plugin", script: "i=0; while [ $i -lt 3000 ]; do setsid " + nap + " & i=$((i+1)); done; wait", reason: "more than 256 processes"},
-		"leaves its session":    {why: "it must go nevertheless", script: "(setsid env -i " + nap + " &); setsid " + nap + " & exec " + nap, reason: "did not end within 3s"},
-		"kills its supervisor":  {why: "it can, and gains nothing", script: "(setsid " + nap + " &); kill -9 $PPID; " + nap, reason: "its supervisor was ended"},
-		"fails":                 {why: "the end of stderr says why", script: "echo no pool is free >&2; exit 1", reason: "exit code 1, stderr: no pool is free"},
-		"fails after answering": {why: "an answer of one that fails is none", script: "echo 'prepared: false'; exit 3", reason: "exit code 3"},
-		"is killed":             {why: "such as when memory is out", script: "kill -9 $$", reason: `signal 9 \(killed\)`},
-		"prints garbage":        {why: "a print for debugging, mostly", script: "echo '}}} hello: {'", reason: "output is malformed"},
-		"prints binary":         {why: "it is no text", script: `printf '\000\001\377\376'`, reason: "output is malformed"},
-		"prints a bomb":         {why: "plugins send aliases, too", script: "cat " + bomb, reason: "output is malformed: .*aliasing"},
-		"prints depth":          {why: "recursion must not end the process", script: "printf 'error: '; yes '[' | head -n 100000 | tr -d '\\n'", reason: "output is malformed: .*depth"},
-		"prints nothing":        {why: "it forgot to answer", script: ":", reason: "no output"},
-		"prints two documents":  {why: "which of them counts?", script: `printf 'error: ""\n---\nerror: ""\n'`, reason: "2 documents"},
-		"prints a list":         {why: "it isn't what was asked for", script: "echo '- a'", reason: "a list, not a map"},
-		"errs with a number":    {why: "nobody would understand it", script: "echo 'error: 5'", reason: "error is a number, not a string"},
-		"refuses":               {why: "its words are for the user", script: `echo 'error: the pool "n6" is used up'`, reason: `the pool "n6" is used up`},
-		"is missing":            {why: "it is not installed", program: []string{"/nowhere/plugin"}, reason: `"/nowhere/plugin" does not exist on this server`},
-		"is no program":         {why: "somebody forgot chmod", program: []string{plain}, reason: "not executable"},
+		"hangs":                  {why: "it never ends", script: "exec " + nap, reason: "did not end within 3s"},
+		"hangs in children":      {why: "its child processes must be ended too", script: nap + " & " + nap + " & wait", reason: "did not end within 3s"},
+		"won't stop":             {why: "it ignores signals", script: "trap '' TERM INT HUP; while :; do " + nap + "; done", reason: "did not end within 3s"},
+		"floods stdout":          {why: "memory is finite", script: "exec yes", reason: "more than 67108864 bytes to stdout"},
+		"floods stderr":          {why: "only the end is retained", script: "exec yes the disk is full >&2", reason: "did not end within 3s, stderr: .*the disk is full"},
+		"writes 10 GB":           {why: "the output is limited", script: "exec head -c 10000000000 /dev/zero", reason: "more than 67108864 bytes to stdout"},
+		"logs without end":       {why: "most of it is dropped", script: `log=$(sed -n 's/^logFile: //p'); exec yes >"$log"`, reason: "did not end within 3s"},
+		"eats memory":            {why: "memory is shared with others", script: "head -c 10000000000 /dev/zero | tail >&2 || exit 1; " + nap, reason: "bytes of memory|memory exhausted"},
+		"eats memory together":   {why: "the limit is for all its processes together", script: "for i in 1 2 3 4 5 6 7 8; do { head -c 50000000 /dev/zero; " + nap + "; } | tail & done; " + nap, reason: "more than 268435456 bytes of memory"},
+		"forks and forks":        {why: "so many processes are no plugin", script: "i=0; while [ $i -lt 3000 ]; do setsid " + nap + " & i=$((i+1)); done; wait", reason: "more than 256 processes"},
+		"leaves its session":     {why: "it must be ended nevertheless", script: "(setsid env -i " + nap + " &); setsid " + nap + " & exec " + nap, reason: "did not end within 3s"},
+		"kills its supervisor":   {why: "it can, but is ended too", script: "(setsid " + nap + " &); kill -9 $PPID; " + nap, reason: "its supervisor was killed"},
+		"fails":                  {why: "the end of stderr says why", script: "echo no pool is free >&2; exit 1", reason: "exit code 1, stderr: no pool is free"},
+		"fails after its output": {why: "the output of a failed plugin is ignored", script: "echo 'prepared: false'; exit 3", reason: "exit code 3"},
+		"is killed":              {why: "such as when memory is out", script: "kill -9 $$", reason: `signal 9 \(killed\)`},
+		"prints garbage":         {why: "usually debug output", script: "echo '}}} hello: {'", reason: "output is malformed"},
+		"prints binary":          {why: "it is no text", script: `printf '\000\001\377\376'`, reason: "output is malformed"},
+		"prints a bomb":          {why: "plugins send aliases, too", script: "cat " + bomb, reason: "output is malformed: .*aliasing"},
+		"prints depth":           {why: "recursion must not end the process", script: "printf 'error: '; yes '[' | head -n 100000 | tr -d '\\n'", reason: "output is malformed: .*depth"},
+		"prints nothing":         {why: "the output is missing", script: ":", reason: "no output"},
+		"prints two documents":   {why: "it is ambiguous", script: `printf 'error: ""\n---\nerror: ""\n'`, reason: "2 documents"},
+		"prints a list":          {why: "the output must be a map", script: "echo '- a'", reason: "a list, not a map"},
+		"errs with a number":     {why: "an error is a text", script: "echo 'error: 5'", reason: "error is a number, not a string"},
+		"refuses":                {why: "the user gets its error", script: `echo 'error: the pool "n6" is used up'`, reason: `the pool "n6" is used up`},
+		"is missing":             {why: "it is not installed", program: []string{"/nowhere/plugin"}, reason: `"/nowhere/plugin" does not exist on this server`},
+		"is no program":          {why: "the file is not executable", program: []string{plain}, reason: "not executable"},
 	}
 }
 
-// answering makes a script that prints a text.
-func answering(text string) string { return "cat >/dev/null; cat <<'EOF'\n" + text + "\nEOF" }
+// responding returns a script that prints a text.
+func responding(text string) string { return "cat >/dev/null; cat <<'EOF'\n" + text + "\nEOF" }
 
 func kindOf(name string) string {
 	return regexp.MustCompile("[^a-z]").ReplaceAllString(name, "")
@@ -128,7 +128,7 @@ func (w *world) registerPlugin(t *testing.T, typ, name string, arguments []strin
 	}
 }
 
-// target is the resource that triggers the plugin of a case.
+// target returns the resource that triggers the plugin of a case.
 func target(name string) string {
 	return fmt.Sprintf("{apiVersion: hostile.example/v1, kind: %s, metadata: {name: target}}", kindOf(name))
 }
@@ -138,23 +138,23 @@ func culprits(t *testing.T, message, typ, name string, b badPlugin) {
 	t.Helper()
 	names(t, message, "hostile.example/v1 "+kindOf(name)+` "target"`, kindOf(name)+`"`)
 	if !b.explains(message) {
-		t.Errorf("the error of the %s plugin does not say %q: %s\n%.2000s", typ, b.reason, b.why, message)
+		t.Errorf("the error of the %s plugin lacks %q: %s\n%.2000s", typ, b.reason, b.why, message)
 	}
 	if len(message) > 9<<10 {
 		t.Errorf("the message has %d bytes", len(message))
 	}
 }
 
-// noneLeft checks that no plugin is left over.
+// noneLeft checks that no process of a plugin is left.
 func noneLeft(t *testing.T, nap string) {
 	t.Helper()
-	eventually(t, "all processes of plugins are gone", func(context.Context) (bool, string) {
+	waitFor(t, "all processes of plugins are gone", func(context.Context) (bool, string) {
 		left := naps(t, nap)
 		return len(left) == 0, fmt.Sprintf("%d are left", len(left))
 	})
 }
 
-// naps are the processes that sleep as plugins do.
+// naps returns the processes that sleep as plugins do.
 func naps(t *testing.T, nap string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -167,9 +167,8 @@ func naps(t *testing.T, nap string) []string {
 	})
 }
 
-// Validate plugins that are bad refuse what they should look at: nobody knows
-// whether it is valid.
-func TestBadValidatePlugin(t *testing.T) {
+// If a validate plugin fails, the package is rejected, because it may be invalid.
+func TestFailingValidatePluginRejectsPackage(t *testing.T) {
 	t.Parallel()
 	byLimit(t, badValidatePlugins)
 }
@@ -195,14 +194,14 @@ func badValidatePlugins(t *testing.T, timeout, nap string, tests map[string]badP
 				}
 				culprits(t, err.Error(), tko.PluginValidate, name, test)
 				if _, err := w.Template(ctx, id, 0); !errors.Is(err, tko.ErrNotFound) {
-					t.Errorf("the template is there: %v", err)
+					t.Errorf("the template exists: %v", err)
 				}
 				if _, err := w.RegisterSite(ctx, tko.Site{ID: "kept", Package: pkg}); !errors.Is(err, tko.ErrInvalid) {
 					t.Errorf("site: %v, want it to be invalid", err)
 				}
 			})
 			w.registerPlugin(t, tko.PluginValidate, name, []string{"/bin/sh", "-c", `echo 'error: ""'`})
-			eventually(t, "valid once the plugin is mended", func(ctx context.Context) (bool, string) {
+			waitFor(t, "valid once the plugin is repaired", func(ctx context.Context) (bool, string) {
 				_, err := w.RegisterTemplate(ctx, tko.Template{ID: id, Package: pkg})
 				return err == nil, fmt.Sprint(err)
 			})
@@ -212,28 +211,28 @@ func badValidatePlugins(t *testing.T, timeout, nap string, tests map[string]badP
 	w.bounded(t)
 }
 
-// Prepare plugins that are bad say so on the deployment, and other deployments
-// go on; once they are mended, the deployment is prepared by itself.
-func TestBadPreparePlugin(t *testing.T) {
+// A failing prepare plugin is reported on the deployment, and other deployments
+// continue. Once it is repaired, the deployment is prepared automatically.
+func TestFailingPreparePluginIsReportedAndRetried(t *testing.T) {
 	t.Parallel()
 	byLimit(t, badPreparePlugins)
 }
 
 func badPreparePlugins(t *testing.T, timeout, nap string, tests map[string]badPlugin) {
-	resources := func(text string) string { return answering("prepared: true\npackage:\n" + text) }
+	resources := func(text string) string { return responding("prepared: true\npackage:\n" + text) }
 	more := map[string]badPlugin{
-		"answers maybe":           {why: "it is no boolean", script: answering("prepared: maybe"), reason: "prepared is a string, not a boolean"},
-		"answers no package":      {why: "nothing would be left", script: answering("prepared: true"), reason: "package is missing, not a list"},
-		"answers a text":          {why: "it is no resource", script: resources("- hello"), reason: `package\[0\] is a string, not a map`},
-		"answers no kind":         {why: "it is no resource", script: resources("- {apiVersion: v1, metadata: {name: a}}"), reason: "kind: is missing"},
-		"answers twins":           {why: "one of them would be lost", script: resources("- " + keptPackage + "\n- " + keptPackage), reason: `ConfigMap "kept".*already`},
-		"answers what is invalid": {why: "it must not be stored", script: resources("- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}, datta: {}}"), reason: `ConfigMap "a".*datta`},
-		"answers two Deployments": {
-			why:    "which of them counts?",
+		"returns maybe":           {why: "it is not a boolean", script: responding("prepared: maybe"), reason: "prepared is a string, not a boolean"},
+		"returns no package":      {why: "nothing would be left", script: responding("prepared: true"), reason: "package is missing, not a list"},
+		"returns a text":          {why: "it is not a resource", script: resources("- hello"), reason: `package\[0\] is a string, not a map`},
+		"returns no kind":         {why: "it is not a resource", script: resources("- {apiVersion: v1, metadata: {name: a}}"), reason: "kind: is missing"},
+		"returns twins":           {why: "one of them would be lost", script: resources("- " + keptPackage + "\n- " + keptPackage), reason: `ConfigMap "kept".*already`},
+		"returns what is invalid": {why: "it must not be stored", script: resources("- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}, datta: {}}"), reason: `ConfigMap "a".*datta`},
+		"returns two Deployments": {
+			why:    "it is ambiguous",
 			script: resources("- &d {apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment}}\n- *d"),
 			reason: `Deployment "deployment".*already`,
 		},
-		"answers another site": {
+		"returns another site": {
 			why:    "there is none of that name",
 			script: resources("- {apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment}, spec: {siteId: nowhere}}"),
 			reason: `site "nowhere"`,
@@ -242,8 +241,8 @@ func badPreparePlugins(t *testing.T, timeout, nap string, tests map[string]badPl
 	if timeout != hangLimit {
 		maps.Copy(tests, more)
 	}
-	// A first failure comes back after ten minutes: so that what happens before
-	// does because of something.
+	// The first retry comes after ten minutes, so that everything before it has
+	// another cause.
 	w := newWorld(t, "--roles=data,preparer", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"), "--plugin-timeout="+timeout, "--plugin-memory=268435456", "--retry=10m", "--retry-max=10m")
 	ctx := patient(t)
 	deployments := map[string]tko.DeploymentID{}
@@ -260,9 +259,9 @@ func badPreparePlugins(t *testing.T, timeout, nap string, tests map[string]badPl
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, fmt.Sprintf("other deployment %d is prepared", i), w.prepared(id))
+		waitFor(t, fmt.Sprintf("other deployment %d is prepared", i), w.prepared(id))
 	}
-	for name, test := range tests { // all of them, before the list is looked at
+	for name, test := range tests { // all of them, before the list is read
 		w.blamed(t, tko.KindDeployment, string(deployments[name]), tko.ConditionPrepared, tko.PluginPrepare, name, test)
 	}
 	listed := w.listed(t, "deployment")
@@ -277,7 +276,7 @@ func badPreparePlugins(t *testing.T, timeout, nap string, tests map[string]badPl
 			}
 			d, err := w.Deployment(ctx, id, 0)
 			if err != nil || d.Stamp.Revision != 1 || d.Prepared || len(d.Package) != 3 {
-				t.Errorf("something of it was stored: revision %d, prepared %t, %d resources, %v", d.Stamp.Revision, d.Prepared, len(d.Package), err)
+				t.Errorf("a part of it was stored: revision %d, prepared %t, %d resources, %v", d.Stamp.Revision, d.Prepared, len(d.Package), err)
 			}
 		})
 	}
@@ -291,8 +290,8 @@ func badPreparePlugins(t *testing.T, timeout, nap string, tests map[string]badPl
 	w.bounded(t)
 }
 
-// Plugins that are odd, but do what they should.
-func TestOddPreparePlugin(t *testing.T) {
+// Unusual plugins that work correctly.
+func TestUnusualPreparePluginWorks(t *testing.T) {
 	t.Parallel()
 	nap := newNap()
 	good := func(name string) string {
@@ -303,7 +302,7 @@ func TestOddPreparePlugin(t *testing.T) {
 		"leaves a daemon":         {"which would escape", "setsid " + nap + " &", ""},
 		"leaves an orphan":        {"which would be forgotten", "(setsid env -i " + nap + " &)", ""},
 		"closes stdin":            {"it has no use for it", "exec <&-", ""},
-		"talks on stderr":         {"that is nobody's business if it works", "yes | head -c 1000000 >&2", ""},
+		"talks on stderr":         {"stderr is ignored if it works", "yes | head -c 1000000 >&2", ""},
 		"removes its folder":      {"it is its own", "rm -rf \"$PWD\" \"$TMPDIR\"", ""},
 		"leaves out the resource": {"plugins may delete resources, also their own", "", "prepared: true\npackage:\n- " + keptPackage},
 		"makes much":              {"a thousand resources are no bomb", "", ""},
@@ -327,14 +326,14 @@ func TestOddPreparePlugin(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, test.why, w.prepared(id))
+			waitFor(t, test.why, w.prepared(id))
 		})
 	}
 	noneLeft(t, nap)
 }
 
-// What a killed server was running goes with it.
-func TestPluginsOfAKilledServer(t *testing.T) {
+// The plugins of a killed server end too.
+func TestPluginsEndWithKilledServer(t *testing.T) {
 	t.Parallel()
 	nap := newNap()
 	w := newWorld(t, "--roles=data,preparer", "--store=sqlite::memory:")
@@ -351,7 +350,7 @@ func TestPluginsOfAKilledServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "all sleep", func(context.Context) (bool, string) {
+	waitFor(t, "all sleep", func(context.Context) (bool, string) {
 		n := len(naps(t, nap))
 		return n == 4, fmt.Sprintf("%d do", n)
 	})
@@ -359,14 +358,14 @@ func TestPluginsOfAKilledServer(t *testing.T) {
 	noneLeft(t, nap)
 }
 
-// A plugin that runs as the server's user, which is not root, can't read what
-// the server was told in confidence.
-func TestSecretsOfTheServer(t *testing.T) {
+// A plugin that runs as the server's user, who is not root, can't read the server's
+// secrets.
+func TestPluginsCannotReadServerSecrets(t *testing.T) {
 	t.Parallel()
 	const secret = "TKO_TEST_SECRET=open-sesame"
-	server := process.StartServerAsNobody(t, []string{secret}, "--roles=data,preparer", "--store=sqlite::memory:")
+	server := process.StartServerUnprivileged(t, []string{secret}, "--roles=data,preparer", "--store=sqlite::memory:")
 	c := dial(t, server.GRPC)
-	// It also must see that it looks in the right places: in its own environment.
+	// To prove that it searches the right places, it must find its own environment.
 	script := `
 for p in /proc/[0-9]*; do
 	if tr '\0' '\n' <$p/environ 2>/dev/null | grep -q ^TKO_TEST_SECRET=; then echo "$p/environ" >>found; fi
@@ -386,21 +385,21 @@ printf 'error: "%s"' "found: $(cat found | tr '\n' ' ')"`
 	}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the spy has looked around", func(ctx context.Context) (bool, string) { // which may take longer than it may
+	waitFor(t, "the search of the plugin", func(ctx context.Context) (bool, string) { // the search may take longer than a request
 		_, err := c.RegisterTemplate(ctx, tko.Template{ID: "spied", Package: parse(t, target("spy"))})
 		if err == nil || !strings.Contains(err.Error(), "found:") {
 			return false, fmt.Sprint(err)
 		}
 		if !strings.HasSuffix(err.Error(), "found: ") {
-			t.Errorf("the plugin has read what is none of its business: %v", err)
+			t.Errorf("the plugin read a secret of the server: %v", err)
 		}
 		return true, ""
 	})
 }
 
-// Schedule plugins that are bad say so on the site and on its deployments, and
-// other sites go on; once they are mended, they get the deployments.
-func TestBadSchedulePlugin(t *testing.T) {
+// A failing schedule plugin is reported on the site and its deployments, and other
+// sites continue. Once it is repaired, it gets the deployments.
+func TestFailingSchedulePluginIsReportedAndRetried(t *testing.T) {
 	t.Parallel()
 	byLimit(t, badSchedulePlugins)
 }
@@ -426,8 +425,8 @@ func badSchedulePlugins(t *testing.T, timeout, nap string, tests map[string]badP
 		w.registerPlugin(t, tko.PluginSchedule, name, test.arguments())
 		deployments[name] = create(name)
 	}
-	eventually(t, "the deployment at another site is scheduled", w.scheduled(create("good")))
-	for name, test := range tests { // all of them, before the lists are looked at
+	waitFor(t, "the deployment at another site is scheduled", w.scheduled(create("good")))
+	for name, test := range tests { // all of them, before the lists are read
 		w.blamed(t, tko.KindDeployment, string(deployments[name]), tko.ConditionScheduled, tko.PluginSchedule, name, test)
 		w.blamed(t, tko.KindSite, "schedule/"+kindOf(name), tko.ConditionScheduled, tko.PluginSchedule, name, test)
 	}
@@ -452,9 +451,8 @@ func badSchedulePlugins(t *testing.T, timeout, nap string, tests map[string]badP
 	w.bounded(t)
 }
 
-// mend registers plugins as they should be, and waits for what that does by
-// itself. On a very busy machine a good plugin may run out of time: then it is
-// registered once more.
+// mend registers working plugins, and waits for the automatic retries. On a very busy
+// machine a plugin may reach the time limit: then it is registered again.
 func (w *world) mend(t *testing.T, typ string, scripts map[string]string, done func(name string) func(context.Context) (bool, string)) {
 	t.Helper()
 	register := func(name string) {
@@ -465,7 +463,7 @@ func (w *world) mend(t *testing.T, typ string, scripts map[string]string, done f
 	}
 	for name := range scripts {
 		mended := time.Now()
-		eventually(t, name+" is done once the plugin is mended", func(ctx context.Context) (bool, string) {
+		waitFor(t, name+" is done once the plugin is repaired", func(ctx context.Context) (bool, string) {
 			if time.Since(mended) > 15*time.Second {
 				mended = time.Now()
 				register(name)
@@ -475,12 +473,12 @@ func (w *world) mend(t *testing.T, typ string, scripts map[string]string, done f
 	}
 }
 
-// blamed waits until a condition says something of a bad plugin, other than
-// that the machine was too busy for it.
+// blamed waits until a condition has the expected error of a bad plugin, not the time
+// limit on a busy machine.
 func (w *world) blamed(t *testing.T, kind tko.Kind, id, condition, typ, name string, b badPlugin) {
 	t.Helper()
 	registered := time.Now()
-	eventually(t, fmt.Sprintf("%s %s has %s False because of its plugin", kind, id, condition), func(ctx context.Context) (bool, string) {
+	waitFor(t, fmt.Sprintf("%s %s has %s False because of its plugin", kind, id, condition), func(ctx context.Context) (bool, string) {
 		conditions, err := w.conditions(ctx, kind, id)
 		for _, c := range conditions {
 			if c.Type != condition || c.Status != tko.ConditionFalse || c.Message == "" {
@@ -514,7 +512,7 @@ func (w *world) scheduled(id tko.DeploymentID) func(context.Context) (bool, stri
 	}
 }
 
-// listed are the messages of the conditions that are not true, by entity and
+// listed returns the messages of the conditions that are not True, by entity and
 // type, as the command lists them.
 func (w *world) listed(t *testing.T, kind string) map[string]map[string]string {
 	t.Helper()
@@ -532,7 +530,7 @@ func (w *world) listed(t *testing.T, kind string) map[string]map[string]string {
 	}
 	messages := map[string]map[string]string{}
 	for _, row := range rows {
-		id := cmp.Or(row.DeploymentID, row.SiteID) // deployments have both
+		id := cmp.Or(row.DeploymentID, row.SiteID) // rows of deployments have both
 		messages[id] = map[string]string{}
 		for _, c := range row.Conditions {
 			if c.Status != tko.ConditionTrue {
@@ -543,10 +541,10 @@ func (w *world) listed(t *testing.T, kind string) map[string]map[string]string {
 	return messages
 }
 
-// condition waits for a condition of an entity that says what is wrong.
+// condition waits until a condition of an entity is False.
 func (w *world) condition(t *testing.T, kind tko.Kind, id, typ string) (found tko.Condition) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s %s has %s False", kind, id, typ), func(ctx context.Context) (bool, string) {
+	waitFor(t, fmt.Sprintf("%s %s has %s False", kind, id, typ), func(ctx context.Context) (bool, string) {
 		conditions, err := w.conditions(ctx, kind, id)
 		for _, c := range conditions {
 			if c.Type == typ && c.Status == tko.ConditionFalse {

@@ -17,7 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// first answers how a list ends or begins: its error, if there is one.
+// first returns the first error of a list, if it has one.
 func first[T any](rows iter.Seq2[T, error]) error {
 	for _, err := range rows {
 		return err
@@ -27,8 +27,7 @@ func first[T any](rows iter.Seq2[T, error]) error {
 
 func just(_ any, err error) error { return err }
 
-// Requests that nobody can answer.
-func TestBadRequest(t *testing.T) {
+func TestInvalidRequestIsRejected(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 10<<10)
 	trigger := []krm.GVK{{Version: "v1", Kind: "ConfigMap"}}
@@ -161,7 +160,7 @@ func TestBadRequest(t *testing.T) {
 		},
 		"metadata: NUL":          {"PostgreSQL can't keep it", template("kept", map[string]string{"color": "a\x00b"}), tko.ErrInvalid, []string{`"color"`}},
 		"metadata: NUL in a key": {"PostgreSQL can't keep it", template("kept", map[string]string{"col\x00r": "a"}), tko.ErrInvalid, []string{`"col\x00r"`}},
-		"metadata: an empty key": {"nobody can select it", template("kept", map[string]string{"": "a"}), tko.ErrInvalid, []string{"metadata key"}},
+		"metadata: an empty key": {"it can't be selected", template("kept", map[string]string{"": "a"}), tko.ErrInvalid, []string{"metadata key"}},
 		"metadata: a long value": {"no index takes it", template("kept", map[string]string{"color": strings.Repeat("x", 1<<20)}), tko.ErrInvalid, []string{`"color"`, "1048576", "65536"}},
 		"metadata: a long key":   {"no index takes it", template("kept", map[string]string{long: "a"}), tko.ErrInvalid, []string{"10240", "512"}},
 		"metadata: in the package": {
@@ -280,7 +279,7 @@ func TestBadRequest(t *testing.T) {
 			[]string{"template"},
 		},
 		"conditions: an unknown status": {
-			"nobody would understand it", func(ctx context.Context, w *world) error {
+			"its meaning is unclear", func(ctx context.Context, w *world) error {
 				return w.SetConditions(ctx, tko.KindSite, "kept", []tko.Condition{{Type: "A", Status: "Maybe"}})
 			},
 			tko.ErrInvalid,
@@ -305,7 +304,7 @@ func TestBadRequest(t *testing.T) {
 						defer cancel()
 						err := test.bad(ctx, w)
 						if err == nil {
-							t.Fatalf("it was taken: %s", test.why)
+							t.Fatalf("it was accepted: %s", test.why)
 						}
 						if st, ok := status.FromError(err); ok && st.Code() == codes.InvalidArgument {
 							err = tko.Errorf(tko.ErrInvalid, "%s", st.Message())
@@ -322,8 +321,8 @@ func TestBadRequest(t *testing.T) {
 	}
 }
 
-// Windows and cursors that are odd, but say something.
-func TestOddWindow(t *testing.T) {
+// Unusual but valid windows and cursors.
+func TestUnusualWindowsAreValid(t *testing.T) {
 	t.Parallel()
 	negative, none := -5, 0
 	tests := map[string]struct {

@@ -19,7 +19,7 @@ import (
 
 const (
 	manySites  = 200
-	siteLength = 50 << 10 // so that all of them don't fit into buffers on the way
+	siteLength = 50 << 10 // bytes, so that the lists don't fit into buffers
 )
 
 // registerMany registers sites with large packages.
@@ -36,8 +36,8 @@ func (w *world) registerMany(t *testing.T) {
 
 type siteStream = grpc.ServerStreamingClient[tkopb.ListedSite]
 
-// slowList begins to list the sites on a connection of its own with small
-// buffers, and reads one.
+// slowList starts a list of the sites on a connection with small buffers, and reads
+// one row.
 func (w *world) slowList(ctx context.Context, t *testing.T) (rows siteStream, conn *grpc.ClientConn) {
 	t.Helper()
 	conn = connect(t, w.server.GRPC, grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10))
@@ -57,9 +57,9 @@ func connectedList(ctx context.Context, conn *grpc.ClientConn) (siteStream, erro
 	})
 }
 
-// Clients that read a list one row in a second keep nobody waiting, and get
-// the list as it was when they began.
-func TestSlowReader(t *testing.T) {
+// Clients that read one row per second don't delay other requests, and get the list
+// as of its start.
+func TestSlowReadersDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	for store, dsn := range stores {
 		t.Run(store, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestSlowReader(t *testing.T) {
 			slowly := time.NewTicker(time.Second)
 			defer slowly.Stop()
 			for range 3 {
-				<-slowly.C // this is how slow they are
+				<-slowly.C // at the rate of a slow client
 				for _, rows := range lists {
 					if _, err := rows.Recv(); err != nil {
 						t.Fatal(err)
@@ -89,7 +89,7 @@ func TestSlowReader(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, rows := range lists[:2] {
-				n := 4 // that were read above
+				n := 4 // rows that were read above
 				for ; ; n++ {
 					if _, err := rows.Recv(); errors.Is(err, io.EOF) {
 						break
@@ -101,8 +101,8 @@ func TestSlowReader(t *testing.T) {
 					t.Errorf("slow reader %d got %d sites, want all %d that were there when it began", i, n, manySites)
 				}
 			}
-			// More than a store has connections for lists: those wait for each
-			// other, but nothing else waits for them.
+			// There are more lists than connections for them: lists wait for each
+			// other, but no other request waits for lists.
 			for range 20 {
 				if _, err := connectedList(ctx, connect(t, w.server.GRPC, grpc.WithInitialWindowSize(64<<10))); err != nil {
 					t.Fatal(err)
@@ -116,11 +116,11 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// quickly is how soon others are answered on a busy machine; a slow list takes
+// quickly bounds the time of other requests on a busy machine. A slow list takes
 // minutes.
 const quickly = 20 * time.Second
 
-// quick checks that reads and writes of others are quick.
+// quick checks that other clients' reads and writes are quick.
 func (w *world) quick(t *testing.T, when string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), quickly)
@@ -133,7 +133,7 @@ func (w *world) quick(t *testing.T, when string) {
 	}
 }
 
-// quickList checks that lists of others are quick.
+// quickList checks that other clients' lists are quick.
 func (w *world) quickList(t *testing.T, when string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), quickly)
@@ -143,8 +143,8 @@ func (w *world) quickList(t *testing.T, when string) {
 	}
 }
 
-// Clients that go away in the middle of a list leave nothing behind.
-func TestGoneReader(t *testing.T) {
+// A client that disconnects during a list leaves no transaction.
+func TestDisconnectedReaderLeavesNoTransaction(t *testing.T) {
 	t.Parallel()
 	for store, dsn := range stores {
 		t.Run(store, func(t *testing.T) {
@@ -153,11 +153,11 @@ func TestGoneReader(t *testing.T) {
 			w := newWorld(t, "--roles=data", "--store="+where)
 			w.registerMany(t)
 			ctx := patient(t)
-			for i := range 40 { // more than any store has connections
+			for i := range 40 { // more than the connections of each store
 				ctx, cancel := context.WithCancel(ctx)
 				_, conn := w.slowList(ctx, t)
 				if store == "PostgreSQL" && i == 0 {
-					eventually(t, "the list has a transaction", transactions(where, 1))
+					waitFor(t, "the list has a transaction", transactions(where, 1))
 				}
 				if i%2 == 0 {
 					cancel()
@@ -169,14 +169,15 @@ func TestGoneReader(t *testing.T) {
 			w.quick(t, "after they went away")
 			w.quickList(t, "after they went away")
 			if store == "PostgreSQL" {
-				eventually(t, "no transaction is left", transactions(where, 0))
+				waitFor(t, "no transaction is left", transactions(where, 0))
 			}
 			w.goesOn(t)
 		})
 	}
 }
 
-// transactions looks for a number of transactions that wait for their client.
+// transactions returns a check for the number of transactions that wait for their
+// client.
 func transactions(dsn string, want int) func(ctx context.Context) (bool, string) {
 	return func(ctx context.Context) (bool, string) {
 		conn, err := pgx.Connect(ctx, dsn)

@@ -15,10 +15,10 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// startFails starts a server that can't start, and answers what it said.
+// startFails starts a server that can't start, and returns its output and exit code.
 func startFails(t *testing.T, args ...string) (output string, code int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeLimit)
 	defer cancel()
 	args = append([]string{"--listen-grpc=localhost:0", "--listen-web=localhost:0"}, args...)
 	cmd := exec.CommandContext(ctx, process.Build(t, "tko-server"), args...)
@@ -31,8 +31,8 @@ func startFails(t *testing.T, args ...string) (output string, code int) {
 	return string(out), exit.ExitCode()
 }
 
-// A server that can't start says why, and never a password.
-func TestStartFails(t *testing.T) {
+// A server that can't start reports the reason, without passwords.
+func TestFailedStartIsExplained(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -61,14 +61,14 @@ func TestStartFails(t *testing.T) {
 		code  int
 		names []string
 	}{
-		"nobody listens":        {"the address is named", []string{"--store=postgres://tko:" + secret + "@" + free + "/tko"}, 1, []string{free, "refused"}},
+		"refused":               {"the address is named", []string{"--store=postgres://tko:" + secret + "@" + free + "/tko"}, 1, []string{free, "refused"}},
 		"another form":          {"key=value, the same", []string{"--store=host=127.0.0.1 port=1 user=tko password=" + secret + " dbname=tko"}, 1, []string{"127.0.0.1", "refused"}},
 		"no such host":          {"the host is named", []string{"--store=postgres://tko:" + secret + "@nowhere.invalid/tko"}, 1, []string{"nowhere.invalid"}},
 		"not PostgreSQL":        {"it listens, but says nothing", []string{"--store=postgres://tko:" + secret + "@" + taken + "/tko?connect_timeout=1"}, 1, []string{taken}},
 		"no such database":      {"the database is named", []string{"--store=postgres://tko:" + secret + "@" + host + "/nothing?sslmode=disable"}, 1, []string{"nothing", "does not exist"}},
 		"no such user":          {"the user is named", []string{"--store=postgres://stranger:" + secret + "@" + host + "/postgres?sslmode=disable"}, 1, []string{"stranger"}},
-		"a malformed DSN":       {"the form is told", []string{"--store=postgres://tko:" + secret + "@[::1/tko"}, 1, []string{"DSN can't be read", "postgresql://"}},
-		"a bad port":            {"the form is told", []string{"--store=postgres://tko:" + secret + "@localhost:port/tko"}, 1, []string{"DSN can't be read"}},
+		"a malformed DSN":       {"the form is named", []string{"--store=postgres://tko:" + secret + "@[::1/tko"}, 1, []string{"DSN can't be read", "postgresql://"}},
+		"a bad port":            {"the form is named", []string{"--store=postgres://tko:" + secret + "@localhost:port/tko"}, 1, []string{"DSN can't be read"}},
 		"another database":      {"what there is is named", []string{"--store=mysql://tko:" + secret + "@localhost/tko"}, 2, []string{"--store", "sqlite:PATH", "PostgreSQL"}},
 		"a missing folder":      {"the path is named", []string{"--store=sqlite:" + filepath.Join(folder, "nowhere", "tko.db")}, 1, []string{filepath.Join(folder, "nowhere")}},
 		"a file that is none":   {"the path is named", []string{"--store=sqlite:" + garbage}, 1, []string{"garbage.db", "not a database"}},
@@ -86,18 +86,18 @@ func TestStartFails(t *testing.T) {
 				t.Errorf("exit code %d, want %d: %s", code, test.code, test.why)
 			}
 			if took := time.Since(began); took > time.Minute {
-				t.Errorf("it took %s to say so", took)
+				t.Errorf("it took %s to fail", took)
 			}
 			if strings.Contains(output, secret) {
-				t.Errorf("it tells the password:\n%s", output)
+				t.Errorf("the output contains the password:\n%s", output)
 			}
 			if !strings.Contains(output, "tko-server: ") {
-				t.Error("it does not say whose error it is")
+				t.Error("the output lacks the name of the program")
 			}
 			t.Log(output)
 			for _, text := range test.names {
 				if !strings.Contains(output, text) {
-					t.Errorf("it does not say %q: %s\n%s", text, test.why, output)
+					t.Errorf("the output lacks %q: %s\n%s", text, test.why, output)
 				}
 			}
 		})

@@ -12,10 +12,10 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// A server that is told to stop while plugins of all types run stops soon,
-// takes them with it, and gives their work back: another server does it at
-// once, long before the lease runs out.
-func TestStopDuringPlugins(t *testing.T) {
+// A server that is stopped while plugins of all types run stops soon, ends the
+// plugins, and releases its work: another server takes it over long before the lease
+// expires.
+func TestStopEndsPluginsAndReleasesWork(t *testing.T) {
 	t.Parallel()
 	for store, dsn := range stores {
 		t.Run(store, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestStopDuringPlugins(t *testing.T) {
 			ctx := patient(t)
 			mended := filepath.Join(t.TempDir(), "mended")
 			script := func(answer string) []string {
-				return []string{"/bin/sh", "-c", fmt.Sprintf("if [ ! -e %s ]; then %s & wait; fi\n%s", mended, nap, answering(answer))}
+				return []string{"/bin/sh", "-c", fmt.Sprintf("if [ ! -e %s ]; then %s & wait; fi\n%s", mended, nap, responding(answer))}
 			}
 			w.registerPlugin(t, tko.PluginValidate, "validates", script(`error: ""`))
 			w.registerPlugin(t, tko.PluginPrepare, "prepares", script("prepared: true\npackage:\n- {apiVersion: hostile.example/v1, kind: prepares, metadata: {name: target, annotations: {nephio.org/prepared: 'true'}}}"))
@@ -53,7 +53,7 @@ func TestStopDuringPlugins(t *testing.T) {
 				_, err := asks.CreateDeployment(ctx, tko.NewDeployment{Merge: parse(t, target("validates"))})
 				validated <- err
 			}()
-			eventually(t, "all three run", func(context.Context) (bool, string) {
+			waitFor(t, "all three run", func(context.Context) (bool, string) {
 				n := len(naps(t, nap))
 				return n >= 3, fmt.Sprintf("%d run", n)
 			})
@@ -62,12 +62,12 @@ func TestStopDuringPlugins(t *testing.T) {
 			w.server.Stop()
 			took := time.Since(began)
 			t.Logf("stopped after %s", took)
-			if took > 45*time.Second { // the plugins would take ten minutes
+			if took > 45*time.Second { // the plugins would run for ten minutes
 				t.Errorf("it took %s to stop, want at most 45 s", took)
 			}
 			noneLeft(t, nap)
 			if err := <-validated; err == nil || errors.Is(err, tko.ErrInvalid) {
-				t.Errorf("what could not be validated: %v, want an error that doesn't blame the package", err)
+				t.Errorf("an interrupted validation: %v, want an error that does not name the package as its cause", err)
 			}
 
 			if err := os.WriteFile(mended, nil, 0o600); err != nil {
@@ -75,8 +75,8 @@ func TestStopDuringPlugins(t *testing.T) {
 			}
 			began = time.Now()
 			again := newWorld(t, args...)
-			eventually(t, "the other server prepares", again.prepared(prepares))
-			eventually(t, "the other server schedules", again.scheduled(schedules))
+			waitFor(t, "the other server prepares", again.prepared(prepares))
+			waitFor(t, "the other server schedules", again.scheduled(schedules))
 			t.Logf("taken over after %s", time.Since(began))
 			again.goesOn(t)
 			noneLeft(t, nap)

@@ -17,7 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// two starts two servers at the same time on one empty database.
+// two starts two servers concurrently on one empty database.
 func two(t *testing.T, args ...string) (dsn string, servers [2]*process.Server, clients [2]*client.Client) {
 	t.Helper()
 	dsn = pgtest.EmptyDSN(t)
@@ -36,8 +36,8 @@ func two(t *testing.T, args ...string) (dsn string, servers [2]*process.Server, 
 	return dsn, servers, clients
 }
 
-// Two servers on one PostgreSQL are as one.
-func TestTwoServers(t *testing.T) {
+// Two servers on one PostgreSQL database are consistent.
+func TestTwoServersOnOneDatabaseAreConsistent(t *testing.T) {
 	t.Parallel()
 	_, _, clients := two(t, "--roles=data")
 	a, b := clients[0], clients[1]
@@ -66,7 +66,7 @@ func TestTwoServers(t *testing.T) {
 		}
 	})
 	t.Run("what one learns the other checks", func(t *testing.T) {
-		// Plugins and CRDs are rules that servers remember.
+		// Servers cache rules from plugins and CRDs.
 		if err := first(b.Templates(ctx, tko.TemplateSelect{}, tko.ListOptions{})); err != nil {
 			t.Fatal(err)
 		}
@@ -75,10 +75,10 @@ func TestTwoServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &world{Client: a, t: t}
-		w.registerPlugin(t, tko.PluginValidate, "refused", []string{"/bin/sh", "-c", answering("error: not today")}) //nolint:contextcheck // it has a deadline of its own
+		w.registerPlugin(t, tko.PluginValidate, "refused", []string{"/bin/sh", "-c", responding("error: not today")}) //nolint:contextcheck // it has a deadline of its own
 		site.Metadata = map[string]string{"changed": "yes"}
 		if _, err := b.RegisterSite(ctx, site); !errors.Is(err, tko.ErrInvalid) {
-			t.Errorf("%v, want what the plugin says that the other server knows", err)
+			t.Errorf("%v, want the error of the plugin that the other server registered", err)
 		}
 	})
 	t.Run("one modifies", func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestTwoServers(t *testing.T) {
 			if !ok {
 				t.Fatal("no modification")
 			}
-			// Whoever gave it, both know it.
+			// Each server accepts the token, whichever one issued it.
 			if _, _, err := b.EndModification(ctx, m.Token, m.Package); err != nil {
 				t.Error(err)
 			}
@@ -180,7 +180,7 @@ func TestTwoServers(t *testing.T) {
 		}
 		const n = 50
 		var writing sync.WaitGroup
-		defer writing.Wait() // a change may be seen before its writer is told
+		defer writing.Wait() // a change may be seen before its writer gets the response
 		writing.Go(func() {
 			for i := range n {
 				if _, err := a.RegisterTemplate(ctx, tko.Template{ID: "t", Metadata: map[string]string{"watched": strconv.Itoa(i)}}); err != nil {
@@ -208,8 +208,8 @@ func TestTwoServers(t *testing.T) {
 	})
 }
 
-// A schema that is newer than the server is refused, and left alone.
-func TestNewerSchema(t *testing.T) {
+// A schema that is newer than the server is rejected, and not changed.
+func TestNewerSchemaIsRejected(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	ctx := patient(t)

@@ -17,9 +17,9 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// Watchers that never read are limited in number, cost little, and slow no
-// write down.
-func TestWatchersThatNeverRead(t *testing.T) {
+// Watchers that never read are limited in number, need little memory, and don't delay
+// writes.
+func TestWatchersThatNeverReadDoNotDelayWrites(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "--roles=data", "--store=sqlite::memory:")
 	ctx, cancel := context.WithCancel(patient(t))
@@ -36,7 +36,7 @@ func TestWatchersThatNeverRead(t *testing.T) {
 		}
 	}
 	refused := make(chan error, 1)
-	for range each { // at the latest, the limit of a connection
+	for range each { // at the latest, at the limit of a connection
 		watch, err := tkopb.NewDataClient(conn).WatchChanges(ctx, &tkopb.WatchChanges{After: -1})
 		if err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ func TestWatchersThatNeverRead(t *testing.T) {
 	select {
 	case err := <-refused:
 		t.Log(err)
-	case <-time.After(patience):
+	case <-time.After(timeLimit):
 		t.Fatal("no watch is refused")
 	}
 	slowest := time.Duration(0)
@@ -71,7 +71,7 @@ func TestWatchersThatNeverRead(t *testing.T) {
 	}
 	limit := int64(300 << 20)
 	if process.Race {
-		limit *= 8 // its shadow
+		limit *= 8 // the race detector's shadow memory
 	}
 	if grown > limit {
 		t.Errorf("the server grew by %d MiB, want at most %d", grown>>20, limit>>20)
@@ -79,8 +79,8 @@ func TestWatchersThatNeverRead(t *testing.T) {
 	w.goesOn(t)
 }
 
-// One message that keeps a server busy doesn't keep it from stopping.
-func TestStopDuringALargeMessage(t *testing.T) {
+// A large message does not delay the stop of a server.
+func TestLargeMessageDoesNotDelayStop(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "--roles=data", "--store=sqlite::memory:")
 	conditions := make([]*tkopb.Condition, 40_000)

@@ -27,14 +27,15 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 var templates = v1alpha1.GroupVersion.WithResource("templates")
 
-// Those who follow the API through a kill -9 of the data controller, while
-// others write, end with what is there. Who resumes a watch gets every change
-// once; informers and controllers get nothing twice.
-func TestFollowers(t *testing.T) {
+// Clients follow the API while others write and the data controller is killed with
+// kill -9. Each ends with the current state. A resumed watch gets each change once;
+// informers and controllers get no change twice.
+func TestFollowersSurviveKillOfDataController(t *testing.T) {
 	klog.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
 	ctrl.SetLogger(logr.FromSlogHandler(slog.DiscardHandler))
 	w := newWorld(t, "data")
@@ -44,7 +45,7 @@ func TestFollowers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*timeLimit)
 	defer cancel()
 	position := w.position()
 
@@ -59,7 +60,7 @@ func TestFollowers(t *testing.T) {
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { informed.sawAny(o, false) },
 		UpdateFunc: func(old, o any) {
-			if version(old) != version(o) { // informers that had to list again say so of all that they have
+			if version(old) != version(o) { // informers that listed again get an update for each object
 				informed.sawAny(o, false)
 			}
 		},
@@ -74,7 +75,7 @@ func TestFollowers(t *testing.T) {
 
 	all := func(what string) {
 		t.Helper()
-		current := w.current() //nolint:contextcheck // the test has it
+		current := w.current() //nolint:contextcheck // the test's context
 		for name, f := range map[string]*follower{"informer": informed, "controller": reconciled} {
 			if err := f.await(ctx, current); err != nil {
 				t.Fatalf("%s: the %s: %v", what, name, err)
@@ -83,7 +84,7 @@ func TestFollowers(t *testing.T) {
 	}
 	all("at first")
 
-	// Somebody writes all the time.
+	// A concurrent writer.
 	writing := make(chan int, 1)
 	first := w.dial()
 	go func() {
@@ -95,7 +96,7 @@ func TestFollowers(t *testing.T) {
 		}
 		writing <- done
 	}()
-	waitFor(t, func() bool { return w.position() > position+int64(n/20) })
+	waitFor(t, "concurrent writes", func() bool { return w.position() > position+int64(n/20) })
 	w.Kill()
 	done := <-writing
 	if done >= n/2 {
@@ -113,10 +114,10 @@ func TestFollowers(t *testing.T) {
 
 	want := w.changes(position)
 	if err := resumed.awaitSeen(ctx, len(want)); err != nil {
-		t.Errorf("who resumes: %v", err)
+		t.Errorf("the resumed watch: %v", err)
 	}
 	if diff := cmp.Diff(want, resumed.all()); diff != "" {
-		t.Errorf("who resumes gets every change once: %s", diff)
+		t.Errorf("the resumed watch does not get each change once: %s", diff)
 	}
 	for name, f := range map[string]*follower{"resumed watch": resumed, "informer": informed} {
 		if twice := f.repeated(); twice != "" {
@@ -126,7 +127,7 @@ func TestFollowers(t *testing.T) {
 	t.Logf("%d objects, %d changes; the informer saw %d events", n, len(want), len(informed.all()))
 }
 
-// manager runs a controller that looks at every template it is told of.
+// manager runs a controller that reads each template that it gets an event for.
 func (w *world) manager(ctx context.Context, f *follower) func() {
 	w.t.Helper()
 	scheme := runtime.NewScheme()
@@ -159,10 +160,10 @@ func (w *world) manager(ctx context.Context, f *follower) func() {
 	}
 }
 
-// A follower remembers what it is told.
+// A follower records the events that it gets.
 type follower struct {
 	lock    sync.Mutex
-	seen    []string          // "NAME VERSION", or "NAME deleted VERSION", in their order
+	seen    []string          // "NAME VERSION", or "NAME deleted VERSION", in order
 	current map[string]string // versions by name
 	changed chan struct{}
 }
@@ -179,13 +180,13 @@ func version(o any) string {
 	return object.GetResourceVersion()
 }
 
-// watch watches from a position, and whenever that ends, from where it was.
+// watch watches from a position, and resumes where it ended.
 func (f *follower) watch(ctx context.Context, api dynamic.Interface, position int64) {
 	from := strconv.FormatInt(position, 10)
 	for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		w, err := api.Resource(templates).Watch(ctx, metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true})
 		if err != nil {
-			continue // the server is away
+			continue // the server is not available
 		}
 		for e := range w.ResultChan() {
 			o, ok := e.Object.(metav1.Object)
@@ -229,7 +230,7 @@ func (f *follower) all() []string {
 	return append([]string{}, f.seen...)
 }
 
-// repeated answers what was told twice, "" if nothing was.
+// repeated returns an event that came twice, "" if there is none.
 func (f *follower) repeated() string {
 	told := map[string]bool{}
 	for _, e := range f.all() {
@@ -241,7 +242,7 @@ func (f *follower) repeated() string {
 	return ""
 }
 
-// until waits until something is so.
+// until waits until so returns "".
 func (f *follower) until(ctx context.Context, so func() string) error {
 	for {
 		f.lock.Lock()
@@ -283,7 +284,7 @@ func writeLoad(ctx context.Context, c *client.Client, i int) error {
 	return err
 }
 
-// dial connects to the server that runs now.
+// dial connects to the running server.
 func (w *world) dial() *client.Client {
 	w.t.Helper()
 	c, err := client.Dial(client.Options{Address: w.GRPC})
@@ -294,7 +295,7 @@ func (w *world) dial() *client.Client {
 	return c
 }
 
-// writeAll writes templates, many at a time.
+// writeAll writes templates concurrently.
 func (w *world) writeAll(from, to int, value string) {
 	w.t.Helper()
 	c := w.dial()
@@ -325,7 +326,7 @@ func (w *world) position() int64 {
 	return about.Position
 }
 
-// current is what there is, and at which versions.
+// current returns the current names and versions.
 func (w *world) current() map[string]string {
 	w.t.Helper()
 	current := map[string]string{}
@@ -338,7 +339,7 @@ func (w *world) current() map[string]string {
 	return current
 }
 
-// changes are those after a position, as followers are told.
+// changes returns the changes after a position, as followers record them.
 func (w *world) changes(after int64) []string {
 	w.t.Helper()
 	head := w.position()
@@ -359,11 +360,13 @@ func (w *world) changes(after int64) []string {
 	return list
 }
 
-func waitFor(t *testing.T, so func() bool) {
+// waitFor waits until so returns true.
+func waitFor(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !so(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it doesn't come about")
+	eventually.Within(t, timeLimit, what, func() error {
+		if !so() {
+			return errors.New("it is not the case")
 		}
-	}
+		return nil
+	})
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 )
 
-// formats looks at all kinds in every form that kubectl prints.
+// formats checks all output formats of kubectl for all kinds.
 func formats(t *testing.T, w *world) {
 	w.t = t
 	name := w.with(manifest("Deployment", "any", ", labels: {of: formats}}\nspec: {templateId: nf/a, siteId: lagos}"), "create", "-f", "-", "-o", "name")
@@ -38,7 +38,7 @@ func formats(t *testing.T, w *world) {
 		has := func(format, text string) {
 			t.Helper()
 			if out := strings.Join(strings.Fields(w.with("", "get", full, "-o", format)), " "); !strings.Contains(out, text) {
-				t.Errorf("get %s -o %s prints\n%s\nand not %q", full, format, out, text)
+				t.Errorf("get %s -o %s prints\n%s\nwant %q in it", full, format, out, text)
 			}
 		}
 		head := func(columns string, args ...string) {
@@ -88,7 +88,7 @@ func formats(t *testing.T, w *world) {
 	w.with("", "delete", "tkod", "-l", "of=formats")
 }
 
-// patches changes things in each of the ways that kubectl patch knows.
+// patches changes objects with each type of kubectl patch.
 func patches(t *testing.T, w *world) {
 	w.t = t
 	w.with(manifest("Template", "patched", aPackage), "create", "-f", "-")
@@ -110,7 +110,7 @@ func patches(t *testing.T, w *world) {
 	w.refused(w.Kubeconfig, "", "metadata.finalizers", "patch", "tkot", "patched", "--type=merge", "-p", `{"metadata":{"finalizers":["a.example/b"]}}`)
 	w.refused(w.Kubeconfig, "", "NotFound", "patch", "tkot", "nowhere", "--type=merge", "-p", `{}`)
 
-	// What is edited to something invalid is shown again, with the reason, and nothing changes.
+	// An invalid edit is shown again with the reason, and changes nothing.
 	editor := filepath.Join(t.TempDir(), "editor")
 	if err := os.WriteFile(editor, []byte("#!/bin/sh\ngrep -q '^# .*spec.package' \"$1\" && exit 1\nsed -i 's/k: v$/k: [1]/' \"$1\"\n"), 0o700); err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func patches(t *testing.T, w *world) {
 	w.with("", "delete", "tkot", "patched")
 }
 
-// explanations reach down to the last field.
+// explanations checks that kubectl explain describes nested fields.
 func explanations(t *testing.T, w *world) {
 	w.t = t
 	explain := func(path string) string {
@@ -143,7 +143,7 @@ func explanations(t *testing.T, w *world) {
 		"plugins.tko.nephio.org.spec.triggers.kind":           "FIELD: kind <string>",
 	} {
 		if out := explain(path); !strings.Contains(out, says) {
-			t.Errorf("explain %s prints\n%s\nand not %q", path, out, says)
+			t.Errorf("explain %s prints\n%s\nwant %q in it", path, out, says)
 		}
 	}
 	if out := strings.Join(strings.Fields(w.with("", "explain", "deployments.tko.nephio.org", "--recursive")), " "); !strings.Contains(out, "conditions <[]Condition> lastTransitionTime <string> -required-") {
@@ -152,7 +152,7 @@ func explanations(t *testing.T, w *world) {
 	w.refused(w.Kubeconfig, "", `field "nothing" does not exist`, "explain", "deployments.tko.nephio.org.spec.nothing")
 }
 
-// statuses are written as controllers write them.
+// statuses writes statuses as controllers do.
 func statuses(t *testing.T, w *world) {
 	w.t = t
 	scheme := runtime.NewScheme()
@@ -183,7 +183,7 @@ func statuses(t *testing.T, w *world) {
 	}
 	stale.Status.Conditions = append(stale.Status.Conditions, condition("Stale", metav1.ConditionTrue))
 	if err := c.Status().Update(t.Context(), stale); !apierrors.IsConflict(err) {
-		t.Errorf("a status that was read before another was written is a conflict, not %v", err)
+		t.Errorf("a status that was read before another was written is %v, want a conflict", err)
 	}
 	applied := "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: lagos}\n" +
 		"status: {conditions: [{type: %s, status: 'True', reason: Test, message: '', lastTransitionTime: '2026-01-01T00:00:00Z'}]}\n"
@@ -198,7 +198,7 @@ func statuses(t *testing.T, w *world) {
 	w.with("", "wait", "--for=condition=Two", "site.tko.nephio.org/lagos", "--timeout=240s")
 }
 
-// audited looks for who did what in the audit log.
+// audited checks that the audit log names the users.
 func audited(t *testing.T, log string) {
 	text, err := os.ReadFile(log)
 	if err != nil {
@@ -215,7 +215,7 @@ func audited(t *testing.T, log string) {
 			t.Fatalf("%v: %s", err, line)
 		}
 		if e.User.Username == "alice" && e.Verb == "delete" && e.ObjectRef.Resource == "templates" && e.ObjectRef.Name == "by-002dalice" {
-			t.Errorf("the API server refuses that by itself: %s", line)
+			t.Errorf("the API server itself rejected the request: %s", line)
 		}
 		if e.User.Username == "alice" && e.Verb == "create" && e.ObjectRef.Resource == "templates" && e.ResponseStatus.Code == 201 {
 			return

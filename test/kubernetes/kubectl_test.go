@@ -19,7 +19,7 @@ import (
 const aPackage = `, labels: {type: demo, Site.cloud: GCP}}
 spec: {package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {k: v}}]}}`
 
-func TestKubectl(t *testing.T) {
+func TestKubectlCommandsWork(t *testing.T) {
 	policy, log := filepath.Join(t.TempDir(), "policy.yaml"), filepath.Join(t.TempDir(), "audit.log")
 	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata, users: [alice]}]\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -119,7 +119,7 @@ func TestKubectl(t *testing.T) {
 		if err := json.Unmarshal([]byte(w.with("", "get", name, "-o", "json")), &after); err != nil || "deployment.tko.nephio.org/"+after.Metadata.Name != name {
 			t.Errorf("%v, %v", after, err)
 		}
-		w.with(w.with("", "get", name, "-o", "yaml"), "apply", "-f", "-") // which says from then on what was applied
+		w.with(w.with("", "get", name, "-o", "yaml"), "apply", "-f", "-") // which records the last applied configuration
 		w.with(w.with("", "get", name, "-o", "yaml"), "replace", "--force", "-f", "-")
 		w.with("", "wait", "--for=delete", name, "--timeout=240s")
 		w.refused(w.Kubeconfig, "", "NotFound", "get", name)
@@ -138,7 +138,7 @@ func TestKubectl(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		end := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		end := time.AfterFunc(timeLimit, func() { _ = cmd.Process.Kill() })
 		defer func() {
 			end.Stop()
 			_ = cmd.Process.Kill()
@@ -146,7 +146,7 @@ func TestKubectl(t *testing.T) {
 		}()
 		stop := make(chan struct{})
 		done := make(chan struct{})
-		go func() { // kubectl doesn't say when it watches
+		go func() { // kubectl does not report when its watch has started
 			defer close(done)
 			for i := 0; ; i++ {
 				select {
@@ -181,7 +181,8 @@ func TestKubectl(t *testing.T) {
 	})
 }
 
-// users are known by the cluster, may what its roles say, and are recorded.
+// users checks that users have the rights of their roles, and are recorded as
+// authors.
 func users(t *testing.T, w *world) {
 	w.t = t
 	w.Apply(t, `
@@ -205,7 +206,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: editors}]
 	}
 	w.refused(alice, "", `User "alice" cannot delete resource "templates"`, "delete", "tkot", "by-002dalice")
 
-	// Approving is a right of its own, however it is done.
+	// Approval needs its own right, in each form.
 	name, stderr, code := w.Try(t, alice, manifest("Deployment", "any", "}\nspec: {package: {resources: [{apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, "+
 		"metadata: {name: deployment, annotations: {nephio.org/approve: Manual}}}]}}"), "create", "-f", "-", "-o", "name")
 	name = strings.TrimSpace(name)
@@ -214,7 +215,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: editors}]
 	}
 	id := strings.TrimPrefix(name, "deployment.tko.nephio.org/")
 	if log, stderr, code := w.CLI("deployment", "explain", id, "-o", "json"); code != 0 || !strings.Contains(log, `"alice"`) {
-		t.Errorf("who made it is recorded: %d, %s%s", code, log, stderr)
+		t.Errorf("the log lacks the author: %d, %s%s", code, log, stderr)
 	}
 	w.with("", "wait", "--for=condition=Prepared", name, "--timeout=240s")
 	approve := `[{"op":"add","path":"/spec/package/resources/0/metadata/annotations/nephio.org~1approved","value":"true"}]`
@@ -234,10 +235,11 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: editors}]
 	w.prints("true", "get", name, "-o", "jsonpath={.status.approved}")
 	w.with("", "replace", "--raw", path+"/approval", "-f", replacement(t, w, name))
 
-	// Who comes past the API server is asked for, too, and nobody else says who it is.
+	// Clients that bypass the API server are authenticated too, and can't claim to be
+	// other users.
 	for _, headers := range []map[string]string{{}, {"X-Remote-User": "administrator", "X-Remote-Group": "system:masters"}, {"Impersonate-User": "administrator"}} {
 		if code := w.direct(headers); code != http.StatusForbidden {
-			t.Errorf("who says %v gets %d", headers, code)
+			t.Errorf("a client with the headers %v gets %d", headers, code)
 		}
 	}
 	if code := w.direct(map[string]string{"Authorization": "Bearer wrong"}); code != http.StatusUnauthorized {
@@ -248,11 +250,11 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: editors}]
 	}
 	w.with("", "label", name, "by=carol", "--as=carol", "--as-group=system:masters")
 	if log, stderr, code := w.CLI("deployment", "explain", id, "-o", "json"); code != 0 || !strings.Contains(log, `"carol"`) {
-		t.Errorf("who is impersonated is recorded: %d, %s%s", code, log, stderr)
+		t.Errorf("the log lacks the impersonated user: %d, %s%s", code, log, stderr)
 	}
 }
 
-// replacement is a file with a deployment as it is.
+// replacement writes a deployment to a file.
 func replacement(t *testing.T, w *world, name string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "deployment.json")
@@ -262,10 +264,10 @@ func replacement(t *testing.T, w *world, name string) string {
 	return file
 }
 
-// direct lists templates, not through the API server.
+// direct lists templates without the API server, and returns the HTTP status.
 func (w *world) direct(headers map[string]string) int {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), timeLimit)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://localhost:"+strconv.Itoa(w.port)+"/apis/tko.nephio.org/v1alpha1/templates", nil)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// number is that of a variable, or another.
+// number returns the value of an environment variable, or otherwise.
 func number(t *testing.T, variable string, otherwise int) int {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -29,14 +29,13 @@ func number(t *testing.T, variable string, otherwise int) int {
 	return n
 }
 
-// Lists go in chunks through all there is, in flat memory of the server, and
-// changes reach many watchers soon. The numbers are in docs/performance.md; the
-// variables make them large.
-func TestLoad(t *testing.T) {
+// Lists in chunks need constant memory of the server, and many watchers get changes
+// soon. docs/performance.md has results; environment variables make the test larger.
+func TestLargeListsAndManyWatchersAreServed(t *testing.T) {
 	w := newWorld(t, "data")
 	n := number(t, "TKO_KUBERNETES_OBJECTS", 1000)
 	w.writeAll(0, n, "0")
-	w.with("", "get", "tkot", id(0)) // so that what is needed once is there
+	w.with("", "get", "tkot", id(0)) // to initialize caches
 
 	before, start := w.memory(), time.Now()
 	lines := strings.Split(w.with("", "get", "tkot", "--chunk-size=500", "--no-headers"), "\n")
@@ -45,13 +44,13 @@ func TestLoad(t *testing.T) {
 		t.Errorf("%d lines of %d, the last is %s", len(lines), n, lines[len(lines)-1])
 	}
 	t.Logf("kubectl get of %d objects in chunks of 500: %s, the server's memory grew from %d to at most %d MiB", n, took.Round(time.Millisecond), before, before+grown)
-	if grown > 100 { // connections' caches, which are bounded
-		t.Errorf("the server's memory grew by %d MiB: a list must not be in memory", grown)
+	if grown > 100 { // bounded caches of connections
+		t.Errorf("the server's memory grew by %d MiB: a list must not be held in memory", grown)
 	}
 	w.watchers(number(t, "TKO_KUBERNETES_WATCHERS", 5), number(t, "TKO_KUBERNETES_WRITES", 50))
 }
 
-// watchers lets many watch while somebody makes 100 changes each second.
+// watchers measures the latency of many watches at 100 changes per second.
 func (w *world) watchers(watchers, writes int) {
 	w.t.Helper()
 	config := w.Config()
@@ -59,7 +58,7 @@ func (w *world) watchers(watchers, writes int) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(w.t.Context(), timeLimit)
 	defer cancel()
 	from := strconv.FormatInt(w.position(), 10)
 	written := make([]time.Time, writes)
@@ -110,7 +109,7 @@ func (w *world) watchers(watchers, writes int) {
 		watchers, writes, at(0.5), at(0.99), at(1))
 }
 
-// memory is the most that the server has used, in MiB, of memory of its own.
+// memory returns the server's own memory, in MiB.
 func (w *world) memory() int {
 	w.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.PID))
@@ -126,6 +125,6 @@ func (w *world) memory() int {
 			return n >> 10
 		}
 	}
-	w.t.Fatal("nobody says how much memory the server uses")
+	w.t.Fatal("the memory of the server is unknown")
 	return 0
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// patience is how long anything may take on a busy machine.
-const patience = 4 * time.Minute
+// timeLimit bounds waits. It is generous for busy machines.
+const timeLimit = 4 * time.Minute
 
 func TestMain(m *testing.M) {
 	code := kube.Main(m)
@@ -32,7 +32,7 @@ type world struct {
 	port int
 }
 
-// rights are those that the server needs to ask the cluster about users.
+// rights lets the server authenticate and authorize users in the cluster.
 const rights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -58,7 +58,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: tko-data-events
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tko-data}]
 `
 
-// newWorld starts a server with roles and registers it in the cluster that all
+// newWorld starts a server with roles, and registers it with the cluster that all
 // tests share.
 func newWorld(t *testing.T, roles string, args ...string) *world {
 	t.Helper()
@@ -76,13 +76,13 @@ func newWorld(t *testing.T, roles string, args ...string) *world {
 	return w
 }
 
-// start starts the server, also again.
+// start starts the server, also after a stop.
 func (w *world) start() {
 	w.t.Helper()
 	w.Server = process.StartServer(w.t, w.args...)
 }
 
-// freePort is one that is free on both stacks, most likely still later.
+// freePort returns a port that is free on IPv4 and IPv6.
 func freePort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -94,16 +94,16 @@ func freePort(t *testing.T) int {
 	return address.Port
 }
 
-// refused runs kubectl, which must fail with an error that says something.
+// refused runs kubectl, which must fail with an error that contains says.
 func (w *world) refused(kubeconfig, input, says string, args ...string) {
 	w.t.Helper()
 	stdout, stderr, code := w.Try(w.t, kubeconfig, input, args...)
 	if code == 0 || !strings.Contains(stderr, says) {
-		w.t.Errorf("kubectl %s: exit code %d, want one that says %q\n%s%s", strings.Join(args, " "), code, says, stdout, stderr)
+		w.t.Errorf("kubectl %s: exit code %d, want an error with %q\n%s%s", strings.Join(args, " "), code, says, stdout, stderr)
 	}
 }
 
-// with runs kubectl with an input and answers what it printed.
+// with runs kubectl with an input, and returns its output.
 func (w *world) with(input string, args ...string) string {
 	w.t.Helper()
 	stdout, stderr, code := w.Try(w.t, w.Kubeconfig, input, args...)
@@ -113,7 +113,7 @@ func (w *world) with(input string, args ...string) string {
 	return strings.TrimSpace(stdout)
 }
 
-// prints runs kubectl, which must print something.
+// prints runs kubectl and checks its output.
 func (w *world) prints(want string, args ...string) {
 	w.t.Helper()
 	if got := w.with("", args...); got != want {

@@ -15,9 +15,9 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// Several data controllers on one database are one API: what one began, a
-// list or a watch, another goes on with, even when the first has been killed.
-func TestSeveralDataControllers(t *testing.T) {
+// Several data controllers on one database are one API: one server continues a list
+// or a watch that another one started, even if that one was killed.
+func TestSeveralDataControllersAreOneAPI(t *testing.T) {
 	dsn := pgtest.NewCluster(t).DSN()
 	var servers [2]*process.Server
 	var apis [2]dynamic.ResourceInterface
@@ -47,7 +47,7 @@ func TestSeveralDataControllers(t *testing.T) {
 		write(i%2, fmt.Sprintf("t%d", i), "1")
 	}
 
-	// A list that one begins and the other ends is of one moment.
+	// Two servers serve the pages of a list from one snapshot.
 	first, err := apis[0].List(ctx, metav1.ListOptions{Limit: 4})
 	if err != nil {
 		t.Fatal(err)
@@ -69,10 +69,10 @@ func TestSeveralDataControllers(t *testing.T) {
 		t.Errorf("listed %s at %s and %s", got, first.GetResourceVersion(), others.GetResourceVersion())
 	}
 
-	// A watch that one begins goes on at the other.
+	// A watch resumes at another server.
 	follow := func(server int, from string, n int) (events []string, version string) {
 		t.Helper()
-		seconds := int64(patience.Seconds())
+		seconds := int64(timeLimit.Seconds())
 		w, err := apis[server].Watch(ctx, metav1.ListOptions{ResourceVersion: from, TimeoutSeconds: &seconds})
 		if err != nil {
 			t.Fatal(err)

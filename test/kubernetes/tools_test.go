@@ -2,11 +2,11 @@ package kubernetes_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"helm.sh/helm/v4/pkg/action"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
@@ -18,9 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// scheduler is a plugin that takes everything that it is given.
+// scheduler is a schedule plugin that accepts everything.
 const scheduler = `
 apiVersion: tko.nephio.org/v1alpha1
 kind: Plugin
@@ -84,13 +85,12 @@ func keptNames(t *testing.T, w *world) {
 
 	describes := func(says string, args ...string) {
 		t.Helper()
-		out := ""
-		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-			if out = w.with("", append([]string{"describe"}, args...)...); strings.Contains(out, says) {
-				return
+		eventually.Within(t, timeLimit, fmt.Sprintf("kubectl describe %v", args), func() error {
+			if out := w.with("", append([]string{"describe"}, args...)...); !strings.Contains(out, says) {
+				return fmt.Errorf("the output lacks %s:\n%s", says, out)
 			}
-		}
-		t.Errorf("kubectl describe %v never says %s:\n%s", args, says, out)
+			return nil
+		})
 	}
 	describes("at site \"lagos\"", "tkod", "web-app")
 	describes("created by", "tkos", "lagos")
@@ -118,7 +118,7 @@ func kustomized(t *testing.T, w *world) {
 	if out := w.with("", "diff", "-k", dir); out != "" {
 		t.Errorf("nothing differs:\n%s", out)
 	}
-	if out := w.with("", "apply", "-k", dir); strings.Count(out, "unchanged") != 2 { // a deployment's package has more than the manifest
+	if out := w.with("", "apply", "-k", dir); strings.Count(out, "unchanged") != 2 { // a deployment's package is larger than the manifest
 		t.Errorf("applied again:\n%s", out)
 	}
 	w.prints(before, generations...)
@@ -156,8 +156,8 @@ func labelled(t *testing.T, w *world) {
 	w.with("", "delete", "tkos/labelled", "tkot/gives")
 }
 
-// helmed installs, upgrades and uninstalls a chart with Helm, which waits until
-// what it has installed is ready.
+// helmed installs, upgrades and uninstalls a chart with Helm, which waits until its
+// objects are ready.
 func helmed(t *testing.T, w *world) {
 	w.t = t
 	dir := t.TempDir()
@@ -188,10 +188,10 @@ func helmed(t *testing.T, w *world) {
 	if err := config.Init(flags, "default", "secret"); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), timeLimit)
 	defer cancel()
 	install := action.NewInstall(config)
-	install.ReleaseName, install.Namespace, install.Timeout, install.WaitStrategy = "fleet", "default", patience, helmkube.StatusWatcherStrategy
+	install.ReleaseName, install.Namespace, install.Timeout, install.WaitStrategy = "fleet", "default", timeLimit, helmkube.StatusWatcherStrategy
 	install.ServerSideApply = true
 	if _, err := install.RunWithContext(ctx, chart, nil); err != nil {
 		t.Fatalf("helm install: %v", err)
@@ -200,21 +200,21 @@ func helmed(t *testing.T, w *world) {
 	w.prints("True", "get", "tkod", "helm-web", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 	before := w.with("", "get", "tkos", "helm", "-o", "jsonpath={.metadata.generation}")
 	upgrade := action.NewUpgrade(config)
-	upgrade.Namespace, upgrade.Timeout, upgrade.WaitStrategy = "default", patience, helmkube.StatusWatcherStrategy
+	upgrade.Namespace, upgrade.Timeout, upgrade.WaitStrategy = "default", timeLimit, helmkube.StatusWatcherStrategy
 	if _, err := upgrade.RunWithContext(ctx, "fleet", chart, map[string]any{"value": "two"}); err != nil {
 		t.Fatalf("helm upgrade: %v", err)
 	}
 	w.prints("two", "get", "tkot", "helm-002ftemplate", "-o", "jsonpath={.spec.package.resources[0].data.k}")
 	w.prints(before, "get", "tkos", "helm", "-o", "jsonpath={.metadata.generation}")
 	uninstall := action.NewUninstall(config)
-	uninstall.Timeout, uninstall.WaitStrategy = patience, helmkube.StatusWatcherStrategy
+	uninstall.Timeout, uninstall.WaitStrategy = timeLimit, helmkube.StatusWatcherStrategy
 	if _, err := uninstall.Run("fleet"); err != nil {
 		t.Fatalf("helm uninstall: %v", err)
 	}
 	w.prints("", "get", "tkot,tkod,tkos", "-l", "app.kubernetes.io/managed-by=Helm", "-o", "name")
 }
 
-// controlled does what controllers do with controller-runtime's client.
+// controlled uses controller-runtime's client as controllers do.
 func controlled(t *testing.T, w *world) {
 	w.t = t
 	scheme := runtime.NewScheme()
@@ -261,7 +261,7 @@ func controlled(t *testing.T, w *world) {
 	}
 }
 
-// redacted are Secrets to who may view only.
+// redacted checks that Secrets are redacted for viewers.
 func redacted(t *testing.T, w *world) {
 	w.t = t
 	roles, err := os.ReadFile("../../deploy/kubernetes/base/roles.yaml")
@@ -288,7 +288,7 @@ func redacted(t *testing.T, w *world) {
 			t.Errorf("kubectl %v: %d, %s%s", args, code, out, stderr)
 		}
 		if out, _, _ := w.Try(t, seer, "", args...); !strings.Contains(out, "hunter2") {
-			t.Errorf("who may see it doesn't: kubectl %v: %s", args, out)
+			t.Errorf("a user with the right gets a redacted Secret: kubectl %v: %s", args, out)
 		}
 	}
 	out, _, _ := w.Try(t, editor, "", "get", "tkos", "secretive", "-o", "yaml")

@@ -17,14 +17,15 @@ import (
 	"time"
 )
 
-// patience is how long a server may take to start or stop on a busy machine.
-const patience = 3 * time.Minute
+// timeLimit bounds the start and the stop of a server. It is generous for busy
+// machines.
+const timeLimit = 3 * time.Minute
 
-// programsVariable names the folder that has this repository's programs, if
-// somebody built them for all packages' tests at once (test/setup/run.sh does).
+// programsVariable names the folder of this repository's programs, if they were built
+// once for all packages' tests (test/setup/run.sh does).
 const programsVariable = "TKO_TEST_PROGRAMS"
 
-// Build answers the path of a binary of this repository, built from cmd/NAME.
+// Build returns the path of a binary of this repository, built from cmd/NAME.
 func Build(t testing.TB, name string) string {
 	t.Helper()
 	path, err := build(name)
@@ -92,19 +93,19 @@ type Server struct {
 	done   chan struct{}
 }
 
-// StartServer starts tko-server with the given flags, on free ports, and waits
-// until it serves. It is stopped when the test ends, and its log shown if the
-// test failed.
+// StartServer starts tko-server with the given flags, on free ports, and waits until
+// it serves. It stops the server when the test ends, and shows its log if the test
+// failed.
 func StartServer(t testing.TB, args ...string) *Server {
 	t.Helper()
 	return startServer(t, t.TempDir(), nil, nil, args)
 }
 
-// StartServerAsNobody is StartServer with some environment, and as a user who
-// may do little: nobody if the test's user is root, else the test's.
-func StartServerAsNobody(t testing.TB, env []string, args ...string) *Server {
+// StartServerUnprivileged is StartServer with additional environment variables, as an
+// unprivileged user: UID 65534 if the test's user is root, otherwise the test's user.
+func StartServerUnprivileged(t testing.TB, env []string, args ...string) *Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "tko-test-nobody-") //nolint:usetesting // TempDir's are for their owner only
+	dir, err := os.MkdirTemp("", "tko-test-user-") //nolint:usetesting // folders of TempDir are for their owner only
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +129,7 @@ func startServer(t testing.TB, dir string, env []string, as *syscall.Credential,
 	s.cmd = exec.Command(Build(t, "tko-server"), args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
 	s.cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir()), env...)
-	if as != nil { // who reaches neither the binary nor our folder
+	if as != nil { // that user can't read the binary or the test's folder
 		binary := filepath.Join(dir, "tko-server")
 		if err := exec.Command("cp", s.cmd.Path, binary).Run(); err != nil {
 			t.Fatal(err)
@@ -157,7 +158,7 @@ func startServer(t testing.TB, dir string, env []string, as *syscall.Credential,
 
 func (s *Server) waitReady(path string) {
 	s.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(timeLimit)
 	for {
 		var addresses struct{ GRPC, Web, Kubernetes []string }
 		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &addresses) == nil {
@@ -176,7 +177,7 @@ func (s *Server) waitReady(path string) {
 		case <-s.done:
 			s.t.Fatalf("tko-server ended at start:\n%s", s.output)
 		case <-deadline:
-			s.t.Fatalf("tko-server is not ready after %s:\n%s", patience, s.output)
+			s.t.Fatalf("tko-server is not ready after %s:\n%s", timeLimit, s.output)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -188,19 +189,19 @@ func (s *Server) Stop() {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-s.done:
-	case <-time.After(patience):
-		s.t.Errorf("tko-server did not stop within %s of being asked", patience)
+	case <-time.After(timeLimit):
+		s.t.Errorf("tko-server did not stop within %s", timeLimit)
 		s.Kill()
 	}
 }
 
-// Kill is kill -9.
+// Kill ends the server with SIGKILL.
 func (s *Server) Kill() {
 	_ = s.cmd.Process.Kill()
 	<-s.done
 }
 
-// Log is what the server has written so far.
+// Log returns the server's output so far.
 func (s *Server) Log() string { return s.output.String() }
 
 // output collects what a process writes, while it writes.
@@ -221,7 +222,7 @@ func (o *output) String() string {
 	return o.buffer.String()
 }
 
-// CLI runs tko against a server and answers what it printed and its exit code.
+// CLI runs tko with the server's address, and returns its output and exit code.
 func (s *Server) CLI(args ...string) (stdout, stderr string, code int) {
 	s.t.Helper()
 	var out, errs bytes.Buffer
@@ -234,7 +235,7 @@ func (s *Server) CLI(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// Env is the environment in which tko finds the server.
+// Env returns the environment variables of the server's address for tko.
 func (s *Server) Env() []string {
 	host, port := splitAddress(s.GRPC)
 	return []string{"TKO_GRPC_ADDRESS=" + host, "TKO_GRPC_PORT=" + port}

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// Python answers the folder of the Python environment that tests run with. It
-// is made, once for all tests, if it isn't there. The SDK isn't in it: set
-// PYTHONPATH to PythonSDK.
+// Python returns the folder of the tests' Python environment. It makes the
+// environment if it does not exist, once for all tests. The SDK is not installed
+// there: set PYTHONPATH to PythonSDK.
 func Python(t testing.TB) string {
 	t.Helper()
 	var stderr bytes.Buffer
@@ -24,10 +24,10 @@ func Python(t testing.TB) string {
 	return strings.TrimSpace(string(out))
 }
 
-// PythonSDK answers the folder from which Python imports the SDK.
+// PythonSDK returns the folder of the SDK's Python packages.
 func PythonSDK() string { return filepath.Join(root(), "sdk", "python", "src") }
 
-// root is the repository.
+// root returns the folder of the repository.
 func root() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "..", "..")

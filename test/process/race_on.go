@@ -2,6 +2,5 @@
 
 package process
 
-// Race says whether this test runs with the race detector: then the binaries
-// do too.
+// Race reports whether this test, and so the binaries, run with the race detector.
 const Race = true

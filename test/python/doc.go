@@ -1,4 +1,4 @@
-// Package python tests the Python SDK (sdk/python): its own tests, its types,
-// its package, and that its generated code is that of the API. There is
-// nothing to import.
+// Package python tests the Python SDK (sdk/python): it runs its own tests, and checks
+// its types, its package, and that its generated code is up to date. There is nothing
+// to import.
 package python

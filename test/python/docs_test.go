@@ -11,7 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// blocks are those of a page that are marked so.
+// blocks returns the code blocks of a page with a mark.
 func blocks(t *testing.T, page, mark string, least int) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/" + page)
@@ -28,8 +28,8 @@ func blocks(t *testing.T, page, mark string, least int) []string {
 	return found
 }
 
-// The tutorial does what it says, line by line.
-func TestTutorial(t *testing.T) {
+// The commands of the tutorial work as described.
+func TestTutorialCommandsWork(t *testing.T) {
 	t.Setenv("PYTHONPATH", process.PythonSDK())
 	env := process.Python(t)
 	server := process.StartServer(t, "--store=sqlite::memory:", "--plugin-environment=PYTHONPATH", "--python-env="+env)
@@ -45,7 +45,7 @@ func TestTutorial(t *testing.T) {
 	}
 	for _, want := range []string{"spec.who is required", "Hello, Lagos!"} {
 		if !strings.Contains(string(out), want) {
-			t.Errorf("the tutorial doesn't show %q", want)
+			t.Errorf("the tutorial's output lacks %q", want)
 		}
 	}
 	if !strings.Contains(server.Log(), `line="greeted Lagos"`) {
@@ -53,8 +53,8 @@ func TestTutorial(t *testing.T) {
 	}
 }
 
-// The examples of the SDK's page run, and have the right types.
-func TestExamples(t *testing.T) {
+// The examples in docs/python-sdk.md run, and type-check.
+func TestDocumentedExamplesRun(t *testing.T) {
 	t.Parallel()
 	server := process.StartServer(t, "--roles=data", "--store=sqlite::memory:")
 	for i, example := range blocks(t, "python-sdk.md", "python", 4) {

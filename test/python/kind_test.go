@@ -1,20 +1,21 @@
 package python
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// standIns are kind, kubectl and helm: they write down what they are asked. The
-// clusters that kind has made are files.
+// standIns are fake programs kind, kubectl and helm, which record their arguments.
+// Clusters of the fake kind are files.
 var standIns = map[string]string{
 	"kind": `#!/bin/sh
 case "$1 $2" in
@@ -29,9 +30,8 @@ echo "kind $*" >>"$STATE/log"`,
 echo "helm $*" >>"$STATE/log"`,
 }
 
-// The example of a schedule plugin for kind clusters, with stand-ins for the
-// programs that it uses.
-func TestKindExample(t *testing.T) {
+// The example schedule plugin for kind clusters runs with fake programs.
+func TestKindExampleManagesClusters(t *testing.T) {
 	state, bin := t.TempDir(), t.TempDir()
 	if err := os.Mkdir(filepath.Join(state, "clusters"), 0o700); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,12 @@ func TestKindExample(t *testing.T) {
 	}
 	says := func(want string, deployments int) {
 		t.Helper()
-		for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		defer func() {
+			if t.Failed() {
+				t.Log(server.Log())
+			}
+		}()
+		eventually.NoError(t, want, func() error {
 			var said []string
 			n := 0
 			for d, err := range c.Deployments(t.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
@@ -96,13 +101,11 @@ func TestKindExample(t *testing.T) {
 					}
 				}
 			}
-			if n == deployments {
-				return
+			if n != deployments {
+				return fmt.Errorf("the conditions are %q", said)
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("says %q, not %q\n%s", said, want, server.Log())
-			}
-		}
+			return nil
+		})
 	}
 	log := func() string {
 		text, err := os.ReadFile(filepath.Join(state, "log"))
@@ -119,14 +122,14 @@ func TestKindExample(t *testing.T) {
 		apply + "kind: ConfigMap name: core-settings \n" +
 		`helm upgrade --install --kube-context=kind-lagos --namespace=core --create-namespace --set-json=name="core-db" -- core-db /charts/db` + "\n"
 	if got := log(); !strings.HasPrefix(got, want) {
-		t.Errorf("the programs were asked:\n%swant:\n%s", got, want)
+		t.Errorf("the calls are:\n%swant:\n%s", got, want)
 	}
 	config, err := os.ReadFile(filepath.Join(state, "config"))
 	if err != nil || !strings.Contains(string(config), "role: worker") || strings.Contains(string(config), "metadata") {
-		t.Errorf("kind takes no other fields than its own: %v\n%s", err, config)
+		t.Errorf("kind accepts its own fields only: %v\n%s", err, config)
 	}
 
-	// What fails is told, and tried again; the cluster is made once.
+	// A failure is reported and retried; the cluster is created once.
 	if err := os.WriteFile(filepath.Join(state, "broken"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -138,9 +141,9 @@ func TestKindExample(t *testing.T) {
 	says("True", 2)
 	got := log()
 	if n := strings.Count(got, "kind create"); n != 1 {
-		t.Errorf("%d clusters were made", n)
+		t.Errorf("%d clusters were created, want 1", n)
 	}
 	if !strings.Contains(got, "name: ran-settings") || !strings.Contains(got, "ran-db") {
-		t.Errorf("the second deployment isn't there:\n%s", got)
+		t.Errorf("the second deployment is missing:\n%s", got)
 	}
 }

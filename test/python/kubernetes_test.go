@@ -1,22 +1,23 @@
 package python
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/cli/scaffold"
 	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// TestSchedulePluginOnKubernetes takes the schedule plugin that tko writes, with
-// the lines that apply resources, and has it run a deployment on a real cluster.
+// TestSchedulePluginOnKubernetes runs the schedule plugin of tko plugin new on a real
+// cluster, with its lines that apply resources enabled.
 func TestSchedulePluginOnKubernetes(t *testing.T) {
 	cluster := kube.Start(t, kube.Options{})
 	for _, variable := range cluster.Env(cluster.Kubeconfig) {
@@ -59,7 +60,8 @@ func TestSchedulePluginOnKubernetes(t *testing.T) {
 	if _, err := c.RegisterSite(t.Context(), tko.Site{ID: "edge", Package: site}); err != nil {
 		t.Fatal(err)
 	}
-	// The namespace comes last, and what is in it needs it: it is cluster-scoped.
+	// The cluster-scoped namespace is last in the package, but its content needs it
+	// first.
 	pkg := krm.Package{
 		{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "greeting", "namespace": "core"}, "data": map[string]any{"text": "Grüße", "yes": "yes"}},
 		{"apiVersion": "metadata.nephio.org/v1alpha1", "kind": "Example", "metadata": map[string]any{"name": "e"}, "spec": map[string]any{"a": "b"}},
@@ -69,21 +71,24 @@ func TestSchedulePluginOnKubernetes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	defer func() {
+		if t.Failed() {
+			t.Log(server.Log())
+		}
+	}()
+	eventually.NoError(t, "the deployment in the cluster", func() error {
 		out, _, code := cluster.Try(t, cluster.Kubeconfig, "", "get", "configmap", "greeting", "--namespace=core", "--output=jsonpath={.data.text} {.data.yes}")
-		if code == 0 {
-			if out != "Grüße yes" {
-				t.Errorf("the cluster has %q", out)
-			}
-			break
-		}
-		if time.Now().After(deadline) {
+		if code != 0 {
 			d, err := c.Deployment(t.Context(), id, 0)
-			t.Fatalf("the deployment never came to the cluster: %+v, %v\n%s", d.Stamp.Conditions, err, server.Log())
+			return fmt.Errorf("its conditions are %+v, %w", d.Stamp.Conditions, err)
 		}
-	}
+		if out != "Grüße yes" {
+			t.Errorf("the cluster has %q", out)
+		}
+		return nil
+	})
 
-	// What the plugin deletes goes.
+	// Objects that the plugin deletes are removed.
 	apply := python(t, "-c", `import sys, tko
 package = tko.decode_package(b"{apiVersion: v1, kind: ConfigMap, metadata: {name: greeting, namespace: core}}", "yaml")
 tko.tools.kubectl.delete(package, kube_context=sys.argv[1])
@@ -91,6 +96,6 @@ tko.tools.kubectl.delete(package)`, context)
 	apply.Env = append(cluster.Env(cluster.Kubeconfig), "PYTHONPATH="+process.PythonSDK(), "PYTHONDONTWRITEBYTECODE=1")
 	run(t, apply)
 	if left := cluster.Kubectl(t, "get", "configmaps", "--namespace=core", "--output=name"); strings.Contains(left, "greeting") {
-		t.Errorf("it is still there: %s", left)
+		t.Errorf("the object still exists: %s", left)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// prepared has a server prepare n deployments by a plugin in Python, and
-// answers how long the preparer took.
+// prepared makes a server prepare n deployments with a plugin in Python, and returns
+// the time that the preparer took.
 func prepared(t testing.TB, n int, persistent string) time.Duration {
 	t.Helper()
 	t.Setenv("PYTHONPATH", process.PythonSDK())
@@ -41,7 +41,7 @@ func prepared(t testing.TB, n int, persistent string) time.Duration {
 		t.Fatal(err)
 	}
 	pkg := krm.Package{{"apiVersion": "example.plugin.nephio.org/v1", "kind": "Example", "metadata": map[string]any{"name": "e"}, "spec": map[string]any{"size": int64(3)}}}
-	for i := range 9 { // the other resources of a common package
+	for i := range 9 { // more resources, as in a common package
 		pkg = append(pkg, krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": fmt.Sprint("c", i)}, "data": map[string]any{"a": "b", "c": "d", "e": "f"}})
 	}
 	if _, err := c.RegisterTemplate(ctx, tko.Template{ID: "t", Package: pkg}); err != nil {
@@ -94,15 +94,16 @@ func prepared(t testing.TB, n int, persistent string) time.Duration {
 	return took
 }
 
-// A plugin in Python prepares the same, whether its process is kept or not.
-func TestPrepare(t *testing.T) {
+// A plugin in Python has the same results in a persistent process as in one for each
+// request.
+func TestPersistentPluginHasSameResults(t *testing.T) {
 	for _, persistent := range []string{"true", "false"} {
 		prepared(t, 20, persistent)
 	}
 }
 
-// What it gains to keep the process: 1,000 deployments, each prepared by a
-// plugin in Python. See docs/python-sdk.md for the command.
+// BenchmarkPrepare measures the benefit of persistent processes: a plugin in Python
+// prepares 1,000 deployments. docs/python-sdk.md has the command.
 func BenchmarkPrepare(b *testing.B) {
 	for _, persistent := range []string{"false", "true"} {
 		b.Run("persistent="+persistent, func(b *testing.B) {

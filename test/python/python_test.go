@@ -25,8 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// python makes a command in the tests' Python environment, which it makes
-// where it isn't there.
+// python returns a command in the tests' Python environment.
 func python(t testing.TB, arguments ...string) *exec.Cmd {
 	t.Helper()
 	env := process.Python(t)
@@ -43,27 +42,28 @@ func run(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// The SDK's own tests, with a real server for its client.
-func TestSDK(t *testing.T) {
+// The SDK's own tests run against a real server.
+func TestSDKPassesItsTests(t *testing.T) {
 	t.Parallel()
 	cmd := python(t, "-m", "pytest")
 	cmd.Env = append(cmd.Env, "TKO_TEST_HOST="+process.StartServer(t, "--roles=data", "--store=sqlite::memory:").GRPC)
 	run(t, cmd)
 }
 
-func TestTypes(t *testing.T) {
+func TestSDKTypeChecks(t *testing.T) {
 	t.Parallel()
 	run(t, python(t, "-m", "mypy"))
 }
 
-func TestStyle(t *testing.T) {
+func TestSDKPassesLinter(t *testing.T) {
 	t.Parallel()
 	run(t, python(t, "-m", "ruff", "check", "--no-cache", "."))
 	run(t, python(t, "-m", "ruff", "format", "--no-cache", "--check", "."))
 }
 
-// A plugin that uses the SDK is checked, too: the package tells its types.
-func TestTypesOfUsers(t *testing.T) {
+// The types of a plugin that uses the SDK are checked too: the package exports its
+// types.
+func TestPluginsTypeCheckAgainstSDK(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "user.py")
 	right := `import tko
@@ -91,8 +91,8 @@ tko.run(prepare=prepare)
 	}
 }
 
-// What is generated is what the API says now.
-func TestGenerated(t *testing.T) {
+// The generated code matches the protocol.
+func TestGeneratedCodeIsCurrent(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(sdk, "generate.sh"), dir)
@@ -113,11 +113,11 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// What pip installs works, and is complete.
-func TestInstall(t *testing.T) {
+// The package that pip installs is complete.
+func TestInstalledPackageWorks(t *testing.T) {
 	t.Parallel()
 	source, target := filepath.Join(t.TempDir(), "sdk"), t.TempDir()
-	if err := os.CopyFS(source, os.DirFS(sdk)); err != nil { // building writes beside the source
+	if err := os.CopyFS(source, os.DirFS(sdk)); err != nil { // the build writes into the source folder
 		t.Fatal(err)
 	}
 	run(t, python(t, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--target", target, source))
@@ -131,7 +131,7 @@ func TestInstall(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// What is called tko in package indexes is another project.
+	// The name tko belongs to another project in package indexes.
 	if found, err := filepath.Glob(filepath.Join(target, "*.dist-info")); err != nil || len(found) != 1 || !strings.HasPrefix(filepath.Base(found[0]), "tko_orchestrator-") {
 		t.Errorf("the distributions are %v, %v: want tko_orchestrator", found, err)
 	}

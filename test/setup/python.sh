@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Brings the Python environment that the SDK is tested with, and prints its folder. The SDK itself is not in it: PYTHONPATH
-# says which one is meant. It is made once for each list of requirements, and kept in the user's cache.
+# Makes the Python environment for the tests of the SDK, and prints its folder. The SDK itself is
+# not installed there: PYTHONPATH names it. The environment is made once for each list of
+# requirements, and cached in the user's cache folder.
 set -euo pipefail
 requirements=$(cd "$(dirname "$0")/../../sdk/python" && pwd)/requirements-test.txt
 
@@ -24,6 +25,6 @@ if [ ! -d "$dir" ]; then
 	fi
 	out=$("$new/bin/python3" -m pip install --quiet --disable-pip-version-check -r "$requirements" 2>&1) ||
 		need "what $requirements lists, from PyPI" "$(tail -n 1 <<<"$out")"
-	mv -T "$new" "$dir" 2>/dev/null || [ -d "$dir" ] # somebody else may have been faster
+	mv -T "$new" "$dir" 2>/dev/null || [ -d "$dir" ] # another process may have been faster
 fi
 echo "$dir"

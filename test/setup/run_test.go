@@ -22,7 +22,7 @@ func TestFailedTestsRunAgain(t *testing.T) {
 		prints []string
 	}{
 		"fails once": {
-			why: "a test that a busy machine broke must not lose a day of work, and must not be forgotten",
+			why: "a flaky test must not fail the run, and must be listed",
 			body: `
 	if _, err := os.Stat("ran"); err != nil {
 		os.WriteFile("ran", nil, 0o600)
@@ -32,7 +32,7 @@ func TestFailedTestsRunAgain(t *testing.T) {
 			prints: []string{"too early", "is flaky, and a defect to mend", "TestIt: 2 runs, 1 failures"},
 		},
 		"always fails": {
-			why:    "a defect fails each time",
+			why:    "a test that always fails is a defect",
 			body:   `t.Fatal("never")`,
 			prints: []string{"never", "TestIt: 3 runs, 3 failures"},
 		},
@@ -62,7 +62,7 @@ func TestFailedTestsRunAgain(t *testing.T) {
 			out, err := cmd.CombinedOutput()
 			noDetector := name == "race" && strings.Contains(string(out), "without the race detector")
 			if noDetector {
-				return // a machine without a C compiler; run.sh has said so
+				return // a machine without a C compiler, which run.sh reports
 			}
 			if passed := err == nil; passed != test.passes {
 				t.Errorf("passed: %t, want %t (%s)\n%s", passed, test.passes, test.why, out)

@@ -1,5 +1,5 @@
-// Package upgrade tests that a change of templates goes from one to the other at
-// every site in one step, with a real data controller, preparers, meta-scheduler and
-// git repositories. Every commit of every repository is looked at, and so is what
-// the data controller says that each site should run, all the time.
+// Package upgrade tests that a change of templates replaces the children at each site
+// in one step, with a real data controller, preparers, a meta-scheduler and git
+// repositories. It checks each commit of each repository, and continuously what the
+// data controller assigns to each site.
 package upgrade

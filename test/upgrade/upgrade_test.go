@@ -14,7 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// topology is a Placement of one template at all sites.
+// topology returns a topology with a Placement of one template at all sites.
 func topology(update, template string) string {
 	return `
 apiVersion: TOPOLOGY
@@ -28,7 +28,8 @@ spec: {templates: [{template: upf, sites: [all]}], ` + update + `}
 `
 }
 
-// workload is a version of a network function. Every version has the same objects.
+// workload returns a version of a network function. All versions have the same
+// objects.
 func workload(version string, more ...string) string {
 	return strings.Join(append([]string{`
 apiVersion: v1
@@ -47,7 +48,7 @@ spec:
 const (
 	gated   = "{apiVersion: gate.plugin.nephio.org/v1, kind: Gate, metadata: {name: gate}}\n"
 	manual  = "{apiVersion: deployment.nephio.org/v1alpha1, kind: Deployment, metadata: {name: deployment, annotations: {nephio.org/approve: Manual}}}\n"
-	invalid = "{apiVersion: v1, kind: Service, metadata: {name: upf, namespace: upf}, spec: {type: ExternalName, ports: [{name: n3}]}}\n" // a port has no number
+	invalid = "{apiVersion: v1, kind: Service, metadata: {name: upf, namespace: upf}, spec: {type: ExternalName, ports: [{name: n3}]}}\n" // the port has no number
 )
 
 func (w *world) awaitTemplates(id tko.DeploymentID, want map[string]int) {
@@ -74,7 +75,8 @@ func TestUpgradeReplacesChildInOneStep(t *testing.T) {
 	w.check("v1", "v2", "v1")
 }
 
-// Taking the annotations off is how an edit took effect before.
+// The annotations are removed, as users did before placements were updated by
+// themselves.
 func TestUpgradeByPreparingAgainReplacesChildInOneStep(t *testing.T) {
 	t.Parallel()
 	for _, update := range []string{"update: Apply", "update: Once"} {
@@ -93,7 +95,7 @@ func TestUpgradeByPreparingAgainReplacesChildInOneStep(t *testing.T) {
 	}
 }
 
-// again is an edit, and has everything prepared again.
+// again wraps an edit that also makes everything be prepared again.
 func again(edit func(krm.Package) krm.Package) func(krm.Package) krm.Package {
 	return func(p krm.Package) krm.Package {
 		for _, r := range p {
@@ -125,8 +127,8 @@ func TestEditOfPlacementEvaluatedOnceSaysThatItHasNoEffect(t *testing.T) {
 	w.check("v1", "v2")
 }
 
-// The new child waits for a plugin, then for a person. Meanwhile the old one stays,
-// and the template is changed again.
+// The new child waits for a plugin, then for an approval. Meanwhile the old child
+// stays, and the template is changed again.
 func TestUpgradeWaitsUntilTheNewChildIsPreparedAndApproved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -149,10 +151,10 @@ func TestUpgradeWaitsUntilTheNewChildIsPreparedAndApproved(t *testing.T) {
 		})
 	}
 	w.awaitTemplates(id, map[string]int{"workload/upf:v1": sites})
-	approve("workload/upf:v1") // by hand: that is no edit that would be lost
+	approve("workload/upf:v1") // not an edit, which would be lost
 	w.everywhere("v1")
 
-	w.edit(id, use("upf", "workload/upf:v2")) // the gate is closed
+	w.edit(id, use("upf", "workload/upf:v2")) // while the gate is closed
 	w.awaitTemplates(id, map[string]int{"workload/upf:v1": sites, "workload/upf:v2": sites})
 	w.awaitPlaced(id, "False WithinBudget")
 	w.edit(id, use("upf", "workload/upf:v4")) // never valid
@@ -173,10 +175,10 @@ func TestUpgradeWaitsUntilTheNewChildIsPreparedAndApproved(t *testing.T) {
 	approve("workload/upf:v3")
 	w.everywhere("v3")
 	w.awaitTemplates(id, map[string]int{"workload/upf:v3": sites})
-	w.check("v1", "v3") // v2 and v4 were never anywhere
+	w.check("v1", "v3") // v2 and v4 were never scheduled
 }
 
-// Back to what runs: what would have replaced it goes, and replaces nothing.
+// The edit is reverted: the unfinished replacement is deleted, and replaces nothing.
 func TestUpgradeTakenBackLeavesTheOldChildrenAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -197,7 +199,7 @@ func TestUpgradeTakenBackLeavesTheOldChildrenAlone(t *testing.T) {
 	w.check("v1")
 }
 
-// The preparer ends at any point, and another one goes on.
+// Preparers end at random moments, and others take over.
 func TestUpgradeSurvivesPreparersThatEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -212,7 +214,7 @@ func TestUpgradeSurvivesPreparersThatEnd(t *testing.T) {
 		w.template("workload/upf:"+version, workload(version, gated))
 		w.edit(id, use("upf", "workload/upf:"+version))
 		for range 5 {
-			time.Sleep(rand.N(20 * time.Millisecond)) // ends where it may: nothing depends on where
+			time.Sleep(rand.N(20 * time.Millisecond)) // the moment is arbitrary
 			w.prepare()
 			w.startPreparer()
 		}
@@ -258,7 +260,7 @@ func TestRenamesInPlacementReplaceChildrenInOneStep(t *testing.T) {
 	w.check("v1", "v2", "v1")
 }
 
-// A site goes from one ring to the other: each has its entry.
+// A site moves from one entry of the Placement to the other.
 func TestSiteThatChangesItsEntryIsUpgradedInOneStep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -301,7 +303,7 @@ spec:
 	w.check("v1", "v2")
 }
 
-// The child is a topology itself: what is below it is replaced site by site.
+// The child is a topology: its children are replaced site by site.
 func TestUpgradeOfNestedTopologyReplacesItsChildrenInOneStep(t *testing.T) {
 	t.Parallel()
 	for _, update := range []string{"update: Apply", "update: Once"} {
@@ -340,7 +342,7 @@ spec: {templates: [{template: inner, sites: [first]}], update: Apply}
 			w.gate.open()
 			w.everywhere("v2")
 			w.awaitTemplates(inner().ID, map[string]int{"workload/upf:v2": sites})
-			w.edit(id, use("inner", "topology/inner:v1")) // and back
+			w.edit(id, use("inner", "topology/inner:v1")) // back to the first version
 			w.everywhere("v1")
 			w.await("the old versions below the old topology", func() bool {
 				d := inner()
@@ -351,7 +353,7 @@ spec: {templates: [{template: inner, sites: [first]}], update: Apply}
 	}
 }
 
-// A replacement is not a deletion, and Propose asks for it.
+// A replacement doesn't count as a deletion, and Propose proposes it.
 func TestReplacementIsProposedAndIsNotADeletionForTheBudget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -372,7 +374,7 @@ func TestReplacementIsProposedAndIsNotADeletionForTheBudget(t *testing.T) {
 	w.check("v1", "v2")
 }
 
-// What a user changed isn't thrown away without asking.
+// A replacement that would discard a user's edit is proposed.
 func TestReplacementOfAnEditedChildIsProposed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -27,30 +27,31 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// limit is how long a condition is waited for.
+// limit bounds the wait for a condition.
 const limit = 5 * time.Minute
 
 const sites = 5
 
-// object is what every site should have exactly once, when it has it, as "KIND
-// NAME".
+// object is the object that each site must have exactly once, as "KIND NAME", from
+// its first deployment on.
 const object = "Deployment upf"
 
-// A world is a whole TKO with five sites, each with a git repository.
+// A world is a complete TKO with five sites, each with a git repository.
 type world struct {
 	t     *testing.T
-	data  *client.Client // a user's
-	own   *client.Client // the controllers'
+	data  *client.Client // the user's client
+	own   *client.Client // the controllers' client
 	repos []string
 
 	gate    gate
 	prepare func() // stops the preparer
 
 	mu    sync.Mutex
-	ready map[string]bool  // sites that have the object
-	wrong map[string]error // what was seen that must not be
+	ready map[string]bool  // sites that had the object
+	wrong map[string]error // violations, by site
 }
 
 // A gate is a prepare plugin that waits until it is opened.
@@ -65,7 +66,7 @@ func (g *gate) open() {
 	g.opened = true
 }
 
-// Prepare runs the plugin.
+// Prepare implements the plugin.
 func (g *gate) Prepare(_ context.Context, _ tko.Plugin, target krm.Identity, _ tko.DeploymentID, pkg krm.Package, _ ...func(string)) (bool, krm.Package, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -77,7 +78,7 @@ func (g *gate) Prepare(_ context.Context, _ tko.Plugin, target krm.Identity, _ t
 	return true, out, nil
 }
 
-// noPlugins runs no schedule plugins.
+// noPlugins has no schedule plugins.
 type noPlugins struct{}
 
 func (noPlugins) Schedule(context.Context, tko.Plugin, krm.Identity, tko.SiteID, krm.Package, map[tko.DeploymentID]krm.Package) error {
@@ -154,7 +155,7 @@ func (w *world) decode(yaml string) krm.Package {
 	return p
 }
 
-// background runs something until the test ends.
+// background runs a function until stop is called or the test ends.
 func (w *world) background(run func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	ended := make(chan error, 1)
@@ -188,7 +189,7 @@ func (w *world) placed(ctx context.Context) (map[tko.SiteID][]tko.Deployment, er
 	return found, nil
 }
 
-// count is how many deployments have the object.
+// count returns the number of deployments with the object.
 func (w *world) count(deployments []tko.Deployment) int {
 	n := 0
 	for _, d := range deployments {
@@ -199,13 +200,13 @@ func (w *world) count(deployments []tko.Deployment) int {
 	return n
 }
 
-// watch looks at what sites should run, again and again. A site that has the
-// object once must always have it exactly once.
+// watch reads continuously what each site should run. Once a site has the object, it
+// must always have it exactly once.
 func (w *world) watch(ctx context.Context) error {
 	for ctx.Err() == nil {
 		found, err := w.placed(ctx)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // the test has ended, and watching with it
+			return nil //nolint:nilerr // the test has ended
 		}
 		if err != nil {
 			return err
@@ -223,7 +224,7 @@ func (w *world) watch(ctx context.Context) error {
 			}
 		}
 		w.mu.Unlock()
-		time.Sleep(time.Millisecond) // others need the processor, too
+		time.Sleep(time.Millisecond) // other goroutines need the processor
 	}
 	return nil
 }
@@ -236,8 +237,8 @@ func ids(deployments []tko.Deployment) []string {
 	return list
 }
 
-// check checks all that was seen, and every commit of every repository. want is
-// what the commits must say, one after the other, in every repository.
+// check reports violations, and checks each commit of each repository. want are the
+// versions in the commits of each repository, in order.
 func (w *world) check(want ...string) {
 	w.t.Helper()
 	w.mu.Lock()
@@ -262,7 +263,8 @@ func (w *world) check(want ...string) {
 	}
 }
 
-// in returns how often a commit has the object, and what the last one says.
+// in returns the number of the object's occurrences in a commit, and the version of
+// the last one.
 func (w *world) in(repo, commit string) (n int, value string) {
 	kind, name, _ := strings.Cut(object, " ")
 	for file := range strings.FieldsSeq(gittest.Run(w.t, repo, "ls-tree", "-r", "--name-only", commit)) {
@@ -281,17 +283,15 @@ func (w *world) in(repo, commit string) (n int, value string) {
 // await waits until something holds.
 func (w *world) await(what string, holds func() bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
-		if holds() {
-			return
+	eventually.Within(w.t, limit, what, func() error {
+		if !holds() {
+			return errors.New(w.describe())
 		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("%s: it takes too long\n%s", what, w.describe())
-		}
-	}
+		return nil
+	})
 }
 
-// describe is all deployments, for people.
+// describe describes all deployments for failure messages.
 func (w *world) describe() string {
 	var b strings.Builder
 	for d, err := range w.data.Deployments(w.t.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
@@ -353,7 +353,7 @@ func (w *world) edit(id tko.DeploymentID, change func(krm.Package) krm.Package) 
 	})
 }
 
-// use names another template in a Template resource.
+// use returns an edit that names another template in a Template resource.
 func use(name, template string) func(krm.Package) krm.Package {
 	return func(p krm.Package) krm.Package {
 		p.Find(krm.Identity{GVK: krm.ParseGVK("topology.nephio.org/v1alpha1", "Template"), Name: name}).Set(template, "spec", "templateId")
@@ -361,7 +361,7 @@ func use(name, template string) func(krm.Package) krm.Package {
 	}
 }
 
-// condition is "status reason: message" of a deployment's condition.
+// condition returns a deployment's condition as "status reason: message".
 func (w *world) condition(id tko.DeploymentID, typ string) string {
 	w.t.Helper()
 	d, err := w.data.Deployment(w.t.Context(), id, 0)
@@ -379,7 +379,7 @@ func (w *world) awaitPlaced(id tko.DeploymentID, begins string) {
 	w.await("Placed "+begins, func() bool { return strings.HasPrefix(w.condition(id, tko.ConditionPlaced), begins) })
 }
 
-// children are the deployments below one.
+// children returns the deployments below a deployment.
 func (w *world) children(id tko.DeploymentID) []tko.Deployment {
 	w.t.Helper()
 	var all []tko.Deployment
@@ -390,7 +390,7 @@ func (w *world) children(id tko.DeploymentID) []tko.Deployment {
 	return all
 }
 
-// templates counts the children by their templates.
+// templates returns the numbers of children by template.
 func (w *world) templates(id tko.DeploymentID) map[string]int {
 	count := map[string]int{}
 	for _, d := range w.children(id) {

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// peer is an existing client, and the server that it talks to.
+// A peer is an existing client and the server that it uses.
 type peer struct {
 	contractpb.DataClient
 
@@ -36,7 +36,7 @@ type peer struct {
 	server *process.Server
 }
 
-// serve starts a data server with an empty store of its own.
+// serve starts a data controller with an empty store.
 func serve(t *testing.T, flags ...string) *peer {
 	t.Helper()
 	server := process.StartServer(t, append([]string{"--roles=data", "--store=sqlite::memory:"}, flags...)...)
@@ -65,7 +65,8 @@ func wantCode(t *testing.T, err error, want codes.Code) {
 	}
 }
 
-// must is for calls that a test only needs.
+// must returns a function that fails the test on an error, for calls that are not
+// under test.
 func must[A any](t *testing.T) func(A, error) A {
 	t.Helper()
 	return func(answer A, err error) A {
@@ -106,8 +107,8 @@ func configMap(name string, data map[string]any) resource {
 	return r
 }
 
-// partial is a resource that lacks what is required: good enough for templates
-// and unprepared deployments only.
+// partial returns a resource without its required fields: valid in templates and
+// unprepared deployments only.
 func partial() resource {
 	return resource{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "partial"},
@@ -115,7 +116,7 @@ func partial() resource {
 	}
 }
 
-// wrong is a resource that is good for nothing.
+// wrong returns a resource that is always invalid.
 func wrong() resource {
 	return resource{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "wrong"},
@@ -123,12 +124,12 @@ func wrong() resource {
 	}
 }
 
-// facts is a metadata resource.
+// facts returns a metadata resource.
 func facts(kind string, spec map[string]any) resource {
 	return resource{"apiVersion": "metadata.nephio.org/v1alpha1", "kind": kind, "metadata": map[string]any{"name": "facts"}, "spec": spec}
 }
 
-// toCBOR writes a package as clients in Go do.
+// toCBOR encodes a package as clients in Go do.
 func toCBOR(t *testing.T, resources ...resource) []byte {
 	t.Helper()
 	if resources == nil {
@@ -154,7 +155,7 @@ func toYAML(t *testing.T, resources ...resource) []byte {
 	return b.Bytes()
 }
 
-// fromCBOR reads a package as clients in Go do.
+// fromCBOR decodes a package as clients in Go do.
 func fromCBOR(t *testing.T, data []byte) []resource {
 	t.Helper()
 	mode, err := cbor.DecOptions{DefaultMapType: reflect.TypeFor[map[string]any](), IntDec: cbor.IntDecConvertSignedOrFail, MaxNestedLevels: 256, MaxArrayElements: 1 << 24, MaxMapPairs: 1 << 24}.DecMode()
@@ -168,7 +169,7 @@ func fromCBOR(t *testing.T, data []byte) []resource {
 	return resources
 }
 
-// fromYAML reads a package as people do: documents between lines of ---.
+// fromYAML decodes YAML documents that are separated by ---.
 func fromYAML(t *testing.T, data []byte) []resource {
 	t.Helper()
 	var resources []resource
@@ -184,7 +185,7 @@ func fromYAML(t *testing.T, data []byte) []resource {
 	return resources
 }
 
-// find answers the resource of a kind and name, or fails.
+// find returns the resource of a kind and name.
 func find(t *testing.T, resources []resource, kind, name string) resource {
 	t.Helper()
 	var found resource
@@ -203,7 +204,7 @@ func find(t *testing.T, resources []resource, kind, name string) resource {
 	return found
 }
 
-// at follows a path of keys.
+// at returns the value at a path of keys.
 func at(value any, path ...string) any {
 	for _, key := range path {
 		m, _ := value.(map[string]any)

@@ -16,7 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko/test/wire/contractpb"
 )
 
-func TestAbout(t *testing.T) {
+func TestAboutDescribesServer(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--instance-name=wire", "--instance-description=a test")
 	about := must[*contractpb.AboutResponse](t)(p.About(t.Context(), &emptypb.Empty{}))
@@ -35,8 +35,8 @@ func TestAbout(t *testing.T) {
 	}
 }
 
-// The names on the wire, which a client that was generated elsewhere sends.
-func TestMethodNames(t *testing.T) {
+// The names of the methods on the wire, which existing clients use.
+func TestMethodNamesAreStable(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	var about contractpb.AboutResponse
@@ -46,17 +46,17 @@ func TestMethodNames(t *testing.T) {
 	wantCode(t, p.conn.Invoke(t.Context(), "/tko.Data/About", &emptypb.Empty{}, &about), codes.Unimplemented)
 }
 
-// IDs that nothing may have.
+// IDs that are always invalid.
 var badIDs = []string{"", " ", "a b", "a*", `a\`, "ä", "a\n", "a|b", "a@b", "a\x00"}
 
 func recent(t *testing.T, what string, stamp *timestamppb.Timestamp) {
 	t.Helper()
 	if age := time.Since(stamp.AsTime()); age > 5*time.Minute || age < -time.Minute {
-		t.Errorf("%s is %s: not now", what, stamp.AsTime())
+		t.Errorf("%s is %s, want the current time", what, stamp.AsTime())
 	}
 }
 
-func TestTemplate(t *testing.T) {
+func TestTemplateLifecycle(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	metadata := map[string]string{"vendor": "acme", "a.b/c d": "ü = *"}
@@ -80,7 +80,7 @@ func TestTemplate(t *testing.T) {
 		t.Errorf("get and list disagree in metadata (-want +got):\n%s", diff)
 	}
 
-	// An existing ID keeps its deployments when it is rewritten.
+	// Deployments stay associated with a template that is registered again.
 	id := p.createDeployment(t, &contractpb.CreateDeployment{TemplateId: "nf/upf:v1.0"})
 	p.registerTemplate(t, "nf/upf:v1.0", nil, configMap("new", nil))
 	got = must[*contractpb.Template](t)(p.GetTemplate(t.Context(), &contractpb.GetTemplate{TemplateId: "nf/upf:v1.0"}))
@@ -98,8 +98,8 @@ func TestTemplate(t *testing.T) {
 		t.Errorf("listed %v, want deployment %q", rows, id)
 	}
 
-	// Deleting it leaves the deployment, which no longer names it, and a
-	// modification can end.
+	// After the template's deletion, its deployment no longer names it, and can still
+	// be modified.
 	deleted := must[*contractpb.DeleteResponse](t)(p.DeleteTemplate(t.Context(), &contractpb.TemplateID{TemplateId: "nf/upf:v1.0"}))
 	if !deleted.GetDeleted() || deleted.GetNotDeletedReason() != "" {
 		t.Errorf("answer to delete is %v", deleted)
@@ -122,11 +122,11 @@ func TestTemplate(t *testing.T) {
 	_, err = p.RegisterTemplate(t.Context(), &contractpb.Template{TemplateId: "wrong", Package: toYAML(t, wrong())})
 	wantCode(t, err, codes.InvalidArgument)
 	if rows := must[[]*contractpb.ListedTemplate](t)(all(p.ListTemplates(t.Context(), &contractpb.ListTemplates{}))); len(rows) != 0 {
-		t.Errorf("what was refused is there: %v", rows)
+		t.Errorf("rejected entities exist: %v", rows)
 	}
 }
 
-func TestSite(t *testing.T) {
+func TestSiteLifecycle(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	p.registerTemplate(t, "base", map[string]string{"tier": "edge", "cloud": "red"}, configMap("base", map[string]any{"a": "1"}), configMap("both", map[string]any{"b": "template"}))
@@ -192,7 +192,7 @@ func TestSite(t *testing.T) {
 	wantCode(t, err, codes.NotFound)
 }
 
-func TestDeployment(t *testing.T) {
+func TestDeploymentLifecycle(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	p.registerTemplate(t, "base", map[string]string{"a": "template", "b": "template"}, configMap("base", map[string]any{"k": "template"}), partial())
@@ -241,7 +241,7 @@ func TestDeployment(t *testing.T) {
 		t.Errorf("merging changed the template: %v", k)
 	}
 
-	// Children go with their parent.
+	// Deleting a deployment deletes its children.
 	must[*contractpb.DeleteResponse](t)(p.DeleteDeployment(t.Context(), &contractpb.DeploymentID{DeploymentId: parent}))
 	for _, gone := range []string{parent, id} {
 		_, err := p.GetDeployment(t.Context(), &contractpb.GetDeployment{DeploymentId: gone})
@@ -251,7 +251,7 @@ func TestDeployment(t *testing.T) {
 	}
 }
 
-func TestCreateDeploymentRules(t *testing.T) {
+func TestCreateDeploymentAppliesRules(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	p.registerTemplate(t, "base", nil, partial())
@@ -275,7 +275,7 @@ func TestCreateDeploymentRules(t *testing.T) {
 		})
 	}
 	if rows := must[[]*contractpb.ListedDeployment](t)(all(p.ListDeployments(t.Context(), &contractpb.ListDeployments{}))); len(rows) != 0 {
-		t.Errorf("what was refused is there: %v", rows)
+		t.Errorf("rejected entities exist: %v", rows)
 	}
 
 	t.Run("prepared and complete", func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestCreateDeploymentRules(t *testing.T) {
 	})
 }
 
-func TestPlugin(t *testing.T) {
+func TestPluginLifecycle(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	want := &contractpb.Plugin{
@@ -325,7 +325,8 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("listed (-want +got):\n%s", diff)
 	}
 
-	// The same name of another type is another plugin; an empty executor is command.
+	// The same name with another type is another plugin; an empty executor becomes
+	// command.
 	must[*contractpb.RegisterResponse](t)(p.RegisterPlugin(t.Context(), &contractpb.Plugin{Type: "prepare", Name: want.GetName(), Arguments: []string{"x"}}))
 	other := must[*contractpb.Plugin](t)(p.GetPlugin(t.Context(), &contractpb.PluginID{Type: "prepare", Name: want.GetName()}))
 	if e := other.GetExecutor(); e != "command" {
@@ -360,8 +361,8 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// What isn't there is NotFound, whatever it would be called.
-func TestUnknown(t *testing.T) {
+// A missing entity is NotFound, even with an invalid ID.
+func TestMissingEntityIsNotFound(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	for _, id := range []string{"nowhere", "000000000000000000000000000"} {

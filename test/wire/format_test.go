@@ -19,7 +19,7 @@ import (
 
 const someYAML = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
 
-// head is the beginning of a value in CBOR.
+// head returns the head of a CBOR data item.
 func head(major byte, n int) []byte {
 	switch {
 	case n < 24:
@@ -35,7 +35,8 @@ func text(s string) []byte { return append(head(3, len(s)), s...) }
 
 func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
-// mapCBOR is a resource of a kind without a schema, with a value in spec.
+// mapCBOR returns a package with a resource of a kind without schema, with spec in
+// CBOR.
 func mapCBOR(spec []byte) []byte {
 	return join(head(5, 4),
 		text("apiVersion"), text("example.com/v1"), text("kind"), text("Thing"),
@@ -43,7 +44,7 @@ func mapCBOR(spec []byte) []byte {
 		text("spec"), spec)
 }
 
-func TestFormatsIn(t *testing.T) {
+func TestInputFormatsAreAccepted(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	thing := func(spec any) resource {
@@ -100,7 +101,7 @@ func TestFormatsIn(t *testing.T) {
 			if diff := cmp.Diff(test.want, fromCBOR(t, in.GetPackage())); diff != "" {
 				t.Errorf("as CBOR (-want +got):\n%s", diff)
 			}
-			// What came out as YAML goes in as the same again.
+			// Its YAML output is accepted as input, with the same result.
 			out := must[*contractpb.Template](t)(p.GetTemplate(t.Context(), &contractpb.GetTemplate{TemplateId: "in", PreferredPackageFormat: "yaml"}))
 			if out.GetPackageFormat() != "yaml" {
 				t.Errorf("format is %q, want yaml", out.GetPackageFormat())
@@ -114,7 +115,7 @@ func TestFormatsIn(t *testing.T) {
 	}
 }
 
-func TestFormatsOut(t *testing.T) {
+func TestPreferredFormatIsReturned(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	p.registerTemplate(t, "a", nil, configMap("a", map[string]any{"k": "---\nyes"}), configMap("b", nil))
@@ -145,7 +146,7 @@ func TestFormatsOut(t *testing.T) {
 	wantCode(t, err, codes.InvalidArgument)
 }
 
-func TestDefaultFormat(t *testing.T) {
+func TestDefaultFormatIsConfigurable(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--package-format=yaml")
 	p.registerTemplate(t, "a", nil, configMap("a", nil))
@@ -156,7 +157,7 @@ func TestDefaultFormat(t *testing.T) {
 	find(t, fromYAML(t, got.GetPackage()), "ConfigMap", "a")
 }
 
-func TestBadPackages(t *testing.T) {
+func TestInvalidPackagesAreRejected(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	var bomb strings.Builder
@@ -207,12 +208,13 @@ func TestBadPackages(t *testing.T) {
 		})
 	}
 	if got := templateIDs(t, p, &contractpb.ListTemplates{}); len(got) != 0 {
-		t.Errorf("what was refused is there: %q", got)
+		t.Errorf("rejected entities exist: %q", got)
 	}
 }
 
-// As deep as a large custom resource definition goes, and deeper.
-func TestDeepPackage(t *testing.T) {
+// A package nested as deep as a large custom resource definition is accepted, a
+// deeper one rejected.
+func TestNestingIsLimited(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	var spec any = "bottom"
@@ -230,12 +232,12 @@ func TestDeepPackage(t *testing.T) {
 	}
 	must[*contractpb.RegisterResponse](t)(p.RegisterTemplate(t.Context(), &contractpb.Template{TemplateId: "deep", PackageFormat: "cbor", Package: data}))
 	got := must[*contractpb.Template](t)(p.GetTemplate(t.Context(), &contractpb.GetTemplate{TemplateId: "deep"}))
-	if back := fromCBOR(t, got.GetPackage()); !reflect.DeepEqual([]resource{deep}, back) { // go-cmp takes for ever
+	if back := fromCBOR(t, got.GetPackage()); !reflect.DeepEqual([]resource{deep}, back) { // go-cmp would take too long
 		t.Errorf("got %v", back)
 	}
 }
 
-func TestBigPackage(t *testing.T) {
+func TestBigPackageRoundTrips(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	const size = 16 << 20
@@ -268,8 +270,8 @@ func TestBigPackage(t *testing.T) {
 	find(t, got, "ConfigMap", "more")
 }
 
-// A message that is too big for the server is refused, and the server goes on.
-func TestTooBigPackage(t *testing.T) {
+// A message that is too large is rejected, and the server continues.
+func TestTooBigPackageIsRejected(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	_, err := p.RegisterTemplate(t.Context(), &contractpb.Template{TemplateId: "a", Package: make([]byte, 200<<20)})
@@ -279,9 +281,9 @@ func TestTooBigPackage(t *testing.T) {
 	p.registerTemplate(t, "a", nil)
 }
 
-// Existing clients take 8 KiB of trailers: an error with more to say than that
-// has to arrive, too.
-func TestErrorsFit(t *testing.T) {
+// Existing clients accept 8 KiB of trailers: longer errors have to be shortened to
+// arrive.
+func TestLongErrorsFitIntoTrailers(t *testing.T) {
 	t.Parallel()
 	p := dial(t, serve(t).server, grpc.WithMaxHeaderListSize(8<<10))
 	var bad []resource
@@ -295,7 +297,7 @@ func TestErrorsFit(t *testing.T) {
 	message := status.Convert(err).Message()
 	for _, part := range []string{"apps/v1", "Deployment", "wrong-ü-0", "spec.replicas"} {
 		if !strings.Contains(message, part) {
-			t.Errorf("message does not say %q: %s", part, message)
+			t.Errorf("message lacks %q: %s", part, message)
 		}
 	}
 }

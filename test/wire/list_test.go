@@ -22,10 +22,10 @@ func templateIDs(t *testing.T, p *peer, m *contractpb.ListTemplates) []string {
 	return ids
 }
 
-func TestWindows(t *testing.T) {
+func TestListsHaveWindowsInByteOrder(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
-	// Neighbours in other orders than that of bytes.
+	// Neighbours in orders other than that of bytes.
 	ids := []string{"-", ".", "/", "0", ":", "A", "B", "Z", "_", "a", "a-", "a.", "a/", "a0", "a:", "aA", "a_", "aa", "b"}
 	for i := range 300 {
 		ids = append(ids, fmt.Sprintf("n%03d", i))
@@ -83,7 +83,7 @@ func TestWindows(t *testing.T) {
 	})
 }
 
-func TestIDPatterns(t *testing.T) {
+func TestIDPatternsSelect(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	ids := []string{"a", "a.b", "a/b", "a/b/c", "a/b:v1", "a:v1", "axb", "b", "nf/amf:v1.0.0", "nf/upf:v1.0.0", "nf/upf:v1.1.0", "x_y", "xzy"}
@@ -147,7 +147,7 @@ func TestIDPatterns(t *testing.T) {
 	}
 }
 
-func TestMetadataPatterns(t *testing.T) {
+func TestMetadataPatternsSelect(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	for id, metadata := range map[string]map[string]string{
@@ -213,7 +213,7 @@ func TestMetadataPatterns(t *testing.T) {
 	}
 }
 
-func TestSelectSitesByTemplate(t *testing.T) {
+func TestSitesAreSelectedByTemplate(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	p.registerTemplate(t, "edge/small", nil)
@@ -238,7 +238,7 @@ func TestSelectSitesByTemplate(t *testing.T) {
 	}
 }
 
-func TestSelectDeployments(t *testing.T) {
+func TestDeploymentsAreSelected(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	p.registerTemplate(t, "nf/a", nil)
@@ -298,7 +298,7 @@ func TestSelectDeployments(t *testing.T) {
 	}
 }
 
-func TestSelectPlugins(t *testing.T) {
+func TestPluginsAreSelected(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	gvk := &contractpb.GVK{Group: "g", Version: "v1", Kind: "K"}
@@ -347,8 +347,8 @@ func TestSelectPlugins(t *testing.T) {
 	}
 }
 
-// A pattern that is none is refused, even where nothing would be answered.
-func TestBadPatterns(t *testing.T) {
+// An invalid pattern is rejected, even if the result would be empty.
+func TestInvalidPatternsAreRejected(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	p.registerTemplate(t, "a", nil)
@@ -393,7 +393,7 @@ func TestBadPatterns(t *testing.T) {
 	}
 }
 
-func TestPurge(t *testing.T) {
+func TestPurgeDeletesSelection(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	purged := func(t *testing.T) func(*contractpb.DeleteResponse, error) {
@@ -404,7 +404,7 @@ func TestPurge(t *testing.T) {
 			}
 		}
 	}
-	// What matches nothing is done.
+	// A purge that matches nothing succeeds.
 	nothing := []string{"nothing"}
 	purged(t)(p.PurgeTemplates(t.Context(), &contractpb.SelectTemplates{TemplateIdPatterns: nothing}))
 	purged(t)(p.PurgeSites(t.Context(), &contractpb.SelectSites{SiteIdPatterns: nothing}))
@@ -443,8 +443,8 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// A client that goes away in the middle of a list does no harm.
-func TestLeavingAList(t *testing.T) {
+// A client that disconnects during a list does no harm.
+func TestCancelledListDoesNoHarm(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	for i := range 200 {
@@ -466,9 +466,9 @@ func TestLeavingAList(t *testing.T) {
 	}
 }
 
-// An existing client, which can't confirm anything, doesn't delete or approve
-// the fleet with one request.
-func TestExistingClientsDontDeleteTheFleet(t *testing.T) {
+// Existing clients can't send confirmations, so one of their requests must not delete
+// or approve the fleet.
+func TestExistingClientsCannotDeleteFleet(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--confirm-above=5", "--confirm-above-percent=60")
 	for i := range 6 {

@@ -5,15 +5,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/wire/contractpb"
 )
 
-// own is the Deployment resource with a spec and annotations.
+// own returns the Deployment resource with a spec and annotations.
 func own(spec, annotations map[string]any) resource {
 	metadata := map[string]any{"name": "deployment"}
 	if annotations != nil {
@@ -35,7 +35,7 @@ func (p *peer) cancel(t *testing.T, token string) error {
 	return err
 }
 
-func TestModification(t *testing.T) {
+func TestModificationLifecycle(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--modification-time=10m")
 	p.registerTemplate(t, "base", map[string]string{"from": "template"}, configMap("base", nil))
@@ -46,9 +46,9 @@ func TestModification(t *testing.T) {
 	find(t, resources, "Deployment", "deployment")
 
 	_, err := p.StartDeploymentModification(t.Context(), &contractpb.StartDeploymentModification{DeploymentId: id})
-	wantCode(t, err, codes.Aborted) // somebody else is modifying it
+	wantCode(t, err, codes.Aborted) // another client is modifying it
 
-	// A refused end leaves the token good, so that it can be mended.
+	// A rejected end does not consume the token, so that the client can try again.
 	for name, bad := range map[string][]resource{
 		"wrong":           append([]resource{wrong()}, resources...),
 		"twice the same":  append([]resource{configMap("a", nil), configMap("a", nil)}, resources...),
@@ -80,7 +80,7 @@ func TestModification(t *testing.T) {
 		t.Errorf("created %s, updated %s became %s, %s", before.GetCreated(), before.GetUpdated(), after.GetCreated(), after.GetUpdated())
 	}
 
-	_, err = p.end(t, token, resources...) // an ended token
+	_, err = p.end(t, token, resources...) // the token was used
 	wantCode(t, err, codes.NotFound)
 	wantCode(t, p.cancel(t, token), codes.NotFound)
 
@@ -88,7 +88,7 @@ func TestModification(t *testing.T) {
 	if err := p.cancel(t, token); err != nil {
 		t.Error(err)
 	}
-	_, err = p.end(t, token, resources...) // a cancelled token
+	_, err = p.end(t, token, resources...) // the token was cancelled
 	wantCode(t, err, codes.NotFound)
 	wantCode(t, p.cancel(t, token), codes.NotFound)
 
@@ -101,30 +101,30 @@ func TestModification(t *testing.T) {
 
 	token, _ = p.start(t, id)
 	must[*contractpb.DeleteResponse](t)(p.DeleteDeployment(t.Context(), &contractpb.DeploymentID{DeploymentId: id}))
-	_, err = p.end(t, token, resources...) // its deployment was deleted meanwhile
+	_, err = p.end(t, token, resources...) // the deployment was deleted meanwhile
 	wantCode(t, err, codes.NotFound)
 	wantCode(t, p.cancel(t, token), codes.NotFound)
 }
 
-func TestModificationPreferredFormat(t *testing.T) {
+func TestModificationReturnsPreferredFormat(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--modification-time=10m")
 	id := p.createDeployment(t, &contractpb.CreateDeployment{MergePackage: toYAML(t, configMap("a", nil))})
 	_, err := p.StartDeploymentModification(t.Context(), &contractpb.StartDeploymentModification{DeploymentId: id, PreferredPackageFormat: "json"})
 	wantCode(t, err, codes.InvalidArgument)
-	// What was refused has taken nothing.
+	// The rejected request did not start a modification.
 	m := must[*contractpb.StartDeploymentModificationResponse](t)(p.StartDeploymentModification(t.Context(), &contractpb.StartDeploymentModification{DeploymentId: id, PreferredPackageFormat: "yaml"}))
 	if m.GetPackageFormat() != "yaml" {
 		t.Errorf("package is %q, want yaml", m.GetPackageFormat())
 	}
 	find(t, fromYAML(t, m.GetPackage()), "ConfigMap", "a")
 	must[*contractpb.EndDeploymentModificationResponse](t)(p.EndDeploymentModification(t.Context(), &contractpb.EndDeploymentModification{
-		ModificationToken: m.GetModificationToken(), Package: m.GetPackage(), // no format: YAML
+		ModificationToken: m.GetModificationToken(), Package: m.GetPackage(), // without a format: YAML
 	}))
 }
 
-// What the Deployment resource says becomes the deployment.
-func TestModificationDerives(t *testing.T) {
+// The deployment's fields follow its Deployment resource.
+func TestModificationUpdatesDerivedFields(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--modification-time=10m")
 	p.registerTemplate(t, "base", nil)
@@ -172,7 +172,7 @@ func TestModificationDerives(t *testing.T) {
 			})
 			p.modify(t, id, func([]resource) []resource { return []resource{own(nil, annotations)} })
 			if d, _ := p.getDeployment(t, id); d.GetPrepared() {
-				t.Errorf("with annotations %v it is still prepared", annotations)
+				t.Errorf("it is still prepared with the annotations %v", annotations)
 			}
 		}
 	})
@@ -192,35 +192,33 @@ func TestModificationDerives(t *testing.T) {
 	})
 }
 
-// A token that is neither ended nor cancelled runs out by itself.
-func TestModificationRunsOut(t *testing.T) {
+// A token that is not used expires.
+func TestModificationTokenExpires(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--modification-time=300ms")
 	id := p.createDeployment(t, &contractpb.CreateDeployment{})
 	late, _ := p.start(t, id)
 
-	// Another client may start as soon as it has, and not before.
+	// Another client can start a modification as soon as the token has expired, not
+	// before.
 	var second string
-	for deadline := time.Now().Add(30 * time.Second); second == ""; {
+	eventually.True(t, "the expiry of the token", func() bool {
 		m, err := p.StartDeploymentModification(t.Context(), &contractpb.StartDeploymentModification{DeploymentId: id})
 		switch {
 		case err == nil:
 			second = m.GetModificationToken()
 		case status.Code(err) != codes.Aborted:
 			t.Fatal(err)
-		case time.Now().After(deadline):
-			t.Fatal("the token does not run out")
-		default:
-			time.Sleep(10 * time.Millisecond)
 		}
-	}
+		return second != ""
+	})
 	_, err := p.end(t, late, configMap("late", nil))
 	wantCode(t, err, codes.Aborted)
 	if _, resources := p.getDeployment(t, id); len(resources) != 1 {
 		t.Errorf("the late end had an effect: %v", resources)
 	}
-	// Whether the second one still has its time is the machine's business, but
-	// the late one's end didn't take it away.
+	// The second token may have expired on a busy machine, but the late end must not
+	// have ended it.
 	if _, err := p.end(t, second, configMap("second", nil)); err != nil {
 		wantCode(t, err, codes.Aborted)
 	}
@@ -229,7 +227,7 @@ func TestModificationRunsOut(t *testing.T) {
 	wantCode(t, p.cancel(t, late), codes.Aborted)
 }
 
-func TestOneWriterAtATime(t *testing.T) {
+func TestOneWriterModifiesAtATime(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--modification-time=10m")
 	id := p.createDeployment(t, &contractpb.CreateDeployment{})
@@ -255,6 +253,6 @@ func TestOneWriterAtATime(t *testing.T) {
 	}
 	group.Wait()
 	if started.Load() == 0 {
-		t.Error("nobody got to write")
+		t.Error("no writer succeeded")
 	}
 }

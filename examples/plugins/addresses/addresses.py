@@ -14,7 +14,7 @@ import sys
 
 import yaml
 
-PREFIX = "fd00:5c::/32"  # unless the spec has another
+PREFIX = "fd00:5c::/32" # default of the spec's prefix
 
 
 def address(prefix: str, site: str, interface: str) -> str:

@@ -1,5 +1,6 @@
-// Command inventory is an example of a schedule plugin in Go: it writes what a
-// site runs into a file FOLDER/<site>.json, for systems that only read files.
+// Command inventory is an example of a schedule plugin in Go: it writes the
+// deployments of a site into a file FOLDER/<site>.json, for systems that read only
+// files.
 package main
 
 import (
@@ -68,13 +69,14 @@ func run(from io.Reader, args []string) error {
 	if err != nil {
 		return err
 	}
-	//nolint:gosec // who registers the plugin names the folder
+	//nolint:gosec // the plugin's registration names the folder
 	if err := os.MkdirAll(args[0], 0o750); err != nil {
 		return err
 	}
-	// Written beside it and renamed: readers never see half a file.
+	// Write a temporary file and rename it, so that readers never see an incomplete
+	// file.
 	file := filepath.Join(args[0], strings.ReplaceAll(in.SiteID, "/", "--")+".json")
-	//nolint:gosec // IDs of sites have no .. of their own once / is gone
+	//nolint:gosec // a site ID can't contain .. without /
 	if err := os.WriteFile(file+".new", append(text, '\n'), 0o600); err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ def schedule(request: tko.ScheduleRequest) -> None:
     if kind.create_cluster(cluster):
         request.log(f"created {context} for site {request.site_id}")
     parts = {id: tko.meta_schedule(package) for id, package in sorted(request.deployments.items())}
-    for cluster_scoped, _ in parts.values():  # what others may need, of all deployments
+    for cluster_scoped, _ in parts.values(): # first the cluster-scoped resources of all deployments, which others may need
         kubectl.apply(cluster_scoped, context)
     for _, namespaced in parts.values():
         kubectl.apply(namespaced, context)

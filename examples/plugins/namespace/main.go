@@ -1,7 +1,6 @@
-// Command namespace is an example of a prepare plugin in Go: for a resource
-// workload.plugin.nephio.org/v1alpha1 Namespace it puts every namespaced
-// resource of the package into the namespace of its spec, and adds the
-// Namespace itself.
+// Command namespace is an example of a prepare plugin in Go. For a resource
+// workload.plugin.nephio.org/v1alpha1 Namespace it moves all namespaced resources of
+// the package to the namespace of its spec, and adds the Namespace itself.
 package main
 
 import (
@@ -27,7 +26,7 @@ type output struct {
 	Error    string     `json:"error,omitempty"`
 }
 
-// Resources of Kubernetes that have no namespace, by kind.
+// Kinds of Kubernetes resources without a namespace.
 var clusterScoped = []string{
 	"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "IngressClass", "Namespace", "Node",
 	"PersistentVolume", "PriorityClass", "RuntimeClass", "StorageClass",
@@ -94,7 +93,7 @@ func prepare(in input) output {
 	return output{Prepared: true, Package: in.DeploymentPackage}
 }
 
-// orchestration says whether a resource is for TKO and goes to no cluster.
+// orchestration returns whether a resource is for TKO, and not applied to clusters.
 func orchestration(r resource) bool {
 	version, _ := r["apiVersion"].(string)
 	group, _, _ := strings.Cut(version, "/")

@@ -41,8 +41,8 @@ func main() {
 	_, _ = os.Stdout.Write(text)
 }
 
-// check says what is wrong with the target's pools. What isn't there is none
-// of its business: the schema says what is required.
+// check returns the problems of the target's pools. It ignores missing pools, because
+// the schema requires them.
 func check(in input) []string {
 	var wrong []string
 	for _, r := range in.Package {

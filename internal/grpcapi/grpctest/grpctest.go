@@ -1,5 +1,5 @@
-// Package grpctest has a data controller for tests: the real one, in memory,
-// served in this process.
+// Package grpctest has a data controller for tests: the real one, with a database
+// in memory, served in this process.
 package grpctest
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/validate"
 )
 
-// Start starts a data controller that is empty, and answers a client of it.
-// What has failed comes back soon in its queues. It ends with the test.
+// Start starts an empty data controller, and returns a client of it. Failed work
+// is due again after at most 100 ms. Both end with the test.
 func Start(t testing.TB, o client.Options) *client.Client {
 	t.Helper()
 	store, err := sqlite.OpenMemory(t.Context())

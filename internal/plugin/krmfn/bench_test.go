@@ -9,7 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// What a run costs, by runtime: a package of seven resources.
+// BenchmarkRuntimes measures a run on a package of seven resources, by runtime.
 func BenchmarkRuntimes(b *testing.B) {
 	self, err := os.Executable()
 	if err != nil {

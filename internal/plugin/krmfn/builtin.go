@@ -19,11 +19,11 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// programmed are the functions whose config is a program: it can loop, and
-// make much of little. They run in a process of their own.
+// programmed are the functions whose config is a program, which can loop and
+// use much memory. They run in a process of their own.
 var programmed = map[string]bool{"apply-replacements": true, "starlark": true}
 
-// builtins are the functions that are built in. They may change the list.
+// builtins are the built-in functions. They may modify the list.
 var builtins = map[string]func(context.Context, list) (list, error){
 	"apply-replacements": applyReplacements,
 	"apply-setters":      applySetters,
@@ -35,19 +35,19 @@ var builtins = map[string]func(context.Context, list) (list, error){
 
 func runBuiltin(ctx context.Context, name string, l list) (out list, err error) {
 	defer func() {
-		if p := recover(); p != nil { // a fault of a library is the function's
+		if p := recover(); p != nil { // a panic in a library is a failure of the function
 			err = fmt.Errorf("it failed on this package: %v", p)
 		}
 	}()
 	function, ok := builtins[name]
 	if !ok {
-		return list{}, fmt.Errorf("there is no built-in function %q", name)
+		return list{}, fmt.Errorf("built-in function %q: not found", name)
 	}
 	return function(ctx, l)
 }
 
-// inputs are the inputs of a function: the data of a ConfigMap, or what is
-// under a key of a config of the function's own kind.
+// inputs returns the inputs of a function: the data of a ConfigMap, or the map
+// under key in a config of the function's own kind.
 func inputs(config krm.Resource, kind, key string) (map[string]string, error) {
 	path := []string{"data"}
 	if config.Text("kind") == kind && key != "" {
@@ -68,8 +68,8 @@ func inputs(config krm.Resource, kind, key string) (map[string]string, error) {
 	return values, nil
 }
 
-// workload is the part of a package that goes to clusters: not TKO's own
-// resources, and nothing that isn't an object of Kubernetes.
+// workload returns the resources of a package that are for clusters: not TKO's
+// own resources, and only Kubernetes objects.
 func workload(pkg krm.Package) krm.Package {
 	var found krm.Package
 	for _, r := range pkg {
@@ -80,8 +80,8 @@ func workload(pkg krm.Package) krm.Package {
 	return found
 }
 
-// filter runs one of kustomize's filters on resources, each of which becomes
-// what the filter made of it.
+// filter runs a kustomize filter on resources and replaces the content of each
+// by the filter's output.
 func filter(resources krm.Package, f kio.Filter) error {
 	nodes, err := toNodes(resources)
 	if err != nil {
@@ -119,7 +119,7 @@ func setNamespace(_ context.Context, l list) (list, error) {
 	if name == "" {
 		return list{}, tko.Errorf(tko.ErrInvalid, "its input namespace is missing: give it as the property namespace=PATH")
 	}
-	cluster := map[string]bool{} // kinds that the package itself defines
+	cluster := map[string]bool{} // cluster-scoped kinds that the package itself defines
 	for _, r := range l.items {
 		if r.GVK().Kind == "CustomResourceDefinition" && r.Text("spec", "scope") == "Cluster" {
 			cluster[r.Text("spec", "group")+"/"+r.Text("spec", "names", "kind")] = true
@@ -134,8 +134,8 @@ func setNamespace(_ context.Context, l list) (list, error) {
 	return l, filter(namespaced, namespace.Filter{Namespace: name, FsSlice: namespaceFields})
 }
 
-// labelFields are where labels of resources are, beside the metadata: selectors
-// and templates follow, so that they keep matching.
+// labelFields are the fields of resources that hold labels. They include
+// selectors and templates, so that selectors continue to match.
 var labelFields = fields("metadata/labels", "!v1//Service spec/selector", "!v1//ReplicationController spec/selector",
 	"!v1//ReplicationController spec/template/metadata/labels",
 	"!/apps/Deployment spec/selector/matchLabels", "!/apps/Deployment spec/template/metadata/labels",
@@ -156,8 +156,9 @@ var annotationFields = fields("metadata/annotations", "!v1//ReplicationControlle
 	"!/batch/Job spec/template/metadata/annotations", "!/batch/CronJob spec/jobTemplate/metadata/annotations",
 	"!/batch/CronJob spec/jobTemplate/spec/template/metadata/annotations")
 
-// fields reads lines "VERSION/GROUP/KIND PATH" in which all but the path may be
-// empty; with ! (and for every kind) the field is made where it isn't there.
+// fields parses lines "VERSION/GROUP/KIND PATH", in which all but the path may
+// be empty. A field is created where it is missing if the line begins with "!"
+// or has only a path (every kind).
 func fields(lines ...string) types.FsSlice {
 	var all types.FsSlice
 	for _, line := range lines {

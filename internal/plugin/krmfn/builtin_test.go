@@ -12,7 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// workload is a package with what the functions have to tell apart.
+// workload is a package with all cases that the functions distinguish.
 const workload = `
 apiVersion: v1
 kind: Namespace
@@ -54,7 +54,7 @@ kind: Cluster
 name: without-metadata
 `
 
-// set is the workload with some values changed.
+// set returns the workload with some values changed.
 func set(t *testing.T, spec string, change func(find func(kind string) krm.Resource)) krm.Package {
 	t.Helper()
 	pkg := input(t, spec, workload)
@@ -72,7 +72,7 @@ func set(t *testing.T, spec string, change func(find func(kind string) krm.Resou
 
 type find = func(kind string) krm.Resource
 
-func TestBuiltin(t *testing.T) {
+func TestBuiltinFunctionsChangePackagesOrFail(t *testing.T) {
 	t.Parallel()
 	labels := func(find find) {
 		for _, kind := range []string{"Namespace", "Deployment", "Service", "ClusterRoleBinding", "CustomResourceDefinition", "Planet"} {
@@ -105,37 +105,37 @@ func TestBuiltin(t *testing.T) {
 		want       func(find)
 		wantErr    string
 	}{
-		"set-namespace":           {why: "what is namespaced, and what refers to it; TKO's resources go to no namespace", function: "builtin:set-namespace", properties: []string{"namespace=spec.namespace"}, spec: "{namespace: core}", want: namespace},
+		"set-namespace":           {why: "namespaced resources and references to them, but not TKO's resources", function: "builtin:set-namespace", properties: []string{"namespace=spec.namespace"}, spec: "{namespace: core}", want: namespace},
 		"SetNamespace":            {why: "its own kind of config", function: "builtin:set-namespace", properties: []string{"_kpt.config=spec"}, spec: "{apiVersion: fn.kpt.dev/v1alpha1, kind: SetNamespace, namespace: core}", want: namespace},
-		"set-namespace, no input": {why: "it says what to do", function: "builtin:set-namespace", spec: "{}", wantErr: "its input namespace is missing"},
+		"set-namespace, no input": {why: "the message contains the remedy", function: "builtin:set-namespace", spec: "{}", wantErr: "its input namespace is missing"},
 		"set-labels":              {why: "selectors follow", function: "builtin:set-labels", properties: []string{"part-of=spec.partOf"}, spec: "{partOf: 5g}", want: labels},
 		"SetLabels":               {why: "its own kind of config", function: "builtin:set-labels", properties: []string{"_kpt.config=spec"}, spec: "{apiVersion: fn.kpt.dev/v1alpha1, kind: SetLabels, labels: {part-of: 5g}}", want: labels},
-		"set-labels, no input":    {why: "it says what to do", function: "builtin:set-labels", spec: "{}", wantErr: "it has no inputs"},
+		"set-labels, no input":    {why: "the message contains the remedy", function: "builtin:set-labels", spec: "{}", wantErr: "it has no inputs"},
 		"set-annotations":         {why: "templates follow", function: "builtin:set-annotations", properties: []string{"example/owner=spec.owner"}, spec: "{owner: me}", want: annotations},
 		"image of the catalog":    {why: "it is the same function", function: "gcr.io/kpt-fn/set-namespace:v0.4.1", properties: []string{"namespace=spec.namespace"}, spec: "{namespace: core}", want: namespace},
 		"apply-replacements":      {why: "numbers stay numbers", function: "builtin:apply-replacements", properties: []string{"_kpt.config=spec.config"}, spec: "{replicas: 5, config: {apiVersion: fn.kpt.dev/v1alpha1, kind: ApplyReplacements, replacements: [" + replacement + "]}}", want: replicas},
 		"replacements as input":   {why: "YAML or JSON", function: "builtin:apply-replacements", properties: []string{"replacements=spec.replacements"}, spec: "{replicas: 5, replacements: [" + replacement + "]}", want: replicas},
-		"replacements, malformed": {why: "typos are found", function: "builtin:apply-replacements", properties: []string{"replacements=spec.replacements"}, spec: "{replacements: [{sauce: {}}]}", wantErr: "replacements are malformed"},
-		"replacements, no source": {why: "kustomize says so", function: "builtin:apply-replacements", properties: []string{"replacements=spec.replacements"}, spec: "{replacements: [{source: {kind: Nope}, targets: [{select: {kind: X}, fieldPaths: [a]}]}]}", wantErr: "Nope"},
-		"replacements, none":      {why: "it says what to do", function: "builtin:apply-replacements", spec: "{}", wantErr: "it has no replacements"},
+		"replacements, malformed": {why: "unknown keys are refused", function: "builtin:apply-replacements", properties: []string{"replacements=spec.replacements"}, spec: "{replacements: [{sauce: {}}]}", wantErr: "replacements are malformed"},
+		"replacements, no source": {why: "the message is kustomize's", function: "builtin:apply-replacements", properties: []string{"replacements=spec.replacements"}, spec: "{replacements: [{source: {kind: Nope}, targets: [{select: {kind: X}, fieldPaths: [a]}]}]}", wantErr: "Nope"},
+		"replacements, none":      {why: "the message contains the remedy", function: "builtin:apply-replacements", spec: "{}", wantErr: "it has no replacements"},
 		"starlark": {
-			why: "any program", function: "builtin:starlark", properties: []string{"source=spec.source", "replicas=spec.replicas"},
+			why: "a program in the config", function: "builtin:starlark", properties: []string{"source=spec.source", "replicas=spec.replicas"},
 			spec: `{replicas: 5, source: "for r in ctx.resource_list['items']:\n  if r['kind'] == 'Deployment':\n    r['spec']['replicas'] = int(ctx.resource_list['functionConfig']['data']['replicas'])\n"}`, want: replicas,
 		},
 		"StarlarkRun": {
 			why: "its own kind of config", function: "builtin:starlark", properties: []string{"_kpt.config=spec"},
 			spec: `{apiVersion: fn.kpt.dev/v1alpha1, kind: StarlarkRun, params: {replicas: 5}, source: "def run(items, n):\n  for r in items:\n    if r['kind'] == 'Deployment':\n      r['spec']['replicas'] = n\nrun(ctx.resource_list['items'], ctx.resource_list['functionConfig']['params']['replicas'])\n"}`, want: replicas,
 		},
-		"starlark says no":      {why: "with its own words", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "fail('not on', 'Fridays')"}`, wantErr: "source:1:5: fail: not on Fridays"},
-		"starlark has results":  {why: "as every function", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "ctx.resource_list['results'] = [{'severity': 'error', 'message': 'bad', 'field': {'path': 'spec'}}]"}`, wantErr: "bad (spec)"},
-		"starlark is wrong":     {why: "with the line", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "a = 1\nb = a.c"}`, wantErr: "source:2:6"},
-		"starlark doesn't read": {why: "with the place", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "def ("}`, wantErr: "source:1:"},
-		"starlark loads":        {why: "there is nothing to load", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "load('/etc/passwd', 'x')"}`, wantErr: `there is no module "/etc/passwd"`},
+		"starlark fails":        {why: "the message is the program's", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "fail('not on', 'Fridays')"}`, wantErr: "source:1:5: fail: not on Fridays"},
+		"starlark has results":  {why: "results of a program are read like others", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "ctx.resource_list['results'] = [{'severity': 'error', 'message': 'bad', 'field': {'path': 'spec'}}]"}`, wantErr: "bad (spec)"},
+		"starlark is wrong":     {why: "the message has the position", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "a = 1\nb = a.c"}`, wantErr: "source:2:6"},
+		"starlark doesn't read": {why: "the message has the position of a syntax error", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "def ("}`, wantErr: "source:1:"},
+		"starlark loads":        {why: "files can't be loaded", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "load('/etc/passwd', 'x')"}`, wantErr: `module "/etc/passwd": not found`},
 		"starlark is a loop":    {why: "a dict can hold itself", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "d = ctx.resource_list['items'][0]\nd['spec'] = d"}`, wantErr: "deeper than 200"},
-		"starlark, a function":  {why: "no resource holds one", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "ctx.resource_list['items'][0]['spec'] = len"}`, wantErr: "builtin_function_or_method"},
-		"starlark, large":       {why: "it doesn't fit", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "ctx.resource_list['items'][0]['spec'] = 1 << 70"}`, wantErr: "does not fit 64 bits"},
-		"starlark, no list":     {why: "what would become of the package?", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "ctx.resource_list['items'] = 'none'"}`, wantErr: "items is a string"},
-		"starlark, no source":   {why: "it says what to do", function: "builtin:starlark", spec: "{}", wantErr: "its source is missing"},
+		"starlark, a function":  {why: "a resource can't contain a function", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "ctx.resource_list['items'][0]['spec'] = len"}`, wantErr: "builtin_function_or_method"},
+		"starlark, large":       {why: "the number exceeds 64 bits", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "ctx.resource_list['items'][0]['spec'] = 1 << 70"}`, wantErr: "does not fit 64 bits"},
+		"starlark, no list":     {why: "items must be a list", function: "builtin:starlark", properties: []string{"source=spec.source"}, spec: `{source: "ctx.resource_list['items'] = 'none'"}`, wantErr: "items is a string"},
+		"starlark, no source":   {why: "the message contains the remedy", function: "builtin:starlark", spec: "{}", wantErr: "its source is missing"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -159,14 +159,14 @@ func TestBuiltin(t *testing.T) {
 			}
 			again, err := prepare(t, r, p, out)
 			if diff := cmp.Diff(out, again); err != nil || diff != "" {
-				t.Errorf("the second run changed something: %v\n%s", err, diff)
+				t.Errorf("the second run changed the package: %v\n%s", err, diff)
 			}
 		})
 	}
 }
 
-// What is programmed by those who write packages can't take the server along.
-func TestBuiltinBombs(t *testing.T) {
+// Programs in packages can't exhaust the server's memory or time.
+func TestBuiltinProgramsAreLimited(t *testing.T) {
 	t.Parallel()
 	doubling := strings.Repeat("{source: {kind: X, name: x, fieldPath: spec.bomb}, targets: [{select: {kind: X}, fieldPaths: [spec.bomb.a, spec.bomb.b], options: {create: true}}]},", 40)
 	tests := map[string]struct{ function, input, spec, want string }{
@@ -195,11 +195,11 @@ func TestBuiltinBombs(t *testing.T) {
 	}
 }
 
-// A program that can't be those functions says so.
-func TestNoSelf(t *testing.T) {
+// A program that doesn't call Child refuses those functions.
+func TestProgrammedFunctionsNeedSelf(t *testing.T) {
 	t.Parallel()
 	_, err := prepare(t, plugin.New(plugin.Options{}), function("builtin:starlark", "source=spec.source"), input(t, "{source: 'x = 1'}", ""))
-	if err == nil || !strings.Contains(err.Error(), "can't be run by this program") {
+	if err == nil || !strings.Contains(err.Error(), "this program can't run it") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// runTwice runs a function, sees that the second run changes nothing, and returns
-// what the first made of the package.
+// runTwice runs a function twice, checks that the second run changes nothing,
+// and returns the output of the first.
 func runTwice(t *testing.T, name string, properties []string, pkg krm.Package) krm.Package {
 	t.Helper()
 	r := plugin.New(self(t, plugin.Options{Functions: krmfn.Options{Builtin: true}}))
@@ -25,7 +25,7 @@ func runTwice(t *testing.T, name string, properties []string, pkg krm.Package) k
 	}
 	again, err := prepareFirst(t, r, p, out)
 	if diff := cmp.Diff(out, again); err != nil || diff != "" {
-		t.Errorf("the second run changed something: %v\n%s", err, diff)
+		t.Errorf("the second run changed the package: %v\n%s", err, diff)
 	}
 	return out
 }
@@ -49,7 +49,7 @@ source: |
 ---
 `
 
-// Programs of the public catalog load the module krmfn.star.
+// Programs of the public catalog can load the module krmfn.star.
 func TestStarlarkLoadsKrmfn(t *testing.T) {
 	t.Parallel()
 	for _, function := range []string{"builtin:starlark", "gcr.io/kpt-fn/starlark:v0.4.3", "ghcr.io/kptdev/krm-functions-catalog/starlark:v0.5.0"} {
@@ -63,7 +63,8 @@ func TestStarlarkLoadsKrmfn(t *testing.T) {
 	}
 }
 
-// An image whose program loads what is not built in runs as an image.
+// A starlark image whose program loads other modules runs in the container
+// engine.
 func TestStarlarkThatNeedsMoreRunsAsAnImage(t *testing.T) {
 	t.Parallel()
 	engine := filepath.Join(t.TempDir(), "podman")
@@ -75,16 +76,16 @@ func TestStarlarkThatNeedsMoreRunsAsAnImage(t *testing.T) {
 	_, err := prepareFirst(t, r, function("gcr.io/kpt-fn/starlark:v0.4.3", "_kpt.config=."), pkg)
 	log, readErr := os.ReadFile(engine + ".log")
 	if err == nil || readErr != nil || !strings.Contains(string(log), "gcr.io/kpt-fn/starlark:v0.4.3") {
-		t.Errorf("%v, %v, %s: want the container engine to be asked for the image", err, readErr, log)
+		t.Errorf("got %v, %v, %s, want a call of the container engine", err, readErr, log)
 	}
 	_, err = prepareFirst(t, r, function("builtin:starlark", "_kpt.config=."), pkg)
-	if err == nil || !strings.Contains(err.Error(), `there is no module "encoding/csv.star": the built-in function has json.star, krmfn.star`) {
+	if err == nil || !strings.Contains(err.Error(), `module "encoding/csv.star": not found: the built-in function has json.star, krmfn.star`) {
 		t.Errorf("%v", err)
 	}
 }
 
-// The trigger itself can be the whole config.
-func TestTheTriggerIsTheConfig(t *testing.T) {
+// The triggering resource can be the whole config.
+func TestTriggerCanBeTheConfig(t *testing.T) {
 	t.Parallel()
 	replacements := `
 apiVersion: fn.kpt.dev/v1alpha1
@@ -118,7 +119,7 @@ metadata:
 spec:
   replicas: 3 # kpt-set: ${replicas}
   paused: false # kpt-set: ${flag}
-  other: kept # kpt-set: ${not-given}
+  other: current # kpt-set: ${not-given}
   env: # kpt-set: ${env}
   - dev
   flow: [dev] # kpt-set: ${env}
@@ -134,14 +135,14 @@ spec:
         - --port=80 # kpt-set: --port=${port}
         - untouched # an ordinary comment
 ---
-kind: Cluster # without metadata: kept as it is
+kind: Cluster # without metadata: unchanged
 apiVersion: kind.x-k8s.io/v1alpha4
 name: edge # kpt-set: ${tag}
 `
 
-// Setters are comments, which packages have no place for; they take effect all
-// the same, however often.
-func TestApplySetters(t *testing.T) {
+// Setters, which are comments in YAML, survive in packages and can be applied
+// many times.
+func TestSettersAreAppliedManyTimes(t *testing.T) {
 	t.Parallel()
 	for _, function := range []string{"builtin:apply-setters", "gcr.io/kpt-fn/apply-setters:v0.2.0"} {
 		out := runTwice(t, function, []string{"_kpt.config=."}, parse(t, settable))
@@ -154,7 +155,7 @@ metadata: {name: web, labels: {version: "1.25"}}
 spec:
   replicas: 4
   paused: true
-  other: kept
+  other: current
   env: [stage, prod]
   flow: [stage, prod]
   template: {spec: {containers: [{name: web, image: "nginx:1.25", port: "8080", host: "", ratio: 0.5, args: [--port=8080, untouched]}]}}
@@ -168,12 +169,12 @@ spec:
 	}
 }
 
-func TestApplySettersRefuses(t *testing.T) {
+func TestUnusableSettersAreRefused(t *testing.T) {
 	t.Parallel()
 	r := plugin.New(self(t, plugin.Options{}))
 	for name, test := range map[string]struct{ data, resource, want string }{
-		"a value that can't be derived": {"{tag: v2}", "image: nginx # kpt-set: ${image}:${tag}", "must be given for image"},
-		"a text for a list":             {"{tag: v2}", "image: [a] # kpt-set: ${tag}", "write one like [a, b]"},
+		"a value that can't be derived": {"{tag: v2}", "image: nginx # kpt-set: ${image}:${tag}", "give a value for image"},
+		"a text for a list":             {"{tag: v2}", "image: [a] # kpt-set: ${tag}", "write it like [a, b]"},
 		"a list of several":             {"{tag: v2}", "image: [a] # kpt-set: ${tag}${tag}", "use one name"},
 		"no values":                     {"{}", "image: a # kpt-set: ${tag}", "it has no inputs"},
 		"setters that are no JSON":      {"{tag: v2}", "image: a", "malformed setters"},

@@ -12,13 +12,13 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// childName is what a program is told that it is called when it is to be a
+// childName is the name (argv[0]) under which a program is started to be a
 // built-in function.
 const childName = "tko-krm-function"
 
-// Child is what a program that can be [Options].Self calls first. If it was
-// started to be a built-in function, Child is that, and the program is to end
-// with the exit code.
+// Child runs a built-in function if this process was started for that. A
+// program that can be [Options].Self calls Child first: if is is true, the
+// program must exit with code.
 func Child(args []string, in io.Reader, out, stderr io.Writer) (code int, is bool) {
 	if len(args) != 3 || args[0] != childName {
 		return 0, false
@@ -48,28 +48,28 @@ func runAsChild(name, memory string, in io.Reader, out io.Writer) error {
 	if failed != nil {
 		l = list{raw: []any{map[string]any{"severity": severityError, "message": failed.Error()}}}
 	}
-	answer, err := l.encode()
+	response, err := l.encode()
 	if err != nil {
 		return err
 	}
-	if _, err := out.Write(answer); err != nil {
+	if _, err := out.Write(response); err != nil {
 		return err
 	}
 	return failed
 }
 
-// runChild runs a built-in function in a process of its own, which may use so
-// much memory and no more.
+// runChild runs a built-in function in a process of its own, with a memory
+// limit.
 func (e *Executor) runChild(ctx context.Context, name string, input []byte, timeout time.Duration) (Output, error) {
 	if e.options.Self == "" {
-		return Output{}, fmt.Errorf("the built-in function %q can't be run by this program", name)
+		return Output{}, fmt.Errorf("built-in function %q: this program can't run it", name)
 	}
 	out, err := e.options.Run(ctx, Process{
 		Arguments: []string{e.options.Self, name, strconv.FormatInt(e.options.Memory, 10)}, Name: childName,
 		Environment: []string{"GOTRACEBACK=none", "GOMAXPROCS=2"}, Input: input, Timeout: timeout,
 		Memory: e.options.Memory + headroom,
 	})
-	if err == nil && out.ExitCode > 1 { // not ours: the Go runtime's
+	if err == nil && out.ExitCode > 1 { // an exit code of the Go runtime
 		return Output{}, fmt.Errorf("it failed, probably because it needs more than %d bytes of memory", e.options.Memory)
 	}
 	return out, err

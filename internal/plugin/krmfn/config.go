@@ -12,10 +12,10 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// functionConfig is what a function is configured with: a ConfigMap of the
-// inputs that the plugin's properties map to fields of the triggering
-// resource, or the map in that resource that is the whole config, which may be
-// the resource itself; nil if there is neither.
+// functionConfig returns the config of a function: a ConfigMap of the inputs
+// that the plugin's properties map to fields of the triggering resource, or the
+// map in that resource that is the whole config (it may be the whole resource);
+// nil if there is neither.
 func functionConfig(c Call) (krm.Resource, error) {
 	resource := c.Package.Find(c.Target)
 	if resource == nil {
@@ -59,7 +59,7 @@ func wholeConfig(resource krm.Resource, path string, data map[string]any) (krm.R
 	m, ok := value.(map[string]any)
 	config := krm.Resource(m).Clone()
 	if !ok || config.Text("apiVersion") == "" || config.Text("kind") == "" {
-		return nil, tko.Errorf(tko.ErrInvalid, "%s is no function config: it must be a map with apiVersion and kind", path)
+		return nil, tko.Errorf(tko.ErrInvalid, "%s is not a function config: it must be a map with apiVersion and kind", path)
 	}
 	if _, ok := config["metadata"]; !ok {
 		config["metadata"] = map[string]any{"name": "function-config"}
@@ -67,7 +67,7 @@ func wholeConfig(resource krm.Resource, path string, data map[string]any) (krm.R
 	return config, nil
 }
 
-// field finds what a property's path names.
+// field returns the value at the path that a property names.
 func field(resource krm.Resource, property, path string) (any, error) {
 	value, ok := resource.Get(strings.Split(path, ".")...)
 	if !ok || value == nil {
@@ -76,8 +76,8 @@ func field(resource krm.Resource, property, path string) (any, error) {
 	return value, nil
 }
 
-// plain is a value as the text that a ConfigMap can hold: JSON, which is YAML
-// too, of lists and maps.
+// plain returns a value as text for a ConfigMap. Lists and maps are JSON, which
+// is also YAML.
 func plain(value any) (string, error) {
 	switch value := value.(type) {
 	case string:
@@ -92,7 +92,7 @@ func plain(value any) (string, error) {
 	}
 }
 
-// compact is plain for messages.
+// compact is plain for messages: an error becomes text.
 func compact(value any) string {
 	s, err := plain(value)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package krmfn runs KRM functions: what takes a ResourceList, changes its
-// items, and answers it with results. It knows the protocol (list.go,
-// result.go), where a function's inputs come from (config.go), and four ways
-// to run one: in a container, as a program, as a WebAssembly module, and built
-// in. None of them needs kpt.
+// Package krmfn runs KRM functions. A function reads a ResourceList, changes
+// its items, and writes the list with results. The package implements the
+// protocol (list.go, result.go), the function's inputs (config.go), and four
+// runtimes: a container, a program, a WebAssembly module, and built-in
+// functions. None of them needs kpt.
 //
-// How programs are run, and when, is package plugin's business. Start reading
-// at [Executor.Run].
+// Package plugin runs the programs and decides when. Start reading at
+// [Executor.Run].
 package krmfn

@@ -18,8 +18,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 )
 
-// engine is a stand-in of a container engine. It writes down what it is asked
-// to do, and has an image once it has pulled it.
+// engine is a stand-in for a container engine. It records its calls, and has an
+// image after it has pulled it.
 func engine(t *testing.T, name string) (path, calls string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,8 +50,8 @@ func called(t *testing.T, calls string) []string {
 	return verbs
 }
 
-// An image is fetched when the pull policy says so, and only once.
-func TestPull(t *testing.T) {
+// An image is pulled once, as the pull policy requires.
+func TestImageIsPulledAsThePolicyRequires(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "unix:///of/the/engine")
 	t.Setenv("TKO_STORE", "postgres://secret")
 	tests := map[string]struct {
@@ -63,8 +63,8 @@ func TestPull(t *testing.T) {
 	}{
 		"missing": {"it is known after the first run", "registry.example/fn:v1", "", "image pull run run", ""},
 		"always":  {"a tag may have moved", "registry.example/fn:v1", "always", "pull run pull run", ""},
-		"never":   {"somebody else sees to it", "registry.example/fn:v1", "never", "image image", "is not on this server, and its property _kpt.pull is never"},
-		"bad":     {"it says what the engine said", "registry.example/bad:v1", "", "image pull image pull", `"registry.example/bad:v1" can't be pulled: no such image`},
+		"never":   {"the image must be present", "registry.example/fn:v1", "never", "image image", "is not on this server, and its property _kpt.pull is never"},
+		"bad":     {"the message has the error of the engine", "registry.example/bad:v1", "", "image pull image pull", `"registry.example/bad:v1" can't be pulled: no such image`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestPull(t *testing.T) {
 				}
 			}
 			if got := strings.Join(called(t, calls), " "); got != test.want {
-				t.Errorf("the engine was asked to %s, want %s: %s", got, test.want, test.why)
+				t.Errorf("got the engine calls %s, want %s: %s", got, test.want, test.why)
 			}
 			environment, err := os.ReadFile(filepath.Join(filepath.Dir(calls), "env"))
 			if err != nil || !strings.Contains(string(environment), "DOCKER_HOST=unix:///of/the/engine") || strings.Contains(string(environment), "secret") {
@@ -91,8 +91,8 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// Many runs that need an image wait for one pull.
-func TestPullOnce(t *testing.T) {
+// Concurrent runs that need an image wait for one pull.
+func TestConcurrentRunsPullOnce(t *testing.T) {
 	t.Parallel()
 	path, calls := engine(t, "podman")
 	r := plugin.New(self(t, plugin.Options{MaxProcesses: 10, Functions: krmfn.Options{Engine: path}}))
@@ -106,13 +106,13 @@ func TestPullOnce(t *testing.T) {
 	}
 	running.Wait()
 	if got := strings.Join(called(t, calls), " "); strings.Count(got, "pull") != 1 || strings.Count(got, "run") != 10 {
-		t.Errorf("the engine was asked to %s", got)
+		t.Errorf("got the engine calls %s", got)
 	}
 }
 
-// How a container is run: it can do nothing but think. What the engines do
-// about it is tested with a real one.
-func TestContainerOptions(t *testing.T) {
+// A container gets no privileges, network or files. A test with a real engine
+// checks their effect.
+func TestContainerOptionsGrantNothing(t *testing.T) {
 	t.Parallel()
 	common := []string{"--network=none", "--read-only ", "--cap-drop=all", "--security-opt=no-new-privileges", "--user=65534:65534", "--memory=1000000", "--memory-swap=1000000", "--cpus=0.5", "--pids-limit=", "--pull=never", "--rm", "-- registry.example/fn:v1"}
 	tests := map[string]struct{ has, lacks []string }{
@@ -151,9 +151,9 @@ func TestContainerOptions(t *testing.T) {
 	}
 }
 
-// A container that doesn't end is removed: killing the engine's client isn't
-// enough. And an engine that fails is asked again whether it has the image.
-func TestContainerRemoved(t *testing.T) {
+// A container that doesn't end is removed, because killing the engine's client
+// doesn't end it. After a failure of the engine, the image is looked up again.
+func TestContainersThatDoNotEndAreRemoved(t *testing.T) {
 	t.Parallel()
 	path, calls := engine(t, "docker")
 	r := plugin.New(self(t, plugin.Options{PrepareTimeout: 500 * time.Millisecond, Functions: krmfn.Options{Engine: path}}))
@@ -177,24 +177,24 @@ func TestContainerRemoved(t *testing.T) {
 		}
 	}
 	if got := strings.Join(called(t, calls), " "); got != "image run rm run image run" {
-		t.Errorf("the engine was asked to %s", got)
+		t.Errorf("got the engine calls %s", got)
 	}
 }
 
-// Only images whose functions are the same run built in.
-func TestCatalogImages(t *testing.T) {
+// Only images with an equal built-in function run built in.
+func TestOnlyEqualCatalogImagesRunBuiltin(t *testing.T) {
 	t.Parallel()
-	tests := map[string]bool{ // whether it is built in
+	tests := map[string]bool{ // whether it runs built in
 		"gcr.io/kpt-fn/set-labels:v0.1":                                   true,
 		"gcr.io/kpt-fn/set-labels:v0.2.0":                                 true,
 		"ghcr.io/kptdev/krm-functions-catalog/set-labels:v0.2":            true,
-		"gcr.io/kpt-fn/set-labels:v0.3":                                   false, // nobody knows yet
+		"gcr.io/kpt-fn/set-labels:v0.3":                                   false, // a future version
 		"gcr.io/kpt-fn/set-labels:v1.0":                                   false,
 		"gcr.io/kpt-fn/set-labels:latest":                                 false,
 		"gcr.io/kpt-fn/set-labels":                                        false,
-		"gcr.io/kpt-fn/set-labels:v0.1@sha256:" + strings.Repeat("0", 64): false, // it names bytes
+		"gcr.io/kpt-fn/set-labels:v0.1@sha256:" + strings.Repeat("0", 64): false, // a digest
 		"gcr.io/kpt-fn/set-labels@sha256:" + strings.Repeat("0", 64):      false,
-		"registry.example/kpt-fn/set-labels:v0.1":                         false, // somebody else's
+		"registry.example/kpt-fn/set-labels:v0.1":                         false, // another registry
 		"gcr.io/kpt-fn/set-labels/more:v0.1":                              false,
 		"gcr.io/kpt-fn/search-replace:v0.2":                               false,
 	}
@@ -209,14 +209,14 @@ func TestCatalogImages(t *testing.T) {
 					return err
 				})
 				if got := len(called(t, calls)) == 0; got != (want && allowed) {
-					t.Errorf("built in is %t, want %t where it is allowed: %t", got, want, allowed)
+					t.Errorf("got built in %t, want %t (option Builtin: %t)", got, want, allowed)
 				}
 			}
 		})
 	}
 }
 
-// registry is a registry with one artifact, at fn:v1.
+// registry is a registry with one artifact, fn:v1.
 func registry(t *testing.T, layers ...[2]string) (address string, gets *atomic.Int64) {
 	t.Helper()
 	digest := func(s string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(s))) }
@@ -255,9 +255,9 @@ func registry(t *testing.T, layers ...[2]string) (address string, gets *atomic.I
 	return strings.TrimPrefix(server.URL, "http://"), gets
 }
 
-// A module comes from a registry, as the pull policy says, and is what the
-// digests say.
-func TestModuleFromRegistry(t *testing.T) {
+// A module is fetched from a registry, as the pull policy requires, and its
+// digest is checked.
+func TestModulesAreFetchedAsThePolicyRequires(t *testing.T) {
 	module, err := os.ReadFile(must(t, wasm))
 	if err != nil {
 		t.Fatal(err)
@@ -282,7 +282,7 @@ func TestModuleFromRegistry(t *testing.T) {
 	}{
 		{"wasm:oci://" + address + "/fn:v1", "never", 0, "is not on this server, and its property _kpt.pull is never"},
 		{"wasm:oci://" + address + "/fn:v1", "", 1, ""},
-		{"oci://" + address + "/fn:v1", "", 1, ""}, // also by another process: it is on the disk
+		{"oci://" + address + "/fn:v1", "", 1, ""}, // also in another process, from the cache on disk
 		{"oci://" + address + "/fn:v1", "never", 1, ""},
 		{"oci://" + address + "/fn:v1", "always", 2, ""},
 		{"oci://" + address + "/fn:v2", "", 2, "not found"},
@@ -310,9 +310,9 @@ func TestModuleFromRegistry(t *testing.T) {
 	}
 }
 
-// A module's file may be replaced: the next run is the new one. What isn't a
-// module says so.
-func TestModuleFile(t *testing.T) {
+// A module's file may be replaced: the next run uses the new one. A file that
+// is not a module is an error.
+func TestReplacedModuleFileIsUsedByTheNextRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "fn.wasm")
@@ -320,7 +320,7 @@ func TestModuleFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The smallest module that a run can be made of, of which there are many.
+	// The smallest possible module, with an exit code.
 	tiny := func(exit byte) string {
 		return "\x00asm\x01\x00\x00\x00" + // type: (i32) -> (), () -> ()
 			"\x01\x08\x02\x60\x01\x7f\x00\x60\x00\x00" +
@@ -346,21 +346,21 @@ func TestModuleFile(t *testing.T) {
 			t.Errorf("step %d: got %v, want %q", i, err, step.want)
 		}
 	}
-	for i := range 50 { // more than are kept
+	for i := range 50 { // more than the cache holds
 		write(t, path, tiny(byte(i+1)), 0o600)
 		if _, err := prepare(t, r, function("wasm:"+path), parse(t, trigger)); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("exit code %d", i+1)) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
-	for bad, want := range map[string]string{dir: "is no file", dir + "/nothing": "can't be read", "/dev/zero": "is no file"} {
+	for bad, want := range map[string]string{dir: "is not a file", dir + "/nothing": "can't be read", "/dev/zero": "is not a file"} {
 		if _, err := prepare(t, r, function("wasm:"+bad), parse(t, trigger)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", bad, err, want)
 		}
 	}
 }
 
-// Many runs of one module, at once.
-func TestModuleConcurrently(t *testing.T) {
+// Runs of one module may be concurrent.
+func TestModuleRunsConcurrently(t *testing.T) {
 	t.Parallel()
 	r := plugin.New(self(t, plugin.Options{Functions: krmfn.Options{Cache: cache(t)}}))
 	var running sync.WaitGroup

@@ -17,17 +17,17 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Container engines, in the order in which they are looked for. They take the
-// same options but for a few.
+// engines are the supported container engines, in the order in which they are
+// looked up. They take the same options, with few exceptions.
 var engines = []string{"podman", "docker", "nerdctl"}
 
 const (
-	nobody        = "65534:65534" // by number: an image need not know users
-	engineFailed  = 125           // exit code when it is the engine that failed
+	unprivileged  = "65534:65534" // UID and GID by number, because an image may not define users
+	engineFailed  = 125           // exit code if the engine failed rather than the function
 	removeTimeout = 20 * time.Second
 )
 
-// engine is the container engine's program.
+// engine returns the container engine's program.
 func (e *Executor) engine() (string, error) {
 	if e.options.Engine != "" {
 		return e.options.Engine, nil
@@ -40,7 +40,7 @@ func (e *Executor) engine() (string, error) {
 	return "", fmt.Errorf("its image can't be run: install one of %s on this server, or use an exec:, wasm: or builtin: function", strings.Join(engines, ", "))
 }
 
-// runImage runs a function in a container that has nothing but its image.
+// runImage runs a function in a container that has only its image.
 func (e *Executor) runImage(ctx context.Context, c Call, input []byte) (Output, error) {
 	engine, err := e.engine()
 	if err != nil {
@@ -54,15 +54,15 @@ func (e *Executor) runImage(ctx context.Context, c Call, input []byte) (Output, 
 	arguments := e.containerArguments(engine, name, c.Timeout)
 	out, err := e.runEngine(ctx, c.Timeout, input, append(append([]string{engine}, arguments...), image)...)
 	if err != nil {
-		// Only the client of the engine is gone.
+		// Only the engine's client was killed, so remove the container.
 		_, rmErr := e.runEngine(context.WithoutCancel(ctx), removeTimeout, nil, engine, "rm", "--force", name)
 		return out, errors.Join(err, rmErr)
 	}
 	if out.ExitCode == engineFailed {
-		e.know(image, false)
+		e.setKnown(image, false)
 		return out, fmt.Errorf("its container could not be run by %s", filepath.Base(engine))
 	}
-	if out.ExitCode == 137 { // SIGKILL: nobody but the kernel sends it
+	if out.ExitCode == 137 { // SIGKILL: only the kernel sends it
 		return out, fmt.Errorf("it was killed, probably because it needs more than %d bytes of memory", e.options.Memory)
 	}
 	return out, nil
@@ -73,22 +73,22 @@ func (e *Executor) containerArguments(engine, name string, timeout time.Duration
 	arguments := []string{
 		"run", "--rm", "--interactive", "--pull=never", "--name=" + name, "--hostname=function",
 		"--network=none", "--read-only", "--tmpfs=/tmp:rw,nosuid,nodev,noexec,size=64m",
-		"--user=" + nobody, "--cap-drop=all", "--security-opt=no-new-privileges",
+		"--user=" + unprivileged, "--cap-drop=all", "--security-opt=no-new-privileges",
 		"--memory=" + memory, "--memory-swap=" + memory, "--cpus=" + strconv.FormatFloat(e.options.CPUs, 'f', -1, 64),
 		"--pids-limit=256", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024",
 	}
 	base := filepath.Base(engine)
 	if base != "nerdctl" {
-		arguments = append(arguments, "--log-driver=none") // else the engine keeps what it writes
+		arguments = append(arguments, "--log-driver=none") // otherwise the engine stores the output
 	}
 	if base == "podman" {
-		// podman ends it even if we are gone
+		// podman ends the container even if this process is killed
 		arguments = append(arguments, "--read-only-tmpfs=false", "--timeout="+strconv.Itoa(int(timeout.Seconds())+10))
 	}
 	return arguments
 }
 
-// fetchImage sees to it that an image is there, as the pull policy says.
+// fetchImage pulls an image if the pull policy requires it.
 func (e *Executor) fetchImage(ctx context.Context, engine, image, pull string) error {
 	if pull != "always" && e.known(image) {
 		return nil
@@ -107,7 +107,7 @@ func (e *Executor) fetchImage(ctx context.Context, engine, image, pull string) e
 			return err
 		}
 		if out.ExitCode == 0 {
-			e.know(image, true)
+			e.setKnown(image, true)
 			return nil
 		}
 	}
@@ -124,12 +124,12 @@ func (e *Executor) fetchImage(ctx context.Context, engine, image, pull string) e
 	if out.ExitCode != 0 {
 		return fmt.Errorf("its image %q can't be pulled: %s", image, short(withoutBody(out.Stderr)))
 	}
-	e.know(image, true)
+	e.setKnown(image, true)
 	return nil
 }
 
-// registryOf is the host of an image's registry, as container engines read its
-// name.
+// registryOf returns the host of an image's registry, as container engines
+// parse the image's name.
 func registryOf(image string) string {
 	host, _, found := strings.Cut(image, "/")
 	if !found || !strings.ContainsAny(host, ".:") && host != "localhost" {
@@ -139,7 +139,8 @@ func registryOf(image string) string {
 	return u.Hostname()
 }
 
-// withoutBody cuts off what a registry responded from what an engine says.
+// withoutBody removes a registry's response body from an engine's error
+// message.
 func withoutBody(text string) string {
 	if i := strings.Index(strings.ToLower(text), "response body"); i >= 0 {
 		return text[:i]
@@ -153,10 +154,10 @@ func (e *Executor) known(image string) bool {
 	return e.images[image]
 }
 
-func (e *Executor) know(image string, there bool) {
+func (e *Executor) setKnown(image string, present bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if there {
+	if present {
 		e.images[image] = true
 	} else {
 		delete(e.images, image)
@@ -167,33 +168,33 @@ func (e *Executor) runEngine(ctx context.Context, timeout time.Duration, input [
 	return e.options.Run(ctx, Process{Arguments: arguments, Input: input, Timeout: timeout, Environment: engineEnvironment(os.Environ()), Daemons: true})
 }
 
-// engineEnvironment is what a container engine needs of the server's
-// environment: where it is, its settings, and proxies. Containers get nothing
-// of it.
+// engineEnvironment returns the variables of the server's environment that a
+// container engine needs: its location, its settings, and proxies. Containers
+// get none of them.
 func engineEnvironment(environment []string) []string {
-	kept := []string{"TMPDIR=" + os.TempDir()}
+	variables := []string{"TMPDIR=" + os.TempDir()}
 	for _, variable := range environment {
 		name, _, _ := strings.Cut(variable, "=")
 		switch upper := strings.ToUpper(name); {
 		case strings.HasPrefix(name, "DOCKER_"), strings.HasPrefix(name, "CONTAINER"), strings.HasPrefix(name, "NERDCTL_"),
 			strings.HasPrefix(name, "XDG_"), name == "REGISTRY_AUTH_FILE", name == "DBUS_SESSION_BUS_ADDRESS",
 			upper == "HTTP_PROXY", upper == "HTTPS_PROXY", upper == "NO_PROXY":
-			kept = append(kept, variable)
+			variables = append(variables, variable)
 		}
 	}
-	return kept
+	return variables
 }
 
-// catalogFunctions are the functions of the public catalog that are built in,
-// and the highest minor version 0.MINOR that they are compatible with.
+// catalogFunctions maps each function of the public catalog that is built in to
+// the highest minor version 0.MINOR that it is compatible with.
 var catalogFunctions = map[string]int{
 	"apply-replacements": 1, "apply-setters": 2, "set-annotations": 1, "set-labels": 2, "set-namespace": 4, "starlark": 5,
 }
 
 var catalogs = []string{"gcr.io/kpt-fn/", "ghcr.io/kptdev/krm-functions-catalog/"}
 
-// catalogImage says which built-in function an image is the same as: one of
-// the public catalog, by a version. A digest names what it names.
+// catalogImage returns the built-in function that replaces an image of the
+// public catalog with a version. An image with a digest is never replaced.
 func catalogImage(image string) (name string, ok bool) {
 	for _, catalog := range catalogs {
 		rest, found := strings.CutPrefix(image, catalog)

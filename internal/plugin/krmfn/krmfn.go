@@ -14,55 +14,56 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A Process is a program to be run: its input goes to stdin.
+// A Process is a program to run.
 type Process struct {
-	Arguments   []string // the first is the program, looked for on the PATH if it has no slash
-	Name        string   // what the program is told that it is called; as it is called if empty
-	Environment []string // beside what all plugins get
-	Input       []byte
+	Arguments   []string // the first is the program, looked up on the PATH if it has no slash
+	Name        string   // argv[0] of the program; its own name if empty
+	Environment []string // in addition to the variables of all plugins
+	Input       []byte   // stdin
 	Timeout     time.Duration
-	Memory      int64 // bytes that it may use, with all that it starts; without limit if 0
-	Daemons     bool  // whether what it leaves behind goes on
+	Memory      int64 // limit of the program and its child processes, in bytes; no limit if 0
+	Daemons     bool  // whether processes in other process groups survive it
 }
 
-// An Output is what a process left. Also that of one that failed may be there.
+// An Output is the output of a process. It may be set even if the process
+// failed.
 type Output struct {
 	Stdout   []byte
-	Stderr   string // its end
+	Stderr   string // the end of stderr
 	ExitCode int
 }
 
 // Options are the settings of an Executor.
 type Options struct {
-	// Run runs programs, bounded in time, memory and output. An exit code is no
-	// error.
+	// Run runs programs with limits on time, memory and output. An exit code is
+	// not an error.
 	Run func(ctx context.Context, p Process) (Output, error)
-	// Self is a program that begins with [Child]; without one, the built-in
-	// functions whose config is a program (starlark, apply-replacements) are
-	// refused.
+	// Self is the path of a program that calls [Child]. If it is empty, the
+	// built-in functions whose config is a program (starlark, apply-replacements)
+	// are refused.
 	Self      string
-	Guard     *guard.Guard  // says where images and modules may come from; from everywhere if nil
-	Engine    string        // podman, docker, nerdctl, or a path; the first of them on the PATH if empty
-	Memory    int64         // bytes that a function may use; 512 MiB if 0
-	CPUs      float64       // that a container may use; 1 if 0
-	Fetch     time.Duration // limit of getting an image or module ready; 5 min if 0
-	Cache     string        // folder for compiled modules and fetched ones; they are only in memory if empty
-	Builtin   bool          // whether images of the public catalog run built in, where they are
-	MaxOutput int           // bytes; 64 MiB if 0
-	Limits    krm.Limits    // of what functions answer
+	Guard     *guard.Guard  // the registries that images and modules may come from; all if nil
+	Engine    string        // podman, docker, nerdctl, or a path; the first of the three on the PATH if empty
+	Memory    int64         // memory limit of a function in bytes; 512 MiB if 0
+	CPUs      float64       // CPU limit of a container; 1 if 0
+	Fetch     time.Duration // time limit for fetching an image or module; 5 min if 0
+	Cache     string        // directory for fetched and compiled modules; compiled ones are only in memory if empty
+	Builtin   bool          // whether images of the public catalog run as built-in functions where possible
+	MaxOutput int           // limit of stdout in bytes; 64 MiB if 0
+	Limits    krm.Limits    // limits of functions' output
 }
 
 // An Executor runs KRM functions. It is safe for concurrent use.
 type Executor struct {
 	options Options
-	fetches locks // by image or module: what several runs need is fetched once
+	fetches locks // by image or module: concurrent runs fetch it once
 
 	mu      sync.Mutex
-	images  map[string]bool // known to be there
+	images  map[string]bool // known to be on this machine
 	modules modules
 }
 
-// New makes an Executor.
+// New returns an Executor.
 func New(o Options) *Executor {
 	if o.Memory == 0 {
 		o.Memory = 512 << 20
@@ -83,40 +84,41 @@ func New(o Options) *Executor {
 type Call struct {
 	Function   tko.Function
 	Properties map[string]string // of the plugin
-	Target     krm.Identity      // the resource that triggered it, which is in the package
-	Package    krm.Package       // left alone
+	Target     krm.Identity      // the resource that triggered the function, part of Package
+	Package    krm.Package       // not modified
 	Timeout    time.Duration
-	Log        *slog.Logger // gets the results that are no errors
-	Note       func(string) // gets them, too, as a user reads them; may be nil
+	Log        *slog.Logger // receives the results that are no errors; may be nil
+	Note       func(string) // receives them as well, as text for users; may be nil
 }
 
-// An Error says why a function failed; it has changed nothing.
+// An Error reports why a function failed. The package is unchanged.
 type Error struct {
 	Message string
-	Results bool   // whether the function said so itself, in its results
-	Stderr  string // the end of it, if it didn't
+	Results bool   // whether Message is from the function's own results
+	Stderr  string // the end of stderr, if Results is false
 
 	cause error
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// Unwrap is what made the function fail, such as the end of a context.
+// Unwrap returns the cause of the failure, such as the cancellation of a
+// context.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Run runs a function on a package and answers what the function made of it.
-// The error is an [*Error].
+// Run runs a function on a package and returns the new package. The error is an
+// [*Error].
 func (e *Executor) Run(ctx context.Context, c Call) (krm.Package, error) {
 	config, err := functionConfig(c)
 	if err != nil {
 		return nil, &Error{Message: err.Error(), cause: err}
 	}
 	name, builtin := e.builtin(c.Function, config)
-	var answer list
+	var response list
 	if builtin && !programmed[name] {
-		answer, err = runBuiltin(ctx, name, list{items: c.Package.Clone(), config: config})
+		response, err = runBuiltin(ctx, name, list{items: c.Package.Clone(), config: config})
 	} else {
-		answer, err = e.protocol(ctx, c, name, list{items: c.Package, config: config})
+		response, err = e.protocol(ctx, c, name, list{items: c.Package, config: config})
 	}
 	var failed *Error
 	if err != nil && !errors.As(err, &failed) {
@@ -125,21 +127,21 @@ func (e *Executor) Run(ctx context.Context, c Call) (krm.Package, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	if message := refusal(answer.results); message != "" {
+	if message := refusal(response.results); message != "" {
 		return nil, &Error{Message: message, Results: true}
 	}
-	logResults(ctx, c.Log, answer.results)
-	noteResults(c.Note, answer.results)
-	clean(answer.items, c.Package)
-	if err := answer.items.Check(); err != nil {
+	logResults(ctx, c.Log, response.results)
+	noteResults(c.Note, response.results)
+	clean(response.items, c.Package)
+	if err := response.items.Check(); err != nil {
 		return nil, &Error{Message: fmt.Sprintf("its output is malformed: items: %s", err), cause: err}
 	}
-	return answer.items, nil
+	return response.items, nil
 }
 
-// builtin says whether a function is run built in, and its name there. An image
-// whose program needs a module that is not built in is left to the container
-// engine.
+// builtin returns the name of the built-in function that runs f; ok is false if
+// there is none. A starlark image whose program loads a module that is not
+// built in runs in the container engine.
 func (e *Executor) builtin(f tko.Function, config krm.Resource) (name string, ok bool) {
 	switch f.Runtime {
 	case tko.FunctionBuiltin:
@@ -181,21 +183,21 @@ func (e *Executor) protocol(ctx context.Context, c Call, builtin string, in list
 	if builtin != "" {
 		decode = decodeOwn
 	}
-	answer, err := decode(out.Stdout, e.options.Limits)
+	response, err := decode(out.Stdout, e.options.Limits)
 	if out.ExitCode != 0 {
-		if err == nil && refusal(answer.results) != "" {
-			return answer, nil // says more than the exit code
+		if err == nil && refusal(response.results) != "" {
+			return response, nil // the results explain more than the exit code
 		}
 		return list{}, &Error{Message: fmt.Sprintf("it ended with exit code %d", out.ExitCode), Stderr: out.Stderr}
 	}
 	if err != nil {
 		return list{}, &Error{Message: err.Error(), Stderr: out.Stderr, cause: err}
 	}
-	return answer, nil
+	return response, nil
 }
 
-// clean takes off the annotations that the libraries of functions use among
-// themselves, unless they were there before.
+// clean removes the annotations that function libraries add for each other,
+// unless the resource had them before.
 func clean(items, before krm.Package) {
 	for _, r := range items {
 		annotations, ok := r.Get("metadata", "annotations")
@@ -214,18 +216,18 @@ func clean(items, before krm.Package) {
 	}
 }
 
-// locks are locks by name.
+// locks are mutexes by name.
 type locks struct {
 	mu   sync.Mutex
 	held map[string]*lock
 }
 
 type lock struct {
-	turn  chan struct{}
+	token chan struct{} // holds one element while the lock is held
 	users int
 }
 
-// lock waits for a name's turn, or the end of the context.
+// lock locks a name. It waits until the lock is free or ctx is done.
 func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error) {
 	l.mu.Lock()
 	if l.held == nil {
@@ -233,12 +235,12 @@ func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error
 	}
 	held := l.held[name]
 	if held == nil {
-		held = &lock{turn: make(chan struct{}, 1)}
+		held = &lock{token: make(chan struct{}, 1)}
 		l.held[name] = held
 	}
 	held.users++
 	l.mu.Unlock()
-	leave := func() {
+	release := func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if held.users--; held.users == 0 {
@@ -246,10 +248,10 @@ func (l *locks) lock(ctx context.Context, name string) (unlock func(), err error
 		}
 	}
 	select {
-	case held.turn <- struct{}{}:
-		return func() { <-held.turn; leave() }, nil
+	case held.token <- struct{}{}:
+		return func() { <-held.token; release() }, nil
 	case <-ctx.Done():
-		leave()
+		release()
 		return nil, context.Cause(ctx)
 	}
 }

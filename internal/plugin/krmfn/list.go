@@ -14,7 +14,7 @@ type list struct {
 	items   krm.Package
 	config  krm.Resource // nil if there is none
 	results []result
-	raw     any // results as they were written
+	raw     any // results as the function wrote them
 }
 
 const (
@@ -22,7 +22,7 @@ const (
 	listKind    = "ResourceList"
 )
 
-// Versions of the protocol that differ in nothing we read.
+// listVersions are the versions of the protocol that are read alike.
 var listVersions = []string{listVersion, "config.kubernetes.io/v1beta1", "config.kubernetes.io/v1alpha1"}
 
 func (l list) encode() ([]byte, error) {
@@ -40,8 +40,8 @@ func (l list) encode() ([]byte, error) {
 	return krm.Encode(krm.YAML, krm.Package{document})
 }
 
-// decodeList reads what a function wrote: one document, as YAML 1.2, in which
-// "yes" needs no quotes to be text.
+// decodeList decodes a function's output: one document in YAML 1.2, where "yes"
+// is text even without quotes.
 func decodeList(data []byte, limits krm.Limits) (list, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return list{}, errors.New("it wrote no output: a function writes one ResourceList to stdout")
@@ -53,7 +53,7 @@ func decodeList(data []byte, limits krm.Limits) (list, error) {
 	return readList(documents, limits)
 }
 
-// decodeOwn reads what encode wrote.
+// decodeOwn decodes the output of encode.
 func decodeOwn(data []byte, limits krm.Limits) (list, error) {
 	documents, err := krm.Decode(krm.YAML, data, withoutResources(limits))
 	if err != nil {
@@ -62,7 +62,7 @@ func decodeOwn(data []byte, limits krm.Limits) (list, error) {
 	return readList(documents, limits)
 }
 
-// withoutResources are the limits of a document that holds resources.
+// withoutResources returns the limits of a document that contains resources.
 func withoutResources(limits krm.Limits) krm.Limits {
 	limits.Resources = 0
 	return limits
@@ -98,7 +98,7 @@ func decodeItems(value any, most int) (krm.Package, error) {
 		return nil, fmt.Errorf("items is %s, not a list", TypeName(value))
 	}
 	if most > 0 && len(items) > most {
-		return nil, fmt.Errorf("items has %d resources: at most %d are taken", len(items), most)
+		return nil, fmt.Errorf("items has %d resources: at most %d are allowed", len(items), most)
 	}
 	pkg := make(krm.Package, len(items))
 	for i, item := range items {
@@ -111,7 +111,8 @@ func decodeItems(value any, most int) (krm.Package, error) {
 	return pkg, nil
 }
 
-// TypeName is what errors call the type of a value of a document.
+// TypeName returns the name of a value's type for error messages, such as "a
+// map".
 func TypeName(value any) string {
 	switch value.(type) {
 	case nil:

@@ -19,9 +19,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// The test's program is the built-in functions' process too.
+// The test's program is also the process of built-in functions.
 func TestMain(m *testing.M) {
 	if code, is := krmfn.Child(os.Args, os.Stdin, os.Stdout, os.Stderr); is {
 		os.Exit(code)
@@ -36,12 +37,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-var built string // folder of what was built
+var built string // directory of the built programs
 
 // program builds testdata/fn for this machine.
 var program = sync.OnceValues(func() (string, error) { return build("fn", "./testdata/fn", "CGO_ENABLED=0") })
 
-// wasm builds it as a WebAssembly module, which is in the cache then.
+// wasm builds it as a WebAssembly module and compiles it into the cache.
 var wasm = sync.OnceValues(func() (string, error) {
 	module, err := build("fn.wasm", "./testdata/fn", "GOOS=wasip1", "GOARCH=wasm")
 	if err != nil {
@@ -59,8 +60,8 @@ var wasm = sync.OnceValues(func() (string, error) {
 	return module, run(exec.Command(compile, module, dir))
 })
 
-// sameVersion are the flags to build a program with that uses a cache as this
-// one does: wazero keeps caches by its version, which a test has no name for.
+// sameVersion returns the flags for a program that shares this program's cache:
+// wazero names the cache's directory by its version, which is unknown in tests.
 func sameVersion(dir string) (flags string, err error) {
 	cache, err := wazero.NewCompilationCacheWithDir(dir)
 	if err != nil {
@@ -97,7 +98,7 @@ func must(t testing.TB, get func() (string, error)) string {
 	return s
 }
 
-// container builds an image of testdata/fn in a storage of the test's own.
+// container builds an image of testdata/fn in a storage of its own.
 func container(t testing.TB) (image string) {
 	t.Helper()
 	if _, err := exec.LookPath("podman"); err != nil {
@@ -106,7 +107,7 @@ func container(t testing.TB) (image string) {
 	dir := t.TempDir()
 	engine := "[engine]\ncgroup_manager = \"cgroupfs\"\n"
 	if _, err := exec.LookPath("runc"); err == nil {
-		engine += "runtime = \"runc\"\n" // another one may not know the machine's cgroups
+		engine += "runtime = \"runc\"\n" // others may not support the machine's cgroups
 	}
 	write(t, filepath.Join(dir, "containers.conf"), engine, 0o600)
 	write(t, filepath.Join(dir, "storage.conf"), fmt.Sprintf("[storage]\ndriver = \"vfs\"\ngraphroot = %q\nrunroot = %q\n", dir+"/root", dir+"/run"), 0o600)
@@ -138,7 +139,7 @@ func write(t testing.TB, path, text string, mode os.FileMode) string {
 	return path
 }
 
-// script makes an executable file.
+// script creates an executable shell script.
 func script(t *testing.T, text string) string {
 	t.Helper()
 	return write(t, filepath.Join(t.TempDir(), "function"), "#!/bin/sh\n"+text+"\n", 0o755)
@@ -146,7 +147,7 @@ func script(t *testing.T, text string) string {
 
 var target = krm.Identity{GVK: krm.GVK{Group: "x.plugin.nephio.org", Version: "v1", Kind: "X"}, Name: "x"}
 
-// input is a package with a triggering resource of a spec.
+// input returns a package with a triggering resource that has a spec.
 func input(t *testing.T, spec, rest string) krm.Package {
 	t.Helper()
 	return parse(t, "apiVersion: x.plugin.nephio.org/v1\nkind: X\nmetadata: {name: x}\nspec: "+spec+"\n---\n"+rest)
@@ -170,7 +171,7 @@ func function(argument string, properties ...string) tko.Plugin {
 	return p
 }
 
-// self makes this program the one that runs built-in functions.
+// self makes the test's program the one that runs built-in functions.
 func self(t *testing.T, o plugin.Options) plugin.Options {
 	t.Helper()
 	path, err := os.Executable()
@@ -189,7 +190,7 @@ func self(t *testing.T, o plugin.Options) plugin.Options {
 	return o
 }
 
-// prepare runs a function on a package, which stays as it was.
+// prepare runs a function on a package, which must stay unchanged.
 func prepare(t *testing.T, r *plugin.Runner, p tko.Plugin, pkg krm.Package) (krm.Package, error) {
 	t.Helper()
 	return prepareTarget(t, r, p, target, pkg)
@@ -206,7 +207,7 @@ func prepareTarget(t *testing.T, r *plugin.Runner, p tko.Plugin, target krm.Iden
 	before := text(t, pkg)
 	prepared, out, err := r.Prepare(t.Context(), p, target, "d", pkg)
 	if text(t, pkg) != before {
-		t.Error("the package that was given was changed")
+		t.Error("the function changed its input package")
 	}
 	if err != nil {
 		if _, ok := errors.AsType[*plugin.Error](err); !ok || prepared || out != nil {
@@ -215,7 +216,7 @@ func prepareTarget(t *testing.T, r *plugin.Runner, p tko.Plugin, target krm.Iden
 		return nil, err
 	}
 	if !prepared {
-		t.Error("a function that succeeds has prepared")
+		t.Error("a successful function did not prepare")
 	}
 	return out, nil
 }
@@ -229,22 +230,4 @@ func text(t *testing.T, pkg krm.Package) string {
 	return string(data)
 }
 
-// log collects what is logged.
-type log struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-func (l *log) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+func logger(b *eventually.Buffer) *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }

@@ -11,7 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// toNodes makes the nodes that kustomize works on.
+// toNodes returns the nodes that kustomize works on.
 func toNodes(pkg krm.Package) ([]*kyaml.RNode, error) {
 	nodes := make([]*kyaml.RNode, len(pkg))
 	for i, r := range pkg {
@@ -64,7 +64,7 @@ func toNode(value any) (*kyaml.Node, error) {
 	}
 }
 
-// fromNode makes a resource of a node.
+// fromNode returns the resource of a node.
 func fromNode(n *kyaml.RNode) (krm.Resource, error) {
 	value, err := fromYAML(n.YNode())
 	if err != nil {

@@ -26,12 +26,13 @@ import (
 
 // wasmLayers are the media types of layers that are WebAssembly modules.
 var wasmLayers = map[string]bool{
-	"application/wasm":                                  true, // the artifacts of the CNCF's working group
+	"application/wasm":                                  true, // artifacts as the CNCF's working group defines them
 	"application/vnd.wasm.content.layer.v1+wasm":        true,
 	"application/vnd.module.wasm.content.layer.v1+wasm": true,
 }
 
-// folder is a folder of the cache that exists, "" if there is no cache.
+// folder returns the path of a directory in the cache, which it creates, or ""
+// if there is no cache.
 func (e *Executor) folder(name string) string {
 	if e.options.Cache == "" {
 		return ""
@@ -43,12 +44,12 @@ func (e *Executor) folder(name string) string {
 	return dir
 }
 
-// fetchModule sees to it that a module of a registry is there, as the pull
-// policy says, and answers the file.
+// fetchModule fetches a module from a registry if the pull policy requires it,
+// and returns the path of its file.
 func (e *Executor) fetchModule(ctx context.Context, reference, pull string) (path string, err error) {
 	dir := e.folder("modules")
 	if dir == "" {
-		return "", fmt.Errorf("its module %q can't be fetched: this server has no folder for functions, see --kpt-cache", reference)
+		return "", fmt.Errorf("its module %q can't be fetched: this server has no directory for modules, set --kpt-cache", reference)
 	}
 	sum := sha256.Sum256([]byte(reference))
 	path = filepath.Join(dir, hex.EncodeToString(sum[:])+".wasm")
@@ -59,7 +60,7 @@ func (e *Executor) fetchModule(ctx context.Context, reference, pull string) (pat
 	case err != nil && pull == "never":
 		return "", fmt.Errorf("its module %q is not on this server, and its property %s is never: change the property", reference, tko.FunctionPull)
 	}
-	timed, cancel := context.WithTimeoutCause(ctx, e.options.Fetch, fmt.Errorf("it did not come within %s", e.options.Fetch))
+	timed, cancel := context.WithTimeoutCause(ctx, e.options.Fetch, fmt.Errorf("it was not fetched within %s", e.options.Fetch))
 	defer cancel()
 	code, err := e.download(timed, reference)
 	if timed.Err() != nil {
@@ -71,7 +72,7 @@ func (e *Executor) fetchModule(ctx context.Context, reference, pull string) (pat
 	return path, replaceFile(path, code)
 }
 
-// replaceFile writes a file whole or not at all.
+// replaceFile writes a file atomically.
 func replaceFile(path string, data []byte) error {
 	temporary, err := os.CreateTemp(filepath.Dir(path), "new-")
 	if err != nil {
@@ -88,7 +89,7 @@ func replaceFile(path string, data []byte) error {
 	return err
 }
 
-// download gets the one module of an OCI artifact, whose digest is checked.
+// download returns the one module of an OCI artifact. Digests are checked.
 func (e *Executor) download(ctx context.Context, reference string) ([]byte, error) {
 	repository, err := remote.NewRepository(reference)
 	if err != nil {
@@ -127,7 +128,7 @@ func (e *Executor) download(ctx context.Context, reference string) ([]byte, erro
 		return nil, tko.Errorf(tko.ErrInvalid, "it has %d layers of application/wasm: a function is an artifact with one", len(layers))
 	}
 	if layers[0].Size > maxModule {
-		return nil, tko.Errorf(tko.ErrInvalid, "it has %d bytes: at most %d are taken", layers[0].Size, maxModule)
+		return nil, tko.Errorf(tko.ErrInvalid, "it has %d bytes: at most %d are allowed", layers[0].Size, maxModule)
 	}
 	blob, err := repository.Blobs().Fetch(ctx, layers[0])
 	if err != nil {
@@ -137,7 +138,8 @@ func (e *Executor) download(ctx context.Context, reference string) ([]byte, erro
 	return content.ReadAll(io.Reader(blob), layers[0])
 }
 
-// loopback says whether a registry is on this machine, where there is no TLS.
+// loopback reports whether a registry is on this machine; it is then accessed
+// without TLS.
 func loopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -8,13 +8,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 const (
@@ -22,56 +22,56 @@ const (
 	head    = "apiVersion: config.kubernetes.io/v1\nkind: ResourceList\n"
 )
 
-func answering(text string) string { return "cat >/dev/null\ncat <<'EOF'\n" + text + "\nEOF" }
+func writing(text string) string { return "cat >/dev/null\ncat <<'EOF'\n" + text + "\nEOF" }
 
-// What a function answers is checked, whatever it is.
-func TestAnswers(t *testing.T) {
+// The output of a function is checked completely.
+func TestOutputOfFunctionsIsChecked(t *testing.T) {
 	t.Parallel()
-	huge := answering(head + "results:\n" + strings.Repeat("- {severity: error, message: "+strings.Repeat("m", 5000)+"}\n", 2000))
+	huge := writing(head + "results:\n" + strings.Repeat("- {severity: error, message: "+strings.Repeat("m", 5000)+"}\n", 2000))
 	tests := map[string]struct {
 		why     string
 		script  string
 		want    string // in the error; none if empty
 		refused bool
-		items   string // what is left of the package,
+		items   string // the resulting package,
 	}{
-		"as it was":             {why: "nothing to do", script: "cat", items: trigger},
-		"v1beta1":               {why: "older versions say the same", script: answering("apiVersion: config.kubernetes.io/v1beta1\nkind: ResourceList\nitems: [" + trigger + "]"), items: trigger},
-		"not a ResourceList":    {why: "a program that knows nothing of the protocol", script: answering("apiVersion: v1\nkind: List\nitems: []"), want: `it is "List" of "v1"`},
-		"other version":         {why: "who knows what it says", script: answering("apiVersion: config.kubernetes.io/v9\nkind: ResourceList"), want: "config.kubernetes.io/v9"},
-		"nothing":               {why: "silence isn't consent", script: "cat >/dev/null", want: "no output"},
-		"garbage":               {why: "bytes that are no YAML", script: `printf '\377\376{{{{\000'`, want: "malformed"},
+		"unchanged":             {why: "a function may change nothing", script: "cat", items: trigger},
+		"v1beta1":               {why: "older versions are alike", script: writing("apiVersion: config.kubernetes.io/v1beta1\nkind: ResourceList\nitems: [" + trigger + "]"), items: trigger},
+		"not a ResourceList":    {why: "a program that knows nothing of the protocol", script: writing("apiVersion: v1\nkind: List\nitems: []"), want: `it is "List" of "v1"`},
+		"other version":         {why: "unknown versions are refused", script: writing("apiVersion: config.kubernetes.io/v9\nkind: ResourceList"), want: "config.kubernetes.io/v9"},
+		"nothing":               {why: "no output is a failure", script: "cat >/dev/null", want: "no output"},
+		"garbage":               {why: "bytes that are not YAML", script: `printf '\377\376{{{{\000'`, want: "malformed"},
 		"a text":                {why: "a program that prints", script: "echo hello", want: "malformed"},
-		"two":                   {why: "which of them counts?", script: answering(head + "---\n" + head), want: "2 documents"},
-		"no items":              {why: "a function may delete everything", script: answering(head)},
-		"items are a map":       {why: "malformed", script: answering(head + "items: {}"), want: "items is a map"},
-		"an item is a text":     {why: "malformed", script: answering(head + "items: [a]"), want: "items[0] is a string"},
-		"an item has no kind":   {why: "no KRM", script: answering(head + "items: [{apiVersion: v1}]"), want: "kind"},
-		"twins":                 {why: "one would be lost", script: answering(head + "items: [" + trigger + ", " + trigger + "]"), want: `X "x"`},
-		"too many":              {why: "bounded", script: answering(head + "items: [{}, {}, {}, {}, {}]"), want: "at most 4"},
-		"renamed":               {why: "the one that triggered it is gone", script: "sed 's/name: x/name: other/'", items: strings.ReplaceAll(trigger, "name: x", "name: other")},
-		"exit code":             {why: "what was written doesn't count", script: "cat; echo broken wrench >&2; exit 3", want: "exit code 3, stderr: broken wrench"},
-		"signal":                {why: "dying is failing", script: "cat; kill -9 $$", want: "signal 9"},
-		"refused with exit 0":   {why: "results count", script: answering(head + "results: [{severity: error, message: too small}]"), want: "too small", refused: true},
-		"refused with exit 1":   {why: "results say more than the code", script: answering(head+"results: [{severity: error, message: too small}]") + "\nexit 1", want: "too small", refused: true},
-		"warned with exit 1":    {why: "a warning doesn't explain it", script: answering(head+"results: [{severity: warning, message: hm}]") + "\nexit 1", want: "exit code 1"},
-		"unknown severity":      {why: "it may be an error", script: answering(head + "results: [{severity: fatal, message: m}]"), want: `severity is "fatal"`},
-		"results are a text":    {why: "malformed", script: answering(head + "results: all good"), want: "results is a string"},
-		"a result is a text":    {why: "malformed", script: answering(head + "results: [good]"), want: "results[0] is a string"},
-		"results with items":    {why: "as the first version had them", script: answering(head + "results: {name: n, items: [{severity: error, message: old}]}"), want: "old", refused: true},
+		"two":                   {why: "the output is ambiguous", script: writing(head + "---\n" + head), want: "2 documents"},
+		"no items":              {why: "a function may delete everything", script: writing(head)},
+		"items are a map":       {why: "malformed", script: writing(head + "items: {}"), want: "items is a map"},
+		"an item is a text":     {why: "malformed", script: writing(head + "items: [a]"), want: "items[0] is a string"},
+		"an item has no kind":   {why: "not KRM", script: writing(head + "items: [{apiVersion: v1}]"), want: "kind"},
+		"twins":                 {why: "one would be lost", script: writing(head + "items: [" + trigger + ", " + trigger + "]"), want: `X "x"`},
+		"too many":              {why: "bounded", script: writing(head + "items: [{}, {}, {}, {}, {}]"), want: "at most 4"},
+		"renamed":               {why: "the triggering resource is removed", script: "sed 's/name: x/name: other/'", items: strings.ReplaceAll(trigger, "name: x", "name: other")},
+		"exit code":             {why: "output of a failed function is ignored", script: "cat; echo broken wrench >&2; exit 3", want: "exit code 3, stderr: broken wrench"},
+		"signal":                {why: "a signal is a failure", script: "cat; kill -9 $$", want: "signal 9"},
+		"refused with exit 0":   {why: "results count", script: writing(head + "results: [{severity: error, message: too small}]"), want: "too small", refused: true},
+		"refused with exit 1":   {why: "results explain more than the code", script: writing(head+"results: [{severity: error, message: too small}]") + "\nexit 1", want: "too small", refused: true},
+		"warned with exit 1":    {why: "a warning doesn't explain it", script: writing(head+"results: [{severity: warning, message: hm}]") + "\nexit 1", want: "exit code 1"},
+		"unknown severity":      {why: "it may be an error", script: writing(head + "results: [{severity: fatal, message: m}]"), want: `severity is "fatal"`},
+		"results are a text":    {why: "malformed", script: writing(head + "results: all good"), want: "results is a string"},
+		"a result is a text":    {why: "malformed", script: writing(head + "results: [good]"), want: "results[0] is a string"},
+		"results with items":    {why: "the form of the first version", script: writing(head + "results: {name: n, items: [{severity: error, message: old}]}"), want: "old", refused: true},
 		"huge results":          {why: "a message fits on a screen", script: huge, want: "and 1990 more", refused: true},
-		"odd results":           {why: "nothing in them is what it should be", script: answering(head + "results: [{severity: error, message: {a: b}, resourceRef: [], field: {path: 5, currentValue: [1]}}]"), want: `{"a":"b"} (5 is [1])`, refused: true},
-		"annotated by kyaml":    {why: "its own annotations stay out of the package", script: answering(head + "items: [{apiVersion: x.plugin.nephio.org/v1, kind: X, metadata: {name: x, annotations: {config.kubernetes.io/index: '0', internal.config.kubernetes.io/index: '0', internal.config.kubernetes.io/seqindent: compact}}}]"), items: trigger},
-		"marked by itself":      {why: "it may know of preparation", script: "sed 's/name: x/name: x\\n    annotations: {nephio.org\\/prepared: \"true\"}/'", items: trigger},
-		"doesn't read":          {why: "it needn't", script: "exec <&-; " + strings.TrimPrefix(answering(head+"items: ["+trigger+"]"), "cat >/dev/null\n"), items: trigger},
-		"an alias bomb":         {why: "small input, large result", script: answering(head + "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]"), want: "malformed"},
-		"removes its folder":    {why: "it is its own", script: `rm -rf "$PWD"; cat`, items: trigger},
-		"a child stays":         {why: "which is ended", script: "sleep 1000 & cat", items: trigger},
-		"yes is text":           {why: "it is YAML 1.2", script: answering(head + "items: [{apiVersion: x.plugin.nephio.org/v1, kind: X, metadata: {name: x}, spec: {a: yes}}]"), items: "{apiVersion: x.plugin.nephio.org/v1, kind: X, metadata: {name: x}, spec: {a: 'yes'}}"},
-		"writes where it may":   {why: "its folder is private and removed", script: "touch here; cat", items: trigger},
-		"deployment left out":   {why: "who asked puts it back", script: answering(head + "items: [" + trigger + "]"), items: trigger},
-		"a resource was added":  {why: "functions may generate", script: answering(head + "items: [" + trigger + ", {apiVersion: v1, kind: ConfigMap, metadata: {name: new}}]"), items: trigger + "\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: new}}"},
-		"functionConfig is odd": {why: "nobody reads it", script: answering(head + "functionConfig: 5\nitems: [" + trigger + "]"), items: trigger},
+		"odd results":           {why: "all values have unexpected types", script: writing(head + "results: [{severity: error, message: {a: b}, resourceRef: [], field: {path: 5, currentValue: [1]}}]"), want: `{"a":"b"} (5 is [1])`, refused: true},
+		"annotated by kyaml":    {why: "annotations of function libraries are removed", script: writing(head + "items: [{apiVersion: x.plugin.nephio.org/v1, kind: X, metadata: {name: x, annotations: {config.kubernetes.io/index: '0', internal.config.kubernetes.io/index: '0', internal.config.kubernetes.io/seqindent: compact}}}]"), items: trigger},
+		"marks itself":          {why: "a function may mark resources as prepared", script: "sed 's/name: x/name: x\\n    annotations: {nephio.org\\/prepared: \"true\"}/'", items: trigger},
+		"doesn't read":          {why: "a function may ignore its input", script: "exec <&-; " + strings.TrimPrefix(writing(head+"items: ["+trigger+"]"), "cat >/dev/null\n"), items: trigger},
+		"an alias bomb":         {why: "small input, large result", script: writing(head + "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]"), want: "malformed"},
+		"removes its folder":    {why: "its directory belongs to it", script: `rm -rf "$PWD"; cat`, items: trigger},
+		"a child stays":         {why: "children are ended", script: "sleep 1000 & cat", items: trigger},
+		"yes is text":           {why: "it is YAML 1.2", script: writing(head + "items: [{apiVersion: x.plugin.nephio.org/v1, kind: X, metadata: {name: x}, spec: {a: yes}}]"), items: "{apiVersion: x.plugin.nephio.org/v1, kind: X, metadata: {name: x}, spec: {a: 'yes'}}"},
+		"writes where it may":   {why: "its directory is private and removed", script: "touch here; cat", items: trigger},
+		"deployment left out":   {why: "the caller restores it", script: writing(head + "items: [" + trigger + "]"), items: trigger},
+		"a resource was added":  {why: "functions may generate", script: writing(head + "items: [" + trigger + ", {apiVersion: v1, kind: ConfigMap, metadata: {name: new}}]"), items: trigger + "\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: new}}"},
+		"functionConfig is odd": {why: "a function's functionConfig is ignored", script: writing(head + "functionConfig: 5\nitems: [" + trigger + "]"), items: trigger},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -110,8 +110,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// What a function says that is no error reaches who asked, and the log.
-func TestNotes(t *testing.T) {
+// Results without errors are passed to the caller's notes, and logged.
+func TestResultsBecomeNotes(t *testing.T) {
 	t.Parallel()
 	results := `results:
 - {severity: info, message: done}
@@ -120,17 +120,17 @@ func TestNotes(t *testing.T) {
 `
 	many := head + "results:\n" + strings.Repeat("- {severity: warning, message: m}\n", 25)
 	for name, test := range map[string]struct {
-		why, answer string
-		want        []string
+		why, results string
+		want         []string
 	}{
-		"some": {why: "warnings first", answer: results, want: []string{`warning: old (v1 Service "web", spec.type is a, should be b)`, "info: done", "info: 5 resources"}},
-		"many": {why: "nobody reads thousands", answer: strings.TrimPrefix(many, head), want: append(slices.Repeat([]string{"warning: m"}, 10), "and 15 more")},
+		"some": {why: "warnings first", results: results, want: []string{`warning: old (v1 Service "web", spec.type is a, should be b)`, "info: done", "info: 5 resources"}},
+		"many": {why: "the number of notes is limited", results: strings.TrimPrefix(many, head), want: append(slices.Repeat([]string{"warning: m"}, 10), "and 15 more")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := &log{}
-			r := plugin.New(self(t, plugin.Options{Log: l.logger()}))
-			path := script(t, answering(head+"items: ["+trigger+"]\n"+test.answer))
+			l := &eventually.Buffer{}
+			r := plugin.New(self(t, plugin.Options{Log: logger(l)}))
+			path := script(t, writing(head+"items: ["+trigger+"]\n"+test.results))
 			var got []string
 			ran(t, func() error {
 				_, _, err := r.Prepare(t.Context(), function("exec:"+path), target, "d", parse(t, trigger), func(note string) { got = append(got, note) })
@@ -143,20 +143,18 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// ran calls again while the script that was just written is still open in a
-// process that another test forked.
+// ran repeats call while the new script is still open for writing in a process
+// that another test forked.
 func ran(t *testing.T, call func() error) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	eventually.True(t, "the end of other processes that have the script open", func() bool {
 		err := call()
-		if err == nil || !strings.Contains(err.Error(), "text file busy") || time.Now().After(deadline) {
-			return
-		}
-	}
+		return err == nil || !strings.Contains(err.Error(), "text file busy")
+	})
 }
 
-// A function's inputs are what the properties name in the resource.
-func TestInputs(t *testing.T) {
+// A function's inputs are the fields that the properties name.
+func TestInputsAreTheFieldsThatPropertiesName(t *testing.T) {
 	t.Parallel()
 	spec := "{text: 'a: b', number: 5, float: 1.5, truth: true, list: [1, {a: b}], nothing: null, config: {apiVersion: fn.kpt.dev/v1, kind: Own, list: [1]}, noConfig: {list: [1]}}"
 	tests := map[string]struct {
@@ -167,14 +165,14 @@ func TestInputs(t *testing.T) {
 	}{
 		"texts":          {why: "a ConfigMap holds text", properties: []string{"a=spec.text", "b=spec.number", "c=spec.float", "d=spec.truth", "e=metadata.name"}, want: "{apiVersion: v1, kind: ConfigMap, metadata: {name: function-config}, data: {a: 'a: b', b: '5', c: '1.5', d: 'true', e: x}}"},
 		"a list":         {why: "JSON is YAML, which functions read", properties: []string{"a=spec.list", "b=spec.list.1.a"}, want: `{apiVersion: v1, kind: ConfigMap, metadata: {name: function-config}, data: {a: '[1,{"a":"b"}]', b: b}}`},
-		"none":           {why: "there is nothing to say", want: ""},
-		"of executor":    {why: "they are not the function's", properties: []string{"_other=spec.text"}, want: ""},
+		"none":           {why: "no inputs, no config", want: ""},
+		"of executor":    {why: "such properties configure the executor", properties: []string{"_other=spec.text"}, want: ""},
 		"missing":        {why: "the resource is incomplete", properties: []string{"a=spec.not.there"}, wantErr: `lacks spec.not.there, which is the plugin's property "a"`},
-		"null":           {why: "nothing is not a text", properties: []string{"a=spec.nothing"}, wantErr: "lacks spec.nothing"},
+		"null":           {why: "null is not text", properties: []string{"a=spec.nothing"}, wantErr: "lacks spec.nothing"},
 		"own config":     {why: "not all functions take a ConfigMap", properties: []string{"_kpt.config=spec.config"}, want: "{apiVersion: fn.kpt.dev/v1, kind: Own, metadata: {name: function-config}, list: [1]}"},
-		"no own config":  {why: "it needs a kind", properties: []string{"_kpt.config=spec.noConfig"}, wantErr: "spec.noConfig is no function config"},
-		"text as config": {why: "it needs a kind", properties: []string{"_kpt.config=spec.text"}, wantErr: "spec.text is no function config"},
-		"both":           {why: "there is one config", properties: []string{"_kpt.config=spec.config", "a=spec.text"}, wantErr: "has both inputs and _kpt.config"},
+		"no own config":  {why: "it needs a kind", properties: []string{"_kpt.config=spec.noConfig"}, wantErr: "spec.noConfig is not a function config"},
+		"text as config": {why: "it needs a kind", properties: []string{"_kpt.config=spec.text"}, wantErr: "spec.text is not a function config"},
+		"both":           {why: "a function has one config", properties: []string{"_kpt.config=spec.config", "a=spec.text"}, wantErr: "has both inputs and _kpt.config"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -212,9 +210,8 @@ func TestInputs(t *testing.T) {
 	}
 }
 
-// A program is exactly the file that is named: nothing in its name is looked
-// at by a shell.
-func TestExecPaths(t *testing.T) {
+// The program is exactly the named file: no shell interprets its name.
+func TestExecNamesAreNotInterpretedByAShell(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	good := write(t, filepath.Join(dir, "a good; touch 'x' $(touch y)"), "#!/bin/sh\ncat\n", 0o755)
@@ -224,7 +221,7 @@ func TestExecPaths(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tests := map[string]string{ // what the error says
+	tests := map[string]string{ // text in the error
 		good: "", dir + "/link": "", dir + "/../" + filepath.Base(dir) + "/link": "",
 		dir + "/loop": "does not exist", dir + "/dangling": "does not exist", dir + "/to-folder": "does not exist", dir: "does not exist",
 		dir + "/plain": "not executable", "no-such-program": "does not exist", dir + "/link -x": "does not exist", "": "names no file", "a\x00b": "NUL",
@@ -242,14 +239,14 @@ func TestExecPaths(t *testing.T) {
 				t.Errorf("got %v, want %q", err, want)
 			}
 			if entries, _ := os.ReadDir(dir); len(entries) != 6 {
-				t.Errorf("a shell read the name: %v", entries)
+				t.Errorf("a shell interpreted the name: %v", entries)
 			}
 		})
 	}
 }
 
-// A resource that isn't in the package can't trigger anything.
-func TestNoTarget(t *testing.T) {
+// A trigger that isn't in the package is an error.
+func TestTriggerMustBeInThePackage(t *testing.T) {
 	t.Parallel()
 	_, err := prepare(t, plugin.New(self(t, plugin.Options{})), function("builtin:set-labels", "a=spec.a"), krm.Package{})
 	if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprint(target, " is not in the package")) {

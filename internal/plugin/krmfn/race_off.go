@@ -2,5 +2,6 @@
 
 package krmfn
 
-// headroom is what the program itself needs beside the function.
+// headroom is the memory that the program itself needs in addition to the
+// function.
 const headroom = 128 << 20

@@ -2,6 +2,6 @@
 
 package krmfn
 
-// headroom is what the program itself needs beside the function: the race
-// detector keeps a shadow of all memory.
+// headroom is the memory that the program itself needs in addition to the
+// function. The race detector shadows all memory.
 const headroom = 2 << 30

@@ -19,22 +19,22 @@ const (
 
 const (
 	maxErrors  = 10  // results that become part of an error
-	maxNotes   = 10  // results that users read
+	maxNotes   = 10  // results in notes for users
 	maxResults = 100 // results of a run that are logged
-	maxText    = 300 // bytes of a text of a result
+	maxText    = 300 // bytes of each text of a result
 )
 
-// A result is what a function says about a resource, or about its work.
+// A result is a function's message about a resource or about its run.
 type result struct {
 	severity string
 	message  string
-	resource string // as krm.Identity writes it, with the namespace; may be empty
+	resource string // as krm.Identity.String returns it, with the namespace; may be empty
 	field    string // dotted path; may be empty
-	current  string // of the field
+	current  string // value of the field
 	proposed string
 }
 
-// String is `MESSAGE (apps/v1 Deployment "web", spec.replicas)`.
+// String returns `MESSAGE (apps/v1 Deployment "web", spec.replicas)`.
 func (r result) String() string {
 	message := r.message
 	if message == "" {
@@ -60,7 +60,8 @@ func (r result) String() string {
 	return fmt.Sprintf("%s (%s)", message, strings.Join(where, ", "))
 }
 
-// refusal is what the results of severity error say, "" if there are none.
+// refusal returns the messages of the results of severity error, "" if there
+// are none.
 func refusal(results []result) string {
 	var messages []string
 	more := 0
@@ -96,7 +97,7 @@ func logResults(ctx context.Context, log *slog.Logger, results []result) {
 	}
 }
 
-// noteResults tells what users should read: warnings before what is good to know.
+// noteResults calls note with the results for users, warnings first.
 func noteResults(note func(string), results []result) {
 	if note == nil {
 		return
@@ -121,7 +122,7 @@ func decodeResults(value any) ([]result, error) {
 	if value == nil {
 		return nil, nil
 	}
-	// Version v1alpha1 had an object with a name and items.
+	// In version v1alpha1, results are an object with a name and items.
 	if old, ok := value.(map[string]any); ok {
 		value = old["items"]
 	}
@@ -151,7 +152,7 @@ func decodeResults(value any) ([]result, error) {
 	return results, nil
 }
 
-// about is the resource that a result refers to.
+// about returns the resource that a result refers to, as text.
 func about(r krm.Resource) string {
 	ref, ok := r["resourceRef"].(map[string]any)
 	if !ok {
@@ -171,7 +172,7 @@ func get(r krm.Resource, path ...string) string {
 	return short(value)
 }
 
-// short is a value as text that fits in a message.
+// short returns a value as text of at most maxText bytes, for messages.
 func short(value any) string {
 	var s string
 	switch value := value.(type) {

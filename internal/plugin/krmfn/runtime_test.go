@@ -14,10 +14,11 @@ import (
 
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// The same function, run in every way there is, does the same.
-func TestRuntimes(t *testing.T) {
+// The same function has the same result in every runtime.
+func TestFunctionHasTheSameResultInEveryRuntime(t *testing.T) {
 	arguments := map[string]string{
 		"exec":  "exec:" + must(t, program),
 		"wasm":  "wasm:" + must(t, wasm),
@@ -25,8 +26,8 @@ func TestRuntimes(t *testing.T) {
 	}
 	for name, argument := range arguments {
 		t.Run(name, func(t *testing.T) {
-			var lines log
-			r := plugin.New(self(t, plugin.Options{Log: lines.logger(), Functions: krmfn.Options{Cache: cache(t)}}))
+			var lines eventually.Buffer
+			r := plugin.New(self(t, plugin.Options{Log: logger(&lines), Functions: krmfn.Options{Cache: cache(t)}}))
 			pkg := input(t, "{do: label, from: here}", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n  yes: 'yes'\n  n: '1'\n  long: |\n    two\n    lines\n")
 			p := function(argument, "do=spec.do", "from=spec.from")
 			out, err := prepare(t, r, p, pkg)
@@ -47,13 +48,13 @@ func TestRuntimes(t *testing.T) {
 			}
 			again, err := prepare(t, r, p, out)
 			if diff := cmp.Diff(out, again); diff != "" || err != nil {
-				t.Errorf("the second run changed something: %v\n%s", err, diff)
+				t.Errorf("the second run changed the package: %v\n%s", err, diff)
 			}
 			pkg[0].Set("refuse", "spec", "do")
 			_, err = prepare(t, r, p, pkg)
 			var e *plugin.Error
 			if !errors.As(err, &e) || !e.Refused {
-				t.Fatalf("%v, want what the function's results say", err)
+				t.Fatalf("%v, want the function's results", err)
 			}
 			for _, part := range []string{`plugin "prepare|f"`, target.String(), "too few", `apps/v1 Deployment "web" in namespace "core"`, "spec.replicas is 1, should be 2"} {
 				if !strings.Contains(err.Error(), part) {
@@ -64,9 +65,9 @@ func TestRuntimes(t *testing.T) {
 	}
 }
 
-// Functions are bounded in time, output and memory, and reach nothing but the
-// package. A program has its user's rights, though.
-func TestContained(t *testing.T) {
+// Functions are limited in time, output and memory, and access only the
+// package. Programs, however, have their user's permissions.
+func TestFunctionsAreContained(t *testing.T) {
 	t.Setenv("TKO_TEST_SECRET", "TKO_TEST_SECRET")
 	image, module := container(t), "wasm:"+must(t, wasm)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -81,18 +82,18 @@ func TestContained(t *testing.T) {
 		do       string
 		want     string // in the error; none if empty
 	}{
-		"exec hangs":         {"time is bounded", "exec:" + must(t, program), "hang", "did not end within 1s"},
-		"exec floods":        {"output is bounded", "exec:" + must(t, program), "flood", "more than 1000000 bytes"},
-		"exec eats memory":   {"memory is bounded", "exec:" + must(t, program), "memory", "exit code 2"},
-		"wasm hangs":         {"time is bounded", module, "hang", "did not end within 1s"},
-		"wasm sleeps":        {"its clock is not ours", module, "sleep", ""},
-		"wasm floods":        {"output is bounded", module, "flood", "more than 1000000 bytes"},
-		"wasm eats memory":   {"memory is bounded", module, "memory", "out of memory"},
-		"wasm looks around":  {"there is nothing", module, "reach", ""},
-		"image hangs":        {"time is bounded", image, "hang", "did not end within 1s"},
-		"image floods":       {"output is bounded", image, "flood", "more than 1000000 bytes"},
-		"image eats memory":  {"memory is bounded", image, "memory", "more than 67108864 bytes of memory"},
-		"image looks around": {"there is nothing", image, "reach", ""},
+		"exec hangs":        {"time is bounded", "exec:" + must(t, program), "hang", "did not end within 1s"},
+		"exec floods":       {"output is bounded", "exec:" + must(t, program), "flood", "more than 1000000 bytes"},
+		"exec eats memory":  {"memory is bounded", "exec:" + must(t, program), "memory", "exit code 2"},
+		"wasm hangs":        {"time is bounded", module, "hang", "did not end within 1s"},
+		"wasm sleeps":       {"its clock is not ours", module, "sleep", ""},
+		"wasm floods":       {"output is bounded", module, "flood", "more than 1000000 bytes"},
+		"wasm eats memory":  {"memory is bounded", module, "memory", "out of memory"},
+		"wasm reaches out":  {"nothing is reachable", module, "reach", ""},
+		"image hangs":       {"time is bounded", image, "hang", "did not end within 1s"},
+		"image floods":      {"output is bounded", image, "flood", "more than 1000000 bytes"},
+		"image eats memory": {"memory is bounded", image, "memory", "more than 67108864 bytes of memory"},
+		"image reaches out": {"nothing is reachable", image, "reach", ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -113,15 +114,15 @@ func TestContained(t *testing.T) {
 			if test.argument == image {
 				out, err := exec.CommandContext(t.Context(), "podman", "ps", "--all", "--quiet").CombinedOutput()
 				if err != nil || len(out) > 0 {
-					t.Errorf("a container is left: %s %v", out, err)
+					t.Errorf("a container remains: %s %v", out, err)
 				}
 			}
 		})
 	}
 }
 
-// cache is one folder for all tests: what it takes to compile a module is not
-// what they are about.
+// cache returns one directory for all tests, so that modules are compiled only
+// once.
 func cache(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(built, "cache")

@@ -12,9 +12,9 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// applySetters gives fields the values that are named in their setters: what
-// comments "# kpt-set: ${NAME}" in YAML say. A name that has no value keeps the
-// part of the field that it stands for.
+// applySetters sets the fields that have setters, which are YAML comments "#
+// kpt-set: ${NAME}", to the values of the names. A name without a value keeps
+// its part of the field.
 func applySetters(ctx context.Context, l list) (list, error) {
 	values, err := inputs(l.config, "ApplySetters", "setters")
 	if err != nil {
@@ -37,7 +37,7 @@ func applySetters(ctx context.Context, l list) (list, error) {
 	return l, nil
 }
 
-// setterName is a name in a pattern.
+// setterName matches a name in a pattern.
 var setterName = regexp.MustCompile(`\$\{([^}]*)\}`)
 
 func applySetter(r krm.Resource, s krm.Setter, values map[string]string) error {
@@ -47,7 +47,7 @@ func applySetter(r krm.Resource, s krm.Setter, values map[string]string) error {
 	}
 	place, ok := findPlace(r, s.Field)
 	if !ok {
-		return nil // the field has gone
+		return nil // the field was removed
 	}
 	switch current := place.get().(type) {
 	case map[string]any:
@@ -71,7 +71,7 @@ func applySetter(r krm.Resource, s krm.Setter, values map[string]string) error {
 	return nil
 }
 
-// setterList reads a list that is given as text.
+// setterList parses the text of a list.
 func setterList(text string) ([]any, error) {
 	if strings.TrimSpace(text) == "" {
 		return []any{}, nil
@@ -82,37 +82,37 @@ func setterList(text string) ([]any, error) {
 			return items, nil
 		}
 	}
-	return nil, fmt.Errorf("it is a list, and its value %.100q is none: write one like [a, b]", text)
+	return nil, fmt.Errorf("it is a list, but the value %.100q is not: write it like [a, b]", text)
 }
 
-// setterText is a pattern with its names replaced: by their values, or else by
-// what the current value has in their place.
+// setterText returns a pattern with its names replaced by their values, or by
+// their part of the current value.
 func setterText(pattern string, current any, values map[string]string) (string, error) {
 	was, err := plain(current)
 	if err != nil {
 		return "", err
 	}
-	kept := currentParts(pattern, was)
+	parts := currentParts(pattern, was)
 	var missing []string
 	text := setterName.ReplaceAllStringFunc(pattern, func(match string) string {
 		name := setterName.FindStringSubmatch(match)[1]
 		if value, ok := values[name]; ok {
 			return value
 		}
-		if part, ok := kept[name]; ok {
+		if part, ok := parts[name]; ok {
 			return part
 		}
 		missing = append(missing, name)
 		return match
 	})
 	if len(missing) > 0 {
-		return "", fmt.Errorf("its value does not look like %q, so it must be given for %s, too", pattern, strings.Join(slices.Compact(missing), ", "))
+		return "", fmt.Errorf("its value does not match %q: give a value for %s, too", pattern, strings.Join(slices.Compact(missing), ", "))
 	}
 	return text, nil
 }
 
-// currentParts is what a value has in place of the names of a pattern; nil if
-// the value does not look like the pattern.
+// currentParts returns the part of a value that each name of a pattern stands
+// for, or nil if the value does not match the pattern.
 func currentParts(pattern, value string) map[string]string {
 	var expression strings.Builder
 	expression.WriteString("(?s)^")
@@ -142,8 +142,8 @@ func currentParts(pattern, value string) map[string]string {
 	return parts
 }
 
-// setterScalar is a text as the value that YAML takes it for, unless it was
-// quoted.
+// setterScalar returns the value that YAML reads from a text. Quoted text stays
+// a string.
 func setterScalar(text string, current any, quoted bool) any {
 	if _, wasText := current.(string); quoted || wasText && text == "" {
 		return text
@@ -192,7 +192,7 @@ func (p place) set(value any) {
 
 var pointerEscapes = strings.NewReplacer("~1", "/", "~0", "~")
 
-// findPlace finds the field of a JSON pointer.
+// findPlace returns the field at a JSON pointer.
 func findPlace(r krm.Resource, pointer string) (place, bool) {
 	var value any = map[string]any(r)
 	var at place

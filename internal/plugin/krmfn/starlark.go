@@ -22,7 +22,7 @@ import (
 
 var starlarkOptions = &syntax.FileOptions{Set: true, While: true, TopLevelControl: true, GlobalReassign: true, Recursion: true}
 
-// starlarkModules are what programs can load.
+// starlarkModules are the modules that programs can load.
 var starlarkModules = map[string]starlark.StringDict{
 	"json.star":  {"json": starlarkjson.Module},
 	"krmfn.star": {"krmfn": krmfnModule},
@@ -33,13 +33,13 @@ var starlarkModules = map[string]starlark.StringDict{
 func loadModule(_ *starlark.Thread, name string) (starlark.StringDict, error) {
 	module, ok := starlarkModules[name]
 	if !ok {
-		return nil, fmt.Errorf("there is no module %q: the built-in function has %s", name, strings.Join(slices.Sorted(maps.Keys(starlarkModules)), ", "))
+		return nil, fmt.Errorf("module %q: not found: the built-in function has %s", name, strings.Join(slices.Sorted(maps.Keys(starlarkModules)), ", "))
 	}
 	return module, nil
 }
 
 // foreignModule returns a module that a program loads and that is not built in,
-// or "". A program that can't be read loads none.
+// or "". For a program with a syntax error it returns "".
 func foreignModule(source string) string {
 	file, err := starlarkOptions.Parse("source", source, 0)
 	if err != nil {
@@ -55,7 +55,7 @@ func foreignModule(source string) string {
 	return foreign
 }
 
-// starlarkSource is the program of a config, or "".
+// starlarkSource returns the program of a config, or "".
 func starlarkSource(config krm.Resource) string {
 	if config.Text("kind") == "StarlarkRun" {
 		return config.Text("source")
@@ -63,7 +63,8 @@ func starlarkSource(config krm.Resource) string {
 	return config.Text("data", "source")
 }
 
-// krmfnModule says what resources are, as the module of the public catalog does.
+// krmfnModule has functions that match resources, as the module of the public
+// catalog does.
 var krmfnModule = &starlarkstruct.Module{
 	Name: "krmfn",
 	Members: starlark.StringDict{
@@ -82,7 +83,7 @@ var krmfnModule = &starlarkstruct.Module{
 	},
 }
 
-// matcher is a function of a resource and of texts.
+// matcher returns a builtin that takes a resource and strings.
 func matcher(name string, match func(resource starlark.Value, wanted []string) bool, parameters ...string) *starlark.Builtin {
 	return starlark.NewBuiltin(name, func(_ *starlark.Thread, _ *starlark.Builtin, args starlark.Tuple, kwargs []starlark.Tuple) (starlark.Value, error) {
 		var resource starlark.Value
@@ -98,7 +99,7 @@ func matcher(name string, match func(resource starlark.Value, wanted []string) b
 	})
 }
 
-// textAt is the text at a path of dicts, or "".
+// textAt returns the string at a path of dicts, or "".
 func textAt(value starlark.Value, path ...string) string {
 	for _, key := range path {
 		m, ok := value.(starlark.Mapping)
@@ -115,8 +116,8 @@ func textAt(value starlark.Value, path ...string) string {
 	return text
 }
 
-// starlarkRun runs a program that changes ctx.resource_list, as the function
-// of the public catalog does.
+// starlarkRun runs a program that changes ctx.resource_list, as the function of
+// the public catalog does.
 func starlarkRun(ctx context.Context, l list) (list, error) {
 	source := starlarkSource(l.config)
 	if source == "" {
@@ -149,7 +150,7 @@ func starlarkRun(ctx context.Context, l list) (list, error) {
 	}
 	changed, ok := value.(map[string]any)
 	if !ok {
-		return list{}, errors.New("ctx.resource_list is no dict any more")
+		return list{}, errors.New("ctx.resource_list is no longer a dict")
 	}
 	if l.items, err = decodeItems(changed["items"], 0); err != nil {
 		return list{}, fmt.Errorf("ctx.resource_list: %w", err)
@@ -158,7 +159,8 @@ func starlarkRun(ctx context.Context, l list) (list, error) {
 	return l, nil
 }
 
-// starlarkError says what went wrong and where.
+// starlarkError returns the message of an error and its position in the
+// program.
 func starlarkError(err error) error {
 	if e, ok := errors.AsType[*starlark.EvalError](err); ok {
 		position := ""

@@ -20,14 +20,14 @@ import (
 
 const (
 	maxModule  = 64 << 20 // bytes of a WebAssembly module
-	maxModules = 32       // compiled modules that are kept in memory
+	maxModules = 32       // compiled modules that are cached in memory
 	wasmPage   = 64 << 10
 	maxStderr  = 2 << 10
 )
 
-// modules are the compiled WebAssembly modules. Executor.mu guards it.
+// modules caches compiled WebAssembly modules. Executor.mu guards it.
 type modules struct {
-	runtime  wazero.Runtime // nil until it is needed
+	runtime  wazero.Runtime // nil until the first use
 	compiled map[[sha256.Size]byte]*module
 	files    map[string]moduleFile
 	clock    int64
@@ -39,16 +39,17 @@ type module struct {
 	used     int64
 }
 
-// A moduleFile says what a path held, so that it needn't be read again.
+// A moduleFile records the content of a path, so that an unchanged file is not
+// read again.
 type moduleFile struct {
 	size     int64
 	modified time.Time
 	digest   [sha256.Size]byte
 }
 
-// runWasm runs a function as a WebAssembly module in this process, with stdin,
-// stdout and stderr and nothing else: no files, no network, nothing of our
-// environment, and a clock that doesn't say what time it is.
+// runWasm runs a function as a WebAssembly module in this process. The module
+// has stdin, stdout and stderr, but no files, no network and no environment
+// variables, and its clock does not show the real time.
 func (e *Executor) runWasm(ctx context.Context, c Call, input []byte) (out Output, err error) {
 	compiled, done, err := e.module(ctx, c.Function.Name, c.Properties[tko.FunctionPull])
 	if err != nil {
@@ -84,9 +85,10 @@ func (e *Executor) runWasm(ctx context.Context, c Call, input []byte) (out Outpu
 	return out, nil
 }
 
-// module answers a compiled module, and keeps it until it is done with.
+// module returns a compiled module, which stays in the cache until the caller
+// calls done.
 func (e *Executor) module(ctx context.Context, name, pull string) (compiled wazero.CompiledModule, done func(), err error) {
-	// What reads, fetches or compiles a module does it once for all.
+	// Concurrent runs read, fetch and compile a module once.
 	unlock, err := e.fetches.lock(ctx, "wasm:"+name)
 	if err != nil {
 		return nil, nil, err
@@ -111,7 +113,7 @@ func (e *Executor) module(ctx context.Context, name, pull string) (compiled waze
 		if err != nil {
 			return nil, nil, fmt.Errorf("its module can't be compiled: %s", short(err.Error()))
 		}
-		m = e.keepModule(ctx, digest, compiled)
+		m = e.cacheModule(ctx, digest, compiled)
 	}
 	return m.compiled, func() {
 		e.mu.Lock()
@@ -120,7 +122,7 @@ func (e *Executor) module(ctx context.Context, name, pull string) (compiled waze
 	}, nil
 }
 
-// startWasm makes the runtime that all modules share.
+// startWasm creates the runtime that all modules share.
 func (e *Executor) startWasm(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -145,19 +147,20 @@ func (e *Executor) startWasm(ctx context.Context) error {
 	return nil
 }
 
-// readModule reads a module, or finds it compiled: then it is in use.
+// readModule reads a module's code, or returns it compiled from the cache and
+// marks it as used.
 func (e *Executor) readModule(path string) (code []byte, digest [sha256.Size]byte, m *module, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, digest, nil, fmt.Errorf("its module can't be read: %w", err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, digest, nil, fmt.Errorf("its module %q is no file", path)
+		return nil, digest, nil, fmt.Errorf("its module %q is not a file", path)
 	}
 	if m := e.compiledModule(path, info); m != nil {
 		return nil, digest, m, nil
 	}
-	file, err := os.Open(path) //nolint:gosec // who registers plugins says which modules run
+	file, err := os.Open(path) //nolint:gosec // registering a plugin allows its module to run
 	if err != nil {
 		return nil, digest, nil, fmt.Errorf("its module can't be read: %w", err)
 	}
@@ -171,7 +174,7 @@ func (e *Executor) readModule(path string) (code []byte, digest [sha256.Size]byt
 	}
 	digest = sha256.Sum256(code)
 	e.mu.Lock()
-	// A file may have been written again within the clock's resolution.
+	// A later write within the clock's resolution would not change ModTime.
 	if time.Since(info.ModTime()) > time.Minute {
 		e.modules.files[path] = moduleFile{size: info.Size(), modified: info.ModTime(), digest: digest}
 	}
@@ -200,9 +203,9 @@ func (e *Executor) useModule(digest [sha256.Size]byte) *module {
 	return m
 }
 
-// keepModule keeps a compiled module, in use, and forgets the one that was not
-// used for longest if there are too many.
-func (e *Executor) keepModule(ctx context.Context, digest [sha256.Size]byte, compiled wazero.CompiledModule) *module {
+// cacheModule adds a compiled module to the cache and marks it as used. If the
+// cache is full, it evicts the least recently used module that no run uses.
+func (e *Executor) cacheModule(ctx context.Context, digest [sha256.Size]byte, compiled wazero.CompiledModule) *module {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(e.modules.compiled) >= maxModules {
@@ -225,7 +228,7 @@ func (e *Executor) keepModule(ctx context.Context, digest [sha256.Size]byte, com
 	return m
 }
 
-// bounded takes so much, and then says that it is full.
+// bounded is a buffer with a limit. It calls full when a write would exceed it.
 type bounded struct {
 	bytes.Buffer
 
@@ -242,9 +245,9 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// withClock gives a module a clock that begins in 2000 and goes on when it is
-// looked at, so that a function answers the same every time. Who sleeps wakes
-// up at once.
+// withClock gives a module a clock that starts in 2000 and advances with each
+// reading, so that a function returns the same output every time. Sleep returns
+// at once.
 func withClock(config wazero.ModuleConfig) wazero.ModuleConfig {
 	const begin, tick = 946_684_800, int64(time.Microsecond)
 	now := int64(0)
@@ -260,7 +263,8 @@ func withClock(config wazero.ModuleConfig) wazero.ModuleConfig {
 		WithNanosleep(func(d int64) { now += max(d, 0) })
 }
 
-// ends keeps the begin and the end of what is written to it.
+// ends is a writer that retains the beginning and the end of what is written to
+// it.
 type ends struct {
 	begin, end []byte
 	cut        bool

@@ -15,10 +15,10 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// The flag may be another package's of the same test.
+// Another package of the same test may have defined the flag.
 func init() {
 	if flag.Lookup("update") == nil {
-		flag.Bool("update", false, "rewrite the golden files with what the plugins answer")
+		flag.Bool("update", false, "rewrite the golden files with the plugins' output")
 	}
 }
 
@@ -29,21 +29,21 @@ func updating() bool {
 }
 
 // Run runs a plugin (its program and arguments, paths relative to the test's
-// folder) on every case of a folder: CASE/in.yaml is the document that the
-// plugin reads, CASE/want.yaml the document that it must write, in which an
-// error is enough. The type of the plugin follows from what is in in.yaml;
-// grpc, logFile and logAddressPort need not be there.
+// directory) on every case of a directory. CASE/in.yaml is the plugin's input,
+// CASE/want.yaml the output that it must write (only the key error if the
+// plugin must refuse). The keys of in.yaml determine the plugin's type; grpc,
+// logFile and logAddressPort may be absent.
 //
-// Every case is run twice, the second time on the package that came out of the
-// first, and must say the same again: running twice is running once. With the
-// flag -update, want.yaml is written and not compared.
+// Every case runs twice, the second time on the package that the first run
+// returned, and must have the same output: running twice equals running once.
+// With the flag -update, want.yaml is written instead of compared.
 func Run(t *testing.T, dir string, arguments ...string) {
 	t.Helper()
 	RunPlugin(t, dir, tko.Plugin{Name: filepath.Base(arguments[0]), Executor: tko.ExecutorCommand, Arguments: arguments})
 }
 
-// RunPlugin is Run of a plugin of any executor, such as a KRM function and the
-// properties that its inputs come from. Its type follows from the cases.
+// RunPlugin is Run for a plugin of any executor, such as a KRM function with
+// its properties. The cases determine its type.
 func RunPlugin(t *testing.T, dir string, p tko.Plugin) {
 	t.Helper()
 	cases, err := filepath.Glob(filepath.Join(dir, "*", "in.yaml"))
@@ -73,7 +73,7 @@ func runCase(t *testing.T, path string, p tko.Plugin) {
 			t.Fatal(err)
 		}
 	} else if diff := cmp.Diff(read(t, golden), got); diff != "" {
-		t.Errorf("the plugin's answer differs from %s (-want +got); -update writes it:\n%s", golden, diff)
+		t.Errorf("the plugin's output differs from %s (-want +got); -update rewrites it:\n%s", golden, diff)
 	}
 
 	if pkg, ok := got["package"]; ok {
@@ -81,13 +81,13 @@ func runCase(t *testing.T, path string, p tko.Plugin) {
 	}
 	again := run(t, runner, in, p)
 	if _, ok := again["package"]; !ok && again["error"] == nil {
-		// that there is nothing to do any more is as good
+		// a second run that finds nothing to do is also correct
 		delete(got, "package")
 		delete(got, "prepared")
 		delete(again, "prepared")
 	}
 	if diff := cmp.Diff(got, again); diff != "" {
-		t.Errorf("the plugin's second run, on the answer of the first, changes something (-first +second):\n%s", diff)
+		t.Errorf("the plugin's second run, on the output of the first, changes the package (-first +second):\n%s", diff)
 	}
 }
 
@@ -111,7 +111,7 @@ func read(t *testing.T, path string) krm.Resource {
 	return nil
 }
 
-// run runs the plugin on an input and makes its answer a document again.
+// run runs the plugin on an input and returns its output as a document.
 func run(t *testing.T, runner *plugin.Runner, in krm.Resource, p tko.Plugin) krm.Resource {
 	t.Helper()
 	target := krm.Identity{

@@ -7,11 +7,11 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin/plugintest"
 )
 
-func TestPrepare(t *testing.T) {
+func TestPreparePluginMatchesGoldenFiles(t *testing.T) {
 	plugintest.Run(t, "testdata/relabel", "sh", abs(t, "testdata/relabel.sh"))
 }
 
-func TestValidate(t *testing.T) {
+func TestValidatePluginMatchesGoldenFiles(t *testing.T) {
 	plugintest.Run(t, "testdata/check", "sh", abs(t, "testdata/check.sh"))
 }
 

@@ -1,5 +1,5 @@
-// Package pod runs programs in pods of Kubernetes, by the exec subresource:
-// over WebSocket, or SPDY where something on the way doesn't know that.
+// Package pod runs programs in Kubernetes pods through the exec subresource. It
+// uses WebSocket, or SPDY where a proxy does not support WebSocket.
 //
-// It knows nothing of plugins. Start reading at [Executor.Run].
+// It does not depend on plugins. Start reading at [Executor.Run].
 package pod

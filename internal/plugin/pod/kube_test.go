@@ -24,18 +24,18 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A real is a real API server with a pod on a node whose kubelet is ours: what
-// is to be run in the pod is run here. Who asks comes through a proxy, which
-// sees what is spoken.
+// A real is a real API server with a pod on a node whose kubelet is part of the
+// test: it runs the commands here. Clients use a proxy, which records the
+// protocols.
 type real struct {
 	kube      *kube.Cluster
 	namespace string
 	proxy     *httptest.Server
 
 	mu      sync.Mutex
-	refused bool     // whether the proxy lets no WebSocket through
-	spoke   []string // with the API server
-	asked   []string // of the kubelet
+	refused bool     // whether the proxy refuses WebSocket
+	spoke   []string // protocols used with the API server
+	asked   []string // paths requested from the kubelet
 }
 
 func newReal(t *testing.T) *real {
@@ -118,16 +118,17 @@ func (r *real) kubelet(w http.ResponseWriter, q *http.Request) {
 		time.Minute, time.Minute, []string{streaming.StreamProtocolV4Name})
 }
 
-// kubeconfig is that of a service account, through the proxy.
+// kubeconfig returns the path of a kubeconfig for a service account, through
+// the proxy.
 func (r *real) kubeconfig(t *testing.T, account string) string {
 	t.Helper()
 	token := strings.TrimSpace(r.kube.Kubectl(t, "create", "token", account, "--namespace="+r.namespace))
 	return write(t, r.proxy, r.proxy.URL, token)
 }
 
-// Plugins run in pods of a real Kubernetes, by WebSocket, or by SPDY where that
-// is kept from getting through, for those who have the right to.
-func TestRealAPIServer(t *testing.T) {
+// Plugins run in pods of a real Kubernetes, over WebSocket, or SPDY where a
+// proxy refuses WebSocket, for users with the right to exec.
+func TestRunsInPodsOfARealAPIServer(t *testing.T) {
 	t.Parallel()
 	for protocol, refused := range map[string]bool{"websocket": false, "spdy/3.1": true} {
 		t.Run(protocol, func(t *testing.T) {
@@ -151,10 +152,10 @@ func TestRealAPIServer(t *testing.T) {
 			}
 			r.mu.Lock()
 			if !slices.Equal(r.spoke, []string{protocol, protocol, protocol}) {
-				t.Errorf("they spoke %v", r.spoke)
+				t.Errorf("got the protocols %v", r.spoke)
 			}
 			if want := "/exec/" + r.namespace + "/tools/main"; !slices.Equal(r.asked, []string{want, want, want}) {
-				t.Errorf("the kubelet was asked for %v", r.asked)
+				t.Errorf("the kubelet got requests for %v", r.asked)
 			}
 			r.mu.Unlock()
 

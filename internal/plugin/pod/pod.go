@@ -22,12 +22,13 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-const maxStderr = 2 << 10 // of the end, which is kept
+const maxStderr = 2 << 10 // bytes of the end of stderr that are returned
 
 // Options are the settings of an Executor.
 type Options struct {
-	// Kubeconfig is the file that says which cluster. If empty: that of
-	// KUBECONFIG, else of the home directory, else the cluster that we run in.
+	// Kubeconfig is the path of the kubeconfig file. If empty: the file in the
+	// environment variable KUBECONFIG, else that of the home directory, else the
+	// cluster that this process runs in.
 	Kubeconfig string
 	MaxOutput  int // bytes of stdout; 64 MiB if 0
 }
@@ -36,7 +37,7 @@ type Options struct {
 // use.
 type Executor struct{ options Options }
 
-// New makes an Executor. The cluster is looked for when it is needed.
+// New returns an Executor. It does not connect to the cluster.
 func New(o Options) *Executor {
 	if o.MaxOutput == 0 {
 		o.MaxOutput = 64 << 20
@@ -44,21 +45,22 @@ func New(o Options) *Executor {
 	return &Executor{options: o}
 }
 
-// A Command is a program in a container of a pod that is there.
+// A Command is a program to run in a container of an existing pod.
 type Command struct {
 	Namespace, Pod, Container string
 	Arguments                 []string
-	Input                     []byte // goes to stdin
+	Input                     []byte // stdin
 	Timeout                   time.Duration
 }
 
-// Names that can be in a path. Kubernetes is stricter still.
+// name matches names that are safe in a URL path. Kubernetes restricts names
+// further.
 var name = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,252}$`)
 
-// Run runs a program, bounded in time and output. An exit code is an error, and
-// so is everything else that keeps it from ending well. What doesn't end in
-// time loses its stdin and stdout, but may go on in its pod: Kubernetes has no
-// way to end it.
+// Run runs a program with limits on time and output. It returns an error if the
+// program exits with a code other than 0 or does not end in time. A program
+// that does not end in time loses its stdin and stdout, but may continue in its
+// pod: Kubernetes has no way to end it.
 func (e *Executor) Run(ctx context.Context, c Command) (stdout []byte, stderr string, err error) {
 	for what, value := range map[string]string{"namespace": c.Namespace, "pod": c.Pod, "container": c.Container} {
 		if !name.MatchString(value) {
@@ -77,7 +79,7 @@ func (e *Executor) Run(ctx context.Context, c Command) (stdout []byte, stderr st
 		stop(fmt.Errorf("it wrote more than %d bytes to stdout", e.options.MaxOutput))
 	}}
 	problems := &output{limit: maxStderr, tail: true}
-	quiet := klog.NewContext(running, logr.Discard()) // what the library would log is in the error
+	quiet := klog.NewContext(running, logr.Discard()) // the error contains what the library would log
 	err = executor.StreamWithContext(quiet, remotecommand.StreamOptions{Stdin: bytes.NewReader(c.Input), Stdout: out, Stderr: problems})
 	stderr = problems.text()
 	var exit exec.CodeExitError
@@ -92,15 +94,15 @@ func (e *Executor) Run(ctx context.Context, c Command) (stdout []byte, stderr st
 	return out.bytes(), stderr, nil
 }
 
-// executor knows how to reach the pod.
+// executor returns an executor for the pod of the command.
 func (e *Executor) executor(c Command) (remotecommand.Executor, error) {
 	config, err := e.config()
 	if err != nil {
-		return nil, fmt.Errorf("there is no cluster to run it in: %w", err)
+		return nil, fmt.Errorf("no cluster to run it in: %w", err)
 	}
 	base, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("there is no cluster to run it in: %w", err)
+		return nil, fmt.Errorf("no cluster to run it in: %w", err)
 	}
 	address := base.JoinPath("api", "v1", "namespaces", c.Namespace, "pods", c.Pod, "exec")
 	address.RawQuery = url.Values{
@@ -119,18 +121,19 @@ func (e *Executor) executor(c Command) (remotecommand.Executor, error) {
 	})
 }
 
-// config is read for every run: credentials change.
+// config reads the kubeconfig. It is read for every run, because credentials
+// change.
 func (e *Executor) config() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = e.options.Kubeconfig
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
 }
 
-// output takes what a program writes, also after nobody waits for it any more.
-// It never fails: what is too much is dropped, and told once.
+// output receives what a program writes, also after Run has returned. Writes
+// never fail: excess output is dropped, and full is called once.
 type output struct {
 	limit int
-	tail  bool // what is too much is what came first
+	tail  bool // drop the beginning instead of the end
 	full  func()
 
 	mu   sync.Mutex

@@ -32,18 +32,18 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// The libraries of the stand-in log what is part of these tests.
+// Discard the log of the libraries of the stand-in.
 func TestMain(m *testing.M) {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
 	os.Exit(kube.Main(m))
 }
 
-// A cluster is a stand-in of an API server and its kubelets: it runs what is
-// to be run in a container here. SPDY is spoken by the kubelets' own library.
+// A cluster is a stand-in for an API server and its kubelets: it runs the
+// commands here. The kubelets' own library serves SPDY.
 type cluster struct {
-	sockets bool   // whether it speaks WebSocket too
-	token   string // who may
+	sockets bool   // whether it supports WebSocket, too
+	token   string // the only valid token
 
 	mu    sync.Mutex
 	spoke []string // protocols
@@ -83,7 +83,7 @@ func (c *cluster) speak(protocol string) {
 	c.spoke = append(c.spoke, protocol)
 }
 
-// serveWebSocket is what an API server does.
+// serveWebSocket serves exec as an API server does.
 func (c *cluster) serveWebSocket(w http.ResponseWriter, r *http.Request, command []string) {
 	conn := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{streaming.StreamProtocolV5Name: {Binary: true, Channels: []wsstream.ChannelType{
 		wsstream.ReadChannel, wsstream.WriteChannel, wsstream.WriteChannel, wsstream.WriteChannel, wsstream.ReadChannel,
@@ -132,7 +132,7 @@ func (c *cluster) ExecInContainer(ctx context.Context, _, _, _ string, command [
 	return err
 }
 
-// start serves a cluster, and answers a kubeconfig for it.
+// start serves a cluster, and returns the path of a kubeconfig for it.
 func start(t *testing.T, c *cluster) (kubeconfig string) {
 	t.Helper()
 	c.token = "secret-token"
@@ -163,8 +163,8 @@ func sh(script string) pod.Command {
 
 var protocols = map[string]bool{"WebSocket": true, "SPDY": false}
 
-// What goes in comes out, whatever protocol is spoken.
-func TestRun(t *testing.T) {
+// Input and output are complete over each protocol.
+func TestInputAndOutputAreCompleteOverEachProtocol(t *testing.T) {
 	t.Parallel()
 	for protocol, sockets := range protocols {
 		t.Run(protocol, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestRun(t *testing.T) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if strings.Join(c.spoke, " ") != protocol+" "+protocol+" "+protocol {
-				t.Errorf("they spoke %v", c.spoke)
+				t.Errorf("got the protocols %v", c.spoke)
 			}
 			if want := "/behind/a/proxy/api/v1/namespaces/plugins/pods/tools/exec main"; c.paths[0] != want {
 				t.Errorf("asked for %q, want %q", c.paths[0], want)
@@ -191,8 +191,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// What fails says why, and is bounded as what runs here is.
-func TestFailures(t *testing.T) {
+// Failures are reported, and limited as for local programs.
+func TestFailuresAreReportedAndLimited(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why    string
@@ -201,21 +201,21 @@ func TestFailures(t *testing.T) {
 		want   string
 	}{
 		"exit code":     {why: "it failed", script: "echo broken wrench >&2; exit 7", want: "exit code 7"},
-		"flood":         {why: "output is bounded", script: "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done", want: "more than 100000 bytes"},
-		"hang":          {why: "time is bounded", script: "sleep 100", want: "did not end within 500ms", change: func(c *pod.Command, _ *pod.Options) { c.Timeout = 500 * time.Millisecond }},
-		"doesn't read":  {why: "it needn't", script: "exec <&-; exit 3", want: "exit code 3", change: func(c *pod.Command, _ *pod.Options) { c.Input = make([]byte, 10<<20) }},
-		"no program":    {why: "which one?", want: "no-such-program", change: func(c *pod.Command, _ *pod.Options) { c.Arguments = []string{"no-such-program"} }},
-		"no pod":        {why: "the API server says so", want: `pod "gone" of namespace "plugins"`, change: func(c *pod.Command, _ *pod.Options) { c.Pod = "gone" }},
-		"path as pod":   {why: "a name is no path", want: `"../../nodes" can't be the name of a pod`, change: func(c *pod.Command, _ *pod.Options) { c.Pod = "../../nodes" }},
+		"flood":         {why: "output is limited", script: "while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done", want: "more than 100000 bytes"},
+		"hang":          {why: "time is limited", script: "sleep 100", want: "did not end within 500ms", change: func(c *pod.Command, _ *pod.Options) { c.Timeout = 500 * time.Millisecond }},
+		"doesn't read":  {why: "a program may ignore its input", script: "exec <&-; exit 3", want: "exit code 3", change: func(c *pod.Command, _ *pod.Options) { c.Input = make([]byte, 10<<20) }},
+		"no program":    {why: "the message names the program", want: "no-such-program", change: func(c *pod.Command, _ *pod.Options) { c.Arguments = []string{"no-such-program"} }},
+		"no pod":        {why: "the API server reports it", want: `pod "gone" of namespace "plugins"`, change: func(c *pod.Command, _ *pod.Options) { c.Pod = "gone" }},
+		"path as pod":   {why: "a name must not be a path", want: `"../../nodes" can't be the name of a pod`, change: func(c *pod.Command, _ *pod.Options) { c.Pod = "../../nodes" }},
 		"no namespace":  {why: "a name is needed", want: `"" can't be the name of a namespace`, change: func(c *pod.Command, _ *pod.Options) { c.Namespace = "" }},
-		"odd container": {why: "a name is no query", want: "can't be the name of a container", change: func(c *pod.Command, _ *pod.Options) { c.Container = "a&command=b" }},
-		"no cluster":    {why: "nobody is there", want: "could not be run in pod", change: func(_ *pod.Command, o *pod.Options) { o.Kubeconfig = write(t, nil, "http://localhost:1", "") }},
+		"odd container": {why: "a name must not be a query", want: "can't be the name of a container", change: func(c *pod.Command, _ *pod.Options) { c.Container = "a&command=b" }},
+		"no cluster":    {why: "the server can't be reached", want: "could not be run in pod", change: func(_ *pod.Command, o *pod.Options) { o.Kubeconfig = write(t, nil, "http://localhost:1", "") }},
 		"not allowed": {why: "the wrong token", want: "could not be run in pod", change: func(_ *pod.Command, o *pod.Options) {
 			server := httptest.NewTLSServer(&cluster{token: "other"})
 			t.Cleanup(server.Close)
 			o.Kubeconfig = write(t, server, server.URL, "secret-token")
 		}},
-		"no kubeconfig": {why: "which cluster?", want: "there is no cluster", change: func(_ *pod.Command, o *pod.Options) { o.Kubeconfig = "/no/such/file" }},
+		"no kubeconfig": {why: "the kubeconfig is missing", want: "no cluster", change: func(_ *pod.Command, o *pod.Options) { o.Kubeconfig = "/no/such/file" }},
 	}
 	for protocol, sockets := range protocols {
 		kubeconfig := start(t, &cluster{sockets: sockets})
@@ -232,7 +232,7 @@ func TestFailures(t *testing.T) {
 					t.Errorf("got %d bytes, %v, want %q: %s", len(stdout), err, test.want, test.why)
 				}
 				if err != nil && strings.Contains(err.Error(), "secret-token") {
-					t.Errorf("the error has the token: %v", err)
+					t.Errorf("the error contains the token: %v", err)
 				}
 				if strings.Contains(test.script, "wrench") && stderr != "broken wrench" {
 					t.Errorf("stderr is %q", stderr)
@@ -245,8 +245,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// A plugin in a pod keeps the contract of plugins.
-func TestPlugin(t *testing.T) {
+// A plugin in a pod fulfills the contract of plugins.
+func TestPluginInPodFulfillsTheContract(t *testing.T) {
 	t.Parallel()
 	r := plugin.New(plugin.Options{Kubeconfig: start(t, &cluster{sockets: true}), LogAddressPort: "tko:50055"})
 	target := krm.Identity{GVK: krm.GVK{Group: "g", Version: "v1", Kind: "K"}, Name: "n"}
@@ -268,7 +268,7 @@ func TestPlugin(t *testing.T) {
 	if err := r.Validate(t.Context(), p, target, pkg, true); err == nil || !strings.Contains(err.Error(), "exit code 7, stderr: broken wrench") {
 		t.Errorf("got %v", err)
 	}
-	delete(p.Properties, "_kubernetes.namespace") // it is tko then, where there is no such pod
+	delete(p.Properties, "_kubernetes.namespace") // the default is tko, where there is no such pod
 	if err := r.Validate(t.Context(), p, target, pkg, true); err == nil || !strings.Contains(err.Error(), `namespace "tko"`) {
 		t.Errorf("got %v", err)
 	}

@@ -1,15 +1,16 @@
-// Package supervise runs programs that nobody trusts to clean up after
-// themselves: when one has ended, or is to end, nothing that it started is
-// left, however hard it tried to be forgotten (by leaving its process group or
-// session, by forking twice, by forking without end).
+// Package supervise runs untrusted programs and removes all their descendants:
+// when a program has ended, or is to end, no process that it started remains,
+// even if the process left its process group or session, forked twice, or forks
+// without end.
 //
-// On Linux a supervisor stands between us and the program: this very program,
-// started again under another name, which becomes the parent of all of the
-// program's descendants that lose theirs. As long as it has children, there are
-// descendants; it kills until there are none. It watches how many they are and
-// how much memory they use, and ends them when its starter is gone. Elsewhere a
-// program is in a process group, which is all that is killed.
+// On Linux a supervisor runs between this program and the supervised one. The
+// supervisor is this executable, started again under another name; it becomes
+// the parent of all descendants of the program that lose their own parent. It
+// kills its children until there are none left. It limits the number of
+// processes and their memory, and ends them when the process that started it
+// ends. On other systems the program runs in a process group, and only that
+// group is killed.
 //
-// It is no sandbox: a program may do what the user may that it runs as, and
-// that includes killing its supervisor. Start reading at [Start].
+// It is no sandbox: a program has all permissions of the user that it runs as,
+// and can even kill its supervisor. Start reading at [Start].
 package supervise

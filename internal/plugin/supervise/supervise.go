@@ -12,28 +12,29 @@ import (
 	"time"
 )
 
-// MaxProcesses is how many processes a supervised program may consist of.
+// MaxProcesses is the most processes that a supervised program may have.
 const MaxProcesses = 256
 
-// patience is how long a supervisor that is to end everything may take.
-const patience = 10 * time.Second
+// killTimeout bounds how long a supervisor may take to kill all processes,
+// before it is killed itself.
+const killTimeout = 10 * time.Second
 
-// Limits bound a program, and what it starts.
+// Limits restrict a program and its descendants.
 type Limits struct {
-	// Memory is how many bytes each process may have of its own, and all of them
-	// together; as many as there are if 0. Nothing is bounded where there is no
-	// supervisor.
+	// Memory is the limit of the private memory of each process, and of the total
+	// memory of all processes, in bytes; no limit if 0. It has no effect where
+	// there is no supervisor.
 	Memory int64
-	// Daemons says that what the program leaves behind goes on: nobody supervises
-	// it, and only its process group is killed.
+	// Daemons lets processes that leave the program's process group survive it.
+	// The program then has no supervisor, and only its process group is killed.
 	Daemons bool
 }
 
-// An ExitError says how a program ended that did not end well.
+// An ExitError reports how a program ended unsuccessfully.
 type ExitError struct {
 	Code   int            // its exit code, or -1
-	Signal syscall.Signal // that ended it, or 0
-	Limit  string         // what it exceeded, for which it was killed; or ""
+	Signal syscall.Signal // the signal that ended it, or 0
+	Limit  string         // the exceeded limit that it was killed for, or ""
 }
 
 func (e *ExitError) Error() string {
@@ -47,19 +48,19 @@ func (e *ExitError) Error() string {
 	}
 }
 
-// A Process is a program that was started, and all that it starts.
+// A Process is a program that was started, with all its descendants.
 type Process struct {
 	command *exec.Cmd // the supervisor, or the program itself
-	control *os.File  // closing it ends everything; nil without a supervisor
-	report  *os.File  // what the supervisor has to say
-	mark    string    // in the environment of the program
+	control *os.File  // closing it ends all processes; nil without a supervisor
+	report  *os.File  // the supervisor's report
+	mark    string    // a variable that identifies the program's processes
 	exited  chan struct{}
-	err     error // once exited is closed
+	err     error // set before exited is closed
 }
 
-// Start starts a command, whose streams must be files or nothing and whose
-// folder should be its own. What it adds to the command is its own business:
-// use the Process.
+// Start starts a command. Its streams must be files or nil, and its directory
+// should belong to it alone. Start modifies cmd: the caller uses only the
+// Process from then on.
 func Start(cmd *exec.Cmd, l Limits) (*Process, error) {
 	p := &Process{command: cmd, exited: make(chan struct{})}
 	if supported && !l.Daemons {
@@ -104,8 +105,9 @@ func (p *Process) supervised(cmd *exec.Cmd, l Limits) (err error) {
 	return nil
 }
 
-// markOf is by what the processes of a command are told from others if their
-// supervisor is gone: the variable that has their folder.
+// markOf returns the variable TMPDIR if it names the command's own directory,
+// and "" otherwise. If the supervisor is killed, the variable identifies the
+// command's processes.
 func markOf(cmd *exec.Cmd) string {
 	for _, variable := range cmd.Env {
 		if cmd.Dir != "" && variable == "TMPDIR="+cmd.Dir {
@@ -115,11 +117,11 @@ func markOf(cmd *exec.Cmd) string {
 	return ""
 }
 
-// Kill ends the program and all that it started. It doesn't wait; it may be
-// called at any time, and again.
+// Kill ends the program and its descendants without waiting for them. It may be
+// called at any time, and more than once.
 func (p *Process) Kill() {
 	select {
-	case <-p.exited: // its number may be somebody else's by now
+	case <-p.exited: // another process may have the process ID by now
 		return
 	default:
 	}
@@ -128,19 +130,21 @@ func (p *Process) Kill() {
 		return
 	}
 	if p.control.Close() == nil { // the first time
-		hopeless := time.AfterFunc(patience, func() { _ = p.command.Process.Kill() })
+		deadline := time.AfterFunc(killTimeout, func() { _ = p.command.Process.Kill() })
 		go func() {
 			<-p.exited
-			hopeless.Stop()
+			deadline.Stop()
 		}()
 	}
 }
 
-// Exited is closed when nothing is left of the program.
+// Exited returns a channel that is closed when the program and its descendants
+// have ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Wait waits until nothing is left of the program, and answers how it ended:
-// nil if well, an [*ExitError], or why it could not be run or is not known.
+// Wait waits until the program and its descendants have ended. It returns nil
+// if the program succeeded, an [*ExitError] if it failed, and another error if
+// it could not be run or its result is unknown.
 func (p *Process) Wait() error {
 	<-p.exited
 	return p.err
@@ -149,7 +153,7 @@ func (p *Process) Wait() error {
 func (p *Process) wait() error {
 	if p.control == nil {
 		err := p.command.Wait()
-		_ = syscall.Kill(-p.command.Process.Pid, syscall.SIGKILL) // what it left behind
+		_ = syscall.Kill(-p.command.Process.Pid, syscall.SIGKILL) // processes that it left behind
 		return exitOf(err)
 	}
 	text, readErr := io.ReadAll(io.LimitReader(p.report, 64<<10))
@@ -157,7 +161,7 @@ func (p *Process) wait() error {
 	_, _ = p.report.Close(), p.control.Close()
 	if len(text) == 0 || readErr != nil {
 		sweep(p.mark)
-		return fmt.Errorf("its supervisor was ended: %w", errors.Join(readErr, exitOf(waitErr)))
+		return fmt.Errorf("its supervisor was killed: %w", errors.Join(readErr, exitOf(waitErr)))
 	}
 	return parse(string(text))
 }
@@ -174,12 +178,12 @@ func exitOf(err error) error {
 	return &ExitError{Code: exit.ExitCode()}
 }
 
-// The words of a supervisor's report.
+// The first words of a supervisor's report.
 const (
-	reportExit   = "exit"   // and the code
-	reportSignal = "signal" // and its number
-	reportLimit  = "limit"  // and which
-	reportFailed = "failed" // and why
+	reportExit   = "exit"   // followed by the exit code
+	reportSignal = "signal" // followed by the number of the signal
+	reportLimit  = "limit"  // followed by the exceeded limit
+	reportFailed = "failed" // followed by the error
 )
 
 func parse(report string) error {

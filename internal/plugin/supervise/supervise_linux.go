@@ -15,38 +15,39 @@ import (
 )
 
 const (
-	// name is what a program is told that it is called when it is to be a
+	// name is the name (argv[0]) under which a program is started to be a
 	// supervisor.
 	name      = "tko-plugin-supervisor"
 	supported = true
 
-	controlFile = 3 // ends when everything is to end
+	controlFile = 3 // reaches its end when all processes are to be killed
 	reportFile  = 4
 
-	// How often the program is looked at: what it does in between is not bounded.
-	// Looks cost, so those at a program whose processes stay the same are fewer.
-	tick    = 50 * time.Millisecond
-	maxTick = 200 * time.Millisecond
+	// The intervals at which limits are checked: a program may exceed them
+	// between two checks. A check is expensive, so the interval grows while the
+	// number of processes stays the same.
+	interval    = 50 * time.Millisecond
+	maxInterval = 200 * time.Millisecond
 
 	prSetDumpable       = 4
 	prSetChildSubreaper = 36
 	rlimitData          = 2
 )
 
-// A supervisor has to be there in no time, as one is started for every run of
-// every plugin: in a large program, main would come twenty milliseconds later.
-// This package imports so little that it is initialized among the first.
+// A supervisor must start fast, because each run of a plugin starts one. In a
+// large program, main would run 20 ms later. This package imports little, so
+// that it is among the first to be initialized.
 func init() {
 	if len(os.Args) > 3 && os.Args[0] == name {
 		supervise(os.Args[1], os.Args[2], os.Args[3:])
 		// os.Exit takes a second in a program with the race detector, and there is
-		// nothing to tidy up.
+		// nothing to clean up.
 		_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
 	}
 }
 
-// Hide keeps other processes of the same user from reading this one's
-// environment, memory and open files. Root can read them nevertheless.
+// Hide prevents other processes of the same user from reading this process's
+// environment, memory and open files. Root can still read them.
 func Hide() error { return prctl(prSetDumpable, 0) }
 
 func prctl(option, value uintptr) error {
@@ -56,9 +57,9 @@ func prctl(option, value uintptr) error {
 	return nil
 }
 
-// supervise is all that a supervisor does.
+// supervise runs a program as its supervisor and writes the report.
 func supervise(memory, path string, args []string) {
-	for _, file := range names("/proc/self/fd") { // also those that the server was started with
+	for _, file := range names("/proc/self/fd") { // including those that the server inherited
 		if fd, err := strconv.Atoi(file); err == nil && fd >= controlFile {
 			syscall.CloseOnExec(fd)
 		}
@@ -70,7 +71,7 @@ func supervise(memory, path string, args []string) {
 
 type supervisor struct {
 	memory int64
-	ended  chan syscall.WaitStatus // how the program did
+	ended  chan syscall.WaitStatus // receives the program's status
 	gone   chan struct{}           // closed when no descendant is left
 }
 
@@ -82,14 +83,14 @@ func (s *supervisor) run(memory, path string, args []string) (report string) {
 	if err := errors.Join(prctl(prSetChildSubreaper, 1), Hide()); err != nil {
 		return failed(err)
 	}
-	program, err := syscall.ForkExec(path, args, &syscall.ProcAttr{ //nolint:gosec // who registers plugins says which programs run
+	program, err := syscall.ForkExec(path, args, &syscall.ProcAttr{ //nolint:gosec // registering a plugin allows its program to run
 		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		return failed(fmt.Errorf("start %q: %w", path, err))
 	}
 	limitErr := s.limit(program)
-	for fd := range 3 { // what the program closes is to be closed
+	for fd := range 3 { // so that a stream closes as soon as the program closes it
 		_ = syscall.Close(fd)
 	}
 	go s.reap(program)
@@ -104,30 +105,30 @@ func (s *supervisor) run(memory, path string, args []string) (report string) {
 	}
 	var status syscall.WaitStatus
 	exceeded := ""
-	next, count := tick, 0
-	looks := time.NewTicker(next)
+	next, count := interval, 0
+	checks := time.NewTicker(next)
 	for running := true; running; {
 		select {
 		case status = <-s.ended:
 			running = false
 		case <-stop:
 			running = false
-		case <-looks.C:
+		case <-checks.C:
 			pids := descendants()
 			exceeded = s.exceeded(pids)
 			running = exceeded == ""
 			if len(pids) == count {
-				next = min(2*next, maxTick)
+				next = min(2*next, maxInterval)
 			} else {
-				next, count = tick, len(pids)
+				next, count = interval, len(pids)
 			}
-			looks.Reset(next)
+			checks.Reset(next)
 		}
 	}
 	s.end()
 	select {
 	case status = <-s.ended:
-	default: // had ended before
+	default: // received above
 	}
 	switch {
 	case exceeded != "":
@@ -141,22 +142,22 @@ func (s *supervisor) run(memory, path string, args []string) (report string) {
 
 func failed(err error) string { return reportFailed + " " + err.Error() }
 
-// limit limits what one process may have of its own: what is too much, it
-// doesn't get.
+// limit sets the limit of the private memory of a process: larger allocations
+// fail.
 func (s *supervisor) limit(pid int) error {
 	if s.memory == 0 {
 		return nil
 	}
-	limit := syscall.Rlimit{Cur: uint64(s.memory), Max: uint64(s.memory)}                                                         //nolint:gosec // it is more than 0
-	_, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(pid), rlimitData, uintptr(unsafe.Pointer(&limit)), 0, 0, 0) //nolint:gosec // as prlimit(2) wants it
-	if errno == 0 || errno == syscall.ESRCH || errno == syscall.EPERM {                                                           // it has ended; or what it has is less
+	limit := syscall.Rlimit{Cur: uint64(s.memory), Max: uint64(s.memory)}                                                         //nolint:gosec // the value is positive
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(pid), rlimitData, uintptr(unsafe.Pointer(&limit)), 0, 0, 0) //nolint:gosec // prlimit(2) takes a pointer
+	if errno == 0 || errno == syscall.ESRCH || errno == syscall.EPERM {                                                           // the process has ended, or already has a lower limit
 		return nil
 	}
 	return fmt.Errorf("limiting memory: %w", errno)
 }
 
-// reap waits for children until there are none. The descendants of those that
-// have ended are children, too.
+// reap waits for children until there are none. Descendants whose parent has
+// ended are children, too.
 func (s *supervisor) reap(program int) {
 	for {
 		var status syscall.WaitStatus
@@ -172,7 +173,7 @@ func (s *supervisor) reap(program int) {
 	}
 }
 
-// end kills until nothing is left.
+// end kills all descendants until none is left.
 func (s *supervisor) end() {
 	for {
 		select {
@@ -181,8 +182,9 @@ func (s *supervisor) end() {
 		default:
 		}
 		for _, pid := range descendants() {
-			// With its group, what it forks at this very moment. As the program has a
-			// session of its own, nobody else is in any of its groups.
+			// Kill its group as well, which includes a process that it is forking at
+			// this moment. The program has a session of its own, so all of its groups
+			// hold only its descendants.
 			if group, err := syscall.Getpgid(pid); err == nil && group != syscall.Getpgrp() {
 				_ = syscall.Kill(-group, syscall.SIGKILL)
 			}
@@ -196,8 +198,7 @@ func (s *supervisor) end() {
 	}
 }
 
-// exceeded says what a program of these processes has too much of, "" for
-// nothing.
+// exceeded returns the limit that the processes exceed, "" if none.
 func (s *supervisor) exceeded(pids []int) string {
 	if len(pids) > MaxProcesses {
 		return fmt.Sprintf("it has more than %d processes", MaxProcesses)
@@ -205,18 +206,19 @@ func (s *supervisor) exceeded(pids []int) string {
 	if s.memory == 0 || sum(pids, resident) <= s.memory || !s.tooLarge(pids) {
 		return ""
 	}
-	return fmt.Sprintf("it and what it started need more than %d bytes of memory", s.memory)
+	return fmt.Sprintf("it and its child processes need more than %d bytes of memory", s.memory)
 }
 
-// unsteady is how often processes are looked at that come and go meanwhile.
-const unsteady = 5
+// memoryAttempts is how often the memory of processes is added up while
+// processes start and end.
+const memoryAttempts = 5
 
-// tooLarge says whether processes use too much memory. What they share is
-// divided among those that are there at the moment: when some end while one
-// after the other is looked at, what is found is more than there ever was.
+// tooLarge reports whether processes use too much memory. Shared memory is
+// divided among the processes that exist at the moment: if some end while they
+// are read one by one, the sum is larger than the memory ever was.
 func (s *supervisor) tooLarge(pids []int) bool {
 	pids = running(pids)
-	for range unsteady {
+	for range memoryAttempts {
 		if sum(pids, proportional) <= s.memory {
 			return false
 		}
@@ -229,7 +231,7 @@ func (s *supervisor) tooLarge(pids []int) bool {
 	return true
 }
 
-// running are those of some processes that haven't ended.
+// running returns those of some processes that have not ended.
 func running(pids []int) []int {
 	return slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return resident(pid) == 0 })
 }
@@ -241,8 +243,8 @@ func sum(pids []int, of func(int) int64) (total int64) {
 	return total
 }
 
-// resident is how much memory a process sees, 0 if it has ended. What it shares
-// with others is in it.
+// resident returns the memory mapped by a process in bytes, shared memory
+// included, and 0 if the process has ended.
 func resident(pid int) int64 {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	fields := strings.Fields(string(data))
@@ -256,8 +258,8 @@ func resident(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// proportional is how much memory a process uses, with its part of what it
-// shares. It takes longer to say.
+// proportional returns the memory of a process in bytes, with its share of
+// shared memory. It takes longer than resident.
 func proportional(pid int) int64 {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
 	if err != nil {
@@ -274,8 +276,8 @@ func proportional(pid int) int64 {
 	return 0
 }
 
-// descendants are the processes that this one has started, and those have, and
-// so on, as far as they can be found while they come and go.
+// descendants returns the descendants of this process, as far as they can be
+// found while processes start and end.
 func descendants() (pids []int) {
 	of := children
 	if !listed() {
@@ -288,17 +290,17 @@ func descendants() (pids []int) {
 	return pids
 }
 
-// listed says whether the kernel lists the children of threads.
+// listed reports whether the kernel lists the children of threads.
 var listed = sync.OnceValue(func() bool {
 	_, err := os.Stat("/proc/thread-self/children")
 	return err == nil
 })
 
-// children are the children of a process, as the kernel lists them.
+// children returns the children of a process, as the kernel lists them.
 func children(pid int) (pids []int) {
 	tasks := "/proc/" + strconv.Itoa(pid) + "/task"
 	for _, thread := range names(tasks) {
-		data, _ := os.ReadFile(tasks + "/" + thread + "/children") //nolint:gosec // a path of numbers; what has ended has none
+		data, _ := os.ReadFile(tasks + "/" + thread + "/children") //nolint:gosec // a path of numbers; it is missing if the thread has ended
 		for field := range strings.FieldsSeq(string(data)) {
 			if child, err := strconv.Atoi(field); err == nil {
 				pids = append(pids, child)
@@ -308,12 +310,12 @@ func children(pid int) (pids []int) {
 	return pids
 }
 
-// childrenByParent asks every process there is for its parent.
+// childrenByParent reads the parent of every process.
 func childrenByParent() func(pid int) []int {
 	found := map[int][]int{}
 	for _, pid := range processes() {
-		stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")            // what has ended has none
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // of the name, which may have anything in it
+		stat, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")            // missing if the process has ended
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // after the name, which may contain any character
 		if len(fields) < 2 {
 			continue
 		}
@@ -333,7 +335,7 @@ func processes() (pids []int) {
 	return pids
 }
 
-// names are the names in a folder, as many as can be read.
+// names returns the names in a directory, as many as can be read.
 func names(folder string) []string {
 	dir, err := os.Open(folder) //nolint:gosec // one of /proc
 	if err != nil {
@@ -344,14 +346,14 @@ func names(folder string) []string {
 	return found
 }
 
-// sweep kills the processes that have a variable in their environment, until
-// there are none. It takes the place of a supervisor that is gone; what hides
-// its environment from it gets away.
+// sweep kills the processes that have the variable mark in their environment,
+// until there are none. It replaces a supervisor that was killed. It misses
+// processes that hide their environment.
 func sweep(mark string) {
 	if mark == "" {
 		return
 	}
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(killTimeout); time.Now().Before(deadline); {
 		found := 0
 		for _, signal := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 			for _, pid := range processes() {

@@ -12,12 +12,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// naps numbers the ways of sleeping: for so long that nobody else does.
+// naps numbers the sleeping times, so that each test can find its own
+// processes.
 var naps atomic.Int64
 
-// sleeping are the processes that sleep in a way.
+// sleeping returns the processes that sleep for a time.
 func sleeping(t *testing.T, nap string) (pids []int) {
 	t.Helper()
 	for _, pid := range processes() {
@@ -29,7 +32,8 @@ func sleeping(t *testing.T, nap string) (pids []int) {
 	return pids
 }
 
-// start starts a script, in which NAP sleeps, and answers where its output is.
+// start starts a script, in which NAP sleeps, and returns the path of its
+// output.
 func start(t *testing.T, script string, l Limits) (p *Process, nap, output string) {
 	t.Helper()
 	nap = fmt.Sprintf("sleep %d%08d", naps.Add(1), os.Getpid())
@@ -54,17 +58,7 @@ func start(t *testing.T, script string, l Limits) (p *Process, nap, output strin
 	return p, nap, out.Name()
 }
 
-// until polls until something is so.
-func until(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within two minutes: %s", what)
-		}
-	}
-}
-
-func TestHowItEnds(t *testing.T) {
+func TestWaitReportsExitCodeOrSignal(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		script string
@@ -84,7 +78,7 @@ func TestHowItEnds(t *testing.T) {
 			if test.want == nil && err != nil || test.want != nil && (got == nil || *got != *test.want) {
 				t.Errorf("%s, %+v: got %v, want %v", name, l, err, test.want)
 			}
-			p.Kill() // does no harm
+			p.Kill() // has no effect
 		}
 	}
 	p, err := Start(&exec.Cmd{Path: "/proc/self/environ", Args: []string{"x"}}, Limits{})
@@ -92,11 +86,11 @@ func TestHowItEnds(t *testing.T) {
 		err = p.Wait()
 	}
 	if err == nil || !strings.Contains(err.Error(), "permission denied") {
-		t.Errorf("what can't be run: got %v", err)
+		t.Errorf("a file that is not executable: got %v", err)
 	}
 }
 
-// escapes are ways in which a program leaves others behind, which sleep.
+// escapes are scripts that leave sleeping processes behind.
 var escapes = map[string]string{
 	"a child":                "NAP & ",
 	"a daemon":               "setsid NAP & ",
@@ -106,13 +100,13 @@ var escapes = map[string]string{
 	"deaf":                   "(trap '' HUP INT TERM; setsid NAP &) ",
 	"stopped":                "(setsid sh -c 'NAP & while [ \"$(head -c 5 /proc/$!/cmdline)\" != sleep ]; do :; done; kill -STOP $!; kill -STOP $$' &) ",
 	"a hundred":              "for i in 0 1 2 3 4 5 6 7 8 9; do for j in 0 1 2 3 4 5 6 7 8 9; do setsid NAP & done; done; ",
-	"beside its supervisor":  "python3 -c 'import os\nif os.fork() == 0: os.setsid(); os.execvp(\"sleep\", \"NAP\".split())' & ",
+	"in another session":     "python3 -c 'import os\nif os.fork() == 0: os.setsid(); os.execvp(\"sleep\", \"NAP\".split())' & ",
 	"with its own adoptions": "python3 -c 'import ctypes, os, time\nctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\nif os.fork() == 0:\n  if os.fork() == 0: os.setsid(); os.execvp(\"sleep\", \"NAP\".split())\n  os._exit(0)\ntime.sleep(1000)' & ",
 }
 
-// Nothing is left when Wait returns, whether the program ended by itself or
-// was killed.
-func TestNothingIsLeft(t *testing.T) {
+// No process is left when Wait returns, whether the program ended itself or was
+// killed.
+func TestNoDescendantIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, script := range escapes {
 		for end, after := range map[string]string{"ends": "while ! [ -e go ]; do sleep 0.01; done", "is killed": "NAP"} {
@@ -123,11 +117,11 @@ func TestNothingIsLeft(t *testing.T) {
 				if end == "is killed" {
 					least = 2
 				}
-				until(t, "somebody sleeps", func() bool {
+				eventually.True(t, "processes that sleep", func() bool {
 					select {
 					case <-p.Exited():
 						text, _ := os.ReadFile(output)
-						t.Fatalf("it has ended: %v: %s", p.Wait(), text)
+						t.Fatalf("the program has ended: %v: %s", p.Wait(), text)
 					default:
 					}
 					return len(sleeping(t, nap)) >= least
@@ -150,13 +144,13 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// Programs that never stop forking are stopped. They are bounded here in case
-// they aren't.
-func TestForkBombs(t *testing.T) {
+// Programs that fork without end are ended. They are bounded here in case they
+// are not.
+func TestForkBombsAreEnded(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		script string
-		end    bool // whether the bomb doesn't exceed anything, but we end it
+		end    bool // whether the test ends the bomb, which exceeds no limit
 	}{
 		"wide": {script: "i=0; while [ $i -lt 3000 ]; do setsid NAP & i=$((i+1)); done; NAP"},
 		"deep": {script: "b() { if [ $1 = 0 ]; then exec NAP; fi; b $(($1-1)) & b $(($1-1)) & wait; }; b 11"},
@@ -177,7 +171,7 @@ time.sleep(60)'`},
 			began := time.Now()
 			p, nap, output := start(t, test.script, Limits{})
 			if test.end {
-				until(t, "it forks", func() bool {
+				eventually.True(t, "it forks", func() bool {
 					_, err := os.Stat(strings.TrimSuffix(output, "output") + "forked")
 					return err == nil
 				})
@@ -198,9 +192,9 @@ time.sleep(60)'`},
 	}
 }
 
-// What is too much memory for one process, it doesn't get; what is too much for
-// all of them ends them.
-func TestMemory(t *testing.T) {
+// A process can't allocate more than the limit, and the program is ended if all
+// its processes together exceed the limit.
+func TestMemoryLimitAppliesToEachAndAllProcesses(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 20
 	tests := map[string]struct {
@@ -226,19 +220,19 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// A program can end its supervisor, or keep it from working. Then its processes
-// are known by their environment.
-func TestSupervisorIsAttacked(t *testing.T) {
+// A program can kill or stop its supervisor. Then its processes are found by
+// their environment.
+func TestProcessesEndWithoutTheirSupervisor(t *testing.T) {
 	t.Parallel()
 	for _, signal := range []string{"KILL", "STOP"} {
 		t.Run(signal, func(t *testing.T) {
 			t.Parallel()
 			p, nap, _ := start(t, "setsid NAP & (NAP &); kill -"+signal+" $PPID; NAP", Limits{})
 			if signal == "STOP" {
-				until(t, "all sleep", func() bool { return len(sleeping(t, nap)) == 3 })
+				eventually.True(t, "all sleep", func() bool { return len(sleeping(t, nap)) == 3 })
 				p.Kill()
 			}
-			if err := p.Wait(); err == nil || !strings.Contains(err.Error(), "its supervisor was ended") {
+			if err := p.Wait(); err == nil || !strings.Contains(err.Error(), "its supervisor was killed") {
 				t.Errorf("got %v", err)
 			}
 			if left := sleeping(t, nap); len(left) > 0 {
@@ -248,9 +242,9 @@ func TestSupervisorIsAttacked(t *testing.T) {
 	}
 }
 
-// What a program closes is closed, although a supervisor has it, too; and it
-// has nothing of the supervisor's.
-func TestFiles(t *testing.T) {
+// A stream is closed as soon as the program closes it, although the supervisor
+// inherits it, too; and the program inherits no other files.
+func TestProgramHasOnlyItsOwnFiles(t *testing.T) {
 	t.Parallel()
 	from, to, err := os.Pipe()
 	if err != nil {
@@ -274,15 +268,15 @@ func TestFiles(t *testing.T) {
 		n, err = from.Read(buffer)
 		text.Write(buffer[:n])
 	}
-	if files := strings.Fields(text.String()); !slices.Equal(files, []string{"0", "1", "2", "3"}) { // 3 is the folder that ls reads
+	if files := strings.Fields(text.String()); !slices.Equal(files, []string{"0", "1", "2", "3"}) { // 3 is the directory that ls reads
 		t.Errorf("the program has the files %v: %v", files, err)
 	}
 }
 
-// Both ways of finding descendants find the same.
-func TestDescendants(t *testing.T) {
+// Both methods of finding descendants find the same.
+func TestBothMethodsFindTheSameDescendants(t *testing.T) {
 	p, nap, _ := start(t, "NAP & NAP & wait", Limits{})
-	until(t, "both sleep", func() bool { return len(sleeping(t, nap)) == 2 })
+	eventually.True(t, "both sleep", func() bool { return len(sleeping(t, nap)) == 2 })
 	supervisor := p.command.Process.Pid
 	shell := children(supervisor)
 	if len(shell) != 1 || !slices.Equal(shell, childrenByParent()(supervisor)) {
@@ -298,7 +292,7 @@ func TestDescendants(t *testing.T) {
 	_ = p.Wait()
 }
 
-// What it costs to be supervised.
+// BenchmarkStart measures the cost of supervision.
 func BenchmarkStart(b *testing.B) {
 	for name, l := range map[string]Limits{"supervised": {Memory: 1 << 30}, "alone": {Daemons: true}} {
 		b.Run(name, func(b *testing.B) {

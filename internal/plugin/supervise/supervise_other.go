@@ -9,5 +9,5 @@ const (
 
 func sweep(string) {}
 
-// Hide does nothing here.
+// Hide does nothing: it works only on Linux.
 func Hide() error { return nil }

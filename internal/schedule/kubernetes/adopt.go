@@ -19,70 +19,70 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// begin applies an object that no inventory records as applied. An object that
-// exists is applied only if TKO made it, or if it is to be adopted. A namespace or
-// a definition that TKO did not make is used as it is.
-func (l *look) begin(ctx context.Context, o *object, s *state) error {
-	live, err := l.conn.get(ctx, o.key, o.version)
+// applyFirst applies an object that no inventory records as applied. It applies an
+// existing object only if TKO made it, or if its annotation requests adoption. A
+// namespace or a definition that TKO did not make is used without a change.
+func (rc *reconciliation) applyFirst(ctx context.Context, o *object, s *state) error {
+	live, err := rc.conn.get(ctx, o.key, o.version)
 	if err != nil {
 		return err
 	}
-	content := withIgnored(o.content, live, l.spec.ignored(o.key))
+	content := withIgnored(o.content, live, rc.spec.ignored(o.key))
 	switch {
 	case live == nil:
-		return l.apply(ctx, o, s, content, false)
+		return rc.apply(ctx, o, s, content, false)
 	case live.GetDeletionTimestamp() != nil:
-		s.live, s.waits = live, "is being removed: it is made when it is gone"
+		s.live, s.waits = live, "is being removed: it is created again once it is gone"
 		return nil
 	case o.annotation(AnnotationAdopt) == "true":
-		if err := l.conn.takeFields(ctx, o, live, allOfKubectl); err != nil {
+		if err := rc.conn.transferFields(ctx, o, live, allOfKubectl); err != nil {
 			return err
 		}
-		return l.apply(ctx, o, s, content, true)
-	case l.sharer(o, live) != nil:
-		return l.share(ctx, o, s, live, content)
-	case l.wasApplied(o, live):
-		return l.apply(ctx, o, s, content, live.GetLabels()[LabelDeployment] == string(o.deployment))
+		return rc.apply(ctx, o, s, content, true)
+	case rc.sharingInventory(o, live) != nil:
+		return rc.share(ctx, o, s, live, content)
+	case rc.wasApplied(o, live):
+		return rc.apply(ctx, o, s, content, live.GetLabels()[LabelDeployment] == string(o.deployment))
 	case o.isNamespace() || o.isDefinition():
-		return l.use(ctx, o, s, live, content)
+		return rc.useFound(ctx, o, s, live, content)
 	}
 	s.live = live
-	p := problemOf(o.String(), true, "is there already, and TKO did not make it: annotate it with %s: \"true\" to take it over, or give it another name", AnnotationAdopt)
+	p := newProblem(o.String(), true, "exists already, and TKO did not make it: annotate it with %s: \"true\" to take it over, or give it another name", AnnotationAdopt)
 	s.problem = &p
 	return nil
 }
 
-// wasApplied says whether TKO applied an object for the same deployment, or for
-// another one of the site: a meta-scheduler may have been killed before it
-// recorded that.
-func (l *look) wasApplied(o *object, live *unstructured.Unstructured) bool {
+// wasApplied returns whether TKO applied the object for the same deployment, or for
+// another deployment of the site: a meta-scheduler may have been killed before it
+// recorded the object.
+func (rc *reconciliation) wasApplied(o *object, live *unstructured.Unstructured) bool {
 	owner := tko.DeploymentID(live.GetLabels()[LabelDeployment])
 	if fieldsOf(live) == "" || owner == "" {
 		return false
 	}
-	return owner == o.deployment || l.hasRecorded(string(owner), o.key)
+	return owner == o.deployment || rc.hasRecorded(string(owner), o.key)
 }
 
-// sharer returns the inventory of another site that names a namespace, if it has
-// the label of a deployment that isn't of this site; nil if there is none. Sites
-// of one cluster may share namespaces.
-func (l *look) sharer(o *object, live *unstructured.Unstructured) *inventory {
+// sharingInventory returns another site's inventory that names the namespace o, if
+// the namespace is labelled with a deployment that is not of this site; nil
+// otherwise. Sites of one cluster may share namespaces.
+func (rc *reconciliation) sharingInventory(o *object, live *unstructured.Unstructured) *inventory {
 	if live == nil || !o.isNamespace() || fieldsOf(live) == "" {
 		return nil
 	}
 	label := live.GetLabels()[LabelDeployment]
-	other, ok := l.recorded.owner(o.key)
-	if !ok || label == "" || label == string(o.deployment) || l.hasRecorded(label, o.key) {
+	other, ok := rc.recorded.owner(o.key)
+	if !ok || label == "" || label == string(o.deployment) || rc.hasRecorded(label, o.key) {
 		return nil
 	}
 	return other
 }
 
-// share applies a namespace with the label that it has, if this site's deployment
-// says the same of it as that of another site: else each of them would undo what
-// the other one did.
-func (l *look) share(ctx context.Context, o *object, s *state, live *unstructured.Unstructured, content map[string]any) error {
-	other := l.sharer(o, live)
+// share applies a namespace with its existing deployment label, if this site's
+// deployment and the other site's describe it alike. With different descriptions,
+// each site would undo the other's changes.
+func (rc *reconciliation) share(ctx context.Context, o *object, s *state, live *unstructured.Unstructured, content map[string]any) error {
+	other := rc.sharingInventory(o, live)
 	content = withoutOwner(content)
 	metadata, _ := content["metadata"].(map[string]any) // a copy
 	labels, _ := metadata["labels"].(map[string]any)
@@ -92,33 +92,34 @@ func (l *look) share(ctx context.Context, o *object, s *state, live *unstructure
 	}
 	labels[LabelDeployment] = live.GetLabels()[LabelDeployment]
 	metadata["labels"] = labels
-	would, err := l.conn.apply(ctx, o, content, true, true)
+	would, err := rc.conn.apply(ctx, o, content, true, true)
 	if err != nil {
 		return err
 	}
 	s.live = live
 	if found := differences(live, would); len(found) > 0 {
-		p := problemOf(o.String(), true, "is in deployment %q of site %q in the same cluster, too, and says something else there: %s", other.deployment, other.site, describeDifferences(found))
+		p := newProblem(o.String(), true, "is also in deployment %q of site %q in the same cluster, with another content: %s", other.deployment, other.site, describeDifferences(found))
 		s.problem = &p
 		return nil
 	}
-	return l.apply(ctx, o, s, content, true)
+	return rc.apply(ctx, o, s, content, true)
 }
 
-// use records an object that TKO did not make, if it is as the package says. The
-// object isn't changed, and it stays when the package doesn't have it any more.
-func (l *look) use(ctx context.Context, o *object, s *state, live *unstructured.Unstructured, content map[string]any) error {
+// useFound records an object that TKO did not make, if it is as the package describes
+// it. TKO does not change the object, nor remove it when the package no longer has
+// it.
+func (rc *reconciliation) useFound(ctx context.Context, o *object, s *state, live *unstructured.Unstructured, content map[string]any) error {
 	s.live = live
 	var found []krm.Difference
-	if content = withoutOwner(content); !holds(live.Object, content) { // or the API server would add what is missing
-		would, err := l.conn.apply(ctx, o, content, true, true)
+	if content = withoutOwner(content); !containsAll(live.Object, content) { // a dry-run apply would add missing fields
+		would, err := rc.conn.apply(ctx, o, content, true, true)
 		if err != nil {
 			return err
 		}
 		found = differences(live, would)
 	}
 	if len(found) > 0 {
-		p := problemOf(o.String(), true, "was there before, and TKO did not make it: %s. Annotate it with %s: \"true\" to take it over, or write it as it is",
+		p := newProblem(o.String(), true, "was there before, and TKO did not make it: %s. Annotate it with %s: \"true\" to take it over, or change the package to match it",
 			describeDifferences(found), AnnotationAdopt)
 		s.problem = &p
 		return nil
@@ -127,21 +128,21 @@ func (l *look) use(ctx context.Context, o *object, s *state, live *unstructured.
 	return nil
 }
 
-// holds says whether a value has all that another one has.
-func holds(has, want any) bool {
+// containsAll returns whether has holds all fields of want, with the same values.
+func containsAll(has, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
 		has, ok := has.(map[string]any)
 		for name, v := range want {
 			inner, there := has[name]
-			ok = ok && there && holds(inner, v)
+			ok = ok && there && containsAll(inner, v)
 		}
 		return ok
 	case []any:
 		has, ok := has.([]any)
 		ok = ok && len(has) == len(want)
 		for i := 0; ok && i < len(want); i++ {
-			ok = holds(has[i], want[i])
+			ok = containsAll(has[i], want[i])
 		}
 		return ok
 	default:
@@ -149,7 +150,7 @@ func holds(has, want any) bool {
 	}
 }
 
-// withoutOwner is a content without our label.
+// withoutOwner returns a copy of content without the deployment label.
 func withoutOwner(content map[string]any) map[string]any {
 	content = maps.Clone(content)
 	metadata, _ := content["metadata"].(map[string]any)
@@ -164,20 +165,21 @@ func withoutOwner(content map[string]any) map[string]any {
 	return content
 }
 
-// A taking says which of the fields that kubectl's managers own become ours.
-type taking int
+// A transfer selects the fields that TKO takes over from kubectl's field managers.
+type transfer int
 
 const (
-	allOfKubectl    taking = iota // all: what of them isn't in the package goes with the next apply
-	sharedByKubectl               // those that are ours, too: they go when they leave the package
+	allOfKubectl    transfer = iota // all of them; the next apply removes those that are not in the package
+	sharedByKubectl                 // the ones that TKO also owns; they are removed when they leave the package
 )
 
-// takeFields makes fields of an object that kubectl's managers own ours: the API
-// server keeps a field that leaves the package as long as another manager owns it.
-func (c *cluster) takeFields(ctx context.Context, o *object, live *unstructured.Unstructured, which taking) error {
+// transferFields moves ownership of fields from kubectl's field managers to TKO.
+// Otherwise the API server would retain a field that leaves the package, as long as
+// another manager owns it.
+func (c *cluster) transferFields(ctx context.Context, o *object, live *unstructured.Unstructured, which transfer) error {
 	const attempts = 5
 	for attempt := 1; ; attempt++ {
-		entries, changed, err := taken(live.GetManagedFields(), o.apiVersion(), which)
+		entries, changed, err := transferred(live.GetManagedFields(), o.apiVersion(), which)
 		if err != nil || !changed {
 			return err
 		}
@@ -195,7 +197,7 @@ func (c *cluster) takeFields(ctx context.Context, o *object, live *unstructured.
 		_, err = at.Patch(ctx, o.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: manager})
 		if !apierrors.IsConflict(err) || attempt == attempts {
 			if err != nil {
-				return fmt.Errorf("taking over the fields of kubectl: %w", withoutStatus(err))
+				return fmt.Errorf("take over the fields of kubectl: %w", withoutStatus(err))
 			}
 			return nil
 		}
@@ -205,18 +207,18 @@ func (c *cluster) takeFields(ctx context.Context, o *object, live *unstructured.
 	}
 }
 
-// withoutStatus is an error that isn't taken for the API server's answer to
-// another request, unless the cluster is away.
+// withoutStatus returns err without its API status if it is a conflict, so that
+// callers don't mistake it for the status of another request.
 func withoutStatus(err error) error {
 	if apierrors.IsConflict(err) {
-		return fmt.Errorf("it is changed all the time: %s", bounded(err.Error()))
+		return fmt.Errorf("other clients keep changing it: %s", bounded(err.Error()))
 	}
 	return err
 }
 
-// taken returns managed fields after those of kubectl's managers have become
-// ours, and says whether that changes any.
-func taken(entries []metav1.ManagedFieldsEntry, apiVersion string, which taking) (after []metav1.ManagedFieldsEntry, changed bool, err error) {
+// transferred returns the managed fields after the transfer, and whether it changed
+// any.
+func transferred(entries []metav1.ManagedFieldsEntry, apiVersion string, which transfer) (after []metav1.ManagedFieldsEntry, changed bool, err error) {
 	mine := slices.IndexFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
 		return e.Manager == manager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == ""
 	})
@@ -279,8 +281,8 @@ func taken(entries []metav1.ManagedFieldsEntry, apiVersion string, which taking)
 	return after, true, nil
 }
 
-// isKubectl says whether fields are managed by a command of kubectl: by hand, so
-// to speak, or before there were managers.
+// isKubectl returns whether a kubectl command manages the fields, or they were set
+// before the API server tracked managers.
 func isKubectl(e metav1.ManagedFieldsEntry) bool {
 	return e.Subresource == "" && (e.Manager == "kubectl" || strings.HasPrefix(e.Manager, "kubectl-") || e.Manager == "before-first-apply")
 }
@@ -291,7 +293,7 @@ func setOf(e metav1.ManagedFieldsEntry) (*fieldpath.Set, error) {
 		return set, nil
 	}
 	if err := set.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
-		return nil, fmt.Errorf("reading the fields that %q manages: %w", e.Manager, err)
+		return nil, fmt.Errorf("read the fields that %q manages: %w", e.Manager, err)
 	}
 	return set, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 func same[T any](t *testing.T, what string, want, got T) {
@@ -22,13 +23,13 @@ func same[T any](t *testing.T, what string, want, got T) {
 	}
 }
 
-func TestLife(t *testing.T) {
+func TestObjectsAreAppliedUpdatedAndRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	plain := annotated(configMap("plain", "1"), "nephio.org/prepared", "true")
 	a, b := deployment("a", plain, configMap("second", "1"), secret("s", "x")), deployment("b", configMap("other", "1"))
 
-	r := w.look(a, b)
+	r := w.reconcile(a, b)
 	same(t, "first apply", map[tko.DeploymentID]string{"a": "True Applied", "b": "True Applied"}, said(r))
 	same(t, "health", report.Outcome{Status: "True", Reason: "Healthy", Message: "3 objects are healthy"}, r.Deployments["a"].Healthy)
 	same(t, "health of the site", report.Outcome{Status: "True", Reason: "Healthy", Message: "all 2 deployments are healthy"}, r.Site.Healthy)
@@ -40,41 +41,41 @@ func TestLife(t *testing.T) {
 	}
 
 	w.gate.writes.Store(0)
-	w.look(a, b)
+	w.reconcile(a, b)
 	if n := w.gate.writes.Load(); n > 0 {
 		t.Errorf("%d writes though nothing changed: %v", n, w.gate.paths)
 	}
 	spread := map[time.Duration]bool{}
 	for range 10 {
-		again := w.look(a, b).Requeue
+		again := w.reconcile(a, b).Requeue
 		if spread[again] = true; again < 9*time.Minute || again > 11*time.Minute {
-			t.Errorf("a site where all is well is looked at again after %s", again)
+			t.Errorf("a healthy site is reconciled again after %s", again)
 		}
 	}
 	if len(spread) < 5 {
-		t.Errorf("looks aren't spread: %v", spread)
+		t.Errorf("the times of the next reconciliations are not spread: %v", spread)
 	}
 
 	before := w.must("ConfigMap", "other").Text("metadata", "resourceVersion")
 	a = deployment("a", configMap("plain", "2"), secret("s", "x"))
-	r = w.look(a, b)
+	r = w.reconcile(a, b)
 	same(t, "changed", "2", w.must("ConfigMap", "plain").Text("data", "key"))
 	same(t, "after a removal", []string{"other", "plain"}, w.there("ConfigMap"))
 	same(t, "what didn't change", before, w.must("ConfigMap", "other").Text("metadata", "resourceVersion"))
 	same(t, "inventory", []string{"a ConfigMap plain", "a Secret s", "b ConfigMap other"}, w.inventory())
 	same(t, "removed deployments", nil, r.Removed)
 
-	r = w.look(b)
+	r = w.reconcile(b)
 	same(t, "removed deployments", []tko.DeploymentID{"a"}, r.Removed)
 	same(t, "after a deployment went", []string{"other"}, w.there("ConfigMap"))
 	same(t, "secrets", []string{}, w.there("Secret"))
 	same(t, "inventory", []string{"b ConfigMap other"}, w.inventory())
 }
 
-func TestHeldStays(t *testing.T) {
+func TestObjectsOfHeldDeploymentStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
-	w.look(deployment("a", configMap("x", "1")), deployment("b", configMap("y", "1")))
+	w.reconcile(deployment("a", configMap("x", "1")), deployment("b", configMap("y", "1")))
 	r, err := w.target.Schedule(t.Context(), w.cluster, w.site, nil, []tko.DeploymentID{"a"})
 	if err != nil {
 		t.Fatal(err)
@@ -84,22 +85,22 @@ func TestHeldStays(t *testing.T) {
 	same(t, "removed", []tko.DeploymentID{"b"}, r.Removed)
 }
 
-func TestWhoseObject(t *testing.T) {
+func TestObjectBelongsToOneDeployment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	shared := resource("v1", "Namespace", w.ns+"-ran")
 	a, b := deployment("a", shared, configMap("x", "1")), deployment("b", shared, configMap("x", "2"), configMap("y", "1"))
 	r, err := w.schedule(t.Context(), a, b)
 	same(t, "two deployments", map[tko.DeploymentID]string{"a": "True Applied", "b": "False Invalid"}, said(r))
-	if err == nil || !strings.Contains(r.Deployments["b"].Scheduled.Message, `is in deployment "a" too`) {
+	if err == nil || !strings.Contains(r.Deployments["b"].Scheduled.Message, `is also in deployment "a"`) {
 		t.Errorf("%v: %s", err, r.Deployments["b"].Scheduled.Message)
 	}
 	same(t, "the first has it", "1", w.must("ConfigMap", "x").Text("data", "key"))
 	same(t, "the rest is there", []string{"x", "y"}, w.there("ConfigMap"))
 
-	// It moves from one to the other, and never goes.
+	// The object moves to the other deployment without being deleted.
 	uid := w.must("ConfigMap", "x").Text("metadata", "uid")
-	w.look(b)
+	w.reconcile(b)
 	same(t, "the second has it now", "2", w.must("ConfigMap", "x").Text("data", "key"))
 	same(t, "the same object", uid, w.must("ConfigMap", "x").Text("metadata", "uid"))
 	same(t, "inventory", []string{"b ConfigMap x", "b ConfigMap y", "b Namespace " + w.ns + "-ran"}, w.inventory())
@@ -108,55 +109,54 @@ func TestWhoseObject(t *testing.T) {
 	there := w.site
 	w.site.ID += "-other"
 	r, err = w.schedule(t.Context(), deployment("c", configMap("x", "3"), configMap("z", "1")))
-	if err == nil || !strings.Contains(r.Deployments["c"].Scheduled.Message, `is deployment "b"'s of site`) {
+	if err == nil || !strings.Contains(r.Deployments["c"].Scheduled.Message, `belongs to deployment "b" of site`) {
 		t.Errorf("%v: %s", err, r.Deployments["c"].Scheduled.Message)
 	}
 	same(t, "the first site has it", "2", w.must("ConfigMap", "x").Text("data", "key"))
 	same(t, "each its own", []string{"x", "y", "z"}, w.there("ConfigMap"))
-	w.look()
+	w.reconcile()
 	same(t, "what is left", []string{"x", "y"}, w.there("ConfigMap"))
 	w.site = there
-	w.look()
+	w.reconcile()
 	same(t, "what is left", []string{}, w.there("ConfigMap"))
 }
 
-// A deployment moves from one site to another of the same cluster. The new site
-// may be looked at first: it comes soon after it was let go.
-func TestMovesWithinCluster(t *testing.T) {
+// The new site may be reconciled before the old one has released the deployment. Then
+// it is retried soon.
+func TestDeploymentMovesBetweenSitesOfOneCluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	d := deployment("a", configMap("x", "1"))
-	w.look(d)
+	w.reconcile(d)
 	from := w.site
 	w.site.ID += "-other"
 	r, err := w.schedule(t.Context(), d)
 	same(t, "said", "False Failed", said(r)["a"])
-	if err == nil || errors.Is(err, tko.ErrInvalid) || r.Requeue != 0 || !strings.Contains(err.Error(), "is still at site \""+string(from.ID)) {
-		t.Errorf("it isn't tried again soon: %v, after %s", err, r.Requeue)
+	if err == nil || errors.Is(err, tko.ErrInvalid) || r.Requeue != 0 || !strings.Contains(err.Error(), "still belongs to site \""+string(from.ID)) {
+		t.Errorf("it is not retried soon: %v, after %s", err, r.Requeue)
 	}
 	to := w.site
 	w.site = from
-	same(t, "let go", []tko.DeploymentID{"a"}, w.look().Removed)
+	same(t, "let go", []tko.DeploymentID{"a"}, w.reconcile().Removed)
 	w.site = to
-	same(t, "said", "True Applied", said(w.look(d))["a"])
+	same(t, "said", "True Applied", said(w.reconcile(d))["a"])
 	same(t, "what is there", []string{"x"}, w.there("ConfigMap"))
 }
 
-// What takes the place of an object can't come: the object stays meanwhile.
-func TestReplacementFails(t *testing.T) {
+func TestObjectStaysUntilItsReplacementIsApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
-	w.look(deployment("a", configMap("old", "1")), deployment("b", configMap("other", "1")))
+	w.reconcile(deployment("a", configMap("old", "1")), deployment("b", configMap("other", "1")))
 	if _, err := w.schedule(t.Context(), deployment("a", configMap("Bad_Name", "1"))); err == nil {
 		t.Error("no error")
 	}
 	same(t, "what is there", []string{"old"}, w.there("ConfigMap"))
-	w.look(deployment("a", configMap("new", "1")))
+	w.reconcile(deployment("a", configMap("new", "1")))
 	same(t, "what is there", []string{"new"}, w.there("ConfigMap"))
 	same(t, "inventory", []string{"a ConfigMap new"}, w.inventory())
 }
 
-func TestOthersObjects(t *testing.T) {
+func TestObjectsOfOtherOwnersAreNotRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	w.create(configMap("theirs", "1"))
@@ -166,38 +166,38 @@ func TestOthersObjects(t *testing.T) {
 		t.Errorf("%v: %s", err, r.Deployments["a"].Scheduled.Message)
 	}
 	same(t, "it is as it was", "1", w.must("ConfigMap", "theirs").Text("data", "key"))
-	w.look()
+	w.reconcile()
 	if w.get("ConfigMap", "theirs") == nil {
-		t.Error("what was never ours was removed")
+		t.Error("an object of another owner was removed")
 	}
-	w.look(deployment("a", annotated(configMap("theirs", "2"), kubernetes.AnnotationAdopt, "true")))
+	w.reconcile(deployment("a", annotated(configMap("theirs", "2"), kubernetes.AnnotationAdopt, "true")))
 	same(t, "adopted", "2", w.must("ConfigMap", "theirs").Text("data", "key"))
 }
 
-func TestPruneNever(t *testing.T) {
+func TestPruneNeverRetainsObject(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
-	w.look(deployment("a", annotated(configMap("data", "1"), kubernetes.AnnotationPrune, "Never"), configMap("rest", "1")))
-	r := w.look()
+	w.reconcile(deployment("a", annotated(configMap("data", "1"), kubernetes.AnnotationPrune, "Never"), configMap("rest", "1")))
+	r := w.reconcile()
 	same(t, "what is there", []string{"data"}, w.there("ConfigMap"))
 	same(t, "inventory", []string{}, w.inventory())
 	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
 }
 
-func TestBudget(t *testing.T) {
+func TestRemovalBeyondBudgetNeedsApproval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	var pkg krm.Package
 	for i := range 30 {
 		pkg = append(pkg, configMap(fmt.Sprintf("c%02d", i), "1"))
 	}
-	w.look(deployment("a", pkg...))
-	w.look(deployment("a", pkg[:10]...))
+	w.reconcile(deployment("a", pkg...))
+	w.reconcile(deployment("a", pkg[:10]...))
 	if n := len(w.there("ConfigMap")); n != 10 {
-		t.Fatalf("20 of 30 are within the budget: %d are there", n)
+		t.Fatalf("%d objects exist after the removal of 20 of 30, which is within the budget", n)
 	}
-	w.look(deployment("a", pkg...))
-	r := w.look(deployment("b", configMap("new", "1")))
+	w.reconcile(deployment("a", pkg...))
+	r := w.reconcile(deployment("b", configMap("new", "1")))
 	same(t, "said", []string{"False", "WaitsForApproval"}, []string{r.Site.Scheduled.Status, r.Site.Scheduled.Reason})
 	same(t, "what is there", 31, len(w.there("ConfigMap")))
 	same(t, "removed", nil, r.Removed)
@@ -208,18 +208,17 @@ func TestBudget(t *testing.T) {
 	_, digest, _ := strings.Cut(text, `spec.prune.approve: "`)
 	digest, _, _ = strings.Cut(digest, `"`)
 
-	// The approval is of this, not of more.
+	// The approval is for these removals only.
 	w.set(digest, "prune", "approve")
-	r = w.look()
+	r = w.reconcile()
 	same(t, "more than was approved", "WaitsForApproval", r.Site.Scheduled.Reason)
-	r = w.look(deployment("b", configMap("new", "1")))
+	r = w.reconcile(deployment("b", configMap("new", "1")))
 	same(t, "what is there", []string{"new"}, w.there("ConfigMap"))
 	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
 	same(t, "said", "", r.Site.Scheduled.Status)
 }
 
-// What comes at the same time is no part of what the budget is of.
-func TestBudgetOfReplacement(t *testing.T) {
+func TestBudgetIgnoresObjectsAddedAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	several := func(name string, n int) (all krm.Package) {
@@ -228,33 +227,33 @@ func TestBudgetOfReplacement(t *testing.T) {
 		}
 		return all
 	}
-	w.look(deployment("a", several("old", 30)...))
-	r := w.look(deployment("a", several("new", 40)...))
+	w.reconcile(deployment("a", several("old", 30)...))
+	r := w.reconcile(deployment("a", several("new", 40)...))
 	same(t, "said", "WaitsForApproval", r.Site.Scheduled.Reason)
 	same(t, "what is there", 70, len(w.there("ConfigMap")))
 	if text := r.Site.Scheduled.Message; !strings.Contains(text, "30 of 30 objects would be removed") {
 		t.Error(text)
 	}
-	r = w.look(deployment("a", several("new", 41)...))
+	r = w.reconcile(deployment("a", several("new", 41)...))
 	same(t, "still", "WaitsForApproval", r.Site.Scheduled.Reason)
-	r = w.look(deployment("a", append(several("new", 40), several("old", 30)...)...))
+	r = w.reconcile(deployment("a", append(several("new", 40), several("old", 30)...)...))
 	same(t, "nothing is to go but one", "", r.Site.Scheduled.Reason)
 
-	// Nor is it after a look at which not all of it could come.
+	// The budget also ignores objects that an earlier reconciliation could not apply
+	// completely.
 	r, err := w.schedule(t.Context(), deployment("a", append(several("newer", 100), configMap("Bad_Name", "1"))...))
 	same(t, "said", "False Invalid", said(r)["a"])
 	if err == nil {
 		t.Error("no error")
 	}
-	r = w.look(deployment("a", several("newer", 100)...))
+	r = w.reconcile(deployment("a", several("newer", 100)...))
 	same(t, "said", "WaitsForApproval", r.Site.Scheduled.Reason)
 	if text := r.Site.Scheduled.Message; !strings.Contains(text, "70 of 70 objects would be removed") {
 		t.Error(text)
 	}
 }
 
-// What an approval began needs no other for the rest of it.
-func TestBudgetInSteps(t *testing.T) {
+func TestApprovalCoversLaterStepsOfRemoval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	var pkg krm.Package
@@ -268,14 +267,14 @@ func TestBudgetInSteps(t *testing.T) {
 		}
 		pkg = append(pkg, r)
 	}
-	w.look(deployment("a", pkg...))
-	_, digest, _ := strings.Cut(w.look().Site.Scheduled.Message, `spec.prune.approve: "`)
+	w.reconcile(deployment("a", pkg...))
+	_, digest, _ := strings.Cut(w.reconcile().Site.Scheduled.Message, `spec.prune.approve: "`)
 	w.set(strings.TrimSuffix(digest, `"`+digest[strings.Index(digest, `"`)+1:]), "prune", "approve")
-	r := w.look()
+	r := w.reconcile()
 	same(t, "one waits, and the earlier step with it", 31, len(w.there("ConfigMap")))
 	same(t, "said", "Removing", r.Site.Scheduled.Reason)
 	w.patch("ConfigMap", "c59", `{"metadata": {"finalizers": null}}`)
-	r = w.look()
+	r = w.reconcile()
 	same(t, "what is there", []string{}, w.there("ConfigMap"))
 	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
 }
@@ -292,7 +291,7 @@ func definition(group string) krm.Resource {
 	return r
 }
 
-func TestDefinitions(t *testing.T) {
+func TestDefinitionsAreAppliedFirstAndRemovedLast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	group := w.ns + ".example.com"
@@ -302,80 +301,80 @@ func TestDefinitions(t *testing.T) {
 	late := w.ns + "-late"
 	inLate := configMap("in-late", "1")
 	inLate.Set(late, "metadata", "namespace")
-	// The first deployment needs what the second one brings.
+	// The first deployment needs a definition and a namespace of the second one.
 	a, b := deployment("a", thing, inLate), deployment("b", configMap("x", "1"), resource("v1", "Namespace", late), crd)
-	r := w.look(a, b)
+	r := w.reconcile(a, b)
 	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied", "b": "True Applied"}, said(r))
 	same(t, "inventory", []string{"a ConfigMap in-late", "a Thing one", "b ConfigMap x", "b CustomResourceDefinition things." + group, "b Namespace " + late}, w.inventory())
 
-	// The definition goes, but not before what needs it.
-	r = w.look(a)
+	// The definition is removed after the objects that need it.
+	r = w.reconcile(a)
 	same(t, "said", "Removing", r.Site.Scheduled.Reason)
-	if text := r.Site.Scheduled.Message; !strings.Contains(text, "stays as long as there are objects of its kind") || !strings.Contains(text, `stays as long as deployment "a" has something in it`) {
+	if text := r.Site.Scheduled.Message; !strings.Contains(text, "stays as long as there are objects of its kind") || !strings.Contains(text, `stays as long as deployment "a" has objects in it`) {
 		t.Error(text)
 	}
 	w.must("CustomResourceDefinition", "things."+group)
 	if w.must("Namespace", late).Text("metadata", "deletionTimestamp") != "" {
-		t.Error("the namespace was removed with what is another deployment's")
+		t.Error("the namespace was removed with the object of another deployment")
 	}
-	await(t, "the definition to go", func() bool {
-		w.look()
+	eventually.True(t, "the definition to go", func() bool {
+		w.reconcile()
 		return w.get("CustomResourceDefinition", "things."+group) == nil
 	})
 	if w.must("Namespace", late).Text("metadata", "deletionTimestamp") == "" {
-		t.Error("the namespace wasn't removed")
+		t.Error("the namespace was not removed")
 	}
 }
 
-func TestUnknownKind(t *testing.T) {
+func TestObjectOfUnknownKindIsRetried(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	group := w.ns + ".example.com"
 	d := deployment("a", resource(group+"/v1", "Thing", "one"), configMap("x", "1"))
 	r, err := w.schedule(t.Context(), d)
 	same(t, "said", map[tko.DeploymentID]string{"a": "False Failed"}, said(r))
-	if err == nil || !strings.Contains(err.Error(), "is of a kind that the cluster doesn't know") {
+	if err == nil || !strings.Contains(err.Error(), "is of a kind that the cluster does not have") {
 		t.Error(err)
 	}
 	same(t, "it is tried again with the back-off of failures", 0, r.Requeue)
 	same(t, "the rest is there", []string{"x"}, w.there("ConfigMap"))
 	w.create(definition(group))
-	await(t, "the kind", func() bool {
+	eventually.True(t, "the kind", func() bool {
 		r, err = w.schedule(t.Context(), d)
 		return err == nil
 	})
 	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied"}, said(r))
 }
 
-func TestOrder(t *testing.T) {
+func TestNextStepWaitsForHealthyObjects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	d := deployment("a", annotated(configMap("last", "1"), kubernetes.AnnotationOrder, "5"), workload(1))
 	other := deployment("b", configMap("other", "1"))
-	r := w.look(d, other)
+	r := w.reconcile(d, other)
 	same(t, "said", map[tko.DeploymentID]string{"a": "False Waiting", "b": "True Applied"}, said(r))
 	same(t, "what is there", []string{"other"}, w.there("ConfigMap"))
 	same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
 	if r.Requeue > kubernetes.Soon {
-		t.Errorf("it is looked at again after %s only", r.Requeue)
+		t.Errorf("the next reconciliation is after %s", r.Requeue)
 	}
 	w.patch("Deployment", "web", `{"status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}, {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]}}`, "status")
-	r = w.look(d, other)
+	r = w.reconcile(d, other)
 	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied", "b": "True Applied"}, said(r))
 	same(t, "what is there", []string{"last", "other"}, w.there("ConfigMap"))
 	same(t, "health", "Healthy", r.Deployments["a"].Healthy.Reason)
 	if r.Requeue < kubernetes.Soon {
-		t.Errorf("it is looked at again after %s", r.Requeue)
+		t.Errorf("the next reconciliation is after %s", r.Requeue)
 	}
 }
 
-func TestUnhealthy(t *testing.T) {
+func TestUnhealthyObjectIsReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	d := deployment("a", workload(1), configMap("x", "1"))
-	w.look(d)
+	w.reconcile(d)
 	w.patch("Deployment", "web", `{"status": {"observedGeneration": 1, "conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "no room"}]}}`, "status")
-	r := w.look(d)
+	r := w.reconcile(d)
 	same(t, "health", []string{"False", "Unhealthy"}, []string{r.Deployments["a"].Healthy.Status, r.Deployments["a"].Healthy.Reason})
 	same(t, "health of the site", []string{"False", "Unhealthy"}, []string{r.Site.Healthy.Status, r.Site.Healthy.Reason})
 	if !strings.Contains(r.Deployments["a"].Healthy.Message, `Deployment.apps "`+w.ns+`/web"`) {
@@ -383,7 +382,7 @@ func TestUnhealthy(t *testing.T) {
 	}
 }
 
-func TestInvalidObject(t *testing.T) {
+func TestInvalidObjectIsReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	bad := configMap("Bad_Name", "1")
@@ -393,19 +392,18 @@ func TestInvalidObject(t *testing.T) {
 		t.Error(err)
 	}
 	if r.Requeue < time.Minute {
-		t.Errorf("what is wrong is tried again after %s", r.Requeue)
+		t.Errorf("an invalid object is retried after %s", r.Requeue)
 	}
 	same(t, "the others are there", []string{"x", "y"}, w.there("ConfigMap"))
 }
 
-// What can't be mended doesn't keep anybody from noticing what comes along.
-func TestTroubleDoesNotHideProgress(t *testing.T) {
+func TestInvalidObjectDoesNotDelayOthersInProgress(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	r, err := w.schedule(t.Context(), deployment("a", configMap("x", "1"), workload(1)), deployment("b", configMap("x", "2")))
 	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied", "b": "False Invalid"}, said(r))
 	same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
 	if !errors.Is(err, tko.ErrInvalid) || r.Requeue != kubernetes.Soon {
-		t.Errorf("looked at again after %s, want %s (%v)", r.Requeue, kubernetes.Soon, err)
+		t.Errorf("the next reconciliation is after %s, want %s (%v)", r.Requeue, kubernetes.Soon, err)
 	}
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 func conditions(r report.State) []tko.Condition {
@@ -39,40 +40,41 @@ func conditions(r report.State) []tko.Condition {
 	}
 }
 
-func TestAway(t *testing.T) {
+func TestUnreachableClusterIsReportedAndRetried(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	d := deployment("a", configMap("x", "1"))
-	d.Stamp.Conditions = conditions(w.look(d).Deployments["a"])
+	d.Stamp.Conditions = conditions(w.reconcile(d).Deployments["a"])
 	w.gate.down.Store(true)
 	r, err := w.schedule(t.Context(), d, deployment("new", configMap("y", "1")))
-	if err == nil || !strings.Contains(err.Error(), "doesn't answer") || errors.Is(err, tko.ErrInvalid) {
+	if err == nil || !strings.Contains(err.Error(), "unreachable") || errors.Is(err, tko.ErrInvalid) {
 		t.Error(err)
 	}
 	if n := w.gate.refused.Load(); n > 2 {
-		t.Errorf("it was asked %d times in one look", n)
+		t.Errorf("%d requests in one reconciliation", n)
 	}
 	same(t, "the site", []string{"Unknown", "Unreachable", ""}, []string{r.Site.Healthy.Status, r.Site.Healthy.Reason, r.Site.Scheduled.Status})
-	same(t, "nobody knows how it is", "Unknown", r.Deployments["a"].Healthy.Status)
+	same(t, "the health", "Unknown", r.Deployments["a"].Healthy.Status)
 	same(t, "one that never was there", report.State{}, r.Deployments["new"])
 	if r.Requeue != kubernetes.Soon {
-		t.Errorf("it is tried again after %s", r.Requeue)
+		t.Errorf("the next attempt is after %s", r.Requeue)
 	}
 
-	// The longer it is away, the less often it is tried, and what is said stays.
+	// The longer the cluster is unreachable, the longer are the intervals; the
+	// condition stays the same.
 	w.site.Stamp.Conditions = conditions(r.Site)
 	w.site.Stamp.Conditions[1].LastTransition = time.Now().Add(-time.Minute)
 	again, _ := w.schedule(t.Context(), d)
 	same(t, "said again", r.Site, again.Site)
 	if again.Requeue < 30*time.Second || again.Requeue > time.Minute {
-		t.Errorf("it is tried again after %s", again.Requeue)
+		t.Errorf("the next attempt is after %s", again.Requeue)
 	}
 	w.site.Stamp.Conditions[1].LastTransition = time.Now().Add(-24 * time.Hour)
 	if again, _ = w.schedule(t.Context(), d); again.Requeue > 11*time.Minute {
-		t.Errorf("it is tried again after %s", again.Requeue)
+		t.Errorf("the next attempt is after %s", again.Requeue)
 	}
 
-	// What can't be looked at isn't known either.
+	// Without a kubeconfig, the health is unknown too.
 	w.set("none.yaml", "kubeconfig", "file")
 	r, err = w.schedule(t.Context(), d)
 	if err == nil || r.Site.Healthy.Reason != kubernetes.ReasonUnknown || r.Deployments["a"].Healthy.Reason != kubernetes.ReasonUnknown {
@@ -81,12 +83,11 @@ func TestAway(t *testing.T) {
 	w.set("edge.yaml", "kubeconfig", "file")
 
 	w.gate.down.Store(false)
-	r = w.look(d)
+	r = w.reconcile(d)
 	same(t, "it is back", "True Healthy", r.Site.Healthy.Status+" "+r.Site.Healthy.Reason)
 }
 
-// The API server itself stops and starts, and the connection with it.
-func TestServerRestarts(t *testing.T) {
+func TestReconciliationContinuesAfterAPIServerRestart(t *testing.T) {
 	t.Parallel()
 	c := kube.Start(t, kube.Options{})
 	dir := t.TempDir()
@@ -100,19 +101,19 @@ func TestServerRestarts(t *testing.T) {
 	target := kubernetes.New(kubernetes.Options{Kubeconfigs: dir})
 	defer target.Close()
 	cluster := krm.Resource{"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "spec": map[string]any{"kubeconfig": map[string]any{"file": "edge.yaml"}}}
-	look := func(value string) (report.Report, error) {
+	reconcile := func(value string) (report.Report, error) {
 		return target.Schedule(t.Context(), cluster, tko.Site{ID: "s"}, []tko.Deployment{deployment("a", configMap("x", value))}, nil)
 	}
-	if _, err := look("1"); err != nil {
+	if _, err := reconcile("1"); err != nil {
 		t.Fatal(err)
 	}
 	c.StopAPI()
-	r, err := look("2")
-	if err == nil || r.Site.Healthy.Reason != kubernetes.ReasonAway || !strings.Contains(err.Error(), "doesn't answer: connection refused") {
-		t.Errorf("while it is away: %v, %v", r.Site, err)
+	r, err := reconcile("2")
+	if err == nil || r.Site.Healthy.Reason != kubernetes.ReasonUnreachable || !strings.Contains(err.Error(), "unreachable: connection refused") {
+		t.Errorf("while the API server is stopped: %v, %v", r.Site, err)
 	}
 	c.StartAPI(t)
-	if _, err = look("2"); err != nil {
+	if _, err = reconcile("2"); err != nil {
 		t.Fatal(err)
 	}
 	client, err := dynamic.NewForConfig(c.Config())
@@ -126,9 +127,7 @@ func TestServerRestarts(t *testing.T) {
 	same(t, "what is there", "2", krm.Resource(u.Object).Text("data", "key"))
 }
 
-// What the cluster doesn't let us read concerns only that: it stays as it is, and
-// the rest goes on.
-func TestForbidden(t *testing.T) {
+func TestUnreadableObjectsStayWhileOthersAreReconciled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	var forbidden atomic.Bool
@@ -146,28 +145,27 @@ func TestForbidden(t *testing.T) {
 	a := func(value string) tko.Deployment {
 		return deployment("a", configMap("x", value), secret("one", "1"), secret("two", "1"))
 	}
-	w.look(a("1"), deployment("b", secret("three", "1"), configMap("y", "1")))
+	w.reconcile(a("1"), deployment("b", secret("three", "1"), configMap("y", "1")))
 	forbidden.Store(true)
 	r, err := w.schedule(t.Context(), a("2"), deployment("c", configMap("z", "1")))
 	same(t, "said", map[tko.DeploymentID]string{"a": "False Failed", "c": "True Applied"}, said(r))
-	if text := r.Deployments["a"].Scheduled.Message; err == nil || !strings.Contains(text, "can't be looked at") || !strings.Contains(text, "secrets are not for you") {
+	if text := r.Deployments["a"].Scheduled.Message; err == nil || !strings.Contains(text, "can't be read") || !strings.Contains(text, "secrets are not for you") {
 		t.Errorf("%v: %s", err, text)
 	}
 	same(t, "health", "Unhealthy", r.Deployments["a"].Healthy.Reason)
 	same(t, "changed", "2", w.must("ConfigMap", "x").Text("data", "key"))
 	same(t, "what is there", []string{"x", "z"}, w.there("ConfigMap"))
 	same(t, "nothing is forgotten", []string{"a ConfigMap x", "a Secret one", "a Secret two", "b Secret three", "c ConfigMap z"}, w.inventory())
-	r = w.look()
+	r = w.reconcile()
 	same(t, "said", "Removing", r.Site.Scheduled.Reason)
 	same(t, "nothing is forgotten", []string{"a Secret one", "a Secret two", "b Secret three"}, w.inventory())
 	forbidden.Store(false)
-	w.look()
+	w.reconcile()
 	same(t, "what is there", []string{}, w.there("Secret"))
 	same(t, "inventory", []string{}, w.inventory())
 }
 
-// Clusters that are away are tried a few at a time.
-func TestManyAway(t *testing.T) {
+func TestFewUnreachableClustersAreTriedConcurrently(t *testing.T) {
 	t.Parallel()
 	var trying, most atomic.Int64
 	release := make(chan struct{})
@@ -187,7 +185,7 @@ func TestManyAway(t *testing.T) {
 	}
 	target := kubernetes.New(kubernetes.Options{Kubeconfigs: dir})
 	defer target.Close()
-	site := tko.Site{ID: "s", Stamp: tko.Stamp{Conditions: []tko.Condition{{Type: tko.ConditionHealthy, Status: tko.ConditionUnknown, Reason: kubernetes.ReasonAway, Message: "as before"}}}}
+	site := tko.Site{ID: "s", Stamp: tko.Stamp{Conditions: []tko.Condition{{Type: tko.ConditionHealthy, Status: tko.ConditionUnknown, Reason: kubernetes.ReasonUnreachable, Message: "as before"}}}}
 	cluster := krm.Resource{"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "spec": map[string]any{"kubeconfig": map[string]any{"file": "edge.yaml"}}}
 	const all = 50
 	ended := make(chan error, all)
@@ -199,21 +197,21 @@ func TestManyAway(t *testing.T) {
 	}
 	for range all - kubernetes.MaxProbes {
 		if err := <-ended; err == nil || err.Error() != "as before" {
-			t.Errorf("one that isn't tried for now: %v", err)
+			t.Errorf("a cluster that is not tried: %v", err)
 		}
 	}
 	close(release)
 	for range kubernetes.MaxProbes {
 		if err := <-ended; err == nil || err.Error() == "as before" {
-			t.Errorf("one that is tried: %v", err)
+			t.Errorf("a cluster that is tried: %v", err)
 		}
 	}
 	if most.Load() > kubernetes.MaxProbes {
-		t.Errorf("%d tried at once", most.Load())
+		t.Errorf("%d clusters were tried concurrently", most.Load())
 	}
 }
 
-func TestCredentialsRotate(t *testing.T) {
+func TestRotatedCredentialsAreUsed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	var good atomic.Value
@@ -235,7 +233,7 @@ func TestCredentialsRotate(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if err != nil && (strings.Contains(err.Error(), "one") || strings.Contains(err.Error(), "two")) {
-			t.Errorf("%s: a secret was told: %v", what, err)
+			t.Errorf("%s: the error contains a secret: %v", what, err)
 		}
 	}
 	w.kubeconfig("edge.yaml", guard.URL, "one")
@@ -247,14 +245,14 @@ func TestCredentialsRotate(t *testing.T) {
 	w.kubeconfig("edge.yaml", guard.URL, "one")
 	try("the first token again", false)
 
-	// The same from a Secret of the management cluster.
+	// The same with a Secret of the management cluster.
 	management := filepath.Join(w.dir, "management.yaml")
 	w.kubeconfig("management.yaml", w.gate.URL, "")
 	w.target.Close()
 	w.target = kubernetes.New(kubernetes.Options{Management: management})
 	w.set(map[string]any{"clusterAPI": map[string]any{"name": "edge", "namespace": w.ns}}, "kubeconfig")
 	r, err := w.schedule(t.Context(), d)
-	if err == nil || r.Site.Scheduled.Reason != kubernetes.ReasonWaiting || !strings.Contains(err.Error(), "there is no Secret") {
+	if err == nil || r.Site.Scheduled.Reason != kubernetes.ReasonWaiting || !strings.Contains(err.Error(), "not found yet") {
 		t.Errorf("without a Secret: %v %v", r.Site.Scheduled, err)
 	}
 	kubeconfig := func(token string) string {
@@ -275,7 +273,7 @@ func TestCredentialsRotate(t *testing.T) {
 	try("a new token of a Secret", true)
 }
 
-func TestSecretRunsNothing(t *testing.T) {
+func TestKubeconfigFromSecretMustNotNameProgramsOrFiles(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	w.kubeconfig("management.yaml", w.gate.URL, "")
@@ -294,14 +292,14 @@ func TestSecretRunsNothing(t *testing.T) {
 		w.create(s)
 		w.set(map[string]any{"secret": map[string]any{"name": name, "namespace": w.ns}}, "kubeconfig")
 		_, err := target.Schedule(t.Context(), w.cluster, w.site, nil, nil)
-		if err == nil || !strings.Contains(err.Error(), "only c") || !strings.Contains(err.Error(), "in it are taken") {
+		if err == nil || !strings.Contains(err.Error(), "put the c") || !strings.Contains(err.Error(), "into it") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// A kubeconfig's proxy is refused, wherever the kubeconfig is, unless the
-// operator allows it: nothing is sent to it.
+// A kubeconfig's proxy is not used, wherever the kubeconfig comes from, unless the
+// operator allows it.
 func TestProxyOfKubeconfigIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
@@ -347,8 +345,7 @@ func TestProxyOfKubeconfigIsNotFollowed(t *testing.T) {
 	}
 }
 
-// A file of the operator may name a program that has the credentials.
-func TestFileRunsPrograms(t *testing.T) {
+func TestKubeconfigFileMayNameProgram(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	got := make(chan string, 100)
@@ -368,12 +365,11 @@ func TestFileRunsPrograms(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(w.dir, "edge.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.look(deployment("a", configMap("x", "1")))
+	w.reconcile(deployment("a", configMap("x", "1")))
 	same(t, "authorization", "Bearer told", <-got)
 }
 
-// Whatever of a kubeconfig changes means a new connection.
-func TestKubeconfigChanges(t *testing.T) {
+func TestEveryKubeconfigChangeReconnects(t *testing.T) {
 	t.Parallel()
 	first, second := certificate(t, "first"), certificate(t, "second")
 	got := make(chan string, 100)
@@ -421,7 +417,8 @@ func TestKubeconfigChanges(t *testing.T) {
 	}
 }
 
-// certificate is a user of a kubeconfig with a certificate of this name.
+// certificate returns the user entry of a kubeconfig with a client certificate for
+// the name.
 func certificate(t *testing.T, name string) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -443,7 +440,7 @@ func certificate(t *testing.T, name string) string {
 	return "{client-certificate-data: " + text("CERTIFICATE", der) + ", client-key-data: " + text("PRIVATE KEY", secret) + "}"
 }
 
-func TestWhere(t *testing.T) {
+func TestInvalidClusterSpecIsExplained(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -476,17 +473,17 @@ func TestWhere(t *testing.T) {
 		want    string
 		invalid bool
 	}{
-		"a context of a folder": {"every file in it counts", file("all", "b"), "doesn't answer: connection refused", false},
+		"a context of a folder": {"every file in it counts", file("all", "b"), "unreachable: connection refused", false},
 		"no such context":       {"it is named", file("all", "z"), `has no context "z"`, false},
 		"no current context":    {"the remedy is named", file("all", ""), "spec.kubeconfig.context", false},
 		"not there":             {"it may come", file("none.yaml", ""), "can't be read", false},
-		"no kubeconfig":         {"what is in it isn't shown", file("broken.yaml", ""), "it is no kubeconfig", false},
+		"no kubeconfig":         {"what is in it isn't shown", file("broken.yaml", ""), "it is not a kubeconfig", false},
 		"outside":               {"other files of the machine aren't for sites", file("../out.yaml", "a"), "not below", true},
 		"absolute":              {"the same", file("/etc/kubernetes/admin.conf", "a"), "not below", true},
 		"by a link":             {"the same", file("link.yaml", "a"), "can't be read", false},
 		"in the cluster":        {"it would be the server's own rights", map[string]any{"inCluster": true}, "--allow-in-cluster", true},
 		"a Secret":              {"there is no management cluster", map[string]any{"kubeconfig": map[string]any{"secret": map[string]any{"name": "x"}}}, "--management-kubeconfig", false},
-		"nowhere":               {"it must be said", map[string]any{}, "it is missing", true},
+		"nowhere":               {"it must be said", map[string]any{}, "kubeconfig: missing", true},
 		"two places":            {"one must be meant", map[string]any{"inCluster": true, "kubeconfig": map[string]any{"file": "x"}}, "exactly one", true},
 		"a bad policy":          {"a word that isn't known means nothing", map[string]any{"inCluster": true, "drift": "Fix"}, "none of Correct", true},
 		"a bad pointer":         {"it would ignore nothing", map[string]any{"inCluster": true, "ignore": []any{map[string]any{"kind": "X", "pointers": []any{"spec"}}}}, "not a JSON pointer", true},
@@ -501,13 +498,13 @@ func TestWhere(t *testing.T) {
 				t.Errorf("%s: %v", test.why, err)
 			}
 			if err != nil && (strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), dir)) {
-				t.Errorf("tells too much: %v", err)
+				t.Errorf("the error contains the kubeconfig's content: %v", err)
 			}
 		})
 	}
 }
 
-func TestConnections(t *testing.T) {
+func TestConnectionsAreReusedAndClosed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{Idle: time.Hour, MaxConnections: 2})
 	var open atomic.Int64
@@ -527,27 +524,26 @@ func TestConnections(t *testing.T) {
 		w.kubeconfig(name+".yaml", counted.URL, "")
 		w.set(name+".yaml", "kubeconfig", "file")
 		w.site.ID = tko.SiteID(name)
-		w.look()
+		w.reconcile()
 	}
-	await(t, "the connections beyond the bound to close", func() bool { return open.Load() == 2 })
+	eventually.True(t, "the connections beyond the bound to close", func() bool { return open.Load() == 2 })
 	before := w.gate.requests.Load()
-	w.look()
+	w.reconcile()
 	if open.Load() != 2 {
-		t.Errorf("%d connections, want the two that there were", open.Load())
+		t.Errorf("%d connections, want the two from before", open.Load())
 	}
 	if n := w.gate.requests.Load() - before; n != 1 {
-		t.Errorf("a look at a site without anything takes %d requests", n)
+		t.Errorf("a reconciliation of an empty site takes %d requests", n)
 	}
 	w.target.Close()
-	await(t, "the connections to close", func() bool { return open.Load() == 0 })
+	eventually.True(t, "the connections to close", func() bool { return open.Load() == 0 })
 
 	w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir, Idle: time.Millisecond})
-	w.look()
-	await(t, "what isn't used to close", func() bool { return open.Load() == 0 })
+	w.reconcile()
+	eventually.True(t, "what isn't used to close", func() bool { return open.Load() == 0 })
 }
 
-// A look that is interrupted says nothing of the site.
-func TestInterrupted(t *testing.T) {
+func TestInterruptedReconciliationReportsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	ctx, cancel := context.WithCancel(t.Context())

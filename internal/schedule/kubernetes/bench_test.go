@@ -17,12 +17,12 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// fleet are sites of ten deployments with five objects each, all in one
-// cluster, each in namespaces of its own.
+// A fleet is sites in one cluster, with ten deployments of five objects each, each
+// site in its own namespaces.
 type fleet struct {
 	target *kubernetes.Target
 	client dynamic.Interface
-	dir    string // of kubeconfigs
+	dir    string // folder of kubeconfigs
 	n      int
 }
 
@@ -48,7 +48,7 @@ func newFleet(b *testing.B) *fleet {
 	return &fleet{target: target, client: client, dir: dir}
 }
 
-// add makes the namespaces of another site.
+// add creates the namespaces of another site.
 func (f *fleet) add(b *testing.B) int {
 	b.Helper()
 	f.n++
@@ -63,7 +63,7 @@ func (f *fleet) add(b *testing.B) int {
 
 func (f *fleet) namespace(n int) string { return fmt.Sprintf("fleet-%p-%d", f, n)[len("fleet-0x"):] }
 
-func (f *fleet) look(b *testing.B, n int) {
+func (f *fleet) reconcile(b *testing.B, n int) {
 	cluster := krm.Resource{"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "spec": map[string]any{
 		"kubeconfig": map[string]any{"file": "edge.yaml"}, "namespace": f.namespace(n), "inventoryNamespace": f.namespace(n) + "-tko",
 	}}
@@ -77,28 +77,28 @@ func (f *fleet) look(b *testing.B, n int) {
 	}
 }
 
-// Applying all of a site for the first time.
+// BenchmarkApply applies all objects of a site for the first time.
 func BenchmarkApply(b *testing.B) {
 	f := newFleet(b)
 	for b.Loop() {
 		b.StopTimer()
 		n := f.add(b)
 		b.StartTimer()
-		f.look(b, n)
+		f.reconcile(b, n)
 	}
 	b.ReportMetric(float64(siteObjects*b.N)/b.Elapsed().Seconds(), "objects/s")
 }
 
-// Looking at sites where nothing changed, eight at once.
+// BenchmarkCheck reconciles unchanged sites, eight concurrently.
 func BenchmarkCheck(b *testing.B) {
 	f := newFleet(b)
 	for range 8 {
-		f.look(b, f.add(b))
+		f.reconcile(b, f.add(b))
 	}
 	for b.Loop() {
 		var all sync.WaitGroup
 		for n := range 8 {
-			all.Go(func() { f.look(b, n+1) })
+			all.Go(func() { f.reconcile(b, n+1) })
 		}
 		all.Wait()
 	}

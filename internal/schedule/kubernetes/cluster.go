@@ -19,21 +19,21 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// manager is what the API server knows us as.
+// manager is the name of TKO's field manager.
 const manager = "tko"
 
-const pageSize = 500 // objects of a list in one answer
+const pageSize = 500 // objects per page of a list
 
-// A cluster is a connection.
+// A cluster is a connection to a cluster. It is safe for concurrent use.
 type cluster struct {
 	digest  string // of the credentials
 	host    string // URL of the API server
 	client  *http.Client
 	dynamic dynamic.Interface
 	plain   *rest.RESTClient
-	config  *rest.Config // that it was made with
+	config  *rest.Config // the configuration of the connection
 
-	// guarded by connections.mu
+	// users, used and retired are guarded by connections.mu.
 	users   int
 	used    time.Time
 	retired bool
@@ -42,7 +42,8 @@ type cluster struct {
 	kinds map[schema.GroupVersion]map[string]kind
 }
 
-// A kind is how the cluster calls the objects of a kind, and where they are.
+// A kind holds the resource name of a kind, and whether its objects are in
+// namespaces.
 type kind struct {
 	resource   schema.GroupVersionResource
 	namespaced bool
@@ -73,8 +74,8 @@ func newCluster(config *rest.Config, digest string, timeout time.Duration) (*clu
 
 func (c *cluster) close() { closeTransport(c.client) }
 
-// kindOf asks the cluster, once for each group and version, and again for what
-// it didn't know then: definitions come and go.
+// kindOf asks the cluster for the kinds of a group and version, and caches them. It
+// asks again for a kind that is not cached, because definitions come and go.
 func (c *cluster) kindOf(ctx context.Context, gvk krm.GVK) (k kind, known bool, err error) {
 	gv := schema.GroupVersion{Group: gvk.Group, Version: gvk.Version}
 	c.mu.Lock()
@@ -92,11 +93,11 @@ func (c *cluster) kindOf(ctx context.Context, gvk krm.GVK) (k kind, known bool, 
 		return kind{}, false, nil
 	}
 	if err != nil {
-		return kind{}, false, fmt.Errorf("asking for the kinds of %s: %w", gv, err)
+		return kind{}, false, fmt.Errorf("list the kinds of %s: %w", gv, err)
 	}
 	var list metav1.APIResourceList
 	if err := json.Unmarshal(text, &list); err != nil {
-		return kind{}, false, fmt.Errorf("asking for the kinds of %s: %w", gv, err)
+		return kind{}, false, fmt.Errorf("list the kinds of %s: %w", gv, err)
 	}
 	kinds := map[string]kind{}
 	for _, r := range list.APIResources {
@@ -121,15 +122,15 @@ func isSubresource(name string) bool {
 	return false
 }
 
-// forget makes us ask again for the kinds of a group and version.
+// forget drops the cached kinds of a group and version.
 func (c *cluster) forget(gv schema.GroupVersion) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.kinds, gv)
 }
 
-// of is where to find an object; ErrNotFound of the API, if the cluster doesn't
-// know its kind.
+// of returns the client for an object's resource and namespace. The error is the
+// API's NotFound if the cluster doesn't have the kind.
 func (c *cluster) of(ctx context.Context, k key, version string) (dynamic.ResourceInterface, error) {
 	found, known, err := c.kindOf(ctx, krm.GVK{Group: k.Group, Version: version, Kind: k.Kind})
 	if err != nil {
@@ -144,7 +145,7 @@ func (c *cluster) of(ctx context.Context, k key, version string) (dynamic.Resour
 	return c.dynamic.Resource(found.resource), nil
 }
 
-// get answers nil if the object isn't there.
+// get returns an object, or nil if it does not exist.
 func (c *cluster) get(ctx context.Context, k key, version string) (*unstructured.Unstructured, error) {
 	at, err := c.of(ctx, k, version)
 	if err == nil {
@@ -156,16 +157,16 @@ func (c *cluster) get(ctx context.Context, k key, version string) (*unstructured
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	return nil, fmt.Errorf("reading %s: %w", k, err)
+	return nil, fmt.Errorf("read %s: %w", k, err)
 }
 
-// list answers all objects with a label.
+// list returns all objects with a label.
 func (c *cluster) list(ctx context.Context, r schema.GroupVersionResource, namespace, label string) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	options := metav1.ListOptions{LabelSelector: label, Limit: pageSize}
 	for restarted := false; ; {
 		page, err := c.dynamic.Resource(r).Namespace(namespace).List(ctx, options)
-		if apierrors.IsResourceExpired(err) && !restarted { // too slow for its pages
+		if apierrors.IsResourceExpired(err) && !restarted { // the list expired before its last page was read
 			restarted, all, options.Continue, options.Limit = true, nil, "", 0
 			continue
 		}
@@ -181,8 +182,8 @@ func (c *cluster) list(ctx context.Context, r schema.GroupVersionResource, names
 	}
 }
 
-// apply makes an object say what content says, and answers it as it is then;
-// as it would be, if dry.
+// apply applies content and returns the resulting object. If dry, nothing changes,
+// and it returns the object as it would be.
 func (c *cluster) apply(ctx context.Context, o *object, content map[string]any, force, dry bool) (*unstructured.Unstructured, error) {
 	at, err := c.of(ctx, o.key, o.version)
 	if err != nil {
@@ -194,13 +195,13 @@ func (c *cluster) apply(ctx context.Context, o *object, content map[string]any, 
 	}
 	r, err := at.Apply(ctx, o.Name, &unstructured.Unstructured{Object: content}, options)
 	if apierrors.IsNotFound(err) {
-		c.forget(schema.GroupVersion{Group: o.Group, Version: o.version}) // maybe its definition went
+		c.forget(schema.GroupVersion{Group: o.Group, Version: o.version}) // its definition may be gone
 	}
 	return r, err
 }
 
-// remove asks for an object to go; not if another of the same name has come in
-// its place.
+// remove requests the deletion of an object. It does nothing if another object of the
+// same name has replaced it.
 func (c *cluster) remove(ctx context.Context, k key, version string, r *unstructured.Unstructured) error {
 	at, err := c.of(ctx, k, version)
 	if err != nil {
@@ -225,9 +226,9 @@ func (c *cluster) makeNamespace(ctx context.Context, name string) error {
 	return err
 }
 
-// isAway says whether an error is of the way to the cluster or of its health,
-// rather than its answer.
-func isAway(err error) bool {
+// isUnreachable returns whether an error means that the cluster could not be reached
+// or is not able to process requests, rather than that it rejected a request.
+func isUnreachable(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
 	}
@@ -239,5 +240,5 @@ func isAway(err error) bool {
 		apierrors.IsTooManyRequests(err) || status.Status().Code >= http.StatusInternalServerError && status.Status().Code != http.StatusInternalServerError
 }
 
-// isGone says that there is no such object, or no such kind.
+// isGone returns whether the object or its kind does not exist.
 func isGone(err error) bool { return apierrors.IsNotFound(err) }

@@ -38,20 +38,20 @@ const (
 	dialTimeout   = 5 * time.Second
 )
 
-// connections are the clusters that we are connected to, at most one for each
-// source and no more than a bound, as long as they are used.
+// connections holds the open connections to clusters: at most one for each
+// kubeconfig, and no more than MaxConnections unless all are in use.
 type connections struct {
 	options Options
 
 	mu      sync.Mutex
-	entries map[source]*cluster
+	entries map[kubeconfigRef]*cluster
 	closed  bool
 	sweeper *time.Timer
 }
 
-// get answers the connection of a source, made with the credentials as they are
-// now. Call release when it isn't needed any more.
-func (c *connections) get(ctx context.Context, s source) (conn *cluster, release func(), err error) {
+// get returns the connection for a kubeconfig, with its current credentials. The
+// caller calls release when it no longer needs the connection.
+func (c *connections) get(ctx context.Context, s kubeconfigRef) (conn *cluster, release func(), err error) {
 	config, digest, err := c.credentials(ctx, s)
 	if err != nil {
 		return nil, nil, err
@@ -68,7 +68,7 @@ func (c *connections) get(ctx context.Context, s source) (conn *cluster, release
 			return nil, nil, fmt.Errorf("%s: %w", s, err)
 		}
 		if conn != nil {
-			c.options.Log.InfoContext(ctx, "credentials of a cluster changed: connecting anew", "from", s.String())
+			c.options.Log.InfoContext(ctx, "cluster credentials changed, reconnecting", "from", s.String())
 			c.retire(s)
 		}
 		conn = fresh
@@ -94,8 +94,8 @@ func (c *connections) release(conn *cluster) {
 	}
 }
 
-// retire forgets a connection, and closes it when nobody uses it any more.
-func (c *connections) retire(s source) {
+// retire removes a connection, and closes it as soon as it has no users.
+func (c *connections) retire(s kubeconfigRef) {
 	conn := c.entries[s]
 	delete(c.entries, s)
 	conn.retired = true
@@ -104,11 +104,11 @@ func (c *connections) retire(s source) {
 	}
 }
 
-// shrink closes what was not used the longest, until there are no more than
-// the bound or all are in use.
+// shrink closes the least recently used connections until no more than MaxConnections
+// are open, or all are in use.
 func (c *connections) shrink() {
 	for len(c.entries) > c.options.MaxConnections {
-		var oldest *source
+		var oldest *kubeconfigRef
 		for s, conn := range c.entries {
 			if conn.users == 0 && (oldest == nil || conn.used.Before(c.entries[*oldest].used)) {
 				oldest = &s
@@ -121,7 +121,7 @@ func (c *connections) shrink() {
 	}
 }
 
-// sweep closes what nobody uses.
+// sweep closes idle connections.
 func (c *connections) sweep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,9 +156,9 @@ func (c *connections) close() {
 	}
 }
 
-// credentials reads what a source says now, and what tells it from what it
-// said before.
-func (c *connections) credentials(ctx context.Context, s source) (config *rest.Config, digest string, err error) {
+// credentials reads the current configuration of a kubeconfig, and returns it with a
+// digest of its content.
+func (c *connections) credentials(ctx context.Context, s kubeconfigRef) (config *rest.Config, digest string, err error) {
 	switch {
 	case s.InCluster:
 		config, err = c.inCluster()
@@ -173,13 +173,13 @@ func (c *connections) credentials(ctx context.Context, s source) (config *rest.C
 		return nil, "", err
 	}
 	if err := rest.LoadTLSFiles(config); err != nil {
-		return nil, "", fmt.Errorf("%s: reading the certificates that it names: %w", s, err)
+		return nil, "", fmt.Errorf("%s: read the certificates that it names: %w", s, err)
 	}
 	config.CAFile, config.CertFile, config.KeyFile = "", "", ""
 	if config.BearerTokenFile != "" {
 		token, err := os.ReadFile(config.BearerTokenFile)
 		if err != nil {
-			return nil, "", fmt.Errorf("%s: reading the token that it names: %w", s, err)
+			return nil, "", fmt.Errorf("%s: read the token that it names: %w", s, err)
 		}
 		config.BearerToken, config.BearerTokenFile = strings.TrimSpace(string(token)), ""
 	}
@@ -194,7 +194,7 @@ func (c *connections) credentials(ctx context.Context, s source) (config *rest.C
 	return config, base64.RawURLEncoding.EncodeToString(hash.Sum(nil)), nil
 }
 
-// proxyOf is the URL of the proxy that a config names, "" if it names none.
+// proxyOf returns the URL of the proxy that a config names, or "".
 func proxyOf(config *rest.Config) string {
 	if config.Proxy == nil {
 		return ""
@@ -217,15 +217,15 @@ func (c *connections) inCluster() (*rest.Config, error) {
 	return config, nil
 }
 
-// fromFile reads a file of the folder of kubeconfigs, or all files of a folder
-// in it as if they were one.
-func (c *connections) fromFile(s source) (*rest.Config, error) {
+// fromFile reads a file in the folder of kubeconfigs, or merges all files of a folder
+// in it.
+func (c *connections) fromFile(s kubeconfigRef) (*rest.Config, error) {
 	if c.options.Kubeconfigs == "" {
 		return nil, errors.New("spec.kubeconfig.file: this meta-scheduler has no folder of kubeconfigs: its operator configures one with --kubeconfigs")
 	}
 	root, err := os.OpenRoot(c.options.Kubeconfigs)
 	if err != nil {
-		return nil, fmt.Errorf("the folder of kubeconfigs can't be read: %w", err)
+		return nil, fmt.Errorf("open the folder of kubeconfigs: %w", err)
 	}
 	defer func() { _ = root.Close() }()
 	name := filepath.ToSlash(filepath.Clean(filepath.FromSlash(s.File)))
@@ -237,7 +237,7 @@ func (c *connections) fromFile(s source) (*rest.Config, error) {
 		}
 		files = nil
 		for _, e := range entries {
-			if !strings.HasPrefix(e.Name(), ".") { // a mounted Secret has folders of this kind
+			if !strings.HasPrefix(e.Name(), ".") { // a mounted Secret has hidden folders
 				files = append(files, path.Join(name, e.Name()))
 			}
 		}
@@ -263,7 +263,8 @@ func (c *connections) fromFile(s source) (*rest.Config, error) {
 	return c.choose(merged, s, "spec.kubeconfig.file "+fmt.Sprintf("%q", s.File))
 }
 
-// merge adds what isn't there: the first file that names something wins.
+// merge adds the entries of from that into doesn't have: the first file that defines
+// a name wins.
 func merge(into, from *api.Config) {
 	if into.CurrentContext == "" {
 		into.CurrentContext = from.CurrentContext
@@ -288,7 +289,7 @@ func merge(into, from *api.Config) {
 func readKubeconfig(root *os.Root, name string) (*api.Config, error) {
 	file, err := root.Open(name)
 	if err != nil {
-		// not ErrInvalid: the file may come, as files of secrets do
+		// Not ErrInvalid: files of mounted Secrets may appear later.
 		return nil, fmt.Errorf("it can't be read: %w", reason(err))
 	}
 	defer func() { _ = file.Close() }()
@@ -299,21 +300,23 @@ func readKubeconfig(root *os.Root, name string) (*api.Config, error) {
 	return parseKubeconfig(data)
 }
 
-// parseKubeconfig doesn't show what is in it: errors of parsers do.
+// parseKubeconfig parses a kubeconfig. Its errors don't contain the content, as the
+// parser's do.
 func parseKubeconfig(data []byte) (*api.Config, error) {
 	if len(data) > maxKubeconfig {
 		return nil, fmt.Errorf("it is longer than %d bytes", maxKubeconfig)
 	}
 	config, err := clientcmd.Load(data)
 	if err != nil {
-		return nil, errors.New("it is no kubeconfig")
+		return nil, errors.New("it is not a kubeconfig")
 	}
 	return config, nil
 }
 
-// choose returns the config of a context, unless the cluster is reached by a
-// proxy that the operator doesn't allow: a proxy sees, and may be, anything.
-func (c *connections) choose(config *api.Config, s source, what string) (*rest.Config, error) {
+// choose returns the config of a context. It returns ErrDenied if the cluster is
+// reached through a proxy that the operator doesn't allow: a proxy can read and
+// change all requests.
+func (c *connections) choose(config *api.Config, s kubeconfigRef, what string) (*rest.Config, error) {
 	made, err := choose(config, s, what)
 	if err != nil {
 		return nil, err
@@ -326,7 +329,7 @@ func (c *connections) choose(config *api.Config, s source, what string) (*rest.C
 	return nil, tko.Errorf(tko.ErrDenied, "%s: its cluster %q names a proxy (proxy-url), which is not one that this meta-scheduler may use: its operator allows proxies with --cluster-proxies", what, at.Cluster)
 }
 
-// sameProxy says whether two URLs name one proxy.
+// sameProxy returns whether two URLs have the same scheme and host.
 func sameProxy(a, b string) bool {
 	one, err := url.Parse(a)
 	if err != nil {
@@ -336,8 +339,8 @@ func sameProxy(a, b string) bool {
 	return err == nil && other.Host != "" && one.Scheme == other.Scheme && strings.EqualFold(one.Host, other.Host)
 }
 
-// choose answers the config of a context.
-func choose(config *api.Config, s source, what string) (*rest.Config, error) {
+// choose returns the config of a context.
+func choose(config *api.Config, s kubeconfigRef, what string) (*rest.Config, error) {
 	name := cmp.Or(s.Context, config.CurrentContext)
 	if config.Contexts[name] == nil {
 		if s.Context == "" {
@@ -352,11 +355,11 @@ func choose(config *api.Config, s source, what string) (*rest.Config, error) {
 	return made, nil
 }
 
-// fromSecret reads a Secret of the management cluster. What it says may not
-// make us run programs or read files: whoever writes Secrets there isn't the
-// operator of this machine.
-func (c *connections) fromSecret(ctx context.Context, s source) (*rest.Config, error) {
-	management, release, err := c.get(ctx, source{Management: true})
+// fromSecret reads a kubeconfig from a Secret of the management cluster. It rejects
+// kubeconfigs that would run programs or read files: users who write Secrets there
+// are not the operator of this machine.
+func (c *connections) fromSecret(ctx context.Context, s kubeconfigRef) (*rest.Config, error) {
+	management, release, err := c.get(ctx, kubeconfigRef{Management: true})
 	if err != nil {
 		return nil, err
 	}
@@ -364,18 +367,18 @@ func (c *connections) fromSecret(ctx context.Context, s source) (*rest.Config, e
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	r, err := management.dynamic.Resource(secrets).Namespace(s.SecretNamespace).Get(ctx, s.Secret, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, &waitError{fmt.Sprintf("there is no %s yet", s)}
+		return nil, &waitError{fmt.Sprintf("%s: not found yet", s)}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", s, err)
+		return nil, fmt.Errorf("read %s: %w", s, err)
 	}
 	encoded, _, _ := unstructured.NestedString(r.Object, "data", s.SecretKey)
 	if encoded == "" {
-		return nil, &waitError{fmt.Sprintf("%s has no key %q yet", s, s.SecretKey)}
+		return nil, &waitError{fmt.Sprintf("%s: key %q: not found yet", s, s.SecretKey)}
 	}
 	data, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
-		return nil, fmt.Errorf("%s, key %q: it can't be decoded", s, s.SecretKey)
+		return nil, fmt.Errorf("%s, key %q: not base64", s, s.SecretKey)
 	}
 	config, err := parseKubeconfig(data)
 	if err != nil {
@@ -383,25 +386,25 @@ func (c *connections) fromSecret(ctx context.Context, s source) (*rest.Config, e
 	}
 	for _, user := range config.AuthInfos {
 		if user.Exec != nil || user.AuthProvider != nil || user.ClientCertificate != "" || user.ClientKey != "" || user.TokenFile != "" {
-			return nil, fmt.Errorf("%s, key %q: its users name programs or files: only credentials that are in it are taken", s, s.SecretKey)
+			return nil, fmt.Errorf("%s, key %q: its users name programs or files: put the credentials into it", s, s.SecretKey)
 		}
 	}
 	for _, cluster := range config.Clusters {
 		if cluster.CertificateAuthority != "" {
-			return nil, fmt.Errorf("%s, key %q: its clusters name files: only certificates that are in it are taken", s, s.SecretKey)
+			return nil, fmt.Errorf("%s, key %q: its clusters name files: put the certificates into it", s, s.SecretKey)
 		}
 	}
 	return c.choose(config, s, s.String())
 }
 
 // fromManagement reads the kubeconfig of the management cluster.
-func (c *connections) fromManagement(s source) (*rest.Config, error) {
+func (c *connections) fromManagement(s kubeconfigRef) (*rest.Config, error) {
 	if c.options.Management == "" {
 		return nil, errors.New("this meta-scheduler has no management cluster: its operator names the kubeconfig of one with --management-kubeconfig")
 	}
 	config, err := clientcmd.LoadFromFile(c.options.Management)
 	if err != nil {
-		return nil, fmt.Errorf("the kubeconfig of the management cluster can't be read: %w", reason(err))
+		return nil, fmt.Errorf("read the kubeconfig of the management cluster: %w", reason(err))
 	}
 	if err := clientcmd.ResolveLocalPaths(config); err != nil {
 		return nil, fmt.Errorf("the kubeconfig of the management cluster: %w", err)
@@ -409,7 +412,7 @@ func (c *connections) fromManagement(s source) (*rest.Config, error) {
 	return choose(config, s, "the kubeconfig of the management cluster")
 }
 
-// reason is what is wrong with a file, without its path on this machine.
+// reason returns the cause of a file error, without the path on this machine.
 func reason(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err
@@ -417,13 +420,14 @@ func reason(err error) error {
 	return err
 }
 
-// A waitError says that something isn't there yet that is made elsewhere.
+// A waitError reports that an object doesn't exist yet that another controller
+// creates.
 type waitError struct{ message string }
 
 func (e *waitError) Error() string { return e.message }
 
-// newTransport makes a client of its own: those of the library share their
-// connections, and can't be closed.
+// newTransport makes an HTTP client with its own connections. Those of client-go
+// share connections, which can't be closed.
 func newTransport(config *rest.Config, timeout time.Duration) (*http.Client, error) {
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
 	config.Dial = dialer.DialContext
@@ -431,21 +435,21 @@ func newTransport(config *rest.Config, timeout time.Duration) (*http.Client, err
 		config.Proxy = http.ProxyFromEnvironment
 	}
 	config.Timeout = timeout
-	config.QPS = -1 // the API server shares itself out
+	config.QPS = -1 // no client-side limit: the API server has priority and fairness
 	config.UserAgent = "tko-meta-scheduler"
 	config.WarningHandler = rest.NoWarnings{}
-	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return &once{inner} })
+	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return &noRetry{inner} })
 	return rest.HTTPClientFor(config)
 }
 
-// errBroken says that a connection ended before the answer.
+// errBroken reports that a connection ended before the response.
 var errBroken = errors.New("the connection broke")
 
-// once keeps the library from trying ten seconds where a connection breaks: the
-// next look tries again.
-type once struct{ inner http.RoundTripper }
+// noRetry hides broken connections from client-go, which would retry for ten seconds.
+// The next reconciliation tries again.
+type noRetry struct{ inner http.RoundTripper }
 
-func (o *once) RoundTrip(r *http.Request) (*http.Response, error) {
+func (o *noRetry) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := o.inner.RoundTrip(r)
 	if err != nil && (utilnet.IsProbableEOF(err) || utilnet.IsConnectionReset(err)) {
 		err = errBroken
@@ -453,7 +457,7 @@ func (o *once) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// WrappedRoundTripper lets idle connections be found.
-func (o *once) WrappedRoundTripper() http.RoundTripper { return o.inner }
+// WrappedRoundTripper lets client-go find the idle connections to close.
+func (o *noRetry) WrappedRoundTripper() http.RoundTripper { return o.inner }
 
 func closeTransport(client *http.Client) { utilnet.CloseIdleConnectionsFor(client.Transport) }

@@ -19,51 +19,51 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// maxContents bounds how many foreign objects are counted of one kind in a
-// namespace, give or take a page.
+// maxContents bounds the foreign objects of a kind in a namespace that are counted,
+// give or take a page.
 const maxContents = 1000
 
-// A foreign is the objects that TKO did not make and that would go with namespaces
-// that are removed.
+// A foreign lists objects that TKO did not make and that would be deleted together
+// with their namespaces.
 type foreign struct {
-	objects []string // in the order of their names
-	unknown []string // what can't be listed, and why
+	objects []string // sorted by name
+	unknown []string // resources that can't be listed, with the reason
 }
 
-// contents finds the objects that would go with the namespaces of a removal,
-// without those that are removed anyway, that another object owns, or that
-// Kubernetes makes in every namespace.
-func (l *look) contents(ctx context.Context) (foreign, error) {
+// foreignContents finds the objects that would be deleted with the namespaces of a
+// removal. It leaves out objects that are removed anyway, that another object owns,
+// or that Kubernetes makes in every namespace.
+func (rc *reconciliation) foreignContents(ctx context.Context) (foreign, error) {
 	var all foreign
 	var found []string
 	going := map[key]bool{}
-	for _, r := range l.pruning.remove {
+	for _, r := range rc.pruning.remove {
 		going[r.key] = true
 	}
-	for _, r := range l.pruning.remove {
-		if r.isNamespace() && !r.Removing && l.live[r.key].GetDeletionTimestamp() == nil && l.inhabitant(r.Name) == "" {
+	for _, r := range rc.pruning.remove {
+		if r.isNamespace() && !r.Removing && rc.live[r.key].GetDeletionTimestamp() == nil && rc.namespaceUser(r.Name) == "" {
 			found = append(found, r.Name)
 		}
 	}
 	if len(found) == 0 {
 		return all, nil
 	}
-	kinds, unknown, err := l.conn.namespacedKinds(ctx)
+	kinds, unknown, err := rc.conn.namespacedKinds(ctx)
 	if err != nil {
 		return foreign{}, err
 	}
 	all.unknown = unknown
-	client, err := metadata.NewForConfigAndClient(metadata.ConfigFor(l.conn.config), l.conn.client)
+	client, err := metadata.NewForConfigAndClient(metadata.ConfigFor(rc.conn.config), rc.conn.client)
 	if err != nil {
 		return foreign{}, err
 	}
 	var mu sync.Mutex
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(l.target.options.Parallel)
+	g.SetLimit(rc.target.options.Parallel)
 	for _, namespace := range found {
 		for _, k := range kinds {
 			g.Go(func() error {
-				names, why, err := l.foreignOf(ctx, client.Resource(k.resource).Namespace(namespace), k, going)
+				names, why, err := rc.foreignOf(ctx, client.Resource(k.resource).Namespace(namespace), k, going)
 				if err != nil {
 					return err
 				}
@@ -86,15 +86,15 @@ func (l *look) contents(ctx context.Context) (foreign, error) {
 }
 
 // foreignOf lists the foreign objects of a kind in a namespace. If they can't be
-// listed, why tells the reason.
-func (l *look) foreignOf(ctx context.Context, at metadata.ResourceInterface, k listed, going map[key]bool) (names []string, why string, err error) {
+// listed, why is the reason.
+func (rc *reconciliation) foreignOf(ctx context.Context, at metadata.ResourceInterface, k listed, going map[key]bool) (names []string, why string, err error) {
 	for options := (metav1.ListOptions{Limit: pageSize}); ; {
 		page, err := at.List(ctx, options)
 		var status apierrors.APIStatus
 		switch {
 		case err == nil:
 		case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
-			return names, "", nil // its definition went
+			return names, "", nil // its definition is gone
 		case ctx.Err() == nil && errors.As(err, &status):
 			return names, bounded(err.Error()), nil
 		default:
@@ -103,7 +103,7 @@ func (l *look) foreignOf(ctx context.Context, at metadata.ResourceInterface, k l
 		for i := range page.Items {
 			r := &page.Items[i]
 			at := key{k.resource.Group, k.kind, r.Namespace, r.Name}
-			if !going[at] && !l.goesWithChart(r) && !l.isInventory(at) && !isIncidental(at, r) {
+			if !going[at] && !rc.goesWithChart(r) && !rc.isInventory(at) && !isIncidental(at, r) {
 				names = append(names, at.String())
 			}
 		}
@@ -113,10 +113,10 @@ func (l *look) foreignOf(ctx context.Context, at metadata.ResourceInterface, k l
 	}
 }
 
-// isInventory says whether an object is an inventory of the site: it goes when
-// what it names is gone.
-func (l *look) isInventory(k key) bool {
-	for _, i := range l.recorded.mine {
+// isInventory returns whether an object is an inventory of the site. It is removed
+// once its objects are gone.
+func (rc *reconciliation) isInventory(k key) bool {
+	for _, i := range rc.recorded.mine {
 		if r := i.resource; r != nil && k == (key{Kind: "ConfigMap", Namespace: r.GetNamespace(), Name: r.GetName()}) {
 			return true
 		}
@@ -124,17 +124,17 @@ func (l *look) isInventory(k key) bool {
 	return false
 }
 
-// goesWithChart says whether an object is a part of a release that is removed:
-// hooks and Helm's own records are in no inventory.
-func (l *look) goesWithChart(r *metav1.PartialObjectMetadata) bool {
+// goesWithChart returns whether an object belongs to a release that is removed: no
+// inventory has hooks and Helm's own records.
+func (rc *reconciliation) goesWithChart(r *metav1.PartialObjectMetadata) bool {
 	owner := tko.DeploymentID(r.Labels[LabelDeployment])
-	return owner != "" && r.Annotations[AnnotationPrune] != krm.Never && slices.ContainsFunc(l.pruning.remove, func(going removal) bool {
+	return owner != "" && r.Annotations[AnnotationPrune] != krm.Never && slices.ContainsFunc(rc.pruning.remove, func(going removal) bool {
 		return going.isChart() && going.Namespace == r.Namespace && slices.Contains(going.from, owner)
 	})
 }
 
-// isIncidental says whether an object is there because another one is, or
-// because the namespace is, or is on its way out.
+// isIncidental returns whether an object exists because of another object or of the
+// namespace, or is being deleted.
 func isIncidental(k key, r *metav1.PartialObjectMetadata) bool {
 	switch {
 	case r.DeletionTimestamp != nil, len(r.OwnerReferences) > 0:
@@ -150,14 +150,14 @@ func isIncidental(k key, r *metav1.PartialObjectMetadata) bool {
 		k.Kind == "Secret" && r.Annotations["kubernetes.io/service-account.name"] != ""
 }
 
-// listed is a kind whose objects can be listed.
+// A listed is a kind whose objects can be listed.
 type listed struct {
 	resource schema.GroupVersionResource
 	kind     string
 }
 
-// namespacedKinds are the kinds of objects in namespaces that can be listed and
-// deleted, and what isn't known of them.
+// namespacedKinds returns the kinds of namespaced objects that can be listed and
+// deleted, and descriptions of the groups that can't be discovered.
 func (c *cluster) namespacedKinds(ctx context.Context) (kinds []listed, unknown []string, err error) {
 	client, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, &http.Client{Transport: c.client.Transport, Timeout: c.client.Timeout})
 	if err != nil {
@@ -168,11 +168,11 @@ func (c *cluster) namespacedKinds(ctx context.Context) (kinds []listed, unknown 
 	switch {
 	case errors.As(err, &partly):
 		for gv, why := range partly.Groups {
-			unknown = append(unknown, fmt.Sprintf("what %s has (%s)", gv, bounded(why.Error())))
+			unknown = append(unknown, fmt.Sprintf("the kinds of %s (%s)", gv, bounded(why.Error())))
 		}
 		slices.Sort(unknown)
 	case err != nil:
-		return nil, nil, fmt.Errorf("asking for the kinds of objects in namespaces: %w", err)
+		return nil, nil, fmt.Errorf("list the kinds of namespaced objects: %w", err)
 	}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)

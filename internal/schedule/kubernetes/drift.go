@@ -12,14 +12,15 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// fieldsOf is a hash of the fields that the API server says are ours, and of the
-// second in which we changed them last; empty if none are. It takes a field from
-// us when somebody else changes or removes it. The time tells of what we did
-// without knowing: a request of a meta-scheduler that died may come late.
+// fieldsOf returns a hash of the managed fields that the API server attributes to
+// TKO, and of the second of their last change; empty if there are none. The API
+// server takes a field from TKO when another client changes or removes it. The time
+// reveals late changes by TKO itself: a request of a meta-scheduler that died may
+// arrive later.
 func fieldsOf(r *unstructured.Unstructured) string {
 	for _, m := range r.GetManagedFields() {
 		if m.Manager == manager && m.Operation == "Apply" && m.Subresource == "" && m.FieldsV1 != nil {
-			text, err := json.Marshal(m.FieldsV1) // JSON as the server writes it: sorted
+			text, err := json.Marshal(m.FieldsV1) // sorted by the API server
 			if err != nil {
 				return ""
 			}
@@ -33,11 +34,11 @@ func fieldsOf(r *unstructured.Unstructured) string {
 	return ""
 }
 
-// maxDifferences bounds what is gathered of an object.
+// maxDifferences bounds the differences of an object that are collected.
 const maxDifferences = 20
 
-// differences are those of an object as it is from what it would be, without
-// what only the API server writes.
+// differences returns the differences between an object as it is and as it should be,
+// without fields that only the API server writes.
 func differences(live, want *unstructured.Unstructured) []krm.Difference {
 	var all []krm.Difference
 	for d := range krm.Differences(writable(live.Object), writable(want.Object)) {
@@ -48,7 +49,7 @@ func differences(live, want *unstructured.Unstructured) []krm.Difference {
 	return all
 }
 
-// writable is what of an object can be applied.
+// writable returns a copy of an object with only the fields that clients can apply.
 func writable(r map[string]any) map[string]any {
 	r = maps.Clone(r)
 	delete(r, "status")
@@ -64,8 +65,8 @@ func writable(r map[string]any) map[string]any {
 
 const fewDifferences = 3
 
-// describeDifferences says what was found where, the first few; the values of
-// secrets it keeps to itself.
+// describeDifferences describes the first few differences, without the values of
+// secrets.
 func describeDifferences(all []krm.Difference) string {
 	lines := make([]string, len(all))
 	for i, d := range all {
@@ -80,8 +81,8 @@ func describeDifferences(all []krm.Difference) string {
 	return firstFew(lines, fewDifferences)
 }
 
-// withIgnored is the content of an object with the fields that aren't ours as
-// they are in the cluster.
+// withIgnored returns content with the ignored fields set to their values in the
+// cluster.
 func withIgnored(content map[string]any, live *unstructured.Unstructured, pointers []pointer) map[string]any {
 	if len(pointers) == 0 || live == nil {
 		return content
@@ -89,7 +90,7 @@ func withIgnored(content map[string]any, live *unstructured.Unstructured, pointe
 	var result any = content
 	for _, p := range pointers {
 		value, there := krm.Resource(live.Object).Get(p...)
-		result = put(result, p, value, there)
+		result = withValue(result, p, value, there)
 	}
 	changed, ok := result.(map[string]any)
 	if !ok {
@@ -98,9 +99,9 @@ func withIgnored(content map[string]any, live *unstructured.Unstructured, pointe
 	return changed
 }
 
-// put answers a copy with another value, or without one, at a pointer. What
-// lies on the way is made only in maps.
-func put(at any, p pointer, value any, there bool) any {
+// withValue returns a copy of at with value at the pointer, or without a value there.
+// It creates missing maps on the path, but no list elements.
+func withValue(at any, p pointer, value any, there bool) any {
 	step, rest := p[0], p[1:]
 	switch v := at.(type) {
 	case map[string]any:
@@ -112,9 +113,9 @@ func put(at any, p pointer, value any, there bool) any {
 		case len(rest) == 0:
 			delete(v, step)
 		case has:
-			v[step] = put(inner, rest, value, there)
+			v[step] = withValue(inner, rest, value, there)
 		case there:
-			v[step] = put(map[string]any{}, rest, value, there)
+			v[step] = withValue(map[string]any{}, rest, value, there)
 		}
 		return v
 	case []any:
@@ -126,7 +127,7 @@ func put(at any, p pointer, value any, there bool) any {
 		if len(rest) == 0 {
 			v[i] = value
 		} else {
-			v[i] = put(v[i], rest, value, there)
+			v[i] = withValue(v[i], rest, value, there)
 		}
 		return v
 	default:

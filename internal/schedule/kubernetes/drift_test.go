@@ -10,7 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 )
 
-func TestDrift(t *testing.T) {
+func TestDriftIsHandledByPolicy(t *testing.T) {
 	t.Parallel()
 	edit := func(w *world) {
 		w.patch("ConfigMap", "edited", `{"data": {"key": "theirs", "more": "theirs"}}`)
@@ -33,7 +33,7 @@ func TestDrift(t *testing.T) {
 	}{
 		"correct": {"it is the default", "", "True Applied", true, true},
 		"report":  {"people decide", "Report", "False Drifted", false, true},
-		"ignore":  {"it is somebody else's business", "Ignore", "True Applied", false, false},
+		"ignore":  {"TKO does not manage it", "Ignore", "True Applied", false, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -42,14 +42,14 @@ func TestDrift(t *testing.T) {
 			if test.drift != "" {
 				w.set(test.drift, "drift")
 			}
-			// Few objects a deployment, so that the messages show all.
+			// Few objects per deployment, so that the messages name all of them.
 			all := []tko.Deployment{
 				deployment("a", configMap("edited", "ours"), configMap("gone", "ours")),
 				deployment("b", workload(1), secret("edited", "ours")),
 			}
-			w.look(all...)
+			w.reconcile(all...)
 			edit(w)
-			r := w.look(all...)
+			r := w.reconcile(all...)
 			same(t, test.why, map[tko.DeploymentID]string{"a": test.said, "b": test.said}, said(r))
 			a, b := r.Deployments["a"].Scheduled, r.Deployments["b"].Scheduled
 			text := a.Message + a.Note + b.Message + b.Note
@@ -59,33 +59,33 @@ func TestDrift(t *testing.T) {
 				}
 			}
 			if strings.Contains(text, "dGhlaXJz") || strings.Contains(text, "b3Vycw") {
-				t.Errorf("a secret was told: %s", text)
+				t.Errorf("the message contains a secret: %s", text)
 			}
 			undone := w.must("ConfigMap", "edited").Text("data", "key") == "ours" && w.get("ConfigMap", "gone") != nil &&
 				w.must("Secret", "edited").Text("data", "key") == "b3Vycw=="
 			image, _ := w.must("Deployment", "web").Get("spec", "template", "spec", "containers", "0", "image")
 			if undone != test.undone || (image == "i:1") != test.undone {
-				t.Errorf("%s: undone: %t, image %v", test.why, undone, image)
+				t.Errorf("%s: corrected: %t, image %v", test.why, undone, image)
 			}
 			same(t, "what others added stays", "theirs", w.must("ConfigMap", "edited").Text("data", "more"))
 
 			w.gate.writes.Store(0)
-			r = w.look(all...)
+			r = w.reconcile(all...)
 			same(t, "again", map[tko.DeploymentID]string{"a": test.said, "b": test.said}, said(r))
 			if n := w.gate.writes.Load(); test.undone && n > 0 {
-				t.Errorf("%d writes after it was undone", n)
+				t.Errorf("%d writes after the correction", n)
 			}
 
-			// A change of the deployment is applied whatever the policy.
+			// A change of the deployment is applied with each policy.
 			all[0] = deployment("a", configMap("edited", "new"), configMap("gone", "new"))
-			w.look(all...)
+			w.reconcile(all...)
 			same(t, "a change", "new", w.must("ConfigMap", "edited").Text("data", "key"))
 			same(t, "a change", "new", w.must("ConfigMap", "gone").Text("data", "key"))
 		})
 	}
 }
 
-func TestFieldsOf(t *testing.T) {
+func TestFieldsOfChangesWithOwnership(t *testing.T) {
 	t.Parallel()
 	object := func(manager, operation, fields, at string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"managedFields": []any{
@@ -99,54 +99,54 @@ func TestFieldsOf(t *testing.T) {
 	for why, o := range map[string]*unstructured.Unstructured{
 		"other fields": object("tko", "Apply", "f:b", at),
 		"a request of ours that we don't know came": object("tko", "Apply", "f:a", later),
-		"somebody else's": object("kubectl", "Apply", "f:a", at),
-		"not applied":     object("tko", "Update", "f:a", at),
+		"another manager's":                         object("kubectl", "Apply", "f:a", at),
+		"not applied":                               object("tko", "Update", "f:a", at),
 	} {
 		if kubernetes.FieldsOf(o) == ours {
-			t.Errorf("%s: it isn't seen", why)
+			t.Errorf("%s: the hash does not change", why)
 		}
 	}
 }
 
-// Somebody changes a field and changes it back: it is ours again, so that the
-// next change is seen.
-func TestDriftThereAndBack(t *testing.T) {
+// After a foreign change and its reversal, TKO owns the field again, so that the next
+// change is detected.
+func TestRevertedChangeRestoresOwnership(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	d := deployment("a", configMap("x", "ours"))
-	w.look(d)
+	w.reconcile(d)
 	w.patch("ConfigMap", "x", `{"data": {"key": "theirs"}}`)
 	w.patch("ConfigMap", "x", `{"data": {"key": "ours"}}`)
-	r := w.look(d)
+	r := w.reconcile(d)
 	same(t, "nothing was undone", "", r.Deployments["a"].Scheduled.Note)
 	w.patch("ConfigMap", "x", `{"data": {"key": "theirs"}}`)
-	r = w.look(d)
+	r = w.reconcile(d)
 	if !strings.Contains(r.Deployments["a"].Scheduled.Note, "/data/key") {
-		t.Errorf("not told: %q", r.Deployments["a"].Scheduled.Note)
+		t.Errorf("the change is not reported: %q", r.Deployments["a"].Scheduled.Note)
 	}
 	same(t, "undone", "ours", w.must("ConfigMap", "x").Text("data", "key"))
 }
 
-// Without our label an object isn't in our lists, but it is there.
-func TestLabelTakenOff(t *testing.T) {
+// Lists don't contain an object without TKO's label.
+func TestObjectWithoutLabelIsStillManaged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	d := deployment("a", configMap("x", "1"), configMap("y", "1"))
-	w.look(d)
+	w.reconcile(d)
 	uid := w.must("ConfigMap", "x").Text("metadata", "uid")
 	off := `{"metadata": {"labels": {"tko.nephio.org/deployment": null}}}`
 	w.patch("ConfigMap", "x", off)
-	w.look(d)
+	w.reconcile(d)
 	same(t, "the label is back", []string{"x", "y"}, w.there("ConfigMap"))
 	same(t, "the same object", uid, w.must("ConfigMap", "x").Text("metadata", "uid"))
 	w.patch("ConfigMap", "x", off)
-	w.look()
+	w.reconcile()
 	if w.get("ConfigMap", "x") != nil {
-		t.Error("it isn't removed without its label")
+		t.Error("the object without a label was not removed")
 	}
 }
 
-func TestIgnoredFields(t *testing.T) {
+func TestIgnoredFieldsKeepValuesOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	w.set([]any{
@@ -159,13 +159,13 @@ func TestIgnoredFields(t *testing.T) {
 		v, _ := w.must("Deployment", "web").Get("spec", "replicas")
 		return v
 	}
-	w.look(d)
+	w.reconcile(d)
 	same(t, "at first", any(int64(3)), replicas())
 	w.patch("Deployment", "web", `{"spec": {"replicas": 7}}`)
 	w.patch("ConfigMap", "x", `{"metadata": {"annotations": {"a/b": "theirs"}}, "data": {"key": "theirs"}}`)
 	w.patch("ConfigMap", "y", `{"metadata": {"annotations": {"a/b": "theirs"}}}`)
 	for range 2 {
-		w.look(d)
+		w.reconcile(d)
 		same(t, "ignored", any(int64(7)), replicas())
 		same(t, "ignored", "theirs", w.must("ConfigMap", "x").Annotation("a/b"))
 		same(t, "not ignored", "1", w.must("ConfigMap", "x").Text("data", "key"))
@@ -173,9 +173,9 @@ func TestIgnoredFields(t *testing.T) {
 	}
 	w.patch("ConfigMap", "x", `{"metadata": {"annotations": {"a/b": null}}}`)
 	d = deployment("a", workload(3), annotated(x, "a", "b"), y)
-	w.look(d)
+	w.reconcile(d)
 	same(t, "changed", "b", w.must("ConfigMap", "x").Annotation("a"))
 	if _, there := w.must("ConfigMap", "x").Get("metadata", "annotations", "a/b"); there {
-		t.Error("what others removed came back")
+		t.Error("a field that another client removed was restored")
 	}
 }

@@ -2,23 +2,23 @@ package kubernetes
 
 import "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-// Soon is when to look again at what has just begun.
+// Soon is the shortest time to the next reconciliation.
 const Soon = soon
 
-// MaxProbes is how many clusters that were away are tried at once.
+// MaxProbes is the number of unreachable clusters that are tried concurrently.
 const MaxProbes = maxProbes
 
-// FieldsOf tells what is ours of an object.
+// FieldsOf returns a hash of the fields that TKO owns.
 var FieldsOf = fieldsOf
 
-// Watching is how many sites are watched.
+// Watching returns the number of watched sites.
 func (t *Target) Watching() int {
 	t.watches.mu.Lock()
 	defer t.watches.mu.Unlock()
 	return len(t.watches.sites)
 }
 
-// Watches is how many watches are open.
+// Watches returns the number of open watches.
 func (t *Target) Watches() int {
 	t.watches.mu.Lock()
 	defer t.watches.mu.Unlock()
@@ -29,7 +29,7 @@ func (t *Target) Watches() int {
 	return n
 }
 
-// HealthOf says how an object does, as a condition would.
+// HealthOf returns the health of an object as the reason and message of a condition.
 func HealthOf(r *unstructured.Unstructured) (reason, why string) {
 	h, why := healthOf(r)
 	return map[health]string{healthy: ReasonHealthy, inProgress: ReasonInProgress, failing: ReasonUnhealthy}[h], why

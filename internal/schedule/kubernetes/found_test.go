@@ -13,10 +13,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// What was there before isn't taken over, though it says the same, and so isn't
-// removed either.
+// They are not adopted even if their content is the same, and so are not removed.
 func TestObjectsThatExistedBeforeAreNotAdopted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
@@ -39,7 +39,7 @@ func TestObjectsThatExistedBeforeAreNotAdopted(t *testing.T) {
 			t.Errorf("%s was removed", id)
 		}
 		for id, state := range r.Deployments {
-			if v := state.Scheduled; v.Status+" "+v.Reason != "False Invalid" || !strings.Contains(v.Message, "is there already") || !strings.Contains(v.Message, kubernetes.AnnotationAdopt) {
+			if v := state.Scheduled; v.Status+" "+v.Reason != "False Invalid" || !strings.Contains(v.Message, "exists already") || !strings.Contains(v.Message, kubernetes.AnnotationAdopt) {
 				t.Errorf("deployment %s: %+v", id, v)
 			}
 		}
@@ -48,21 +48,20 @@ func TestObjectsThatExistedBeforeAreNotAdopted(t *testing.T) {
 		}
 	}
 	w.must("ConfigMap", "new")
-	w.look()
+	w.reconcile()
 	same(t, "what was there before", before, versions())
 	same(t, "inventory", []string{}, w.inventory())
 
 	adopted := annotated(configMap("same", "1"), kubernetes.AnnotationAdopt, "true")
-	w.look(deployment("a", adopted))
-	w.look(deployment("a", configMap("same", "2")))
+	w.reconcile(deployment("a", adopted))
+	w.reconcile(deployment("a", configMap("same", "2")))
 	same(t, "once adopted, it is ours", "2", w.must("ConfigMap", "same").Text("data", "key"))
-	w.look()
+	w.reconcile()
 	if w.get("ConfigMap", "same") != nil {
-		t.Error("what was adopted wasn't removed")
+		t.Error("the adopted object was not removed")
 	}
 }
 
-// An object on its way out is waited for.
 func TestObjectThatIsBeingRemovedIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
@@ -70,15 +69,15 @@ func TestObjectThatIsBeingRemovedIsWaitedFor(t *testing.T) {
 	w.delete("ConfigMap", "x")
 	d := deployment("a", configMap("x", "2"))
 	for range 2 {
-		same(t, "said", "False Waiting", said(w.look(d))["a"])
+		same(t, "said", "False Waiting", said(w.reconcile(d))["a"])
 		same(t, "what is there", "1", w.must("ConfigMap", "x").Text("data", "key"))
 	}
 	w.patch("ConfigMap", "x", `{"metadata": {"finalizers": null}}`)
-	same(t, "said", "True Applied", said(w.look(d))["a"])
+	same(t, "said", "True Applied", said(w.reconcile(d))["a"])
 	same(t, "what is there", "2", w.must("ConfigMap", "x").Text("data", "key"))
 }
 
-// A namespace and a definition that TKO did not make are used as they are, and stay.
+// TKO uses a namespace and a definition that it did not make without changing them.
 func TestNamespaceAndDefinitionThatExistedBeforeStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
@@ -103,39 +102,38 @@ func TestNamespaceAndDefinitionThatExistedBeforeStay(t *testing.T) {
 		}
 	}
 	before := versions()
-	await(t, "the definition to be served", func() bool {
+	eventually.True(t, "the definition to be served", func() bool {
 		r, err := w.schedule(t.Context(), d)
 		return err == nil && said(r)["a"] == "True Applied"
 	})
 	same(t, "what was there before", before, versions())
 	w.gate.writes.Store(0)
-	w.look(d)
+	w.reconcile(d)
 	same(t, "writes when nothing changed", int64(0), w.gate.writes.Load())
 	w.target.Close()
-	w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir}) // another meta-scheduler knows, too
-	await(t, "the rest to go", func() bool { w.look(); return len(w.inventory()) == 0 })
+	w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir}) // another meta-scheduler reads that from the inventory
+	eventually.True(t, "the rest to go", func() bool { w.reconcile(); return len(w.inventory()) == 0 })
 	same(t, "what was there before stays", before, versions())
 	if _, err := w.client.Resource(kinds["ConfigMap"]).Namespace(name).Get(t.Context(), "theirs", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 
-	// One that isn't as the package says is left alone, until that asks for more.
+	// A namespace that differs from the package is not changed without adoption.
 	strict := with(namespace, "restricted", "metadata", "labels", "level")
 	r, err := w.schedule(t.Context(), deployment("b", strict))
 	if v := r.Deployments["b"].Scheduled; err == nil || v.Reason != "Invalid" || !strings.Contains(v.Message, `level is missing, should be "restricted"`) || !strings.Contains(v.Message, kubernetes.AnnotationAdopt) {
 		t.Errorf("%v: %+v", err, v)
 	}
 	same(t, "it is as it was", before, versions())
-	w.look(deployment("b", annotated(strict, kubernetes.AnnotationAdopt, "true")))
+	w.reconcile(deployment("b", annotated(strict, kubernetes.AnnotationAdopt, "true")))
 	same(t, "adopted", "restricted", w.must("Namespace", name).Text("metadata", "labels", "level"))
-	w.look()
+	w.reconcile()
 	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") == "" {
-		t.Error("what was adopted wasn't removed")
+		t.Error("the adopted object was not removed")
 	}
 }
 
-// What is in a namespace that goes, and isn't TKO's, counts for the budget, and
-// is named.
+// Foreign objects in a namespace to remove count for the budget, and are named.
 func TestBudgetCountsForeignContentsOfNamespace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
@@ -152,19 +150,19 @@ func TestBudgetCountsForeignContentsOfNamespace(t *testing.T) {
 		}
 	}
 	d := deployment("a", resource("v1", "Namespace", name), in(configMap("ours", "1")), in(secret("ours", "1")))
-	w.look(d)
+	w.reconcile(d)
 	for i := range 20 {
 		create(configMap(fmt.Sprintf("foreign-%02d", i), "1"))
 	}
 	create(secret("foreign", "1"))
-	create(configMap("kube-root-ca.crt", "1")) // Kubernetes' own
+	create(configMap("kube-root-ca.crt", "1")) // made by Kubernetes
 	owned := configMap("owned", "1")
 	owned.Set([]any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "foreign-00", "uid": "00000000-0000-0000-0000-000000000000"}}, "metadata", "ownerReferences")
 	create(owned)
 
 	ask := func() string {
 		t.Helper()
-		r := w.look()
+		r := w.reconcile()
 		same(t, "said", "WaitsForApproval", r.Site.Scheduled.Reason)
 		text := r.Site.Scheduled.Message
 		_, digest, _ := strings.Cut(text, `spec.prune.approve: "`)
@@ -172,24 +170,23 @@ func TestBudgetCountsForeignContentsOfNamespace(t *testing.T) {
 		w.set(digest, "prune", "approve")
 		return text
 	}
-	if text := ask(); !strings.Contains(text, "24 of 24 objects would be removed") || !strings.Contains(text, `21 that TKO did not make: ConfigMap "`+name+`/foreign-00"`) {
+	if text := ask(); !strings.Contains(text, "24 of 24 objects would be removed") || !strings.Contains(text, `21 objects in their namespaces, which TKO did not make, would be deleted too: ConfigMap "`+name+`/foreign-00"`) {
 		t.Error(text)
 	}
-	create(configMap("more", "1")) // after it was approved
+	create(configMap("more", "1")) // after the approval
 	if text := ask(); !strings.Contains(text, "25 of 25 objects would be removed") {
 		t.Error(text)
 	}
 	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") != "" {
-		t.Fatal("the namespace goes without an approval")
+		t.Fatal("the namespace was removed without an approval")
 	}
-	w.look()
+	w.reconcile()
 	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") == "" {
-		t.Error("the namespace stays though that was approved")
+		t.Error("the namespace was not removed after the approval")
 	}
 }
 
-// A namespace whose contents can't be listed may hold whatever: it goes only with
-// an approval.
+// If the contents of a namespace can't be listed, its removal needs an approval.
 func TestNamespaceWithUnknownContentsNeedsApproval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
@@ -207,21 +204,21 @@ func TestNamespaceWithUnknownContentsNeedsApproval(t *testing.T) {
 	name := w.ns + "-ours"
 	inside := configMap("inside", "1")
 	inside.Set(name, "metadata", "namespace")
-	w.look(deployment("a", resource("v1", "Namespace", name), inside))
-	r := w.look()
+	w.reconcile(deployment("a", resource("v1", "Namespace", name), inside))
+	r := w.reconcile()
 	text := r.Site.Scheduled.Message
 	if r.Site.Scheduled.Reason != "WaitsForApproval" || !strings.Contains(text, `TKO can't list the secrets in namespace "`+name+`" (`) {
 		t.Errorf("%+v", r.Site.Scheduled)
 	}
 	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") != "" {
-		t.Error("it goes without an approval")
+		t.Error("the namespace was removed without an approval")
 	}
 	_, digest, _ := strings.Cut(text, `spec.prune.approve: "`)
 	digest, _, _ = strings.Cut(digest, `"`)
 	w.set(digest, "prune", "approve")
-	w.look()
+	w.reconcile()
 	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") == "" {
-		t.Error("it stays though that was approved")
+		t.Error("the namespace was not removed after the approval")
 	}
 }
 
@@ -239,7 +236,7 @@ func data(r krm.Resource) map[string]any {
 	return m
 }
 
-// What kubectl set goes when it isn't in the package, from adoption on.
+// After adoption, fields that kubectl set and the package lacks are removed.
 func TestFieldsOfKubectlGoWithAdoption(t *testing.T) {
 	t.Parallel()
 	const manifest = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "labels": {"theirs": "1"}}, "data": {"key": "1", "second": "1", "extra": "1"}}`
@@ -257,27 +254,27 @@ func TestFieldsOfKubectlGoWithAdoption(t *testing.T) {
 				t.Fatal(err)
 			}
 			x := annotated(configMap("x", "2"), kubernetes.AnnotationAdopt, "true")
-			w.look(deployment("a", with(x, "2", "data", "second")))
+			w.reconcile(deployment("a", with(x, "2", "data", "second")))
 			same(t, "adopted", map[string]any{"key": "2", "second": "2", "of-a-controller": "1"}, data(w.must("ConfigMap", "x")))
 			if now := w.must("ConfigMap", "x"); now.Text("metadata", "labels", "theirs") != "" || now.Annotation("noted") != "" || now.Annotation("kubectl.kubernetes.io/last-applied-configuration") != "" {
-				t.Errorf("what kubectl set stayed: %v", now["metadata"])
+				t.Errorf("the fields that kubectl set were not removed: %v", now["metadata"])
 			}
-			w.look(deployment("a", x))
+			w.reconcile(deployment("a", x))
 			same(t, "after a field left the package", map[string]any{"key": "2", "of-a-controller": "1"}, data(w.must("ConfigMap", "x")))
 			w.gate.writes.Store(0)
-			w.look(deployment("a", x))
+			w.reconcile(deployment("a", x))
 			same(t, "writes when nothing changed", int64(0), w.gate.writes.Load())
 		})
 	}
 }
 
-// A field that kubectl set to what the package says goes with the package, too.
+// A field that kubectl and the package set is removed when it leaves the package.
 func TestFieldsSharedWithKubectlGo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	x := with(configMap("x", "1"), "1", "data", "second")
-	w.look(deployment("a", x))
+	w.reconcile(deployment("a", x))
 	w.kubectl(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"second": "1", "extra": "1"}}`, "apply", "--server-side", "-f", "-")
-	w.look(deployment("a", configMap("x", "1")))
+	w.reconcile(deployment("a", configMap("x", "1")))
 	same(t, "what is there", map[string]any{"key": "1", "extra": "1"}, data(w.must("ConfigMap", "x")))
 }

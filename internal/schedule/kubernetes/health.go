@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// A health is how an object does.
+// A health is the health of an object.
 type health int
 
 const (
@@ -24,8 +24,9 @@ const (
 	failing
 )
 
-// healthOf returns how an object does: as kstatus has it, except that a Job is
-// in progress until it has completed.
+// healthOf returns the health of an object according to kstatus, except that a Job is
+// in progress until it has completed. If it is not healthy, it also returns the
+// reason.
 func healthOf(r *unstructured.Unstructured) (health, string) {
 	h, why := statusOf(r)
 	if h == healthy {
@@ -36,8 +37,8 @@ func healthOf(r *unstructured.Unstructured) (health, string) {
 	return h, why
 }
 
-// unfinished returns why a Job that hasn't failed isn't done; empty if it is, or
-// if the object is no Job. kstatus counts a Job as current from its start.
+// unfinished returns why a Job that has not failed is not complete; empty if it is,
+// or if the object is not a Job. kstatus reports a Job as current from its start.
 func unfinished(r *unstructured.Unstructured) string {
 	if gvk := r.GroupVersionKind(); gvk.Group != "batch" || gvk.Kind != "Job" {
 		return ""
@@ -52,8 +53,8 @@ func unfinished(r *unstructured.Unstructured) string {
 	return fmt.Sprintf("is running, and has not completed (%d pods succeeded)", succeeded)
 }
 
-// expires says whether an object is a Job that has completed, and that Kubernetes
-// removes after a time: when it is gone, it isn't made again.
+// expires returns whether an object is a completed Job that Kubernetes removes after
+// a time. It is not created again when it is gone.
 func expires(r *unstructured.Unstructured) bool {
 	if r == nil {
 		return false
@@ -71,14 +72,14 @@ func isComplete(job *unstructured.Unstructured) bool {
 	})
 }
 
-// statusOf returns what kstatus says of an object.
+// statusOf returns the kstatus of an object, and the reason if it is not healthy.
 func statusOf(r *unstructured.Unstructured) (health, string) {
 	if r.GetDeletionTimestamp() != nil {
 		return inProgress, "is being removed"
 	}
 	result, err := status.Compute(r)
 	if err != nil {
-		return failing, "its status can't be read: " + bounded(err.Error())
+		return failing, "its status is invalid: " + bounded(err.Error())
 	}
 	switch result.Status {
 	case status.CurrentStatus:
@@ -90,7 +91,7 @@ func statusOf(r *unstructured.Unstructured) (health, string) {
 	}
 }
 
-// maxText bounds what others say in our messages, in bytes.
+// maxText bounds texts of other programs in messages, in bytes.
 const maxText = 300
 
 func bounded(text string) string {
@@ -100,7 +101,7 @@ func bounded(text string) string {
 	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
 
-// firstFew joins lines, and says how many more there are.
+// firstFew joins the first lines, and adds the number of the rest.
 func firstFew(lines []string, few int) string {
 	if len(lines) <= few {
 		return strings.Join(lines, "; ")
@@ -108,7 +109,7 @@ func firstFew(lines []string, few int) string {
 	return fmt.Sprintf("%s; and %d more", strings.Join(lines[:few], "; "), len(lines)-few)
 }
 
-// isNetwork says whether an error is of the network.
+// isNetwork returns whether an error is a network error.
 func isNetwork(err error) bool {
 	var network *net.OpError
 	var address *url.Error

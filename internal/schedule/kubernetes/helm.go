@@ -19,39 +19,38 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// AnnotationRetry is on a HelmChart: another value of it tries an upgrade again
-// that was rolled back.
+// AnnotationRetry is on a HelmChart. A new value retries an upgrade that was rolled
+// back.
 const AnnotationRetry = "tko.nephio.org/retry"
 
-// chartKind is of Helm charts.
+// chartKind is the kind of Helm charts.
 var chartKind = krm.GVK{Group: "workload.nephio.org", Version: "v1alpha1", Kind: "HelmChart"}
 
-// helmName is what Helm calls releases.
+// helmName matches names of releases.
 var helmName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
 const maxRelease = 53 // bytes of a release's name
 
-// A HelmChart is recorded like an object; what its release holds is recorded
-// beside it, and observed like objects, so that a chart that didn't change
-// costs no more than they do. Only Helm applies and removes them, except for
-// drift.
+// A HelmChart is recorded like an object. The objects of its release are also
+// recorded and observed like other objects, so that an unchanged chart costs no more
+// than they do. Only Helm applies and removes them, except to correct drift.
 
-// A chart is what a HelmChart says.
+// A chart is the content of a HelmChart.
 type chart struct {
 	reference helm.Reference
 	values    map[string]any
-	keep      bool             // when it is no longer wanted
-	holds     []map[string]any // the release's objects, if this look deployed it
+	keep      bool             // whether the release stays when it is no longer wanted
+	deployed  []map[string]any // the release's objects, if this reconciliation deployed it
 }
 
-// A chartState is what is recorded of a release.
+// A chartState is the recorded state of a release.
 type chartState struct {
-	Revision int    `json:"revision,omitempty"` // as it was deployed last; 0 if it never was
-	Previous int    `json:"previous,omitempty"` // to which it can go back
-	Since    int64  `json:"since,omitempty"`    // when it was deployed, in seconds
-	Good     bool   `json:"good,omitempty"`     // it was healthy, once
+	Revision int    `json:"revision,omitempty"` // Helm's revision that was deployed last; 0 if none
+	Previous int    `json:"previous,omitempty"` // revision for a rollback; 0 if none
+	Since    int64  `json:"since,omitempty"`    // Unix time of the deployment, in seconds
+	Healthy  bool   `json:"good,omitempty"`     // it was healthy after the deployment
 	Keep     bool   `json:"keep,omitempty"`
-	Failed   string `json:"failed,omitempty"` // why what is wanted was rolled back, or is about to be
+	Failed   string `json:"failed,omitempty"` // why the upgrade was rolled back, or is about to be
 }
 
 func (k key) isChart() bool { return k.Group == chartKind.Group && k.Kind == chartKind.Kind }
@@ -71,7 +70,7 @@ func releaseKey(text string) key {
 	return key{Group: chartKind.Group, Kind: chartKind.Kind, Namespace: namespace, Name: name}
 }
 
-// compareCharts has charts last.
+// compareCharts orders charts after other objects.
 func compareCharts(a, b key) int {
 	rank := func(k key) int {
 		if k.isChart() {
@@ -82,11 +81,11 @@ func compareCharts(a, b key) int {
 	return cmp.Compare(rank(a), rank(b))
 }
 
-// buildChart makes the object of a HelmChart. The release has its name and
-// namespace.
+// buildChart makes the desired object of a HelmChart. The release has the HelmChart's
+// name and namespace.
 func buildChart(r krm.Resource, d tko.Deployment, namespace string) (*object, *problem) {
 	failed := func(format string, args ...any) (*object, *problem) {
-		p := problemOf(r.Identity().String(), true, format, args...)
+		p := newProblem(r.Identity().String(), true, format, args...)
 		return nil, &p
 	}
 	o := &object{
@@ -100,9 +99,9 @@ func buildChart(r krm.Resource, d tko.Deployment, namespace string) (*object, *p
 	step, ok := orderOf(r)
 	switch {
 	case len(o.Name) > maxRelease || !helmName.MatchString(o.Name):
-		return failed("has a name that Helm doesn't take for a release: use at most %d of a-z, 0-9, - and dots in it", maxRelease)
+		return failed("has a name that is not valid for a Helm release: use at most %d of a-z, 0-9, - and dots", maxRelease)
 	case !dnsLabel.MatchString(o.Namespace):
-		return failed("has the namespace %q, which is not the name of one", o.Namespace)
+		return failed("has the namespace %q, which is not a valid name", o.Namespace)
 	case !ok:
 		return failed("has the annotation %s %q: it must be a whole number from -%d to %d", AnnotationOrder, r.Annotation(AnnotationOrder), maxOrder, maxOrder)
 	}
@@ -132,9 +131,9 @@ func buildChart(r krm.Resource, d tko.Deployment, namespace string) (*object, *p
 	return o, nil
 }
 
-// standIn stands for a release where objects are looked for: to know that costs
-// nothing.
-func standIn(k key, e entry, id tko.DeploymentID) *unstructured.Unstructured {
+// releaseObject returns an object that represents a release among observed objects.
+// It needs no request to the cluster.
+func releaseObject(k key, e entry, id tko.DeploymentID) *unstructured.Unstructured {
 	metadata := map[string]any{"name": k.Name, "namespace": k.Namespace, "labels": map[string]any{LabelDeployment: string(id)}}
 	if e.Chart.Keep {
 		metadata["annotations"] = map[string]any{AnnotationPrune: krm.Never}
@@ -142,115 +141,115 @@ func standIn(k key, e entry, id tko.DeploymentID) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": chartKind.Group + "/" + chartKind.Version, "kind": chartKind.Kind, "metadata": metadata}}
 }
 
-// desireCharts adds to what is wanted what the releases hold, as far as it is
-// recorded, and takes out charts that can't be read.
-func (l *look) desireCharts() {
-	for k, o := range l.wanted.objects {
+// desireCharts adds the recorded objects of the releases to the wanted objects, and
+// removes charts that can't be read.
+func (rc *reconciliation) desireCharts() {
+	for k, o := range rc.wanted.objects {
 		if o.chart == nil {
 			continue
 		}
-		digest, err := l.target.charts.Digest(o.chart.reference)
+		digest, err := rc.target.charts.Digest(o.chart.reference)
 		if err == nil {
 			if digest != "" {
 				o.digest = shortHash([]byte(o.digest + " " + digest))
 			}
 			continue
 		}
-		delete(l.wanted.objects, k)
-		for id, keys := range l.wanted.of {
+		delete(rc.wanted.objects, k)
+		for id, keys := range rc.wanted.of {
 			if i := slices.Index(keys, k); i >= 0 {
-				l.wanted.of[id] = slices.Delete(keys, i, i+1)
-				l.wanted.problems[id] = append(l.wanted.problems[id], problemOf(k.String(), errors.Is(err, tko.ErrInvalid), "can't be deployed: %s", bounded(err.Error())))
+				rc.wanted.of[id] = slices.Delete(keys, i, i+1)
+				rc.wanted.problems[id] = append(rc.wanted.problems[id], newProblem(k.String(), errors.Is(err, tko.ErrInvalid), "can't be deployed: %s", bounded(err.Error())))
 			}
 		}
 	}
-	for _, i := range l.recorded.mine {
+	for _, i := range rc.recorded.mine {
 		for k, e := range i.entries {
-			if c := l.wanted.objects[e.Release]; c != nil && c.chart != nil {
-				l.hold(c, k, e.Version)
+			if c := rc.wanted.objects[e.Release]; c != nil && c.chart != nil {
+				rc.wantReleased(c, k, e.Version)
 			}
 		}
 	}
-	l.sortWanted()
+	rc.sortWanted()
 }
 
-// hold adds to what is wanted an object that a release holds. One that a
-// package has, too, is the package's.
-func (l *look) hold(c *object, k key, version string) {
-	if l.wanted.objects[k] != nil {
+// wantReleased adds an object of a release to the wanted objects, unless a package
+// has it too.
+func (rc *reconciliation) wantReleased(c *object, k key, version string) {
+	if rc.wanted.objects[k] != nil {
 		return
 	}
-	l.wanted.objects[k] = &object{key: k, version: version, deployment: c.deployment, step: c.step, release: c.key}
-	l.wanted.of[c.deployment] = append(l.wanted.of[c.deployment], k)
+	rc.wanted.objects[k] = &object{key: k, version: version, deployment: c.deployment, step: c.step, release: c.key}
+	rc.wanted.of[c.deployment] = append(rc.wanted.of[c.deployment], k)
 }
 
-func (l *look) sortWanted() {
-	for _, keys := range l.wanted.of {
-		slices.SortStableFunc(keys, func(a, b key) int { return compareObjects(l.wanted.objects[a], l.wanted.objects[b]) })
+func (rc *reconciliation) sortWanted() {
+	for _, keys := range rc.wanted.of {
+		slices.SortStableFunc(keys, func(a, b key) int { return compareObjects(rc.wanted.objects[a], rc.wanted.objects[b]) })
 	}
 }
 
-// decideCharts says what to do about releases, and how what they hold should be
-// if somebody changed it.
-func (l *look) decideCharts(ctx context.Context, actions map[key]action) error {
+// decideCharts decides on the actions for releases. For objects of a release that may
+// have drifted, it reads their desired state from the release.
+func (rc *reconciliation) decideCharts(ctx context.Context, actions map[key]action) error {
 	doubtful := map[key]bool{}
-	for k, o := range l.wanted.objects {
-		if what := actions[k]; o.release != (key{}) && actions[o.release] != bring && (what == suspect || what == restore) {
+	for k, o := range rc.wanted.objects {
+		if what := actions[k]; o.release != (key{}) && actions[o.release] != actionApply && (what == actionCompare || what == actionRestore) {
 			doubtful[o.release] = true
 		}
 	}
 	for release := range doubtful {
-		if err := l.recall(ctx, release, actions); err != nil {
+		if err := rc.readRelease(ctx, release, actions); err != nil {
 			return err
 		}
 	}
-	for k, o := range l.wanted.objects {
+	for k, o := range rc.wanted.objects {
 		switch {
 		case o.chart != nil:
-			l.decideChart(o, actions)
-		case o.release != (key{}) && (actions[o.release] == bring || o.content == nil && actions[k] != await):
-			actions[k] = leave
+			rc.decideChart(o, actions)
+		case o.release != (key{}) && (actions[o.release] == actionApply || o.content == nil && actions[k] != actionWait):
+			actions[k] = actionNone
 		}
 	}
 	return nil
 }
 
-func (l *look) decideChart(o *object, actions map[key]action) {
-	e, _ := l.entryOf(o)
-	s := l.states[o.key]
+func (rc *reconciliation) decideChart(o *object, actions map[key]action) {
+	e, _ := rc.entryOf(o)
+	s := rc.states[o.key]
 	s.entry.Chart, s.entry.Chart.Keep = e.Chart, o.chart.keep
 	if e.Chart.Revision == 0 {
 		s.live = nil
 	}
-	if actions[o.key] == bring {
+	if actions[o.key] == actionApply {
 		s.entry.Digest, s.entry.Chart.Failed = "", ""
 		return
 	}
-	actions[o.key] = leave
+	actions[o.key] = actionNone
 	if e.Chart.Failed != "" {
 		s.problem = rolledBack(o, e.Chart)
 	}
 }
 
 func rolledBack(o *object, c chartState) *problem {
-	p := problemOf(o.String(), true, "was not upgraded, and is as it was before: %s. Change its chart, version or parameters; another value of the annotation %s tries the same again", c.Failed, AnnotationRetry)
+	p := newProblem(o.String(), true, "was rolled back after a failed upgrade: %s. Change its chart, version or parameters; another value of the annotation %s retries the same upgrade", c.Failed, AnnotationRetry)
 	return &p
 }
 
-// recall reads what a release holds. One that isn't there any more is installed
-// again.
-func (l *look) recall(ctx context.Context, release key, actions map[key]action) error {
-	state, err := l.helm().Release(ctx, release.Namespace, release.Name)
+// readRelease reads the desired state of a release's objects. A release that no
+// longer exists is installed again, if drift is to be corrected.
+func (rc *reconciliation) readRelease(ctx context.Context, release key, actions map[key]action) error {
+	state, err := rc.helm().Release(ctx, release.Namespace, release.Name)
 	if errors.Is(err, tko.ErrNotFound) {
-		if l.spec.Drift == driftCorrect {
-			actions[release] = bring
-			l.states[release].corrected = "was uninstalled"
+		if rc.spec.Drift == driftCorrect {
+			actions[release] = actionApply
+			rc.states[release].corrected = "was uninstalled"
 			return nil
 		}
 		state, err = &helm.State{}, nil
-		for k, o := range l.wanted.objects {
-			if o.release == release && actions[k] == restore {
-				l.states[k].drift = "is missing"
+		for k, o := range rc.wanted.objects {
+			if o.release == release && actions[k] == actionRestore {
+				rc.states[k].drift = "is missing"
 			}
 		}
 	}
@@ -258,22 +257,23 @@ func (l *look) recall(ctx context.Context, release key, actions map[key]action) 
 		return err
 	}
 	for _, content := range state.Objects {
-		k, _, known, err := l.keyOf(ctx, content, release.Namespace)
+		k, _, known, err := rc.keyOf(ctx, content, release.Namespace)
 		if err != nil {
 			return err
 		}
-		if o := l.wanted.objects[k]; known && o != nil && o.release == release {
+		if o := rc.wanted.objects[k]; known && o != nil && o.release == release {
 			o.content = content
 		}
 	}
 	return nil
 }
 
-// keyOf names an object that a release holds.
-func (l *look) keyOf(ctx context.Context, content map[string]any, namespace string) (k key, version string, known bool, err error) {
+// keyOf returns the key and version of an object of a release; known is false if the
+// cluster doesn't have its kind.
+func (rc *reconciliation) keyOf(ctx context.Context, content map[string]any, namespace string) (k key, version string, known bool, err error) {
 	r := krm.Resource(content)
 	gvk := r.GVK()
-	found, known, err := l.conn.kindOf(ctx, gvk)
+	found, known, err := rc.conn.kindOf(ctx, gvk)
 	if err != nil || !known {
 		return key{}, "", false, err
 	}
@@ -284,39 +284,39 @@ func (l *look) keyOf(ctx context.Context, content map[string]any, namespace stri
 	return k, gvk.Version, true, nil
 }
 
-func (l *look) helm() *helm.Client {
+func (rc *reconciliation) helm() *helm.Client {
 	return &helm.Client{
-		Host: l.conn.host, Transport: l.conn.client.Transport, Label: LabelDeployment, Timeout: l.target.options.ChartTimeout, Request: l.target.options.Timeout, Renderer: l.target.renderer,
+		Host: rc.conn.host, Transport: rc.conn.client.Transport, Label: LabelDeployment, Timeout: rc.target.options.ChartTimeout, Request: rc.target.options.Timeout, Renderer: rc.target.renderer,
 		Keep: func(annotations map[string]string) bool { return annotations[AnnotationPrune] == krm.Never },
 	}
 }
 
-// deploy makes the release of a chart be what it should.
-func (l *look) deploy(ctx context.Context, o *object, s *state) error {
-	c, err := l.target.charts.Get(ctx, o.chart.reference)
+// deploy installs or upgrades the release of a chart.
+func (rc *reconciliation) deploy(ctx context.Context, o *object, s *state) error {
+	c, err := rc.target.charts.Get(ctx, o.chart.reference)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err != nil { // the cluster isn't away, whatever it is
-		p := problemOf(o.String(), errors.Is(err, tko.ErrInvalid), "can't be deployed: %s", bounded(err.Error()))
+	if err != nil { // an error of the chart's origin, not of the cluster
+		p := newProblem(o.String(), errors.Is(err, tko.ErrInvalid), "can't be deployed: %s", bounded(err.Error()))
 		s.problem = &p
 		return nil
 	}
-	if err := l.makeRoom(ctx, o.Namespace); err != nil {
+	if err := rc.ensureNamespace(ctx, o.Namespace); err != nil {
 		return err
 	}
-	client := l.helm()
-	if len(l.spec.Ignore) > 0 {
+	client := rc.helm()
+	if len(rc.spec.Ignore) > 0 {
 		client.Adjust = func(namespace string, object map[string]any) (map[string]any, error) {
-			return l.keepIgnored(ctx, namespace, object)
+			return rc.keepIgnored(ctx, namespace, object)
 		}
 	}
 	state, err := client.Deploy(ctx, helm.Release{
 		Name: o.Name, Namespace: o.Namespace, Owner: string(o.deployment), Digest: labelOf(o.digest),
 		Chart: c, Values: o.chart.values, Adopt: o.annotation(AnnotationAdopt) == "true",
-	}, func(owner string) bool { return owner == string(o.deployment) || l.hasRecorded(owner, o.key) })
+	}, func(owner string) bool { return owner == string(o.deployment) || rc.hasRecorded(owner, o.key) })
 	if err == nil {
-		l.took(o, s, state)
+		rc.recordRelease(o, s, state)
 		return nil
 	}
 	failed, ok := errors.AsType[*helm.FailedError](err)
@@ -324,39 +324,39 @@ func (l *look) deploy(ctx context.Context, o *object, s *state) error {
 		return err
 	}
 	if failed.State == nil {
-		p := problemOf(o.String(), failed.Invalid, "can't be deployed: %s", bounded(failed.Reason))
+		p := newProblem(o.String(), failed.Invalid, "can't be deployed: %s", bounded(failed.Reason))
 		s.problem = &p
 		return nil
 	}
-	l.took(o, s, failed.State)
-	s.entry.Chart.Good, s.entry.Chart.Failed = true, bounded(failed.Reason)
+	rc.recordRelease(o, s, failed.State)
+	s.entry.Chart.Healthy, s.entry.Chart.Failed = true, bounded(failed.Reason)
 	s.problem = rolledBack(o, s.entry.Chart)
 	return nil
 }
 
-// keepIgnored has an object of a release with the fields that aren't ours as
-// they are in the cluster; nil if there are none, or the object isn't there.
-func (l *look) keepIgnored(ctx context.Context, namespace string, object map[string]any) (map[string]any, error) {
-	k, version, known, err := l.keyOf(ctx, object, namespace)
+// keepIgnored returns an object of a release with its ignored fields set to their
+// values in the cluster; nil if it has none, or does not exist.
+func (rc *reconciliation) keepIgnored(ctx context.Context, namespace string, object map[string]any) (map[string]any, error) {
+	k, version, known, err := rc.keyOf(ctx, object, namespace)
 	if err != nil || !known {
 		return nil, err
 	}
-	ignored := l.spec.ignored(k)
+	ignored := rc.spec.ignored(k)
 	if len(ignored) == 0 {
 		return nil, nil
 	}
-	live, err := l.conn.get(ctx, k, version)
+	live, err := rc.conn.get(ctx, k, version)
 	if err != nil || live == nil {
 		return nil, err
 	}
 	return withIgnored(object, live, ignored), nil
 }
 
-// labelOf is a digest as the value of a label, which knows fewer letters.
+// labelOf returns a digest in the characters that are valid in a label's value.
 func labelOf(digest string) string { return inventoryName("", tko.DeploymentID(digest)) }
 
-func (l *look) hasRecorded(owner string, k key) bool {
-	i := l.recorded.mine[tko.DeploymentID(owner)]
+func (rc *reconciliation) hasRecorded(owner string, k key) bool {
+	i := rc.recorded.mine[tko.DeploymentID(owner)]
 	if i == nil {
 		return false
 	}
@@ -364,108 +364,109 @@ func (l *look) hasRecorded(owner string, k key) bool {
 	return ok
 }
 
-// makeRoom makes a release's namespace, if it may and the namespace isn't there.
-func (l *look) makeRoom(ctx context.Context, namespace string) error {
-	there, err := l.conn.get(ctx, key{Kind: "Namespace", Name: namespace}, "v1")
+// ensureNamespace creates a release's namespace if it does not exist and TKO is
+// allowed to.
+func (rc *reconciliation) ensureNamespace(ctx context.Context, namespace string) error {
+	there, err := rc.conn.get(ctx, key{Kind: "Namespace", Name: namespace}, "v1")
 	if err == nil && there == nil {
-		err = l.conn.makeNamespace(ctx, namespace)
+		err = rc.conn.makeNamespace(ctx, namespace)
 	}
-	if isAway(err) {
+	if isUnreachable(err) {
 		return err
 	}
-	return nil // else the release's own error tells
+	return nil // otherwise the deployment of the release fails with the reason
 }
 
-// took notes a release as it is deployed now.
-func (l *look) took(o *object, s *state, deployed *helm.State) {
-	l.applied.Add(int64(len(deployed.Objects)))
-	o.chart.holds = append([]map[string]any{}, deployed.Objects...)
-	s.live = standIn(o.key, s.entry, o.deployment)
+// recordRelease records a release after its deployment.
+func (rc *reconciliation) recordRelease(o *object, s *state, deployed *helm.State) {
+	rc.appliedCount.Add(int64(len(deployed.Objects)))
+	o.chart.deployed = append([]map[string]any{}, deployed.Objects...)
+	s.live = releaseObject(o.key, s.entry, o.deployment)
 	s.entry.Digest = o.digest
 	s.entry.Chart.Revision, s.entry.Chart.Previous = deployed.Revision, deployed.Previous
-	s.entry.Chart.Since, s.entry.Chart.Good = time.Now().Unix(), false
+	s.entry.Chart.Since, s.entry.Chart.Healthy = time.Now().Unix(), false
 }
 
-// gather reads what releases hold that this look deployed.
-func (l *look) gather(ctx context.Context, charts []*object) error {
-	places := map[place][]key{}
+// readReleases reads the objects of the releases that this reconciliation deployed.
+func (rc *reconciliation) readReleases(ctx context.Context, charts []*object) error {
+	places := map[collection][]key{}
 	fresh := map[key]*object{}
 	for _, c := range charts {
-		if c.chart.holds == nil {
+		if c.chart.deployed == nil {
 			continue
 		}
-		l.drop(c.key)
-		for _, content := range c.chart.holds {
-			k, version, known, err := l.keyOf(ctx, content, c.Namespace)
+		rc.dropReleased(c.key)
+		for _, content := range c.chart.deployed {
+			k, version, known, err := rc.keyOf(ctx, content, c.Namespace)
 			if err != nil {
 				return err
 			}
-			if !known { // yet: the next look asks again
-				l.states[c.key].entry.Digest = ""
+			if !known { // not yet: the next reconciliation asks again
+				rc.states[c.key].entry.Digest = ""
 				continue
 			}
-			l.hold(c, k, version)
-			if o := l.wanted.objects[k]; o.release == c.key && fresh[k] == nil {
+			rc.wantReleased(c, k, version)
+			if o := rc.wanted.objects[k]; o.release == c.key && fresh[k] == nil {
 				fresh[k] = o
-				at := place{k.Group, version, k.Kind, k.Namespace}
+				at := collection{k.Group, version, k.Kind, k.Namespace}
 				places[at] = append(places[at], k)
 			}
 		}
-		c.chart.holds = nil
+		c.chart.deployed = nil
 	}
-	l.sortWanted()
-	if err := l.read(ctx, places); err != nil {
+	rc.sortWanted()
+	if err := rc.readCollections(ctx, places); err != nil {
 		return err
 	}
 	for k, o := range fresh {
-		s := &state{live: l.live[k], entry: entry{Version: o.version, Step: o.step, Release: o.release}}
+		s := &state{live: rc.live[k], entry: entry{Version: o.version, Step: o.step, Release: o.release}}
 		if s.live != nil {
 			s.entry.Fields = fieldsOf(s.live)
 		}
-		l.states[k] = s
+		rc.states[k] = s
 	}
 	return nil
 }
 
-// drop takes out of what is wanted what a release held.
-func (l *look) drop(release key) {
-	for k, o := range l.wanted.objects {
+// dropReleased removes the objects of a release from the wanted objects.
+func (rc *reconciliation) dropReleased(release key) {
+	for k, o := range rc.wanted.objects {
 		if o.release != release {
 			continue
 		}
-		delete(l.wanted.objects, k)
-		delete(l.states, k)
-		for id, keys := range l.wanted.of {
+		delete(rc.wanted.objects, k)
+		delete(rc.states, k)
+		for id, keys := range rc.wanted.of {
 			if i := slices.Index(keys, k); i >= 0 {
-				l.wanted.of[id] = slices.Delete(keys, i, i+1)
+				rc.wanted.of[id] = slices.Delete(keys, i, i+1)
 			}
 		}
 	}
 }
 
-// judgeCharts looks whether releases that were deployed became healthy. An
-// upgrade that fails, or takes too long, is rolled back.
-func (l *look) judgeCharts(ctx context.Context) error {
+// assessReleases checks whether deployed releases became healthy. It rolls back an
+// upgrade that fails or takes too long.
+func (rc *reconciliation) assessReleases(ctx context.Context) error {
 	var bad []*object
-	for _, o := range l.wanted.objects {
+	for _, o := range rc.wanted.objects {
 		if o.chart == nil {
 			continue
 		}
-		s := l.states[o.key]
+		s := rc.states[o.key]
 		c := &s.entry.Chart
 		switch {
-		case c.Good, c.Revision == 0, s.entry.Digest != o.digest:
+		case c.Healthy, c.Revision == 0, s.entry.Digest != o.digest:
 			continue
-		case c.Failed != "": // it was to be rolled back
+		case c.Failed != "": // its rollback was interrupted
 			bad = append(bad, o)
 			continue
 		}
-		worst, why := l.healthOfRelease(o.key)
-		late := time.Since(time.Unix(c.Since, 0)) > l.target.options.ChartTimeout
+		worst, why := rc.healthOfRelease(o.key)
+		late := time.Since(time.Unix(c.Since, 0)) > rc.target.options.ChartTimeout
 		switch {
 		case worst == healthy:
-			c.Good = true
-		case c.Previous == 0: // there is nothing better
+			c.Healthy = true
+		case c.Previous == 0: // there is no revision to roll back to
 		case worst == failing, late:
 			c.Failed = bounded(why)
 			bad = append(bad, o)
@@ -474,62 +475,63 @@ func (l *look) judgeCharts(ctx context.Context) error {
 	if len(bad) == 0 {
 		return nil
 	}
-	if err := l.note(ctx, bad); err != nil {
+	if err := rc.recordFailedUpgrades(ctx, bad); err != nil {
 		return err
 	}
 	for _, o := range bad {
-		if err := l.rollBack(ctx, o); err != nil {
+		if err := rc.rollBack(ctx, o); err != nil {
 			return err
 		}
 	}
-	return l.gather(ctx, bad)
+	return rc.readReleases(ctx, bad)
 }
 
-// note writes down what is about to be rolled back: else a look after a crash
-// would take what was rolled back for what is wanted.
-func (l *look) note(ctx context.Context, charts []*object) error {
+// recordFailedUpgrades records the upgrades that are about to be rolled back.
+// Otherwise the first reconciliation after a crash would regard the previous revision
+// as the wanted one.
+func (rc *reconciliation) recordFailedUpgrades(ctx context.Context, charts []*object) error {
 	ids := map[tko.DeploymentID]bool{}
 	for _, o := range charts {
 		ids[o.deployment] = true
 	}
-	return l.eachInventory(ctx, slices.Collect(maps.Keys(ids)), func(i *inventory) map[key]entry {
+	return rc.eachInventory(ctx, slices.Collect(maps.Keys(ids)), func(i *inventory) map[key]entry {
 		next := maps.Clone(i.entries)
-		for _, k := range l.wanted.of[i.deployment] {
-			next[k] = l.states[k].entry
+		for _, k := range rc.wanted.of[i.deployment] {
+			next[k] = rc.states[k].entry
 		}
 		return next
 	})
 }
 
-func (l *look) rollBack(ctx context.Context, o *object) error {
-	s := l.states[o.key]
+func (rc *reconciliation) rollBack(ctx context.Context, o *object) error {
+	s := rc.states[o.key]
 	c := &s.entry.Chart
-	deployed, err := l.helm().Rollback(ctx, o.Namespace, o.Name, c.Revision, c.Previous, "the upgrade didn't become healthy")
+	deployed, err := rc.helm().Rollback(ctx, o.Namespace, o.Name, c.Revision, c.Previous, "the upgrade did not become healthy")
 	if failed, ok := errors.AsType[*helm.FailedError](err); ok {
-		p := problemOf(o.String(), false, "was not upgraded, and can't be rolled back to revision %d: %s (%s)", c.Previous, bounded(failed.Reason), c.Failed)
+		p := newProblem(o.String(), false, "was not upgraded, and could not be rolled back to revision %d: %s (%s)", c.Previous, bounded(failed.Reason), c.Failed)
 		s.problem = &p
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	l.took(o, s, deployed)
-	c.Good = true
+	rc.recordRelease(o, s, deployed)
+	c.Healthy = true
 	s.problem = rolledBack(o, *c)
 	return nil
 }
 
-// healthOfRelease is the worst of all that a release holds, and what is wrong
-// with it. A running Job holds no release back, as with helm --wait: it may take
-// longer than an upgrade may.
-func (l *look) healthOfRelease(release key) (health, string) {
+// healthOfRelease returns the worst health of a release's objects, and the reason.
+// Running Jobs are healthy here, as for helm --wait: they may take longer than an
+// upgrade may.
+func (rc *reconciliation) healthOfRelease(release key) (health, string) {
 	worst, what := healthy, ""
-	for _, k := range slices.SortedFunc(maps.Keys(l.wanted.objects), compareKeys) {
-		if l.wanted.objects[k].release != release {
+	for _, k := range slices.SortedFunc(maps.Keys(rc.wanted.objects), compareKeys) {
+		if rc.wanted.objects[k].release != release {
 			continue
 		}
 		h, why := inProgress, "is missing"
-		if live := l.states[k].live; live != nil {
+		if live := rc.states[k].live; live != nil {
 			h, why = statusOf(live)
 		}
 		if h > worst {
@@ -539,8 +541,8 @@ func (l *look) healthOfRelease(release key) (health, string) {
 	return worst, what
 }
 
-// followReleases leaves what releases hold to Helm: it is to be removed only with
-// the release, and counts so.
+// followReleases leaves objects of releases to Helm: they are removed, and counted as
+// removed, only together with the release.
 func (p *pruning) followReleases() {
 	going := map[key]bool{}
 	for _, r := range p.remove {
@@ -549,34 +551,36 @@ func (p *pruning) followReleases() {
 	p.remove = slices.DeleteFunc(p.remove, func(r removal) bool {
 		stays := r.Release != (key{}) && !going[r.Release]
 		if stays {
-			p.drop = append(p.drop, r)
+			p.forget = append(p.forget, r)
 		}
 		return stays
 	})
 }
 
 // uninstall removes a release.
-func (l *look) uninstall(ctx context.Context, r removal) error {
-	err := l.helm().Uninstall(ctx, r.Namespace, r.Name, func(owner string) bool { return slices.Contains(r.from, tko.DeploymentID(owner)) })
+func (rc *reconciliation) uninstall(ctx context.Context, r removal) error {
+	err := rc.helm().Uninstall(ctx, r.Namespace, r.Name, func(owner string) bool { return slices.Contains(r.from, tko.DeploymentID(owner)) })
 	if err == nil {
-		l.gone.Add(1)
+		rc.removedCount.Add(1)
 	}
 	return err
 }
 
-// left says whether an object went with its release. Charts may keep some.
-func (l *look) left(ctx context.Context, r removal) (why string, err error) {
-	now, err := l.conn.get(ctx, r.key, r.Version)
+// leftoverOf returns why an object of a removed release still exists; empty if it is
+// gone or stays. Charts may retain objects.
+func (rc *reconciliation) leftoverOf(ctx context.Context, r removal) (why string, err error) {
+	now, err := rc.conn.get(ctx, r.key, r.Version)
 	if err != nil || now == nil || now.GetDeletionTimestamp() == nil {
 		return "", err
 	}
 	return "is being removed", nil
 }
 
-// count is how many objects a deployment has, and how many charts, in words.
-func (l *look) count(id tko.DeploymentID) (objects int, charts string) {
+// countObjects returns the number of a deployment's objects, and a description of the
+// number of its charts.
+func (rc *reconciliation) countObjects(id tko.DeploymentID) (objects int, charts string) {
 	n := 0
-	for _, k := range l.wanted.of[id] {
+	for _, k := range rc.wanted.of[id] {
 		if k.isChart() {
 			n++
 		}
@@ -588,5 +592,5 @@ func (l *look) count(id tko.DeploymentID) (objects int, charts string) {
 	default:
 		charts = fmt.Sprintf(" and %d Helm charts", n)
 	}
-	return len(l.wanted.of[id]) - n, charts
+	return len(rc.wanted.of[id]) - n, charts
 }

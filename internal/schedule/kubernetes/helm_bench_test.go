@@ -14,7 +14,7 @@ import (
 
 const siteCharts = 10
 
-// chartFleet are sites of ten deployments with a chart of five objects each.
+// newChartFleet returns sites of ten deployments, each with a chart of five objects.
 func newChartFleet(b *testing.B) *fleet {
 	b.Helper()
 	f := newFleet(b)
@@ -51,7 +51,7 @@ func (f *fleet) lookAtCharts(b *testing.B, n int) {
 	}
 }
 
-// Installing all charts of a site.
+// BenchmarkInstall installs all charts of a site.
 func BenchmarkInstall(b *testing.B) {
 	f := newChartFleet(b)
 	for b.Loop() {
@@ -63,7 +63,7 @@ func BenchmarkInstall(b *testing.B) {
 	b.ReportMetric(float64(siteCharts*b.N)/b.Elapsed().Seconds(), "releases/s")
 }
 
-// Looking at sites with charts where nothing changed, eight at once.
+// BenchmarkCheckCharts reconciles unchanged sites with charts, eight concurrently.
 func BenchmarkCheckCharts(b *testing.B) {
 	f := newChartFleet(b)
 	for range 8 {

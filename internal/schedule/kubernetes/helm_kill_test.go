@@ -9,13 +9,13 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// A meta-scheduler dies at any write of an installation, an upgrade, a rollback
-// or a removal of a chart, also after the cluster did what it was asked but
-// before anybody knew. The next one is not held up by what Helm noted, and ends
-// with what is wanted.
-func TestKilledWithCharts(t *testing.T) {
+// A meta-scheduler is killed at each write of an installation, upgrade, rollback and
+// removal of a chart, also when the write is executed but its response is lost. The
+// next one reaches the desired state, whatever Helm recorded.
+func TestChartsRecoverFromKillAtAnyWrite(t *testing.T) {
 	t.Parallel()
 	deployed := func(mode string) []tko.Deployment {
 		return []tko.Deployment{deployment("a", release("web", map[string]any{"mode": mode}))}
@@ -34,9 +34,9 @@ func TestKilledWithCharts(t *testing.T) {
 		same(t, "said", "True Applied", said(r)["a"])
 	}
 	steps := map[string]struct {
-		before string           // what is there, if anything
-		dying  []tko.Deployment // what is wanted then
-		after  []string         // what may be wanted by the next one; nothing if empty
+		before string           // the initial state, if any
+		dying  []tko.Deployment // desired by the one that is killed
+		after  []string         // desired by the next one; unchanged if empty
 		fails  bool
 	}{
 		"installation":        {dying: deployed("one"), after: []string{"one", "two"}},
@@ -51,21 +51,21 @@ func TestKilledWithCharts(t *testing.T) {
 			t.Parallel()
 			for n, done := int64(0), false; !done; n++ {
 				w := newHelmWorld(t, kubernetes.Options{})
-				w.gate.lost = (n%2 == 1) != step.fails // in turn: the other way where the same writes come first
+				w.gate.lost = (n%2 == 1) != step.fails // alternate; start with the other one if the first writes are the same
 				w.chart("1.0.0", map[string]string{
 					"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: "of-{{ .Values.mode }}"}}`,
 					"templates/c.yaml": `{{ if eq .Values.mode "refused" }}{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: [{name: c, image: i}], nodeName: nowhere}}{{ end }}`,
 				})
 				if step.before != "" {
-					w.look(deployed(step.before)...)
-					w.look(deployed(step.before)...)
+					w.reconcile(deployed(step.before)...)
+					w.reconcile(deployed(step.before)...)
 				}
 				w.gate.writes.Store(0)
 				w.gate.last.Store(n)
 				_, _ = w.schedule(t.Context(), step.dying...)
 				done = !w.gate.dead.Load()
 				w.target.Close()
-				await(t, "what is under way to end", func() bool { return w.gate.active.Load() == 0 })
+				eventually.True(t, "what is under way to end", func() bool { return w.gate.active.Load() == 0 })
 				w.gate.last.Store(-1)
 				w.gate.dead.Store(false)
 				w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir, Charts: w.charts})
@@ -77,21 +77,21 @@ func TestKilledWithCharts(t *testing.T) {
 					same(t, "revisions", []string{}, w.revisions())
 				} else {
 					w.calm(t, deployed(after)...)
-					w.look(deployed(after)...)
+					w.reconcile(deployed(after)...)
 					check(t, w, after)
 				}
 				if t.Failed() {
-					t.Fatalf("killed at write %d, %s, and %q was wanted then", n, map[bool]string{true: "its answer was lost", false: "which wasn't done"}[w.gate.lost], after)
+					t.Fatalf("killed at write %d, %s, then %q was wanted", n, map[bool]string{true: "its answer was lost", false: "which wasn't done"}[w.gate.lost], after)
 				}
 			}
 		})
 	}
 }
 
-// calm looks until what the one that died had asked for doesn't come between.
+// calm reconciles until requests of the killed meta-scheduler no longer interfere.
 func (w *helmWorld) calm(t *testing.T, deployments ...tko.Deployment) {
 	t.Helper()
-	await(t, "a look that nobody disturbs", func() bool {
+	eventually.True(t, "a reconciliation without interference", func() bool {
 		_, err := w.schedule(t.Context(), deployments...)
 		if err != nil && !errors.Is(err, tko.ErrConflict) {
 			t.Fatal(err)
@@ -100,33 +100,32 @@ func (w *helmWorld) calm(t *testing.T, deployments ...tko.Deployment) {
 	})
 }
 
-// A meta-scheduler dies while it rolls an upgrade back that didn't become
-// healthy: the next one goes on with that.
-func TestKilledInRollback(t *testing.T) {
+// The next meta-scheduler continues the rollback of an unhealthy upgrade.
+func TestRollbackRecoversFromKillAtAnyWrite(t *testing.T) {
 	t.Parallel()
 	for n, done := int64(0), false; !done; n++ {
 		w := newHelmWorld(t, kubernetes.Options{})
 		w.gate.lost = n%2 == 1
 		w.chart("1.0.0", map[string]string{"templates/a.yaml": webDeployment, "templates/b.yaml": webMap})
 		a, b := deployment("a", release("web", map[string]any{"mode": "one"})), deployment("a", release("web", map[string]any{"mode": "two"}))
-		w.look(a)
+		w.reconcile(a)
 		w.rolledOut(progressed)
-		w.look(a)
-		w.look(b)
+		w.reconcile(a)
+		w.reconcile(b)
 		w.rolledOut(stuck)
 		w.gate.writes.Store(0)
 		w.gate.last.Store(n)
 		_, _ = w.schedule(t.Context(), b)
 		done = !w.gate.dead.Load()
 		w.target.Close()
-		await(t, "what is under way to end", func() bool { return w.gate.active.Load() == 0 })
+		eventually.True(t, "what is under way to end", func() bool { return w.gate.active.Load() == 0 })
 		w.gate.last.Store(-1)
 		w.gate.dead.Store(false)
 		w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir, Charts: w.charts})
 		for range 2 {
 			r, err := w.schedule(t.Context(), b)
 			if err == nil || said(r)["a"] != "False Invalid" {
-				t.Errorf("said %s: %v", said(r)["a"], err)
+				t.Errorf("the condition is %s: %v", said(r)["a"], err)
 			}
 		}
 		same(t, "mode", "one", w.data("web", "mode"))

@@ -27,6 +27,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm/helmtest"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 // A helmWorld is a world with a folder of charts.
@@ -49,7 +50,8 @@ metadata: {name: {{ .Release.Name }}}
 data: {mode: {{ .Values.mode | quote }}, count: {{ .Values.count | quote }}, chart: {{ .Chart.Version | quote }}}
 `
 
-// chart writes the chart web: its files, beside Chart.yaml and values.yaml.
+// chart writes a version of the chart web: its files, in addition to Chart.yaml and
+// values.yaml.
 func (w *helmWorld) chart(version string, files map[string]string) {
 	w.t.Helper()
 	all := map[string]string{
@@ -72,7 +74,7 @@ func (w *helmWorld) chart(version string, files map[string]string) {
 	}
 }
 
-// release is a HelmChart of the chart of the same name.
+// release returns a HelmChart with the chart of the same name.
 func release(name string, parameters map[string]any) krm.Resource {
 	r := resource("workload.nephio.org/v1alpha1", "HelmChart", name)
 	r["spec"] = map[string]any{"chart": name}
@@ -82,7 +84,8 @@ func release(name string, parameters map[string]any) krm.Resource {
 	return r
 }
 
-// revisions are those of the release web, as Helm stores them: "1 superseded".
+// revisions returns the revisions of the release web that Helm stores, such as "1
+// superseded".
 func (w *helmWorld) revisions() []string {
 	w.t.Helper()
 	list, err := w.at("Secret").List(w.t.Context(), metav1.ListOptions{LabelSelector: "owner=helm,name=web"})
@@ -102,30 +105,30 @@ func (w *helmWorld) data(name, key string) string {
 	return w.must("ConfigMap", name).Text("data", key)
 }
 
-// quiet looks, and must come to its end without a write, by as many requests as
-// it takes.
+// quiet reconciles the site. It must not write, and must need exactly the given
+// number of requests.
 func (w *helmWorld) quiet(requests int64, deployments ...tko.Deployment) report.Report {
 	w.t.Helper()
 	w.gate.requests.Store(0)
 	w.gate.writes.Store(0)
 	r, _ := w.schedule(w.t.Context(), deployments...)
 	if n := w.gate.writes.Load(); n > 0 {
-		w.t.Errorf("%d writes though nothing changed", n)
+		w.t.Errorf("%d writes without a change", n)
 	}
 	if n := w.gate.requests.Load(); n != requests {
-		w.t.Errorf("%d requests though nothing changed, and %d are enough", n, requests)
+		w.t.Errorf("%d requests without a change, want %d", n, requests)
 	}
 	return r
 }
 
-func TestChart(t *testing.T) {
+func TestChartIsInstalledUpgradedMovedAndRemoved(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	w.chart("1.0.0", map[string]string{"templates/map.yaml": webMap, "templates/second.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: second}}"})
 	chart := release("web", map[string]any{"mode": "{{ get('', 'v1', 'ConfigMap', 'plain').data.key + '!' }}", "count": int64(12345678)})
 	a := deployment("a", configMap("plain", "1"), chart)
 
-	r := w.look(a)
+	r := w.reconcile(a)
 	same(t, "said", report.Outcome{Status: "True", Reason: "Applied", Message: "3 objects and 1 Helm chart are as they should be"}, r.Deployments["a"].Scheduled)
 	same(t, "health", "3 objects are healthy", r.Deployments["a"].Healthy.Message)
 	same(t, "an expression", "1!", w.data("web", "mode"))
@@ -134,90 +137,89 @@ func TestChart(t *testing.T) {
 	same(t, "inventory", []string{"a ConfigMap plain", "a ConfigMap second", "a ConfigMap web", "a HelmChart web"}, w.inventory())
 	same(t, "revisions", []string{"1 deployed"}, w.revisions())
 
-	r = w.quiet(2, a) // the inventories, and the ConfigMaps
+	r = w.quiet(2, a) // the inventories and the ConfigMaps
 	same(t, "said", "True", r.Deployments["a"].Scheduled.Status)
 
-	// Values, also those that are computed from what else is in the package.
+	// Values, also computed from other resources of the package.
 	a = deployment("a", configMap("plain", "2"), chart)
-	w.look(a)
+	w.reconcile(a)
 	same(t, "an expression", "2!", w.data("web", "mode"))
 	same(t, "revisions", []string{"1 superseded", "2 deployed"}, w.revisions())
 	w.quiet(2, a)
 
-	// A value that isn't said any more is the chart's default again.
+	// A removed value returns to the chart's default.
 	a = deployment("a", configMap("plain", "2"), release("web", nil))
-	w.look(a)
+	w.reconcile(a)
 	same(t, "a default", "default", w.data("web", "mode"))
 
-	// The chart: what left it is removed by Helm, and isn't ours any more.
+	// Helm removes an object that left the chart, and the inventory forgets it.
 	w.chart("1.1.0", map[string]string{"templates/map.yaml": webMap})
-	w.look(a)
+	w.reconcile(a)
 	same(t, "chart", "1.1.0", w.data("web", "chart"))
 	same(t, "what is there", []string{"plain", "web"}, w.there("ConfigMap"))
 	same(t, "inventory", []string{"a ConfigMap plain", "a ConfigMap web", "a HelmChart web"}, w.inventory())
 	w.quiet(2, a)
 
-	// The release moves to another deployment, and stays.
+	// The release moves to another deployment without being removed.
 	uid := w.must("ConfigMap", "web").Text("metadata", "uid")
 	a, b := deployment("a", configMap("plain", "2")), deployment("b", release("web", nil))
-	w.look(a, b)
+	w.reconcile(a, b)
 	same(t, "the same object", uid, w.must("ConfigMap", "web").Text("metadata", "uid"))
 	same(t, "inventory", []string{"a ConfigMap plain", "b ConfigMap web", "b HelmChart web"}, w.inventory())
 
-	r = w.look(a)
+	r = w.reconcile(a)
 	same(t, "removed", []tko.DeploymentID{"b"}, r.Removed)
 	same(t, "what is there", []string{"plain"}, w.there("ConfigMap"))
 	same(t, "revisions", []string{}, w.revisions())
 	same(t, "inventory", []string{"a ConfigMap plain"}, w.inventory())
 }
 
-// A release is in the namespace of its resource, which is made.
-func TestChartNamespace(t *testing.T) {
+// A release is in the namespace of its HelmChart, which is created.
+func TestNamespaceOfChartIsCreated(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	w.chart("1.0.0", map[string]string{"templates/map.yaml": webMap})
 	chart := release("web", nil)
 	chart.Set(w.ns+"-apps", "metadata", "namespace")
-	w.look(deployment("a", chart))
+	w.reconcile(deployment("a", chart))
 	w.ns += "-apps"
 	same(t, "what is there", []string{"web"}, w.there("ConfigMap"))
 	same(t, "revisions", []string{"1 deployed"}, w.revisions())
 }
 
-// A meta-scheduler that died after an upgrade, before it could write that down,
-// costs no other upgrade.
-func TestChartIsKnown(t *testing.T) {
+// A meta-scheduler that died after an upgrade, before it wrote the inventory, causes
+// no second upgrade.
+func TestDeployedChartIsNotUpgradedAgainAfterLostInventory(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	w.chart("1.0.0", map[string]string{"templates/map.yaml": webMap})
-	w.look(deployment("a", release("web", nil)))
+	w.reconcile(deployment("a", release("web", nil)))
 	w.gate.writes.Store(0)
-	w.look(deployment("a", release("web", map[string]any{"mode": "two"})))
+	w.reconcile(deployment("a", release("web", map[string]any{"mode": "two"})))
 	w.gate.last.Store(w.gate.writes.Swap(0) - 1)
 	three := deployment("a", release("web", map[string]any{"mode": "three"}))
 	if _, err := w.schedule(t.Context(), three); err == nil {
-		t.Fatal("the inventory was written")
+		t.Fatal("the inventory was written although the writes were rejected")
 	}
 	w.gate.last.Store(-1)
 	w.gate.dead.Store(false)
-	w.look(three)
+	w.reconcile(three)
 	same(t, "revisions", []string{"1 superseded", "2 superseded", "3 deployed"}, w.revisions())
 	same(t, "mode", "three", w.data("web", "mode"))
 	w.quiet(2, three)
 }
 
-// What the API server refuses of an upgrade is rolled back, and not tried again
-// by itself.
-func TestChartUpgradeFails(t *testing.T) {
+// An upgrade that the API server rejects is rolled back, and not retried.
+func TestRejectedUpgradeIsRolledBack(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: "{{ .Values.name | default "second" }}"}}`})
 	a := deployment("a", release("web", map[string]any{"mode": "one"}))
-	w.look(a)
+	w.reconcile(a)
 	bad := deployment("a", release("web", map[string]any{"mode": "two", "name": "Bad_Name"}))
 	r, err := w.schedule(t.Context(), bad)
 	same(t, "said", "False Invalid", said(r)["a"])
-	if text := r.Deployments["a"].Scheduled.Message; err == nil || !strings.Contains(text, `HelmChart.workload.nephio.org "`+w.ns+`/web" was not upgraded, and is as it was before: `) || !strings.Contains(text, "Bad_Name") || !strings.Contains(text, kubernetes.AnnotationRetry) {
+	if text := r.Deployments["a"].Scheduled.Message; err == nil || !strings.Contains(text, `HelmChart.workload.nephio.org "`+w.ns+`/web" was rolled back after a failed upgrade: `) || !strings.Contains(text, "Bad_Name") || !strings.Contains(text, kubernetes.AnnotationRetry) {
 		t.Errorf("%v: %s", err, text)
 	}
 	same(t, "as before", "one", w.data("web", "mode"))
@@ -232,14 +234,14 @@ func TestChartUpgradeFails(t *testing.T) {
 	_, _ = w.schedule(t.Context(), bad)
 	same(t, "tried again", []string{"1 superseded", "2 failed", "3 superseded", "4 failed", "5 deployed"}, w.revisions())
 
-	r = w.look(deployment("a", release("web", map[string]any{"mode": "three"})))
+	r = w.reconcile(deployment("a", release("web", map[string]any{"mode": "three"})))
 	same(t, "said", "True Applied", said(r)["a"])
 	same(t, "upgraded", "three", w.data("web", "mode"))
 }
 
-// What a first installation left, when it fails, is removed, and it is tried
-// again.
-func TestChartInstallFails(t *testing.T) {
+// The objects of a failed first installation are removed, and the installation is
+// retried.
+func TestFailedInstallationIsRemovedAndRetried(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	second := `{apiVersion: v1, kind: ConfigMap, metadata: {name: %s}}`
@@ -255,12 +257,12 @@ func TestChartInstallFails(t *testing.T) {
 	same(t, "revisions", []string{}, w.revisions())
 	same(t, "it is tried again with the back-off of failures", 0, r.Requeue)
 	w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": fmt.Sprintf(second, "good")})
-	w.look(a)
+	w.reconcile(a)
 	same(t, "what is there", []string{"good", "other", "web"}, w.there("ConfigMap"))
 }
 
-// What is wrong with a chart, its values or its place changes nothing.
-func TestChartIsWrong(t *testing.T) {
+// A problem of a chart, its values or its origin changes nothing.
+func TestInvalidChartChangesNothing(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why    string
@@ -284,33 +286,33 @@ func TestChartIsWrong(t *testing.T) {
 		},
 		"expression": {
 			why:    "expressions fail",
-			change: func(_ *helmWorld, r krm.Resource) { r.Set("{{ nobody }}", "spec", "parameters", "mode") },
+			change: func(_ *helmWorld, r krm.Resource) { r.Set("{{ unknown }}", "spec", "parameters", "mode") },
 			want:   "spec.parameters.mode", reason: "Invalid",
 		},
 		"not there": {
-			why:    "the folder doesn't have it, yet",
+			why:    "the chart may be added later",
 			change: func(_ *helmWorld, r krm.Resource) { r.Set("nowhere", "spec", "chart") },
 			want:   `"nowhere" in the folder of charts`, reason: "Failed",
 		},
 		"out of the folder": {
-			why:    "paths stay in it",
+			why:    "paths must not lead out of the folder",
 			change: func(_ *helmWorld, r krm.Resource) { r.Set("../web", "spec", "chart") },
 			want:   "is not below the meta-scheduler's folder of charts", reason: "Invalid",
 		},
 		"name": {
-			why:    "Helm takes fewer names than clusters",
+			why:    "Helm allows fewer names than Kubernetes",
 			change: func(_ *helmWorld, r krm.Resource) { r.Set("web.Web", "metadata", "name") },
-			want:   "has a name that Helm doesn't take for a release", reason: "Invalid",
+			want:   "has a name that is not valid for a Helm release", reason: "Invalid",
 		},
 		"long name": {
-			why:    "Helm takes fewer names than clusters",
+			why:    "Helm allows fewer names than Kubernetes",
 			change: func(_ *helmWorld, r krm.Resource) { r.Set(strings.Repeat("a", 54), "metadata", "name") },
-			want:   "has a name that Helm doesn't take for a release", reason: "Invalid",
+			want:   "has a name that is not valid for a Helm release", reason: "Invalid",
 		},
 		"namespace": {
 			why:    "it is made",
 			change: func(_ *helmWorld, r krm.Resource) { r.Set("A", "metadata", "namespace") },
-			want:   `has the namespace "A", which is not the name of one`, reason: "Invalid",
+			want:   `has the namespace "A", which is not a valid name`, reason: "Invalid",
 		},
 		"order": {
 			why:    "it is a number",
@@ -329,7 +331,7 @@ func TestChartIsWrong(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap})
-			w.look(deployment("a", release("web", nil)))
+			w.reconcile(deployment("a", release("web", nil)))
 			before := w.must("ConfigMap", "web").Text("metadata", "uid")
 			chart := release("web", nil)
 			test.change(w, chart)
@@ -355,7 +357,7 @@ spec:
     spec: {containers: [{name: c, image: "i:1"}]}
 `
 
-// rolledOut says of the Deployment what its controller would.
+// rolledOut sets the status of the Deployment as its controller would.
 func (w *helmWorld) rolledOut(more string) {
 	w.t.Helper()
 	generation, _ := w.must("Deployment", "web").Get("metadata", "generation")
@@ -367,8 +369,8 @@ const (
 	stuck      = `{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "no room"}`
 )
 
-// An upgrade that is applied but doesn't become healthy is rolled back.
-func TestChartUnhealthy(t *testing.T) {
+// The upgrade is applied, but its objects don't become healthy.
+func TestUnhealthyUpgradeIsRolledBack(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]bool{"it fails": false, "it takes too long": true} {
 		t.Run(name, func(t *testing.T) {
@@ -383,29 +385,29 @@ func TestChartUnhealthy(t *testing.T) {
 				return w.must("Deployment", "web").Text("spec", "template", "metadata", "labels", "mode")
 			}
 			a := deployment("a", release("web", map[string]any{"mode": "one"}))
-			r := w.look(a)
+			r := w.reconcile(a)
 			same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
-			w.look(a)
+			w.reconcile(a)
 			same(t, "a first installation stays", []string{"1 deployed"}, w.revisions())
 			w.rolledOut(progressed)
-			r = w.look(a)
+			r = w.reconcile(a)
 			same(t, "health", "Healthy", r.Deployments["a"].Healthy.Reason)
 
-			// What was healthy once, and is not any more, is not for us to change.
+			// A release that was healthy and then fails is not rolled back.
 			w.rolledOut(stuck)
-			w.look(a)
+			w.reconcile(a)
 			same(t, "revisions", []string{"1 deployed"}, w.revisions())
 			w.rolledOut(progressed)
 
 			b := deployment("a", release("web", map[string]any{"mode": "two"}))
 			if !late {
-				r = w.look(b)
+				r = w.reconcile(b)
 				same(t, "said", "True Applied", said(r)["a"])
 				same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
 				w.rolledOut(stuck)
 			}
 			r, err := w.schedule(t.Context(), b)
-			if err == nil || !strings.Contains(err.Error(), `was not upgraded, and is as it was before: Deployment.apps "`+w.ns+`/web": `) {
+			if err == nil || !strings.Contains(err.Error(), `was rolled back after a failed upgrade: Deployment.apps "`+w.ns+`/web": `) {
 				t.Error(err)
 			}
 			same(t, "said", "False Invalid", said(r)["a"])
@@ -414,40 +416,40 @@ func TestChartUnhealthy(t *testing.T) {
 			w.rolledOut(progressed)
 			r = w.quiet(2, b)
 			same(t, "still said", "False Invalid", said(r)["a"])
-			w.look(a)
+			w.reconcile(a)
 			same(t, "as before", "one", mode())
 			if late {
 				return
 			}
 			c := deployment("a", release("web", map[string]any{"mode": "three"}))
-			w.look(c)
+			w.reconcile(c)
 			w.rolledOut(progressed)
-			w.look(c)
+			w.reconcile(c)
 			w.rolledOut(stuck)
-			r = w.look(c)
+			r = w.reconcile(c)
 			same(t, "healthy once, and stays", "three", mode())
 			same(t, "health", "Unhealthy", r.Deployments["a"].Healthy.Reason)
 		})
 	}
 }
 
-func TestChartDrift(t *testing.T) {
+func TestDriftOfReleaseIsHandledByPolicy(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: second}}"})
 	a := deployment("a", release("web", nil))
-	w.look(a)
+	w.reconcile(a)
 	w.patch("ConfigMap", "web", `{"data": {"mode": "test"}}`)
 	w.delete("ConfigMap", "second")
 	w.set("Report", "drift")
-	r := w.look(a)
+	r := w.reconcile(a)
 	same(t, "said", "False Drifted", said(r)["a"])
 	same(t, "what", fmt.Sprintf(`ConfigMap "%s/second" is missing; ConfigMap "%s/web" /data/mode is "test", should be "default"`, w.ns, w.ns), inOrder(r.Deployments["a"].Scheduled.Message))
 	w.set("Ignore", "drift")
-	w.look(a)
+	w.reconcile(a)
 	same(t, "left", "test", w.data("web", "mode"))
 	w.set("Correct", "drift")
-	r = w.look(a)
+	r = w.reconcile(a)
 	if note := r.Deployments["a"].Scheduled.Note; !strings.Contains(note, `/data/mode is "test"`) || !strings.Contains(note, "second\" was missing") {
 		t.Error(note)
 	}
@@ -456,15 +458,15 @@ func TestChartDrift(t *testing.T) {
 	same(t, "no new revision", []string{"1 deployed"}, w.revisions())
 	w.quiet(2, a)
 
-	// Somebody uninstalls all of it.
+	// Another user uninstalls the release.
 	w.delete("ConfigMap", "web")
 	w.delete("ConfigMap", "second")
 	w.delete("Secret", "sh.helm.release.v1.web.v1")
 	w.set("Report", "drift")
-	r = w.look(a)
+	r = w.reconcile(a)
 	same(t, "said", "False Drifted", said(r)["a"])
 	w.set("Correct", "drift")
-	r = w.look(a)
+	r = w.reconcile(a)
 	if note := r.Deployments["a"].Scheduled.Note; !strings.Contains(note, "was uninstalled") {
 		t.Error(note)
 	}
@@ -478,14 +480,13 @@ func inOrder(text string) string {
 	return strings.Join(parts, "; ")
 }
 
-// Removing a release counts as removing all that it holds. What is to stay
-// stays.
-func TestChartPrune(t *testing.T) {
+// The removal of a release counts all its objects. Objects with prune: Never stay.
+func TestRemovedReleaseCountsItsObjects(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	w.chart("1.0.0", map[string]string{"templates/a.yaml": "{{ range until 30 }}---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: c{{ . }}}}\n{{ end }}"})
-	w.look(deployment("a", release("web", nil)), deployment("b", configMap("other", "1")))
-	r := w.look(deployment("b", configMap("other", "1")))
+	w.reconcile(deployment("a", release("web", nil)), deployment("b", configMap("other", "1")))
+	r := w.reconcile(deployment("b", configMap("other", "1")))
 	same(t, "said", "WaitsForApproval", r.Site.Scheduled.Reason)
 	if !strings.Contains(r.Site.Scheduled.Message, "31 of 32 objects would be removed") {
 		t.Error(r.Site.Scheduled.Message)
@@ -494,7 +495,7 @@ func TestChartPrune(t *testing.T) {
 	_, digest, _ := strings.Cut(r.Site.Scheduled.Message, `spec.prune.approve: "`)
 	digest, _, _ = strings.Cut(digest, `"`)
 	w.set(digest, "prune", "approve")
-	w.look(deployment("b", configMap("other", "1")))
+	w.reconcile(deployment("b", configMap("other", "1")))
 	same(t, "what is there", []string{"other"}, w.there("ConfigMap"))
 	same(t, "revisions", []string{}, w.revisions())
 
@@ -502,37 +503,37 @@ func TestChartPrune(t *testing.T) {
 		"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: data, annotations: {tko.nephio.org/prune: Never}}}`,
 		"templates/c.yaml": `{apiVersion: v1, kind: ConfigMap, metadata: {name: kept, annotations: {helm.sh/resource-policy: keep}}}`,
 	})
-	w.look(deployment("a", release("web", nil)))
-	w.look(deployment("a", annotated(release("web", nil), kubernetes.AnnotationPrune, "Never")))
+	w.reconcile(deployment("a", release("web", nil)))
+	w.reconcile(deployment("a", annotated(release("web", nil), kubernetes.AnnotationPrune, "Never")))
 	same(t, "no upgrade for that", []string{"1 deployed"}, w.revisions())
-	r = w.look()
+	r = w.reconcile()
 	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
 	same(t, "all of it stays", []string{"data", "kept", "web"}, w.there("ConfigMap"))
 	same(t, "inventory", []string{}, w.inventory())
-	w.look(deployment("a", release("web", nil)))
-	w.look()
+	w.reconcile(deployment("a", release("web", nil)))
+	w.reconcile()
 	same(t, "some stay", []string{"data", "kept"}, w.there("ConfigMap"))
 	same(t, "inventory", []string{}, w.inventory())
 }
 
-// A chart may make nothing, and a List.
-func TestChartShapes(t *testing.T) {
+// A chart may render nothing, or a List.
+func TestChartMayRenderNothingOrList(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	w.chart("1.0.0", map[string]string{"templates/a.yaml": "{{ if false }}x{{ end }}", "templates/NOTES.txt": "hello"})
 	a := deployment("a", release("web", nil))
-	w.look(a)
+	w.reconcile(a)
 	same(t, "inventory", []string{"a HelmChart web"}, w.inventory())
 	w.quiet(1, a)
 	w.chart("1.0.1", map[string]string{"templates/a.yaml": "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: ConfigMap, metadata: {name: one}}, {apiVersion: v1, kind: ConfigMap, metadata: {name: two}}]}"})
-	w.look(a)
+	w.reconcile(a)
 	same(t, "inventory", []string{"a ConfigMap one", "a ConfigMap two", "a HelmChart web"}, w.inventory())
 	same(t, "labelled", []string{"one", "two"}, w.there("ConfigMap"))
 	w.quiet(2, a)
 }
 
-// Hooks and tests are Helm's, and so are the definitions of a chart.
-func TestChartHooks(t *testing.T) {
+// Hooks and tests, and the definitions of a chart, are left to Helm.
+func TestHooksAndDefinitionsAreLeftToHelm(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	group := "zz-" + w.ns + ".example.com"
@@ -548,31 +549,31 @@ func TestChartHooks(t *testing.T) {
 		"crds/thing.yaml": string(text), "templates/a.yaml": fmt.Sprintf("{apiVersion: %s/v1, kind: Thing, metadata: {name: one, finalizers: [example.com/wait]}, spec: {a: {{ .Values.mode }}}}", group),
 		"templates/pre.yaml": hook("pre", "pre-install"), "templates/post.yaml": hook("post", "post-upgrade"), "templates/test.yaml": hook("try", "test"),
 	})
-	w.look(deployment("a", release("web", nil)))
+	w.reconcile(deployment("a", release("web", nil)))
 	same(t, "inventory", []string{"a HelmChart web", "a Thing one"}, w.inventory())
 	same(t, "hooks", []string{"pre"}, w.there("ConfigMap"))
-	w.look(deployment("a", release("web", map[string]any{"mode": "x"})))
+	w.reconcile(deployment("a", release("web", map[string]any{"mode": "x"})))
 	same(t, "hooks", []string{"post", "pre"}, w.there("ConfigMap"))
-	r := w.look()
+	r := w.reconcile()
 	same(t, "said", report.Outcome{Status: "False", Reason: "Removing", Message: fmt.Sprintf("Thing.%s %q: is being removed", group, w.ns+"/one")}, r.Site.Scheduled)
 	same(t, "inventory", []string{"a Thing one"}, w.inventory())
 	things := w.client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "things"}).Namespace(w.ns)
 	if _, err := things.Patch(t.Context(), "one", types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	r = w.look()
+	r = w.reconcile()
 	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
 	same(t, "hooks stay", []string{"post", "pre"}, w.there("ConfigMap"))
 	w.must("CustomResourceDefinition", "things."+group)
 }
 
-// A release of somebody else is left alone.
-func TestOthersReleases(t *testing.T) {
+// A release of another owner is not changed.
+func TestReleaseOfAnotherOwnerIsNotChanged(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap})
-	w.look(deployment("a", annotated(release("web", nil), kubernetes.AnnotationPrune, "Never")))
-	w.look() // it was ours, and is nobody's now
+	w.reconcile(deployment("a", annotated(release("web", nil), kubernetes.AnnotationPrune, "Never")))
+	w.reconcile() // TKO installed it before, and no deployment wants it now
 	w.patch("Secret", "sh.helm.release.v1.web.v1", `{"metadata": {"labels": {"`+kubernetes.LabelDeployment+`": null}}}`)
 	chart := release("web", map[string]any{"mode": "ours"})
 	r, err := w.schedule(t.Context(), deployment("b", chart))
@@ -580,31 +581,31 @@ func TestOthersReleases(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), kubernetes.AnnotationAdopt) {
 		t.Error(err)
 	}
-	w.look()
+	w.reconcile()
 	same(t, "as it was", "default", w.data("web", "mode"))
 	same(t, "revisions", []string{"1 deployed"}, w.revisions())
-	w.look(deployment("b", annotated(chart, kubernetes.AnnotationAdopt, "true")))
+	w.reconcile(deployment("b", annotated(chart, kubernetes.AnnotationAdopt, "true")))
 	same(t, "taken over", "ours", w.data("web", "mode"))
 }
 
-// The steps of a deployment hold for charts.
-func TestChartOrder(t *testing.T) {
+// The order of steps applies to charts.
+func TestChartsFollowStepOrder(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	w.chart("1.0.0", map[string]string{"templates/a.yaml": webDeployment})
 	a := deployment("a", annotated(configMap("last", "1"), kubernetes.AnnotationOrder, "2"), annotated(release("web", nil), kubernetes.AnnotationOrder, "1"), configMap("first", "1"))
-	r := w.look(a)
+	r := w.reconcile(a)
 	same(t, "said", "False Waiting", said(r)["a"])
 	same(t, "what is there", []string{"first"}, w.there("ConfigMap"))
 	w.rolledOut(progressed)
-	r = w.look(a)
+	r = w.reconcile(a)
 	same(t, "said", "True Applied", said(r)["a"])
 	same(t, "what is there", []string{"first", "last"}, w.there("ConfigMap"))
 }
 
-// Charts come from repositories and registries, too. One that didn't change is
-// not asked for.
-func TestChartsFromElsewhere(t *testing.T) {
+// Charts can come from repositories and registries. An unchanged one is not requested
+// again.
+func TestUnchangedRemoteChartIsNotFetchedAgain(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	server := helmtest.Serve(t)
@@ -618,7 +619,7 @@ func TestChartsFromElsewhere(t *testing.T) {
 	}
 	a := deployment("a", from("repository", "web", server.Repository(), "1.0.0"), from("newest", "web", server.Repository(), ""),
 		from("registry", server.Registry()+"/web:1.0.0", "", ""), from("url", server.Repository()+"/web@1.0.0.tgz", "", ""))
-	r := w.look(a)
+	r := w.reconcile(a)
 	same(t, "said", "4 objects and 4 Helm charts are as they should be", r.Deployments["a"].Scheduled.Message)
 	versions := func() map[string]string {
 		all := map[string]string{}
@@ -632,25 +633,24 @@ func TestChartsFromElsewhere(t *testing.T) {
 	w.quiet(2, a)
 	same(t, "requests for charts", 0, server.Asked())
 
-	// What is away concerns only what needs it.
+	// An unreachable origin affects only charts that are not cached.
 	server.Close()
 	a.Package[1] = from("repository", "web", server.Repository(), "1.1.0")
 	a.Package[3] = from("registry", server.Registry()+"/web:1.0.0", "", "")
 	a.Package = append(a.Package, configMap("other", "1"))
 	r, err := w.schedule(t.Context(), a)
 	same(t, "said", "False Failed", said(r)["a"])
-	if err == nil || !strings.Contains(err.Error(), `fetching chart "web" of "`+server.Repository()+`" version "1.1.0"`) {
+	if err == nil || !strings.Contains(err.Error(), `fetch chart "web" of "`+server.Repository()+`" version "1.1.0"`) {
 		t.Error(err)
 	}
 	same(t, "what is there", []string{"newest", "other", "registry", "repository", "url"}, w.there("ConfigMap"))
 }
 
-// A hook that doesn't end has failed after a time, and keeps nobody from
-// stopping.
-func TestChartHookWaits(t *testing.T) {
+// A hook that doesn't end fails at the time limit, and does not delay a stop.
+func TestHookThatDoesNotEndFailsAtTimeLimit(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{ChartTimeout: time.Second})
-	// nothing runs jobs here
+	// No controller runs Jobs here.
 	w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": `{apiVersion: batch/v1, kind: Job, metadata: {name: migrate, annotations: {helm.sh/hook: pre-install}},
   spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}`})
 	r, err := w.schedule(t.Context(), deployment("a", release("web", nil)))
@@ -668,19 +668,19 @@ func TestChartHookWaits(t *testing.T) {
 		_, err := w.schedule(ctx, deployment("a", release("web", nil)))
 		ended <- err
 	}()
-	await(t, "the hook to wait", func() bool { return slices.Equal(w.revisions(), []string{"1 pending-install"}) })
+	eventually.True(t, "the hook to wait", func() bool { return slices.Equal(w.revisions(), []string{"1 pending-install"}) })
 	stop()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	same(t, "nothing more was done", []string{"1 pending-install"}, w.revisions())
 	w.chart("1.0.1", map[string]string{"templates/a.yaml": webMap})
-	w.look(deployment("a", release("web", nil)))
+	w.reconcile(deployment("a", release("web", nil)))
 	same(t, "revisions", []string{"1 deployed"}, w.revisions())
 }
 
-// The example of the documentation does what it says.
-func TestChartOfTheDocumentation(t *testing.T) {
+// The example of the documentation works as described.
+func TestDocumentedChartWorks(t *testing.T) {
 	t.Parallel()
 	const root = "../../../"
 	text, err := os.ReadFile(root + "docs/kubernetes-sites.md")
@@ -695,14 +695,14 @@ func TestChartOfTheDocumentation(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorld(t, kubernetes.Options{Charts: root + "examples/charts"})
-	w.look(deployment("a", pkg...))
+	w.reconcile(deployment("a", pkg...))
 	same(t, "configuration", "site: lagos\ninterval: 60s\nlabels: {\"mode\":\"live\"}\nscrape: [\"cu\",\"du\"]\n", w.must("ConfigMap", "metrics").Text("data", "agent.yaml"))
 	w.must("Deployment", "metrics")
 }
 
-// Templates that take too long, or too much memory, keep nobody: not the look,
-// and neither processor nor memory. They aren't tried again with every look.
-func TestChartEndless(t *testing.T) {
+// Templates that exceed the limits of time or memory are ended, and not rendered
+// again in each reconciliation.
+func TestRenderingIsLimitedInTimeAndMemory(t *testing.T) {
 	t.Parallel()
 	endless := map[string]struct{ why, template, want string }{
 		"a loop":            {"nothing in Go ends it", `{{ range 1000000000000000 }}{{ end }}`, "takes longer than 2s"},
@@ -715,7 +715,7 @@ func TestChartEndless(t *testing.T) {
 			t.Parallel()
 			limit := 2 * time.Second
 			if !strings.Contains(test.want, "longer") {
-				limit = patience // to fill memory takes a while on a slow machine
+				limit = timeLimit // filling the memory is slow on a busy machine
 			}
 			w := newHelmWorld(t, kubernetes.Options{RenderTimeout: limit})
 			w.chart("1.0.0", map[string]string{"templates/a.yaml": test.template + webMap})
@@ -723,26 +723,26 @@ func TestChartEndless(t *testing.T) {
 			other := deployment("b", configMap("other", "1"))
 			r, err := w.schedule(t.Context(), deployment("a", chart), other)
 			same(t, "said", map[tko.DeploymentID]string{"a": "False Invalid", "b": "True Applied"}, said(r))
-			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "isn't tried again within 1h") {
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "is not tried again within 1h") {
 				t.Errorf("%s: %v", test.why, err)
 			}
 			began := time.Now()
 			again, err := w.schedule(t.Context(), deployment("a", chart), other)
 			if took := time.Since(began); err == nil || took > time.Second && strings.Contains(test.want, "longer") {
-				t.Errorf("the next look took %s: %v", took, err)
+				t.Errorf("the next reconciliation took %s: %v", took, err)
 			}
 			same(t, "said again", r.Deployments["a"].Scheduled, again.Deployments["a"].Scheduled)
 			same(t, "revisions", []string{}, w.revisions())
 			w.chart("1.0.1", map[string]string{"templates/a.yaml": webMap})
-			r = w.look(deployment("a", chart), other)
+			r = w.reconcile(deployment("a", chart), other)
 			same(t, "another chart", "True Applied", said(r)["a"])
 		})
 	}
 }
 
-// What templates can ask for is there though they are rendered elsewhere, and what
-// is stored is the chart as it is, and the values.
-func TestChartRendering(t *testing.T) {
+// Templates in the rendering process can query the cluster. Helm stores the original
+// chart and values.
+func TestReleaseStoresOriginalChartThoughRenderedElsewhere(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	w.create(configMap("theirs", "found"))
@@ -766,7 +766,7 @@ kind: ConfigMap
 metadata: {name: asked}
 data:
   lookup: {{ (lookup "v1" "ConfigMap" .Release.Namespace "theirs").data.key | quote }}
-  none: {{ empty (lookup "v1" "ConfigMap" .Release.Namespace "nobody") | quote }}
+  none: {{ empty (lookup "v1" "ConfigMap" .Release.Namespace "missing") | quote }}
   list: {{ gt (len (lookup "v1" "ConfigMap" .Release.Namespace "").items) 0 | quote }}
   file: {{ .Files.Get "files/a.txt" | quote }}
   helped: {{ include "help" "x" | quote }}
@@ -776,7 +776,7 @@ data:
   template: {{ .Template.Name | quote }}
 `,
 	})
-	w.look(deployment("a", release("web", map[string]any{"count": int64(7)})))
+	w.reconcile(deployment("a", release("web", map[string]any{"count": int64(7)})))
 	want := map[string]any{
 		"lookup": "found", "none": "true", "list": "true", "file": "from a file\n{{ not a template }} \"quoted\" `and` \\ more", "helped": "helped x",
 		"revision": "1 true false", "apis": "true true false", "kubernetes": "true", "template": "web/templates/map.yaml",
@@ -816,12 +816,12 @@ data:
 	}
 	same(t, "the chart is stored as it is", true, found)
 
-	w.look(deployment("a", release("web", map[string]any{"count": int64(8)})))
+	w.reconcile(deployment("a", release("web", map[string]any{"count": int64(8)})))
 	same(t, "an upgrade", "2 false true", w.data("asked", "revision"))
 }
 
-// A schema of values reads nothing of this machine or its network.
-func TestChartSchemaStays(t *testing.T) {
+// A values schema must not read files of this machine, or other hosts.
+func TestValuesSchemaReadsNoFilesOrHosts(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -834,26 +834,26 @@ func TestChartSchemaStays(t *testing.T) {
 	} {
 		w := newHelmWorld(t, kubernetes.Options{})
 		w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap, "values.schema.json": text})
-		same(t, name, "True Applied", said(w.look(deployment("a", release("web", nil))))["a"])
+		same(t, name, "True Applied", said(w.reconcile(deployment("a", release("web", nil))))["a"])
 	}
 	if len(asked) > 0 {
-		t.Errorf("%q was asked for", <-asked)
+		t.Errorf("%q was requested", <-asked)
 	}
 }
 
-// Fields that others may change keep their values when a chart is upgraded.
-func TestChartIgnoredFields(t *testing.T) {
+// Fields that TKO ignores keep their values in an upgrade.
+func TestUpgradeKeepsIgnoredFields(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
 	w.set([]any{map[string]any{"kind": "ConfigMap", "name": "web", "pointers": []any{"/data/mode"}}}, "ignore")
 	w.chart("1.0.0", map[string]string{"templates/a.yaml": webMap, "templates/b.yaml": strings.ReplaceAll(webMap, "{{ .Release.Name }}", "second")})
-	w.look(deployment("a", release("web", map[string]any{"mode": "ours"})))
+	w.reconcile(deployment("a", release("web", map[string]any{"mode": "ours"})))
 	same(t, "at first", "ours", w.data("web", "mode"))
 	for _, name := range []string{"web", "second"} {
 		w.patch("ConfigMap", name, `{"data": {"mode": "theirs"}}`)
 	}
 	a := deployment("a", release("web", map[string]any{"mode": "new", "count": int64(2)}))
-	w.look(a)
+	w.reconcile(a)
 	same(t, "ignored", []string{"theirs", "2"}, []string{w.data("web", "mode"), w.data("web", "count")})
 	same(t, "another object", []string{"new", "2"}, []string{w.data("second", "mode"), w.data("second", "count")})
 	same(t, "said", "True Applied", said(w.quiet(2, a))["a"])

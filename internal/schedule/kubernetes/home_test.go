@@ -10,9 +10,9 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Resources of nephio.org groups are applied if an operator at the site watches
-// them, and a deployment that has nothing for its cluster says so.
-func TestOrchestrationStaysHomeUnlessDeployed(t *testing.T) {
+// Resources of nephio.org groups are applied if they are marked for an operator at
+// the site. A deployment without resources for its cluster is reported as such.
+func TestOrchestrationResourcesAreAppliedOnlyIfDeployable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	group := strings.ReplaceAll(w.ns, "-", "") + ".nephio.org"
@@ -22,7 +22,7 @@ func TestOrchestrationStaysHomeUnlessDeployed(t *testing.T) {
 		"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}}}},
 	}
 	function := resource(group+"/v1", "Function", "upf")
-	r := w.look(
+	r := w.reconcile(
 		deployment("a", definition, annotated(function, krm.AnnotationDeploy, "true")),
 		deployment("b", resource(group+"/v1", "Function", "smf")),
 		deployment("c", annotated(configMap("local", "1"), krm.AnnotationLocal, "true")),
@@ -33,6 +33,6 @@ func TestOrchestrationStaysHomeUnlessDeployed(t *testing.T) {
 		same(t, string(id), report.Nothing(), r.Deployments[id].Scheduled)
 	}
 	if w.get("ConfigMap", "local") != nil {
-		t.Error("what is for local tools is in the cluster")
+		t.Error("a resource for local tools is in the cluster")
 	}
 }

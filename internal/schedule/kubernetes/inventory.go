@@ -20,7 +20,7 @@ import (
 
 const (
 	labelInventory = "tko.nephio.org/inventory"
-	maxInventory   = 900 << 10 // bytes: a ConfigMap takes a megabyte
+	maxInventory   = 900 << 10 // bytes: a ConfigMap holds at most a megabyte
 )
 
 var (
@@ -28,33 +28,33 @@ var (
 	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 )
 
-// An entry is what an inventory says of an object.
+// An entry records an object in an inventory.
 type entry struct {
 	Version string
 	Step    int
-	Digest  string // of what was applied; empty if that isn't known
-	Fields  string // hash of the fields that were ours when it was applied last; empty if it never was
+	Digest  string // of the applied content; empty if it is not known
+	Fields  string // fieldsOf after the last apply; empty if it was never applied
 
-	Over     bool // a Job that has completed, and that Kubernetes removes after that
-	Found    bool // TKO did not make it: it stays when it is not wanted any more
-	Removing bool // somebody approved that it goes
-	New      bool // it came since it was clear what it takes the place of: budgets are not of it
+	Completed bool // a completed Job that Kubernetes removes after a time
+	Found     bool // TKO did not make it, and does not remove it
+	Removing  bool // its removal was approved
+	New       bool // added while objects that it may replace still exist: removal budgets don't count it
 
 	Chart   chartState // of a HelmChart
 	Release key        // the HelmChart whose release it is in, if any
 }
 
-// An inventory names the objects of a deployment at a site: all that may be
-// there, and maybe some that aren't yet.
+// An inventory names the objects of a deployment at a site: all that may exist, and
+// possibly some that don't exist yet.
 type inventory struct {
 	site       tko.SiteID
 	deployment tko.DeploymentID
 	entries    map[key]entry
-	resource   *unstructured.Unstructured // as it was read; nil if it is new
+	resource   *unstructured.Unstructured // as it was read; nil if it does not exist yet
 }
 
-// line is an entry as it is written.
-type line struct {
+// An entryJSON is the stored form of an entry, one per line.
+type entryJSON struct {
 	Group     string `json:"group,omitempty"`
 	Version   string `json:"version"`
 	Kind      string `json:"kind"`
@@ -72,18 +72,19 @@ type line struct {
 	Release string     `json:"release,omitempty"` // NAMESPACE/NAME
 }
 
-// inventoryName is a name that no other deployment's inventory has.
+// inventoryName returns the name of a deployment's inventory. It is a hash, unique
+// for each site and deployment.
 func inventoryName(site tko.SiteID, id tko.DeploymentID) string {
 	hash := strings.ToLower(strings.NewReplacer("-", "0", "_", "1").Replace(shortHash([]byte(string(site) + "\x00" + string(id)))))
 	return "tko-" + hash
 }
 
-// encode writes the entries, in an order of their own.
+// encode returns the entries as lines of JSON, sorted by key.
 func (i *inventory) encode() (string, error) {
 	var b strings.Builder
 	for _, k := range slices.SortedFunc(maps.Keys(i.entries), compareKeys) {
 		e := i.entries[k]
-		text, err := json.Marshal(line{k.Group, e.Version, k.Kind, k.Namespace, k.Name, e.Step, e.Digest, e.Fields, e.Over, e.Found, e.Removing, e.New, e.Chart, releaseName(e.Release)})
+		text, err := json.Marshal(entryJSON{k.Group, e.Version, k.Kind, k.Namespace, k.Name, e.Step, e.Digest, e.Fields, e.Completed, e.Found, e.Removing, e.New, e.Chart, releaseName(e.Release)})
 		if err != nil {
 			return "", err
 		}
@@ -91,42 +92,42 @@ func (i *inventory) encode() (string, error) {
 		b.WriteByte('\n')
 	}
 	if b.Len() > maxInventory {
-		return "", tko.Errorf(tko.ErrInvalid, "deployment %q has too many objects (%d) to be recorded: part it into several", i.deployment, len(i.entries))
+		return "", tko.Errorf(tko.ErrInvalid, "deployment %q has too many objects (%d) to be recorded: split it into several", i.deployment, len(i.entries))
 	}
 	return b.String(), nil
 }
 
-// decodeInventory reads one. What is damaged is an error: whoever goes on
-// without it loses objects.
+// decodeInventory decodes an inventory. A damaged inventory is an error: without it,
+// objects would be lost.
 func decodeInventory(r *unstructured.Unstructured) (*inventory, error) {
 	i := &inventory{entries: map[key]entry{}, resource: r}
 	data, _, err := unstructured.NestedStringMap(r.Object, "data")
 	if err != nil {
-		return nil, fmt.Errorf("inventory %s: %w", r.GetName(), err)
+		return nil, fmt.Errorf("inventory %q: %w", r.GetName(), err)
 	}
 	i.site, i.deployment = tko.SiteID(data["site"]), tko.DeploymentID(data["deployment"])
 	if i.site == "" || inventoryName(i.site, i.deployment) != r.GetName() {
 		return nil, fmt.Errorf("ConfigMap %q is marked as an inventory of TKO but isn't one: restore it, or delete it and what it names", r.GetNamespace()+"/"+r.GetName())
 	}
 	for text := range strings.Lines(data["objects"]) {
-		var l line
+		var l entryJSON
 		decoder := json.NewDecoder(bytes.NewReader([]byte(text)))
 		if err := decoder.Decode(&l); err != nil || l.Kind == "" || l.Name == "" {
 			return nil, fmt.Errorf("ConfigMap %q, an inventory of TKO, is damaged: restore it, or delete it and what it names", r.GetNamespace()+"/"+r.GetName())
 		}
-		i.entries[key{l.Group, l.Kind, l.Namespace, l.Name}] = entry{Version: l.Version, Step: l.Step, Digest: l.Digest, Fields: l.Fields, Over: l.Over, Found: l.Found, Removing: l.Removing, New: l.New, Chart: l.Chart, Release: releaseKey(l.Release)}
+		i.entries[key{l.Group, l.Kind, l.Namespace, l.Name}] = entry{Version: l.Version, Step: l.Step, Digest: l.Digest, Fields: l.Fields, Completed: l.Over, Found: l.Found, Removing: l.Removing, New: l.New, Chart: l.Chart, Release: releaseKey(l.Release)}
 	}
 	return i, nil
 }
 
-// inventories are all that a cluster has in a namespace: of this site, by
-// deployment, and of others.
+// inventories are all inventories in a namespace: those of this site, by deployment,
+// and those of other sites.
 type inventories struct {
 	mine   map[tko.DeploymentID]*inventory
 	others []*inventory
 }
 
-// total is how many objects the site has.
+// total returns the number of the site's objects.
 func (all inventories) total() int {
 	seen := map[key]bool{}
 	for _, i := range all.mine {
@@ -137,8 +138,9 @@ func (all inventories) total() int {
 	return len(seen)
 }
 
-// settled is how many objects the site has beside new ones; of these, only those
-// that go count.
+// settled returns the number of the site's objects that a removal budget is a share
+// of. New objects, and objects that TKO did not make, count only if they are in
+// going.
 func (all inventories) settled(going []removal) int {
 	seen := map[key]bool{}
 	for _, r := range going {
@@ -154,12 +156,12 @@ func (all inventories) settled(going []removal) int {
 	return len(seen)
 }
 
-// readInventories reads all of a namespace.
+// readInventories reads all inventories in a namespace.
 func (c *cluster) readInventories(ctx context.Context, namespace string, site tko.SiteID) (inventories, error) {
 	all := inventories{mine: map[tko.DeploymentID]*inventory{}}
 	list, err := c.list(ctx, configMaps, namespace, labelInventory)
 	if err != nil {
-		return inventories{}, fmt.Errorf("reading the inventories in namespace %q: %w", namespace, err)
+		return inventories{}, fmt.Errorf("read the inventories in namespace %q: %w", namespace, err)
 	}
 	for _, r := range list {
 		i, err := decodeInventory(r)
@@ -175,7 +177,7 @@ func (c *cluster) readInventories(ctx context.Context, namespace string, site tk
 	return all, nil
 }
 
-// owner is the deployment of another site that has an object.
+// owner returns another site's inventory that has an object.
 func (all inventories) owner(k key) (*inventory, bool) {
 	for _, i := range all.others {
 		if _, ok := i.entries[k]; ok {
@@ -185,7 +187,7 @@ func (all inventories) owner(k key) (*inventory, bool) {
 	return nil, false
 }
 
-// has says whether any inventory of a deployment names an object.
+// has returns whether an inventory of a deployment, at any site, names an object.
 func (all inventories) has(id tko.DeploymentID, k key) bool {
 	names := func(i *inventory) bool {
 		_, ok := i.entries[k]
@@ -194,8 +196,8 @@ func (all inventories) has(id tko.DeploymentID, k key) bool {
 	return all.mine[id] != nil && names(all.mine[id]) || slices.ContainsFunc(all.others, names)
 }
 
-// write makes the cluster's inventory hold these entries; one without any goes.
-// ErrConflict says that somebody else wrote it meanwhile.
+// writeInventory replaces the entries of the cluster's inventory; one without entries
+// is deleted. It returns ErrConflict if another client wrote the inventory meanwhile.
 func (c *cluster) writeInventory(ctx context.Context, namespace string, i *inventory, entries map[key]entry) error {
 	if maps.Equal(i.entries, entries) && (i.resource != nil || len(entries) == 0) {
 		return nil
@@ -224,7 +226,7 @@ func (c *cluster) writeInventory(ctx context.Context, namespace string, i *inven
 			"data": map[string]any{"site": string(i.site), "deployment": string(i.deployment), "objects": text},
 		}}
 		next.resource, err = at.Create(ctx, r, metav1.CreateOptions{FieldManager: manager})
-		if apierrors.IsNotFound(err) { // the namespace isn't there
+		if apierrors.IsNotFound(err) { // the namespace does not exist
 			if err = c.makeNamespace(ctx, namespace); err == nil {
 				next.resource, err = at.Create(ctx, r, metav1.CreateOptions{FieldManager: manager})
 			}
@@ -237,17 +239,17 @@ func (c *cluster) writeInventory(ctx context.Context, namespace string, i *inven
 		next.resource, err = at.Update(ctx, r, metav1.UpdateOptions{FieldManager: manager})
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return tko.Errorf(tko.ErrConflict, "the inventory of deployment %q was changed by somebody else meanwhile: it is looked at again", i.deployment)
+		return tko.Errorf(tko.ErrConflict, "the inventory of deployment %q was changed concurrently: the site is reconciled again", i.deployment)
 	}
 	if err != nil {
-		return fmt.Errorf("writing the inventory of deployment %q in namespace %q: %w", i.deployment, namespace, err)
+		return fmt.Errorf("write the inventory of deployment %q in namespace %q: %w", i.deployment, namespace, err)
 	}
 	i.entries, i.resource = next.entries, next.resource
 	return nil
 }
 
-// compareRemovals is the order in which objects are removed: the reverse of that
-// in which they were applied.
+// compareRemovals orders removals: the reverse of the order in which objects are
+// applied.
 func compareRemovals(a, b removal) int {
 	return cmp.Or(cmp.Compare(b.Step, a.Step), compareCharts(b.key, a.key), compareRanks(b.key, a.key), compareKeys(b.key, a.key))
 }

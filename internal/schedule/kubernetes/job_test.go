@@ -15,8 +15,8 @@ const (
   {"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}, {"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}]}}`
 )
 
-// A Job of a chart may run for longer than an upgrade may take: that is no reason
-// to roll the upgrade back. What is ordered after the chart waits all the same.
+// A Job of a chart may run longer than the time limit of an upgrade, without a
+// rollback. Objects that are ordered after the chart wait for it.
 func TestRunningJobOfChartIsNotRolledBack(t *testing.T) {
 	t.Parallel()
 	w := newHelmWorld(t, kubernetes.Options{})
@@ -24,36 +24,36 @@ func TestRunningJobOfChartIsNotRolledBack(t *testing.T) {
   spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}`})
 	after := annotated(configMap("after", "1"), kubernetes.AnnotationOrder, "1")
 	one, two := deployment("a", release("web", map[string]any{"mode": "one"})), deployment("a", release("web", map[string]any{"mode": "two"}), after)
-	w.look(one)
+	w.reconcile(one)
 	w.patch("Job", "j-one", jobRuns, "status")
 	w.patch("Job", "j-one", jobDone, "status")
-	same(t, "health", "Healthy", w.look(one).Deployments["a"].Healthy.Reason)
+	same(t, "health", "Healthy", w.reconcile(one).Deployments["a"].Healthy.Reason)
 
-	w.look(two)
+	w.reconcile(two)
 	w.patch("Job", "j-two", jobRuns, "status")
 	w.target.Close()
 	w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir, Charts: w.charts, ChartTimeout: time.Nanosecond})
-	r := w.look(two)
+	r := w.reconcile(two)
 	same(t, "revisions", []string{"1 superseded", "2 deployed"}, w.revisions())
 	same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
 	same(t, "said", "False Waiting", said(r)["a"])
 	w.patch("Job", "j-two", jobDone, "status")
-	same(t, "said", "True Applied", said(w.look(two))["a"])
+	same(t, "said", "True Applied", said(w.reconcile(two))["a"])
 	w.must("ConfigMap", "after")
 }
 
-// A Job that has completed, and that Kubernetes has removed for that, as its
-// package says, is not run again; nor does what is ordered after it wait.
+// A completed Job that Kubernetes removed after its TTL is not run again, and later
+// objects don't wait for it.
 func TestJobThatExpiredIsNotRunAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	expiring := func(image string) []string {
 		j := with(job(image), int64(60), "spec", "ttlSecondsAfterFinished")
-		r := w.look(deployment("a", j, annotated(configMap("after", image), kubernetes.AnnotationOrder, "1")))
+		r := w.reconcile(deployment("a", j, annotated(configMap("after", image), kubernetes.AnnotationOrder, "1")))
 		return []string{said(r)["a"], r.Deployments["a"].Healthy.Reason}
 	}
 	waits, good := []string{"False Waiting", "InProgress"}, []string{"True Applied", "Healthy"}
-	for _, image := range []string{"i:1", "i:2"} { // another one is another Job
+	for _, image := range []string{"i:1", "i:2"} { // another image makes another Job
 		same(t, "at first", waits, expiring(image))
 		w.patch("Job", "j", jobRuns, "status")
 		same(t, "while it runs", waits, expiring(image))
@@ -61,25 +61,25 @@ func TestJobThatExpiredIsNotRunAgain(t *testing.T) {
 		same(t, "when it is done", good, expiring(image))
 		w.remove("Job", "j", metav1.DeletePropagationForeground)
 		same(t, "when it goes", good, expiring(image))
-		w.patch("Job", "j", `{"metadata": {"finalizers": null}}`) // no controller does so here
+		w.patch("Job", "j", `{"metadata": {"finalizers": null}}`) // no controller removes them here
 		for range 2 {
 			same(t, "when it is gone", good, expiring(image))
 			if w.get("Job", "j") != nil {
-				t.Fatal("it runs again")
+				t.Fatal("the Job runs again")
 			}
 		}
 	}
-	w.look()
+	w.reconcile()
 	same(t, "inventory", []string{}, w.inventory())
 
-	// A Job without the field that is removed is drift.
+	// A missing Job without the TTL is drift.
 	j := deployment("a", job("i"))
-	w.look(j)
+	w.reconcile(j)
 	w.patch("Job", "j", jobRuns, "status")
 	w.patch("Job", "j", jobDone, "status")
-	w.look(j)
+	w.reconcile(j)
 	w.remove("Job", "j", metav1.DeletePropagationBackground)
-	w.look(j)
+	w.reconcile(j)
 	w.must("Job", "j")
 }
 

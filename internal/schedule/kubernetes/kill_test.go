@@ -8,13 +8,13 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// A meta-scheduler dies at any of its writes, also after the cluster did what
-// it was asked but before anybody knew. Another one, which may be told
-// something else by then, ends with what is wanted, and an inventory that says
-// so.
-func TestKilledAnywhere(t *testing.T) {
+// A meta-scheduler is killed at each of its writes, also when the write is executed
+// but its response is lost. The next one, whose desired state may be different,
+// reaches that state with a matching inventory.
+func TestReconciliationRecoversFromKillAtAnyWrite(t *testing.T) {
 	t.Parallel()
 	anew := func(value string) krm.Resource {
 		return annotated(frozen("anew", value), kubernetes.AnnotationRecreate, "true")
@@ -59,36 +59,36 @@ func TestKilledAnywhere(t *testing.T) {
 		same(t, "inventory", objects, w.inventory())
 		same(t, "what is there", maps, w.there("ConfigMap"))
 	}
-	// dying looks for a site until the n-th write, which the cluster still does
-	// if lost, and says whether it came to its end.
+	// dying reconciles a site until the n-th write, which is executed if lost. It
+	// returns whether the reconciliation was complete.
 	dying := func(w *world, n int64, all []tko.Deployment) (ended bool) {
 		w.gate.writes.Store(0)
 		w.gate.last.Store(n)
 		_, err := w.schedule(w.t.Context(), all...)
 		w.target.Close()
-		await(w.t, "what is under way to end", func() bool { return w.gate.active.Load() == 0 })
+		eventually.True(w.t, "what is under way to end", func() bool { return w.gate.active.Load() == 0 })
 		w.gate.last.Store(-1)
 		w.gate.dead.Store(false)
 		w.target = kubernetes.New(kubernetes.Options{Kubeconfigs: w.dir})
 		return err == nil
 	}
 	for _, lost := range []bool{false, true} {
-		t.Run(fmt.Sprintf("answers lost %t", lost), func(t *testing.T) {
+		t.Run(fmt.Sprintf("responses lost %t", lost), func(t *testing.T) {
 			t.Parallel()
 			for n, done := int64(0), false; !done; n++ {
 				w := newWorld(t, kubernetes.Options{})
 				w.gate.lost = lost
 				done = dying(w, n, before(w))
-				w.look(after(w)...)
+				w.reconcile(after(w)...)
 				check(t, w, after(w))
 				if t.Failed() {
-					t.Fatalf("killed at write %d of the first look", n)
+					t.Fatalf("killed at write %d of the first reconciliation", n)
 				}
 				if n%4 > 0 {
 					continue
 				}
-				await(t, "everything to go", func() bool {
-					w.look()
+				eventually.True(t, "everything to go", func() bool {
+					w.reconcile()
 					return len(w.inventory()) == 0
 				})
 				same(t, "what is left", []string{}, w.there("ConfigMap"))
@@ -96,9 +96,9 @@ func TestKilledAnywhere(t *testing.T) {
 			for n, done := int64(0), false; !done; n++ {
 				w := newWorld(t, kubernetes.Options{})
 				w.gate.lost = lost
-				w.look(before(w)...)
+				w.reconcile(before(w)...)
 				done = dying(w, n, after(w))
-				w.look(before(w)...) // back again
+				w.reconcile(before(w)...) // restore the state from before
 				check(t, w, before(w))
 				if t.Failed() {
 					t.Fatalf("killed at write %d of a change", n)

@@ -19,9 +19,9 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// A shelf is an API server with one kind of objects in one namespace, and what
-// an object of another writer is: it lists and watches as an API server does.
-// At each point at which something may happen meanwhile, it calls at.
+// A shelf is a fake API server with objects of one kind in one namespace. It serves
+// lists and watches, and records which objects another client changed. It calls at at
+// each point where a concurrent change may happen.
 type shelf struct {
 	metadata.Getter
 
@@ -50,7 +50,7 @@ func (s *shelf) Resource(schema.GroupVersionResource) metadata.Getter { return s
 
 func (s *shelf) Namespace(string) metadata.ResourceInterface { return s }
 
-// put writes an object.
+// put writes an object; spoil marks it as changed by another client.
 func (s *shelf) put(name string, spoil bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +104,7 @@ func (s *shelf) List(context.Context, metav1.ListOptions) (*metav1.PartialObject
 	return list, nil
 }
 
-// Watch begins with what is there if no version is given, else after the
+// Watch starts with the existing objects if no version is given, else after the
 // version.
 func (s *shelf) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	s.at("before a watch")
@@ -165,18 +165,18 @@ func (s *shelf) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interfac
 	return w, nil
 }
 
-// check finds what others did and no look has undone.
+// check finds changes by other clients that no reconciliation corrected.
 func (s *shelf) check(t *testing.T, n int, point string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, spoiled := range s.spoiled {
 		if spoiled {
-			t.Errorf("point %d, %s: what happened to %q is lost", n, point, name)
+			t.Errorf("point %d, %s: the change of %q is lost", n, point, name)
 		}
 	}
 }
 
-// hangUp ends all watches that are open.
+// hangUp ends all open watches.
 func (s *shelf) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,37 +186,37 @@ func (s *shelf) hangUp() {
 	}
 }
 
-// A lookalike looks at a shelf as a look does at a cluster, one look at a time,
-// when watches ask for it.
-type lookalike struct {
+// A fakeReconciler reconciles a shelf as a reconciliation does with a cluster, one at a
+// time, when watches request it.
+type fakeReconciler struct {
 	shelf   *shelf
 	target  *Target
 	conn    *cluster
 	want    []string
 	due     chan struct{}
-	looking sync.Mutex
+	running sync.Mutex
 }
 
-func newLookalike(s *shelf, want ...string) *lookalike {
-	l := &lookalike{shelf: s, want: want, due: make(chan struct{}, 1)}
-	o := Options{Watched: 1, Stir: func(tko.SiteID) {
+func newLookalike(s *shelf, want ...string) *fakeReconciler {
+	l := &fakeReconciler{shelf: s, want: want, due: make(chan struct{}, 1)}
+	o := Options{Watched: 1, Enqueue: func(tko.SiteID) {
 		select {
 		case l.due <- struct{}{}:
 		default:
 		}
 	}}
-	l.target = &Target{options: o, connections: &connections{options: Options{Idle: time.Minute}, entries: map[source]*cluster{}}}
+	l.target = &Target{options: o, connections: &connections{options: Options{Idle: time.Minute}, entries: map[kubeconfigRef]*cluster{}}}
 	l.target.watches = &watches{options: o, open: func(*cluster) (metadata.Interface, error) { return s, nil }, sites: map[watched]*siteWatch{}}
 	gv := schema.GroupVersion{Version: "v1"}
 	l.conn = &cluster{kinds: map[schema.GroupVersion]map[string]kind{gv: {"ConfigMap": {resource: gv.WithResource("configmaps"), namespaced: true}}}}
 	return l
 }
 
-func (l *lookalike) look(ctx context.Context) {
-	l.looking.Lock()
-	defer l.looking.Unlock()
+func (l *fakeReconciler) reconcile(ctx context.Context) {
+	l.running.Lock()
+	defer l.running.Unlock()
 	s := l.shelf
-	one := &look{target: l.target, conn: l.conn, site: tko.Site{ID: "lagos"}, states: map[key]*state{}, began: time.Now()}
+	one := &reconciliation{target: l.target, conn: l.conn, site: tko.Site{ID: "lagos"}, states: map[key]*state{}, started: time.Now()}
 	for _, name := range l.want {
 		s.at("before an object is read")
 		s.mu.Lock()
@@ -224,7 +224,7 @@ func (l *lookalike) look(ctx context.Context) {
 		s.mu.Unlock()
 		if !good {
 			s.put(name, false)
-			one.applied.Add(1)
+			one.appliedCount.Add(1)
 		}
 		s.mu.Lock()
 		live := &unstructured.Unstructured{}
@@ -236,25 +236,24 @@ func (l *lookalike) look(ctx context.Context) {
 		s.at("after an object was read")
 	}
 	time.Sleep(time.Millisecond)
-	s.at("before the end of a look")
+	s.at("before the end of a reconciliation")
 	l.target.watches.follow(ctx, one)
-	s.at("after a look")
+	s.at("after a reconciliation")
 }
 
-func (l *lookalike) run(ctx context.Context) {
+func (l *fakeReconciler) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-l.due:
-			l.look(ctx)
+			l.reconcile(ctx)
 		}
 	}
 }
 
-// Whatever a change to a watched object falls together with, a look follows
-// that sees it: what others change is changed at each point of a scenario with
-// all that can happen to a watch.
+// A reconciliation observes each change of a watched object, whenever it happens:
+// other clients change objects at each point of a scenario of events of a watch.
 func TestChangesAreNeverLost(t *testing.T) {
 	t.Parallel()
 	changes := map[string]func(*shelf, string){
@@ -287,7 +286,7 @@ func TestChangesAreNeverLost(t *testing.T) {
 							s.mu.Lock()
 							refused := s.refuse != nil
 							s.mu.Unlock()
-							if !refused { // then it is seen long before the watch ends
+							if !refused { // else the change is detected long before the watch ends
 								time.AfterFunc(watchTime/2, func() { s.check(t, n, point) })
 							}
 						}
@@ -298,38 +297,38 @@ func TestChangesAreNeverLost(t *testing.T) {
 						s.check(t, n, at+", at the end")
 						for _, name := range []string{"x", "y", "later"} {
 							if s.objects[name] == 0 {
-								t.Errorf("point %d, %s: %q is missing in the end", n, at, name)
+								t.Errorf("point %d, %s: %q is missing at the end", n, at, name)
 							}
 						}
 					})
 				}
 				if points < 30 {
-					t.Errorf("there are %d points only", points)
+					t.Errorf("only %d points", points)
 				}
 			})
 		}
 	}
 }
 
-// scenario is all that can happen to a watch, without a change by others.
+// scenario executes the events of a watch, without changes by other clients.
 func scenario(t *testing.T, s *shelf) {
 	l := newLookalike(s, "x", "y")
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { l.run(ctx) })
-	l.look(ctx) // watches begin
+	l.reconcile(ctx) // watches start
 	time.Sleep(time.Minute)
-	l.look(ctx) // nothing new
-	l.looking.Lock()
+	l.reconcile(ctx) // without a change
+	l.running.Lock()
 	l.want = append(l.want, "later")
-	l.looking.Unlock()
-	l.look(ctx)               // an object that the watches don't know
-	time.Sleep(3 * watchTime) // watches end as they should
-	s.hangUp()                // a watch that breaks, or is too old to be continued
+	l.running.Unlock()
+	l.reconcile(ctx)          // an object that the watches don't know
+	time.Sleep(3 * watchTime) // watches end regularly
+	s.hangUp()                // a watch breaks, or is too old to be continued
 	time.Sleep(2 * time.Minute)
-	for _, refusal := range []error{apierrors.NewForbidden(schema.GroupResource{}, "", nil), apierrors.NewResourceExpired("too old")} {
+	for _, rejection := range []error{apierrors.NewForbidden(schema.GroupResource{}, "", nil), apierrors.NewResourceExpired("too old")} {
 		s.mu.Lock()
-		s.refuse = refusal
+		s.refuse = rejection
 		s.mu.Unlock()
 		s.hangUp()
 		time.Sleep(2 * time.Minute)
@@ -344,12 +343,12 @@ func scenario(t *testing.T, s *shelf) {
 	synctest.Wait()
 }
 
-// A site that must make room for another, and one whose watches end because TKO
-// does, are looked at if something was noticed there and not looked at yet.
-func TestNoticedChangesOutliveTheirWatch(t *testing.T) {
+// If a site's watches end because another site needs them or TKO stops, a detected
+// change that was not reconciled still requests a reconciliation.
+func TestDetectedChangesOutliveTheirWatch(t *testing.T) {
 	t.Parallel()
 	ends := map[string]func(*watches){
-		"to make room": func(w *watches) { w.makeRoom() },
+		"to make room": func(w *watches) { w.evictOldest() },
 		"at the end":   func(w *watches) { w.close() },
 	}
 	for what, end := range ends {
@@ -357,14 +356,14 @@ func TestNoticedChangesOutliveTheirWatch(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newShelf()
 				l := newLookalike(s, "x")
-				l.look(t.Context())
+				l.reconcile(t.Context())
 				synctest.Wait()
 				s.remove("x")
 				synctest.Wait()
 				l.target.watches.mu.Lock()
 				for _, one := range l.target.watches.sites {
-					if len(one.news) != 1 {
-						t.Errorf("it has %d news", len(one.news))
+					if len(one.changes) != 1 {
+						t.Errorf("%d recorded changes, want 1", len(one.changes))
 					}
 				}
 				l.target.watches.mu.Unlock()
@@ -373,7 +372,7 @@ func TestNoticedChangesOutliveTheirWatch(t *testing.T) {
 				select {
 				case <-l.due:
 				default:
-					t.Error("no look is asked for")
+					t.Error("no reconciliation is requested")
 				}
 				l.target.watches.close()
 				s.hangUp()

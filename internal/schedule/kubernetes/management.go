@@ -10,11 +10,11 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// provide makes the management cluster hold what the site's package has for it:
-// what the site's own cluster is made from, mostly. It is recorded as if the
-// site were a deployment there. Removing any of it needs an approval: with it
-// may go the cluster.
-func (t *Target) provide(ctx context.Context, s spec, site tko.Site) (report.Report, error) {
+// reconcileManagement applies the part of the site's package for the management
+// cluster: usually the resources that the site's own cluster is made from. The
+// objects are recorded as those of a deployment. Every removal needs an approval,
+// because it may remove the site's cluster.
+func (t *Target) reconcileManagement(ctx context.Context, s spec, site tko.Site) (report.Report, error) {
 	var pkg krm.Package
 	for _, r := range site.Package.Deployable() {
 		if r.Annotation(AnnotationTarget) == targetManagement && !r.IsLocal() {
@@ -24,31 +24,31 @@ func (t *Target) provide(ctx context.Context, s spec, site tko.Site) (report.Rep
 	if len(pkg) == 0 && t.options.Management == "" {
 		return report.Report{}, nil
 	}
-	conn, release, err := t.connections.get(ctx, source{Management: true})
+	conn, release, err := t.connections.get(ctx, kubeconfigRef{Management: true})
 	if err != nil {
 		return report.Report{}, err
 	}
 	defer release()
-	site.ID += " (management)"                         // no site is called so: it may be the site's own cluster, too
-	id := tko.DeploymentID(inventoryName(site.ID, "")) // a label's value, as the IDs of deployments are
-	l := &look{
+	site.ID += " (management)"                         // no site has this name: the management cluster may also be the site's own cluster
+	id := tko.DeploymentID(inventoryName(site.ID, "")) // valid as a label's value, as IDs of deployments are
+	rc := &reconciliation{
 		target: t, conn: conn, site: site, management: true,
 		spec: spec{Namespace: defaultNamespace, Inventory: s.Inventory, Drift: s.Drift, Ignore: s.Ignore, Approve: s.Approve},
 	}
 	if len(pkg) > 0 {
-		l.deployments = []tko.Deployment{{ID: id, Package: pkg}}
+		rc.deployments = []tko.Deployment{{ID: id, Package: pkg}}
 	} else {
 		there, err := conn.get(ctx, key{Kind: "ConfigMap", Namespace: s.Inventory, Name: inventoryName(site.ID, id)}, "v1")
 		if err != nil || there == nil {
-			return report.Report{}, reached(err)
+			return report.Report{}, describeUnreachable(err)
 		}
 	}
-	err = l.do(ctx)
-	l.log(ctx)
+	err = rc.run(ctx)
+	rc.log(ctx)
 	if err != nil {
-		return report.Report{}, reached(err)
+		return report.Report{}, describeUnreachable(err)
 	}
-	r, err := l.report()
+	r, err := rc.report()
 	if own := r.Deployments[id]; len(pkg) > 0 {
 		r.Site.Healthy = own.Healthy
 		if own.Scheduled.Status != tko.ConditionTrue {
@@ -58,18 +58,19 @@ func (t *Target) provide(ctx context.Context, s spec, site tko.Site) (report.Rep
 	return r, err
 }
 
-// reached says in words that stay the same what is wrong with the way.
-func reached(err error) error {
-	if isAway(err) {
-		return fmt.Errorf("it doesn't answer: %s", whyAway(err))
+// describeUnreachable replaces an error of a cluster that can't be reached by a
+// description that is the same for each attempt.
+func describeUnreachable(err error) error {
+	if isUnreachable(err) {
+		return fmt.Errorf("unreachable: %s", unreachableReason(err))
 	}
 	return err
 }
 
-// together is the report on a site: of what the management cluster has for it,
-// and of its own cluster. What is wrong with the former is the reason for what
-// is wrong with the latter, mostly.
-func together(infrastructure report.Report, infrastructureErr error, own report.Report, err error) (report.Report, error) {
+// combineReports combines the reports on the management cluster's part of a site and
+// on the site's own cluster. Problems of the former take precedence, because they
+// usually cause those of the latter.
+func combineReports(infrastructure report.Report, infrastructureErr error, own report.Report, err error) (report.Report, error) {
 	const where = "in the management cluster: "
 	if again := infrastructure.Requeue; again > 0 && (own.Requeue == 0 || again < own.Requeue) {
 		own.Requeue = again
@@ -86,9 +87,9 @@ func together(infrastructure report.Report, infrastructureErr error, own report.
 		own.Site.Healthy = v
 	}
 	if infrastructureErr != nil && (err == nil || errors.Is(err, tko.ErrInvalid)) {
-		err = fmt.Errorf("%s%w", where, infrastructureErr) // its kind stays
+		err = fmt.Errorf("%s%w", where, infrastructureErr) // keep the kind of the error
 		if !errors.Is(err, tko.ErrInvalid) {
-			own.Requeue = 0 // with the back-off of what failed
+			own.Requeue = 0 // retry with the back-off of failures
 		}
 	}
 	return own, err

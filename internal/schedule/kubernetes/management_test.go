@@ -13,9 +13,10 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A new site: its package says what it is made from, somebody makes it, and
-// what it should run comes to it.
-func TestNewSite(t *testing.T) {
+// The package of a new site has resources for the management cluster. When another
+// controller has made the site's cluster from them, the deployments are applied
+// there.
+func TestSiteIsProvisionedInManagementCluster(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	w.kubeconfig("management.yaml", w.gate.URL, "")
@@ -31,37 +32,37 @@ func TestNewSite(t *testing.T) {
 	d := deployment("a", configMap("workload", "1"))
 
 	r, err := w.schedule(t.Context(), d)
-	if err == nil || errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "there is no Secret") {
+	if err == nil || errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "not found yet") {
 		t.Error(err)
 	}
 	same(t, "workloads wait", "Waiting", r.Site.Scheduled.Reason)
 	same(t, "what the site is made from", []string{"cluster"}, w.there("ConfigMap"))
 	if r.Requeue > kubernetes.Soon {
-		t.Errorf("it is looked at again after %s only", r.Requeue)
+		t.Errorf("the next reconciliation is after %s", r.Requeue)
 	}
 
-	text, err := os.ReadFile(filepath.Join(w.dir, "management.yaml")) // it is the same cluster, for brevity
+	text, err := os.ReadFile(filepath.Join(w.dir, "management.yaml")) // the same cluster, for simplicity
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := resource("v1", "Secret", "edge-kubeconfig")
 	s["data"] = map[string]any{"value": base64.StdEncoding.EncodeToString(text)}
 	w.create(s)
-	r = w.look(d)
+	r = w.reconcile(d)
 	same(t, "said", map[tko.DeploymentID]string{"a": "True Applied"}, said(r))
 	same(t, "what is there", []string{"cluster", "workload"}, w.there("ConfigMap"))
 	w.gate.writes.Store(0)
-	w.look(d)
+	w.reconcile(d)
 	same(t, "writes though nothing changed", int64(0), w.gate.writes.Load())
 
-	// What is for the management cluster is the site's to say.
+	// Only the site's package may have resources for the management cluster.
 	r, err = w.schedule(t.Context(), deployment("a", configMap("workload", "1"), here(configMap("of-a", "1"))))
 	if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(r.Deployments["a"].Scheduled.Message, "put it into the site's package") {
 		t.Errorf("%v: %v", err, r.Deployments["a"].Scheduled)
 	}
 	same(t, "what is there", []string{"cluster", "workload"}, w.there("ConfigMap"))
 
-	// What it is made from has a problem: the workloads are looked after all the same.
+	// Problems of those resources don't stop the site's own deployments.
 	w.site.Package[2] = here(configMap("Bad_Name", "1"))
 	r, err = w.schedule(t.Context(), deployment("a", configMap("workload", "2")))
 	if !errors.Is(err, tko.ErrInvalid) || !strings.HasPrefix(r.Site.Scheduled.Message, "in the management cluster: ") || !strings.Contains(r.Site.Scheduled.Message, "Bad_Name") {
@@ -69,24 +70,24 @@ func TestNewSite(t *testing.T) {
 	}
 	same(t, "the workload", "2", w.must("ConfigMap", "workload").Text("data", "key"))
 	if w.get("ConfigMap", "cluster") == nil {
-		t.Error("what the site is made from went though not all of it is there")
+		t.Error("resources in the management cluster were removed before all of the new ones existed")
 	}
 
-	// It never goes without an approval.
+	// Removals there always need an approval.
 	w.site.Package = krm.Package{w.cluster}
-	r = w.look(d)
+	r = w.reconcile(d)
 	same(t, "asked", "WaitsForApproval", r.Site.Scheduled.Reason)
 	_, digest, _ := strings.Cut(r.Site.Scheduled.Message, `spec.prune.approve: "`)
 	digest, _, _ = strings.Cut(digest, `"`)
 	w.must("ConfigMap", "cluster")
 	w.set(digest, "prune", "approve")
-	r = w.look(d)
+	r = w.reconcile(d)
 	same(t, "said", "", r.Site.Scheduled.Status)
 	same(t, "what is there", []string{"workload"}, w.there("ConfigMap"))
 	same(t, "inventory", []string{"a ConfigMap workload"}, w.inventory())
 }
 
-func TestNoManagementCluster(t *testing.T) {
+func TestMissingManagementClusterIsReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	w.site.Package = krm.Package{annotated(configMap("cluster", "1"), kubernetes.AnnotationTarget, "management")}

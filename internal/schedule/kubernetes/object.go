@@ -17,21 +17,22 @@ import (
 
 // Labels and annotations of objects.
 const (
-	// LabelDeployment is on every object that was applied: whose it is.
+	// LabelDeployment is on every applied object. Its value is the ID of the object's
+	// deployment.
 	LabelDeployment = "tko.nephio.org/deployment"
-	// AnnotationOrder is a whole number. The objects of a deployment are applied
-	// in its order, 0 where it is missing; each step waits until what came before
-	// is healthy. They are removed in the reverse order.
+	// AnnotationOrder is a whole number, 0 by default. The objects of a deployment
+	// are applied in this order; each step waits until the previous one is healthy.
+	// They are removed in the reverse order.
 	AnnotationOrder = "tko.nephio.org/order"
-	// AnnotationPrune with the value Never keeps an object where it is when it is
-	// no longer wanted.
+	// AnnotationPrune with the value Never retains an object that is no longer
+	// wanted.
 	AnnotationPrune = "tko.nephio.org/prune"
-	// AnnotationAdopt with the value true takes an object over that was there
-	// before it was applied for the first time. Without it, such objects are left
-	// alone, and namespaces and definitions are used as they are.
+	// AnnotationAdopt with the value true takes over an object that existed before it
+	// was first applied. Without it, TKO does not change such objects, and uses
+	// existing namespaces and definitions as they are.
 	AnnotationAdopt = "tko.nephio.org/adopt"
-	// AnnotationTarget with the value management is on what of a site's package
-	// goes to the management cluster.
+	// AnnotationTarget with the value management marks the resources of a site's
+	// package that are applied to the management cluster.
 	AnnotationTarget = "tko.nephio.org/target"
 	targetManagement = "management"
 )
@@ -40,11 +41,11 @@ const (
 	crdGroup = "apiextensions.k8s.io"
 	crdKind  = "CustomResourceDefinition"
 
-	first    = -1 << 20 // the step of what others need: definitions and namespaces
+	first    = -1 << 20 // the step of definitions and namespaces, which other objects need
 	maxOrder = 1000
 )
 
-// A key names an object of a cluster, in whatever version it is written.
+// A key identifies an object in a cluster, independent of its API version.
 type key struct{ Group, Kind, Namespace, Name string }
 
 func (k key) String() string {
@@ -65,11 +66,11 @@ func compareKeys(a, b key) int {
 	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// An object is something that a cluster should hold.
+// An object is a desired object of a cluster.
 type object struct {
 	key
 	version    string
-	deployment tko.DeploymentID // whose it is: the first that has it
+	deployment tko.DeploymentID // its owner: the first deployment that has it
 	step       int
 	content    map[string]any // never changed
 	digest     string         // of the content
@@ -89,7 +90,7 @@ func (o *object) annotation(name string) string {
 	return krm.Resource(o.content).Annotation(name)
 }
 
-// A scope says whether objects of a kind are in namespaces.
+// A scope tells whether objects of a kind are in namespaces.
 type scope int
 
 const (
@@ -98,24 +99,25 @@ const (
 	namespaced
 )
 
-// wanted is what a cluster should hold.
+// A wanted is the desired state of a cluster.
 type wanted struct {
 	objects  map[key]*object
 	of       map[tko.DeploymentID][]key // in the order in which they are applied
 	problems map[tko.DeploymentID][]problem
 }
 
-// A problem is what keeps an object from being as it should.
+// A problem is a reason why an object is not in its desired state.
 type problem struct {
 	object  string
 	message string
-	invalid bool // only a change of records helps
+	invalid bool // only a change of the package helps
 }
 
-// want gathers what deployments, in the order of their IDs, want. An object
-// that two of them have is the first one's; the second shares it if it says the
-// same. What is meant for the management cluster is only for that.
-func want(deployments []tko.Deployment, namespace string, management bool, scopeOf func(krm.GVK) scope) wanted {
+// collectWanted collects the desired objects of the deployments, which are sorted by
+// ID. The first deployment that has an object owns it; others share it if its content
+// is the same. With management, only resources for the management cluster are
+// considered.
+func collectWanted(deployments []tko.Deployment, namespace string, management bool, scopeOf func(krm.GVK) scope) wanted {
 	w := wanted{objects: map[key]*object{}, of: map[tko.DeploymentID][]key{}, problems: map[tko.DeploymentID][]problem{}}
 	defined := definitions(deployments)
 	for _, d := range deployments {
@@ -129,7 +131,7 @@ func want(deployments []tko.Deployment, namespace string, management bool, scope
 			case r.IsLocal():
 				continue
 			case !management && r.Annotation(AnnotationTarget) == targetManagement:
-				p := problemOf(r.Identity().String(), true, "is meant for the management cluster, which gets nothing from deployments: put it into the site's package")
+				p := newProblem(r.Identity().String(), true, "is for the management cluster, which takes resources from site packages only: put it into the site's package")
 				problem = &p
 			default:
 				at, known := defined[groupKind{r.GVK().Group, r.GVK().Kind}]
@@ -144,8 +146,8 @@ func want(deployments []tko.Deployment, namespace string, management bool, scope
 			}
 			if there, ok := w.objects[o.key]; ok {
 				if there.deployment == d.ID || plainDigest(there) != plainDigest(o) {
-					w.problems[d.ID] = append(w.problems[d.ID], problemOf(o.String(), true,
-						"is in deployment %q too, and says something else there: an object can be one deployment's only", there.deployment))
+					w.problems[d.ID] = append(w.problems[d.ID], newProblem(o.String(), true,
+						"is also in deployment %q, with another content: an object belongs to one deployment only", there.deployment))
 					continue
 				}
 			} else {
@@ -161,14 +163,14 @@ func want(deployments []tko.Deployment, namespace string, management bool, scope
 	return w
 }
 
-// compareObjects is the order in which objects are applied.
+// compareObjects orders objects for application.
 func compareObjects(a, b *object) int {
 	return cmp.Or(cmp.Compare(a.step, b.step), compareRanks(a.key, b.key))
 }
 
 type groupKind struct{ group, kind string }
 
-// definitions are the scopes that the packages' own definitions give.
+// definitions returns the scopes of the kinds that the packages define.
 func definitions(deployments []tko.Deployment) map[groupKind]scope {
 	m := map[groupKind]scope{}
 	for _, d := range deployments {
@@ -186,24 +188,24 @@ func definitions(deployments []tko.Deployment) map[groupKind]scope {
 	return m
 }
 
-func problemOf(what string, invalid bool, format string, args ...any) problem {
+func newProblem(what string, invalid bool, format string, args ...any) problem {
 	return problem{object: what, message: fmt.Sprintf(format, args...), invalid: invalid}
 }
 
-// build makes the object of a resource.
+// build makes the desired object of a resource.
 func build(r krm.Resource, id tko.DeploymentID, namespace string, at scope) (*object, *problem) {
 	failed := func(invalid bool, format string, args ...any) (*object, *problem) {
-		p := problemOf(r.Identity().String(), invalid, format, args...)
+		p := newProblem(r.Identity().String(), invalid, format, args...)
 		return nil, &p
 	}
 	gvk := r.GVK()
 	o := &object{key: key{Group: gvk.Group, Kind: gvk.Kind, Name: r.Text("metadata", "name")}, version: gvk.Version, deployment: id}
 	if o.Name == "" {
-		return failed(true, "has no metadata.name: a cluster can't hold it")
+		return failed(true, "has no metadata.name: add one")
 	}
 	switch at {
 	case unknown:
-		return failed(false, "is of a kind that the cluster doesn't know: install its definition there, or put it into a deployment of the site")
+		return failed(false, "is of a kind that the cluster does not have: install its definition there, or put it into a deployment of the site")
 	case namespaced:
 		o.Namespace = cmp.Or(r.Text("metadata", "namespace"), namespace)
 	case clusterWide:
@@ -226,7 +228,7 @@ func build(r krm.Resource, id tko.DeploymentID, namespace string, at scope) (*ob
 	return o, nil
 }
 
-// orderOf reads the order annotation.
+// orderOf returns the value of the order annotation.
 func orderOf(r krm.Resource) (n int, ok bool) {
 	text := r.Annotation(AnnotationOrder)
 	if text == "" {
@@ -236,8 +238,8 @@ func orderOf(r krm.Resource) (n int, ok bool) {
 	return n, err == nil && n >= -maxOrder && n <= maxOrder
 }
 
-// content is a resource as it is applied: without what only TKO reads and what
-// only API servers write, and with our label.
+// content returns the content to apply for a resource: without fields and annotations
+// that only TKO or API servers use, and with the deployment label.
 func content(r krm.Resource, namespace string, id tko.DeploymentID) map[string]any {
 	c := maps.Clone(map[string]any(r))
 	delete(c, "status")
@@ -253,9 +255,9 @@ func content(r krm.Resource, namespace string, id tko.DeploymentID) map[string]a
 		metadata["namespace"] = namespace
 	}
 	if annotations, ok := metadata["annotations"].(map[string]any); ok {
-		kept := maps.Clone(annotations)
-		maps.DeleteFunc(kept, func(name string, _ any) bool { return strings.HasPrefix(name, "nephio.org/") })
-		if metadata["annotations"] = kept; len(kept) == 0 {
+		rest := maps.Clone(annotations)
+		maps.DeleteFunc(rest, func(name string, _ any) bool { return strings.HasPrefix(name, "nephio.org/") })
+		if metadata["annotations"] = rest; len(rest) == 0 {
 			delete(metadata, "annotations")
 		}
 	}
@@ -269,8 +271,8 @@ func content(r krm.Resource, namespace string, id tko.DeploymentID) map[string]a
 	return c
 }
 
-// plainSecret writes stringData as data: API servers take it so, but then
-// don't know the fields of data for ours.
+// plainSecret moves stringData into data. API servers accept stringData, but don't
+// attribute the resulting data fields to TKO.
 func plainSecret(c map[string]any) {
 	texts, ok := c["stringData"].(map[string]any)
 	if !ok {
@@ -284,7 +286,7 @@ func plainSecret(c map[string]any) {
 	for name, v := range texts {
 		text, ok := v.(string)
 		if !ok {
-			return // the API server says what is wrong
+			return // the API server rejects it with the reason
 		}
 		data[name] = base64.StdEncoding.EncodeToString([]byte(text))
 	}
@@ -292,7 +294,7 @@ func plainSecret(c map[string]any) {
 	c["data"] = data
 }
 
-// plainDigest is of an object whoever's it is.
+// plainDigest returns the digest of an object's content without its deployment label.
 func plainDigest(o *object) string {
 	r := krm.Resource(o.content).Clone()
 	r.Set("", "metadata", "labels", LabelDeployment)
@@ -303,7 +305,7 @@ func plainDigest(o *object) string {
 	return digest
 }
 
-// digestOf tells contents apart.
+// digestOf returns a hash of the value as JSON.
 func digestOf(value any) (string, error) {
 	text, err := json.Marshal(value)
 	if err != nil {

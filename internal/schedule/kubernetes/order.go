@@ -18,10 +18,9 @@ const (
 	rbacGroup        = "rbac.authorization.k8s.io"
 )
 
-// kindOrder is the order in which the kinds of a step are applied: Helm's order
-// for installing. Kinds that aren't here come after them, those of the cluster
-// before those in namespaces. Removal goes the other way. Namespaces and
-// definitions are a step of their own.
+// kindOrder is the order in which the kinds of a step are applied: Helm's order for
+// installation. Other kinds come last, cluster-wide kinds before namespaced ones.
+// Removal uses the reverse order. Namespaces and definitions have their own step.
 var kindOrder = ranked(
 	groupKind{"scheduling.k8s.io", "PriorityClass"},
 	groupKind{"networking.k8s.io", "NetworkPolicy"},
@@ -63,8 +62,8 @@ func ranked(kinds ...groupKind) map[groupKind]int {
 	return ranks
 }
 
-// rank is the place of an object among those of its step: objects of one rank
-// don't depend on each other.
+// rank returns the position of an object in its step. Objects of the same rank don't
+// depend on each other.
 func (k key) rank() int {
 	if n, ok := kindOrder[groupKind{k.Group, k.Kind}]; ok {
 		return n
@@ -77,7 +76,7 @@ func (k key) rank() int {
 
 func compareRanks(a, b key) int { return cmp.Compare(a.rank(), b.rank()) }
 
-// byRank parts what follows each other in the order of ranks.
+// byRank splits a list that is sorted by rank into parts of the same rank.
 func byRank[T any](all []T, keyOf func(T) key) [][]T {
 	var parts [][]T
 	for _, one := range all {
@@ -90,8 +89,8 @@ func byRank[T any](all []T, keyOf func(T) key) [][]T {
 	return parts
 }
 
-// backends are the Services to which the API server sends requests because of an
-// object: a webhook configuration or an APIService.
+// backends returns the Services that the API server calls because of an object: a
+// webhook configuration or an APIService.
 func backends(content krm.Resource, k key) []key {
 	var all []key
 	service := func(r krm.Resource, path ...string) {
@@ -113,22 +112,22 @@ func backends(content krm.Resource, k key) []key {
 	return all
 }
 
-// unserved returns why an object that makes the API server depend on a Service
-// isn't applied yet; empty if there is no reason. A Service of the site's
-// deployments must be there, and the workloads that it selects must be healthy:
-// a webhook that nothing serves would refuse them for ever. Other Services aren't
-// considered, nor is what the deployment itself orders after the object.
-func (l *look) unserved(o *object) string {
+// awaitedBackend returns why an object that makes the API server depend on a Service
+// can't be applied yet; empty if it can. If a deployment of the site has the Service,
+// it must exist and the workloads that it selects must be healthy: otherwise a
+// webhook without a backend would reject them for ever. Other Services are not
+// considered, nor are objects that the deployment orders after this one.
+func (rc *reconciliation) awaitedBackend(o *object) string {
 	if o.rank() >= len(kindOrder) {
-		return l.unjudged(o)
+		return rc.awaitedWebhook(o)
 	}
 	later := func(other *object) bool { return other.deployment == o.deployment && other.step > o.step }
 	for _, k := range backends(o.content, o.key) {
-		service := l.wanted.objects[k]
+		service := rc.wanted.objects[k]
 		if service == nil || later(service) {
 			continue
 		}
-		s := l.states[k]
+		s := rc.states[k]
 		if s.problem != nil || s.live == nil {
 			return fmt.Sprintf("waits for %s: %s", k, s.unready())
 		}
@@ -136,12 +135,12 @@ func (l *look) unserved(o *object) string {
 		if len(selector) == 0 {
 			continue
 		}
-		for _, w := range slices.SortedFunc(maps.Keys(l.wanted.objects), compareKeys) {
-			workload := l.wanted.objects[w]
-			if w.Namespace != k.Namespace || later(workload) || !l.selects(selector, workload) {
+		for _, w := range slices.SortedFunc(maps.Keys(rc.wanted.objects), compareKeys) {
+			workload := rc.wanted.objects[w]
+			if w.Namespace != k.Namespace || later(workload) || !rc.selects(selector, workload) {
 				continue
 			}
-			if why := l.states[w].unready(); why != "" {
+			if why := rc.states[w].unready(); why != "" {
 				return fmt.Sprintf("waits for %s, which serves it: %s", w, why)
 			}
 		}
@@ -149,11 +148,11 @@ func (l *look) unserved(o *object) string {
 	return ""
 }
 
-// selects says whether a selector is of the pods of an object.
-func (l *look) selects(selector map[string]string, o *object) bool {
+// selects returns whether a selector matches the pods of an object.
+func (rc *reconciliation) selects(selector map[string]string, o *object) bool {
 	content := o.content
-	if content == nil { // what a release holds is known as it was observed
-		if live := l.states[o.key].live; live != nil {
+	if content == nil { // the content of a release's objects is known as observed
+		if live := rc.states[o.key].live; live != nil {
 			content = live.Object
 		}
 	}
@@ -170,31 +169,32 @@ func (l *look) selects(selector map[string]string, o *object) bool {
 	return true
 }
 
-// unjudged returns why a custom resource isn't created yet: a webhook that would
-// refuse it as long as nothing serves the webhook waits for that. Without the
-// wait, the resource would come unseen by the webhook. Webhooks for all groups,
-// or for some objects only, hold back nothing: what serves them may need it.
-func (l *look) unjudged(o *object) string {
-	found, known := l.conn.knownKind(krm.GVK{Group: o.Group, Version: o.version, Kind: o.Kind})
+// awaitedWebhook returns why a custom resource can't be created yet: it waits for a
+// webhook that intercepts it and that itself waits for its backend. Without the wait,
+// the webhook would not see the resource. Webhooks for all groups or for selected
+// objects don't delay anything, because their backends may need those objects.
+func (rc *reconciliation) awaitedWebhook(o *object) string {
+	found, known := rc.conn.knownKind(krm.GVK{Group: o.Group, Version: o.version, Kind: o.Kind})
 	if !known {
 		return ""
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(l.wanted.objects), compareKeys) {
-		if k.Group != admissionGroup || !l.states[k].pending() {
+	for _, k := range slices.SortedFunc(maps.Keys(rc.wanted.objects), compareKeys) {
+		if k.Group != admissionGroup || !rc.states[k].pending() {
 			continue
 		}
-		hooks, _ := l.wanted.objects[k].content["webhooks"].([]any)
+		hooks, _ := rc.wanted.objects[k].content["webhooks"].([]any)
 		for _, hook := range hooks {
-			if hook, ok := hook.(map[string]any); ok && judges(krm.Resource(hook), found.resource) {
-				return fmt.Sprintf("waits for %s, which judges it and %s", k, l.states[k].waits)
+			if hook, ok := hook.(map[string]any); ok && intercepts(krm.Resource(hook), found.resource) {
+				return fmt.Sprintf("waits for %s, which checks it and %s", k, rc.states[k].waits)
 			}
 		}
 	}
 	return ""
 }
 
-// judges says whether a webhook must be asked about each new object of a kind.
-func judges(hook krm.Resource, kind schema.GroupVersionResource) bool {
+// intercepts returns whether the API server calls a webhook for each new object of a
+// kind.
+func intercepts(hook krm.Resource, kind schema.GroupVersionResource) bool {
 	for _, name := range []string{"namespaceSelector", "objectSelector"} {
 		if selector, _ := hook[name].(map[string]any); len(selector) > 0 {
 			return false

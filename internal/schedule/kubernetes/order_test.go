@@ -12,12 +12,13 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 const ready = `{"status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1, "conditions": [{"type": "Available", "status": "True"}, {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]}}`
 
-// webhook judges Services of the world's namespace, and refuses them if Service
-// s doesn't respond.
+// webhook returns a webhook configuration that checks Services of the world's
+// namespace, and rejects them if Service s does not respond.
 func (w *world) webhook() krm.Resource {
 	r := resource("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", w.ns)
 	r["webhooks"] = []any{map[string]any{
@@ -36,7 +37,8 @@ var webhooks = schema.GroupVersionResource{Group: "admissionregistration.k8s.io"
 
 func headless() krm.Resource { return service("None") }
 
-// wrote are the last parts of the paths that were written to, without inventories.
+// wrote returns the last parts of the paths that were written with a method, without
+// inventories.
 func (g *gate) wrote(method string) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -56,49 +58,49 @@ func (g *gate) forget() {
 	g.paths = nil
 }
 
-// A webhook that refuses what it isn't asked about comes after the workloads
-// that serve it: their Service would be refused for ever.
+// A fail-closed webhook is applied after its own backends: otherwise their Service
+// would be rejected for ever.
 func TestFailClosedWebhookForItsOwnServicesIsAppliedLast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	d := deployment("a", w.webhook(), headless(), workload(1), configMap("x", "1"))
 	for range 2 {
-		r := w.look(d)
+		r := w.reconcile(d)
 		same(t, "said", "False Waiting", said(r)["a"])
 		same(t, "health", "InProgress", r.Deployments["a"].Healthy.Reason)
-		same(t, "looked at again", kubernetes.Soon, r.Requeue)
+		same(t, "requeue", kubernetes.Soon, r.Requeue)
 		if text := r.Deployments["a"].Scheduled.Message; !strings.Contains(text, `waits for Deployment.apps "`+w.ns+`/web", which serves it`) {
 			t.Error(text)
 		}
 		w.must("Service", "s")
 		if _, err := w.client.Resource(webhooks).Get(t.Context(), w.ns, metav1.GetOptions{}); err == nil {
-			t.Fatal("the webhook is there before what serves it")
+			t.Fatal("the webhook was applied before its backend")
 		}
 	}
-	// What its package lost stays until all is there.
-	r := w.look(deployment("a", w.webhook(), headless(), workload(1)))
+	// Objects that left the package stay until all new ones exist.
+	r := w.reconcile(deployment("a", w.webhook(), headless(), workload(1)))
 	same(t, "said", "False Waiting", said(r)["a"])
 	w.must("ConfigMap", "x")
 
 	w.patch("Deployment", "web", ready, "status")
-	r = w.look(d)
+	r = w.reconcile(d)
 	same(t, "said", "True Applied", said(r)["a"])
 	if _, err := w.client.Resource(webhooks).Get(t.Context(), w.ns, metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.gate.writes.Store(0)
-	w.look(d)
+	w.reconcile(d)
 	same(t, "writes when nothing changed", int64(0), w.gate.writes.Load())
 
-	// It goes before what serves it, which it would keep from going.
+	// The webhook is removed before its backend, whose removal it would block.
 	w.gate.forget()
-	r = w.look()
+	r = w.reconcile()
 	same(t, "removed", []tko.DeploymentID{"a"}, r.Removed)
 	same(t, "in this order", []string{"validatingwebhookconfigurations", "deployments", "services", "configmaps"}, w.gate.wrote("DELETE"))
 }
 
-// A webhook waits for the workloads of other deployments, too; not for Services
-// of the cluster, and not for what its own deployment orders after it.
+// A webhook waits for backends in other deployments. It doesn't wait for other
+// Services of the cluster, nor for objects that its own deployment orders after it.
 func TestWebhookWaitsOnlyForWhatServesIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
@@ -132,11 +134,12 @@ func TestAPIServiceWaitsForItsWorkload(t *testing.T) {
 		"group": w.ns + ".example.com", "version": "v1", "groupPriorityMinimum": int64(1000), "versionPriority": int64(15), "insecureSkipTLSVerify": true,
 		"service": map[string]any{"namespace": w.ns, "name": "s"},
 	}
-	same(t, "said", "False Waiting", said(w.look(deployment("a", r, headless(), workload(1))))["a"])
+	same(t, "said", "False Waiting", said(w.reconcile(deployment("a", r, headless(), workload(1))))["a"])
 	same(t, "what is applied", []string{"services", "deployments"}, w.gate.wrote("PATCH"))
 }
 
-// A custom resource doesn't slip past the webhook for its kind that comes with it.
+// A custom resource must not be created before the webhook for its kind that is
+// applied with it.
 func TestCustomResourceWaitsForItsWebhook(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
@@ -155,7 +158,7 @@ func TestCustomResourceWaitsForItsWebhook(t *testing.T) {
 	is := func(name string, hook krm.Resource) (message string) {
 		t.Helper()
 		one := with(thing, name, "metadata", "name")
-		await(t, "the kind to be served", func() bool {
+		eventually.True(t, "the kind to be served", func() bool {
 			r, err := w.schedule(t.Context(), deployment("a", one, hook, headless(), workload(1)))
 			message = r.Deployments["a"].Scheduled.Message
 			return err == nil
@@ -167,15 +170,15 @@ func TestCustomResourceWaitsForItsWebhook(t *testing.T) {
 		return err == nil
 	}
 	if text := is("one", hook(group, nil)); there("one") || !strings.Contains(text, `Thing.`+group+` "`+w.ns+`/one" waits for ValidatingWebhookConfiguration`) {
-		t.Errorf("it is there, or not told: %s", text)
+		t.Errorf("the resource exists, or the wait is not reported: %s", text)
 	}
 	is("of-some", hook(group, own))
 	is("of-all", hook("*", nil))
 	same(t, "those that a workload may need", []bool{true, true}, []bool{there("of-some"), there("of-all")})
 	w.patch("Deployment", "web", ready, "status")
 	r, err := w.schedule(t.Context(), deployment("a", thing, hook(group, nil), headless(), workload(1)))
-	if err == nil || !strings.Contains(r.Deployments["a"].Scheduled.Message, "failed calling webhook") || there("one") { // for no pods run here
-		t.Errorf("once the webhook is there, it isn't asked: %v", err)
+	if err == nil || !strings.Contains(r.Deployments["a"].Scheduled.Message, "failed calling webhook") || there("one") { // because no pods run here
+		t.Errorf("the applied webhook is not called: %v", err)
 	}
 }
 
@@ -205,21 +208,21 @@ func TestKindsAreAppliedInTheOrderOfHelm(t *testing.T) {
 	}
 	reversed := slices.Clone(ordered)
 	slices.Reverse(reversed)
-	await(t, "the kind to be served", func() bool {
+	eventually.True(t, "the kind to be served", func() bool {
 		_, err := w.client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "things"}).Namespace(w.ns).List(t.Context(), metav1.ListOptions{})
 		return err == nil
 	})
-	w.look(deployment("a", reversed...))
+	w.reconcile(deployment("a", reversed...))
 	same(t, "applied", want, w.gate.wrote("PATCH"))
 	w.gate.forget()
-	await(t, "everything to go", func() bool { return len(w.look().Removed) == 1 })
+	eventually.True(t, "everything to go", func() bool { return len(w.reconcile().Removed) == 1 })
 	slices.Reverse(want)
 	same(t, "removed", want, w.gate.wrote("DELETE"))
 }
 
-// An object that doesn't go keeps the rest of its deployment, and the deployment
-// that has its definition: the program that would let it go may be there. It
-// keeps no other deployment.
+// An object that can't be deleted delays the rest of its deployment, and the
+// deployment that has its definition, because that may run its finalizer. Other
+// deployments are not delayed.
 func TestStuckObjectKeepsOnlyWhatMayFinalizeIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
@@ -229,9 +232,9 @@ func TestStuckObjectKeepsOnlyWhatMayFinalizeIt(t *testing.T) {
 	thing["spec"] = map[string]any{}
 	thing.Set([]any{"example.com/wait"}, "metadata", "finalizers")
 	a, b, c := deployment("a", thing, configMap("of-a", "1")), deployment("b", definition(group), configMap("operator", "1")), deployment("c", configMap("of-c", "1"), headless())
-	w.look(a, b, c)
+	w.reconcile(a, b, c)
 	for range 2 {
-		r := w.look()
+		r := w.reconcile()
 		same(t, "what stays", []string{"of-a", "operator"}, w.there("ConfigMap"))
 		same(t, "said", "Removing", r.Site.Scheduled.Reason)
 	}
@@ -239,6 +242,6 @@ func TestStuckObjectKeepsOnlyWhatMayFinalizeIt(t *testing.T) {
 	if _, err := things.Patch(t.Context(), "one", types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "everything to go", func() bool { w.look(); return len(w.inventory()) == 0 })
+	eventually.True(t, "everything to go", func() bool { w.reconcile(); return len(w.inventory()) == 0 })
 	same(t, "what is there", []string{}, w.there("ConfigMap"))
 }

@@ -12,57 +12,58 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// An action is what to do about an object that is wanted.
+// An action is the next step for a wanted object.
 type action int
 
 const (
-	leave   action = iota // it is as it was applied
-	bring                 // it is new, or changed: apply it
-	suspect               // somebody else changed it, maybe: compare it
-	restore               // somebody else removed it
-	await                 // it is being removed: what takes its place comes later
+	actionNone    action = iota // the object is as it was applied
+	actionApply                 // apply a new or changed object
+	actionCompare               // another client may have changed it: compare it
+	actionRestore               // another client removed it
+	actionWait                  // it is being removed: its replacement comes later
 )
 
-// actionOn decides from what is recorded of an object and what is there.
+// actionOn decides on an action from an object's recorded entry and its observed
+// state.
 func actionOn(o *object, e entry, recorded bool, live *unstructured.Unstructured, drift string) action {
 	removed := live == nil || live.GetDeletionTimestamp() != nil
 	switch {
-	case removed && e.Over && e.Digest == o.digest:
-		return leave
+	case removed && e.Completed && e.Digest == o.digest:
+		return actionNone
 	case live != nil && removed:
-		return await
+		return actionWait
 	case !recorded || e.Digest != o.digest:
-		return bring
+		return actionApply
 	case drift == driftIgnore:
-		return leave
+		return actionNone
 	case live == nil:
-		return restore
+		return actionRestore
 	case e.Found: // TKO does not own it: its owner may change it
-		return leave
+		return actionNone
 	case fieldsOf(live) != e.Fields:
-		return suspect
+		return actionCompare
 	default:
-		return leave
+		return actionNone
 	}
 }
 
-// A removal is an object that nobody wants any more.
+// A removal is a recorded object that no deployment wants any more.
 type removal struct {
 	key
 	entry
-	from []tko.DeploymentID // whose inventories have it
+	from []tko.DeploymentID // the deployments whose inventories have it
 }
 
-// A pruning says what becomes of what is recorded and not wanted.
+// A pruning is the plan for recorded objects that are not wanted.
 type pruning struct {
-	remove  []removal // in this order
-	drop    []removal // to be forgotten: gone, to be kept, or somebody else's by now
-	foreign foreign   // what would go with namespaces, though TKO did not make it
-	ask     string    // if not empty: remove is beyond the budget, and this approves it
+	remove   []removal // in the order of removal
+	forget   []removal // entries to delete from the inventories: the object is gone, is to stay, or belongs to another owner
+	foreign  foreign   // objects of others that would be deleted with their namespaces
+	approval string    // digest that approves remove, which is beyond the budget; empty if remove is within it
 }
 
-// unwanted finds what is recorded and not wanted. What frozen deployments have
-// stays.
+// unwanted plans the pruning of recorded objects that are not wanted. It retains the
+// objects of frozen deployments.
 func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool, live map[key]*unstructured.Unstructured) pruning {
 	var p pruning
 	found := map[key]*removal{}
@@ -72,13 +73,14 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 			mine[k] = true
 		}
 		for k, e := range i.entries {
-			// Helm has removed already what a release that was upgraded lost.
+			// Helm already removed the objects that the new version of a release
+			// lacks.
 			upgraded := e.Release != (key{}) && w.objects[e.Release] != nil
 			if mine[k] || frozen(id) && !upgraded {
 				continue
 			}
 			if _, ok := w.objects[k]; ok { // another deployment has it
-				p.drop = append(p.drop, removal{key: k, entry: e, from: []tko.DeploymentID{id}})
+				p.forget = append(p.forget, removal{key: k, entry: e, from: []tko.DeploymentID{id}})
 				continue
 			}
 			if found[k] == nil {
@@ -88,15 +90,15 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 			found[k].Found = found[k].Found || e.Found
 		}
 	}
-	kept := map[key]bool{} // by a frozen deployment
+	retained := map[key]bool{} // objects of frozen deployments
 	for id, i := range recorded.mine {
 		for k := range i.entries {
-			kept[k] = kept[k] || frozen(id)
+			retained[k] = retained[k] || frozen(id)
 		}
 	}
 	for k, r := range found {
-		if _, others := recorded.owner(k); others || kept[k] || !removable(*r, live[k], recorded) {
-			p.drop = append(p.drop, *r)
+		if _, others := recorded.owner(k); others || retained[k] || !removable(*r, live[k], recorded) {
+			p.forget = append(p.forget, *r)
 		} else {
 			p.remove = append(p.remove, *r)
 		}
@@ -106,24 +108,24 @@ func unwanted(recorded inventories, w wanted, frozen func(tko.DeploymentID) bool
 	return p
 }
 
-// removable says whether an object is there, is ours and may go.
+// removable returns whether an object exists, TKO owns it, and it may be removed.
 func removable(r removal, live *unstructured.Unstructured, recorded inventories) bool {
 	if live == nil || r.Found || krm.Resource(live.Object).Annotation(AnnotationPrune) == krm.Never {
 		return false
 	}
 	label := live.GetLabels()[LabelDeployment]
 	if label == "" {
-		return r.Fields != "" && fieldsOf(live) != "" // somebody took the label off, but it is ours
+		return r.Fields != "" && fieldsOf(live) != "" // the label was removed, but TKO still owns fields
 	}
 	if r.isNamespace() && r.Fields != "" && !recorded.has(tko.DeploymentID(label), r.key) {
-		return fieldsOf(live) != "" // another site shared it, and has let go of it
+		return fieldsOf(live) != "" // another site shared it, and no longer does
 	}
 	return slices.Contains(r.from, tko.DeploymentID(label))
 }
 
-// charge asks for approval if more would be removed than the budget allows.
-// What was approved before, or is on its way out, isn't counted again.
-func (p *pruning) charge(s spec, total int, live map[key]*unstructured.Unstructured) {
+// checkBudget requests an approval if the removals exceed the budget. It doesn't
+// count removals that were approved before or are in progress.
+func (p *pruning) checkBudget(s spec, total int, live map[key]*unstructured.Unstructured) {
 	fresh := slices.DeleteFunc(slices.Clone(p.remove), func(r removal) bool {
 		return r.Removing || live[r.key].GetDeletionTimestamp() != nil
 	})
@@ -139,6 +141,6 @@ func (p *pruning) charge(s spec, total int, live map[key]*unstructured.Unstructu
 		_, _ = fmt.Fprintln(hash, name)
 	}
 	if digest := hex.EncodeToString(hash.Sum(nil))[:12]; digest != s.Approve {
-		p.ask = digest
+		p.approval = digest
 	}
 }

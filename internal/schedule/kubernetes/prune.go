@@ -16,33 +16,34 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// prune removes what is not wanted any more, the last step first. A deployment's
-// next objects go when those before are gone; so do the objects of a deployment
-// that brought the definitions of these, for it may have what finalizes them.
-func (l *look) prune(ctx context.Context) (err error) {
-	l.pruning = unwanted(l.recorded, l.wanted, l.frozen, l.live)
-	l.spare()
-	if l.pruning.foreign, err = l.contents(ctx); err != nil {
+// prune removes objects that are not wanted any more, the last step first. It removes
+// the next objects of a deployment once the previous ones are gone. If a deployment
+// has the definitions of objects that still exist, its objects wait too: they may
+// include the controller that finalizes them.
+func (rc *reconciliation) prune(ctx context.Context) (err error) {
+	rc.pruning = unwanted(rc.recorded, rc.wanted, rc.frozen, rc.live)
+	rc.retainUnreadable()
+	if rc.pruning.foreign, err = rc.foreignContents(ctx); err != nil {
 		return err
 	}
-	l.had = l.recorded.settled(l.pruning.remove)
-	l.pruning.charge(l.spec, l.had, l.live)
-	if l.pruning.ask != "" || len(l.pruning.remove) == 0 {
+	rc.budgetBase = rc.recorded.settled(rc.pruning.remove)
+	rc.pruning.checkBudget(rc.spec, rc.budgetBase, rc.live)
+	if rc.pruning.approval != "" || len(rc.pruning.remove) == 0 {
 		return nil
 	}
-	if found := l.pruning.foreign.objects; len(found) > 0 {
-		l.target.options.Log.InfoContext(ctx, "namespaces are removed with foreign objects", "site", string(l.site.ID), "objects", len(found), "first", firstFew(found, fewObjects))
+	if found := rc.pruning.foreign.objects; len(found) > 0 {
+		rc.target.options.Log.InfoContext(ctx, "removing namespaces with foreign objects", "site", string(rc.site.ID), "objects", len(found), "first", firstFew(found, fewObjects))
 	}
-	if err := l.mark(ctx); err != nil {
+	if err := rc.recordApproval(ctx); err != nil {
 		return err
 	}
 	stuck := map[tko.DeploymentID]bool{}
-	for rest := l.pruning.remove; len(rest) > 0; {
+	for rest := rc.pruning.remove; len(rest) > 0; {
 		n := slices.IndexFunc(rest, func(r removal) bool { return r.Step != rest[0].Step })
 		if n < 0 {
 			n = len(rest)
 		}
-		if err := l.removeStep(ctx, rest[:n], stuck); err != nil {
+		if err := rc.removeStep(ctx, rest[:n], stuck); err != nil {
 			return err
 		}
 		rest = rest[n:]
@@ -50,27 +51,28 @@ func (l *look) prune(ctx context.Context) (err error) {
 	return nil
 }
 
-// spare keeps what can't be looked at: nobody knows whose it is.
-func (l *look) spare() {
+// retainUnreadable retains the entries of objects that can't be read, because their
+// owners are unknown.
+func (rc *reconciliation) retainUnreadable() {
 	hidden := func(r removal) bool {
-		return l.unseen[r.key] != "" && len(r.from) > 0 && l.wanted.objects[r.key] == nil
+		return rc.unreadable[r.key] != "" && len(r.from) > 0 && rc.wanted.objects[r.key] == nil
 	}
-	for _, r := range l.pruning.drop {
+	for _, r := range rc.pruning.forget {
 		if hidden(r) {
-			l.leaving = append(l.leaving, fmt.Sprintf("%s: %s", r.key, l.unseen[r.key]))
+			rc.removing = append(rc.removing, fmt.Sprintf("%s: %s", r.key, rc.unreadable[r.key]))
 		}
 	}
-	l.pruning.drop = slices.DeleteFunc(l.pruning.drop, hidden)
+	rc.pruning.forget = slices.DeleteFunc(rc.pruning.forget, hidden)
 }
 
-// mark records that a removal was approved, so that what is left of it needs no
-// approval of its own.
-func (l *look) mark(ctx context.Context) error {
-	if l.spec.Approve == "" {
+// recordApproval records that the removals were approved, so that the remaining ones
+// need no approval of their own.
+func (rc *reconciliation) recordApproval(ctx context.Context) error {
+	if rc.spec.Approve == "" {
 		return nil
 	}
 	marked := map[tko.DeploymentID]map[key]bool{}
-	for _, r := range l.pruning.remove {
+	for _, r := range rc.pruning.remove {
 		for _, id := range r.from {
 			if marked[id] == nil {
 				marked[id] = map[key]bool{}
@@ -78,7 +80,7 @@ func (l *look) mark(ctx context.Context) error {
 			marked[id][r.key] = true
 		}
 	}
-	return l.eachInventory(ctx, slices.Collect(maps.Keys(marked)), func(i *inventory) map[key]entry {
+	return rc.eachInventory(ctx, slices.Collect(maps.Keys(marked)), func(i *inventory) map[key]entry {
 		next := maps.Clone(i.entries)
 		for k := range marked[i.deployment] {
 			e := next[k]
@@ -89,10 +91,10 @@ func (l *look) mark(ctx context.Context) error {
 	})
 }
 
-// removeStep removes objects, except for those of stuck deployments, to which it
-// adds the deployments of objects that aren't gone yet.
-func (l *look) removeStep(ctx context.Context, step []removal, stuck map[tko.DeploymentID]bool) error {
-	// Releases first, and then what was applied last.
+// removeStep removes objects, except those of stuck deployments. It adds the
+// deployments of objects that still exist to stuck.
+func (rc *reconciliation) removeStep(ctx context.Context, step []removal, stuck map[tko.DeploymentID]bool) error {
+	// Releases first, then objects in the reverse order of their application.
 	charts := slices.IndexFunc(step, func(r removal) bool { return !r.isChart() })
 	if charts < 0 {
 		charts = len(step)
@@ -101,12 +103,12 @@ func (l *look) removeStep(ctx context.Context, step []removal, stuck map[tko.Dep
 		batch = slices.DeleteFunc(slices.Clone(batch), func(r removal) bool {
 			return slices.ContainsFunc(r.from, func(id tko.DeploymentID) bool { return stuck[id] })
 		})
-		left, err := l.removeBatch(ctx, batch)
+		left, err := rc.removeBatch(ctx, batch)
 		if err != nil {
 			return err
 		}
 		for _, r := range left {
-			for id, i := range l.recorded.mine {
+			for id, i := range rc.recorded.mine {
 				if slices.Contains(r.from, id) || i.defines(r.Group) {
 					stuck[id] = true
 				}
@@ -116,7 +118,7 @@ func (l *look) removeStep(ctx context.Context, step []removal, stuck map[tko.Dep
 	return nil
 }
 
-// defines says whether an inventory has a definition of a kind of a group.
+// defines returns whether an inventory has the definition of a kind in a group.
 func (i *inventory) defines(group string) bool {
 	for k := range i.entries {
 		if k.isDefinition() && group != "" && strings.HasSuffix(k.Name, "."+group) {
@@ -126,49 +128,49 @@ func (i *inventory) defines(group string) bool {
 	return false
 }
 
-// removeBatch removes objects, and returns those that aren't gone yet.
-func (l *look) removeBatch(ctx context.Context, batch []removal) (left []removal, err error) {
+// removeBatch removes objects, and returns those that still exist.
+func (rc *reconciliation) removeBatch(ctx context.Context, batch []removal) (left []removal, err error) {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(l.target.options.Parallel)
+	g.SetLimit(rc.target.options.Parallel)
 	for _, r := range batch {
 		g.Go(func() error {
-			why, err := l.removeOne(ctx, r)
+			why, err := rc.removeOne(ctx, r)
 			if err != nil {
-				if ctx.Err() != nil || isAway(err) {
+				if ctx.Err() != nil || isUnreachable(err) {
 					return err
 				}
 				why = bounded(err.Error())
 			}
-			l.mu.Lock()
-			defer l.mu.Unlock()
+			rc.mu.Lock()
+			defer rc.mu.Unlock()
 			if why == "" {
-				l.pruning.drop = append(l.pruning.drop, r)
+				rc.pruning.forget = append(rc.pruning.forget, r)
 				return nil
 			}
 			left = append(left, r)
-			l.leaving = append(l.leaving, fmt.Sprintf("%s: %s", r.key, why))
+			rc.removing = append(rc.removing, fmt.Sprintf("%s: %s", r.key, why))
 			return nil
 		})
 	}
 	err = g.Wait()
-	slices.Sort(l.leaving)
+	slices.Sort(rc.removing)
 	return left, err
 }
 
-// removeOne removes an object, and says why it isn't gone yet.
-func (l *look) removeOne(ctx context.Context, r removal) (why string, err error) {
-	live := l.live[r.key]
+// removeOne removes an object. If it still exists, why is the reason.
+func (rc *reconciliation) removeOne(ctx context.Context, r removal) (why string, err error) {
+	live := rc.live[r.key]
 	switch {
 	case r.isChart():
-		return "", l.uninstall(ctx, r)
+		return "", rc.uninstall(ctx, r)
 	case r.Release != (key{}):
-		return l.left(ctx, r)
+		return rc.leftoverOf(ctx, r)
 	case r.isNamespace():
-		if id := l.inhabitant(r.Name); id != "" {
-			return fmt.Sprintf("stays as long as deployment %q has something in it", id), nil
+		if id := rc.namespaceUser(r.Name); id != "" {
+			return fmt.Sprintf("stays as long as deployment %q has objects in it", id), nil
 		}
 	case r.isDefinition():
-		inUse, err := l.inUse(ctx, live)
+		inUse, err := rc.inUse(ctx, live)
 		if err != nil {
 			return "", err
 		}
@@ -177,12 +179,12 @@ func (l *look) removeOne(ctx context.Context, r removal) (why string, err error)
 		}
 	}
 	if live.GetDeletionTimestamp() == nil {
-		if err := l.conn.remove(ctx, r.key, r.Version, live); err != nil {
+		if err := rc.conn.remove(ctx, r.key, r.Version, live); err != nil {
 			return "", err
 		}
-		l.gone.Add(1)
+		rc.removedCount.Add(1)
 	}
-	now, err := l.conn.get(ctx, r.key, r.Version)
+	now, err := rc.conn.get(ctx, r.key, r.Version)
 	if err != nil {
 		return "", err
 	}
@@ -192,19 +194,19 @@ func (l *look) removeOne(ctx context.Context, r removal) (why string, err error)
 	return "", nil
 }
 
-// inhabitant is a deployment that has, or wants, an object in a namespace, if
-// any.
-func (l *look) inhabitant(namespace string) tko.DeploymentID {
+// namespaceUser returns a deployment that has, or wants, an object in a namespace;
+// empty if there is none.
+func (rc *reconciliation) namespaceUser(namespace string) tko.DeploymentID {
 	going := map[key]bool{}
-	for _, r := range l.pruning.remove {
+	for _, r := range rc.pruning.remove {
 		going[r.key] = true
 	}
-	for k, o := range l.wanted.objects {
+	for k, o := range rc.wanted.objects {
 		if k.Namespace == namespace {
 			return o.deployment
 		}
 	}
-	for _, i := range slices.Concat(slices.Collect(maps.Values(l.recorded.mine)), l.recorded.others) {
+	for _, i := range slices.Concat(slices.Collect(maps.Values(rc.recorded.mine)), rc.recorded.others) {
 		for k := range i.entries {
 			if k.Namespace == namespace && !going[k] {
 				return i.deployment
@@ -214,8 +216,8 @@ func (l *look) inhabitant(namespace string) tko.DeploymentID {
 	return ""
 }
 
-// inUse says whether there are objects of the kind of a definition.
-func (l *look) inUse(ctx context.Context, definition *unstructured.Unstructured) (bool, error) {
+// inUse returns whether objects of a definition's kind exist.
+func (rc *reconciliation) inUse(ctx context.Context, definition *unstructured.Unstructured) (bool, error) {
 	r := krm.Resource(definition.Object)
 	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
 	for _, v := range versions {
@@ -225,44 +227,46 @@ func (l *look) inUse(ctx context.Context, definition *unstructured.Unstructured)
 		}
 		name, _ := version["name"].(string)
 		at := schema.GroupVersionResource{Group: r.Text("spec", "group"), Version: name, Resource: r.Text("spec", "names", "plural")}
-		list, err := l.conn.dynamic.Resource(at).List(ctx, metav1.ListOptions{Limit: 1})
+		list, err := rc.conn.dynamic.Resource(at).List(ctx, metav1.ListOptions{Limit: 1})
 		if isGone(err) {
 			return false, nil
 		}
 		if err != nil {
-			return false, fmt.Errorf("looking for objects of %s: %w", at, err)
+			return false, fmt.Errorf("list the objects of %s: %w", at, err)
 		}
 		return len(list.Items) > 0, nil
 	}
 	return false, nil
 }
 
-// record writes down what is there now.
-func (l *look) record(ctx context.Context) error {
+// record writes the inventories after the reconciliation, and collects the
+// deployments that are removed completely.
+func (rc *reconciliation) record(ctx context.Context) error {
 	type place struct {
 		id tko.DeploymentID
 		k  key
 	}
 	dropped := map[place]bool{}
-	for _, r := range l.pruning.drop {
+	for _, r := range rc.pruning.forget {
 		for _, id := range r.from {
 			dropped[place{id, r.key}] = true
 		}
 	}
-	all := slices.Collect(maps.Keys(l.recorded.mine))
+	all := slices.Collect(maps.Keys(rc.recorded.mine))
 	had := map[tko.DeploymentID]bool{}
 	for _, id := range all {
-		had[id] = l.recorded.mine[id].resource != nil
+		had[id] = rc.recorded.mine[id].resource != nil
 	}
-	err := l.eachInventory(ctx, all, func(i *inventory) map[key]entry {
+	err := rc.eachInventory(ctx, all, func(i *inventory) map[key]entry {
 		next := maps.Clone(i.entries)
 		maps.DeleteFunc(next, func(k key, _ entry) bool { return dropped[place{i.deployment, k}] })
-		// As long as what was there before stays for it.
-		unsettled := l.pruning.ask != "" || l.frozen(i.deployment)
-		for _, k := range l.wanted.of[i.deployment] {
+		// Removal budgets don't count new objects while the objects that they replace
+		// still exist.
+		unsettled := rc.pruning.approval != "" || rc.frozen(i.deployment)
+		for _, k := range rc.wanted.of[i.deployment] {
 			was, there := i.entries[k]
-			e := l.states[k].entry
-			e.Over = l.states[k].over() || expires(l.states[k].live)
+			e := rc.states[k].entry
+			e.Completed = rc.states[k].completed() || expires(rc.states[k].live)
 			e.New = unsettled && (was.New || !there)
 			next[k] = e
 		}
@@ -272,13 +276,13 @@ func (l *look) record(ctx context.Context) error {
 		return err
 	}
 	for _, id := range slices.Sorted(maps.Keys(had)) {
-		if had[id] && len(l.recorded.mine[id].entries) == 0 && !l.isWanted(id) {
-			l.removed = append(l.removed, id)
+		if had[id] && len(rc.recorded.mine[id].entries) == 0 && !rc.isWanted(id) {
+			rc.removed = append(rc.removed, id)
 		}
 	}
 	return nil
 }
 
-func (l *look) isWanted(id tko.DeploymentID) bool {
-	return slices.ContainsFunc(l.deployments, func(d tko.Deployment) bool { return d.ID == id })
+func (rc *reconciliation) isWanted(id tko.DeploymentID) bool {
+	return slices.ContainsFunc(rc.deployments, func(d tko.Deployment) bool { return d.ID == id })
 }

@@ -14,24 +14,24 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// AnnotationRecreate with the value true has an object removed and made anew
-// when only that makes it what the package says: when fields differ that can't
-// be changed where it is.
+// AnnotationRecreate with the value true allows TKO to delete and recreate an object
+// if immutable fields have to change.
 const AnnotationRecreate = "tko.nephio.org/recreate"
 
-// recreating is said of an object that goes to be made anew.
-const recreating = "is being removed, to be made anew"
+// recreating is the reason of an object that is deleted to be recreated.
+const recreating = "is being removed, to be recreated"
 
-// An immutableError says that an object can't become what it should where it is.
+// An immutableError reports that an object can't be updated, because its fields are
+// immutable.
 type immutableError struct {
 	object string
 	fields []string
 	hint   string
-	said   error
+	cause  error
 }
 
 func (e *immutableError) Error() string {
-	return fmt.Sprintf("can't be changed where it is: %s can't change; %s (%s)", e.what(), e.hint, bounded(e.said.Error()))
+	return fmt.Sprintf("can't be updated: %s can't change; %s (%s)", e.what(), e.hint, bounded(e.cause.Error()))
 }
 
 func (e *immutableError) what() string {
@@ -41,41 +41,41 @@ func (e *immutableError) what() string {
 	return strings.Join(e.fields, ", ")
 }
 
-// recreate is asked when the API server has refused a change of an object as
-// invalid. It answers what it was told if the object would be refused in any
-// case, an immutableError if it may not be made anew, and nil if it is, or will
-// be as soon as the old one is gone.
-func (l *look) recreate(ctx context.Context, o *object, s *state, content map[string]any, said error) error {
-	live, err := l.conn.get(ctx, o.key, o.version)
+// recreate deletes and recreates an object whose update the API server rejected as
+// invalid with the error said. It returns said if the API server would also reject a
+// new object, an immutableError if the object must not be recreated, and nil if it is
+// recreated, or will be as soon as the old one is gone.
+func (rc *reconciliation) recreate(ctx context.Context, o *object, s *state, content map[string]any, said error) error {
+	live, err := rc.conn.get(ctx, o.key, o.version)
 	if err != nil {
 		return err
 	}
-	if live == nil || !l.isOurs(o.key, live) {
+	if live == nil || !rc.isOurs(o.key, live) {
 		return said
 	}
-	valid, err := l.conn.creatable(ctx, o, content)
+	valid, err := rc.conn.creatable(ctx, o, content)
 	if err != nil {
 		return err
 	}
 	if !valid {
 		return said
 	}
-	refused := &immutableError{object: o.String(), fields: causes(said), said: said}
+	refused := &immutableError{object: o.String(), fields: causes(said), cause: said}
 	switch {
 	case o.isNamespace() || o.isDefinition():
-		refused.hint = "nor is it made anew, for what is in it would go with it: remove it by hand"
+		refused.hint = "it is not recreated, because that would delete its contents: delete it by hand"
 		return refused
 	case o.annotation(AnnotationRecreate) != "true":
-		refused.hint = fmt.Sprintf("to have it removed and made anew, annotate it with %s: %q", AnnotationRecreate, "true")
+		refused.hint = fmt.Sprintf("to have it deleted and recreated, annotate it with %s: %q", AnnotationRecreate, "true")
 		return refused
 	case live.GetDeletionTimestamp() == nil:
-		l.target.options.Log.InfoContext(ctx, "object is made anew", "site", string(l.site.ID), "object", o.String(), "for", refused.what())
-		if err := l.conn.remove(ctx, o.key, o.version, live); err != nil {
+		rc.target.options.Log.InfoContext(ctx, "recreating an object", "site", string(rc.site.ID), "object", o.String(), "for", refused.what())
+		if err := rc.conn.remove(ctx, o.key, o.version, live); err != nil {
 			return err
 		}
-		l.gone.Add(1)
+		rc.removedCount.Add(1)
 	}
-	now, err := l.conn.get(ctx, o.key, o.version)
+	now, err := rc.conn.get(ctx, o.key, o.version)
 	if err != nil {
 		return err
 	}
@@ -83,12 +83,12 @@ func (l *look) recreate(ctx context.Context, o *object, s *state, content map[st
 		s.live, s.waits = now, recreating
 		return nil
 	}
-	return l.apply(ctx, o, s, content, true)
+	return rc.apply(ctx, o, s, content, true)
 }
 
-// isOurs says whether an object is there because we applied it.
-func (l *look) isOurs(k key, live *unstructured.Unstructured) bool {
-	i := l.recorded.mine[tko.DeploymentID(live.GetLabels()[LabelDeployment])]
+// isOurs returns whether TKO applied an existing object.
+func (rc *reconciliation) isOurs(k key, live *unstructured.Unstructured) bool {
+	i := rc.recorded.mine[tko.DeploymentID(live.GetLabels()[LabelDeployment])]
 	if i == nil || fieldsOf(live) == "" {
 		return false
 	}
@@ -96,8 +96,8 @@ func (l *look) isOurs(k key, live *unstructured.Unstructured) bool {
 	return ok
 }
 
-// creatable says whether the API server would take an object if it weren't
-// there yet.
+// creatable returns whether the API server would accept an object if it did not
+// exist.
 func (c *cluster) creatable(ctx context.Context, o *object, content map[string]any) (bool, error) {
 	at, err := c.of(ctx, o.key, o.version)
 	if err != nil {
@@ -106,16 +106,16 @@ func (c *cluster) creatable(ctx context.Context, o *object, content map[string]a
 	r := &unstructured.Unstructured{Object: content}
 	_, err = at.Create(ctx, r.DeepCopy(), metav1.CreateOptions{FieldManager: manager, DryRun: []string{metav1.DryRunAll}})
 	switch {
-	case err == nil, apierrors.IsAlreadyExists(err): // that is looked at after all else
+	case err == nil, apierrors.IsAlreadyExists(err): // the API server validates before it checks for existence
 		return true, nil
-	case isAway(err):
+	case isUnreachable(err):
 		return false, err
 	default:
 		return false, nil
 	}
 }
 
-// causes are the fields that an API server names.
+// causes returns the first few fields that the API server names in an error.
 func causes(err error) []string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {

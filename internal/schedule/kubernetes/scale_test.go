@@ -16,10 +16,10 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// BenchmarkSites has one target look after many sites (TKO_BENCH_SITES, 1,000
-// if it isn't set), 64 at once as a meta-scheduler does. Each has a kubeconfig
-// and so a connection of its own, and namespaces of its own: one API server
-// stands for many clusters.
+// BenchmarkSites reconciles many sites with one target (TKO_BENCH_SITES, 1,000 by
+// default), 64 concurrently as a meta-scheduler does. Each site has its own
+// kubeconfig, and so connection, and its own namespaces: one API server represents
+// many clusters.
 func BenchmarkSites(b *testing.B) {
 	sites := 1000
 	if text, ok := os.LookupEnv("TKO_BENCH_SITES"); ok {
@@ -41,21 +41,21 @@ func BenchmarkSites(b *testing.B) {
 		}
 		f.add(b)
 	}
-	all := func(look func(n int)) time.Duration {
+	all := func(reconcile func(n int)) time.Duration {
 		began := time.Now()
 		var workers sync.WaitGroup
 		var next atomic.Int64
 		for range 64 {
 			workers.Go(func() {
 				for n := next.Add(1); n <= int64(sites); n = next.Add(1) {
-					look(int(n))
+					reconcile(int(n))
 				}
 			})
 		}
 		workers.Wait()
 		return time.Since(began)
 	}
-	look := func(n int) {
+	reconcile := func(n int) {
 		cluster := krm.Resource{"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "spec": map[string]any{
 			"kubeconfig": map[string]any{"file": fmt.Sprintf("%d.yaml", n)}, "namespace": f.namespace(n), "inventoryNamespace": f.namespace(n) + "-tko",
 		}}
@@ -73,10 +73,10 @@ func BenchmarkSites(b *testing.B) {
 	}
 	each := func(what string, watchedSites int) {
 		goroutines, heap := state()
-		f.target = kubernetes.New(kubernetes.Options{Kubeconfigs: f.dir, Idle: time.Hour, Watched: watchedSites, Stir: func(tko.SiteID) {}})
-		took := all(look)
+		f.target = kubernetes.New(kubernetes.Options{Kubeconfigs: f.dir, Idle: time.Hour, Watched: watchedSites, Enqueue: func(tko.SiteID) {}})
+		took := all(reconcile)
 		if watchedSites > 0 {
-			for f.target.Watches() < 2*sites { // of ConfigMaps and Secrets
+			for f.target.Watches() < 2*sites { // of ConfigMaps and of Secrets
 				time.Sleep(10 * time.Millisecond)
 			}
 		}
@@ -85,7 +85,7 @@ func BenchmarkSites(b *testing.B) {
 		b.ReportMetric((h-heap)/float64(sites)/1024, what+"-KiB/site")
 		if watchedSites < 0 {
 			b.ReportMetric(float64(sites*5)/took.Seconds(), "applied-objects/s")
-			checked := all(look)
+			checked := all(reconcile)
 			b.ReportMetric(float64(sites)/checked.Seconds(), "checked-sites/s")
 		}
 		f.target.Close()

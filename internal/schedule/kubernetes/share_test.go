@@ -9,20 +9,21 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// Two sites of a cluster that have a namespace in common don't take it from each
-// other; the last of them removes it.
+// Two sites with a namespace in common don't undo each other's changes. The last site
+// removes the namespace.
 func TestSitesDoNotFightOverSharedNamespace(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})
 	name := w.ns + "-shared"
 	namespace := resource("v1", "Namespace", name)
 	sites := map[tko.DeploymentID]tko.Site{"a": w.site, "b": {ID: w.site.ID + "-b"}, "c": {ID: w.site.ID + "-c"}}
-	look := func(id tko.DeploymentID, pkg ...krm.Resource) (report.Outcome, int64) {
+	reconcile := func(id tko.DeploymentID, pkg ...krm.Resource) (report.Outcome, int64) {
 		t.Helper()
-		now := time.Now().Unix() // API servers record changes by the second
-		await(t, "the next second", func() bool { return time.Now().Unix() > now })
+		now := time.Now().Unix() // API servers record changes with a resolution of seconds
+		eventually.True(t, "the next second", func() bool { return time.Now().Unix() > now })
 		w.site = sites[id]
 		w.gate.writes.Store(0)
 		var deployments []tko.Deployment
@@ -36,46 +37,46 @@ func TestSitesDoNotFightOverSharedNamespace(t *testing.T) {
 		}
 		return v, w.gate.writes.Load()
 	}
-	look("a", namespace)
-	look("b", namespace)
+	reconcile("a", namespace)
+	reconcile("b", namespace)
 	version := w.must("Namespace", name).Text("metadata", "resourceVersion")
 	for range 2 {
 		for _, id := range []tko.DeploymentID{"a", "b"} {
-			if v, writes := look(id, namespace); writes > 0 || v.Reason != "Applied" || v.Note != "" {
+			if v, writes := reconcile(id, namespace); writes > 0 || v.Reason != "Applied" || v.Note != "" {
 				t.Errorf("deployment %s: %d writes, %+v", id, writes, v)
 			}
 		}
 	}
 	same(t, "the namespace", version, w.must("Namespace", name).Text("metadata", "resourceVersion"))
 
-	// One says something else: it is told, and the other one isn't undone.
+	// A different content is reported, and doesn't change the other site's.
 	other := with(namespace, "b", "metadata", "labels", "level")
-	look("b")
+	reconcile("b")
 	for range 2 {
-		if v, _ := look("b", other); v.Reason != "Invalid" || !strings.Contains(v.Message, `is in deployment "a" of site "`+string(sites["a"].ID)+`" in the same cluster, too, and says something else there: /metadata/labels/level is missing, should be "b"`) {
+		if v, _ := reconcile("b", other); v.Reason != "Invalid" || !strings.Contains(v.Message, `is also in deployment "a" of site "`+string(sites["a"].ID)+`" in the same cluster, with another content: /metadata/labels/level is missing, should be "b"`) {
 			t.Errorf("%+v", v)
 		}
-		if v, writes := look("a", namespace); writes > 0 || v.Reason != "Applied" {
+		if v, writes := reconcile("a", namespace); writes > 0 || v.Reason != "Applied" {
 			t.Errorf("deployment a: %d writes, %+v", writes, v)
 		}
 	}
 
-	look("b", namespace)
-	look("a")
+	reconcile("b", namespace)
+	reconcile("a")
 	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") != "" {
-		t.Error("it went though the other site has it")
+		t.Error("the namespace was removed while the other site has it")
 	}
-	for _, id := range []tko.DeploymentID{"b", "c"} { // also one that comes now
-		if v, _ := look(id, namespace); v.Reason != "Applied" {
+	for _, id := range []tko.DeploymentID{"b", "c"} { // also a new one
+		if v, _ := reconcile(id, namespace); v.Reason != "Applied" {
 			t.Errorf("deployment %s: %+v", id, v)
 		}
 	}
-	look("b")
+	reconcile("b")
 	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") != "" {
-		t.Error("it went though the last site has it")
+		t.Error("the namespace was removed while the last site has it")
 	}
-	look("c")
+	reconcile("c")
 	if w.must("Namespace", name).Text("metadata", "deletionTimestamp") == "" {
-		t.Error("it stays though no site has it any more")
+		t.Error("the namespace was not removed with the last site")
 	}
 }

@@ -13,47 +13,48 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// GVK is the kind of the resources that this target is for.
+// GVK is the kind of the resources that trigger this target.
 var GVK = krm.GVK{Group: "kubernetes.plugin.nephio.org", Version: "v1alpha1", Kind: "Cluster"}
 
-// What to do with an object that somebody else changed.
+// The values of drift: what to do with an object that another client changed.
 const (
 	driftCorrect = "Correct"
 	driftReport  = "Report"
 	driftIgnore  = "Ignore"
 )
 
-// A spec is what a Cluster resource says.
+// A spec is the content of a Cluster resource.
 type spec struct {
-	Source    source
-	Namespace string // of namespaced resources that name none
-	Inventory string // namespace of the inventories
-	Drift     string
-	Ignore    []ignore
-	Budget    budget
-	Cleanup   string // what becomes of what was applied when the resource goes
-	Approve   string // digest of a removal beyond the budget that is approved
+	Kubeconfig kubeconfigRef
+	Namespace  string // default namespace of namespaced resources
+	Inventory  string // namespace of the inventories
+	Drift      string
+	Ignore     []ignore
+	Budget     budget
+	Cleanup    string // what happens to the objects when the resource leaves the package
+	Approve    string // digest of an approved removal beyond the budget
 }
 
-// A source says where the kubeconfig is: one of File, Secret and InCluster.
-type source struct {
-	File    string // in the meta-scheduler's folder of kubeconfigs
-	Context string // the file's current one if empty
+// A kubeconfigRef refers to a kubeconfig: by one of File, Secret, InCluster and
+// Management.
+type kubeconfigRef struct {
+	File    string // path in the meta-scheduler's folder of kubeconfigs
+	Context string // the current context if empty
 
-	Secret, SecretNamespace, SecretKey string // of the management cluster
+	Secret, SecretNamespace, SecretKey string // in the management cluster
 
 	InCluster  bool
 	Management bool // the management cluster itself
 }
 
-// An ignore says which fields of which objects are not ours after all.
+// An ignore selects fields of objects that TKO does not manage.
 type ignore struct {
-	Group, Kind, Namespace, Name string // empty is any; Kind is required
+	Group, Kind, Namespace, Name string // empty selects all; Kind is required
 	Pointers                     []pointer
 }
 
-// A budget says how much may be removed at a site without asking: what is
-// within either bound.
+// A budget bounds the removals at a site without an approval: a removal needs one if
+// it exceeds both bounds.
 type budget struct{ Percent, Objects int }
 
 const (
@@ -64,17 +65,17 @@ const (
 	maxIgnores       = 1000
 )
 
-// dnsLabel is what namespaces are called.
+// dnsLabel matches names of namespaces.
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// dnsName is what secrets are called.
+// dnsName matches names of Secrets.
 var dnsName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
 
-// secretKey is what is in secrets.
+// secretKey matches keys of Secrets.
 var secretKey = regexp.MustCompile(`^[-._a-zA-Z0-9]{1,253}$`)
 
-// written is a spec as it is written.
-type written struct {
+// A specJSON is the JSON form of a spec.
+type specJSON struct {
 	Kubeconfig *struct {
 		File   string `json:"file"`
 		Secret *struct {
@@ -107,7 +108,7 @@ type written struct {
 	} `json:"prune"`
 }
 
-// readSpec reads a Cluster resource. Errors are ErrInvalid and name it.
+// readSpec parses a Cluster resource. Errors are ErrInvalid and name the field.
 func readSpec(r krm.Resource) (spec, error) {
 	s, err := parseSpec(r["spec"])
 	if err != nil {
@@ -119,11 +120,11 @@ func readSpec(r krm.Resource) (spec, error) {
 func parseSpec(value any) (spec, error) {
 	text, err := json.Marshal(value)
 	if err != nil {
-		return spec{}, fmt.Errorf("kubeconfig: can't be read: %w", err)
+		return spec{}, fmt.Errorf("kubeconfig or another field: not JSON: %w", err)
 	}
-	var w written
+	var w specJSON
 	if err := json.Unmarshal(text, &w); err != nil {
-		return spec{}, fmt.Errorf("kubeconfig and what is beside it: %w", err)
+		return spec{}, fmt.Errorf("kubeconfig or another field: %w", err)
 	}
 	s := spec{
 		Namespace: cmp.Or(w.Namespace, defaultNamespace), Inventory: cmp.Or(w.InventoryNamespace, defaultInventory),
@@ -131,7 +132,7 @@ func parseSpec(value any) (spec, error) {
 		Cleanup: cmp.Or(w.Cleanup, cleanupLeave),
 		Budget:  budget{Percent: defaultPercent, Objects: defaultObjects},
 	}
-	if s.Source, err = w.source(); err != nil {
+	if s.Kubeconfig, err = w.kubeconfigRef(); err != nil {
 		return spec{}, err
 	}
 	switch {
@@ -172,23 +173,23 @@ func parseSpec(value any) (spec, error) {
 	return s, nil
 }
 
-func (w written) source() (source, error) {
+func (w specJSON) kubeconfigRef() (kubeconfigRef, error) {
 	k := w.Kubeconfig
 	if k == nil {
 		if !w.InCluster {
-			return source{}, errors.New("kubeconfig: it is missing: say where the kubeconfig is by file, secret or clusterAPI")
+			return kubeconfigRef{}, errors.New("kubeconfig: missing: give one of file, secret and clusterAPI")
 		}
-		return source{InCluster: true}, nil
+		return kubeconfigRef{InCluster: true}, nil
 	}
-	s := source{File: k.File, Context: k.Context}
-	ways := 0
+	s := kubeconfigRef{File: k.File, Context: k.Context}
+	given := 0
 	for _, there := range []bool{k.File != "", k.Secret != nil, k.ClusterAPI != nil, w.InCluster} {
 		if there {
-			ways++
+			given++
 		}
 	}
-	if ways != 1 {
-		return source{}, errors.New("kubeconfig: give exactly one of file, secret and clusterAPI, or inCluster without kubeconfig")
+	if given != 1 {
+		return kubeconfigRef{}, errors.New("kubeconfig: give exactly one of file, secret and clusterAPI, or inCluster without kubeconfig")
 	}
 	switch {
 	case k.Secret != nil:
@@ -196,26 +197,26 @@ func (w written) source() (source, error) {
 	case k.ClusterAPI != nil:
 		s.Secret, s.SecretNamespace, s.SecretKey = k.ClusterAPI.Name+"-kubeconfig", cmp.Or(k.ClusterAPI.Namespace, defaultNamespace), "value"
 		if k.ClusterAPI.Name == "" {
-			return source{}, errors.New("kubeconfig.clusterAPI.name: it is missing")
+			return kubeconfigRef{}, errors.New("kubeconfig.clusterAPI.name: missing")
 		}
 	default:
 		if filepath.IsAbs(s.File) || !filepath.IsLocal(filepath.FromSlash(s.File)) {
-			return source{}, fmt.Errorf("kubeconfig.file: %q is not below the meta-scheduler's folder of kubeconfigs: write a path relative to it", s.File)
+			return kubeconfigRef{}, fmt.Errorf("kubeconfig.file: %q is not below the meta-scheduler's folder of kubeconfigs: write a path relative to it", s.File)
 		}
 		return s, nil
 	}
 	switch {
 	case !dnsName.MatchString(s.Secret):
-		return source{}, fmt.Errorf("kubeconfig: %q is not the name of a Secret", s.Secret)
+		return kubeconfigRef{}, fmt.Errorf("kubeconfig: %q is not the name of a Secret", s.Secret)
 	case !dnsLabel.MatchString(s.SecretNamespace):
-		return source{}, fmt.Errorf("kubeconfig: %q is not the name of a namespace", s.SecretNamespace)
+		return kubeconfigRef{}, fmt.Errorf("kubeconfig: %q is not the name of a namespace", s.SecretNamespace)
 	case !secretKey.MatchString(s.SecretKey):
-		return source{}, fmt.Errorf("kubeconfig.secret.key: %q is not a key of a Secret", s.SecretKey)
+		return kubeconfigRef{}, fmt.Errorf("kubeconfig.secret.key: %q is not a key of a Secret", s.SecretKey)
 	}
 	return s, nil
 }
 
-func (s source) String() string {
+func (s kubeconfigRef) String() string {
 	switch {
 	case s.Management:
 		return "the management cluster"
@@ -228,7 +229,7 @@ func (s source) String() string {
 	}
 }
 
-// ignored are the pointers that are not ours in an object.
+// ignored returns the pointers to fields of an object that TKO does not manage.
 func (s spec) ignored(k key) []pointer {
 	var all []pointer
 	for _, rule := range s.Ignore {
@@ -240,10 +241,10 @@ func (s spec) ignored(k key) []pointer {
 	return all
 }
 
-// over says whether removing n of total objects needs somebody's approval.
+// over returns whether removing n of total objects needs an approval.
 func (b budget) over(n, total int) bool { return n > b.Objects && n*100 > b.Percent*total }
 
-// A pointer is a JSON pointer, in parts.
+// A pointer is a JSON pointer, as a list of unescaped tokens.
 type pointer []string
 
 func parsePointer(text string) (pointer, error) {
@@ -255,7 +256,7 @@ func parsePointer(text string) (pointer, error) {
 		p = append(p, strings.NewReplacer("~1", "/", "~0", "~").Replace(part))
 	}
 	if p[0] == "apiVersion" || p[0] == "kind" || len(p) == 1 && p[0] == "metadata" {
-		return nil, fmt.Errorf("%q can't be ignored: it says what the object is", text)
+		return nil, fmt.Errorf("%q can't be ignored: it identifies the object", text)
 	}
 	return p, nil
 }

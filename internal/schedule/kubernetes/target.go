@@ -24,65 +24,65 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// The reasons of conditions that this target gives.
+// Reasons of the conditions that this target sets.
 const (
-	ReasonApplied    = "Applied"          // the cluster has what the deployment says
-	ReasonFailed     = "Failed"           // something isn't there; it is tried again
-	ReasonInvalid    = "Invalid"          // something can't be there: a change of the package helps
-	ReasonWaiting    = "Waiting"          // for something that is made elsewhere, or comes first
-	ReasonDrifted    = "Drifted"          // somebody changed something, and it is left so
-	ReasonRemoving   = "Removing"         // what is no longer wanted is on its way out
-	ReasonApproval   = "WaitsForApproval" // more would be removed than the budget allows
-	ReasonHealthy    = "Healthy"          // all objects are as they should
-	ReasonInProgress = "InProgress"       // some aren't yet
-	ReasonUnhealthy  = "Unhealthy"        // some have failed
-	ReasonAway       = "Unreachable"      // the cluster doesn't answer
-	ReasonUnknown    = "NotObserved"      // it can't be looked at: Scheduled says why
+	ReasonApplied     = "Applied"          // the deployment's objects are applied
+	ReasonFailed      = "Failed"           // some objects could not be applied; the scheduler tries again
+	ReasonInvalid     = "Invalid"          // some objects can't be applied until the package changes
+	ReasonWaiting     = "Waiting"          // an object waits for another one, or for another controller
+	ReasonDrifted     = "Drifted"          // another client changed an object, and TKO doesn't correct it
+	ReasonRemoving    = "Removing"         // objects that are no longer wanted are being removed
+	ReasonApproval    = "WaitsForApproval" // the removals exceed the budget
+	ReasonHealthy     = "Healthy"          // all objects are healthy
+	ReasonInProgress  = "InProgress"       // some objects are in progress
+	ReasonUnhealthy   = "Unhealthy"        // some objects have failed
+	ReasonUnreachable = "Unreachable"      // the cluster can't be reached
+	ReasonUnknown     = "NotObserved"      // the cluster can't be read; the Scheduled condition has the reason
 )
 
 // Options are the settings of a Target. The zero value works.
 type Options struct {
-	Kubeconfigs    string        // folder that kubeconfigs are in; there are none if empty
-	Management     string        // kubeconfig of the management cluster; there is none if empty
-	InCluster      bool          // whether sites may be the cluster that we run in
+	Kubeconfigs    string        // folder of kubeconfigs; none if empty
+	Management     string        // path of the management cluster's kubeconfig; none if empty
+	InCluster      bool          // whether sites may use the cluster that this process runs in
 	Proxies        []string      // URLs of proxies that kubeconfigs may name; none if empty
-	Interval       time.Duration // look at a site again after that long, give or take a tenth; 10 min if 0
-	Timeout        time.Duration // of one request; 30 s if 0
-	Parallel       int           // requests to one cluster at once; 8 if 0
-	MaxConnections int           // that are kept; 1,000 if 0
-	Idle           time.Duration // after which a connection is closed; 2 min if 0
-	Charts         string        // folder that Helm charts by path are in; there are none if empty
-	Guard          *guard.Guard  // says where charts and proxies of clusters may be; everywhere if nil
-	Logins         string        // file of credentials of chart repositories and registries; there are none if empty
-	ChartTimeout   time.Duration // after which a hook of a chart, or an upgrade that doesn't become healthy, has failed; 5 min if 0
-	RenderTimeout  time.Duration // of the templates of a chart; 30 s if 0
-	Log            *slog.Logger  // nowhere if nil
+	Interval       time.Duration // between reconciliations without a change, give or take a tenth; 10 min if 0
+	Timeout        time.Duration // limit of a request; 30 s if 0
+	Parallel       int           // concurrent requests to a cluster; 8 if 0
+	MaxConnections int           // limit of open connections; 1,000 if 0
+	Idle           time.Duration // time after which an unused connection is closed; 2 min if 0
+	Charts         string        // folder of Helm charts by path; none if empty
+	Guard          *guard.Guard  // limits the addresses of charts and of clusters' proxies; no limits if nil
+	Logins         string        // path of the file of credentials for chart repositories and registries; none if empty
+	ChartTimeout   time.Duration // limit of a chart's hook, and of an upgrade to become healthy; 5 min if 0
+	RenderTimeout  time.Duration // limit of rendering a chart's templates; 30 s if 0
+	Log            *slog.Logger  // nothing is logged if nil
 
-	// Stir is told of sites whose objects somebody may have changed between two
-	// looks: look at them, at any time. It mustn't wait. Nothing is watched if it
-	// is nil.
-	Stir func(tko.SiteID)
-	// Watched is how many sites are watched at once: those that were changed
-	// last. 200 if 0, none if negative.
+	// Enqueue requests a reconciliation of a site whose objects may have changed
+	// since the last one. It must return immediately. If it is nil, nothing is
+	// watched.
+	Enqueue func(tko.SiteID)
+	// Watched is the number of sites to watch, the last changed ones first. 200 if 0,
+	// none if negative.
 	Watched int
 }
 
-// A Target applies what sites should run to their clusters. It is safe for
-// concurrent use.
+// A Target applies deployments to the clusters of sites. It is safe for concurrent
+// use.
 type Target struct {
 	options     Options
 	connections *connections
 	charts      *helm.Store
 	renderer    *helm.Renderer
 	watches     *watches
-	probes      chan struct{} // an element for each look at a cluster that was away
+	probes      chan struct{} // has an element for each running reconciliation of a cluster that was unreachable
 }
 
-// maxProbes is how many clusters that were away are tried at once, so that
-// those that are there don't wait for them.
+// maxProbes bounds the concurrent reconciliations of clusters that were unreachable,
+// so that reachable ones don't wait for their time-outs.
 const maxProbes = 16
 
-// New makes a Target. Close it when it isn't needed any more.
+// New returns a Target. The caller calls Close when it no longer needs it.
 func New(o Options) *Target {
 	if o.Kubeconfigs != "" {
 		if absolute, err := filepath.Abs(o.Kubeconfigs); err == nil {
@@ -114,39 +114,39 @@ func New(o Options) *Target {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Target{
-		options: o, connections: &connections{options: o, entries: map[source]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts, Credentials: o.Logins, Guard: o.Guard}),
+		options: o, connections: &connections{options: o, entries: map[kubeconfigRef]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts, Credentials: o.Logins, Guard: o.Guard}),
 		renderer: helm.NewRenderer(helm.RendererOptions{Limit: o.RenderTimeout}),
 		watches:  &watches{options: o, open: openMetadata, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
 	}
 }
 
-// Close ends all watches, and closes the connections. Looks that are under way
-// end first.
+// Close ends all watches and closes the connections. Running reconciliations end
+// first.
 func (t *Target) Close() {
 	t.watches.close()
 	t.connections.close()
 }
 
-// Schedule makes the cluster that a resource of the site's package names hold
-// what these deployments say, and nothing more of what was applied for the
-// site, except for what deployments that are held have there. Before that, it
-// makes the management cluster hold what the site's package has for it. The
-// report says how every deployment is. ErrInvalid says that a record has to change; any
-// other error may go away without that. Doing it again changes nothing.
+// Schedule applies deployments to the cluster of a trigger, which is a resource of
+// the site's package, and removes other objects that were applied for the site. It
+// leaves the objects of held deployments. Before that, it applies the site package's
+// part for the management cluster. The report has the state of every deployment.
+// ErrInvalid means that the package has to change; after any other error, a later
+// call may succeed. Schedule is idempotent.
 func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	s, err := readSpec(trigger)
 	if err != nil {
 		return report.Report{}, err
 	}
-	if away := conditionOf(site.Stamp, tko.ConditionHealthy); away != nil && away.Reason == ReasonAway {
+	if away := conditionOf(site.Stamp, tko.ConditionHealthy); away != nil && away.Reason == ReasonUnreachable {
 		select {
 		case t.probes <- struct{}{}:
 			defer func() { <-t.probes }()
-		default: // as it was said before
+		default: // report the same error as before
 			return report.Report{Requeue: jittered(busyPause)}, errors.New(away.Message)
 		}
 	}
-	infrastructure, err := t.provide(ctx, s, site)
+	infrastructure, err := t.reconcileManagement(ctx, s, site)
 	if ctx.Err() != nil {
 		return report.Report{}, context.Cause(ctx)
 	}
@@ -154,10 +154,10 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	if ctx.Err() != nil {
 		return report.Report{}, context.Cause(ctx)
 	}
-	return together(infrastructure, err, r, deployErr)
+	return combineReports(infrastructure, err, r, deployErr)
 }
 
-// Namespace is that of the namespaced resources of deployments that name none.
+// Namespace returns the default namespace of a trigger's resources.
 func (t *Target) Namespace(trigger krm.Resource) string {
 	s, err := readSpec(trigger)
 	if err != nil {
@@ -166,27 +166,27 @@ func (t *Target) Namespace(trigger krm.Resource) string {
 	return s.Namespace
 }
 
-// deploy looks after the site's cluster.
+// deploy reconciles the site's own cluster.
 func (t *Target) deploy(ctx context.Context, s spec, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
-	conn, release, err := t.connections.get(ctx, s.Source)
+	conn, release, err := t.connections.get(ctx, s.Kubeconfig)
 	if err != nil {
-		return t.unreached(ctx, site, deployments, err)
+		return t.incompleteReport(ctx, site, deployments, err)
 	}
 	defer release()
-	l := &look{target: t, conn: conn, spec: s, site: site, deployments: deployments, held: held}
-	err = l.do(ctx)
-	l.log(ctx)
+	rc := &reconciliation{target: t, conn: conn, spec: s, site: site, deployments: deployments, held: held}
+	err = rc.run(ctx)
+	rc.log(ctx)
 	if err != nil {
-		t.watches.forget(watched{site.ID, s.Source, s.Inventory})
-		return t.unreached(ctx, site, deployments, err)
+		t.watches.forget(watched{site.ID, s.Kubeconfig, s.Inventory})
+		return t.incompleteReport(ctx, site, deployments, err)
 	}
-	t.watches.follow(ctx, l)
-	return l.report()
+	t.watches.follow(ctx, rc)
+	return rc.report()
 }
 
-// unreached is the report of a look that came to no end: nobody knows how what
-// is there does.
-func (t *Target) unreached(ctx context.Context, site tko.Site, deployments []tko.Deployment, err error) (report.Report, error) {
+// incompleteReport reports a reconciliation that failed: the health of the objects is
+// unknown.
+func (t *Target) incompleteReport(ctx context.Context, site tko.Site, deployments []tko.Deployment, err error) (report.Report, error) {
 	if ctx.Err() != nil || errors.Is(err, tko.ErrConflict) {
 		return report.Report{}, err
 	}
@@ -194,16 +194,16 @@ func (t *Target) unreached(ctx context.Context, site tko.Site, deployments []tko
 	v := report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnknown}
 	var wait *waitError
 	switch {
-	case isAway(err):
-		err = fmt.Errorf("the cluster doesn't answer: %s", whyAway(err))
-		v.Reason, r.Requeue = ReasonAway, t.again(site)
-		t.options.Log.DebugContext(ctx, "cluster is away", "site", string(site.ID), "err", err)
+	case isUnreachable(err):
+		err = fmt.Errorf("the cluster is unreachable: %s", unreachableReason(err))
+		v.Reason, r.Requeue = ReasonUnreachable, t.retryAfter(site)
+		t.options.Log.DebugContext(ctx, "cluster is unreachable", "site", string(site.ID), "err", err)
 	case errors.As(err, &wait):
 		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: err.Error()}
-		r.Requeue = t.again(site)
+		r.Requeue = t.retryAfter(site)
 	}
 	v.Message = err.Error()
-	if v.Reason == ReasonAway || conditionOf(site.Stamp, tko.ConditionHealthy) != nil {
+	if v.Reason == ReasonUnreachable || conditionOf(site.Stamp, tko.ConditionHealthy) != nil {
 		r.Site.Healthy = v
 	}
 	for _, d := range deployments {
@@ -214,8 +214,9 @@ func (t *Target) unreached(ctx context.Context, site tko.Site, deployments []tko
 	return r, err
 }
 
-// whyAway says why, in words that stay the same from one try to the next.
-func whyAway(err error) string {
+// unreachableReason returns the cause of an error in words that are the same for each
+// attempt.
+func unreachableReason(err error) string {
 	var network net.Error
 	var dns *net.DNSError
 	var authority x509.UnknownAuthorityError
@@ -224,23 +225,24 @@ func whyAway(err error) string {
 	var status apierrors.APIStatus
 	switch {
 	case errors.As(err, &status):
-		return fmt.Sprintf("it is not able to (%d %s)", status.Status().Code, status.Status().Reason)
+		return fmt.Sprintf("it can't process requests (%d %s)", status.Status().Code, status.Status().Reason)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return "it took too long"
+		return "time-out"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection refused"
 	case errors.As(err, &dns):
-		return "there is no such host"
+		return "no such host"
 	case errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &certificate), strings.Contains(err.Error(), "x509: "):
-		return "its certificate is not good"
+		return "its certificate is invalid"
 	case errors.Is(err, errBroken), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return "the connection broke"
+		return "connection broken"
 	default:
-		return "there is no way to it"
+		return "network error"
 	}
 }
 
-// jittered spreads looks, so that sites that began together don't stay so.
+// jittered spreads reconciliations, so that those of sites that started together
+// don't coincide.
 func jittered(d time.Duration) time.Duration {
 	return d - d/10 + time.Duration(rand.Int64N(int64(d/5)+1)) //nolint:gosec // jitter is no secret
 }
@@ -250,9 +252,9 @@ const (
 	busyPause = 5 * time.Second
 )
 
-// again is when to look at a site again that isn't as it should be yet: soon,
-// and later the longer that lasts.
-func (t *Target) again(site tko.Site) time.Duration {
+// retryAfter returns the time until the next reconciliation of a site that has not
+// reached its desired state: short at first, longer the longer it lasts.
+func (t *Target) retryAfter(site tko.Site) time.Duration {
 	wait := soon
 	for _, name := range []string{tko.ConditionHealthy, tko.ConditionScheduled} {
 		if c := conditionOf(site.Stamp, name); c != nil && c.Status != tko.ConditionTrue {

@@ -21,26 +21,26 @@ import (
 )
 
 const (
-	maxPlaces   = 16              // watches of one site
-	watchTime   = 5 * time.Minute // after which the API server is asked to end a watch
-	watchGrace  = time.Minute     // after which we end one that the API server didn't
-	watchPause  = time.Second     // before one that broke is begun again, at first
-	watchPauses = time.Minute     // and at last
+	maxPlaces     = 16              // watches of a site
+	watchTime     = 5 * time.Minute // time after which the API server is asked to end a watch
+	watchGrace    = time.Minute     // additional time after which this side ends a watch
+	minWatchPause = time.Second     // before a broken watch is restarted, at first
+	maxWatchPause = time.Minute     // and at most
 
-	stirDelay = 200 * time.Millisecond // what comes together is looked at together
-	stirGap   = time.Second            // between two looks that watches ask for, at first
-	stirGaps  = time.Minute            // and at last, as long as things keep changing
+	enqueueDelay  = 200 * time.Millisecond // changes within this time are reconciled together
+	minEnqueueGap = time.Second            // between two requests to reconcile, at first
+	maxEnqueueGap = time.Minute            // and at most, as long as objects keep changing
 )
 
-// watches notice what others do to our objects between looks: a bounded number
-// for each site, of a bounded number of sites, of nothing but metadata. They
-// only ask for looks.
+// watches detect changes that other clients make to TKO's objects between
+// reconciliations. They watch metadata only, with a bounded number of watches for
+// each of a bounded number of sites. They only request reconciliations.
 //
-// No change is lost, whenever it happens: each watch begins with a list that is
-// compared with what the newest look has seen, and continues where the list
-// ends. So a change between a look and a watch, or between two watches, is a
-// difference in the list; a change while a watch is open is an event, which is
-// forgotten only when a look that began later has ended.
+// No change is lost, whenever it happens. Each watch starts with a list, which is
+// compared with the state that the newest reconciliation observed, and continues from
+// the list's version. So a change between a reconciliation and a watch, or between
+// two watches, is a difference in the list. A change while a watch is open is an
+// event, which is dropped only when a reconciliation that started later has ended.
 type watches struct {
 	options Options
 	open    func(*cluster) (metadata.Interface, error)
@@ -51,21 +51,21 @@ type watches struct {
 	all    sync.WaitGroup
 }
 
-// watched is what is watched together.
+// A watched identifies the watches of a site at a cluster.
 type watched struct {
 	site      tko.SiteID
-	from      source
+	from      kubeconfigRef
 	inventory string // namespace
 }
 
-// A notice is what a watch told of an object.
-type notice struct {
+// An observedChange is the newest change of an object.
+type observedChange struct {
 	version string
 	at      time.Time
 }
 
-// A lookout is where a watch looks: objects of a kind in a namespace.
-type lookout struct {
+// A watchTarget identifies what a watch covers: objects of a kind in a namespace.
+type watchTarget struct {
 	resource  schema.GroupVersionResource
 	namespace string
 	kind      groupKind
@@ -73,32 +73,32 @@ type lookout struct {
 
 // A siteWatch is the watches of a site at one cluster.
 type siteWatch struct {
-	at     watched
-	stir   func(tko.SiteID)
-	conn   *cluster
-	places []lookout
-	stop   context.CancelFunc
-	began  time.Time
-	open   atomic.Int64 // watches
+	at      watched
+	enqueue func(tko.SiteID)
+	conn    *cluster
+	targets []watchTarget
+	stop    context.CancelFunc
+	began   time.Time
+	open    atomic.Int64 // number of open watches
 
-	mu    sync.Mutex
-	known map[key]string // the versions of our objects as they were looked at
-	news  map[key]notice // of objects that aren't so any more
-	broke time.Time      // when a watch broke
-	timer *time.Timer    // of a look that was asked for
-	last  time.Time      // when one was
-	gap   time.Duration
-	over  bool
+	mu       sync.Mutex
+	known    map[key]string         // versions of the objects that the newest reconciliation observed
+	changes  map[key]observedChange // of objects that have changed since
+	broke    time.Time              // time of the last broken watch since the newest reconciliation started
+	timer    *time.Timer            // of a requested reconciliation
+	last     time.Time              // time of the last request
+	interval time.Duration
+	over     bool
 }
 
-// follow watches what a look has seen, until the next look, or until the site
-// must make room for another.
-func (w *watches) follow(ctx context.Context, l *look) {
-	if w.options.Stir == nil || w.options.Watched < 0 {
+// follow watches the objects that a reconciliation observed, until the next
+// reconciliation, or until another site needs the watches.
+func (w *watches) follow(ctx context.Context, rc *reconciliation) {
+	if w.options.Enqueue == nil || w.options.Watched < 0 {
 		return
 	}
-	at := watched{l.site.ID, l.spec.Source, l.spec.Inventory}
-	places, known := l.places()
+	at := watched{rc.site.ID, rc.spec.Kubeconfig, rc.spec.Inventory}
+	places, known := rc.watchTargets()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
@@ -107,19 +107,19 @@ func (w *watches) follow(ctx context.Context, l *look) {
 	var gap time.Duration
 	var last time.Time
 	if s := w.sites[at]; s != nil {
-		if s.conn == l.conn && slices.Equal(s.places, places) && s.looked(l.began, known) {
+		if s.conn == rc.conn && slices.Equal(s.targets, places) && s.reconciled(rc.started, known) {
 			return
 		}
-		gap, last = w.end(s) // the lists of its successor find what it has noticed
+		gap, last = w.end(s) // the lists of its successor find the changes that it detected
 	}
-	if len(places) == 0 || len(w.sites) >= w.options.Watched && (l.applied.Load()+l.gone.Load() == 0 || !w.makeRoom()) {
+	if len(places) == 0 || len(w.sites) >= w.options.Watched && (rc.appliedCount.Load()+rc.removedCount.Load() == 0 || !w.evictOldest()) {
 		return
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it lives longer than the look
-	s := &siteWatch{at: at, stir: w.options.Stir, conn: l.conn, places: places, known: known, news: map[key]notice{}, stop: cancel, began: time.Now(), gap: gap, last: last}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the reconciliation
+	s := &siteWatch{at: at, enqueue: w.options.Enqueue, conn: rc.conn, targets: places, known: known, changes: map[key]observedChange{}, stop: cancel, began: time.Now(), interval: gap, last: last}
 	w.sites[at] = s
-	release := l.target.connections.hold(l.conn)
-	client, err := w.open(l.conn)
+	release := rc.target.connections.hold(rc.conn)
+	client, err := w.open(rc.conn)
 	if err != nil {
 		cancel()
 		release()
@@ -136,12 +136,13 @@ func (w *watches) follow(ctx context.Context, l *look) {
 	})
 }
 
-// openMetadata makes a client for watches, which go on without a time limit.
+// openMetadata makes a client for watches, without a time limit.
 func openMetadata(c *cluster) (metadata.Interface, error) {
 	return metadata.NewForConfigAndClient(metadata.ConfigFor(c.config), &http.Client{Transport: c.client.Transport})
 }
 
-// forget ends the watches of a site whose look failed: it is looked at again.
+// forget ends the watches of a site whose reconciliation failed: the scheduler
+// retries it anyway.
 func (w *watches) forget(at watched) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,9 +151,9 @@ func (w *watches) forget(at watched) {
 	}
 }
 
-// makeRoom ends the watches that run for the longest time: those that changed
-// lately are more worth watching.
-func (w *watches) makeRoom() bool {
+// evictOldest ends the site watches that have run the longest, because recently
+// changed sites are more likely to change. It returns false if there are none.
+func (w *watches) evictOldest() bool {
 	var oldest *siteWatch
 	for _, s := range w.sites {
 		if oldest == nil || s.began.Before(oldest.began) {
@@ -163,12 +164,12 @@ func (w *watches) makeRoom() bool {
 		return false
 	}
 	w.end(oldest)
-	oldest.hurry()
+	oldest.flush()
 	return true
 }
 
-// end ends watches, and returns when they last asked for a look, and how long
-// they would have waited for the next; w.mu is held.
+// end ends watches, and returns the time of their last request to reconcile and the
+// interval to the next one. The caller holds w.mu.
 func (w *watches) end(s *siteWatch) (gap time.Duration, last time.Time) {
 	s.stop()
 	s.mu.Lock()
@@ -180,16 +181,16 @@ func (w *watches) end(s *siteWatch) (gap time.Duration, last time.Time) {
 	if w.sites[s.at] == s {
 		delete(w.sites, s.at)
 	}
-	return s.gap, s.last
+	return s.interval, s.last
 }
 
-// hurry asks for a look at once if one is due: of watches that have ended and
-// have no successor.
-func (s *siteWatch) hurry() {
+// flush requests a pending reconciliation at once. Call it on watches that have ended
+// without a successor.
+func (s *siteWatch) flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.news) > 0 || !s.broke.IsZero() {
-		s.stir(s.at.site)
+	if len(s.changes) > 0 || !s.broke.IsZero() {
+		s.enqueue(s.at.site)
 	}
 }
 
@@ -198,36 +199,36 @@ func (w *watches) close() {
 	w.closed = true
 	for _, s := range w.sites {
 		w.end(s)
-		s.hurry()
+		s.flush()
 	}
 	w.mu.Unlock()
 	w.all.Wait()
 }
 
-// places are where the look has seen objects, those of the most if there are
-// many, and the objects' versions.
-func (l *look) places() ([]lookout, map[key]string) {
-	counts, known := map[lookout]int{}, map[key]string{}
-	for k, s := range l.states {
+// watchTargets returns what to watch, at most maxPlaces, most objects first, and the
+// versions of the observed objects.
+func (rc *reconciliation) watchTargets() ([]watchTarget, map[key]string) {
+	counts, known := map[watchTarget]int{}, map[key]string{}
+	for k, s := range rc.states {
 		if s.live == nil {
 			continue
 		}
 		known[k] = s.live.GetResourceVersion()
-		found, ok := l.conn.knownKind(krm.GVK{Group: k.Group, Version: s.live.GroupVersionKind().Version, Kind: k.Kind})
+		found, ok := rc.conn.knownKind(krm.GVK{Group: k.Group, Version: s.live.GroupVersionKind().Version, Kind: k.Kind})
 		if !ok {
 			continue
 		}
-		p := lookout{resource: found.resource, kind: groupKind{k.Group, k.Kind}}
+		p := watchTarget{resource: found.resource, kind: groupKind{k.Group, k.Kind}}
 		if found.namespaced {
 			p.namespace = k.Namespace
 		}
 		counts[p]++
 	}
-	all := make([]lookout, 0, len(counts))
+	all := make([]watchTarget, 0, len(counts))
 	for p := range counts {
 		all = append(all, p)
 	}
-	slices.SortFunc(all, func(a, b lookout) int {
+	slices.SortFunc(all, func(a, b watchTarget) int {
 		if n := counts[b] - counts[a]; n != 0 {
 			return n
 		}
@@ -239,12 +240,12 @@ func (l *look) places() ([]lookout, map[key]string) {
 	return all[:min(len(all), maxPlaces)], known
 }
 
-func (p lookout) text() string { return p.resource.String() + " " + p.namespace }
+func (p watchTarget) text() string { return p.resource.String() + " " + p.namespace }
 
-// run watches at a lookout until the context ends. What can't be watched is
-// tried rarely: it may be allowed, or be there, later.
-func (s *siteWatch) run(ctx context.Context, at metadata.ResourceInterface, p lookout) {
-	pause := watchPause
+// run watches p until the context ends. If the cluster refuses the watch, run retries
+// rarely: the watch may be allowed, or the kind be available, later.
+func (s *siteWatch) run(ctx context.Context, at metadata.ResourceInterface, p watchTarget) {
+	pause := minWatchPause
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := s.watch(ctx, at, p)
@@ -252,32 +253,32 @@ func (s *siteWatch) run(ctx context.Context, at metadata.ResourceInterface, p lo
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err == nil && time.Since(began) > watchTime/2: // it ended as it should
-			pause = watchPause
+		case err == nil && time.Since(began) > watchTime/2: // it ended regularly
+			pause = minWatchPause
 			continue
 		case refused:
 			pause = watchTime
 		default:
-			s.broken() // how is the cluster?
+			s.recordBreak() // the cluster may be unreachable
 		}
 		if sleep(ctx, pause/2+rand.N(pause)) != nil { //nolint:gosec // jitter is no secret
 			return
 		}
-		pause = min(2*pause, watchPauses)
+		pause = min(2*pause, maxWatchPause)
 	}
 }
 
-// isRefused says whether the cluster doesn't let us watch, now.
+// isRefused returns whether the cluster refuses the watch.
 func isRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsNotFound(err) ||
 		apierrors.IsInvalid(err) || apierrors.IsUnauthorized(err)
 }
 
-// watch compares what is there with what was looked at, and watches from there
-// until the watch ends.
-func (s *siteWatch) watch(ctx context.Context, at metadata.ResourceInterface, p lookout) error {
+// watch compares a list with the observed versions, and watches from there until the
+// watch ends.
+func (s *siteWatch) watch(ctx context.Context, at metadata.ResourceInterface, p watchTarget) error {
 	limit := jittered(watchTime)
-	ctx, cancel := context.WithTimeout(ctx, limit+watchGrace) // the way to the cluster may be cut without a sign
+	ctx, cancel := context.WithTimeout(ctx, limit+watchGrace) // the network may drop the connection without an error
 	defer cancel()
 	there, version, err := listVersions(ctx, at)
 	if err != nil {
@@ -293,14 +294,14 @@ func (s *siteWatch) watch(ctx context.Context, at metadata.ResourceInterface, p 
 	return nil
 }
 
-// listVersions returns the versions of all objects with our label, by namespace
-// and name, and the version of the list.
+// listVersions returns the versions of all objects with TKO's label, by namespace and
+// name, and the version of the list.
 func listVersions(ctx context.Context, at metadata.ResourceInterface) (there map[types.NamespacedName]string, version string, err error) {
 	options := metav1.ListOptions{LabelSelector: LabelDeployment, Limit: pageSize}
 	there = map[types.NamespacedName]string{}
 	for restarted := false; ; {
 		page, err := at.List(ctx, options)
-		if apierrors.IsResourceExpired(err) && !restarted { // too slow for its pages
+		if apierrors.IsResourceExpired(err) && !restarted { // the list expired before its last page was read
 			restarted, options.Continue, options.Limit = true, "", 0
 			clear(there)
 			continue
@@ -318,8 +319,8 @@ func listVersions(ctx context.Context, at metadata.ResourceInterface) (there map
 	}
 }
 
-// compare asks for a look if an object at a lookout isn't as it was looked at.
-func (s *siteWatch) compare(p lookout, there map[types.NamespacedName]string) {
+// compare requests a reconciliation if an object of p changed since it was observed.
+func (s *siteWatch) compare(p watchTarget, there map[types.NamespacedName]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, was := range s.known {
@@ -327,13 +328,13 @@ func (s *siteWatch) compare(p lookout, there map[types.NamespacedName]string) {
 			continue
 		}
 		if version := there[types.NamespacedName{Namespace: k.Namespace, Name: k.Name}]; version != was {
-			s.notice(k, version)
+			s.recordChange(k, version)
 		}
 	}
 }
 
-// read asks for a look when an object isn't as it was looked at.
-func (s *siteWatch) read(ctx context.Context, w watch.Interface, p lookout) {
+// read requests a reconciliation when an event reports a changed object.
+func (s *siteWatch) read(ctx context.Context, w watch.Interface, p watchTarget) {
 	defer w.Stop()
 	s.open.Add(1)
 	defer s.open.Add(-1)
@@ -346,39 +347,39 @@ func (s *siteWatch) read(ctx context.Context, w watch.Interface, p lookout) {
 				return
 			}
 			if r, ok := event.Object.(*metav1.PartialObjectMetadata); ok {
-				s.see(key{p.kind.group, p.kind.kind, r.Namespace, r.Name}, r.ResourceVersion, event.Type == watch.Deleted)
+				s.observe(key{p.kind.group, p.kind.kind, r.Namespace, r.Name}, r.ResourceVersion, event.Type == watch.Deleted)
 			}
 		}
 	}
 }
 
-func (s *siteWatch) see(k key, version string, gone bool) {
+func (s *siteWatch) observe(k key, version string, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if was, ours := s.known[k]; ours && (gone || was != version) && s.news[k].version != version {
-		s.notice(k, version)
+	if was, ours := s.known[k]; ours && (gone || was != version) && s.changes[k].version != version {
+		s.recordChange(k, version)
 	}
 }
 
-// notice remembers that an object has another version than the one that was
-// looked at, "" if it is gone; s.mu is held.
-func (s *siteWatch) notice(k key, version string) {
-	s.news[k] = notice{version, time.Now()}
-	s.ask()
+// recordChange records that an object has another version than the observed one, ""
+// if it is gone. The caller holds s.mu.
+func (s *siteWatch) recordChange(k key, version string) {
+	s.changes[k] = observedChange{version, time.Now()}
+	s.requestReconcile()
 }
 
-func (s *siteWatch) broken() {
+func (s *siteWatch) recordBreak() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broke = time.Now()
-	s.ask()
+	s.requestReconcile()
 }
 
-// looked records what a look has seen that began at a time: what was noticed
-// before is no news any more, and neither is what the look did itself. It
-// returns false if the look has seen objects that these watches didn't know:
-// what became of those while it went on was not noticed.
-func (s *siteWatch) looked(began time.Time, known map[key]string) (complete bool) {
+// reconciled records the versions that a reconciliation observed, and drops the
+// changes from before its start, and those that it made itself. It returns false if
+// the reconciliation observed objects that these watches didn't know: their changes
+// meanwhile were not detected.
+func (s *siteWatch) reconciled(began time.Time, known map[key]string) (complete bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := range known {
@@ -387,9 +388,9 @@ func (s *siteWatch) looked(began time.Time, known map[key]string) (complete bool
 		}
 	}
 	s.known = known
-	for k, n := range s.news {
+	for k, n := range s.changes {
 		if n.at.Before(began) || known[k] == n.version {
-			delete(s.news, k)
+			delete(s.changes, k)
 		}
 	}
 	if s.broke.Before(began) {
@@ -398,26 +399,26 @@ func (s *siteWatch) looked(began time.Time, known map[key]string) (complete bool
 	return true
 }
 
-// ask asks for a look, soon, but not too often, if there is news then still;
-// s.mu is held.
-func (s *siteWatch) ask() {
+// requestReconcile enqueues the site soon, but not too often, if there are still
+// changes then. The caller holds s.mu.
+func (s *siteWatch) requestReconcile() {
 	if s.over || s.timer != nil {
 		return
 	}
-	wait := stirDelay
-	if since := time.Since(s.last); since > 2*max(s.gap, stirGap) {
-		s.gap = stirGap
+	wait := enqueueDelay
+	if since := time.Since(s.last); since > 2*max(s.interval, minEnqueueGap) {
+		s.interval = minEnqueueGap
 	} else {
-		wait = max(wait, s.gap-since)
-		s.gap = min(2*s.gap, stirGaps)
+		wait = max(wait, s.interval-since)
+		s.interval = min(2*s.interval, maxEnqueueGap)
 	}
 	s.timer = time.AfterFunc(wait, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.timer = nil
-		if !s.over && (len(s.news) > 0 || !s.broke.IsZero()) {
+		if !s.over && (len(s.changes) > 0 || !s.broke.IsZero()) {
 			s.last = time.Now()
-			s.stir(s.at.site)
+			s.enqueue(s.at.site)
 		}
 	})
 }
@@ -430,7 +431,7 @@ func (c *connections) hold(conn *cluster) (release func()) {
 	return sync.OnceFunc(func() { c.release(conn) })
 }
 
-// knownKind is kindOf without asking the cluster.
+// knownKind returns a cached kind, without a request to the cluster.
 func (c *cluster) knownKind(gvk krm.GVK) (k kind, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,15 +8,16 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// What others do to our objects is noticed, and so is a cluster that goes.
-func TestWatch(t *testing.T) {
+// Watches detect changes by other clients, and an API server that stops.
+func TestChangesByOthersAreDetected(t *testing.T) {
 	t.Parallel()
-	stirred := make(chan tko.SiteID, 100)
-	w := newWorld(t, kubernetes.Options{Stir: func(id tko.SiteID) { stirred <- id }})
+	enqueued := make(chan tko.SiteID, 100)
+	w := newWorld(t, kubernetes.Options{Enqueue: func(id tko.SiteID) { enqueued <- id }})
 	d := deployment("a", configMap("x", "1"), configMap("y", "1"), workload(1))
-	w.look(d)
+	w.reconcile(d)
 	for what, do := range map[string]func(){
 		"an edit":   func() { w.patch("ConfigMap", "x", `{"data": {"key": "2"}}`) },
 		"a removal": func() { w.delete("ConfigMap", "y") },
@@ -28,41 +29,41 @@ func TestWatch(t *testing.T) {
 	} {
 		do()
 		select {
-		case id := <-stirred:
+		case id := <-enqueued:
 			same(t, what, w.site.ID, id)
-		case <-time.After(patience):
-			t.Fatalf("%s isn't noticed", what)
+		case <-time.After(timeLimit):
+			t.Fatalf("%s: no reconciliation is requested", what)
 		}
 		w.gate.down.Store(false)
-		w.look(d)
+		w.reconcile(d)
 	}
-	if n := len(stirred); n > 4 {
-		t.Errorf("%d looks were asked for beside", n)
+	if n := len(enqueued); n > 4 {
+		t.Errorf("%d additional reconciliations were requested", n)
 	}
 	same(t, "corrected", "1", w.must("ConfigMap", "x").Text("data", "key"))
 }
 
-// Only so many sites are watched, those that changed last; what isn't watched
-// costs nothing, and all ends.
-func TestWatchedSites(t *testing.T) {
+// The last changed sites are watched, up to the limit. All watches end with the
+// target.
+func TestNumberOfWatchedSitesIsLimited(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
-	w := newWorld(t, kubernetes.Options{Watched: 2, Stir: func(tko.SiteID) { asked.Add(1) }})
+	w := newWorld(t, kubernetes.Options{Watched: 2, Enqueue: func(tko.SiteID) { asked.Add(1) }})
 	first := w.site.ID
 	site := func(n int) tko.Deployment {
 		w.site.ID = tko.SiteID(fmt.Sprintf("%s-%d", first, n))
 		return deployment(tko.DeploymentID(fmt.Sprintf("d%d", n)), configMap(fmt.Sprintf("of-%d", n), "1"))
 	}
 	for n := range 4 {
-		w.look(site(n))
+		w.reconcile(site(n))
 	}
 	same(t, "watched", 2, w.target.Watching())
-	w.look(site(0)) // nothing changed there
+	w.reconcile(site(0)) // without a change
 	w.patch("ConfigMap", "of-0", `{"data": {"key": "2"}}`)
 	w.patch("ConfigMap", "of-3", `{"data": {"key": "2"}}`)
-	await(t, "a watched site to be told of", func() bool { return asked.Load() > 0 })
+	eventually.True(t, "a watched site to be told of", func() bool { return asked.Load() > 0 })
 	same(t, "watched", 2, w.target.Watching())
-	w.look() // site 0 has nothing any more
+	w.reconcile() // site 0 has no objects any more
 	w.target.Close()
 	same(t, "watched", 0, w.target.Watching())
 }

@@ -32,19 +32,19 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// patience is for machines that have much else to do.
-const patience = 2 * time.Minute
+// timeLimit bounds waits that eventually doesn't. It is generous for busy machines.
+const timeLimit = 2 * time.Minute
 
-// A gate stands before the API server: it counts, and it fails when it is told.
+// A gate is a proxy before the API server. It counts requests, and can fail writes.
 type gate struct {
 	*httptest.Server
 	requests, writes atomic.Int64
 	active           atomic.Int64
 	refused          atomic.Int64
 	down             atomic.Bool
-	last             atomic.Int64 // how many writes still come through, if not negative
-	dead             atomic.Bool  // nothing comes through after the last write
-	lost             bool         // the first write that doesn't come back is done all the same
+	last             atomic.Int64 // writes that still pass, if not negative
+	dead             atomic.Bool  // reject all requests after the last write
+	lost             bool         // execute the first rejected write, but lose its response
 
 	mu    sync.Mutex
 	paths []string // of writes
@@ -91,13 +91,13 @@ func newGate(t *testing.T, config *rest.Config) *gate {
 	return g
 }
 
-// A world is a site, its cluster and a target, in namespaces of its own.
+// A world is a site, its cluster and a target, with its own namespaces.
 type world struct {
 	t       *testing.T
 	target  *kubernetes.Target
 	gate    *gate
 	client  dynamic.Interface
-	dir     string // of kubeconfigs
+	dir     string // folder of kubeconfigs
 	site    tko.Site
 	cluster krm.Resource
 	ns      string
@@ -144,8 +144,8 @@ func (w *world) schedule(ctx context.Context, deployments ...tko.Deployment) (re
 	return w.target.Schedule(ctx, w.cluster, w.site, deployments, nil)
 }
 
-// look looks, and must come to its end.
-func (w *world) look(deployments ...tko.Deployment) report.Report {
+// reconcile reconciles the site, which must not fail.
+func (w *world) reconcile(deployments ...tko.Deployment) report.Report {
 	w.t.Helper()
 	r, err := w.schedule(w.t.Context(), deployments...)
 	if err != nil {
@@ -179,12 +179,12 @@ func (w *world) create(r krm.Resource) {
 	w.t.Helper()
 	kind, _ := r["kind"].(string)
 	u := &unstructured.Unstructured{Object: map[string]any(r.Clone())}
-	if _, err := w.at(kind).Create(w.t.Context(), u, metav1.CreateOptions{FieldManager: "somebody"}); err != nil {
+	if _, err := w.at(kind).Create(w.t.Context(), u, metav1.CreateOptions{FieldManager: "other"}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// get answers nil if it isn't there.
+// get returns an object, or nil if it does not exist.
 func (w *world) get(kind, name string) krm.Resource {
 	w.t.Helper()
 	u, err := w.at(kind).Get(w.t.Context(), name, metav1.GetOptions{})
@@ -201,12 +201,12 @@ func (w *world) must(kind, name string) krm.Resource {
 	w.t.Helper()
 	r := w.get(kind, name)
 	if r == nil {
-		w.t.Fatalf("%s %q isn't there", kind, name)
+		w.t.Fatalf("%s %q: not found", kind, name)
 	}
 	return r
 }
 
-// patch does what kubectl edit does.
+// patch changes an object as kubectl edit does.
 func (w *world) patch(kind, name, patch string, subresources ...string) {
 	w.t.Helper()
 	_, err := w.at(kind).Patch(w.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "kubectl-edit"}, subresources...)
@@ -222,7 +222,7 @@ func (w *world) delete(kind, name string) {
 	}
 }
 
-// inventory is what all inventories of the world's namespace name.
+// inventory returns the entries of all inventories in the world's namespace.
 func (w *world) inventory() []string {
 	w.t.Helper()
 	list, err := w.client.Resource(kinds["ConfigMap"]).Namespace(w.ns+"-tko").List(w.t.Context(), metav1.ListOptions{LabelSelector: "tko.nephio.org/inventory"})
@@ -244,7 +244,7 @@ func (w *world) inventory() []string {
 	return all
 }
 
-// there are the names of the objects of a kind that have our label.
+// there returns the names of the objects of a kind with TKO's label.
 func (w *world) there(kind string) []string {
 	w.t.Helper()
 	list, err := w.at(kind).List(w.t.Context(), metav1.ListOptions{LabelSelector: kubernetes.LabelDeployment})
@@ -269,7 +269,7 @@ func configMap(name, value string) krm.Resource {
 	return r
 }
 
-// frozen is an object that can't be changed any more.
+// frozen returns an object that is immutable.
 func frozen(name, value string) krm.Resource {
 	r := configMap(name, value)
 	r["immutable"] = true
@@ -308,7 +308,8 @@ func deployment(id tko.DeploymentID, pkg ...krm.Resource) tko.Deployment {
 	}, pkg...)}
 }
 
-// said is "True Applied" of each deployment.
+// said returns the status and reason of the Scheduled condition of each deployment,
+// such as "True Applied".
 func said(r report.Report) map[tko.DeploymentID]string {
 	m := map[tko.DeploymentID]string{}
 	for id, s := range r.Deployments {
@@ -319,18 +320,8 @@ func said(r report.Report) map[tko.DeploymentID]string {
 
 func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
 
-// server is the API server that the tests of this package share.
+// server returns the API server that the tests of this package share.
 func server(t testing.TB) *rest.Config {
 	t.Helper()
 	return kube.Shared(t, kube.Options{}).Config()
-}
-
-// await waits until something is so.
-func await(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !so(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-	}
 }

@@ -141,17 +141,16 @@ func TestMoreCallersThanConnectionsAreServed(t *testing.T) {
 
 func TestDataOfSchema30IsReadAfterUpgrade(t *testing.T) {
 	t.Parallel()
-	storetest.UpgradeOldDatabase(t, oldDatabase(pgtest.DSN(t)))
+	storetest.UpgradeOldDatabase(t, older(pgtest.DSN(t)))
 }
 
 func TestTargetStatesMoveOutOfSourcesOfSchema37(t *testing.T) {
 	t.Parallel()
-	storetest.UpgradeTargetStates(t, oldDatabase(pgtest.DSN(t)))
+	storetest.UpgradeOldTargetStates(t, older(pgtest.DSN(t)))
 }
 
-// oldDatabase returns the database at a DSN as one that a test can convert to an
-// older schema.
-func oldDatabase(dsn string) storetest.OldDatabase {
+// older returns the database of a DSN, which a test converts to an older schema.
+func older(dsn string) storetest.OldDatabase {
 	return storetest.OldDatabase{
 		Open: func(t *testing.T) storetest.Closer {
 			t.Helper()

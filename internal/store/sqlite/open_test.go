@@ -154,17 +154,16 @@ func TestOneStoreCollectsAtATime(t *testing.T) {
 
 func TestDataOfSchema30IsReadAfterUpgrade(t *testing.T) {
 	t.Parallel()
-	storetest.UpgradeOldDatabase(t, oldDatabase(filepath.Join(t.TempDir(), "store.db")))
+	storetest.UpgradeOldDatabase(t, older(filepath.Join(t.TempDir(), "store.db")))
 }
 
 func TestTargetStatesMoveOutOfSourcesOfSchema37(t *testing.T) {
 	t.Parallel()
-	storetest.UpgradeTargetStates(t, oldDatabase(filepath.Join(t.TempDir(), "store.db")))
+	storetest.UpgradeOldTargetStates(t, older(filepath.Join(t.TempDir(), "store.db")))
 }
 
-// oldDatabase returns the database at a path as one that a test can convert to an
-// older schema.
-func oldDatabase(path string) storetest.OldDatabase {
+// older returns the database in a file, which a test converts to an older schema.
+func older(path string) storetest.OldDatabase {
 	return storetest.OldDatabase{
 		Open: func(t *testing.T) storetest.Closer {
 			t.Helper()

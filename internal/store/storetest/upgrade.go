@@ -92,10 +92,10 @@ func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 	w.ok(s.Close())
 }
 
-// UpgradeTargetStates checks that a store reads the states of targets of schema 40
-// after an upgrade, and that the GitOps sources stay. That schema stored the
-// states as sources with the names "site:SITE:NAME".
-func UpgradeTargetStates(t *testing.T, older OldDatabase) {
+// UpgradeOldTargetStates checks that a store reads the target states of schema 37 after
+// an upgrade. In that schema they were GitOps sources with names of the form
+// "site:SITE:NAME". Other sources stay.
+func UpgradeOldTargetStates(t *testing.T, older OldDatabase) {
 	t.Helper()
 	s := older.Open(t)
 	w := &world{T: t, store: s}
@@ -110,7 +110,8 @@ func UpgradeTargetStates(t *testing.T, older OldDatabase) {
 		fmt.Sprintf(insert, "site:lagos:main", "first"),
 		fmt.Sprintf(insert, "site:edge/cu:v1:site:main", "second"),
 		"DROP TABLE target_state",
-		"DELETE FROM goose_db_version WHERE version_id > 40",
+		"ALTER TABLE change DROP COLUMN steps",
+		"DELETE FROM goose_db_version WHERE version_id > 37",
 	} {
 		older.Run(t, statement)
 	}

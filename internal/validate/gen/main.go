@@ -1,9 +1,9 @@
-// Command gen makes the schemas that package validate embeds, from the OpenAPI
-// document and the enumerations that are part of Kubernetes' source.
+// Command gen generates the schemas that package validate embeds, from the
+// OpenAPI document and the enumerations in Kubernetes' source.
 //
-// The document that Kubernetes publishes has no enumerations: they are a
-// feature of the running API server. The generated Go file that the API server
-// serves them from is next to it, so they are taken from there.
+// Kubernetes' published document has no enumerations: they are a feature of the
+// running API server. They are read from the generated Go file that the API
+// server serves them from.
 package main
 
 import (
@@ -27,8 +27,8 @@ import (
 )
 
 func main() {
-	version := flag.String("version", "", "the version of the module k8s.io/kubernetes")
-	out := flag.String("out", "", "the file to write")
+	version := flag.String("version", "", "version of the module k8s.io/kubernetes")
+	out := flag.String("out", "", "output file")
 	flag.Parse()
 	if err := run(*version, *out); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
@@ -56,7 +56,7 @@ func run(version, out string) error {
 	return write(out, append(data, '\n'))
 }
 
-// download answers the directory of the module's source, whose checksum the go
+// download returns the directory of the module's source, whose checksum the go
 // command verifies.
 func download(version string) (string, error) {
 	if !regexp.MustCompile(`^v\d+\.\d+\.\d+$`).MatchString(version) {
@@ -64,9 +64,9 @@ func download(version string) (string, error) {
 	}
 	command := exec.Command("go", "mod", "download", "-json", "k8s.io/kubernetes@"+version) //nolint:gosec,noctx // the version is checked above; a person waits
 	command.Stderr = os.Stderr
-	answer, err := command.Output()
+	response, err := command.Output()
 	var module struct{ Dir, Error string }
-	if jsonErr := json.Unmarshal(answer, &module); jsonErr != nil {
+	if jsonErr := json.Unmarshal(response, &module); jsonErr != nil {
 		return "", errors.Join(err, jsonErr)
 	}
 	if module.Error != "" {
@@ -75,8 +75,8 @@ func download(version string) (string, error) {
 	return module.Dir, err
 }
 
-// A schema is the part of OpenAPI that Kubernetes' published types use, and the
-// form in which the result is written.
+// A schema is the part of OpenAPI that Kubernetes' published types use. The
+// result has the same form.
 type schema struct {
 	Ref        string             `json:"$ref,omitempty"`
 	Type       string             `json:"type,omitempty"`
@@ -112,12 +112,12 @@ func readOpenAPI(path string) (map[string]*schema, error) {
 
 // An enumeration belongs to a property (or to its items) of a type.
 type property struct {
-	function string // that makes the type's schema
+	function string // that returns the type's schema
 	name     string
 	items    bool
 }
 
-var errNoEnums = errors.New("the generated OpenAPI has no enumerations: its form must have changed")
+var errNoEnums = errors.New("the generated OpenAPI has no enumerations: its form may have changed")
 
 // readEnums finds the enumerations in functions of this form:
 //
@@ -201,18 +201,18 @@ type result struct {
 	Definitions map[string]*schema `json:"definitions"`
 }
 
-// convert keeps the definitions that kinds need, and of those what validation
-// needs.
+// convert selects the definitions that kinds need, and the parts of them that
+// validation needs.
 func convert(version string, published map[string]*schema, enums map[property][]string) result {
 	r := result{Kubernetes: version, Kinds: map[string]string{}, Definitions: map[string]*schema{}}
 	for name, s := range published {
-		if len(s.Kinds) != 1 { // DeleteOptions and WatchEvent are of every group: they are no resources
+		if len(s.Kinds) != 1 { // DeleteOptions and WatchEvent are in every group: they are not resources
 			continue
 		}
 		r.Kinds[gvk(s.Kinds[0])] = name
 	}
 	for _, name := range r.Kinds {
-		keep(r.Definitions, published, enums, name)
+		collect(r.Definitions, published, enums, name)
 	}
 	return r
 }
@@ -224,12 +224,12 @@ func gvk(k kind) string {
 	return k.Group + "/" + k.Version + " " + k.Kind
 }
 
-func keep(kept, published map[string]*schema, enums map[property][]string, name string) {
-	if kept[name] != nil {
+func collect(selected, published map[string]*schema, enums map[property][]string, name string) {
+	if selected[name] != nil {
 		return
 	}
 	s := published[name]
-	kept[name] = s
+	selected[name] = s
 	function := "schema_k8sio_" + strings.NewReplacer(".", "_", "-", "_").Replace(strings.TrimPrefix(name, "io.k8s."))
 	for key, p := range s.Properties {
 		p.Enum = enums[property{function: function, name: key}]
@@ -241,14 +241,14 @@ func keep(kept, published map[string]*schema, enums map[property][]string, name 
 		s.Kinds = nil
 		slices.Sort(s.Required)
 		if s.Format != "date-time" && s.Format != "int-or-string" {
-			s.Format = "" // widths of numbers; Kubeconform does not look at them either
+			s.Format = "" // widths of numbers, which Kubeconform doesn't check either
 		}
 		if name == "io.k8s.apimachinery.pkg.api.resource.Quantity" {
 			s.Format = "quantity"
 		}
 		if s.Ref != "" {
 			s.Ref = strings.TrimPrefix(s.Ref, "#/definitions/")
-			keep(kept, published, enums, s.Ref)
+			collect(selected, published, enums, s.Ref)
 		}
 	})
 }
@@ -265,8 +265,8 @@ func visit(s *schema, f func(*schema)) {
 	}
 }
 
-// write leaves a file alone that says the same already: what compression makes
-// of it may differ from one release of Go to the next.
+// write does not change a file with the same content: compressed bytes may
+// differ from one release of Go to the next.
 func write(path string, data []byte) error {
 	if same(path, data) {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The two sources, in their form, make one schema.
-func TestConvert(t *testing.T) {
+// The two sources are combined into one schema.
+func TestConvertAddsEnumerationsToSchemas(t *testing.T) {
 	dir := t.TempDir()
 	source := filepath.Join(dir, "openapi.go")
 	if err := os.WriteFile(source, []byte(`package openapi
@@ -63,15 +63,15 @@ func schema_k8sio_api_core_v1_Thing(ref common.ReferenceCallback) common.OpenAPI
 	}
 }
 
-// A file that says the same is left as it is.
-func TestWrite(t *testing.T) {
+// A file with the same content is not rewritten.
+func TestWriteLeavesEqualFilesUnchanged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out.gz")
 	for _, text := range []string{"one", "one", "two"} {
 		if err := write(path, []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		if !same(path, []byte(text)) || same(path, []byte("other")) {
-			t.Errorf("%q is not what was written", text)
+			t.Errorf("read %q, want the written content", text)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func TestWrite(t *testing.T) {
 func TestDownloadChecksVersion(t *testing.T) {
 	for _, version := range []string{"", "latest", "v1.2", "v1.2.3;x"} {
 		if _, err := download(version); err == nil {
-			t.Errorf("%q was taken", version)
+			t.Errorf("version %q was accepted", version)
 		}
 	}
 }

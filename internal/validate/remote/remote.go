@@ -1,6 +1,6 @@
-// Package remote reads the schemas that package validate is told to look for
-// at http and https addresses. It is apart from it, so that what validates has
-// no way to the network of its own.
+// Package remote fetches schemas for package validate from http and https
+// addresses. It is a package of its own so that package validate has no access
+// to the network.
 package remote
 
 import (
@@ -19,8 +19,8 @@ const (
 
 var client = &http.Client{Timeout: timeout}
 
-// Fetch reads what is at a URL, of at most 16 MiB and within 15 seconds. If
-// there is nothing, the error is fs.ErrNotExist.
+// Fetch returns the content at a URL, at most 16 MiB and within 15 seconds. If
+// there is none, the error is fs.ErrNotExist.
 func Fetch(ctx context.Context, url string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -43,7 +43,7 @@ func Fetch(ctx context.Context, url string) ([]byte, error) {
 		return nil, fmt.Errorf("get %s: %w", url, err)
 	}
 	if len(data) > maxBytes {
-		return nil, fmt.Errorf("get %s: there are more than %d bytes", url, maxBytes)
+		return nil, fmt.Errorf("get %s: more than %d bytes", url, maxBytes)
 	}
 	return data, nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/validate/remote"
 )
 
-func TestFetch(t *testing.T) {
+func TestFetchReturnsSchemasWithinLimits(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/there.json":
@@ -35,7 +35,7 @@ func TestFetch(t *testing.T) {
 		fails   bool
 	}{
 		"there":   {why: "a schema", path: "/there.json", want: "{}"},
-		"missing": {why: "the next location is asked", path: "/none.json", missing: true, fails: true},
+		"missing": {why: "the next location is tried", path: "/none.json", missing: true, fails: true},
 		"broken":  {why: "an error is not an absence", path: "/broken.json", fails: true},
 		"huge":    {why: "memory is bounded", path: "/huge.json", fails: true},
 	}

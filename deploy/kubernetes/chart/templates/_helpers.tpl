@@ -50,7 +50,7 @@ spec:
         {{- include "tko.selector" .role | nindent 8 }}
     spec:
       serviceAccountName: tko-{{ .role }}
-      automountServiceAccountToken: {{ or $kubernetes $management $gitops }} # to ask the cluster who users are, for kubeconfigs, or for sources
+      automountServiceAccountToken: {{ or $kubernetes $management $gitops }} # to authenticate users, or to read kubeconfigs or sources
       enableServiceLinks: false
       terminationGracePeriodSeconds: 30
       {{- with .Values.image.pullSecrets }}
@@ -144,7 +144,7 @@ spec:
         {{- end }}
         - name: health
           containerPort: 50059
-        startupProbe: # migrations of a large database take their time
+        startupProbe: # migrations of a large database take long
           httpGet:
             path: /healthz
             port: health
@@ -163,7 +163,7 @@ spec:
           periodSeconds: 5
           timeoutSeconds: 5
         lifecycle:
-          preStop: # clients hear first that it goes
+          preStop: # clients must learn first that the pod stops
             sleep:
               seconds: 5
         resources:
@@ -214,31 +214,31 @@ spec:
       - name: certificate
         secret:
           secretName: {{ .Values.kubernetesAPI.certificateSecret }}
-          defaultMode: 288 # 0440: of the group
+          defaultMode: 288 # 0440: readable for the group
       {{- end }}
       {{- if $scheduler }}
-      - name: git-secrets # the credentials that sites' repositories refer to
+      - name: git-secrets # credentials for sites' repositories
         secret:
           secretName: {{ .Values.git.secret }}
           optional: true
-          defaultMode: 288 # 0440: of the group
-      - name: osm-secrets # the passwords and CAs that sites that are OSMs refer to
+          defaultMode: 288 # 0440: readable for the group
+      - name: osm-secrets # passwords and CAs of sites that are OSMs
         secret:
           secretName: {{ .Values.osm.secret }}
           optional: true
-          defaultMode: 288 # 0440: of the group
-      - name: kubeconfigs # of clusters that sites name by a file
+          defaultMode: 288 # 0440: readable for the group
+      - name: kubeconfigs # kubeconfig files of sites' clusters
         secret:
           secretName: {{ .Values.kubernetesSites.secret }}
           optional: true
-          defaultMode: 288 # 0440: of the group
+          defaultMode: 288 # 0440: readable for the group
       {{- end }}
       {{- if $gitops }}
-      - name: connections # what repositories for Open Source MANO name as their connectionFile
+      - name: connections # connection files for Open Source MANO, which repositories name as their connectionFile
         secret:
           secretName: {{ .Values.gitops.connections }}
           optional: true
-          defaultMode: 288 # 0440: of the group
+          defaultMode: 288 # 0440: readable for the group
       {{- end }}
       {{- if $management }}
       - name: management

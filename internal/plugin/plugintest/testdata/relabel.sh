@@ -1,5 +1,5 @@
 #!/bin/sh
-# A prepare plugin that answers the same whatever it is asked.
+# A prepare plugin that always writes the same output.
 cat >/dev/null
 cat <<'END'
 prepared: true

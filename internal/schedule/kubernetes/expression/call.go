@@ -18,7 +18,7 @@ var (
 	floatText   = regexp.MustCompile(`^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?$`)
 )
 
-// call calls one of the functions that need no package.
+// call calls a built-in function that doesn't use the package.
 func call(name string, args []any) (any, error) {
 	if !slices.Contains([]string{"str", "int", "float", "bool", "len"}, name) {
 		return nil, fmt.Errorf("there is no function %q", name)
@@ -118,9 +118,9 @@ func toFloat(value any) (any, error) {
 	return f, nil
 }
 
-// methods are those of strings whose arguments are strings.
+// methods are the string methods whose arguments are strings.
 var methods = map[string]struct {
-	least, most int // arguments
+	least, most int // numbers of arguments
 	call        func(s string, args []string) (any, error)
 }{
 	"upper":        {0, 0, func(s string, _ []string) (any, error) { return mapASCII(s, 'a', 'z', -32), nil }},
@@ -213,8 +213,8 @@ func first(args []string, otherwise string) string {
 	return otherwise
 }
 
-// mapASCII moves the letters of a range, so that it needs no tables of Unicode
-// that differ between versions.
+// mapASCII shifts the characters of a range. It doesn't use Unicode tables, which
+// differ between versions.
 func mapASCII(s string, from, to, by rune) string {
 	return strings.Map(func(c rune) rune {
 		if from <= c && c <= to {

@@ -17,14 +17,14 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// The bounds of expressions.
+// Limits of expressions.
 const (
 	maxText     = 4 << 10  // bytes of an expression
-	maxDepth    = 50       // of what is nested in it
-	maxBrackets = 50       // of brackets in brackets
-	maxString   = 64 << 10 // bytes of any string on the way
-	maxItems    = 10_000   // of any list or map on the way
-	maxResult   = 1 << 20  // bytes of the result, roughly
+	maxDepth    = 50       // nesting of operations
+	maxBrackets = 50       // nesting of brackets
+	maxString   = 64 << 10 // bytes of any string, also intermediate ones
+	maxItems    = 10_000   // items of any list or map, also intermediate ones
+	maxResult   = 1 << 20  // bytes of the result, approximately
 
 	space = " \t\n\r\v\f"
 )
@@ -38,11 +38,11 @@ var (
 	errInteger     = errors.New("an integer would have more than 64 bits")
 )
 
-// Evaluate evaluates {{ … }}, with the resources of a package for get;
-// anything else is answered as it is. The value is nil, a bool, int64,
-// float64, string, []any or map[string]any; lists and maps may be the
-// package's own, so don't change them. The error is tko.ErrInvalid and says
-// what is wrong with the expression.
+// Evaluate evaluates a text of the form {{ … }}, with the resources of a package for
+// get; it returns other values unchanged. The result is nil, a bool, int64, float64,
+// string, []any or map[string]any. Lists and maps may belong to the package: callers
+// must not change them. The error is tko.ErrInvalid and describes the problem of the
+// expression.
 func Evaluate(value any, p krm.Package) (any, error) {
 	text, ok := value.(string)
 	if !ok {
@@ -96,10 +96,11 @@ var (
 	floats   = regexp.MustCompile(`^(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][-+]?[0-9]+)?$`)
 )
 
-// keywords are Python's that Starlark takes for names. As an index they work.
+// keywords are Python's constants, which are names in Starlark. They are allowed as
+// an index.
 var keywords = []string{"None", "True", "False"}
 
-// checkText refuses what Python and Starlark would read differently.
+// checkText rejects text that Python and Starlark would parse differently.
 func checkText(text string) error {
 	if strings.ContainsAny(text, "\x00\n\r\v\f") || !utf8.ValidString(text) {
 		return errSyntax
@@ -123,8 +124,8 @@ func checkText(text string) error {
 	return nil
 }
 
-// supported says whether everything in an expression is part of expressions,
-// be it evaluated or not.
+// supported returns whether expressions support all parts of a parsed text, whether
+// they are evaluated or not.
 func supported(parsed syntax.Expr) bool {
 	all := true
 	named := map[syntax.Node]bool{} // arguments that are given by name
@@ -182,7 +183,7 @@ func supportedLiteral(node *syntax.Literal) bool {
 	}
 }
 
-// bare is an expression without its parentheses.
+// bare removes the parentheses around an expression.
 func bare(node syntax.Expr) syntax.Expr {
 	for {
 		paren, ok := node.(*syntax.ParenExpr)
@@ -193,7 +194,8 @@ func bare(node syntax.Expr) syntax.Expr {
 	}
 }
 
-// fits says whether a value fits into a budget of bytes, and takes it from it.
+// fits subtracts the size of a value from a budget in bytes, and returns whether the
+// budget was sufficient.
 func fits(value any, left *int) bool {
 	*left -= 8
 	if s, ok := value.(string); ok {
@@ -220,7 +222,8 @@ func fits(value any, left *int) bool {
 	return true
 }
 
-// checked refuses what is too large, and floats that are no numbers.
+// checked returns errors for values that are too large, and for floats that are not
+// numbers.
 func checked(value any) (any, error) {
 	items := 0
 	switch value := value.(type) {
@@ -323,11 +326,11 @@ func equal(a, b any) bool {
 	return typeName(a) == typeName(b) && a == b
 }
 
-// evaluation is one evaluation, in a package.
+// An evaluation is one evaluation with the resources of a package.
 type evaluation struct{ pkg krm.Package }
 
 func (e evaluation) value(node syntax.Expr, depth int) (any, error) {
-	node = bare(node) // parentheses are no depth of their own
+	node = bare(node) // parentheses don't add depth
 	if depth > maxDepth {
 		return nil, fmt.Errorf("it is nested deeper than %d", maxDepth)
 	}
@@ -550,7 +553,7 @@ func integer(i *big.Int) (any, error) {
 	return i.Int64(), nil
 }
 
-// logic evaluates a chain of the same operator, however long, at one depth.
+// logic evaluates a chain of the same operator, of any length, at one depth.
 func (e evaluation) logic(node *syntax.BinaryExpr, depth int) (any, error) {
 	chain := []syntax.Expr{node.Y}
 	first := node.X
@@ -687,10 +690,11 @@ func arithmetic(op syntax.Token, a, b any) (any, error) {
 	return nil, fmt.Errorf("%s can't be applied to %s and %s", op, typeName(a), typeName(b))
 }
 
-// integers2 computes with two integers, as Python does: divisions round down.
+// integers2 applies an operator to two integers, as Python does: divisions round
+// down.
 func integers2(op syntax.Token, a, b int64) (any, error) {
 	x, y, z := big.NewInt(a), big.NewInt(b), new(big.Int)
-	switch op { //nolint:exhaustive // the caller has looked
+	switch op { //nolint:exhaustive // the caller has checked the operator
 	case syntax.PLUS:
 		return integer(z.Add(x, y))
 	case syntax.MINUS:
@@ -709,9 +713,9 @@ func integers2(op syntax.Token, a, b int64) (any, error) {
 	return integer(quotient)
 }
 
-// floats2 computes with two floats, as Python does.
+// floats2 applies an operator to two floats, as Python does.
 func floats2(op syntax.Token, a, b float64) any {
-	switch op { //nolint:exhaustive // the caller has looked
+	switch op { //nolint:exhaustive // the caller has checked the operator
 	case syntax.PLUS:
 		return a + b
 	case syntax.MINUS:
@@ -772,7 +776,8 @@ func (e evaluation) call(node *syntax.CallExpr, depth int) (any, error) {
 	return nil, errUnsupported
 }
 
-// namedArgument is an argument as NAME=VALUE; nil if it is none.
+// namedArgument returns an argument of the form NAME=VALUE; nil if it has another
+// form.
 func namedArgument(arg syntax.Expr) *syntax.BinaryExpr {
 	pair, ok := arg.(*syntax.BinaryExpr)
 	if !ok || pair.Op != syntax.EQ {
@@ -786,7 +791,7 @@ func namedArgument(arg syntax.Expr) *syntax.BinaryExpr {
 
 var getParameters = []string{"group", "version", "kind", "name"}
 
-// getArguments are the arguments of get in the order of its parameters.
+// getArguments returns the arguments of get in the order of its parameters.
 func (e evaluation) getArguments(nodes []syntax.Expr, depth int) ([]any, error) {
 	positional := len(nodes)
 	if i := slices.IndexFunc(nodes, func(n syntax.Expr) bool { return namedArgument(n) != nil }); i >= 0 {

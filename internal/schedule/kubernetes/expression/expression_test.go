@@ -14,7 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// plain makes json.Number what the evaluator answers.
+// plain converts numbers of a result to json.Number.
 func plain(t *testing.T, value any) any {
 	t.Helper()
 	switch value := value.(type) {
@@ -43,7 +43,7 @@ func plain(t *testing.T, value any) any {
 }
 
 // The SDK of Python passes the same cases.
-func TestEvaluate(t *testing.T) {
+func TestEvaluatePassesSharedCases(t *testing.T) {
 	t.Parallel()
 	file, err := os.Open("testdata/cases.json")
 	if err != nil {

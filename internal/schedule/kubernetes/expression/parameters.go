@@ -9,11 +9,10 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Parameters evaluates the spec.parameters of a HelmChart resource, each as
-// [Evaluate] does, with the resources of the package that the chart is in. Keys
-// are as they were written: what their dots mean is the installer's business. The
-// map is the caller's, its values may be the package's own. The error is
-// tko.ErrInvalid and names every parameter that is wrong.
+// Parameters evaluates the spec.parameters of a HelmChart resource with [Evaluate],
+// with the resources of the chart's package. It doesn't interpret the dots of keys.
+// The map belongs to the caller; its values may belong to the package. The error is
+// tko.ErrInvalid and names every invalid parameter.
 func Parameters(chart krm.Resource, p krm.Package) (map[string]any, error) {
 	value, ok := chart.Get("spec", "parameters")
 	if !ok || value == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func TestParameters(t *testing.T) {
+func TestParametersAreEvaluated(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why     string
@@ -28,9 +28,9 @@ func TestParameters(t *testing.T) {
 		"null":  {why: "as none", spec: `{chart: c, parameters: null}`, want: map[string]any{}},
 		"a map": {why: "they have names", spec: `{parameters: [a]}`, wantErr: `workload.nephio.org/v1alpha1 HelmChart "web": spec.parameters must be a map`},
 		"wrong ones": {
-			why:     "all are told at once, in the order of their names",
-			spec:    `{parameters: {b: "{{ nobody }}", a: "{{ 1 + }}", c: "{{ 1 }}"}}`,
-			wantErr: `workload.nephio.org/v1alpha1 HelmChart "web": spec.parameters.a: expression "1 +": it is not an expression: its syntax is wrong; spec.parameters.b: expression "nobody": `,
+			why:     "all problems are reported, in the order of the names",
+			spec:    `{parameters: {b: "{{ unknown }}", a: "{{ 1 + }}", c: "{{ 1 }}"}}`,
+			wantErr: `workload.nephio.org/v1alpha1 HelmChart "web": spec.parameters.a: expression "1 +": it is not an expression: its syntax is wrong; spec.parameters.b: expression "unknown": `,
 		},
 	}
 	for name, test := range tests {

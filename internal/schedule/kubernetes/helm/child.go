@@ -26,25 +26,25 @@ import (
 )
 
 const (
-	// rendererName is what a program is told that it is called when it is to
-	// render a chart.
+	// rendererName is the program name that makes a process a renderer.
 	rendererName = "tko-chart-renderer"
 
-	exitLate  = 3 // it took too long
-	exitLarge = 4 // it took too much memory
+	exitLate  = 3 // the time limit was exceeded
+	exitLarge = 4 // the memory limit was exceeded
 
 	memoryTick = 10 * time.Millisecond
 )
 
-// A renderer is this program, whatever else that does: main never begins.
+// A process that is started as a renderer renders a chart and exits before main
+// begins.
 func init() {
 	if len(os.Args) == 3 && os.Args[0] == rendererName {
 		os.Exit(rendererMain(os.Args[1], os.Args[2], os.Stdin, os.Stdout))
 	}
 }
 
-// rendererMain renders a chart. It ends by itself, also if nobody waits for it
-// any more.
+// rendererMain renders a chart. It ends at its time limit, even if the parent process
+// has ended.
 func rendererMain(limit, memory string, in io.Reader, out io.Writer) (code int) {
 	after, err := time.ParseDuration(limit)
 	bytes, memoryErr := strconv.ParseInt(memory, 10, 64)
@@ -52,7 +52,7 @@ func rendererMain(limit, memory string, in io.Reader, out io.Writer) (code int) 
 		return 1
 	}
 	time.AfterFunc(after, func() { os.Exit(exitLate) })
-	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) // it goes before the server, if the machine or container is full
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) // if memory runs out, the kernel ends the renderer rather than the server
 	debug.SetMemoryLimit(bytes / 2)
 	go watchMemory(uint64(max(bytes, 0)))
 	questions, answers := gob.NewEncoder(out), gob.NewDecoder(in)
@@ -86,7 +86,7 @@ func rendererMain(limit, memory string, in io.Reader, out io.Writer) (code int) 
 	return 0
 }
 
-// watchMemory ends the process when its heap is larger than that.
+// watchMemory ends the process when its heap exceeds the limit in bytes.
 func watchMemory(bytes uint64) {
 	heap := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}}
 	for {
@@ -98,8 +98,8 @@ func watchMemory(bytes uint64) {
 	}
 }
 
-// render is what Helm's library does before it does anything in a cluster.
-func (t task) render(look func(lookup) (map[string]any, error)) (map[string]string, error) {
+// render does what Helm's library does before it accesses the cluster.
+func (t task) render(lookUp func(lookup) (map[string]any, error)) (map[string]string, error) {
 	made, err := (&Chart{archive: t.Archive, files: t.Files}).load()
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func (t task) render(look func(lookup) (map[string]any, error)) (map[string]stri
 	}
 	templates := engine.Engine{CustomTemplateFuncs: template.FuncMap{
 		"lookup": func(apiVersion, kind, namespace, name string) (map[string]any, error) {
-			return look(lookup{apiVersion, kind, namespace, name})
+			return lookUp(lookup{apiVersion, kind, namespace, name})
 		},
 	}}
 	files, err := templates.RenderWithContext(context.Background(), made, given)
@@ -144,8 +144,8 @@ func (t task) render(look func(lookup) (map[string]any, error)) (map[string]stri
 	return files, nil
 }
 
-// refersElsewhere says whether the schema of a chart's values, or of one within,
-// needs other files or hosts: the library would read whatever it names.
+// refersElsewhere returns whether the values schema of a chart, or of a dependency,
+// refers to other files or hosts: the library would read any of them.
 func refersElsewhere(c *chart.Chart) bool {
 	var schema any
 	if len(c.Schema) > 0 && json.Unmarshal(c.Schema, &schema) == nil && leads(schema) {

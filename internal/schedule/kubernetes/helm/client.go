@@ -29,67 +29,66 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// LabelDigest is on what Helm stores of a release: which chart and values made
-// it.
+// LabelDigest is a label on Helm's record of a release: a digest of the chart and
+// values.
 const LabelDigest = "tko.nephio.org/chart-digest"
 
-const maxHistory = 5 // revisions of a release that are kept
+const maxHistory = 5 // retained revisions of a release
 
-// A Client makes releases in a cluster. It is safe for concurrent use, but for
-// one release at a time.
+// A Client deploys releases in a cluster. It is safe for concurrent use, except for
+// concurrent calls for the same release.
 type Client struct {
 	Host      string            // the API server's URL
-	Transport http.RoundTripper // that knows the credentials
-	Label     string            // of everything that is made: whose it is
-	Timeout   time.Duration     // of a hook
+	Transport http.RoundTripper // adds the credentials
+	Label     string            // label on all objects; the value is the owner
+	Timeout   time.Duration     // limit of a hook
 	Request   time.Duration     // limit of a request; none if 0
-	Renderer  *Renderer         // of charts' templates
+	Renderer  *Renderer         // renders charts' templates
 	Keep      func(annotations map[string]string) bool
 
-	// Adjust answers what is to be applied of a release in a namespace instead of
-	// an object that its chart was rendered to; nil if just that. It is not asked
-	// if it is nil.
+	// Adjust returns the object to apply in place of a rendered object of a release,
+	// or nil to apply it unchanged. It may be nil.
 	Adjust func(namespace string, object map[string]any) (map[string]any, error)
 }
 
-// A Release is what there should be.
+// A Release is the desired state of a release.
 type Release struct {
 	Name, Namespace string
-	Owner           string // the value of the client's label
-	Digest          string // tells chart and values from all others
+	Owner           string // value of the client's label
+	Digest          string // digest of the chart and values
 	Chart           *Chart
 	Values          map[string]any
-	Adopt           bool // take over a release, and objects, of others
+	Adopt           bool // take over an existing release, and existing objects, of other owners
 }
 
-// A State is a release as it is deployed.
+// A State is the state of a deployed release.
 type State struct {
 	Revision int
-	Previous int    // to which it can go back; 0 if to none
-	Chart    string // its name and version
+	Previous int    // revision for a rollback; 0 if none
+	Chart    string // name and version of the chart
 	Objects  []map[string]any
 }
 
-// A FailedError says why a release is not what it should be, and what it is
-// now.
+// A FailedError reports why a release did not reach its desired state, and its
+// current state.
 type FailedError struct {
 	Reason  string
-	Invalid bool // it is the chart or its values
-	// State is what was there before, and is again; nil if nothing was tried, or
-	// there was nothing.
+	Invalid bool // the chart or its values are the cause
+	// State is the state from before, which was restored; nil if nothing was
+	// attempted, or there was no release.
 	State *State
 }
 
 func (e *FailedError) Error() string { return e.Reason }
 
-// A session is one action on a release.
+// A session is one operation on a release.
 type session struct {
 	client *Client
 	config *action.Configuration
 	at     *connection
 }
 
-// Manager is as whom the API server knows the library in this process.
+// Manager is the field manager of Helm's library in this process.
 const Manager = "tko"
 
 var manage = sync.OnceFunc(func() { kube.ManagedFieldsManager = Manager })
@@ -100,26 +99,26 @@ func (c *Client) begin(ctx context.Context, namespace string) (*session, error) 
 	config := action.NewConfiguration(action.ConfigurationSetLogger(slog.DiscardHandler))
 	config.HookOutputFunc = func(string, string, string) io.Writer { return io.Discard }
 	if err := config.Init(at, namespace, "secret"); err != nil {
-		return nil, fmt.Errorf("preparing Helm: %w", err)
+		return nil, fmt.Errorf("prepare Helm: %w", err)
 	}
 	return &session{client: c, config: config, at: at}, nil
 }
 
-// away says whether an error is of the way to the cluster, and answers that.
+// away returns the error of the connection to the cluster, if any.
 func (s *session) away() error { return s.at.wire.problem() }
 
 func waiting(ctx context.Context) []kube.WaitOption {
 	return []kube.WaitOption{kube.WithWaitContext(ctx)}
 }
 
-// history answers the revisions of a release, the newest first.
+// history returns the revisions of a release, newest first.
 func (s *session) history(name string) ([]*release.Release, error) {
 	found, err := s.config.Releases.History(name)
 	if errors.Is(err, driver.ErrReleaseNotFound) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the revisions of release %q: %w", name, err)
+		return nil, fmt.Errorf("read the revisions of release %q: %w", name, err)
 	}
 	var all []*release.Release
 	for _, r := range found {
@@ -131,7 +130,8 @@ func (s *session) history(name string) ([]*release.Release, error) {
 	return all, nil
 }
 
-// good is the newest revision that was deployed, older than one.
+// good returns the newest deployed revision that is older than before; nil if there
+// is none.
 func good(all []*release.Release, before int) *release.Release {
 	for _, was := range []status.Status{status.StatusDeployed, status.StatusSuperseded} {
 		for _, r := range all {
@@ -160,11 +160,11 @@ func (s *session) state(all []*release.Release) (*State, error) {
 	return state, err
 }
 
-// Deploy makes a release be what it should: it is installed, upgraded or left
-// alone. What a process left that died on the way is undone first. What fails
-// is undone, too: an upgrade is rolled back, a first installation removed; a
-// *FailedError says so. owned says whose releases may be touched, by the value of
-// the label. All other errors are of the way to the cluster.
+// Deploy installs or upgrades a release, or leaves it if it is up to date. It first
+// cleans up after a process that died during an operation. If the deployment fails,
+// it rolls an upgrade back, removes a first installation, and returns a *FailedError.
+// owned tells by the value of the label which existing releases it may change. All
+// other errors are errors of the connection to the cluster.
 func (c *Client) Deploy(ctx context.Context, r Release, owned func(string) bool) (*State, error) {
 	s, err := c.begin(ctx, r.Namespace)
 	if err != nil {
@@ -186,7 +186,7 @@ func (s *session) deploy(ctx context.Context, r Release, owned func(string) bool
 		return nil, err
 	}
 	if len(all) > 0 && !owned(all[0].Labels[s.client.Label]) && !r.Adopt {
-		return nil, &FailedError{Invalid: true, Reason: "is there already, installed by somebody else: annotate the HelmChart with tko.nephio.org/adopt: \"true\" to take it over"}
+		return nil, &FailedError{Invalid: true, Reason: "exists already, installed by another owner: annotate the HelmChart with tko.nephio.org/adopt: \"true\" to take it over"}
 	}
 	if len(all) > 0 && all[0].Info.Status == status.StatusDeployed && all[0].Labels[LabelDigest] == r.Digest && owned(all[0].Labels[s.client.Label]) {
 		return s.state(all)
@@ -200,7 +200,7 @@ func (s *session) deploy(ctx context.Context, r Release, owned func(string) bool
 	if len(all) > 0 {
 		before = all[0].Version
 	}
-	if err := s.bring(ctx, r, before); err != nil {
+	if err := s.installOrUpgrade(ctx, r, before); err != nil {
 		return nil, s.undo(ctx, r, before, err)
 	}
 	if all, err = s.history(r.Name); err != nil {
@@ -209,8 +209,8 @@ func (s *session) deploy(ctx context.Context, r Release, owned func(string) bool
 	return s.state(all)
 }
 
-// tidy undoes what a process left that died: a release is deployed afterwards, or
-// isn't there.
+// tidy cleans up after a process that died during an operation. Afterwards the
+// release is deployed, or does not exist.
 func (s *session) tidy(ctx context.Context, name string, all []*release.Release) ([]*release.Release, error) {
 	if len(all) == 0 || all[0].Info.Status == status.StatusDeployed {
 		return all, nil
@@ -218,7 +218,7 @@ func (s *session) tidy(ctx context.Context, name string, all []*release.Release)
 	to := good(all, all[0].Version)
 	var err error
 	if all[0].Info.Status.IsPending() {
-		all[0].SetStatus(status.StatusFailed, "It was cut short")
+		all[0].SetStatus(status.StatusFailed, "It was interrupted")
 		err = s.config.Releases.Update(all[0])
 	}
 	switch now := all[0].Info.Status; {
@@ -226,16 +226,16 @@ func (s *session) tidy(ctx context.Context, name string, all []*release.Release)
 	case to == nil, now == status.StatusUninstalling, now == status.StatusUninstalled:
 		err = s.uninstall(ctx, name)
 	default:
-		err = s.rollback(ctx, name, to.Version, "an upgrade was cut short")
+		err = s.rollback(ctx, name, to.Version, "an upgrade was interrupted")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("what was cut short can't be undone: %w", err)
+		return nil, fmt.Errorf("clean up after an interrupted operation: %w", err)
 	}
 	return s.history(name)
 }
 
-// bring installs, or upgrades what is there in a revision.
-func (s *session) bring(ctx context.Context, r Release, before int) error {
+// installOrUpgrade installs a release, or upgrades it from revision before if that is not 0.
+func (s *session) installOrUpgrade(ctx context.Context, r Release, before int) error {
 	loaded, err := r.Chart.load()
 	if err != nil {
 		return &FailedError{Invalid: true, Reason: err.Error()}
@@ -248,7 +248,7 @@ func (s *session) bring(ctx context.Context, r Release, before int) error {
 	mark := &marker{
 		labels: map[string]string{s.client.Label: r.Owner}, keep: s.client.Keep, adjust: s.adjust(r.Namespace),
 		rendered: func() {
-			restore() // what is stored is the chart as it is
+			restore() // Helm's record holds the original chart
 			rendered = true
 		},
 	}
@@ -258,7 +258,7 @@ func (s *session) bring(ctx context.Context, r Release, before int) error {
 	return nil
 }
 
-// adjust is the client's, for a release.
+// adjust returns the client's Adjust for a namespace.
 func (s *session) adjust(namespace string) func(map[string]any) (map[string]any, error) {
 	if s.client.Adjust == nil {
 		return nil
@@ -266,7 +266,8 @@ func (s *session) adjust(namespace string) func(map[string]any) (map[string]any,
 	return func(object map[string]any) (map[string]any, error) { return s.client.Adjust(namespace, object) }
 }
 
-// render renders a chart, so that the library has plain texts to deal with.
+// render replaces the chart's templates by their rendered text, so that the library
+// renders plain text. Call restore to undo that.
 func (s *session) render(ctx context.Context, r Release, loaded *chart.Chart, before int) (restore func(), err error) {
 	values, err := json.Marshal(r.Values)
 	if err != nil {
@@ -278,7 +279,7 @@ func (s *session) render(ctx context.Context, r Release, loaded *chart.Chart, be
 	}
 	apis := []string(capabilities.APIVersions)
 	if before == 0 {
-		apis = append(slices.Clone(apis), definedBy(loaded)...) // they come before the rest
+		apis = append(slices.Clone(apis), definedBy(loaded)...) // definitions are applied before other objects
 	}
 	files, err := s.client.Renderer.render(ctx, r.Chart, task{
 		Archive: r.Chart.archive, Files: r.Chart.files, Values: values, Name: r.Name, Namespace: r.Namespace,
@@ -293,7 +294,8 @@ func (s *session) render(ctx context.Context, r Release, loaded *chart.Chart, be
 	return prerendered(loaded, files), nil
 }
 
-// capabilities are what templates can ask about the cluster.
+// capabilities returns what templates can query about the cluster: its version and
+// APIs.
 func (s *session) capabilities() (*common.Capabilities, error) {
 	client, err := s.at.ToDiscoveryClient()
 	if err != nil {
@@ -301,11 +303,11 @@ func (s *session) capabilities() (*common.Capabilities, error) {
 	}
 	version, err := client.ServerVersion()
 	if err != nil {
-		return nil, fmt.Errorf("asking for the cluster's version: %w", err)
+		return nil, fmt.Errorf("read the cluster's version: %w", err)
 	}
 	apis, err := action.GetVersionSet(client)
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		return nil, fmt.Errorf("asking for the cluster's APIs: %w", err)
+		return nil, fmt.Errorf("list the cluster's APIs: %w", err)
 	}
 	s.config.Capabilities = &common.Capabilities{
 		APIVersions: apis, HelmVersion: common.DefaultCapabilities.HelmVersion,
@@ -314,7 +316,7 @@ func (s *session) capabilities() (*common.Capabilities, error) {
 	return s.config.Capabilities, nil
 }
 
-// definedBy are the APIs of a chart's own definitions.
+// definedBy returns the APIs that a chart's own definitions define.
 func definedBy(c *chart.Chart) []string {
 	var all []string
 	for _, crd := range c.CRDObjects() {
@@ -327,7 +329,7 @@ func definedBy(c *chart.Chart) []string {
 				}
 			}
 			if yaml.Unmarshal([]byte(text), &d) != nil {
-				continue // the API server says what is wrong
+				continue // the API server rejects it with the reason
 			}
 			for _, v := range d.Spec.Versions {
 				at := d.Spec.Group + "/" + v.Name
@@ -338,7 +340,7 @@ func definedBy(c *chart.Chart) []string {
 	return all
 }
 
-// lookup answers what a template looks for in the cluster.
+// lookup executes a template's lookup in the cluster.
 func (s *session) lookup(l lookup) (map[string]any, error) {
 	config, err := s.at.ToRESTConfig()
 	if err != nil {
@@ -366,10 +368,11 @@ func (s *session) run(ctx context.Context, r Release, loaded *chart.Chart, there
 	return err
 }
 
-// undo removes what a failure left.
+// undo restores the state from before a failed deployment. It returns a *FailedError,
+// or cause if the connection failed or nothing was changed.
 func (s *session) undo(ctx context.Context, r Release, before int, cause error) error {
 	if s.away() != nil {
-		return cause // the next one finds it
+		return cause // the next operation cleans up
 	}
 	all, err := s.history(r.Name)
 	if err != nil {
@@ -380,7 +383,7 @@ func (s *session) undo(ctx context.Context, r Release, before int, cause error) 
 	}
 	if before == 0 {
 		if err := s.uninstall(ctx, r.Name); err != nil {
-			return &FailedError{Reason: fmt.Sprintf("%s; what it left can't be removed: %s", cause, err)}
+			return &FailedError{Reason: fmt.Sprintf("%s; its objects can't be removed: %s", cause, err)}
 		}
 		return &FailedError{Reason: cause.Error()}
 	}
@@ -412,8 +415,8 @@ func (s *session) rollback(ctx context.Context, name string, to int, why string)
 	return a.Run(name)
 }
 
-// Rollback makes a release, whose revision from is not good, be what it was in
-// an earlier one. What was rolled back already stays so.
+// Rollback rolls a release back from revision from, which failed, to an earlier
+// revision. It does nothing if that was done before.
 func (c *Client) Rollback(ctx context.Context, namespace, name string, from, to int, why string) (*State, error) {
 	s, err := c.begin(ctx, namespace)
 	if err != nil {
@@ -434,7 +437,8 @@ func (c *Client) Rollback(ctx context.Context, namespace, name string, from, to 
 	return s.state(all)
 }
 
-// Release answers a release as it is; tko.ErrNotFound if it isn't there.
+// Release returns the current state of a release; tko.ErrNotFound if it does not
+// exist.
 func (c *Client) Release(ctx context.Context, namespace, name string) (*State, error) {
 	s, err := c.begin(ctx, namespace)
 	if err != nil {
@@ -453,8 +457,8 @@ func (c *Client) Release(ctx context.Context, namespace, name string) (*State, e
 	return nil, err
 }
 
-// Uninstall removes a release and what it made, if it is owned; otherwise, and
-// if it isn't there, it does nothing.
+// Uninstall removes a release and its objects, if it is owned. It does nothing if the
+// release is not owned or does not exist.
 func (c *Client) Uninstall(ctx context.Context, namespace, name string, owned func(string) bool) error {
 	s, err := c.begin(ctx, namespace)
 	if err != nil {

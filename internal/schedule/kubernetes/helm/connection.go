@@ -17,10 +17,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// A connection is how Helm's library reaches a cluster for one action: through
-// somebody else's connections, and no longer than the action's context. It is
-// the library's RESTClientGetter. What it learns of the cluster's kinds it
-// keeps for that action only: definitions come and go.
+// A connection connects Helm's library to a cluster for one operation: over the
+// caller's transport, and no longer than the operation's context. It implements the
+// library's RESTClientGetter. It caches the cluster's kinds for that operation only,
+// because definitions come and go.
 type connection struct {
 	config    *rest.Config
 	namespace string
@@ -32,8 +32,8 @@ type connection struct {
 	err    error
 }
 
-// newConnection makes one to the API server at a host, over a transport that
-// knows the credentials.
+// newConnection returns a connection to the API server at host. The transport adds
+// the credentials.
 func newConnection(ctx context.Context, host string, transport http.RoundTripper, timeout time.Duration, namespace string) *connection {
 	w := &wire{ctx: ctx, inner: transport, timeout: timeout}
 	return &connection{
@@ -55,40 +55,40 @@ func (c *connection) prepare() error {
 	return c.err
 }
 
-// ToRESTConfig answers a copy: the library changes it.
+// ToRESTConfig returns a copy, because the library changes it.
 func (c *connection) ToRESTConfig() (*rest.Config, error) { return rest.CopyConfig(c.config), nil }
 
-// ToDiscoveryClient answers the same one each time.
+// ToDiscoveryClient returns the same client each time.
 func (c *connection) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error) {
 	err := c.prepare()
 	return c.cached, err
 }
 
-// ToRESTMapper answers the same one each time.
+// ToRESTMapper returns the same mapper each time.
 func (c *connection) ToRESTMapper() (meta.RESTMapper, error) {
 	err := c.prepare()
 	return c.mapper, err
 }
 
-// ToRawKubeConfigLoader tells the library the namespace.
+// ToRawKubeConfigLoader returns the namespace to the library.
 func (c *connection) ToRawKubeConfigLoader() clientcmd.ClientConfig {
 	return clientcmd.NewDefaultClientConfig(*api.NewConfig(), &clientcmd.ConfigOverrides{Context: api.Context{Namespace: c.namespace}})
 }
 
-// A wire ends requests with a context that the library doesn't know, and keeps
-// what was wrong with the way to the cluster: the library's errors don't always
-// tell.
+// A wire ends requests with the operation's context, which the library doesn't pass
+// on, and records errors of the connection, because the library's errors don't always
+// contain them.
 type wire struct {
-	ctx   context.Context // the library's requests have none of the action
+	ctx   context.Context // the operation's context
 	inner http.RoundTripper
 
-	timeout time.Duration // of a request that isn't a watch
+	timeout time.Duration // limit of a request that isn't a watch
 
 	mu     sync.Mutex
 	broken error
 }
 
-// RoundTrip makes a request, unless the action is over.
+// RoundTrip sends a request, unless the operation has ended.
 func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	unbind := context.AfterFunc(w.ctx, func() { cancel(context.Cause(w.ctx)) }) //nolint:contextcheck // the action's ends the request, too
@@ -103,7 +103,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) {
 			err = cause
 		}
-		if r.Context().Err() == nil { // or the library gave up on it
+		if r.Context().Err() == nil { // the library did not cancel the request itself
 			w.mu.Lock()
 			w.broken = &url.Error{Op: r.Method, URL: r.URL.Redacted(), Err: err}
 			w.mu.Unlock()
@@ -114,7 +114,7 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// problem is what was wrong with the way, if anything was.
+// problem returns the recorded error of the connection, if any.
 func (w *wire) problem() error {
 	if w.ctx.Err() != nil {
 		return context.Cause(w.ctx)

@@ -20,10 +20,10 @@ import (
 // maxCredentials bounds the file of credentials, in bytes.
 const maxCredentials = 1 << 20
 
-// logins are what the operator's file has for hosts: a config.json as docker
-// login and helm registry login write it. Which host gets which credentials is
-// the operator's to say, and not a package's: else a package could send them
-// anywhere. What it says of programs to ask is passed over.
+// logins is the operator's file of credentials by host: a config.json as docker login
+// and helm registry login write it. Only the operator decides which host gets which
+// credentials; a package could send them anywhere. Credential helpers in the file are
+// ignored.
 type logins struct {
 	Auths map[string]struct {
 		Auth          string `json:"auth"` // USERNAME:PASSWORD, in base64
@@ -34,25 +34,25 @@ type logins struct {
 	} `json:"auths"`
 }
 
-// login answers what a host, with a port unless it is the usual one, gets for
-// what is at a path; empty if nothing. The file is read each time: it may change.
-// Errors don't tell what is in it.
+// login returns the credentials for a path at a host, which has a port unless it is
+// the default; empty if there are none. It reads the file each time, because the file
+// may change. Its errors don't contain the file's content.
 func (s *Store) login(host, path string) (auth.Credential, error) {
 	if s.options.Credentials == "" {
 		return auth.EmptyCredential, nil
 	}
 	file, err := os.Open(s.options.Credentials)
 	if err != nil {
-		return auth.EmptyCredential, fmt.Errorf("the file of charts' credentials can't be read: %w", plainError(err))
+		return auth.EmptyCredential, fmt.Errorf("read the file of chart credentials: %w", plainError(err))
 	}
 	defer func() { _ = file.Close() }()
 	data, err := readBounded(file, maxCredentials)
 	if err != nil {
-		return auth.EmptyCredential, fmt.Errorf("the file of charts' credentials can't be read: %w", plainError(err))
+		return auth.EmptyCredential, fmt.Errorf("read the file of chart credentials: %w", plainError(err))
 	}
 	var all logins
 	if err := json.Unmarshal(data, &all); err != nil {
-		return auth.EmptyCredential, errors.New("the file of charts' credentials is no config.json as docker login writes it")
+		return auth.EmptyCredential, errors.New("the file of chart credentials is not a config.json as docker login writes it")
 	}
 	at := strings.TrimSuffix(plainHost(host)+"/"+strings.Trim(path, "/"), "/")
 	best, found := "", auth.EmptyCredential
@@ -66,7 +66,7 @@ func (s *Store) login(host, path string) (auth.Credential, error) {
 			text, err := base64.StdEncoding.DecodeString(a.Auth)
 			username, password, ok := strings.Cut(string(text), ":")
 			if err != nil || !ok {
-				return auth.EmptyCredential, fmt.Errorf("the file of charts' credentials: auth of %q is not USERNAME:PASSWORD in base64", name)
+				return auth.EmptyCredential, fmt.Errorf("the file of chart credentials: auth of %q is not USERNAME:PASSWORD in base64", name)
 			}
 			c.Username, c.Password = username, password
 		}
@@ -75,21 +75,21 @@ func (s *Store) login(host, path string) (auth.Credential, error) {
 	return found, nil
 }
 
-// scopeOf is what a name in the file stands for: a host, or what is below a path
-// there.
+// scopeOf returns the host, and the path below it if any, that a name in the file
+// stands for.
 func scopeOf(name string) string {
 	if _, rest, ok := strings.Cut(name, "://"); ok {
 		name = rest
 	}
 	name = strings.Trim(name, "/")
 	host, path, _ := strings.Cut(name, "/")
-	if path == "v1" || path == "v2" { // as old clients write it
+	if path == "v1" || path == "v2" { // written by old clients
 		path = ""
 	}
 	return strings.TrimSuffix(plainHost(host)+"/"+path, "/")
 }
 
-// plainHost is a host by its usual name.
+// plainHost returns the canonical name of a host.
 func plainHost(host string) string {
 	host = strings.ToLower(strings.TrimSuffix(host, ":443"))
 	if host == "index.docker.io" || host == "registry-1.docker.io" {
@@ -98,15 +98,15 @@ func plainHost(host string) string {
 	return host
 }
 
-// authorize adds to a request what its host gets. Credentials go over https, and
-// over http to this machine only.
+// authorize adds the host's credentials to a request. It sends credentials over
+// https, and over http only to this machine.
 func (s *Store) authorize(r *http.Request) error {
 	c, err := s.login(r.URL.Host, r.URL.Path)
 	if err != nil || c == auth.EmptyCredential {
 		return err
 	}
 	if r.URL.Scheme != "https" && !isLoopback(r.URL.Host) {
-		return tko.Errorf(tko.ErrInvalid, "%s asks for credentials, which don't go over http: write https", r.URL.Host)
+		return tko.Errorf(tko.ErrInvalid, "%s requires credentials, which are not sent over http: write https", r.URL.Host)
 	}
 	if c.AccessToken != "" {
 		r.Header.Set("Authorization", "Bearer "+c.AccessToken)
@@ -116,7 +116,8 @@ func (s *Store) authorize(r *http.Request) error {
 	return nil
 }
 
-// redirect follows a redirection, with credentials only where they belong.
+// redirect follows a redirection. It sends credentials only to hosts that they are
+// for.
 func (s *Store) redirect(r *http.Request, via []*http.Request) error {
 	const most = 10
 	if len(via) >= most {
@@ -128,7 +129,7 @@ func (s *Store) redirect(r *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// refused adds to what a host says that it wants credentials.
+// refused returns a hint for a status that means that a host requires credentials.
 func refused(status int) string {
 	if status != http.StatusUnauthorized && status != http.StatusForbidden {
 		return ""
@@ -136,7 +137,7 @@ func refused(status int) string {
 	return ": the meta-scheduler's operator gives credentials for it with --chart-credentials"
 }
 
-// explain is refused for registries.
+// explain adds the hint of refused to errors of registries.
 func explain(err error) error {
 	status := 0
 	if answer, ok := errors.AsType[*errcode.ErrorResponse](err); ok {
@@ -152,7 +153,7 @@ func explain(err error) error {
 	return err
 }
 
-// forRegistry answers what a registry gets for a repository, and nobody else.
+// forRegistry returns the credentials of a repository for its registry only.
 func (s *Store) forRegistry(at registry.Reference) (auth.CredentialFunc, error) {
 	c, err := s.login(at.Registry, at.Repository)
 	if err != nil || c == auth.EmptyCredential {

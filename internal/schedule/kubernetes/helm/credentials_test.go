@@ -20,9 +20,9 @@ func basic(password string) string {
 	return base64.StdEncoding.EncodeToString([]byte("tko:" + password))
 }
 
-// Who is asked for a chart gets the credentials that the operator's file has for
-// it, as the file is then.
-func TestCredentials(t *testing.T) {
+// The store sends the operator's credentials for a host, and reads the file again for
+// each request.
+func TestHostGetsItsCredentials(t *testing.T) {
 	t.Parallel()
 	server := helmtest.Serve(t)
 	server.Add("web", "1.0.0", helmtest.Archive(t, "web", "1.0.0", nil))
@@ -44,11 +44,11 @@ func TestCredentials(t *testing.T) {
 		"plain":            {"some write it so", `{"auths": {"HOST": {"username": "tko", "password": "hunter2"}}}`, ""},
 		"URL":              {"older clients", `{"auths": {"http://HOST/v2/": {"auth": "` + good + `"}}}`, ""},
 		"paths":            {"what says more wins", `{"auths": {"HOST": {"auth": "` + bad + `"}, "HOST/charts": {"auth": "` + good + `"}, "HOST/oci": {"auth": "` + good + `"}}}`, ""},
-		"not for all":      {"the rest of the host is somebody else's", `{"auths": {"HOST/oc": {"auth": "` + good + `"}, "HOST/chart": {"auth": "` + good + `"}}}`, "--chart-credentials"},
+		"not for all":      {"credentials for a path are not for the rest of the host", `{"auths": {"HOST/oc": {"auth": "` + good + `"}, "HOST/chart": {"auth": "` + good + `"}}}`, "--chart-credentials"},
 		"wrong":            {"they are refused", `{"auths": {"HOST": {"auth": "` + bad + `"}}}`, "--chart-credentials"},
 		"nothing":          {"the remedy is named", `{}`, "--chart-credentials"},
-		"another's":        {"nobody gets what isn't his", `{"auths": {"other.example.com": {"auth": "` + good + `"}}}`, "--chart-credentials"},
-		"no JSON":          {"what is in it isn't shown", `hunter2`, "is no config.json"},
+		"another's":        {"a host gets only its own credentials", `{"auths": {"other.example.com": {"auth": "` + good + `"}}}`, "--chart-credentials"},
+		"no JSON":          {"what is in it isn't shown", `hunter2`, "is not a config.json"},
 		"no base64":        {"what is in it isn't shown", `{"auths": {"HOST": {"auth": "hunter2!"}}}`, "in base64"},
 		"without password": {"what is in it isn't shown", `{"auths": {"HOST": {"auth": "` + base64.StdEncoding.EncodeToString([]byte("hunter2")) + `"}}}`, "in base64"},
 	}
@@ -59,7 +59,7 @@ func TestCredentials(t *testing.T) {
 				file := filepath.Join(t.TempDir(), "config.json")
 				store := helm.NewStore(helm.StoreOptions{Credentials: file})
 				_, err := store.Get(t.Context(), from)
-				if err == nil || !strings.Contains(err.Error(), "can't be read") || errors.Is(err, tko.ErrInvalid) || strings.Contains(err.Error(), file) {
+				if err == nil || !strings.Contains(err.Error(), "read the file of chart credentials") || errors.Is(err, tko.ErrInvalid) || strings.Contains(err.Error(), file) {
 					t.Errorf("without the file, which may come: %v", err)
 				}
 				if err := os.WriteFile(file, []byte(strings.ReplaceAll(test.file, "HOST", host)), 0o600); err != nil {
@@ -79,8 +79,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// Credentials don't go where somebody may read along, nor where a host sends us.
-func TestCredentialsStay(t *testing.T) {
+// Credentials are not sent in plain text, nor to the target of a redirection.
+func TestCredentialsAreNotSentInPlainTextOrToRedirects(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "config.json")
 	got := make(chan string, 10)
@@ -103,10 +103,10 @@ func TestCredentialsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a := <-got; a != "Basic "+basic("hunter2") {
-		t.Errorf("the host got %q", a)
+		t.Errorf("the host got the header %q", a)
 	}
 	if a := <-got; a != "" {
-		t.Errorf("who it sent us to got %q", a)
+		t.Errorf("the target of the redirection got the header %q", a)
 	}
 	_, err := store.Get(t.Context(), helm.Reference{Chart: "http://charts.example.com/web.tgz"})
 	if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "write https") {

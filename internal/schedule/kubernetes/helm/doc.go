@@ -1,9 +1,8 @@
-// Package helm brings Helm charts to where a cluster target wants them. A
-// [Store] reads charts: from a folder, a repository or a registry, bounded, and
-// keeps what it fetched by its digest. A [Client] makes releases of them in a
-// cluster by Helm's library, and cleans up what a process left that died in the
-// middle of it.
+// Package helm deploys Helm charts for a cluster target. A [Store] reads charts from
+// a folder, a repository or a registry, with limits, and caches fetched charts by
+// digest. A [Client] deploys releases in a cluster with Helm's library, and cleans up
+// after a process that died during an operation.
 //
-// It decides nothing about when: it knows no inventories, no deployments and no
+// The package doesn't decide when to deploy: it has no inventories, deployments or
 // health. Start reading at [Client.Deploy].
 package helm

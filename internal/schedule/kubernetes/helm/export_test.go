@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// DigestOf is the digest of a chart's archive.
+// DigestOf returns the digest of a chart's archive.
 func DigestOf(archive []byte) string {
 	sum := sha256.Sum256(archive)
 	return hex.EncodeToString(sum[:])
@@ -23,8 +23,8 @@ func Load(c *Chart) error {
 	return err
 }
 
-// Reach asks an API server for something, as Helm's library does in an action,
-// and answers what was wrong with the way.
+// Reach sends a request to an API server, as Helm's library does in an operation, and
+// returns the error of the connection.
 func Reach(ctx context.Context, host string, timeout time.Duration) error {
 	c := newConnection(ctx, host, http.DefaultTransport, timeout, "default")
 	config, err := c.ToRESTConfig()

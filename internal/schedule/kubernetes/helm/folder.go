@@ -18,18 +18,17 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// maxFiles bounds a folder that is a chart.
+// maxFiles bounds the files of a chart in a folder.
 const maxFiles = 10_000
 
-// A tree is a chart as it was in the folder when its files were as the stamp
-// says.
+// A tree is a chart from the folder, with the stamp of its files.
 type tree struct {
 	stamp string
 	chart *Chart
 }
 
 // fromFolder reads a chart below the folder of charts: a folder or an archive. It
-// reads files again only if they look different.
+// reads the files again only if their names, sizes or times changed.
 func (s *Store) fromFolder(r Reference) (*Chart, error) {
 	root, err := s.openFolder()
 	if err != nil {
@@ -59,8 +58,8 @@ func (s *Store) fromFolder(r Reference) (*Chart, error) {
 	return seen.chart, nil
 }
 
-// walk finds the files of a chart, and what tells whether they changed. A path
-// or a link that leads out of the folder is an error of root.
+// walk lists the files of a chart, and returns a stamp of their names, sizes and
+// times. A path or link that leads out of the folder is an error of root.
 func walk(root *os.Root, name string) (files []string, stamp string, err error) {
 	hash := sha256.New()
 	total := int64(0)
@@ -87,7 +86,7 @@ func walk(root *os.Root, name string) (files []string, stamp string, err error) 
 		if err != nil || d.IsDir() {
 			return err
 		}
-		info, err := root.Stat(file) // follows links, as far as they stay in the folder
+		info, err := root.Stat(file) // follows links within the folder
 		if err != nil {
 			return err
 		}
@@ -142,7 +141,7 @@ func readTree(root *os.Root, name string, files []string) (*Chart, error) {
 	return c, nil
 }
 
-// isIgnored asks the rules about a file and the folders that it is in.
+// isIgnored returns whether the rules ignore a file or one of its folders.
 func isIgnored(root *os.Root, rules *ignore.Rules, name, within string) (bool, error) {
 	for at := within; at != "."; at = path.Dir(at) {
 		info, err := root.Stat(path.Join(name, at))
@@ -165,7 +164,7 @@ func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
 	return readBounded(file, limit)
 }
 
-// plainError is what is wrong with a file, without its path on this machine.
+// plainError returns the cause of a file error, without the path on this machine.
 func plainError(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

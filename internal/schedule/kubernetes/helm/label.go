@@ -11,7 +11,7 @@ import (
 
 const maxManifests = 16 << 20 // bytes that a chart may render to
 
-// A body tells when it was read.
+// A body cancels its request when it is closed.
 type body struct {
 	io.ReadCloser
 	done func()
@@ -24,21 +24,21 @@ func (b *body) Close() error {
 	return err
 }
 
-// A marker marks everything that a chart renders to, its hooks too. It is the
+// A marker adds the label to all rendered objects, hooks included. It implements the
 // library's PostRenderer.
 type marker struct {
 	labels   map[string]string
 	keep     func(annotations map[string]string) bool
 	adjust   func(object map[string]any) (map[string]any, error) // if not nil
-	rendered func()                                              // is told that rendering came to its end
+	rendered func()                                              // called when rendering has ended
 }
 
-// Run marks a stream of resources.
+// Run adds the label to a stream of resources.
 func (m *marker) Run(in *bytes.Buffer) (*bytes.Buffer, error) {
 	m.rendered()
 	all, err := kio.ParseAll(in.String())
 	if err != nil {
-		return nil, fmt.Errorf("it renders to what is no YAML: %w", err)
+		return nil, fmt.Errorf("its templates render to invalid YAML: %w", err)
 	}
 	for _, r := range all {
 		if err := m.mark(r); err != nil {
@@ -55,7 +55,7 @@ func (m *marker) mark(r *kyaml.RNode) error {
 	}
 	for name, value := range m.labels {
 		if err := r.PipeE(kyaml.SetLabel(name, value)); err != nil {
-			return fmt.Errorf("%s %q that it renders to can't be labelled: %w", r.GetKind(), r.GetName(), err)
+			return fmt.Errorf("label the rendered %s %q: %w", r.GetKind(), r.GetName(), err)
 		}
 	}
 	if m.keep(r.GetAnnotations()) {
@@ -69,7 +69,7 @@ func (m *marker) mark(r *kyaml.RNode) error {
 	return m.change(r)
 }
 
-// change adjusts a resource, if that changes anything.
+// change adjusts a resource if the client's Adjust returns another one.
 func (m *marker) change(r *kyaml.RNode) error {
 	old, err := r.Map()
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// objects are what a release holds, hooks apart, with what Helm writes on each.
-// Those that are in a namespace, and name none, are in the release's.
+// objects returns the objects of a release without hooks, as Helm applies them. A
+// namespaced object without a namespace is in the release's namespace.
 func objects(r *release.Release) ([]map[string]any, error) {
 	var all []map[string]any
 	for _, text := range util.SplitManifests(r.Manifest) {
 		var one map[string]any
 		if err := yaml.Unmarshal([]byte(text), &one); err != nil {
-			return nil, fmt.Errorf("revision %d of release %q can't be read: %w", r.Version, r.Name, err)
+			return nil, fmt.Errorf("read revision %d of release %q: %w", r.Version, r.Name, err)
 		}
 		if len(one) == 0 {
 			continue
@@ -33,8 +33,8 @@ func objects(r *release.Release) ([]map[string]any, error) {
 	return all, nil
 }
 
-// marked has what the library writes on objects before it applies them: without
-// it, applying them again would take that away.
+// marked adds the labels and annotations that the library adds before it applies an
+// object. Without them, applying the object again would remove them.
 func marked(object map[string]any, r *release.Release) map[string]any {
 	metadata := within(object, "metadata")
 	within(metadata, "labels")["app.kubernetes.io/managed-by"] = "Helm"

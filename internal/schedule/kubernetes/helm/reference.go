@@ -9,21 +9,21 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// A Reference says where a chart is.
+// A Reference names a chart and its origin.
 type Reference struct {
-	// Chart is a path in the folder of charts, the URL of an archive over http or
-	// https, or oci:// and a repository in a registry, which may have a tag or a
-	// digest. With a Repository, it is the chart's name there.
+	// Chart is a path in the folder of charts, the http or https URL of an archive,
+	// or oci:// and a repository in a registry, optionally with a tag or a digest.
+	// With a Repository, it is the chart's name in it.
 	Chart string
-	// Repository is the URL of a chart repository, over http or https, or oci://
-	// and what the name of the chart follows.
+	// Repository is the http or https URL of a chart repository, or oci:// and the
+	// prefix of the chart's name in a registry.
 	Repository string
-	// Version is the chart's, or a range of them such as ~1.2: the newest one if
-	// empty. Where Chart says all, it must agree.
+	// Version is a version or a range such as ~1.2; if empty, the newest version. If
+	// Chart names a version, it must be the same.
 	Version string
 }
 
-// A place is the kind of a reference.
+// A place is the type of a chart's origin.
 type place int
 
 const (
@@ -36,7 +36,7 @@ const (
 // maxReference bounds each part of a reference, in bytes.
 const maxReference = 2048
 
-// place says how to get the chart. The error is tko.ErrInvalid.
+// place returns the type of the reference's origin. The error is tko.ErrInvalid.
 func (r Reference) place() (place, error) {
 	for _, text := range []string{r.Chart, r.Repository, r.Version} {
 		if len(text) > maxReference || strings.ContainsAny(text, "\x00\r\n") {
@@ -45,7 +45,7 @@ func (r Reference) place() (place, error) {
 	}
 	switch {
 	case r.Chart == "":
-		return 0, tko.Errorf(tko.ErrInvalid, "spec.chart: it is missing: give a path, a URL, or a name and spec.repository")
+		return 0, tko.Errorf(tko.ErrInvalid, "spec.chart: missing: give a path, a URL, or a name and spec.repository")
 	case r.Repository == "":
 		switch scheme, _, found := strings.Cut(r.Chart, "://"); {
 		case !found:
@@ -59,7 +59,7 @@ func (r Reference) place() (place, error) {
 			return atURL, checkURL("spec.chart", r.Chart)
 		}
 	case strings.Contains(r.Chart, "://"):
-		return 0, tko.Errorf(tko.ErrInvalid, "spec.chart: %q is a URL: take spec.repository away, or write the chart's name in it", r.Chart)
+		return 0, tko.Errorf(tko.ErrInvalid, "spec.chart: %q is a URL: remove spec.repository, or give the chart's name in it", r.Chart)
 	case strings.HasPrefix(r.Repository, "oci://"):
 		return inRegistry, nil
 	default:
@@ -78,7 +78,7 @@ func checkURL(field, text string) error {
 	return nil
 }
 
-// String names the chart, as people write it.
+// String returns a description for messages.
 func (r Reference) String() string {
 	text := fmt.Sprintf("chart %q", r.Chart)
 	if r.Repository != "" {
@@ -90,7 +90,7 @@ func (r Reference) String() string {
 	return text
 }
 
-// oci is a registry's name of the chart, without oci://.
+// oci returns the chart's name in a registry, without oci://.
 func (r Reference) oci() string {
 	name := r.Chart
 	if r.Repository != "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// What charts are called in registries.
+// Media types of charts in registries.
 const (
 	chartLayer       = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 	legacyChartLayer = "application/tar+gzip"
@@ -27,8 +27,8 @@ const (
 	maxTags     = 10_000
 )
 
-// fromRegistry fetches a chart from a registry: by digest, by tag, or by
-// version. Registries on this machine are asked over http, others over https.
+// fromRegistry fetches a chart from a registry: by digest, tag or version. It uses
+// http for registries on this machine, and https for others.
 func (s *Store) fromRegistry(ctx context.Context, r Reference) ([]byte, error) {
 	reference, err := registry.ParseReference(r.oci())
 	if err != nil {
@@ -48,7 +48,7 @@ func (s *Store) fromRegistry(ctx context.Context, r Reference) ([]byte, error) {
 	tag := reference.Reference
 	switch {
 	case tag != "" && r.Version != "" && tag != tagOf(r.Version):
-		return nil, tko.Errorf(tko.ErrInvalid, "spec.version: %q is not what spec.chart says: keep one of them", r.Version)
+		return nil, tko.Errorf(tko.ErrInvalid, "spec.version: %q differs from the version in spec.chart: remove one of them", r.Version)
 	case tag == "":
 		if tag, err = chooseTag(ctx, at, r.Version); err != nil {
 			return nil, err
@@ -67,24 +67,25 @@ func (s *Store) fromRegistry(ctx context.Context, r Reference) ([]byte, error) {
 	}
 	var manifest ocispec.Manifest
 	if err := json.Unmarshal(text, &manifest); err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "its manifest can't be read: %s", err)
+		return nil, tko.Errorf(tko.ErrInvalid, "its manifest is invalid: %s", err)
 	}
 	i := slices.IndexFunc(manifest.Layers, func(d ocispec.Descriptor) bool {
 		return d.MediaType == chartLayer || d.MediaType == legacyChartLayer
 	})
 	if i < 0 {
-		return nil, tko.Errorf(tko.ErrInvalid, "what the registry has there is no Helm chart")
+		return nil, tko.Errorf(tko.ErrInvalid, "the registry has no Helm chart there")
 	}
 	if manifest.Layers[i].Size > maxArchive {
 		return nil, tko.Errorf(tko.ErrInvalid, "it is larger than %d MiB", maxArchive>>20)
 	}
-	return content.FetchAll(ctx, at, manifest.Layers[i]) // compares its digest
+	return content.FetchAll(ctx, at, manifest.Layers[i]) // verifies its digest
 }
 
-// tagOf is a version as registries have it: tags know no plus sign.
+// tagOf returns a version as a tag: tags can't contain a plus sign.
 func tagOf(version string) string { return strings.ReplaceAll(version, "+", "_") }
 
-// chooseTag finds the tag of a version; exact ones need no list.
+// chooseTag returns the tag of a version or range. An exact version needs no list of
+// tags.
 func chooseTag(ctx context.Context, at *remote.Repository, version string) (string, error) {
 	if version != "" {
 		if d, err := at.Resolve(ctx, tagOf(version)); err == nil {

@@ -23,41 +23,40 @@ import (
 )
 
 const (
-	// again is when a chart is rendered again, with the same values, that came to
-	// no end.
+	// again is the time before a chart whose rendering exceeded a limit is rendered
+	// again with the same values.
 	again = time.Hour
-	// grace is what a renderer has for all but rendering, on a busy machine.
+	// grace is the additional time for a renderer to start, look up and respond.
 	grace = 30 * time.Second
 
 	maxHopeless = 10_000
 )
 
-// A Renderer renders charts' templates, which are programs: nothing in the same
-// process could end one that doesn't end, or bound its memory. So each is
-// rendered by a process of its own, which is this program again. It is safe for
-// concurrent use.
+// A Renderer renders charts' templates. Templates are programs whose time and memory
+// can't be limited in the same process, so it runs this program again as a process
+// for each rendering. It is safe for concurrent use.
 type Renderer struct {
 	limit  time.Duration
 	memory int64
-	slots  chan struct{} // an element for each process
+	slots  chan struct{} // has an element for each process
 
 	mu       sync.Mutex
-	hopeless map[string]hopeless // by chart and values
+	hopeless map[string]hopeless // by digest of chart and values
 }
 
-// hopeless is what came to no end.
+// A hopeless records a rendering that exceeded a limit.
 type hopeless struct {
 	reason string
-	until  time.Time // when it may be tried again
+	until  time.Time // time of the next attempt
 }
 
 // RendererOptions are the settings of a Renderer. The zero value works.
 type RendererOptions struct {
-	Limit  time.Duration // of rendering a chart; 30 s if 0
-	Memory int64         // bytes that it may use; 512 MiB if 0
+	Limit  time.Duration // limit of rendering a chart; 30 s if 0
+	Memory int64         // memory limit in bytes; 512 MiB if 0
 }
 
-// NewRenderer makes a Renderer. It holds nothing that needs to be closed.
+// NewRenderer returns a Renderer, which does not need to be closed.
 func NewRenderer(o RendererOptions) *Renderer {
 	r := &Renderer{limit: o.Limit, memory: o.Memory, slots: make(chan struct{}, max(2, runtime.GOMAXPROCS(0))), hopeless: map[string]hopeless{}}
 	if r.limit == 0 {
@@ -69,9 +68,9 @@ func NewRenderer(o RendererOptions) *Renderer {
 	return r
 }
 
-// A task is what a renderer is asked to render.
+// A task is the input of a rendering process.
 type task struct {
-	Archive         []byte // the chart's, or
+	Archive         []byte // of the chart, or
 	Files           []*archive.BufferedFile
 	Values          []byte // JSON
 	Name, Namespace string
@@ -81,26 +80,26 @@ type task struct {
 	APIs            []string
 }
 
-// A message is what a renderer says: what it looks for, or what it has rendered,
-// or why it hasn't.
+// A message is an output of a rendering process: a lookup, the rendered files, or an
+// error.
 type message struct {
 	Lookup *lookup
 	Files  map[string]string
 	Error  string
 }
 
-// A lookup is the template function of this name.
+// A lookup holds the arguments of the template function lookup.
 type lookup struct{ APIVersion, Kind, Namespace, Name string }
 
-// found is the answer to a lookup.
+// A found is the result of a lookup.
 type found struct {
 	Object []byte // JSON
 	Error  string
 }
 
-// render answers what a chart's templates say, by their names. Errors are
-// tko.ErrInvalid if it is the chart or its values.
-func (r *Renderer) render(ctx context.Context, c *Chart, t task, look func(lookup) (map[string]any, error)) (map[string]string, error) {
+// render returns the rendered templates of a chart, by name. Errors are
+// tko.ErrInvalid if the chart or its values are the cause.
+func (r *Renderer) render(ctx context.Context, c *Chart, t task, lookUp func(lookup) (map[string]any, error)) (map[string]string, error) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s", c.Digest, t.Values))
 	id := string(sum[:])
 	r.mu.Lock()
@@ -115,9 +114,9 @@ func (r *Renderer) render(ctx context.Context, c *Chart, t task, look func(looku
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	files, err := r.start(ctx, t, look)
+	files, err := r.start(ctx, t, lookUp)
 	if limit, ok := errors.AsType[*limitError](err); ok {
-		known = hopeless{reason: limit.Error() + fmt.Sprintf("; the same isn't tried again within %s", again), until: time.Now().Add(again)}
+		known = hopeless{reason: limit.Error() + fmt.Sprintf("; it is not tried again within %s", again), until: time.Now().Add(again)}
 		r.mu.Lock()
 		if len(r.hopeless) >= maxHopeless {
 			clear(r.hopeless)
@@ -129,48 +128,48 @@ func (r *Renderer) render(ctx context.Context, c *Chart, t task, look func(looku
 	return files, err
 }
 
-// A limitError says what a chart exceeded.
+// A limitError names the limit that a chart exceeded.
 type limitError struct{ what string }
 
 func (e *limitError) Error() string { return e.what }
 
-// start has a process render, and answers its lookups.
-func (r *Renderer) start(ctx context.Context, t task, look func(lookup) (map[string]any, error)) (map[string]string, error) {
+// start runs a rendering process and responds to its lookups.
+func (r *Renderer) start(ctx context.Context, t task, lookUp func(lookup) (map[string]any, error)) (map[string]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.limit+grace, r.late())
 	defer cancel()
 	self, err := executable()
 	if err != nil {
-		return nil, fmt.Errorf("starting to render: %w", err)
+		return nil, fmt.Errorf("start the renderer: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, self) //nolint:gosec // it is this program
 	cmd.Args, cmd.Env, cmd.Dir = []string{rendererName, r.limit.String(), strconv.FormatInt(r.memory, 10)}, []string{}, "/"
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, fmt.Errorf("starting to render: %w", err)
+		return nil, fmt.Errorf("start the renderer: %w", err)
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, fmt.Errorf("starting to render: %w", err)
+		return nil, fmt.Errorf("start the renderer: %w", err)
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting to render: %w", err)
+		return nil, fmt.Errorf("start the renderer: %w", err)
 	}
-	answers, said := gob.NewEncoder(in), gob.NewDecoder(out)
-	err = answers.Encode(t)
+	responses, said := gob.NewEncoder(in), gob.NewDecoder(out)
+	err = responses.Encode(t)
 	for err == nil {
 		var m message
 		if err = said.Decode(&m); err != nil {
 			break
 		}
 		if m.Lookup == nil {
-			cancel() // it has nothing more to do
+			cancel() // all its output was read
 			_ = cmd.Wait()
 			if m.Error != "" {
 				return nil, tko.Errorf(tko.ErrInvalid, "%s", m.Error)
 			}
 			return m.Files, nil
 		}
-		err = answers.Encode(answer(look(*m.Lookup)))
+		err = responses.Encode(foundOf(lookUp(*m.Lookup)))
 	}
 	waitErr := cmd.Wait()
 	switch cause := context.Cause(ctx); {
@@ -181,7 +180,7 @@ func (r *Renderer) start(ctx context.Context, t task, look func(lookup) (map[str
 	case cmd.ProcessState.ExitCode() == exitLarge:
 		return nil, &limitError{fmt.Sprintf("rendering its templates takes more than %d MiB of memory", r.memory>>20)}
 	default:
-		return nil, fmt.Errorf("rendering its templates was cut short: %w", errors.Join(err, waitErr))
+		return nil, fmt.Errorf("rendering its templates was interrupted: %w", errors.Join(err, waitErr))
 	}
 }
 
@@ -189,7 +188,8 @@ func (r *Renderer) late() error {
 	return &limitError{fmt.Sprintf("rendering its templates takes longer than %s", r.limit)}
 }
 
-// executable is this program, also if its file was replaced meanwhile.
+// executable returns the path of this program, also if its file was replaced
+// meanwhile.
 func executable() (string, error) {
 	const self = "/proc/self/exe"
 	if _, err := os.Stat(self); err == nil {
@@ -198,7 +198,7 @@ func executable() (string, error) {
 	return os.Executable()
 }
 
-func answer(object map[string]any, err error) found {
+func foundOf(object map[string]any, err error) found {
 	if err != nil {
 		return found{Error: err.Error()}
 	}
@@ -209,13 +209,13 @@ func answer(object map[string]any, err error) found {
 	return found{Object: text}
 }
 
-// prerendered makes the templates of a chart, whose dependencies were processed,
-// plain texts: what they were rendered to. Call restore to have them back.
+// prerendered replaces the templates of a chart, whose dependencies were processed,
+// by their rendered text. Call restore to undo that.
 func prerendered(c *chart.Chart, files map[string]string) (restore func()) {
 	was := map[*common.File][]byte{}
 	var visit func(*chart.Chart)
 	visit = func(c *chart.Chart) {
-		own := make([]*common.File, 0, len(c.Templates)) // a chart under two names has them twice
+		own := make([]*common.File, 0, len(c.Templates)) // a chart that is used under two names has its templates twice
 		for _, file := range c.Templates {
 			if file == nil {
 				continue
@@ -235,7 +235,7 @@ func prerendered(c *chart.Chart, files map[string]string) (restore func()) {
 	}
 	visit(c)
 	return func() {
-		for file, data := range was { // the library may have copied the chart, but not these
+		for file, data := range was { // the library may have copied the chart, but not its files
 			file.Data = data
 		}
 	}

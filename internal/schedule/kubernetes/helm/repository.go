@@ -14,7 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// An index is what of a repository's index.yaml matters here.
+// An index is the part of a repository's index.yaml that is used.
 type index struct {
 	Entries map[string][]struct {
 		Version string   `json:"version"`
@@ -23,7 +23,7 @@ type index struct {
 	} `json:"entries"`
 }
 
-// fromRepository looks a chart up in the index of a repository, and fetches it.
+// fromRepository finds a chart in the index of a repository, and fetches it.
 func (s *Store) fromRepository(ctx context.Context, r Reference) ([]byte, error) {
 	base := strings.TrimSuffix(r.Repository, "/") + "/"
 	all, err := s.index(ctx, base)
@@ -48,11 +48,11 @@ func (s *Store) fromRepository(ctx context.Context, r Reference) ([]byte, error)
 	}
 	at, err := url.Parse(base)
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "%q is no URL", base)
+		return nil, tko.Errorf(tko.ErrInvalid, "%q is not a URL", base)
 	}
 	archive, err := at.Parse(chosen.URLs[0])
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "the repository's index has no good URL for version %q", chosen.Version)
+		return nil, tko.Errorf(tko.ErrInvalid, "the repository's index has no valid URL for version %q", chosen.Version)
 	}
 	if archive.Scheme == "oci" {
 		return s.fromRegistry(ctx, Reference{Chart: archive.String()})
@@ -67,13 +67,14 @@ func (s *Store) fromRepository(ctx context.Context, r Reference) ([]byte, error)
 	if want := strings.TrimPrefix(chosen.Digest, "sha256:"); want != "" {
 		sum := sha256.Sum256(data)
 		if got := hex.EncodeToString(sum[:]); !strings.EqualFold(got, want) {
-			return nil, tko.Errorf(tko.ErrInvalid, "%s is not what the repository's index says: its digest is %s, and should be %s", archive, got, want)
+			return nil, tko.Errorf(tko.ErrInvalid, "%s does not match the repository's index: its digest is %s, want %s", archive, got, want)
 		}
 	}
 	return data, nil
 }
 
-// index reads the index of a repository, once for all that ask at once.
+// index reads the index of a repository. Concurrent calls for the same repository
+// share one request.
 func (s *Store) index(ctx context.Context, base string) (*index, error) {
 	value, err, _ := s.flights.Do("index "+base, func() (any, error) {
 		data, err := s.download(ctx, base+"index.yaml", maxIndex)
@@ -87,7 +88,7 @@ func (s *Store) index(ctx context.Context, base string) (*index, error) {
 			err = yaml.Unmarshal(data, found)
 		}
 		if err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "the repository's index.yaml is no index of charts")
+			return nil, tko.Errorf(tko.ErrInvalid, "the repository's index.yaml is not an index of charts")
 		}
 		return found, nil
 	})
@@ -95,8 +96,8 @@ func (s *Store) index(ctx context.Context, base string) (*index, error) {
 	return found, err
 }
 
-// choose finds a version: exactly the one that is wanted, else the newest one
-// that is in its range; the newest one that isn't a pre-release if none is said.
+// choose returns the position of the wanted version, or of the newest version in a
+// range. If want is empty, it is the newest version that isn't a pre-release.
 func choose(versions []string, want string) (int, error) {
 	for i, v := range versions {
 		if want != "" && v == want {
@@ -109,7 +110,7 @@ func choose(versions []string, want string) (int, error) {
 	}
 	within, err := semver.NewConstraint(text)
 	if err != nil {
-		return 0, tko.Errorf(tko.ErrInvalid, "spec.version: %q is neither a version nor a range of them", want)
+		return 0, tko.Errorf(tko.ErrInvalid, "spec.version: %q is neither a version nor a range", want)
 	}
 	best := -1
 	var newest *semver.Version
@@ -124,9 +125,9 @@ func choose(versions []string, want string) (int, error) {
 	}
 	if best < 0 {
 		if want == "" {
-			return 0, tko.Errorf(tko.ErrNotFound, "there is no version of it that is no pre-release: name one in spec.version")
+			return 0, tko.Errorf(tko.ErrNotFound, "all its versions are pre-releases: name one in spec.version")
 		}
-		return 0, tko.Errorf(tko.ErrNotFound, "there is no version %q of it", want)
+		return 0, tko.Errorf(tko.ErrNotFound, "version %q: not found", want)
 	}
 	return best, nil
 }

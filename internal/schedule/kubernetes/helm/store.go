@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	maxArchive = 20 << 20  // bytes of a chart as it is fetched
-	maxUnpack  = 64 << 20  // and unpacked
-	maxIndex   = 64 << 20  // of a repository's index
-	maxKept    = 256 << 20 // of all charts that are kept
-	maxKnown   = 10_000    // references whose chart is known
+	maxArchive = 20 << 20  // bytes of a chart's archive
+	maxUnpack  = 64 << 20  // bytes of a chart's files
+	maxIndex   = 64 << 20  // bytes of a repository's index
+	maxCached  = 256 << 20 // bytes of all cached charts
+	maxKnown   = 10_000    // references that are cached
 )
 
-// How long a reference is known to lead to a chart. Versions don't change, as a
-// rule; the newest one does.
+// Times for which a resolved reference is cached. Published versions rarely change;
+// the newest version does.
 const (
 	keptVersion = time.Hour
 	keptNewest  = time.Minute
@@ -41,44 +41,44 @@ const (
 
 // StoreOptions are the settings of a Store. The zero value works.
 type StoreOptions struct {
-	Folder  string        // charts by path are in it; there are none if empty
-	Timeout time.Duration // of a download; 1 min if 0
-	Client  *http.Client  // for downloads; one that connects to what Guard allows if nil
-	Guard   *guard.Guard  // says where charts may come from; from everywhere if nil
+	Folder  string        // folder of charts by path; none if empty
+	Timeout time.Duration // limit of a download; 1 min if 0
+	Client  *http.Client  // for downloads; if nil, one that connects only to what Guard allows
+	Guard   *guard.Guard  // limits the addresses of charts; no limits if nil
 
-	// Credentials is a config.json as docker login writes it: what registries and
-	// repositories get, by their host, or what is below a path there. Nobody gets
-	// any if it is empty.
+	// Credentials is the path of a config.json as docker login writes it: credentials
+	// for registries and repositories, by host or path below a host. None are sent if
+	// it is empty.
 	Credentials string
 }
 
-// A Store reads charts. It is safe for concurrent use, and holds nothing that
-// needs to be closed.
+// A Store reads and caches charts. It is safe for concurrent use, and does not need
+// to be closed.
 type Store struct {
 	options StoreOptions
 	flights singleflight.Group
 
 	mu    sync.Mutex
 	known map[Reference]resolved
-	kept  map[string]*list.Element // of order: a *Chart, by its digest
-	order *list.List               // the last used one first
+	cache map[string]*list.Element // elements of order, whose values are *Chart, by digest
+	order *list.List               // least recently used last
 	bytes int
-	trees map[string]tree // folders by their path, as they were looked at
+	trees map[string]tree // folders by path, as they were last read
 }
 
-// resolved is where a reference led, and until when that counts.
+// A resolved is the digest that a reference led to, and how long it is valid.
 type resolved struct {
 	digest string
 	until  time.Time
 }
 
-// A Chart is a chart as it was read. It never changes.
+// A Chart is a chart that was read. It is immutable.
 type Chart struct {
-	// Digest tells its content from that of all others.
+	// Digest identifies the chart's content.
 	Digest string
 
-	archive []byte                  // or files
-	files   []*archive.BufferedFile // of a folder
+	archive []byte                  // the archive, or
+	files   []*archive.BufferedFile // the files of a folder
 }
 
 func (c *Chart) size() int {
@@ -89,14 +89,14 @@ func (c *Chart) size() int {
 	return n
 }
 
-// load unpacks the chart. It is the caller's: Helm changes charts that it
-// renders.
+// load unpacks the chart. Each call returns a new one, because Helm changes the
+// charts that it renders.
 func (c *Chart) load() (*chart.Chart, error) {
 	files := c.files
 	if c.archive != nil {
 		var err error
 		if files, err = archive.LoadArchiveFiles(bytes.NewReader(c.archive)); err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "its archive can't be read: %s", err)
+			return nil, tko.Errorf(tko.ErrInvalid, "its archive is invalid: %s", err)
 		}
 	}
 	copies := make([]*archive.BufferedFile, len(files))
@@ -108,7 +108,7 @@ func (c *Chart) load() (*chart.Chart, error) {
 		err = made.Validate()
 	}
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "it is no chart: %s", err)
+		return nil, tko.Errorf(tko.ErrInvalid, "it is not a chart: %s", err)
 	}
 	if made.Metadata.Type == "library" {
 		return nil, tko.Errorf(tko.ErrInvalid, "it is a library for other charts, and can't be installed")
@@ -121,10 +121,10 @@ func (c *Chart) load() (*chart.Chart, error) {
 	return made, nil
 }
 
-// bound sets the library's limit, which is the process's.
+// bound sets the library's limit, which is global to the process.
 var bound = sync.OnceFunc(func() { archive.MaxDecompressedChartSize = maxUnpack })
 
-// NewStore makes a Store.
+// NewStore returns a Store.
 func NewStore(o StoreOptions) *Store {
 	bound()
 	if o.Timeout == 0 {
@@ -133,7 +133,7 @@ func NewStore(o StoreOptions) *Store {
 	if o.Client == nil {
 		o.Client = &http.Client{Transport: o.Guard.Transport()}
 	}
-	s := &Store{options: o, known: map[Reference]resolved{}, kept: map[string]*list.Element{}, order: list.New(), trees: map[string]tree{}}
+	s := &Store{options: o, known: map[Reference]resolved{}, cache: map[string]*list.Element{}, order: list.New(), trees: map[string]tree{}}
 	if o.Folder != "" {
 		if absolute, err := filepath.Abs(o.Folder); err == nil {
 			s.options.Folder = absolute
@@ -145,8 +145,7 @@ func NewStore(o StoreOptions) *Store {
 	return s
 }
 
-// within makes a whole path relative, if it leads into the folder of charts:
-// people write such paths.
+// within makes an absolute path into the folder of charts relative.
 func (s *Store) within(r Reference) Reference {
 	if r.Repository != "" || s.options.Folder == "" || !filepath.IsAbs(r.Chart) {
 		return r
@@ -157,9 +156,9 @@ func (s *Store) within(r Reference) Reference {
 	return r
 }
 
-// Digest tells, without any request, whether what a reference leads to changed:
-// it is empty for charts that are fetched, for they don't. Errors are
-// tko.ErrInvalid if the reference is wrong.
+// Digest returns a digest that changes with the chart that a reference leads to,
+// without any request. It is empty for fetched charts, which don't change. Errors are
+// tko.ErrInvalid if the reference is invalid.
 func (s *Store) Digest(r Reference) (string, error) {
 	r = s.within(r)
 	at, err := r.place()
@@ -173,9 +172,9 @@ func (s *Store) Digest(r Reference) (string, error) {
 	return c.Digest, nil
 }
 
-// Get answers a chart: as it is kept, or fetched. What many ask for at once is
-// fetched once. Errors name the reference; they are tko.ErrInvalid if only a
-// change of the reference helps.
+// Get returns a chart from the cache, or fetches it. Concurrent calls share one
+// download. Errors name the reference; they are tko.ErrInvalid if only another
+// reference helps.
 func (s *Store) Get(ctx context.Context, r Reference) (*Chart, error) {
 	r = s.within(r)
 	at, err := r.place()
@@ -185,18 +184,18 @@ func (s *Store) Get(ctx context.Context, r Reference) (*Chart, error) {
 	if at == inFolder {
 		return s.fromFolder(r)
 	}
-	if c := s.look(r); c != nil {
+	if c := s.cached(r); c != nil {
 		return c, nil
 	}
 	flight := s.flights.DoChan(fmt.Sprintf("%q", r), func() (any, error) {
-		// others wait for it, too: it isn't this caller's to end
+		// Other callers share the download: this caller's context must not end it.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.options.Timeout)
 		defer cancel()
 		data, err := s.fetch(ctx, at, r)
 		if err != nil {
-			return nil, fmt.Errorf("fetching %s: %w", r, err)
+			return nil, fmt.Errorf("fetch %s: %w", r, err)
 		}
-		return s.keep(r, data), nil
+		return s.addToCache(r, data), nil
 	})
 	select {
 	case <-ctx.Done():
@@ -219,15 +218,15 @@ func (s *Store) fetch(ctx context.Context, at place, r Reference) ([]byte, error
 	}
 }
 
-// look answers what is kept, if it still counts.
-func (s *Store) look(r Reference) *Chart {
+// cached returns the cached chart of a reference, if the cache entry is still valid.
+func (s *Store) cached(r Reference) *Chart {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found, ok := s.known[r]
 	if !ok || time.Now().After(found.until) {
 		return nil
 	}
-	e := s.kept[found.digest]
+	e := s.cache[found.digest]
 	if e == nil {
 		return nil
 	}
@@ -236,8 +235,8 @@ func (s *Store) look(r Reference) *Chart {
 	return c
 }
 
-// keep keeps a chart, and lets those go that were not used the longest.
-func (s *Store) keep(r Reference, data []byte) *Chart {
+// addToCache adds a chart to the cache, and removes the least recently used ones.
+func (s *Store) addToCache(r Reference, data []byte) *Chart {
 	sum := sha256.Sum256(data)
 	digest := hex.EncodeToString(sum[:])
 	until := time.Now().Add(keptVersion)
@@ -250,26 +249,26 @@ func (s *Store) keep(r Reference, data []byte) *Chart {
 		clear(s.known)
 	}
 	s.known[r] = resolved{digest: digest, until: until}
-	if e := s.kept[digest]; e != nil {
+	if e := s.cache[digest]; e != nil {
 		s.order.MoveToFront(e)
 		c, _ := e.Value.(*Chart)
 		return c
 	}
 	c := &Chart{Digest: digest, archive: data}
-	s.kept[digest] = s.order.PushFront(c)
-	for s.bytes += c.size(); s.bytes > maxKept && s.order.Len() > 1; {
+	s.cache[digest] = s.order.PushFront(c)
+	for s.bytes += c.size(); s.bytes > maxCached && s.order.Len() > 1; {
 		old, _ := s.order.Remove(s.order.Back()).(*Chart)
-		delete(s.kept, old.Digest)
+		delete(s.cache, old.Digest)
 		s.bytes -= old.size()
 	}
 	return c
 }
 
-// download gets what a URL leads to.
+// download fetches a URL, with a limit in bytes.
 func (s *Store) download(ctx context.Context, location string, limit int64) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, location, nil)
 	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "%q is no URL: %s", location, err)
+		return nil, tko.Errorf(tko.ErrInvalid, "%q is not a URL: %s", location, err)
 	}
 	request.Header.Set("User-Agent", "tko-meta-scheduler")
 	if err := s.authorize(request); err != nil {
@@ -281,7 +280,7 @@ func (s *Store) download(ctx context.Context, location string, limit int64) ([]b
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s%s", location, guard.Status(response.StatusCode), refused(response.StatusCode))
+		return nil, fmt.Errorf("%s responded %s%s", location, guard.Status(response.StatusCode), refused(response.StatusCode))
 	}
 	return readBounded(response.Body, limit)
 }
@@ -297,14 +296,14 @@ func readBounded(r io.Reader, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// openFolder opens the folder of charts: what is read through it stays in it.
+// openFolder opens the folder of charts. The root keeps paths and links within it.
 func (s *Store) openFolder() (*os.Root, error) {
 	if s.options.Folder == "" {
 		return nil, tko.Errorf(tko.ErrInvalid, "spec.chart: this meta-scheduler has no folder of charts: its operator names one with --charts, or the chart is in a repository (spec.repository), at a URL or at oci://…")
 	}
 	root, err := os.OpenRoot(s.options.Folder)
 	if err != nil {
-		return nil, fmt.Errorf("the folder of charts can't be read: %w", plainError(err))
+		return nil, fmt.Errorf("open the folder of charts: %w", plainError(err))
 	}
 	return root, nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm/helmtest"
 )
 
-func TestValues(t *testing.T) {
+func TestParametersBecomeNestedValues(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why        string
@@ -30,14 +30,14 @@ func TestValues(t *testing.T) {
 		"escaped": {why: "as helm --set has it", parameters: map[string]any{`a\.b`: "x"}, want: map[string]any{"a.b": "x"}},
 		"lists":   {why: "by their index", parameters: map[string]any{"a[1]": "x", "a[0]": int64(1)}, want: map[string]any{"a": []any{int64(1), "x"}}},
 		"types": {
-			why:        "text isn't taken for something else, and whole numbers stay whole",
+			why:        "text stays text, and whole numbers stay whole",
 			parameters: map[string]any{"text": "true", "yes": true, "big": int64(1234567890), "part": 1.5, "null": nil, "list": []any{int64(3000000), "a,b=c"}, "map": map[string]any{"n": int64(1000000)}},
 			want:       map[string]any{"text": "true", "yes": true, "big": int64(1234567890), "part": 1.5, "null": nil, "list": []any{int64(3000000), "a,b=c"}, "map": map[string]any{"n": int64(1000000)}},
 		},
 		"within":  {why: "the more exact one wins", parameters: map[string]any{"a": map[string]any{"b": "x", "c": "y"}, "a.b": "z"}, want: map[string]any{"a": map[string]any{"b": "z", "c": "y"}}},
-		"no way":  {why: "a text has nothing within", parameters: map[string]any{"a": "x", "a.b": "y"}, wantErr: "spec.parameters.a.b is no way to a value"},
-		"no key":  {why: "a comma would begin another one", parameters: map[string]any{"a,b": "y"}, wantErr: "spec.parameters.a,b is no way to a value"},
-		"too far": {why: "lists are bounded", parameters: map[string]any{"a[99999999]": "y"}, wantErr: "spec.parameters.a[99999999] is no way to a value"},
+		"no way":  {why: "a text has nothing within", parameters: map[string]any{"a": "x", "a.b": "y"}, wantErr: "spec.parameters.a.b is not a path to a value"},
+		"no key":  {why: "a comma would begin another one", parameters: map[string]any{"a,b": "y"}, wantErr: "spec.parameters.a,b is not a path to a value"},
+		"too far": {why: "lists are bounded", parameters: map[string]any{"a[99999999]": "y"}, wantErr: "spec.parameters.a[99999999] is not a path to a value"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +56,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-func TestGet(t *testing.T) {
+func TestGetResolvesReferences(t *testing.T) {
 	t.Parallel()
 	server := helmtest.Serve(t)
 	archives := map[string][]byte{}
@@ -93,18 +93,18 @@ func TestGet(t *testing.T) {
 		"registry, version":  {why: "is the tag", from: helm.Reference{Chart: oci, Version: "1.2.0"}, want: "1.2.0"},
 		"registry, range":    {why: "the newest in it", from: helm.Reference{Chart: oci, Version: "^1.0.0"}, want: "1.10.0"},
 		"registry, name":     {why: "as a repository", from: helm.Reference{Chart: "web", Repository: server.Registry(), Version: "1.0.0"}, want: "1.0.0"},
-		"tag and version":    {why: "one of them is wrong", from: helm.Reference{Chart: oci + ":1.2.0", Version: "1.0.0"}, wantErr: "keep one of them", kind: tko.ErrInvalid},
-		"no such version":    {why: "it may come", from: helm.Reference{Chart: "web", Repository: repository, Version: "3.0.0"}, wantErr: `there is no version "3.0.0" of it`},
-		"no such tag":        {why: "it may come", from: helm.Reference{Chart: oci, Version: "3.0.0"}, wantErr: `there is no version "3.0.0" of it`},
+		"tag and version":    {why: "one of them is wrong", from: helm.Reference{Chart: oci + ":1.2.0", Version: "1.0.0"}, wantErr: "remove one of them", kind: tko.ErrInvalid},
+		"no such version":    {why: "it may come", from: helm.Reference{Chart: "web", Repository: repository, Version: "3.0.0"}, wantErr: `version "3.0.0": not found`},
+		"no such tag":        {why: "it may come", from: helm.Reference{Chart: oci, Version: "3.0.0"}, wantErr: `version "3.0.0": not found`},
 		"no such chart":      {why: "it may come", from: helm.Reference{Chart: "none", Repository: repository}, wantErr: "the repository has no such chart"},
-		"only pre-releases":  {why: "nobody asked for one", from: helm.Reference{Chart: "only-beta", Repository: repository}, wantErr: "name one in spec.version"},
+		"only pre-releases":  {why: "a pre-release must be named", from: helm.Reference{Chart: "only-beta", Repository: repository}, wantErr: "name one in spec.version"},
 		"no version":         {why: "it never will be", from: helm.Reference{Chart: "web", Repository: repository, Version: "new"}, wantErr: "is neither a version nor a range", kind: tko.ErrInvalid},
 		"no repository":      {why: "it may come", from: helm.Reference{Chart: "web", Repository: server.URL + "/nowhere"}, wantErr: "404"},
 		"another scheme":     {why: "only what we know", from: helm.Reference{Chart: "file:///etc/passwd"}, wantErr: "must be a URL that begins with https://", kind: tko.ErrInvalid},
 		"repository scheme":  {why: "only what we know", from: helm.Reference{Chart: "x", Repository: "file:///etc"}, wantErr: "must be a URL that begins with https://", kind: tko.ErrInvalid},
 		"credentials":        {why: "packages hold none", from: helm.Reference{Chart: "https://u:p@example.com/x.tgz"}, wantErr: "packages hold no secrets", kind: tko.ErrInvalid},
-		"URL and repository": {why: "one of them is wrong", from: helm.Reference{Chart: "https://example.com/x.tgz", Repository: repository}, wantErr: "take spec.repository away", kind: tko.ErrInvalid},
-		"nothing":            {why: "it must be somewhere", wantErr: "spec.chart: it is missing", kind: tko.ErrInvalid},
+		"URL and repository": {why: "one of them is wrong", from: helm.Reference{Chart: "https://example.com/x.tgz", Repository: repository}, wantErr: "remove spec.repository", kind: tko.ErrInvalid},
+		"nothing":            {why: "it must be somewhere", wantErr: "spec.chart: missing", kind: tko.ErrInvalid},
 		"link-local":         {why: "clouds keep credentials there", from: helm.Reference{Chart: "http://169.254.169.254/latest"}, wantErr: "169.254.169.254 is a local one"},
 	}
 	for name, test := range tests {
@@ -130,8 +130,8 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// Many that ask at once, and those after them, cost one download.
-func TestKept(t *testing.T) {
+// Concurrent and later calls share one download.
+func TestConcurrentGetsShareOneDownload(t *testing.T) {
 	t.Parallel()
 	server := helmtest.Serve(t)
 	server.Add("web", "1.0.0", helmtest.Archive(t, "web", "1.0.0", nil))
@@ -156,12 +156,11 @@ func TestKept(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := store.Get(ctx, helm.Reference{Chart: server.Registry() + "/other"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("nobody waits any more: %v", err)
+		t.Errorf("after the caller's context ended: %v", err)
 	}
 }
 
-// An archive that isn't what was promised is not taken.
-func TestLies(t *testing.T) {
+func TestArchiveWithWrongDigestIsRejected(t *testing.T) {
 	t.Parallel()
 	server := helmtest.Serve(t)
 	server.Add("web", "1.0.0", helmtest.Archive(t, "web", "1.0.0", nil))
@@ -169,13 +168,12 @@ func TestLies(t *testing.T) {
 	store := helm.NewStore(helm.StoreOptions{})
 	for _, r := range []helm.Reference{{Chart: "web", Repository: server.Repository()}, {Chart: server.Registry() + "/web:1.0.0"}} {
 		if _, err := store.Get(t.Context(), r); err == nil {
-			t.Errorf("%s was taken", r)
+			t.Errorf("%s was accepted", r)
 		}
 	}
 }
 
-// What is too large is not read to its end.
-func TestBounds(t *testing.T) {
+func TestTooLargeChartsAreRejected(t *testing.T) {
 	t.Parallel()
 	server := helmtest.Serve(t)
 	server.Add("large", "1.0.0", make([]byte, 21<<20))
@@ -196,8 +194,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Charts by path are in the folder, whatever links and archives say.
-func TestFolder(t *testing.T) {
+// Charts by path are in the folder, regardless of links and the contents of archives.
+func TestChartsByPathStayInFolder(t *testing.T) {
 	t.Parallel()
 	outside, folder := t.TempDir(), t.TempDir()
 	write := func(path, text string) {
@@ -250,7 +248,7 @@ func TestFolder(t *testing.T) {
 		"nothing":             {why: "it may come", path: "nowhere", wantErr: "no such file"},
 		"archive leads up":    {why: "a chart's files are in it", path: "up.tgz", wantErr: "illegally"},
 		"archive leads away":  {why: "a chart's files are in it", path: "root.tgz", wantErr: "absolute paths"},
-		"archive that is not": {why: "it must be one", path: "text.tgz", wantErr: "its archive can't be read"},
+		"archive that is not": {why: "it must be one", path: "text.tgz", wantErr: "its archive is invalid"},
 		"library":             {why: "there is nothing to install", path: "library", wantErr: "it is a library"},
 		"depends":             {why: "nothing else is fetched", path: "depends", wantErr: `the chart "web" that it depends on is not in it`},
 		"complete":            {why: "what it depends on is in it", path: "complete"},
@@ -275,7 +273,7 @@ func TestFolder(t *testing.T) {
 		t.Errorf("without a folder: %v", err)
 	}
 
-	// The digest is of what is in the chart: not of times, nor of what it ignores.
+	// The digest depends on the chart's content only: not on times or ignored files.
 	digest := func() string {
 		t.Helper()
 		d, err := store.Digest(helm.Reference{Chart: "releases/v1/web"})
@@ -296,7 +294,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// loopback allows charts of this machine's addresses.
+// loopback returns a guard that allows loopback addresses.
 func loopback(t *testing.T) *guard.Guard {
 	t.Helper()
 	g, err := guard.New(guard.Options{Addresses: []string{"127.0.0.0/8", "::1"}})

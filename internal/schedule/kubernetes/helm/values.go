@@ -11,11 +11,11 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Values are the values of a chart that parameters stand for, as in helm
-// --set-json: the dots of a key lead to values within values, [0] to an entry of
-// a list, and a backslash makes either plain. Whole numbers stay whole. Keys
-// are taken in their order, so what is within a value wins over the value. The
-// error is tko.ErrInvalid and names the parameter.
+// Values converts parameters to the values of a chart, as helm --set-json does: a dot
+// in a key separates nested keys, [0] selects an entry of a list, and a backslash
+// escapes both. Whole numbers stay integers. Keys are applied in sorted order, so
+// that a nested value overrides a part of a value. The error is tko.ErrInvalid and
+// names the parameter.
 func Values(parameters map[string]any) (map[string]any, error) {
 	values := map[string]any{}
 	for _, key := range slices.Sorted(maps.Keys(parameters)) {
@@ -24,18 +24,18 @@ func Values(parameters map[string]any) (map[string]any, error) {
 			return nil, tko.Errorf(tko.ErrInvalid, "spec.parameters.%s can't be written as JSON: %s", key, err)
 		}
 		if err := strvals.ParseJSON(key+"="+string(text), values); err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "spec.parameters.%s is no way to a value: %s", key, err)
+			return nil, tko.Errorf(tko.ErrInvalid, "spec.parameters.%s is not a path to a value: %s", key, err)
 		}
 	}
 	whole, _ := wholeNumbers(values).(map[string]any)
 	return whole, nil
 }
 
-// maxWhole is up to where a float64 tells all whole numbers apart.
+// maxWhole bounds the integers that a float64 represents exactly.
 const maxWhole = 1 << 53
 
-// wholeNumbers makes whole numbers of what JSON's reader made floating: a
-// template would show 1000000 as 1e+06.
+// wholeNumbers converts floats without a fraction to integers: a template would print
+// 1000000.0 as 1e+06.
 func wholeNumbers(value any) any {
 	switch v := value.(type) {
 	case map[string]any:

@@ -18,7 +18,7 @@ func main() {
 }
 
 func compile(ctx context.Context, path, dir string) error {
-	code, err := os.ReadFile(path) //nolint:gosec // the test's
+	code, err := os.ReadFile(path) //nolint:gosec // a file of the test
 	if err != nil {
 		return err
 	}
@@ -26,7 +26,8 @@ func compile(ctx context.Context, path, dir string) error {
 	if err != nil {
 		return err
 	}
-	// As package krmfn has it, or the cache is of no use.
+	// The settings must equal those of package krmfn, so that it can use the
+	// cache.
 	runtime := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithCloseOnContextDone(true).WithCompilationCache(cache))
 	if _, err := runtime.CompileModule(ctx, code); err != nil {
 		return err

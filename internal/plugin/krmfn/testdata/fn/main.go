@@ -1,4 +1,4 @@
-// Command fn is a KRM function for tests: it does what its input "do" says,
+// Command fn is a KRM function for tests: its input "do" names what it does,
 // good or bad.
 package main
 
@@ -98,7 +98,7 @@ func do(l *list) error {
 	return nil
 }
 
-// reach reports all that can be reached beside the package.
+// reach reports everything that it can access outside the package.
 func reach(l *list) error {
 	try := func(what string, err error) {
 		if err == nil {

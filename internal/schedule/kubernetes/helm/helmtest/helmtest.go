@@ -1,6 +1,5 @@
-// Package helmtest has what tests need of the world of Helm: archives of charts,
-// and a server that is a chart repository and a registry at once. Start reading
-// at [Serve].
+// Package helmtest provides Helm charts for tests: archives of charts, and a server
+// that is a chart repository and a registry at once. Start reading at [Serve].
 package helmtest
 
 import (
@@ -21,7 +20,7 @@ import (
 	"testing"
 )
 
-// Archive packs a chart: its files beside Chart.yaml, by their path in it.
+// Archive packs a chart: its Chart.yaml and other files, by their paths in the chart.
 func Archive(t testing.TB, name, version string, files map[string]string) []byte {
 	t.Helper()
 	all := map[string]string{name + "/Chart.yaml": fmt.Sprintf("{apiVersion: v2, name: %s, version: %s}", name, version)}
@@ -31,7 +30,7 @@ func Archive(t testing.TB, name, version string, files map[string]string) []byte
 	return Pack(t, all)
 }
 
-// Pack packs files under any names.
+// Pack packs files by their paths in an archive.
 func Pack(t testing.TB, files map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -54,8 +53,8 @@ func Pack(t testing.TB, files map[string]string) []byte {
 	return b.Bytes()
 }
 
-// A Server has charts: as a repository below /charts, and as a registry whose
-// repositories are /oci/NAME. It counts what it is asked.
+// A Server serves charts: as a repository below /charts, and as a registry with the
+// repositories /oci/NAME. It counts requests.
 type Server struct {
 	*httptest.Server
 
@@ -63,11 +62,11 @@ type Server struct {
 	charts map[string]map[string][]byte // name, version
 	asked  map[string]int
 	lies   bool
-	user   string // who may ask; anybody if empty
+	user   string // user name that is required; none if empty
 	pass   string
 }
 
-// Serve starts a server, which ends with the test.
+// Serve starts a server and stops it when the test ends.
 func Serve(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{charts: map[string]map[string][]byte{}, asked: map[string]int{}}
@@ -86,21 +85,22 @@ func (s *Server) Add(name, version string, archive []byte) {
 	s.charts[name][version] = archive
 }
 
-// Lie makes all archives different from what the index and manifests say.
+// Lie makes the server return archives that differ from those in its index and
+// manifests.
 func (s *Server) Lie() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lies = true
 }
 
-// Require lets nobody ask who doesn't give a user and a password.
+// Require makes the server reject requests without this user and password.
 func (s *Server) Require(user, password string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.user, s.pass = user, password
 }
 
-// Asked is how often anything was asked for, since Asked was asked last.
+// Asked returns the number of requests since the last call.
 func (s *Server) Asked() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,10 +112,10 @@ func (s *Server) Asked() int {
 	return n
 }
 
-// Repository is the URL of the repository.
+// Repository returns the URL of the repository.
 func (s *Server) Repository() string { return s.URL + "/charts" }
 
-// Registry is the name of the registry, with oci:// and the part before NAME.
+// Registry returns the URL of the registry, with oci:// and without the chart's name.
 func (s *Server) Registry() string { return "oci://" + strings.TrimPrefix(s.URL, "http://") + "/oci" }
 
 const (
@@ -142,7 +142,6 @@ func manifest(archive []byte) []byte {
 	return text
 }
 
-// ServeHTTP answers requests.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,30 +9,30 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// Looks that watches ask for: soon, not for what a look did itself, and less
-// and less often as long as things keep changing.
-func TestStir(t *testing.T) {
+// Watches request a reconciliation soon, but not for its own changes, and less often
+// as long as objects keep changing.
+func TestRequestsToReconcileAreDelayedAndSpaced(t *testing.T) {
 	k := key{Kind: "ConfigMap", Name: "x"}
 	other := key{Kind: "ConfigMap", Name: "of-others"}
 	start := func() (s *siteWatch, count *atomic.Int64) {
 		count = &atomic.Int64{}
-		return &siteWatch{known: map[key]string{k: "1"}, news: map[key]notice{}, stir: func(tko.SiteID) { count.Add(1) }}, count
+		return &siteWatch{known: map[key]string{k: "1"}, changes: map[key]observedChange{}, enqueue: func(tko.SiteID) { count.Add(1) }}, count
 	}
 	expect := func(t *testing.T, what string, got, want int64) {
 		t.Helper()
 		if got != want {
-			t.Errorf("%s: %d looks, want %d", what, got, want)
+			t.Errorf("%s: %d requests, want %d", what, got, want)
 		}
 	}
 	t.Run("news", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, count := start()
-			s.see(k, "1", false) // as it was looked at
-			s.see(other, "7", false)
+			s.observe(k, "1", false) // as it was observed
+			s.observe(other, "7", false)
 			time.Sleep(time.Minute)
 			expect(t, "no news", count.Load(), 0)
-			s.see(k, "2", false)
-			s.see(k, "3", false)
+			s.observe(k, "2", false)
+			s.observe(k, "3", false)
 			time.Sleep(time.Second)
 			expect(t, "two changes", count.Load(), 1)
 		})
@@ -42,33 +42,33 @@ func TestStir(t *testing.T) {
 			s, count := start()
 			began := time.Now()
 			time.Sleep(time.Millisecond)
-			s.see(k, "2", false) // before the look that did it says so
-			s.looked(began, map[key]string{k: "2"})
+			s.observe(k, "2", false) // before the reconciliation that wrote it has reported that
+			s.reconciled(began, map[key]string{k: "2"})
 			time.Sleep(time.Minute)
-			expect(t, "what a look did", count.Load(), 0)
-			s.see(k, "3", false)
+			expect(t, "changes by the reconciliation itself", count.Load(), 0)
+			s.observe(k, "3", false)
 			time.Sleep(time.Millisecond)
-			s.looked(time.Now(), map[key]string{k: "4"}) // it has seen more
+			s.reconciled(time.Now(), map[key]string{k: "4"}) // it observed a newer version
 			time.Sleep(time.Minute)
-			expect(t, "what a look has seen already", count.Load(), 0)
+			expect(t, "changes that the reconciliation observed", count.Load(), 0)
 		})
 	})
 	t.Run("a restless object", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s, count := start()
 			for n := range 3600 {
-				s.see(k, time.Duration(n+2).String(), false)
+				s.observe(k, time.Duration(n+2).String(), false)
 				time.Sleep(time.Second)
 				if count.Load() > 0 {
-					s.looked(time.Now(), s.known)
+					s.reconciled(time.Now(), s.known)
 				}
 			}
 			if count.Load() < 50 || count.Load() > 80 {
-				t.Errorf("%d looks in an hour", count.Load())
+				t.Errorf("%d requests in an hour", count.Load())
 			}
 			time.Sleep(10 * time.Minute)
 			count.Store(0)
-			s.see(k, "later", true)
+			s.observe(k, "later", true)
 			time.Sleep(time.Second)
 			expect(t, "after a rest", count.Load(), 1)
 		})
@@ -78,9 +78,9 @@ func TestStir(t *testing.T) {
 			s, count := start()
 			w := &watches{sites: map[watched]*siteWatch{s.at: s}}
 			s.stop = func() {}
-			s.see(k, "2", false)
+			s.observe(k, "2", false)
 			w.end(s)
-			s.broken()
+			s.recordBreak()
 			time.Sleep(time.Minute)
 			expect(t, "when it is over", count.Load(), 0)
 		})

@@ -15,7 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/validate"
 )
 
-// crdOf is a CRD of things whose spec has these properties.
+// crdOf returns a CRD of Things whose spec has these properties.
 func crdOf(properties string) string {
 	return `
 apiVersion: apiextensions.k8s.io/v1
@@ -37,8 +37,8 @@ func aThing(spec string) string {
 	return "{apiVersion: example.com/v1, kind: Thing, metadata: {name: t}, spec: " + spec + "}\n"
 }
 
-// Several templates define one kind: a resource is valid if one accepts it, in
-// whatever order the templates come.
+// Several templates define one kind: a resource is valid if one of their CRDs
+// accepts it, in any order of the templates.
 func TestAnyRegisteredCRDAccepts(t *testing.T) {
 	t.Parallel()
 	v := newValidator(t, validate.Options{})
@@ -57,19 +57,20 @@ func TestAnyRegisteredCRDAccepts(t *testing.T) {
 			for _, line := range ask("{size: true, unheard: 1}") {
 				for _, name := range []string{`"op:v1"`, `"op:v2"`, `"op:v2-again"`} {
 					if !strings.Contains(line, name) {
-						t.Errorf("%s: doesn't name template %s, whose CRD was asked", line, name)
+						t.Errorf("%s: doesn't name template %s, whose CRD refused", line, name)
 					}
 				}
 			}
 			if wrong := ask("{size: true, unheard: 1}"); len(wrong) != 2 {
-				t.Errorf("%v: want what is wrong with the size and with what is unheard of", wrong)
+				t.Errorf("%v: want the errors of the size and of the unknown property", wrong)
 			}
 		}
 	}
 }
 
-// The closest CRD explains, and the message names no endless list of templates.
-func TestRefusalNamesTheTemplates(t *testing.T) {
+// The message has the errors of the closest CRD, and a limited number of
+// template names.
+func TestRefusalNamesTheTemplatesOfCRDs(t *testing.T) {
 	t.Parallel()
 	v := newValidator(t, validate.Options{})
 	many := make([]tko.TemplateID, 30)
@@ -85,7 +86,7 @@ func TestRefusalNamesTheTemplates(t *testing.T) {
 	}
 }
 
-// The package's own CRD decides, even if another one accepts.
+// The package's own CRD decides, even if a registered one accepts.
 func TestOwnCRDComesBeforeRegisteredOnes(t *testing.T) {
 	t.Parallel()
 	v := newValidator(t, validate.Options{})
@@ -96,9 +97,9 @@ func TestOwnCRDComesBeforeRegisteredOnes(t *testing.T) {
 	}
 }
 
-// What a CRD that came later finds wrong with what is stored is no fault of a
-// change of something else.
-func TestStoredResourcesOutliveNewCRDs(t *testing.T) {
+// Errors that a newer CRD finds in a stored resource don't prevent changes of
+// other resources.
+func TestStoredResourcesStayValidDespiteNewCRDs(t *testing.T) {
 	t.Parallel()
 	v := newValidator(t, validate.Options{})
 	crds := registered(t, crdOf("{size: {type: integer}, color: {type: string}}"), "newer")
@@ -110,28 +111,28 @@ func TestStoredResourcesOutliveNewCRDs(t *testing.T) {
 		}
 		before := tko.AcceptedPackage{Package: stored, Complete: complete}
 		if wrong := ask("{size: five, color: red}", before); wrong != nil {
-			t.Errorf("complete %t: %v: it was stored before", complete, wrong)
+			t.Errorf("complete %t: %v: want no errors, as the resource was stored before", complete, wrong)
 		}
 		if wrong := ask("{size: five, color: 1}", before); len(wrong) != 1 || !strings.Contains(wrong[0], "spec.color") {
-			t.Errorf("complete %t: %v: want the fault that is new", complete, wrong)
+			t.Errorf("complete %t: %v: want the new error", complete, wrong)
 		}
 		if wrong := ask("{size: five}"); len(wrong) != 1 || !strings.Contains(wrong[0], "spec.size") {
-			t.Errorf("complete %t: %v: want the fault of what is new", complete, wrong)
+			t.Errorf("complete %t: %v: want the error of the new resource", complete, wrong)
 		}
 	}
 	required := registered(t, strings.Replace(crdOf("{size: {type: integer}}"), "spec: {type: object,", "spec: {type: object, required: [size],", 1), "newer")
 	v2 := tko.Validation{Package: decode(t, aThing("{}")), CRDs: required, Complete: true, Accepted: []tko.AcceptedPackage{{Package: decode(t, aThing("{}"))}}}
 	if wrong := lines(t, v.Validate(t.Context(), v2)); len(wrong) != 1 {
-		t.Errorf("%v: what was only validated partially excuses nothing that is missing", wrong)
+		t.Errorf("%v: want the missing property, as the stored revision was validated only partially", wrong)
 	}
 }
 
 const ruledCRD = `{replicas: {type: integer}, minimum: {type: integer, default: 1}, names: {type: array, maxItems: 5, items: {type: string, maxLength: 10, x-kubernetes-validations: [{rule: "self != 'bad'", message: must not be bad}]}}}, ` +
 	`x-kubernetes-validations: [{rule: "!has(self.replicas) || self.replicas >= self.minimum", message: must be at least the minimum, fieldPath: .replicas}, {rule: "self == oldSelf", message: never changes}]`
 
-// Rules in CEL count on complete validation, with defaults and without those on
+// CEL rules apply to complete validation, with defaults and without rules on
 // transitions.
-func TestRulesOfCRDs(t *testing.T) {
+func TestCELRulesApplyToCompleteValidation(t *testing.T) {
 	t.Parallel()
 	v := newValidator(t, validate.Options{})
 	for _, own := range []bool{true, false} {
@@ -147,7 +148,7 @@ func TestRulesOfCRDs(t *testing.T) {
 			t.Errorf("own %t: %v", own, wrong)
 		}
 		if wrong := ask("{replicas: 0, names: [bad]}", false); wrong != nil {
-			t.Errorf("own %t: partial validation evaluates no rules: %v", own, wrong)
+			t.Errorf("own %t: partial validation evaluated rules: %v", own, wrong)
 		}
 		want := []string{`example.com/v1 Thing "t": spec.names[0]: must not be bad`, `example.com/v1 Thing "t": spec.replicas: must be at least the minimum`}
 		got := ask("{replicas: 0, names: [bad]}", true)
@@ -160,22 +161,23 @@ func TestRulesOfCRDs(t *testing.T) {
 	}
 }
 
-// A rule that doesn't compile is found where it is, and no resource is judged by it.
-func TestBrokenRules(t *testing.T) {
+// A rule that doesn't compile is reported at its path, and resources are not
+// checked by the CRD.
+func TestBrokenRulesAreReportedAtTheirPath(t *testing.T) {
 	t.Parallel()
 	v := newValidator(t, validate.Options{})
 	broken := crdOf(`{size: {type: integer, x-kubernetes-validations: [{rule: "self.no.such"}]}}`)
 	got := lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, broken+"---\n"+aThing("{size: 1}")), Complete: true}))
 	if len(got) != 1 || !strings.Contains(got[0], "spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.size.x-kubernetes-validations[0].rule: can't be compiled") {
-		t.Errorf("%v: want the rule, where it is", got)
+		t.Errorf("%v: want the path of the rule", got)
 	}
 	if err := v.Validate(t.Context(), tko.Validation{Package: decode(t, aThing("{size: 1}")), Complete: true, CRDs: registered(t, broken, "op")}); err != nil {
-		t.Errorf("%v: a broken CRD of a template judges nothing", err)
+		t.Errorf("%v: want a broken CRD of a template ignored", err)
 	}
 }
 
-// Rules that cost too much end.
-func TestRulesAreBounded(t *testing.T) {
+// The evaluation of rules ends at the cost limit.
+func TestRulesEndAtTheCostLimit(t *testing.T) {
 	t.Parallel()
 	v := newValidator(t, validate.Options{RulesCost: 15_000_000})
 	costly := crdOf(`{items: {type: array, items: {type: string}, x-kubernetes-validations: [{rule: "self.all(a, self.all(b, self.all(c, a + b + c != 'x')))"}]}}`)
@@ -189,12 +191,12 @@ func TestRulesAreBounded(t *testing.T) {
 	}
 	got := lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, all.String()), Complete: true, CRDs: registered(t, costly, "op")}))
 	if len(got) != 4 || !strings.Contains(got[0], "cost") {
-		t.Errorf("%d findings, the first %.1v: want one of the costs for each resource", len(got), got)
+		t.Errorf("%d findings, the first %.1v: want the cost limit for each resource", len(got), got)
 	}
 }
 
-// What a package makes the server compile is bounded.
-func TestCompilingRulesIsBounded(t *testing.T) {
+// The rules that a package makes the server compile are limited.
+func TestCompiledRulesAreLimited(t *testing.T) {
 	t.Parallel()
 	v := newValidator(t, validate.Options{})
 	rules := func(n int, rule string) string {
@@ -216,20 +218,20 @@ func TestCompilingRulesIsBounded(t *testing.T) {
 	}
 }
 
-// However many templates define a kind, a valid resource is checked against
-// few of them, and what is kept of all stays small.
-func TestManyDefinitions(t *testing.T) {
+// Even if many templates define a kind, a valid resource is checked by few
+// CRDs, and the cache stays small.
+func TestManyDefinitionsOfOneKindStayCheap(t *testing.T) {
 	v := newValidator(t, validate.Options{})
 	var crds []tko.CRD
 	for i := range 300 {
 		crds = append(crds, registered(t, crdOf(fmt.Sprintf("{size: {type: integer, minimum: %d}, big%d: {description: %s, type: string}}", 300-i, i, strings.Repeat("x", 10_000))), tko.TemplateID(strconv.Itoa(i)))...)
 	}
-	kept := 0
+	size := 0
 	for _, c := range crds {
-		kept += len(c.Content)
+		size += len(c.Content)
 	}
-	if kept > 300*1000 {
-		t.Errorf("%d bytes are kept of 300 CRDs: descriptions validate nothing", kept)
+	if size > 300*1000 {
+		t.Errorf("300 CRDs occupy %d bytes: descriptions must not be cached", size)
 	}
 	p := decode(t, aThing("{size: 1}"))
 	validateOnce := func() {
@@ -237,7 +239,7 @@ func TestManyDefinitions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	validateOnce() // asks all: the last accepts it
+	validateOnce() // tries all: the last accepts it
 	allocations := testing.AllocsPerRun(10, validateOnce)
 	one := tko.Validation{Package: p, CRDs: crds[299:], Complete: true}
 	alone := testing.AllocsPerRun(10, func() {
@@ -255,8 +257,8 @@ func TestManyDefinitions(t *testing.T) {
 	}
 }
 
-// The Thing of a package is not the one of a CRD whose version differs.
-func TestCRDOfAnotherVersionJudgesNothing(t *testing.T) {
+// A CRD does not apply to versions of its kind that it doesn't define.
+func TestCRDOfAnotherVersionDoesNotApply(t *testing.T) {
 	t.Parallel()
 	v := newValidator(t, validate.Options{})
 	crds := registered(t, strings.Replace(crdOf("{size: {type: integer}}"), "name: v1", "name: v2", 1), "op")

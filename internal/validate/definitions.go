@@ -16,30 +16,30 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// definitions are the CRDs at hand.
+// definitions are the CRDs that apply to a package.
 type definitions struct {
-	own        map[int]*definition // the package's, by index
+	own        map[int]*definition // the package's own, by index of the resource
 	packaged   map[groupKind][]*definition
 	registered map[groupKind][]tko.CRD
 	accepted   map[krm.Identity][]acceptedResource
-	budget     *int64 // what rules in CEL may still cost
-	rules      int    // how many the package's CRDs have together, for complete validation
+	budget     *int64 // remaining cost of CEL rules
+	rules      int    // number of rules in the package's CRDs, for complete validation
 }
 
-// rulesBudget is what all rules in CEL that are evaluated for one package may
-// cost: ten times what the API server allows for one resource.
+// rulesBudget is the cost limit of all CEL rules that are evaluated for one
+// package: ten times the API server's limit for one resource.
 const rulesBudget = 10 * celconfig.RuntimeCELCostBudget
 
 type groupKind struct{ group, kind string }
 
-// An acceptedResource is a resource of a package that was stored before.
+// An acceptedResource is a resource of the stored revision of a package.
 type acceptedResource struct {
 	resource krm.Resource
 	complete bool // whether the package was validated completely
 }
 
-// registered is the newest list of CRDs that came with a Validation: callers
-// pass the same one again and again.
+// registered indexes the CRDs of the last Validation, because callers pass the
+// same list many times.
 type registered struct {
 	mu    sync.Mutex
 	list  []tko.CRD
@@ -93,23 +93,24 @@ func (v *Validator) definitions(r tko.Validation) definitions {
 	return d
 }
 
-// judge checks a resource of a kind that is not TKO's own. Kubernetes' kinds
-// are what Kubernetes says. The others are what the package's own CRDs say, or
-// else what any of the registered CRDs says, or else a schema location.
-func (v *Validator) judge(ctx context.Context, f *findings, resource krm.Resource, id krm.Identity, known definitions, r tko.Validation) error {
+// checkOther checks a resource of a kind that is not TKO's own. A Kubernetes
+// kind is checked by Kubernetes' schema. Other kinds are checked by the
+// package's own CRDs, else by the registered CRDs (one of them must accept the
+// resource), else by a schema location.
+func (v *Validator) checkOther(ctx context.Context, f *findings, resource krm.Resource, id krm.Identity, known definitions, r tko.Validation) error {
 	k, err := loadKubernetes()
 	if err != nil {
 		return err
 	}
 	if !k.has(id.GVK) {
 		if known.rules > maxPackageRules {
-			return nil // the CRDs are refused
+			return nil // checkDefinition refuses the CRDs
 		}
-		judged := v.byOwn(ctx, f, resource, id, known, r.Complete)
-		if !judged {
-			judged, err = v.byRegistered(ctx, f, resource, id, known, r.Complete)
+		defined := v.byOwn(ctx, f, resource, id, known, r.Complete)
+		if !defined {
+			defined, err = v.byRegistered(ctx, f, resource, id, known, r.Complete)
 		}
-		if judged || err != nil {
+		if defined || err != nil {
 			return err
 		}
 	}
@@ -120,9 +121,9 @@ func (v *Validator) judge(ctx context.Context, f *findings, resource krm.Resourc
 	return err
 }
 
-// byOwn checks a resource against the CRDs of its own package. It reports false
-// if none of them defines the kind.
-func (v *Validator) byOwn(ctx context.Context, f *findings, resource krm.Resource, id krm.Identity, known definitions, complete bool) (judged bool) {
+// byOwn checks a resource by the CRDs of its own package. It returns false if
+// none of them defines the kind.
+func (v *Validator) byOwn(ctx context.Context, f *findings, resource krm.Resource, id krm.Identity, known definitions, complete bool) (defined bool) {
 	var refused []tko.Finding
 	for _, d := range known.packaged[groupKind{id.Group, id.Kind}] {
 		c, ok := v.version(d, id.Version, complete)
@@ -133,32 +134,32 @@ func (v *Validator) byOwn(ctx context.Context, f *findings, resource krm.Resourc
 		if len(found) == 0 {
 			return true
 		}
-		if !judged || len(found) < len(refused) {
+		if !defined || len(found) < len(refused) {
 			refused = found
 		}
-		judged = true
+		defined = true
 	}
 	for _, one := range refused {
 		f.add(one.Path, "%s", one.Reason)
 	}
-	return judged
+	return defined
 }
 
-// A refusal is what one registered CRD found wrong.
+// A refusal holds the errors that one registered CRD found.
 type refusal struct {
 	crd   tko.CRD
 	found []tko.Finding
 }
 
-// byRegistered checks a resource against the registered CRDs: it is valid if
-// one of them accepts it. The one that accepted the last resource of the kind
-// is asked first, so that one is asked mostly, however many there are. It
-// reports false if none of them defines the kind.
-func (v *Validator) byRegistered(ctx context.Context, f *findings, resource krm.Resource, id krm.Identity, known definitions, complete bool) (judged bool, err error) {
+// byRegistered checks a resource by the registered CRDs: it is valid if one of
+// them accepts it. The CRD that accepted the last resource of the kind is tried
+// first, so usually only one is needed. It returns false if none of them
+// defines the kind.
+func (v *Validator) byRegistered(ctx context.Context, f *findings, resource krm.Resource, id krm.Identity, known definitions, complete bool) (defined bool, err error) {
 	crds := known.registered[groupKind{id.Group, id.Kind}]
 	if last, ok := v.accepted.get(id.GVK); ok {
 		if i := slices.IndexFunc(crds, func(c tko.CRD) bool { return c.Digest == last }); i >= 0 {
-			if asked, r := v.ask(ctx, crds[i], resource, id, known, complete); asked && len(r.found) == 0 {
+			if ok, r := v.checkByCRD(ctx, crds[i], resource, id, known, complete); ok && len(r.found) == 0 {
 				return true, nil
 			}
 		}
@@ -168,8 +169,8 @@ func (v *Validator) byRegistered(ctx context.Context, f *findings, resource krm.
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		asked, one := v.ask(ctx, crd, resource, id, known, complete)
-		if !asked {
+		ok, one := v.checkByCRD(ctx, crd, resource, id, known, complete)
+		if !ok {
 			continue
 		}
 		if len(one.found) == 0 {
@@ -184,10 +185,10 @@ func (v *Validator) byRegistered(ctx context.Context, f *findings, resource krm.
 	return len(refused) > 0, nil
 }
 
-// ask checks a resource against one registered CRD. Not counted is what the CRD
-// finds wrong with what was stored before, too. It reports false if the CRD
+// checkByCRD checks a resource by one registered CRD. It ignores errors that
+// the stored revision of the resource also has. It returns false if the CRD
 // doesn't define the kind's version.
-func (v *Validator) ask(ctx context.Context, crd tko.CRD, resource krm.Resource, id krm.Identity, known definitions, complete bool) (asked bool, r refusal) {
+func (v *Validator) checkByCRD(ctx context.Context, crd tko.CRD, resource krm.Resource, id krm.Identity, known definitions, complete bool) (ok bool, r refusal) {
 	d := v.decode(crd)
 	if d == nil {
 		return false, refusal{}
@@ -213,7 +214,7 @@ func (v *Validator) ask(ctx context.Context, crd tko.CRD, resource krm.Resource,
 	return true, refusal{crd, found}
 }
 
-// decode reads a registered CRD; nil if it is of another version than is read.
+// decode returns a registered CRD, or nil if its API version is not supported.
 func (v *Validator) decode(crd tko.CRD) *definition {
 	if d, ok := v.decoded.get(crd.Digest); ok {
 		return d
@@ -227,8 +228,9 @@ func (v *Validator) decode(crd tko.CRD) *definition {
 	return d
 }
 
-// version compiles what a CRD says of a version. It reports false if that is
-// nothing, or broken: the package that brings it is where that is found.
+// version returns the compiled version of a CRD. It returns false if the CRD
+// does not have the version, or if it has errors, which are reported for the
+// package that contains the CRD.
 func (v *Validator) version(d *definition, name string, complete bool) (compiledVersion, bool) {
 	for _, version := range d.versions {
 		if version.name != name || version.schema == nil {
@@ -241,8 +243,8 @@ func (v *Validator) version(d *definition, name string, complete bool) (compiled
 	return compiledVersion{}, false
 }
 
-// check finds what is wrong with a resource: by the schema, or if nothing is,
-// by the rules.
+// check returns the errors that the schema finds, or, if there are none, those
+// that the rules find.
 func (c compiledVersion) check(ctx context.Context, resource krm.Resource, id krm.Identity, budget *int64) []tko.Finding {
 	var f findings
 	f.next(id)
@@ -254,17 +256,17 @@ func (c compiledVersion) check(ctx context.Context, resource krm.Resource, id kr
 	return f.list
 }
 
-// Bounds of what a message says of the templates whose CRDs were asked.
+// Limits of the templates that a message names.
 const (
 	namedTemplates = 10
 	maxTemplateID  = 100
 )
 
-// refuse adds what the CRD that comes closest finds wrong, and names the
-// templates whose CRDs were asked.
+// refuse adds the errors of the CRD that finds the fewest, and the names of the
+// templates with refusing CRDs.
 func (f *findings) refuse(refused []refusal) {
 	closest := slices.MinFunc(refused, func(a, b refusal) int { return cmp.Compare(len(a.found), len(b.found)) })
-	said := names(closest.crd.Templates)
+	closestNames := names(closest.crd.Templates)
 	var others []tko.TemplateID
 	for _, r := range refused {
 		if r.crd.Digest != closest.crd.Digest {
@@ -272,9 +274,9 @@ func (f *findings) refuse(refused []refusal) {
 		}
 	}
 	suffix := ""
-	if said != "" {
+	if closestNames != "" {
 		f.byTemplates = true
-		suffix = " (by the CRD of " + said
+		suffix = " (by the CRD of " + closestNames
 		if len(others) > 0 {
 			suffix += "; refused by that of " + names(others) + ", too"
 		}
@@ -285,7 +287,7 @@ func (f *findings) refuse(refused []refusal) {
 	}
 }
 
-// names are "template "a"", "templates "a", "b" and 3 more".
+// names returns `template "a"`, or `templates "a", "b" and 3 more`.
 func names(templates []tko.TemplateID) string {
 	if len(templates) == 0 {
 		return ""

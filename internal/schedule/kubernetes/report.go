@@ -15,17 +15,17 @@ const (
 	fewDeployments = 2
 )
 
-// report says what came of a look that came to its end.
-func (l *look) report() (report.Report, error) {
+// report returns the report on a complete reconciliation.
+func (rc *reconciliation) report() (report.Report, error) {
 	r := report.Report{
-		Removed: l.removed, Kept: l.held, Deployments: map[tko.DeploymentID]report.State{},
-		Requeue: jittered(l.target.options.Interval),
+		Removed: rc.removed, Kept: rc.held, Deployments: map[tko.DeploymentID]report.State{},
+		Requeue: jittered(rc.target.options.Interval),
 	}
 	var failed, unhealthy, drifted []string
 	worst := healthy
 	waits, invalid := false, true
-	for _, d := range l.deployments {
-		state, h := l.deployment(d.ID)
+	for _, d := range rc.deployments {
+		state, h := rc.deploymentState(d.ID)
 		r.Deployments[d.ID] = state
 		switch state.Scheduled.Reason {
 		case ReasonFailed, ReasonInvalid:
@@ -36,15 +36,15 @@ func (l *look) report() (report.Report, error) {
 		case ReasonDrifted:
 			drifted = append(drifted, fmt.Sprintf("deployment %q: %s", d.ID, state.Scheduled.Message))
 		}
-		l.moving = l.moving || h == inProgress
+		rc.changing = rc.changing || h == inProgress
 		if h != healthy {
 			worst = max(worst, h)
 			unhealthy = append(unhealthy, fmt.Sprintf("deployment %q: %s", d.ID, state.Healthy.Message))
 		}
 	}
-	r.Site.Healthy = verdictOf(worst, unhealthy, fewDeployments, fmt.Sprintf("all %d deployments are healthy", len(l.deployments)))
-	if l.moving || waits || len(l.leaving) > 0 {
-		r.Requeue = l.target.again(l.site)
+	r.Site.Healthy = healthOutcome(worst, unhealthy, fewDeployments, fmt.Sprintf("all %d deployments are healthy", len(rc.deployments)))
+	if rc.changing || waits || len(rc.removing) > 0 {
+		r.Requeue = rc.target.retryAfter(rc.site)
 	}
 	switch {
 	case len(failed) > 0:
@@ -56,45 +56,45 @@ func (l *look) report() (report.Report, error) {
 		if kind != nil {
 			return r, tko.Errorf(kind, "%s", r.Site.Scheduled.Message)
 		}
-		r.Requeue = 0 // with the back-off of what failed
+		r.Requeue = 0 // retry with the back-off of failures
 		return r, errors.New(r.Site.Scheduled.Message)
-	case l.pruning.ask != "":
-		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: l.question()}
-	case len(l.leaving) > 0:
-		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonRemoving, Message: firstFew(l.leaving, fewObjects)}
+	case rc.pruning.approval != "":
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: rc.approvalMessage()}
+	case len(rc.removing) > 0:
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonRemoving, Message: firstFew(rc.removing, fewObjects)}
 	case waits:
-		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: "some deployments wait for what comes first, or has to go first"}
+		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: "some deployments wait for other objects to be ready or removed"}
 	case len(drifted) > 0:
 		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewDeployments)}
 	}
 	return r, nil
 }
 
-// question asks whether what is beyond the budget may be removed.
-func (l *look) question() string {
-	names := make([]string, 0, len(l.pruning.remove))
-	for _, r := range l.pruning.remove {
+// approvalMessage describes the removals beyond the budget, and how to approve them.
+func (rc *reconciliation) approvalMessage() string {
+	names := make([]string, 0, len(rc.pruning.remove))
+	for _, r := range rc.pruning.remove {
 		names = append(names, r.String())
 	}
-	more := l.pruning.foreign
+	more := rc.pruning.foreign
 	text := fmt.Sprintf("%d of %d objects would be removed, which is more than the budget allows (%d %%, %d objects): %s",
-		len(names)+len(more.objects), l.had+len(more.objects), l.spec.Budget.Percent, l.spec.Budget.Objects, firstFew(names, fewObjects))
+		len(names)+len(more.objects), rc.budgetBase+len(more.objects), rc.spec.Budget.Percent, rc.spec.Budget.Objects, firstFew(names, fewObjects))
 	if len(more.objects) > 0 {
-		text += fmt.Sprintf("; with their namespaces would go %d that TKO did not make: %s", len(more.objects), firstFew(more.objects, fewObjects))
+		text += fmt.Sprintf("; %d objects in their namespaces, which TKO did not make, would be deleted too: %s", len(more.objects), firstFew(more.objects, fewObjects))
 	}
 	if len(more.unknown) > 0 {
-		text += "; what else would go with their namespaces is not known, for TKO can't list " + firstFew(more.unknown, fewObjects)
+		text += "; other objects in their namespaces are not known, because TKO can't list " + firstFew(more.unknown, fewObjects)
 	}
-	return fmt.Sprintf("%s. To agree, set spec.prune.approve: %q in the Cluster resource", text, l.pruning.ask)
+	return fmt.Sprintf("%s. To approve, set spec.prune.approve: %q in the Cluster resource", text, rc.pruning.approval)
 }
 
-// deployment says how a deployment is.
-func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
-	problems := slices.Clone(l.wanted.problems[id])
+// deploymentState returns the state and the health of a deployment.
+func (rc *reconciliation) deploymentState(id tko.DeploymentID) (report.State, health) {
+	problems := slices.Clone(rc.wanted.problems[id])
 	var sick, drifted, corrected, waiting []string
 	worst := healthy
-	for _, k := range l.wanted.of[id] {
-		s := l.states[k]
+	for _, k := range rc.wanted.of[id] {
+		s := rc.states[k]
 		if s.problem != nil {
 			problems = append(problems, *s.problem)
 		}
@@ -110,39 +110,39 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 		var h health
 		var why string
 		switch {
-		case s.over():
+		case s.completed():
 			h = healthy
 		case s.live != nil:
 			h, why = healthOf(s.live)
-		case l.unseen[k] != "":
-			h, why = failing, l.unseen[k]
-		case l.blocked[id] != "", s.pending():
-			h, why = inProgress, "is not there yet"
+		case rc.unreadable[k] != "":
+			h, why = failing, rc.unreadable[k]
+		case rc.blocked[id] != "", s.pending():
+			h, why = inProgress, "does not exist yet"
 		default:
 			h, why = failing, "is missing"
 		}
-		l.moving = l.moving || h == inProgress
+		rc.changing = rc.changing || h == inProgress
 		if h != healthy {
 			worst = max(worst, h)
 			sick = append(sick, fmt.Sprintf("%s %s", k, why))
 		}
 	}
 	var state report.State
-	objects, charts := l.count(id)
+	objects, charts := rc.countObjects(id)
 	switch {
 	case len(problems) > 0:
 		worst = max(worst, failing)
 		state.Scheduled = failure(problems)
 		if len(sick) == 0 {
-			sick = append(sick, "not all objects are there")
+			sick = append(sick, "not all objects exist")
 		}
-	case l.blocked[id] != "":
-		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: l.blocked[id]}
+	case rc.blocked[id] != "":
+		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: rc.blocked[id]}
 	case len(waiting) > 0:
 		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonWaiting, Message: firstFew(waiting, fewObjects)}
 	case len(drifted) > 0:
 		state.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonDrifted, Message: firstFew(drifted, fewObjects)}
-	case len(l.wanted.of[id]) == 0:
+	case len(rc.wanted.of[id]) == 0:
 		state.Scheduled = report.Nothing()
 	default:
 		state.Scheduled = report.Outcome{Status: tko.ConditionTrue, Reason: ReasonApplied, Message: fmt.Sprintf("%d objects%s are as they should be", objects, charts)}
@@ -150,7 +150,7 @@ func (l *look) deployment(id tko.DeploymentID) (report.State, health) {
 			state.Scheduled.Note = fmt.Sprintf("corrected at %s: %s", time.Now().UTC().Format(time.RFC3339), firstFew(corrected, fewObjects))
 		}
 	}
-	state.Healthy = verdictOf(worst, sick, fewObjects, fmt.Sprintf("%d objects are healthy", objects))
+	state.Healthy = healthOutcome(worst, sick, fewObjects, fmt.Sprintf("%d objects are healthy", objects))
 	return state, worst
 }
 
@@ -168,7 +168,7 @@ func failure(problems []problem) report.Outcome {
 	return v
 }
 
-func verdictOf(worst health, lines []string, few int, good string) report.Outcome {
+func healthOutcome(worst health, lines []string, few int, good string) report.Outcome {
 	switch worst {
 	case inProgress:
 		return report.Outcome{Status: tko.ConditionFalse, Reason: ReasonInProgress, Message: firstFew(lines, few)}
