@@ -376,11 +376,12 @@ type Sources interface {
 // TargetStates hold the states that targets of the meta-scheduler save for
 // sites.
 type TargetStates interface {
-	// TargetState returns one, which belongs to the caller. ErrNotFound if there
-	// is none.
+	// TargetState returns one, which belongs to the caller. It returns ErrNotFound
+	// if there is none.
 	TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error)
 	// SaveTargetState writes one, whether or not there is one, and returns its
-	// new version, from 1. ErrConflict if the claim isn't the caller's any more.
+	// new version, from 1. It returns ErrConflict if the caller no longer holds
+	// the claim.
 	SaveTargetState(ctx context.Context, s tko.TargetState, claim tko.WorkItem) (version int64, err error)
 }
 

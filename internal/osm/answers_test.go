@@ -16,9 +16,10 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// calls are all that are made, by what a request of theirs looks like.
+// calls are all kinds of requests, with functions that match them.
 var calls = map[string]func(method, path string) bool{
 	"log in":               func(_, p string) bool { return strings.HasSuffix(p, "/tokens") },
 	"list instances":       func(m, p string) bool { return m == "GET" && strings.HasSuffix(p, "/ns_instances") },
@@ -38,9 +39,9 @@ var calls = map[string]func(method, path string) bool{
 	"terminate":            func(m, p string) bool { return m == "DELETE" && strings.Contains(p, "/ns_instances_content/") },
 }
 
-// Whatever is answered to whichever call, twice: in the end everything is as it
-// should be, nothing is there twice, and nothing is left.
-func TestAnswersThatSayNo(t *testing.T) {
+// Each kind of request fails twice, with each fault. In the end everything is as
+// desired, without duplicates, and later everything is removed.
+func TestEveryFailedRequestIsRecoveredWithoutDuplicates(t *testing.T) {
 	t.Parallel()
 	faults := map[string]osmtest.Fault{
 		"400": osmtest.Reject, "401": osmtest.Forbid, "404": osmtest.Missing, "409": osmtest.Busy, "500": osmtest.Fail, "500 and done": osmtest.FailAfter,
@@ -50,7 +51,7 @@ func TestAnswersThatSayNo(t *testing.T) {
 	for call, is := range calls {
 		for what, fault := range faults {
 			if what == "401" && !slices.Contains([]string{"list instances", "create a VNF package", "create an instance", "upgrade"}, call) {
-				continue // each costs a login, and after one that was refused nobody asks again for a minute
+				continue // each costs a login, and after a refused one there is a pause of a minute
 			}
 			if what == "done, without an ID" && (strings.HasPrefix(call, "list") || strings.HasPrefix(call, "look")) {
 				continue // those make nothing
@@ -93,9 +94,10 @@ func TestAnswersThatSayNo(t *testing.T) {
 				w.settles(d, kinds...)
 				w.instance("b")
 				w.settles(osm.Desired{}, kinds...)
-				for deadline := time.Now().Add(time.Minute); len(w.kept().Packages) > 0 && time.Now().Before(deadline); {
-					w.settles(osm.Desired{}, kinds...) // a package that is in use is kept, and that is settled
-				}
+				eventually.True(t, "the packages are removed", func() bool {
+					w.settles(osm.Desired{}, kinds...) // also settles while a package is kept because it is in use
+					return len(w.saved().Packages) == 0
+				})
 				_, vnfs := w.server.Package("vnf", "upf_knf")
 				_, nss := w.server.Package("ns", "upf_ns")
 				if all := w.server.Instances(); len(all) > 0 || vnfs || nss {
@@ -109,8 +111,7 @@ func TestAnswersThatSayNo(t *testing.T) {
 	}
 }
 
-// An instance for which OSM always fails doesn't stop the others.
-func TestOneFailsForEver(t *testing.T) {
+func TestInstanceThatAlwaysFailsDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]osmtest.Fault{"500": osmtest.Fail, "403, as OSM says it": osmtest.Forbid, "409": osmtest.Busy, "404": osmtest.Missing} {
 		t.Run(name, func(t *testing.T) {
@@ -163,9 +164,7 @@ func TestOneFailsForEver(t *testing.T) {
 	}
 }
 
-// A list that lacks an instance is no proof that it is gone: none is made twice,
-// none is forgotten.
-func TestUnlisted(t *testing.T) {
+func TestInstanceMissingFromAListIsNeitherForgottenNorDuplicated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{Delay: 30 * time.Millisecond})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil), instance("b", nil)}}
@@ -186,7 +185,7 @@ func TestUnlisted(t *testing.T) {
 	if diff := cmp.Diff(before, w.server.Instances()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	if known := w.kept().Instances; known["b"] == nil || known["b"].ID == "" {
+	if known := w.saved().Instances; known["b"] == nil || known["b"].ID == "" {
 		t.Errorf("what is to go is forgotten: %+v", known)
 	}
 	w.server.Fault(nil)
@@ -201,19 +200,19 @@ func TestUnlisted(t *testing.T) {
 		return empty(method, path)
 	})
 	w.apply(osm.Desired{Packages: d.Packages})
-	if known := w.kept().Instances; len(w.server.Instances()) == 2 && (known["a"] == nil || known["a"].ID == "") {
+	if known := w.saved().Instances; len(w.server.Instances()) == 2 && (known["a"] == nil || known["a"].ID == "") {
 		t.Errorf("what is being terminated is forgotten: %+v", known)
 	}
 	w.server.Fault(nil)
 	w.policy.Wait = time.Minute
 	w.settle(osm.Desired{})
-	if len(w.server.Instances()) > 0 || len(w.kept().Instances) > 0 {
-		t.Errorf("left: %+v, known: %+v", w.server.Instances(), w.kept().Instances)
+	if len(w.server.Instances()) > 0 || len(w.saved().Instances) > 0 {
+		t.Errorf("left: %+v, known: %+v", w.server.Instances(), w.saved().Instances)
 	}
 }
 
-// What OSM makes though it says that it failed may show up late.
-func TestFailedAndShowsUpLate(t *testing.T) {
+// OSM creates the instance, responds with an error, and lists the instance late.
+func TestInstanceCreatedByAFailedRequestIsFoundLater(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	w.policy.Settle, w.policy.Wait = time.Hour, 0
@@ -241,8 +240,7 @@ func TestFailedAndShowsUpLate(t *testing.T) {
 	}
 }
 
-// What somebody else has asked for, and OSM hasn't begun, isn't asked for again.
-func TestAdoptBeforeItIsBegun(t *testing.T) {
+func TestInstantiationRequestedByAnotherClientIsFollowed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{Pickup: 50 * time.Millisecond})
 	w.settle(osm.Desired{Packages: packages()})
@@ -259,8 +257,7 @@ func TestAdoptBeforeItIsBegun(t *testing.T) {
 	}
 }
 
-// OSM may end a termination without removing what it terminated.
-func TestTerminatedAndNotRemoved(t *testing.T) {
+func TestTerminatedInstanceThatOSMDidNotRemoveIsRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	w.server.Forget()
@@ -272,8 +269,7 @@ func TestTerminatedAndNotRemoved(t *testing.T) {
 	}
 }
 
-// The states in which operations end, besides COMPLETED and FAILED.
-func TestOutcomes(t *testing.T) {
+func TestEveryFinalStateOfAnOperationIsHandled(t *testing.T) {
 	t.Parallel()
 	for outcome, c := range map[string]struct {
 		phase string
@@ -292,27 +288,24 @@ func TestOutcomes(t *testing.T) {
 			w.server.Outcomes(func(o osmtest.Operation) string { return outcome })
 			w.policy.Wait = 0
 			warned := false
-			for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
+			eventually.NoError(t, "the operation ends and the instance is in the phase "+c.phase, func() error {
 				r := w.apply(osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 2))}})
 				warned = warned || slices.ContainsFunc(r.Warnings, func(p osm.Problem) bool { return strings.Contains(p.Err.Error(), "only in part") })
 				ops := w.instance("a").Operations
 				got := r.Instances["a"]
-				if got.Phase == c.phase && ops[len(ops)-1] == "action "+outcome {
-					break
+				if got.Phase != c.phase || ops[len(ops)-1] != "action "+outcome {
+					return fmt.Errorf("it is %+v after %s", got, ops[len(ops)-1])
 				}
-				if time.Now().After(deadline) {
-					t.Fatalf("it is %+v", got)
-				}
-			}
+				return nil
+			})
 			if warned != c.warns {
-				t.Errorf("that it is done only in part is said: %t", warned)
+				t.Errorf("warned that the operation is done only in part: %t, want %t", warned, c.warns)
 			}
 		})
 	}
 }
 
-// What would be a number in YAML is a text in OSM, and JSON stays JSON.
-func TestOddDescriptors(t *testing.T) {
+func TestNumbersInDescriptorsAreTextsAndJSONStaysJSON(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ file, vnfd, nsd string }{
 		"numbers": {
@@ -348,8 +341,8 @@ func TestOddDescriptors(t *testing.T) {
 	}
 }
 
-// Names have as many characters as OSM takes, not bytes, and a comma isn't an or.
-func TestNames(t *testing.T) {
+// OSM limits characters, not bytes, and treats a comma in a filter as an or.
+func TestNamesAreLimitedByCharactersAndMayNotHaveCommas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	w.policy.Retry = time.Hour
@@ -365,8 +358,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// OSM wants flags as texts. One that is written as a boolean would fail.
-func TestFlagsAreTexts(t *testing.T) {
+// OSM fails with a flag that is a boolean.
+func TestBooleanFlagsAreSentAsTexts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	w.settle(osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1))}})
@@ -384,9 +377,8 @@ func TestFlagsAreTexts(t *testing.T) {
 	w.settle(osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 3, "kdu_atomic_upgrade", "true"))}})
 }
 
-// What somebody else changes with an upgrade of their own is found out, if OSM
-// shows it, and made as it should be: once.
-func TestDrift(t *testing.T) {
+// OSM shows the values that another client's upgrade has changed.
+func TestValuesChangedByAnotherClientAreCorrectedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1, "deep", values("l", []any{1, true})))}}
@@ -396,9 +388,9 @@ func TestDrift(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := len(w.instance("a").Operations)
-		for deadline := time.Now().Add(time.Minute); !strings.HasSuffix(w.instance("a").Operations[before-1], "COMPLETED") && time.Now().Before(deadline); {
-			time.Sleep(time.Millisecond)
-		}
+		eventually.True(t, "the upgrade of the other client is completed", func() bool {
+			return strings.HasSuffix(w.instance("a").Operations[before-1], "COMPLETED")
+		})
 		w.settle(d)
 		w.settle(d)
 		got := w.instance("a")
@@ -408,8 +400,8 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// What left the top level of a descriptor leaves OSM, too, which merges what it is sent.
-func TestKeysThatLeft(t *testing.T) {
+// OSM merges a new descriptor into its own.
+func TestKeysRemovedFromADescriptorAreRemovedFromOSM(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	write := func(p osm.Package, old, text string) {
@@ -452,9 +444,8 @@ func TestKeysThatLeft(t *testing.T) {
 	}
 }
 
-// A termination of which OSM doesn't say the ID is followed all the same: when
-// it fails, it is begun again.
-func TestTerminationWithoutAnID(t *testing.T) {
+// The response to a termination has no ID. The operation is followed nevertheless.
+func TestFailedTerminationWithoutAnIDIsBegunAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{Delay: 20 * time.Millisecond})
 	w.settle(osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}})

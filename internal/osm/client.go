@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	maxAnswer = 16 << 20 // of one thing
-	maxList   = 1 << 30  // of a list, which is read as it comes
-	maxDetail = 1000
+	maxResponse = 16 << 20 // bytes of a response that isn't a list
+	maxList     = 1 << 30  // bytes of a list, which is decoded as it arrives
+	maxDetail   = 1000     // bytes of a message in an error
 )
 
-// A Client speaks to one NBI as one user in one project. It is safe for
-// concurrent use. Clients with the same server, account and project share a
-// token, and those with the same server connections, in the whole process.
+// A Client makes requests of one NBI as one user in one project. It is safe for
+// concurrent use. In a process, clients with the same server, account and project
+// share a token, and those with the same server share connections.
 type Client struct {
 	endpoint Endpoint
 	place    place
@@ -39,8 +39,8 @@ type Client struct {
 	known bool // key is of the password that was read last
 }
 
-// NewClient makes a Client. It asks nothing of the server. ErrInvalid says
-// that the endpoint makes no sense.
+// NewClient makes a Client. It makes no request. ErrInvalid if the endpoint is
+// invalid.
 func NewClient(e Endpoint, o Options) (*Client, error) {
 	p, err := e.place()
 	if err != nil {
@@ -68,24 +68,24 @@ func NewClient(e Endpoint, o Options) (*Client, error) {
 	}, nil
 }
 
-// Target names the OSM and the project, for people and for comparison.
+// Target returns the name of the OSM and the project, for messages and comparison.
 func (c *Client) Target() string { return c.place.host + c.place.path + " " + c.endpoint.Project }
 
-// An Error is an answer of the NBI that says no. It is a [tko.ErrNotFound],
-// ErrConflict, ErrInvalid, ErrDenied or ErrUnavailable by its status.
+// An Error is an error response of the NBI. By its status, it is a
+// [tko.ErrNotFound], ErrConflict, ErrInvalid, ErrDenied or ErrUnavailable.
 type Error struct {
 	Method, Path string
 	Status       int
 	Code         string // OSM's, such as CONFLICT
-	Detail       string // what it says
+	Detail       string // OSM's message
 }
 
-// Error is what was asked and what the server said.
+// Error returns the request and the server's message.
 func (e *Error) Error() string {
-	return fmt.Sprintf("OSM answers %s %s with %d %s: %s", e.Method, e.Path, e.Status, e.Code, e.Detail)
+	return fmt.Sprintf("OSM responds to %s %s with %d %s: %s", e.Method, e.Path, e.Status, e.Code, e.Detail)
 }
 
-// Is says of which kind it is.
+// Is reports whether the error is of a kind.
 func (e *Error) Is(target error) bool {
 	switch {
 	case e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden:
@@ -101,16 +101,17 @@ func (e *Error) Is(target error) bool {
 	}
 }
 
-// An unansweredError is a request of which it isn't known whether the server did it.
-type unansweredError struct{ err error }
+// A noResponseError is the error of a request without a complete response: the server
+// may have processed it.
+type noResponseError struct{ err error }
 
-func (e *unansweredError) Error() string {
+func (e *noResponseError) Error() string {
 	return "OSM doesn't answer: " + e.err.Error()
 }
-func (e *unansweredError) Unwrap() error        { return e.err }
-func (e *unansweredError) Is(target error) bool { return target == tko.ErrUnavailable }
+func (e *noResponseError) Unwrap() error        { return e.err }
+func (e *noResponseError) Is(target error) bool { return target == tko.ErrUnavailable }
 
-// request is what is asked.
+// A request is a request of the NBI.
 type request struct {
 	method, path string
 	query        url.Values
@@ -119,16 +120,16 @@ type request struct {
 	header       http.Header
 }
 
-// do asks, as the client's user; once more if the token isn't taken any more.
-// The response is read into into: a pointer, one to bytes that are no JSON, or a
-// function that is given the elements of a list one by one.
+// do makes a request as the client's user; a second time if the server refuses the
+// token. It decodes the response into into: a pointer for JSON, a *[]byte for other
+// content, or a function that decodes the elements of a list.
 func (c *Client) do(ctx context.Context, r request, into any) error {
 	s, k, err := c.session(ctx, nil)
 	if err != nil {
 		return err
 	}
 	err = c.once(ctx, r, s, into)
-	if said, ok := errors.AsType[*Error](err); ok && said.Status == http.StatusUnauthorized && c.account.drop(k, s, r.resource()) {
+	if response, ok := errors.AsType[*Error](err); ok && response.Status == http.StatusUnauthorized && c.account.drop(k, s, r.resource()) {
 		if s, _, err = c.session(ctx, s); err != nil {
 			return err
 		}
@@ -140,13 +141,13 @@ func (c *Client) do(ctx context.Context, r request, into any) error {
 	return err
 }
 
-// resource is what a request is about, without IDs.
+// resource returns the method and the path without IDs.
 func (r request) resource() string {
 	parts := strings.SplitN(r.path, "/", 5)
 	return r.method + strings.Join(parts[:min(4, len(parts))], "/")
 }
 
-// once asks once.
+// once makes a request once, with the token of s if that isn't nil.
 func (c *Client) once(ctx context.Context, r request, s *session, into any) error {
 	timeout := c.options.Timeout
 	if r.archive != nil {
@@ -164,24 +165,24 @@ func (c *Client) once(ctx context.Context, r request, s *session, into any) erro
 		if outer, ok := errors.AsType[*url.Error](err); ok {
 			err = outer.Err
 		}
-		return &unansweredError{fmt.Errorf("%s %s at %s: %w%s", r.method, r.path, c.place.host, err, hint(err))}
+		return &noResponseError{fmt.Errorf("%s %s at %s: %w%s", r.method, r.path, c.place.host, err, hint(err))}
 	}
 	defer func() { _ = resp.Body.Close() }()
-	c.options.Log.DebugContext(ctx, "asked osm", "method", r.method, "path", r.path, "status", resp.StatusCode, "took", time.Since(began))
+	c.options.Log.DebugContext(ctx, "requested osm", "method", r.method, "path", r.path, "status", resp.StatusCode, "took", time.Since(began))
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return refusalOf(r, resp)
 	}
-	if err := readAnswer(resp.Body, into); err != nil {
-		return &unansweredError{fmt.Errorf("%s %s at %s: reading the answer: %w", r.method, r.path, c.place.host, err)}
+	if err := readResponse(resp.Body, into); err != nil {
+		return &noResponseError{fmt.Errorf("%s %s at %s: reading the response: %w", r.method, r.path, c.place.host, err)}
 	}
 	return nil
 }
 
-// hint says what helps against what often goes wrong.
+// hint returns the remedy for a common error; empty if there is none.
 func hint(err error) string {
 	switch text := err.Error(); {
 	case strings.Contains(text, "server gave HTTP response to HTTPS client"):
-		return " (the server speaks plain http: if that is meant, say so with the scheme http)"
+		return " (the server speaks plain http: if that is intended, write the scheme http)"
 	case strings.Contains(text, "x509: "):
 		return " (give the CA that signed its certificate)"
 	default:
@@ -192,7 +193,7 @@ func hint(err error) string {
 func (c *Client) build(ctx context.Context, r request, s *session) (*http.Request, error) {
 	scheme, err := shared.scheme(ctx, c.place)
 	if err != nil {
-		return nil, &unansweredError{err}
+		return nil, &noResponseError{err}
 	}
 	target := scheme + "://" + c.place.host + c.place.path + "/osm" + r.path
 	if len(r.query) > 0 {
@@ -227,25 +228,25 @@ func (c *Client) build(ctx context.Context, r request, s *session) (*http.Reques
 	return req, nil
 }
 
-// refusalOf reads an answer that says no. What isn't OSM's own form is shown
-// as it is.
+// refusalOf reads an error response. If it isn't in OSM's form, its text is the
+// detail.
 func refusalOf(r request, resp *http.Response) error {
 	data, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	e := &Error{Method: r.method, Path: r.path, Status: resp.StatusCode}
-	var said struct{ Code, Detail string }
-	if json.Unmarshal(data, &said) == nil && said.Code+said.Detail != "" {
-		e.Code, e.Detail = said.Code, said.Detail
+	var response struct{ Code, Detail string }
+	if json.Unmarshal(data, &response) == nil && response.Code+response.Detail != "" {
+		e.Code, e.Detail = response.Code, response.Detail
 	} else {
 		e.Code, e.Detail = http.StatusText(resp.StatusCode), string(data)
 	}
 	e.Detail = bounded(e.Detail)
 	if location := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && location != "" {
-		e.Detail = "it sends us to " + bounded(location) + ": write that URL, if it is right"
+		e.Detail = "it redirects to " + bounded(location) + ": write that URL if it is right"
 	}
 	return e
 }
 
-// bounded is a text that may be shown.
+// bounded returns a text of one line and of bounded length.
 func bounded(text string) string {
 	text = strings.Join(strings.FieldsFunc(text, func(c rune) bool { return c <= ' ' || c == 0x7f }), " ")
 	if len(text) > maxDetail {
@@ -254,11 +255,11 @@ func bounded(text string) string {
 	return text
 }
 
-// readAnswer reads what the server answers.
-func readAnswer(body io.Reader, into any) error {
+// readResponse decodes the body of a response: see do.
+func readResponse(body io.Reader, into any) error {
 	switch into := into.(type) {
 	case nil:
-		_, err := io.Copy(io.Discard, io.LimitReader(body, maxAnswer))
+		_, err := io.Copy(io.Discard, io.LimitReader(body, maxResponse))
 		return err
 	case func(*json.Decoder) error:
 		limited := &io.LimitedReader{R: body, N: maxList}
@@ -281,12 +282,12 @@ func readAnswer(body io.Reader, into any) error {
 		*into = data
 		return err
 	default:
-		data, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
+		data, err := io.ReadAll(io.LimitReader(body, maxResponse+1))
 		switch {
 		case err != nil:
 			return err
-		case len(data) > maxAnswer:
-			return fmt.Errorf("it is longer than %d MiB", maxAnswer>>20)
+		case len(data) > maxResponse:
+			return fmt.Errorf("it is longer than %d MiB", maxResponse>>20)
 		case len(bytes.TrimSpace(data)) == 0:
 			return nil
 		}
@@ -301,7 +302,7 @@ func orEOF(err error) error {
 	return err
 }
 
-// list reads a list of records.
+// list requests a list of records.
 func list[T any](ctx context.Context, c *Client, path string, query url.Values) ([]T, error) {
 	var all []T
 	err := c.do(ctx, request{method: http.MethodGet, path: path, query: query}, func(d *json.Decoder) error {

@@ -18,11 +18,12 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 	"github.com/tko-orchestrator/tko/internal/secret"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 const logins = "POST /admin/v1/tokens"
 
-func TestEndpoint(t *testing.T) {
+func TestEndpointsAreCheckedAndAuthenticated(t *testing.T) {
 	t.Parallel()
 	secure, plain := osmtest.Start(t, osmtest.Options{TLS: true}), osmtest.Start(t, osmtest.Options{})
 	bare := func(s *osmtest.Server) string { _, host, _ := strings.Cut(s.URL, "://"); return host }
@@ -33,7 +34,7 @@ func TestEndpoint(t *testing.T) {
 		text string // of the error; none if empty
 	}{
 		"the right CA":               {"the normal case", secure, func(*osm.Endpoint) {}, ""},
-		"no CA":                      {"nobody vouches for it", secure, func(e *osm.Endpoint) { e.CA = nil }, "give the CA"},
+		"no CA":                      {"no CA has signed it", secure, func(e *osm.Endpoint) { e.CA = nil }, "give the CA"},
 		"insecure":                   {"it was said so", secure, func(e *osm.Endpoint) { e.CA, e.Insecure = nil, true }, ""},
 		"plain":                      {"it was said so", plain, func(*osm.Endpoint) {}, ""},
 		"TLS to a plain server":      {"the password must not go out in the clear", plain, func(e *osm.Endpoint) { e.URL = "https://" + bare(plain) }, "the server speaks plain http"},
@@ -66,8 +67,7 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// All clients of an account share a token, and renew it once.
-func TestOneToken(t *testing.T) {
+func TestClientsOfAnAccountShareATokenAndRenewItOnce(t *testing.T) {
 	t.Parallel()
 	s := osmtest.Start(t, osmtest.Options{})
 	many := func() {
@@ -93,8 +93,8 @@ func TestOneToken(t *testing.T) {
 	}
 }
 
-// A server may forget tokens again and again, as when it starts anew.
-func TestRevokedAgain(t *testing.T) {
+// A server drops its tokens when it restarts.
+func TestTokenRevokedAgainIsRenewedAgain(t *testing.T) {
 	t.Parallel()
 	s := osmtest.Start(t, osmtest.Options{})
 	c := client(t, s)
@@ -109,8 +109,7 @@ func TestRevokedAgain(t *testing.T) {
 	}
 }
 
-// What a login says no to says nothing of what was to be asked then.
-func TestLoginRefused(t *testing.T) {
+func TestRefusedLoginIsNoResponseToTheRequest(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		fault osmtest.Fault
@@ -130,8 +129,8 @@ func TestLoginRefused(t *testing.T) {
 	}
 }
 
-// Servers that speak plain http answer a greeting in TLS in their own ways.
-func TestPlainServers(t *testing.T) {
+// Servers without TLS respond to a TLS handshake in different ways.
+func TestProtocolOfALoopbackServerIsDetected(t *testing.T) {
 	t.Parallel()
 	for name, greeted := range map[string]func(net.Conn, *bufio.Reader){
 		"hangs up":             func(net.Conn, *bufio.Reader) {},
@@ -183,25 +182,23 @@ func TestPlainServers(t *testing.T) {
 	}
 }
 
-// A token is renewed before it ends, so that no request is refused.
-func TestTokenEnds(t *testing.T) {
+func TestTokenIsRenewedBeforeItExpires(t *testing.T) {
 	t.Parallel()
 	s := osmtest.Start(t, osmtest.Options{TokenLife: 3 * time.Second})
 	c := client(t, s)
 	refused := 0
-	for deadline := time.Now().Add(time.Minute); s.Counts().Requests[logins] < 2 && time.Now().Before(deadline); {
+	eventually.True(t, "the second login", func() bool {
 		if _, err := c.Instances(t.Context(), nil); err != nil {
 			refused++
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return s.Counts().Requests[logins] >= 2
+	})
 	if got := s.Counts(); refused+got.Refused > 0 || got.Rapid > 0 || got.Requests[logins] != 2 {
 		t.Errorf("%d were refused, %+v", refused, got)
 	}
 }
 
-// A server that refuses whatever token there is, is asked twice, not for ever.
-func TestAlwaysRefused(t *testing.T) {
+func TestServerThatRefusesEveryTokenIsAskedTwice(t *testing.T) {
 	t.Parallel()
 	s := osmtest.Start(t, osmtest.Options{})
 	s.Fault(func(_, path string) osmtest.Fault {
@@ -221,8 +218,8 @@ func TestAlwaysRefused(t *testing.T) {
 	}
 }
 
-// A bad password is not tried until the account is locked; a new one is, at once.
-func TestBadPassword(t *testing.T) {
+// A new password is tried at once.
+func TestBadPasswordIsNotTriedUntilTheAccountIsLocked(t *testing.T) {
 	t.Parallel()
 	s := osmtest.Start(t, osmtest.Options{})
 	s.SetPassword("admin", "new")
@@ -248,7 +245,7 @@ func TestBadPassword(t *testing.T) {
 	}
 	// Who has another password gets no token that was made with the right one.
 	other := endpoint(s)
-	other.Password = func(context.Context) (secret.Text, error) { return "guess", nil }
+	other.Password = func(context.Context) (secret.Text, error) { return "wrong", nil }
 	c, err = osm.NewClient(other, osm.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +255,7 @@ func TestBadPassword(t *testing.T) {
 	}
 }
 
-func TestErrorSaysWhatTheServerSaid(t *testing.T) {
+func TestErrorHasTheMessageOfTheServer(t *testing.T) {
 	t.Parallel()
 	c := client(t, osmtest.Start(t, osmtest.Options{}))
 	_, err := c.Instance(t.Context(), "nowhere")
@@ -268,8 +265,7 @@ func TestErrorSaysWhatTheServerSaid(t *testing.T) {
 	}
 }
 
-// A server that says nothing is not waited for.
-func TestTimeout(t *testing.T) {
+func TestRequestToAServerThatDoesNotRespondTimesOut(t *testing.T) {
 	t.Parallel()
 	s := osmtest.Start(t, osmtest.Options{})
 	hang := make(chan struct{})
@@ -292,7 +288,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-func TestFilters(t *testing.T) {
+func TestFiltersSelectInstances(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := osm.Desired{Packages: packages()}

@@ -18,9 +18,9 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 )
 
-// What a revision costs OSM: ours against the calls that OSM Ops makes. Run it
-// with -v for the table in docs/performance.md.
-func TestCost(t *testing.T) {
+// The test compares the requests for a revision with those of OSM Ops. With -v it
+// prints the table in docs/performance.md.
+func TestCostIsBelowThatOfOSMOps(t *testing.T) {
 	t.Parallel()
 	const instances, padding = 500, 10_000 // real records of instances have 10 KB and more
 	desired := func(changed int) osm.Desired {
@@ -175,7 +175,6 @@ func original(t *testing.T, url string, d osm.Desired) {
 	}
 }
 
-// The same files make the same archive, in whatever order they come.
 func TestArchiveIsDeterministic(t *testing.T) {
 	t.Parallel()
 	p := vnf("ops/upf")
@@ -183,7 +182,7 @@ func TestArchiveIsDeterministic(t *testing.T) {
 	for _, f := range p.Files.(fstest.MapFS) {
 		f.ModTime = time.Now()
 	}
-	p.Files.(fstest.MapFS)["checksums.txt"] = &fstest.MapFile{Data: []byte("somebody else's")}
+	p.Files.(fstest.MapFS)["checksums.txt"] = &fstest.MapFile{Data: []byte("of another client")}
 	if !bytes.Equal(first, osm.ArchiveOf(t, p)) {
 		t.Error("two archives of the same files differ")
 	}

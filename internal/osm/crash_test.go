@@ -18,6 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 // duplicates are instances that share a name.
@@ -33,18 +34,18 @@ func duplicates(s *osmtest.Server) []string {
 	return all
 }
 
-// Whatever is kept last, before or after a step, the next one goes on from
-// there.
-func TestDiedAnywhere(t *testing.T) {
+// The reconciliation fails after each save, before or after the step, and is repeated
+// with the saved state.
+func TestReconciliationContinuesFromAnySavedState(t *testing.T) {
 	t.Parallel()
-	for name, kept := range map[string]bool{"right after it was kept": true, "right before it would have been": false} {
+	for name, kept := range map[string]bool{"right after a save": true, "right before a save": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for n := 0; ; n++ {
 				w := newWorld(t, osmtest.Options{})
 				died := errors.New("died")
 				count := 0
-				w.fail = func() error { // from the nth on, nothing is kept
+				w.fail = func() error { // from the nth on, nothing is saved
 					count++
 					if count > n {
 						return died
@@ -62,7 +63,7 @@ func TestDiedAnywhere(t *testing.T) {
 					for {
 						ctx, cancel := context.WithCancel(t.Context())
 						r := w.reconciler()
-						if kept { // the state is kept, and then it dies
+						if kept { // fail after the save
 							keep := r.Keep
 							r.Keep = func(ctx context.Context, s osm.State, changed []string) error {
 								if err := keep(ctx, s, changed); err != nil {
@@ -74,7 +75,7 @@ func TestDiedAnywhere(t *testing.T) {
 								return nil
 							}
 						}
-						_, err := r.Apply(ctx, d, w.kept(), w.policy)
+						_, err := r.Apply(ctx, d, w.saved(), w.policy)
 						cancel()
 						if all := duplicates(w.server); len(all) > 0 {
 							t.Fatalf("dead after %d: there are duplicates: %v", n, all)
@@ -97,15 +98,14 @@ func TestDiedAnywhere(t *testing.T) {
 					if n < 10 {
 						t.Errorf("only %d steps were kept", n)
 					}
-					return // it was not killed: that was all
+					return // it did not fail: n is beyond the last save
 				}
 			}
 		})
 	}
 }
 
-// A request of which nobody knows whether it was done is not made twice.
-func TestUnanswered(t *testing.T) {
+func TestRequestWithoutAResponseIsNotMadeTwice(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []osmtest.Fault{osmtest.DropBefore, osmtest.DropAfter, osmtest.Refuse, osmtest.Fail, osmtest.FailAfter} {
 		for _, where := range []string{"/ns_instances", "/instantiate", "/action", "/ns_lcm_op_occs", "_content"} {
@@ -141,7 +141,7 @@ func TestUnanswered(t *testing.T) {
 
 const victimURL, victimUser, victimState = "TKO_TEST_OSM_URL", "TKO_TEST_OSM_USER", "TKO_TEST_OSM_STATE"
 
-// TestMain lets the test be its own victim: a process that applies without end.
+// TestMain runs the process that the test kills, which applies without end.
 func TestMain(m *testing.M) {
 	if url := os.Getenv(victimURL); url != "" {
 		if err := victim(url, os.Getenv(victimUser), os.Getenv(victimState)); err != nil {
@@ -206,10 +206,9 @@ func readState(file string) (s osm.State, err error) {
 	return s, err
 }
 
-// Killed at any moment, there is never an instance twice.
-func TestKilled(t *testing.T) {
+func TestKilledProcessNeverLeavesAnInstanceTwice(t *testing.T) {
 	t.Parallel()
-	users := map[string]string{"admin": "admin"} // each its own, as OSM lets those wait who log in again at once
+	users := map[string]string{"admin": "admin"} // one for each process, as OSM delays repeated logins
 	for round := range 12 {
 		users[fmt.Sprintf("user%d", round)] = "admin"
 	}
@@ -223,9 +222,7 @@ func TestKilled(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(time.Minute); server.Counts().Total < before+3 && time.Now().Before(deadline); { // it is at work
-			time.Sleep(time.Millisecond)
-		}
+		eventually.True(t, "the process makes requests", func() bool { return server.Counts().Total >= before+3 })
 		time.Sleep(time.Duration(rand.IntN(60)) * time.Millisecond)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

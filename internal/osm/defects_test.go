@@ -16,8 +16,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 )
 
-// What OSM Ops is known to do wrong, one by one. Each test has a repository
-// in its format, and shows what comes of it here.
+// Each of these tests has a repository in the format of OSM Ops for one of its known
+// defects.
 
 // repository has two packages, and these files.
 func repository(t *testing.T, files map[string]string) osm.Desired {
@@ -99,17 +99,17 @@ func TestDefect1RefusalsAreShown(t *testing.T) {
 	})
 }
 
-func TestDefect2PackagesAndTheirInstancesInOneRevision(t *testing.T) {
+func TestDefect2PackagesAndTheirInstancesAreMadeInOneRevision(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
-	// Somebody else's instance, so that lists were asked for before.
+	// The first instance, so that the lists are not empty later.
 	w.settle(repository(t, map[string]string{"a.osmops.yaml": file("a", "kdu: {name: upf}")}))
 	if got := w.instance("a").State; got != "READY" {
 		t.Errorf("it is %s", got)
 	}
 }
 
-func TestDefect3TheSameNameTwice(t *testing.T) {
+func TestDefect3InstancesWithTheSameNameAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := repository(t, map[string]string{
@@ -126,7 +126,7 @@ func TestDefect3TheSameNameTwice(t *testing.T) {
 	}
 }
 
-func TestDefect4EmptyDescription(t *testing.T) {
+func TestDefect4DescriptionMayBeEmpty(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	w.settle(repository(t, map[string]string{"a.osmops.yaml": file("a", "description: ''\nkdu: {name: upf}"), "b.osmops.yaml": file("b", "description: words\nkdu: {name: upf}")}))
@@ -139,7 +139,7 @@ func TestDefect4EmptyDescription(t *testing.T) {
 	}
 }
 
-func TestDefect5NoParams(t *testing.T) {
+func TestDefect5InstanceNeedsNoParams(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	w.settle(repository(t, map[string]string{"a.osmops.yaml": file("a", "kdu: {name: upf, params: {x: 1}}")}))
@@ -154,7 +154,7 @@ func TestDefect5NoParams(t *testing.T) {
 	}
 }
 
-func TestDefect6WrongMember(t *testing.T) {
+func TestDefect6UnknownMembersAndKDUsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ member, kdu, text string }{
 		"a VNFD's id": {"upf_knf", "upf", `"upf_knf" is the id of a VNFD; its member is "upf"`},
@@ -184,7 +184,7 @@ func TestDefect6WrongMember(t *testing.T) {
 	}
 }
 
-func TestDefect7ChangedWhileItIsMade(t *testing.T) {
+func TestDefect7ChangeDuringAnInstantiationIsAppliedAfterIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{Pickup: 100 * time.Millisecond})
 	w.policy.Wait = 0
@@ -211,7 +211,7 @@ func TestDefect8NoUpgradeWithoutAChange(t *testing.T) {
 	w.settle(repository(t, files))
 	w.server.Reset()
 	files["README.md"] = "another revision"
-	w.settle(repository(t, files)) // each apply is a restart, too: it begins from what was kept
+	w.settle(repository(t, files)) // each apply begins with the saved state, as after a restart
 	files["b.osmops.yaml"] = file("b", "kdu: {name: upf, params: {x: 2}}")
 	w.settle(repository(t, files))
 	if diff := cmp.Diff(map[string]int{"POST /nslcm/v1/ns_instances/{id}/action": 1}, posts(w.server)); diff != "" {
@@ -219,7 +219,7 @@ func TestDefect8NoUpgradeWithoutAChange(t *testing.T) {
 	}
 }
 
-func TestDefect9BrokenIsMadeAnewAndWhatLeftIsTerminated(t *testing.T) {
+func TestDefect9BrokenInstanceIsRecreatedAndUnwantedOneTerminated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	files := map[string]string{"a.osmops.yaml": file("a", "kdu: {name: upf, params: {x: 1}}"), "b.osmops.yaml": file("b", "kdu: {name: upf}")}
@@ -241,7 +241,7 @@ func TestDefect9BrokenIsMadeAnewAndWhatLeftIsTerminated(t *testing.T) {
 	}
 }
 
-func TestDefect10ValuesThatLeftAreRemoved(t *testing.T) {
+func TestDefect10ValuesNoLongerDesiredAreRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	for _, params := range []string{"{x: 1, deep: {a: 1, b: 2}}", "{x: 1, deep: {a: 1}}", "{x: 2, deep: {a: 1}}", "{y: 1}", "{y: 2}"} {
@@ -266,8 +266,7 @@ func TestDefect10ValuesThatLeftAreRemoved(t *testing.T) {
 	}
 }
 
-// What is wrong with a package holds back what needs it, and nothing else.
-func TestAPackageThatIsWrongHoldsBackOnlyWhatNeedsIt(t *testing.T) {
+func TestInvalidPackageHoldsBackOnlyItsDependents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := repository(t, map[string]string{

@@ -12,11 +12,11 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// A Descriptor is what matters to us in a VNFD or NSD.
+// A Descriptor has the relevant parts of a VNFD or NSD.
 type Descriptor struct {
 	ID string `json:"id"`
 	// of an NSD
-	VNFDs []string  `json:"vnfd-id"` // ids of the VNFDs it refers to
+	VNFDs []string  `json:"vnfd-id"` // ids of the VNFDs
 	DF    []Flavour `json:"df"`
 	// of a VNFD
 	KDUs            []KDUDescriptor `json:"kdu"`
@@ -40,9 +40,8 @@ type KDUDescriptor struct {
 	Chart string `json:"helm-chart"`
 }
 
-// UnmarshalJSON reads a descriptor. Numbers count as texts: a member's index may
-// be written as 1. Parts that aren't as they should be count as missing: OSM says
-// what is wrong with them.
+// UnmarshalJSON reads a descriptor. Numbers are treated as texts: a member's index may
+// be written as 1. Invalid parts are treated as missing: OSM reports them.
 func (d *Descriptor) UnmarshalJSON(data []byte) error {
 	var parts map[string]json.RawMessage
 	if err := json.Unmarshal(data, &parts); err != nil {
@@ -57,7 +56,7 @@ func (d *Descriptor) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// texts is JSON with texts in place of numbers.
+// texts returns JSON with texts in place of numbers.
 func texts(data []byte) []byte {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -88,7 +87,7 @@ func texts(data []byte) []byte {
 	return out
 }
 
-// References are the ids of all VNFDs that an NSD refers to.
+// References returns the ids of all VNFDs that an NSD refers to, sorted.
 func (d Descriptor) References() []string {
 	all := slices.Clone(d.VNFDs)
 	for _, m := range d.members() {
@@ -106,20 +105,20 @@ func (d Descriptor) members() []Member {
 	return all
 }
 
-// envelopes are what descriptors are wrapped in.
+// envelopes are the keys that descriptors are wrapped in.
 var envelopes = map[string]Kind{
 	"vnfd": KindVNF, "etsi-nfv-vnfd:vnfd": KindVNF, "nsd": KindNS, "etsi-nfv-nsd:nsd": KindNS,
 }
 
-// ParseDescriptor reads a descriptor in YAML or JSON, in its envelope. Errors
-// are ErrInvalid, and say the line where there is one.
+// ParseDescriptor reads a descriptor in YAML or JSON, in its envelope. Errors are
+// ErrInvalid, with the line of an error in YAML.
 func ParseDescriptor(data []byte) (Kind, Descriptor, error) {
 	kind, d, _, err := parseDescriptor(data)
 	return kind, d, err
 }
 
-// parseDescriptor returns the descriptor's tree without its envelope, too. It
-// has the types of JSON.
+// parseDescriptor is ParseDescriptor. It returns also the descriptor's tree without
+// the envelope, in the types of JSON.
 func parseDescriptor(data []byte) (Kind, Descriptor, map[string]any, error) {
 	var tree map[string]any
 	if json.Unmarshal(data, &tree) != nil { // not every JSON is YAML: tabs
@@ -155,7 +154,7 @@ func parseDescriptor(data []byte) (Kind, Descriptor, map[string]any, error) {
 	}
 	for name := range tree {
 		if strings.HasSuffix(name, "-catalog") {
-			return "", Descriptor{}, nil, tko.Errorf(tko.ErrInvalid, "it has the old form %q, which OSM doesn't take any more: write vnfd or nsd", name)
+			return "", Descriptor{}, nil, tko.Errorf(tko.ErrInvalid, "it has the old form %q, which OSM no longer accepts: write vnfd or nsd", name)
 		}
 	}
 	return "", Descriptor{}, nil, tko.Errorf(tko.ErrInvalid, "it is no descriptor: its root has neither vnfd nor nsd")
@@ -171,7 +170,7 @@ func decodeTree(v any) (Descriptor, error) {
 	return d, err
 }
 
-// jsonTree is a tree of YAML that JSON can say: keys of maps are texts.
+// jsonTree converts a tree of YAML to the types of JSON: keys of maps are texts.
 func jsonTree(v any) any {
 	switch t := v.(type) {
 	case map[any]any:
@@ -199,14 +198,14 @@ func (k Kind) descriptor() string {
 	return "NSD"
 }
 
-// versionOf is the version that a chart's name ends with, if it has one.
+// versionOf returns the version at the end of a chart's name; empty if it has none.
 func versionOf(model string) string {
 	slash := strings.LastIndexByte(model, '/')
 	_, version, _ := strings.Cut(model[slash+1:], ":")
 	return version
 }
 
-// unversioned is a chart's name without its version.
+// unversioned returns a chart's name without its version.
 func unversioned(model string) string {
 	if v := versionOf(model); v != "" {
 		return strings.TrimSuffix(model, ":"+v)

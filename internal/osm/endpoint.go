@@ -19,39 +19,40 @@ import (
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
-// An Endpoint is where the NBI is, and who asks.
+// An Endpoint is the location of an NBI, and an account.
 type Endpoint struct {
-	// URL is https://HOST[:PORT], with or without /osm at its end. Plain http
-	// only if it says so. Without a scheme it is https; on a loopback address,
-	// where nobody can be in between, it is what the server speaks.
+	// URL is https://HOST[:PORT] or http://HOST[:PORT], with or without /osm at its
+	// end. Without a scheme it is https, but on a loopback address, where requests
+	// can't be intercepted, the protocol of the server is detected.
 	URL string
-	// CA are the certificates, in PEM, that the server's is signed by; the
-	// system's if empty.
+	// CA are the certificates of CAs in PEM that may sign the server's; the system's
+	// if empty.
 	CA []byte
 	// Insecure accepts any certificate.
 	Insecure bool
 	User     string
 	Project  string // name or ID
-	// Password is asked for at each login, so it may change.
+	// Password returns the password. It is called at each login, so the password may
+	// change.
 	Password func(ctx context.Context) (secret.Text, error)
 }
 
 // Options are the settings of a Client. The zero value works.
 type Options struct {
-	Timeout time.Duration // of one request, its answer included; 60 s if 0. Packages have ten times that
-	Log     *slog.Logger  // nowhere if nil
+	Timeout time.Duration // of a request with its response; 60 s if 0. Ten times as long for packages
+	Log     *slog.Logger  // discarded if nil
 }
 
-// place is a server, and how we make sure that it is the one.
+// A place is a server, with the way to authenticate it.
 type place struct {
-	scheme   string // empty: what the server speaks
+	scheme   string // to be detected if empty
 	host     string // with the port
 	path     string // before /osm
 	ca       [sha256.Size]byte
 	insecure bool
 }
 
-// readURL reads an endpoint's URL.
+// place returns the place of an endpoint. ErrInvalid if the URL is invalid.
 func (e Endpoint) place() (place, error) {
 	text := strings.TrimSpace(e.URL)
 	bare := !strings.Contains(text, "://")
@@ -84,9 +85,9 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// transport makes the connections of a place.
+// transport returns a transport for the connections to a place.
 func (e Endpoint) transport() (*http.Transport, error) {
-	t := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: e.Insecure} //nolint:gosec // only if the user says so
+	t := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: e.Insecure} //nolint:gosec // only if the user configures it
 	if len(e.CA) > 0 {
 		t.RootCAs = x509.NewCertPool()
 		if !t.RootCAs.AppendCertsFromPEM(e.CA) {
@@ -104,18 +105,18 @@ func (e Endpoint) transport() (*http.Transport, error) {
 	}, nil
 }
 
-// maxSpeaks is how long a server may take to say what it speaks.
-const maxSpeaks = 5 * time.Second
+// detectTimeout is the timeout of each try to detect a protocol.
+const detectTimeout = 5 * time.Second
 
-// speaks finds out what a server on a loopback address speaks. One that speaks
-// plain http may say so, hang up, or wait for the end of a line when it is
-// greeted with TLS: so it is asked in plain http then.
-func speaks(ctx context.Context, host string) (scheme string, err error) {
+// detectScheme returns the protocol of a server on a loopback address, https or http.
+// It tries TLS first. A server without TLS may respond with an error, close the
+// connection, or wait for the end of a line; then it tries plain http.
+func detectScheme(ctx context.Context, host string) (scheme string, err error) {
 	if _, _, err := net.SplitHostPort(host); err != nil {
 		host = net.JoinHostPort(strings.Trim(host, "[]"), "443")
 	}
-	greet := func(say func(net.Conn) error) error {
-		ctx, cancel := context.WithTimeout(ctx, maxSpeaks)
+	try := func(protocol func(net.Conn) error) error {
+		ctx, cancel := context.WithTimeout(ctx, detectTimeout)
 		defer cancel()
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
 		if err != nil {
@@ -124,20 +125,20 @@ func speaks(ctx context.Context, host string) (scheme string, err error) {
 		defer func() { _ = conn.Close() }()
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 		defer stop()
-		return say(conn)
+		return protocol(conn)
 	}
-	err = greet(func(conn net.Conn) error {
+	err = try(func(conn net.Conn) error {
 		return tls.Client(conn, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(ctx) //nolint:gosec // nothing is sent
 	})
-	if alert, ok := errors.AsType[*net.OpError](err); err == nil || ok && alert.Op == "remote error" { // or it refuses, in TLS
+	if alert, ok := errors.AsType[*net.OpError](err); err == nil || ok && alert.Op == "remote error" { // a TLS alert is also TLS
 		return "https", nil
 	}
-	plainErr := greet(func(conn net.Conn) error {
+	plainErr := try(func(conn net.Conn) error {
 		if _, err := io.WriteString(conn, "HEAD / HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n"); err != nil {
 			return err
 		}
-		answer := make([]byte, len("HTTP/"))
-		if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != "HTTP/" {
+		response := make([]byte, len("HTTP/"))
+		if _, err := io.ReadFull(conn, response); err != nil || string(response) != "HTTP/" {
 			return fmt.Errorf("it isn't http: %w", orEOF(err))
 		}
 		return nil
@@ -145,5 +146,5 @@ func speaks(ctx context.Context, host string) (scheme string, err error) {
 	if plainErr == nil {
 		return "http", nil
 	}
-	return "", fmt.Errorf("finding out what %s speaks: %w", host, err)
+	return "", fmt.Errorf("detecting the protocol of %s: %w", host, err)
 }

@@ -20,7 +20,7 @@ func ArchiveOf(t *testing.T, p Package) []byte {
 	return a.Data
 }
 
-// Lost is what a descriptor, in YAML, lacks of another one.
+// Lost returns the element that a descriptor in YAML lacks of another one.
 func Lost(t *testing.T, there, next string) string {
 	t.Helper()
 	read := func(text string) (tree map[string]any) {

@@ -18,29 +18,29 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// OSM 19 refuses to replace a package that instances use, unless the file of its
-// descriptor stays the same, but for a few parts: see inUse. It takes everything
-// else that is in the archive, and it merges any descriptor into the one that it
-// has. So what instances rely on decides what is done: while no part leaves the
-// descriptor (a KDU, a member), it is merged. Otherwise the package stays as it is.
+// OSM 19 refuses to replace a package that instances use if the file of its descriptor
+// changed, except for a few parts: see inUse. It accepts changes of other files in
+// the archive, and it merges any descriptor into its own. So if no part that instances
+// rely on (a KDU, a member) is removed from the descriptor, it is merged. Otherwise the
+// package stays unchanged.
 
-// inUse reports whether OSM refuses to replace a package because instances use
-// it. There is no code for that, only texts: it fails when the descriptors differ
-// by keys only.
+// inUse reports whether OSM refused to replace a package because instances use it. OSM
+// has no code for that, only texts; the last text is its own failure if the
+// descriptors differ in keys only.
 func inUse(err error) bool {
 	if errors.Is(err, errStored) {
 		return true
 	}
-	said, ok := errors.AsType[*Error](err)
-	if !ok || said.Status != http.StatusUnprocessableEntity && said.Status != http.StatusBadRequest {
+	response, ok := errors.AsType[*Error](err)
+	if !ok || response.Status != http.StatusUnprocessableEntity && response.Status != http.StatusBadRequest {
 		return false
 	}
 	return slices.ContainsFunc([]string{"Error in validating new descriptor", "cannot be modified", "Descriptor could not be processed", "has no attribute 'keys'"},
-		func(text string) bool { return strings.Contains(said.Detail, text) })
+		func(text string) bool { return strings.Contains(response.Detail, text) })
 }
 
-// breaks says what a descriptor takes from instances that were made from what is
-// there, and what OSM would accept; nil if it takes nothing.
+// breaks returns an ErrInvalid if the descriptor lacks a part of OSM's that instances
+// rely on. It names the part, and the changes that OSM accepts.
 func (c content) breaks(kind Kind, there PackageRecord) error {
 	what := lost(there.tree, c.tree)
 	switch {
@@ -53,17 +53,17 @@ func (c content) breaks(kind Kind, there PackageRecord) error {
 	}
 }
 
-// parts are what people call elements of descriptors.
+// parts are the names of elements of descriptors in messages.
 var parts = map[string]string{"kdu": "KDU", "vdu": "VDU", "vnf-profile": "member"}
 
-// free may change at any time, OSM says.
+// free are the keys that OSM allows to change at any time.
 var free = []string{
 	"initial-config-primitive", "config-primitive", "terminate-config-primitive", "scaling-aspect", "healing-aspect", "alarm", "monitoring-parameter",
 }
 
-// lost names an element that a tree has and another one lacks: one of a list,
-// which has an id or a name; "" if there is none. A member of an NS is another one
-// if it is another VNF.
+// lost returns the name of an element of a list, with an id or a name, that there has
+// and next lacks; empty if there is none. A member of an NS with another VNF is
+// another element.
 func lost(there, next map[string]any) string {
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		if strings.HasPrefix(name, "_") || slices.Contains(free, name) {
@@ -100,7 +100,7 @@ func lost(there, next map[string]any) string {
 	return ""
 }
 
-// identity is what tells an element from others in its list; "" if nothing does.
+// identity returns the identity of an element in its list; empty if it has none.
 func identity(element map[string]any) string {
 	for _, name := range []string{"id", "name"} {
 		v, ok := element[name]
@@ -116,8 +116,8 @@ func identity(element map[string]any) string {
 	return ""
 }
 
-// predict says why OSM will refuse a change of a package; nil if it is not known
-// to do so.
+// predict returns the error with which OSM will refuse a change of a package; nil if
+// no refusal is expected.
 func (w *run) predict(s *packageStep) error {
 	if s.Kind == KindVNF && s.there.Descriptor.SoftwareVersion != s.content.descriptor.SoftwareVersion || !w.uses(s.Package, "") {
 		return nil
@@ -137,10 +137,10 @@ func (w *run) retryPackages(gone string) {
 	}
 }
 
-// uses reports whether an instance that is known uses a package, beside one.
-func (w *run) uses(p Package, beside string) bool {
+// uses reports whether a recorded instance other than except uses a package.
+func (w *run) uses(p Package, except string) bool {
 	for name, st := range w.ledger.state().Instances {
-		if st.ID == "" || name == beside {
+		if st.ID == "" || name == except {
 			continue
 		}
 		if p.Kind == KindNS && st.NSD == p.ID {
@@ -153,10 +153,9 @@ func (w *run) uses(p Package, beside string) bool {
 	return false
 }
 
-// merge has OSM take a package that instances use, and returns what is there
-// then. The descriptor is merged first, as OSM checks it
-// then. Files that changed are sent with the file of the descriptor that OSM has:
-// that is the one that it compares.
+// merge updates a package that instances use, and returns its new state. refused is
+// the error of replacing it. The descriptor is merged first, because OSM checks it
+// then. Changed files are sent with the descriptor's file of OSM, which OSM compares.
 func (w *run) merge(ctx context.Context, s *packageStep, refused error) (*PackageState, error) {
 	if problem := s.content.breaks(s.Kind, s.there); problem != nil {
 		return nil, fmt.Errorf("%w (%w)", problem, refused)
@@ -173,7 +172,7 @@ func (w *run) merge(ctx context.Context, s *packageStep, refused error) (*Packag
 		return nil, fmt.Errorf("%w; nor does it merge the descriptor: %w", refused, err)
 	}
 	if unknown != nil {
-		next.Note = fmt.Sprintf("instances use it, so its descriptor was merged into the one that OSM has. Whether its other files are there isn't known: %s", unknown)
+		next.Note = fmt.Sprintf("instances use it, so its descriptor was merged into OSM's. It isn't known whether OSM has its other files: %s", unknown)
 		return next, nil
 	}
 	files := maps.Clone(s.content.files)
@@ -191,14 +190,14 @@ func (w *run) merge(ctx context.Context, s *packageStep, refused error) (*Packag
 	if err := w.Client.UpdatePackage(ctx, s.Kind, s.id, Archive{Name: s.ID + ".tar.gz", Data: data}); err != nil {
 		return nil, fmt.Errorf("replacing its files: %w", err)
 	}
-	if err := w.mergeDescriptor(ctx, s, gone); err != nil { // with its file came what was in it
+	if err := w.mergeDescriptor(ctx, s, gone); err != nil { // the archive has brought the old descriptor back
 		return nil, fmt.Errorf("merging its descriptor: %w", err)
 	}
 	return next, nil
 }
 
-// mergeDescriptor merges the descriptor of a package, without those keys, into
-// the one that OSM has.
+// mergeDescriptor merges the descriptor of a package into OSM's, and removes the keys
+// that are gone.
 func (w *run) mergeDescriptor(ctx context.Context, s *packageStep, gone []string) error {
 	body := without(copyTree(s.content.tree), gone)
 	err := w.Client.MergeDescriptor(ctx, s.Kind, s.id, body)
@@ -209,7 +208,7 @@ func (w *run) mergeDescriptor(ctx context.Context, s *packageStep, gone []string
 	return err
 }
 
-// stored returns what is in the archive that OSM has of a package.
+// stored returns the content of OSM's archive of a package.
 func (w *run) stored(ctx context.Context, s *packageStep) (content, error) {
 	data, err := w.Client.PackageContent(ctx, s.Kind, s.id)
 	if err != nil {
@@ -226,8 +225,8 @@ func (w *run) stored(ctx context.Context, s *packageStep) (content, error) {
 	return c, err
 }
 
-// unpack reads the files of an archive, without the folder that they are in and
-// checksums.txt.
+// unpack reads the files of an archive, except checksums.txt. Names are relative to
+// the folder in the archive.
 func unpack(data []byte) (map[string]file, error) {
 	zip, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -264,7 +263,7 @@ func sameFiles(a, b map[string]file) bool {
 
 var pointer = strings.NewReplacer("~", "~0", "/", "~1")
 
-// keysOf are the keys of a tree, and of the maps in it: see [PackageState].
+// keysOf returns the keys of a tree and of the maps in it: see [PackageState].
 func keysOf(tree map[string]any) []string {
 	var all []string
 	var walk func(at string, m map[string]any)
@@ -282,7 +281,8 @@ func keysOf(tree map[string]any) []string {
 	return all
 }
 
-// without is a tree that removes these keys where it is merged.
+// without adds a nil for each of these keys to a tree, so that they are removed where
+// the tree is merged. It returns the tree.
 func without(tree map[string]any, keys []string) map[string]any {
 	back := strings.NewReplacer("~1", "/", "~0", "~")
 	for _, k := range keys {
@@ -296,7 +296,7 @@ func without(tree map[string]any, keys []string) map[string]any {
 			}
 			inner, isMap := at[name].(map[string]any)
 			if _, there := at[name]; there && !isMap {
-				break // it goes with what it is in, or with what took its place
+				break // another key or value takes its place
 			}
 			if inner == nil {
 				inner = map[string]any{}

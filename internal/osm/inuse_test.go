@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 // edit replaces a text in the descriptor of a package.
@@ -60,7 +61,7 @@ func TestPackageInUseIsMergedIfItsStructureStays(t *testing.T) {
 		t.Error("what left is still there")
 	}
 
-	// A key that left is refused with 400, and what is compared is the file that was sent last.
+	// A removed key is refused with 400. OSM compares the file that was sent last.
 	edit(t, d.Packages[1], "  k8s-cluster: {nets: [], version: '1'}\n", "  k8s-cluster: {nets: []}\n")
 	edit(t, d.Packages[0], "    name: m\n", "")
 	w.settle(d)
@@ -103,18 +104,15 @@ func TestPackageInUseIsMergedIfItsStructureStays(t *testing.T) {
 	}
 }
 
-// Repositories that OSM Ops kept have descriptors that were merged: the files
-// that OSM has are those of the first time.
-func TestFirstSyncOverWhatOSMOpsLeft(t *testing.T) {
+// OSM Ops merged changed descriptors. OSM still has the files of the first revision.
+func TestFirstSyncTakesOverPackagesOfOSMOps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("replicaCount", 1))}}
 	original(t, w.server.URL, d)
 	edit(t, d.Packages[1], "product-name: p", "product-name: q")
 	edit(t, d.Packages[0], "name: n", "name: m")
-	for deadline := time.Now().Add(time.Minute); w.instance("a").State != "READY" && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	eventually.True(t, "the instance is ready", func() bool { return w.instance("a").State == "READY" })
 	original(t, w.server.URL, d)
 	before := w.instance("a").ID
 	w.settle(d)
@@ -140,7 +138,7 @@ func another() []osm.Package {
 	return []osm.Package{v, n}
 }
 
-func TestRefusedPackageHoldsBackOnlyWhatNeedsIt(t *testing.T) {
+func TestRefusedPackageHoldsBackOnlyItsDependents(t *testing.T) {
 	t.Parallel()
 	amf := func(name string, params map[string]any) osm.Instance {
 		return osm.Instance{Name: name, NSD: "amf_ns", VIM: "vim", Source: name + ".osmops.yaml", VNFs: []osm.VNF{{Member: "amf", KDUs: []osm.KDU{{Name: "amf", Params: params}}}}}
@@ -148,7 +146,7 @@ func TestRefusedPackageHoldsBackOnlyWhatNeedsIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		change   func(t *testing.T, d osm.Desired)
 		pkg      string
-		parts    []string // of what is said about it
+		parts    []string // of the message
 		accepted func(t *testing.T, d osm.Desired)
 	}{
 		"a KDU leaves a VNFD": {
@@ -221,8 +219,8 @@ func TestRefusedPackageHoldsBackOnlyWhatNeedsIt(t *testing.T) {
 			if diff := cmp.Diff(map[string]int{"GET /nslcm/v1/ns_instances": 1}, w.server.Counts().Requests); diff != "" {
 				t.Errorf("again: -want +got:\n%s", diff)
 			}
-			// The plan says so, too.
-			p, err := w.reconciler().Plan(t.Context(), d, w.kept(), w.policy)
+			// The plan reports it, too.
+			p, err := w.reconciler().Plan(t.Context(), d, w.saved(), w.policy)
 			if err != nil || !slices.ContainsFunc(p.Refused, func(p osm.Problem) bool {
 				return p.What+"/"+p.Name == c.pkg && strings.Contains(p.Err.Error(), c.parts[2])
 			}) {
@@ -237,7 +235,7 @@ func TestRefusedPackageHoldsBackOnlyWhatNeedsIt(t *testing.T) {
 	}
 }
 
-func TestPackageIsSentOnceNothingUsesIt(t *testing.T) {
+func TestRefusedPackageIsSentAfterItsLastInstanceIsRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	w.policy.Retry = time.Hour
@@ -256,21 +254,19 @@ func TestPackageIsSentOnceNothingUsesIt(t *testing.T) {
 	}
 }
 
-// Changes of packages that a plan predicts to be merged are no problem.
-func TestPlanOfAPackageInUse(t *testing.T) {
+func TestPlanPredictsMergesOfPackagesInUse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
 	w.settle(d)
 	edit(t, d.Packages[1], "product-name: p", "product-name: q")
-	p, err := w.reconciler().Plan(t.Context(), d, w.kept(), w.policy)
+	p, err := w.reconciler().Plan(t.Context(), d, w.saved(), w.policy)
 	if err != nil || len(p.Refused) > 0 || len(p.Changes) != 1 || p.Changes[0].Action != osm.ActionUpdate {
 		t.Errorf("the plan is %+v, %v", p, err)
 	}
 }
 
-// A package that OSM refuses to make is said, and doesn't stop the others.
-func TestPackageThatOSMDoesNotTake(t *testing.T) {
+func TestPackageRefusedByOSMIsReportedAndDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	w.policy.Retry = time.Hour
@@ -291,8 +287,8 @@ func TestPackageThatOSMDoesNotTake(t *testing.T) {
 	}
 }
 
-// Whichever request of a change to a package in use goes wrong, it is done in the end.
-func TestChangeOfAPackageInUseIsInterrupted(t *testing.T) {
+// Each request of the change fails once.
+func TestInterruptedChangeOfAPackageInUseIsCompleted(t *testing.T) {
 	t.Parallel()
 	for what, fault := range map[string]osmtest.Fault{"cut": osmtest.DropBefore, "cut and done": osmtest.DropAfter, "500 and done": osmtest.FailAfter, "503": osmtest.Refuse} {
 		for n := range 6 {
@@ -329,9 +325,8 @@ func TestChangeOfAPackageInUseIsInterrupted(t *testing.T) {
 	}
 }
 
-// If OSM doesn't give the archive that it has, the descriptor is merged all the
-// same, and people are warned.
-func TestPackageInUseWhoseArchiveIsUnknown(t *testing.T) {
+// OSM doesn't return its archive.
+func TestPackageInUseWithoutArchiveIsMergedWithAWarning(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("kdu_model", "ops/upf:1.0.0"))}}
@@ -370,7 +365,7 @@ func TestUnknownVIMAccountIsNamed(t *testing.T) {
 	}
 }
 
-// A chart without a version may change with any upgrade: as long as that is so, it is said.
+// A chart without a version may change with any upgrade.
 func TestWarningOfChartWithoutVersionStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
@@ -389,8 +384,7 @@ func TestWarningOfChartWithoutVersionStays(t *testing.T) {
 	}
 }
 
-// What was tried and refused is no change that was made.
-func TestRefusedChangesSaySo(t *testing.T) {
+func TestRefusedChangesAreReportedWithTheirError(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{Quota: 1})
 	w.policy.Retry = time.Hour
@@ -413,8 +407,7 @@ func TestRefusedChangesSaySo(t *testing.T) {
 	}
 }
 
-// Only parts that leave a descriptor are taken from instances.
-func TestWhatADescriptorTakesFromInstances(t *testing.T) {
+func TestOnlyPartsRemovedFromADescriptorBreakInstances(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ why, there, next, want string }{
 		"values":        {"they are merged", "{a: 1, m: {b: 1}, l: [{id: x, v: 1}]}", "{a: 2, m: {c: 1}, l: [{id: x, v: 2}]}", ""},

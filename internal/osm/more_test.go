@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -14,10 +15,11 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// Files of a package that change go to OSM, all of them; those that don't, don't.
-func TestPackageArtifacts(t *testing.T) {
+// A change sends all files of the package. Unchanged packages are not sent.
+func TestChangedFilesOfAPackageAreSent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := osm.Desired{Packages: packages()}
@@ -47,8 +49,7 @@ func TestPackageArtifacts(t *testing.T) {
 	}
 }
 
-// What somebody removed from OSM comes back.
-func TestRemovedElsewhere(t *testing.T) {
+func TestWhatAnotherClientRemovedIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1)), instance("b", nil)}}
@@ -75,9 +76,8 @@ func TestRemovedElsewhere(t *testing.T) {
 	w.instance("b")
 }
 
-// An instance that is there already is taken over if it can only be the one
-// that is meant. Its values are not known, so they are set.
-func TestAdopt(t *testing.T) {
+// The values of an adopted instance are not known, so they are set.
+func TestExistingInstanceOfTheSameNameAndNSDIsAdopted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{VIMs: []string{"vim", "other"}})
 	w.policy.Retry = time.Hour
@@ -123,8 +123,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// More than the budget allows waits for somebody, who approves just that.
-func TestBudget(t *testing.T) {
+// The approval is of exactly the instances that it names.
+func TestRemovalsBeyondTheBudgetWaitForApproval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	w.policy.Budget = osm.Budget{Instances: 1, Percent: 50}
@@ -158,8 +158,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Nobody can change an instance's NSD: it is made anew if that is allowed.
-func TestReplace(t *testing.T) {
+// OSM can't change the NSD of an instance.
+func TestChangedNSDIsRefusedUnlessInstancesMayBeReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{VIMs: []string{"vim", "other"}})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
@@ -176,39 +176,41 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// Making it anew is given up in the end.
-func TestBrokenAgainAndAgain(t *testing.T) {
+func TestRecreationOfABrokenInstanceIsLimited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	w.policy.Broken = osm.BrokenRecreate
-	made := 0
+	var made atomic.Int32
 	w.server.LCM(func(o osmtest.Operation) string {
 		if o.Type == "instantiate" {
-			made++
+			made.Add(1)
 			return "no nodes available"
 		}
 		return ""
 	})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
 	var r osm.Report
-	for range 20 {
+	eventually.True(t, "the last recreation failed", func() bool {
 		r = w.apply(d)
-		time.Sleep(10 * time.Millisecond) // of the pause between tries
+		return made.Load() >= 4 && r.Instances["a"].Phase == osm.PhaseStalled
+	})
+	for range 5 { // and no other one follows
+		r = w.apply(d)
+		time.Sleep(10 * time.Millisecond) // the pause between tries
 	}
-	if got := r.Instances["a"]; made != 4 || got.Phase != osm.PhaseStalled || !strings.Contains(got.Message, "no nodes available") {
-		t.Errorf("it was made %d times: %+v", made, got)
+	if got := r.Instances["a"]; made.Load() != 4 || got.Phase != osm.PhaseStalled || !strings.Contains(got.Message, "no nodes available") {
+		t.Errorf("it was created %d times, want 4: %+v", made.Load(), got)
 	}
 	w.server.LCM(nil)
-	d.Instances[0] = instance("a", values("x", 1)) // somebody looked into it
+	d.Instances[0] = instance("a", values("x", 1)) // a user changed it
 	w.settle(d)
-	if got := w.kept().Instances["a"]; got.Operations[0].State != "COMPLETED" || got.Operations[0].Kind != osm.Instantiate {
+	if got := w.saved().Instances["a"]; got.Operations[0].State != "COMPLETED" || got.Operations[0].Kind != osm.Instantiate {
 		t.Errorf("operations: %+v", got.Operations)
 	}
 }
 
-// What the LCM says of an upgrade that fails is shown, and it is not sent
-// again and again.
-func TestFailedUpgrade(t *testing.T) {
+// The message of the LCM is reported.
+func TestFailedUpgradeIsReportedAndNotRepeatedAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1))}}
@@ -232,9 +234,9 @@ func TestFailedUpgrade(t *testing.T) {
 	w.settle(d)
 }
 
-// Since release 19 descriptors can't have versions of charts. Repositories
-// that have them work all the same, and no chart moves by itself.
-func TestVersionsOfCharts(t *testing.T) {
+// Since release 19, OSM refuses versions of charts in descriptors. Repositories that
+// have them still work, and no chart changes its version by itself.
+func TestVersionsOfChartsInDescriptorsAreGivenWithInstances(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		old     bool
@@ -276,8 +278,7 @@ func TestVersionsOfCharts(t *testing.T) {
 	}
 }
 
-// Another chart is another upgrade, with all values.
-func TestAnotherChart(t *testing.T) {
+func TestChangedChartIsUpgradedWithAllValues(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1, "kdu_model", "ops/upf:1.0.0"))}}
@@ -290,15 +291,14 @@ func TestAnotherChart(t *testing.T) {
 	}
 }
 
-// A plan says what would be done, and does nothing.
-func TestPlan(t *testing.T) {
+func TestPlanReportsChangesAndMakesNone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	first := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1, "y", 2)), instance("b", nil)}}
 	plan := func(d osm.Desired) []string {
 		t.Helper()
 		state := string(w.state)
-		p, err := w.reconciler().Plan(t.Context(), d, w.kept(), w.policy)
+		p, err := w.reconciler().Plan(t.Context(), d, w.saved(), w.policy)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -334,8 +334,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// More instances than a request can name are one list all the same.
-func TestMany(t *testing.T) {
+// A request can't name all of these instances.
+func TestManyInstancesAreOneList(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	w.policy.InFlight, w.quick = 200, true
@@ -357,8 +357,8 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// Another OSM that has nothing of what is known is most likely a mistake.
-func TestAnotherOSM(t *testing.T) {
+// Another OSM without the recorded instances is most likely a mistake.
+func TestInstancesAreNotMadeInAnotherOSM(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", nil)}}
@@ -371,8 +371,8 @@ func TestAnotherOSM(t *testing.T) {
 	}
 }
 
-// VNF packages go first whatever they are called, as NS packages refer to them; and last when all go.
-func TestOrderOfPackages(t *testing.T) {
+// NS packages refer to VNF packages. The order doesn't depend on names.
+func TestVNFPackagesAreCreatedFirstAndRemovedLast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	early := ns("a_ns", "upf")
@@ -383,7 +383,7 @@ func TestOrderOfPackages(t *testing.T) {
 	}
 }
 
-func TestPackagesThatCantBe(t *testing.T) {
+func TestInvalidPackagesAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		files fstest.MapFS

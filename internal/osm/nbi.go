@@ -2,7 +2,7 @@ package osm
 
 import (
 	"context"
-	"crypto/md5" //nolint:gosec // the server asks for it
+	"crypto/md5" //nolint:gosec // the server requires it
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -22,7 +22,7 @@ const (
 	vimsPath      = "/admin/v1/vim_accounts"
 )
 
-// paths are those of a kind of packages.
+// paths are the paths of a kind of packages.
 type paths struct{ records, create, content string }
 
 var pathsOf = map[Kind]paths{
@@ -30,7 +30,7 @@ var pathsOf = map[Kind]paths{
 	KindNS:  {records: "/nsd/v1/ns_descriptors", create: "/nsd/v1/ns_descriptors_content", content: "nsd_content"},
 }
 
-// An InstanceRecord is what OSM says of an instance.
+// An InstanceRecord is OSM's record of an instance.
 type InstanceRecord struct {
 	ID               string  `json:"_id"`
 	Name             string  `json:"name"`
@@ -51,7 +51,7 @@ type InstanceRecord struct {
 	} `json:"_admin"`
 }
 
-// A DeployedKDU is what OSM deployed for a KDU.
+// A DeployedKDU is OSM's record of a deployed KDU.
 type DeployedKDU struct {
 	KDU            string  `json:"kdu-name"`
 	Member         string  `json:"member-vnf-index"`
@@ -59,7 +59,8 @@ type DeployedKDU struct {
 	DetailedStatus anyText `json:"detailed-status"`
 }
 
-// values are those that OSM shows of a KDU, "member/KDU", if it does.
+// values returns the values that OSM shows of a KDU, "member/KDU". shown is false if
+// it shows none.
 func (r InstanceRecord) values(kdu string) (values map[string]any, shown bool) {
 	for _, k := range r.Admin.Deployed.K8s {
 		if k.Member+"/"+k.KDU == kdu {
@@ -69,13 +70,13 @@ func (r InstanceRecord) values(kdu string) (values map[string]any, shown bool) {
 	return nil, false
 }
 
-// shows says whether OSM shows just these values of a KDU.
+// shows reports whether OSM shows exactly the values of a KDU with these digests.
 func (r InstanceRecord) shows(kdu string, digest map[string]string) bool {
 	values, shown := r.values(kdu)
 	return shown && maps.Equal(digests(values), digest)
 }
 
-// anyText is a text, or nothing if it is something else.
+// anyText is a text; empty if the JSON value is not a text.
 type anyText string
 
 func (t *anyText) UnmarshalJSON(data []byte) error {
@@ -95,20 +96,20 @@ const (
 	operationIdle        = "IDLE"
 )
 
-// Instantiated says whether an instantiation was begun.
+// Instantiated reports whether an instantiation was begun.
 func (r InstanceRecord) Instantiated() bool {
 	return r.Admin.State == stateInstantiated || r.Admin.State == "" && r.State != stateNotInstantiated
 }
 
-// Broken says whether it ended broken.
+// Broken reports whether the instance is broken.
 func (r InstanceRecord) Broken() bool { return r.State == stateBroken }
 
-// Busy says whether an operation is under way, whoever asked for it.
+// Busy reports whether an operation of any client is in flight.
 func (r InstanceRecord) Busy() bool {
 	return r.CurrentOperation != "" && r.CurrentOperation != operationIdle
 }
 
-// Trouble is what OSM says is wrong with it.
+// Trouble returns OSM's error message for the instance.
 func (r InstanceRecord) Trouble() string {
 	var parts []string
 	for _, p := range []string{string(r.ErrorDescription), string(r.ErrorDetail)} {
@@ -122,7 +123,7 @@ func (r InstanceRecord) Trouble() string {
 	return bounded(strings.Join(parts, ": "))
 }
 
-// An OperationRecord is what OSM says of an operation.
+// An OperationRecord is OSM's record of an operation.
 type OperationRecord struct {
 	ID             string  `json:"_id"`
 	Instance       string  `json:"nsInstanceId"`
@@ -134,7 +135,7 @@ type OperationRecord struct {
 	Entered        float64 `json:"statusEnteredTime"`
 }
 
-// Done says whether it has ended.
+// Done reports whether the operation has ended.
 func (o OperationRecord) Done() bool {
 	switch o.State {
 	case "COMPLETED", "PARTIALLY_COMPLETED", "FAILED", "FAILED_TEMP", "ROLLED_BACK":
@@ -144,12 +145,12 @@ func (o OperationRecord) Done() bool {
 	}
 }
 
-// Failed says whether it ended badly.
+// Failed reports whether the operation has ended without success.
 func (o OperationRecord) Failed() bool {
 	return o.Done() && o.State != "COMPLETED" && o.State != "PARTIALLY_COMPLETED"
 }
 
-// Message is what OSM says of how it went.
+// Message returns OSM's message about the result.
 func (o OperationRecord) Message() string {
 	if o.ErrorMessage != "" {
 		return bounded(string(o.ErrorMessage))
@@ -159,14 +160,14 @@ func (o OperationRecord) Message() string {
 
 func epoch(f float64) time.Time { return time.Unix(0, int64(f*1e9)).UTC().Truncate(time.Second) }
 
-// A PackageRecord is what OSM says of a package.
+// A PackageRecord is OSM's record of a package.
 type PackageRecord struct {
 	ID         string // OSM's _id
 	Descriptor Descriptor
-	tree       map[string]any // all that OSM has, its own fields included
+	tree       map[string]any // the whole record, with OSM's own fields
 }
 
-// UnmarshalJSON reads a record, which is a descriptor with more fields.
+// UnmarshalJSON reads a record: a descriptor with more fields.
 func (r *PackageRecord) UnmarshalJSON(data []byte) error {
 	var id struct {
 		ID string `json:"_id"`
@@ -178,26 +179,26 @@ func (r *PackageRecord) UnmarshalJSON(data []byte) error {
 	return errors.Join(json.Unmarshal(data, &r.tree), json.Unmarshal(data, &r.Descriptor))
 }
 
-// A VIMRecord is what OSM says of a VIM account.
+// A VIMRecord is OSM's record of a VIM account.
 type VIMRecord struct {
 	ID   string `json:"_id"`
 	Name string `json:"name"`
 }
 
-// Instances lists those that a filter selects, such as {"name": "a,b"}; all of
+// Instances lists the instances that a filter selects, such as {"name": "a,b"}; all of
 // the project if it is nil.
 func (c *Client) Instances(ctx context.Context, filter url.Values) ([]InstanceRecord, error) {
 	return list[InstanceRecord](ctx, c, instancesPath, filter)
 }
 
-// Instance answers one instance.
+// Instance returns one instance. ErrNotFound if there is none.
 func (c *Client) Instance(ctx context.Context, id string) (InstanceRecord, error) {
 	var r InstanceRecord
 	err := c.do(ctx, request{method: http.MethodGet, path: instancesPath + "/" + url.PathEscape(id)}, &r)
 	return r, err
 }
 
-// Operation answers one operation.
+// Operation returns one operation. ErrNotFound if there is none.
 func (c *Client) Operation(ctx context.Context, id string) (OperationRecord, error) {
 	var r OperationRecord
 	err := c.do(ctx, request{method: http.MethodGet, path: opsPath + "/" + url.PathEscape(id)}, &r)
@@ -219,26 +220,25 @@ func (c *Client) VIMs(ctx context.Context, filter url.Values) ([]VIMRecord, erro
 	return list[VIMRecord](ctx, c, vimsPath, filter)
 }
 
-// CreatePackage makes a package, and answers its _id.
+// CreatePackage creates a package and returns its _id.
 func (c *Client) CreatePackage(ctx context.Context, kind Kind, a Archive) (string, error) {
-	var answer struct {
+	var response struct {
 		ID string `json:"id"`
 	}
-	err := c.do(ctx, a.request(http.MethodPost, pathsOf[kind].create), &answer)
-	if err == nil && answer.ID == "" {
-		err = tko.Errorf(tko.ErrUnavailable, "OSM made %s package %q, and doesn't say its _id", kind, a.Name)
+	err := c.do(ctx, a.request(http.MethodPost, pathsOf[kind].create), &response)
+	if err == nil && response.ID == "" {
+		err = tko.Errorf(tko.ErrUnavailable, "OSM created %s package %q, and the response has no _id", kind, a.Name)
 	}
-	return answer.ID, err
+	return response.ID, err
 }
 
-// UpdatePackage replaces all that is in a package.
+// UpdatePackage replaces the contents of a package.
 func (c *Client) UpdatePackage(ctx context.Context, kind Kind, id string, a Archive) error {
 	p := pathsOf[kind]
 	return c.do(ctx, a.request(http.MethodPut, p.records+"/"+url.PathEscape(id)+"/"+p.content), nil)
 }
 
-// PackageContent returns the archive that a package was made from, or replaced
-// with last.
+// PackageContent returns the archive that was last sent for a package.
 func (c *Client) PackageContent(ctx context.Context, kind Kind, id string) ([]byte, error) {
 	var data []byte
 	p := pathsOf[kind]
@@ -248,9 +248,9 @@ func (c *Client) PackageContent(ctx context.Context, kind Kind, id string) ([]by
 	return data, err
 }
 
-// MergeDescriptor merges a tree into the descriptor of a package: what it lacks
-// stays, what is nil in it is removed, lists are replaced. Files stay as they are,
-// also that of the descriptor. OSM takes that of packages that instances use.
+// MergeDescriptor merges a tree into the descriptor of a package: absent keys stay,
+// keys with nil are removed, lists are replaced. Files don't change, not even the
+// descriptor's. OSM accepts that also for packages that instances use.
 func (c *Client) MergeDescriptor(ctx context.Context, kind Kind, id string, tree map[string]any) error {
 	body := map[string]any{"vnfd": tree}
 	if kind == KindNS {
@@ -258,28 +258,29 @@ func (c *Client) MergeDescriptor(ctx context.Context, kind Kind, id string, tree
 	}
 	return c.do(ctx, request{
 		method: http.MethodPut, path: pathsOf[kind].create + "/" + url.PathEscape(id), body: body,
-		header: http.Header{"Content-Type": {"application/yaml"}}, // all JSON is YAML, and OSM's own client says so
+		header: http.Header{"Content-Type": {"application/yaml"}}, // as OSM's own client does; all JSON is YAML
 	}, nil)
 }
 
-// DeletePackage removes a package. It is ErrConflict if something refers to it.
+// DeletePackage removes a package. ErrConflict if an instance or a package refers to
+// it.
 func (c *Client) DeletePackage(ctx context.Context, kind Kind, id string) error {
 	return c.do(ctx, request{method: http.MethodDelete, path: pathsOf[kind].records + "/" + url.PathEscape(id)}, nil)
 }
 
 func (a Archive) request(method, path string) request {
-	sum := md5.Sum(a.Data) //nolint:gosec // the server asks for it
+	sum := md5.Sum(a.Data) //nolint:gosec // the server requires it
 	return request{method: method, path: path, archive: a.Data, header: http.Header{
 		"Content-Filename": {a.Name}, "Content-File-Md5": {hex.EncodeToString(sum[:])},
 	}}
 }
 
-// An InstanceRequest is what an instance is made from.
+// An InstanceRequest is the request to create an instance.
 type InstanceRequest struct {
 	Name        string      `json:"nsName"`
 	NSDID       string      `json:"nsdId"`
 	VIMID       string      `json:"vimAccountId"`
-	Description string      `json:"nsDescription,omitempty"` // OSM takes no empty ones
+	Description string      `json:"nsDescription,omitempty"` // OSM refuses empty ones
 	VNFs        []VNFParams `json:"additionalParamsForVnf,omitempty"`
 }
 
@@ -296,20 +297,22 @@ type KDUParams struct {
 	Model  string         `json:"kdu_model,omitempty"`
 }
 
-// CreateInstance makes the record of an instance, which starts nothing, and
-// answers its _id. OSM makes as many of the same name as it is asked for.
+// CreateInstance creates the record of an instance, without starting anything, and
+// returns its _id. It is not idempotent: each request creates another record of the
+// name.
 func (c *Client) CreateInstance(ctx context.Context, r InstanceRequest) (string, error) {
-	var answer struct {
+	var response struct {
 		ID string `json:"id"`
 	}
-	err := c.do(ctx, request{method: http.MethodPost, path: instancesPath, body: r}, &answer)
-	if err == nil && answer.ID == "" {
-		err = tko.Errorf(tko.ErrUnavailable, "OSM made instance %q, and doesn't say its _id", r.Name)
+	err := c.do(ctx, request{method: http.MethodPost, path: instancesPath, body: r}, &response)
+	if err == nil && response.ID == "" {
+		err = tko.Errorf(tko.ErrUnavailable, "OSM created instance %q, and the response has no _id", r.Name)
 	}
-	return answer.ID, err
+	return response.ID, err
 }
 
-// Instantiate begins the instantiation of an instance, and answers the operation.
+// Instantiate begins the instantiation of an instance, and returns the operation's
+// _id.
 func (c *Client) Instantiate(ctx context.Context, id string, r InstanceRequest) (operation string, err error) {
 	return c.start(ctx, id, "instantiate", r)
 }
@@ -322,25 +325,25 @@ type UpgradeRequest struct {
 	Params    map[string]any `json:"primitive_params"`
 }
 
-// Act begins an action, such as an upgrade, and answers the operation.
+// Act begins an action, such as an upgrade, and returns the operation's _id.
 func (c *Client) Act(ctx context.Context, id string, r UpgradeRequest) (operation string, err error) {
 	return c.start(ctx, id, "action", r)
 }
 
 func (c *Client) start(ctx context.Context, id, verb string, body any) (string, error) {
-	var answer struct {
+	var response struct {
 		ID string `json:"id"`
 	}
-	err := c.do(ctx, request{method: http.MethodPost, path: instancesPath + "/" + url.PathEscape(id) + "/" + verb, body: body}, &answer)
-	return answer.ID, err
+	err := c.do(ctx, request{method: http.MethodPost, path: instancesPath + "/" + url.PathEscape(id) + "/" + verb, body: body}, &response)
+	return response.ID, err
 }
 
-// Remove terminates an instance, if it was instantiated, and removes it then.
-// The operation is empty if it is gone already.
+// Remove begins to terminate an instance and to remove it, and returns the operation's
+// _id. It is empty if OSM removed the instance at once.
 func (c *Client) Remove(ctx context.Context, id string) (operation string, err error) {
-	var answer struct {
+	var response struct {
 		ID string `json:"_id"`
 	}
-	err = c.do(ctx, request{method: http.MethodDelete, path: contentPath + "/" + url.PathEscape(id)}, &answer)
-	return answer.ID, err
+	err = c.do(ctx, request{method: http.MethodDelete, path: contentPath + "/" + url.PathEscape(id)}, &response)
+	return response.ID, err
 }

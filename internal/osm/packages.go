@@ -14,7 +14,8 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// ordered are the desired packages, those first that others refer to.
+// ordered returns the desired packages, VNF packages first, as NS packages refer to
+// them.
 func (d Desired) ordered() []Package {
 	all := slices.Clone(d.Packages)
 	slices.SortStableFunc(all, func(a, b Package) int {
@@ -29,19 +30,19 @@ func (d Desired) ordered() []Package {
 	return all
 }
 
-// packageStep is what is to be done with a package.
+// A packageStep is the next step of a package.
 type packageStep struct {
 	Package
 	content content
-	id      string // OSM's, if it is there
+	id      string // OSM's; empty if OSM doesn't have it
 	there   PackageRecord
-	action  string // none if it is as it should be
+	action  string // empty if the package is ready
 	reason  string
-	held    *Failure // it was refused, and isn't sent again yet
+	held    *Failure // the last refusal, while its pause isn't over
 }
 
-// comparePackages says what is to be done with packages. OSM is asked only if
-// there is something.
+// comparePackages returns the next steps of all packages. It makes requests only if a
+// package differs from the state.
 func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
 	state := w.ledger.state().Packages
 	var steps []packageStep
@@ -84,24 +85,24 @@ func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
 		case s.id == "":
 			s.action, s.reason = ActionCreate, "it isn't there"
 		case was.Digest == "":
-			s.action, s.reason = ActionUpdate, "nobody knows what is in it"
+			s.action, s.reason = ActionUpdate, "its content is not known"
 		case was.Digest != s.content.digest:
 			s.action, s.reason = ActionUpdate, "its files changed"
 		case was.ID != s.id:
-			s.action, s.reason = ActionUpdate, "somebody else made it anew"
+			s.action, s.reason = ActionUpdate, "another client recreated it"
 		}
 	}
 	return steps, nil
 }
 
-// pauseOf is how long it takes until a package that was refused is sent again.
+// pauseOf returns the time until a refused package is sent again.
 func (w *run) pauseOf(f *Failure) time.Duration {
 	return time.Until(f.At.Add(w.policy.Retry << min(f.Count-1, 6)))
 }
 
-// ensurePackages makes OSM have the packages, in order. One that can't be made
-// holds back only what needs it: other packages, and instances (see holdBack). An
-// error concerns all of them.
+// ensurePackages creates and updates packages, in order. If one is refused, only the
+// packages and instances that need it wait (see holdBack). An error concerns all
+// packages.
 func (w *run) ensurePackages(ctx context.Context) error {
 	steps, err := w.comparePackages(ctx)
 	if err != nil {
@@ -127,9 +128,9 @@ func (w *run) ensurePackages(ctx context.Context) error {
 			if status.ID = s.id; err == nil {
 				break
 			}
-			f, keepErr := w.refusePackage(ctx, s, err)
-			if keepErr != nil {
-				return keepErr
+			f, saveErr := w.refusePackage(ctx, s, err)
+			if saveErr != nil {
+				return saveErr
 			}
 			status.Phase, status.Message = phaseOf(f), f.Message
 			w.packagesLater = sooner(w.packagesLater, w.pauseOf(f))
@@ -145,7 +146,7 @@ func (w *run) ensurePackages(ctx context.Context) error {
 	return nil
 }
 
-// sooner is the shorter of two times, of which 0 is none.
+// sooner returns the shorter of two durations; a is none if 0.
 func sooner(a, b time.Duration) time.Duration {
 	if b = max(b, time.Millisecond); a == 0 || b < a {
 		return b
@@ -160,8 +161,8 @@ func phaseOf(f *Failure) string {
 	return PhaseFailed
 }
 
-// missingOf names a package that an NSD refers to and that isn't as it should be;
-// "" if there is none.
+// missingOf returns the origin of a package that an NSD refers to and that isn't
+// ready; empty if there is none.
 func (w *run) missingOf(c content) string {
 	for _, id := range c.descriptor.References() {
 		if where, ok := w.blocked[key(KindVNF, id)]; ok {
@@ -171,8 +172,8 @@ func (w *run) missingOf(c content) string {
 	return ""
 }
 
-// holdBack finds out which instances need a package that isn't as it should be:
-// they stay as they are.
+// holdBack finds the instances that need a package that isn't ready: they stay
+// unchanged.
 func (w *run) holdBack(ctx context.Context) error {
 	w.waiting = map[string]string{}
 	if len(w.blocked) == 0 {
@@ -197,7 +198,8 @@ func (w *run) holdBack(ctx context.Context) error {
 	return nil
 }
 
-// hold lets an instance wait that needs a package which isn't as it should be.
+// hold returns d, or a decision to wait if the instance needs a package that isn't
+// ready.
 func (w *run) hold(d decision) decision {
 	why := w.waiting[d.name]
 	if why == "" || d.verb == nothing || d.verb == forget {
@@ -215,7 +217,7 @@ func (w *run) packageProblem(p Package) error {
 	return nil
 }
 
-// refusePackage notes that a package could not be made as it should be.
+// refusePackage records the failure to create or update a package.
 func (w *run) refusePackage(ctx context.Context, s *packageStep, err error) (*Failure, error) {
 	was := w.ledger.pkg(s.key())
 	f := Failure{Digest: s.content.digest, Message: err.Error(), Refused: !errors.Is(err, tko.ErrUnavailable), Count: 1, At: now().Truncate(time.Millisecond)}
@@ -226,7 +228,7 @@ func (w *run) refusePackage(ctx context.Context, s *packageStep, err error) (*Fa
 	return &f, w.ledger.setPackage(ctx, s.key(), &was)
 }
 
-// ensure makes or updates a package.
+// ensure creates or updates a package, and records the change.
 func (w *run) ensure(ctx context.Context, s *packageStep) error {
 	failed := w.changing(Change{Action: s.action, What: string(s.Kind), Name: s.ID, Source: s.Source, Reason: s.reason})
 	next, err := w.bring(ctx, s)
@@ -238,7 +240,7 @@ func (w *run) ensure(ctx context.Context, s *packageStep) error {
 	return w.ledger.setPackage(ctx, s.key(), next)
 }
 
-// bring has OSM take a package, and returns what is there then.
+// bring sends a package, and returns its new state.
 func (w *run) bring(ctx context.Context, s *packageStep) (*PackageState, error) {
 	a, err := s.pack(s.content, false)
 	if err != nil {
@@ -265,12 +267,12 @@ func (w *run) bring(ctx context.Context, s *packageStep) (*PackageState, error) 
 }
 
 func refusedAs(err error, status int) bool {
-	said, ok := errors.AsType[*Error](err)
-	return ok && said.Status == status
+	response, ok := errors.AsType[*Error](err)
+	return ok && response.Status == status
 }
 
-// dropKeys removes what left the descriptor, and returns what is there then. That
-// a server doesn't take that is no reason to stop.
+// dropKeys removes keys that are no longer in the descriptor from OSM's, and returns
+// the keys that OSM has then. If OSM refuses that, it adds a warning.
 func (w *run) dropKeys(ctx context.Context, s *packageStep) (there []string, err error) {
 	there = keysOf(s.content.tree)
 	gone := slices.DeleteFunc(slices.Clone(w.ledger.pkg(s.key()).Keys), func(k string) bool { return slices.Contains(there, k) })
@@ -281,18 +283,18 @@ func (w *run) dropKeys(ctx context.Context, s *packageStep) (there []string, err
 		if fatal(err) {
 			return nil, err
 		}
-		w.warn(Problem{string(s.Kind), s.ID, s.Source, fmt.Errorf("OSM keeps what left the descriptor (%s): %w", strings.Join(gone, ", "), err)})
+		w.warn(Problem{string(s.Kind), s.ID, s.Source, fmt.Errorf("OSM keeps keys that are no longer in the descriptor (%s): %w", strings.Join(gone, ", "), err)})
 		there = slices.Sorted(slices.Values(slices.Concat(there, gone)))
 	}
 	return there, nil
 }
 
-// errStored says that OSM has a package, and yet didn't find it, or something in
-// it, when it was to be replaced: OSM that keeps files in folders looks for one
-// that is called as the new descriptor if instances use the package.
+// errStored means that OSM has a package, and responds with not found when it should
+// replace it. OSM with files in folders does so if instances use the package and the
+// file of the new descriptor has another name than the old one.
 var errStored = errors.New("OSM has the package, and can't replace it")
 
-// send sends a package. Somebody else may have made or removed it.
+// send sends a package. Another client may have created or removed it.
 func (w *run) send(ctx context.Context, s *packageStep, a Archive) error {
 	was := s.id
 	if was != "" {
@@ -309,8 +311,8 @@ func (w *run) send(ctx context.Context, s *packageStep, a Archive) error {
 	return err
 }
 
-// prunePackages removes packages that nobody wants any more: NS packages first,
-// and none that an instance needs.
+// prunePackages removes packages that are no longer desired, NS packages first, unless
+// an instance needs them.
 func (w *run) prunePackages(ctx context.Context) error {
 	state := w.ledger.state()
 	wanted := map[string]bool{}
@@ -331,11 +333,11 @@ func (w *run) prunePackages(ctx context.Context) error {
 			continue
 		case w.desired.keeps(k):
 			status.Message = "it is left as it is for now"
-			waiting = true // what it refers to is needed, too
+			waiting = true // packages that it refers to are needed, too
 		case !w.policy.Prune:
-			status.Message = "nobody wants it any more, and the policy is not to prune"
+			status.Message = "it is no longer desired, and the policy is not to prune"
 		case Kind(kind) == KindNS && used[id] || Kind(kind) == KindVNF && waiting:
-			status.Message = "it is needed by what isn't removed yet"
+			status.Message = "an instance or package that isn't removed yet needs it"
 			waiting = true
 		default:
 			err := w.removePackage(ctx, Kind(kind), id, p)
@@ -357,7 +359,7 @@ func (w *run) prunePackages(ctx context.Context) error {
 func (w *run) removePackage(ctx context.Context, kind Kind, id string, p PackageState) error {
 	if p.ID != "" {
 		err := w.Client.DeletePackage(ctx, kind, p.ID)
-		if errors.Is(err, tko.ErrNotFound) { // is it gone?
+		if errors.Is(err, tko.ErrNotFound) { // lists decide whether it is gone
 			found, listErr := w.Client.Packages(ctx, kind, url.Values{"id": {id}})
 			if listErr != nil {
 				return fmt.Errorf("listing the %s packages: %w", kind, listErr)
@@ -369,12 +371,12 @@ func (w *run) removePackage(ctx context.Context, kind Kind, id string, p Package
 		if err != nil {
 			return fmt.Errorf("removing the %s package %q: %w", kind, id, err)
 		}
-		w.changing(Change{Action: ActionDelete, What: string(kind), Name: id, Reason: "nobody wants it any more"})
+		w.changing(Change{Action: ActionDelete, What: string(kind), Name: id, Reason: "it is no longer desired"})
 	}
 	return w.ledger.setPackage(ctx, key(kind, id), nil)
 }
 
-// plan says what a pass would do.
+// plan sets plan to the changes that a pass would make.
 func (w *run) plan(ctx context.Context, plan *Plan) error {
 	steps, err := w.comparePackages(ctx)
 	if err != nil {
@@ -438,7 +440,7 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 	state := w.ledger.state()
 	for _, k := range slices.Sorted(maps.Keys(state.Packages)) {
 		if kind, id, _ := strings.Cut(k, "/"); w.policy.Prune && !w.desired.keeps(k) && !slices.ContainsFunc(w.desired.Packages, func(p Package) bool { return p.key() == k }) {
-			plan.Changes = append(plan.Changes, Change{Action: ActionDelete, What: kind, Name: id, Reason: "nobody wants it any more"})
+			plan.Changes = append(plan.Changes, Change{Action: ActionDelete, What: kind, Name: id, Reason: "it is no longer desired"})
 		}
 	}
 	return nil

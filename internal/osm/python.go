@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// OSM shows the state of a release as Python prints it.
+// OSM shows the state of a release in Python's printed form.
 
 const maxPythonDepth = 100
 
@@ -19,8 +19,8 @@ type pythonReader struct {
 	depth int
 }
 
-// releaseValues are the values in the status of a release, and whether they
-// can be known.
+// releaseValues returns the values in the status of a release. known is false if the
+// status can't be read.
 func releaseValues(status string) (values map[string]any, known bool) {
 	r := pythonReader{text: status}
 	v, ok := r.value()
@@ -39,7 +39,7 @@ func releaseValues(status string) (values map[string]any, known bool) {
 	}
 }
 
-// sameValues says whether values are equal once they are JSON.
+// sameValues reports whether values are equal as JSON.
 func sameValues(a, b map[string]any) bool {
 	if len(a) == 0 && len(b) == 0 {
 		return true
@@ -131,7 +131,8 @@ func (r *pythonReader) number() (any, bool) {
 	return f, err == nil
 }
 
-// call is an object such as datetime.datetime(2026, 1, 2): it equals nothing.
+// call reads an object such as datetime.datetime(2026, 1, 2). It returns a text that
+// equals no other value.
 func (r *pythonReader) call(name string) (any, bool) {
 	end := strings.IndexByte(r.text, ')')
 	if end < 0 || strings.ContainsAny(r.text[1:end], "('\"") {

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestReleaseValues(t *testing.T) {
+func TestReleaseValuesAreReadFromPythonText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]map[string]any{
 		`{'config': {'replicaCount': '3'}, 'info': {'status': 'deployed', 'notes': "it's\n"}, 'version': 4}`: {"replicaCount": "3"},

@@ -10,8 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 )
 
-// A repository's whole life: all of it made at once, changed, and removed.
-func TestLife(t *testing.T) {
+func TestRepositoryIsCreatedChangedAndRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{TLS: true, Delay: 10 * time.Millisecond})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{
@@ -43,13 +42,12 @@ func TestLife(t *testing.T) {
 	if all := w.server.Instances(); len(all) > 0 || vnfs || nss {
 		t.Errorf("left: %v, packages %t %t", all, vnfs, nss)
 	}
-	if s := w.kept(); len(s.Instances) > 0 || len(s.Packages) > 0 {
+	if s := w.saved(); len(s.Instances) > 0 || len(s.Packages) > 0 {
 		t.Errorf("the state still has %+v", s)
 	}
 }
 
-// Nothing changed: one request, and nothing is kept.
-func TestUnchanged(t *testing.T) {
+func TestUnchangedStateCostsOneRequestAndNoSave(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1)), instance("b", nil)}}

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// The server lets a user who logs in twice within 2 s wait.
+	// The server delays the second login of a user within 2 s.
 	betweenLogins = 2100 * time.Millisecond
 	renewEarly    = 5 * time.Minute
 	fresh         = 30 * time.Second
@@ -26,11 +26,11 @@ const (
 	longPause  = time.Hour
 )
 
-// shared is what clients share in this process: connections by place, and
+// shared has what the clients of this process share: connections by place, and
 // tokens by account.
 var shared = &registry{transports: map[place]*http.Transport{}, accounts: map[accountKey]*account{}, schemes: map[place]string{}}
 
-// salt keeps what is known of passwords from meaning anything elsewhere.
+// salt makes the digests of passwords useless outside this process.
 var salt = func() (b [sha256.Size]byte) { _, _ = rand.Read(b[:]); return b }()
 
 type registry struct {
@@ -45,9 +45,9 @@ type accountKey struct {
 	user string
 }
 
-// account is a user of a place. Logins come one by one.
+// An account is a user of a place. It makes one login at a time.
 type account struct {
-	turn chan struct{} // held by who logs in
+	lock chan struct{} // of logins; holds an element while it is locked
 
 	mu       sync.Mutex
 	last     time.Time // the last login
@@ -55,7 +55,7 @@ type account struct {
 	refused  map[sessionKey]*refusal
 }
 
-// sessionKey has the password in it: who doesn't know it gets no token.
+// sessionKey includes the password, so that only clients that have it get the token.
 type sessionKey struct {
 	project  string
 	password [sha256.Size]byte
@@ -65,13 +65,13 @@ type session struct {
 	token   string
 	issued  time.Time
 	expires time.Time
-	again   bool // it was made because its predecessor was refused
-	// works are the resources that the server has answered with it, guarded by
-	// the account's mu: who isn't allowed to do something is refused with 401, too.
+	again   bool // made because the server refused the token of the session before
+	// works are the resources of successful requests with the token, guarded by the
+	// account's mu: the server refuses requests without permission with 401, too.
 	works map[string]bool
 }
 
-// refusal is a login that was refused.
+// A refusal is a refused login.
 type refusal struct {
 	err   error
 	until time.Time
@@ -96,13 +96,14 @@ func (r *registry) account(k accountKey) *account {
 	defer r.mu.Unlock()
 	a, ok := r.accounts[k]
 	if !ok {
-		a = &account{turn: make(chan struct{}, 1), sessions: map[sessionKey]*session{}, refused: map[sessionKey]*refusal{}}
+		a = &account{lock: make(chan struct{}, 1), sessions: map[sessionKey]*session{}, refused: map[sessionKey]*refusal{}}
 		r.accounts[k] = a
 	}
 	return a
 }
 
-// scheme is what a place speaks. Only places on this machine are asked.
+// scheme returns the protocol of a place, https or http. It is detected only for
+// places on this machine.
 func (r *registry) scheme(ctx context.Context, p place) (string, error) {
 	if p.scheme != "" {
 		return p.scheme, nil
@@ -113,7 +114,7 @@ func (r *registry) scheme(ctx context.Context, p place) (string, error) {
 	if s != "" {
 		return s, nil
 	}
-	s, err := speaks(ctx, p.host)
+	s, err := detectScheme(ctx, p.host)
 	if err == nil {
 		r.mu.Lock()
 		r.schemes[p] = s
@@ -130,7 +131,7 @@ func passwordKey(project string, password secret.Text) sessionKey {
 	return k
 }
 
-// valid is a session that has enough of its life left.
+// valid returns the session if it doesn't expire soon; nil otherwise.
 func (a *account) valid(k sessionKey) *session {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -145,16 +146,16 @@ func (a *account) valid(k sessionKey) *session {
 	return s
 }
 
-// worked notes that the server took a session for a resource.
+// worked records a successful request for a resource.
 func (a *account) worked(s *session, resource string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.works[resource] = true
 }
 
-// drop forgets a session that the server doesn't take any more. It says
-// whether it makes sense to log in again: not if that was just done for the
-// same reason, and hasn't helped with this resource.
+// drop removes a session whose token the server refused. It reports whether another
+// login is worthwhile: not if the session is new, was made for the same reason, and
+// no request for this resource has succeeded with it.
 func (a *account) drop(k sessionKey, s *session, resource string) (worthwhile bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -167,8 +168,8 @@ func (a *account) drop(k sessionKey, s *session, resource string) (worthwhile bo
 	return true
 }
 
-// session answers a session for the client's account, logging in if need be.
-// After another one was refused, that is said.
+// session returns a session of the client's account, and logs in if necessary.
+// refused is the session whose token the server refused; nil if none.
 func (c *Client) session(ctx context.Context, refused *session) (*session, sessionKey, error) {
 	c.mu.Lock()
 	k, known := c.key, c.known
@@ -189,12 +190,12 @@ func (c *Client) session(ctx context.Context, refused *session) (*session, sessi
 
 	a := c.account
 	select {
-	case a.turn <- struct{}{}:
-		defer func() { <-a.turn }()
+	case a.lock <- struct{}{}:
+		defer func() { <-a.lock }()
 	case <-ctx.Done():
 		return nil, k, context.Cause(ctx)
 	}
-	if s := a.valid(k); s != nil { // somebody else was faster
+	if s := a.valid(k); s != nil { // another goroutine has logged in
 		return s, k, nil
 	}
 	if err := a.mayTry(k); err != nil {
@@ -225,7 +226,7 @@ func (c *Client) session(ctx context.Context, refused *session) (*session, sessi
 	return s, k, nil
 }
 
-// mayTry says no for a while after a password was refused.
+// mayTry returns an error for a while after the password was refused.
 func (a *account) mayTry(k sessionKey) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -236,49 +237,49 @@ func (a *account) mayTry(k sessionKey) error {
 }
 
 func (c *Client) login(ctx context.Context, password secret.Text) (*session, error) {
-	var answer struct {
+	var response struct {
 		ID      string  `json:"id"`
 		Issued  float64 `json:"issued_at"`
 		Expires float64 `json:"expires"`
 	}
 	body := map[string]string{"username": c.endpoint.User, "password": string(password), "project_id": c.endpoint.Project}
 	began := time.Now()
-	if err := c.once(ctx, request{method: http.MethodPost, path: "/admin/v1/tokens", body: body}, nil, &answer); err != nil {
+	if err := c.once(ctx, request{method: http.MethodPost, path: "/admin/v1/tokens", body: body}, nil, &response); err != nil {
 		what := fmt.Sprintf("logging in to OSM as %q in project %q: ", c.endpoint.User, c.endpoint.Project)
-		if said, ok := errors.AsType[*Error](err); ok {
-			return nil, &loginError{text: what + err.Error(), status: said.Status, away: said.Is(tko.ErrUnavailable)}
+		if refused, ok := errors.AsType[*Error](err); ok {
+			return nil, &loginError{text: what + err.Error(), status: refused.Status, unavailable: refused.Is(tko.ErrUnavailable)}
 		}
 		return nil, fmt.Errorf("%s%w", what, err)
 	}
-	if answer.ID == "" {
-		return nil, tko.Errorf(tko.ErrUnavailable, "logging in to OSM as %q: the answer holds no token", c.endpoint.User)
+	if response.ID == "" {
+		return nil, tko.Errorf(tko.ErrUnavailable, "logging in to OSM as %q: the response has no token", c.endpoint.User)
 	}
 	life := time.Hour
-	switch { // by the server's clock, if it says what that shows
-	case answer.Expires > 0 && answer.Issued > 0:
-		life = seconds(answer.Expires - answer.Issued)
-	case answer.Expires > 0:
-		life = time.Until(time.Unix(0, int64(answer.Expires*float64(time.Second))))
+	switch { // by the server's clock, if the response has its time
+	case response.Expires > 0 && response.Issued > 0:
+		life = seconds(response.Expires - response.Issued)
+	case response.Expires > 0:
+		life = time.Until(time.Unix(0, int64(response.Expires*float64(time.Second))))
 	}
 	if life <= 0 {
-		return nil, tko.Errorf(tko.ErrUnavailable, "logging in to OSM as %q: the new token has expired already: look at the server's clock", c.endpoint.User)
+		return nil, tko.Errorf(tko.ErrUnavailable, "logging in to OSM as %q: the new token has expired already: check the server's clock", c.endpoint.User)
 	}
-	return &session{token: answer.ID, issued: began, expires: began.Add(life), works: map[string]bool{}}, nil
+	return &session{token: response.ID, issued: began, expires: began.Add(life), works: map[string]bool{}}, nil
 }
 
-// A loginError is an answer to a login that says no. It is never an answer to
-// what was to be asked then: that there is no such project, say, doesn't mean
-// that there is no such instance.
+// A loginError is an error response to a login. It is no response to the request that
+// needs the login: if there is no such project, for example, that doesn't mean that
+// there is no such instance.
 type loginError struct {
-	text   string
-	status int
-	away   bool // the server can't for now
+	text        string
+	status      int
+	unavailable bool // the server is unavailable for now
 }
 
 func (e *loginError) Error() string { return e.text }
 
 func (e *loginError) Is(target error) bool {
-	if e.away {
+	if e.unavailable {
 		return target == tko.ErrUnavailable
 	}
 	return target == tko.ErrDenied

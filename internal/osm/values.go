@@ -19,7 +19,7 @@ const (
 	keyAtomic         = "kdu_atomic_upgrade"
 )
 
-// wanted is what is desired of an instance, ready for comparison.
+// wanted is a desired instance, prepared for comparison.
 type wanted struct {
 	instance Instance
 	kdus     map[string]wantedKDU // by "member/KDU"
@@ -29,11 +29,11 @@ type wanted struct {
 type wantedKDU struct {
 	member, name string
 	params       map[string]any // values of the chart
-	atomic       any            // what was said of kdu_atomic_upgrade, or nil
-	state        KDUState       // as it is when it is applied
+	atomic       any            // the parameter kdu_atomic_upgrade, or nil
+	state        KDUState       // after it is applied
 }
 
-// want makes a desired instance ready for comparison.
+// want prepares a desired instance for comparison.
 func want(i Instance, l local) wanted {
 	w := wanted{instance: i, kdus: map[string]wantedKDU{}}
 	for _, v := range i.VNFs {
@@ -70,7 +70,8 @@ func (w wanted) sum() string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// states are what is applied when all of it is.
+// states returns the states of all KDUs after they are applied. If initial is true,
+// that is by an instantiation.
 func (w wanted) states(initial bool) map[string]KDUState {
 	all := map[string]KDUState{}
 	for name, k := range w.kdus {
@@ -83,7 +84,8 @@ func (w wanted) states(initial bool) map[string]KDUState {
 	return all
 }
 
-// digests are short digests of values, by path: what is a map is gone into.
+// digests returns short digests of values, by path. Maps that aren't empty have a path
+// for each value inside.
 func digests(params map[string]any) map[string]string {
 	all := map[string]string{}
 	collect(all, "", params)
@@ -109,14 +111,14 @@ func collect(all map[string]string, at string, m map[string]any) {
 	}
 }
 
-// same says whether a KDU has what is wanted. A model that nobody asks for is
-// not compared.
+// same reports whether a KDU has the desired values, and the desired model if want has
+// one.
 func (k KDUState) same(want KDUState) bool {
 	return (want.Model == "" || k.Model == want.Model) && maps.Equal(k.Values, want.Values)
 }
 
-// removed are the paths that a KDU has, and that aren't wanted any more: those
-// from its instantiation too, as OSM adds them to each upgrade.
+// removed returns the paths of a KDU that are no longer desired, also those of its
+// instantiation, which OSM adds to each upgrade.
 func (k KDUState) removed(want KDUState) []string {
 	var paths []string
 	for _, path := range slices.Concat(slices.Collect(maps.Keys(k.Values)), k.Initial) {
@@ -128,7 +130,7 @@ func (k KDUState) removed(want KDUState) []string {
 	return slices.Compact(paths)
 }
 
-// changes are the paths that differ, for people.
+// changes returns the paths that differ, as texts for users.
 func (k KDUState) changes(name string, want KDUState) []string {
 	var all []string
 	if want.Model != "" && k.Model != want.Model {

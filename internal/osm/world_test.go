@@ -15,9 +15,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 	"github.com/tko-orchestrator/tko/internal/secret"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// world is an OSM, and a source that is kept in step with it.
+// A world is an OSM and a source that is reconciled with it.
 type world struct {
 	t      *testing.T
 	server *osmtest.Server
@@ -25,7 +26,7 @@ type world struct {
 	policy osm.Policy
 
 	mu    sync.Mutex
-	state []byte // as it was kept last
+	state []byte // as last saved
 	quick bool   // keep it in memory: in whole
 	whole osm.State
 	keeps int
@@ -54,8 +55,8 @@ func client(t *testing.T, s *osmtest.Server) *osm.Client {
 	return c
 }
 
-// kept is the state as it was kept last.
-func (w *world) kept() osm.State {
+// saved returns the state as last saved.
+func (w *world) saved() osm.State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.quick {
@@ -92,13 +93,13 @@ func (w *world) reconciler() *osm.Reconciler {
 	}}
 }
 
-// try applies, from what was kept.
+// try applies, with the saved state.
 func (w *world) try(d osm.Desired) (osm.Report, error) {
 	w.t.Helper()
-	return w.reconciler().Apply(w.t.Context(), d, w.kept(), w.policy)
+	return w.reconciler().Apply(w.t.Context(), d, w.saved(), w.policy)
 }
 
-// apply applies, and there is no error.
+// apply applies without an error.
 func (w *world) apply(d osm.Desired) osm.Report {
 	w.t.Helper()
 	r, err := w.try(d)
@@ -108,7 +109,7 @@ func (w *world) apply(d osm.Desired) osm.Report {
 	return r
 }
 
-// settle applies, and everything is well then.
+// settle applies, after which everything must be as desired.
 func (w *world) settle(d osm.Desired) osm.Report {
 	w.t.Helper()
 	r := w.apply(d)
@@ -118,27 +119,28 @@ func (w *world) settle(d osm.Desired) osm.Report {
 	return r
 }
 
-// settles applies again and again until everything is well. Errors that come on
-// the way are of these kinds.
+// settles applies until everything is as desired. Errors before that must be of these
+// kinds.
 func (w *world) settles(d osm.Desired, kinds ...error) {
 	w.t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(2 * time.Millisecond) {
+	eventually.NoError(w.t, "everything is as desired", func() error {
 		r, err := w.try(d)
 		switch {
 		case err == nil && r.Settled():
-			return
-		case err != nil && !slices.ContainsFunc(kinds, func(k error) bool { return errors.Is(err, k) }):
+			return nil
+		case err == nil:
+			err = fmt.Errorf("packages %+v, instances %+v", r.Packages, r.Instances)
+		case !slices.ContainsFunc(kinds, func(k error) bool { return errors.Is(err, k) }):
 			w.t.Fatal(err)
-		case time.Now().After(deadline):
-			w.t.Fatalf("it doesn't settle: %v %+v %+v", err, r.Packages, r.Instances)
 		}
 		if all := duplicates(w.server); len(all) > 0 {
 			w.t.Fatalf("there are duplicates: %v", all)
 		}
-	}
+		return err
+	})
 }
 
-// instance is one in OSM.
+// instance returns the only instance of a name in OSM.
 func (w *world) instance(name string) osmtest.Instance {
 	w.t.Helper()
 	i, ok := w.server.Instance(name)

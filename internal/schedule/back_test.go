@@ -12,8 +12,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// health is the status and reason of Healthy of the site and its deployment.
-func (l *leaving) health() [2]string {
+// health returns the status and reason of Healthy of the site and its deployment.
+func (l *removalWorld) health() [2]string {
 	l.t.Helper()
 	of := func(all []tko.Condition) string {
 		i := slices.IndexFunc(all, func(c tko.Condition) bool { return c.Type == tko.ConditionHealthy })
@@ -25,9 +25,9 @@ func (l *leaving) health() [2]string {
 	return [2]string{of(l.records.sites[tko.SiteID(l.name)].Stamp.Conditions), of(l.records.deployments["a"].Stamp.Conditions)}
 }
 
-// Once nothing observes what was applied, Healthy is unknown: True was of
-// objects that may be gone.
-func TestHealthIsUnknownAfterTheClusterWasTakenOut(t *testing.T) {
+// Without a target that observes the applied objects, Healthy is unknown: they may be
+// gone.
+func TestHealthIsUnknownAfterTheClusterIsRemoved(t *testing.T) {
 	t.Parallel()
 	healthy, unknown := [2]string{"True Healthy", "True Healthy"}, [2]string{"Unknown NotObserved", "Unknown NotObserved"}
 	for cleanup, holds := range map[string]int{"Leave": 2, "Remove": 0} {
@@ -38,14 +38,14 @@ func TestHealthIsUnknownAfterTheClusterWasTakenOut(t *testing.T) {
 				t.Fatalf("at first: %v", got)
 			}
 			l.becomes()
-			l.look()
+			l.reconcile()
 			l.holds(holds)
 			if got := l.health(); got != unknown {
 				t.Errorf("without the cluster: %v", got)
 			}
 			l.again()
 			l.becomes(l.cluster("lagos", nil))
-			l.look()
+			l.reconcile()
 			l.holds(2)
 			if got := l.health(); got != healthy {
 				t.Errorf("with the cluster again: %v", got)
@@ -54,13 +54,13 @@ func TestHealthIsUnknownAfterTheClusterWasTakenOut(t *testing.T) {
 	}
 }
 
-// CleanedUp is about what the site's package has no more: it isn't False because
-// of a cluster that is in it again.
-func TestCleanedUpIsTrueWhenTheClusterIsBack(t *testing.T) {
+// CleanedUp reports on triggers that were removed from the site's package. A cluster
+// that is in the package again doesn't make it False.
+func TestCleanedUpIsTrueWhenTheClusterIsAddedAgain(t *testing.T) {
 	t.Parallel()
-	back := func(l *leaving) {
+	back := func(l *removalWorld) {
 		l.t.Helper()
-		l.look()
+		l.reconcile()
 		l.says("True Applied", "is in it again")
 		l.again()
 	}
@@ -68,10 +68,10 @@ func TestCleanedUpIsTrueWhenTheClusterIsBack(t *testing.T) {
 		t.Parallel()
 		l := newLeaving(t, 2, nil)
 		l.becomes()
-		l.look()
+		l.reconcile()
 		l.says("False Left", "")
 		l.becomes() // something else changes
-		l.look()
+		l.reconcile()
 		l.says("False Left", "")
 		l.again()
 		l.becomes(l.cluster("lagos", nil))
@@ -84,7 +84,7 @@ func TestCleanedUpIsTrueWhenTheClusterIsBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.becomes()
-		l.look()
+		l.reconcile()
 		l.says("False Removing", "")
 		l.give("lagos")
 		l.becomes(l.cluster("lagos", nil))
@@ -100,15 +100,15 @@ func TestCleanedUpIsTrueWhenTheClusterIsBack(t *testing.T) {
 		other.Set(l.name+"-eko", "spec", "inventoryNamespace")
 		other.Set("kube-public", "spec", "namespace")
 		l.becomes(l.cluster("lagos", nil), other)
-		l.look()
+		l.reconcile()
 		l.becomes(other)
-		l.look()
+		l.reconcile()
 		l.says("False Left", `"lagos"`)
 		l.becomes()
-		l.look()
+		l.reconcile()
 		l.says("False Left", "")
 		l.becomes(other)
-		l.look()
+		l.reconcile()
 		l.says("False Left", `"lagos"`)
 		l.becomes(other, l.cluster("lagos", nil))
 		back(l)
@@ -117,13 +117,13 @@ func TestCleanedUpIsTrueWhenTheClusterIsBack(t *testing.T) {
 		t.Parallel()
 		l := newLeaving(t, 2, nil)
 		l.becomes()
-		l.look()
+		l.reconcile()
 		s := l.records.sites[tko.SiteID(l.name)]
 		for i := range s.Stamp.Conditions {
 			s.Stamp.Conditions[i].ObservedRevision = s.Stamp.Revision
 		}
 		l.becomes()
-		l.look()
+		l.reconcile()
 		l.says("False Left", "")
 		l.becomes(l.cluster("lagos", nil))
 		back(l)
@@ -132,10 +132,10 @@ func TestCleanedUpIsTrueWhenTheClusterIsBack(t *testing.T) {
 		t.Parallel()
 		l := newLeaving(t, 2, nil)
 		l.becomes()
-		l.look()
+		l.reconcile()
 		clear(l.records.past)
 		l.becomes()
-		l.look()
+		l.reconcile()
 		l.says("False Left", "")
 		clear(l.records.past)
 		l.becomes(l.cluster("lagos", nil))
@@ -143,8 +143,7 @@ func TestCleanedUpIsTrueWhenTheClusterIsBack(t *testing.T) {
 	})
 }
 
-// What is ordered after a Job waits until the Job has completed.
-func TestJobMustCompleteBeforeWhatIsOrderedAfterIt(t *testing.T) {
+func TestObjectsOrderedAfterAJobWaitForIt(t *testing.T) {
 	t.Parallel()
 	l := newLeaving(t, 0, nil)
 	d := l.records.deployments["a"]
@@ -160,14 +159,14 @@ func TestJobMustCompleteBeforeWhatIsOrderedAfterIt(t *testing.T) {
 		t.Helper()
 		l.kube.Kubectl(t, "patch", "job", "migrate", "-n", l.name, "--subresource=status", "--type=merge", "-p", `{"status": `+patch+`}`)
 	}
-	l.look()
+	l.reconcile()
 	for _, patch := range []string{
 		`{}`,
 		`{"startTime": "2026-01-01T00:00:00Z", "active": 1, "ready": 1}`,
 		`{"startTime": "2026-01-01T00:00:00Z", "active": 1, "failed": 1}`,
 	} {
 		status(patch)
-		l.look()
+		l.reconcile()
 		l.holds(0)
 		if got := l.health(); got[1] != "False InProgress" {
 			t.Errorf("a Job with the status %s: %v", patch, got)
@@ -176,7 +175,7 @@ func TestJobMustCompleteBeforeWhatIsOrderedAfterIt(t *testing.T) {
 	status(`{"active": 0, "ready": 0, "succeeded": 1, "completionTime": "2026-01-01T00:00:01Z", "conditions": [
   {"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}, {"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}],
   "uncountedTerminatedPods": {}}`)
-	l.look()
+	l.reconcile()
 	l.holds(1)
 	if got := l.health(); got[1] != "True Healthy" {
 		t.Errorf("a Job that is done: %v", got)
@@ -186,7 +185,7 @@ func TestJobMustCompleteBeforeWhatIsOrderedAfterIt(t *testing.T) {
 	}
 }
 
-func (l *leaving) messages() []string {
+func (l *removalWorld) messages() []string {
 	var all []string
 	for _, c := range l.records.deployments["a"].Stamp.Conditions {
 		all = append(all, c.Message)

@@ -15,11 +15,12 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// What somebody does in a cluster is undone, and how things do is told, long
-// before the site's next look is due.
-func TestClustersAreWatched(t *testing.T) {
+// Changes of objects by other clients are corrected, and changes of health reported,
+// long before the site's work is due.
+func TestEventsOfAClusterEnqueueItsSite(t *testing.T) {
 	t.Parallel()
 	c := kube.Shared(t, kube.Options{})
 	text, err := os.ReadFile(c.Kubeconfig)
@@ -55,35 +56,33 @@ func TestClustersAreWatched(t *testing.T) {
 	})
 	defer running.Wait()
 	defer stop()
-	says := func(typ, want string) {
+	becomes := func(typ, want string) {
 		t.Helper()
-		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		eventually.NoError(t, fmt.Sprintf("the condition %s becomes %q", typ, want), func() error {
 			r.mu.Lock()
-			said := ""
+			defer r.mu.Unlock()
+			got := ""
 			for _, c := range r.deployments["a"].Stamp.Conditions {
 				if c.Type == typ {
-					said = c.Status + " " + c.Reason + " " + c.Message
+					got = c.Status + " " + c.Reason + " " + c.Message
 				}
 			}
-			r.mu.Unlock()
-			if strings.Contains(said, want) {
-				return
+			if !strings.Contains(got, want) {
+				return fmt.Errorf("it is %q", got)
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s says %q, not %q", typ, said, want)
-			}
-		}
+			return nil
+		})
 	}
-	says(tko.ConditionHealthy, "False InProgress")
+	becomes(tko.ConditionHealthy, "False InProgress")
 	c.Kubectl(t, "patch", "pod", "p", "-n", ns, "--subresource=status", "-p", `{"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}`)
-	says(tko.ConditionHealthy, "True Healthy")
+	becomes(tko.ConditionHealthy, "True Healthy")
 	edit := c.Command(c.Kubeconfig, "edit", "configmap", "m", "-n", ns)
 	edit.Env = append(edit.Env, "KUBE_EDITOR=sed -i s/live/test/")
 	if out, err := edit.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	c.Eventually(t, "live", "get", "configmap", "m", "-n", ns, "-o", "jsonpath={.data.mode}")
-	says(tko.ConditionScheduled, `/data/mode is "test", should be "live"`)
+	becomes(tko.ConditionScheduled, `/data/mode is "test", should be "live"`)
 	c.Kubectl(t, "delete", "configmap", "m", "-n", ns)
 	c.Eventually(t, "live", "get", "configmap", "m", "-n", ns, "-o", "jsonpath={.data.mode}", "--ignore-not-found")
 }

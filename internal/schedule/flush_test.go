@@ -9,13 +9,13 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// called is a data controller that takes calls for looks, and has no work.
-type called struct {
+// A recorder is a data controller that records enqueued sites, and has no work.
+type recorder struct {
 	Client
 	sites []tko.SiteID
 }
 
-func (c *called) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
+func (c *recorder) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -23,18 +23,19 @@ func (c *called) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 	return nil
 }
 
-func (*called) ClaimWork(ctx context.Context, _ tko.ClaimWork) ([]tko.WorkItem, error) {
+func (*recorder) ClaimWork(ctx context.Context, _ tko.ClaimWork) ([]tko.WorkItem, error) {
 	return nil, ctx.Err()
 }
 
-func (*called) Plugins(context.Context, tko.PluginSelect, tko.ListOptions) iter.Seq2[tko.Plugin, error] {
+func (*recorder) Plugins(context.Context, tko.PluginSelect, tko.ListOptions) iter.Seq2[tko.Plugin, error] {
 	return func(func(tko.Plugin, error) bool) {}
 }
 
-// What was noticed just before the meta-scheduler stops is looked at by another.
-func TestNoticedChangesOutliveTheScheduler(t *testing.T) {
+// Another process reconciles the sites that were noted just before the meta-scheduler
+// stopped.
+func TestEnqueuedSitesAreFlushedWhenTheSchedulerStops(t *testing.T) {
 	t.Parallel()
-	client := &called{}
+	client := &recorder{}
 	s := New(client, nil, Options{})
 	s.queue.add("lagos")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -43,6 +44,6 @@ func TestNoticedChangesOutliveTheScheduler(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !slices.Equal(client.sites, []tko.SiteID{"lagos"}) {
-		t.Errorf("looks are called for at %v", client.sites)
+		t.Errorf("enqueued sites are %v, want lagos", client.sites)
 	}
 }

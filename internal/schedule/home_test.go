@@ -20,9 +20,9 @@ func homebody(apiVersion, kind, name, annotation string) krm.Resource {
 	return r
 }
 
-// All targets and plugins get packages without resources for local tools, with
-// the items of Lists in place of these.
-func TestWhatStaysHomeIsHandedToNoTarget(t *testing.T) {
+// All targets and plugins get packages without resources for local tools, and with
+// the items of Lists instead of the Lists.
+func TestLocalResourcesAreHandedToNoTarget(t *testing.T) {
 	t.Parallel()
 	list := krm.Resource{"apiVersion": "v1", "kind": "List", "items": []any{map[string]any(homebody("v1", "Namespace", "of-list", ""))}}
 	d := tko.Deployment{ID: "d", Prepared: true, Approved: true, Package: krm.Package{
@@ -44,9 +44,9 @@ func TestWhatStaysHomeIsHandedToNoTarget(t *testing.T) {
 	}
 }
 
-// A deployment of which nothing goes to a git site says so; what an operator
-// watches at the site goes there.
-func TestDeploymentOfWhichNothingLeavesSaysSo(t *testing.T) {
+// A resource of a nephio.org group goes to the site only with the annotation
+// nephio.org/deploy.
+func TestDeploymentWithoutResourcesForItsSiteIsReported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	trigger := krm.Resource{

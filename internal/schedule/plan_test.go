@@ -24,7 +24,7 @@ func verdictWith(status, reason, message, note string) report.Outcome {
 	return report.Outcome{Status: status, Reason: reason, Message: message, Note: note}
 }
 
-func TestConclude(t *testing.T) {
+func TestConditionsFollowFromTheResultsOfSteps(t *testing.T) {
 	t.Parallel()
 	trigger := krm.Resource{"apiVersion": "x.plugin.nephio.org/v1", "kind": "X", "metadata": map[string]any{"name": "x"}}
 	step := step{trigger: trigger, target: fakeTarget{}}
@@ -46,7 +46,7 @@ func TestConclude(t *testing.T) {
 		deployment []tko.Condition // before
 		unprepared bool
 		unapproved bool
-		held       bool // and the target keeps what is held
+		held       bool // and the target keeps held deployments
 		results    []result
 		want       []tko.Condition // new of the deployment
 		wantSite   []tko.Condition // new of the site
@@ -74,7 +74,7 @@ func TestConclude(t *testing.T) {
 			wantSite:   []tko.Condition{said("Scheduled", "False", "Failed", `x.plugin.nephio.org/v1 X "x": down`)},
 		},
 		"away": {
-			why: "what is there stays scheduled, but nobody knows how it is", site: settled,
+			why: "applied objects stay scheduled, but their health is unknown", site: settled,
 			deployment: []tko.Condition{said("Scheduled", "True", "Applied", "2 objects"), said("Healthy", "True", "Healthy", "2 objects")},
 			results: []result{{err: down, report: report.Report{
 				Site:        report.State{Healthy: verdictWith("Unknown", "Unreachable", "down", "")},
@@ -91,7 +91,7 @@ func TestConclude(t *testing.T) {
 			wantSite: []tko.Condition{said("Scheduled", "False", "WaitsForApproval", `x.plugin.nephio.org/v1 X "x": may I?`)},
 		},
 		"a note": {
-			why: "what happened is told", site: settled, deployment: []tko.Condition{said("Scheduled", "True", "Applied", "2 objects")},
+			why: "the event is reported", site: settled, deployment: []tko.Condition{said("Scheduled", "True", "Applied", "2 objects")},
 			results: []result{{report: of(noted)}}, want: []tko.Condition{said("Scheduled", "True", "Applied", "2 objects; corrected x")},
 		},
 		"a note of before": {
@@ -114,7 +114,7 @@ func TestConclude(t *testing.T) {
 			held:       true,
 		},
 		"taken away": {
-			why: "nobody knows how it is any more", unapproved: true, site: settled,
+			why: "its health is no longer known", unapproved: true, site: settled,
 			deployment: []tko.Condition{said("Scheduled", "True", "Applied", "2 objects"), said("Healthy", "True", "Healthy", "2 objects")},
 			results:    []result{{}},
 			want: []tko.Condition{
@@ -156,7 +156,7 @@ func TestConclude(t *testing.T) {
 	}
 }
 
-func TestNext(t *testing.T) {
+func TestNextReconciliationIsTheEarliestOfItsTimes(t *testing.T) {
 	t.Parallel()
 	later := func(d time.Duration) result { return result{report: report.Report{Requeue: d}} }
 	failed := result{err: errors.New("down"), report: report.Report{Requeue: time.Minute}}

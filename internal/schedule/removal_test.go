@@ -15,8 +15,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A leaving is a site whose Cluster resource changes.
-type leaving struct {
+// A removalWorld is a site whose Cluster resource changes.
+type removalWorld struct {
 	t         *testing.T
 	kube      *kube.Cluster
 	dir, name string
@@ -24,10 +24,10 @@ type leaving struct {
 	scheduler *schedule.Scheduler
 }
 
-func newLeaving(t *testing.T, objects int, spec map[string]any) *leaving {
+func newLeaving(t *testing.T, objects int, spec map[string]any) *removalWorld {
 	t.Helper()
 	c := kube.Shared(t, kube.Options{})
-	l := &leaving{t: t, kube: c, dir: t.TempDir(), name: "leaving-" + strings.ToLower(filepath.Base(t.Name()))}
+	l := &removalWorld{t: t, kube: c, dir: t.TempDir(), name: "removal-" + strings.ToLower(filepath.Base(t.Name()))}
 	l.name = strings.NewReplacer("_", "-", ",", "").Replace(l.name)
 	l.give("lagos")
 	c.Kubectl(t, "create", "namespace", l.name)
@@ -40,12 +40,12 @@ func newLeaving(t *testing.T, objects int, spec map[string]any) *leaving {
 	l.records.past = map[int64]tko.Site{}
 	l.scheduler = schedule.New(l.records, &runner{}, schedule.Options{Kubernetes: kubernetes.Options{Kubeconfigs: l.dir, Interval: time.Hour}})
 	t.Cleanup(l.scheduler.Close)
-	l.look()
+	l.reconcile()
 	l.holds(objects)
 	return l
 }
 
-func (l *leaving) give(name string) {
+func (l *removalWorld) give(name string) {
 	l.t.Helper()
 	text, err := os.ReadFile(l.kube.Kubeconfig)
 	if err == nil {
@@ -56,7 +56,7 @@ func (l *leaving) give(name string) {
 	}
 }
 
-func (l *leaving) cluster(file string, spec map[string]any) krm.Resource {
+func (l *removalWorld) cluster(file string, spec map[string]any) krm.Resource {
 	r := krm.Resource{
 		"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "metadata": map[string]any{"name": "c"},
 		"spec": map[string]any{"kubeconfig": map[string]any{"file": file}, "namespace": l.name, "inventoryNamespace": l.name},
@@ -67,8 +67,8 @@ func (l *leaving) cluster(file string, spec map[string]any) krm.Resource {
 	return r
 }
 
-// becomes gives the site another package, as its next revision.
-func (l *leaving) becomes(pkg ...krm.Resource) {
+// becomes sets the site's package, as its next revision.
+func (l *removalWorld) becomes(pkg ...krm.Resource) {
 	s := l.records.sites[tko.SiteID(l.name)]
 	l.records.past[s.Stamp.Revision] = s
 	s.Package = pkg
@@ -76,14 +76,14 @@ func (l *leaving) becomes(pkg ...krm.Resource) {
 	l.records.sites[s.ID] = s
 }
 
-func (l *leaving) look() {
+func (l *removalWorld) reconcile() {
 	l.t.Helper()
 	if r := l.scheduler.Reconcile(l.t.Context(), tko.SiteID(l.name)); r.Err != nil {
 		l.t.Fatal(r.Err)
 	}
 }
 
-func (l *leaving) holds(objects int) {
+func (l *removalWorld) holds(objects int) {
 	l.t.Helper()
 	text := l.kube.Kubectl(l.t, "get", "configmaps", "-n", l.name, "-l", kubernetes.LabelDeployment, "-o", "name")
 	if got := strings.Count(text, "/"+l.name+"-"); got != objects {
@@ -91,7 +91,7 @@ func (l *leaving) holds(objects int) {
 	}
 }
 
-func (l *leaving) says(status, text string) {
+func (l *removalWorld) says(status, text string) {
 	l.t.Helper()
 	for _, c := range l.records.sites[tko.SiteID(l.name)].Stamp.Conditions {
 		if c.Type == tko.ConditionCleanedUp {
@@ -106,34 +106,34 @@ func (l *leaving) says(status, text string) {
 	}
 }
 
-// again looks once more, which must write nothing.
-func (l *leaving) again() {
+// again reconciles once more, which must write nothing.
+func (l *removalWorld) again() {
 	l.t.Helper()
 	writes := l.records.writes
-	l.look()
+	l.reconcile()
 	if l.records.writes != writes {
 		l.t.Error("looking again wrote again")
 	}
 }
 
-func TestLeaving(t *testing.T) {
+func TestObjectsOfARemovedClusterAreOrphanedOrRemoved(t *testing.T) {
 	t.Parallel()
 	remove := map[string]any{"cleanup": "Remove"}
 	t.Run("stays by default", func(t *testing.T) {
 		l := newLeaving(t, 2, nil)
 		l.becomes()
-		l.look()
+		l.reconcile()
 		l.holds(2)
 		l.says("False Left", `2 objects of 1 deployments, in kubeconfig file "lagos"`)
 		l.again()
 		l.becomes(l.cluster("lagos", nil)) // and is found again
-		l.look()
+		l.reconcile()
 		l.holds(2)
 	})
 	t.Run("is removed", func(t *testing.T) {
 		l := newLeaving(t, 2, remove)
 		l.becomes()
-		l.look()
+		l.reconcile()
 		l.holds(0)
 		l.says("True Removed", "was removed")
 		l.again()
@@ -145,20 +145,20 @@ func TestLeaving(t *testing.T) {
 		}
 		for range 2 { // also after other changes
 			l.becomes()
-			l.look()
+			l.reconcile()
 			l.holds(2)
 			l.says("False Removing", "is removed when it can be")
 			l.again()
 		}
 		l.give("lagos")
-		l.look()
+		l.reconcile()
 		l.holds(0)
 		l.says("True Removed", "")
 	})
 	t.Run("within the budget", func(t *testing.T) {
 		l := newLeaving(t, 21, remove)
 		l.becomes()
-		l.look()
+		l.reconcile()
 		l.holds(21)
 		l.says("False WaitsForApproval", "21 of 21 objects would be removed")
 		l.again()
@@ -171,7 +171,7 @@ func TestLeaving(t *testing.T) {
 		}
 		l.becomes(l.cluster("lagos", map[string]any{"cleanup": "Remove", "prune": map[string]any{"approve": digest}}))
 		l.becomes()
-		l.look()
+		l.reconcile()
 		l.holds(0)
 		l.says("True Removed", "")
 	})
@@ -179,12 +179,12 @@ func TestLeaving(t *testing.T) {
 		l := newLeaving(t, 2, remove)
 		l.give("eko")
 		l.becomes(l.cluster("eko", remove))
-		l.look()
+		l.reconcile()
 		l.holds(2)
 		l.says("True Applied", "is the same cluster as")
 		l.again()
 	})
-	t.Run("stays as long as nobody knows whether it is the same", func(t *testing.T) {
+	t.Run("stays until it is known whether it is the same cluster", func(t *testing.T) {
 		l := newLeaving(t, 2, remove)
 		l.becomes(l.cluster("nowhere", remove))
 		l.scheduler.Reconcile(t.Context(), tko.SiteID(l.name))
@@ -193,18 +193,18 @@ func TestLeaving(t *testing.T) {
 	})
 }
 
-// A site that is being deleted, step by step, loses its deployments one after
-// the other: nothing of that is to be seen in its cluster.
-func TestDeletedSiteIsLeftAlone(t *testing.T) {
+// The deletion of a site takes several transactions, in which its deployments lose
+// the site. None of their objects may be removed from its cluster.
+func TestSiteBeingDeletedIsNotReconciled(t *testing.T) {
 	t.Parallel()
 	l := newLeaving(t, 2, map[string]any{"cleanup": "Remove"})
 	s, d := l.records.sites[tko.SiteID(l.name)], l.records.deployments["a"]
 	s.Stamp.Conditions = append(s.Stamp.Conditions, tko.Condition{Type: tko.ConditionDeleting, Status: tko.ConditionTrue})
 	d.Site = ""
 	l.records.sites[s.ID], l.records.deployments["a"] = s, d
-	l.look()
+	l.reconcile()
 	l.holds(2)
 	delete(l.records.sites, s.ID)
-	l.look()
+	l.reconcile()
 	l.holds(2)
 }

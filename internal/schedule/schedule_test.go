@@ -22,9 +22,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// records are a data controller, as far as the meta-scheduler sees it.
+// records are a data controller with the methods that the meta-scheduler calls.
 type records struct {
 	mu          sync.Mutex
 	sites       map[tko.SiteID]tko.Site
@@ -32,7 +33,7 @@ type records struct {
 	plugins     []tko.Plugin
 	writes      int
 	queue       []tko.WorkItem
-	called      atomic.Int64 // how often looks were called for
+	called      atomic.Int64 // how often sites were enqueued
 	finished    map[string]tko.FinishedWork
 	claimed     map[string]bool
 	retry       bool               // whether work that failed comes back
@@ -163,7 +164,7 @@ func (r *records) ClaimWork(ctx context.Context, c tko.ClaimWork) ([]tko.WorkIte
 	}
 }
 
-// due queues an item, unless it is there already.
+// due queues an item, unless it is queued already.
 func (r *records) due(item tko.WorkItem) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -201,7 +202,7 @@ func (r *records) FinishWork(_ context.Context, work []tko.FinishedWork) error {
 	return nil
 }
 
-// said is what the records say of their Scheduled condition: "True Scheduled @1".
+// scheduled returns the Scheduled conditions of the records: "True Scheduled @1".
 func (r *records) said() map[string]string { return r.saidOf(tko.ConditionScheduled) }
 
 func (r *records) saidOf(typ string) map[string]string {
@@ -225,7 +226,7 @@ func (r *records) saidOf(typ string) map[string]string {
 	return m
 }
 
-// runner is a runner of plugins that remembers.
+// A runner records the plugins that it is to run.
 type runner struct {
 	mu   sync.Mutex
 	runs []string
@@ -284,7 +285,7 @@ func scheduled(revision int64) []tko.Condition {
 	return []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: schedule.ReasonScheduled, Message: `by plugin "schedule|p" for edge.plugin.nephio.org/v1 Edge "e"`, ObservedRevision: revision}}
 }
 
-func TestLook(t *testing.T) {
+func TestReconciliationRunsTargetsAndWritesConditions(t *testing.T) {
 	t.Parallel()
 	unapproved, unprepared := deployment("b", "lagos"), deployment("c", "lagos")
 	unapproved.Approved, unprepared.Prepared = false, false
@@ -304,7 +305,7 @@ func TestLook(t *testing.T) {
 		outcome tko.WorkOutcome
 		runs    []string
 		said    map[string]string
-		writes  int // in the first look; -1: don't mind
+		writes  int // in the first reconciliation; not checked if -1
 	}{
 		"a site that is gone": {
 			why: "nothing is left to do", records: world(nil, nil), outcome: tko.WorkDone, said: map[string]string{},
@@ -342,7 +343,7 @@ func TestLook(t *testing.T) {
 			fails:   map[string]error{"p": tko.Errorf(tko.ErrInvalid, "bad"), "q": away}, outcome: tko.WorkFailed, runs: []string{"p e lagos []", "q e lagos []"}, writes: 1,
 			said: map[string]string{"lagos": "False Invalid @1"},
 		},
-		"nobody schedules": {
+		"no scheduler": {
 			why:     "people wait for something that will not come",
 			records: world([]tko.Site{site("lagos")}, []tko.Deployment{deployment("a", "lagos")}, plugin("p", edge)),
 			outcome: tko.WorkDone, writes: 2,
@@ -399,7 +400,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-func TestGit(t *testing.T) {
+func TestDeploymentsAreCommittedAndRemoved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	lagos, accra := filepath.Join(dir, "lagos"), filepath.Join(dir, "accra")
@@ -408,7 +409,7 @@ func TestGit(t *testing.T) {
 		[]tko.Deployment{deployment("a", "lagos"), deployment("b", "lagos"), deployment("c", "bad")},
 	)
 	s := schedule.New(r, &runner{}, schedule.Options{GitCache: t.TempDir()})
-	look := func(want map[string]string) {
+	reconcile := func(want map[string]string) {
 		t.Helper()
 		for _, id := range []tko.SiteID{"lagos", "accra", "bad"} {
 			if got := s.Reconcile(t.Context(), id); got.Outcome != tko.WorkDone {
@@ -420,13 +421,13 @@ func TestGit(t *testing.T) {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	}
-	look(map[string]string{"a": "True Scheduled @1", "b": "True Scheduled @1"})
+	reconcile(map[string]string{"a": "True Scheduled @1", "b": "True Scheduled @1"})
 
 	moved, nowhere := r.deployments["a"], r.deployments["b"]
 	moved.Site, moved.Stamp.Revision = "accra", 2
 	nowhere.Site, nowhere.Stamp.Revision = "", 2
 	r.deployments["a"], r.deployments["b"] = moved, nowhere
-	look(map[string]string{"a": "True Scheduled @2", "b": "False Unscheduled @2"})
+	reconcile(map[string]string{"a": "True Scheduled @2", "b": "False Unscheduled @2"})
 	for _, repo := range []string{lagos, accra} {
 		if _, err := os.Stat(filepath.Join(repo, "refs", "heads", "main")); err != nil {
 			t.Error(err)
@@ -436,8 +437,7 @@ func TestGit(t *testing.T) {
 
 func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
 
-// A deployment comes to a cluster, is prepared again, and is taken away.
-func TestKubernetes(t *testing.T) {
+func TestDeploymentsAreAppliedHeldAndRemoved(t *testing.T) {
 	t.Parallel()
 	c := kube.Shared(t, kube.Options{})
 	text, err := os.ReadFile(c.Kubeconfig)
@@ -470,7 +470,7 @@ func TestKubernetes(t *testing.T) {
 	there := func() string {
 		return strings.TrimSpace(c.Kubectl(t, "get", "configmaps", "-l", kubernetes.LabelDeployment, "-o", "name"))
 	}
-	look := func(why string, scheduled, healthy map[string]string) {
+	reconcile := func(why string, scheduled, healthy map[string]string) {
 		t.Helper()
 		got := s.Reconcile(t.Context(), "lagos")
 		if got.Outcome != tko.WorkLater || got.Retry < 50*time.Minute || got.Retry > 70*time.Minute {
@@ -497,21 +497,21 @@ func TestKubernetes(t *testing.T) {
 		}
 	}
 	good := map[string]string{"a": "True Healthy @1", "b": "True Healthy @1"}
-	look("two come", map[string]string{"a": "True Applied @1", "b": "True Applied @1"}, maps.Clone(good))
+	reconcile("two come", map[string]string{"a": "True Applied @1", "b": "True Applied @1"}, maps.Clone(good))
 	if got := there(); got != "configmap/of-a\nconfigmap/of-b" {
 		t.Errorf("two come: %q", got)
 	}
 	again, gone := r.deployments["a"], r.deployments["b"]
 	again.Prepared, gone.Approved = false, false
 	r.deployments["a"], r.deployments["b"] = again, gone
-	look("one is prepared again, one was unapproved", map[string]string{"a": "True Applied @1", "b": "False Unscheduled @1"},
+	reconcile("one is prepared again, one was unapproved", map[string]string{"a": "True Applied @1", "b": "False Unscheduled @1"},
 		map[string]string{"a": "True Healthy @1", "b": "Unknown Unscheduled @1"})
 	if got := there(); got != "configmap/of-a" {
 		t.Errorf("one is prepared again, one was unapproved: %q", got)
 	}
 }
 
-func TestReadingFails(t *testing.T) {
+func TestFailedReadIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	r := world([]tko.Site{site("lagos", trigger("e"))}, nil, plugin("p", edge))
 	r.fail = errors.New("connection lost")
@@ -525,8 +525,7 @@ func TestReadingFails(t *testing.T) {
 	}
 }
 
-// One bad site stops no other, and stopping ends.
-func TestRun(t *testing.T) {
+func TestFailedSiteStopsNoOtherAndRunEnds(t *testing.T) {
 	t.Parallel()
 	r := world(nil, nil, plugin("p", edge))
 	want := map[string]tko.WorkOutcome{"gone": tko.WorkDone}
@@ -546,13 +545,14 @@ func TestRun(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- schedule.New(r, &runner{}, schedule.Options{GitCache: t.TempDir()}).Run(ctx) }()
 	got := map[string]tko.WorkOutcome{}
-	for deadline := time.Now().Add(time.Minute); len(got) < len(want) && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	eventually.True(t, "the work of all sites is finished", func() bool {
 		r.mu.Lock()
+		defer r.mu.Unlock()
 		for key, w := range r.finished {
 			got[key] = w.Outcome
 		}
-		r.mu.Unlock()
-	}
+		return len(got) >= len(want)
+	})
 	stop()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -24,41 +24,40 @@ import (
 )
 
 const (
-	// ConfigFile is the file in a repository's root that says that it is for OSM.
+	// ConfigFile is the file in the root of a repository for OSM.
 	ConfigFile = "osm_ops_config.yaml"
 	// PackagesFolder is the folder of packages, directly in the target folder.
 	PackagesFolder = "osm-pkgs"
 
-	maxFile     = 4 << 20 // bytes of one file that is read
+	maxFile     = 4 << 20 // bytes of a file
 	maxProblems = 100
 )
 
-// A Repository is what a revision holds for OSM.
+// A Repository is the content of a revision for OSM.
 type Repository struct {
-	// ConnectionFile says where the connection is: an absolute path names a
-	// secret outside (its base name, where secrets are mounted elsewhere), any
-	// other a file in the repository, by its slash-separated path in there.
+	// ConnectionFile is the file of the connection. An absolute path names a secret
+	// outside of the repository (by its base name, where secrets are mounted
+	// elsewhere), any other path, slash-separated, a file in the repository.
 	ConnectionFile string
 	Desired        osm.Desired
-	// Warnings are what is ignored, with file and line.
+	// Warnings are of ignored fields and documents, with file and line.
 	Warnings []string
-	// Unread says what is wrong with each file of an instance that can't be
-	// read: an ErrInvalid, with file and line. Such an instance isn't desired, but
-	// kept: if not even its name is known, nobody knows what left the repository,
-	// and everything is.
+	// Unread has an ErrInvalid, with file and line, for each file of an instance that
+	// can't be read. Such an instance isn't desired, but is in Desired.Keep. If its
+	// name isn't known, KeepAll is, as the removed instances can't be determined.
 	Unread []error
 }
 
-// Holds says whether a revision is for OSM.
+// Holds reports whether a revision is for OSM.
 func Holds(fsys fs.FS) bool {
 	info, err := fs.Stat(fsys, ConfigFile)
 	return err == nil && info.Mode().IsRegular()
 }
 
-// Read reads a revision. Errors are ErrInvalid, name the file and the line or
-// field, and are joined of one for each that is wrong. A file of an instance
-// that is wrong is none: it is [Repository.Unread], and the others count. Files
-// of packages are read when they are needed.
+// Read reads a revision. The error joins an ErrInvalid, with the file and the line or
+// field, for each problem. An invalid file of an instance is no error: it is in
+// [Repository.Unread], and the others are read. Files of packages are read later,
+// when they are needed.
 func Read(fsys fs.FS) (*Repository, error) {
 	r := &reader{fsys: fsys, repository: &Repository{}}
 	settings, err := r.config()
@@ -159,8 +158,8 @@ func (r *reader) config() (settings, error) {
 	return s, nil
 }
 
-// target is the target folder, which is relative to the root even with a slash
-// in front, and must not leave it.
+// target returns the target folder. It is relative to the root, also with a leading
+// slash, and must not leave it.
 func target(fsys fs.FS, dir string) (string, error) {
 	clean := path.Clean(strings.TrimLeft(dir, "/"))
 	if dir == "" {
@@ -174,13 +173,13 @@ func target(fsys fs.FS, dir string) (string, error) {
 		return "", invalid("%s: targetDir: there is no folder %q in the repository", ConfigFile, dir)
 	}
 	if err != nil {
-		return "", fmt.Errorf("looking at %s: %w", clean, err)
+		return "", fmt.Errorf("reading %s: %w", clean, err)
 	}
 	return clean, nil
 }
 
-// packages finds the packages. What kind they are, their names say, and their
-// descriptors have to agree.
+// packages finds the packages. The name of a package's folder ends with the kind,
+// which must be that of its descriptor.
 func (r *reader) packages(root string) error {
 	folder := path.Join(root, PackagesFolder)
 	entries, err := fs.ReadDir(r.fsys, folder)
@@ -213,9 +212,8 @@ func (r *reader) packages(root string) error {
 	return nil
 }
 
-// instances reads all NsInstance files, in the order of their paths. With
-// extensions such as .yaml other files have them, too: those of packages, and
-// the one that says so.
+// instances reads all NsInstance files, ordered by path. Extensions such as .yaml may
+// be those of other files, too: those of packages, and ConfigFile.
 func (r *reader) instances(root string, extensions []string) error {
 	packages := path.Join(root, PackagesFolder) + "/"
 	err := fs.WalkDir(r.fsys, root, func(name string, e fs.DirEntry, err error) error {
@@ -237,8 +235,8 @@ func (r *reader) instances(root string, extensions []string) error {
 	return nil
 }
 
-// instanceFile reads a file that has the name of one of an instance. In a
-// package it may be something else.
+// instanceFile reads a file with the extension of instances. In a package it may be of
+// another kind.
 func (r *reader) instanceFile(name, packages string) error {
 	data, err := readFile(r.fsys, name)
 	if err != nil && !errors.Is(err, tko.ErrInvalid) {
@@ -264,7 +262,7 @@ func (r *reader) instanceFile(name, packages string) error {
 	return nil
 }
 
-// unread notes a file that can't be read. What it might have been about is kept.
+// unread records a file that can't be read. The instance that it may be of is kept.
 func (r *reader) unread(m mapping, err error) {
 	if len(r.repository.Unread) < maxProblems {
 		r.repository.Unread = append(r.repository.Unread, err)
@@ -277,7 +275,7 @@ func (r *reader) unread(m mapping, err error) {
 	switch {
 	case name != "":
 		r.repository.Desired.Keep = append(r.repository.Desired.Keep, "instance/"+name)
-	case m.node == nil || kind == "" || m.isInstance(): // of another kind, and without a name, it is something else
+	case m.node == nil || kind == "" || m.isInstance(): // not if it is of another kind and has no name
 		r.repository.Desired.Keep = append(r.repository.Desired.Keep, osm.KeepAll)
 	}
 }
@@ -294,7 +292,7 @@ func (m mapping) isInstance() bool {
 func (r *reader) instance(m mapping, more bool) (osm.Instance, error) {
 	file := m.file
 	if more {
-		r.warn("%s: only its first document counts: give each instance a file of its own", file)
+		r.warn("%s: only its first document is read: give each instance a file of its own", file)
 	}
 	i := osm.Instance{Source: file}
 	kind, err := m.text("kind")
@@ -355,13 +353,13 @@ func readFile(fsys fs.FS, name string) ([]byte, error) {
 	return data, nil
 }
 
-// mapping is a map in a file, that knows where its fields are.
+// A mapping is a map in a file, with the lines of its fields.
 type mapping struct {
 	file, at string
 	node     *yaml.Node
 }
 
-// document reads the first document of a file, and says whether there are more.
+// document reads the first document of a file. more is true if there are others.
 func document(file string, data []byte) (m mapping, more bool, err error) {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	var root yaml.Node
@@ -391,10 +389,10 @@ func document(file string, data []byte) (m mapping, more bool, err error) {
 
 func (m mapping) find(name string) (key, value *yaml.Node) { return find(m.node, name, 0) }
 
-// maxMerged is how deep maps are merged into maps.
+// maxMerged is the limit of the depth of merged maps.
 const maxMerged = 10
 
-// find finds a field in a map, or else in those that are merged into it with <<.
+// find finds a field in a map, or else in the maps that are merged into it with <<.
 func find(n *yaml.Node, name string, depth int) (key, value *yaml.Node) {
 	n = plain(n)
 	if n.Kind != yaml.MappingNode || depth > maxMerged {
@@ -424,7 +422,7 @@ func find(n *yaml.Node, name string, depth int) (key, value *yaml.Node) {
 
 const mergeTag = "!!merge"
 
-// plain is what an alias stands for.
+// plain returns the node that an alias refers to; n itself if it is no alias.
 func plain(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -448,7 +446,7 @@ func (m mapping) wrong(name, format string, args ...any) error {
 	return invalid("%s:%d: %s%s %s", m.file, m.line(name), m.at, name, fmt.Sprintf(format, args...))
 }
 
-// text is a field that is a text, trimmed; empty if it is missing.
+// text returns a field that must be a text, trimmed; empty if it is missing.
 func (m mapping) text(name string) (string, error) {
 	if !m.has(name) {
 		return "", nil
@@ -488,7 +486,7 @@ func (m mapping) inner(name string) (mapping, error) {
 	return mapping{file: m.file, at: m.at + name + ".", node: v}, nil
 }
 
-// params is a field that is a map of anything that JSON can say.
+// params returns a field that must be a map of JSON values; nil if it is missing.
 func (m mapping) params(name string) (map[string]any, error) {
 	if !m.has(name) {
 		return nil, nil
@@ -509,7 +507,7 @@ func (m mapping) params(name string) (map[string]any, error) {
 	return all, nil
 }
 
-// asWritten keeps what looks like a time the text that it is.
+// asWritten makes texts of timestamps.
 func asWritten(n *yaml.Node) {
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!timestamp" {
 		n.Tag = "!!str"
@@ -519,7 +517,7 @@ func asWritten(n *yaml.Node) {
 	}
 }
 
-// plainValue makes of YAML what JSON can say.
+// plainValue converts a value of YAML to the types of JSON.
 func plainValue(v any) (any, error) {
 	switch t := v.(type) {
 	case map[string]any:
@@ -552,7 +550,7 @@ func plainValue(v any) (any, error) {
 		return t, nil
 	case float64:
 		if math.IsNaN(t) || math.IsInf(t, 0) {
-			return nil, errors.New("has a number that JSON can't say")
+			return nil, errors.New("has a number that JSON can't represent")
 		}
 		return t, nil
 	case nil, bool, int, int64, uint64, string:
@@ -572,22 +570,22 @@ func (m mapping) others(known ...string) []string {
 	return all
 }
 
-// A Connection is what a connection file says.
+// A Connection is the content of a connection file.
 type Connection struct {
 	Hostname string // host:port
 	User     string
 	Password secret.Text
 	Project  string
-	// Beyond what OSM Ops had:
+	// In addition to OSM Ops:
 	Scheme   string // https or http; see Endpoint
 	CA       []byte // PEM
-	Insecure bool   // any certificate will do
+	Insecure bool   // accept any certificate
 }
 
 var hostname = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?)$`)
 
-// ParseConnection reads a connection file. Errors are ErrInvalid, and don't
-// show what the file holds.
+// ParseConnection reads a connection file. Errors are ErrInvalid, without values of
+// the file.
 func ParseConnection(data []byte) (Connection, error) {
 	const file = "the connection to OSM"
 	var raw yaml.Node
@@ -606,7 +604,7 @@ func ParseConnection(data []byte) (Connection, error) {
 		}
 	}
 	if _, v := m.find("password"); v != nil && v.Kind == yaml.ScalarNode && v.Tag != "!!null" {
-		c.Password = secret.Text(v.Value) // blanks count
+		c.Password = secret.Text(v.Value) // not trimmed
 	}
 	for name, v := range map[string]string{"hostname": c.Hostname, "user": c.User, "password": string(c.Password), "project": c.Project} {
 		if v == "" {
@@ -639,11 +637,10 @@ func ParseConnection(data []byte) (Connection, error) {
 	return c, nil
 }
 
-// Endpoint is the endpoint of a connection. Read, if not nil, reads the
-// connection anew for each login, so that a password that was changed counts;
-// otherwise it is the one that the connection has.
+// Endpoint returns the endpoint of a connection. If read is not nil, it reads the
+// connection again for each login, so that a changed password is used.
 //
-// Without a scheme it is https, unless the port is 80: that was always plain.
+// Without a scheme it is https, unless the port is 80, which is plain http.
 func (c Connection) Endpoint(read func(ctx context.Context) (Connection, error)) osm.Endpoint {
 	e := osm.Endpoint{URL: c.Hostname, CA: c.CA, Insecure: c.Insecure, User: c.User, Project: c.Project}
 	scheme := c.Scheme

@@ -36,7 +36,7 @@ func repository(files map[string]string) fstest.MapFS {
 	return all
 }
 
-func TestRead(t *testing.T) {
+func TestRepositoryOfOSMOpsIsRead(t *testing.T) {
 	t.Parallel()
 	r, err := osmops.Read(repository(map[string]string{
 		"osm_ops_config.yaml":               "targetDir: /deploy/me/\nfileExtensions: [ .ops.yaml , '' ]\nconnectionFile: ' secrets/../nbi.yaml '\nextra: 1\n",
@@ -76,7 +76,7 @@ func TestRead(t *testing.T) {
 	}
 	warnings := []string{
 		"osm_ops_config.yaml:4: extra is unknown, and ignored",
-		"deploy/me/more/a.ops.yaml: only its first document counts: give each instance a file of its own",
+		"deploy/me/more/a.ops.yaml: only its first document is read: give each instance a file of its own",
 		"deploy/me/more/a.ops.yaml:8: labels is unknown, and ignored",
 		"deploy/me/more/a.ops.yaml:7: kdu.version is unknown, and ignored",
 	}
@@ -85,8 +85,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// With the defaults everything is in the root.
-func TestDefaults(t *testing.T) {
+func TestDefaultTargetIsTheRoot(t *testing.T) {
 	t.Parallel()
 	r, err := osmops.Read(repository(map[string]string{
 		"osm_ops_config.yaml": config, "a.osmops.yaml": upf, "b/c.OSMOPS.yml": strings.ReplaceAll(upf, "07", "08"), "d.yaml": "a",
@@ -96,7 +95,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestWrong(t *testing.T) {
+func TestInvalidConfigurationIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		files map[string]string
@@ -128,9 +127,8 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-// What is wrong with one file of an instance concerns that one only. What it
-// might have been about is kept.
-func TestUnread(t *testing.T) {
+// An invalid file of an instance doesn't affect the others.
+func TestInvalidInstanceFileIsReportedAndItsInstanceKept(t *testing.T) {
 	t.Parallel()
 	without := func(field string) string {
 		var lines []string
@@ -144,7 +142,7 @@ func TestUnread(t *testing.T) {
 	for name, c := range map[string]struct {
 		file    string
 		text    string
-		keep    string // the instance that is kept
+		keep    string // the instance in Desired.Keep
 		unnamed bool   // everything is
 	}{
 		"no YAML":                {"a: [\n", "a.osmops.yaml: line ", "", true},
@@ -159,7 +157,7 @@ func TestUnread(t *testing.T) {
 		"no member":              {without("vnfName"), "a.osmops.yaml:1: vnfName is missing", "edge-upf-07", false},
 		"no VIM account":         {without("vimAccountName"), "a.osmops.yaml:1: vimAccountName is missing", "edge-upf-07", false},
 		"params that are a list": {strings.Split(upf, "  params:")[0] + "  params: [a]\n", "a.osmops.yaml:9: kdu.params must be a map", "edge-upf-07", false},
-		"params beyond JSON":     {strings.ReplaceAll(upf, "0.5", ".nan"), "a.osmops.yaml:9: kdu.params has a number that JSON can't say", "edge-upf-07", false},
+		"params beyond JSON":     {strings.ReplaceAll(upf, "0.5", ".nan"), "a.osmops.yaml:9: kdu.params has a number that JSON can't represent", "edge-upf-07", false},
 		"no KDU":                 {strings.Split(upf, "kdu:")[0], "kdu is missing", "edge-upf-07", false},
 		"a KDU without a name":   {strings.Split(upf, "kdu:")[0] + "kdu: {params: {}}", "kdu.name is missing", "edge-upf-07", false},
 		"too much":               {strings.Repeat("# x\n", 1<<20+1), "a.osmops.yaml: has more than 4 MiB", "", true},
@@ -190,8 +188,8 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// With extensions as wide as .yaml, files that were never meant have them, too.
-func TestAllYAML(t *testing.T) {
+// With the extension .yaml, files of other kinds match, too.
+func TestOtherYAMLFilesOfWideExtensionsAreIgnored(t *testing.T) {
 	t.Parallel()
 	r, err := osmops.Read(repository(map[string]string{
 		"osm_ops_config.yaml":    config + "fileExtensions: [~, ' .yaml ']\n",
@@ -206,8 +204,7 @@ func TestAllYAML(t *testing.T) {
 	}
 }
 
-// Maps may be merged, and be aliases, wherever they are.
-func TestMergedMaps(t *testing.T) {
+func TestMergedMapsAndAliasesAreRead(t *testing.T) {
 	t.Parallel()
 	r, err := osmops.Read(repository(map[string]string{"osm_ops_config.yaml": "x: &x {connectionFile: /a}\n<<: *x\n", "a.osmops.yaml": `
 site: &site {vimAccountName: site07, nsdName: other}
@@ -240,7 +237,7 @@ kdu:
 	}
 }
 
-func TestConnection(t *testing.T) {
+func TestConnectionFilesAreRead(t *testing.T) {
 	t.Parallel()
 	const good = "hostname: nbi.example.com:9999\nuser: u\npassword: ' hunter2 '\nproject: p\n"
 	for name, c := range map[string]struct {

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// mayReplace compares the descriptor's file with the one that is stored, as
-// release 19 does for packages that instances use: most changes are refused.
-// What was merged into the record doesn't count.
-func (u unpacked) mayReplace(kind string, stored map[string][]byte) (answer, bool) {
+// mayReplace compares the descriptor's file with the stored one, as release 19 does
+// for packages that instances use: it refuses most changes. It ignores what was
+// merged into the record.
+func (u unpacked) mayReplace(kind string, stored map[string][]byte) (response, bool) {
 	data, there := stored[u.name]
 	if !there {
-		return answer{}, true // it compares with nothing, then
+		return response{}, true // without a stored file there is no comparison
 	}
 	old, err := readTree(u.name, data)
 	if err != nil {
@@ -22,7 +22,7 @@ func (u unpacked) mayReplace(kind string, stored map[string][]byte) (answer, boo
 	}
 	before, after := fixed(kind, old), fixed(kind, u.tree)
 	if kind == "vnf" && softwareVersion(old) != softwareVersion(u.tree) {
-		return answer{}, true
+		return response{}, true
 	}
 	var d difference
 	d.compare("", before, after)
@@ -33,11 +33,11 @@ func (u unpacked) mayReplace(kind string, stored map[string][]byte) (answer, boo
 	case d.others > 0: // its own failure
 		return badRequest("%s Descriptor could not be processed with error: 'NoneType' object has no attribute 'keys'.", what), false
 	default:
-		return answer{}, true
+		return response{}, true
 	}
 }
 
-// softwareVersion is that of a VNFD in the plain envelope.
+// softwareVersion returns that of a VNFD in the plain envelope.
 func softwareVersion(tree doc) string {
 	if inner := mapOf(tree["vnfd"]); len(inner) > 0 {
 		tree = inner
@@ -51,7 +51,7 @@ func softwareVersion(tree doc) string {
 // primitives may change at any time.
 var primitives = []string{"initial-config-primitive", "config-primitive", "terminate-config-primitive"}
 
-// fixed is what may not change in a descriptor that is in use.
+// fixed returns the parts of a descriptor in use that may not change.
 func fixed(kind string, tree doc) any {
 	tree = mapOf(copyOf(tree))
 	if kind == "ns" {
@@ -87,10 +87,10 @@ func drop(d doc, names ...string) {
 	}
 }
 
-// difference is what two trees differ in.
+// A difference has the differences of two trees.
 type difference struct {
 	values []string // paths of values that changed
-	others int      // what was added or removed, or changed its type
+	others int      // elements that were added or removed, or changed their type
 }
 
 func (d *difference) compare(at string, before, after any) {

@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// An Operation is what the LCM is about to end.
+// An Operation is an operation that the LCM is about to end.
 type Operation struct {
 	ID, Type string // instantiate, action or terminate
 	Instance string // its name
@@ -23,7 +23,7 @@ type Operation struct {
 	Params   map[string]any
 }
 
-// A Release is what is deployed for a KDU.
+// A Release is a deployed KDU.
 type Release struct {
 	Chart    string // without the version
 	Version  string
@@ -31,7 +31,7 @@ type Release struct {
 	Revision int
 }
 
-// An Instance is what is in OSM.
+// An Instance is an instance in OSM.
 type Instance struct {
 	ID, Name, NSD, State string
 	Description          string
@@ -39,7 +39,7 @@ type Instance struct {
 	Operations           []string           // "instantiate COMPLETED", oldest first
 }
 
-// Instances answers all instances, sorted by name.
+// Instances returns all instances, sorted by name.
 func (s *Server) Instances() []Instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *Server) Instances() []Instance {
 	return all
 }
 
-// Instance answers the one instance of a name.
+// Instance returns the only instance of a name.
 func (s *Server) Instance(name string) (Instance, bool) {
 	var found []Instance
 	for _, i := range s.Instances() {
@@ -76,18 +76,18 @@ func (s *Server) Instance(name string) (Instance, bool) {
 	return found[0], true
 }
 
-// Break makes an instance broken, as when its cluster has gone.
+// Break makes an instance broken, as if its cluster were gone.
 func (s *Server) Break(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, n := range s.nsrs {
 		if n["name"] == name {
-			n["nsState"], n["errorDescription"] = "BROKEN", "it was told to"
+			n["nsState"], n["errorDescription"] = "BROKEN", "the test broke it"
 		}
 	}
 }
 
-// Vanish removes an instance with its operations, as somebody else might.
+// Vanish removes an instance with its operations, as another client may do.
 func (s *Server) Vanish(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *Server) drop(id string) {
 	delete(s.initial, id)
 }
 
-func (s *Server) serveInstances(c *call, rest []string) answer {
+func (s *Server) serveInstances(c *call, rest []string) response {
 	switch {
 	case c.method == http.MethodGet:
 		return s.read(c, rest, &s.nsrs, "nsr")
@@ -114,7 +114,7 @@ func (s *Server) serveInstances(c *call, rest []string) answer {
 		if !ok {
 			return a
 		}
-		return answer{status: 201, body: doc{"id": id}, location: "/osm/nslcm/v1/ns_instances/" + id}
+		return response{status: 201, body: doc{"id": id}, location: "/osm/nslcm/v1/ns_instances/" + id}
 	case c.method == http.MethodDelete && len(rest) == 1:
 		n := find(s.nsrs, rest[0], c.project)
 		switch {
@@ -124,7 +124,7 @@ func (s *Server) serveInstances(c *call, rest []string) answer {
 			return conflict("nsr '%s' cannot be deleted because it is in 'INSTANTIATED' state. You must terminate it first or use the 'FORCE' query string", rest[0])
 		}
 		s.drop(rest[0])
-		return answer{status: 204}
+		return response{status: 204}
 	case c.method == http.MethodPost && len(rest) == 2:
 		n := find(s.nsrs, rest[0], c.project)
 		if n == nil {
@@ -144,7 +144,7 @@ func (s *Server) serveInstances(c *call, rest []string) answer {
 	return problem(405, "METHOD_NOT_ALLOWED", "method %s not allowed here", c.method)
 }
 
-func (s *Server) serveInstancesContent(c *call, rest []string) answer {
+func (s *Server) serveInstancesContent(c *call, rest []string) response {
 	switch {
 	case c.method == http.MethodGet:
 		return s.read(c, rest, &s.nsrs, "nsr")
@@ -157,7 +157,7 @@ func (s *Server) serveInstancesContent(c *call, rest []string) answer {
 			s.drop(id)
 			return a
 		}
-		return answer{status: 201, body: doc{"id": id, "nslcmop_id": mapOf(a.body)["id"], "nsName": n["name"]}, location: "/osm/nslcm/v1/ns_instances_content/" + id}
+		return response{status: 201, body: doc{"id": id, "nslcmop_id": mapOf(a.body)["id"], "nsName": n["name"]}, location: "/osm/nslcm/v1/ns_instances_content/" + id}
 	case c.method == http.MethodDelete && len(rest) == 1:
 		n := find(s.nsrs, rest[0], c.project)
 		switch {
@@ -165,7 +165,7 @@ func (s *Server) serveInstancesContent(c *call, rest []string) answer {
 			return missing("Not found any nsr with filter='{'_id': '%s'}'", rest[0])
 		case mapOf(n["_admin"])["nsState"] == "NOT_INSTANTIATED" || c.query["FORCE"] != nil:
 			s.drop(rest[0])
-			return answer{status: 204}
+			return response{status: 204}
 		}
 		return s.terminate(c, n, true)
 	default:
@@ -187,7 +187,7 @@ var (
 )
 
 // read reads a JSON or YAML body with known keys.
-func (c *call) read(keys []string) (doc, answer, bool) {
+func (c *call) read(keys []string) (doc, response, bool) {
 	in, a, ok := c.decode()
 	if !ok {
 		return nil, a, false
@@ -197,11 +197,11 @@ func (c *call) read(keys []string) (doc, answer, bool) {
 			return nil, unprocessable("Format error at '' 'Additional properties are not allowed ('%s' was unexpected)'", k), false
 		}
 	}
-	return in, answer{}, true
+	return in, response{}, true
 }
 
-// checkRequest checks what instances are made from.
-func checkRequest(in doc) (answer, bool) {
+// checkRequest checks a request to create an instance.
+func checkRequest(in doc) (response, bool) {
 	for _, k := range []string{"nsName", "nsdId", "vimAccountId"} {
 		if textOf(in[k]) == "" {
 			return unprocessable("Format error at '' '%s' is a required property", k), false
@@ -242,10 +242,10 @@ func checkRequest(in doc) (answer, bool) {
 			return unprocessable("Format error at 'additionalParamsForVnf' %v is too short", v), false
 		}
 	}
-	return answer{}, true
+	return response{}, true
 }
 
-func (s *Server) createInstance(c *call) (n doc, id string, a answer, ok bool) {
+func (s *Server) createInstance(c *call) (n doc, id string, a response, ok bool) {
 	in, a, ok := c.read(requestKeys)
 	if !ok {
 		return nil, "", a, false
@@ -284,17 +284,17 @@ func (s *Server) createInstance(c *call) (n doc, id string, a answer, ok bool) {
 		n["nsd"] = strings.Repeat("x", s.options.Padding)
 	}
 	s.nsrs = append(s.nsrs, n)
-	return n, id, answer{}, true
+	return n, id, response{}, true
 }
 
-// operate notes an operation, which the LCM takes up in its time.
+// operate records an operation, which the LCM begins after Options.Pickup.
 func (s *Server) operate(n doc, kind string, in doc, kdu string, begin func(), end func(failure string) string) string {
 	id, instance := uuid.NewString(), textOf(n["_id"])
 	params := maps.Clone(in)
 	for _, k := range []string{"primitive_params", "additionalParamsForVnf"} {
 		if v := params[k]; v != nil && (len(mapOf(v)) > 0 || len(listOf(v)) > 0) {
 			data, _ := json.Marshal(v)
-			params[k] = string(data) // as v19 keeps them
+			params[k] = string(data) // as v19 stores them
 		}
 	}
 	now := time.Now()
@@ -324,7 +324,7 @@ func (s *Server) operate(n doc, kind string, in doc, kdu string, begin func(), e
 				outcome = s.outcome(op)
 			}
 			if failure = end(failure); failure == "" && outcome != "" {
-				o["detailed-status"] = "it was told to"
+				o["detailed-status"] = "the test broke it"
 				defer func() { o["operationState"] = outcome }()
 			}
 			n["currentOperation"], n["currentOperationID"] = "IDLE", nil
@@ -338,7 +338,7 @@ func (s *Server) operate(n doc, kind string, in doc, kdu string, begin func(), e
 	return id
 }
 
-// later does something under the lock, after a while, unless all is over.
+// later calls a function with the lock, after a time, unless the server is closed.
 func (s *Server) later(d time.Duration, do func()) {
 	s.timers = append(s.timers, time.AfterFunc(d, func() {
 		s.mu.Lock()
@@ -349,7 +349,7 @@ func (s *Server) later(d time.Duration, do func()) {
 	}))
 }
 
-func (s *Server) instantiate(c *call, n doc) answer {
+func (s *Server) instantiate(c *call, n doc) response {
 	in, a, ok := c.read(requestKeys)
 	if !ok {
 		return a
@@ -364,7 +364,7 @@ func (s *Server) instantiate(c *call, n doc) answer {
 	if vim := find(s.vims, textOf(in["vimAccountId"]), c.project); slices.Contains(s.options.NoCluster, textOf(vim["name"])) {
 		return badRequest("No k8scluster with requirements='{}' at vim_account='%v' found", in["vimAccountId"])
 	}
-	twice := false // the server accepts that, and the LCM finds out
+	twice := false // the server accepts that, and the LCM fails
 	op := s.operate(n, "instantiate", in, "", func() {
 		twice = mapOf(n["_admin"])["nsState"] == "INSTANTIATED"
 		mapOf(n["_admin"])["nsState"] = "INSTANTIATED"
@@ -382,10 +382,10 @@ func (s *Server) instantiate(c *call, n doc) answer {
 		n["nsState"], n["operational-status"], n["config-status"], n["detailed-status"] = "READY", "running", "configured", "Done"
 		return ""
 	})
-	return answer{status: 202, body: doc{"id": op}, location: "/osm/nslcm/v1/ns_lcm_op_occs/" + op}
+	return response{status: 202, body: doc{"id": op}, location: "/osm/nslcm/v1/ns_lcm_op_occs/" + op}
 }
 
-// install deploys all KDUs of an instance. Parameters for what there isn't are lost.
+// install deploys all KDUs of an instance. It drops parameters of unknown ones.
 func (s *Server) install(n, in doc, project string) {
 	id := textOf(n["_id"])
 	s.releases[id], s.initial[id] = map[string]*Release{}, map[string]map[string]any{}
@@ -429,7 +429,7 @@ func paramsFor(in doc, member, kdu string) (params map[string]any, model string)
 	return nil, ""
 }
 
-// versioned takes a chart's name apart, which may be a URL with a port.
+// versioned splits a chart's name, which may be a URL with a port.
 func versioned(model string) (chart, version string) {
 	slash := strings.LastIndexByte(model, '/')
 	name, version, _ := strings.Cut(model[slash+1:], ":")
@@ -453,7 +453,7 @@ func (s *Server) AddChart(chart, version string) {
 	s.options.Charts[chart] = append(s.options.Charts[chart], version)
 }
 
-// print is a release as the server shows it: the printed form of a Python dict.
+// print returns a release as the server shows it: in the printed form of a Python dict.
 func (r *Release) print() string {
 	return fmt.Sprintf("{'config': %s, 'info': {'status': 'deployed'}, 'version': %d}", python(r.Values), r.Revision)
 }
@@ -483,7 +483,7 @@ func python(v any) string {
 	}
 }
 
-func (s *Server) action(c *call, n doc) answer {
+func (s *Server) action(c *call, n doc) response {
 	in, a, ok := c.read(actionKeys)
 	if !ok {
 		return a
@@ -516,10 +516,10 @@ func (s *Server) action(c *call, n doc) answer {
 	op := s.operate(n, "action", in, member+"/"+name, func() { n["currentOperation"] = "RUNNING ACTION" }, func(failure string) string {
 		return s.upgrade(n, member, name, params, failure)
 	})
-	return answer{status: 202, body: doc{"id": op, "nsName": n["name"]}, location: "/osm/nslcm/v1/ns_lcm_op_occs/" + op}
+	return response{status: 202, body: doc{"id": op, "nsName": n["name"]}, location: "/osm/nslcm/v1/ns_lcm_op_occs/" + op}
 }
 
-// upgrade does what the LCM does, oddities included.
+// upgrade behaves as the LCM, also in its peculiarities.
 func (s *Server) upgrade(n doc, member, name string, params map[string]any, failure string) string {
 	id := textOf(n["_id"])
 	r := s.releases[id][member+"/"+name]
@@ -584,7 +584,7 @@ func (s *Server) upgrade(n doc, member, name string, params map[string]any, fail
 	return ""
 }
 
-// overlay is how Helm reuses values: deeply.
+// overlay merges values deeply, as Helm does to reuse them.
 func overlay(below, above map[string]any) map[string]any {
 	for k, v := range above {
 		if a, b := mapOf(below[k]), mapOf(v); a != nil && b != nil {
@@ -607,7 +607,7 @@ func clone(m map[string]any) map[string]any {
 	return c
 }
 
-func (s *Server) terminate(c *call, n doc, remove bool) answer {
+func (s *Server) terminate(c *call, n doc, remove bool) response {
 	id := textOf(n["_id"])
 	if mapOf(n["_admin"])["nsState"] != "INSTANTIATED" {
 		return conflict("ns_instance '%s' cannot be 'terminate' because it is not instantiated", id)
@@ -634,12 +634,12 @@ func (s *Server) terminate(c *call, n doc, remove bool) answer {
 		return ""
 	})
 	if c.parts[2] == "ns_instances_content" {
-		return answer{status: 202, body: doc{"_id": op, "nsName": n["name"]}}
+		return response{status: 202, body: doc{"_id": op, "nsName": n["name"]}}
 	}
-	return answer{status: 202, body: doc{"id": op, "nsName": n["name"]}, location: "/osm/nslcm/v1/ns_lcm_op_occs/" + op}
+	return response{status: 202, body: doc{"id": op, "nsName": n["name"]}, location: "/osm/nslcm/v1/ns_lcm_op_occs/" + op}
 }
 
-// Rename gives instances of a name another one.
+// Rename renames all instances of a name.
 func (s *Server) Rename(name, to string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

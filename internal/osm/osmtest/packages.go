@@ -20,7 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A Package is what is in OSM.
+// A Package is a package in OSM.
 type Package struct {
 	ID       string // _id
 	Revision int    // counts the archives that were sent
@@ -30,7 +30,7 @@ type Package struct {
 	Record   map[string]any
 }
 
-// Package answers a package of a kind ("vnf" or "ns") by its descriptor's id.
+// Package returns a package of a kind ("vnf" or "ns") by its descriptor's id.
 func (s *Server) Package(kind, id string) (Package, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,7 @@ func (s *Server) Package(kind, id string) (Package, bool) {
 	return Package{}, false
 }
 
-func (s *Server) servePackages(c *call, kind string, rest []string) answer {
+func (s *Server) servePackages(c *call, kind string, rest []string) response {
 	all := s.packages[kind]
 	content := map[string]string{"vnf": "package_content", "ns": "nsd_content"}[kind]
 	osmStyle := strings.HasSuffix(c.parts[2], "_content")
@@ -66,7 +66,7 @@ func (s *Server) servePackages(c *call, kind string, rest []string) answer {
 	}
 }
 
-func (s *Server) createPackage(c *call, kind string) answer {
+func (s *Server) createPackage(c *call, kind string) response {
 	u, a, ok := unpack(c)
 	if !ok {
 		return a
@@ -93,22 +93,22 @@ func (s *Server) createPackage(c *call, kind string) answer {
 	d["onboardingState"] = "ONBOARDED"
 	s.packages[kind] = append(s.packages[kind], d)
 	s.sent[id], s.archives[id] = u.files, c.body
-	return answer{status: 201, body: doc{"id": id}, location: "/osm/" + strings.Join(c.parts, "/") + "/" + id}
+	return response{status: 201, body: doc{"id": id}, location: "/osm/" + strings.Join(c.parts, "/") + "/" + id}
 }
 
 // readArchive returns the archive that was sent last.
-func (s *Server) readArchive(c *call, kind, id string) answer {
+func (s *Server) readArchive(c *call, kind, id string) response {
 	switch accept := c.header.Get("Accept"); {
 	case find(s.packages[kind], id, c.project) == nil:
 		return missing("Not found any package with filter='{'_id': '%s'}'", id)
 	case !strings.Contains(accept, "application/zip") && !strings.Contains(accept, "application/gzip"):
 		return problem(406, "NOT_ACCEPTABLE", "provide request header 'Accept' with 'application/zip' or 'text/plain'")
 	}
-	return answer{status: 200, raw: s.archives[id]}
+	return response{status: 200, raw: s.archives[id]}
 }
 
-// replacePackage takes a new archive. The descriptor is merged into the old one.
-func (s *Server) replacePackage(c *call, kind, id string) answer {
+// replacePackage replaces the archive, and merges its descriptor into the old one.
+func (s *Server) replacePackage(c *call, kind, id string) response {
 	old := find(s.packages[kind], id, c.project)
 	if old == nil {
 		return missing("Not found any package with filter='{'_id': '%s'}'", id)
@@ -132,11 +132,11 @@ func (s *Server) replacePackage(c *call, kind, id string) answer {
 	admin := mapOf(old["_admin"])
 	admin["revision"] = intOf(admin["revision"]) + 1
 	s.sent[id], s.archives[id] = u.files, c.body
-	return answer{status: 204}
+	return response{status: 204}
 }
 
 // editPackage merges a descriptor into that of a package, and leaves its files.
-func (s *Server) editPackage(c *call, kind, id string) answer {
+func (s *Server) editPackage(c *call, kind, id string) response {
 	old := find(s.packages[kind], id, c.project)
 	if old == nil {
 		return missing("Not found any package with filter='{'_id': '%s'}'", id)
@@ -157,11 +157,11 @@ func (s *Server) editPackage(c *call, kind, id string) answer {
 	}
 	admin := mapOf(old["_admin"])
 	admin["edits"] = intOf(admin["edits"]) + 1
-	return answer{status: 204}
+	return response{status: 204}
 }
 
-// edit merges a descriptor into a record. What is refused changes nothing.
-func (s *Server) edit(c *call, kind string, record, d doc) (answer, bool) {
+// edit merges a descriptor into a record. A refused one changes nothing.
+func (s *Server) edit(c *call, kind string, record, d doc) (response, bool) {
 	next := mapOf(copyOf(record))
 	merge(next, d)
 	if next["id"] != record["id"] {
@@ -175,10 +175,10 @@ func (s *Server) edit(c *call, kind string, record, d doc) (answer, bool) {
 	}
 	clear(record)
 	maps.Copy(record, next)
-	return answer{}, true
+	return response{}, true
 }
 
-func (s *Server) deletePackage(c *call, kind, id string) answer {
+func (s *Server) deletePackage(c *call, kind, id string) response {
 	d := find(s.packages[kind], id, c.project)
 	if d == nil {
 		return missing("Not found any package with filter='{'_id': '%s'}'", id)
@@ -196,7 +196,7 @@ func (s *Server) deletePackage(c *call, kind, id string) answer {
 	s.packages[kind] = slices.DeleteFunc(s.packages[kind], func(other doc) bool { return other["_id"] == id })
 	delete(s.sent, id)
 	delete(s.archives, id)
-	return answer{status: 204}
+	return response{status: 204}
 }
 
 // used reports whether an instance uses a package.
@@ -206,16 +206,16 @@ func (s *Server) used(kind, id string) bool {
 	})
 }
 
-func (s *Server) checkReferences(c *call, kind string, d doc) (answer, bool) {
+func (s *Server) checkReferences(c *call, kind string, d doc) (response, bool) {
 	if kind != "ns" {
-		return answer{}, true
+		return response{}, true
 	}
 	for _, id := range references(d) {
 		if s.byDescriptorID("vnf", id, c.project) == nil {
 			return conflict("Descriptor error at 'vnfd-id'='%s' references a non existing vnfd", id), false
 		}
 	}
-	return answer{}, true
+	return response{}, true
 }
 
 func (s *Server) byDescriptorID(kind, id, project string) doc {
@@ -227,7 +227,7 @@ func (s *Server) byDescriptorID(kind, id, project string) doc {
 	return nil
 }
 
-// references are the VNFDs that an NSD names.
+// references returns the VNFDs of an NSD.
 func references(nsd doc) []string {
 	var all []string
 	for _, v := range listOf(nsd["vnfd-id"]) {
@@ -249,15 +249,15 @@ func profiles(nsd doc) []doc {
 	return all
 }
 
-// unpacked is an archive that was read.
+// unpacked is the content of an archive.
 type unpacked struct {
 	files map[string][]byte
 	name  string // of the descriptor's file
-	tree  doc    // what is in it
+	tree  doc    // of the descriptor
 }
 
-// open takes the descriptor out of a new package, and checks it.
-func (s *Server) open(kind string, tree doc) (d doc, a answer, ok bool) {
+// open reads the descriptor of a new package, and checks it.
+func (s *Server) open(kind string, tree doc) (d doc, a response, ok bool) {
 	d, trouble := descriptor(tree, kind)
 	if trouble == "" && kind == "vnf" {
 		trouble = s.checkCharts(d)
@@ -265,11 +265,11 @@ func (s *Server) open(kind string, tree doc) (d doc, a answer, ok bool) {
 	if trouble != "" {
 		return nil, unprocessable("%s", trouble), false
 	}
-	return d, answer{}, true
+	return d, response{}, true
 }
 
-// unpack reads an archive, as the server checks it.
-func unpack(c *call) (u unpacked, a answer, ok bool) {
+// unpack reads an archive, with the checks of the server.
+func unpack(c *call) (u unpacked, a response, ok bool) {
 	if a, ok := c.checksum(); !ok {
 		return u, a, false
 	}
@@ -316,7 +316,7 @@ func unpack(c *call) (u unpacked, a answer, ok bool) {
 	if u.tree, err = readTree(u.name, u.files[u.name]); err != nil {
 		return u, badRequest("Error decoding %s: %v", u.name, err), false
 	}
-	return u, answer{}, true
+	return u, response{}, true
 }
 
 // readTree reads YAML or JSON.
@@ -328,7 +328,7 @@ func readTree(name string, data []byte) (tree doc, err error) {
 	return tree, read(data, &tree)
 }
 
-// descriptor takes a descriptor out of its envelope.
+// descriptor removes the envelope of a descriptor.
 func descriptor(tree doc, kind string) (d doc, problem string) {
 	names := map[string][]string{"vnf": {"vnfd", "etsi-nfv-vnfd:vnfd"}, "ns": {"nsd", "etsi-nfv-nsd:nsd"}}[kind]
 	for _, name := range names {
@@ -364,8 +364,8 @@ func (s *Server) checkCharts(d doc) (problem string) {
 	return ""
 }
 
-// merge merges a descriptor into another one: what is absent stays, null deletes,
-// lists are replaced.
+// merge merges a descriptor into another one: absent keys stay, null removes, lists are
+// replaced.
 func merge(into, from doc) {
 	for name, v := range from {
 		switch was, isMap := into[name].(doc); {

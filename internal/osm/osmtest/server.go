@@ -26,41 +26,41 @@ type Options struct {
 	Users     map[string]string // passwords by user; admin/admin if nil
 	Projects  []string          // admin if nil
 	VIMs      []string          // names of VIM accounts; "vim" if nil
-	TLS       bool              // speak https, with the certificate that CA gives
-	Pickup    time.Duration     // how long an operation waits until the LCM begins with it
-	Delay     time.Duration     // how long each operation of the LCM takes then
+	TLS       bool              // serve https, with a certificate that CA has signed
+	Pickup    time.Duration     // time until the LCM begins an operation
+	Delay     time.Duration     // duration of each operation of the LCM
 	TokenLife time.Duration     // 1 h if 0
 	// Charts are the versions of charts in the LCM's repositories, the newest
 	// last, by "repository/chart"; any other chart has "1.0.0".
 	Charts map[string][]string
-	// OldCharts takes versions of charts in descriptors, as releases before 19 did.
+	// OldCharts accepts versions of charts in descriptors, as releases before 19 did.
 	OldCharts bool
 	NoCluster []string // VIM accounts that have no cluster: instantiation is refused
-	Quota     int      // of instances; none if 0; -1 takes none
-	// Padding is added to each record of an instance: real ones are large.
+	Quota     int      // of instances; no limit if 0; -1 refuses all
+	// Padding is added to each record of an instance, as real ones are large.
 	Padding int
 }
 
-// A Fault is what goes wrong with a request.
+// A Fault is a failure of a request.
 type Fault int
 
-// What can go wrong.
+// The faults.
 const (
 	None       Fault = iota
 	Refuse           // 503
-	DropBefore       // the connection breaks, and nothing was done
-	DropAfter        // the connection breaks, and it was done
+	DropBefore       // the connection breaks before the request is processed
+	DropAfter        // the connection breaks after the request is processed
 	Forbid           // 401, whatever the token
 	Busy             // 409
-	Reject           // 400, which is also what its own failures become
+	Reject           // 400, which OSM sends also for failures of its own
 	Missing          // 404
-	Fail             // 500, and nothing was done
-	FailAfter        // 500, and it was done
+	Fail             // 500, and the request is not processed
+	FailAfter        // 500, and the request is processed
 	Empty            // 200, and an empty list
-	Nameless         // it was done, and the answer lacks the ID of what was made
+	Nameless         // the request is processed, and the response has no ID
 )
 
-// A Server is an NBI.
+// A Server is an NBI. It is safe for concurrent use.
 type Server struct {
 	URL string // http://127.0.0.1:PORT
 	CA  []byte // PEM, with TLS
@@ -87,12 +87,12 @@ type Server struct {
 	vims     []doc
 	packages map[string][]doc             // by "vnf" and "ns"
 	sent     map[string]map[string][]byte // files of packages, by their _id
-	archives map[string][]byte            // as they were sent, by the _id of their package
+	archives map[string][]byte            // as sent, by the _id of their package
 	nsrs     []doc
 	ops      []doc
 	releases map[string]map[string]*Release // by _id of the instance and "member/KDU"
 	initial  map[string]map[string]map[string]any
-	free     map[string]time.Time // when the LCM is done with what it knows, by instance
+	free     map[string]time.Time // end of the last operation in the LCM, by instance
 }
 
 type doc = map[string]any
@@ -102,7 +102,7 @@ type token struct {
 	expires       time.Time
 }
 
-// Start starts a server, which ends with the test.
+// Start starts a server, which is closed with the test.
 func Start(t testing.TB, o Options) *Server {
 	t.Helper()
 	s := New(o)
@@ -110,7 +110,7 @@ func Start(t testing.TB, o Options) *Server {
 	return s
 }
 
-// New starts a server. Close it.
+// New starts a server. The caller must close it.
 func New(o Options) *Server {
 	if o.Users == nil {
 		o.Users = map[string]string{"admin": "admin"}
@@ -143,7 +143,7 @@ func New(o Options) *Server {
 	return s
 }
 
-// Close ends it.
+// Close stops the server.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -154,48 +154,48 @@ func (s *Server) Close() {
 	s.http.Close()
 }
 
-// Fault lets requests go wrong: nil for none. The path is without /osm.
+// Fault sets the function that returns the fault of each request; nil for none. The
+// path is without /osm.
 func (s *Server) Fault(f func(method, path string) Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = f
 }
 
-// LCM lets operations fail: those for which f, if not nil, answers a message.
+// LCM lets the operations fail for which f, if not nil, returns a message.
 func (s *Server) LCM(f func(Operation) string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lcm = f
 }
 
-// Outcomes gives operations that the LCM ends other states than COMPLETED and
-// FAILED: those for which f, if not nil, answers one.
+// Outcomes sets the state of ended operations: the one that f returns, instead of
+// COMPLETED or FAILED, if f is not nil and the state not empty.
 func (s *Server) Outcomes(f func(Operation) string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.outcome = f
 }
 
-// Forget has the LCM leave instances where they are that it was to remove when
-// they are terminated.
+// Forget makes the LCM terminate instances without removing them.
 func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget = true
 }
 
-// Counts are how much was asked since the last Reset.
+// Counts are the counts of requests since the last Reset.
 type Counts struct {
 	Requests map[string]int // by "METHOD /path/with/{id}"
 	Total    int
 	Listed   int   // records of instances in lists
 	BytesIn  int64 // bodies of requests
-	BytesOut int64 // bodies of answers
+	BytesOut int64 // bodies of responses
 	Rapid    int   // logins of a user within 2 s of the one before
 	Refused  int   // requests without a valid token, and bad logins
 }
 
-// Counts answers how much was asked.
+// Counts returns the counts of requests.
 func (s *Server) Counts() Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,14 +209,14 @@ func (s *Server) Reset() {
 	s.requests, s.total, s.listed, s.in, s.out, s.rapid, s.refused = map[string]int{}, 0, 0, 0, 0, 0, 0
 }
 
-// Slow lets all requests hang until a channel is closed.
+// Slow blocks all requests until a channel is closed.
 func (s *Server) Slow(until <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slow = until
 }
 
-// Revoke makes all tokens void.
+// Revoke revokes all tokens.
 func (s *Server) Revoke() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,31 +230,31 @@ func (s *Server) SetPassword(user, password string) {
 	s.options.Users[user] = password
 }
 
-// answer is what is answered.
-type answer struct {
+// A response is a response of the server.
+type response struct {
 	status   int
-	body     any    // nothing if nil
-	raw      []byte // in place of it
+	body     any    // none if nil
+	raw      []byte // instead of body
 	location string
 }
 
-func problem(status int, code, format string, args ...any) answer {
-	return answer{status: status, body: doc{"code": code, "status": status, "detail": fmt.Sprintf(format, args...)}}
+func problem(status int, code, format string, args ...any) response {
+	return response{status: status, body: doc{"code": code, "status": status, "detail": fmt.Sprintf(format, args...)}}
 }
 
-func badRequest(format string, args ...any) answer {
+func badRequest(format string, args ...any) response {
 	return problem(400, "BAD_REQUEST", format, args...)
 }
 
-func missing(format string, args ...any) answer { return problem(404, "NOT_FOUND", format, args...) }
+func missing(format string, args ...any) response { return problem(404, "NOT_FOUND", format, args...) }
 
-func conflict(format string, args ...any) answer { return problem(409, "CONFLICT", format, args...) }
+func conflict(format string, args ...any) response { return problem(409, "CONFLICT", format, args...) }
 
-func unprocessable(format string, args ...any) answer {
+func unprocessable(format string, args ...any) response {
 	return problem(422, "UNPROCESSABLE_ENTITY", format, args...)
 }
 
-// call is a request that was read.
+// A call is a decoded request.
 type call struct {
 	method  string
 	parts   []string // of the path, from the domain
@@ -288,26 +288,26 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if fault == DropBefore {
 		panic(http.ErrAbortHandler)
 	}
-	var a answer
+	var a response
 	switch {
 	case fault == Refuse:
-		a = problem(503, "SERVICE_UNAVAILABLE", "it was told to")
+		a = problem(503, "SERVICE_UNAVAILABLE", "the test lets it fail")
 	case fault == Forbid:
 		a = problem(401, "UNAUTHORIZED", "Authorization required")
 	case fault == Busy:
 		a = conflict("ns_instance cannot be 'action' because it is busy")
 	case fault == Reject:
-		a = badRequest("it was told to")
+		a = badRequest("the test lets it fail")
 	case fault == Missing:
-		a = missing("it was told to")
+		a = missing("the test lets it fail")
 	case fault == Fail:
-		a = problem(500, "INTERNAL_SERVER_ERROR", "it was told to")
+		a = problem(500, "INTERNAL_SERVER_ERROR", "the test lets it fail")
 	case fault == Empty:
-		a = answer{status: 200, body: []any{}}
+		a = response{status: 200, body: []any{}}
 	case !ok:
 		a = problem(405, "METHOD_NOT_ALLOWED", "URL does not exist")
 	default:
-		a = s.answer(&call{method: r.Method, parts: strings.Split(strings.Trim(path, "/"), "/"), query: r.URL.Query(), header: r.Header, body: body})
+		a = s.response(&call{method: r.Method, parts: strings.Split(strings.Trim(path, "/"), "/"), query: r.URL.Query(), header: r.Header, body: body})
 	}
 	switch fault {
 	case DropAfter:
@@ -317,13 +317,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			a.body = doc{}
 		}
 	case FailAfter:
-		a = problem(500, "INTERNAL_SERVER_ERROR", "it was told to, and has done it")
+		a = problem(500, "INTERNAL_SERVER_ERROR", "the test lets it fail after it was processed")
 	default:
 	}
 	s.write(w, r, a)
 }
 
-func (s *Server) write(w http.ResponseWriter, r *http.Request, a answer) {
+func (s *Server) write(w http.ResponseWriter, r *http.Request, a response) {
 	var data []byte
 	if a.body != nil {
 		if strings.Contains(r.Header.Get("Accept"), "application/json") {
@@ -357,7 +357,7 @@ func (s *Server) write(w http.ResponseWriter, r *http.Request, a answer) {
 	_, _ = w.Write(data)
 }
 
-// pattern is a path in which IDs are {id}.
+// pattern returns a path with {id} instead of IDs.
 func pattern(path string) string {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	for i, p := range parts {
@@ -368,7 +368,7 @@ func pattern(path string) string {
 	return strings.Join(parts, "/")
 }
 
-func (s *Server) answer(c *call) (a answer) {
+func (s *Server) response(c *call) (a response) {
 	if len(c.parts) < 3 || c.parts[1] != "v1" {
 		return problem(405, "METHOD_NOT_ALLOWED", "URL %q does not exist", strings.Join(c.parts, "/"))
 	}
@@ -378,7 +378,7 @@ func (s *Server) answer(c *call) (a answer) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer func() { // records change when nobody looks
+	defer func() { // copies, as records change later
 		if a.body != nil {
 			data, _ := json.Marshal(a.body)
 			a.body = json.RawMessage(data)
@@ -393,7 +393,7 @@ func (s *Server) answer(c *call) (a answer) {
 	switch resource {
 	case "admin/vim_accounts", "admin/vims":
 		a := s.read(c, rest, &s.vims, "vim_account")
-		if found, isList := a.body.([]any); isList && len(found) == 0 && len(c.query) > 0 { // it is looked for by its ID then
+		if found, isList := a.body.([]any); isList && len(found) == 0 && len(c.query) > 0 { // clients then request it by its ID
 			return missing("Not found entry with filter='%v'", c.query)
 		}
 		return a
@@ -412,8 +412,8 @@ func (s *Server) answer(c *call) (a answer) {
 	}
 }
 
-// login makes a token.
-func (s *Server) login(c *call) answer {
+// login creates a token.
+func (s *Server) login(c *call) response {
 	body, a, ok := c.decode()
 	if !ok {
 		return a
@@ -446,14 +446,14 @@ func (s *Server) login(c *call) answer {
 	now := time.Now()
 	t := token{user: in.Username, project: in.Project, expires: now.Add(s.options.TokenLife)}
 	s.tokens[id] = t
-	return answer{status: 200, body: doc{
+	return response{status: 200, body: doc{
 		"id": id, "_id": id, "issued_at": seconds(now), "expires": seconds(t.expires), "project_id": in.Project, "project_name": in.Project,
 		"username": in.Username, "user_id": in.Username, "admin": true, "roles": []any{doc{"name": "system_admin", "id": "1"}},
 	}}
 }
 
-// read answers lists and single records.
-func (s *Server) read(c *call, rest []string, all *[]doc, what string) answer {
+// read responds with lists and single records.
+func (s *Server) read(c *call, rest []string, all *[]doc, what string) response {
 	if c.method != http.MethodGet || len(rest) > 1 {
 		return problem(405, "METHOD_NOT_ALLOWED", "method %s not allowed here", c.method)
 	}
@@ -462,7 +462,7 @@ func (s *Server) read(c *call, rest []string, all *[]doc, what string) answer {
 		if one == nil {
 			return missing("Not found any %s with filter='{'_id': '%s'}'", what, rest[0])
 		}
-		return answer{status: 200, body: one}
+		return response{status: 200, body: one}
 	}
 	found := []any{}
 	for _, d := range *all {
@@ -473,7 +473,7 @@ func (s *Server) read(c *call, rest []string, all *[]doc, what string) answer {
 	if all == &s.nsrs {
 		s.listed += len(found)
 	}
-	return answer{status: 200, body: found}
+	return response{status: 200, body: found}
 }
 
 func visible(d doc, project string) bool {
@@ -491,7 +491,7 @@ func find(all []doc, id, project string) doc {
 	return nil
 }
 
-// matches says whether a record is selected by a filter.
+// matches reports whether a filter selects a record.
 func matches(d doc, query map[string][]string) bool {
 	for attribute, values := range query {
 		if attribute == strings.ToUpper(attribute) && !strings.ContainsAny(attribute, "._") {
@@ -564,8 +564,8 @@ func (c *call) contentType() string {
 	return strings.TrimSpace(kind)
 }
 
-// decode reads a body: JSON if it says so, a stream if it says that, YAML otherwise.
-func (c *call) decode() (in doc, a answer, ok bool) {
+// decode reads a body by its content type: JSON, a stream, otherwise YAML.
+func (c *call) decode() (in doc, a response, ok bool) {
 	switch kind := c.contentType(); {
 	case kind == "application/json" && !json.Valid(c.body):
 		return nil, badRequest("Error decoding body: it is no JSON"), false
@@ -575,16 +575,16 @@ func (c *call) decode() (in doc, a answer, ok bool) {
 	if err := yaml.Unmarshal(c.body, &in); err != nil || in == nil {
 		return nil, badRequest("Error decoding body: it is no map"), false
 	}
-	return in, answer{}, true
+	return in, response{}, true
 }
 
-func (c *call) checksum() (answer, bool) {
+func (c *call) checksum() (response, bool) {
 	if want := c.header.Get("Content-File-Md5"); want != "" {
 		if sum := md5.Sum(c.body); hex.EncodeToString(sum[:]) != want { //nolint:gosec // what clients send
 			return conflict("Wrong md5 checksum, got %x", sum), false
 		}
 	}
-	return answer{}, true
+	return response{}, true
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }

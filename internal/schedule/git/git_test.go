@@ -25,6 +25,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/location/gittest"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 var run = gittest.Run
@@ -112,7 +113,7 @@ func schedule(t testing.TB, g *git.Target, repo krm.Resource, site string, deplo
 	return removed
 }
 
-func TestLayout(t *testing.T) {
+func TestDeploymentIsWrittenAsOneFilePerResource(t *testing.T) {
 	t.Parallel()
 	repo := filepath.Join(t.TempDir(), "new", "sites.git")
 	schedule(t, target(t), repository(map[string]any{"url": repo}), "lagos", deployment(t, "2abc", 7, workload))
@@ -144,7 +145,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// What is held stays in the tree as it is, whatever else changes.
+// The folders of held deployments stay unchanged while others change.
 func TestHeldDeploymentsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	dir := bare(t)
@@ -163,7 +164,7 @@ func TestHeldDeploymentsStayAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestLifecycle(t *testing.T) {
+func TestRepositoryFollowsTheDeploymentsOfASite(t *testing.T) {
 	t.Parallel()
 	for name, repo := range map[string]func(t *testing.T) (dir string, r krm.Resource, g *git.Target){
 		"local": func(t *testing.T) (string, krm.Resource, *git.Target) {
@@ -180,7 +181,7 @@ func TestLifecycle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir, repo, g := repo(t)
-			// what is there before stays for ever: beside the path, and in it
+			// files from before stay, both outside of the path and in it
 			push(t, dir, map[string]string{"README": "ours", "sites/lagos/kustomization.yaml": "resources: []", "sites/other/x": "y"})
 			foreign := []string{"README", "sites/lagos/kustomization.yaml", "sites/other/x"}
 			check := func(step string, wantCommits string, want ...string) {
@@ -210,7 +211,7 @@ func TestLifecycle(t *testing.T) {
 			if removed := schedule(t, g, repo, "lagos", deployment(t, "c", 1, configMap("x")), deployment(t, "b", 1, configMap("x"))); !slices.Equal(removed, []tko.DeploymentID{"a"}) {
 				t.Errorf("removed %v, want a", removed)
 			}
-			check("one goes, one comes, after somebody else's commit", "5", "sites/lagos/.tko", file("b", "x"), file("c", "x"))
+			check("one is removed, one is added, after a commit of another client", "5", "sites/lagos/.tko", file("b", "x"), file("c", "x"))
 			message := run(t, dir, "log", "-1", "--format=%B")
 			for _, want := range []string{"lagos: 1 added, 0 updated, 1 removed", "added c revision 1 of upf", "removed a (was at revision 3)"} {
 				if !strings.Contains(message, want) {
@@ -225,7 +226,7 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-func TestEmptiedRepository(t *testing.T) {
+func TestLastRemovalLeavesAnEmptyTree(t *testing.T) {
 	t.Parallel()
 	repo := bare(t)
 	r := repository(map[string]any{"url": repo})
@@ -246,7 +247,7 @@ func bare(t testing.TB) string {
 	return dir
 }
 
-// push commits files to a repository as somebody else does.
+// push commits files to a repository as another client does.
 func push(t testing.TB, repo string, content map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -263,13 +264,13 @@ func push(t testing.TB, repo string, content map[string]string) {
 		}
 	}
 	run(t, dir, "add", "-A")
-	run(t, dir, "commit", "-q", "-m", "somebody else's")
+	run(t, dir, "commit", "-q", "-m", "another client's")
 	run(t, dir, "push", "-q", "origin", "main")
 }
 
 const token = "s3cr3t-t0ken"
 
-// server serves a repository over HTTP to those who know the token.
+// server serves a repository over HTTP to clients with the token.
 type server struct {
 	dir     string
 	url     string
@@ -325,7 +326,7 @@ func (s *server) target(t testing.TB) *git.Target {
 	return git.New(git.Options{Cache: t.TempDir(), Secrets: s.secrets})
 }
 
-func TestRaces(t *testing.T) {
+func TestConcurrentWritersOfABranchLoseNoCommit(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(t *testing.T) (dir string, r krm.Resource, new func() *git.Target){
 		"local": func(t *testing.T) (string, krm.Resource, func() *git.Target) {
@@ -341,7 +342,7 @@ func TestRaces(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir, repo, newTarget := make(t)
-			const writers, sites = 3, 8 // writers are processes, each with sites of its own, and somebody with git
+			const writers, sites = 3, 8 // writers are processes, each with sites of its own, and another client with git
 			var running sync.WaitGroup
 			var want []string
 			for w := range writers {
@@ -366,7 +367,7 @@ func TestRaces(t *testing.T) {
 	}
 }
 
-func TestLostRace(t *testing.T) {
+func TestLostRaceForTheBranchIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	push(t, s.dir, map[string]string{"README": "1"})
@@ -386,7 +387,7 @@ func TestLostRace(t *testing.T) {
 	}
 }
 
-func TestTrouble(t *testing.T) {
+func TestFaultsOfTheRepositoryAreReportedWithARemedy(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	cache := t.TempDir()
@@ -484,7 +485,7 @@ func remove(t *testing.T, path string) {
 	}
 }
 
-func TestLeftoversOfDeath(t *testing.T) {
+func TestStaleLocksAndDamagedClonesAreReplaced(t *testing.T) {
 	t.Parallel()
 	dir := bare(t)
 	repo := repository(map[string]any{"url": dir})
@@ -505,7 +506,7 @@ func TestLeftoversOfDeath(t *testing.T) {
 	}
 }
 
-func TestSecrets(t *testing.T) {
+func TestCredentialsAreReadAndNeverShown(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	outside := filepath.Join(t.TempDir(), "shadow")
@@ -568,7 +569,7 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-func TestInvalid(t *testing.T) {
+func TestInvalidRepositoryResourcesAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o644); err != nil {
@@ -611,7 +612,7 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-func TestSomebodysFolder(t *testing.T) {
+func TestFolderOfAnotherOwnerIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	dir, worktree := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o644); err != nil {
@@ -625,11 +626,11 @@ func TestSomebodysFolder(t *testing.T) {
 		}
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
-		t.Errorf("somebody's folder was changed: %v %v", entries, err)
+		t.Errorf("a folder of another owner was changed: %v %v", entries, err)
 	}
 }
 
-func TestNames(t *testing.T) {
+func TestNamesOfAllIdentitiesAreDistinctFiles(t *testing.T) {
 	t.Parallel()
 	dir := bare(t)
 	g := target(t)
@@ -645,7 +646,7 @@ func TestNames(t *testing.T) {
 		pkg = append(pkg, krm.Resource{"apiVersion": version, "kind": kind, "metadata": map[string]any{"name": "x"}})
 	}
 	sites := []tko.SiteID{"a", "a/b", "a/b/c", "..", "../a", "a//b", "/a", "a/", ".git", ".tko", "a/.tko", "a:b", "a/2abc", tko.SiteID(strings.Repeat("s", 300)), "A"}
-	for range 2 { // nobody undoes anybody
+	for range 2 { // no site undoes the files of another one
 		for _, site := range sites {
 			if _, err := g.Schedule(t.Context(), repo, tko.Site{ID: site}, []tko.Deployment{{ID: "2xyz", Package: pkg, Stamp: tko.Stamp{Revision: 1}}}); err != nil {
 				t.Errorf("%s: %v", site, err)
@@ -668,7 +669,7 @@ func TestNames(t *testing.T) {
 	run(t, checkout, "clone", "-q", dir, "c") // a real file system takes it
 }
 
-func TestSharedRepository(t *testing.T) {
+func TestSitesOfARepositoryDoNotChangeEachOther(t *testing.T) {
 	t.Parallel()
 	dir := bare(t)
 	g := target(t)
@@ -687,8 +688,7 @@ func TestSharedRepository(t *testing.T) {
 	}
 }
 
-// One site's fault is not another's, though they share a commit.
-func TestSharedCommit(t *testing.T) {
+func TestConcurrentSitesShareCommitsAndFailSeparately(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	g := s.target(t)
@@ -710,9 +710,7 @@ func TestSharedCommit(t *testing.T) {
 		})
 	}
 	put(t.Context(), "first", "first", true)
-	for s.pushes.Load() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	eventually.True(t, "the first push", func() bool { return s.pushes.Load() > 0 })
 	gone, cancel := context.WithCancel(t.Context())
 	for i := range 20 {
 		put(t.Context(), tko.SiteID(fmt.Sprintf("site%d", i)), fmt.Sprintf("site%d", i), true)
@@ -720,7 +718,7 @@ func TestSharedCommit(t *testing.T) {
 	put(t.Context(), "thief", "first", false)
 	put(gone, "gone", "gone", false)
 	cancel()
-	time.Sleep(50 * time.Millisecond) // for those to line up; if they don't, the test only sees more commits
+	time.Sleep(50 * time.Millisecond) // for the requests to line up; if they don't, there are only more commits
 	close(release)
 	running.Wait()
 	if got := len(strings.Split(run(t, s.dir, "ls-tree", "--name-only", "main"), "\n")); got != 21 {

@@ -14,9 +14,9 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 )
 
-// A site's package makes the server neither connect to its own machine nor
-// write to its folders, unless its operator allows that; and what a server
-// responds isn't in the error, which users read in a condition.
+// Without permission of the operator, a site's package makes the server neither
+// connect to its own machine nor write to its folders. The error, which users read in
+// a condition, has nothing of a server's response.
 func TestSitesReachNothingOfTheServer(t *testing.T) {
 	t.Parallel()
 	const secret = "the-secret-of-a-service"

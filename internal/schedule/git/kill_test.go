@@ -21,8 +21,7 @@ import (
 
 const victimRepository = "TKO_TEST_VICTIM_REPOSITORY"
 
-// TestMain lets the test be its own victim: a process that schedules without
-// end.
+// TestMain runs the process that the test kills, which schedules without end.
 func TestMain(m *testing.M) {
 	if url := os.Getenv(victimRepository); url != "" {
 		victim(url)
@@ -49,7 +48,7 @@ func victimTrigger(url string) krm.Resource {
 	return repository(spec)
 }
 
-// many is a deployment of some resources, all of which a number is in.
+// many returns a deployment with some resources that all contain a number.
 func many(id tko.DeploymentID, number, resources int) []tko.Deployment {
 	p := make(krm.Package, resources)
 	for i := range p {
@@ -61,8 +60,9 @@ func many(id tko.DeploymentID, number, resources int) []tko.Deployment {
 	return []tko.Deployment{{ID: id, Package: p, Stamp: tko.Stamp{Revision: int64(number)}}}
 }
 
-// Killed at any moment, the next one finds its way.
-func TestKilled(t *testing.T) {
+// A process that is killed at any moment leaves a branch with complete commits, on
+// which the next process continues.
+func TestRepositoryIsConsistentAfterAKill(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	local := filepath.Join(t.TempDir(), "local.git")

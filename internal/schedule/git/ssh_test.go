@@ -124,7 +124,7 @@ func serveConn(conn net.Conn, config *ssh.ServerConfig) {
 	}
 }
 
-func TestSSH(t *testing.T) {
+func TestRepositoriesAreReachedOverSSH(t *testing.T) {
 	t.Parallel()
 	secrets := t.TempDir()
 	host := newKey(t, filepath.Join(t.TempDir(), "host"))
@@ -139,7 +139,7 @@ func TestSSH(t *testing.T) {
 	}
 	known("known_hosts", host.PublicKey())
 	known("impostor", user.PublicKey())
-	if err := os.WriteFile(filepath.Join(secrets, "nobody"), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(secrets, "nohosts"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	dir := bare(t)
@@ -148,7 +148,7 @@ func TestSSH(t *testing.T) {
 	tests := map[string]struct{ key, hosts, wantErr string }{
 		"the key and the host":   {"id", "known_hosts", ""},
 		"another key":            {"other", "known_hosts", "unable to authenticate"},
-		"an unknown host":        {"id", "nobody", "key is unknown"},
+		"an unknown host":        {"id", "nohosts", "key is unknown"},
 		"a host that pretends":   {"id", "impostor", "key mismatch"},
 		"a key that is not one":  {"known_hosts", "known_hosts", "no private key"},
 		"known hosts are absent": {"id", "absent", "can't be read"},
@@ -176,8 +176,8 @@ func TestSSH(t *testing.T) {
 	})
 }
 
-// A server that takes the connection and says nothing doesn't hold us for ever.
-func TestSilence(t *testing.T) {
+// The server accepts the connection and sends nothing.
+func TestServerThatDoesNotRespondTimesOut(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

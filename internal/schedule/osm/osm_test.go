@@ -18,6 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 // records hold the states of targets. Only the holder of the claim may save one.
@@ -42,7 +43,7 @@ func (r *records) SaveTargetState(_ context.Context, s tko.TargetState, claim tk
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if claim.Claim != r.claim {
-		return 0, tko.Errorf(tko.ErrConflict, "the claim is somebody else's")
+		return 0, tko.Errorf(tko.ErrConflict, "another worker holds the claim")
 	}
 	key := string(s.Site) + " " + s.Name
 	s.Version = r.states[key].Version + 1
@@ -79,30 +80,31 @@ func newWorld(t *testing.T, o osmtest.Options) *world {
 	return w
 }
 
-// look looks once, with the claim.
-func (w *world) look(deployments []tko.Deployment, held ...tko.DeploymentID) (report.Report, error) {
+// reconcile reconciles the site once, with the claim.
+func (w *world) reconcile(deployments []tko.Deployment, held ...tko.DeploymentID) (report.Report, error) {
 	ctx := tko.WithClaim(w.t.Context(), tko.WorkItem{Queue: tko.QueueSchedule, Key: "lagos", Claim: "mine"})
 	return w.target.Schedule(ctx, w.trigger, tko.Site{ID: "lagos", Package: krm.Package{w.trigger}}, deployments, held)
 }
 
-// settle looks until nothing is left to do, and collects what was removed.
+// settle reconciles until nothing is left to do. The report has all removed
+// deployments.
 func (w *world) settle(deployments []tko.Deployment, held ...tko.DeploymentID) report.Report {
 	w.t.Helper()
 	var removed []tko.DeploymentID
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
-		r, err := w.look(deployments, held...)
-		if err != nil {
+	var r report.Report
+	eventually.NoError(w.t, "the site is settled", func() error {
+		var err error
+		if r, err = w.reconcile(deployments, held...); err != nil {
 			w.t.Fatal(err)
 		}
 		removed = append(removed, r.Removed...)
-		if r.Site.Scheduled.Status == "" && r.Requeue > time.Minute {
-			r.Removed = removed
-			return r
+		if r.Site.Scheduled.Status != "" || r.Requeue <= time.Minute {
+			return fmt.Errorf("the report is %+v", r)
 		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("it doesn't settle: %+v", r)
-		}
-	}
+		return nil
+	})
+	r.Removed = removed
+	return r
 }
 
 func (w *world) names() (names []string) {
@@ -142,11 +144,11 @@ func deployment(t *testing.T, id tko.DeploymentID, text string) tko.Deployment {
 	return tko.Deployment{ID: id, Site: "lagos", Prepared: true, Approved: true, Package: p}
 }
 
-func TestSite(t *testing.T) {
+func TestDeploymentsBecomeInstancesAndAreRemovedWithThem(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{Delay: 5 * time.Millisecond})
 	a, b := deployment(t, "a", packages+instance("upf", 1)), deployment(t, "b", packages+instance("upf", 2))
-	r, err := w.look([]tko.Deployment{a, b})
+	r, err := w.reconcile([]tko.Deployment{a, b})
 	if got := r.Deployments["a"]; err != nil || got.Scheduled.Reason != osm.ReasonWaiting || got.Healthy.Reason != osm.ReasonInProgress || r.Requeue > time.Second {
 		t.Errorf("at first: %v %+v, again in %s", err, got, r.Requeue)
 	}
@@ -187,8 +189,8 @@ func TestSite(t *testing.T) {
 	}
 }
 
-// What is wrong with one deployment is said of that one, and takes nothing away.
-func TestOneIsWrong(t *testing.T) {
+// An invalid deployment keeps its instances.
+func TestInvalidDeploymentIsReportedAndDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	w.settle([]tko.Deployment{deployment(t, "a", packages+instance("upf", 1)), deployment(t, "b", packages+instance("upf", 1))})
@@ -199,7 +201,7 @@ func TestOneIsWrong(t *testing.T) {
 		"something that isn't base64":      strings.ReplaceAll(packages, "iVBORw0KGgo=", "'%%%'") + instance("upf", 2),
 	} {
 		a, b := deployment(t, "a", packages+instance("upf", 1)), deployment(t, "b", text)
-		r, err := w.look([]tko.Deployment{a, b})
+		r, err := w.reconcile([]tko.Deployment{a, b})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,8 +214,7 @@ func TestOneIsWrong(t *testing.T) {
 	}
 }
 
-// Two deployments that say different things of the same are told so, both, and
-// what is there stays.
+// A conflict is reported on both deployments, and their instances stay.
 func TestTwoDeploymentsWithTheSameNameAreAConflictInOSM(t *testing.T) {
 	t.Parallel()
 	named := func(replicas int) string {
@@ -230,7 +231,7 @@ func TestTwoDeploymentsWithTheSameNameAreAConflictInOSM(t *testing.T) {
 		}
 		w.settle([]tko.Deployment{a, c})
 		before := w.names()
-		r, err := w.look([]tko.Deployment{a, deployment(t, "b", text), c})
+		r, err := w.reconcile([]tko.Deployment{a, deployment(t, "b", text), c})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,13 +252,13 @@ func TestTwoDeploymentsWithTheSameNameAreAConflictInOSM(t *testing.T) {
 	}
 }
 
-func TestBeyondTheBudget(t *testing.T) {
+func TestRemovalsBeyondTheBudgetWaitForApproval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	spec := w.trigger["spec"].(map[string]any)
 	spec["prune"] = map[string]any{"instances": int64(0), "percent": int64(0)}
 	w.settle([]tko.Deployment{deployment(t, "a", packages+instance("upf", 1))})
-	r, err := w.look(nil)
+	r, err := w.reconcile(nil)
 	if err != nil || r.Site.Scheduled.Reason != osm.ReasonApproval || len(w.names()) != 1 {
 		t.Fatalf("%v %+v %v", err, r.Site.Scheduled, w.names())
 	}
@@ -270,12 +271,11 @@ func TestBeyondTheBudget(t *testing.T) {
 	}
 }
 
-// Who lost the claim makes nothing.
-func TestSomebodyElseHasTheClaim(t *testing.T) {
+func TestNothingIsMadeWithoutTheClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	w.records.claim = "other"
-	_, err := w.look([]tko.Deployment{deployment(t, "a", packages+instance("upf", 1))})
+	_, err := w.reconcile([]tko.Deployment{deployment(t, "a", packages+instance("upf", 1))})
 	if err == nil || len(w.names()) > 0 {
 		t.Errorf("%v %v", err, w.names())
 	}
@@ -284,7 +284,7 @@ func TestSomebodyElseHasTheClaim(t *testing.T) {
 	}
 }
 
-func TestTrigger(t *testing.T) {
+func TestInvalidAndUnreachableOSMsAreReported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(spec map[string]any)
@@ -298,13 +298,13 @@ func TestTrigger(t *testing.T) {
 		"an unknown field":   {func(s map[string]any) { s["vim"] = "x" }, tko.ErrInvalid, `unknown field "vim"`},
 		"a type":             {func(s map[string]any) { s["insecure"] = "yes" }, tko.ErrInvalid, "spec"},
 		"insecure with a CA": {func(s map[string]any) { s["insecure"] = true }, tko.ErrInvalid, "insecure"},
-		"nobody there":       {func(s map[string]any) { s["url"] = "https://127.0.0.1:1" }, tko.ErrUnavailable, "doesn't answer"},
+		"no server":          {func(s map[string]any) { s["url"] = "https://127.0.0.1:1" }, tko.ErrUnavailable, "doesn't answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, osmtest.Options{})
 			c.change(w.trigger["spec"].(map[string]any))
-			_, err := w.look([]tko.Deployment{deployment(t, "a", packages+instance("upf", 1))})
+			_, err := w.reconcile([]tko.Deployment{deployment(t, "a", packages+instance("upf", 1))})
 			if err == nil || !strings.Contains(err.Error(), c.text) || c.kind != nil && !errors.Is(err, c.kind) || c.kind == nil && errors.Is(err, tko.ErrInvalid) {
 				t.Errorf("error: %v", err)
 			}
@@ -312,7 +312,6 @@ func TestTrigger(t *testing.T) {
 	}
 }
 
-// What a deployment is warned of stays in its condition.
 func TestWarningStaysInTheCondition(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})

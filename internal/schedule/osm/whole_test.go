@@ -2,6 +2,7 @@ package osm_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,17 +15,17 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// data is a data controller in memory.
+// data returns a client of a data controller in memory.
 func data(t *testing.T) *client.Client {
 	t.Helper()
 	return grpctest.Start(t, client.Options{})
 }
 
-// A deployment at an OSM's site becomes a network service, with the real data
-// controller and the loop that others share: from package to conditions.
-func TestFromPackageToNetworkService(t *testing.T) {
+// The test has the real data controller and work loop.
+func TestDeploymentBecomesANetworkServiceWithTheDataController(t *testing.T) {
 	t.Parallel()
 	c, server := data(t), osmtest.Start(t, osmtest.Options{TLS: true, Delay: 10 * time.Millisecond})
 	dir := t.TempDir()
@@ -57,13 +58,16 @@ func TestFromPackageToNetworkService(t *testing.T) {
 			s := schedule.New(c, nil, schedule.Options{OSM: osm.Options{Secrets: dir, Poll: 5 * time.Millisecond, Settle: 20 * time.Millisecond}})
 			ended <- s.Run(ctx)
 		}()
-		for deadline := time.Now().Add(3 * time.Minute); !until(); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				d, _ := c.Deployment(t.Context(), id, 0)
-				t.Errorf("it doesn't come: %+v %v", d.Stamp.Conditions, server.Instances())
-				break
+		eventually.NoError(t, "the deployment or its removal is applied", func() error {
+			if until() {
+				return nil
 			}
-		}
+			d, err := c.Deployment(t.Context(), id, 0)
+			if err != nil {
+				return err
+			}
+			return fmt.Errorf("conditions %+v, instances %v", d.Stamp.Conditions, server.Instances())
+		})
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)

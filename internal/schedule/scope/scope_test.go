@@ -9,7 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func TestSplit(t *testing.T) {
+func TestSplitSeparatesClusterScopedResources(t *testing.T) {
 	t.Parallel()
 	resource := func(apiVersion, kind, name string) krm.Resource {
 		return krm.Resource{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}
