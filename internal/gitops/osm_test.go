@@ -325,6 +325,7 @@ func TestLateRequestToOSMCreatesNoSecondInstance(t *testing.T) {
 	if err := <-first; err != nil {
 		t.Error(err)
 	}
+	options.Lease = 0 // the default: a short one expires on a busy machine
 	w := start(t, c, options)
 	w.until("osm", "looked at by the next one", func(s tko.Source) bool {
 		if len(server.Instances()) > 0 {
