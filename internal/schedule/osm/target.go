@@ -97,10 +97,10 @@ type reconciliation struct {
 }
 
 // Schedule applies these deployments to the OSM that a resource of the site's
-// package names, and removes from it all other objects that were made for the site, except
-// the instances and packages of held deployments. It doesn't wait for operations:
-// the report has the time of the next reconciliation. The context must carry the
-// claim of the site's work ([tko.WithClaim]). It is idempotent. ErrInvalid means
+// package names, and removes from it all other objects that were made for the
+// site, except the instances and packages of held deployments. It doesn't wait for
+// operations: the report has the time of the next reconciliation. The context must
+// carry the claim of the site's work ([tko.WithClaim]). It is idempotent. ErrInvalid means
 // that a record must change; any other error may be temporary.
 func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	s, err := readSpec(trigger)
@@ -298,7 +298,7 @@ func (l *reconciliation) report(ctx context.Context, got osm.Report, deployments
 		return r, applyErr
 	case got.Approval != nil:
 		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: fmt.Sprintf(
-			"%d instances would be removed or recreated, which is more than the budget allows: %s. To agree, set spec.prune.approve: %q in the OSM resource",
+			"%d instances would be removed or recreated, which is more than the budget allows: %s. To approve, set spec.prune.approve: %q in the OSM resource",
 			len(got.Approval.Instances), few(got.Approval.Instances), got.Approval.Key)}
 	case len(failed) > 0:
 		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: few(failed)}
