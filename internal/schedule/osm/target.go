@@ -298,7 +298,7 @@ func (l *reconciliation) report(ctx context.Context, got osm.Report, deployments
 		return r, applyErr
 	case got.Approval != nil:
 		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonApproval, Message: fmt.Sprintf(
-			"%d instances would be removed or made anew, which is more than the budget allows: %s. To agree, set spec.prune.approve: %q in the OSM resource",
+			"%d instances would be removed or recreated, which is more than the budget allows: %s. To approve, set spec.prune.approve: %q in the OSM resource",
 			len(got.Approval.Instances), few(got.Approval.Instances), got.Approval.Key)}
 	case len(failed) > 0:
 		r.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: ReasonFailed, Message: few(failed)}

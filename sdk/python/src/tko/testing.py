@@ -46,7 +46,7 @@ def check(plugin: Plugin | Sequence[str], case: str | os.PathLike[str], update: 
         request["deploymentPackage"] = got["package"]
         again = _answer(plugin, request)
         if again != {"prepared": False}:  # nothing left to do is also right
-            _compare(got, again, "the second run, on the answer of the first, changes something")
+            _compare(got, again, "the second run, on the output of the first, changes it")
 
 
 def _answer(plugin: Plugin | Sequence[str], request: dict[str, Any]) -> dict[str, Any]:
