@@ -9,7 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// terminal runs a command at a terminal.
+// terminal runs a command with a terminal.
 func terminal(t *testing.T, f *fake, stdin string, args ...string) result {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -22,8 +22,8 @@ func terminal(t *testing.T, f *fake, stdin string, args ...string) result {
 	return result{out.String(), errs.String(), code}
 }
 
-// A terminal shows how many entities a command concerns, and asks. What is then
-// deleted is what was shown.
+// With a terminal, a command shows the number of entities and asks the user. The server
+// deletes only that number.
 func TestTerminalAsksBeforeManyAreDeleted(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -83,13 +83,13 @@ func TestTerminalAsksBeforeManyAreDeleted(t *testing.T) {
 			f := example()
 			got := terminal(t, f, test.stdin, test.args...)
 			if got.code != test.code || got.err != test.err || !slices.Equal(f.asked, test.asked) {
-				t.Errorf("code %d, %q, asked %q", got.code, got.err, f.asked)
+				t.Errorf("exit code %d, %q, requests %q; want %d, %q, %q", got.code, got.err, f.asked, test.code, test.err, test.asked)
 			}
 		})
 	}
 }
 
-// A list on a terminal goes through a pager, and its errors don't.
+// On a terminal, lists go through a pager, and errors don't.
 func TestListsOnATerminalGoThroughAPager(t *testing.T) {
 	t.Parallel()
 	bare := []string{"template", "list", "-o", "bare"}
@@ -99,21 +99,21 @@ func TestListsOnATerminalGoThroughAPager(t *testing.T) {
 		err  string
 		code int
 	}{
-		"a pager":                {append(slices.Clone(bare), "--pager", "sed s/^/paged:/"), "paged:nf/smf:v1\npaged:nf/upf:v1\n", "", 0},
-		"a list that is cut":     {append(slices.Clone(bare), "--pager", "sed s/^/paged:/", "--max-count=1"), "paged:nf/smf:v1\n", "this list is cut after 1 row", 0},
-		"none":                   {append(slices.Clone(bare), "--pager", ""), "nf/smf:v1\nnf/upf:v1\n", "", 0},
-		"one that ends early":    {append(slices.Clone(bare), "--pager", "true"), "", "", 0},
-		"one that isn't there":   {append(slices.Clone(bare), "--pager", "no-such-pager"), "", "", exitUsage},
-		"no text":                {[]string{"site", "list", "--id", "x", "-o", "cbor", "--pager", "no-such-pager"}, "", "", 0},
-		"what isn't a list":      {[]string{"deployment", "create", "t", "--pager", "no-such-pager"}, "D1\n", "", 0},
-		"a command that's wrong": {[]string{"template", "list", "--frob", "--pager", "no-such-pager"}, "", "tko: unknown flag", exitUsage},
+		"a pager":                 {append(slices.Clone(bare), "--pager", "sed s/^/paged:/"), "paged:nf/smf:v1\npaged:nf/upf:v1\n", "", 0},
+		"a list that is cut":      {append(slices.Clone(bare), "--pager", "sed s/^/paged:/", "--max-count=1"), "paged:nf/smf:v1\n", "this list is cut after 1 row", 0},
+		"no pager":                {append(slices.Clone(bare), "--pager", ""), "nf/smf:v1\nnf/upf:v1\n", "", 0},
+		"a pager that ends early": {append(slices.Clone(bare), "--pager", "true"), "", "", 0},
+		"a missing pager":         {append(slices.Clone(bare), "--pager", "no-such-pager"), "", "", exitUsage},
+		"a binary format":         {[]string{"site", "list", "--id", "x", "-o", "cbor", "--pager", "no-such-pager"}, "", "", 0},
+		"no list":                 {[]string{"deployment", "create", "t", "--pager", "no-such-pager"}, "D1\n", "", 0},
+		"an invalid command":      {[]string{"template", "list", "--frob", "--pager", "no-such-pager"}, "", "tko: unknown flag", exitUsage},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := terminal(t, example(), "", test.args...)
 			if got.code != test.code || test.out != "" && got.out != test.out || !strings.HasPrefix(got.err, test.err) && test.err != "" {
-				t.Errorf("code %d, %q, %q", got.code, got.out, got.err)
+				t.Errorf("exit code %d, %q, %q; want %d, %q, %q", got.code, got.out, got.err, test.code, test.out, test.err)
 			}
 		})
 	}

@@ -211,7 +211,7 @@ func TestCommandsPrintResultsAndErrors(t *testing.T) {
 		"plugin purge":  {args: []string{"plugin", "purge", "-n", "n*"}, asked: "purge plugins [n*] false", err: "deleted 1 plugin\n"},
 		"kube to":       {args: []string{"kube", "to", "demo/hello-world:v1.0.0"}, out: "demo-002fhello-002dworld-003av1.0.0\n"},
 		"kube from":     {args: []string{"kube", "from", "demo-002fhello-002dworld-003av1.0.0"}, out: "demo/hello-world:v1.0.0\n"},
-		"kube from what is none": {
+		"kube from an invalid name": {
 			args: []string{"kube", "from", "a_b"},
 			err:  "tko: the Kubernetes name \"a_b\" stands for no ID: write the character at 1 as - and four hexadecimal digits\n", code: 2,
 		},
@@ -219,7 +219,7 @@ func TestCommandsPrintResultsAndErrors(t *testing.T) {
 			args: []string{"about"}, asked: "about",
 			out: "backend: sqlite\ngrpc:\n  addressPorts:\n  - '[::1]:50050'\n  defaultPackageFormat: cbor\ninstanceDescription: \"\"\ninstanceName: lab\ntkoVersion: v1\n",
 		},
-		"about for people": {
+		"about as a table": {
 			args: []string{"about", "-o", "table"}, asked: "about",
 			out: "Instance name:           lab\nInstance description:    \nTKO version:             v1\nBackend:                 sqlite\nAddress ports:           [::1]:50050\nDefault package format:  cbor\n",
 		},
@@ -252,7 +252,7 @@ func TestCommandsPrintResultsAndErrors(t *testing.T) {
 					got.code, test.code, got.out, test.out, got.err, test.err)
 			}
 			if f.last() != test.asked {
-				t.Errorf("asked  %s\nwanted %s", f.last(), test.asked)
+				t.Errorf("the last request is %s\nwant %s", f.last(), test.asked)
 			}
 			if f.asked != nil && !f.closed {
 				t.Error("the connection was not closed")
@@ -267,11 +267,11 @@ func TestModStartWritesThePackage(t *testing.T) {
 	tests := map[string]struct {
 		why, to, file string
 	}{
-		"file":         {why: "its name says YAML", to: dir + "/new.yaml", file: dir + "/new.yaml"},
-		"file URL":     {why: "it is a URL", to: "file://" + dir + "/other.yml", file: dir + "/other.yml"},
-		"folder":       {why: "it is there", to: dir, file: dir + "/package.yaml"},
-		"new folder":   {why: "it is made", to: dir + "/a/b/", file: dir + "/a/b/package.yaml"},
-		"folder, bare": {why: "a file's name would say YAML", to: dir + "/c", file: dir + "/c/package.yaml"},
+		"file":                    {why: "the extension is that of a YAML file", to: dir + "/new.yaml", file: dir + "/new.yaml"},
+		"file URL":                {why: "a location may be a URL", to: "file://" + dir + "/other.yml", file: dir + "/other.yml"},
+		"directory":               {why: "an existing directory gets package.yaml", to: dir, file: dir + "/package.yaml"},
+		"new directory":           {why: "a missing directory is created", to: dir + "/a/b/", file: dir + "/a/b/package.yaml"},
+		"directory without slash": {why: "a file would have the extension of a YAML file", to: dir + "/c", file: dir + "/c/package.yaml"},
 	}
 	for name, test := range tests {
 		f := example()
@@ -449,7 +449,7 @@ func TestAddressFlagsNameTheServer(t *testing.T) {
 				t.Fatalf("code %d: %s", got.code, got.err)
 			}
 			if f.target != test.want {
-				t.Errorf("went to %+v, want %+v", f.target, test.want)
+				t.Errorf("the server is %+v, want %+v", f.target, test.want)
 			}
 		})
 	}
@@ -460,7 +460,7 @@ func TestChangesCarryUserAndReason(t *testing.T) {
 	f := example()
 	run(t, f, "", "template", "delete", "x", "--reason", "it is old")
 	if !f.sawAuthor(tko.Author{Who: who(), Why: "it is old"}) || !strings.Contains(who(), "@") {
-		t.Errorf("the authors were %v", f.authors)
+		t.Errorf("the authors are %v, want %s with the reason", f.authors, who())
 	}
 }
 
@@ -476,7 +476,7 @@ func TestFlagsComeFromTheEnvironment(t *testing.T) {
 		t.Errorf("code %d, %q, %q, %v", got.code, got.out, got.err, f.target)
 	}
 	if want := `templates [] map[a:b c:d] [0:9 ""]`; f.last() != want {
-		t.Errorf("asked %s, want %s", f.last(), want)
+		t.Errorf("the last request is %s, want %s", f.last(), want)
 	}
 	t.Setenv("TKO_GRPC_PORT", "many")
 	got = run(t, f, "", "template", "list")
@@ -561,24 +561,25 @@ func TestShellsCompleteIDsOfTheServer(t *testing.T) {
 			f := example()
 			got := run(t, f, "", append([]string{"__complete"}, test.args...)...)
 			if got.out != test.want || f.last() != test.asked {
-				t.Errorf("offers %q, asked %s; want %q, %s", got.out, f.last(), test.want, test.asked)
+				t.Errorf("the completions are %q after the request %s; want %q, %s", got.out, f.last(), test.want, test.asked)
 			}
 		})
 	}
 	f := example()
 	f.fail = tko.Errorf(client.ErrUnavailable, "away")
 	if got := run(t, f, "", "__complete", "template", "get", ""); got.out != ":4\n" || got.code != 0 {
-		t.Errorf("without a server it offers %q, code %d", got.out, got.code)
+		t.Errorf("without a server, the completions are %q, exit code %d; want none, 0", got.out, got.code)
 	}
 }
 
-// Every command explains itself: what it is for, and an example that parses.
+// Every command has a summary, and each one without subcommands an example. There is
+// no command dashboard.
 func TestEveryCommandHasAnExample(t *testing.T) {
 	t.Parallel()
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		if cmd.Name() == "dashboard" || cmd.Short == "" {
-			t.Errorf("%q is there, with the summary %q", cmd.CommandPath(), cmd.Short)
+			t.Errorf("%q has the summary %q, want one and no command dashboard", cmd.CommandPath(), cmd.Short)
 		}
 		if !cmd.HasSubCommands() && !strings.Contains(cmd.Example, "tko") {
 			t.Errorf("%q has no example", cmd.CommandPath())

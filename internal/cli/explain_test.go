@@ -11,9 +11,9 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// told is a topology with a story: prepared, waiting for approvals, with one
-// child that fails and one that nobody has looked at.
-func told() *fake {
+// topology returns a server with a topology that is prepared and waits for an approval,
+// with one child that fails and one that no preparer has processed.
+func topology() *fake {
 	created := noon.Add(-time.Hour)
 	step := tko.PreparationStep{Resource: `a/v1 Addresses "core"`, Plugin: "network/addresses", Iteration: 1, Took: 312 * time.Millisecond, Notes: []string{"warning: old (v1 X \"y\", spec.z)"}, NotesLeftOut: 2}
 	site := tko.PreparationStep{Resource: `topology.nephio.org/v1alpha1 Site "new"`, Iteration: 2, Took: 4 * time.Millisecond}
@@ -52,7 +52,7 @@ func withSteps(s tko.Stamp, steps ...tko.PreparationStep) tko.Stamp {
 
 func TestExplainPrintsHistoryAndWaits(t *testing.T) {
 	t.Parallel()
-	r := run(t, told(), "", "deployment", "explain", "D1", "-o", "table")
+	r := run(t, topology(), "", "deployment", "explain", "D1", "-o", "table")
 	want := `Deployment:  D1
 Template:    topology/cu:v1
 State:       prepared within 900ms, approved, revision 4
@@ -81,14 +81,14 @@ What it waits for:
 
 func TestExplainAsJSONHasStepsAndAttempts(t *testing.T) {
 	t.Parallel()
-	r := run(t, told(), "", "deployment", "explain", "D1", "-o", "json")
+	r := run(t, topology(), "", "deployment", "explain", "D1", "-o", "json")
 	var got map[string]any
 	if err := json.Unmarshal([]byte(r.out), &got); err != nil {
 		t.Fatalf("%v: %s%s", err, r.out, r.err)
 	}
 	history, _ := got["history"].([]any)
 	if len(history) != 3 {
-		t.Fatalf("history: %v", history)
+		t.Fatalf("the history is %v, want 3 entries", history)
 	}
 	entry, _ := history[1].(map[string]any)
 	want := []any{map[string]any{"resource": `a/v1 Addresses "core"`, "plugin": "network/addresses", "iteration": 1.0, "seconds": 0.312, "notes": []any{`warning: old (v1 X "y", spec.z)`}, "notesLeftOut": 2.0}}
@@ -98,19 +98,19 @@ func TestExplainAsJSONHasStepsAndAttempts(t *testing.T) {
 	wait := map[string]any{"type": "Prepared", "reason": "PluginFailed", "message": "boom", "deployment": "D2", "attempt": 3.0, "nextTry": "2026-03-04T12:00:12Z"}
 	waits, _ := got["waits"].([]any)
 	if len(waits) != 3 || cmp.Diff(wait, waits[1]) != "" {
-		t.Errorf("waits: %v", waits)
+		t.Errorf("the waits are %v, want 3, with %v second", waits, wait)
 	}
 	if diff := cmp.Diff(map[string]any{"total": 3.0, "prepared": 1.0, "approved": 1.0}, got["children"]); diff != "" {
 		t.Error(diff)
 	}
 	if got["preparedSeconds"] != 0.9 || got["historyMissing"] != 1.0 || got["templateId"] != "topology/cu:v1" {
-		t.Errorf("%v", got)
+		t.Errorf("the document is %v, want the preparation time, the missing revisions and the template", got)
 	}
 }
 
-// Revisions and conditions that an earlier TKO wrote have prose where the steps
-// and the attempt are fields now. It is text like any other.
-func TestExplainShowsProseOfEarlierVersionsAsItIs(t *testing.T) {
+// Revisions and conditions of earlier versions of TKO have prose instead of the fields
+// for steps and attempts. It is printed unchanged and never parsed.
+func TestExplainPrintsProseOfEarlierVersionsUnchanged(t *testing.T) {
 	t.Parallel()
 	why := `prepared v1 ConfigMap "a" by plugin "network/addresses" (iteration 1, 312ms), saying "warning: old"`
 	created := noon.Add(-time.Hour)
@@ -143,7 +143,6 @@ func TestExplainShowsProseOfEarlierVersionsAsItIs(t *testing.T) {
 	}
 }
 
-// TestExplainIsBounded asks about a deployment that changed often.
 func TestExplainLimitsRevisionsAndChildren(t *testing.T) {
 	t.Parallel()
 	f := &fake{deployments: func() []tko.Deployment {
@@ -151,24 +150,23 @@ func TestExplainLimitsRevisionsAndChildren(t *testing.T) {
 	}}
 	r := run(t, f, "", "deployment", "explain", "D1", "-o", "table")
 	if len(f.asked) > 60 || !strings.Contains(r.out, "4948 revisions are left out") || !strings.Contains(r.out, "It waits for nothing.") {
-		t.Errorf("%d questions: %s%s", len(f.asked), r.out, r.err)
+		t.Errorf("explain made %d requests, want at most 60: %s%s", len(f.asked), r.out, r.err)
 	}
 	if r := run(t, f, "", "deployment", "explain", "none"); r.code != 3 {
-		t.Errorf("exit code %d: %s", r.code, r.err)
+		t.Errorf("explain of a missing deployment: exit code %d, want 3: %s", r.code, r.err)
 	}
 }
 
-// TestGetSaysWhy gets a deployment that isn't prepared.
 func TestGetPrintsWhyItIsNotPrepared(t *testing.T) {
 	t.Parallel()
 	r := run(t, example(), "", "deployment", "get", "D2")
 	if want := "deployment \"D2\" is not prepared: PluginFailed: boom\n"; r.err != want || r.code != 0 {
-		t.Errorf("exit code %d, %q", r.code, r.err)
+		t.Errorf("exit code %d, %q; want 0, %q", r.code, r.err, want)
 	}
 	if r := run(t, example(), "", "deployment", "get", "D1"); r.err != "" {
-		t.Errorf("one that is prepared: %q", r.err)
+		t.Errorf("get of a prepared deployment printed %q, want nothing", r.err)
 	}
-	if r := run(t, told(), "", "deployment", "approve", "D1", "--dry-run"); r.err != "would create 1\nwould approve 1 deployment\n" {
-		t.Errorf("the dry run of an approval: %q", r.err)
+	if r := run(t, topology(), "", "deployment", "approve", "D1", "--dry-run"); r.err != "would create 1\nwould approve 1 deployment\n" {
+		t.Errorf("the dry run of an approval printed %q", r.err)
 	}
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// A fake is a server that answers what it holds and keeps what it was asked.
+// A fake is a server that returns its fields and records requests.
 type fake struct {
-	server // what a test doesn't expect to be called
+	server // nil: methods that no test expects
 
 	lock        sync.Mutex
 	about       tko.About
 	templates   []tko.Template
 	sites       []tko.Site
 	deployments func() []tko.Deployment
-	revisions   map[int64]tko.Stamp // earlier ones of all deployments
+	revisions   map[int64]tko.Stamp // the earlier revisions of each deployment
 	plugins     []tko.Plugin
 	fail        error
 	hang        bool
@@ -36,7 +36,7 @@ type fake struct {
 	closed  bool
 }
 
-// got notes a call, and answers whether and how it fails.
+// got records a request and returns the error that it fails with, or nil.
 func (f *fake) got(ctx context.Context, format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
 	if n, ok := tko.ConfirmationOf(ctx); ok {
@@ -135,7 +135,7 @@ func (f *fake) Deployment(ctx context.Context, id tko.DeploymentID, revision int
 
 func (f *fake) Deployments(ctx context.Context, sel tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
 	if sel.Outdated != nil && *sel.Outdated {
-		return items[tko.Deployment](nil, nil) // what test/cli is for
+		return items[tko.Deployment](nil, nil) // test/cli tests lists of revisions
 	}
 	err := f.got(ctx, "deployments %s %s", selection(sel), window(o))
 	var found []tko.Deployment
@@ -265,7 +265,7 @@ func selection(s tko.DeploymentSelect) string {
 		state(s.Prepared), state(s.Approved))
 }
 
-// A result is what a run of the command came to.
+// A result is the output and the exit code of a command.
 type result struct {
 	out, err string
 	code     int
@@ -282,8 +282,7 @@ func runContext(ctx context.Context, f *fake, stdin string, args ...string) resu
 	return runServer(ctx, f, f, stdin, args...)
 }
 
-// runServer runs a command that asks a server, which is more than the fake it
-// has.
+// runServer runs a command with a server that embeds f.
 func runServer(ctx context.Context, f *fake, asked server, stdin string, args ...string) result {
 	var out, errs bytes.Buffer
 	if f.deployments == nil {
@@ -298,7 +297,7 @@ func runServer(ctx context.Context, f *fake, asked server, stdin string, args ..
 	return result{out.String(), errs.String(), code}
 }
 
-// example is a server with something of each kind.
+// example returns a server with entities of each kind.
 func example() *fake {
 	stamp := tko.Stamp{
 		Revision: 2, Created: noon.Add(-3 * time.Hour), Updated: noon.Add(-90 * time.Second),

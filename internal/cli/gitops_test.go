@@ -18,11 +18,11 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// sourced is a server whose sources go through states, one for each question.
+// sourced is a server whose sources go through states, one for each request.
 type sourced struct {
 	*fake
-	states map[string][]tko.Source
-	called []string
+	states   map[string][]tko.Source
+	enqueued []string
 }
 
 func (s *sourced) Source(ctx context.Context, name string) (tko.Source, error) {
@@ -41,12 +41,12 @@ func (s *sourced) Source(ctx context.Context, name string) (tko.Source, error) {
 }
 
 func (s *sourced) EnqueueSources(_ context.Context, names []string, _ bool, _ string) error {
-	s.called = append(s.called, names...)
+	s.enqueued = append(s.enqueued, names...)
 	return nil
 }
 
-func sourceAt(called bool, ready, reason, message string) tko.Source {
-	return tko.Source{Enqueued: called, Status: tko.SourceStatus{Applied: "main@sha1:0123456789abcdef", Conditions: []tko.Condition{
+func sourceAt(enqueued bool, ready, reason, message string) tko.Source {
+	return tko.Source{Enqueued: enqueued, Status: tko.SourceStatus{Applied: "main@sha1:0123456789abcdef", Conditions: []tko.Condition{
 		{Type: tko.ConditionReady, Status: ready, Reason: reason, Message: message},
 	}}}
 }
@@ -70,57 +70,57 @@ func TestSyncWaitsUntilSourcesAreReconciled(t *testing.T) {
 		states map[string][]tko.Source
 		args   []string
 		code   int
-		says   string
+		want   string // on stderr
 	}{
-		"without": {"it doesn't wait", map[string][]tko.Source{"a": {old}}, []string{"a"}, exitOK, ""},
+		"without": {"without --wait, the command doesn't wait", map[string][]tko.Source{"a": {old}}, []string{"a"}, exitOK, ""},
 		"ready":   {"there may be nothing to wait for", map[string][]tko.Source{"a": {ready}}, []string{"a", "--wait"}, exitOK, isReady("a")},
-		"looked at": {
-			"what was known before the look doesn't count", map[string][]tko.Source{"a": {old, oldFailure, oldFailure, ready}}, []string{"a", "--wait"}, exitOK, isReady("a"),
+		"reconciled": {
+			"the state before the reconciliation doesn't count", map[string][]tko.Source{"a": {old, oldFailure, oldFailure, ready}}, []string{"a", "--wait"}, exitOK, isReady("a"),
 		},
-		"under way": {"what the look began is waited for", map[string][]tko.Source{"a": {old, old, under, under, ready}}, []string{"a", "--wait"}, exitOK, isReady("a")},
+		"under way": {"the command waits for operations that the reconciliation started", map[string][]tko.Source{"a": {old, old, under, under, ready}}, []string{"a", "--wait"}, exitOK, isReady("a")},
 		"fails": {
-			"one that isn't ready is enough",
+			"one source that isn't ready makes the command fail",
 			map[string][]tko.Source{"a": {failed}},
 			[]string{"a", "--wait"},
 			exitOther,
 			"tko: source \"a\" is not ready: BuildFailed: a.yaml is wrong\n",
 		},
 		"some fail": {
-			"all are waited for, and those that aren't ready are told",
+			"the command waits for all sources and reports those that aren't ready",
 			map[string][]tko.Source{"a": {old, failed}, "b": {old, old, ready}, "c": {suspended}},
 			[]string{"a", "b", "c", "--wait"},
 			exitOther,
 			isReady("b") + "tko: source \"a\" is not ready: BuildFailed: a.yaml is wrong; source \"c\" is not ready: Suspended: the source is suspended\n",
 		},
-		"nobody looks": {
-			"the wait has an end",
+		"not reconciled": {
+			"the wait is bounded",
 			map[string][]tko.Source{"a": {ready, old}},
 			[]string{"a", "--wait", "--wait-timeout=3s"},
 			exitOther,
 			"tko: source \"a\" is not settled after 3s: it has not been reconciled since it was enqueued\nhint: reconciliation continues: see tko gitops status a\n",
 		},
 		"slow": {
-			"the message says what goes on",
+			"the message has the current state",
 			map[string][]tko.Source{"a": {under}},
 			[]string{"a", "--wait", "--wait-timeout=3s"},
 			exitOther,
 			"tko: source \"a\" is not settled after 3s: instance a is on its way\nhint: reconciliation continues: see tko gitops status a\n",
 		},
-		"unknown": {"nothing is called then", nil, []string{"a", "--wait"}, exitNotFound, "tko: source \"a\": not found\n"},
+		"unknown": {"the command enqueues nothing if a source is missing", nil, []string{"a", "--wait"}, exitNotFound, "tko: source \"a\": not found\n"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := &sourced{fake: example(), states: test.states}
-				ctx, stop := context.WithTimeout(t.Context(), time.Hour) // it doesn't wait for ever
+				ctx, stop := context.WithTimeout(t.Context(), time.Hour) // fails instead of waiting forever
 				defer stop()
 				got := s.run(ctx, append([]string{"gitops", "sync"}, test.args...)...)
-				if diff := cmp.Diff(result{"", test.says, test.code}, got, cmp.AllowUnexported(result{})); diff != "" {
+				if diff := cmp.Diff(result{"", test.want, test.code}, got, cmp.AllowUnexported(result{})); diff != "" {
 					t.Errorf("%s:\n%s", test.why, diff)
 				}
-				if (len(s.called) > 0) != (test.states != nil) {
-					t.Errorf("called for %v", s.called)
+				if (len(s.enqueued) > 0) != (test.states != nil) {
+					t.Errorf("the command enqueued %v, want only sources that exist", s.enqueued)
 				}
 			})
 		})
@@ -173,7 +173,7 @@ func TestPlanPrintsDetailsBelowTheRowOfTheirChange(t *testing.T) {
 	}
 }
 
-func TestPlanGivesFlagsToThePlanner(t *testing.T) {
+func TestPlanPassesFlagsToThePlanner(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), nil, 0o600); err != nil {
@@ -248,7 +248,8 @@ func TestPlanReportsWhatIsNotInTheTable(t *testing.T) {
 	}
 }
 
-// The command prints all that is wrong with a tree, each on a line, and says how many more there are beyond a bound.
+// The command prints each problem of a tree on a line, up to a limit, and then the
+// number of the others.
 func TestPlanPrintsEachProblemOfATree(t *testing.T) {
 	t.Parallel()
 	for n, last := range map[int]string{60: "problem 59", 1003: "and 3 more"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 )
 
-// owned answers a source that owns what was applied.
+// owned returns a source whose inventory is items.
 type owned struct {
 	*meter
 	items []tko.SourceItem
@@ -22,8 +22,8 @@ func (o *owned) Source(_ context.Context, name string) (tko.Source, error) {
 	return tko.Source{Name: name, Status: tko.SourceStatus{Items: o.items}}, nil
 }
 
-// BenchmarkUnchanged looks at a revision with very many sites, each in a file of
-// its own, of which none has changed.
+// BenchmarkUnchanged plans and previews a revision with very many unchanged sites,
+// each in its own file.
 func BenchmarkUnchanged(b *testing.B) {
 	const many = 20_000
 	files := fstest.MapFS{"t.yaml": {Data: []byte(template("t", "1"))}}
@@ -55,7 +55,7 @@ func BenchmarkUnchanged(b *testing.B) {
 		}
 		b.ReportMetric(float64(c.single.Load()+c.lists.Load()-before)/float64(b.N), "requests/op")
 	})
-	b.Run("look", func(b *testing.B) {
+	b.Run("preview", func(b *testing.B) {
 		for b.Loop() {
 			p, err := gitops.PreviewFiles(b.Context(), c, files, gitops.PreviewOptions{Name: "fleet"})
 			if err != nil || p.Plan.Changes() > 0 {

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 func TestEntitiesFollowTheRepository(t *testing.T) {
@@ -37,7 +37,7 @@ func TestEntitiesFollowTheRepository(t *testing.T) {
 		t.Errorf("the site is %+v, %v", site1, err)
 	}
 
-	// The same again costs one request, and writes nothing.
+	// Reconciling an unchanged revision makes one request to the repository and writes nothing.
 	r.requests.Store(0)
 	before, err := w.About(t.Context())
 	if err != nil {
@@ -48,28 +48,28 @@ func TestEntitiesFollowTheRepository(t *testing.T) {
 		if err := w.controller.Enqueue(t.Context(), "fleet"); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "asked", func() bool { return r.requests.Load() > n })
+		eventually.True(t, "a request to the repository", func() bool { return r.requests.Load() > n })
 	}
-	eventually(t, "three requests", func() bool { return r.requests.Load() >= 3 })
+	eventually.True(t, "three requests", func() bool { return r.requests.Load() >= 3 })
 	after, err := w.About(t.Context())
 	if err != nil || after.Position != before.Position {
-		t.Errorf("something was written: position %d, then %d, %v", before.Position, after.Position, err)
+		t.Errorf("something was written: the position was %d and is %d, %v", before.Position, after.Position, err)
 	}
 	if n := r.requests.Load(); n > 3 {
-		t.Errorf("%d requests for three looks", n)
+		t.Errorf("three reconciliations made %d requests, want 3", n)
 	}
 	if again, err := w.Source(t.Context(), "fleet"); err != nil || again.Version != s.Version {
-		t.Errorf("the source was written again: version %d, then %d, %v", s.Version, again.Version, err)
+		t.Errorf("the source was written again: its version was %d and is %d, %v", s.Version, again.Version, err)
 	}
 
-	// A change of one is one write.
+	// A change of one manifest is one write.
 	second := r.push(map[string]string{"all.yaml": all(deployment("one", "t", "s"), site("s", "t"), template("t", "2"), plugin)})
 	w.sync("fleet", second)
 	want[1] = "template t 2 gitops:fleet"
 	if diff := cmp.Diff(want, w.entities()); diff != "" {
 		t.Fatal(diff)
 	}
-	// A deployment that changes stays the same one.
+	// A deployment that changes keeps its ID.
 	id := s.Status.Items[3].ID
 	third := r.push(map[string]string{"all.yaml": all(deployment("one", "t", "s2"), site("s", "t"), site("s2", ""), template("t", "2"), plugin)})
 	w.sync("fleet", third)
@@ -80,7 +80,7 @@ func TestEntitiesFollowTheRepository(t *testing.T) {
 	if data, _ := d.Package[1].Get("data", "at"); data != "s2" {
 		t.Errorf("its package is %v", d.Package)
 	}
-	// What leaves goes; what refers to it first.
+	// Entities whose manifests are removed are deleted, referring entities first.
 	fourth := r.push(map[string]string{"all.yaml": template("t", "2")})
 	s = w.sync("fleet", fourth)
 	if diff := cmp.Diff([]string{"template t 2 gitops:fleet"}, w.entities()); diff != "" {
@@ -92,23 +92,14 @@ func TestEntitiesFollowTheRepository(t *testing.T) {
 	}
 	// the newest first
 	if got := strings.Join(done, ","); got != "delete plugin,delete site,delete site,delete deployment" {
-		t.Errorf("the last operations are %s", got)
+		t.Errorf("the last operations are %s, want the deletion of the deployment, the sites and the plugin", got)
 	}
-	// A rollback is a revert.
+	// A revert in git is a rollback.
 	git(t, r.dir, "revert", "--no-edit", "HEAD")
 	fifth := r.push(nil)
 	w.sync("fleet", fifth)
 	if got := w.entities(); len(got) != 5 {
-		t.Errorf("after the revert there are %v", got)
-	}
-}
-
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not %s after %s", what, patience)
-		}
+		t.Errorf("after the revert there are %v, want 5 entities", got)
 	}
 }
 
@@ -126,17 +117,17 @@ func TestBadRevisionsChangeNothing(t *testing.T) {
 			[]string{"z.yaml", `"bad"`, "ConfigMap", "data"},
 		},
 		"invalid in the site's merge": {
-			"what a template that changes makes of its site is tried, too",
+			"a site is also validated after the merge with its changed template",
 			map[string]string{"a.yaml": template("t", "2"), "b.yaml": strings.Replace(site("s2", "t2"), "templateId", "package: {resources: [{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {ports: 3}}]}\n  templateId", 1), "t2.yaml": template("t2", "x")},
 			[]string{"b.yaml", `"s2"`, "Service"},
 		},
-		"unknown field":            {"a misspelt field would be silently ignored", map[string]string{"b.yaml": strings.Replace(site("s", "t"), "templateId", "template", 1)}, []string{"b.yaml", "spec.template:"}},
-		"missing template":         {"a reference to nothing can't be applied", map[string]string{"b.yaml": site("s", "nowhere")}, []string{"b.yaml", `template "nowhere"`}},
-		"reference to what leaves": {"a deletion must not break what stays", map[string]string{"a.yaml": "", "x.yaml": "y: 1\n"}, []string{"b.yaml", `template "t"`}},
-		"twice":                    {"two manifests of one entity would fight", map[string]string{"e.yaml": site("s", "")}, []string{"e.yaml", "b.yaml"}},
-		"not YAML":                 {"a file of ours that can't be read must not look like one that left", map[string]string{"c.yaml": "apiVersion: tko.nephio.org/v1alpha1\nkind: [\n"}, []string{"c.yaml"}},
-		"other version":            {"a version that isn't known may mean anything", map[string]string{"c.yaml": strings.Replace(deployment("d", "t", "s"), "v1alpha1", "v9", 1)}, []string{"c.yaml", "v9"}},
-		"deployment with an ID":    {"IDs are TKO's to give", map[string]string{"c.yaml": strings.Replace(deployment("d", "t", "s"), "spec:", "spec:\n  deploymentId: x", 1)}, []string{"c.yaml", "deploymentId"}},
+		"unknown field":                   {"a misspelt field would be silently ignored", map[string]string{"b.yaml": strings.Replace(site("s", "t"), "templateId", "template", 1)}, []string{"b.yaml", "spec.template:"}},
+		"missing template":                {"a reference to nothing can't be applied", map[string]string{"b.yaml": site("s", "nowhere")}, []string{"b.yaml", `template "nowhere"`}},
+		"reference to a removed template": {"a deletion must not break entities that stay", map[string]string{"a.yaml": "", "x.yaml": "y: 1\n"}, []string{"b.yaml", `template "t"`}},
+		"two manifests of one entity":     {"they would overwrite each other", map[string]string{"e.yaml": site("s", "")}, []string{"e.yaml", "b.yaml"}},
+		"not YAML":                        {"a TKO manifest that can't be read must not count as removed", map[string]string{"c.yaml": "apiVersion: tko.nephio.org/v1alpha1\nkind: [\n"}, []string{"c.yaml"}},
+		"other version":                   {"the meaning of an unknown version is unknown", map[string]string{"c.yaml": strings.Replace(deployment("d", "t", "s"), "v1alpha1", "v9", 1)}, []string{"c.yaml", "v9"}},
+		"deployment with an ID":           {"TKO assigns the IDs of deployments", map[string]string{"c.yaml": strings.Replace(deployment("d", "t", "s"), "spec:", "spec:\n  deploymentId: x", 1)}, []string{"c.yaml", "deploymentId"}},
 	}
 	r := newRepo(t)
 	revision := r.push(good)
@@ -147,7 +138,7 @@ func TestBadRevisionsChangeNothing(t *testing.T) {
 		bad := r.push(test.files)
 		s := w.refused("fleet", tko.SourceReasonInvalid, test.parts...)
 		if s.Status.Attempted != bad || s.Status.Applied != revision {
-			t.Errorf("%s: attempted %s, applied %s", name, s.Status.Attempted, s.Status.Applied)
+			t.Errorf("%s: attempted %s, applied %s; want %s and %s", name, s.Status.Attempted, s.Status.Applied, bad, revision)
 		}
 		if diff := cmp.Diff(before, w.entities()); diff != "" {
 			t.Errorf("%s: %s: %s", name, test.why, diff)
@@ -173,19 +164,19 @@ func TestRemovalsBeyondTheBudgetWait(t *testing.T) {
 	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, gitops.Settings{Name: "x", Git: gitops.GitSettings{URL: r.url}})}})
 	w.sync("x", first)
 	second := r.push(map[string]string{"a.yaml": all(sites[:10]...), "keep.yaml": ""})
-	w.sync("x", second) // 20 are within the budget
+	w.sync("x", second) // 20 removals are within the budget
 	if got := len(w.entities()); got != 11 {
-		t.Fatalf("%d are left", got)
+		t.Fatalf("%d sites are left, want 11", got)
 	}
 	third := r.push(map[string]string{"a.yaml": all(sites...)})
 	w.sync("x", third)
 	r.push(map[string]string{"a.yaml": all(sites[:2]...), "new.yaml": site("new", "")})
 	s := w.refused("x", tko.SourceReasonApproval, "28 of 3", "tko gitops approve x ")
 	if got := len(w.entities()); got != 32 {
-		t.Fatalf("%d are left: what is new is applied, what goes waits", got)
+		t.Fatalf("%d sites are left, want 32: the new one is applied, the removals wait for approval", got)
 	}
 	if err := w.EnqueueSources(t.Context(), []string{"x"}, false, "other"); err == nil {
-		t.Error("another digest was taken")
+		t.Error("an approval with another digest is accepted")
 	}
 	if err := w.EnqueueSources(t.Context(), []string{"x"}, false, s.Status.PendingRemoval); err != nil {
 		t.Fatal(err)
@@ -194,11 +185,11 @@ func TestRemovalsBeyondTheBudgetWait(t *testing.T) {
 		return s.Status.PendingRemoval == "" && s.Status.Applied == s.Status.Attempted
 	})
 	if got := w.entities(); len(got) != 4 {
-		t.Fatalf("left are %v", got)
+		t.Fatalf("left are %v, want 4 sites", got)
 	}
 }
 
-func TestEntitiesOfOthersStayUnchanged(t *testing.T) {
+func TestEntitiesOfOtherOwnersStayUnchanged(t *testing.T) {
 	t.Parallel()
 	c := data(t)
 	for id, template := range map[tko.SiteID]tko.TemplateID{"same": "", "other": ""} {
@@ -225,7 +216,7 @@ func TestEntitiesOfOthersStayUnchanged(t *testing.T) {
 	if diff := cmp.Diff([]string{"site other 2 gitops:fleet", "site same 1 test"}, w.entities()); diff != "" {
 		t.Fatal(diff)
 	}
-	// What somebody changed comes back.
+	// The source restores an entity that another client changed.
 	if _, err := c.RegisterSite(t.Context(), tko.Site{ID: "other", Metadata: map[string]string{"k": "again"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +225,7 @@ func TestEntitiesOfOthersStayUnchanged(t *testing.T) {
 	if diff := cmp.Diff([]string{"site other 4 gitops:fleet", "site same 1 test"}, w.entities()); diff != "" {
 		t.Fatal(diff)
 	}
-	// Two sources don't own the same.
+	// An entity belongs to one source only.
 	other := newRepo(t)
 	other.push(map[string]string{"a.yaml": site("same", "")})
 	w.controller.Set(spec(t, gitops.Settings{Name: "second", Git: gitops.GitSettings{URL: other.url}}))
@@ -258,7 +249,7 @@ func TestBrokenSourceAffectsNoOther(t *testing.T) {
 	second := r.push(map[string]string{"b.yaml": site("b", "")})
 	w.sync("good", second)
 	away.away.Store(false)
-	w.until("away", "back", func(s tko.Source) bool {
+	w.until("away", "ready again", func(s tko.Source) bool {
 		c := ready(s)
 		return c.Status == tko.ConditionTrue
 	})

@@ -7,16 +7,19 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// isReady reports whether a source is ready at a revision, and nothing else.
+// isReady returns a function that reports whether a source is ready at a revision
+// and has no other condition.
 func isReady(revision string) func(tko.Source) bool {
 	return func(s tko.Source) bool {
 		return s.Status.Applied == revision && len(s.Status.Conditions) == 1 && ready(s).Status == tko.ConditionTrue
 	}
 }
 
-// A repository that is away for a while leaves no trace, nor in what depends on it.
+// After a short outage of their repository, a source and its dependent are ready
+// again, and no entity has changed.
 func TestReadyAgainAfterAShortOutage(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
@@ -25,7 +28,7 @@ func TestReadyAgainAfterAShortOutage(t *testing.T) {
 		spec(t, gitops.Settings{Name: "base", Path: "base", Git: gitops.GitSettings{URL: r.url}}),
 		spec(t, gitops.Settings{Name: "sites", Path: "sites", DependsOn: []string{"base"}, Git: gitops.GitSettings{URL: r.url}}),
 	}})
-	for range 2 { // what was applied is known to be there then
+	for range 2 { // the second reconciliation compares with TKO
 		w.sync("base", revision)
 		w.sync("sites", revision)
 	}
@@ -43,7 +46,8 @@ func TestReadyAgainAfterAShortOutage(t *testing.T) {
 	}
 }
 
-// Once what it waits for is well again, so is what depends on it, though there is nothing to apply.
+// A source is ready again when the source that it depends on is, although there is
+// nothing to apply.
 func TestDependentIsReadyAgainAfterAnOutage(t *testing.T) {
 	t.Parallel()
 	r, other := newRepo(t), newRepo(t)
@@ -64,7 +68,7 @@ func TestDependentIsReadyAgainAfterAnOutage(t *testing.T) {
 	w.until("sites", "ready again", isReady(second))
 }
 
-// A branch that is reset to what is applied is applied.
+// A branch that is reset to the applied revision counts as applied.
 func TestReadyAgainAfterABadRevisionIsReverted(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
@@ -77,11 +81,12 @@ func TestReadyAgainAfterABadRevisionIsReverted(t *testing.T) {
 	git(t, r.dir, "push", "-q", "-f", "origin", "main")
 	s := w.sync("fleet", good)
 	if s.Status.Attempted != good {
-		t.Errorf("attempted %s", s.Status.Attempted)
+		t.Errorf("attempted %s, want %s", s.Status.Attempted, good)
 	}
 }
 
-// What is called for compares with TKO, too, if something changed there.
+// A reconciliation that a user enqueues also compares with TKO, and restores a
+// deleted entity.
 func TestSyncRestoresWhatWasChanged(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
@@ -92,7 +97,7 @@ func TestSyncRestoresWhatWasChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.sync("fleet", revision)
-	eventually(t, "back", func() bool {
+	eventually.True(t, "the template is restored", func() bool {
 		_, err := w.Template(t.Context(), "a", 0)
 		return err == nil
 	})

@@ -26,7 +26,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 )
 
-// connections is a folder with the connection file of an OSM, mounted as
+// connections returns a directory with the connection file of an OSM, mounted as
 // Kubernetes mounts secrets: a link to a link.
 func connections(t testing.TB, s *osmtest.Server) string {
 	t.Helper()
@@ -50,7 +50,7 @@ func connections(t testing.TB, s *osmtest.Server) string {
 	return dir
 }
 
-// osmFiles are a repository of OSM Ops.
+// osmFiles returns the files of a repository of OSM Ops, without instances.
 func osmFiles(connection string) map[string]string {
 	return map[string]string{
 		"osm_ops_config.yaml":                   "targetDir: deploy\nconnectionFile: " + connection + "\n",
@@ -71,8 +71,8 @@ func osmSpec(t testing.TB, r *repo) gitops.Spec {
 	return s
 }
 
-// The whole life of a repository of OSM Ops: what is pushed is there, what is
-// changed changes, what leaves goes.
+// Instances are created, changed and removed as their files in a repository of OSM
+// Ops are; each operation and each failure is reported in the status.
 func TestNetworkServicesFollowTheRepository(t *testing.T) {
 	t.Parallel()
 	server := osmtest.Start(t, osmtest.Options{Delay: 10 * time.Millisecond})
@@ -80,19 +80,19 @@ func TestNetworkServicesFollowTheRepository(t *testing.T) {
 	r := newRepo(t)
 	files := osmFiles(filepath.Join(dir, "nbi.yaml"))
 	files["deploy/a.osmops.yaml"], files["deploy/b.osmops.yaml"] = instanceFile("a", "1"), instanceFile("b", "1")
-	files["site.yaml"] = site("beside", "")
+	files["site.yaml"] = site("edge", "")
 	first := r.push(files)
 	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{osmSpec(t, r)}, Connections: []string{dir}})
 	s := w.sync("osm", first)
 	a, ok := server.Instance("a")
 	if !ok || a.Releases["upf/upf"].Values["replicaCount"] != "1" {
-		t.Fatalf("the instance is %+v", a)
+		t.Fatalf("instance a is %+v, want replicaCount 1", a)
 	}
 	var items []string
 	for _, i := range s.Status.Items {
 		items = append(items, i.Kind+" "+i.Name+" "+i.Status)
 	}
-	want := []string{"site beside ", "VnfPackage upf_knf Ready", "NsPackage upf_ns Ready", "NsInstance a Ready", "NsInstance b Ready"}
+	want := []string{"site edge ", "VnfPackage upf_knf Ready", "NsPackage upf_ns Ready", "NsInstance a Ready", "NsInstance b Ready"}
 	if diff := cmp.Diff(want, items); diff != "" {
 		t.Error(diff)
 	}
@@ -101,29 +101,29 @@ func TestNetworkServicesFollowTheRepository(t *testing.T) {
 	w.sync("osm", second)
 	after, _ := server.Instance("a")
 	if after.ID != a.ID || after.Releases["upf/upf"].Values["replicaCount"] != "2" || after.Releases["upf/upf"].Revision != 2 {
-		t.Errorf("the instance is %+v", after)
+		t.Errorf("instance a is %+v, want replicaCount 2 in revision 2", after)
 	}
 	if b, _ := server.Instance("b"); b.Releases["upf/upf"].Revision != 1 {
-		t.Errorf("the other was upgraded, too: %+v", b)
+		t.Errorf("instance b was also upgraded: %+v", b)
 	}
 
-	// How operations end is told.
-	s = w.until("osm", "told of the upgrade", func(s tko.Source) bool {
-		return len(s.Status.Operations) > 1 && s.Status.Operations[0].Verb == "upgraded" // in place of what was begun
+	// The status reports the results of operations.
+	s = w.until("osm", "the upgrade is reported", func(s tko.Source) bool {
+		return len(s.Status.Operations) > 1 && s.Status.Operations[0].Verb == "upgraded" // replaces the operation that was started
 	})
 	var verbs []string
 	for _, o := range s.Status.Operations {
 		verbs = append(verbs, o.Verb+" "+o.Name)
 	}
 	if got := strings.Join(verbs, ", "); !strings.HasPrefix(got, "upgraded a, instantiated ") || s.Status.Operations[0].Error != "" {
-		t.Errorf("operations: %s", got)
+		t.Errorf("the operations are %s with the error %q, want the upgrade first", got, s.Status.Operations[0].Error)
 	}
 	server.LCM(func(osmtest.Operation) string { return "timed out" })
 	r.push(map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "9")})
 	if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
 		t.Fatal(err)
 	}
-	w.until("osm", "told of the failure", func(s tko.Source) bool {
+	w.until("osm", "the failure is reported", func(s tko.Source) bool {
 		return slices.ContainsFunc(s.Status.Operations, func(o tko.SourceOperation) bool {
 			return o.Verb == "upgrade" && o.Name == "a" && strings.Contains(o.Error, "timed out")
 		})
@@ -133,64 +133,64 @@ func TestNetworkServicesFollowTheRepository(t *testing.T) {
 	w.sync("osm", second)
 	after, _ = server.Instance("a")
 
-	// What isn't changed costs nothing, or a list when it is looked at.
+	// A revision without changes for OSM costs at most one list of its instances.
 	server.Reset()
 	third := r.push(map[string]string{"README.md": "x"})
 	w.sync("osm", third)
 	if n := server.Counts(); n.Total > 1 {
-		t.Errorf("nothing changed for the OSM, and it was asked %v", n.Requests)
+		t.Errorf("a revision without changes for OSM made the requests %v", n.Requests)
 	}
 
-	// A package that is wrong stops all of its revision, in TKO and in the OSM.
+	// An invalid package stops the whole revision, in TKO and in OSM.
 	vnfd := "deploy/osm-pkgs/upf_knf/upf_vnfd.yaml"
 	r.push(map[string]string{vnfd: strings.Replace(files[vnfd], "id: upf_knf", "id: other", 1), "site.yaml": site("other", ""), "deploy/b.osmops.yaml": instanceFile("b", "2")})
 	w.refused("osm", tko.SourceReasonInvalid, "deploy/osm-pkgs/upf_knf", "other")
 	if b, _ := server.Instance("b"); b.Releases["upf/upf"].Revision != 1 {
-		t.Errorf("the instance is %+v", b)
+		t.Errorf("instance b is %+v, want revision 1", b)
 	}
-	if diff := cmp.Diff([]string{"site beside 1 gitops:osm"}, w.entities()); diff != "" {
+	if diff := cmp.Diff([]string{"site edge 1 gitops:osm"}, w.entities()); diff != "" {
 		t.Error(diff)
 	}
 
-	// An instance that is wrong stays as it is, and the others go on.
+	// An invalid instance file leaves its instance unchanged; the other files are applied.
 	r.push(map[string]string{
 		vnfd: files[vnfd], "deploy/a.osmops.yaml": strings.Replace(instanceFile("a", "3"), "vnfName: upf", "vnfName: other", 1),
 	})
 	w.refused("osm", tko.SourceReasonFailed, "deploy/a.osmops.yaml", "other")
-	s = w.until("osm", "the other is upgraded", func(tko.Source) bool {
+	s = w.until("osm", "instance b is upgraded", func(tko.Source) bool {
 		b, _ := server.Instance("b")
 		return b.Releases["upf/upf"].Values["replicaCount"] == "2"
 	})
 	if still, _ := server.Instance("a"); still.Releases["upf/upf"].Revision != after.Releases["upf/upf"].Revision {
-		t.Errorf("the instance is %+v", still)
+		t.Errorf("instance a is %+v, want it unchanged", still)
 	}
 	if i := s.Status.Items[3]; i.ID != a.ID || !strings.HasPrefix(i.Status, "Stalled: ") {
-		t.Errorf("the wrong one is told as %+v", i)
+		t.Errorf("the inventory has %+v for the invalid instance, want it stalled", i)
 	}
 
-	// So does one whose file can't be read. As nobody knows which one it is about,
-	// what left stays until it can be.
+	// A file that can't be read may be the file of any instance. Until it can be read,
+	// no instance is removed.
 	r.push(map[string]string{"deploy/a.osmops.yaml": "kind: NsInstance\nname: [\n", "deploy/b.osmops.yaml": "", "deploy/c.osmops.yaml": instanceFile("c", "1")})
 	w.refused("osm", tko.SourceReasonInvalid, "deploy/a.osmops.yaml", "nothing is removed until that is corrected")
-	w.until("osm", "the other is made", func(tko.Source) bool {
+	w.until("osm", "instance c is created", func(tko.Source) bool {
 		c, there := server.Instance("c")
 		return there && c.State == "READY"
 	})
 	if all := server.Instances(); len(all) != 3 {
-		t.Errorf("there are %+v", all)
+		t.Errorf("the instances are %+v, want 3", all)
 	}
 	r.push(map[string]string{"deploy/a.osmops.yaml": "kind: NsInstance\nname: a\n", "deploy/c.osmops.yaml": ""})
 	w.refused("osm", tko.SourceReasonInvalid, "deploy/a.osmops.yaml:1: nsdName is missing")
-	w.until("osm", "what left is gone", func(tko.Source) bool { return len(server.Instances()) == 1 })
+	w.until("osm", "instances without files are removed", func(tko.Source) bool { return len(server.Instances()) == 1 })
 	if still, there := server.Instance("a"); !there || still.ID != a.ID {
-		t.Errorf("the one whose name is known went, too: %+v", server.Instances())
+		t.Errorf("instance a, whose file names it, was also removed: left are %+v", server.Instances())
 	}
 	r.push(map[string]string{"deploy/b.osmops.yaml": instanceFile("b", "1")})
 
 	fourth := r.push(map[string]string{"deploy/a.osmops.yaml": "", "site.yaml": ""})
 	w.sync("osm", fourth)
 	if all := server.Instances(); len(all) != 1 || all[0].Name != "b" {
-		t.Errorf("left are %+v", all)
+		t.Errorf("left are %+v, want b", all)
 	}
 	for name := range files {
 		r.write(map[string]string{name: ""})
@@ -200,12 +200,13 @@ func TestNetworkServicesFollowTheRepository(t *testing.T) {
 	_, vnf := server.Package("vnf", "upf_knf")
 	_, ns := server.Package("ns", "upf_ns")
 	if len(server.Instances()) > 0 || vnf || ns || len(s.Status.Items) > 0 {
-		t.Errorf("left are %+v, packages %t %t, %+v", server.Instances(), vnf, ns, s.Status.Items)
+		t.Errorf("left are instances %+v, VNF package %t, NS package %t, items %+v; want none", server.Instances(), vnf, ns, s.Status.Items)
 	}
 }
 
-// Whoever writes a repository chooses the connection file: it can't be any file.
-func TestConnectionFilesOutsideAllowedFoldersAreRefused(t *testing.T) {
+// The writers of a repository choose the connection file. It must be in an allowed
+// directory, so that they can't make the controller read other files.
+func TestConnectionFilesOutsideAllowedDirectoriesAreRefused(t *testing.T) {
 	t.Parallel()
 	server := osmtest.Start(t, osmtest.Options{})
 	mine, others := connections(t, server), connections(t, server)
@@ -215,11 +216,11 @@ func TestConnectionFilesOutsideAllowedFoldersAreRefused(t *testing.T) {
 	r := newRepo(t)
 	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{osmSpec(t, r)}, Connections: []string{mine}})
 	for why, file := range map[string]string{
-		"another folder":     filepath.Join(others, "nbi.yaml"),
-		"out of the folder":  mine + "/../" + filepath.Base(others) + "/nbi.yaml",
-		"the folder itself":  mine,
-		"a link that leaves": filepath.Join(mine, "link.yaml"),
-		"a system file":      "/etc/passwd",
+		"another directory":           filepath.Join(others, "nbi.yaml"),
+		"a path out of the directory": mine + "/../" + filepath.Base(others) + "/nbi.yaml",
+		"the directory itself":        mine,
+		"a link out of the directory": filepath.Join(mine, "link.yaml"),
+		"a system file":               "/etc/passwd",
 	} {
 		r.push(osmFiles(file))
 		if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
@@ -234,11 +235,11 @@ func TestConnectionFilesOutsideAllowedFoldersAreRefused(t *testing.T) {
 		}
 	}
 	if n := server.Counts(); n.Total > 0 {
-		t.Errorf("the OSM was asked %v", n.Requests)
+		t.Errorf("OSM got the requests %v, want none", n.Requests)
 	}
 }
 
-// Controllers that die at random moments create no instance twice and lose none,
+// Controllers that stop at random moments create no instance twice and lose none,
 // even if the response to a request is lost.
 func TestRestartedControllerCreatesNoSecondInstance(t *testing.T) {
 	t.Parallel()
@@ -273,13 +274,13 @@ func TestRestartedControllerCreatesNoSecondInstance(t *testing.T) {
 	for i := range instances {
 		got, ok := server.Instance(fmt.Sprint("i", i))
 		if !ok || got.Releases["upf/upf"].Values["replicaCount"] != "2" {
-			t.Errorf("instance %d is %+v", i, got)
+			t.Errorf("instance %d is %+v, want replicaCount 2", i, got)
 		}
 	}
 }
 
-// A request may arrive after its controller died and the next one compared. It
-// creates no second instance, because the intent is stored before the request.
+// A request may arrive after its controller stopped and the next controller compared
+// the repository with OSM. It creates no second instance, because the intent is stored before the request.
 func TestLateRequestToOSMCreatesNoSecondInstance(t *testing.T) {
 	t.Parallel()
 	server := osmtest.Start(t, osmtest.Options{})
@@ -301,7 +302,7 @@ func TestLateRequestToOSMCreatesNoSecondInstance(t *testing.T) {
 			late.Body = io.NopCloser(bytes.NewReader(body))
 			deliver = func() { forward.ServeHTTP(httptest.NewRecorder(), late) }
 			close(held)
-			<-q.Context().Done() // who asked is gone
+			<-q.Context().Done() // the controller that sent it has stopped
 			panic(http.ErrAbortHandler)
 		}
 		forward.ServeHTTP(w, q)
@@ -314,7 +315,7 @@ func TestLateRequestToOSMCreatesNoSecondInstance(t *testing.T) {
 	files["deploy/a.osmops.yaml"] = instanceFile("a", "1")
 	revision := r.push(files)
 	patient := osmSpec(t, r)
-	patient.OSM.Policy.Settle = time.Hour // whatever the machine does
+	patient.OSM.Policy.Settle = time.Hour // longer than the test on any machine
 	options := gitops.Options{Sources: []gitops.Spec{patient}, Connections: []string{dir}, Lease: 200 * time.Millisecond}
 
 	ctx, die := context.WithCancel(t.Context())
@@ -327,9 +328,9 @@ func TestLateRequestToOSMCreatesNoSecondInstance(t *testing.T) {
 	}
 	options.Lease = 0 // the default: a short one expires on a busy machine
 	w := start(t, c, options)
-	w.until("osm", "looked at by the next one", func(s tko.Source) bool {
+	w.until("osm", "reconciled by the second controller", func(s tko.Source) bool {
 		if len(server.Instances()) > 0 {
-			return true // too early
+			return true // too early: noneTwice fails below
 		}
 		return slices.ContainsFunc(s.Status.Items, func(i tko.SourceItem) bool {
 			return i.Kind == "NsInstance" && strings.Contains(i.Status, "it isn't known whether OSM did it")
@@ -339,7 +340,7 @@ func TestLateRequestToOSMCreatesNoSecondInstance(t *testing.T) {
 	w.sync("osm", revision)
 	noneTwice(t, server)
 	if _, there := server.Instance("a"); !there {
-		t.Errorf("there are %+v", server.Instances())
+		t.Errorf("the instances are %+v, want a", server.Instances())
 	}
 }
 
@@ -348,7 +349,7 @@ func noneTwice(t *testing.T, server *osmtest.Server) {
 	seen := map[string]bool{}
 	for _, i := range server.Instances() {
 		if seen[i.Name] {
-			t.Fatalf("instance %q is there twice", i.Name)
+			t.Fatalf("there are two instances %q", i.Name)
 		}
 		seen[i.Name] = true
 	}

@@ -13,9 +13,11 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// osmWorld is a repository of OSM Ops, which is applied, with these instances.
+// osmWorld starts a world with a repository of OSM Ops, and applies its instances with
+// these names. It returns the applied revision last.
 func osmWorld(t *testing.T, o osmtest.Options, names ...string) (*world, *repo, *osmtest.Server, string) {
 	t.Helper()
 	server := osmtest.Start(t, o)
@@ -39,7 +41,7 @@ const (
 
 func TestPackageChangeOnALiveOSMDoesNotStopTheSource(t *testing.T) {
 	t.Parallel()
-	w, r, server, _ := osmWorld(t, osmtest.Options{}, "a", "gone")
+	w, r, server, _ := osmWorld(t, osmtest.Options{}, "a", "removed")
 	amf := func(name, replicas string) string {
 		return strings.Replace(instanceFile(name, replicas), "upf_ns", "amf_ns", 1)
 	}
@@ -48,25 +50,26 @@ func TestPackageChangeOnALiveOSMDoesNotStopTheSource(t *testing.T) {
 	})
 	w.sync("osm", revision)
 
-	// What OSM merges is done.
+	// A change that OSM can merge is applied.
 	vnfd := osmFiles("")[vnfdFile]
 	revision = r.push(map[string]string{vnfdFile: strings.Replace(vnfd, "product-name: p", "product-name: q", 1)})
 	w.sync("osm", revision)
 	if p, _ := server.Package("vnf", "upf_knf"); p.Record["product-name"] != "q" {
-		t.Errorf("OSM has %v", p.Record)
+		t.Errorf("OSM has %v, want product-name q", p.Record)
 	}
 
-	// What it doesn't take holds back what needs it, and says what would help.
+	// A package change that OSM refuses holds back the instances that need it, and its
+	// message names the remedy.
 	r.push(map[string]string{
-		vnfdFile:                  strings.Replace(vnfd, "- name: upf", "- name: smf", 1),
-		"deploy/a.osmops.yaml":    strings.Replace(instanceFile("a", "1"), "  name: upf\n", "  name: smf\n", 1),
-		"deploy/gone.osmops.yaml": "",
-		"deploy/c.osmops.yaml":    amf("c", "2"),
+		vnfdFile:                     strings.Replace(vnfd, "- name: upf", "- name: smf", 1),
+		"deploy/a.osmops.yaml":       strings.Replace(instanceFile("a", "1"), "  name: upf\n", "  name: smf\n", 1),
+		"deploy/removed.osmops.yaml": "",
+		"deploy/c.osmops.yaml":       amf("c", "2"),
 	})
 	w.refused("osm", tko.SourceReasonFailed, "deploy/osm-pkgs/upf_knf", `the KDU "upf" left it`, "software-version", "cannot be modified")
-	w.until("osm", "the others are as they should be", func(tko.Source) bool {
+	w.until("osm", "the other instances are applied", func(tko.Source) bool {
 		c, _ := server.Instance("c")
-		_, there := server.Instance("gone")
+		_, there := server.Instance("removed")
 		return !there && c.Releases["upf/upf"].Values["replicaCount"] == "2"
 	})
 	revision = r.push(map[string]string{
@@ -74,7 +77,7 @@ func TestPackageChangeOnALiveOSMDoesNotStopTheSource(t *testing.T) {
 	})
 	w.sync("osm", revision)
 	if a, _ := server.Instance("a"); a.Releases["upf/upf"].Values["replicaCount"] != "2" {
-		t.Errorf("it is %+v", a)
+		t.Errorf("instance a is %+v, want replicaCount 2", a)
 	}
 }
 
@@ -87,13 +90,13 @@ func TestSyncComparesWithOSM(t *testing.T) {
 	if err := w.controller.Enqueue(t.Context(), "osm"); err != nil {
 		t.Fatal(err)
 	}
-	s := w.until("osm", "looked at", func(s tko.Source) bool { return !s.Enqueued && ready(s).Status == tko.ConditionTrue })
+	s := w.until("osm", "reconciled", func(s tko.Source) bool { return !s.Enqueued && ready(s).Status == tko.ConditionTrue })
 	if after, there := server.Instance("a"); !there || after.ID == before.ID {
-		t.Errorf("ready, and there are %+v; %+v", server.Instances(), s.Status.Conditions)
+		t.Errorf("the source is ready with the instances %+v, want a new a; its conditions are %+v", server.Instances(), s.Status.Conditions)
 	}
 }
 
-func TestWarningOfChartsStaysInTheStatus(t *testing.T) {
+func TestWarningAboutChartVersionsStaysInTheStatus(t *testing.T) {
 	t.Parallel()
 	w, r, _, revision := osmWorld(t, osmtest.Options{}, "a", "b", "c", "d", "e", "f", "g")
 	const want = `NsInstance "a", "b", "c", "d", "e", and 2 more: the chart of upf/upf has no version`
@@ -102,19 +105,19 @@ func TestWarningOfChartsStaysInTheStatus(t *testing.T) {
 	}
 	for range 2 {
 		if s := w.sync("osm", revision); !warned(s) {
-			w.until("osm", "warned of", warned)
+			w.until("osm", "the warning is in the status", warned)
 		}
 	}
 	revision = r.push(map[string]string{"deploy/a.osmops.yaml": instanceFile("a", "2")})
 	for range 2 {
 		if s := w.sync("osm", revision); !warned(s) {
-			t.Errorf("notes: %q", s.Status.Messages)
+			t.Errorf("the messages are %q, want the warning", s.Status.Messages)
 		}
 		w.until("osm", "settled", func(s tko.Source) bool { return !s.Enqueued })
 	}
 }
 
-// operations of instances, the newest first.
+// operations returns a line for each operation of an instance, the newest first.
 func operations(s tko.Source) (all []string) {
 	for _, o := range s.Status.Operations {
 		if o.Kind == "NsInstance" {
@@ -141,17 +144,17 @@ func TestOperationsListEachChangeOnceWithRefusals(t *testing.T) {
 	r.push(map[string]string{"deploy/c.osmops.yaml": strings.Replace(instanceFile("c", "1"), "vimAccountName: vim", "vimAccountName: nowhere", 1)})
 	w.refused("osm", tko.SourceReasonFailed, `OSM has no VIM accounts that are called "nowhere"`)
 	server.Reset()
-	eventually(t, "tried again", func() bool { return server.Counts().Requests["GET /admin/v1/vim_accounts"] > 6 })
+	eventually.True(t, "the creation is retried", func() bool { return server.Counts().Requests["GET /admin/v1/vim_accounts"] > 6 })
 	s, err := w.Source(t.Context(), "osm")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := operations(s); got[0] != "create c: failed" || slices.Contains(got[1:], got[0]) {
-		t.Errorf("operations: %q", got)
+		t.Errorf("the operations are %q, want the failed creation once, first", got)
 	}
 }
 
-// While a change is under way, OSM is asked for what is under way.
+// While a change is under way, only the instances under way are read again.
 func TestAllInstancesAreListedOncePerChange(t *testing.T) {
 	t.Parallel()
 	const instances = 20
@@ -167,10 +170,10 @@ func TestAllInstancesAreListedOncePerChange(t *testing.T) {
 	n := server.Counts()
 	lists := n.Requests["GET /nslcm/v1/ns_instances"]
 	if n.Listed > instances+lists-1 || lists < 2 {
-		t.Errorf("%d instances were listed in %d lists", n.Listed, lists)
+		t.Errorf("%d instances were listed in %d lists; want each once, and then the changed one only", n.Listed, lists)
 	}
 	if got, _ := server.Instance("i07"); got.Releases["upf/upf"].Values["replicaCount"] != "2" {
-		t.Errorf("it is %+v", got)
+		t.Errorf("instance i07 is %+v, want replicaCount 2", got)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 )
 
-// A deployment whose creator died before it could write down its ID goes, too,
-// when it has left the source; also if somebody else has changed it since.
+// A deployment whose creator stopped before it stored the ID is removed when its
+// manifest is, also if another client has changed it since.
 func TestPendingDeploymentsAreRemovedWithTheirManifests(t *testing.T) {
 	t.Parallel()
 	c := data(t)
@@ -29,26 +29,26 @@ func TestPendingDeploymentsAreRemovedWithTheirManifests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(p.Actions) != 2 || p.Actions[0].Verb != plan.Delete || len(p.Items) != 2 {
-		t.Fatalf("planned are %+v with the inventory %+v; want that both go", p.Actions, p.Items)
+		t.Fatalf("the actions are %+v with the inventory %+v; want that both deployments are removed", p.Actions, p.Items)
 	}
 	if _, err := c.Deployment(t.Context(), tko.DeploymentID(made.ID), 0); err != nil {
-		t.Errorf("after planning: %v", err)
+		t.Errorf("after planning, the deployment is gone: %v", err)
 	}
-	var left []tko.SourceItem
+	var inventory []tko.SourceItem
 	if _, err := p.Apply(t.Context(), c, "r", func(_ context.Context, items []tko.SourceItem) error {
-		left = items
+		inventory = items
 		return nil
-	}); err != nil || len(left) != 0 {
-		t.Errorf("after it the inventory has %v: %v", left, err)
+	}); err != nil || len(inventory) != 0 {
+		t.Errorf("after Apply the inventory has %v: %v", inventory, err)
 	}
 	for d, err := range c.Deployments(t.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
-		t.Errorf("left is %s, %v", d.ID, err)
+		t.Errorf("deployment %s is left, %v", d.ID, err)
 	}
 }
 
-// A removal that was approved, or that is within the budget, takes as many
-// descendants as it was counted with, however many that are, and no more.
-func TestRemovalsConfirmWhatTheyWereChargedWith(t *testing.T) {
+// A removal that is approved or within the budget deletes exactly as many descendants
+// as the plan counted, whatever their number, and fails if there are more.
+func TestRemovalsDeleteNoMoreDescendantsThanPlanned(t *testing.T) {
 	t.Parallel()
 	c := data(t)
 	origin := plan.OriginOf("fleet", "top")
@@ -66,7 +66,7 @@ func TestRemovalsConfirmWhatTheyWereChargedWith(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	left := func(want int) {
+	checkLeft := func(want int) {
 		t.Helper()
 		n := 0
 		for _, err := range c.Deployments(t.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
@@ -81,7 +81,7 @@ func TestRemovalsConfirmWhatTheyWereChargedWith(t *testing.T) {
 	}
 	grow(0, 150)
 	if _, err := c.DeleteDeployment(t.Context(), tko.DeploymentID(top.ID)); !errors.Is(err, tko.ErrInvalid) {
-		t.Fatalf("it goes without a confirmation: %v", err)
+		t.Fatalf("a deletion of 150 descendants without confirmation returned %v, want ErrInvalid", err)
 	}
 	items := []tko.SourceItem{{Kind: string(tko.KindDeployment), Name: "top", ID: top.ID}}
 	planned := func() *plan.Plan {
@@ -93,7 +93,7 @@ func TestRemovalsConfirmWhatTheyWereChargedWith(t *testing.T) {
 			p, err = plan.Make(t.Context(), c, nil, items, policy)
 		}
 		if err != nil || len(p.Actions) != 1 {
-			t.Fatalf("planned %+v, %v", p, err)
+			t.Fatalf("the plan is %+v, %v; want one action", p, err)
 		}
 		return p
 	}
@@ -101,11 +101,11 @@ func TestRemovalsConfirmWhatTheyWereChargedWith(t *testing.T) {
 	p := planned()
 	grow(150, 151)
 	if _, err := p.Apply(t.Context(), c, "r", save); !errors.Is(err, tko.ErrConflict) {
-		t.Errorf("with more than it was planned with: %v", err)
+		t.Errorf("Apply with more descendants than planned returned %v, want ErrConflict", err)
 	}
-	left(152)
+	checkLeft(152)
 	if _, err := planned().Apply(t.Context(), c, "r", save); err != nil {
 		t.Error(err)
 	}
-	left(0)
+	checkLeft(0)
 }

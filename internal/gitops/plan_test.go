@@ -17,7 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops"
 )
 
-// What a pull request would change is told field by field.
+// The preview of a pull request lists each changed field. Values of secrets are hidden.
 func TestPlanShowsChangedFields(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
@@ -45,7 +45,7 @@ func TestPlanShowsChangedFields(t *testing.T) {
 	})
 	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, gitops.Settings{Name: "fleet", Git: gitops.GitSettings{URL: r.url}})}})
 	w.sync("fleet", first)
-	// What became of a deployment since is no change of the source.
+	// Modifications of a deployment after it was applied are no changes of the source.
 	for _, i := range w.until("fleet", "applied", func(s tko.Source) bool { return !s.Enqueued }).Status.Items {
 		if i.Name != "d" {
 			continue
@@ -54,7 +54,7 @@ func TestPlanShowsChangedFields(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.Package[0].Set("somebody", "data", "key")
+		m.Package[0].Set("modified", "data", "key")
 		if _, _, err := w.EndModification(t.Context(), m.Token, m.Package); err != nil {
 			t.Fatal(err)
 		}
@@ -111,12 +111,12 @@ func TestPlanShowsChangedFields(t *testing.T) {
 		t.Error(diff)
 	}
 	if text := fmt.Sprint(got); strings.Contains(text, "hush") || strings.Contains(text, "quiet") {
-		t.Errorf("a secret is told: %s", text)
+		t.Errorf("the preview has values of a secret: %s", text)
 	}
 }
 
-// A template that changes reaches no deployment that was made from it, but for those
-// that the source makes anew.
+// A changed template doesn't change the deployments that were made from it, except
+// those that the source replaces; the preview counts the others.
 func TestPlanCountsDeploymentsOfEarlierRevisions(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
@@ -151,15 +151,15 @@ func TestPlanCountsDeploymentsOfEarlierRevisions(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if n := outdated(); n != 0 {
-		t.Errorf("before it is applied, %d are outdated", n)
+		t.Errorf("before the revision is applied, %d deployments are outdated, want 0", n)
 	}
 	w.sync("fleet", r.push(map[string]string{"template.yaml": template("t", "2"), "anew.yaml": strings.Replace(deployment("anew", "t", "lagos"), "own}", "mine}", 1)}))
 	if n := outdated(); n != 2 {
-		t.Errorf("when it is applied, %d are outdated", n)
+		t.Errorf("after the revision is applied, %d deployments are outdated, want 2", n)
 	}
 }
 
-// A meter counts what is asked, and what lists answer.
+// A meter counts requests for single entities, lists, and the entities in lists.
 type meter struct {
 	*client.Client
 	single, lists, listed atomic.Int64
@@ -204,7 +204,7 @@ func metered[T any](c *meter, list iter.Seq2[T, error]) iter.Seq2[T, error] {
 	}
 }
 
-// sites are the manifests of many sites.
+// sites returns the manifests of n sites.
 func sites(n int, format string) string {
 	var b strings.Builder
 	for i := range n {
@@ -213,8 +213,8 @@ func sites(n int, format string) string {
 	return b.String()
 }
 
-// What is there is read in lists where that asks less: what is decided is the
-// same.
+// The plan reads stored entities in lists where that takes fewer requests. Its actions
+// are the same as with single reads.
 func TestPlanReadsManyEntitiesInLists(t *testing.T) {
 	t.Parallel()
 	const ours = 60
@@ -228,7 +228,7 @@ func TestPlanReadsManyEntitiesInLists(t *testing.T) {
 	})
 	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, gitops.Settings{Name: "fleet", Git: gitops.GitSettings{URL: r.url}})}})
 	s := w.sync("fleet", first)
-	look := func(why string, lists, most, single int64, want ...string) {
+	check := func(why string, lists, most, single int64, want ...string) {
 		t.Helper()
 		m := &meter{Client: w.Client}
 		preview, err := gitops.PreviewFiles(t.Context(), m, os.DirFS(r.dir), gitops.PreviewOptions{Name: "fleet", Prune: true})
@@ -243,18 +243,18 @@ func TestPlanReadsManyEntitiesInLists(t *testing.T) {
 			t.Errorf("%s:\n%s", why, diff)
 		}
 		if m.lists.Load() != lists || m.listed.Load() > most || m.single.Load() != single {
-			t.Errorf("%s: %d lists of %d, not %d of at most %d; %d single questions, not %d", why, m.lists.Load(), m.listed.Load(), lists, most, m.single.Load(), single)
+			t.Errorf("%s: %d lists of %d entities, want %d of at most %d; %d single reads, want %d", why, m.lists.Load(), m.listed.Load(), lists, most, m.single.Load(), single)
 		}
 	}
-	look("nothing changed", 2, 2*ours+1, 1)
+	check("nothing changed", 2, 2*ours+1, 1)
 
-	// Before the first, and after the last: not read, or not much.
+	// Of the sites before the first and after the last of ours, at most one per list is read.
 	for _, id := range []tko.SiteID{"a", "b", "zz", "zzz", "zzzz"} {
 		if _, err := w.RegisterSite(t.Context(), tko.Site{ID: id}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	look("others before and after", 2, 2*ours+2, 1)
+	check("others before and after", 2, 2*ours+2, 1)
 
 	var gone string
 	for _, i := range s.Status.Items {
@@ -273,8 +273,8 @@ func TestPlanReadsManyEntitiesInLists(t *testing.T) {
 	}
 	restored := []string{`update site "m05" (it was changed by test)`, `create site "m09" (it was deleted)`}
 	again := `create deployment "d07" (it was deleted)`
-	// The template is asked for, and the site whose change is told.
-	look("somebody was here", 2, 2*ours+2, 2, append(restored[:2:2], again)...)
+	// The template is read, and the site whose changes the preview shows.
+	check("changed by another client", 2, 2*ours+2, 2, append(restored[:2:2], again)...)
 
 	var others []tko.SiteID
 	for i := range 11 * ours {
@@ -286,11 +286,11 @@ func TestPlanReadsManyEntitiesInLists(t *testing.T) {
 		}
 	}
 	r.write(map[string]string{"last.yaml": site("z", "t")})
-	// A list with too much of others ends; what wasn't in it is asked for: m09 and
-	// z, whose change is told, too.
-	look("others in between", 2, 10*(ours+1)+ours+2, 5, append(restored[:2:2], `update site "z"`, again)...)
+	// A list with too many entities of other owners stops. Entities that it didn't reach
+	// are read one by one: m09, and z, whose changes the preview also shows.
+	check("others in between", 2, 10*(ours+1)+ours+2, 5, append(restored[:2:2], `update site "z"`, again)...)
 
-	// So is what others own that is referred to.
+	// References to entities of other owners are also read in lists.
 	elsewhere := t.TempDir()
 	deployments.Reset()
 	for i := range ours {
@@ -305,16 +305,16 @@ func TestPlanReadsManyEntitiesInLists(t *testing.T) {
 		t.Fatal(err, preview)
 	}
 	if references.lists.Load() != 1 || references.single.Load() > 0 {
-		t.Errorf("references: %d lists, %d questions", references.lists.Load(), references.single.Load())
+		t.Errorf("references: %d lists and %d single reads, want one list", references.lists.Load(), references.single.Load())
 	}
 
-	// Few are asked for one by one.
+	// A few entities are read one by one.
 	r.write(map[string]string{"sites.yaml": "", "last.yaml": "", "deployments.yaml": ""})
 	m := &meter{Client: w.Client}
 	if _, err := gitops.PreviewFiles(t.Context(), m, os.DirFS(r.dir), gitops.PreviewOptions{Name: "other", Adopt: true}); err == nil {
-		t.Error("another source's template can be had")
+		t.Error("a source can adopt the template of another source")
 	}
 	if m.lists.Load() > 0 || m.single.Load() != 1 {
-		t.Errorf("one manifest: %d lists, %d questions", m.lists.Load(), m.single.Load())
+		t.Errorf("one manifest: %d lists and %d single reads, want one single read", m.lists.Load(), m.single.Load())
 	}
 }

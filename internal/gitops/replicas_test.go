@@ -23,10 +23,11 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/secret"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// A paused client is that of a process that stands still in the middle of a
-// write, and goes on later.
+// A paused client stops at its first write until resume is closed, as the client of a
+// process that stands still and continues later.
 type paused struct {
 	*client.Client
 	mu      sync.Mutex
@@ -47,7 +48,7 @@ func (p *paused) PutEntity(ctx context.Context, put tko.Put) (tko.PutResult, err
 	}
 	p.mu.Unlock()
 	<-p.resume
-	result, err := p.Client.PutEntity(context.WithoutCancel(ctx), put) // it was on its way
+	result, err := p.Client.PutEntity(context.WithoutCancel(ctx), put) // the request was already sent
 	p.results <- err
 	return result, err
 }
@@ -81,7 +82,7 @@ func TestPausedHolderChangesNothing(t *testing.T) {
 	stop()
 	close(slow.resume)
 	if err := <-slow.results; !errors.Is(err, tko.ErrConflict) {
-		t.Errorf("the write of the old holder ended with %v", err)
+		t.Errorf("the write of the old holder returned %v, want ErrConflict", err)
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -91,10 +92,10 @@ func TestPausedHolderChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if value, _ := got.Package[0].Get("data", "key"); value != "new" || got.Stamp.Revision != 1 {
-		t.Errorf("the template is %v at %d", value, got.Stamp.Revision)
+		t.Errorf("the template has %v at revision %d, want new at 1", value, got.Stamp.Revision)
 	}
 	if s, err := c.Source(t.Context(), "fleet"); err != nil || s.Status.Applied != second {
-		t.Errorf("the source is at %s, %v", s.Status.Applied, err)
+		t.Errorf("the source is at %s, %v; want %s", s.Status.Applied, err, second)
 	}
 }
 
@@ -117,16 +118,17 @@ func TestReplicasShareSources(t *testing.T) {
 				template(fmt.Sprint("t", i), strconv.Itoa(round)), site(fmt.Sprint("s", i), ""), deployment("d", fmt.Sprint("t", i), fmt.Sprint("s", i)))})
 		}
 		for i, revision := range revisions {
-			w := []*world{a, b}[(i+round)%2] // whoever is told, somebody looks
+			w := []*world{a, b}[(i+round)%2] // either replica may reconcile it
 			w.sync(fmt.Sprint("source", i), revision)
 		}
 	}
 	if got := len(a.entities()); got != 3*sources {
-		t.Errorf("there are %v", a.entities())
+		t.Errorf("the entities are %v, want %d", a.entities(), 3*sources)
 	}
 }
 
-// What was created by somebody who died before that was noted is found again.
+// If a controller stops after it creates an entity and before it saves the inventory,
+// the next controller finds the entity.
 func TestInterruptedCreationsAreContinued(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
@@ -144,21 +146,21 @@ func TestInterruptedCreationsAreContinued(t *testing.T) {
 	w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, gitops.Settings{Git: gitops.GitSettings{URL: r.url}})}})
 	s := w.sync("fleet", first)
 	if got := w.entities(); len(got) != 4 {
-		t.Errorf("there are %v", got)
+		t.Errorf("the entities are %v, want 4", got)
 	}
 	for _, item := range s.Status.Items {
 		if item.Pending || item.Digest == "" {
-			t.Errorf("the inventory has %+v", item)
+			t.Errorf("the inventory has %+v, want a digest and not pending", item)
 		}
 	}
 	second := r.push(map[string]string{"a.yaml": "x: 1\n"})
 	w.sync("fleet", second)
 	if got := w.entities(); len(got) != 0 {
-		t.Errorf("left are %v", got)
+		t.Errorf("left are %v, want none", got)
 	}
 }
 
-// A dying client makes one change of a kind, and does nothing any more then.
+// A dying client writes one entity of kind at, and fails from then on.
 type dying struct {
 	*client.Client
 	mu   sync.Mutex
@@ -203,15 +205,15 @@ func TestHooksRefuseUnsignedRequests(t *testing.T) {
 	}{
 		"Bitbucket":      {"as Bitbucket signs", "/hook/fleet", "X-Hub-Signature", good, "", 202},
 		"GitHub":         {"as GitHub signs", "/hook/fleet", "X-Hub-Signature-256", good, "", 202},
-		"generic":        {"as anybody can", "/hook/fleet", "X-Signature", good, "", 202},
-		"GitLab":         {"as GitLab says", "/hook/fleet", "X-Gitlab-Token", "secret", "", 202},
+		"generic":        {"as any other client signs", "/hook/fleet", "X-Signature", good, "", 202},
+		"GitLab":         {"as GitLab authenticates", "/hook/fleet", "X-Gitlab-Token", "secret", "", 202},
 		"name with path": {"names may have slashes", "/hook/flux-system/fleet", "X-Signature", good, "", 202},
-		"no signature":   {"anybody could call", "/hook/fleet", "X-Other", good, "", 401},
-		"wrong":          {"somebody guesses", "/hook/fleet", "X-Hub-Signature-256", "sha256=" + strings.Repeat("00", 32), "", 401},
-		"wrong token":    {"somebody guesses", "/hook/fleet", "X-Gitlab-Token", "secreT", "", 401},
-		"sha1":           {"it isn't safe any more", "/hook/fleet", "X-Hub-Signature-256", "sha1=aa", "", 401},
-		"unknown":        {"who isn't known isn't told from a wrong signature", "/hook/other", "X-Signature", good, "", 401},
-		"GET":            {"links are no hooks", "/hook/fleet", "X-Signature", good, http.MethodGet, 405},
+		"no signature":   {"an unsigned request is from an unknown client", "/hook/fleet", "X-Other", good, "", 401},
+		"wrong":          {"an attacker tries a signature", "/hook/fleet", "X-Hub-Signature-256", "sha256=" + strings.Repeat("00", 32), "", 401},
+		"wrong token":    {"an attacker tries a token", "/hook/fleet", "X-Gitlab-Token", "secreT", "", 401},
+		"sha1":           {"SHA-1 isn't safe anymore", "/hook/fleet", "X-Hub-Signature-256", "sha1=aa", "", 401},
+		"unknown":        {"the response doesn't reveal which sources exist", "/hook/other", "X-Signature", good, "", 401},
+		"GET":            {"a link that a browser opens must not enqueue", "/hook/fleet", "X-Signature", good, http.MethodGet, 405},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -227,24 +229,24 @@ func TestHooksRefuseUnsignedRequests(t *testing.T) {
 			}
 			q := httptest.NewRequest(method, test.path, bytes.NewBufferString(body))
 			q.Header.Set(test.header, test.value)
-			answer := httptest.NewRecorder()
-			h.ServeHTTP(answer, q)
-			if answer.Code != test.want {
-				t.Errorf("%s: got %d, want %d", test.why, answer.Code, test.want)
+			response := httptest.NewRecorder()
+			h.ServeHTTP(response, q)
+			if response.Code != test.want {
+				t.Errorf("%s: got %d, want %d", test.why, response.Code, test.want)
 			}
 			want := []string{strings.TrimPrefix(test.path, "/hook/")}
 			if test.want == 202 && !slices.Equal(called, want) || test.want != 202 && len(called) > 0 {
-				t.Errorf("called %v", called)
+				t.Errorf("%s: enqueued %v, want %v only with status 202", test.why, called, want)
 			}
 		})
 	}
 }
 
-// A mortal client does nothing any more from some moment on, as that of a
-// process that was killed: what is under way is done, and nobody hears of it.
+// A mortal client fails once its context dead ends, as the client of a killed process:
+// a request that is under way is completed, and its result is lost.
 type mortal struct {
 	*client.Client
-	dead context.Context //nolint:containedctx // its life
+	dead context.Context //nolint:containedctx // ends when the process is killed
 }
 
 func (m *mortal) SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (int64, error) {
@@ -265,7 +267,7 @@ func (m *mortal) FinishWork(ctx context.Context, items []tko.FinishedWork) error
 	return nil // the claim stays until its lease runs out
 }
 
-// runFor runs a controller that dies after a while.
+// runFor runs a controller that is killed after d.
 func runFor(t *testing.T, c *client.Client, o gitops.Options, d time.Duration) {
 	t.Helper()
 	ctx, die := context.WithTimeout(t.Context(), d)
@@ -275,17 +277,17 @@ func runFor(t *testing.T, c *client.Client, o gitops.Options, d time.Duration) {
 	}
 }
 
-// A counting client counts the questions that a plan asks.
+// A counting client counts reads of sites.
 type counting struct {
 	*client.Client
-	mu     sync.Mutex
-	asked  int
-	looked chan struct{} // a look has ended
+	mu         sync.Mutex
+	reads      int
+	reconciled chan struct{} // gets an element after a reconciliation, if there is room
 }
 
 func (c *counting) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
 	c.mu.Lock()
-	c.asked++
+	c.reads++
 	c.mu.Unlock()
 	return c.Client.Site(ctx, id, revision)
 }
@@ -293,18 +295,18 @@ func (c *counting) Site(ctx context.Context, id tko.SiteID, revision int64) (tko
 func (c *counting) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
 	err := c.Client.FinishWork(ctx, items)
 	select {
-	case c.looked <- struct{}{}:
+	case c.reconciled <- struct{}{}:
 	default:
 	}
 	return err
 }
 
-// A revision that hasn't changed asks the data controller about no entity.
-func TestUnchangedRevisionMakesNoRequests(t *testing.T) {
+// Reconciling an unchanged revision reads no entity from the data controller.
+func TestUnchangedRevisionReadsNoEntities(t *testing.T) {
 	t.Parallel()
 	r := newRepo(t)
 	first := r.push(map[string]string{"a.yaml": all(site("a", ""), site("b", ""))})
-	c := &counting{Client: data(t), looked: make(chan struct{}, 1)}
+	c := &counting{Client: data(t), reconciled: make(chan struct{}, 1)}
 	controller := gitops.New(c, gitops.Options{Sources: []gitops.Spec{spec(t, gitops.Settings{Git: gitops.GitSettings{URL: r.url}})}})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -315,45 +317,45 @@ func TestUnchangedRevisionMakesNoRequests(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	eventually(t, "applied", func() bool {
+	eventually.True(t, "the revision is applied", func() bool {
 		s, err := c.Source(ctx, "fleet")
 		return err == nil && s.Status.Applied == first
 	})
-	look := func() int {
-		<-c.looked
+	readsAfterReconciliation := func() int {
+		<-c.reconciled
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.asked
+		return c.reads
 	}
-	eventually(t, "looked at", func() bool {
+	eventually.True(t, "the source isn't enqueued", func() bool {
 		s, err := c.Source(ctx, "fleet")
 		return err == nil && !s.Enqueued
 	})
-	<-c.looked
-	// The first look that is called for after something was applied compares that
-	// with TKO.
+	<-c.reconciled
+	// The first reconciliation that is enqueued after a revision is applied compares the
+	// revision with TKO.
 	if err := controller.Enqueue(ctx, "fleet"); err != nil {
 		t.Fatal(err)
 	}
-	before := look()
+	before := readsAfterReconciliation()
 	for range 3 {
 		if err := controller.Enqueue(ctx, "fleet"); err != nil {
 			t.Fatal(err)
 		}
-		if after := look(); after != before {
-			t.Fatalf("%d questions were asked by a look at what hasn't changed", after-before)
+		if after := readsAfterReconciliation(); after != before {
+			t.Fatalf("reconciling an unchanged revision read %d entities", after-before)
 		}
 	}
 }
 
-// A told fetcher has the revision that it was told of.
-type told struct {
+// A fixed fetcher has one revision.
+type fixed struct {
 	t        testing.TB
 	revision string
-	asks     chan struct{} // gets an element whenever it is asked, if there is room
+	asks     chan struct{} // gets an element at each call of Revision, if there is room
 }
 
-func (f *told) Revision(context.Context) (string, error) {
+func (f *fixed) Revision(context.Context) (string, error) {
 	select {
 	case f.asks <- struct{}{}:
 	default:
@@ -361,7 +363,7 @@ func (f *told) Revision(context.Context) (string, error) {
 	return f.revision, nil
 }
 
-func (f *told) Fetch(_ context.Context, revision string) (*tree.Tree, error) {
+func (f *fixed) Fetch(_ context.Context, revision string) (*tree.Tree, error) {
 	w, err := tree.Create(f.t.TempDir(), tree.Limits{})
 	if err != nil {
 		return nil, err
@@ -389,16 +391,16 @@ func (g *gated) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 func TestGenerationThatOneReplicaKnowsIsApplied(t *testing.T) {
 	t.Parallel()
 	c := data(t)
-	asked := func(f *told, generation string) gitops.Spec {
-		return gitops.Spec{Name: "fleet", Kind: "told", From: f, Interval: time.Hour, Resync: time.Hour, Prune: true, Generation: generation}
+	specOf := func(f *fixed, generation string) gitops.Spec {
+		return gitops.Spec{Name: "fleet", Kind: "fixed", From: f, Interval: time.Hour, Resync: time.Hour, Prune: true, Generation: generation}
 	}
-	deaf, good := &told{t: t, revision: "1", asks: make(chan struct{}, 1)}, &told{t: t, revision: "2"}
-	w := start(t, c, gitops.Options{Worker: "deaf", Sources: []gitops.Spec{asked(deaf, "1")}})
+	old, good := &fixed{t: t, revision: "1", asks: make(chan struct{}, 1)}, &fixed{t: t, revision: "2"}
+	w := start(t, c, gitops.Options{Worker: "old", Sources: []gitops.Spec{specOf(old, "1")}})
 	w.until("fleet", "applied", func(s tko.Source) bool { return s.Status.Applied == "1" && !s.Enqueued })
-	<-deaf.asks
+	<-old.asks
 
 	gate := make(chan struct{})
-	controller := gitops.New(&gated{Client: c, gate: gate}, gitops.Options{Worker: "good", Sources: []gitops.Spec{asked(good, "2")}})
+	controller := gitops.New(&gated{Client: c, gate: gate}, gitops.Options{Worker: "good", Sources: []gitops.Spec{specOf(good, "2")}})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- controller.Run(ctx) }()
@@ -408,10 +410,10 @@ func TestGenerationThatOneReplicaKnowsIsApplied(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	<-deaf.asks // it looks first, and knows nothing
+	<-old.asks // the replica with the older generation reconciles first
 	close(gate)
 	w.until("fleet", "applied", func(s tko.Source) bool { return s.Status.Applied == "2" })
 	if got, err := c.Template(t.Context(), "t", 0); err != nil || got.Package[0].Text("data", "key") != "2" {
-		t.Errorf("%v, %v: want what revision 2 has", got.Package, err)
+		t.Errorf("the template is %v, %v; want that of revision 2", got.Package, err)
 	}
 }

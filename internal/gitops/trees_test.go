@@ -11,23 +11,24 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// Folders of temporary files are cleaned by others. What they remove hasn't left
-// the source.
-func TestCleanedFolderRemovesNothing(t *testing.T) {
+// Other programs clean directories of temporary files. Files that they remove don't
+// count as removed from the source.
+func TestCleanedTemporaryDirectoryRemovesNothing(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		why   string
-		clean func(t *testing.T, folder string)
+		clean func(t *testing.T, dir string)
 	}{
-		"all": {"the folder itself goes, as that of a process that has died", func(t *testing.T, folder string) {
-			if err := os.RemoveAll(folder); err != nil {
+		"whole directory": {"cleaners remove directories of processes that have stopped", func(t *testing.T, dir string) {
+			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		"one": {"files go that nobody has read for long", func(t *testing.T, folder string) {
-			if err := os.Remove(filepath.Join(folder, "b.yaml")); err != nil {
+		"one file": {"cleaners remove files that no process has read for long", func(t *testing.T, dir string) {
+			if err := os.Remove(filepath.Join(dir, "b.yaml")); err != nil {
 				t.Fatal(err)
 			}
 		}},
@@ -42,30 +43,30 @@ func TestCleanedFolderRemovesNothing(t *testing.T) {
 			}
 			w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{s}})
 			w.sync("fleet", revision)
-			folders, err := filepath.Glob(filepath.Join(dir, "*"))
-			if err != nil || len(folders) != 1 {
-				t.Fatalf("%v, %v", folders, err)
+			directories, err := filepath.Glob(filepath.Join(dir, "*"))
+			if err != nil || len(directories) != 1 {
+				t.Fatalf("the directories are %v, %v; want one", directories, err)
 			}
-			test.clean(t, folders[0])
+			test.clean(t, directories[0])
 			if _, err := w.RemoveEntity(t.Context(), tko.KindTemplate, "a", false); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "a is back", func() bool {
+			eventually.True(t, "template a is restored", func() bool {
 				if err := w.controller.Enqueue(t.Context(), "fleet"); err != nil {
 					t.Fatal(err)
 				}
 				_, err := w.Template(t.Context(), "a", 0)
 				return err == nil
 			})
-			source := w.until("fleet", "looked at", func(s tko.Source) bool { return !s.Enqueued && ready(s).Status == tko.ConditionTrue })
+			source := w.until("fleet", "reconciled", func(s tko.Source) bool { return !s.Enqueued && ready(s).Status == tko.ConditionTrue })
 			if i := slices.IndexFunc(source.Status.Operations, func(o tko.SourceOperation) bool { return o.Verb == "delete" }); i >= 0 || len(source.Status.Items) != 2 {
-				t.Errorf("%s: %+v", test.why, source.Status)
+				t.Errorf("%s: the status is %+v, want two items and no deletion", test.why, source.Status)
 			}
 		})
 	}
 }
 
-// calls notes whose look was called for.
+// calls records the names of the sources that are enqueued.
 type calls struct {
 	*client.Client
 	mu    sync.Mutex
@@ -81,9 +82,9 @@ func (c *calls) EnqueueSources(ctx context.Context, names []string, missing bool
 	return c.Client.EnqueueSources(ctx, names, missing, approve)
 }
 
-// Of sources of one repository, one that depends on another takes a revision
-// after it, and soon.
-func TestDependsOnTheSameRevision(t *testing.T) {
+// If two sources have the same repository, the dependent one applies a revision after
+// the other, and is enqueued as soon as the other has applied it.
+func TestDependentAppliesRevisionAfterItsDependency(t *testing.T) {
 	t.Parallel()
 	r, c := newRepo(t), &calls{Client: data(t)}
 	git := gitops.GitSettings{URL: r.url}
@@ -111,7 +112,7 @@ func TestDependsOnTheSameRevision(t *testing.T) {
 	c.names = nil
 	c.mu.Unlock()
 	w.sync("base", second)
-	eventually(t, "called for, as what it waits for is there", func() bool {
+	eventually.True(t, "the dependent is enqueued", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return slices.Contains(c.names, "sites")

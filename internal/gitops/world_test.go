@@ -12,34 +12,30 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/grpcapi/grpctest"
 	"github.com/tko-orchestrator/tko/internal/location/gittest"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// patience is how long a test waits for what should happen soon.
-const patience = 3 * time.Minute
-
-// data is a data controller in memory.
+// data starts a data controller in memory and returns its client.
 func data(t testing.TB) *client.Client {
 	t.Helper()
 	return grpctest.Start(t, client.Options{Author: tko.Author{Who: "test"}})
 }
 
-// A repo is a git repository that is served over HTTP.
+// A repo is a git repository with an HTTP server.
 type repo struct {
 	t        testing.TB
 	dir      string // work tree
 	url      string
 	requests atomic.Int64
-	away     atomic.Bool
+	away     atomic.Bool // the server responds with an error to each request
 }
 
 var git = gittest.Run
@@ -59,7 +55,7 @@ func newRepo(t testing.TB) *repo {
 			http.Error(w, "away", http.StatusBadGateway)
 			return
 		}
-		// git-http-backend goes round for ever when a body ends before its length: it gets whole ones only.
+		// git-http-backend loops forever if a body ends before its length: it gets complete bodies only.
 		body, err := io.ReadAll(q.Body)
 		if err != nil {
 			return
@@ -72,7 +68,7 @@ func newRepo(t testing.TB) *repo {
 	return r
 }
 
-// write writes files, or removes those whose content is "".
+// write writes files by name, and removes those whose content is "".
 func (r *repo) write(files map[string]string) {
 	r.t.Helper()
 	for name, content := range files {
@@ -92,7 +88,7 @@ func (r *repo) write(files map[string]string) {
 	}
 }
 
-// push commits and pushes, and answers the revision.
+// push commits files, pushes the commit and returns its revision.
 func (r *repo) push(files map[string]string) string {
 	r.t.Helper()
 	r.write(files)
@@ -147,32 +143,16 @@ spec: {type: schedule, pluginId: p, arguments: [x], triggers: [{group: g, versio
 
 func all(documents ...string) string { return strings.Join(documents, "---") }
 
-// A world is a data controller and controllers of its sources.
+// A world is a data controller and a GitOps controller.
 type world struct {
 	testing.TB
 	*client.Client
 	controller *gitops.Controller
-	log        syncBuffer
+	log        eventually.Buffer
 }
 
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
-
-// spec is a source that is looked at when it is called for.
+// spec returns the source of settings. Its interval is an hour by default, so that
+// the controller reconciles it only when a test enqueues it.
 func spec(t testing.TB, settings gitops.Settings) gitops.Spec {
 	t.Helper()
 	if settings.Interval == "" {
@@ -205,21 +185,20 @@ func start(t testing.TB, c *client.Client, o gitops.Options) *world {
 	return w
 }
 
-// until waits for a source to be so, and answers it.
+// until waits until holds returns true for a source, and returns the source.
 func (w *world) until(name, what string, holds func(tko.Source) bool) tko.Source {
 	w.Helper()
 	var s tko.Source
-	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if s, err = w.Source(w.Context(), name); err == nil && holds(s) {
-			return s
+	eventually.NoError(w.TB, fmt.Sprintf("source %q: %s", name, what), func() (err error) {
+		if s, err = w.Source(w.Context(), name); err == nil && !holds(s) {
+			err = fmt.Errorf("its status is %+v", s.Status)
 		}
-	}
-	w.Fatalf("source %q: not %s after %s: %v\n%+v", name, what, patience, err, s.Status)
+		return err
+	})
 	return s
 }
 
-// ready is the condition Ready of a source.
+// ready returns the condition Ready of a source; it is empty if there is none.
 func ready(s tko.Source) tko.Condition {
 	for _, c := range s.Status.Conditions {
 		if c.Type == tko.ConditionReady {
@@ -229,8 +208,7 @@ func ready(s tko.Source) tko.Condition {
 	return tko.Condition{}
 }
 
-// sync has a source looked at, and waits until that is over and a revision is
-// applied.
+// sync enqueues a source and waits until it is reconciled, ready and at a revision.
 func (w *world) sync(name, revision string) tko.Source {
 	w.Helper()
 	if err := w.controller.Enqueue(w.Context(), name); err != nil {
@@ -242,7 +220,8 @@ func (w *world) sync(name, revision string) tko.Source {
 	})
 }
 
-// refused has a source looked at, and waits until it says why it isn't ready.
+// refused enqueues a source and waits until it isn't ready for this reason, with a
+// message that contains all parts.
 func (w *world) refused(name, reason string, parts ...string) tko.Source {
 	w.Helper()
 	if err := w.controller.Enqueue(w.Context(), name); err != nil {
@@ -259,7 +238,7 @@ func (w *world) refused(name, reason string, parts ...string) tko.Source {
 	})
 }
 
-// entities are what is there, by kind, with revisions and who wrote them.
+// entities returns a line for each entity, by kind: its ID, revision and author.
 func (w *world) entities() []string {
 	w.Helper()
 	var found []string

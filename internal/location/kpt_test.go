@@ -21,8 +21,8 @@ const (
 	setNamespace   = "apiVersion: fn.kpt.dev/v1alpha1\nkind: SetNamespace\nmetadata:\n  name: ns\n  annotations: {config.kubernetes.io/local-config: \"true\"}\nnamespace: core\n"
 )
 
-// network is a package of kpt's with packages in two levels of folders, all of
-// which call alike what is for tools.
+// network is a kpt package with packages in two levels of directories. Their resources
+// for tools have the same names.
 var network = map[string]string{
 	"Kptfile":                         kptfileOf("network-function"),
 	"package-context.yaml":            packageContext,
@@ -39,9 +39,9 @@ var network = map[string]string{
 	"a/package-context.yaml":          packageContext,
 }
 
-// Packages of kpt's in folders call their Kptfiles, contexts and configs alike:
-// all of them are in the package, under names of their own.
-func TestKptResourcesOfSeveralFoldersAreRenamed(t *testing.T) {
+// Kptfiles, contexts and function configurations of kpt packages in several directories
+// have the same names. The package holds all of them, with different names.
+func TestKptResourcesOfSeveralDirectoriesAreRenamed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	archives := map[string][]byte{"x.tar": tarOf(t, network), "x.zip": zipOf(t, network)}
@@ -69,42 +69,43 @@ func TestKptResourcesOfSeveralFoldersAreRenamed(t *testing.T) {
 		for _, r := range pkg {
 			tool := r.GVK().Kind != "ConfigMap" || strings.HasPrefix(r.Name(), "kptfile.")
 			if local := r.Annotation("config.kubernetes.io/local-config") == "true"; local != tool {
-				t.Errorf("%s: local %t: a Kptfile never leaves, also if it doesn't say so", r.Identity(), local)
+				t.Errorf("%s: local %t: a resource for tools must be local, also without the annotation, and others not", r.Identity(), local)
 			}
 		}
 		if last := pkg[len(pkg)-1]; last.Annotation("tko.nephio.org/folder") != "sub1/sub1a" {
-			t.Errorf("%v: want the folder", last)
+			t.Errorf("the annotations of the last resource are %v, want the directory sub1/sub1a", last)
 		}
 	}
 }
 
-// What goes to sites keeps its name: twice the same is refused, with both files.
+// Resources for sites are never renamed: two with the same identity are an error that
+// names both files.
 func TestResourcesOfSitesKeepTheirNames(t *testing.T) {
 	t.Parallel()
 	dir := writeTree(t, t.TempDir(), map[string]string{"a.yaml": manifest("same"), "sub/a.yaml": manifest("same"), "sub/Kptfile": kptfileOf("x")})
 	_, err := location.Read(t.Context(), dir, location.Options{})
 	if err == nil || !strings.Contains(err.Error(), `sub/a.yaml: v1 ConfigMap "same" is also in a.yaml`) {
-		t.Errorf("got %v", err)
+		t.Errorf("the error is %v, want one that names both files", err)
 	}
-	// Where one of both is for tools, it is the one that gets another name.
+	// If one of two is for tools, it is renamed.
 	dir = writeTree(t, t.TempDir(), map[string]string{
 		"a.yaml": strings.Replace(packageContext, "kptfile.kpt.dev", "same", 1), "z/a.yaml": manifest("same"),
 		"b/c/d.yaml": strings.Replace(packageContext, "kptfile.kpt.dev", "other", 1), "b/e.yaml": manifest("other"),
 	})
 	pkg, err := location.Read(t.Context(), dir, location.Options{})
 	if err == nil || !strings.Contains(err.Error(), `"same" is also in a.yaml`) {
-		t.Errorf("%s, %v: what is in the uppermost folder has no folder to be named after", names(pkg), err)
+		t.Errorf("the names are %s, %v; want an error, as a resource in the root has no directory to be named after", names(pkg), err)
 	}
 	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	if pkg, err = location.Read(t.Context(), dir, location.Options{}); err != nil || names(pkg) != "other.b.c other same" {
-		t.Errorf("%s, %v", names(pkg), err)
+		t.Errorf("the names are %s, %v; want other.b.c other same", names(pkg), err)
 	}
 }
 
-// Kpt's setters are comments, and survive reading.
-func TestSettersSurviveReading(t *testing.T) {
+// Setters of kpt are comments, and reading retains them.
+func TestReadRetainsSettersOfKpt(t *testing.T) {
 	t.Parallel()
 	dir := writeTree(t, t.TempDir(), map[string]string{"a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  size: \"3\" # kpt-set: ${size}\n"})
 	pkg, err := location.Read(t.Context(), dir, location.Options{})
@@ -113,6 +114,6 @@ func TestSettersSurviveReading(t *testing.T) {
 	}
 	setters, err := pkg[0].Setters()
 	if diff := cmp.Diff([]krm.Setter{{Field: "/data/size", Pattern: "${size}", Text: true}}, setters); err != nil || diff != "" {
-		t.Errorf("%v\n%s", err, diff)
+		t.Errorf("the setters, %v (-want +got):\n%s", err, diff)
 	}
 }

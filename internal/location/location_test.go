@@ -40,7 +40,7 @@ func manifest(names ...string) string {
 	return strings.Join(docs, "---\n")
 }
 
-// tree is what most tests read, in some form.
+// tree holds the files that most tests read, in several forms.
 var tree = map[string]string{
 	"b.yaml":           manifest("b"),
 	"a/one.yml":        manifest("one", "two"),
@@ -123,8 +123,8 @@ func zipOf(t *testing.T, files map[string]string) []byte {
 	return b.Bytes()
 }
 
-// repository makes a git repository with the tree on its first branch, another
-// branch, and a tag on the first.
+// repository creates a git repository with the tree and a tag on its first branch, and
+// another branch. It returns the commit of the tag.
 func repository(t *testing.T, dir string, bare bool) (first plumbing.Hash) {
 	t.Helper()
 	work := dir
@@ -232,7 +232,7 @@ func TestReadReturnsPackagesFromAllLocations(t *testing.T) {
 		"a tag":                            {repo + "#v1", all},
 		"a commit":                         {repo + "#" + first.String(), all},
 		"a branch, in it":                  {repo + "#feature/x!/a/one.yml", "changed"},
-		"a branch, written behind":         {"git:" + repo + "!a/one.yml#feature/x", "changed"},
+		"a branch after the path":          {"git:" + repo + "!a/one.yml#feature/x", "changed"},
 		"a repository's URL":               {"file://" + repo, all},
 		"a repository's URL and a query":   {"file://" + repo + "?ref=feature/x!/a/one.yml", "changed"},
 		"git: and a file URL":              {"git:file://" + repo + "!/a/deep", "three"},
@@ -253,7 +253,7 @@ func TestReadReturnsPackagesFromAllLocations(t *testing.T) {
 	}
 }
 
-// A repository is fetched as from any server, by git's own.
+// Read fetches repositories over HTTP from the server program of git.
 func TestReadRemoteRepository(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -287,11 +287,11 @@ func TestReadRemoteRepository(t *testing.T) {
 		}
 		pkg, err = location.Read(t.Context(), at, location.Options{Guard: guardOf(t, guard.Options{Addresses: []string{"127.0.0.0/8", "::1"}})})
 		if err != nil || names(pkg) != want {
-			t.Errorf("guarded, %s is %q, %v; want %q", at, names(pkg), err, want)
+			t.Errorf("with a guard that allows the address, %s is %q, %v; want %q", at, names(pkg), err, want)
 		}
 		_, err = location.Read(t.Context(), at, location.Options{Guard: guardOf(t, guard.Options{})})
 		if !errors.Is(err, tko.ErrDenied) {
-			t.Errorf("not allowed, %s is read: %v", at, err)
+			t.Errorf("with a guard that refuses the address, Read of %s returned %v, want ErrDenied", at, err)
 		}
 	}
 	for at, want := range map[string]string{
@@ -299,12 +299,12 @@ func TestReadRemoteRepository(t *testing.T) {
 		web.URL + "/none.git":         "",
 	} {
 		if _, err := location.Read(t.Context(), at, location.Options{}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s fails with %v, want %q", at, err, want)
+			t.Errorf("Read of %s returned %v, want an error that contains %q", at, err, want)
 		}
 	}
 	_, err = location.Read(t.Context(), web.URL+"/repo.git", location.Options{MaxBytes: 64})
 	if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "too large: at most 512 bytes") {
-		t.Errorf("a repository that is too large fails with %v", err)
+		t.Errorf("Read of a repository that is too large returned %v, want ErrInvalid with the limit", err)
 	}
 }
 
@@ -394,22 +394,22 @@ func TestReadRefusesInvalidLocations(t *testing.T) {
 		"no such branch":              {repo + "#nowhere", `no branch, tag or commit "nowhere"`, true},
 		"no such repository":          {dir + "/nowhere.git", "repository not found", true},
 		"not a repository":            {"git:" + dir + "/two", "not a git repository", true},
-		"http says no":                {web.URL + "/x.yaml", "404", false},
+		"http error":                  {web.URL + "/x.yaml", "404", false},
 		"http, no password in errors": {withPassword + "/x.yaml", "ada:xxxxx@", false},
-		"git over http says no":       {withPassword + "/x.git", "ada:xxxxx@", true},
+		"git over http error":         {withPassword + "/x.git", "ada:xxxxx@", true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pkg, err := location.Read(t.Context(), test.location, location.Options{MaxBytes: 1 << 20})
 			if err == nil {
-				t.Fatalf("%s: got %s", test.location, names(pkg))
+				t.Fatalf("Read of %s returned %s, want an error", test.location, names(pkg))
 			}
 			if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "hush") {
-				t.Errorf("the error is %q, it should have %q", err, test.want)
+				t.Errorf("the error is %q, want one that contains %q and no password", err, test.want)
 			}
 			if test.invalid != errors.Is(err, tko.ErrInvalid) {
-				t.Errorf("%q is an ErrInvalid: %v", err, !test.invalid)
+				t.Errorf("whether %q is ErrInvalid: %t, want %t", err, !test.invalid, test.invalid)
 			}
 		})
 	}
@@ -423,7 +423,7 @@ func TestLinksWithinADirectoryAreFollowed(t *testing.T) {
 	}
 	pkg, err := location.Read(t.Context(), dir, location.Options{})
 	if err != nil || names(pkg) != "a" {
-		t.Errorf("a mounted ConfigMap, which is links, reads as %q, %v", names(pkg), err)
+		t.Errorf("a mounted ConfigMap, whose files are links, has the names %q, %v; want a", names(pkg), err)
 	}
 }
 
@@ -431,13 +431,13 @@ func TestReadStreamReturnsThePackage(t *testing.T) {
 	t.Parallel()
 	pkg, err := location.ReadStream(t.Context(), strings.NewReader(manifest("a", "b")), "stdin", location.Options{})
 	if err != nil || names(pkg) != "a b" {
-		t.Errorf("got %q, %v", names(pkg), err)
+		t.Errorf("the names are %q, %v; want a b", names(pkg), err)
 	}
 	if _, err := location.ReadStream(t.Context(), strings.NewReader("a: ["), "stdin", location.Options{}); err == nil || !strings.HasPrefix(err.Error(), "stdin: ") {
-		t.Errorf("the error is %v", err)
+		t.Errorf("the error is %v, want one that names stdin", err)
 	}
 	if _, err := location.ReadStream(t.Context(), strings.NewReader(strings.Repeat("#", 100)), "stdin", location.Options{MaxBytes: 99}); !errors.Is(err, tko.ErrInvalid) {
-		t.Errorf("the error is %v", err)
+		t.Errorf("the error is %v, want ErrInvalid", err)
 	}
 }
 
@@ -448,7 +448,7 @@ func TestReadStreamEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
 	if _, err := location.ReadStream(ctx, never, "stdin", location.Options{}); err == nil || !strings.Contains(err.Error(), "enough") {
-		t.Errorf("the error is %v", err)
+		t.Errorf("the error is %v, want the cause of the context", err)
 	}
 }
 

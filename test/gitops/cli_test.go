@@ -50,22 +50,22 @@ func TestCommandShowsAndControlsSources(t *testing.T) {
 	}
 	install("other.txt")
 	server := process.StartServer(t, "--store=sqlite::memory:", "--gitops-age-keys="+keys, "--git=fleet=file://"+dir, "--git-interval=1s", "--retry=50ms", "--retry-max=500ms")
-	until := func(says string, args ...string) string {
+	until := func(pattern string, args ...string) string {
 		t.Helper()
 		var out, errs string
 		eventually.Within(t, timeLimit, "tko "+strings.Join(args, " "), func() error {
-			if out, errs, _ = server.CLI(args...); !regexp.MustCompile(says).MatchString(out) {
-				return fmt.Errorf("the output lacks %q:\n%s%s", says, out, errs)
+			if out, errs, _ = server.CLI(args...); !regexp.MustCompile(pattern).MatchString(out) {
+				return fmt.Errorf("the output lacks %q:\n%s%s", pattern, out, errs)
 			}
 			return nil
 		})
 		return out
 	}
-	run := func(want int, says string, args ...string) {
+	run := func(code int, text string, args ...string) {
 		t.Helper()
-		out, errs, code := server.CLI(args...)
-		if code != want || !strings.Contains(out+errs, says) {
-			t.Errorf("tko %s: exit code %d, want %d and %q\n%s%s", strings.Join(args, " "), code, want, says, out, errs)
+		out, errs, got := server.CLI(args...)
+		if got != code || !strings.Contains(out+errs, text) {
+			t.Errorf("tko %s: exit code %d, want %d and %q\n%s%s", strings.Join(args, " "), got, code, text, out, errs)
 		}
 	}
 	until(`fleet +True +main@sha1:[0-9a-f]{12} `, "gitops", "status", "-o", "table")

@@ -1,3 +1,3 @@
 // Package gitops tests the role gitops with real processes: kill -9 at random
-// moments, and several replicas. There is nothing to import.
+// moments, and several replicas. It exports nothing.
 package gitops

@@ -34,30 +34,30 @@ import (
 // A publisher simulates source-controller: it serves an artifact for each revision,
 // retains two, and reports them in the object's status.
 type publisher struct {
-	t    *testing.T
-	c    *kube.Cluster
-	web  *httptest.Server
-	mu   sync.Mutex
-	kept map[string][]byte // by path
-	last map[string][]string
-	told []map[string]any // events that notification-controller received
+	t        *testing.T
+	c        *kube.Cluster
+	web      *httptest.Server
+	mu       sync.Mutex
+	archives map[string][]byte   // by path
+	paths    map[string][]string // of archives, by object, the newest last
+	events   []map[string]any    // received for notification-controller
 }
 
 func publish(t *testing.T, c *kube.Cluster) *publisher {
 	t.Helper()
-	p := &publisher{t: t, c: c, kept: map[string][]byte{}, last: map[string][]string{}}
+	p := &publisher{t: t, c: c, archives: map[string][]byte{}, paths: map[string][]string{}}
 	p.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if r.Method == http.MethodPost {
 			var event map[string]any
 			if err := json.NewDecoder(r.Body).Decode(&event); err == nil {
-				p.told = append(p.told, event)
+				p.events = append(p.events, event)
 			}
 			w.WriteHeader(http.StatusAccepted)
 			return
 		}
-		data, ok := p.kept[r.URL.Path]
+		data, ok := p.archives[r.URL.Path]
 		if !ok {
 			http.NotFound(w, r)
 			return
@@ -104,10 +104,10 @@ func (p *publisher) push(kind, name string, data []byte, change ...func(artifact
 	revision := "main@sha1:" + digest[:40]
 	path := "/" + kind + "/" + name + "/" + digest + ".tar.gz"
 	p.mu.Lock()
-	p.kept[path] = data
-	p.last[name] = append(p.last[name], path)
-	if n := len(p.last[name]); n > 2 {
-		delete(p.kept, p.last[name][n-3])
+	p.archives[path] = data
+	p.paths[name] = append(p.paths[name], path)
+	if n := len(p.paths[name]); n > 2 {
+		delete(p.archives, p.paths[name][n-3])
 	}
 	p.mu.Unlock()
 	artifact := map[string]any{
@@ -162,7 +162,7 @@ func (p *publisher) until(what string, holds func() bool) {
 	}()
 	eventually.Within(p.t, timeLimit, what, func() error {
 		if !holds() {
-			return errors.New("it is not the case")
+			return errors.New("the condition is false")
 		}
 		return nil
 	})
@@ -205,18 +205,18 @@ func TestFluxSourcesAreApplied(t *testing.T) {
 	first := p.push("gitrepository", "fleet", archive(t, map[string]string{"a.yaml": aSite("a"), "b.yaml": aSite("b")}))
 	c.Eventually(t, "True ReconciliationSucceeded "+first, "get", "gitops", "fleet", "-o", readyOf)
 	if got := sites(t, data); got != "a b" {
-		t.Errorf("the sites are %q", got)
+		t.Errorf("the sites are %q, want a b", got)
 	}
 	if got := c.Kubectl(t, "get", "sites.tko.nephio.org", "-o", "jsonpath={.items[*].metadata.name}"); got != "a b" {
-		t.Errorf("the aggregated API next to the CRD has %q", got)
+		t.Errorf("the aggregated API next to the CRD has the sites %q, want a b", got)
 	}
 	c.Eventually(t, "1 2 site a", "get", "gitops", "fleet", "-o", "jsonpath={.status.observedGeneration} {.status.inventory.count} {.status.inventory.entries[0].kind} {.status.inventory.entries[0].name}")
 	c.Kubectl(t, "wait", "--for=condition=Ready", "--timeout=10s", "gitops/fleet")
 	c.Eventually(t, "ReconciliationSucceeded", "get", "events", "--field-selector=involvedObject.kind=GitOps,involvedObject.name=fleet,type=Normal", "-o", "jsonpath={.items[0].reason}")
-	p.until("told to notification-controller", func() bool {
+	p.until("an event for notification-controller", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return slices.ContainsFunc(p.told, func(e map[string]any) bool {
+		return slices.ContainsFunc(p.events, func(e map[string]any) bool {
 			metadata, _ := e["metadata"].(map[string]any)
 			return e["severity"] == "info" && metadata["tko.nephio.org/revision"] == first
 		})
@@ -224,7 +224,7 @@ func TestFluxSourcesAreApplied(t *testing.T) {
 
 	// A GitRepository without a GitOps object, and not for OSM, is no failure.
 	other := p.push("gitrepository", "other", archive(t, map[string]string{"a.yaml": aSite("unused")}))
-	p.until("passed over", func() bool {
+	p.until("the repository is skipped", func() bool {
 		s, err := data.Source(t.Context(), "gitrepository/default/other")
 		return err == nil && s.Status.Applied == other && s.Status.Conditions[0].Reason == "NothingForUs"
 	})
@@ -233,7 +233,7 @@ func TestFluxSourcesAreApplied(t *testing.T) {
 	second := p.push("gitrepository", "fleet", archive(t, map[string]string{"a.yaml": aSite("a"), "c.yaml": aSite("c")}))
 	c.Eventually(t, "True ReconciliationSucceeded "+second, "get", "gitops", "fleet", "-o", readyOf)
 	if got := sites(t, data); got != "a c" {
-		t.Errorf("the sites are %q", got)
+		t.Errorf("the sites are %q, want a c", got)
 	}
 
 	// An artifact with a wrong digest, with a path that leads out, or that is gone,
@@ -247,7 +247,7 @@ func TestFluxSourcesAreApplied(t *testing.T) {
 	third := p.push("gitrepository", "fleet", archive(t, map[string]string{"a.yaml": aSite("a"), "x/d.yaml": aSite("d")}, tar.Header{Name: "link", Typeflag: tar.TypeSymlink, Linkname: "/etc/passwd"}))
 	c.Eventually(t, "True ReconciliationSucceeded "+third, "get", "gitops", "fleet", "-o", readyOf)
 	if got := sites(t, data); got != "a d" {
-		t.Errorf("the sites are %q", got)
+		t.Errorf("the sites are %q, want a d", got)
 	}
 
 	// A requested reconciliation is acknowledged; a change of the spec takes effect.
@@ -256,14 +256,14 @@ func TestFluxSourcesAreApplied(t *testing.T) {
 	}
 	c.Kubectl(t, "annotate", "gitops", "fleet", "reconcile.fluxcd.io/requestedAt=2026-01-02T03:04:05Z")
 	c.Eventually(t, "2026-01-02T03:04:05Z", "get", "gitops", "fleet", "-o", "jsonpath={.status.lastHandledReconcileAt}")
-	p.until("drift repaired", func() bool {
+	p.until("the drift is repaired", func() bool {
 		s, err := data.Site(t.Context(), "a", 0)
 		return err == nil && s.Metadata["drifted"] == ""
 	})
 	c.Kubectl(t, "patch", "gitops", "fleet", "--type=merge", "-p", `{"spec":{"path":"x"}}`)
 	c.Eventually(t, "2 True", "get", "gitops", "fleet", "-o", `jsonpath={.status.observedGeneration} {.status.conditions[?(@.type=="Ready")].status}`)
 	if got := sites(t, data); got != "d" {
-		t.Errorf("below the path there are %q", got)
+		t.Errorf("with path x, the sites are %q, want d", got)
 	}
 
 	// Other kinds of sources, and dependencies.
@@ -277,7 +277,7 @@ func TestFluxSourcesAreApplied(t *testing.T) {
 	c.Kubectl(t, "delete", "gitops", "fleet", "--timeout="+timeLimit.String())
 	c.Kubectl(t, "delete", "gitops", "oci", "--timeout="+timeLimit.String())
 	if got := sites(t, data); got != "o" {
-		t.Errorf("after the deletion of the objects there are %q", got)
+		t.Errorf("after the deletion of the objects, the sites are %q, want o", got)
 	}
 	if s, err := data.Source(t.Context(), "default/fleet"); err == nil {
 		t.Errorf("the source still exists: %+v", s)

@@ -59,7 +59,9 @@ func push(t *testing.T, dir string, n int) (revision string, want []string) {
 	return "main@sha1:" + git(t, dir, "rev-parse", "HEAD"), want
 }
 
-func there(ctx context.Context, c *client.Client) (got []string, err error) {
+// deploymentsOf returns a line for each deployment of a test's revision: its name, site
+// and number.
+func deploymentsOf(ctx context.Context, c *client.Client) (got []string, err error) {
 	for d, err := range c.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{Packages: true}) {
 		if err != nil {
 			return nil, err
@@ -118,7 +120,7 @@ func TestReplicasApplyNewestRevisionAfterKills(t *testing.T) {
 			if err != nil || s.Status.Applied != revision {
 				return fmt.Errorf("it is not applied: %+v, %w", s.Status, err)
 			}
-			if got, err = there(ctx, c); err != nil || !slices.Equal(got, want) {
+			if got, err = deploymentsOf(ctx, c); err != nil || !slices.Equal(got, want) {
 				t.Fatalf("revision %s is applied, but there are %v, %v; want %v", revision, got, err, want)
 			}
 			return nil

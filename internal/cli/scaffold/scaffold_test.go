@@ -15,7 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// runIn runs a program in a folder, with the SDK for Python.
+// runIn runs a program in a directory, with the Python SDK.
 func runIn(t *testing.T, dir, program string, arguments ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, arguments...)
@@ -25,8 +25,7 @@ func runIn(t *testing.T, dir, program string, arguments ...string) (string, erro
 	return string(out), err
 }
 
-// Each plugin passes its own test as it was written, and fails it when it is
-// broken.
+// Each scaffolded plugin passes its own test, and fails it with another input.
 func TestWrittenPluginsPassTheirTests(t *testing.T) {
 	t.Parallel()
 	test := map[string]func(*testing.T) []string{
@@ -100,7 +99,7 @@ func TestWrittenPluginsPassTheirTests(t *testing.T) {
 	}
 }
 
-// The server runs what was written as the written test says.
+// A server runs the scaffolded plugin with the result that the plugin's test expects.
 func TestWrittenPluginsRun(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -116,7 +115,7 @@ func TestWrittenPluginsRun(t *testing.T) {
 	}
 }
 
-func TestWriteRefusesInvalidPluginsAndFullFolders(t *testing.T) {
+func TestWriteRefusesInvalidPluginsAndFilledDirectories(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		why    string
@@ -124,14 +123,14 @@ func TestWriteRefusesInvalidPluginsAndFullFolders(t *testing.T) {
 		want   error
 		text   string // in README.md
 	}{
-		"a name with parts":  {why: "a trigger is made of it", plugin: scaffold.Plugin{Type: "prepare", Name: "a/b-c", Language: "go"}, text: "a-b-c.plugin.nephio.org,v1alpha1,ABC"},
-		"a strange name":     {why: "so is it here", plugin: scaffold.Plugin{Type: "prepare", Name: "..1", Language: "python"}, text: "plugin.plugin.nephio.org,v1alpha1,Plugin"},
-		"a trigger":          {why: "it is the user's", plugin: scaffold.Plugin{Type: "validate", Name: "x", Language: "go", Trigger: krm.GVK{Version: "v1", Kind: "ConfigMap"}}, text: ",v1,ConfigMap"},
-		"no type":            {why: "there are three", plugin: scaffold.Plugin{Type: "mutate", Name: "x", Language: "go"}, want: tko.ErrInvalid},
-		"no language":        {why: "there are two", plugin: scaffold.Plugin{Type: "prepare", Name: "x", Language: "cobol"}, want: tko.ErrInvalid},
-		"no name":            {why: "IDs have an alphabet", plugin: scaffold.Plugin{Type: "prepare", Name: "a b", Language: "go"}, want: tko.ErrInvalid},
-		"half of a trigger":  {why: "no resource has it", plugin: scaffold.Plugin{Type: "prepare", Name: "x", Language: "go", Trigger: krm.GVK{Kind: "X"}}, want: tko.ErrInvalid},
-		"a folder with text": {why: "nothing is overwritten", plugin: scaffold.Plugin{Type: "prepare", Name: "x", Language: "go"}, want: tko.ErrConflict},
+		"a name with parts":      {why: "the default trigger is made from the name", plugin: scaffold.Plugin{Type: "prepare", Name: "a/b-c", Language: "go"}, text: "a-b-c.plugin.nephio.org,v1alpha1,ABC"},
+		"a strange name":         {why: "the trigger must be valid for any name", plugin: scaffold.Plugin{Type: "prepare", Name: "..1", Language: "python"}, text: "plugin.plugin.nephio.org,v1alpha1,Plugin"},
+		"a trigger":              {why: "the user chose the trigger", plugin: scaffold.Plugin{Type: "validate", Name: "x", Language: "go", Trigger: krm.GVK{Version: "v1", Kind: "ConfigMap"}}, text: ",v1,ConfigMap"},
+		"unknown type":           {why: "plugins have one of three types", plugin: scaffold.Plugin{Type: "mutate", Name: "x", Language: "go"}, want: tko.ErrInvalid},
+		"unknown language":       {why: "there are two languages", plugin: scaffold.Plugin{Type: "prepare", Name: "x", Language: "cobol"}, want: tko.ErrInvalid},
+		"invalid name":           {why: "IDs have an alphabet", plugin: scaffold.Plugin{Type: "prepare", Name: "a b", Language: "go"}, want: tko.ErrInvalid},
+		"half of a trigger":      {why: "no resource matches it", plugin: scaffold.Plugin{Type: "prepare", Name: "x", Language: "go", Trigger: krm.GVK{Kind: "X"}}, want: tko.ErrInvalid},
+		"a directory with files": {why: "existing files are never overwritten", plugin: scaffold.Plugin{Type: "prepare", Name: "x", Language: "go"}, want: tko.ErrConflict},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +143,7 @@ func TestWriteRefusesInvalidPluginsAndFullFolders(t *testing.T) {
 			}
 			_, err := scaffold.Write(test.plugin, dir)
 			if !errors.Is(err, test.want) {
-				t.Fatalf("got %v, want %v: %s", err, test.want, test.why)
+				t.Fatalf("the error is %v, want %v: %s", err, test.want, test.why)
 			}
 			if test.want != nil {
 				return

@@ -18,8 +18,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/fluxtest"
 )
 
-// A push becomes a revision, and that what is in TKO: made, changed, removed.
-// Everything that people look at says so.
+// A push becomes a revision, whose manifests are created, changed and removed in TKO.
+// The status, the printed columns and the events report it.
 func TestGitOpsObjectFollowsItsSource(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
@@ -30,7 +30,7 @@ func TestGitOpsObjectFollowsItsSource(t *testing.T) {
 	w.Fail(t, source, "no route to host")
 	w.becomes("fleet", readyMessage, "GitRepository "+w.namespace+"/fleet has no artifact yet: no route to host")
 	if got := w.field("fleet", readyReason); got != "ArtifactFailed" {
-		t.Errorf("reason %q", got)
+		t.Errorf("the reason is %q, want ArtifactFailed", got)
 	}
 
 	repository.Commit(map[string]string{"a.yaml": template("a", "1"), "b.yaml": template("b", "1")})
@@ -38,13 +38,13 @@ func TestGitOpsObjectFollowsItsSource(t *testing.T) {
 	w.Kubectl(t, "-n", w.namespace, "wait", "--for=condition=Ready", "--timeout=3m", "gitops/fleet")
 	w.becomes("fleet", ".status.lastAppliedRevision", first.Revision)
 	if a, b := w.value("a"), w.value("b"); a != "1" || b != "1" {
-		t.Fatalf("a is %q, b is %q", a, b)
+		t.Fatalf("a is %q, b is %q; want 1 and 1", a, b)
 	}
 	repository.Commit(map[string]string{"a.yaml": template("a", "2"), "b.yaml": ""})
 	second := w.Publish(t, source, repository)
 	w.becomes("fleet", ".status.lastAppliedRevision", second.Revision)
 	if a, b := w.value("a"), w.value("b"); a != "2" || b != "" {
-		t.Errorf("a is %q, b is %q", a, b)
+		t.Errorf("a is %q, b is %q; want 2 and none", a, b)
 	}
 	for path, want := range map[string]string{
 		readyStatus: "True", readyReason: "ReconciliationSucceeded", ".status.observedGeneration": "1", ".status.lastAttemptedRevision": second.Revision,
@@ -60,21 +60,21 @@ func TestGitOpsObjectFollowsItsSource(t *testing.T) {
 			t.Errorf("kubectl get prints no %q:\n%s", want, columns)
 		}
 	}
-	w.eventually("there are events", func() bool {
+	w.eventually("an event names the revision", func() bool {
 		return strings.Contains(w.Kubectl(t, "-n", w.namespace, "get", "events", "--field-selector=involvedObject.kind=GitOps,involvedObject.name=fleet,reason=ReconciliationSucceeded,type=Normal"), second.Revision)
 	})
 
-	// Fetching fails from now on: what was published still counts.
+	// If Flux can't fetch from now on, the published artifact still counts.
 	w.Fail(t, source, "no route to host")
 	w.Kubectl(t, "-n", w.namespace, "annotate", "gitops/fleet", flux.AnnotationRequested+"=now")
 	w.becomes("fleet", ".status.lastHandledReconcileAt", "now")
 	if got := w.field("fleet", readyStatus); got != "True" {
-		t.Errorf("Ready is %q although the artifact is good", got)
+		t.Errorf("Ready is %q although the artifact is valid, want True", got)
 	}
 }
 
-// A source that is broken, in whatever way, says so, and the one beside it goes
-// on. Once it is well again, so are we.
+// A broken source reports its error and doesn't affect a concurrent one. Once its
+// artifact is valid, it is ready.
 func TestBrokenArtifactAffectsNoOtherSource(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{Fetch: flux.FetchOptions{Tries: 2}})
@@ -97,12 +97,12 @@ func TestBrokenArtifactAffectsNoOtherSource(t *testing.T) {
 		repository.Commit(map[string]string{"a.yaml": template("a", value)})
 		w.becomes("good", ".status.lastAppliedRevision", w.Publish(t, good, repository).Revision)
 		if got := w.value("a"); got != value {
-			t.Errorf("beside broken ones, a is %q, not %q", got, value)
+			t.Errorf("with broken sources next to it, a is %q, want %q", got, value)
 		}
 	}
 	for name, want := range map[string]string{"away": "503", "forged": "but its source states", "wild": "leads out"} {
 		if got := w.field(name, readyMessage); !strings.Contains(got, want) {
-			t.Errorf("%s says %q", name, got)
+			t.Errorf("the message of %s is %q, want one that contains %q", name, got, want)
 		}
 	}
 	w.becomes("forged", `.status.conditions[?(@.type=="Stalled")].status`, "True")
@@ -114,8 +114,8 @@ func TestBrokenArtifactAffectsNoOtherSource(t *testing.T) {
 	}
 }
 
-// An artifact that is collected before it is fetched is no failure: a newer one
-// follows.
+// If Flux garbage-collects an artifact before it is fetched, that is no failure: a
+// newer artifact follows.
 func TestCollectedArtifactIsNoFailure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
@@ -125,7 +125,7 @@ func TestCollectedArtifactIsNoFailure(t *testing.T) {
 	w.gitOps("fleet", source)
 	w.becomes("fleet", ".status.lastAppliedRevision", first.Revision)
 
-	var late fluxtest.Artifact // what the status says when two newer ones are there
+	var late fluxtest.Artifact // in the status of the source although it is collected
 	for i := range fluxtest.Retained + 1 {
 		commit := repository.Commit(map[string]string{"a.yaml": template("a", fmt.Sprint("later ", i))})
 		if a := w.Retain(source, "main@sha1:"+commit, repository.Archive(commit)); i == 0 {
@@ -134,18 +134,18 @@ func TestCollectedArtifactIsNoFailure(t *testing.T) {
 	}
 	asked := w.Requests(source)
 	w.SetCondition(t, source, late)
-	w.eventually("the artifact is asked for again", func() bool { return w.Requests(source) >= asked+2 })
+	w.eventually("the artifact is requested again", func() bool { return w.Requests(source) >= asked+2 })
 	if status, message := w.field("fleet", readyStatus), w.field("fleet", readyMessage); status != "True" || message != "applied revision "+first.Revision {
-		t.Errorf("it is a failure: Ready is %s, %s", status, message)
+		t.Errorf("the collected artifact is a failure: Ready is %s, %s", status, message)
 	}
 	last := w.Publish(t, source, repository)
 	w.becomes("fleet", ".status.lastAppliedRevision", last.Revision)
 	if got := w.value("a"); got != "later 2" {
-		t.Errorf("a is %q", got)
+		t.Errorf("a is %q, want later 2", got)
 	}
 }
 
-// All kinds of sources that offer such artifacts do.
+// Each kind of Flux that has artifacts can be a source.
 func TestAllKindsOfFluxAreSources(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
@@ -157,13 +157,13 @@ func TestAllKindsOfFluxAreSources(t *testing.T) {
 		w.becomes(name, ".status.lastAppliedRevision", revision)
 		w.becomes(name, ".status.lastAppliedOriginRevision", "main@sha1:abc")
 		if in, out := w.value(name), w.value("out"); in != "1" || out != "" {
-			t.Errorf("%s: in its path is %q, beside it %q", kind, in, out)
+			t.Errorf("%s: the template in its path is %q, the one outside is %q; want 1 and none", kind, in, out)
 		}
 	}
 }
 
 // The same revision with other content, as after a change of spec.ignore, is
-// taken.
+// applied.
 func TestOtherContentOfTheSameRevisionIsApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
@@ -176,7 +176,8 @@ func TestOtherContentOfTheSameRevisionIsApplied(t *testing.T) {
 	}
 }
 
-// What is suspended, or waits for another, does nothing; then it does.
+// A suspended source and one whose dependency isn't ready apply nothing until they
+// may.
 func TestSuspendedAndDependentSourcesWait(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
@@ -187,7 +188,7 @@ func TestSuspendedAndDependentSourcesWait(t *testing.T) {
 	w.becomes("one", readyReason, "Suspended")
 	w.becomes("two", readyReason, "DependencyNotReady")
 	if a, b := w.value("a"), w.value("b"); a+b != "" {
-		t.Errorf("a is %q, b is %q", a, b)
+		t.Errorf("a is %q, b is %q; want none", a, b)
 	}
 	w.gitOps("one", source, "path: one", "suspend: false")
 	w.becomes("one", readyStatus, "True")
@@ -195,11 +196,11 @@ func TestSuspendedAndDependentSourcesWait(t *testing.T) {
 	w.Kubectl(t, "-n", w.namespace, "annotate", "gitops/two", flux.AnnotationRequested+"=now")
 	w.becomes("two", readyStatus, "True")
 	if a, b := w.value("a"), w.value("b"); a+b != "11" {
-		t.Errorf("a is %q, b is %q", a, b)
+		t.Errorf("a is %q, b is %q; want 1 and 1", a, b)
 	}
 }
 
-// Where namespaces are tenants, nobody refers to another's.
+// With NoCrossNamespaceRefs, an object can't refer to a source in another namespace.
 func TestReferencesToOtherNamespacesAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{NoCrossNamespaceRefs: true})
@@ -212,22 +213,23 @@ spec: {interval: 1m, prune: true, sourceRef: {kind: GitRepository, name: theirs,
 	w.becomes("curious", readyReason, "AccessDenied")
 	w.becomes("curious", `.status.conditions[?(@.type=="Stalled")].status`, "True")
 	if got := w.field("curious", readyMessage); !strings.Contains(got, "spec.sourceRef.namespace default") {
-		t.Errorf("it says %q", got)
+		t.Errorf("the message is %q, want one that names spec.sourceRef.namespace", got)
 	}
 }
 
-// What becomes of what an object owns when it goes is its deletionPolicy's.
-func TestDeletionPolicyDecidesWhatIsDeleted(t *testing.T) {
+// The deletionPolicy of a GitOps object decides whether its entities are deleted with
+// it.
+func TestDeletionPolicyDecidesWhetherEntitiesAreDeleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
 	tests := map[string]struct {
 		why, spec string
 		stays     bool
 	}{
-		"mirror":    {why: "as prune says, which is the default", spec: "timeout: 1m"},
-		"delete":    {why: "whatever prune says", spec: "deletionPolicy: Delete"},
-		"orphan":    {why: "whatever prune says", spec: "deletionPolicy: Orphan", stays: true},
-		"suspended": {why: "it touches nothing", spec: "suspend: true", stays: true},
+		"mirror":    {why: "the default follows prune", spec: "timeout: 1m"},
+		"delete":    {why: "the policy overrides prune", spec: "deletionPolicy: Delete"},
+		"orphan":    {why: "the policy overrides prune", spec: "deletionPolicy: Orphan", stays: true},
+		"suspended": {why: "a suspended object changes nothing", spec: "suspend: true", stays: true},
 	}
 	for name, test := range tests {
 		source := w.source("GitRepository", name)
@@ -238,7 +240,7 @@ func TestDeletionPolicyDecidesWhatIsDeleted(t *testing.T) {
 		w.becomes(name, ".status.observedGeneration", "2")
 		w.Kubectl(t, "-n", w.namespace, "delete", "gitops", name, "--timeout=3m") // waits for the finalizer
 		if stays := w.value(name) != ""; stays != test.stays {
-			t.Errorf("%s: it stays: %t, %s", name, stays, test.why)
+			t.Errorf("%s: the template stays: %t, want %t: %s", name, stays, test.stays, test.why)
 		}
 		if _, err := w.data.Source(t.Context(), w.namespace+"/"+name); !errors.Is(err, tko.ErrNotFound) {
 			t.Errorf("%s: the source is still known: %v", name, err)
@@ -246,7 +248,7 @@ func TestDeletionPolicyDecidesWhatIsDeleted(t *testing.T) {
 	}
 }
 
-// A removal beyond the budget waits until somebody writes down that it is meant.
+// A removal beyond the budget waits until a user approves it in the spec.
 func TestApprovalInTheSpecAllowsARemoval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
@@ -259,22 +261,22 @@ func TestApprovalInTheSpecAllowsARemoval(t *testing.T) {
 	repository.Commit(map[string]string{"a.yaml": "", "b.yaml": ""})
 	last := w.Publish(t, source, repository)
 	w.becomes("fleet", readyReason, "WaitsForApproval")
-	w.eventually("it says what to approve", func() bool { return w.field("fleet", ".status.asks") != "" })
+	w.eventually("the status has the digest to approve", func() bool { return w.field("fleet", ".status.asks") != "" })
 	w.gitOps("fleet", source, budget, "approve: another")
 	w.becomes("fleet", ".status.observedGeneration", "2")
 	if got := w.value("a") + w.value("b"); got != "11" {
-		t.Errorf("it was done without being approved: %q", got)
+		t.Errorf("the removal was done without approval: a and b are %q, want 11", got)
 	}
 	w.gitOps("fleet", source, budget, "approve: "+w.field("fleet", ".status.asks"))
 	w.becomes("fleet", ".status.lastAppliedRevision", last.Revision)
 	if got := w.value("a") + w.value("b") + w.value("c"); got != "1" {
-		t.Errorf("what is left is %q", got)
+		t.Errorf("the templates are %q, want that of c only", got)
 	}
 	w.becomes("fleet", ".status.asks", "")
 }
 
-// Files that SOPS encrypted are read with the key of a Secret; without one, that
-// is what is said. What others have encrypted in the same repository is theirs.
+// Manifests that SOPS encrypted are decrypted with the key in a Secret; without a key
+// the message asks for one. Encrypted files that aren't TKO manifests are ignored.
 func TestEncryptedManifestsAreDecrypted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
@@ -290,23 +292,23 @@ func TestEncryptedManifestsAreDecrypted(t *testing.T) {
 	w.gitOps("fleet", source)
 	w.becomes("fleet", readyReason, "BuildFailed")
 	if got := w.field("fleet", readyMessage); !strings.Contains(got, "secret.yaml is encrypted with SOPS, and no key is given") {
-		t.Errorf("it says %q", got)
+		t.Errorf("the message is %q, want that no key is given", got)
 	}
 	w.gitOps("fleet", source, "retryInterval: 1s", "decryption: {provider: sops, secretRef: {name: sops-age}}")
 	w.becomes("fleet", readyReason, "ArtifactFailed")
 	w.Kubectl(t, "-n", w.namespace, "create", "secret", "generic", "sops-age", "--from-file=age.agekey=../sops/testdata/key.txt")
 	w.becomes("fleet", readyStatus, "True")
 	if got := w.value("secret"); got != "hush" {
-		t.Errorf("it is %q", got)
+		t.Errorf("the template has %q, want hush", got)
 	}
 }
 
-// Flux's notification-controller is told what happened, of the source, as
-// alerts are for Flux's kinds only, with what it needs for a commit's status.
+// Flux's notification-controller receives events about the source, because alerts
+// support Flux's kinds only, with the metadata that a commit status needs.
 func TestNotificationControllerReceivesEvents(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
-	var told []map[string]any
+	var received []map[string]any
 	address := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 		var one map[string]any
 		if err := json.NewDecoder(r.Body).Decode(&one); err != nil || r.Method != http.MethodPost {
@@ -314,18 +316,18 @@ func TestNotificationControllerReceivesEvents(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		told = append(told, one)
+		received = append(received, one)
 	})
 	w := newWorld(t, flux.Options{EventsAddress: address})
 	source, repository := w.source("GitRepository", "fleet"), fluxtest.NewRepository(t)
 	repository.Commit(map[string]string{"a.yaml": template("a", "1")})
 	a := w.Publish(t, source, repository)
 	w.gitOps("fleet", source)
-	w.eventually("it was told of", func() bool { mu.Lock(); defer mu.Unlock(); return len(told) == 2 })
-	object, _ := told[0]["involvedObject"].(map[string]any)
+	w.eventually("two events are received", func() bool { mu.Lock(); defer mu.Unlock(); return len(received) == 2 })
+	object, _ := received[0]["involvedObject"].(map[string]any)
 	uid := w.Kubectl(t, "-n", w.namespace, "get", "gitrepository", "fleet", "-o", "jsonpath={.metadata.uid}")
 	if object["kind"] != "GitRepository" || object["name"] != "fleet" || object["namespace"] != w.namespace || object["uid"] != uid || object["apiVersion"] != "source.toolkit.fluxcd.io/v1" {
-		t.Errorf("it is about %v", object)
+		t.Errorf("the event is about %v, want the GitRepository", object)
 	}
 	const prefix = "source.toolkit.fluxcd.io/"
 	want := map[string]any{prefix + "revision": a.Revision, prefix + "digest": a.Digest, prefix + "checksum": a.Digest, prefix + "gitops": w.namespace + "/fleet"}
@@ -339,27 +341,28 @@ func TestNotificationControllerReceivesEvents(t *testing.T) {
 				delete(want, key)
 			}
 		}
-		if diff := cmp.Diff(want, told[i]["metadata"]); diff != "" {
-			t.Errorf("metadata of event %d, of which the first is for people and the second for the commit:\n%s", i, diff)
+		if diff := cmp.Diff(want, received[i]["metadata"]); diff != "" {
+			t.Errorf("metadata of event %d, of which the first is for users and the second for the commit status:\n%s", i, diff)
 		}
-		if told[i]["severity"] != "info" || told[i]["reason"] != "ReconciliationSucceeded" || told[i]["reportingController"] != "tko-gitops" || told[i]["timestamp"] == nil ||
-			told[i]["message"] != "GitOps "+w.namespace+"/fleet: applied revision "+a.Revision {
-			t.Errorf("%v", told[i])
+		if received[i]["severity"] != "info" || received[i]["reason"] != "ReconciliationSucceeded" || received[i]["reportingController"] != "tko-gitops" || received[i]["timestamp"] == nil ||
+			received[i]["message"] != "GitOps "+w.namespace+"/fleet: applied revision "+a.Revision {
+			t.Errorf("event %d is %v", i, received[i])
 		}
 	}
 	failed := func(n int, a fluxtest.Artifact) {
 		t.Helper()
-		w.eventually("the failure was told of", func() bool { mu.Lock(); defer mu.Unlock(); return len(told) == n })
-		for _, one := range told[n-2:] {
+		w.eventually("events of the failure are received", func() bool { mu.Lock(); defer mu.Unlock(); return len(received) == n })
+		for _, one := range received[n-2:] {
 			if metadata, _ := one["metadata"].(map[string]any); one["severity"] != "error" || metadata[prefix+"revision"] != a.Revision {
-				t.Errorf("%v", one)
+				t.Errorf("the event is %v, want an error of revision %s", one, a.Revision)
 			}
 		}
 	}
 	repository.Commit(map[string]string{"a.yaml": "kind: Template\napiVersion: tko.nephio.org/v1alpha1\nspec: {wrong: 1}\n"})
 	a = w.Publish(t, source, repository)
 	failed(4, a)
-	// What can't be got is not the fault of the revision that was tried before it.
+	// A fetch failure is reported for the revision that can't be fetched, not for the one
+	// that was attempted before.
 	commit := repository.Commit(map[string]string{"a.yaml": template("a", "2")})
 	a = w.Retain(source, "main@sha1:"+commit, repository.Archive(commit))
 	a.Digest = "sha256:" + strings.Repeat("0", 64)
@@ -367,35 +370,35 @@ func TestNotificationControllerReceivesEvents(t *testing.T) {
 	failed(6, a)
 }
 
-// The API server refuses what makes no sense.
+// The schema of the CRD refuses invalid objects.
 func TestCRDRefusesInvalidObjects(t *testing.T) {
 	t.Parallel()
 	c := cluster(t)
 	base := "apiVersion: tko.nephio.org/v1beta1\nkind: GitOps\nmetadata: {name: x, namespace: default}\nspec:\n  "
 	tests := map[string]struct{ why, spec, want string }{
-		"good":         {why: "as documented", spec: "interval: 1h30m\n  prune: false\n  sourceRef: {kind: Bucket, name: x}\n  path: ./a..b/c"},
-		"no source":    {why: "there is nothing to do", spec: "interval: 1m\n  prune: false", want: "sourceRef"},
-		"other source": {why: "it has no files", spec: "interval: 1m\n  prune: false\n  sourceRef: {kind: HelmRepository, name: x}", want: "sourceRef.kind"},
-		"no prune":     {why: "it has to be decided", spec: "interval: 1m\n  sourceRef: {kind: Bucket, name: x}", want: "prune"},
-		"no time":      {why: "days are unknown", spec: "interval: 1d\n  prune: false\n  sourceRef: {kind: Bucket, name: x}", want: "interval"},
-		"too often":    {why: "it would never rest", spec: "interval: 10ms\n  prune: false\n  sourceRef: {kind: Bucket, name: x}", want: "at least 1s"},
-		"path out":     {why: "it isn't the source's", spec: "interval: 1m\n  prune: false\n  path: a/../../b\n  sourceRef: {kind: Bucket, name: x}", want: "must not lead out"},
+		"good":         {why: "this is as documented", spec: "interval: 1h30m\n  prune: false\n  sourceRef: {kind: Bucket, name: x}\n  path: ./a..b/c"},
+		"no source":    {why: "without a source there is nothing to apply", spec: "interval: 1m\n  prune: false", want: "sourceRef"},
+		"other source": {why: "a HelmRepository has no files", spec: "interval: 1m\n  prune: false\n  sourceRef: {kind: HelmRepository, name: x}", want: "sourceRef.kind"},
+		"no prune":     {why: "the user must decide about removals", spec: "interval: 1m\n  sourceRef: {kind: Bucket, name: x}", want: "prune"},
+		"no time":      {why: "durations have no unit for days", spec: "interval: 1d\n  prune: false\n  sourceRef: {kind: Bucket, name: x}", want: "interval"},
+		"too often":    {why: "the controller would reconcile without pause", spec: "interval: 10ms\n  prune: false\n  sourceRef: {kind: Bucket, name: x}", want: "at least 1s"},
+		"path out":     {why: "a path must stay in the source", spec: "interval: 1m\n  prune: false\n  path: a/../../b\n  sourceRef: {kind: Bucket, name: x}", want: "must not lead out"},
 		"policy":       {why: "a typo would remove everything", spec: "interval: 1m\n  prune: true\n  deletionPolicy: orphan\n  sourceRef: {kind: Bucket, name: x}", want: "deletionPolicy"},
-		"percent":      {why: "more than all", spec: "interval: 1m\n  prune: true\n  budget: {percent: 101, entities: 1}\n  sourceRef: {kind: Bucket, name: x}", want: "budget.percent"},
-		"other key":    {why: "nobody reads it", spec: "interval: 1m\n  prune: true\n  decryption: {provider: vault, secretRef: {name: x}}\n  sourceRef: {kind: Bucket, name: x}", want: "decryption.provider"},
-		"unknown":      {why: "a typo", spec: "interval: 1m\n  prunes: true\n  prune: true\n  sourceRef: {kind: Bucket, name: x}", want: "prunes"},
+		"percent":      {why: "100 percent is the maximum", spec: "interval: 1m\n  prune: true\n  budget: {percent: 101, entities: 1}\n  sourceRef: {kind: Bucket, name: x}", want: "budget.percent"},
+		"other key":    {why: "SOPS is the only provider", spec: "interval: 1m\n  prune: true\n  decryption: {provider: vault, secretRef: {name: x}}\n  sourceRef: {kind: Bucket, name: x}", want: "decryption.provider"},
+		"unknown":      {why: "a misspelt field must not be ignored", spec: "interval: 1m\n  prunes: true\n  prune: true\n  sourceRef: {kind: Bucket, name: x}", want: "prunes"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, stderr, code := c.Try(t, c.Kubeconfig, base+test.spec, "create", "--dry-run=server", "--validate=strict", "-f", "-")
 			if (code == 0) != (test.want == "") || !strings.Contains(stderr, test.want) {
-				t.Errorf("%s: exit code %d, %s", test.why, code, stderr)
+				t.Errorf("%s: exit code %d, %s; want a message that contains %q", test.why, code, stderr, test.want)
 			}
 		})
 	}
 }
 
-// A source that was deleted and is made again, with what is applied, is well again.
+// A source that is deleted and created again with the applied artifact is ready again.
 func TestSourceCreatedAgainIsReadyAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
@@ -408,15 +411,15 @@ func TestSourceCreatedAgainIsReadyAgain(t *testing.T) {
 	w.becomes("fleet", readyMessage, "GitRepository "+w.namespace+"/fleet: not found")
 	w.becomes("fleet", readyStatus, "False")
 	if again := w.Publish(t, source, repository); again.Revision != a.Revision || again.Digest != a.Digest {
-		t.Fatalf("the artifact is %+v, and was %+v", again, a)
+		t.Fatalf("the artifact is %+v, want %+v", again, a)
 	}
 	w.becomes("fleet", readyStatus, "True")
 	w.becomes("fleet", ".status.conditions[*].type", "Ready")
 	w.becomes("fleet", ".status.lastAppliedRevision", a.Revision)
 }
 
-// A commit that doesn't change the artifact's content is a revision, too: it is
-// applied at once, and has a commit status.
+// A commit that doesn't change the artifact's content is also a revision: it is
+// applied at once and gets a commit status.
 func TestCommitWithTheSameContentIsApplied(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

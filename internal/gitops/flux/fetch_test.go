@@ -68,7 +68,7 @@ func serving(t testing.TB, data []byte) string {
 	return serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(data) })
 }
 
-// empty fails the test if there is something in a folder.
+// empty fails the test if a directory isn't empty.
 func empty(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -94,10 +94,10 @@ func TestFetchReturnsRegularFilesOfAllDigests(t *testing.T) {
 		data        []byte
 	}{
 		"sha256": {why: "the default", digest: sha(good), data: good},
-		"sha384": {why: "some must", digest: fmt.Sprintf("sha384:%x", sha512.Sum384(good)), data: good},
-		"sha512": {why: "some must", digest: fmt.Sprintf("sha512:%x", sha512.Sum512(good)), data: good},
-		"blake3": {why: "source-controller can", digest: fmt.Sprintf("blake3:%x", blake3.Sum256(good)), data: good},
-		"plain":  {why: "layers of OCI may be, and are copied as they are", digest: sha(plain), data: plain},
+		"sha384": {why: "some users must use it", digest: fmt.Sprintf("sha384:%x", sha512.Sum384(good)), data: good},
+		"sha512": {why: "some users must use it", digest: fmt.Sprintf("sha512:%x", sha512.Sum512(good)), data: good},
+		"blake3": {why: "source-controller supports it", digest: fmt.Sprintf("blake3:%x", blake3.Sum256(good)), data: good},
+		"plain":  {why: "OCI layers may be uncompressed, and are copied unchanged", digest: sha(plain), data: plain},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestFetchReturnsRegularFilesOfAllDigests(t *testing.T) {
 				t.Error(err)
 			}
 			if got := strings.Join(found, " "); got != "a/b.yaml=x: 1\n c=c" {
-				t.Errorf("files: %q", got)
+				t.Errorf("the files are %q, want the regular ones", got)
 			}
 			if err := files.Close(); err != nil {
 				t.Error(err)
@@ -140,23 +140,23 @@ func TestFetchRefusesInvalidArtifacts(t *testing.T) {
 		limits tree.Limits
 		want   string
 	}{
-		"no digest":     {why: "anybody could have changed it", data: good, want: "no digest"},
-		"other digest":  {why: "somebody did change it", data: good, digest: sha(nil), want: "not what its source says"},
-		"md5":           {why: "is no protection", data: good, digest: "md5:00", want: "md5"},
-		"short digest":  {why: "matches too much", data: good, digest: sha(good)[:20], want: "no sha256"},
-		"no archive":    {why: "a page of a proxy", data: []byte("<html>"), digest: sha([]byte("<html>")), want: "no archive"},
-		"empty":         {why: "everything would seem to have gone", digest: sha(nil), want: "no archive"},
-		"cut":           {why: "half of it is not it", data: good[:len(good)-20], digest: sha(good[:len(good)-20]), want: "no archive"},
-		"too long":      {why: "memory and disk end", data: bytes.Repeat([]byte("x"), 3000), digest: sha(bytes.Repeat([]byte("x"), 3000)), want: "more than 2000 bytes"},
-		"too big":       {why: "it grows as it is unpacked", data: bomb, digest: sha(bomb), limits: tree.Limits{Bytes: 1000, Files: 3}, want: "bytes"},
-		"grows aside":   {why: "what is passed over takes time, too", data: aside(t), digest: sha(aside(t)), limits: tree.Limits{Bytes: 1000, Files: 3}, want: "too many bytes"},
-		"too many":      {why: "inodes end", data: archive(t, member{name: "a"}, member{name: "b"}), digest: sha(archive(t, member{name: "a"}, member{name: "b"})), limits: tree.Limits{Bytes: 1, Files: 1}, want: "more than 1 files"},
-		"many links":    {why: "time ends", data: links(t, 10), digest: sha(links(t, 10)), limits: tree.Limits{Bytes: 1, Files: 1}, want: "more than 4 members"},
-		"escape":        {why: "it would write elsewhere", data: archive(t, member{name: "../a"}), digest: sha(archive(t, member{name: "../a"})), want: "leads out"},
-		"deep escape":   {why: "it would write elsewhere", data: archive(t, member{name: "a/../../b"}), digest: sha(archive(t, member{name: "a/../../b"})), want: "leads out"},
-		"absolute":      {why: "it would write elsewhere", data: archive(t, member{name: "/etc/x"}), digest: sha(archive(t, member{name: "/etc/x"})), want: "leads out"},
-		"twice":         {why: "which of them was checked?", data: archive(t, member{name: "a"}, member{name: "a"}), digest: sha(archive(t, member{name: "a"}, member{name: "a"})), want: "a"},
-		"file in a way": {why: "a is a file", data: archive(t, member{name: "a"}, member{name: "a/b"}), digest: sha(archive(t, member{name: "a"}, member{name: "a/b"})), want: "a"},
+		"no digest":         {why: "without a digest, a change can't be detected", data: good, want: "no digest"},
+		"other digest":      {why: "the artifact was changed", data: good, digest: sha(nil), want: "but its source states"},
+		"md5":               {why: "MD5 is no protection", data: good, digest: "md5:00", want: "md5"},
+		"short digest":      {why: "a prefix matches too many artifacts", data: good, digest: sha(good)[:20], want: "is not a sha256 sum"},
+		"no archive":        {why: "a proxy may respond with a page", data: []byte("<html>"), digest: sha([]byte("<html>")), want: "no archive"},
+		"empty":             {why: "all manifests would count as removed", digest: sha(nil), want: "no archive"},
+		"cut":               {why: "a part of an archive is no archive", data: good[:len(good)-20], digest: sha(good[:len(good)-20]), want: "no archive"},
+		"too long":          {why: "memory and disk are bounded", data: bytes.Repeat([]byte("x"), 3000), digest: sha(bytes.Repeat([]byte("x"), 3000)), want: "more than 2000 bytes"},
+		"too big":           {why: "a small archive may unpack to a large one", data: bomb, digest: sha(bomb), limits: tree.Limits{Bytes: 1000, Files: 3}, want: "bytes"},
+		"large non-file":    {why: "skipping content also takes time", data: largeNonFile(t), digest: sha(largeNonFile(t)), limits: tree.Limits{Bytes: 1000, Files: 3}, want: "too many bytes"},
+		"too many":          {why: "inodes are bounded", data: archive(t, member{name: "a"}, member{name: "b"}), digest: sha(archive(t, member{name: "a"}, member{name: "b"})), limits: tree.Limits{Bytes: 1, Files: 1}, want: "more than 1 files"},
+		"many links":        {why: "skipping members also takes time", data: links(t, 10), digest: sha(links(t, 10)), limits: tree.Limits{Bytes: 1, Files: 1}, want: "more than 4 members"},
+		"escape":            {why: "it would write outside of the directory", data: archive(t, member{name: "../a"}), digest: sha(archive(t, member{name: "../a"})), want: "leads out"},
+		"deep escape":       {why: "it would write outside of the directory", data: archive(t, member{name: "a/../../b"}), digest: sha(archive(t, member{name: "a/../../b"})), want: "leads out"},
+		"absolute":          {why: "it would write outside of the directory", data: archive(t, member{name: "/etc/x"}), digest: sha(archive(t, member{name: "/etc/x"})), want: "leads out"},
+		"twice":             {why: "which of the two counts is undefined", data: archive(t, member{name: "a"}, member{name: "a"}), digest: sha(archive(t, member{name: "a"}, member{name: "a"})), want: "a"},
+		"file as directory": {why: "a file can't hold files", data: archive(t, member{name: "a"}, member{name: "a/b"}), digest: sha(archive(t, member{name: "a"}, member{name: "a/b"})), want: "a"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -164,15 +164,15 @@ func TestFetchRefusesInvalidArtifacts(t *testing.T) {
 			f := flux.NewFetcher(flux.FetchOptions{Dir: dir, Limits: test.limits, Download: 2000, Tries: 2, Pause: time.Millisecond})
 			_, err := f.Fetch(t.Context(), flux.Artifact{URL: serving(t, test.data), Digest: test.digest})
 			if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(fmt.Sprint(err), test.want) {
-				t.Errorf("%s: %v", test.why, err)
+				t.Errorf("%s: the error is %v, want one that contains %q", test.why, err, test.want)
 			}
 			empty(t, dir)
 		})
 	}
 }
 
-// aside has much content in something that is no file.
-func aside(t testing.TB) []byte {
+// largeNonFile returns an archive with much content in a member that is no file.
+func largeNonFile(t testing.TB) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -196,21 +196,20 @@ func links(t testing.TB, n int) []byte {
 	return archive(t, all...)
 }
 
-// What may be gone the next time is tried again, and nothing else.
+// Errors that may be gone at the next attempt are retried, and no others.
 func TestFetchRetriesOnlyTransientErrors(t *testing.T) {
 	good := archive(t, member{name: "a", content: "a"})
-	var asked atomic.Int32
+	var requests atomic.Int32
 	elsewhere := serving(t, good)
 	tests := map[string]struct {
-		why    string
-		answer func(n int32, w http.ResponseWriter)
-		digest string
-		want   error // nil: it works
-		asked  int32
+		why      string
+		handle   func(n int32, w http.ResponseWriter)
+		want     error // nil: the fetch succeeds
+		requests int32
 	}{
 		"unavailable for a moment": {
-			why: "source-controller starts anew", asked: 3,
-			answer: func(n int32, w http.ResponseWriter) {
+			why: "source-controller restarts", requests: 3,
+			handle: func(n int32, w http.ResponseWriter) {
 				if n < 3 {
 					w.WriteHeader(http.StatusServiceUnavailable)
 				}
@@ -218,8 +217,8 @@ func TestFetchRetriesOnlyTransientErrors(t *testing.T) {
 			},
 		},
 		"broken off": {
-			why: "connections do", asked: 2,
-			answer: func(n int32, w http.ResponseWriter) {
+			why: "connections break", requests: 2,
+			handle: func(n int32, w http.ResponseWriter) {
 				w.Header().Set("Content-Length", strconv.Itoa(len(good)))
 				if n == 1 {
 					_, _ = w.Write(good[:10])
@@ -228,33 +227,33 @@ func TestFetchRetriesOnlyTransientErrors(t *testing.T) {
 				_, _ = w.Write(good)
 			},
 		},
-		"gone": {why: "there is a newer one", asked: 1, want: tko.ErrNotFound, answer: func(_ int32, w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }},
-		"elsewhere": {why: "nobody sends us around", asked: 1, want: tko.ErrInvalid, answer: func(_ int32, w http.ResponseWriter) {
+		"gone": {why: "there is a newer artifact", requests: 1, want: tko.ErrNotFound, handle: func(_ int32, w http.ResponseWriter) { w.WriteHeader(http.StatusNotFound) }},
+		"redirected": {why: "redirects aren't followed", requests: 1, want: tko.ErrInvalid, handle: func(_ int32, w http.ResponseWriter) {
 			w.Header().Set("Location", elsewhere)
 			w.WriteHeader(http.StatusFound)
 		}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			asked.Store(0)
-			url := serve(t, func(w http.ResponseWriter, _ *http.Request) { test.answer(asked.Add(1), w) })
+			requests.Store(0)
+			url := serve(t, func(w http.ResponseWriter, _ *http.Request) { test.handle(requests.Add(1), w) })
 			files, err := flux.NewFetcher(flux.FetchOptions{Dir: t.TempDir(), Pause: time.Millisecond}).Fetch(t.Context(), flux.Artifact{URL: url, Digest: sha(good)})
-			if !errors.Is(err, test.want) || asked.Load() != test.asked {
-				t.Errorf("%s: asked %d times, %v", test.why, asked.Load(), err)
+			if !errors.Is(err, test.want) || requests.Load() != test.requests {
+				t.Errorf("%s: %d requests and %v, want %d and %v", test.why, requests.Load(), err, test.requests, test.want)
 			}
 			if err == nil {
 				_ = files.Close()
 			}
 		})
 	}
-	t.Run("never answers", func(t *testing.T) {
+	t.Run("no response", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
 			cancel()
 			<-r.Context().Done()
 		})
 		if _, err := flux.NewFetcher(flux.FetchOptions{Dir: t.TempDir()}).Fetch(ctx, flux.Artifact{URL: url, Digest: sha(good)}); !errors.Is(err, context.Canceled) {
-			t.Errorf("it isn't given up: %v", err)
+			t.Errorf("after the context ended, Fetch returned %v, want context.Canceled", err)
 		}
 	})
 	t.Run("another host", func(t *testing.T) {
@@ -266,6 +265,6 @@ func TestFetchRetriesOnlyTransientErrors(t *testing.T) {
 		_ = files.Close()
 	})
 	if _, err := flux.NewFetcher(flux.FetchOptions{}).Fetch(t.Context(), flux.Artifact{URL: "file:///etc/passwd", Digest: sha(nil)}); !errors.Is(err, tko.ErrInvalid) {
-		t.Errorf("a file: %v", err)
+		t.Errorf("Fetch of a file URL returned %v, want ErrInvalid", err)
 	}
 }

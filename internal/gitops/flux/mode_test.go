@@ -11,7 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/flux"
 )
 
-// What is executable in an artifact stays so: packages for OSM have programs in them.
+// Executable files of an artifact stay executable: packages for OSM contain programs.
 func TestExecutableFilesOfArtifactsStayExecutable(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
@@ -34,7 +34,7 @@ func TestExecutableFilesOfArtifactsStayExecutable(t *testing.T) {
 	defer func() { _ = files.Close() }()
 	for name, want := range map[string]fs.FileMode{"a/run": 0o700, "plain": 0o600} {
 		if info, err := fs.Stat(files, name); err != nil || info.Mode() != want {
-			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+			t.Errorf("the mode of %s is %v, %v; want %v", name, info.Mode(), err, want)
 		}
 	}
 }

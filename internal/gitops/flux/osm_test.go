@@ -16,7 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 )
 
-// network is a repository of OSM Ops.
+// network returns the files of a repository of OSM Ops, with these files in addition.
 func network(connection string, more map[string]string) map[string]string {
 	all := map[string]string{
 		"osm_ops_config.yaml":            "connectionFile: " + connection + "\n",
@@ -37,7 +37,7 @@ func connectionTo(s *osmtest.Server) string {
 	return fmt.Sprintf("hostname: %s\nscheme: http\nuser: admin\npassword: admin\nproject: admin\n", host)
 }
 
-// replicas is what a network service was told last; "" if there is none.
+// replicas returns the current replicaCount of a network service; "" if there is none.
 func replicas(s *osmtest.Server, name string) string {
 	i, ok := s.Instance(name)
 	if !ok {
@@ -46,8 +46,8 @@ func replicas(s *osmtest.Server, name string) string {
 	return fmt.Sprint(i.Releases["upf/upf"].Values["replicaCount"])
 }
 
-// From a push to a network service, and to its end. A bad artifact and a source
-// that is away are beside it all the time.
+// Network services are created, changed and removed as their files in an artifact are,
+// concurrently with an invalid artifact and a missing source.
 func TestNetworkServicesFollowAnArtifact(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, flux.Options{})
@@ -65,31 +65,31 @@ func TestNetworkServicesFollowAnArtifact(t *testing.T) {
 
 	w.becomes("services", ".status.lastAppliedRevision", w.Publish(t, source, repository).Revision)
 	if got := replicas(mano, "edge-upf-07"); got != "2" {
-		t.Errorf("it has %q replicas", got)
+		t.Errorf("the service has %q replicas, want 2", got)
 	}
 	w.becomes("services", `.status.inventory.entries[?(@.kind=="NsInstance")].name`, "edge-upf-07")
 	w.becomes("services", ".status.inventory.count", "3")
 	repository.Commit(map[string]string{"sites/07.osmops.yaml": service("edge-upf-07", "3"), "sites/08.osmops.yaml": service("edge-upf-08", "1")})
 	w.becomes("services", ".status.lastAppliedRevision", w.Publish(t, source, repository).Revision)
 	if one, other := replicas(mano, "edge-upf-07"), replicas(mano, "edge-upf-08"); one != "3" || other != "1" {
-		t.Errorf("they have %q and %q replicas", one, other)
+		t.Errorf("the services have %q and %q replicas, want 3 and 1", one, other)
 	}
 	repository.Commit(map[string]string{"sites/07.osmops.yaml": ""})
 	w.becomes("services", ".status.lastAppliedRevision", w.Publish(t, source, repository).Revision)
 	if one, other := replicas(mano, "edge-upf-07"), replicas(mano, "edge-upf-08"); one != "" || other != "1" {
-		t.Errorf("one left, and they have %q and %q replicas", one, other)
+		t.Errorf("after the removal of one, the services have %q and %q replicas, want none and 1", one, other)
 	}
 	w.becomes("forged", readyReason, "ArtifactFailed")
 	w.becomes("away", readyReason, "ArtifactFailed")
 	w.Kubectl(t, "-n", w.namespace, "delete", "gitops", "services", "--timeout=3m")
 	if all := mano.Instances(); len(all) > 0 {
-		t.Errorf("the object is deleted, and there are %+v", all)
+		t.Errorf("after the deletion of the object, the instances are %+v, want none", all)
 	}
 }
 
-// Who has a GitRepository and nothing else, as with OSM Ops, needs nothing else.
-// One that is for others costs an artifact and no more. A GitOps object takes
-// over without a network service being made anew.
+// A GitRepository alone is enough, as with OSM Ops. A repository without OSM Ops costs
+// one download of its artifact. A GitOps object for the same repository takes over the
+// network services without creating them again.
 func TestGitRepositoryOfOSMOpsIsASource(t *testing.T) {
 	t.Parallel()
 	w := worldWithout(t)
@@ -115,42 +115,42 @@ func TestGitRepositoryOfOSMOpsIsASource(t *testing.T) {
 		return s.Status.Applied, s.Status.Conditions[0].Type + s.Status.Conditions[0].Reason
 	}
 	ours := "gitrepository/" + w.namespace + "/services"
-	w.eventually("it is applied", func() bool { revision, _ := ready(ours); return revision == a.Revision })
+	w.eventually("the revision is applied", func() bool { revision, _ := ready(ours); return revision == a.Revision })
 	if got := replicas(mano, "edge-upf-07"); got != "2" {
-		t.Errorf("it has %q replicas", got)
+		t.Errorf("the service has %q replicas, want 2", got)
 	}
-	w.eventually("the other is passed over", func() bool {
+	w.eventually("the repository without OSM Ops is skipped", func() bool {
 		_, reason := ready("gitrepository/" + w.namespace + "/theirs")
 		return reason == "ReadyNothingForUs"
 	})
 	if w.value("a")+w.value("t") != "" {
-		t.Errorf("templates are taken: %q %q", w.value("a"), w.value("t"))
+		t.Errorf("templates are applied: %q %q", w.value("a"), w.value("t"))
 	}
-	w.eventually("there are events", func() bool {
+	w.eventually("an event names the revision", func() bool {
 		return strings.Contains(w.Kubectl(t, "-n", w.namespace, "get", "events", "--field-selector=involvedObject.kind=GitRepository,involvedObject.name=services"), a.Revision)
 	})
 	repository.Commit(map[string]string{"08.osmops.yaml": service("edge-upf-08", "1"), "07.osmops.yaml": ""})
 	a = w.Publish(t, source, repository)
-	w.eventually("the next is applied", func() bool { revision, _ := ready(ours); return revision == a.Revision })
+	w.eventually("the next revision is applied", func() bool { revision, _ := ready(ours); return revision == a.Revision })
 	if one, other := replicas(mano, "edge-upf-07"), replicas(mano, "edge-upf-08"); one != "2" || other != "1" {
-		t.Errorf("nothing may be removed, and they have %q and %q replicas", one, other)
+		t.Errorf("nothing may be removed; the services have %q and %q replicas, want 2 and 1", one, other)
 	}
 	before, _ := mano.Instance("edge-upf-08")
 
 	w.gitOps("services", source)
 	w.becomes("services", ".status.lastAppliedRevision", a.Revision)
-	w.eventually("the source by itself comes to its end", func() bool {
+	w.eventually("the source of the GitRepository alone is removed", func() bool {
 		_, err := w.data.Source(t.Context(), ours)
 		return errors.Is(err, tko.ErrNotFound)
 	})
 	if after, ok := mano.Instance("edge-upf-08"); !ok || after.ID != before.ID || len(mano.Instances()) != 2 {
-		t.Errorf("it was made anew: %+v, %+v", before, after)
+		t.Errorf("the service was created again: it is %+v, and was %+v", after, before)
 	}
 	if got := w.value("t"); got != "1" {
-		t.Errorf("the object's manifests are not taken: %q", got)
+		t.Errorf("the object's template is %q, want 1", got)
 	}
-	// Once more if it came just when we looked for the first time.
+	// A second request is possible if the artifact was published during the first reconciliation.
 	if n := w.Requests(theirs); n < 1 || n > 2 {
-		t.Errorf("the other was asked for %d times", n)
+		t.Errorf("the repository without OSM Ops was downloaded %d times, want 1 or 2", n)
 	}
 }

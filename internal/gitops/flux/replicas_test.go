@@ -21,8 +21,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/fluxtest"
 )
 
-// replica runs the role gitops until what it answers is called, or the test
-// ends.
+// replica runs a GitOps controller until stop is called or the test ends.
 func (w *world) replica(name string, cluster *rest.Config, namespaces ...string) (stop func()) {
 	w.Helper()
 	engine := gitops.New(w.data, gitops.Options{Worker: name})
@@ -50,9 +49,9 @@ func (w *world) replica(name string, cluster *rest.Config, namespaces ...string)
 	return stop
 }
 
-// deaf is a way to a cluster on which nothing is heard of what changes, once
-// that is said; questions are answered.
-func deaf(t *testing.T, cluster *rest.Config) (through *rest.Config, cut *atomic.Bool) {
+// cuttable returns a configuration for the cluster through a proxy. While cut is true,
+// the proxy refuses lists and watches of namespaced kinds and serves single reads.
+func cuttable(t *testing.T, cluster *rest.Config) (through *rest.Config, cut *atomic.Bool) {
 	t.Helper()
 	cut = &atomic.Bool{}
 	target, err := url.Parse(cluster.Host)
@@ -109,16 +108,17 @@ func TestReplicaWithAnOldCacheAppliesNothing(t *testing.T) {
 	elsewhere.namespace = other
 	elsewhere.gitOps("fleet", there)
 
-	through, cut := deaf(t, w.Config())
+	through, cut := cuttable(t, w.Config())
 	stopGood := w.replica("good", w.Config(), w.namespace, other)
-	w.replica("deaf", through, w.namespace, other)
+	w.replica("cut", through, w.namespace, other)
 	w.becomes("fleet", ".status.lastAppliedRevision", first.Revision)
 	elsewhere.becomes("fleet", readyStatus, "True")
 	if a, b := w.value("a"), w.value("b"); a+b != "11" {
-		t.Fatalf("a is %q, b is %q", a, b)
+		t.Fatalf("a is %q, b is %q; want 1 and 1", a, b)
 	}
 	name := w.namespace + "/fleet"
-	// The one that will be deaf has to know the source first: it is alone for a look.
+	// The replica that will be cut off must have the source in its cache first, so it
+	// reconciles once alone.
 	stopGood()
 	w.Kubectl(t, "-n", w.namespace, "annotate", "gitops/fleet", flux.AnnotationRequested+"=one")
 	w.becomes("fleet", ".status.lastHandledReconcileAt", "one")
@@ -129,28 +129,28 @@ func TestReplicaWithAnOldCacheAppliesNothing(t *testing.T) {
 	latest := w.Publish(t, here, repository)
 	w.becomes("fleet", ".status.lastAppliedRevision", latest.Revision)
 	stopGood()
-	for range 3 { // looks of the one that is left
+	for range 3 { // reconciliations of the replica that is cut off
 		if err := w.data.EnqueueSources(t.Context(), []string{name}, false, ""); err != nil {
 			t.Fatal(err)
 		}
-		w.eventually("it was looked at", func() bool {
+		w.eventually("the source is reconciled", func() bool {
 			s, err := w.data.Source(t.Context(), name)
 			return err == nil && !s.Enqueued
 		})
 	}
 	if a, c := w.value("a"), w.value("c"); a != "2" || c != "1" {
-		t.Errorf("what another replica had done was undone: a is %q, c is %q", a, c)
+		t.Errorf("the changes of the other replica were reverted: a is %q, c is %q; want 2 and 1", a, c)
 	}
 	if s, err := w.data.Source(t.Context(), name); err != nil || s.Status.Applied != latest.Revision {
-		t.Errorf("the source is at %q, %v", s.Status.Applied, err)
+		t.Errorf("the source is at %q, %v; want %q", s.Status.Applied, err, latest.Revision)
 	}
 	w.Kubectl(t, "-n", other, "delete", "gitops", "fleet", "--wait=false")
 	w.Kubectl(t, "-n", w.namespace, "delete", "gitops", "fleet", "--wait=false")
-	cut.Store(false) // it hears of everything at last
-	w.eventually("what they own has gone", func() bool { return w.value("a")+w.value("b")+w.value("c") == "" })
-	for _, gone := range []string{name, other + "/fleet"} {
-		w.eventually("the source is forgotten", func() bool {
-			_, err := w.data.Source(t.Context(), gone)
+	cut.Store(false) // the replica sees all changes again
+	w.eventually("the entities of both objects are deleted", func() bool { return w.value("a")+w.value("b")+w.value("c") == "" })
+	for _, removed := range []string{name, other + "/fleet"} {
+		w.eventually("the source is removed", func() bool {
+			_, err := w.data.Source(t.Context(), removed)
 			return errors.Is(err, tko.ErrNotFound)
 		})
 	}

@@ -1,9 +1,9 @@
 package flux_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -20,10 +20,11 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/fluxtest"
 	"github.com/tko-orchestrator/tko/internal/grpcapi/grpctest"
 	"github.com/tko-orchestrator/tko/internal/kube"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// patience is how long a test waits for what should happen soon.
-const patience = 4 * time.Minute
+// waitLimit bounds each wait, as it does those of kubectl.
+const waitLimit = 4 * time.Minute
 
 func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
 
@@ -31,37 +32,20 @@ const definition = "../../../deploy/kubernetes/components/gitops/crd.yaml"
 
 var (
 	install    sync.Once
-	namespaces atomic.Int32 // made so far
+	namespaces atomic.Int32 // created so far
 )
 
-// A world is a namespace in a cluster with Flux's kinds and ours, a data
-// controller, and the role gitops.
+// A world is a namespace in a cluster with the CRDs of Flux and TKO, a data
+// controller, and the GitOps controller.
 type world struct {
 	*testing.T
 	*kube.Cluster
 	*fluxtest.Publisher
 	data      *client.Client
 	namespace string
-	log       *lines
+	log       *eventually.Buffer
 
-	connections string // folder
-}
-
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	connections string // directory of connection files
 }
 
 func cluster(t *testing.T) *kube.Cluster {
@@ -86,16 +70,16 @@ func newWorld(t *testing.T, o flux.Options) *world {
 	return w
 }
 
-// worldWithout is a world without the role gitops, yet.
+// worldWithout returns a world whose GitOps controller isn't started.
 func worldWithout(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, Cluster: cluster(t), data: data(t), log: &lines{}, namespace: fmt.Sprintf("%s-%d", strings.ToLower(t.Name()), namespaces.Add(1))}
+	w := &world{T: t, Cluster: cluster(t), data: data(t), log: &eventually.Buffer{}, namespace: fmt.Sprintf("%s-%d", strings.ToLower(t.Name()), namespaces.Add(1))}
 	w.Kubectl(t, "create", "namespace", w.namespace)
 	w.Publisher = fluxtest.Start(t, w.Cluster)
 	return w
 }
 
-// start runs the role gitops, for the world's namespace, until the test ends.
+// start runs the GitOps controller for the world's namespace until the test ends.
 func (w *world) start(t *testing.T, o flux.Options) {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(w.log, nil))
@@ -124,13 +108,13 @@ func (w *world) start(t *testing.T, o flux.Options) {
 	})
 }
 
-// data is a data controller in memory.
+// data starts a data controller in memory and returns its client.
 func data(t testing.TB) *client.Client {
 	t.Helper()
 	return grpctest.Start(t, client.Options{Author: tko.Author{Who: "test"}})
 }
 
-// source is a source of Flux in the world's namespace.
+// source returns a source of Flux in the world's namespace.
 func (w *world) source(kind, name string) fluxtest.Source {
 	return fluxtest.Source{Kind: kind, Namespace: w.namespace, Name: name}
 }
@@ -150,24 +134,30 @@ spec:
 `, name, w.namespace, source.Kind, source.Name, strings.Join(append([]string{"interval: 10m"}, spec...), "\n  ")))
 }
 
-// field is one of a GitOps object.
+// field returns the field of a GitOps object at a JSONPath; "" if there is none.
 func (w *world) field(name, path string) string {
 	w.Helper()
 	stdout, _, _ := w.Try(w.T, w.Kubeconfig, "", "-n", w.namespace, "get", "gitops", name, "-o", "jsonpath={"+path+"}")
 	return stdout
 }
 
-// eventually waits until something is so.
-func (w *world) eventually(what string, is func() bool) {
+// eventually waits until condition returns true. A failure shows the GitOps objects.
+func (w *world) eventually(what string, condition func() bool) {
 	w.Helper()
-	for deadline := time.Now().Add(patience); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.Fatalf("it doesn't come to be: %s\n%s", what, w.Kubectl(w.T, "-n", w.namespace, "get", "gitops", "-o", "yaml"))
+	soon := time.Now().Add(waitLimit - 10*time.Second) // reading the objects takes time, too
+	eventually.Within(w.T, waitLimit, what, func() error {
+		switch {
+		case condition():
+			return nil
+		case time.Now().Before(soon):
+			return errors.New("the condition is false")
+		default:
+			return errors.New(w.Kubectl(w.T, "-n", w.namespace, "get", "gitops", "-o", "yaml"))
 		}
-	}
+	})
 }
 
-// becomes waits until a field of a GitOps object is so.
+// becomes waits until a field of a GitOps object has a value.
 func (w *world) becomes(name, path, want string) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("%s of %s is %q", path, name, want), func() bool { return w.field(name, path) == want })
@@ -175,7 +165,7 @@ func (w *world) becomes(name, path, want string) {
 
 const readyMessage, readyReason, readyStatus = `.status.conditions[?(@.type=="Ready")].message`, `.status.conditions[?(@.type=="Ready")].reason`, `.status.conditions[?(@.type=="Ready")].status`
 
-// value is that of a template's ConfigMap; "" if there is none.
+// value returns the value in a template's ConfigMap; "" if there is none.
 func (w *world) value(id string) string {
 	w.Helper()
 	t, err := w.data.Template(w.Context(), tko.TemplateID(id), 0)

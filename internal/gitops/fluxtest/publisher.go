@@ -46,7 +46,7 @@ func Install(t testing.TB, c *kube.Cluster) {
 	}
 }
 
-// Retained is how many artifacts of a source are served, the newest included.
+// Retained is the number of served artifacts of a source, including the newest.
 const Retained = 2
 
 // A Publisher serves artifacts. It is safe for concurrent use.
@@ -55,10 +55,10 @@ type Publisher struct {
 	server *httptest.Server
 
 	mu        sync.Mutex
-	retained  map[string][]string // paths by folder, the newest first
+	retained  map[string][]string // paths by directory, the newest first
 	artifacts map[string][]byte
 	requests  map[string]int // by path
-	broken    map[string]int // HTTP status of responses, by folder
+	broken    map[string]int // HTTP status of responses, by directory
 }
 
 // Start starts a Publisher for a cluster that has Flux's kinds, until the test

@@ -116,7 +116,7 @@ func patterns(text string) (all []gitignore.Pattern) {
 	return all
 }
 
-// Archive returns the artifact of a commit: a gzipped archive of folders and
+// Archive returns the artifact of a commit: a gzipped archive of directories and
 // regular files, with fixed modes and times, so that it is reproducible.
 func (r *Repository) Archive(commit string) []byte {
 	r.t.Helper()
@@ -151,7 +151,7 @@ func (r *Repository) Archive(commit string) []byte {
 		if err := w.WriteHeader(out); err != nil {
 			r.t.Fatal(err)
 		}
-		if _, err := io.Copy(w, in); err != nil { //nolint:gosec // we made it
+		if _, err := io.Copy(w, in); err != nil { //nolint:gosec // git archive made it
 			r.t.Fatal(err)
 		}
 	}

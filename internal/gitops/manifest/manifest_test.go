@@ -13,13 +13,13 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-func read(t *testing.T, folder string, files map[string]string) ([]manifest.Manifest, error) {
+func read(t *testing.T, dir string, files map[string]string) ([]manifest.Manifest, error) {
 	t.Helper()
 	fsys := fstest.MapFS{}
 	for name, content := range files {
 		fsys[name] = &fstest.MapFile{Data: []byte(content)}
 	}
-	return manifest.Read(fsys, folder)
+	return manifest.Read(fsys, dir)
 }
 
 const head = "apiVersion: tko.nephio.org/v1alpha1\nkind: "
@@ -60,12 +60,11 @@ func TestReadReturnsEntitiesInTheirOrder(t *testing.T) {
 		t.Error(diff)
 	}
 	if len(digests) != 6 {
-		t.Errorf("the digests are %v", digests)
+		t.Errorf("the digests are %v, want 6 different ones", digests)
 	}
 }
 
-// The digest says whether a manifest changed in what it says, and in nothing
-// else.
+// The digest of a manifest changes with its content only, not with its form.
 func TestDigestChangesWithTheContent(t *testing.T) {
 	t.Parallel()
 	digest := func(text string) string {
@@ -80,10 +79,10 @@ func TestDigestChangesWithTheContent(t *testing.T) {
 	for why, same := range map[string]string{
 		"the order of fields": "kind: Site\nspec: {templateId: t, siteId: s}\napiVersion: tko.nephio.org/v1alpha1\n",
 		"comments":            "# x\n" + head + "Site\nspec: {siteId: s, templateId: t}\n",
-		"annotations of ours": head + "Site\nmetadata: {annotations: {gitops.tko.nephio.org/adopt: 'true'}}\nspec: {siteId: s, templateId: t}\n",
+		"annotations of TKO":  head + "Site\nmetadata: {annotations: {gitops.tko.nephio.org/adopt: 'true'}}\nspec: {siteId: s, templateId: t}\n",
 	} {
 		if digest(same) != base {
-			t.Errorf("%s made another digest", why)
+			t.Errorf("the digest changed with %s", why)
 		}
 	}
 	for why, other := range map[string]string{
@@ -92,14 +91,14 @@ func TestDigestChangesWithTheContent(t *testing.T) {
 		"package":  head + "Site\nspec: {siteId: s, templateId: t, package: {resources: [{apiVersion: v1, kind: X}]}}\n",
 	} {
 		if digest(other) == base {
-			t.Errorf("%s made no other digest", why)
+			t.Errorf("the digest didn't change with the %s", why)
 		}
 	}
 }
 
 func TestReadNamesFileAndRemedyOfInvalidManifests(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct{ text, says string }{
+	tests := map[string]struct{ text, want string }{
 		"kind":             {head + "Siet\nspec: {siteId: s}\n", "Template, Site, Deployment or Plugin"},
 		"field":            {head + "Site\nspec: {siteID: s}\n", "unknown field spec.siteID"},
 		"root field":       {head + "Site\nsepc: {}\n", `"sepc"`},
@@ -117,24 +116,24 @@ func TestReadNamesFileAndRemedyOfInvalidManifests(t *testing.T) {
 		"plugin type":      {head + "Plugin\nspec: {type: wish, pluginId: x}\n", "wish"},
 		"plugin metadata":  {head + "Plugin\nmetadata: {labels: {a: b}}\nspec: {type: schedule, pluginId: x, arguments: [x]}\n", "labels"},
 		"trigger":          {head + "Plugin\nspec: {type: schedule, pluginId: x, triggers: [{grope: g}]}\n", "grope"},
-		"broken but ours":  {head + "Site\nspec: {\n", "a.yaml"},
+		"broken manifest":  {head + "Site\nspec: {\n", "a.yaml"},
 		"broken in braces": {"{apiVersion: tko.nephio.org/v1alpha1, kind: Site\n", "a.yaml"},
 		"broken in quotes": {"'apiVersion':  'tko.nephio.org/v1alpha1'\nkind: {\n", "a.yaml"},
 		"broken as JSON":   {"{\"apiVersion\":\"tko.nephio.org/v1alpha1\",", "a.yaml"},
 		"broken list":      {"apiVersion: v1\nkind: List\nitems: [tko.nephio.org]\n", "items[0]"},
 		"in LFS":           {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n", "Git LFS"},
 		"outside":          {"", ""},
-		"there is nothing": {"", ""},
+		"missing":          {"", ""},
 	}
 	for name, test := range tests {
-		folder := map[string]string{"outside": "../x", "there is nothing": "nowhere"}[name]
-		_, err := read(t, folder, map[string]string{"a.yaml": test.text})
-		if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), test.says) || folder == "" && !strings.HasPrefix(err.Error(), "a.yaml: ") {
-			t.Errorf("%s: the error is %v, want one that says %q", name, err, test.says)
+		dir := map[string]string{"outside": "../x", "missing": "nowhere"}[name]
+		_, err := read(t, dir, map[string]string{"a.yaml": test.text})
+		if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), test.want) || dir == "" && !strings.HasPrefix(err.Error(), "a.yaml: ") {
+			t.Errorf("%s: the error is %v, want one that contains %q", name, err, test.want)
 		}
 	}
 	_, err := read(t, "", map[string]string{"a.yaml": head + "Siet\n", "b.yaml": head + "Iste\n"})
 	if err == nil || !strings.Contains(err.Error(), "a.yaml") || !strings.Contains(err.Error(), "b.yaml") {
-		t.Errorf("not all of what is wrong is told: %v", err)
+		t.Errorf("the error is %v, want one that names both invalid files", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
 )
 
-// What is executable in git stays so: packages for OSM have programs in them.
+// Executable files in git stay executable: packages for OSM contain programs.
 func TestExecutableFilesOfCommitsStayExecutable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -40,7 +40,7 @@ func TestExecutableFilesOfCommitsStayExecutable(t *testing.T) {
 	defer func() { _ = got.Close() }()
 	for name, mode := range want {
 		if info, err := fs.Stat(got, name); err != nil || info.Mode() != mode {
-			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+			t.Errorf("the mode of %s is %v, %v; want %v", name, info.Mode(), err, mode)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 var git = gittest.Run
 
-// hostile is a repository with links, a submodule, two branches and a tag.
+// hostile creates a repository with links, a submodule, two branches and a tag.
 func hostile(t testing.TB) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -66,12 +66,12 @@ func TestFetchReturnsFilesOfARevision(t *testing.T) {
 	dir := hostile(t)
 	at := func(ref string) string { return "sha1:" + git(t, dir, "rev-parse", ref+"^{commit}") }
 	tests := map[string]struct{ why, ref, want string }{
-		"HEAD":    {"nothing said is what HEAD names", "", "main@" + at("main")},
-		"branch":  {"a branch", "side", "side@" + at("side")},
-		"tag":     {"an annotated tag is the commit that it is of", "v1", "v1@" + at("v1")},
-		"whole":   {"a reference as git calls it", "refs/heads/side", "side@" + at("side")},
+		"HEAD":    {"the default is HEAD", "", "main@" + at("main")},
+		"branch":  {"a branch names its latest commit", "side", "side@" + at("side")},
+		"tag":     {"an annotated tag names its commit", "v1", "v1@" + at("v1")},
+		"whole":   {"a full reference name is also valid", "refs/heads/side", "side@" + at("side")},
 		"commit":  {"a commit never moves", at("side")[5:], at("side")},
-		"unknown": {"one that isn't there", "nothing", ""},
+		"unknown": {"a missing reference is an error", "nothing", ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestFetchReturnsFilesOfARevision(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff([]string{"a.yaml", "big", "deep/er/b.yaml"}, files(t, files1)); diff != "" {
-				t.Error("links and submodules are left out: " + diff)
+				t.Error("want the files without links and submodules: " + diff)
 			}
 			if err := files1.Close(); err != nil {
 				t.Error(err)
@@ -118,7 +118,7 @@ func TestFetchRefusesRevisionsBeyondLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := r.Fetch(t.Context(), revision); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("a tree beyond the limit of %s: the error is %v, want ErrInvalid with the limit", name, err)
 		}
 		if left, err := os.ReadDir(work); err != nil || len(left) > 0 {
 			t.Errorf("%s: left behind: %v, %v", name, left, err)
@@ -137,19 +137,19 @@ func TestNewRefusesInvalidOptions(t *testing.T) {
 		"ssh":             {"", repository.Options{URL: "ssh://git@host/x.git"}, false},
 		"scp":             {"", repository.Options{URL: "git@host:x.git"}, false},
 		"password in URL": {"it would be shown in status, log and command line", repository.Options{URL: "https://u:p4ss@host/x"}, true},
-		"token in URL":    {"the same", repository.Options{URL: "https://p4ss@host/x"}, true},
-		"ssh password":    {"the same", repository.Options{URL: "ssh://u:p4ss@host/x"}, true},
+		"token in URL":    {"a token in a URL would be shown, too", repository.Options{URL: "https://p4ss@host/x"}, true},
+		"ssh password":    {"a password in a URL would be shown, too", repository.Options{URL: "ssh://u:p4ss@host/x"}, true},
 		"ext":             {"git's ext:: runs commands", repository.Options{URL: "ext::sh -c p4ss"}, true},
-		"path":            {"what looks like a path may be meant otherwise", repository.Options{URL: "/x"}, true},
+		"path":            {"a local path may be a mistake", repository.Options{URL: "/x"}, true},
 		"not a URL":       {"", repository.Options{URL: "https://p4ss\x7f"}, true},
-		"two credentials": {"which?", repository.Options{URL: "https://h/x", Credentials: repository.Credentials{TokenFile: "a", SSHKeyFile: "b", KnownHostsFile: "c"}}, true},
-		"no known hosts":  {"a key must not be used with anybody", repository.Options{URL: "ssh://h/x", Credentials: repository.Credentials{SSHKeyFile: "b"}}, true},
-		"no user":         {"a password is somebody's", repository.Options{URL: "https://h/x", Credentials: repository.Credentials{PasswordFile: "b"}}, true},
+		"two credentials": {"it is undefined which credentials are used", repository.Options{URL: "https://h/x", Credentials: repository.Credentials{TokenFile: "a", SSHKeyFile: "b", KnownHostsFile: "c"}}, true},
+		"no known hosts":  {"a key must be used with known hosts only", repository.Options{URL: "ssh://h/x", Credentials: repository.Credentials{SSHKeyFile: "b"}}, true},
+		"no user":         {"a password needs a user name", repository.Options{URL: "https://h/x", Credentials: repository.Credentials{PasswordFile: "b"}}, true},
 	}
 	for name, test := range tests {
 		_, err := repository.New(test.options)
 		if (err != nil) != test.bad || err != nil && (!errors.Is(err, tko.ErrInvalid) || strings.Contains(err.Error(), "p4ss")) {
-			t.Errorf("%s: %v: %s", name, err, test.why)
+			t.Errorf("%s: the error is %v, want one without the secret if invalid (%t): %s", name, err, test.bad, test.why)
 		}
 	}
 }
@@ -162,14 +162,14 @@ func TestTreeHoldsOnlyRegularFilesWithinIt(t *testing.T) {
 	}
 	for _, name := range []string{"../x", "/x", "a/../../x", "", ".", "a/.."} {
 		if err := w.Add(name, strings.NewReader("x")); !errors.Is(err, tko.ErrInvalid) {
-			t.Errorf("%q: %v", name, err)
+			t.Errorf("Add of %q returned %v, want ErrInvalid", name, err)
 		}
 	}
 	if err := w.Add("a/b", strings.NewReader("x")); err != nil {
 		t.Error(err)
 	}
 	if err := w.Add("a/b", strings.NewReader("y")); !errors.Is(err, tko.ErrInvalid) {
-		t.Errorf("twice: %v", err)
+		t.Errorf("the second Add of a file returned %v, want ErrInvalid", err)
 	}
 	if err := w.Tree().Close(); err != nil {
 		t.Error(err)

@@ -60,12 +60,12 @@ func values(t *testing.T, name string, data []byte) (all []any) {
 	}
 }
 
-// What SOPS itself wrote is read as it was before.
+// Files that SOPS itself encrypted decrypt to the original content.
 func TestDecryptReadsAllFormatsOfSOPS(t *testing.T) {
 	for _, name := range []string{"all.yaml", "all.json", "regex.yaml", "unregex.yaml", "suffix.yaml", "unsuffix.yaml", "mac.yaml", "both.yaml"} {
 		t.Run(name, func(t *testing.T) {
 			if !sops.Encrypted(file(t, name)) {
-				t.Error("it is not seen that it is encrypted")
+				t.Error("Encrypted returned false, want true")
 			}
 			got, err := sops.Decrypt(name, file(t, name), keys(t))
 			if err != nil {
@@ -79,7 +79,7 @@ func TestDecryptReadsAllFormatsOfSOPS(t *testing.T) {
 	}
 }
 
-// Keys of either kind will do, as Flux has them in a Secret.
+// Keys are PGP keys or age keys, with the names that Flux uses in a Secret.
 func TestDecryptWithPGPKeys(t *testing.T) {
 	secret := map[string][]byte{"identity.asc": file(t, "key.asc"), "age.agekey": file(t, "key.txt")}
 	all, err := sops.SecretKeys(secret)
@@ -103,22 +103,22 @@ func TestDecryptWithPGPKeys(t *testing.T) {
 		keys      *sops.Keys
 		fails     bool
 	}{
-		"its key":          {"as gpg wrote it", "pgp.yaml", pgp, false},
-		"both kinds":       {"each file has its own", "pgp.yaml", all, false},
-		"among others":     {"a file may hold several", "pgp.yaml", two, false},
-		"either":           {"SOPS takes the first that works", "agepgp.yaml", pgp, false},
-		"either, by age":   {"SOPS takes the first that works", "agepgp.yaml", keys(t), false},
-		"age key for PGP":  {"nobody can", "pgp.yaml", keys(t), true},
-		"another PGP key":  {"nobody can", "pgp.yaml", other, true},
-		"PGP key for age":  {"nobody can", "all.yaml", pgp, true},
-		"age file with it": {"what there was before goes on", "all.yaml", all, false},
+		"its key":             {"the key is in the form that gpg exports", "pgp.yaml", pgp, false},
+		"both kinds":          {"a Secret may have keys of both kinds", "pgp.yaml", all, false},
+		"among others":        {"a file may hold several", "pgp.yaml", two, false},
+		"either":              {"SOPS uses the first key that works", "agepgp.yaml", pgp, false},
+		"either, by age":      {"SOPS uses the first key that works", "agepgp.yaml", keys(t), false},
+		"age key for PGP":     {"an age key can't decrypt a PGP file", "pgp.yaml", keys(t), true},
+		"another PGP key":     {"the file isn't encrypted for this key", "pgp.yaml", other, true},
+		"PGP key for age":     {"a PGP key can't decrypt an age file", "all.yaml", pgp, true},
+		"age with both kinds": {"PGP keys don't change the use of age keys", "all.yaml", all, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, err := sops.Decrypt(test.name, file(t, test.name), test.keys)
 			if test.fails {
 				if !errors.Is(err, tko.ErrDenied) {
-					t.Errorf("%s: %v", test.why, err)
+					t.Errorf("%s: the error is %v, want ErrDenied", test.why, err)
 				}
 				return
 			}
@@ -132,7 +132,7 @@ func TestDecryptWithPGPKeys(t *testing.T) {
 	}
 	for name, want := range map[string]string{"locked.asc": "has a passphrase", "key.txt": "PGP keys can't be parsed", "pgp.yaml": "PGP keys can't be parsed"} {
 		if _, err := sops.ParsePGPKeys(file(t, name)); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("ParsePGPKeys of %s returned %v, want ErrInvalid with %q", name, err, want)
 		}
 	}
 }
@@ -162,23 +162,23 @@ func TestDecryptRefusesModifiedFiles(t *testing.T) {
 		kind error
 		want string
 	}{
-		"no key":         {why: "plain text isn't what is there", data: file(t, "all.yaml"), kind: tko.ErrDenied, want: "no key is given"},
-		"another key":    {why: "nobody can", data: file(t, "other.yaml"), keys: keys(t), kind: tko.ErrDenied, want: "other keys"},
-		"changed value":  {why: "what isn't encrypted is signed, too", data: replace("regex.yaml", "edge-upf-07", "edge-upf-08"), keys: keys(t), kind: tko.ErrDenied, want: "don't match its MAC"},
-		"removed value":  {why: "the MAC is of all values", data: replace("regex.yaml", count, ""), keys: keys(t), kind: tko.ErrDenied, want: "don't match its MAC"},
-		"moved value":    {why: "a secret in a field that is shown", data: replace("regex.yaml", "replicaCount: ENC", "description: ENC"), keys: keys(t), kind: tko.ErrDenied, want: "description: can't be decrypted"},
-		"broken value":   {why: "bits flip", data: replace("regex.yaml", "data:", "data:AA"), keys: keys(t), kind: tko.ErrDenied, want: "replicaCount"},
-		"plain value":    {why: "somebody put it in place of the encrypted one", data: replace("regex.yaml", strings.TrimSpace(count), "count: 3"), keys: keys(t), kind: tko.ErrDenied, want: "count: is not encrypted"},
-		"other time":     {why: "the MAC is bound to it", data: replace("regex.yaml", "lastmodified: \"20", "lastmodified: \"19"), keys: keys(t), kind: tko.ErrDenied, want: "its MAC"},
-		"alias":          {why: "SOPS writes none, and they grow", data: replace("regex.yaml", "kind: Second", "kind: &a Second\nmore: *a"), keys: keys(t), kind: tko.ErrDenied, want: "alias"},
-		"comment rule":   {why: "comments are not looked at", data: file(t, "comments.yaml"), keys: keys(t), kind: tko.ErrInvalid, want: "comments"},
-		"several groups": {why: "one key is not enough", data: file(t, "groups.yaml"), keys: keys(t), kind: tko.ErrInvalid, want: "key_groups"},
+		"no key":         {why: "the content must not be taken as plain text", data: file(t, "all.yaml"), kind: tko.ErrDenied, want: "no key is given"},
+		"another key":    {why: "the file isn't encrypted for this key", data: file(t, "other.yaml"), keys: keys(t), kind: tko.ErrDenied, want: "other keys"},
+		"changed value":  {why: "the MAC includes values that aren't encrypted", data: replace("regex.yaml", "edge-upf-07", "edge-upf-08"), keys: keys(t), kind: tko.ErrDenied, want: "don't match its MAC"},
+		"removed value":  {why: "the MAC includes all values", data: replace("regex.yaml", count, ""), keys: keys(t), kind: tko.ErrDenied, want: "don't match its MAC"},
+		"moved value":    {why: "an attacker could move a secret into a field that is shown", data: replace("regex.yaml", "replicaCount: ENC", "description: ENC"), keys: keys(t), kind: tko.ErrDenied, want: "description: can't be decrypted"},
+		"broken value":   {why: "storage may damage a value", data: replace("regex.yaml", "data:", "data:AA"), keys: keys(t), kind: tko.ErrDenied, want: "replicaCount"},
+		"plain value":    {why: "an attacker could replace an encrypted value", data: replace("regex.yaml", strings.TrimSpace(count), "count: 3"), keys: keys(t), kind: tko.ErrDenied, want: "count: is not encrypted"},
+		"other time":     {why: "the MAC includes the time", data: replace("regex.yaml", "lastmodified: \"20", "lastmodified: \"19"), keys: keys(t), kind: tko.ErrDenied, want: "its MAC"},
+		"alias":          {why: "SOPS writes no aliases, and they can expand without limit", data: replace("regex.yaml", "kind: Second", "kind: &a Second\nmore: *a"), keys: keys(t), kind: tko.ErrDenied, want: "alias"},
+		"comment rule":   {why: "rules about comments aren't supported", data: file(t, "comments.yaml"), keys: keys(t), kind: tko.ErrInvalid, want: "comments"},
+		"several groups": {why: "several key groups need more than one key", data: file(t, "groups.yaml"), keys: keys(t), kind: tko.ErrInvalid, want: "key_groups"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got, err := sops.Decrypt("edge.yaml", test.data, test.keys)
 			if !errors.Is(err, test.kind) || !strings.Contains(fmt.Sprint(err), test.want) || !strings.Contains(fmt.Sprint(err), "edge.yaml") || got != nil {
-				t.Errorf("%s: %v", test.why, err)
+				t.Errorf("%s: the error is %v, want one that names the file and contains %q", test.why, err, test.want)
 			}
 		})
 	}
@@ -196,18 +196,18 @@ func TestFSDecryptsOnOpen(t *testing.T) {
 	open := sops.FS(encrypted, keys(t), nil)
 	data, err := fs.ReadFile(open, "a/secret.yaml")
 	if err != nil || !strings.Contains(string(data), "replicaCount: \"2\"") || strings.Contains(string(data), "sops") {
-		t.Errorf("%v\n%s", err, data)
+		t.Errorf("the decrypted file is, %v:\n%s", err, data)
 	}
 	if info, err := fs.Stat(open, "a/secret.yaml"); err != nil || info.Size() != int64(len(data)) {
-		t.Errorf("its size: %+v, %v", info, err)
+		t.Errorf("Stat of the decrypted file returned %+v, %v; want size %d", info, err, len(data))
 	}
 	closed := sops.FS(encrypted, nil, nil)
 	if _, err := fs.ReadFile(closed, "a/secret.yaml"); !errors.Is(err, tko.ErrDenied) {
-		t.Errorf("without a key: %v", err)
+		t.Errorf("ReadFile without a key returned %v, want ErrDenied", err)
 	}
 	for _, name := range []string{"a/open.yaml", "a/package.bin"} {
 		if data, err := fs.ReadFile(closed, name); err != nil || !bytes.Equal(data, encrypted[name].Data) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("without a key, %s is %q, %v; want it unchanged", name, data, err)
 		}
 	}
 	secret := append([]byte("apiVersion: v1\n"), file(t, "mac.yaml")...)
@@ -219,15 +219,15 @@ func TestFSDecryptsOnOpen(t *testing.T) {
 	}
 	others := sops.FS(mixed, nil, func(apiVersion string) bool { return !strings.HasPrefix(apiVersion, "tko.nephio.org/") })
 	if data, err := fs.ReadFile(others, "theirs.yaml"); err != nil || !bytes.Equal(data, secret) {
-		t.Errorf("a secret of somebody else's in the same repository: %v", err)
+		t.Errorf("an encrypted file without TKO manifests isn't returned unchanged: %v", err)
 	}
 	for _, name := range []string{"ours.yaml", "other.yaml", "hidden.yaml"} {
 		if _, err := fs.ReadFile(others, name); !errors.Is(err, tko.ErrDenied) {
-			t.Errorf("%s may be ours, and there is no key: %v", name, err)
+			t.Errorf("%s may have TKO manifests: ReadFile without a key returned %v, want ErrDenied", name, err)
 		}
 	}
 	if entries, err := fs.ReadDir(closed, "a"); err != nil || len(entries) != 3 {
-		t.Errorf("%v, %v", entries, err)
+		t.Errorf("ReadDir returned %v, %v; want 3 entries", entries, err)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestKeysAreParsedAndNeverPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := sops.Decrypt("x.yaml", file(t, "regex.yaml"), k); err != nil {
-		t.Errorf("the second key: %v", err)
+		t.Errorf("Decrypt with the second key: %v", err)
 	}
 	var b bytes.Buffer
 	slog.New(slog.NewTextHandler(&b, nil)).Info("x", "keys", k)
@@ -250,11 +250,11 @@ func TestKeysAreParsedAndNeverPrinted(t *testing.T) {
 		t.Errorf("keys are logged: %s", b.String())
 	}
 	if _, err := sops.SecretKeys(map[string][]byte{"key": file(t, "key.txt")}); !errors.Is(err, tko.ErrInvalid) {
-		t.Errorf("no key under a right name: %v", err)
+		t.Errorf("SecretKeys without a key under a known name returned %v, want ErrInvalid", err)
 	}
 	wrong := "AGE-SECRET-KEY-1WRONG"
 	if _, err := sops.SecretKeys(map[string][]byte{"a" + sops.SuffixAge: []byte(wrong)}); !errors.Is(err, tko.ErrInvalid) || strings.Contains(err.Error(), wrong) {
-		t.Errorf("a wrong key: %v", err)
+		t.Errorf("SecretKeys of an invalid key returned %v, want ErrInvalid without the key", err)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Run runs git in a folder, without the user's configuration, and returns its
+// Run runs git in a directory, without the user's configuration, and returns its
 // output, trimmed. The author of commits is "a". A failure ends the test.
 func Run(t testing.TB, dir string, arguments ...string) string {
 	t.Helper()
