@@ -128,13 +128,13 @@ func explanations(t *testing.T, w *world) {
 		t.Helper()
 		return strings.Join(strings.Fields(w.with("", "explain", path)), " ")
 	}
-	for path, says := range map[string]string{
-		"templates.tko.nephio.org":                            "what deployments are made from",
-		"sites.tko.nephio.org.spec.templateId":                "merged into the template's",
-		"sites.tko.nephio.org.status.conditions":              "What is known about the site",
-		"deployments.tko.nephio.org.spec":                     "siteId <string> The ID of the site where it should run",
-		"deployments.tko.nephio.org.spec.package.resources":   "each has apiVersion and kind",
-		"deployments.tko.nephio.org.status.approved":          "through the subresource approval",
+	for path, text := range map[string]string{
+		"templates.tko.nephio.org":                            "a package that deployments are made from",
+		"sites.tko.nephio.org.spec.templateId":                "merges the given package and labels into those of the template",
+		"sites.tko.nephio.org.status.conditions":              "The conditions of the site",
+		"deployments.tko.nephio.org.spec":                     "siteId <string> The ID of the site",
+		"deployments.tko.nephio.org.spec.package.resources":   "Each has apiVersion and kind",
+		"deployments.tko.nephio.org.status.approved":          "The subresource approval sets it",
 		"deployments.tko.nephio.org.status.conditions":        "type <string> -required-",
 		"deployments.tko.nephio.org.status.conditions.reason": "FIELD: reason <string>",
 		"deployments.tko.nephio.org.status.conditions.status": "True, False, Unknown",
@@ -142,8 +142,8 @@ func explanations(t *testing.T, w *world) {
 		"plugins.tko.nephio.org.spec.triggers":                "kinds of resources",
 		"plugins.tko.nephio.org.spec.triggers.kind":           "FIELD: kind <string>",
 	} {
-		if out := explain(path); !strings.Contains(out, says) {
-			t.Errorf("explain %s prints\n%s\nwant %q in it", path, out, says)
+		if out := explain(path); !strings.Contains(out, text) {
+			t.Errorf("explain %s prints\n%s\nwant %q in it", path, out, text)
 		}
 	}
 	if out := strings.Join(strings.Fields(w.with("", "explain", "deployments.tko.nephio.org", "--recursive")), " "); !strings.Contains(out, "conditions <[]Condition> lastTransitionTime <string> -required-") {
