@@ -28,7 +28,7 @@ type (
 	DeploymentID string
 )
 
-// A Stamp is what TKO records about an entity in addition to what its user
+// A Stamp is the data that TKO records about an entity in addition to what its user
 // wrote.
 type Stamp struct {
 	UID        string    // a UUID that never changes
@@ -220,7 +220,7 @@ type Condition struct {
 	// Attempt is the number of the failed attempt that the condition reports, from
 	// 1; 0 if it reports none.
 	Attempt int `json:",omitempty"`
-	// NextTry is when the next attempt starts at the latest; zero if only a change
+	// NextTry is the latest start of the next attempt; zero if only a change
 	// of the entity starts one.
 	NextTry time.Time `json:",omitzero"`
 
@@ -252,8 +252,8 @@ const (
 	// run. Only plugins whose program was missing have it.
 	ConditionRunnable = "Runnable"
 	// ConditionCleanedUp reports whether objects were removed from the clusters
-	// and repositories that a site's package no longer names. Only sites that
-	// left such a target have it.
+	// and repositories that a site's package no longer names. Only sites whose
+	// package once named such a target have it.
 	ConditionCleanedUp = "CleanedUp"
 )
 

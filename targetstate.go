@@ -2,10 +2,11 @@ package tko
 
 import "time"
 
-// A TargetState is what a target of the meta-scheduler saves for a site: a
-// record of what it made in a system that has no place for such a record. It
-// is written with a claim of the site's work (queue [QueueSchedule]). It is not
-// part of the site: it stays when the site is deleted, as does what was made.
+// A TargetState is the state that a target of the meta-scheduler saves for a
+// site: a record of the objects that it created in a system that can't store such
+// a record. It is written with a claim of the site's work (queue
+// [QueueSchedule]). It is not part of the site: if the site is deleted, the state
+// and the objects remain.
 type TargetState struct {
 	Site  SiteID
 	Name  string // of the resource of the site's package that triggers the target; 1 to 253 characters

@@ -77,7 +77,7 @@ type run struct {
 	dependent tko.DeploymentID   // the parent of the deployments that depend on one template
 }
 
-// stepTime is how long a step may take.
+// stepTime is the time limit of a step.
 const stepTime = 30 * time.Minute
 
 // Run measures a target, and raw PostgreSQL if raw is not nil, and reports its progress.

@@ -159,7 +159,7 @@ func (c *Client) outgoing(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, pairs...)
 }
 
-// failed makes a user's error of the error of a call.
+// failed converts the error of a call to an error for users.
 func (c *Client) failed(err error) error {
 	err = wire.Error(err)
 	if err == nil {

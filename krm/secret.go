@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Redacted stands in a Secret for a value that the reader may not see: as it is
+// Redacted replaces a value of a Secret that the reader may not see: as it is
 // in stringData, in base64 in data.
 const Redacted = "[redacted by TKO]"
 

@@ -5548,8 +5548,8 @@ func (x *GetTargetState) GetName() string {
 	return ""
 }
 
-// What a target of the meta-scheduler saves for a site: a record of what it made
-// in a system that has no place for such a record.
+// The state that a target of the meta-scheduler saves for a site: a record of the
+// objects that it created in a system that can't store such a record.
 type TargetState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`

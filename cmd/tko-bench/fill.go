@@ -16,8 +16,8 @@ import (
 const fillUsage = `Usage: tko-bench fill [flags]
 
 Fills a server with the data of an operator's fleet: sites, templates, and deployments in topologies, through tko.Data.
-The same -seed is the same data. Run it again to go on where an earlier run was ended, or to make the fleet larger; when
-all is there, it does nothing.
+The same -seed always creates the same data. Run it again to continue an interrupted run, or to make the fleet larger. If
+the whole fleet exists, it does nothing.
 
   tko-bench fill -address localhost:50050 -sites 20000 -deployments 1000000
 

@@ -44,8 +44,8 @@ var errUsage = errors.New("see tko-bench -h")
 const usage = `Usage: tko-bench [flags]
        tko-bench fill [flags]
 
-Measures TKO as a client sees it, through tko.Data, and raw PostgreSQL in the same run for comparison: ratios travel between
-machines, seconds don't. Prints a table on the standard output, and what it is at on the standard error.
+Measures TKO through its API, tko.Data, and raw PostgreSQL in the same run: compare their ratios between machines, not the
+seconds. Prints a table on the standard output, and its progress on the standard error.
 
 Without -address it starts the servers that it measures: for each of -stores a tko-server with an empty database, which it
 fills with a fleet of -deployments (see tko-bench fill -h), and preparers when it needs them. PostgreSQL must be installed, or
@@ -54,12 +54,12 @@ TKO_TEST_POSTGRES be the DSN of a user who may create databases.
   tko-bench -deployments 1000000 -stores postgresql
   tko-bench -deployments 100000 -rows 'first row|get'
 
-With -address it measures a running server. It fills that, too, and writes to it: don't use one that matters. It reports rows that
-need a method that this server doesn't have as not measured. With -dsn and -pid it also measures the server's database and process.
+With -address it measures a running server. It fills that server, too, and writes to it: don't use a server in production. Rows that
+need a method that the server doesn't have are reported as not measured. With -dsn and -pid it also measures the server's database and process.
 
   tko-bench -address localhost:50050 -dsn postgres://tko@localhost/tko -pid 4711
 
-Exit codes: 0 measured, 1 failed, or some rows did; 2 wrong flags.
+Exit codes: 0 measured; 1 failed, also if only some rows failed; 2 wrong flags.
 
 `
 
@@ -72,11 +72,11 @@ type options struct {
 	pid     int
 	json    bool
 
-	tell func(string)
+	report func(string)
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
-	o := &options{tell: func(text string) { _, _ = fmt.Fprintln(stderr, text) }}
+	o := &options{report: func(text string) { _, _ = fmt.Fprintln(stderr, text) }}
 	var placements, rows string
 	flags := flag.NewFlagSet("tko-bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -145,7 +145,7 @@ func (o *options) check(flags *flag.FlagSet, placements, rows string) (err error
 		o.Sites = max(1, o.Deployments/50)
 	}
 	if o.address == "" && (o.dsn != "" || o.pid != 0) {
-		return errors.New("-dsn and -pid are of the server at -address: give that, too")
+		return errors.New("-dsn and -pid describe the server at -address: set -address, too")
 	}
 	if rows != "" {
 		if o.Rows, err = regexp.Compile(rows); err != nil {
@@ -205,7 +205,7 @@ func (o *options) measure(ctx context.Context) (rates bench.RawRates, tables []b
 		defer func() { failed = errors.Join(failed, raw.Close(context.WithoutCancel(ctx))) }()
 	}
 	if o.address != "" {
-		table, err := bench.Run(ctx, bench.Target{Address: o.address, PID: o.pid, DSN: o.dsn}, raw, o.Options, o.tell)
+		table, err := bench.Run(ctx, bench.Target{Address: o.address, PID: o.pid, DSN: o.dsn}, raw, o.Options, o.report)
 		return raw.Rates(), appendIfAny(tables, table), err
 	}
 	for store := range strings.SplitSeq(o.stores, ",") {

@@ -74,7 +74,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 		}
 		return pids, stop, nil
 	}
-	return bench.Run(ctx, target, raw, o.Options, o.tell)
+	return bench.Run(ctx, target, raw, o.Options, o.report)
 }
 
 // A server is a running tko-server.

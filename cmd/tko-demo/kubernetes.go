@@ -223,7 +223,7 @@ func demonstrateKubernetes(ctx context.Context, o options, c *client.Client, s *
 // A shell runs commands as a user would.
 type shell struct {
 	folder string
-	tko    []string // the environment variables that tell tko the server's address
+	tko    []string // environment variables for tko with the server's address
 	env    []string
 }
 

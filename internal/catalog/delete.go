@@ -72,10 +72,10 @@ func deletion(ctx context.Context, key Key) Write {
 }
 
 // PurgeTemplates deletes all selected templates; with dryRun it only counts
-// them. Templates that are added during the purge stay. After an error, what
-// was deleted before it stays deleted, and the error states the number. A purge
-// that exceeds the limits of [Options] must be confirmed; so must the deletion
-// of one entity whose descendants exceed them.
+// them. Templates that are added during the purge are not deleted. An error does
+// not undo earlier deletions, and states their number. A purge that exceeds the
+// limits of [Options] must be confirmed; so must the deletion of one entity whose
+// descendants exceed them.
 func (s *Service) PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
 	query, err := templateQuery(sel, tko.ListOptions{})
 	if err != nil {

@@ -365,11 +365,10 @@ const approveBatch = 100
 
 // ApproveDeployments approves those of the selected deployments that are
 // prepared and not yet approved, and returns their number; with dryRun it only
-// counts them. Deployments that are added meanwhile are ignored. After an
-// error, what was approved before it stays approved, and the error states the
-// number. Deployments that are being modified are skipped: the error, an
-// ErrBusy, states their number and names one. An approval that exceeds the
-// limits of [Options] must be confirmed.
+// counts them. Deployments that are added meanwhile are ignored. An error does
+// not undo earlier approvals, and states their number. Deployments that are being
+// modified are skipped: the error, an ErrBusy, states their number and names one.
+// An approval that exceeds the limits of [Options] must be confirmed.
 func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error) {
 	if sel.Prepared != nil && !*sel.Prepared || sel.Approved != nil && *sel.Approved {
 		return 0, nil

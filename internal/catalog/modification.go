@@ -101,7 +101,7 @@ func (s *Service) BreakModification(ctx context.Context, id tko.DeploymentID) (t
 	return broken, err
 }
 
-// tokenError makes a user's error of the store's error about a token.
+// tokenError converts the store's error about a token to an error for users.
 func tokenError(err error, token string) error {
 	switch {
 	case errors.Is(err, tko.ErrNotFound):

@@ -164,7 +164,7 @@ func (s *Service) commit(ctx context.Context, writes ...Write) ([]Outcome, error
 	return outcomes, nil
 }
 
-// explain makes a user's error of a store's error.
+// explain converts a store's error to an error for users.
 func explain(err error) error {
 	if exceeded, ok := errors.AsType[*ExceededError](err); ok {
 		return tko.Errorf(tko.ErrInvalid, "entities were added since they were counted, and at most %d may be deleted: check the selection again: %w", exceeded.Limit, err)

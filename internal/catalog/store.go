@@ -403,8 +403,8 @@ type Feed interface {
 
 // Retention sets how much history is retained.
 type Retention struct {
-	// Changes is how long the complete history is retained: each change in the
-	// log, and each revision. 0: for ever.
+	// Changes is the retention time of the complete history: each change in the
+	// log, and each revision. If 0, all are retained.
 	Changes time.Duration
 	// Revisions is the number of a record's newest revisions that are retained
 	// longer than that, as long as the record exists. 0: all.

@@ -15,7 +15,7 @@ const (
 )
 
 // TargetState returns the state that a target of the meta-scheduler saved for
-// a site. ErrNotFound if there is none.
+// a site. If there is none, the error is an ErrNotFound.
 func (s *Service) TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error) {
 	if err := checkTarget(site, name); err != nil {
 		return tko.TargetState{}, err

@@ -226,7 +226,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.Charts, "charts", "", "folder of the Helm charts that packages may refer to by path (default: none)")
 	flags.StringVar(&c.ChartCredentials, "chart-credentials", "", "file of the credentials of Helm chart repositories and registries, by their hosts: a config.json as docker login and helm registry login write it; without one there are none")
 	flags.DurationVar(&c.ChartTimeout, "chart-timeout", 5*time.Minute, "limit of a Helm chart's hook, and of an upgrade to become healthy before it is rolled back")
-	flags.IntVar(&c.ClusterWatches, "cluster-watches", 200, "number of sites whose clusters are watched, the last changed ones first, to detect changes by others within seconds (0: none)")
+	flags.IntVar(&c.ClusterWatches, "cluster-watches", 200, "number of sites whose clusters are watched, the last changed ones first, to detect changes by other clients within seconds (0: none)")
 
 	c.GitOps.flags(flags)
 
@@ -354,7 +354,7 @@ func (c *Config) Validate() error {
 		}
 	}
 	if least := max(minKeepChanges, c.ModificationTime); c.KeepChanges < 0 || c.KeepChanges > 0 && c.KeepChanges < least {
-		add("--keep-changes is %s: use at least %s, so that watchers and modifications can go on, or 0 to keep everything", c.KeepChanges, least)
+		add("--keep-changes is %s: use at least %s, so that watchers and modifications can continue, or 0 to retain all changes", c.KeepChanges, least)
 	}
 	if c.KeepRevisions < 0 {
 		add("--keep-revisions is %d: use 1 or more, or 0 to keep all", c.KeepRevisions)

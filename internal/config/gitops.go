@@ -49,7 +49,7 @@ type GitOps struct {
 func (g *GitOps) flags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&g.Git, "git", nil, "git repository to apply to TKO, as URL or NAME=URL; the flag may be repeated. The URL must not hold credentials: see --git-token-file")
 	flags.StringVar(&g.Ref, "git-ref", "", "branch, tag or commit of those repositories (default: their HEAD)")
-	flags.StringVar(&g.Path, "git-path", "", "folder of the manifests in them (default: everything)")
+	flags.StringVar(&g.Path, "git-path", "", "folder of the manifests in them (default: all folders)")
 	flags.DurationVar(&g.Interval, "git-interval", time.Minute, "interval at which they are checked for a new revision, with one request each")
 	flags.BoolVar(&g.Prune, "git-prune", true, "delete entities from TKO that were removed from a repository")
 	flags.IntVar(&g.BudgetPercent, "git-budget-percent", 50, "percentage of a repository's entities that are deleted without tko gitops approve; larger deletions wait if they are also more than --git-budget-entities")
@@ -79,7 +79,7 @@ func (g *GitOps) flags(flags *pflag.FlagSet) {
 // FollowsFlux returns whether sources of Flux are configured.
 func (g *GitOps) FollowsFlux() bool { return g.FluxInCluster || g.FluxKubeconfig != "" }
 
-// check returns the problems of the settings; here tells whether this process has the
+// check returns the problems of the settings; here is true if this process has the
 // role gitops.
 func (g *GitOps) check(here bool) []string {
 	var wrong []string

@@ -326,6 +326,7 @@ func TestLateRequestToOSMCreatesNoSecondInstance(t *testing.T) {
 	if err := <-first; err != nil {
 		t.Error(err)
 	}
+	options.Lease = 0 // the default: a short one expires on a busy machine
 	w := start(t, c, options)
 	w.until("osm", "reconciled by the second controller", func(s tko.Source) bool {
 		if len(server.Instances()) > 0 {

@@ -25,12 +25,12 @@ func (d *data) SaveTargetState(ctx context.Context, m *tkopb.SaveTargetState) (*
 	return &tkopb.SaveTargetStateResponse{Version: version}, nil
 }
 
-// Meta-schedulers of before getTargetState and saveTargetState saved the states
-// of targets as sources with the names "site:SITE:NAME". They still can, while a
-// data controller is newer than they are.
+// Older meta-schedulers, without getTargetState and saveTargetState, save the
+// states of targets as sources with the names "site:SITE:NAME". A newer data
+// controller still supports that.
 
-// formerTarget splits such a name. A site's ID may contain colons, the name of
-// a target may not.
+// formerTarget splits a name of the form "site:SITE:NAME". A site's ID may contain
+// colons, the name of a target may not.
 func formerTarget(source string) (site tko.SiteID, name string, ok bool) {
 	rest, ok := strings.CutPrefix(source, "site:")
 	colon := strings.LastIndexByte(rest, ':')

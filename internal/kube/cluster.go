@@ -144,7 +144,7 @@ func (c *Cluster) Close() {
 	c.keeper.close()
 }
 
-// StopAPI stops the API server: it asks it to stop, then kills it, because open
+// StopAPI stops the API server: it sends a signal, then kills it, because open
 // watches keep it from ending. The data in etcd stay.
 func (c *Cluster) StopAPI() { c.api.stop(3 * time.Second) }
 

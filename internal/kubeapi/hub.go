@@ -15,7 +15,8 @@ const (
 	maxBytes  = 32 << 20 // of packages
 )
 
-// maxAhead is how many positions a watcher may be ahead of the cached events.
+// maxAhead is the maximum number of positions that a watcher may be ahead of the
+// cached events.
 // If it is further ahead, the cache restarts at its position instead of
 // catching up.
 const maxAhead = 1000

@@ -23,7 +23,7 @@ type WatchLimits struct {
 	Slow  time.Duration
 }
 
-// retryWatch is after how many seconds a refused client may try again.
+// retryWatch is the number of seconds after which a refused client may try again.
 const retryWatch = 5
 
 // A watchLimiter counts watches.

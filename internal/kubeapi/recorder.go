@@ -99,7 +99,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// catchUp is how many positions before the head Run starts.
+// catchUp is the number of positions before the head at which Run starts.
 const catchUp = 1000
 
 func (r *Recorder) follow(ctx context.Context, k *kind, position, head int64, since time.Time) error {

@@ -34,9 +34,9 @@ func (s *selector) everything() bool { return len(s.all) == 0 }
 // matches reports whether a record fulfills all conditions.
 func (s *selector) matches(r catalog.Record) bool { return matchesAll(s.all, r) }
 
-// keeps reports whether a record of the query's result fulfills the other
+// matchesRest reports whether a record of the query's result fulfills the other
 // conditions.
-func (s *selector) keeps(r catalog.Record) bool { return matchesAll(s.rest, r) }
+func (s *selector) matchesRest(r catalog.Record) bool { return matchesAll(s.rest, r) }
 
 func matchesAll(all []func(catalog.Record) bool, r catalog.Record) bool {
 	return !slices.ContainsFunc(all, func(match func(catalog.Record) bool) bool { return !match(r) })
@@ -256,7 +256,7 @@ func (k *kind) byName(value string) (func(*catalog.Query), func(catalog.Record) 
 	return byID(text)
 }
 
-// byDeploymentName selects by an ID or by a kept name. escaped reports that
+// byDeploymentName selects by an ID or by a given name. escaped reports that
 // value is also a pattern, whose unescaped form is text.
 func byDeploymentName(value, text string, escaped bool) (func(*catalog.Query), func(catalog.Record) bool, error) {
 	var pattern tko.Pattern

@@ -335,7 +335,7 @@ func (s *storage) objects(ctx context.Context, options *metainternalversion.List
 				}
 				read++
 				query.After = r.ID
-				if !selected.keeps(r) || !named(r) {
+				if !selected.matchesRest(r) || !named(r) {
 					continue
 				}
 				o, err := s.kind.object(r, view{whole: whole, secrets: reader.sees(r)})

@@ -107,7 +107,7 @@ func (w *run) gone(ctx context.Context, id string) (bool, error) {
 }
 
 // conclude records the result of an operation. known is false if OSM has no record of
-// it; rec is zero if the instance is gone.
+// it; rec is zero if the instance no longer exists.
 func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known bool, rec InstanceRecord) {
 	p := *s.Pending
 	o := OperationState{ID: p.ID, Kind: p.Kind, KDU: p.KDU, State: op.State, Message: op.Message(), Started: p.Since, Ended: now().Truncate(time.Second)}
@@ -115,7 +115,7 @@ func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known 
 		o.Ended = epoch(op.Entered)
 	}
 	switch {
-	case rec.ID == "": // its operations are gone, too
+	case rec.ID == "": // its operations no longer exist either
 		s.Pending = nil
 		if p.Kind == Terminate {
 			o.State = "COMPLETED"

@@ -113,7 +113,7 @@ func (p Package) where() string {
 	return fmt.Sprintf("%s package %q", p.Kind, p.ID)
 }
 
-// read reads the files except a checksums.txt in the root, which pack writes anew.
+// read reads the files except a checksums.txt in the root: pack writes a new one.
 func (p Package) read() (map[string]file, error) {
 	files := map[string]file{}
 	total := 0

@@ -197,7 +197,7 @@ func (w *run) merge(ctx context.Context, s *packageStep, refused error) (*Packag
 }
 
 // mergeDescriptor merges the descriptor of a package into OSM's, and removes the keys
-// that are gone.
+// gone, which are no longer desired.
 func (w *run) mergeDescriptor(ctx context.Context, s *packageStep, gone []string) error {
 	body := without(copyTree(s.content.tree), gone)
 	err := w.Client.MergeDescriptor(ctx, s.Kind, s.id, body)

@@ -359,7 +359,7 @@ func (w *run) prunePackages(ctx context.Context) error {
 func (w *run) removePackage(ctx context.Context, kind Kind, id string, p PackageState) error {
 	if p.ID != "" {
 		err := w.Client.DeletePackage(ctx, kind, p.ID)
-		if errors.Is(err, tko.ErrNotFound) { // lists decide whether it is gone
+		if errors.Is(err, tko.ErrNotFound) { // only a list shows whether it was deleted
 			found, listErr := w.Client.Packages(ctx, kind, url.Values{"id": {id}})
 			if listErr != nil {
 				return fmt.Errorf("listing the %s packages: %w", kind, listErr)

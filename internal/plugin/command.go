@@ -20,8 +20,8 @@ import (
 
 const (
 	maxStderr = 2 << 10 // bytes of the end of stderr in the error message
-	// grace is how long pipes are read after the plugin has ended. They close
-	// with it, unless a process that it left behind escaped the supervisor.
+	// grace is the time limit of reading pipes after the plugin has ended. They
+	// close with it, unless one of its child processes escaped the supervisor.
 	grace = time.Second
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// maxMessage is how many bytes of a plugin's error, or of its stderr, an error
-// message contains.
+// maxMessage is the maximum number of bytes of a plugin's error, or of its stderr,
+// in an error message.
 const maxMessage = 4 << 10
 
 // list returns a package as a value of a document.

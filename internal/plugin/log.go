@@ -101,8 +101,8 @@ func logLines(log *slog.Logger, from io.Reader) {
 // connection.
 const logWord = "tko-log"
 
-// tokenRetention is how long a token stays valid after its run has ended,
-// because the last lines may arrive later than that.
+// tokenRetention is the time that a token stays valid after its run has ended,
+// because the last lines may arrive after the end.
 const tokenRetention = time.Minute
 
 // A LogServer logs the lines that plugins send over TCP. A connection that

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// persistentEnv tells a program to serve more than one request.
+	// persistentEnv is set for programs that are to serve more than one request.
 	persistentEnv = "TKO_PERSISTENT=1"
 	requestWord   = "tko-request"
 	responseWord  = "tko-response"
@@ -58,7 +58,7 @@ type worker struct {
 	timer   *time.Timer // ends the process when it has been idle too long
 }
 
-// Close ends idle processes and waits until they are gone; a process that
+// Close ends idle processes and waits for their end; a process that
 // serves a request ends when it has responded. The runner remains usable, but
 // no longer reuses processes.
 func (r *Runner) Close() {

@@ -251,7 +251,7 @@ func isApproved(conditions []tko.Condition) bool {
 func placedUpToDate() tko.Condition {
 	return tko.Condition{
 		Type: tko.ConditionPlaced, Status: tko.ConditionTrue, Reason: ReasonUpToDate,
-		Message: "the children are as the placements say",
+		Message: "the children match the placements",
 	}
 }
 

@@ -216,7 +216,7 @@ func TestReviewChangesChildrenAsUpdateAllows(t *testing.T) {
 		"its site comes back": {
 			why: "what runs nowhere is not as the placement says", update: "update: Apply, budget: {create: 1}",
 			steps: []step{
-				{edit: loseSite("north-1"), want: []string{"", "north-2"}, says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and remove them from their sites: deployment-00002 (leaf at a site that is gone)`},
+				{edit: loseSite("north-1"), want: []string{"", "north-2"}, says: `False WaitsForApproval: Placement "placement" would delete 1 deployments, and remove them from their sites: deployment-00002 (leaf at a site that no longer exists)`},
 				{add: []string{"north-1"}, want: []string{"north-1", "north-2"}, says: "True UpToDate"},
 			},
 		},

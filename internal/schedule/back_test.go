@@ -61,7 +61,7 @@ func TestCleanedUpIsTrueWhenTheClusterIsAddedAgain(t *testing.T) {
 	back := func(l *removalWorld) {
 		l.t.Helper()
 		l.reconcile()
-		l.says("True Applied", "is in it again")
+		l.says("True Applied", "has the removed resource again")
 		l.again()
 	}
 	t.Run("back after leave", func(t *testing.T) {

@@ -206,7 +206,7 @@ func unobserved(site tko.SiteID, s tko.Stamp, p plan, results []result) report.O
 		}
 	}
 	return report.Outcome{Status: tko.ConditionUnknown, Reason: kubernetes.ReasonUnknown, Message: fmt.Sprintf(
-		"no target of site %q reports the health any more: the conditions %s, and the site's %s, tell why", site, tko.ConditionScheduled, tko.ConditionCleanedUp)}
+		"no target of site %q reports the health any more: the conditions %s, and the site's %s, state why", site, tko.ConditionScheduled, tko.ConditionCleanedUp)}
 }
 
 // siteOutcome returns the Scheduled outcome of the site: the first failure of a

@@ -146,7 +146,7 @@ func (s *Scheduler) cleanUp(ctx context.Context, site tko.Site) (again time.Dura
 	if len(p.all) == 0 && p.back && was != nil && was.Status == tko.ConditionFalse {
 		worst = report.Outcome{
 			Status: tko.ConditionTrue, Reason: kubernetes.ReasonApplied,
-			Message: "what was taken out of the site's package is in it again: TKO looks after what was applied there",
+			Message: "the site's package has the removed resource again: TKO manages the objects that it applied",
 		}
 	}
 	for _, d := range p.all {
@@ -166,7 +166,7 @@ func (s *Scheduler) cleanUp(ctx context.Context, site tko.Site) (again time.Dura
 	}
 	observed := site.Stamp.Revision
 	if worst.Status == tko.ConditionFalse {
-		observed = p.since // where the next reconciliation begins, also if a later revision adds the trigger again
+		observed = p.since // the next reconciliation begins there, also if a later revision adds the trigger again
 	}
 	if was != nil && was.Status == worst.Status && was.Reason == worst.Reason && was.Message == worst.Message && was.ObservedRevision == observed {
 		return again, nil

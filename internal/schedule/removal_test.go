@@ -135,7 +135,7 @@ func TestObjectsOfARemovedClusterAreOrphanedOrRemoved(t *testing.T) {
 		l.becomes()
 		l.reconcile()
 		l.holds(0)
-		l.says("True Removed", "was removed")
+		l.says("True Removed", "were removed")
 		l.again()
 	})
 	t.Run("is removed later, when the cluster is back", func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestObjectsOfARemovedClusterAreOrphanedOrRemoved(t *testing.T) {
 			l.becomes()
 			l.reconcile()
 			l.holds(2)
-			l.says("False Removing", "is removed when it can be")
+			l.says("False Removing", "are not removed yet")
 			l.again()
 		}
 		l.give("lagos")

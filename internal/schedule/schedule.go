@@ -36,7 +36,7 @@ type Records interface {
 	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
 }
 
-// Client is what the meta-scheduler needs of the data controller.
+// Client is the part of the data controller's API that the meta-scheduler uses.
 type Client interface {
 	Records
 	osm.Records
@@ -188,7 +188,7 @@ func isDeleting(site tko.Site) bool {
 }
 
 // next returns the result of a reconciliation, with the earliest of the times at
-// which the steps, the resync and the cleanup (after again, if not 0) must go on.
+// which the steps, the resync and the cleanup (after again, if not 0) must continue.
 func (s *Scheduler) next(p plan, results []result, again time.Duration) work.Result {
 	if r := s.options.Resync; len(p.steps) > 0 && r > 0 && (again == 0 || r < again) {
 		again = r

@@ -348,8 +348,8 @@ func compileStructural(name string, schema any, path []string, complete bool, k 
 	return compiledVersion{schema: s, err: err}
 }
 
-// slowFailure is how long a plugin may take to fail. A plugin that takes longer
-// probably hangs: it does not run for the package's other resources.
+// slowFailure is the maximum duration of an ordinary failure of a plugin. A plugin
+// that takes longer probably hangs: it does not run for the package's other resources.
 const slowFailure = 5 * time.Second
 
 // A run of a plugin for a resource.

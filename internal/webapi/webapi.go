@@ -133,7 +133,7 @@ func (a *api) pkg(w http.ResponseWriter, r *http.Request, get func(ctx context.C
 		return
 	}
 	header(w, "text/yaml; charset=utf-8")
-	_, _ = w.Write(text) // the client is gone
+	_, _ = w.Write(text) // an error means that the client has disconnected
 }
 
 func (a *api) templates(w http.ResponseWriter, r *http.Request) {
@@ -202,7 +202,7 @@ func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(
 		header(w, "application/json")
 		end = "[]\n"
 	}
-	_, _ = w.Write([]byte(end)) // the client is gone
+	_, _ = w.Write([]byte(end)) // an error means that the client has disconnected
 }
 
 // deploymentSelect reads ?outdated=true or false: it selects deployments by
@@ -298,5 +298,5 @@ func header(w http.ResponseWriter, contentType string) {
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	header(w, "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the client is gone
+	_ = json.NewEncoder(w).Encode(body) // an error means that the client has disconnected
 }

@@ -49,7 +49,7 @@ type Loop struct {
 	Concurrency int           // items at the same time; 8 if 0
 	Lease       time.Duration // how long a claim is valid without a renewal; 30 s if 0
 	Wait        time.Duration // how long a claim waits for work; 20 s if 0
-	Grace       time.Duration // how long running items may go on when the loop stops; 5 s if 0
+	Grace       time.Duration // how long running items may continue when the loop stops; 5 s if 0
 	Log         *slog.Logger  // discarded if nil
 
 	// Do reconciles an item. It must be safe for concurrent use. The context is
@@ -65,7 +65,7 @@ const (
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 5 * time.Second
 	callLimit  = 15 * time.Second       // of one call, in addition to the requested wait
-	claimDrain = 200 * time.Millisecond // how long a claim under way may go on when the loop stops
+	claimDrain = 200 * time.Millisecond // how long a running claim may continue when the loop stops
 )
 
 // Run works until the context ends, and then returns nil: all items have been

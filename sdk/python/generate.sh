@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes tko_pb2.py and its types anew, from proto/tko/tko.proto. PYTHON has grpcio-tools; it is the tests' Python unless set.
+# Regenerates tko_pb2.py and its types from proto/tko/tko.proto. PYTHON has grpcio-tools; it is the tests' Python unless set.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-$here/src}

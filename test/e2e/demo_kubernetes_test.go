@@ -69,7 +69,7 @@ func TestKubernetesDemoSucceedsAndCleansUp(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"registry.example/5g/smf:v1.4.0", "registry.example/5g/smf:v1.5.0", "were never away"} {
+	for _, want := range []string{"registry.example/5g/smf:v1.4.0", "registry.example/5g/smf:v1.5.0", "were never deleted"} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("the output lacks %s:\n%s", want, out)
 		}

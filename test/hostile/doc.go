@@ -1,5 +1,5 @@
-// Package hostile holds the tests of what must not hurt: bad input, bad
-// plugins, slow clients and servers that are stopped, all through the real
-// binaries. Each is refused with an error that names the culprit, stores
-// nothing, loses nothing, and the server goes on. There is nothing to import.
+// Package hostile tests the server's resistance to bad input, bad plugins, slow
+// clients and servers that are stopped, with the real binaries. Bad input is
+// refused with an error that names the cause, nothing of it is stored, no data is
+// lost, and the server continues to serve. There is nothing to import.
 package hostile

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Brings the Kubernetes that tests run (etcd, the API server, the controller manager, the scheduler, kubectl, and kwok for
+# Builds the Kubernetes that tests run (etcd, the API server, the controller manager, the scheduler, kubectl, and kwok for
 # nodes), and prints its folder. The programs are built from the modules that tools/kubernetes, tools/etcd and tools/kwok pin,
-# once for each change of these, and kept in the user's cache. Building takes some minutes, and about 2 GB on disk.
+# once for each change of these, and cached in the user's cache folder. A build takes some minutes, and about 2 GB on disk.
 set -euo pipefail
 tools=$(cd "$(dirname "$0")/../../tools" && pwd)
 

@@ -24,7 +24,7 @@ if [ -z "${TKO_TEST_PROGRAMS:-}" ]; then
 	export TKO_TEST_PROGRAMS=$temporary/programs
 	go build "${race[@]}" -ldflags=-w -o "$TKO_TEST_PROGRAMS/" ./cmd/...
 fi
-# Half of the work is to link some 80 programs of tests: they go without debug information (stack traces don't need it), and `make lint`
+# Half of the work is to link some 80 programs of tests: they have no debug information (stack traces don't need it), and `make lint`
 # has vetted the code. Many tests wait most of the time (for processes, leases and databases), so more of them run at once than there are processors.
 status=0
 "$temporary/gotestsum" --format pkgname-and-test-fails --hide-summary=skipped \

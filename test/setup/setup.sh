@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Brings what the tests need, or says in one line what to install.
+# Installs the dependencies of the tests, or prints one line with what to install.
 set -euo pipefail
 
 need() { # what to install, and why

@@ -1,6 +1,6 @@
-// Package wire judges whether tko-server keeps the interface that existing
-// clients were written against. It speaks tko.Data with a client generated
-// from contract/contract.proto, a transcript of what those clients know, and
-// from nothing else of TKO's: the server is a process of its own (both know
-// the same message names, which one process can't).
+// Package wire tests that tko-server still provides the interface that existing
+// clients were written against. It calls tko.Data with a client that is generated
+// only from contract/contract.proto, a copy of the interface of those clients. The
+// server is a process of its own, because one process can't register both sets of
+// messages, which have the same names.
 package wire

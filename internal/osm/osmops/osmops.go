@@ -262,7 +262,7 @@ func (r *reader) instanceFile(name, packages string) error {
 	return nil
 }
 
-// unread records a file that can't be read. The instance that it may be of is kept.
+// unread records a file that can't be read. The instance that it may belong to is not removed.
 func (r *reader) unread(m mapping, err error) {
 	if len(r.repository.Unread) < maxProblems {
 		r.repository.Unread = append(r.repository.Unread, err)

@@ -209,8 +209,8 @@ func (s *supervisor) exceeded(pids []int) string {
 	return fmt.Sprintf("it and its child processes need more than %d bytes of memory", s.memory)
 }
 
-// memoryAttempts is how often the memory of processes is added up while
-// processes start and end.
+// memoryAttempts is the maximum number of attempts to add up the memory of
+// processes while processes start and end.
 const memoryAttempts = 5
 
 // tooLarge reports whether processes use too much memory. Shared memory is

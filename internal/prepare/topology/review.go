@@ -84,7 +84,7 @@ type Review struct {
 	surplus    []tko.Deployment        // unwanted and without a replacement, sorted by ID
 	orphans    []tko.Deployment        // of removed placements, and without a replacement here
 	replacing  []tko.Deployment        // unwanted, and an existing child will replace them
-	finish     []tko.Deployment        // unwanted, and another child runs in their place
+	finish     []tko.Deployment        // unwanted, and another child has replaced them
 	discard    []tko.Deployment        // unwanted children that would have replaced others
 	replaced   map[string]*replacement // replacements by children of create, by origin
 	unprepared int                     // number of wanted children that aren't prepared
@@ -682,7 +682,7 @@ func (p *Proposal) deletions(most int) []string {
 	for _, child := range p.delete[:min(most, len(p.delete))] {
 		site := string(child.Site)
 		if site == "" {
-			site = "a site that is gone"
+			site = "a site that no longer exists"
 		}
 		text := fmt.Sprintf("%s (%s at %s", child.ID, child.Template, site)
 		if isModified(child) {

@@ -120,7 +120,7 @@ func (c *change) site(root *folder, r *request) error {
 			return tko.Errorf(tko.ErrConflict, "the file %s/%s of the repository can't be read: put it back or remove it", r.path, inventoryFile)
 		}
 		if before.Site != r.site {
-			return tko.Errorf(tko.ErrConflict, "spec.path %q belongs to site %q already: choose another path (or remove %[1]s/%s from the repository if that site is gone)",
+			return tko.Errorf(tko.ErrConflict, "spec.path %q belongs to site %q already: choose another path (or remove %[1]s/%s from the repository if that site no longer exists)",
 				r.path, before.Site, inventoryFile)
 		}
 	}

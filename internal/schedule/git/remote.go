@@ -184,7 +184,7 @@ func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added *stagin
 const transferTime = 20
 
 // within runs a function that may ignore its context. It returns when the context
-// ends or the limit is over, even if the function goes on; a value that the
+// ends or the limit is over, even if the function continues; a value that the
 // function returns later is discarded.
 func within[T any](ctx context.Context, limit time.Duration, do func(context.Context) (T, error), discard func(T)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not answer within %s", limit))

@@ -32,7 +32,7 @@ func (rc *reconciliation) applyFirst(ctx context.Context, o *object, s *state) e
 	case live == nil:
 		return rc.apply(ctx, o, s, content, false)
 	case live.GetDeletionTimestamp() != nil:
-		s.live, s.waits = live, "is being removed: it is created again once it is gone"
+		s.live, s.waits = live, "is being removed: it is recreated once its deletion has ended"
 		return nil
 	case o.annotation(AnnotationAdopt) == "true":
 		if err := rc.conn.transferFields(ctx, o, live, allOfKubectl); err != nil {

@@ -75,7 +75,7 @@ func newCluster(config *rest.Config, digest string, timeout time.Duration) (*clu
 func (c *cluster) close() { closeTransport(c.client) }
 
 // kindOf asks the cluster for the kinds of a group and version, and caches them. It
-// asks again for a kind that is not cached, because definitions come and go.
+// asks again for a kind that is not cached, because definitions are created and deleted.
 func (c *cluster) kindOf(ctx context.Context, gvk krm.GVK) (k kind, known bool, err error) {
 	gv := schema.GroupVersion{Group: gvk.Group, Version: gvk.Version}
 	c.mu.Lock()
@@ -195,7 +195,7 @@ func (c *cluster) apply(ctx context.Context, o *object, content map[string]any, 
 	}
 	r, err := at.Apply(ctx, o.Name, &unstructured.Unstructured{Object: content}, options)
 	if apierrors.IsNotFound(err) {
-		c.forget(schema.GroupVersion{Group: o.Group, Version: o.version}) // its definition may be gone
+		c.forget(schema.GroupVersion{Group: o.Group, Version: o.version}) // its definition may have been deleted
 	}
 	return r, err
 }

@@ -36,9 +36,9 @@ type foreign struct {
 func (rc *reconciliation) foreignContents(ctx context.Context) (foreign, error) {
 	var all foreign
 	var found []string
-	going := map[key]bool{}
+	toRemove := map[key]bool{}
 	for _, r := range rc.pruning.remove {
-		going[r.key] = true
+		toRemove[r.key] = true
 	}
 	for _, r := range rc.pruning.remove {
 		if r.isNamespace() && !r.Removing && rc.live[r.key].GetDeletionTimestamp() == nil && rc.namespaceUser(r.Name) == "" {
@@ -63,7 +63,7 @@ func (rc *reconciliation) foreignContents(ctx context.Context) (foreign, error) 
 	for _, namespace := range found {
 		for _, k := range kinds {
 			g.Go(func() error {
-				names, why, err := rc.foreignOf(ctx, client.Resource(k.resource).Namespace(namespace), k, going)
+				names, why, err := rc.foreignOf(ctx, client.Resource(k.resource).Namespace(namespace), k, toRemove)
 				if err != nil {
 					return err
 				}
@@ -87,14 +87,14 @@ func (rc *reconciliation) foreignContents(ctx context.Context) (foreign, error) 
 
 // foreignOf lists the foreign objects of a kind in a namespace. If they can't be
 // listed, why is the reason.
-func (rc *reconciliation) foreignOf(ctx context.Context, at metadata.ResourceInterface, k listed, going map[key]bool) (names []string, why string, err error) {
+func (rc *reconciliation) foreignOf(ctx context.Context, at metadata.ResourceInterface, k listed, toRemove map[key]bool) (names []string, why string, err error) {
 	for options := (metav1.ListOptions{Limit: pageSize}); ; {
 		page, err := at.List(ctx, options)
 		var status apierrors.APIStatus
 		switch {
 		case err == nil:
 		case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
-			return names, "", nil // its definition is gone
+			return names, "", nil // its definition was deleted
 		case ctx.Err() == nil && errors.As(err, &status):
 			return names, bounded(err.Error()), nil
 		default:
@@ -103,7 +103,7 @@ func (rc *reconciliation) foreignOf(ctx context.Context, at metadata.ResourceInt
 		for i := range page.Items {
 			r := &page.Items[i]
 			at := key{k.resource.Group, k.kind, r.Namespace, r.Name}
-			if !going[at] && !rc.goesWithChart(r) && !rc.isInventory(at) && !isIncidental(at, r) {
+			if !toRemove[at] && !rc.removedWithChart(r) && !rc.isInventory(at) && !isIncidental(at, r) {
 				names = append(names, at.String())
 			}
 		}
@@ -114,7 +114,7 @@ func (rc *reconciliation) foreignOf(ctx context.Context, at metadata.ResourceInt
 }
 
 // isInventory returns whether an object is an inventory of the site. It is removed
-// once its objects are gone.
+// once its objects are deleted.
 func (rc *reconciliation) isInventory(k key) bool {
 	for _, i := range rc.recorded.mine {
 		if r := i.resource; r != nil && k == (key{Kind: "ConfigMap", Namespace: r.GetNamespace(), Name: r.GetName()}) {
@@ -124,12 +124,12 @@ func (rc *reconciliation) isInventory(k key) bool {
 	return false
 }
 
-// goesWithChart returns whether an object belongs to a release that is removed: no
+// removedWithChart returns whether an object belongs to a release that is removed: no
 // inventory has hooks and Helm's own records.
-func (rc *reconciliation) goesWithChart(r *metav1.PartialObjectMetadata) bool {
+func (rc *reconciliation) removedWithChart(r *metav1.PartialObjectMetadata) bool {
 	owner := tko.DeploymentID(r.Labels[LabelDeployment])
-	return owner != "" && r.Annotations[AnnotationPrune] != krm.Never && slices.ContainsFunc(rc.pruning.remove, func(going removal) bool {
-		return going.isChart() && going.Namespace == r.Namespace && slices.Contains(going.from, owner)
+	return owner != "" && r.Annotations[AnnotationPrune] != krm.Never && slices.ContainsFunc(rc.pruning.remove, func(chart removal) bool {
+		return chart.isChart() && chart.Namespace == r.Namespace && slices.Contains(chart.from, owner)
 	})
 }
 

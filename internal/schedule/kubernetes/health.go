@@ -54,7 +54,7 @@ func unfinished(r *unstructured.Unstructured) string {
 }
 
 // expires returns whether an object is a completed Job that Kubernetes removes after
-// a time. It is not created again when it is gone.
+// a time. It is not recreated afterwards.
 func expires(r *unstructured.Unstructured) bool {
 	if r == nil {
 		return false

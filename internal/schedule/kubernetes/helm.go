@@ -544,16 +544,16 @@ func (rc *reconciliation) healthOfRelease(release key) (health, string) {
 // followReleases leaves objects of releases to Helm: they are removed, and counted as
 // removed, only together with the release.
 func (p *pruning) followReleases() {
-	going := map[key]bool{}
+	toRemove := map[key]bool{}
 	for _, r := range p.remove {
-		going[r.key] = r.isChart()
+		toRemove[r.key] = r.isChart()
 	}
 	p.remove = slices.DeleteFunc(p.remove, func(r removal) bool {
-		stays := r.Release != (key{}) && !going[r.Release]
-		if stays {
+		retained := r.Release != (key{}) && !toRemove[r.Release]
+		if retained {
 			p.forget = append(p.forget, r)
 		}
-		return stays
+		return retained
 	})
 }
 

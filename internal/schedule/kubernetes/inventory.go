@@ -140,10 +140,10 @@ func (all inventories) total() int {
 
 // settled returns the number of the site's objects that a removal budget is a share
 // of. New objects, and objects that TKO did not make, count only if they are in
-// going.
-func (all inventories) settled(going []removal) int {
+// removed.
+func (all inventories) settled(removed []removal) int {
 	seen := map[key]bool{}
-	for _, r := range going {
+	for _, r := range removed {
 		seen[r.key] = true
 	}
 	for _, i := range all.mine {

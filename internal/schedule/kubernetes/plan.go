@@ -20,7 +20,7 @@ const (
 	actionApply                 // apply a new or changed object
 	actionCompare               // another client may have changed it: compare it
 	actionRestore               // another client removed it
-	actionWait                  // it is being removed: its replacement comes later
+	actionWait                  // it is being removed: its replacement is applied later
 )
 
 // actionOn decides on an action from an object's recorded entry and its observed
@@ -57,8 +57,8 @@ type removal struct {
 // A pruning is the plan for recorded objects that are not wanted.
 type pruning struct {
 	remove   []removal // in the order of removal
-	forget   []removal // entries to delete from the inventories: the object is gone, is to stay, or belongs to another owner
-	foreign  foreign   // objects of others that would be deleted with their namespaces
+	forget   []removal // entries to delete from the inventories: the object was deleted, is not to be removed, or belongs to another owner
+	foreign  foreign   // objects of other owners that would be deleted with their namespaces
 	approval string    // digest that approves remove, which is beyond the budget; empty if remove is within it
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // prune removes objects that are not wanted any more, the last step first. It removes
-// the next objects of a deployment once the previous ones are gone. If a deployment
+// the next objects of a deployment once the previous ones are deleted. If a deployment
 // has the definitions of objects that still exist, its objects wait too: they may
 // include the controller that finalizes them.
 func (rc *reconciliation) prune(ctx context.Context) (err error) {
@@ -197,9 +197,9 @@ func (rc *reconciliation) removeOne(ctx context.Context, r removal) (why string,
 // namespaceUser returns a deployment that has, or wants, an object in a namespace;
 // empty if there is none.
 func (rc *reconciliation) namespaceUser(namespace string) tko.DeploymentID {
-	going := map[key]bool{}
+	toRemove := map[key]bool{}
 	for _, r := range rc.pruning.remove {
-		going[r.key] = true
+		toRemove[r.key] = true
 	}
 	for k, o := range rc.wanted.objects {
 		if k.Namespace == namespace {
@@ -208,7 +208,7 @@ func (rc *reconciliation) namespaceUser(namespace string) tko.DeploymentID {
 	}
 	for _, i := range slices.Concat(slices.Collect(maps.Values(rc.recorded.mine)), rc.recorded.others) {
 		for k := range i.entries {
-			if k.Namespace == namespace && !going[k] {
+			if k.Namespace == namespace && !toRemove[k] {
 				return i.deployment
 			}
 		}

@@ -44,7 +44,7 @@ func (e *immutableError) what() string {
 // recreate deletes and recreates an object whose update the API server rejected as
 // invalid with the error said. It returns said if the API server would also reject a
 // new object, an immutableError if the object must not be recreated, and nil if it is
-// recreated, or will be as soon as the old one is gone.
+// recreated, or will be as soon as the old one is deleted.
 func (rc *reconciliation) recreate(ctx context.Context, o *object, s *state, content map[string]any, said error) error {
 	live, err := rc.conn.get(ctx, o.key, o.version)
 	if err != nil {

@@ -361,8 +361,8 @@ func (s *siteWatch) observe(k key, version string, gone bool) {
 	}
 }
 
-// recordChange records that an object has another version than the observed one, ""
-// if it is gone. The caller holds s.mu.
+// recordChange records that an object has another version than the observed one; ""
+// if it was deleted. The caller holds s.mu.
 func (s *siteWatch) recordChange(k key, version string) {
 	s.changes[k] = observedChange{version, time.Now()}
 	s.requestReconcile()
@@ -399,8 +399,8 @@ func (s *siteWatch) reconciled(began time.Time, known map[key]string) (complete 
 	return true
 }
 
-// requestReconcile enqueues the site soon, but not too often, if there are still
-// changes then. The caller holds s.mu.
+// requestReconcile enqueues the site after a delay that limits the rate, if there
+// are still changes at that time. The caller holds s.mu.
 func (s *siteWatch) requestReconcile() {
 	if s.over || s.timer != nil {
 		return

@@ -97,10 +97,10 @@ type reconciliation struct {
 }
 
 // Schedule applies these deployments to the OSM that a resource of the site's
-// package names, and removes from it all else that was made for the site, except
-// the instances and packages of held deployments. It doesn't wait for operations:
-// the report has the time of the next reconciliation. The context must carry the
-// claim of the site's work ([tko.WithClaim]). It is idempotent. ErrInvalid means
+// package names, and removes from it all other objects that were made for the
+// site, except the instances and packages of held deployments. It doesn't wait for
+// operations: the report has the time of the next reconciliation. The context must
+// carry the claim of the site's work ([tko.WithClaim]). It is idempotent. ErrInvalid means
 // that a record must change; any other error may be temporary.
 func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	s, err := readSpec(trigger)
@@ -153,7 +153,7 @@ func (l *reconciliation) load(ctx context.Context, site tko.SiteID, name string)
 	return nil
 }
 
-// save saves the state, with the owners of what it has.
+// save saves the state, with the owners of its objects.
 func (l *reconciliation) save(ctx context.Context, state osm.State) error {
 	s := savedState{State: state, Owners: map[string][]tko.DeploymentID{}}
 	note := func(key string) {
@@ -189,13 +189,13 @@ func (l *reconciliation) read(deployments []tko.Deployment, held []tko.Deploymen
 	for _, d := range deployments {
 		if err := inConflict[d.ID]; err != nil {
 			l.invalid[d.ID] = err
-			held = append(slices.Clone(held), d.ID) // what it had stays
+			held = append(slices.Clone(held), d.ID) // its objects in OSM stay unchanged
 			continue
 		}
 		one, err := l.readDeployment(d, packages)
 		if err != nil {
 			l.invalid[d.ID] = err
-			held = append(slices.Clone(held), d.ID) // what it had stays
+			held = append(slices.Clone(held), d.ID) // its objects in OSM stay unchanged
 			continue
 		}
 		for _, i := range one.Instances {

@@ -48,6 +48,6 @@ const ReasonNothing = "NothingToSchedule"
 
 // Nothing returns the outcome of a deployment without resources for its site.
 func Nothing() Outcome {
-	return Outcome{Status: tko.ConditionTrue, Reason: ReasonNothing, Message: "nothing of it goes to the site: each resource is in a nephio.org group without the annotation " +
+	return Outcome{Status: tko.ConditionTrue, Reason: ReasonNothing, Message: "no resources are for the site: each resource is in a nephio.org group without the annotation " +
 		krm.AnnotationDeploy + ": \"true\", or has " + krm.AnnotationLocal + ": \"true\""}
 }

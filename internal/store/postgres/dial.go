@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// maxSilence is how long the database's host may be silent before a connection is
-// closed.
+// maxSilence is the time without data from the database's host after which a
+// connection is closed.
 const maxSilence = 30 * time.Second
 
 // dialer returns a dialer whose connections detect that the other host is gone, both

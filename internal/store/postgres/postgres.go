@@ -19,8 +19,8 @@ type Options struct {
 	// Connections is the maximum number of connections. If zero, it is
 	// pool_max_conns of the DSN, or else 16.
 	Connections int
-	// Wait is how long to wait for a database that can't be reached; a minute
-	// if zero.
+	// Wait is the time limit of waiting for a database that can't be reached; a
+	// minute if zero.
 	Wait time.Duration
 	Log  *slog.Logger // discarded if nil
 }

@@ -15,7 +15,7 @@ import (
 // commit, and changes as many records as can be changed in a short time.
 
 const (
-	// stepTime is how long a step should block other writers. A writer that
+	// stepTime is the target time for which a step blocks other writers. A writer that
 	// arrives during a step may wait for it and for the next.
 	stepTime = 30 * time.Millisecond
 	// The number of records that a step changes: minimum, of the first step,

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// clockStep is how far the database's clock may be set back without being noticed:
-// deadlines may be late by that much.
+// clockStep is the maximum step back of the database's clock that is not detected:
+// deadlines may be late by this time.
 const clockStep = time.Second
 
 // A clock detects when the database's clock is set back. Deadlines that were set

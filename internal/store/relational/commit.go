@@ -26,7 +26,7 @@ const (
 	groupWrites = 512
 )
 
-// maxCommit is how long a transaction may take before its connection is
+// maxCommit is the duration of a transaction after which its connection is
 // considered dead.
 const maxCommit = 5 * time.Minute
 
@@ -264,5 +264,5 @@ func (g *group) wasCommitted(ctx context.Context, tx Tx) (happened bool, err err
 			return from.Scan(new(int64))
 		},
 	})
-	return happened, fault("find out whether the commit happened", err)
+	return happened, fault("read whether the commit succeeded", err)
 }

@@ -29,7 +29,7 @@ func pairOf(kind tko.Kind, key, value string) pairKey {
 	return pairKey{kind, key, [16]byte(sum[:16])}
 }
 
-// maxStart is how many bytes of a value the index is ordered by.
+// maxStart is the number of bytes of a value by which the index is ordered.
 const maxStart = 256
 
 // startOf cuts a value to the part that the index is ordered by.

@@ -16,15 +16,16 @@ import (
 // wait, and at some time in any case, because databases retain all rows that a
 // snapshot sees.
 const (
-	// maxRowWait is how long a client may take to read the next row, while other
+	// maxRowWait is the time limit for a client to read the next row, while other
 	// lists wait.
 	maxRowWait = 2 * time.Second
-	// maxChunkWait is how long a client may take to read all rows of a chunk, while
-	// other lists wait.
+	// maxChunkWait is the time limit for a client to read all rows of a chunk,
+	// while other lists wait.
 	maxChunkWait = 30 * time.Second
-	// maxStall is how long a client may take to read a chunk if no list waits.
+	// maxStall is the time limit for a client to read a chunk if no list waits.
 	maxStall = 10 * time.Minute
-	// stallCheckInterval is how often a list that waits ends stalled leases.
+	// stallCheckInterval is the interval at which a list that waits ends stalled
+	// leases.
 	stallCheckInterval = 500 * time.Millisecond
 )
 

@@ -25,7 +25,8 @@ const (
 	// maxProbed is the maximum number of entries of the metadata index that are
 	// probed for each record.
 	maxProbed = 16
-	// maxCounted is how many records are counted to find the shortest access path.
+	// maxCounted is the maximum number of records that are counted to find the
+	// shortest access path.
 	maxCounted = 2000
 )
 

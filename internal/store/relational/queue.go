@@ -10,7 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// maxError is how much of an error is stored with an item, in bytes.
+// maxError is the maximum number of bytes of an error that are stored with an item.
 const maxError = 4096
 
 // ClaimWork claims items that are due and not leased.
@@ -213,7 +213,7 @@ type claimed struct {
 }
 
 // finish decides the next state of items whose claims end. wake is true if some
-// are due at once, or earlier than a worker may have been told.
+// are due at once, or earlier than the time that a worker was given.
 func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map[string]int64, now time.Time,
 	backoff func(attempt int) time.Duration,
 ) (statements []Statement, wake bool) {

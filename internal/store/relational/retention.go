@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// collectLease is how long the lease of a collector that died blocks others.
+	// collectLease is the duration of a collector's lease. If the collector dies, it
+	// blocks other collectors for this time.
 	collectLease = time.Minute
 	// collectBatch is the maximum number of changes, packages or tokens in one
 	// transaction, and surveyBatch of changes in one query.
@@ -500,7 +501,7 @@ func (c *collection) dropUnusedPairs(ctx context.Context) error {
 }
 
 // dropPairs removes those entries that still no record has. As in dropUnused, the lock
-// of the head keeps commits from using them, and the generation tells later commits.
+// of the head prevents commits from using them, and later commits detect the new generation.
 func (c *collection) dropPairs(ctx context.Context, ids []int64) error {
 	began := time.Now()
 	removed := 0

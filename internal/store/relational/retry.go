@@ -11,8 +11,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// MaxWait is how long a call waits for a database that is away, or that repeatedly
-// ends its transactions, before it fails.
+// MaxWait is the time after which a call fails if the database is unavailable or
+// repeatedly ends its transactions.
 const MaxWait = 30 * time.Second
 
 // The pauses between attempts.
@@ -62,7 +62,7 @@ func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() erro
 	}
 }
 
-// away wraps the error of a database that doesn't come back in one with a remedy for
+// away wraps the error of a database that stays unavailable in one with a remedy for
 // the caller.
 func away(err error) error {
 	if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {

@@ -10,8 +10,8 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// EnqueueWork enqueues work items of a queue, due at once. If missing is true, keys
-// that have an item already are left out.
+// EnqueueWork enqueues work items of a queue, due at once. If missing is true, it
+// skips keys that have an item already.
 func (s *Store) EnqueueWork(ctx context.Context, queue string, keys []string, missing bool) error {
 	keys = slices.Clone(keys)
 	slices.SortFunc(keys, compareText)
@@ -95,7 +95,7 @@ func (s *Store) Sources(ctx context.Context) ([]tko.Source, error) {
 
 // sourceColumns are the columns that scanSource reads. A reconciliation has ended
 // when the work item waits, unclaimed, and was not enqueued since it was claimed. A
-// missing item was given up by a worker that doesn't know the source.
+// missing item was finished by a worker that doesn't have the source.
 const sourceColumns = "name, version, updated, status, approved, (SELECT count(*) FROM work w WHERE w.queue = '" + tko.QueueGitOps + "' " +
 	"AND w.key = source.name AND w.claim = '' AND w.generation = w.claimed_generation AND w.due > {now})"
 

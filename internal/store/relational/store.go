@@ -105,7 +105,7 @@ func (s *Store) storedAt(generation int64) *storedContent {
 	if generation > s.stored.generation {
 		s.stored = newStoredContent(generation)
 	}
-	if generation < s.stored.generation { // a newer transaction was faster: the one that asks will fail, or has ended
+	if generation < s.stored.generation { // a newer transaction was faster: the calling transaction will fail, or has ended
 		return newStoredContent(generation)
 	}
 	return s.stored

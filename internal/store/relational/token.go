@@ -8,8 +8,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// expiredTokenRetention is how long an expired token is retained, so that its use is
-// reported as expired and not as unknown.
+// expiredTokenRetention is the retention time of an expired token: meanwhile its use
+// is reported as expired and not as unknown.
 const expiredTokenRetention = time.Hour
 
 // StartModification stores token as the modification token of a deployment, valid
@@ -83,7 +83,7 @@ func capTokenDeadline(column, value string) Statement {
 	}
 }
 
-// openColumns are the columns of a token that others than its holder may see.
+// openColumns are the columns of a token that clients other than its holder may read.
 const openColumns = "m.deployment, m.since, m.expires, m.who, m.why"
 
 func scanOpen(from Row, into *[]tko.OpenModification) error {

@@ -43,7 +43,8 @@ type Options struct {
 // errNoLocks is returned if the file system has no locks.
 var errNoLocks = errors.New("the file system has no locks")
 
-// lockWait is how long to wait for the lock of a server that is about to end.
+// lockWait is the time limit of waiting for the lock of a server that is about to
+// end.
 const lockWait = 2 * time.Second
 
 // waitForLock takes the lock of a file. It waits up to lockWait for another server to
@@ -217,7 +218,7 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 	}
 }
 
-// clockAhead is how far tests have moved the clock, in nanoseconds.
+// clockAhead is the offset by which tests have moved the clock, in nanoseconds.
 var clockAhead atomic.Int64
 
 var register = sync.OnceFunc(func() {

@@ -94,7 +94,7 @@ func oldRevisionsAreRemoved(w *world) {
 	w.equal("collected", done, catalog.Collected{Changes: 3 + 3 + 2, Packages: 6, Metadata: 2, Pairs: 3})
 	w.equal("revisions", w.revisions(siteKey("s"), 6), []int64{4, 5})
 	w.equal("revisions of another", w.revisions(siteKey("t"), 2), []int64{1})
-	w.equal("revisions of what is gone", w.revisions(siteKey("gone"), 4), []int64{})
+	w.equal("revisions of a deleted site", w.revisions(siteKey("gone"), 4), []int64{})
 	w.equal("records", w.list(catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: catalog.Fields{Package: true}}), before)
 	w.equal("by metadata", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("n", "4"), Limit: -1}), []string{"s"})
 	w.checkLogStart(head)
@@ -121,7 +121,7 @@ func allRevisionsStay(w *world) {
 	head := w.head()
 	w.equal("collected", w.collect(retain(0)).Changes, 2+2)
 	w.equal("revisions", w.revisions(siteKey("s"), 5), []int64{1, 2, 3, 4})
-	w.equal("revisions of what is gone", w.revisions(siteKey("gone"), 2), []int64{})
+	w.equal("revisions of a deleted site", w.revisions(siteKey("gone"), 2), []int64{})
 	w.checkLogStart(head)
 }
 
@@ -133,7 +133,7 @@ func revisionsAreRemovedLater(w *world) {
 	w.equal("revisions", w.revisions(siteKey("s"), 5), []int64{3, 4, 5})
 	w.commit(deleted(siteKey("s")))
 	w.equal("collected with the deletion", w.collect(retain(3)).Changes, 4)
-	w.equal("revisions of what is gone", w.revisions(siteKey("s"), 5), []int64{})
+	w.equal("revisions of a deleted site", w.revisions(siteKey("s"), 5), []int64{})
 }
 
 func fewerRevisionsAreRetained(w *world) {

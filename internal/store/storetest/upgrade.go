@@ -94,7 +94,7 @@ func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 
 // UpgradeOldTargetStates checks that a store reads the target states of schema 37 after
 // an upgrade. In that schema they were GitOps sources with names of the form
-// "site:SITE:NAME". Other sources stay.
+// "site:SITE:NAME". Other sources are unchanged.
 func UpgradeOldTargetStates(t *testing.T, older OldDatabase) {
 	t.Helper()
 	s := older.Open(t)

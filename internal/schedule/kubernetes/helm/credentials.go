@@ -75,8 +75,8 @@ func (s *Store) login(host, path string) (auth.Credential, error) {
 	return found, nil
 }
 
-// scopeOf returns the host, and the path below it if any, that a name in the file
-// stands for.
+// scopeOf returns the host, and the path below it if any, of a name in the
+// file.
 func scopeOf(name string) string {
 	if _, rest, ok := strings.Cut(name, "://"); ok {
 		name = rest

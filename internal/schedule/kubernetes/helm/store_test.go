@@ -105,7 +105,7 @@ func TestGetResolvesReferences(t *testing.T) {
 		"credentials":        {why: "packages hold none", from: helm.Reference{Chart: "https://u:p@example.com/x.tgz"}, wantErr: "packages hold no secrets", kind: tko.ErrInvalid},
 		"URL and repository": {why: "one of them is wrong", from: helm.Reference{Chart: "https://example.com/x.tgz", Repository: repository}, wantErr: "remove spec.repository", kind: tko.ErrInvalid},
 		"nothing":            {why: "it must be somewhere", wantErr: "spec.chart: missing", kind: tko.ErrInvalid},
-		"link-local":         {why: "clouds keep credentials there", from: helm.Reference{Chart: "http://169.254.169.254/latest"}, wantErr: "169.254.169.254 is a local one"},
+		"link-local":         {why: "clouds keep credentials there", from: helm.Reference{Chart: "http://169.254.169.254/latest"}, wantErr: "169.254.169.254 is local"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

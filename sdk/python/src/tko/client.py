@@ -778,7 +778,7 @@ def _default_count(results: Iterator[R]) -> Iterator[R]:
         if i == DEFAULT_MAX_COUNT:
             warnings.warn(
                 f"there are more than {DEFAULT_MAX_COUNT} results, and the rest is left out: "
-                "say how many with max_count, tko.client.MAX_MAX_COUNT for all",
+                "set max_count, tko.client.MAX_MAX_COUNT for all",
                 TruncatedWarning,
                 stacklevel=3,
             )
