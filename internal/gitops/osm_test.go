@@ -333,7 +333,7 @@ func TestLateRequestToOSMCreatesNoSecondInstance(t *testing.T) {
 			return true // too early: noneTwice fails below
 		}
 		return slices.ContainsFunc(s.Status.Items, func(i tko.SourceItem) bool {
-			return i.Kind == "NsInstance" && strings.Contains(i.Status, "it isn't known whether OSM did it")
+			return i.Kind == "NsInstance" && strings.Contains(i.Status, "it isn't known whether OSM created it")
 		})
 	})
 	deliver()

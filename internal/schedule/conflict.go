@@ -49,7 +49,7 @@ func conflicts(deployments []tko.Deployment, namespace string, charts bool) map[
 	}
 	owners := map[object]owner{}
 	found := map[tko.DeploymentID]string{}
-	report := func(id tko.DeploymentID, o object, other tko.DeploymentID) {
+	add := func(id tko.DeploymentID, o object, other tko.DeploymentID) {
 		if found[id] == "" {
 			found[id] = fmt.Sprintf("%s is in deployment %q of this site, too: nothing of the two is applied, and what they have there stays as it is; delete one of them, or give the object another name", o, other)
 		}
@@ -82,8 +82,8 @@ func conflicts(deployments []tko.Deployment, namespace string, charts bool) map[
 					owners[o] = mine
 				case first.id == d.ID, o.shareable() && first.digest == mine.digest:
 				default:
-					report(d.ID, o, first.id)
-					report(first.id, o, d.ID)
+					add(d.ID, o, first.id)
+					add(first.id, o, d.ID)
 				}
 			}
 		}

@@ -96,7 +96,7 @@ func TestCommandShowsAndControlsSources(t *testing.T) {
 	commit()
 	run(1, `source "fleet" is not ready: WaitsForApproval: `, "gitops", "sync", "fleet", "--wait")
 	out := until(`tko gitops approve fleet [0-9a-f]+`, "gitops", "status", "-o", "yaml")
-	run(4, "no pending removal", "gitops", "approve", "fleet", "0000")
+	run(4, "source \"fleet\" has no pending removal \"0000\"", "gitops", "approve", "fleet", "0000")
 	run(0, "approved", strings.Fields(regexp.MustCompile(`gitops approve fleet [0-9a-f]+`).FindString(out))...)
 	until(`^lagos\n$`, "site", "list", "-o", "bare")
 
