@@ -26,7 +26,7 @@ func (planner) PlanSource(ctx context.Context, client cli.SourceClient, tree fs.
 	}
 	options := gitops.PreviewOptions{Name: o.Name, Path: o.Path, Prune: o.Prune, Adopt: o.Adopt, Keys: keys}
 	if o.Connection != "" {
-		options.Connection = func() ([]byte, error) { return os.ReadFile(o.Connection) } //nolint:gosec // the user names the file
+		options.Connection = func() ([]byte, error) { return os.ReadFile(o.Connection) }
 	}
 	preview, err := gitops.PreviewFiles(ctx, client, tree, options)
 	if err != nil {

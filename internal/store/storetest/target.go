@@ -14,8 +14,10 @@ var targetPromises = []promise{
 	{"the state of a target stays when its site is deleted", targetStateOutlivesItsSite},
 }
 
-func (w *world) claimSite(id string, lease time.Duration) tko.WorkItem {
+// claimSite claims the work of the site "lagos".
+func (w *world) claimSite(lease time.Duration) tko.WorkItem {
 	w.Helper()
+	const id = "lagos"
 	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueSchedule, []string{id}, false))
 	items := w.claim(tko.QueueSchedule, 1, lease)
 	if len(items) != 1 || items[0].Key != id {
@@ -27,7 +29,7 @@ func (w *world) claimSite(id string, lease time.Duration) tko.WorkItem {
 func targetStateIsAsSaved(w *world) {
 	_, err := w.store.TargetState(w.ctx(), "lagos", "main")
 	w.failed(err, tko.ErrNotFound)
-	claim := w.claimSite("lagos", time.Hour)
+	claim := w.claimSite(time.Hour)
 	saved := tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 1, 255}}
 	for want := range int64(3) {
 		version, err := w.store.SaveTargetState(w.ctx(), saved, claim)
@@ -60,7 +62,7 @@ func targetStateIsAsSaved(w *world) {
 }
 
 func targetStateNeedsItsClaim(w *world) {
-	lost := w.claimSite("lagos", time.Microsecond)
+	lost := w.claimSite(time.Microsecond)
 	var held []tko.WorkItem
 	eventually.True(w, "the lease expires", func() bool {
 		held = w.claim(tko.QueueSchedule, 1, time.Hour)
@@ -78,7 +80,7 @@ func targetStateNeedsItsClaim(w *world) {
 
 func targetStateOutlivesItsSite(w *world) {
 	w.commit(site("lagos"))
-	claim := w.claimSite("lagos", time.Hour)
+	claim := w.claimSite(time.Hour)
 	_, err := w.store.SaveTargetState(w.ctx(), tko.TargetState{Site: "lagos", Name: "main", State: []byte("made")}, claim)
 	w.ok(err)
 	w.commit(deleted(catalog.Key{Kind: tko.KindSite, ID: "lagos"}))

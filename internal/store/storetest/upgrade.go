@@ -127,7 +127,7 @@ func UpgradeOldTargetStates(t *testing.T, older OldDatabase) {
 		w.ok(err)
 		w.equal("state", got, want)
 	}
-	version, err := s.SaveTargetState(w.ctx(), tko.TargetState{Site: "lagos", Name: "main"}, w.claimSite("lagos", time.Hour))
+	version, err := s.SaveTargetState(w.ctx(), tko.TargetState{Site: "lagos", Name: "main"}, w.claimSite(time.Hour))
 	w.ok(err)
 	w.equal("version of the next save", version, int64(8))
 	sources, err := s.Sources(w.ctx())

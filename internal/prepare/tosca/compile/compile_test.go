@@ -101,7 +101,7 @@ func TestTOSCATwinCreatesSameChildren(t *testing.T) {
 	if diff := gocmp.Diff(want, place(t, data, preparer(true), tko.NewDeployment{Template: "topology/cu-tosca:v1"})); diff != "" {
 		t.Errorf("the template of the catalog: %s", diff)
 	}
-	for name, location := range map[string]string{
+	for name, at := range map[string]string{
 		"a file":           filepath.Join(twin, "service.yaml"),
 		"a file URL":       "file://" + filepath.Join(twin, "service.yaml"),
 		"a folder":         twin,
@@ -114,7 +114,7 @@ func TestTOSCATwinCreatesSameChildren(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pkg := krm.Package{{
 				"apiVersion": "topology.nephio.org/v1alpha1", "kind": "TOSCA", "metadata": map[string]any{"name": "cu"},
-				"spec": map[string]any{"url": location},
+				"spec": map[string]any{"url": at},
 			}}
 			got := place(t, data, preparer(true), tko.NewDeployment{Merge: pkg})
 			if diff := gocmp.Diff(want, got); diff != "" {
