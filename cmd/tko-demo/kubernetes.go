@@ -90,8 +90,8 @@ Look around (in another terminal; export these first):
   kubectl --kubeconfig edge-1.yaml get all -A -l tko.nephio.org/deployment
   tko site list -o wide
 Change something:
-  kubectl --kubeconfig edge-1.yaml scale -n core deployment smf --replicas 9   # TKO undoes it
-  tko deployment delete ID                                     # its objects go; the topology makes it anew when it changes
+  kubectl --kubeconfig edge-1.yaml scale -n core deployment smf --replicas 9   # TKO restores it
+  tko deployment delete ID                                     # deletes its objects; the topology recreates it when it changes
 Serving until Ctrl-C.`, o.bin, o.kubernetes, strings.Join(s.tko, " "), kubeconfigs)
 	select {
 	case <-ctx.Done():

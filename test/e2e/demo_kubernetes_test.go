@@ -91,7 +91,12 @@ func TestKubernetesDemoStopsAtAnyTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = demo.Process.Signal(os.Interrupt) })
-			eventually.True(t, fmt.Sprintf("the output %q", at), func() bool { return strings.Contains(said.String(), at) })
+			eventually.NoError(t, fmt.Sprintf("the output %q", at), func() error {
+				if out := said.String(); !strings.Contains(out, at) {
+					return fmt.Errorf("the output is\n%s", out)
+				}
+				return nil
+			})
 			_ = demo.Process.Signal(os.Interrupt)
 			if err := demo.Wait(); err != nil {
 				t.Errorf("%v\n%s", err, said)
