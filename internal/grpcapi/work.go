@@ -87,7 +87,7 @@ func (d *data) untilStopping(ctx context.Context) (context.Context, func()) {
 // stopped returns errStopping if that is the cause of the end of the context,
 // otherwise err.
 func stopped(ctx context.Context, err error) error {
-	if context.Cause(ctx) == errStopping { //nolint:errorlint // the same variable
+	if context.Cause(ctx) == errStopping { //nolint:errorlint // the cause is that very variable, never wrapped
 		return errStopping
 	}
 	return err

@@ -49,7 +49,7 @@ func (a Artifact) generation() string { return a.Revision + "/" + a.Digest }
 type FetchOptions struct {
 	Dir      string        // for files; the system's temporary folder if empty
 	Limits   tree.Limits   // of the unpacked files
-	Download int64         // most bytes of an artifact; 100 MiB if 0
+	Download int64         // limit of an artifact in bytes; 100 MiB if 0
 	Timeout  time.Duration // of one try; 2 min if 0
 	Tries    int           // 4 if 0
 	Pause    time.Duration // after the first try, doubled each time; 500 ms if 0

@@ -27,7 +27,7 @@ type reader struct {
 // A scope resolves SELF, SOURCE and TARGET for a value.
 type scope struct {
 	self        *normal.NodeTemplate
-	requirement *normal.Requirement // whose relationship has the value, or nil
+	requirement *normal.Requirement // the requirement whose relationship has the value; may be nil
 }
 
 // A special is a value of one of TOSCA's own types: written as a text, and compared

@@ -91,7 +91,7 @@ type message struct {
 // A lookup holds the arguments of the template function lookup.
 type lookup struct{ APIVersion, Kind, Namespace, Name string }
 
-// A found is the result of a lookup.
+// found is the result of a lookup.
 type found struct {
 	Object []byte // JSON
 	Error  string
