@@ -28,8 +28,12 @@ func (r *recorder) Fatalf(format string, args ...any) {
 func failureOf(t *testing.T, f func(testing.TB)) (failure string) {
 	r := &recorder{TB: t}
 	defer func() {
-		if recover() == any(r) {
+		switch p := recover(); p {
+		case nil:
+		case any(r):
 			failure = r.failure
+		default:
+			panic(p)
 		}
 	}()
 	f(r)
