@@ -194,7 +194,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringSliceVar(&c.SchemaLocations, "schema-location", []string{"default"}, "locations of schemas, in Kubeconform's format; default for the built-in schemas")
 
 	flags.DurationVar(&c.WorkLease, "work-lease", 30*time.Second, "time after which another controller takes over the work of one that died")
-	flags.IntVar(&c.PreparerConcurrency, "preparer-concurrency", 32, "concurrently prepared deployments")
+	flags.IntVar(&c.PreparerConcurrency, "preparer-concurrency", 64, "concurrently prepared deployments")
 	flags.IntVar(&c.PreparerIterations, "preparer-iterations", 100, "limit of rounds to prepare a deployment")
 	flags.BoolVar(&c.PreparerAutoApprove, "preparer-auto-approve", true, "approve prepared deployments that do not request otherwise")
 
