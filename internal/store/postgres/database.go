@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,6 +28,9 @@ type database struct {
 	dialect relational.Dialect
 	texts   relational.RenderCache
 	readers chan struct{} // one element per list; limits lists, so that short calls find a connection
+
+	standbys []*standby
+	turn     atomic.Uint32 // of the standbys
 
 	stop    func()
 	wait    sync.WaitGroup
@@ -111,6 +115,9 @@ func (db *database) Close() error {
 	close(db.closing)
 	db.stop()
 	db.wait.Wait()
+	for _, s := range db.standbys {
+		s.pool.Close()
+	}
 	db.pool.Close()
 	return nil
 }
@@ -132,20 +139,29 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 		release()
 		return nil, err
 	}
-	begin := []string{"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
+	begin := []string{beginRead}
 	switch mode {
 	case relational.Read:
 	case relational.Write:
 		begin[0] = "BEGIN ISOLATION LEVEL READ COMMITTED"
 	case relational.List:
-		if db.idleLimit { // the client may read the rows slowly
-			begin = append(begin, "SET LOCAL idle_in_transaction_session_timeout = '1h'")
-		}
-		if db.planned { // a plan for the actual values pays
-			begin = append(begin, "SET LOCAL plan_cache_mode = auto")
-		}
+		begin = db.listBegin()
 	}
 	return &transaction{db: db, conn: conn, mode: mode, begin: begin, release: release}, nil
+}
+
+const beginRead = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+// listBegin returns the statements that begin the transaction of a list.
+func (db *database) listBegin() []string {
+	begin := []string{beginRead}
+	if db.idleLimit { // the client may read the rows slowly
+		begin = append(begin, "SET LOCAL idle_in_transaction_session_timeout = '1h'")
+	}
+	if db.planned { // a plan for the actual values pays
+		begin = append(begin, "SET LOCAL plan_cache_mode = auto")
+	}
+	return begin
 }
 
 func (db *database) Run(ctx context.Context, s relational.Statement) error {

@@ -26,6 +26,7 @@ const (
 // closed.
 func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake func(), log *slog.Logger) {
 	ctx, db.stop = context.WithCancel(ctx)
+	db.watchStandbys(ctx)
 	db.wait.Go(func() {
 		pause := minPause
 		away := false

@@ -140,7 +140,12 @@ func (s *Store) readTogether(group []*groupedRead) {
 			keys = append(keys, read.key)
 		}
 	}
-	err := s.db.Run(s.ended, rowsOf(keys, func(r row) { rows[r.Key] = &r }))
+	statement := rowsOf(keys, func(r row) { rows[r.Key] = &r })
+	var err error
+	if !s.runOnStandby(len(keys), statement) {
+		clear(rows)
+		err = s.db.Run(s.ended, statement)
+	}
 	taken := make(map[catalog.Key]bool, len(group))
 	for _, read := range group {
 		read.err = err
