@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,7 +35,7 @@ func TestEntitiesAreWrittenAsTheirMessages(t *testing.T) {
 					d := test.deployment
 					d.Replaces, d.TemplateRevision, d.Package = []tko.DeploymentID{"r1", "", "r2"}, 7, p
 					if steps {
-						d.Stamp.Steps = append(stamp1.Steps, tko.PreparationStep{Took: -1500, Notes: []string{"", "n"}, NotesLeftOut: 3})
+						d.Stamp.Steps = append(slices.Clone(stamp1.Steps), tko.PreparationStep{Took: -1500, Notes: []string{"", "n"}, NotesLeftOut: 3})
 					}
 					members := []tko.DeploymentID{d.ID, "", "m"}
 					site := tko.Site{ID: tko.SiteID(d.ID), Template: d.Template, Metadata: d.Metadata, Package: p, Deployments: members, DeploymentCount: 5, Stamp: d.Stamp}

@@ -207,7 +207,7 @@ func (s *standby) begin(ctx context.Context, position int64) (tx relational.Tx, 
 	if err == nil && reached {
 		return t, false
 	}
-	t.Rollback()
+	t.Rollback() //nolint:contextcheck // it ends the transaction though the context ended
 	return nil, err == nil
 }
 

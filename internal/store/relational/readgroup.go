@@ -170,7 +170,7 @@ func (s *Store) closeReads() {
 // getOne is Get for one record without its deployments.
 func (s *Store) getOne(ctx context.Context, fields catalog.Fields, key catalog.Key) (catalog.Record, error) {
 	if checkTexts("kind", string(key.Kind), "ID", key.ID) != nil {
-		return catalog.Record{Key: key}, nil // a key that can't be stored doesn't exist
+		return catalog.Record{Key: key}, nil //nolint:nilerr // a key that can't be stored doesn't exist
 	}
 	r, err := s.readRow(ctx, key)
 	if err != nil {

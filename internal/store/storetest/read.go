@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -331,7 +332,7 @@ func concurrentReads(w *world) {
 		id := fmt.Sprintf("c%d", caller)
 		callers.Go(func() {
 			for revision := range int64(10) {
-				write := site(id, withPackage(fmt.Sprint(id, revision)), own("revision", fmt.Sprint(revision)), expect(revision))
+				write := site(id, withPackage(fmt.Sprint(id, revision)), own("revision", strconv.FormatInt(revision, 10)), expect(revision))
 				outcomes, err := w.store.Commit(w.ctx(), write)
 				if err != nil {
 					w.Errorf("%s: %v", id, err)
@@ -343,7 +344,7 @@ func concurrentReads(w *world) {
 					case err != nil:
 						w.Errorf("%v: %v", key, err)
 					case key == siteKey(id):
-						if r := got[0]; r.Position != outcomes[0].Position || string(r.Package) != fmt.Sprint(id, revision) || r.Metadata.Effective["revision"] != fmt.Sprint(revision) {
+						if r := got[0]; r.Position != outcomes[0].Position || string(r.Package) != fmt.Sprint(id, revision) || r.Metadata.Effective["revision"] != strconv.FormatInt(revision, 10) {
 							w.Errorf("%v after revision %d: %+v", key, revision+1, r)
 						}
 					case key == deploymentKey("d"):
