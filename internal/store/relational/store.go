@@ -29,6 +29,8 @@ type Store struct {
 	metasets    *cache[int64, *catalog.Metadata]
 	commitCache commitCache
 
+	reads readGroup
+
 	stepSizer stepSizer // of cascading deletions
 	clock     clock
 
@@ -74,6 +76,7 @@ func New(ctx context.Context, db Database, backend string) *Store {
 	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))
 	s.close = sync.OnceValue(func() error {
 		s.quit()
+		s.closeReads()
 		s.wait.Wait()
 		return s.db.Close()
 	})
