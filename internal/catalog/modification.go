@@ -42,34 +42,38 @@ func (s *Service) EndModification(ctx context.Context, token string, pkg krm.Pac
 	if !storable(token) {
 		return "", 0, tokenError(tko.ErrNotFound, token)
 	}
-	start, err := s.store.Modification(ctx, token)
-	if err != nil {
-		return "", 0, tokenError(err, token)
-	}
+	var id tko.DeploymentID
 	var revision int64
-	err = retry(ctx, func() error {
-		current, err := s.get(ctx, Fields{}, start.Key)
-		if err != nil {
+	err := tryOptimistic(ctx, func(reads *readSet) error {
+		return retry(ctx, func() (err error) {
+			id, revision, err = s.endFrom(ctx, reads, token, pkg)
+			if isStale(err) {
+				return final(err)
+			}
 			return err
-		}
-		if current.Revision == 0 {
-			return tokenError(tko.ErrNotFound, token)
-		}
-		change, err := s.changed(ctx, nil, start, current, pkg)
-		if err != nil {
-			return err
-		}
-		if sameContent(current, change.record) {
-			revision = current.Revision
-			return tokenError(s.store.CancelModification(ctx, token), token)
-		}
-		revision, err = s.writeChange(ctx, nil, current, change, token, nil)
-		return tokenError(err, token)
+		})
 	})
 	if err != nil {
 		return "", 0, err
 	}
-	return tko.DeploymentID(start.ID), revision, nil
+	return id, revision, nil
+}
+
+func (s *Service) endFrom(ctx context.Context, reads *readSet, token string, pkg krm.Package) (tko.DeploymentID, int64, error) {
+	start, current, err := s.store.Modification(ctx, token)
+	if err != nil {
+		return "", 0, tokenError(err, token)
+	}
+	change, err := s.changed(ctx, reads, start, current, pkg)
+	if err != nil {
+		return "", 0, err
+	}
+	id := tko.DeploymentID(start.ID)
+	if sameContent(current, change.record) {
+		return id, current.Revision, tokenError(s.store.CancelModification(ctx, token), token)
+	}
+	revision, err := s.writeChange(ctx, reads, current, change, token, nil)
+	return id, revision, tokenError(err, token)
 }
 
 // CancelModification ends a token without a change. Errors as for

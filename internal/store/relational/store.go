@@ -29,8 +29,8 @@ type Store struct {
 	metasets    *cache[int64, *catalog.Metadata]
 	commitCache commitCache
 
-	stepSizer stepSizer // of cascading deletions
-	clock     clock
+	stepSizers map[tko.Kind]*stepSizer // of deletions of records on which others depend, by their kind
+	clock      clock
 
 	offsetCache offsetCache
 	leasesMutex sync.Mutex
@@ -65,6 +65,7 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		signal:      make(chan struct{}),
 		stored:      newStoredContent(0),
 		clock:       newClock(),
+		stepSizers:  map[tko.Kind]*stepSizer{tko.KindTemplate: {}, tko.KindSite: {}, tko.KindDeployment: {}},
 	}
 	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))
 	s.close = sync.OnceValue(func() error {

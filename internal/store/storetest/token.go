@@ -43,13 +43,14 @@ func tokenReturnsRevision(w *world) {
 		w.Errorf("the token expires at %v, want in about an hour", expires)
 	}
 	w.commit(status(deploymentKey("d"), tko.Condition{Type: "x"}))
-	got, err := w.store.Modification(w.ctx(), "T")
+	got, current, err := w.store.Modification(w.ctx(), "T")
 	w.ok(err)
-	r.Conditions = nil
+	r.Conditions, r.Position = nil, 0
 	w.equal("modification", got, r)
+	w.equal("current record", current, w.one(deploymentKey("d")))
 	_, _, err = w.store.StartModification(w.ctx(), "none", "U", time.Hour)
 	w.failed(err, tko.ErrNotFound)
-	_, err = w.store.Modification(w.ctx(), "U")
+	_, _, err = w.store.Modification(w.ctx(), "U")
 	w.failed(err, tko.ErrNotFound)
 }
 
@@ -90,7 +91,7 @@ func tokenLocksDeployment(w *world) {
 	// Deleting the template doesn't wait for the token's holder.
 	w.commit(deleted(templateKey("t")))
 	w.equal("dissociated", w.one(deploymentKey("d")).Template, "")
-	got, err := w.store.Modification(w.ctx(), "T")
+	got, _, err := w.store.Modification(w.ctx(), "T")
 	w.ok(err)
 	w.equal("template at that revision", got.Template, "t")
 	w.commit(deployment("d", expect(catalog.Any), token("T")))
@@ -101,7 +102,7 @@ func tokenEndsWithWrite(w *world) {
 	w.start("T", time.Hour)
 	w.equal("revision", w.commit(deployment("d", expect(1), token("T")))[0].Revision, int64(2))
 	w.refused(tko.ErrNotFound, deployment("d", expect(2), token("T")))
-	_, err := w.store.Modification(w.ctx(), "T")
+	_, _, err := w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)
 	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrNotFound)
 	w.commit(deployment("d", expect(2)))
@@ -115,7 +116,7 @@ func tokenSurvivesRefusedWrite(w *world) {
 	w.refused(tko.ErrInvalid, deployment("d", expect(1), token("T"), requires(siteKey("none"))))
 	w.commit(site("there"))
 	w.refused(tko.ErrConflict, deployment("d", expect(1), token("T")), site("there"))
-	_, err := w.store.Modification(w.ctx(), "T")
+	_, _, err := w.store.Modification(w.ctx(), "T")
 	w.ok(err)
 	w.commit(deployment("d", expect(1), token("T")))
 }
@@ -124,13 +125,13 @@ func tokenExpires(w *world) {
 	w.commit(deployment("d"))
 	w.start("T", 30*time.Millisecond)
 	eventually.True(w, "the token expires", func() bool {
-		_, err := w.store.Modification(w.ctx(), "T")
+		_, _, err := w.store.Modification(w.ctx(), "T")
 		return errors.Is(err, tko.ErrBusy)
 	})
 	w.refused(tko.ErrBusy, deployment("d", expect(1), token("T")))
 	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrBusy)
 	w.start("U", time.Hour)
-	_, err := w.store.Modification(w.ctx(), "T")
+	_, _, err := w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrBusy)
 	w.refused(tko.ErrBusy, deployment("d", expect(1), token("T")))
 	w.commit(deployment("d", expect(1), token("U")))
@@ -146,7 +147,7 @@ func cancelledTokenIsUnknown(w *world) {
 	w.start("T", time.Hour)
 	w.ok(w.store.CancelModification(w.ctx(), "T"))
 	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrNotFound)
-	_, err := w.store.Modification(w.ctx(), "T")
+	_, _, err := w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)
 	w.refused(tko.ErrNotFound, deployment("d", expect(1), token("T")))
 	w.commit(deployment("d", expect(1)))
@@ -156,12 +157,12 @@ func tokenIsDeletedWithDeployment(w *world) {
 	w.commit(deployment("p"), deployment("d", under("p")))
 	w.start("T", time.Hour)
 	w.commit(deleted(deploymentKey("p")))
-	_, err := w.store.Modification(w.ctx(), "T")
+	_, _, err := w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)
 	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrNotFound)
 	w.refused(tko.ErrNotFound, deployment("d", expect(catalog.Any), token("T")))
 	w.commit(deployment("d"))
-	_, err = w.store.Modification(w.ctx(), "T")
+	_, _, err = w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)
 }
 
@@ -202,7 +203,7 @@ func tokenIsBroken(w *world) {
 	w.failed(err, tko.ErrNotFound)
 	_, err = w.store.BreakModification(w.ctx(), "e")
 	w.failed(err, tko.ErrNotFound)
-	_, err = w.store.Modification(w.ctx(), "T")
+	_, _, err = w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)
 	w.refused(tko.ErrNotFound, deployment("d", expect(1), token("T")))
 	w.start("U", time.Hour)
