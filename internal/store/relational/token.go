@@ -131,7 +131,8 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 	}
 	// The transaction wrote this revision: its content belongs to its writer.
 	record, err := s.Revision(ctx, found.Key, found.Revision)
-	record.Conditions, record.Replaces, record.Base = slices.Clone(found.Conditions), slices.Clone(found.Replaces), found.Base
+	record.Position, record.Base = found.Position, found.Base
+	record.Conditions, record.Replaces = slices.Clone(found.Conditions), slices.Clone(found.Replaces)
 	return record, t.expires, err
 }
 
