@@ -200,6 +200,7 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 	})
 	if lost != nil && err != nil { // whatever error followed
 		err = away(&UnknownOutcomeError{Err: err})
+		s.Wake(Everything())
 	}
 	if err != nil && len(calls) > 1 && lost == nil && !s.db.Transient(err) && ctx.Err() == nil {
 		for _, c := range calls {
@@ -214,9 +215,6 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 		if !c.deferred {
 			close(c.done)
 		}
-	}
-	if err == nil && slices.ContainsFunc(calls, func(c *call) bool { return c.token == nil }) {
-		s.Wake()
 	}
 }
 
@@ -264,6 +262,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 		}
 		if happened {
 			(*lost).fillCaches()
+			s.Wake((*lost).news)
 			*lost = nil
 			return nil
 		}
@@ -294,7 +293,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 		return err
 	}
 	if g.head != found {
-		statements = append(append(statements, g.saveHead()), s.dialect.Notify...)
+		statements = append(append(statements, g.saveHead()), s.notify(g.news)...)
 	}
 	if err := tx.Commit(ctx, statements...); err != nil {
 		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
@@ -304,6 +303,9 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 	}
 	g.fillCaches()
 	s.commitCache.updateLocked(g, found)
+	if g.head != found {
+		s.Wake(g.news)
+	}
 	if g.step != nil {
 		g.step.observe(g.stepSize-g.remaining, time.Since(began))
 	}
