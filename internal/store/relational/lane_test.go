@@ -87,7 +87,7 @@ func (t *watchedTx) Commit(ctx context.Context, statements ...Statement) error {
 
 func (*watchedTx) Rollback() {}
 
-// Two deletions of deployments with many descendants run beside other calls. A writer
+// Two deletions of deployments with many descendants run while there are other calls. A writer
 // waits for one step at most: steps have transactions of their own, which alternate with
 // those of other calls.
 func TestWritersWaitForOneStepOfADeletionAtMost(t *testing.T) {
