@@ -61,6 +61,7 @@ type Service struct {
 	validator Validator
 	rules     ruleCache
 	bases     baseCache
+	started   startCache
 	rewrites  atomic.Int32 // number of further registrations that read before they write: see readFirst
 	ids       idSource
 	changes   *changeCache

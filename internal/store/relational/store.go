@@ -31,8 +31,8 @@ type Store struct {
 
 	reads readGroup
 
-	stepSizer stepSizer // of cascading deletions
-	clock     clock
+	stepSizers map[tko.Kind]*stepSizer // of deletions of records on which others depend, by their kind
+	clock      clock
 
 	offsetCache offsetCache
 	leasesMutex sync.Mutex
@@ -72,6 +72,7 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		wakeSoon:    map[string]bool{},
 		stored:      newStoredContent(0),
 		clock:       newClock(),
+		stepSizers:  map[tko.Kind]*stepSizer{tko.KindTemplate: {}, tko.KindSite: {}, tko.KindDeployment: {}},
 	}
 	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))
 	s.close = sync.OnceValue(func() error {

@@ -286,7 +286,7 @@ func textThatCannotBeStored(w *world) {
 		if r := w.get(catalog.Fields{}, siteKey(bad))[0]; r.Revision != 0 {
 			w.Errorf("%q was found, want none", bad)
 		}
-		_, err = w.store.Modification(w.ctx(), bad)
+		_, _, err = w.store.Modification(w.ctx(), bad)
 		w.failed(err, tko.ErrNotFound)
 		w.failed(w.store.CancelModification(w.ctx(), bad), tko.ErrNotFound)
 	}
