@@ -17,12 +17,6 @@ DROP INDEX CONCURRENTLY IF EXISTS change_id;
 CREATE INDEX CONCURRENTLY change_id ON change USING hash (id) WHERE op = 'written';
 DROP INDEX CONCURRENTLY IF EXISTS change_by_revision;
 
--- Only deployments are at sites, and few of those that were created together are at
--- the same one.
-DROP INDEX CONCURRENTLY IF EXISTS entity_site;
-CREATE INDEX CONCURRENTLY entity_site ON entity (site, id) WHERE site <> '';
-DROP INDEX CONCURRENTLY IF EXISTS entity_by_site;
-
 -- Deployments that are created together have IDs that differ only in the last
 -- characters. Without the last one, neighbours with the same template, parent or
 -- metadata have equal entries, which the database stores once with a list of rows.
