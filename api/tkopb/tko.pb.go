@@ -80,7 +80,7 @@ func (x FinishedWork_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FinishedWork_Outcome.Descriptor instead.
 func (FinishedWork_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{57, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{61, 0}
 }
 
 type Change_Op int32
@@ -129,7 +129,7 @@ func (x Change_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Change_Op.Descriptor instead.
 func (Change_Op) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{59, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63, 0}
 }
 
 type AboutResponse struct {
@@ -3446,6 +3446,7 @@ type CommitDeployment struct {
 	Package       []byte                 `protobuf:"bytes,4,opt,name=package,proto3" json:"package,omitempty"`
 	Conditions    []*Condition           `protobuf:"bytes,5,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	Steps         []*PreparationStep     `protobuf:"bytes,300,rep,name=steps,proto3" json:"steps,omitempty"` // recorded with the revision: the first 20
+	Why           string                 `protobuf:"bytes,420,opt,name=why,proto3" json:"why,omitempty"`     // the reason of the change, instead of the call's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3522,6 +3523,13 @@ func (x *CommitDeployment) GetSteps() []*PreparationStep {
 	return nil
 }
 
+func (x *CommitDeployment) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type CommitDeploymentResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -3566,6 +3574,190 @@ func (x *CommitDeploymentResponse) GetRevision() int64 {
 	return 0
 }
 
+type CommitDeployments struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Commits       []*CommitDeployment    `protobuf:"bytes,1,rep,name=commits,proto3" json:"commits,omitempty"` // of different deployments, at most 500
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitDeployments) Reset() {
+	*x = CommitDeployments{}
+	mi := &file_tko_tko_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitDeployments) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitDeployments) ProtoMessage() {}
+
+func (x *CommitDeployments) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitDeployments.ProtoReflect.Descriptor instead.
+func (*CommitDeployments) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *CommitDeployments) GetCommits() []*CommitDeployment {
+	if x != nil {
+		return x.Commits
+	}
+	return nil
+}
+
+type CommitDeploymentsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revisions     []int64                `protobuf:"varint,1,rep,packed,name=revisions,proto3" json:"revisions,omitempty"` // in the order of the commits; 0: not committed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitDeploymentsResponse) Reset() {
+	*x = CommitDeploymentsResponse{}
+	mi := &file_tko_tko_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitDeploymentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitDeploymentsResponse) ProtoMessage() {}
+
+func (x *CommitDeploymentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitDeploymentsResponse.ProtoReflect.Descriptor instead.
+func (*CommitDeploymentsResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *CommitDeploymentsResponse) GetRevisions() []int64 {
+	if x != nil {
+		return x.Revisions
+	}
+	return nil
+}
+
+type GetDeployments struct {
+	state                  protoimpl.MessageState `protogen:"open.v1"`
+	DeploymentIds          []string               `protobuf:"bytes,1,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"` // at most 500
+	PreferredPackageFormat string                 `protobuf:"bytes,2,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
+}
+
+func (x *GetDeployments) Reset() {
+	*x = GetDeployments{}
+	mi := &file_tko_tko_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDeployments) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDeployments) ProtoMessage() {}
+
+func (x *GetDeployments) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDeployments.ProtoReflect.Descriptor instead.
+func (*GetDeployments) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *GetDeployments) GetDeploymentIds() []string {
+	if x != nil {
+		return x.DeploymentIds
+	}
+	return nil
+}
+
+func (x *GetDeployments) GetPreferredPackageFormat() string {
+	if x != nil {
+		return x.PreferredPackageFormat
+	}
+	return ""
+}
+
+type GetDeploymentsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Deployments   []*Deployment          `protobuf:"bytes,1,rep,name=deployments,proto3" json:"deployments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDeploymentsResponse) Reset() {
+	*x = GetDeploymentsResponse{}
+	mi := &file_tko_tko_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDeploymentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDeploymentsResponse) ProtoMessage() {}
+
+func (x *GetDeploymentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDeploymentsResponse.ProtoReflect.Descriptor instead.
+func (*GetDeploymentsResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *GetDeploymentsResponse) GetDeployments() []*Deployment {
+	if x != nil {
+		return x.Deployments
+	}
+	return nil
+}
+
 type CreateChildren struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	ParentDeploymentId string                 `protobuf:"bytes,1,opt,name=parentDeploymentId,proto3" json:"parentDeploymentId,omitempty"`
@@ -3580,7 +3772,7 @@ type CreateChildren struct {
 
 func (x *CreateChildren) Reset() {
 	*x = CreateChildren{}
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3592,7 +3784,7 @@ func (x *CreateChildren) String() string {
 func (*CreateChildren) ProtoMessage() {}
 
 func (x *CreateChildren) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3605,7 +3797,7 @@ func (x *CreateChildren) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildren.ProtoReflect.Descriptor instead.
 func (*CreateChildren) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{45}
+	return file_tko_tko_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CreateChildren) GetParentDeploymentId() string {
@@ -3655,7 +3847,7 @@ type Child struct {
 
 func (x *Child) Reset() {
 	*x = Child{}
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3667,7 +3859,7 @@ func (x *Child) String() string {
 func (*Child) ProtoMessage() {}
 
 func (x *Child) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3680,7 +3872,7 @@ func (x *Child) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Child.ProtoReflect.Descriptor instead.
 func (*Child) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{46}
+	return file_tko_tko_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Child) GetOrigin() string {
@@ -3721,7 +3913,7 @@ type CreateChildrenResponse struct {
 
 func (x *CreateChildrenResponse) Reset() {
 	*x = CreateChildrenResponse{}
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3925,7 @@ func (x *CreateChildrenResponse) String() string {
 func (*CreateChildrenResponse) ProtoMessage() {}
 
 func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3938,7 @@ func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildrenResponse.ProtoReflect.Descriptor instead.
 func (*CreateChildrenResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{47}
+	return file_tko_tko_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CreateChildrenResponse) GetDeploymentIds() []string {
@@ -3776,7 +3968,7 @@ type ProvisionSite struct {
 
 func (x *ProvisionSite) Reset() {
 	*x = ProvisionSite{}
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3788,7 +3980,7 @@ func (x *ProvisionSite) String() string {
 func (*ProvisionSite) ProtoMessage() {}
 
 func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3801,7 +3993,7 @@ func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSite.ProtoReflect.Descriptor instead.
 func (*ProvisionSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{48}
+	return file_tko_tko_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ProvisionSite) GetOrigin() string {
@@ -3849,7 +4041,7 @@ type ProvisionSiteResponse struct {
 
 func (x *ProvisionSiteResponse) Reset() {
 	*x = ProvisionSiteResponse{}
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3861,7 +4053,7 @@ func (x *ProvisionSiteResponse) String() string {
 func (*ProvisionSiteResponse) ProtoMessage() {}
 
 func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3874,7 +4066,7 @@ func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSiteResponse.ProtoReflect.Descriptor instead.
 func (*ProvisionSiteResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{49}
+	return file_tko_tko_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ProvisionSiteResponse) GetSiteId() string {
@@ -3902,7 +4094,7 @@ type SetConditions struct {
 
 func (x *SetConditions) Reset() {
 	*x = SetConditions{}
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3914,7 +4106,7 @@ func (x *SetConditions) String() string {
 func (*SetConditions) ProtoMessage() {}
 
 func (x *SetConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3927,7 +4119,7 @@ func (x *SetConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConditions.ProtoReflect.Descriptor instead.
 func (*SetConditions) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{50}
+	return file_tko_tko_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SetConditions) GetKind() string {
@@ -3964,7 +4156,7 @@ type ClaimWork struct {
 
 func (x *ClaimWork) Reset() {
 	*x = ClaimWork{}
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3976,7 +4168,7 @@ func (x *ClaimWork) String() string {
 func (*ClaimWork) ProtoMessage() {}
 
 func (x *ClaimWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3989,7 +4181,7 @@ func (x *ClaimWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWork.ProtoReflect.Descriptor instead.
 func (*ClaimWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{51}
+	return file_tko_tko_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ClaimWork) GetQueue() string {
@@ -4036,7 +4228,7 @@ type ClaimWorkResponse struct {
 
 func (x *ClaimWorkResponse) Reset() {
 	*x = ClaimWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4048,7 +4240,7 @@ func (x *ClaimWorkResponse) String() string {
 func (*ClaimWorkResponse) ProtoMessage() {}
 
 func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4061,7 +4253,7 @@ func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWorkResponse.ProtoReflect.Descriptor instead.
 func (*ClaimWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{52}
+	return file_tko_tko_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ClaimWorkResponse) GetItems() []*WorkItem {
@@ -4084,7 +4276,7 @@ type WorkItem struct {
 
 func (x *WorkItem) Reset() {
 	*x = WorkItem{}
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4096,7 +4288,7 @@ func (x *WorkItem) String() string {
 func (*WorkItem) ProtoMessage() {}
 
 func (x *WorkItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4109,7 +4301,7 @@ func (x *WorkItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkItem.ProtoReflect.Descriptor instead.
 func (*WorkItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{53}
+	return file_tko_tko_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WorkItem) GetQueue() string {
@@ -4157,7 +4349,7 @@ type RenewWork struct {
 
 func (x *RenewWork) Reset() {
 	*x = RenewWork{}
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4169,7 +4361,7 @@ func (x *RenewWork) String() string {
 func (*RenewWork) ProtoMessage() {}
 
 func (x *RenewWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4182,7 +4374,7 @@ func (x *RenewWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWork.ProtoReflect.Descriptor instead.
 func (*RenewWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{54}
+	return file_tko_tko_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RenewWork) GetItems() []*WorkItem {
@@ -4208,7 +4400,7 @@ type RenewWorkResponse struct {
 
 func (x *RenewWorkResponse) Reset() {
 	*x = RenewWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4220,7 +4412,7 @@ func (x *RenewWorkResponse) String() string {
 func (*RenewWorkResponse) ProtoMessage() {}
 
 func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4233,7 +4425,7 @@ func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWorkResponse.ProtoReflect.Descriptor instead.
 func (*RenewWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{55}
+	return file_tko_tko_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RenewWorkResponse) GetItems() []*WorkItem {
@@ -4252,7 +4444,7 @@ type FinishWork struct {
 
 func (x *FinishWork) Reset() {
 	*x = FinishWork{}
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4264,7 +4456,7 @@ func (x *FinishWork) String() string {
 func (*FinishWork) ProtoMessage() {}
 
 func (x *FinishWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4277,7 +4469,7 @@ func (x *FinishWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishWork.ProtoReflect.Descriptor instead.
 func (*FinishWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{56}
+	return file_tko_tko_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *FinishWork) GetItems() []*FinishedWork {
@@ -4299,7 +4491,7 @@ type FinishedWork struct {
 
 func (x *FinishedWork) Reset() {
 	*x = FinishedWork{}
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4311,7 +4503,7 @@ func (x *FinishedWork) String() string {
 func (*FinishedWork) ProtoMessage() {}
 
 func (x *FinishedWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4324,7 +4516,7 @@ func (x *FinishedWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedWork.ProtoReflect.Descriptor instead.
 func (*FinishedWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{57}
+	return file_tko_tko_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *FinishedWork) GetItem() *WorkItem {
@@ -4365,7 +4557,7 @@ type WatchChanges struct {
 
 func (x *WatchChanges) Reset() {
 	*x = WatchChanges{}
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4377,7 +4569,7 @@ func (x *WatchChanges) String() string {
 func (*WatchChanges) ProtoMessage() {}
 
 func (x *WatchChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4390,7 +4582,7 @@ func (x *WatchChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchChanges.ProtoReflect.Descriptor instead.
 func (*WatchChanges) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{58}
+	return file_tko_tko_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *WatchChanges) GetAfter() int64 {
@@ -4423,7 +4615,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4435,7 +4627,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4448,7 +4640,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{59}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Change) GetPosition() int64 {
@@ -4528,7 +4720,7 @@ type PutEntity struct {
 
 func (x *PutEntity) Reset() {
 	*x = PutEntity{}
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4540,7 +4732,7 @@ func (x *PutEntity) String() string {
 func (*PutEntity) ProtoMessage() {}
 
 func (x *PutEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4553,7 +4745,7 @@ func (x *PutEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntity.ProtoReflect.Descriptor instead.
 func (*PutEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{60}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PutEntity) GetKind() string {
@@ -4659,7 +4851,7 @@ type PutEntityResponse struct {
 
 func (x *PutEntityResponse) Reset() {
 	*x = PutEntityResponse{}
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4671,7 +4863,7 @@ func (x *PutEntityResponse) String() string {
 func (*PutEntityResponse) ProtoMessage() {}
 
 func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4684,7 +4876,7 @@ func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntityResponse.ProtoReflect.Descriptor instead.
 func (*PutEntityResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{61}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PutEntityResponse) GetId() string {
@@ -4728,7 +4920,7 @@ type RemoveEntity struct {
 
 func (x *RemoveEntity) Reset() {
 	*x = RemoveEntity{}
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4740,7 +4932,7 @@ func (x *RemoveEntity) String() string {
 func (*RemoveEntity) ProtoMessage() {}
 
 func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4753,7 +4945,7 @@ func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEntity.ProtoReflect.Descriptor instead.
 func (*RemoveEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{62}
+	return file_tko_tko_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *RemoveEntity) GetKind() string {
@@ -4800,7 +4992,7 @@ type CallSites struct {
 
 func (x *CallSites) Reset() {
 	*x = CallSites{}
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4812,7 +5004,7 @@ func (x *CallSites) String() string {
 func (*CallSites) ProtoMessage() {}
 
 func (x *CallSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4825,7 +5017,7 @@ func (x *CallSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSites.ProtoReflect.Descriptor instead.
 func (*CallSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63}
+	return file_tko_tko_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CallSites) GetSiteId() []string {
@@ -4846,7 +5038,7 @@ type CallSources struct {
 
 func (x *CallSources) Reset() {
 	*x = CallSources{}
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4858,7 +5050,7 @@ func (x *CallSources) String() string {
 func (*CallSources) ProtoMessage() {}
 
 func (x *CallSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4871,7 +5063,7 @@ func (x *CallSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSources.ProtoReflect.Descriptor instead.
 func (*CallSources) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{64}
+	return file_tko_tko_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CallSources) GetNames() []string {
@@ -4905,7 +5097,7 @@ type GetSource struct {
 
 func (x *GetSource) Reset() {
 	*x = GetSource{}
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4917,7 +5109,7 @@ func (x *GetSource) String() string {
 func (*GetSource) ProtoMessage() {}
 
 func (x *GetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4930,7 +5122,7 @@ func (x *GetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSource.ProtoReflect.Descriptor instead.
 func (*GetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65}
+	return file_tko_tko_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GetSource) GetName() string {
@@ -4963,7 +5155,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4975,7 +5167,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4988,7 +5180,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{66}
+	return file_tko_tko_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Source) GetName() string {
@@ -5060,7 +5252,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5072,7 +5264,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5085,7 +5277,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{67}
+	return file_tko_tko_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -5187,7 +5379,7 @@ type SourceItem struct {
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5199,7 +5391,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5212,7 +5404,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{68}
+	return file_tko_tko_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -5278,7 +5470,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5290,7 +5482,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5303,7 +5495,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{69}
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -5358,7 +5550,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5370,7 +5562,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5383,7 +5575,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{70}
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -5409,7 +5601,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5421,7 +5613,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5434,7 +5626,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{71}
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -5454,7 +5646,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5466,7 +5658,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5479,7 +5671,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{72}
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -5506,7 +5698,7 @@ type GetTargetState struct {
 
 func (x *GetTargetState) Reset() {
 	*x = GetTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5518,7 +5710,7 @@ func (x *GetTargetState) String() string {
 func (*GetTargetState) ProtoMessage() {}
 
 func (x *GetTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5531,7 +5723,7 @@ func (x *GetTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
 func (*GetTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *GetTargetState) GetSiteId() string {
@@ -5563,7 +5755,7 @@ type TargetState struct {
 
 func (x *TargetState) Reset() {
 	*x = TargetState{}
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5575,7 +5767,7 @@ func (x *TargetState) String() string {
 func (*TargetState) ProtoMessage() {}
 
 func (x *TargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5588,7 +5780,7 @@ func (x *TargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
 func (*TargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+	return file_tko_tko_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *TargetState) GetSiteId() string {
@@ -5636,7 +5828,7 @@ type SaveTargetState struct {
 
 func (x *SaveTargetState) Reset() {
 	*x = SaveTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5648,7 +5840,7 @@ func (x *SaveTargetState) String() string {
 func (*SaveTargetState) ProtoMessage() {}
 
 func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5661,7 +5853,7 @@ func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
 func (*SaveTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+	return file_tko_tko_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SaveTargetState) GetState() *TargetState {
@@ -5687,7 +5879,7 @@ type SaveTargetStateResponse struct {
 
 func (x *SaveTargetStateResponse) Reset() {
 	*x = SaveTargetStateResponse{}
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5699,7 +5891,7 @@ func (x *SaveTargetStateResponse) String() string {
 func (*SaveTargetStateResponse) ProtoMessage() {}
 
 func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5712,7 +5904,7 @@ func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+	return file_tko_tko_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SaveTargetStateResponse) GetVersion() int64 {
@@ -6071,7 +6263,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06select\x18\x02 \x01(\v2\x16.tko.SelectDeploymentsR\x06select\x12\x19\n" +
 	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"8\n" +
 	"\x1aApproveDeploymentsResponse\x12\x1a\n" +
-	"\bapproved\x18\x01 \x01(\x04R\bapproved\"\xef\x01\n" +
+	"\bapproved\x18\x01 \x01(\x04R\bapproved\"\x82\x02\n" +
 	"\x10CommitDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12$\n" +
@@ -6080,9 +6272,19 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\x05 \x03(\v2\x0e.tko.ConditionR\n" +
 	"conditions\x12+\n" +
-	"\x05steps\x18\xac\x02 \x03(\v2\x14.tko.PreparationStepR\x05steps\"6\n" +
+	"\x05steps\x18\xac\x02 \x03(\v2\x14.tko.PreparationStepR\x05steps\x12\x11\n" +
+	"\x03why\x18\xa4\x03 \x01(\tR\x03why\"6\n" +
 	"\x18CommitDeploymentResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xe4\x01\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"D\n" +
+	"\x11CommitDeployments\x12/\n" +
+	"\acommits\x18\x01 \x03(\v2\x15.tko.CommitDeploymentR\acommits\"9\n" +
+	"\x19CommitDeploymentsResponse\x12\x1c\n" +
+	"\trevisions\x18\x01 \x03(\x03R\trevisions\"n\n" +
+	"\x0eGetDeployments\x12$\n" +
+	"\rdeploymentIds\x18\x01 \x03(\tR\rdeploymentIds\x126\n" +
+	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\"K\n" +
+	"\x16GetDeploymentsResponse\x121\n" +
+	"\vdeployments\x18\x01 \x03(\v2\x0f.tko.DeploymentR\vdeployments\"\xe4\x01\n" +
 	"\x0eCreateChildren\x12.\n" +
 	"\x12parentDeploymentId\x18\x01 \x01(\tR\x12parentDeploymentId\x12&\n" +
 	"\x0eparentRevision\x18\x02 \x01(\x03R\x0eparentRevision\x12.\n" +
@@ -6274,7 +6476,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05state\x18\x01 \x01(\v2\x10.tko.TargetStateR\x05state\x12#\n" +
 	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim\"3\n" +
 	"\x17SaveTargetStateResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion2\x99\x15\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion2\xaa\x16\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -6303,7 +6505,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\vlistPlugins\x12\x10.tko.ListPlugins\x1a\v.tko.Plugin0\x01\x127\n" +
 	"\fpurgePlugins\x12\x12.tko.SelectPlugins\x1a\x13.tko.DeleteResponse\x12N\n" +
 	"\x12approveDeployments\x12\x17.tko.ApproveDeployments\x1a\x1f.tko.ApproveDeploymentsResponse\x12H\n" +
-	"\x10commitDeployment\x12\x15.tko.CommitDeployment\x1a\x1d.tko.CommitDeploymentResponse\x12@\n" +
+	"\x10commitDeployment\x12\x15.tko.CommitDeployment\x1a\x1d.tko.CommitDeploymentResponse\x12K\n" +
+	"\x11commitDeployments\x12\x16.tko.CommitDeployments\x1a\x1e.tko.CommitDeploymentsResponse\x12B\n" +
+	"\x0egetDeployments\x12\x13.tko.GetDeployments\x1a\x1b.tko.GetDeploymentsResponse\x12@\n" +
 	"\x11listModifications\x12\x16.tko.ListModifications\x1a\x11.tko.Modification0\x01\x12>\n" +
 	"\x11breakModification\x12\x16.tko.BreakModification\x1a\x11.tko.Modification\x12B\n" +
 	"\x0ecreateChildren\x12\x13.tko.CreateChildren\x1a\x1b.tko.CreateChildrenResponse\x12?\n" +
@@ -6339,7 +6543,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 96)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -6388,235 +6592,245 @@ var file_tko_tko_proto_goTypes = []any{
 	(*ApproveDeploymentsResponse)(nil),           // 44: tko.ApproveDeploymentsResponse
 	(*CommitDeployment)(nil),                     // 45: tko.CommitDeployment
 	(*CommitDeploymentResponse)(nil),             // 46: tko.CommitDeploymentResponse
-	(*CreateChildren)(nil),                       // 47: tko.CreateChildren
-	(*Child)(nil),                                // 48: tko.Child
-	(*CreateChildrenResponse)(nil),               // 49: tko.CreateChildrenResponse
-	(*ProvisionSite)(nil),                        // 50: tko.ProvisionSite
-	(*ProvisionSiteResponse)(nil),                // 51: tko.ProvisionSiteResponse
-	(*SetConditions)(nil),                        // 52: tko.SetConditions
-	(*ClaimWork)(nil),                            // 53: tko.ClaimWork
-	(*ClaimWorkResponse)(nil),                    // 54: tko.ClaimWorkResponse
-	(*WorkItem)(nil),                             // 55: tko.WorkItem
-	(*RenewWork)(nil),                            // 56: tko.RenewWork
-	(*RenewWorkResponse)(nil),                    // 57: tko.RenewWorkResponse
-	(*FinishWork)(nil),                           // 58: tko.FinishWork
-	(*FinishedWork)(nil),                         // 59: tko.FinishedWork
-	(*WatchChanges)(nil),                         // 60: tko.WatchChanges
-	(*Change)(nil),                               // 61: tko.Change
-	(*PutEntity)(nil),                            // 62: tko.PutEntity
-	(*PutEntityResponse)(nil),                    // 63: tko.PutEntityResponse
-	(*RemoveEntity)(nil),                         // 64: tko.RemoveEntity
-	(*CallSites)(nil),                            // 65: tko.CallSites
-	(*CallSources)(nil),                          // 66: tko.CallSources
-	(*GetSource)(nil),                            // 67: tko.GetSource
-	(*Source)(nil),                               // 68: tko.Source
-	(*SourceStatus)(nil),                         // 69: tko.SourceStatus
-	(*SourceItem)(nil),                           // 70: tko.SourceItem
-	(*SourceOperation)(nil),                      // 71: tko.SourceOperation
-	(*SaveSource)(nil),                           // 72: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 73: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 74: tko.ForgetSource
-	(*GetTargetState)(nil),                       // 75: tko.GetTargetState
-	(*TargetState)(nil),                          // 76: tko.TargetState
-	(*SaveTargetState)(nil),                      // 77: tko.SaveTargetState
-	(*SaveTargetStateResponse)(nil),              // 78: tko.SaveTargetStateResponse
-	nil,                                          // 79: tko.Template.MetadataEntry
-	nil,                                          // 80: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 81: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 82: tko.Site.MetadataEntry
-	nil,                                          // 83: tko.ListedSite.MetadataEntry
-	nil,                                          // 84: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 85: tko.Deployment.MetadataEntry
-	nil,                                          // 86: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 87: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 88: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 89: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 90: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 91: tko.Plugin.PropertiesEntry
-	nil,                                          // 92: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 93: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 94: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 95: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 96: google.protobuf.Empty
+	(*CommitDeployments)(nil),                    // 47: tko.CommitDeployments
+	(*CommitDeploymentsResponse)(nil),            // 48: tko.CommitDeploymentsResponse
+	(*GetDeployments)(nil),                       // 49: tko.GetDeployments
+	(*GetDeploymentsResponse)(nil),               // 50: tko.GetDeploymentsResponse
+	(*CreateChildren)(nil),                       // 51: tko.CreateChildren
+	(*Child)(nil),                                // 52: tko.Child
+	(*CreateChildrenResponse)(nil),               // 53: tko.CreateChildrenResponse
+	(*ProvisionSite)(nil),                        // 54: tko.ProvisionSite
+	(*ProvisionSiteResponse)(nil),                // 55: tko.ProvisionSiteResponse
+	(*SetConditions)(nil),                        // 56: tko.SetConditions
+	(*ClaimWork)(nil),                            // 57: tko.ClaimWork
+	(*ClaimWorkResponse)(nil),                    // 58: tko.ClaimWorkResponse
+	(*WorkItem)(nil),                             // 59: tko.WorkItem
+	(*RenewWork)(nil),                            // 60: tko.RenewWork
+	(*RenewWorkResponse)(nil),                    // 61: tko.RenewWorkResponse
+	(*FinishWork)(nil),                           // 62: tko.FinishWork
+	(*FinishedWork)(nil),                         // 63: tko.FinishedWork
+	(*WatchChanges)(nil),                         // 64: tko.WatchChanges
+	(*Change)(nil),                               // 65: tko.Change
+	(*PutEntity)(nil),                            // 66: tko.PutEntity
+	(*PutEntityResponse)(nil),                    // 67: tko.PutEntityResponse
+	(*RemoveEntity)(nil),                         // 68: tko.RemoveEntity
+	(*CallSites)(nil),                            // 69: tko.CallSites
+	(*CallSources)(nil),                          // 70: tko.CallSources
+	(*GetSource)(nil),                            // 71: tko.GetSource
+	(*Source)(nil),                               // 72: tko.Source
+	(*SourceStatus)(nil),                         // 73: tko.SourceStatus
+	(*SourceItem)(nil),                           // 74: tko.SourceItem
+	(*SourceOperation)(nil),                      // 75: tko.SourceOperation
+	(*SaveSource)(nil),                           // 76: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 77: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 78: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 79: tko.GetTargetState
+	(*TargetState)(nil),                          // 80: tko.TargetState
+	(*SaveTargetState)(nil),                      // 81: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 82: tko.SaveTargetStateResponse
+	nil,                                          // 83: tko.Template.MetadataEntry
+	nil,                                          // 84: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 85: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 86: tko.Site.MetadataEntry
+	nil,                                          // 87: tko.ListedSite.MetadataEntry
+	nil,                                          // 88: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 89: tko.Deployment.MetadataEntry
+	nil,                                          // 90: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 91: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 92: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 93: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 94: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 95: tko.Plugin.PropertiesEntry
+	nil,                                          // 96: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 97: tko.PutEntity.MetadataEntry
+	(*timestamppb.Timestamp)(nil),                // 98: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 99: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 100: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
-	79,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	94,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	83,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	98,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
 	40,  // 2: tko.Template.stamp:type_name -> tko.Stamp
-	80,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	94,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	84,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	98,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
 	40,  // 5: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	81,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	85,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
 	5,   // 7: tko.ListTemplates.window:type_name -> tko.Window
 	10,  // 8: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	82,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	94,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	86,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	98,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
 	40,  // 11: tko.Site.stamp:type_name -> tko.Stamp
-	83,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	94,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	87,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	98,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
 	40,  // 14: tko.ListedSite.stamp:type_name -> tko.Stamp
-	84,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	88,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
 	5,   // 16: tko.ListSites.window:type_name -> tko.Window
 	16,  // 17: tko.ListSites.select:type_name -> tko.SelectSites
-	85,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	94,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	94,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	89,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	98,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	98,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
 	40,  // 21: tko.Deployment.stamp:type_name -> tko.Stamp
-	86,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	94,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	94,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	90,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	98,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	98,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
 	40,  // 25: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	87,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	88,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	89,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	90,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	91,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	92,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	93,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	94,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
 	5,   // 30: tko.ListDeployments.window:type_name -> tko.Window
 	24,  // 31: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	94,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	94,  // 33: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	94,  // 34: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	91,  // 35: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	98,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	98,  // 33: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	98,  // 34: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	95,  // 35: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
 	36,  // 36: tko.Plugin.triggers:type_name -> tko.GVK
 	40,  // 37: tko.Plugin.stamp:type_name -> tko.Stamp
 	36,  // 38: tko.SelectPlugins.trigger:type_name -> tko.GVK
 	5,   // 39: tko.ListPlugins.window:type_name -> tko.Window
 	38,  // 40: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	94,  // 41: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	94,  // 42: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	98,  // 41: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	98,  // 42: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
 	41,  // 43: tko.Stamp.conditions:type_name -> tko.Condition
 	42,  // 44: tko.Stamp.steps:type_name -> tko.PreparationStep
-	94,  // 45: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	94,  // 46: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	95,  // 47: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	98,  // 45: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	98,  // 46: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	99,  // 47: tko.PreparationStep.took:type_name -> google.protobuf.Duration
 	24,  // 48: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
 	41,  // 49: tko.CommitDeployment.conditions:type_name -> tko.Condition
 	42,  // 50: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	48,  // 51: tko.CreateChildren.children:type_name -> tko.Child
-	92,  // 52: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	41,  // 53: tko.SetConditions.conditions:type_name -> tko.Condition
-	95,  // 54: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	95,  // 55: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	55,  // 56: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	55,  // 57: tko.RenewWork.items:type_name -> tko.WorkItem
-	95,  // 58: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	55,  // 59: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	59,  // 60: tko.FinishWork.items:type_name -> tko.FinishedWork
-	55,  // 61: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 62: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	95,  // 63: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 64: tko.Change.op:type_name -> tko.Change.Op
-	94,  // 65: tko.Change.time:type_name -> google.protobuf.Timestamp
-	93,  // 66: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	37,  // 67: tko.PutEntity.plugin:type_name -> tko.Plugin
-	55,  // 68: tko.PutEntity.claim:type_name -> tko.WorkItem
-	55,  // 69: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	94,  // 70: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	69,  // 71: tko.Source.status:type_name -> tko.SourceStatus
-	70,  // 72: tko.SourceStatus.items:type_name -> tko.SourceItem
-	71,  // 73: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	41,  // 74: tko.SourceStatus.conditions:type_name -> tko.Condition
-	94,  // 75: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	68,  // 76: tko.SaveSource.source:type_name -> tko.Source
-	55,  // 77: tko.SaveSource.claim:type_name -> tko.WorkItem
-	55,  // 78: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	94,  // 79: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	76,  // 80: tko.SaveTargetState.state:type_name -> tko.TargetState
-	55,  // 81: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	96,  // 82: tko.Data.about:input_type -> google.protobuf.Empty
-	7,   // 83: tko.Data.registerTemplate:input_type -> tko.Template
-	6,   // 84: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	9,   // 85: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	11,  // 86: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	10,  // 87: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	13,  // 88: tko.Data.registerSite:input_type -> tko.Site
-	12,  // 89: tko.Data.deleteSite:input_type -> tko.SiteID
-	15,  // 90: tko.Data.getSite:input_type -> tko.GetSite
-	17,  // 91: tko.Data.listSites:input_type -> tko.ListSites
-	16,  // 92: tko.Data.purgeSites:input_type -> tko.SelectSites
-	21,  // 93: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	18,  // 94: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	23,  // 95: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	25,  // 96: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	24,  // 97: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	26,  // 98: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	28,  // 99: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	30,  // 100: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	37,  // 101: tko.Data.registerPlugin:input_type -> tko.Plugin
-	35,  // 102: tko.Data.deletePlugin:input_type -> tko.PluginID
-	35,  // 103: tko.Data.getPlugin:input_type -> tko.PluginID
-	39,  // 104: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	38,  // 105: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	43,  // 106: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	45,  // 107: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	32,  // 108: tko.Data.listModifications:input_type -> tko.ListModifications
-	34,  // 109: tko.Data.breakModification:input_type -> tko.BreakModification
-	47,  // 110: tko.Data.createChildren:input_type -> tko.CreateChildren
-	50,  // 111: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	52,  // 112: tko.Data.setConditions:input_type -> tko.SetConditions
-	53,  // 113: tko.Data.claimWork:input_type -> tko.ClaimWork
-	56,  // 114: tko.Data.renewWork:input_type -> tko.RenewWork
-	58,  // 115: tko.Data.finishWork:input_type -> tko.FinishWork
-	60,  // 116: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	62,  // 117: tko.Data.putEntity:input_type -> tko.PutEntity
-	64,  // 118: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	65,  // 119: tko.Data.callSites:input_type -> tko.CallSites
-	66,  // 120: tko.Data.callSources:input_type -> tko.CallSources
-	67,  // 121: tko.Data.getSource:input_type -> tko.GetSource
-	96,  // 122: tko.Data.listSources:input_type -> google.protobuf.Empty
-	72,  // 123: tko.Data.saveSource:input_type -> tko.SaveSource
-	74,  // 124: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	75,  // 125: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	77,  // 126: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	2,   // 127: tko.Data.about:output_type -> tko.AboutResponse
-	3,   // 128: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	4,   // 129: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	7,   // 130: tko.Data.getTemplate:output_type -> tko.Template
-	8,   // 131: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	4,   // 132: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	3,   // 133: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	4,   // 134: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	13,  // 135: tko.Data.getSite:output_type -> tko.Site
-	14,  // 136: tko.Data.listSites:output_type -> tko.ListedSite
-	4,   // 137: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	22,  // 138: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	4,   // 139: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	19,  // 140: tko.Data.getDeployment:output_type -> tko.Deployment
-	20,  // 141: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	4,   // 142: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	27,  // 143: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	29,  // 144: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	31,  // 145: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	3,   // 146: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	4,   // 147: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	37,  // 148: tko.Data.getPlugin:output_type -> tko.Plugin
-	37,  // 149: tko.Data.listPlugins:output_type -> tko.Plugin
-	4,   // 150: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	44,  // 151: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	46,  // 152: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	33,  // 153: tko.Data.listModifications:output_type -> tko.Modification
-	33,  // 154: tko.Data.breakModification:output_type -> tko.Modification
-	49,  // 155: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	51,  // 156: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	96,  // 157: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	54,  // 158: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	57,  // 159: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	96,  // 160: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	61,  // 161: tko.Data.watchChanges:output_type -> tko.Change
-	63,  // 162: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	4,   // 163: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	96,  // 164: tko.Data.callSites:output_type -> google.protobuf.Empty
-	96,  // 165: tko.Data.callSources:output_type -> google.protobuf.Empty
-	68,  // 166: tko.Data.getSource:output_type -> tko.Source
-	68,  // 167: tko.Data.listSources:output_type -> tko.Source
-	73,  // 168: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	96,  // 169: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	76,  // 170: tko.Data.getTargetState:output_type -> tko.TargetState
-	78,  // 171: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	127, // [127:172] is the sub-list for method output_type
-	82,  // [82:127] is the sub-list for method input_type
-	82,  // [82:82] is the sub-list for extension type_name
-	82,  // [82:82] is the sub-list for extension extendee
-	0,   // [0:82] is the sub-list for field type_name
+	45,  // 51: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
+	19,  // 52: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
+	52,  // 53: tko.CreateChildren.children:type_name -> tko.Child
+	96,  // 54: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	41,  // 55: tko.SetConditions.conditions:type_name -> tko.Condition
+	99,  // 56: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	99,  // 57: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	59,  // 58: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	59,  // 59: tko.RenewWork.items:type_name -> tko.WorkItem
+	99,  // 60: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	59,  // 61: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	63,  // 62: tko.FinishWork.items:type_name -> tko.FinishedWork
+	59,  // 63: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 64: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	99,  // 65: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 66: tko.Change.op:type_name -> tko.Change.Op
+	98,  // 67: tko.Change.time:type_name -> google.protobuf.Timestamp
+	97,  // 68: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	37,  // 69: tko.PutEntity.plugin:type_name -> tko.Plugin
+	59,  // 70: tko.PutEntity.claim:type_name -> tko.WorkItem
+	59,  // 71: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	98,  // 72: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	73,  // 73: tko.Source.status:type_name -> tko.SourceStatus
+	74,  // 74: tko.SourceStatus.items:type_name -> tko.SourceItem
+	75,  // 75: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	41,  // 76: tko.SourceStatus.conditions:type_name -> tko.Condition
+	98,  // 77: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	72,  // 78: tko.SaveSource.source:type_name -> tko.Source
+	59,  // 79: tko.SaveSource.claim:type_name -> tko.WorkItem
+	59,  // 80: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	98,  // 81: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	80,  // 82: tko.SaveTargetState.state:type_name -> tko.TargetState
+	59,  // 83: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	100, // 84: tko.Data.about:input_type -> google.protobuf.Empty
+	7,   // 85: tko.Data.registerTemplate:input_type -> tko.Template
+	6,   // 86: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	9,   // 87: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	11,  // 88: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	10,  // 89: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	13,  // 90: tko.Data.registerSite:input_type -> tko.Site
+	12,  // 91: tko.Data.deleteSite:input_type -> tko.SiteID
+	15,  // 92: tko.Data.getSite:input_type -> tko.GetSite
+	17,  // 93: tko.Data.listSites:input_type -> tko.ListSites
+	16,  // 94: tko.Data.purgeSites:input_type -> tko.SelectSites
+	21,  // 95: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	18,  // 96: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	23,  // 97: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	25,  // 98: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	24,  // 99: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	26,  // 100: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	28,  // 101: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	30,  // 102: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	37,  // 103: tko.Data.registerPlugin:input_type -> tko.Plugin
+	35,  // 104: tko.Data.deletePlugin:input_type -> tko.PluginID
+	35,  // 105: tko.Data.getPlugin:input_type -> tko.PluginID
+	39,  // 106: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	38,  // 107: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	43,  // 108: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	45,  // 109: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	47,  // 110: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	49,  // 111: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	32,  // 112: tko.Data.listModifications:input_type -> tko.ListModifications
+	34,  // 113: tko.Data.breakModification:input_type -> tko.BreakModification
+	51,  // 114: tko.Data.createChildren:input_type -> tko.CreateChildren
+	54,  // 115: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	56,  // 116: tko.Data.setConditions:input_type -> tko.SetConditions
+	57,  // 117: tko.Data.claimWork:input_type -> tko.ClaimWork
+	60,  // 118: tko.Data.renewWork:input_type -> tko.RenewWork
+	62,  // 119: tko.Data.finishWork:input_type -> tko.FinishWork
+	64,  // 120: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	66,  // 121: tko.Data.putEntity:input_type -> tko.PutEntity
+	68,  // 122: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	69,  // 123: tko.Data.callSites:input_type -> tko.CallSites
+	70,  // 124: tko.Data.callSources:input_type -> tko.CallSources
+	71,  // 125: tko.Data.getSource:input_type -> tko.GetSource
+	100, // 126: tko.Data.listSources:input_type -> google.protobuf.Empty
+	76,  // 127: tko.Data.saveSource:input_type -> tko.SaveSource
+	78,  // 128: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	79,  // 129: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	81,  // 130: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	2,   // 131: tko.Data.about:output_type -> tko.AboutResponse
+	3,   // 132: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	4,   // 133: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	7,   // 134: tko.Data.getTemplate:output_type -> tko.Template
+	8,   // 135: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	4,   // 136: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	3,   // 137: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	4,   // 138: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	13,  // 139: tko.Data.getSite:output_type -> tko.Site
+	14,  // 140: tko.Data.listSites:output_type -> tko.ListedSite
+	4,   // 141: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	22,  // 142: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	4,   // 143: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	19,  // 144: tko.Data.getDeployment:output_type -> tko.Deployment
+	20,  // 145: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	4,   // 146: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	27,  // 147: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	29,  // 148: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	31,  // 149: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	3,   // 150: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	4,   // 151: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	37,  // 152: tko.Data.getPlugin:output_type -> tko.Plugin
+	37,  // 153: tko.Data.listPlugins:output_type -> tko.Plugin
+	4,   // 154: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	44,  // 155: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	46,  // 156: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	48,  // 157: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	50,  // 158: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	33,  // 159: tko.Data.listModifications:output_type -> tko.Modification
+	33,  // 160: tko.Data.breakModification:output_type -> tko.Modification
+	53,  // 161: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	55,  // 162: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	100, // 163: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	58,  // 164: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	61,  // 165: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	100, // 166: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	65,  // 167: tko.Data.watchChanges:output_type -> tko.Change
+	67,  // 168: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	4,   // 169: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	100, // 170: tko.Data.callSites:output_type -> google.protobuf.Empty
+	100, // 171: tko.Data.callSources:output_type -> google.protobuf.Empty
+	72,  // 172: tko.Data.getSource:output_type -> tko.Source
+	72,  // 173: tko.Data.listSources:output_type -> tko.Source
+	77,  // 174: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	100, // 175: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	80,  // 176: tko.Data.getTargetState:output_type -> tko.TargetState
+	82,  // 177: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	131, // [131:178] is the sub-list for method output_type
+	84,  // [84:131] is the sub-list for method input_type
+	84,  // [84:84] is the sub-list for extension type_name
+	84,  // [84:84] is the sub-list for extension extendee
+	0,   // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -6632,7 +6846,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   92,
+			NumMessages:   96,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
