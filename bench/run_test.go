@@ -87,8 +87,10 @@ func TestRunMeasuresOnlySelectedRows(t *testing.T) {
 	}
 }
 
-// A torn backend reads the chunks of a list from different snapshots.
-type torn struct{ *catalog.Service }
+// A torn backend reads the chunks of a list from different snapshots. Like the flaky
+// one it has the methods of backends alone: those of the catalog that encode what they
+// read would not call its own.
+type torn struct{ grpcapi.Backend }
 
 func (s torn) Deployments(ctx context.Context, sel tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
 	return func(yield func(tko.Deployment, error) bool) {
@@ -96,7 +98,7 @@ func (s torn) Deployments(ctx context.Context, sel tko.DeploymentSelect, o tko.L
 		chunk := size
 		for o.Window.Max = &chunk; ; {
 			n := 0
-			for d, err := range s.Service.Deployments(ctx, sel, o) {
+			for d, err := range s.Backend.Deployments(ctx, sel, o) {
 				if !yield(d, err) {
 					return
 				}
@@ -148,7 +150,7 @@ func TestRunFailsIfDeploymentsStayUnprepared(t *testing.T) {
 
 // A flaky backend fails every third read of a deployment.
 type flaky struct {
-	*catalog.Service
+	grpcapi.Backend
 	reads *atomic.Int64
 }
 
@@ -156,7 +158,7 @@ func (s flaky) Deployment(ctx context.Context, id tko.DeploymentID, revision int
 	if s.reads.Add(1)%3 == 0 {
 		return tko.Deployment{}, tko.Errorf(tko.ErrBusy, "the disk is slow")
 	}
-	return s.Service.Deployment(ctx, id, revision)
+	return s.Backend.Deployment(ctx, id, revision)
 }
 
 func TestRunFailsIfGetsFail(t *testing.T) {

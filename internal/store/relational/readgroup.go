@@ -156,6 +156,8 @@ func (s *Store) readTogether(group []*groupedRead) {
 			}
 			taken[read.key] = true
 		}
+	}
+	for _, read := range group { // from here on callers may change their records
 		close(read.done)
 	}
 }
