@@ -57,7 +57,7 @@ func (l *load) close() {
 
 // run calls do with 0 … n-1 from all clients, and returns the rate. do gets the number
 // of the client, too. Failed calls are counted, and reported together at the end.
-func (l *load) run(ctx context.Context, n int, do func(ctx context.Context, client, i int) error) (perSecond float64, err error) {
+func (l *load) run(ctx context.Context, n int, do func(ctx context.Context, number, i int) error) (perSecond float64, err error) {
 	var next, failed atomic.Int64
 	var one atomic.Pointer[error]
 	perSecond, err = parallel(ctx, len(l.conns), len(l.conns), func(ctx context.Context, client int) error {

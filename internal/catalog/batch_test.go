@@ -57,7 +57,7 @@ func TestMembersOfBatchAreCommittedIndependently(t *testing.T) {
 		if _, err := w.CommitDeployment(w.ctx, c); !errors.Is(err, want) {
 			t.Errorf("member %d alone: %v, want the reason: %v", i, err, want)
 		}
-		if want == tko.ErrNotFound {
+		if errors.Is(want, tko.ErrNotFound) {
 			continue
 		}
 		if d, err := w.Deployment(w.ctx, c.ID, 0); err != nil || d.Stamp.Revision != 1 || d.Prepared {

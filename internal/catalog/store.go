@@ -342,6 +342,7 @@ type Tokens interface {
 type Queue interface {
 	Sources
 	TargetStates
+	WorkSignals
 	// ClaimWork returns up to Max items that are due and not leased, oldest
 	// first, without waiting. If there are none, it returns when the next one
 	// will be due (zero: unknown).
@@ -357,6 +358,10 @@ type Queue interface {
 	// EnqueueWork enqueues an item for each key of a queue, due at once; if
 	// missing is set, only for keys that have no item.
 	EnqueueWork(ctx context.Context, queue string, keys []string, missing bool) error
+}
+
+// WorkSignals say when there is work.
+type WorkSignals interface {
 	// WorkSignal is [Feed.Signal] for the work of one queue: the channel is closed
 	// once an item of the queue may have become due earlier than at the time of
 	// the call, and not at each commit. Changes that make items due within

@@ -78,6 +78,7 @@ type Purger interface {
 type Deployments interface {
 	Creator
 	Modifier
+	Committer
 	Approver
 }
 
@@ -95,6 +96,10 @@ type Modifier interface {
 	CancelModification(ctx context.Context, token string) error
 	Modifications(ctx context.Context) ([]tko.OpenModification, error)
 	BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error)
+}
+
+// A Committer commits the results of preparation.
+type Committer interface {
 	CommitDeployment(ctx context.Context, c tko.DeploymentCommit) (revision int64, err error)
 	CommitDeployments(ctx context.Context, commits []tko.DeploymentCommit) (revisions []int64, err error)
 }

@@ -119,7 +119,7 @@ func TestLostBatchesLoseAndDoubleNothing(t *testing.T) {
 		if lost.Load() > 20 {
 			return do()
 		}
-		switch rand.IntN(3) { //nolint:gosec // which are lost is no secret
+		switch rand.IntN(3) {
 		case 0:
 			lost.Add(1)
 			return fmt.Errorf("lost: %w", tko.ErrUnavailable)

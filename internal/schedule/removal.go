@@ -22,7 +22,7 @@ type cleaner interface {
 	Same(former, now krm.Resource) bool
 	// Place returns the name of a trigger's place, as in the messages of Leave.
 	// It is empty if the trigger is invalid.
-	Place(trigger krm.Resource) string
+	Place(of krm.Resource) string
 	// Leave removes or orphans what was applied for a former trigger, as that
 	// trigger specifies. now are the current triggers of the same kind. The
 	// outcome is final if there is no error and again is 0; otherwise it is to be

@@ -57,7 +57,7 @@ type target interface {
 	// removes all others from it, except held ones, which may stay unchanged. The
 	// report is valid also if there is an error. ErrInvalid means that records
 	// must change; any other error may be temporary.
-	Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error)
+	Schedule(ctx context.Context, of krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error)
 }
 
 // Clusters are the target for Kubernetes clusters.
@@ -65,7 +65,7 @@ type Clusters interface {
 	target
 	cleaner
 	// Namespace returns the default namespace of a trigger's resources.
-	Namespace(trigger krm.Resource) string
+	Namespace(of krm.Resource) string
 	// Close ends all watches and closes the connections to clusters.
 	Close()
 }
@@ -73,8 +73,8 @@ type Clusters interface {
 // gitTarget makes reports of the results of the git target.
 type gitTarget struct{ *git.Target }
 
-func (t gitTarget) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
-	removed, err := t.Target.Schedule(ctx, trigger, site, deployments, held...)
+func (t gitTarget) Schedule(ctx context.Context, of krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
+	removed, err := t.Target.Schedule(ctx, of, site, deployments, held...)
 	r := report.Report{Removed: removed, Kept: held}
 	if err != nil {
 		return r, err

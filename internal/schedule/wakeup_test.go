@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math/rand/v2"
-	"sync"
+	"strconv"
 	"testing"
 	"time"
 
@@ -39,7 +40,6 @@ type sequence struct {
 	quiet       bool // no changes during calls
 	n           int
 
-	mu      sync.Mutex
 	applied map[string]map[tko.DeploymentID]string // packages by site, plugin and trigger
 }
 
@@ -67,29 +67,29 @@ func (q *sequence) disturb() {
 
 func (q *sequence) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
 	s, err := q.Service.Site(ctx, id, revision)
-	q.disturb()
+	q.disturb() //nolint:contextcheck // changes have the context of the test
 	return s, err
 }
 
 func (q *sequence) Plugins(ctx context.Context, s tko.PluginSelect, o tko.ListOptions) iter.Seq2[tko.Plugin, error] {
-	q.disturb()
+	q.disturb() //nolint:contextcheck // changes have the context of the test
 	return q.Service.Plugins(ctx, s, o)
 }
 
 func (q *sequence) Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
-	q.disturb()
+	q.disturb() //nolint:contextcheck // changes have the context of the test
 	return q.Service.Deployments(ctx, s, o)
 }
 
 func (q *sequence) SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error {
-	q.disturb()
+	q.disturb() //nolint:contextcheck // changes have the context of the test
 	err := q.Service.SetConditions(ctx, kind, id, conditions)
-	q.disturb()
+	q.disturb() //nolint:contextcheck // changes have the context of the test
 	return err
 }
 
 func (q *sequence) Schedule(_ context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, _ krm.Package, deployments map[tko.DeploymentID]krm.Package) error {
-	q.disturb()
+	q.disturb() //nolint:contextcheck // changes have the context of the test
 	now := map[tko.DeploymentID]string{}
 	for id, pkg := range deployments {
 		_, encoded, err := krm.DigestOf(pkg)
@@ -136,7 +136,7 @@ func (q *sequence) change() {
 	ctx := q.t.Context()
 	switch q.random.IntN(14) {
 	case 0, 1, 2, 3:
-		s := tko.Site{ID: q.someSite(), Package: q.somePackage(), Metadata: map[string]string{"n": fmt.Sprint(q.random.IntN(3))}}
+		s := tko.Site{ID: q.someSite(), Package: q.somePackage(), Metadata: map[string]string{"n": strconv.Itoa(q.random.IntN(3))}}
 		if q.random.IntN(3) == 0 {
 			s.Template = "t"
 		}
@@ -181,13 +181,13 @@ func (q *sequence) change() {
 		q.check(err)
 	case 10:
 		i := q.random.IntN(2)
-		_, err := q.RegisterPlugin(ctx, tko.Plugin{Type: tko.PluginSchedule, Name: fmt.Sprintf("p%d", i), Arguments: []string{fmt.Sprint(q.n)}, Triggers: triggerKinds[i : i+1]})
+		_, err := q.RegisterPlugin(ctx, tko.Plugin{Type: tko.PluginSchedule, Name: fmt.Sprintf("p%d", i), Arguments: []string{strconv.Itoa(q.n)}, Triggers: triggerKinds[i : i+1]})
 		q.check(err)
 	case 11:
 		_, err := q.DeletePlugin(ctx, tko.PluginSchedule, fmt.Sprintf("p%d", q.random.IntN(2)))
 		q.check(err)
 	case 12:
-		_, err := q.RegisterTemplate(ctx, tko.Template{ID: "t", Package: q.somePackage(), Metadata: map[string]string{"n": fmt.Sprint(q.random.IntN(3))}})
+		_, err := q.RegisterTemplate(ctx, tko.Template{ID: "t", Package: q.somePackage(), Metadata: map[string]string{"n": strconv.Itoa(q.random.IntN(3))}})
 		q.check(err)
 	case 13:
 		_, err := q.DeleteTemplate(ctx, "t")
@@ -217,7 +217,7 @@ func (q *sequence) work() {
 	if result.Err != nil {
 		f.Outcome, f.Error, f.Retry = tko.WorkFailed, result.Err.Error(), time.Microsecond
 	}
-	q.disturb()
+	q.disturb() //nolint:contextcheck // changes have the context of the test
 	q.check(q.FinishWork(q.t.Context(), []tko.FinishedWork{f}))
 }
 
@@ -246,7 +246,7 @@ func newSequence(t *testing.T, seed uint64) *sequence {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	q := &sequence{
-		t: t, random: rand.New(rand.NewPCG(seed, 1)), store: store, //nolint:gosec // repeatable
+		t: t, random: rand.New(rand.NewPCG(seed, 1)), store: store,
 		Service: catalog.New(store, acceptAll{}, catalog.Options{ConfirmAbove: 1000}), applied: map[string]map[tko.DeploymentID]string{},
 	}
 	q.scheduler = schedule.New(q, q, schedule.Options{})
@@ -257,7 +257,7 @@ func newSequence(t *testing.T, seed uint64) *sequence {
 func TestNoSiteThatNeedsSchedulingIsForgotten(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(24) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			q := newSequence(t, seed)
 			for range 4 {
@@ -286,9 +286,7 @@ func (q *sequence) isSettled() {
 	q.check(err)
 	was := q.applied
 	q.applied = map[string]map[tko.DeploymentID]string{}
-	for key, value := range was {
-		q.applied[key] = value
-	}
+	maps.Copy(q.applied, was)
 	q.quiet = true
 	for _, id := range someSites {
 		if result := q.scheduler.Reconcile(ctx, id); result.Err != nil {

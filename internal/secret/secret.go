@@ -55,6 +55,12 @@ func (DSNs) LogValue() slog.Value { return slog.StringValue(hidden) }
 // MarshalText hides the names.
 func (DSNs) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
+// UnmarshalText reads what MarshalText wrote: only whether there are names.
+func (d *DSNs) UnmarshalText(text []byte) error {
+	*d = DSNs{Text(text)}
+	return nil
+}
+
 // Set adds names.
 func (d *DSNs) Set(value string) error {
 	name := ""

@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 )
 
 // number returns the value of an environment variable, or otherwise.

@@ -485,7 +485,7 @@ func (rc *reconciliation) execute(ctx context.Context, o *object, s *state, what
 	if o.chart != nil {
 		return rc.deploy(ctx, o, s)
 	}
-	content := withIgnored(o.content, s.live, rc.spec.Ignored(o.key.Group, o.key.Kind, o.key.Namespace, o.key.Name))
+	content := withIgnored(o.content, s.live, rc.spec.Ignored(o.Group, o.Kind, o.Namespace, o.Name))
 	known := s.entry.Fields != "" // it was applied before
 	if what == actionApply && !known {
 		defer func() {

@@ -172,7 +172,7 @@ func older(dsn string) storetest.OldDatabase {
 
 // A list of an older server holds its lock on the table of records for as long as its
 // client reads it.
-func TestMigrationBesideListStopsNoOtherServer(t *testing.T) {
+func TestMigrationDuringListStopsNoOtherServer(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
 	execute(t, dsn, `ALTER TABLE entity ADD CONSTRAINT entity_pkey PRIMARY KEY (kind, id); DELETE FROM goose_db_version WHERE version_id > 48`)

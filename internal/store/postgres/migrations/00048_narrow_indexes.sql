@@ -1,7 +1,7 @@
 -- +goose NO TRANSACTION
 -- +goose Up
 
--- Narrower indexes, each built beside the old one while servers write. If this was
+-- Narrower indexes, each built next to the old one while servers write. If this was
 -- interrupted, it begins again: an index whose build was interrupted is invalid.
 
 -- Deployments come last, because new ones come last of all: pages that only grow at

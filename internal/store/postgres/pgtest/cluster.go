@@ -39,7 +39,7 @@ func NewCluster(t testing.TB) *Cluster {
 }
 
 // DSN returns the DSN of an empty database of the server, even if it is stopped.
-func (c *Cluster) DSN() string { return c.c.dsn("postgres") }
+func (c *Cluster) DSN() string { return c.c.dsn() }
 
 // Stop stops the server. If fast is true, it writes a last checkpoint and closes its
 // connections; otherwise it ends at once, as in a crash.
@@ -109,8 +109,8 @@ func newCluster() (*cluster, error) {
 	return &cluster{binaries: binaries, folder: folder, port: port, attributes: attributes}, nil
 }
 
-func (c *cluster) dsn(database string) string {
-	return fmt.Sprintf("postgres://tko@127.0.0.1:%d/%s?sslmode=disable", c.port, database)
+func (c *cluster) dsn() string {
+	return fmt.Sprintf("postgres://tko@127.0.0.1:%d/postgres?sslmode=disable", c.port)
 }
 
 func (c *cluster) start() error {
@@ -140,7 +140,7 @@ func (c *cluster) start() error {
 func (c *cluster) ping() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, c.dsn("postgres"))
+	conn, err := pgx.Connect(ctx, c.dsn())
 	if err != nil {
 		return err
 	}

@@ -176,7 +176,7 @@ func (s *server) launch() error {
 	if err != nil {
 		return err
 	}
-	s.own, s.dsn = true, c.dsn("postgres")
+	s.own, s.dsn = true, c.dsn()
 	s.stop = sync.OnceFunc(c.remove)
 	return c.start()
 }

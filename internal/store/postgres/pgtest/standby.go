@@ -34,7 +34,7 @@ func (c *cluster) standby() (*cluster, error) {
 		return nil, err
 	}
 	backup := exec.Command(filepath.Join(c.binaries, "pg_basebackup"), "-D", filepath.Join(folder, "data"), //nolint:noctx,gosec // bounded by the test; our own paths
-		"-d", c.dsn("postgres"), "-R", "-X", "stream", "-c", "fast", "--no-sync")
+		"-d", c.dsn(), "-R", "-X", "stream", "-c", "fast", "--no-sync")
 	backup.SysProcAttr, backup.Dir = attributes, folder
 	if output, err := backup.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("pg_basebackup: %w\n%s", err, output), os.RemoveAll(folder))
