@@ -88,7 +88,7 @@ func TestRunMeasuresOnlySelectedRows(t *testing.T) {
 }
 
 // A torn backend reads the chunks of a list from different snapshots.
-type torn struct{ *catalog.Service }
+type torn struct{ grpcapi.Backend }
 
 func (s torn) Deployments(ctx context.Context, sel tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
 	return func(yield func(tko.Deployment, error) bool) {
@@ -96,7 +96,7 @@ func (s torn) Deployments(ctx context.Context, sel tko.DeploymentSelect, o tko.L
 		chunk := size
 		for o.Window.Max = &chunk; ; {
 			n := 0
-			for d, err := range s.Service.Deployments(ctx, sel, o) {
+			for d, err := range s.Backend.Deployments(ctx, sel, o) {
 				if !yield(d, err) {
 					return
 				}
@@ -148,7 +148,7 @@ func TestRunFailsIfDeploymentsStayUnprepared(t *testing.T) {
 
 // A flaky backend fails every third read of a deployment.
 type flaky struct {
-	*catalog.Service
+	grpcapi.Backend
 	reads *atomic.Int64
 }
 
@@ -156,7 +156,7 @@ func (s flaky) Deployment(ctx context.Context, id tko.DeploymentID, revision int
 	if s.reads.Add(1)%3 == 0 {
 		return tko.Deployment{}, tko.Errorf(tko.ErrBusy, "the disk is slow")
 	}
-	return s.Service.Deployment(ctx, id, revision)
+	return s.Backend.Deployment(ctx, id, revision)
 }
 
 func TestRunFailsIfGetsFail(t *testing.T) {
