@@ -87,9 +87,7 @@ func TestRunMeasuresOnlySelectedRows(t *testing.T) {
 	}
 }
 
-// A torn backend reads the chunks of a list from different snapshots. Like the flaky
-// one it has the methods of backends alone: those of the catalog that encode what they
-// read would not call its own.
+// A torn backend reads the chunks of a list from different snapshots.
 type torn struct{ grpcapi.Backend }
 
 func (s torn) Deployments(ctx context.Context, sel tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {

@@ -81,8 +81,7 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 			return err
 		},
 	}
-	statements = append([]Statement{move, refuseDeleted(calls)}, statements...)
-	if err := tx.Commit(ctx, append(statements, s.notify(g.news)...)...); err != nil {
+	if err := tx.Commit(ctx, append(append([]Statement{move}, statements...), s.notify(g.news)...)...); err != nil {
 		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
 			cc.valid = false
 			*lost = g
@@ -101,24 +100,6 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 	cc.update(g)
 	s.Wake(g.news)
 	return true, nil
-}
-
-// refuseDeleted fails a transaction that creates records which existed before and were
-// deleted: their revisions continue, which is decided under the lock. It runs before
-// the new revisions are written.
-func refuseDeleted(calls []*call) Statement {
-	statement := Statement{
-		SQL: "UPDATE head SET position = NULL FROM {rows} WHERE one = 1 AND " +
-			"(SELECT max(c.revision) FROM change c WHERE c.kind = r.k AND c.id = r.i AND c.op = 'written') IS NOT NULL",
-		Columns: keyColumns,
-	}
-	for _, c := range calls {
-		for i := range c.writes {
-			key := c.writes[i].Record.Key
-			statement.Rows = append(statement.Rows, []any{string(key.Kind), key.ID})
-		}
-	}
-	return statement
 }
 
 // optimistic reports whether all writes of calls create records under IDs that are

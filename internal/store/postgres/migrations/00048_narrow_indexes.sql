@@ -9,13 +9,15 @@
 DROP INDEX CONCURRENTLY IF EXISTS entity_key;
 CREATE UNIQUE INDEX CONCURRENTLY entity_key ON entity (kind DESC, id);
 
--- Only the lock of the head guards that an origin is unique, and a revision.
+-- Optimistic commits need the uniqueness of revisions.
+DROP INDEX CONCURRENTLY IF EXISTS change_key;
+CREATE UNIQUE INDEX CONCURRENTLY change_key ON change (kind DESC, id, revision) WHERE op = 'written';
+DROP INDEX CONCURRENTLY IF EXISTS change_by_revision;
+
+-- Only the lock of the head guards that an origin is unique.
 DROP INDEX CONCURRENTLY IF EXISTS entity_origin;
 CREATE INDEX CONCURRENTLY entity_origin ON entity USING hash (origin) WHERE origin IS NOT NULL;
 DROP INDEX CONCURRENTLY IF EXISTS entity_by_origin;
-DROP INDEX CONCURRENTLY IF EXISTS change_id;
-CREATE INDEX CONCURRENTLY change_id ON change USING hash (id) WHERE op = 'written';
-DROP INDEX CONCURRENTLY IF EXISTS change_by_revision;
 
 -- Deployments that are created together have IDs that differ only in the last
 -- characters. Without the last one, neighbours with the same template, parent or
