@@ -4,24 +4,26 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	"k8s.io/klog/v2"
 )
 
-// Kubernetes' libraries have one logger for the process, which may be set only
-// before they are used. It forwards to the logger of the newest server.
-var (
-	setLibraryLog sync.Once
-	libraryLog    atomic.Pointer[slog.Handler]
-)
+// libraryLog is the handler of the newest server. Kubernetes' libraries have one
+// logger for the process, which may be set only before they are used: it forwards to
+// this handler, and without one discards.
+var libraryLog atomic.Pointer[slog.Handler]
+
+func init() { // no other goroutine uses the logger yet
+	handler := slog.DiscardHandler
+	libraryLog.Store(&handler)
+	klog.SetSlogLogger(slog.New(quieter{}).With("component", "kubernetes"))
+}
 
 // Kubernetes sends the log of Kubernetes' libraries to a logger.
 func Kubernetes(log *slog.Logger) {
 	handler := log.Handler()
 	libraryLog.Store(&handler)
-	setLibraryLog.Do(func() { klog.SetSlogLogger(slog.New(quieter{}).With("component", "kubernetes")) })
 }
 
 // quieter is a handler that lowers the level Info of Kubernetes' libraries to
