@@ -342,7 +342,6 @@ type Tokens interface {
 type Queue interface {
 	Sources
 	TargetStates
-	WorkSignals
 	// ClaimWork returns up to Max items that are due and not leased, oldest
 	// first, without waiting. If there are none, it returns when the next one
 	// will be due (zero: unknown).
@@ -402,6 +401,7 @@ type TargetStates interface {
 
 // A Feed reads the change log.
 type Feed interface {
+	WorkSignals
 	// Changes returns up to limit changes after a position, in their order. All
 	// servers see the same order, and no change ever appears before one that
 	// was returned. It returns ErrGone if changes after the position are no

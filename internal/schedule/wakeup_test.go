@@ -217,7 +217,7 @@ func (q *sequence) work() {
 	if result.Err != nil {
 		f.Outcome, f.Error, f.Retry = tko.WorkFailed, result.Err.Error(), time.Microsecond
 	}
-	q.disturb() //nolint:contextcheck // changes have the context of the test
+	q.disturb()
 	q.check(q.FinishWork(q.t.Context(), []tko.FinishedWork{f}))
 }
 

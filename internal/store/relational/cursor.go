@@ -377,10 +377,10 @@ func (c *cursor) fromWhere(b *builder, r *idRange, columns bool) string {
 func (c *cursor) selectIDs(r *idRange, ids []string, columns string, scan func(Row) error) Statement {
 	b := &builder{dialect: &c.store.dialect}
 	// With a constant kind, the planner may read all records of the kind, and search
-	// for each among the IDs.
+	// for each among the IDs. The same for an order that an index has.
 	where := append([]condition{plain("e.kind = r.k AND e.id = r.i")}, c.otherConditions(r)...)
 	statement := Statement{
-		SQL:     "SELECT " + columns + " FROM {rows} CROSS JOIN entity e WHERE " + b.all(where) + " ORDER BY e.id",
+		SQL:     "SELECT " + columns + " FROM {rows} CROSS JOIN entity e WHERE " + b.all(where) + " ORDER BY e.id || ''",
 		Args:    b.args,
 		Columns: []Column{{"k", Text}, {"i", Text}},
 		Rows:    make([][]any, len(ids)),

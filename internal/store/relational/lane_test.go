@@ -46,7 +46,7 @@ func (t *watchedTx) Run(_ context.Context, statements ...Statement) error {
 		}
 		var ids []string
 		for _, row := range s.Rows {
-			ids = append(ids, row[len(row)-1].(string)) //nolint:errcheck // it ends with the ID
+			ids = append(ids, row[len(row)-1].(string))
 		}
 		switch {
 		case strings.HasSuffix(s.SQL, "WHERE e.kind = r.k AND e.id = r.i") && !strings.Contains(s.SQL, "RECURSIVE"):
@@ -54,7 +54,7 @@ func (t *watchedTx) Run(_ context.Context, statements ...Statement) error {
 			t.db.groups = append(t.db.groups, ids)
 			for _, id := range ids {
 				if err := s.Scan(watchedRow(func(dest ...any) error {
-					*dest[0].(*text), *dest[1].(*text), *dest[3].(*int64) = text(tko.KindDeployment), text(id), 1 //nolint:errcheck // columns of the entity
+					*dest[0].(*text), *dest[1].(*text), *dest[3].(*int64) = text(tko.KindDeployment), text(id), 1
 					return nil
 				})); err != nil {
 					return err
@@ -66,7 +66,7 @@ func (t *watchedTx) Run(_ context.Context, statements ...Statement) error {
 					continue
 				}
 				if err := s.Scan(watchedRow(func(dest ...any) error {
-					*dest[0].(*string) = id //nolint:errcheck // the only column
+					*dest[0].(*string) = id
 					return nil
 				})); err != nil {
 					return err

@@ -200,11 +200,13 @@ func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backof
 }
 
 // lockItems locks claims and reads columns of them. All transactions that lock several
-// items lock them in the order of their keys, as commits do, to avoid deadlocks.
+// items lock them in the order of their keys, as commits do, to avoid deadlocks. The
+// order is by expressions, not by columns of the index, so that the few items are
+// found and sorted, and not looked for in an index that is read from begin to end.
 func lockItems(columns string, rows [][]any, scan func(Row) error) Statement {
 	return Statement{
 		SQL: "SELECT " + columns + " FROM {rows} CROSS JOIN work w WHERE w.queue = r.queue AND w.key = r.key AND w.claim = r.claim " +
-			"ORDER BY w.queue, w.key {for update}",
+			"ORDER BY w.queue || '', w.key || '' {for update}",
 		Columns: itemColumns, Rows: rows, Scan: scan,
 	}
 }
