@@ -28,6 +28,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
 	"github.com/tko-orchestrator/tko/internal/plugin"
+	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
@@ -85,6 +86,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if err := c.Validate(); err != nil {
 			return err
 		}
+		if os.Geteuid() == 0 && !c.AllowRoot {
+			return tko.Errorf(tko.ErrInvalid, "tko-server must not run as root, because a fault would then concern the whole machine: start it as an ordinary user, or give --allow-root")
+		}
 		log = newLog(c, stderr)
 		logLibraries(log)
 		ctx := command.Context()
@@ -133,7 +137,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		return err
 	}
 	s.logReachability(ctx)
-	runner, err := s.plugins()
+	runner, err := s.plugins(ctx)
 	if err != nil {
 		return err
 	}
@@ -257,6 +261,7 @@ type server struct {
 	service                                     *catalog.Service
 	inProcess                                   *bufconn.Listener
 	logServer                                   plugin.LogServer
+	isolated                                    *isolate.Isolation
 }
 
 // listen opens the sockets first, so that clients can connect as soon as the
@@ -321,7 +326,38 @@ func addresses(listeners []net.Listener) []string {
 	return list
 }
 
-func (s *server) plugins() (*plugin.Runner, error) {
+// isolation returns the isolation of plugins; nil if this process runs none.
+func (s *server) isolation(ctx context.Context) (*isolate.Isolation, error) {
+	c := s.config
+	programs := isolate.Programs{Folders: c.PluginPrograms}
+	if err := programs.CheckFolders(); err != nil {
+		return nil, err
+	}
+	o := isolate.Options{Mode: c.PluginIsolation, Readable: c.PluginFiles, Writable: c.PluginFilesWritable, Log: s.log}
+	switch c.PluginUsers {
+	case "none":
+	case "auto":
+		if os.Geteuid() == 0 {
+			o.Users = isolate.Users{First: firstPluginUser, Last: firstPluginUser + 255}
+		}
+	default:
+		var err error
+		if o.Users, err = isolate.ParseUsers(c.PluginUsers); err != nil {
+			return nil, err
+		}
+	}
+	return isolate.New(ctx, o)
+}
+
+// firstPluginUser is in a range of user IDs that systemd's conventions leave
+// unused.
+const firstPluginUser = 2_000_000_000
+
+func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
+	var err error
+	if s.isolated, err = s.isolation(ctx); err != nil {
+		return nil, err
+	}
 	address := s.config.Data
 	if len(s.grpc) > 0 {
 		address = s.grpc[0].Addr().String()
@@ -338,6 +374,7 @@ func (s *server) plugins() (*plugin.Runner, error) {
 		host = "localhost" // all interfaces; plugins run on this machine
 	}
 	o := plugin.Options{
+		Programs: s.config.PluginPrograms, Isolation: s.isolated,
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
 		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
@@ -416,7 +453,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	}
 	s.service = catalog.New(store, validator, catalog.Options{
 		InstanceName: s.config.InstanceName, InstanceDescription: s.config.InstanceDescription, Version: version.String(),
-		AddressPorts: func() []string { return addresses(s.grpc) }, DefaultFormat: krm.Format(s.config.PackageFormat),
+		Isolation: s.isolated.Layers, AddressPorts: func() []string { return addresses(s.grpc) }, DefaultFormat: krm.Format(s.config.PackageFormat),
 		ModificationTime: s.config.ModificationTime, MinBackoff: s.config.Retry, MaxBackoff: s.config.RetryMax,
 		ConfirmAbove: s.config.ConfirmAbove, ConfirmPercent: s.config.ConfirmAbovePercent,
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,

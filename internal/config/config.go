@@ -49,7 +49,8 @@ type Config struct {
 	ListenHealth string   // host:port of health probes, or "" for none
 	IPStack      string   // dual, ipv6, ipv4
 	WebHosts     []string // names under which browsers may reach the HTTP API, in addition to the safe ones; * for any
-	ReadyFile    string   // path of the file for the addresses that are served, or ""
+	AllowRoot    bool
+	ReadyFile    string // path of the file for the addresses that are served, or ""
 
 	KubernetesCert           string // file
 	KubernetesKey            string // file
@@ -116,7 +117,12 @@ type Config struct {
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
 	PluginConcurrency     int
-	PluginMemory          int64 // bytes of a plugin; 0: no limit
+	PluginMemory          int64    // bytes of a plugin; 0: no limit
+	PluginPrograms        []string // folders of the programs that plugins may run
+	PluginIsolation       string   // best, require, off
+	PluginUsers           string   // FIRST-LAST, auto, none
+	PluginFiles           []string // files and folders that plugins may read
+	PluginFilesWritable   []string // the same, and may write
 	PythonEnv             string
 	PluginEnvironment     []string // names of variables
 	PluginKubeconfig      string   // of plugins that run in pods
@@ -234,7 +240,13 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "time limit of a schedule plugin")
 	flags.IntVar(&c.PluginConcurrency, "plugin-concurrency", 16, "concurrent plugin processes")
 	flags.Int64Var(&c.PluginMemory, "plugin-memory", 1<<30, "memory limit of a plugin and its child processes, in bytes, unless its property _memory sets another; 0 for no limit")
-	flags.StringSliceVar(&c.PluginEnvironment, "plugin-environment", []string{"KUBECONFIG"}, "names of variables of the server's environment that plugins get, in addition to PATH, HOME and the like")
+	flags.StringSliceVar(&c.PluginPrograms, "plugin-programs", nil, "folders of the programs that command plugins and exec: functions may run; the flag may be repeated (default: none, so no such plugin runs)")
+	flags.StringVar(&c.PluginIsolation, "plugin-isolation", "best", "isolation of plugins from this machine: best (what this machine has: see tko about), require (don't start if a layer is missing), off")
+	flags.StringVar(&c.PluginUsers, "plugin-users", "auto", "range FIRST-LAST of user IDs of plugins, of which each run gets one, if the server runs as root; auto is 2000000000-2000000255, none is the server's own user")
+	flags.StringSliceVar(&c.PluginFiles, "plugin-files", nil, "files and folders that isolated plugins may read, in addition to the system's programs, --plugin-programs and --python-env")
+	flags.StringSliceVar(&c.PluginFilesWritable, "plugin-files-writable", nil, "files and folders that isolated plugins may read and write")
+	flags.BoolVar(&c.AllowRoot, "allow-root", false, "start as root, although a fault then concerns the whole machine")
+	flags.StringSliceVar(&c.PluginEnvironment, "plugin-environment", []string{"KUBECONFIG"}, "names of variables of the server's environment that plugins get, in addition to PATH, LANG, LC_ALL and TZ")
 	flags.StringVar(&c.PythonEnv, "python-env", "", "Python environment of .py plugins (default: PYTHON_ENV, else ~/tko-python-env if it exists)")
 
 	flags.StringVar(&c.PluginKubeconfig, "plugin-kubeconfig", "", "kubeconfig of the cluster of plugins that run in pods (default: KUBECONFIG, else ~/.kube/config, else the cluster that the server runs in)")
@@ -387,6 +399,9 @@ func (c *Config) Validate() error {
 		if !slices.Contains(toscaSchemes, scheme) {
 			add("--tosca-schemes has %q: use %s", scheme, strings.Join(toscaSchemes, ", "))
 		}
+	}
+	if !slices.Contains([]string{"best", "require", "off"}, c.PluginIsolation) {
+		add("--plugin-isolation is %q: use best, require or off", c.PluginIsolation)
 	}
 	if c.PluginMemory != 0 && c.PluginMemory < tko.MinMemory {
 		add("--plugin-memory is %d: use at least %d, 16 mebibytes, or 0 for no limit", c.PluginMemory, tko.MinMemory)
