@@ -121,6 +121,12 @@ func StartServerUnprivileged(t testing.TB, env []string, args ...string) *Server
 	return startServer(t, dir, env, as, args)
 }
 
+// Environment returns settings of tko-server for tests. They may run as root, and their plugins are anywhere, also in
+// folders of the test that only its user can read.
+func Environment() []string {
+	return []string{"TKO_ALLOW_ROOT=true", "TKO_PLUGIN_PROGRAMS=/", "TKO_PLUGIN_USERS=none"}
+}
+
 func startServer(t testing.TB, dir string, env []string, as *syscall.Credential, args []string) *Server {
 	t.Helper()
 	ready := filepath.Join(dir, "ready.json")
@@ -128,7 +134,7 @@ func startServer(t testing.TB, dir string, env []string, as *syscall.Credential,
 	args = append([]string{"--listen-grpc=localhost:0", "--listen-web=localhost:0", "--listen-log=localhost:0", "--ready-file=" + ready}, args...)
 	s.cmd = exec.Command(Build(t, "tko-server"), args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
-	s.cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir()), env...)
+	s.cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir()), append(Environment(), env...)...)
 	if as != nil { // that user can't read the binary or the test's folder
 		binary := filepath.Join(dir, "tko-server")
 		if err := exec.Command("cp", s.cmd.Path, binary).Run(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,20 +55,8 @@ func (p Programs) Open(name string) (*Program, error) {
 	if len(p.Folders) == 0 {
 		return nil, fmt.Errorf("its program %q is not run, because this server runs none: name the folders of plugins' programs with --plugin-programs: %w", name, ErrOutside)
 	}
-	path, err := filepath.Abs(name)
-	if err != nil {
-		return nil, err
-	}
 	var found error
-	for _, folder := range p.Folders {
-		folder, err := filepath.Abs(folder)
-		if err != nil {
-			return nil, err
-		}
-		candidate := path
-		if !strings.Contains(name, "/") {
-			candidate = filepath.Join(folder, name)
-		}
+	for folder, candidate := range p.candidates(name) {
 		relative, err := filepath.Rel(folder, candidate)
 		if err != nil || !filepath.IsLocal(relative) {
 			continue
@@ -92,6 +81,35 @@ func (p Programs) Open(name string) (*Program, error) {
 		return nil, fmt.Errorf("its program %q does not exist on this server: install it there or correct the path: %w", name, fs.ErrNotExist)
 	default:
 		return nil, fmt.Errorf("its program %q is not run: %w", name, found)
+	}
+}
+
+// candidates returns the folders with the absolute paths that a program's name
+// may mean: of a name without a slash, those in the folders and on the PATH.
+func (p Programs) candidates(name string) iter.Seq2[string, string] {
+	return func(yield func(folder, candidate string) bool) {
+		for _, folder := range p.Folders {
+			folder, err := filepath.Abs(folder)
+			if err != nil {
+				return
+			}
+			var candidates []string
+			if strings.Contains(name, "/") {
+				candidates = []string{name}
+			} else {
+				for _, dir := range append([]string{folder}, filepath.SplitList(p.Path)...) {
+					if dir != "" {
+						candidates = append(candidates, filepath.Join(dir, name))
+					}
+				}
+			}
+			for _, candidate := range candidates {
+				candidate, err := filepath.Abs(candidate)
+				if err != nil || !yield(folder, candidate) {
+					return
+				}
+			}
+		}
 	}
 }
 

@@ -68,6 +68,14 @@ func startLauncher(text, path string, args []string) (pid int, failure <-chan st
 	if err := syscall.Pipe2(pipe[:], syscall.O_CLOEXEC); err != nil {
 		return 0, nil, err
 	}
+	for i, low := range pipe { // out of the way of the launcher's numbers
+		high, _, errno := syscall.RawSyscall(syscall.SYS_FCNTL, uintptr(low), syscall.F_DUPFD_CLOEXEC, errorFile+1) //nolint:gosec // a file's number
+		_ = syscall.Close(low)
+		if errno != 0 {
+			return 0, nil, errno
+		}
+		pipe[i] = int(high) //nolint:gosec // a file's number
+	}
 	const none = ^uintptr(0)
 	files := []uintptr{0, 1, 2, none, none, programFile, rulesetFile, FilterFile, socketsFile, LauncherFile, uintptr(pipe[1])} //nolint:gosec // a file's number
 	for i, used := range []bool{o.Program, o.Ruleset, o.Filter, o.Sockets, len(o.Wrapper) > 0} {
@@ -94,7 +102,9 @@ func startLauncher(text, path string, args []string) (pid int, failure <-chan st
 	pid, err = syscall.ForkExec(self, arguments, &syscall.ProcAttr{Env: os.Environ(), Files: files, Sys: attributes})
 	_ = syscall.Close(pipe[1])
 	for file := programFile; file < errorFile; file++ {
-		_ = syscall.Close(file)
+		if files[file] != none { // the Go runtime may use the other numbers
+			_ = syscall.Close(file)
+		}
 	}
 	if err != nil {
 		_ = syscall.Close(pipe[0])
