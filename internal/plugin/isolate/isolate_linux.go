@@ -340,14 +340,14 @@ func (i *Isolation) wrapper(r Run, readable []string) []string {
 	if !r.Network {
 		arguments = append(arguments, "--unshare-net")
 	}
-	arguments = append(arguments, "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp")
+	arguments = append(arguments, "--proc", "/proc", "--dev", "/dev", "--size", "67108864", "--tmpfs", "/tmp")
 	for _, path := range slices.Concat(systemReadable, kernelReadable[1:], readable) {
 		arguments = append(arguments, "--ro-bind-try", path, path)
 	}
 	for _, path := range append(slices.Clone(i.options.Writable), r.Dir) {
 		arguments = append(arguments, "--bind-try", path, path)
 	}
-	return append(arguments, "--chdir", filepath.Join(r.Dir, workFolder), "/proc/self/fd/"+strconv.Itoa(supervise.LauncherFile))
+	return append(arguments, "--remount-ro", "/", "--chdir", filepath.Join(r.Dir, workFolder), "/proc/self/fd/"+strconv.Itoa(supervise.LauncherFile))
 }
 
 // workFolder is the working directory of a program in its run's folder.
