@@ -124,7 +124,7 @@ func StartServerUnprivileged(t testing.TB, env []string, args ...string) *Server
 // Environment returns settings of tko-server for tests. They may run as root, and their plugins are anywhere, also in
 // folders of the test that only its user can read.
 func Environment() []string {
-	return []string{"TKO_ALLOW_ROOT=true", "TKO_PLUGIN_PROGRAMS=/", "TKO_PLUGIN_USERS=none"}
+	return []string{"TKO_ALLOW_ROOT=true", "TKO_PLUGIN_PROGRAMS=/", "TKO_PLUGIN_USERS=none", "TKO_PLUGIN_FILES_WRITABLE=" + os.TempDir()}
 }
 
 func startServer(t testing.TB, dir string, env []string, as *syscall.Credential, args []string) *Server {
