@@ -446,7 +446,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	}
 	s.store = store
 	validator, err := validate.New(validate.Options{
-		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Fetch: remote.Fetch, Plugins: runner, Log: s.log,
+		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Secrets: s.config.SecretsCheck, Fetch: remote.Fetch, Plugins: runner, Log: s.log,
 	})
 	if err != nil {
 		return err
