@@ -79,6 +79,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	command.Flags().StringVar(&file, "config", "", "YAML file of settings, with the names of the flags")
 	c := config.Flags(command.Flags())
+	command.AddCommand(keysCommand(stderr))
 	command.RunE = func(command *cobra.Command, _ []string) error { //nolint:contextcheck // the command carries the context
 		if err := config.Load(command.Flags(), os.LookupEnv, file); err != nil {
 			return err
@@ -445,6 +446,9 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		return err
 	}
 	s.store = store
+	if err := encrypt(ctx, store, s.config.EncryptionKey); err != nil {
+		return err
+	}
 	validator, err := validate.New(validate.Options{
 		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Secrets: s.config.SecretsCheck, Fetch: remote.Fetch, Plugins: runner, Log: s.log,
 	})

@@ -76,6 +76,7 @@ type Config struct {
 	KeepChanges   time.Duration // retention of every change and revision; 0: for ever
 	KeepRevisions int           // newest revisions of each entity that are retained longer; 0: all
 
+	EncryptionKey     string   // file of the key that encrypts packages in the store; "" for none
 	SecretsCheck      string   // exact, strict, off
 	KubernetesVersion string   // version in schema locations that have several
 	SchemaLocations   []string // in Kubeconform's format; "default" is the built-in schemas
@@ -197,6 +198,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.KeepChanges, "keep-changes", 168*time.Hour, "retention time of all changes and revisions, at least 10m; 0 for ever")
 	flags.IntVar(&c.KeepRevisions, "keep-revisions", 10, "number of the newest revisions of each entity that are retained longer than that; 0 for all")
 
+	flags.StringVar(&c.EncryptionKey, "encryption-key", "", "file of the key that encrypts packages in the store (tko-server keys create makes one); empty for no encryption")
 	flags.StringVar(&c.SecretsCheck, "secrets-check", "exact", "check for secrets in packages: exact (private keys and tokens, by their form), strict (also passwords, by the names of fields and variables), off; the annotation tko.nephio.org/allow-secret, with a reason, exempts a resource")
 	flags.StringVar(&c.KubernetesVersion, "kubernetes-version", "", "version of Kubernetes in schema locations (default: that of the built-in schemas)")
 	flags.StringSliceVar(&c.SchemaLocations, "schema-location", []string{"default"}, "locations of schemas, in Kubeconform's format; default for the built-in schemas")
