@@ -35,6 +35,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
+	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
@@ -193,7 +194,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	}
 	if c.Has(config.RoleMetaScheduler) {
 		m := schedule.New(data, runner, schedule.Options{
-			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.git, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
+			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.git, GitCache: c.GitCache, GitSecrets: c.GitSecrets, References: references(c),
 			Kubernetes: kubernetes.Options{
 				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Proxies: c.ClusterProxies, Interval: c.ClusterInterval,
 				Charts: c.Charts, Logins: c.ChartCredentials, ChartTimeout: c.ChartTimeout,
@@ -628,6 +629,15 @@ func limitOr(n int) int {
 		return -1
 	}
 	return n
+}
+
+// references returns what packages may refer to as secrets, besides files.
+func references(c *config.Config) secret.Sources {
+	s := secret.Sources{Environment: c.SecretEnvironment}
+	if c.Vault.Address != "" {
+		s.Vault = &secret.Vault{Address: c.Vault.Address, Prefixes: c.Vault.Paths, TokenFile: c.Vault.TokenFile, Role: c.Vault.Role, JWTFile: c.Vault.JWTFile}
+	}
+	return s
 }
 
 // watched returns the number of watched sites; a negative number is none.

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -103,6 +104,8 @@ type Config struct {
 	SchedulerConcurrency int
 	GitCache             string
 	GitSecrets           string
+	SecretEnvironment    []string // names of variables that packages may refer to
+	Vault                Vault
 	OSMSecrets           string
 
 	Kubeconfigs          string // folder
@@ -139,6 +142,33 @@ type Config struct {
 	LogFormat string // text, json
 	LogLevel  string // debug, info, warn, error
 	Verbose   int    // more than 0 is debug
+}
+
+// Vault configures the Vault that packages may refer to.
+type Vault struct {
+	Address   string // URL
+	Paths     []string
+	TokenFile string
+	Role      string
+	JWTFile   string
+}
+
+// check returns what is wrong.
+func (v Vault) check() []string {
+	var wrong []string
+	u, err := url.Parse(v.Address)
+	switch {
+	case v.Address == "" && (len(v.Paths) > 0 || v.TokenFile != "" || v.Role != ""):
+		wrong = append(wrong, "--vault-path, --vault-token-file and --vault-role need --vault-address")
+	case v.Address == "":
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		wrong = append(wrong, fmt.Sprintf("--vault-address is %q: use a URL such as https://vault.example.com:8200", v.Address))
+	case len(v.Paths) == 0:
+		wrong = append(wrong, "--vault-address needs --vault-path, the paths that packages may refer to")
+	case v.TokenFile == "" && v.Role == "":
+		wrong = append(wrong, "--vault-address needs --vault-token-file or --vault-role")
+	}
+	return wrong
 }
 
 // KubernetesAudit configures the audit log of the Kubernetes API.
@@ -227,6 +257,13 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.StringVar(&c.OSMSecrets, "osm-secrets", "", "folder of the passwords and CAs that sites' OSMs may refer to (default: none)")
 	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to (default: none)")
+
+	flags.StringSliceVar(&c.SecretEnvironment, "secret-environment", nil, "names of variables of the server's environment that sites may refer to as credentials, as env:NAME (default: none)")
+	flags.StringVar(&c.Vault.Address, "vault-address", "", "URL of the Vault that sites may refer to for credentials, as vault:PATH#KEY (default: none)")
+	flags.StringSliceVar(&c.Vault.Paths, "vault-path", nil, "paths in Vault, with the mount, such as secret/data/tko, below which sites may refer to secrets")
+	flags.StringVar(&c.Vault.TokenFile, "vault-token-file", "", "file of the token for Vault (default: the Kubernetes login of --vault-role)")
+	flags.StringVar(&c.Vault.Role, "vault-role", "", "role of Vault's Kubernetes login")
+	flags.StringVar(&c.Vault.JWTFile, "vault-service-account-file", "/var/run/secrets/kubernetes.io/serviceaccount/token", "file of the service account's token for that login")
 
 	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to (default: none)")
 	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to (default: none)")
@@ -404,6 +441,7 @@ func (c *Config) Validate() error {
 			add("--tosca-schemes has %q: use %s", scheme, strings.Join(toscaSchemes, ", "))
 		}
 	}
+	wrong = append(wrong, c.Vault.check()...)
 	if !slices.Contains([]string{"exact", "strict", "off"}, c.SecretsCheck) {
 		add("--secrets-check is %q: use exact, strict or off", c.SecretsCheck)
 	}

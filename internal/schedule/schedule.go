@@ -16,6 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
+	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -87,6 +88,7 @@ type Options struct {
 	Guard       *guard.Guard       // limits what sites may refer to; no limit if nil
 	GitCache    string             // folder for clones of remote repositories; in the user's cache folder if empty
 	GitSecrets  string             // folder of the credentials of repositories; no credentials if empty
+	References  secret.Sources     // credentials of repositories and OSMs that are not files
 	Kubernetes  kubernetes.Options // of clusters; its Log is replaced by Log
 	OSM         osm.Options        // of OSMs; its Log is replaced by Log
 	Log         *slog.Logger       // discarded if nil
@@ -111,12 +113,12 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	o.Kubernetes.Log, o.OSM.Log = o.Log, o.Log
-	o.Kubernetes.Guard = o.Guard
+	o.Kubernetes.Guard, o.OSM.References = o.Guard, o.References
 	s := &Scheduler{client: client, runner: runner, options: o, queue: newEnqueuer()}
 	o.Kubernetes.Enqueue = func(id tko.SiteID) { s.queue.add(id) }
 	clusters := kubernetes.New(o.Kubernetes)
 	s.close, s.targets = clusters.Close, map[krm.GVK]target{
-		git.GVK:        gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
+		git.GVK:        gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, References: o.References, Log: o.Log})},
 		kubernetes.GVK: clusters,
 		osm.GVK:        osm.New(client, o.OSM),
 	}
