@@ -631,7 +631,7 @@ func limitOr(n int) int {
 	return n
 }
 
-// references returns what packages may refer to as secrets, besides files.
+// references returns what packages may refer to as secrets, in addition to files.
 func references(c *config.Config) secret.Sources {
 	s := secret.Sources{Environment: c.SecretEnvironment}
 	if c.Vault.Address != "" {
