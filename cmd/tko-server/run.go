@@ -468,6 +468,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log,
 		Limits: grpcapi.Limits{
 			Connection: limitOr(s.config.StreamsPerConnection), Client: limitOr(s.config.StreamsPerClient), Total: limitOr(s.config.Streams),
+			Rate: rateOr(s.config.RequestsPerClient),
 		},
 	})
 	s.inProcess = bufconn.Listen(1 << 20)
@@ -621,6 +622,14 @@ func openStore(ctx context.Context, where string, wait time.Duration, log *slog.
 		return postgres.Open(ctx, where, postgres.Options{Wait: wait, Log: log})
 	}
 	return nil, tko.Errorf(tko.ErrInvalid, "--store is not a known kind of store: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
+}
+
+// rateOr returns the rate r; a negative number is no limit.
+func rateOr(r float64) float64 {
+	if r == 0 {
+		return -1
+	}
+	return r
 }
 
 // limitOr returns the limit n; a negative number is no limit.

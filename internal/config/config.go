@@ -67,6 +67,7 @@ type Config struct {
 	Streams              int // concurrent watches, lists and waits for work; 0: no limit
 	StreamsPerClient     int
 	StreamsPerConnection int
+	RequestsPerClient    float64       // per second; 0: no limit
 	SlowWatch            time.Duration // time without progress after which a watch of a slow client ends
 	StopTimeout          time.Duration // time limit of stopping
 
@@ -218,6 +219,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.Streams, "streams", 5000, "concurrent watches, lists and waits for work of the gRPC API, and also of the Kubernetes API; 0 for no limit")
 	flags.IntVar(&c.StreamsPerClient, "streams-per-client", 1000, "the same limit for one client: one address of the gRPC API, one user of the Kubernetes API; 0 for no limit")
 	flags.IntVar(&c.StreamsPerConnection, "streams-per-connection", 250, "the same limit for one connection to the gRPC API; 0 for no limit")
+	flags.Float64Var(&c.RequestsPerClient, "requests-per-client", 20000, "limit of calls per second of the gRPC API of one client address, on average of two seconds; 0 for no limit")
 	flags.DurationVar(&c.SlowWatch, "slow-watch", 30*time.Second, "time limit for a client of a watch to read what was sent, before the watch is closed")
 	flags.DurationVar(&c.StopTimeout, "stop-timeout", 25*time.Second, "time limit of stopping; requests that take longer are aborted")
 
@@ -422,6 +424,9 @@ func (c *Config) Validate() error {
 	}
 	if c.ConfirmAbovePercent < 1 || c.ConfirmAbovePercent > 100 {
 		add("--confirm-above-percent is %d: use 1 to 100", c.ConfirmAbovePercent)
+	}
+	if !(c.RequestsPerClient >= 0) {
+		add("--requests-per-client is %g: use 0 or more", c.RequestsPerClient)
 	}
 	for name, n := range map[string]int{"streams": c.Streams, "streams-per-client": c.StreamsPerClient, "streams-per-connection": c.StreamsPerConnection} {
 		if n < 0 {
