@@ -59,6 +59,8 @@ Large installations keep the state in PostgreSQL and run the roles apart, each i
 
 kubectl uses the Kubernetes aggregated API, which the role data serves with --kubernetes: see docs/kubernetes-api.md.
 
+Plugins run only programs below --plugin-programs, isolated from the machine as far as it can: see docs/plugins.md.
+
 A schema that is missing or of an older version is migrated at the start; a newer one is rejected.
 
 By default the APIs are served on the loopback interface only, because they do not authenticate clients: every client that
