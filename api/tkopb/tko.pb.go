@@ -80,7 +80,7 @@ func (x FinishedWork_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FinishedWork_Outcome.Descriptor instead.
 func (FinishedWork_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{58, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{62, 0}
 }
 
 type Change_Op int32
@@ -129,7 +129,7 @@ func (x Change_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Change_Op.Descriptor instead.
 func (Change_Op) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{60, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64, 0}
 }
 
 type AboutResponse struct {
@@ -3518,6 +3518,7 @@ type CommitDeployment struct {
 	Package       []byte                 `protobuf:"bytes,4,opt,name=package,proto3" json:"package,omitempty"`
 	Conditions    []*Condition           `protobuf:"bytes,5,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	Steps         []*PreparationStep     `protobuf:"bytes,300,rep,name=steps,proto3" json:"steps,omitempty"` // recorded with the revision: the first 20
+	Why           string                 `protobuf:"bytes,420,opt,name=why,proto3" json:"why,omitempty"`     // the reason of the change, instead of the call's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3594,6 +3595,13 @@ func (x *CommitDeployment) GetSteps() []*PreparationStep {
 	return nil
 }
 
+func (x *CommitDeployment) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type CommitDeploymentResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -3638,6 +3646,190 @@ func (x *CommitDeploymentResponse) GetRevision() int64 {
 	return 0
 }
 
+type CommitDeployments struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Commits       []*CommitDeployment    `protobuf:"bytes,1,rep,name=commits,proto3" json:"commits,omitempty"` // of different deployments, at most 500
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitDeployments) Reset() {
+	*x = CommitDeployments{}
+	mi := &file_tko_tko_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitDeployments) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitDeployments) ProtoMessage() {}
+
+func (x *CommitDeployments) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitDeployments.ProtoReflect.Descriptor instead.
+func (*CommitDeployments) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *CommitDeployments) GetCommits() []*CommitDeployment {
+	if x != nil {
+		return x.Commits
+	}
+	return nil
+}
+
+type CommitDeploymentsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revisions     []int64                `protobuf:"varint,1,rep,packed,name=revisions,proto3" json:"revisions,omitempty"` // in the order of the commits; 0: not committed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitDeploymentsResponse) Reset() {
+	*x = CommitDeploymentsResponse{}
+	mi := &file_tko_tko_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitDeploymentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitDeploymentsResponse) ProtoMessage() {}
+
+func (x *CommitDeploymentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitDeploymentsResponse.ProtoReflect.Descriptor instead.
+func (*CommitDeploymentsResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *CommitDeploymentsResponse) GetRevisions() []int64 {
+	if x != nil {
+		return x.Revisions
+	}
+	return nil
+}
+
+type GetDeployments struct {
+	state                  protoimpl.MessageState `protogen:"open.v1"`
+	DeploymentIds          []string               `protobuf:"bytes,1,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"` // at most 500
+	PreferredPackageFormat string                 `protobuf:"bytes,2,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
+}
+
+func (x *GetDeployments) Reset() {
+	*x = GetDeployments{}
+	mi := &file_tko_tko_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDeployments) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDeployments) ProtoMessage() {}
+
+func (x *GetDeployments) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDeployments.ProtoReflect.Descriptor instead.
+func (*GetDeployments) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *GetDeployments) GetDeploymentIds() []string {
+	if x != nil {
+		return x.DeploymentIds
+	}
+	return nil
+}
+
+func (x *GetDeployments) GetPreferredPackageFormat() string {
+	if x != nil {
+		return x.PreferredPackageFormat
+	}
+	return ""
+}
+
+type GetDeploymentsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Deployments   []*Deployment          `protobuf:"bytes,1,rep,name=deployments,proto3" json:"deployments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDeploymentsResponse) Reset() {
+	*x = GetDeploymentsResponse{}
+	mi := &file_tko_tko_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDeploymentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDeploymentsResponse) ProtoMessage() {}
+
+func (x *GetDeploymentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDeploymentsResponse.ProtoReflect.Descriptor instead.
+func (*GetDeploymentsResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *GetDeploymentsResponse) GetDeployments() []*Deployment {
+	if x != nil {
+		return x.Deployments
+	}
+	return nil
+}
+
 type CreateChildren struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	ParentDeploymentId string                 `protobuf:"bytes,1,opt,name=parentDeploymentId,proto3" json:"parentDeploymentId,omitempty"`
@@ -3652,7 +3844,7 @@ type CreateChildren struct {
 
 func (x *CreateChildren) Reset() {
 	*x = CreateChildren{}
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +3856,7 @@ func (x *CreateChildren) String() string {
 func (*CreateChildren) ProtoMessage() {}
 
 func (x *CreateChildren) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +3869,7 @@ func (x *CreateChildren) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildren.ProtoReflect.Descriptor instead.
 func (*CreateChildren) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{46}
+	return file_tko_tko_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CreateChildren) GetParentDeploymentId() string {
@@ -3727,7 +3919,7 @@ type Child struct {
 
 func (x *Child) Reset() {
 	*x = Child{}
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3739,7 +3931,7 @@ func (x *Child) String() string {
 func (*Child) ProtoMessage() {}
 
 func (x *Child) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3752,7 +3944,7 @@ func (x *Child) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Child.ProtoReflect.Descriptor instead.
 func (*Child) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{47}
+	return file_tko_tko_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Child) GetOrigin() string {
@@ -3793,7 +3985,7 @@ type CreateChildrenResponse struct {
 
 func (x *CreateChildrenResponse) Reset() {
 	*x = CreateChildrenResponse{}
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3805,7 +3997,7 @@ func (x *CreateChildrenResponse) String() string {
 func (*CreateChildrenResponse) ProtoMessage() {}
 
 func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3818,7 +4010,7 @@ func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildrenResponse.ProtoReflect.Descriptor instead.
 func (*CreateChildrenResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{48}
+	return file_tko_tko_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CreateChildrenResponse) GetDeploymentIds() []string {
@@ -3848,7 +4040,7 @@ type ProvisionSite struct {
 
 func (x *ProvisionSite) Reset() {
 	*x = ProvisionSite{}
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3860,7 +4052,7 @@ func (x *ProvisionSite) String() string {
 func (*ProvisionSite) ProtoMessage() {}
 
 func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3873,7 +4065,7 @@ func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSite.ProtoReflect.Descriptor instead.
 func (*ProvisionSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{49}
+	return file_tko_tko_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ProvisionSite) GetOrigin() string {
@@ -3921,7 +4113,7 @@ type ProvisionSiteResponse struct {
 
 func (x *ProvisionSiteResponse) Reset() {
 	*x = ProvisionSiteResponse{}
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3933,7 +4125,7 @@ func (x *ProvisionSiteResponse) String() string {
 func (*ProvisionSiteResponse) ProtoMessage() {}
 
 func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3946,7 +4138,7 @@ func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSiteResponse.ProtoReflect.Descriptor instead.
 func (*ProvisionSiteResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{50}
+	return file_tko_tko_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ProvisionSiteResponse) GetSiteId() string {
@@ -3974,7 +4166,7 @@ type SetConditions struct {
 
 func (x *SetConditions) Reset() {
 	*x = SetConditions{}
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3986,7 +4178,7 @@ func (x *SetConditions) String() string {
 func (*SetConditions) ProtoMessage() {}
 
 func (x *SetConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3999,7 +4191,7 @@ func (x *SetConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConditions.ProtoReflect.Descriptor instead.
 func (*SetConditions) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{51}
+	return file_tko_tko_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SetConditions) GetKind() string {
@@ -4036,7 +4228,7 @@ type ClaimWork struct {
 
 func (x *ClaimWork) Reset() {
 	*x = ClaimWork{}
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4048,7 +4240,7 @@ func (x *ClaimWork) String() string {
 func (*ClaimWork) ProtoMessage() {}
 
 func (x *ClaimWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4061,7 +4253,7 @@ func (x *ClaimWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWork.ProtoReflect.Descriptor instead.
 func (*ClaimWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{52}
+	return file_tko_tko_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ClaimWork) GetQueue() string {
@@ -4108,7 +4300,7 @@ type ClaimWorkResponse struct {
 
 func (x *ClaimWorkResponse) Reset() {
 	*x = ClaimWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4120,7 +4312,7 @@ func (x *ClaimWorkResponse) String() string {
 func (*ClaimWorkResponse) ProtoMessage() {}
 
 func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4133,7 +4325,7 @@ func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWorkResponse.ProtoReflect.Descriptor instead.
 func (*ClaimWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{53}
+	return file_tko_tko_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ClaimWorkResponse) GetItems() []*WorkItem {
@@ -4156,7 +4348,7 @@ type WorkItem struct {
 
 func (x *WorkItem) Reset() {
 	*x = WorkItem{}
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4168,7 +4360,7 @@ func (x *WorkItem) String() string {
 func (*WorkItem) ProtoMessage() {}
 
 func (x *WorkItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4181,7 +4373,7 @@ func (x *WorkItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkItem.ProtoReflect.Descriptor instead.
 func (*WorkItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{54}
+	return file_tko_tko_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WorkItem) GetQueue() string {
@@ -4229,7 +4421,7 @@ type RenewWork struct {
 
 func (x *RenewWork) Reset() {
 	*x = RenewWork{}
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4241,7 +4433,7 @@ func (x *RenewWork) String() string {
 func (*RenewWork) ProtoMessage() {}
 
 func (x *RenewWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4254,7 +4446,7 @@ func (x *RenewWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWork.ProtoReflect.Descriptor instead.
 func (*RenewWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{55}
+	return file_tko_tko_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RenewWork) GetItems() []*WorkItem {
@@ -4280,7 +4472,7 @@ type RenewWorkResponse struct {
 
 func (x *RenewWorkResponse) Reset() {
 	*x = RenewWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4292,7 +4484,7 @@ func (x *RenewWorkResponse) String() string {
 func (*RenewWorkResponse) ProtoMessage() {}
 
 func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4305,7 +4497,7 @@ func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWorkResponse.ProtoReflect.Descriptor instead.
 func (*RenewWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{56}
+	return file_tko_tko_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RenewWorkResponse) GetItems() []*WorkItem {
@@ -4324,7 +4516,7 @@ type FinishWork struct {
 
 func (x *FinishWork) Reset() {
 	*x = FinishWork{}
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4336,7 +4528,7 @@ func (x *FinishWork) String() string {
 func (*FinishWork) ProtoMessage() {}
 
 func (x *FinishWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4349,7 +4541,7 @@ func (x *FinishWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishWork.ProtoReflect.Descriptor instead.
 func (*FinishWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{57}
+	return file_tko_tko_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *FinishWork) GetItems() []*FinishedWork {
@@ -4371,7 +4563,7 @@ type FinishedWork struct {
 
 func (x *FinishedWork) Reset() {
 	*x = FinishedWork{}
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4383,7 +4575,7 @@ func (x *FinishedWork) String() string {
 func (*FinishedWork) ProtoMessage() {}
 
 func (x *FinishedWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4396,7 +4588,7 @@ func (x *FinishedWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedWork.ProtoReflect.Descriptor instead.
 func (*FinishedWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{58}
+	return file_tko_tko_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *FinishedWork) GetItem() *WorkItem {
@@ -4437,7 +4629,7 @@ type WatchChanges struct {
 
 func (x *WatchChanges) Reset() {
 	*x = WatchChanges{}
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4449,7 +4641,7 @@ func (x *WatchChanges) String() string {
 func (*WatchChanges) ProtoMessage() {}
 
 func (x *WatchChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4462,7 +4654,7 @@ func (x *WatchChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchChanges.ProtoReflect.Descriptor instead.
 func (*WatchChanges) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{59}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *WatchChanges) GetAfter() int64 {
@@ -4495,7 +4687,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4507,7 +4699,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4520,7 +4712,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{60}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Change) GetPosition() int64 {
@@ -4600,7 +4792,7 @@ type PutEntity struct {
 
 func (x *PutEntity) Reset() {
 	*x = PutEntity{}
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4612,7 +4804,7 @@ func (x *PutEntity) String() string {
 func (*PutEntity) ProtoMessage() {}
 
 func (x *PutEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4625,7 +4817,7 @@ func (x *PutEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntity.ProtoReflect.Descriptor instead.
 func (*PutEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{61}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PutEntity) GetKind() string {
@@ -4731,7 +4923,7 @@ type PutEntityResponse struct {
 
 func (x *PutEntityResponse) Reset() {
 	*x = PutEntityResponse{}
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4743,7 +4935,7 @@ func (x *PutEntityResponse) String() string {
 func (*PutEntityResponse) ProtoMessage() {}
 
 func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4756,7 +4948,7 @@ func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntityResponse.ProtoReflect.Descriptor instead.
 func (*PutEntityResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{62}
+	return file_tko_tko_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PutEntityResponse) GetId() string {
@@ -4800,7 +4992,7 @@ type RemoveEntity struct {
 
 func (x *RemoveEntity) Reset() {
 	*x = RemoveEntity{}
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4812,7 +5004,7 @@ func (x *RemoveEntity) String() string {
 func (*RemoveEntity) ProtoMessage() {}
 
 func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4825,7 +5017,7 @@ func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEntity.ProtoReflect.Descriptor instead.
 func (*RemoveEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63}
+	return file_tko_tko_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RemoveEntity) GetKind() string {
@@ -4872,7 +5064,7 @@ type CallSites struct {
 
 func (x *CallSites) Reset() {
 	*x = CallSites{}
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4884,7 +5076,7 @@ func (x *CallSites) String() string {
 func (*CallSites) ProtoMessage() {}
 
 func (x *CallSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4897,7 +5089,7 @@ func (x *CallSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSites.ProtoReflect.Descriptor instead.
 func (*CallSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{64}
+	return file_tko_tko_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CallSites) GetSiteId() []string {
@@ -4918,7 +5110,7 @@ type CallSources struct {
 
 func (x *CallSources) Reset() {
 	*x = CallSources{}
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4930,7 +5122,7 @@ func (x *CallSources) String() string {
 func (*CallSources) ProtoMessage() {}
 
 func (x *CallSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4943,7 +5135,7 @@ func (x *CallSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSources.ProtoReflect.Descriptor instead.
 func (*CallSources) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65}
+	return file_tko_tko_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CallSources) GetNames() []string {
@@ -4977,7 +5169,7 @@ type GetSource struct {
 
 func (x *GetSource) Reset() {
 	*x = GetSource{}
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4989,7 +5181,7 @@ func (x *GetSource) String() string {
 func (*GetSource) ProtoMessage() {}
 
 func (x *GetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5002,7 +5194,7 @@ func (x *GetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSource.ProtoReflect.Descriptor instead.
 func (*GetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{66}
+	return file_tko_tko_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *GetSource) GetName() string {
@@ -5035,7 +5227,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5047,7 +5239,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5060,7 +5252,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{67}
+	return file_tko_tko_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Source) GetName() string {
@@ -5132,7 +5324,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5144,7 +5336,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5157,7 +5349,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{68}
+	return file_tko_tko_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -5259,7 +5451,7 @@ type SourceItem struct {
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5271,7 +5463,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5284,7 +5476,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{69}
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -5350,7 +5542,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5362,7 +5554,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5375,7 +5567,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{70}
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -5430,7 +5622,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5442,7 +5634,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5455,7 +5647,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{71}
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -5481,7 +5673,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5493,7 +5685,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5506,7 +5698,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{72}
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -5526,7 +5718,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5538,7 +5730,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5551,7 +5743,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -5578,7 +5770,7 @@ type GetTargetState struct {
 
 func (x *GetTargetState) Reset() {
 	*x = GetTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5590,7 +5782,7 @@ func (x *GetTargetState) String() string {
 func (*GetTargetState) ProtoMessage() {}
 
 func (x *GetTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5603,7 +5795,7 @@ func (x *GetTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
 func (*GetTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+	return file_tko_tko_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *GetTargetState) GetSiteId() string {
@@ -5635,7 +5827,7 @@ type TargetState struct {
 
 func (x *TargetState) Reset() {
 	*x = TargetState{}
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5647,7 +5839,7 @@ func (x *TargetState) String() string {
 func (*TargetState) ProtoMessage() {}
 
 func (x *TargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5660,7 +5852,7 @@ func (x *TargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
 func (*TargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+	return file_tko_tko_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *TargetState) GetSiteId() string {
@@ -5708,7 +5900,7 @@ type SaveTargetState struct {
 
 func (x *SaveTargetState) Reset() {
 	*x = SaveTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5720,7 +5912,7 @@ func (x *SaveTargetState) String() string {
 func (*SaveTargetState) ProtoMessage() {}
 
 func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5733,7 +5925,7 @@ func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
 func (*SaveTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+	return file_tko_tko_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SaveTargetState) GetState() *TargetState {
@@ -5759,7 +5951,7 @@ type SaveTargetStateResponse struct {
 
 func (x *SaveTargetStateResponse) Reset() {
 	*x = SaveTargetStateResponse{}
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5771,7 +5963,7 @@ func (x *SaveTargetStateResponse) String() string {
 func (*SaveTargetStateResponse) ProtoMessage() {}
 
 func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5784,7 +5976,7 @@ func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{77}
+	return file_tko_tko_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SaveTargetStateResponse) GetVersion() int64 {
@@ -6148,7 +6340,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06select\x18\x02 \x01(\v2\x16.tko.SelectDeploymentsR\x06select\x12\x19\n" +
 	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"8\n" +
 	"\x1aApproveDeploymentsResponse\x12\x1a\n" +
-	"\bapproved\x18\x01 \x01(\x04R\bapproved\"\xef\x01\n" +
+	"\bapproved\x18\x01 \x01(\x04R\bapproved\"\x82\x02\n" +
 	"\x10CommitDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12$\n" +
@@ -6157,9 +6349,19 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\x05 \x03(\v2\x0e.tko.ConditionR\n" +
 	"conditions\x12+\n" +
-	"\x05steps\x18\xac\x02 \x03(\v2\x14.tko.PreparationStepR\x05steps\"6\n" +
+	"\x05steps\x18\xac\x02 \x03(\v2\x14.tko.PreparationStepR\x05steps\x12\x11\n" +
+	"\x03why\x18\xa4\x03 \x01(\tR\x03why\"6\n" +
 	"\x18CommitDeploymentResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xe4\x01\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"D\n" +
+	"\x11CommitDeployments\x12/\n" +
+	"\acommits\x18\x01 \x03(\v2\x15.tko.CommitDeploymentR\acommits\"9\n" +
+	"\x19CommitDeploymentsResponse\x12\x1c\n" +
+	"\trevisions\x18\x01 \x03(\x03R\trevisions\"n\n" +
+	"\x0eGetDeployments\x12$\n" +
+	"\rdeploymentIds\x18\x01 \x03(\tR\rdeploymentIds\x126\n" +
+	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\"K\n" +
+	"\x16GetDeploymentsResponse\x121\n" +
+	"\vdeployments\x18\x01 \x03(\v2\x0f.tko.DeploymentR\vdeployments\"\xe4\x01\n" +
 	"\x0eCreateChildren\x12.\n" +
 	"\x12parentDeploymentId\x18\x01 \x01(\tR\x12parentDeploymentId\x12&\n" +
 	"\x0eparentRevision\x18\x02 \x01(\x03R\x0eparentRevision\x12.\n" +
@@ -6351,7 +6553,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05state\x18\x01 \x01(\v2\x10.tko.TargetStateR\x05state\x12#\n" +
 	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim\"3\n" +
 	"\x17SaveTargetStateResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion2\x99\x15\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion2\xaa\x16\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -6380,7 +6582,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\vlistPlugins\x12\x10.tko.ListPlugins\x1a\v.tko.Plugin0\x01\x127\n" +
 	"\fpurgePlugins\x12\x12.tko.SelectPlugins\x1a\x13.tko.DeleteResponse\x12N\n" +
 	"\x12approveDeployments\x12\x17.tko.ApproveDeployments\x1a\x1f.tko.ApproveDeploymentsResponse\x12H\n" +
-	"\x10commitDeployment\x12\x15.tko.CommitDeployment\x1a\x1d.tko.CommitDeploymentResponse\x12@\n" +
+	"\x10commitDeployment\x12\x15.tko.CommitDeployment\x1a\x1d.tko.CommitDeploymentResponse\x12K\n" +
+	"\x11commitDeployments\x12\x16.tko.CommitDeployments\x1a\x1e.tko.CommitDeploymentsResponse\x12B\n" +
+	"\x0egetDeployments\x12\x13.tko.GetDeployments\x1a\x1b.tko.GetDeploymentsResponse\x12@\n" +
 	"\x11listModifications\x12\x16.tko.ListModifications\x1a\x11.tko.Modification0\x01\x12>\n" +
 	"\x11breakModification\x12\x16.tko.BreakModification\x1a\x11.tko.Modification\x12B\n" +
 	"\x0ecreateChildren\x12\x13.tko.CreateChildren\x1a\x1b.tko.CreateChildrenResponse\x12?\n" +
@@ -6416,7 +6620,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 93)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -6466,236 +6670,246 @@ var file_tko_tko_proto_goTypes = []any{
 	(*ApproveDeploymentsResponse)(nil),           // 45: tko.ApproveDeploymentsResponse
 	(*CommitDeployment)(nil),                     // 46: tko.CommitDeployment
 	(*CommitDeploymentResponse)(nil),             // 47: tko.CommitDeploymentResponse
-	(*CreateChildren)(nil),                       // 48: tko.CreateChildren
-	(*Child)(nil),                                // 49: tko.Child
-	(*CreateChildrenResponse)(nil),               // 50: tko.CreateChildrenResponse
-	(*ProvisionSite)(nil),                        // 51: tko.ProvisionSite
-	(*ProvisionSiteResponse)(nil),                // 52: tko.ProvisionSiteResponse
-	(*SetConditions)(nil),                        // 53: tko.SetConditions
-	(*ClaimWork)(nil),                            // 54: tko.ClaimWork
-	(*ClaimWorkResponse)(nil),                    // 55: tko.ClaimWorkResponse
-	(*WorkItem)(nil),                             // 56: tko.WorkItem
-	(*RenewWork)(nil),                            // 57: tko.RenewWork
-	(*RenewWorkResponse)(nil),                    // 58: tko.RenewWorkResponse
-	(*FinishWork)(nil),                           // 59: tko.FinishWork
-	(*FinishedWork)(nil),                         // 60: tko.FinishedWork
-	(*WatchChanges)(nil),                         // 61: tko.WatchChanges
-	(*Change)(nil),                               // 62: tko.Change
-	(*PutEntity)(nil),                            // 63: tko.PutEntity
-	(*PutEntityResponse)(nil),                    // 64: tko.PutEntityResponse
-	(*RemoveEntity)(nil),                         // 65: tko.RemoveEntity
-	(*CallSites)(nil),                            // 66: tko.CallSites
-	(*CallSources)(nil),                          // 67: tko.CallSources
-	(*GetSource)(nil),                            // 68: tko.GetSource
-	(*Source)(nil),                               // 69: tko.Source
-	(*SourceStatus)(nil),                         // 70: tko.SourceStatus
-	(*SourceItem)(nil),                           // 71: tko.SourceItem
-	(*SourceOperation)(nil),                      // 72: tko.SourceOperation
-	(*SaveSource)(nil),                           // 73: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 74: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 75: tko.ForgetSource
-	(*GetTargetState)(nil),                       // 76: tko.GetTargetState
-	(*TargetState)(nil),                          // 77: tko.TargetState
-	(*SaveTargetState)(nil),                      // 78: tko.SaveTargetState
-	(*SaveTargetStateResponse)(nil),              // 79: tko.SaveTargetStateResponse
-	nil,                                          // 80: tko.Template.MetadataEntry
-	nil,                                          // 81: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 82: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 83: tko.Site.MetadataEntry
-	nil,                                          // 84: tko.ListedSite.MetadataEntry
-	nil,                                          // 85: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 86: tko.Deployment.MetadataEntry
-	nil,                                          // 87: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 88: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 89: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 90: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 91: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 92: tko.Plugin.PropertiesEntry
-	nil,                                          // 93: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 94: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 95: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 96: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 97: google.protobuf.Empty
+	(*CommitDeployments)(nil),                    // 48: tko.CommitDeployments
+	(*CommitDeploymentsResponse)(nil),            // 49: tko.CommitDeploymentsResponse
+	(*GetDeployments)(nil),                       // 50: tko.GetDeployments
+	(*GetDeploymentsResponse)(nil),               // 51: tko.GetDeploymentsResponse
+	(*CreateChildren)(nil),                       // 52: tko.CreateChildren
+	(*Child)(nil),                                // 53: tko.Child
+	(*CreateChildrenResponse)(nil),               // 54: tko.CreateChildrenResponse
+	(*ProvisionSite)(nil),                        // 55: tko.ProvisionSite
+	(*ProvisionSiteResponse)(nil),                // 56: tko.ProvisionSiteResponse
+	(*SetConditions)(nil),                        // 57: tko.SetConditions
+	(*ClaimWork)(nil),                            // 58: tko.ClaimWork
+	(*ClaimWorkResponse)(nil),                    // 59: tko.ClaimWorkResponse
+	(*WorkItem)(nil),                             // 60: tko.WorkItem
+	(*RenewWork)(nil),                            // 61: tko.RenewWork
+	(*RenewWorkResponse)(nil),                    // 62: tko.RenewWorkResponse
+	(*FinishWork)(nil),                           // 63: tko.FinishWork
+	(*FinishedWork)(nil),                         // 64: tko.FinishedWork
+	(*WatchChanges)(nil),                         // 65: tko.WatchChanges
+	(*Change)(nil),                               // 66: tko.Change
+	(*PutEntity)(nil),                            // 67: tko.PutEntity
+	(*PutEntityResponse)(nil),                    // 68: tko.PutEntityResponse
+	(*RemoveEntity)(nil),                         // 69: tko.RemoveEntity
+	(*CallSites)(nil),                            // 70: tko.CallSites
+	(*CallSources)(nil),                          // 71: tko.CallSources
+	(*GetSource)(nil),                            // 72: tko.GetSource
+	(*Source)(nil),                               // 73: tko.Source
+	(*SourceStatus)(nil),                         // 74: tko.SourceStatus
+	(*SourceItem)(nil),                           // 75: tko.SourceItem
+	(*SourceOperation)(nil),                      // 76: tko.SourceOperation
+	(*SaveSource)(nil),                           // 77: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 78: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 79: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 80: tko.GetTargetState
+	(*TargetState)(nil),                          // 81: tko.TargetState
+	(*SaveTargetState)(nil),                      // 82: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 83: tko.SaveTargetStateResponse
+	nil,                                          // 84: tko.Template.MetadataEntry
+	nil,                                          // 85: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 86: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 87: tko.Site.MetadataEntry
+	nil,                                          // 88: tko.ListedSite.MetadataEntry
+	nil,                                          // 89: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 90: tko.Deployment.MetadataEntry
+	nil,                                          // 91: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 92: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 93: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 94: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 95: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 96: tko.Plugin.PropertiesEntry
+	nil,                                          // 97: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 98: tko.PutEntity.MetadataEntry
+	(*timestamppb.Timestamp)(nil),                // 99: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 100: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 101: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
 	3,   // 0: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
-	80,  // 1: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	95,  // 2: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	84,  // 1: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	99,  // 2: tko.Template.updated:type_name -> google.protobuf.Timestamp
 	41,  // 3: tko.Template.stamp:type_name -> tko.Stamp
-	81,  // 4: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	95,  // 5: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	85,  // 4: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	99,  // 5: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
 	41,  // 6: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	82,  // 7: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	86,  // 7: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
 	6,   // 8: tko.ListTemplates.window:type_name -> tko.Window
 	11,  // 9: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	83,  // 10: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	95,  // 11: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	87,  // 10: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	99,  // 11: tko.Site.updated:type_name -> google.protobuf.Timestamp
 	41,  // 12: tko.Site.stamp:type_name -> tko.Stamp
-	84,  // 13: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	95,  // 14: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	88,  // 13: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	99,  // 14: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
 	41,  // 15: tko.ListedSite.stamp:type_name -> tko.Stamp
-	85,  // 16: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	89,  // 16: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
 	6,   // 17: tko.ListSites.window:type_name -> tko.Window
 	17,  // 18: tko.ListSites.select:type_name -> tko.SelectSites
-	86,  // 19: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	95,  // 20: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	95,  // 21: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	90,  // 19: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	99,  // 20: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	99,  // 21: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
 	41,  // 22: tko.Deployment.stamp:type_name -> tko.Stamp
-	87,  // 23: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	95,  // 24: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	95,  // 25: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	91,  // 23: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	99,  // 24: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	99,  // 25: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
 	41,  // 26: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	88,  // 27: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	89,  // 28: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	90,  // 29: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	91,  // 30: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	92,  // 27: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	93,  // 28: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	94,  // 29: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	95,  // 30: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
 	6,   // 31: tko.ListDeployments.window:type_name -> tko.Window
 	25,  // 32: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	95,  // 33: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	95,  // 34: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	95,  // 35: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	92,  // 36: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	99,  // 33: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	99,  // 34: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	99,  // 35: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	96,  // 36: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
 	37,  // 37: tko.Plugin.triggers:type_name -> tko.GVK
 	41,  // 38: tko.Plugin.stamp:type_name -> tko.Stamp
 	37,  // 39: tko.SelectPlugins.trigger:type_name -> tko.GVK
 	6,   // 40: tko.ListPlugins.window:type_name -> tko.Window
 	39,  // 41: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	95,  // 42: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	95,  // 43: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	99,  // 42: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	99,  // 43: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
 	42,  // 44: tko.Stamp.conditions:type_name -> tko.Condition
 	43,  // 45: tko.Stamp.steps:type_name -> tko.PreparationStep
-	95,  // 46: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	95,  // 47: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	96,  // 48: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	99,  // 46: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	99,  // 47: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	100, // 48: tko.PreparationStep.took:type_name -> google.protobuf.Duration
 	25,  // 49: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
 	42,  // 50: tko.CommitDeployment.conditions:type_name -> tko.Condition
 	43,  // 51: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	49,  // 52: tko.CreateChildren.children:type_name -> tko.Child
-	93,  // 53: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	42,  // 54: tko.SetConditions.conditions:type_name -> tko.Condition
-	96,  // 55: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	96,  // 56: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	56,  // 57: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	56,  // 58: tko.RenewWork.items:type_name -> tko.WorkItem
-	96,  // 59: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	56,  // 60: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	60,  // 61: tko.FinishWork.items:type_name -> tko.FinishedWork
-	56,  // 62: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 63: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	96,  // 64: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 65: tko.Change.op:type_name -> tko.Change.Op
-	95,  // 66: tko.Change.time:type_name -> google.protobuf.Timestamp
-	94,  // 67: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	38,  // 68: tko.PutEntity.plugin:type_name -> tko.Plugin
-	56,  // 69: tko.PutEntity.claim:type_name -> tko.WorkItem
-	56,  // 70: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	95,  // 71: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	70,  // 72: tko.Source.status:type_name -> tko.SourceStatus
-	71,  // 73: tko.SourceStatus.items:type_name -> tko.SourceItem
-	72,  // 74: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	42,  // 75: tko.SourceStatus.conditions:type_name -> tko.Condition
-	95,  // 76: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	69,  // 77: tko.SaveSource.source:type_name -> tko.Source
-	56,  // 78: tko.SaveSource.claim:type_name -> tko.WorkItem
-	56,  // 79: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	95,  // 80: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	77,  // 81: tko.SaveTargetState.state:type_name -> tko.TargetState
-	56,  // 82: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	97,  // 83: tko.Data.about:input_type -> google.protobuf.Empty
-	8,   // 84: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 85: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	10,  // 86: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	12,  // 87: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	11,  // 88: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	14,  // 89: tko.Data.registerSite:input_type -> tko.Site
-	13,  // 90: tko.Data.deleteSite:input_type -> tko.SiteID
-	16,  // 91: tko.Data.getSite:input_type -> tko.GetSite
-	18,  // 92: tko.Data.listSites:input_type -> tko.ListSites
-	17,  // 93: tko.Data.purgeSites:input_type -> tko.SelectSites
-	22,  // 94: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	19,  // 95: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	24,  // 96: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	26,  // 97: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	25,  // 98: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	27,  // 99: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	29,  // 100: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	31,  // 101: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	38,  // 102: tko.Data.registerPlugin:input_type -> tko.Plugin
-	36,  // 103: tko.Data.deletePlugin:input_type -> tko.PluginID
-	36,  // 104: tko.Data.getPlugin:input_type -> tko.PluginID
-	40,  // 105: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	39,  // 106: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	44,  // 107: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	46,  // 108: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	33,  // 109: tko.Data.listModifications:input_type -> tko.ListModifications
-	35,  // 110: tko.Data.breakModification:input_type -> tko.BreakModification
-	48,  // 111: tko.Data.createChildren:input_type -> tko.CreateChildren
-	51,  // 112: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	53,  // 113: tko.Data.setConditions:input_type -> tko.SetConditions
-	54,  // 114: tko.Data.claimWork:input_type -> tko.ClaimWork
-	57,  // 115: tko.Data.renewWork:input_type -> tko.RenewWork
-	59,  // 116: tko.Data.finishWork:input_type -> tko.FinishWork
-	61,  // 117: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	63,  // 118: tko.Data.putEntity:input_type -> tko.PutEntity
-	65,  // 119: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	66,  // 120: tko.Data.callSites:input_type -> tko.CallSites
-	67,  // 121: tko.Data.callSources:input_type -> tko.CallSources
-	68,  // 122: tko.Data.getSource:input_type -> tko.GetSource
-	97,  // 123: tko.Data.listSources:input_type -> google.protobuf.Empty
-	73,  // 124: tko.Data.saveSource:input_type -> tko.SaveSource
-	75,  // 125: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	76,  // 126: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	78,  // 127: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	2,   // 128: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 129: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 130: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 131: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 132: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 133: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 134: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 135: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 136: tko.Data.getSite:output_type -> tko.Site
-	15,  // 137: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 138: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	23,  // 139: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 140: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	20,  // 141: tko.Data.getDeployment:output_type -> tko.Deployment
-	21,  // 142: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 143: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	28,  // 144: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	30,  // 145: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	32,  // 146: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 147: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 148: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	38,  // 149: tko.Data.getPlugin:output_type -> tko.Plugin
-	38,  // 150: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 151: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	45,  // 152: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	47,  // 153: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	34,  // 154: tko.Data.listModifications:output_type -> tko.Modification
-	34,  // 155: tko.Data.breakModification:output_type -> tko.Modification
-	50,  // 156: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	52,  // 157: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	97,  // 158: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	55,  // 159: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	58,  // 160: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	97,  // 161: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	62,  // 162: tko.Data.watchChanges:output_type -> tko.Change
-	64,  // 163: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 164: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	97,  // 165: tko.Data.callSites:output_type -> google.protobuf.Empty
-	97,  // 166: tko.Data.callSources:output_type -> google.protobuf.Empty
-	69,  // 167: tko.Data.getSource:output_type -> tko.Source
-	69,  // 168: tko.Data.listSources:output_type -> tko.Source
-	74,  // 169: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	97,  // 170: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	77,  // 171: tko.Data.getTargetState:output_type -> tko.TargetState
-	79,  // 172: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	128, // [128:173] is the sub-list for method output_type
-	83,  // [83:128] is the sub-list for method input_type
-	83,  // [83:83] is the sub-list for extension type_name
-	83,  // [83:83] is the sub-list for extension extendee
-	0,   // [0:83] is the sub-list for field type_name
+	46,  // 52: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
+	20,  // 53: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
+	53,  // 54: tko.CreateChildren.children:type_name -> tko.Child
+	97,  // 55: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	42,  // 56: tko.SetConditions.conditions:type_name -> tko.Condition
+	100, // 57: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	100, // 58: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	60,  // 59: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	60,  // 60: tko.RenewWork.items:type_name -> tko.WorkItem
+	100, // 61: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	60,  // 62: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	64,  // 63: tko.FinishWork.items:type_name -> tko.FinishedWork
+	60,  // 64: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 65: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	100, // 66: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 67: tko.Change.op:type_name -> tko.Change.Op
+	99,  // 68: tko.Change.time:type_name -> google.protobuf.Timestamp
+	98,  // 69: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	38,  // 70: tko.PutEntity.plugin:type_name -> tko.Plugin
+	60,  // 71: tko.PutEntity.claim:type_name -> tko.WorkItem
+	60,  // 72: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	99,  // 73: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	74,  // 74: tko.Source.status:type_name -> tko.SourceStatus
+	75,  // 75: tko.SourceStatus.items:type_name -> tko.SourceItem
+	76,  // 76: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	42,  // 77: tko.SourceStatus.conditions:type_name -> tko.Condition
+	99,  // 78: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	73,  // 79: tko.SaveSource.source:type_name -> tko.Source
+	60,  // 80: tko.SaveSource.claim:type_name -> tko.WorkItem
+	60,  // 81: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	99,  // 82: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	81,  // 83: tko.SaveTargetState.state:type_name -> tko.TargetState
+	60,  // 84: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	101, // 85: tko.Data.about:input_type -> google.protobuf.Empty
+	8,   // 86: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 87: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	10,  // 88: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	12,  // 89: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	11,  // 90: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	14,  // 91: tko.Data.registerSite:input_type -> tko.Site
+	13,  // 92: tko.Data.deleteSite:input_type -> tko.SiteID
+	16,  // 93: tko.Data.getSite:input_type -> tko.GetSite
+	18,  // 94: tko.Data.listSites:input_type -> tko.ListSites
+	17,  // 95: tko.Data.purgeSites:input_type -> tko.SelectSites
+	22,  // 96: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	19,  // 97: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	24,  // 98: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	26,  // 99: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	25,  // 100: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	27,  // 101: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	29,  // 102: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	31,  // 103: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	38,  // 104: tko.Data.registerPlugin:input_type -> tko.Plugin
+	36,  // 105: tko.Data.deletePlugin:input_type -> tko.PluginID
+	36,  // 106: tko.Data.getPlugin:input_type -> tko.PluginID
+	40,  // 107: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	39,  // 108: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	44,  // 109: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	46,  // 110: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	48,  // 111: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	50,  // 112: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	33,  // 113: tko.Data.listModifications:input_type -> tko.ListModifications
+	35,  // 114: tko.Data.breakModification:input_type -> tko.BreakModification
+	52,  // 115: tko.Data.createChildren:input_type -> tko.CreateChildren
+	55,  // 116: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	57,  // 117: tko.Data.setConditions:input_type -> tko.SetConditions
+	58,  // 118: tko.Data.claimWork:input_type -> tko.ClaimWork
+	61,  // 119: tko.Data.renewWork:input_type -> tko.RenewWork
+	63,  // 120: tko.Data.finishWork:input_type -> tko.FinishWork
+	65,  // 121: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	67,  // 122: tko.Data.putEntity:input_type -> tko.PutEntity
+	69,  // 123: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	70,  // 124: tko.Data.callSites:input_type -> tko.CallSites
+	71,  // 125: tko.Data.callSources:input_type -> tko.CallSources
+	72,  // 126: tko.Data.getSource:input_type -> tko.GetSource
+	101, // 127: tko.Data.listSources:input_type -> google.protobuf.Empty
+	77,  // 128: tko.Data.saveSource:input_type -> tko.SaveSource
+	79,  // 129: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	80,  // 130: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	82,  // 131: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	2,   // 132: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 133: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 134: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	8,   // 135: tko.Data.getTemplate:output_type -> tko.Template
+	9,   // 136: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 137: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 138: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 139: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	14,  // 140: tko.Data.getSite:output_type -> tko.Site
+	15,  // 141: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 142: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	23,  // 143: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 144: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	20,  // 145: tko.Data.getDeployment:output_type -> tko.Deployment
+	21,  // 146: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 147: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	28,  // 148: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	30,  // 149: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	32,  // 150: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 151: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 152: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	38,  // 153: tko.Data.getPlugin:output_type -> tko.Plugin
+	38,  // 154: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 155: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	45,  // 156: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	47,  // 157: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	49,  // 158: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	51,  // 159: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	34,  // 160: tko.Data.listModifications:output_type -> tko.Modification
+	34,  // 161: tko.Data.breakModification:output_type -> tko.Modification
+	54,  // 162: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	56,  // 163: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	101, // 164: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	59,  // 165: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	62,  // 166: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	101, // 167: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	66,  // 168: tko.Data.watchChanges:output_type -> tko.Change
+	68,  // 169: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 170: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	101, // 171: tko.Data.callSites:output_type -> google.protobuf.Empty
+	101, // 172: tko.Data.callSources:output_type -> google.protobuf.Empty
+	73,  // 173: tko.Data.getSource:output_type -> tko.Source
+	73,  // 174: tko.Data.listSources:output_type -> tko.Source
+	78,  // 175: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	101, // 176: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	81,  // 177: tko.Data.getTargetState:output_type -> tko.TargetState
+	83,  // 178: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	132, // [132:179] is the sub-list for method output_type
+	85,  // [85:132] is the sub-list for method input_type
+	85,  // [85:85] is the sub-list for extension type_name
+	85,  // [85:85] is the sub-list for extension extendee
+	0,   // [0:85] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -6711,7 +6925,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   93,
+			NumMessages:   97,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -53,11 +53,12 @@ func (s *Service) siteRecord(ctx context.Context, reads *readSet, site tko.Site)
 		return Record{}, nil, err
 	}
 	return Record{
-		Key:      key,
-		Template: string(site.Template),
-		Metadata: metadata,
-		Digest:   c.digest,
-		Package:  c.encoded,
+		Key:         key,
+		Template:    string(site.Template),
+		Metadata:    metadata,
+		Digest:      c.digest,
+		Package:     c.encoded,
+		Untriggered: s.isUntriggered(reads, pkg),
 	}, references(string(site.Template), ""), nil
 }
 

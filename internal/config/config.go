@@ -206,7 +206,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.KubernetesAudit.MaxSize, "kubernetes-audit-log-max-size", 100, "size in MiB at which the audit log file is rotated")
 	flags.StringVar(&c.ListenLog, "listen-log", DefaultListenLog, "address of the log server for plugins that run elsewhere; empty for none. If another server uses the default address, this server has none")
 	flags.StringVar(&c.ListenDebug, "listen-debug", "", "address of Go's profiles (/debug/pprof/), for debugging; empty for none")
-	flags.StringVar(&c.ListenHealth, "listen-health", "", "address of health probes over HTTP (port 50059 by convention): /healthz is OK while the process runs, /readyz while it reaches the data controller; empty for none")
+	flags.StringVar(&c.ListenHealth, "listen-health", "", "address of health probes over HTTP (port 50059 by convention): /healthz is OK while the process runs, /readyz while it reaches the data controller and the programs that it started serve; empty for none")
 	flags.StringSliceVar(&c.WebHosts, "web-hosts", nil, "host names under which the HTTP API may be reached, in addition to IP addresses, localhost, names without a dot, *.svc, *.svc.cluster.local, the machine's name and that of --listen-web; *.example.com is every name below, * is any name")
 	flags.StringVar(&c.IPStack, "ip-stack", "dual", "IP stack: dual (IPv6 first), ipv6 or ipv4")
 	flags.StringVar(&c.ReadyFile, "ready-file", "", "file that gets the addresses, as JSON, once they are served")
@@ -236,7 +236,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringSliceVar(&c.SchemaLocations, "schema-location", []string{"default"}, "locations of schemas, in Kubeconform's format; default for the built-in schemas")
 
 	flags.DurationVar(&c.WorkLease, "work-lease", 30*time.Second, "time after which another controller takes over the work of one that died")
-	flags.IntVar(&c.PreparerConcurrency, "preparer-concurrency", 32, "concurrently prepared deployments")
+	flags.IntVar(&c.PreparerConcurrency, "preparer-concurrency", 64, "concurrently prepared deployments")
 	flags.IntVar(&c.PreparerIterations, "preparer-iterations", 100, "limit of rounds to prepare a deployment")
 	flags.BoolVar(&c.PreparerAutoApprove, "preparer-auto-approve", true, "approve prepared deployments that do not request otherwise")
 

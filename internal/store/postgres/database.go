@@ -76,7 +76,7 @@ func (db *database) makeDialect() relational.Dialect {
 		d.SkipLocked = "FOR UPDATE SKIP LOCKED"
 	}
 	if db.notify {
-		d.Notify = []relational.Statement{{SQL: "SELECT pg_notify('" + channel + "', '')"}}
+		d.Notify = "SELECT pg_notify('" + channel + "', $1)"
 	}
 	return d
 }
