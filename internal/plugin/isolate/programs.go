@@ -77,7 +77,7 @@ func (p Programs) Open(name string) (*Program, error) {
 	switch {
 	case found == nil:
 		return nil, fmt.Errorf("its program %q is not run, because it is not below a folder of --plugin-programs (%s): install it there: %w", name, strings.Join(p.Folders, ", "), ErrOutside)
-	case errors.Is(found, fs.ErrNotExist):
+	case errors.Is(found, fs.ErrNotExist), errors.Is(found, syscall.ELOOP):
 		return nil, fmt.Errorf("its program %q does not exist on this server: install it there or correct the path: %w", name, fs.ErrNotExist)
 	default:
 		return nil, fmt.Errorf("its program %q is not run: %w", name, found)
