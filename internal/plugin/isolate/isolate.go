@@ -1,6 +1,7 @@
 package isolate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -270,6 +271,32 @@ func (i *Isolation) report(result, reasons map[string]string) {
 	i.layers = append(i.layers, user)
 }
 
+// refused makes a file that plugins must not be able to read.
+func (i *Isolation) refused() (*os.File, error) {
+	var failed error
+	for _, dir := range []string{i.options.Dir, os.TempDir(), "/var/tmp", "/dev/shm", "."} {
+		dir, err := filepath.Abs(cmp.Or(dir, os.TempDir()))
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(slices.Concat(i.options.Readable, i.options.Writable), func(allowed string) bool {
+			relative, err := filepath.Rel(allowed, dir)
+			return err == nil && filepath.IsLocal(relative)
+		}) {
+			continue
+		}
+		file, err := os.CreateTemp(dir, "tko-isolation-")
+		if err == nil {
+			return file, nil
+		}
+		failed = err
+	}
+	if failed == nil {
+		failed = errors.New("plugins may read all folders for temporary files: see --plugin-files")
+	}
+	return nil, failed
+}
+
 // try runs the probe under the current method.
 func (i *Isolation) try(ctx context.Context) (output string, err error) {
 	dir, err := os.MkdirTemp(i.options.Dir, "tko-plugin-")
@@ -277,7 +304,7 @@ func (i *Isolation) try(ctx context.Context) (output string, err error) {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	secret, err := os.CreateTemp(i.options.Dir, "tko-isolation-")
+	secret, err := i.refused()
 	if err != nil {
 		return "", err
 	}
