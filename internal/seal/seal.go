@@ -161,19 +161,19 @@ func (k *Keys) Len() int {
 }
 
 // Seal encrypts a package.
-func (k *Keys) Seal(plain, context []byte) ([]byte, error) {
+func (k *Keys) Seal(plain, identity []byte) ([]byte, error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	return k.current.Encrypt(plain, context)
+	return k.current.Encrypt(plain, identity)
 }
 
 // Open decrypts a package. If no key fits, it reads the keys again: another
 // process may have rotated them.
-func (k *Keys) Open(ctx context.Context, sealed, context []byte) ([]byte, error) {
+func (k *Keys) Open(ctx context.Context, sealed, identity []byte) ([]byte, error) {
 	open := func() ([]byte, error) {
 		k.mu.RLock()
 		defer k.mu.RUnlock()
-		return k.current.Decrypt(sealed, context)
+		return k.current.Decrypt(sealed, identity)
 	}
 	plain, err := open()
 	if err == nil {

@@ -168,7 +168,7 @@ func (v *Vault) call(ctx context.Context, method, name string, token Text, body,
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("Vault responded %d %s", response.StatusCode, http.StatusText(response.StatusCode)) //nolint:staticcheck // a name
+		return fmt.Errorf("Vault responded %d %s", response.StatusCode, http.StatusText(response.StatusCode))
 	}
 	data, err := io.ReadAll(io.LimitReader(response.Body, maxVault))
 	if err != nil {

@@ -62,7 +62,7 @@ func receive(from *os.File) (net.Listener, error) {
 	var readErr error
 	if err := conn.Read(func(fd uintptr) bool {
 		_, n, _, _, readErr = unix.Recvmsg(int(fd), make([]byte, 1), rights, unix.MSG_CMSG_CLOEXEC)
-		return readErr != unix.EAGAIN //nolint:errorlint // an errno
+		return readErr != unix.EAGAIN
 	}); err != nil {
 		return nil, err
 	}

@@ -237,7 +237,7 @@ func (i *Isolation) own(dir string) (user int, err error) {
 		if err != nil {
 			return err
 		}
-		return os.Lchown(path, user, user)
+		return os.Lchown(path, user, user) //nolint:gosec // the server just made the folder, and the program does not run yet
 	})
 }
 
@@ -258,10 +258,10 @@ func ruleset(abi int, readable, writable []string, network bool, ports []int) (_
 		read  = landlock.AccessFSReadFile | landlock.AccessFSReadDir | landlock.AccessFSExecute
 		write = landlock.AccessFSWriteFile | landlock.AccessFSRemoveDir | landlock.AccessFSRemoveFile | landlock.AccessFSMakeDir | landlock.AccessFSMakeReg |
 			landlock.AccessFSMakeSock | landlock.AccessFSMakeFifo | landlock.AccessFSMakeSym
-		make_  = landlock.AccessFSMakeChar | landlock.AccessFSMakeBlock
+		nodes  = landlock.AccessFSMakeChar | landlock.AccessFSMakeBlock
 		onFile = landlock.AccessFSReadFile | landlock.AccessFSExecute | landlock.AccessFSWriteFile | landlock.AccessFSTruncate | landlock.AccessFSIoctlDev
 	)
-	attr := landlock.RulesetAttr{HandledAccessFS: read | write | make_}
+	attr := landlock.RulesetAttr{HandledAccessFS: read | write | nodes}
 	all := uint64(read | write)
 	if abi >= 2 {
 		attr.HandledAccessFS |= landlock.AccessFSRefer

@@ -69,18 +69,18 @@ func startLauncher(text, path string, args []string) (pid int, failure <-chan st
 		return 0, nil, err
 	}
 	for i, low := range pipe { // out of the way of the launcher's numbers
-		high, _, errno := syscall.RawSyscall(syscall.SYS_FCNTL, uintptr(low), syscall.F_DUPFD_CLOEXEC, errorFile+1) //nolint:gosec // a file's number
+		high, _, errno := syscall.RawSyscall(syscall.SYS_FCNTL, uintptr(low), syscall.F_DUPFD_CLOEXEC, errorFile+1)
 		_ = syscall.Close(low)
 		if errno != 0 {
 			return 0, nil, errno
 		}
-		pipe[i] = int(high) //nolint:gosec // a file's number
+		pipe[i] = int(high)
 	}
 	const none = ^uintptr(0)
-	files := []uintptr{0, 1, 2, none, none, programFile, rulesetFile, FilterFile, socketsFile, LauncherFile, uintptr(pipe[1])} //nolint:gosec // a file's number
+	files := []uintptr{0, 1, 2, none, none, programFile, rulesetFile, FilterFile, socketsFile, LauncherFile, uintptr(pipe[1])}
 	for i, used := range []bool{o.Program, o.Ruleset, o.Filter, o.Sockets, len(o.Wrapper) > 0} {
 		if !used {
-			files[programFile+i] = none
+			files[programFile+i] = none //nolint:gosec // five files begin there
 		}
 	}
 	attributes := &syscall.SysProcAttr{Setsid: true, Cloneflags: o.Namespaces}
