@@ -54,7 +54,7 @@ func publicDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // so it must be
+	if err := os.Chmod(dir, 0o711); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -87,10 +87,10 @@ func TestIsolatedPluginReachesNothingButItsOwn(t *testing.T) {
 			secret := filepath.Join(publicDir(t), "secret")
 			sibling := filepath.Join(dir, "tko-plugin-other", "work", "file")
 			for _, path := range []string{secret, sibling} {
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // permissions must not be what protects it
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 					t.Fatal(err)
 				}
-				if err := os.WriteFile(path, []byte("canary"), 0o644); err != nil { //nolint:gosec // the same
+				if err := os.WriteFile(path, []byte("canary"), 0o644); err != nil {
 					t.Fatal(err)
 				}
 			}

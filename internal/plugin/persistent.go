@@ -88,7 +88,7 @@ func (r *Runner) persistent(ctx context.Context, j job) (output []byte, stderr s
 		w := r.pool.take(key)
 		fresh := w == nil
 		if fresh {
-			if w, err = r.startWorker(j.plugin, key); err != nil {
+			if w, err = r.startWorker(j.plugin, key); err != nil { //nolint:contextcheck // the process outlives the request
 				return nil, "", err
 			}
 		}
@@ -245,7 +245,7 @@ func (r *Runner) startWorker(p tko.Plugin, key string) (w *worker, err error) {
 	w = &worker{
 		id: p.ID(), key: key, dir: dir, stdin: files[1], stdout: files[2], replies: bufio.NewReader(files[2]), stderr: &tail{},
 	}
-	start, err := r.confine(context.Background(), cmd, program, dir, p, r.limits(p)) //nolint:contextcheck // the process outlives the request
+	start, err := r.confine(context.Background(), cmd, program, dir, p, r.limits(p))
 	if err != nil {
 		return nil, err
 	}

@@ -51,9 +51,9 @@ func FuzzRequests(f *testing.F) {
 			if err != nil {
 				f.Fatal(err)
 			}
-			f.Add(uint8(i), data) //nolint:gosec // few methods
+			f.Add(uint8(i), data)
 		}
-		f.Add(uint8(i), []byte("\x0a\xff\xff\xff\xff\x0f")) //nolint:gosec // the same
+		f.Add(uint8(i), []byte("\x0a\xff\xff\xff\xff\x0f"))
 	}
 	codec := wire.NewCodec()
 	f.Fuzz(func(t *testing.T, method uint8, data []byte) {

@@ -2,10 +2,11 @@ package wire
 
 import (
 	"fmt"
+	"strings"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/krm"
-	"strings"
 )
 
 // NewAbout writes the description of a server.

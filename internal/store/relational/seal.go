@@ -3,16 +3,17 @@ package relational
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// A Sealer encrypts packages. Both methods authenticate the context, too: a
+// A Sealer encrypts packages. Both methods authenticate the identity, too: a
 // package can't be opened as another one.
 type Sealer interface {
-	Seal(plain, context []byte) (sealed []byte, err error)
-	Open(ctx context.Context, sealed, context []byte) (plain []byte, err error)
+	Seal(plain, identity []byte) (sealed []byte, err error)
+	Open(ctx context.Context, sealed, identity []byte) (plain []byte, err error)
 }
 
 // encodingSealed is added to the encoding of blobs that are encrypted.
@@ -119,7 +120,7 @@ func (s *Store) Reseal(ctx context.Context, progress func(done int)) error {
 // resealRows returns the next packages as they are to be stored.
 func (s *Store) resealRows(ctx context.Context, after []byte) (rows [][]any, next []byte, err error) {
 	err = s.run(ctx, Statement{
-		SQL:  "SELECT digest, encoding, size, data FROM blob WHERE digest > $1 ORDER BY digest LIMIT " + fmt.Sprint(resealed),
+		SQL:  "SELECT digest, encoding, size, data FROM blob WHERE digest > $1 ORDER BY digest LIMIT " + strconv.Itoa(resealed),
 		Args: []any{after},
 		Scan: func(from Row) error {
 			var digest, stored []byte
