@@ -37,7 +37,7 @@ func rowModification(clients int) string {
 
 func rowChildren(n int) string { return fmt.Sprintf("create %d children, in batches of 500", n) }
 
-const rowLongestWait = "longest wait of a writer beside a mass delete: "
+const rowLongestWait = "longest wait of a writer beside a mass delete: " // plain-words: ok, a name that results are compared by
 
 func rowDeleteTemplate(n int) string {
 	return fmt.Sprintf(rowLongestWait+"a template of %d deployments", n)
@@ -72,7 +72,7 @@ func (r *run) register(ctx context.Context) error {
 			return err
 		}
 		r.addRegistered(alone, raw, spent)
-		return &notMeasuredError{"the benchmark can't start another server beside a running one"}
+		return &notMeasuredError{"the benchmark can't start another server: it measures a running one"}
 	}
 	alone, spent, err := r.registerFresh(ctx, false)
 	if err != nil {

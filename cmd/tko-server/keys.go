@@ -78,7 +78,7 @@ func keysCommand(stderr io.Writer) *cobra.Command {
 		if err != nil {
 			return nil, nil, err
 		}
-		store, err := openStore(c.Context(), string(where), time.Minute, slog.New(slog.DiscardHandler))
+		store, err := openStore(c.Context(), &config.Config{Store: where, StoreWait: time.Minute}, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return nil, nil, err
 		}

@@ -140,7 +140,7 @@ func (s *server) runFlux(ctx context.Context) error {
 	for {
 		err := wiring.RunUntil(ctx, s.kubernetes, wiring.GitOpsRun)
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // it was asked to end
 		}
 		if !errors.Is(err, tko.ErrUnavailable) && s.kubernetes.Problem() == nil {
 			return err

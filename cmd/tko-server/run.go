@@ -452,7 +452,7 @@ func functionCache(configured string) string {
 }
 
 func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner *plugin.Runner) error {
-	store, err := openStore(ctx, string(s.config.Store), s.config.StoreWait, s.log)
+	store, err := openStore(ctx, s.config, s.log)
 	if err != nil {
 		return err
 	}
@@ -562,7 +562,8 @@ func (s *server) close() {
 }
 
 // openStore opens the store of --store.
-func openStore(ctx context.Context, where string, wait time.Duration, log *slog.Logger) (catalog.Store, error) {
+func openStore(ctx context.Context, c *config.Config, log *slog.Logger) (catalog.Store, error) {
+	where := string(c.Store)
 	if path, ok := strings.CutPrefix(where, "sqlite:"); ok {
 		if path == ":memory:" {
 			return sqlite.OpenMemory(ctx)
@@ -570,7 +571,11 @@ func openStore(ctx context.Context, where string, wait time.Duration, log *slog.
 		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: true})
 	}
 	if strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://") || strings.Contains(where, "=") {
-		return postgres.Open(ctx, where, postgres.Options{Wait: wait, Log: log})
+		options := postgres.Options{Wait: c.StoreWait, Log: log}
+		for _, dsn := range c.Replicas {
+			options.Replicas = append(options.Replicas, string(dsn))
+		}
+		return postgres.Open(ctx, where, options)
 	}
 	return nil, tko.Errorf(tko.ErrInvalid, "--store is not a known kind of store: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
 }

@@ -31,6 +31,7 @@ func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (t
 	if err != nil {
 		return tko.Modification{}, errors.Join(err, s.store.CancelModification(ctx, token))
 	}
+	s.started.put(token, r)
 	return tko.Modification{Token: token, Deployment: id, Package: pkg, Expires: expires.UTC()}, nil
 }
 
@@ -43,34 +44,85 @@ func (s *Service) EndModification(ctx context.Context, token string, pkg krm.Pac
 	if !storable(token) {
 		return "", 0, tokenError(tko.ErrNotFound, token)
 	}
-	start, err := s.store.Modification(ctx, token)
-	if err != nil {
-		return "", 0, tokenError(err, token)
-	}
+	var id tko.DeploymentID
 	var revision int64
-	err = retry(ctx, func() error {
-		current, err := s.get(ctx, Fields{}, start.Key)
-		if err != nil {
+	err := tryOptimistic(ctx, func(reads *readSet) error {
+		return retry(ctx, func() (err error) {
+			id, revision, err = s.endFrom(ctx, reads, token, pkg)
+			if isStale(err) {
+				return final(err)
+			}
 			return err
-		}
-		if current.Revision == 0 {
-			return tokenError(tko.ErrNotFound, token)
-		}
-		change, err := s.changed(ctx, nil, start, current, pkg)
-		if err != nil {
-			return err
-		}
-		if sameContent(current, change.record) {
-			revision = current.Revision
-			return tokenError(s.store.CancelModification(ctx, token), token)
-		}
-		revision, err = s.writeChange(ctx, nil, current, change, token, nil)
-		return tokenError(err, token)
+		})
 	})
 	if err != nil {
 		return "", 0, err
 	}
-	return tko.DeploymentID(start.ID), revision, nil
+	return id, revision, nil
+}
+
+// endFrom ends a modification that was started from a cached deployment, if there is
+// one and reads is not nil. The commit checks that the deployment hasn't changed since.
+// If it refuses the change, the change is derived again from the store.
+func (s *Service) endFrom(ctx context.Context, reads *readSet, token string, pkg krm.Package) (tko.DeploymentID, int64, error) {
+	start, ok := s.started.take(token)
+	if ok && reads != nil {
+		change, err := s.changed(ctx, reads, start, start, pkg)
+		if err == nil && !sameContent(start, change.record) {
+			var revision int64
+			revision, err = s.writeChange(ctx, reads, start, change, token, nil)
+			if err == nil || isStale(err) || !refused(err) {
+				return tko.DeploymentID(start.ID), revision, tokenError(err, token)
+			}
+		}
+	}
+	start, current, err := s.store.Modification(ctx, token)
+	if err != nil {
+		return "", 0, tokenError(err, token)
+	}
+	change, err := s.changed(ctx, reads, start, current, pkg)
+	if err != nil {
+		return "", 0, err
+	}
+	id := tko.DeploymentID(start.ID)
+	if sameContent(current, change.record) {
+		return id, current.Revision, tokenError(s.store.CancelModification(ctx, token), token)
+	}
+	revision, err := s.writeChange(ctx, reads, current, change, token, nil)
+	return id, revision, tokenError(err, token)
+}
+
+// A startCache caches the deployments of the modifications that were started most
+// recently, as they were then. When it is full, it is emptied.
+type startCache struct {
+	mutex  sync.Mutex
+	starts map[string]Record
+	size   int
+}
+
+// maxCachedStarts is the maximum size of the cached packages, in encoded bytes.
+const maxCachedStarts = 16 << 20
+
+// put caches the deployment of a token.
+func (c *startCache) put(token string, r Record) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	size := len(r.Package) + 1000
+	if c.size += size; c.starts == nil || c.size > maxCachedStarts {
+		c.starts, c.size = map[string]Record{}, size
+	}
+	c.starts[token] = r
+}
+
+// take removes and returns the deployment of a token.
+func (c *startCache) take(token string) (r Record, ok bool) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if r, ok = c.starts[token]; ok {
+		delete(c.starts, token)
+		c.size -= len(r.Package) + 1000
+	}
+	return r, ok
 }
 
 // CancelModification ends a token without a change. Errors as for
@@ -79,6 +131,7 @@ func (s *Service) CancelModification(ctx context.Context, token string) error {
 	if !storable(token) {
 		return tokenError(tko.ErrNotFound, token)
 	}
+	s.started.take(token)
 	return tokenError(s.store.CancelModification(ctx, token), token)
 }
 

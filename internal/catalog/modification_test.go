@@ -1,6 +1,7 @@
 package catalog_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -326,5 +327,88 @@ func TestEarlierRevisionsCanBeRead(t *testing.T) {
 	}
 	if !slices.Equal(ops, []string{"written 1", "written 2"}) {
 		t.Errorf("changes %v: want one for each revision", ops)
+	}
+}
+
+// A tokenCounter counts the reads of modification tokens.
+type tokenCounter struct {
+	catalog.Store
+	reads int
+}
+
+func (s *tokenCounter) Modification(ctx context.Context, token string) (start, current catalog.Record, err error) {
+	s.reads++
+	return s.Store.Modification(ctx, token)
+}
+
+// The end of a modification reads the deployment only if the cached one may be stale:
+// the result is the same as without a cache.
+func TestModificationEndsFromTheCachedOrTheCurrentDeployment(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		why       string
+		meanwhile func(w *world, id tko.DeploymentID)
+		given     string
+		reads     int
+		revision  int64
+		wantErr   error
+	}{
+		"unchanged": {
+			why: "the commit checks that nothing has changed", meanwhile: func(*world, tko.DeploymentID) {},
+			given: "x: 2", revision: 2,
+		},
+		"conditions set": {
+			why: "new conditions must not be lost",
+			meanwhile: func(w *world, id tko.DeploymentID) {
+				if err := w.SetConditions(w.ctx, tko.KindDeployment, string(id), []tko.Condition{{Type: "Meanwhile", Status: tko.ConditionTrue}}); err != nil {
+					w.t.Fatal(err)
+				}
+			},
+			given: "x: 2", reads: 1, revision: 2,
+		},
+		"template deleted": {
+			why: "the reference that was removed stays removed",
+			meanwhile: func(w *world, _ tko.DeploymentID) {
+				if _, err := w.DeleteTemplate(w.ctx, "t"); err != nil {
+					w.t.Fatal(err)
+				}
+			},
+			given: "x: 1", reads: 1, revision: 2,
+		},
+		"deployment deleted": {
+			why: "its token is unknown",
+			meanwhile: func(w *world, id tko.DeploymentID) {
+				if _, err := w.DeleteDeployment(w.ctx, id); err != nil {
+					w.t.Fatal(err)
+				}
+			},
+			given: "x: 2", reads: 2, wantErr: tko.ErrNotFound,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := &tokenCounter{Store: openStore(t)}
+			w := &world{Service: catalog.New(store, &validator{}, catalog.Options{}), t: t, ctx: t.Context(), store: store}
+			w.template("t", thing("a", "x: 1"))
+			id := w.create(tko.NewDeployment{Template: "t"})
+			m := w.start(id)
+			test.meanwhile(w, id)
+			_, revision, err := w.EndModification(w.ctx, m.Token, pkg(t, thing("a", test.given)))
+			wantError(t, err, test.wantErr)
+			if revision != test.revision || store.reads != test.reads {
+				t.Errorf("revision %d, %d reads, want %d, %d: %s", revision, store.reads, test.revision, test.reads, test.why)
+			}
+			if err != nil {
+				return
+			}
+			d := w.deployment(id)
+			if d.Stamp.Revision != test.revision || (name == "template deleted") != (d.Template == "") {
+				t.Errorf("revision %d with the template %q: %s", d.Stamp.Revision, d.Template, test.why)
+			}
+			if found := slices.ContainsFunc(d.Stamp.Conditions, func(c tko.Condition) bool { return c.Type == "Meanwhile" }); found != (name == "conditions set") {
+				t.Errorf("conditions are %v: %s", d.Stamp.Conditions, test.why)
+			}
+		})
 	}
 }

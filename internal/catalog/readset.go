@@ -22,11 +22,15 @@ type readSet struct {
 func tryOptimistic(ctx context.Context, do func(*readSet) error) error {
 	reads := new(readSet)
 	err := do(reads)
-	refused := errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrNotFound)
-	if !refused || reads.epoch == nil && reads.versions == nil || ctx.Err() != nil {
+	if !refused(err) || reads.epoch == nil && reads.versions == nil || ctx.Err() != nil {
 		return err
 	}
 	return do(nil)
+}
+
+// refused reports whether a write was refused for a reason that may be stale.
+func refused(err error) bool {
+	return errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrConflict) || errors.Is(err, tko.ErrNotFound)
 }
 
 func isStale(err error) bool {

@@ -322,9 +322,10 @@ type Tokens interface {
 	// token for it is valid; the error states when that one expires.
 	StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (Record, time.Time, error)
 	// Modification returns the deployment of a token, with its package, as it
-	// was when the token was issued. It returns ErrNotFound if the token is
-	// unknown, and ErrBusy if it has expired.
-	Modification(ctx context.Context, token string) (Record, error)
+	// was when the token was issued, without its conditions and position, and as
+	// it is now. It returns ErrNotFound if the token is unknown, and ErrBusy if
+	// it has expired.
+	Modification(ctx context.Context, token string) (start, current Record, err error)
 	// CancelModification ends a token. Errors as for Modification.
 	CancelModification(ctx context.Context, token string) error
 	// Modifications returns the valid tokens, sorted by deployment, each with

@@ -326,6 +326,7 @@ func pluginOf(r Record) (tko.Plugin, error) {
 		return tko.Plugin{}, fmt.Errorf("read plugin %q: %w", r.ID, err)
 	}
 	p := tko.Plugin{Executor: stored.Executor, Arguments: stored.Arguments, Properties: stored.Properties, Stamp: r.stamp()}
+	p.Stamp.Conditions = slices.Clone(p.Stamp.Conditions)
 	p.Type, p.Name, _ = tko.SplitPluginID(r.ID)
 	for _, t := range stored.Triggers {
 		p.Triggers = append(p.Triggers, krm.GVK(t))

@@ -39,6 +39,7 @@ const minKeepChanges = 10 * time.Minute
 type Config struct {
 	Roles     []string      // roles of this process
 	Store     secret.Text   // sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN
+	Replicas  secret.DSNs   // hot standbys of the store, for reads
 	StoreWait time.Duration // time limit for a database that is not available at the start
 	Data      string        // address of the data controller, for roles without RoleData
 
@@ -188,6 +189,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringSliceVar(&c.Roles, "roles", Roles, "roles of this process: "+strings.Join(Roles, ", "))
 	flags.Var(&c.Store, "store", `store of the state: sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN (postgres://user@host/db)`)
 	flags.Lookup("store").DefValue = string(c.Store) // without the secret of a value from elsewhere
+	flags.Var(&c.Replicas, "store-replicas", "PostgreSQL DSNs of hot standbys of the store's database, for lists and concurrent gets; a standby that is away or behind is not used (default: none)")
 	flags.DurationVar(&c.StoreWait, "store-wait", time.Minute, "time limit for a database that is not available at the start")
 	flags.StringVar(&c.Data, "data", "localhost:50050", "address of the data controller, for roles in other processes than it")
 
@@ -371,6 +373,12 @@ func (c *Config) Validate() error {
 	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	if len(c.Roles) == 0 {
 		add("--roles is empty: name at least one of %s", strings.Join(Roles, ", "))
+	}
+	if len(c.Replicas) > 0 && !c.Has(RoleData) {
+		add("--store-replicas is set, but --roles lacks %s: only this role uses the store", RoleData)
+	}
+	if len(c.Replicas) > 0 && strings.HasPrefix(string(c.Store), "sqlite:") {
+		add("--store-replicas is set, but --store is SQLite, which has no replicas: use PostgreSQL, or leave it out")
 	}
 	for _, r := range c.Roles {
 		if !slices.Contains(Roles, r) {

@@ -238,7 +238,7 @@ func (e Endpoint) server(who string) *grpc.Server {
 
 // Serve serves the methods on one connection until it ends or the context does.
 func (e Endpoint) Serve(ctx context.Context, who string, connection net.Conn) error {
-	server := e.server(who)
+	server := e.server(who) //nolint:contextcheck // calls have contexts of their own
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()
 	return server.Serve(OneConnection(connection))

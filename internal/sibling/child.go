@@ -43,7 +43,7 @@ func Inherit(settings any) (p *Parent, ctx context.Context, err error) {
 	}
 	p = &Parent{files: map[string][]*os.File{}}
 	for i, name := range s.Files {
-		p.files[name] = append(p.files[name], os.NewFile(uintptr(3+i), name)) //nolint:gosec // it is small
+		p.files[name] = append(p.files[name], os.NewFile(uintptr(3+i), name))
 	}
 	p.report = p.files[fileReport][0]
 	if err := p.take(s, settings); err != nil {

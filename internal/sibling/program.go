@@ -285,7 +285,9 @@ func (p *Program) end(r *running, ended <-chan error, reason error) error {
 		}
 	case <-limit.C:
 		_ = r.command.Process.Kill()
-		<-ended
+		if err := <-ended; err != nil {
+			p.options.Log.Warn("a program of this server did not stop in time, and was killed", "program", p.options.Name, "after", p.options.Stop, "err", err)
+		}
 	}
 	return reason
 }
@@ -353,7 +355,7 @@ func (p *Program) prepare(path string) (r *running, err error) {
 	if r.start, err = json.Marshal(start{Version: version.String(), Files: names, Settings: settings}); err != nil {
 		return r, err
 	}
-	r.command = exec.Command(path) //nolint:gosec,noctx // it is installed with this program, and stopped in order
+	r.command = exec.Command(path) //nolint:noctx // it is installed with this program, and stopped in order
 	r.command.Stdout, r.command.Stderr, r.command.ExtraFiles = p.options.Stdout, p.options.Stderr, r.theirs
 	r.command.SysProcAttr = attributes()
 	r.command.WaitDelay = time.Second
@@ -380,10 +382,9 @@ func (r *running) begin() (ended <-chan error, err error) {
 		_ = f.Close()
 	}
 	r.theirs = nil
-	if _, err := r.input.Write(append(r.start, '\n')); err != nil && !errors.Is(err, syscall.EPIPE) {
+	if _, err := r.input.Write(append(r.start, '\n')); err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, os.ErrClosed) { // these mean that it has ended
 		_ = r.command.Process.Kill()
-		<-result
-		return nil, err
+		return nil, errors.Join(err, <-result)
 	}
 	return result, nil
 }
@@ -413,9 +414,9 @@ func socketPair() (own net.Conn, their *os.File, err error) {
 	for _, fd := range pair {
 		syscall.CloseOnExec(fd)
 	}
-	mine := os.NewFile(uintptr(pair[0]), "sibling") //nolint:gosec // a file descriptor is not negative
-	defer func() { _ = mine.Close() }()             // the connection has its own
-	their = os.NewFile(uintptr(pair[1]), "sibling") //nolint:gosec // see above
+	mine := os.NewFile(uintptr(pair[0]), "sibling")
+	defer func() { _ = mine.Close() }() // the connection has its own
+	their = os.NewFile(uintptr(pair[1]), "sibling")
 	if own, err = net.FileConn(mine); err != nil {
 		_ = their.Close()
 		return nil, nil, fmt.Errorf("open a socket pair: %w", err)

@@ -61,8 +61,8 @@ func gitOpsSources(c *config.GitOps) ([]gitops.Spec, error) {
 }
 
 // GitOps returns the controller of the role gitops; nil if there is nothing to do.
-func GitOps(config *config.Config, data *client.Client, worker string, log *slog.Logger) (*gitops.Controller, error) {
-	c := &config.GitOps
+func GitOps(all *config.Config, data *client.Client, worker string, log *slog.Logger) (*gitops.Controller, error) {
+	c := &all.GitOps
 	specs, err := gitOpsSources(c)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func GitOps(config *config.Config, data *client.Client, worker string, log *slog
 	}
 	tree.Sweep(c.Dir)
 	return gitops.New(data, gitops.Options{
-		Worker: worker, Sources: specs, Lease: config.WorkLease, Connections: c.Connections, Log: log,
+		Worker: worker, Sources: specs, Lease: all.WorkLease, Connections: c.Connections, Log: log,
 	}), nil
 }
 

@@ -47,29 +47,38 @@ const (
 	EnqueueSites     = "sites.Enqueue"
 )
 
-// The requests and responses of the methods.
+// None is an empty request or response.
+type None struct{}
+
 type (
-	None            struct{}
+	// ScheduleRequest is the request of ClustersSchedule.
 	ScheduleRequest struct {
 		Trigger     krm.Resource
 		Site        tko.Site
 		Deployments []tko.Deployment
 		Held        []tko.DeploymentID
 	}
-	ScheduleResponse struct {
-		Report report.Report
-		Error  *sibling.Failure
-	}
+	// LeaveRequest is the request of ClustersLeave.
 	LeaveRequest struct {
 		Former krm.Resource
 		Now    []krm.Resource
 		Site   tko.Site
 	}
+)
+
+type (
+	// ScheduleResponse is the response of ClustersSchedule. The report is valid also with an error.
+	ScheduleResponse struct {
+		Report report.Report
+		Error  *sibling.Failure
+	}
+	// LeaveResponse is the response of ClustersLeave.
 	LeaveResponse struct {
 		Outcome report.Outcome
 		Again   time.Duration
 		Error   *sibling.Failure
 	}
+	// PodResponse is the response of PodsRun. Stderr is valid also with an error.
 	PodResponse struct {
 		Stdout []byte
 		Stderr string

@@ -351,7 +351,7 @@ func (c *Catalog) Events(ctx context.Context, kind tko.Kind, after int64) (list 
 	c.mu.Lock()
 	c.waits[kind] = wait{first.UpTo, done}
 	c.mu.Unlock()
-	unbindAll := context.AfterFunc(c.ctx, cancel)
+	unbindAll := context.AfterFunc(c.ctx, cancel) //nolint:contextcheck // the wait is for all callers
 	go func() {
 		defer cancel()
 		defer unbindAll()

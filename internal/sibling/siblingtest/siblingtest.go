@@ -13,12 +13,12 @@ import (
 // Connect serves methods and returns a peer that calls them, until the test ends.
 func Connect(t testing.TB, methods sibling.Endpoint) *sibling.Peer {
 	t.Helper()
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	near, err := net.Dial("unix", l.Addr().String())
+	near, err := new(net.Dialer).DialContext(t.Context(), "unix", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,7 @@ const (
 // the database is closed.
 func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake func(relational.News), log *slog.Logger) {
 	ctx, db.stop = context.WithCancel(ctx)
+	db.watchStandbys(ctx)
 	db.wait.Go(func() {
 		pause := minPause
 		away := false

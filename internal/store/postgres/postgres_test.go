@@ -111,7 +111,7 @@ func (a *alternating) StartModification(ctx context.Context, deployment, token s
 	return a.next().StartModification(ctx, deployment, token, ttl)
 }
 
-func (a *alternating) Modification(ctx context.Context, token string) (catalog.Record, error) {
+func (a *alternating) Modification(ctx context.Context, token string) (start, current catalog.Record, err error) {
 	return a.next().Modification(ctx, token)
 }
 

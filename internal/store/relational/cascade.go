@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -15,25 +14,24 @@ import (
 // commit, and changes as many records as can be changed in a short time.
 
 const (
-	// stepTime is the target time for which a step blocks other writers. A writer that
-	// arrives during a step may wait for it and for the next.
-	stepTime = 30 * time.Millisecond
+	// stepTime is the target time for which a step blocks other writers. A writer waits
+	// for one step at most, which may take several times longer when the database slows
+	// down suddenly.
+	stepTime = 20 * time.Millisecond
 	// The number of records that a step changes: minimum, of the first step,
 	// maximum.
-	minStep   = 64
-	firstStep = 200
+	minStep   = 32
+	firstStep = 100
 	maxStep   = catalog.MaxStep
 )
 
-// A stepSizer adapts the number of records that a step changes.
+// A stepSizer adapts the number of records that a step changes. Only the committer uses
+// it.
 type stepSizer struct {
-	mutex sync.Mutex
-	size  int // firstStep if 0
+	size int // firstStep if 0
 }
 
 func (p *stepSizer) next() int {
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
 	if p.size == 0 {
 		p.size = firstStep
 	}
@@ -42,15 +40,113 @@ func (p *stepSizer) next() int {
 
 // observe adapts the size after a transaction that changed n records in time d.
 func (p *stepSizer) observe(n int, d time.Duration) {
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
 	switch {
 	case d > stepTime:
 		p.size = int(float64(p.size) * max(0.25, float64(stepTime)/float64(d)))
 	case n >= p.size/2:
-		p.size = int(float64(p.size) * min(2, float64(stepTime)/float64(max(d, 1))))
+		p.size = int(float64(p.size) * min(1.5, float64(stepTime)/float64(max(d, 1))))
 	}
 	p.size = min(max(p.size, minStep), maxStep)
+}
+
+// beginStep sets the number of records that a call may change.
+func (g *group) beginStep(c *call) {
+	for i := range c.writes {
+		if sizer := g.store.stepSizers[c.writes[i].Record.Kind]; sizer != nil && c.writes[i].Op == tko.OpDeleted {
+			g.step, g.stepSize = sizer, sizer.next()
+			g.remaining = g.stepSize
+			return
+		}
+	}
+}
+
+// A referrerStatement finds those of the records to delete that records of a kind refer
+// to by a column.
+type referrerStatement struct {
+	statement Statement
+	from      tko.Kind
+	to        tko.Kind
+}
+
+// referrerStatements return the statements that find the records to delete on which
+// other records depend. They count, because databases may read all records that refer to
+// a record before they return the first.
+func (g *group) referrerStatements() []*referrerStatement {
+	var list []*referrerStatement
+	for _, r := range []struct {
+		from, to tko.Kind
+		column   string
+	}{
+		{tko.KindDeployment, tko.KindDeployment, "parent"},
+		{tko.KindDeployment, tko.KindSite, "site"},
+		{tko.KindDeployment, tko.KindTemplate, "template"},
+		{tko.KindSite, tko.KindTemplate, "template"},
+	} {
+		list = append(list, &referrerStatement{
+			Statement{
+				SQL: "SELECT r.i FROM {rows} WHERE (SELECT count(*) FROM (SELECT 1 FROM entity x WHERE x.kind = r.k AND x." + r.column +
+					" = r.i AND x." + r.column + " <> '' LIMIT 1) AS found) > 0",
+				Columns: []Column{{"k", Text}, {"i", Text}},
+				Scan: func(from Row) error {
+					key := catalog.Key{Kind: r.to}
+					err := from.Scan(&key.ID)
+					g.referred[key] = true
+					return err
+				},
+			}, r.from, r.to,
+		})
+	}
+	return list
+}
+
+func (r *referrerStatement) add(key catalog.Key) {
+	if key.Kind == r.to {
+		r.statement.Rows = append(r.statement.Rows, []any{string(r.from), key.ID})
+	}
+}
+
+// hasDependents reports whether other records depend on one that a call deletes: in the
+// database, or because of earlier calls or of writes of this one.
+func (g *group) hasDependents(c *call) bool {
+	deleted := map[catalog.Key]bool{}
+	for i := range c.writes {
+		if w := &c.writes[i]; w.Op == tko.OpDeleted && g.state[w.Record.Key] != nil {
+			if g.referred[w.Record.Key] {
+				return true
+			}
+			deleted[w.Record.Key] = true
+		}
+	}
+	refers := func(r *catalog.Record) bool {
+		return r.Parent != "" && deleted[catalog.Key{Kind: r.Kind, ID: r.Parent}] || r.Site != "" && deleted[catalog.Key{Kind: tko.KindSite, ID: r.Site}] ||
+			r.Template != "" && deleted[catalog.Key{Kind: tko.KindTemplate, ID: r.Template}]
+	}
+	for i := range c.writes {
+		if w := &c.writes[i]; w.Op == tko.OpWritten && refers(&w.Record) {
+			return true
+		}
+	}
+	for _, r := range g.state {
+		if r != nil && refers(&r.Record) {
+			return true
+		}
+	}
+	return false
+}
+
+// independent returns the dependents of the records that a call deletes if there are
+// none.
+func independent(c *call) dependents {
+	if !c.cascades {
+		return dependents{}
+	}
+	d := dependents{whole: map[string]bool{}, children: map[string][]string{}}
+	for i := range c.writes {
+		if w := &c.writes[i]; w.Op == tko.OpDeleted {
+			d.whole[w.Record.ID] = true
+		}
+	}
+	return d
 }
 
 // dependents are the records that depend on those that a call deletes, as far as
@@ -364,9 +460,12 @@ func (g *group) remove(w *catalog.Write, r *row) (position int64) {
 			g.endToken(token)
 		}
 	}
-	newest, until := g.newest[r.Key], g.held[r.ID]
-	g.undo = append(g.undo, func() { g.newest[r.Key], g.held[r.ID] = newest, until })
-	delete(g.held, r.ID)
+	newest := g.newest[r.Key]
+	g.undo = append(g.undo, func() { g.newest[r.Key] = newest })
+	if h, ok := g.held[r.ID]; ok && r.Kind == tko.KindDeployment {
+		g.undo = append(g.undo, func() { g.held[r.ID] = h })
+		delete(g.held, r.ID)
+	}
 	g.newest[r.Key] = r.Revision
 	g.remaining--
 	return g.change(tko.OpDeleted, *r, after)

@@ -3,18 +3,23 @@ package relational
 import (
 	"context"
 	"errors"
+	"runtime"
+	"slices"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// A call is one call of Commit that waits for its transaction.
+// A call is one change that waits for its transaction: writes, or the start or the end
+// of a modification.
 type call struct {
 	caller   context.Context //nolint:containedctx // ends when the caller stops waiting
 	begun    time.Time
 	writes   []catalog.Write
-	cascades bool // deletes a record on which other records may depend
+	cascades bool       // deletes a record on which other records may depend
+	token    *tokenCall // instead of writes
+	deferred bool       // was not decided by the last transaction, and needs another one
 	done     chan struct{}
 	outcomes []catalog.Outcome
 	err      error
@@ -25,6 +30,9 @@ const (
 	groupCalls  = 64
 	groupWrites = 512
 )
+
+// maxGather limits the time for which a group waits for more calls.
+const maxGather = time.Millisecond
 
 // maxCommit is the duration of a transaction after which its connection is
 // considered dead.
@@ -39,7 +47,7 @@ func (s *Store) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.
 	if len(writes) == 0 {
 		return nil, ctx.Err()
 	}
-	c := &call{caller: ctx, begun: time.Now(), writes: writes, done: make(chan struct{})}
+	c := &call{writes: writes}
 	keys := make(map[catalog.Key]bool, len(writes))
 	for i := range writes {
 		w := &writes[i]
@@ -52,15 +60,22 @@ func (s *Store) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.
 		}
 		c.cascades = c.cascades || w.Op == tko.OpDeleted && !w.SingleStep && w.Record.Kind != tko.KindPlugin
 	}
+	err := s.submit(ctx, c)
+	return c.outcomes, err
+}
+
+// submit waits until a call is committed, and returns its error.
+func (s *Store) submit(ctx context.Context, c *call) error {
+	c.caller, c.begun, c.done = ctx, time.Now(), make(chan struct{})
 	select {
 	case s.calls <- c:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	case <-s.ended.Done():
-		return nil, errClosed
+		return errClosed
 	}
 	<-c.done // from here on the transaction decides, even if the caller's context ends
-	return c.outcomes, c.err
+	return c.err
 }
 
 func checkWrite(w *catalog.Write) error {
@@ -106,31 +121,69 @@ func checkWrite(w *catalog.Write) error {
 }
 
 // commitCalls commits calls until the store closes: calls that arrive during one
-// transaction wait, and all go into the next.
+// transaction wait, and all go into the next. Deletions have transactions of their own,
+// which alternate with those of the other calls: a step of a deletion may take long, and
+// so no other call waits for more than one step.
 func (s *Store) commitCalls() {
+	commit := func(calls []*call) (deferred []*call) {
+		if len(calls) == 0 {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(s.ended, maxCommit)
+		defer cancel()
+		s.commitGroup(ctx, calls)
+		return slices.DeleteFunc(calls, func(c *call) bool { return !c.deferred })
+	}
 	for {
+		var first *call
 		select {
-		case first := <-s.calls:
-			ctx, cancel := context.WithTimeout(s.ended, maxCommit)
-			s.commitGroup(ctx, s.gather(first))
-			cancel()
+		case first = <-s.calls:
 		case <-s.ended.Done():
 			return
+		}
+		var deletions []*call
+		for others := s.gather(first, &deletions); ; others = s.gather(nil, &deletions) {
+			commit(others)
+			if len(deletions) == 0 {
+				break
+			}
+			deletions = commit(deletions)
 		}
 	}
 }
 
-func (s *Store) gather(first *call) []*call {
-	group, writes := []*call{first}, len(first.writes)
-	for len(group) < groupCalls && writes < groupWrites {
-		select {
-		case c := <-s.calls:
-			group, writes = append(group, c), writes+len(c.writes)
+// gather returns the calls that wait for a transaction, and adds deletions to
+// *deletions. As long as more calls arrive, it lets the goroutines that are ready to
+// run proceed, which may be about to call: on a busy machine, groups become larger and
+// cost less, on an idle one nothing is delayed.
+func (s *Store) gather(next *call, deletions *[]*call) (others []*call) {
+	yielded, began := 0, time.Now()
+	for writes := 0; ; {
+		switch {
+		case next == nil:
+		case next.cascades:
+			*deletions = append(*deletions, next)
 		default:
-			return group
+			others = append(others, next)
 		}
+		if next != nil {
+			writes += len(next.writes)
+		}
+		if len(others)+len(*deletions) >= groupCalls || writes >= groupWrites {
+			return others
+		}
+		next = nil
+		select {
+		case next = <-s.calls:
+			continue
+		default:
+		}
+		if len(others)+len(*deletions) == yielded || time.Since(began) > maxGather {
+			return others
+		}
+		yielded = len(others) + len(*deletions)
+		runtime.Gosched()
 	}
-	return group
 }
 
 // commitGroup commits calls in one transaction. If that fails as a whole, each
@@ -157,9 +210,11 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 	}
 	for _, c := range calls {
 		if err != nil {
-			c.outcomes, c.err = nil, fault("commit", err)
+			c.outcomes, c.err, c.deferred = nil, fault("commit", err), false
 		}
-		close(c.done)
+		if !c.deferred {
+			close(c.done)
+		}
 	}
 }
 
@@ -211,20 +266,23 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 			*lost = nil
 			return nil
 		}
-		*lost = nil
+		if (*lost).logged() {
+			*lost = nil
+		}
+	}
+	for _, c := range calls {
+		if c.token != nil && *lost == nil {
+			c.token.found = false
+		}
 	}
 	g := newGroup(s)
 	if err := g.load(ctx, tx, calls); err != nil {
 		return err
 	}
-	found, began, step := g.head, time.Now(), g.remaining
-	for _, c := range calls {
-		if c.cascades {
-			if err := g.loadDependents(ctx, tx, c); err != nil {
-				return err
-			}
-		}
-		c.outcomes, c.err = g.decide(c.writes)
+	*lost = nil // calls that change only tokens see what the lost transaction did
+	found, began := g.head, time.Now()
+	if err := g.decideAll(ctx, tx, calls); err != nil {
+		return err
 	}
 	if !g.changed() {
 		s.commitCache.updateLocked(g, found)
@@ -234,7 +292,10 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 	if err != nil {
 		return err
 	}
-	if err := tx.Commit(ctx, append(append(statements, g.saveHead()), s.notify(g.news)...)...); err != nil {
+	if g.head != found {
+		statements = append(append(statements, g.saveHead()), s.notify(g.news)...)
+	}
+	if err := tx.Commit(ctx, statements...); err != nil {
 		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
 			*lost = g
 		}
@@ -242,20 +303,59 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 	}
 	g.fillCaches()
 	s.commitCache.updateLocked(g, found)
-	s.Wake(g.news)
-	if n := step - g.remaining; n > 0 {
-		s.stepSizer.observe(n, time.Since(began))
+	if g.head != found {
+		s.Wake(g.news)
+	}
+	if g.step != nil {
+		g.step.observe(g.stepSize-g.remaining, time.Since(began))
 	}
 	return nil
 }
 
+// decideAll decides calls one after the other, and at last the first deletion that
+// changes records that depend on it. It defers other such deletions: each step has a
+// transaction of its own.
+func (g *group) decideAll(ctx context.Context, tx Tx, calls []*call) error {
+	var steps []*call
+	for _, c := range calls {
+		c.deferred = false
+		switch {
+		case c.token != nil:
+			c.err = g.decideToken(c.token)
+		case c.cascades && g.hasDependents(c):
+			steps = append(steps, c)
+		default:
+			g.dependents = independent(c)
+			c.outcomes, c.err = g.decide(c.writes)
+		}
+	}
+	for i, c := range steps {
+		if c.deferred = i > 0; c.deferred {
+			continue
+		}
+		g.beginStep(c)
+		if err := g.loadDependents(ctx, tx, c); err != nil {
+			return err
+		}
+		c.outcomes, c.err = g.decide(c.writes)
+	}
+	return nil
+}
+
+// logged reports whether the group wrote changes to the log.
+func (g *group) logged() bool { return g.last != catalog.Key{} }
+
 // wasCommitted reports whether a group was committed whose outcome was unknown. It
 // locks the head, as the lost transaction did, so that transaction has ended. If
 // the group was committed, its last change is in the log with its time: another
-// writer's change at that position has another time.
+// writer's change at that position has another time. If it changed only tokens, the log
+// doesn't tell.
 func (g *group) wasCommitted(ctx context.Context, tx Tx) (happened bool, err error) {
 	var h head
 	var now time.Time
+	if !g.logged() {
+		return false, nil
+	}
 	err = tx.Run(ctx, g.store.lockHead(&h, &now), Statement{
 		SQL:  "SELECT position FROM change WHERE position = $1 AND updated = $2 AND kind = $3 AND id = $4",
 		Args: []any{g.head.position, micros(g.now), string(g.last.Kind), g.last.ID},

@@ -67,11 +67,11 @@ func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
 	if err != nil {
 		return nil, err
 	}
-	statements := slices.Concat(numbering, indexing, blobs, entities, changes, g.workStatements(), g.tokenStatements())
+	statements := slices.Concat(g.tokenStatements(), numbering, indexing, blobs, entities, changes, g.workStatements())
 	if n := len(g.changes); n > 0 {
 		g.last = g.changes[n-1].after.Key
 	}
-	g.changes, g.ended, g.dirty = nil, nil, true
+	g.changes, g.started, g.ended, g.dirty = nil, nil, nil, true
 	clear(g.base)
 	return statements, nil
 }
@@ -268,8 +268,11 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 	numbers := map[pairKey]int64{}
 	values := map[pairKey]string{}
 	read := Statement{
-		SQL:     "SELECT p.id, p.kind, p.key, p.hash FROM {rows} CROSS JOIN pair p WHERE p.kind = r.kind AND p.key = r.key AND p.hash = r.hash",
-		Columns: []Column{{"kind", Text}, {"key", Text}, {"hash", Bytes}},
+		// The start is compared so that the index by start finds few entries: a database
+		// without statistics may prefer it to the one by hash.
+		SQL: "SELECT p.id, p.kind, p.key, p.hash FROM {rows} CROSS JOIN pair p " +
+			"WHERE p.kind = r.kind AND p.key = r.key AND p.hash = r.hash AND p.start = r.start",
+		Columns: []Column{{"kind", Text}, {"key", Text}, {"hash", Bytes}, {"start", Text}},
 		Scan: func(from Row) error {
 			var id int64
 			var kind, key string
@@ -290,7 +293,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 			continue
 		}
 		unknown = append(unknown, e.pair)
-		read.Rows = append(read.Rows, []any{string(e.pair.kind), e.pair.key, e.pair.hash[:]})
+		read.Rows = append(read.Rows, []any{string(e.pair.kind), e.pair.key, e.pair.hash[:], startOf(e.value)})
 	}
 	if len(unknown) > 0 {
 		if err := run(ctx, read); err != nil {
@@ -436,17 +439,6 @@ func (g *group) logStatements() ([]Statement, error) {
 		statement.Rows = append(statement.Rows, append(r.values(), string(c.op), orNull(steps)))
 	}
 	return []Statement{statement}, nil
-}
-
-func (g *group) tokenStatements() []Statement {
-	statement := Statement{
-		SQL:     "DELETE FROM modification WHERE token IN (SELECT r.t FROM {rows})",
-		Columns: []Column{{"t", Text}},
-	}
-	for _, token := range g.ended {
-		statement.Rows = append(statement.Rows, []any{token})
-	}
-	return []Statement{statement}
 }
 
 // fillCaches adds the content that was committed to the caches.

@@ -3,6 +3,7 @@ package relational
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -21,20 +22,24 @@ type group struct {
 	newest   map[catalog.Key]int64
 	origins  map[originKey]string // IDs
 	tokens   map[string]modification
-	held     map[string]time.Time // deployments with a valid token, and its deadline
-	claims   map[claimName]bool   // of work, still valid
-	children map[string][]string  // of deployments that are deleted in a single step, as the database has them
+	held     map[string]holder   // deployments with a valid token
+	claims   map[claimName]bool  // of work, still valid
+	children map[string][]string // of deployments that are deleted in a single step, as the database has them
 
 	base    map[catalog.Key]*row // records to be written, as the database has them
 	changes []change
-	ended   []string    // tokens
-	dirty   bool        // statements were already run
-	news    News        // of the work that the transaction enqueues
-	last    catalog.Key // of the last change of the transaction
-	undo    []func()    // reverts the decisions of the call under way
+	started []*tokenCall // whose tokens are to be written
+	ended   []string     // tokens
+	dirty   bool         // statements were already run
+	news    News         // of the work that the transaction enqueues
+	last    catalog.Key  // of the last change of the transaction
+	undo    []func()     // reverts the decisions of the call under way
 
-	remaining  int        // number of records that this step may still change (see stepSizer)
-	dependents dependents // of the records that the call under way deletes
+	referred   map[catalog.Key]bool // records to delete on which other records depend, as the database has them
+	step       *stepSizer           // if a step of a deletion was decided
+	stepSize   int                  // number of records that the step may change
+	remaining  int                  // number of records that may still be changed
+	dependents dependents           // of the records that the step deletes
 
 	stored     *storedContent // content that need not be written again
 	cacheFills []func()       // run after the commit
@@ -55,6 +60,12 @@ type modification struct {
 	expires    time.Time
 }
 
+// A holder is the holder of a valid modification token.
+type holder struct {
+	token string
+	tko.OpenModification
+}
+
 // A claimName identifies a claim of work.
 type claimName struct{ queue, key, claim string }
 
@@ -67,13 +78,15 @@ type change struct {
 
 func newGroup(s *Store) *group {
 	return &group{
-		store: s, remaining: s.stepSizer.next(), state: map[catalog.Key]*row{}, newest: map[catalog.Key]int64{}, origins: map[originKey]string{},
-		tokens: map[string]modification{}, held: map[string]time.Time{}, base: map[catalog.Key]*row{}, claims: map[claimName]bool{}, written: map[catalog.Digest]bool{},
-		children: map[string][]string{},
+		store: s, remaining: math.MaxInt, state: map[catalog.Key]*row{}, newest: map[catalog.Key]int64{}, origins: map[originKey]string{},
+		tokens: map[string]modification{}, held: map[string]holder{}, base: map[catalog.Key]*row{}, claims: map[claimName]bool{}, written: map[catalog.Digest]bool{},
+		children: map[string][]string{}, referred: map[catalog.Key]bool{},
 	}
 }
 
-func (g *group) changed() bool { return len(g.changes) > 0 || g.dirty }
+func (g *group) changed() bool {
+	return len(g.changes) > 0 || len(g.started) > 0 || len(g.ended) > 0 || g.dirty
+}
 
 // lockHead locks the head, so that all transactions that write wait for each
 // other.
@@ -145,16 +158,16 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 		},
 	}
 	held := Statement{
-		SQL:     "SELECT m.deployment, m.expires FROM {rows} CROSS JOIN modification m WHERE m.deployment = r.i AND m.expires > {now}",
+		SQL:     "SELECT " + openColumns + ", m.token FROM {rows} CROSS JOIN modification m WHERE m.deployment = r.i AND m.expires > {now}",
 		Columns: []Column{{"i", Text}},
 		Scan: func(from Row) error {
-			var deployment string
-			var expires int64
-			err := from.Scan(&deployment, &expires)
-			g.held[deployment] = moment(expires)
+			var h holder
+			err := scanOpen(from, &h.OpenModification, &h.token)
+			g.held[string(h.Deployment)] = h
 			return err
 		},
 	}
+	capped := capTokenDeadlines()
 	claims := lockItems("w.queue, w.key, w.claim", nil, func(from Row) error {
 		var c claimName
 		err := from.Scan(&c.queue, &c.key, &c.claim)
@@ -171,6 +184,7 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			return err
 		},
 	}
+	referrers := g.referrerStatements()
 	claimed := map[claimName]bool{}
 	need := func(key catalog.Key, written bool) {
 		if _, ok := g.state[key]; !ok {
@@ -183,9 +197,20 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 		}
 	}
 	for _, c := range calls {
+		switch t := c.token; {
+		case t == nil:
+		case t.op == cancelToken:
+			tokens.Rows = append(tokens.Rows, []any{t.token})
+		default:
+			if t.op == startToken {
+				need(catalog.Key{Kind: tko.KindDeployment, ID: t.deployment}, false)
+			}
+			capped.Rows = append(capped.Rows, []any{t.deployment})
+			held.Rows = append(held.Rows, []any{t.deployment})
+		}
 		for i := range c.writes {
 			w := &c.writes[i]
-			need(w.Record.Key, w.Op == tko.OpWritten)
+			need(w.Record.Key, w.Op == tko.OpWritten && w.Expect <= catalog.Absent)
 			for _, key := range w.Requires {
 				need(key, false)
 			}
@@ -201,6 +226,11 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 			if w.SingleStep && w.Op == tko.OpDeleted && w.Record.Kind == tko.KindDeployment {
 				childRows.Rows = append(childRows.Rows, []any{string(w.Record.Kind), w.Record.ID})
 			}
+			if c.cascades && w.Op == tko.OpDeleted && !w.SingleStep {
+				for _, r := range referrers {
+					r.add(w.Record.Key)
+				}
+			}
 			if w.Token != "" {
 				tokens.Rows = append(tokens.Rows, []any{w.Token})
 			}
@@ -208,12 +238,16 @@ func (g *group) load(ctx context.Context, tx Tx, calls []*call) error {
 				claimed[claimOf(*c)] = true
 				claims.Rows = append(claims.Rows, []any{c.Queue, c.Key, c.Claim})
 			}
-			if w.Record.Kind == tko.KindDeployment && w.Op == tko.OpWritten && w.Expect != catalog.Absent {
+			if w.Record.Kind == tko.KindDeployment && w.Op == tko.OpWritten && w.Expect != catalog.Absent && w.Token == "" {
 				held.Rows = append(held.Rows, []any{w.Record.ID})
 			}
 		}
 	}
-	err := tx.Run(ctx, g.store.lockHead(&g.head, &g.now), keys, entities, origins, tokens, held, claims, childRows)
+	statements := []Statement{g.store.lockHead(&g.head, &g.now), keys, entities, origins, capped, tokens, held, claims, childRows}
+	for _, r := range referrers {
+		statements = append(statements, r.statement)
+	}
+	err := tx.Run(ctx, statements...)
 	g.stored = g.store.storedAt(g.head.collected)
 	return fault("read what the commit depends on", err)
 }
@@ -367,8 +401,8 @@ func (g *group) checkSingleStep(key catalog.Key) error {
 func (g *group) checkToken(w *catalog.Write) error {
 	id := w.Record.ID
 	if w.Token == "" {
-		if until := g.held[id]; w.Op == tko.OpWritten && w.Record.Kind == tko.KindDeployment && until.After(g.now) {
-			return errHeld(id, until)
+		if h, ok := g.held[id]; ok && w.Op == tko.OpWritten && w.Record.Kind == tko.KindDeployment {
+			return errHeld(id, h.Expires)
 		}
 		return nil
 	}
@@ -409,19 +443,24 @@ func (g *group) decideWritten(w *catalog.Write, current *row) catalog.Outcome {
 	position := g.change(tko.OpWritten, before, after)
 	if w.Token != "" {
 		g.endToken(w.Token)
-		if until, ok := g.held[key.ID]; ok {
-			g.undo = append(g.undo, func() { g.held[key.ID] = until })
-			delete(g.held, key.ID)
-		}
 	}
 	return catalog.Outcome{Key: key, Revision: after.Revision, Position: position}
 }
 
+// endToken ends a known token.
 func (g *group) endToken(token string) {
 	m, count := g.tokens[token], len(g.ended)
-	g.undo = append(g.undo, func() { g.tokens[token], g.ended = m, g.ended[:count] })
+	h, held := g.held[m.deployment]
+	g.undo = append(g.undo, func() {
+		if g.tokens[token], g.ended = m, g.ended[:count]; held {
+			g.held[m.deployment] = h
+		}
+	})
 	g.ended = append(g.ended, token)
 	delete(g.tokens, token)
+	if h.token == token {
+		delete(g.held, m.deployment)
+	}
 }
 
 func compareText(a, b string) int {

@@ -106,6 +106,9 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 // unlikely to exist. Writes with an origin are excluded: they are often repeated.
 func optimistic(calls []*call) bool {
 	for _, c := range calls {
+		if c.token != nil {
+			return false
+		}
 		for i := range c.writes {
 			w := &c.writes[i]
 			if w.Op != tko.OpWritten || w.Expect != catalog.Absent || w.Token != "" || w.Record.Origin != "" || w.ParentRevision != 0 || w.Claim != nil {

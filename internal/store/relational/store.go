@@ -30,8 +30,10 @@ type Store struct {
 	metasets    *cache[int64, *catalog.Metadata]
 	commitCache commitCache
 
-	stepSizer stepSizer // of cascading deletions
-	clock     clock
+	reads readGroup
+
+	stepSizers map[tko.Kind]*stepSizer // of deletions of records on which others depend, by their kind
+	clock      clock
 
 	offsetCache offsetCache
 	leasesMutex sync.Mutex
@@ -71,10 +73,12 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		wakeSoon:    map[string]bool{},
 		stored:      newStoredContent(0),
 		clock:       newClock(),
+		stepSizers:  map[tko.Kind]*stepSizer{tko.KindTemplate: {}, tko.KindSite: {}, tko.KindDeployment: {}},
 	}
 	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))
 	s.close = sync.OnceValue(func() error {
 		s.quit()
+		s.closeReads()
 		s.wait.Wait()
 		return s.db.Close()
 	})

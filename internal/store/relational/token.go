@@ -2,6 +2,7 @@ package relational
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -12,90 +13,151 @@ import (
 // is reported as expired and not as unknown.
 const expiredTokenRetention = time.Hour
 
+// A tokenCall is a call of Commit that starts, cancels or breaks a modification. If a
+// lost transaction wrote only tokens, the log doesn't have its outcome: then the call is
+// decided again, and recognizes what the lost transaction did.
+type tokenCall struct {
+	op         tokenOp
+	deployment string // of startToken and breakToken
+	token      string // of startToken and cancelToken
+	ttl        time.Duration
+	author     tko.Author
+
+	found   bool // the token, by an earlier attempt
+	row     *row // the deployment
+	expires time.Time
+	broken  tko.OpenModification
+}
+
+// A tokenOp is what a tokenCall does.
+type tokenOp int
+
+const (
+	startToken tokenOp = iota
+	cancelToken
+	breakToken
+)
+
+// decideToken decides a call that starts, cancels or breaks a modification.
+func (g *group) decideToken(t *tokenCall) error {
+	g.undo = g.undo[:0]
+	switch t.op {
+	case startToken:
+		return g.decideStart(t)
+	case cancelToken:
+		m := g.tokens[t.token]
+		if m.deployment == "" && t.found {
+			return nil
+		}
+		if err := m.check(g.now); err != nil {
+			return err
+		}
+		t.found = true
+		g.endToken(t.token)
+		return nil
+	default:
+		h, ok := g.held[t.deployment]
+		switch {
+		case ok:
+			t.found, t.broken = true, h.OpenModification
+			g.tokens[h.token] = modification{deployment: t.deployment, expires: h.Expires}
+			g.endToken(h.token)
+		case !t.found:
+			return tko.Errorf(tko.ErrNotFound, "deployment %q: there is no valid modification token", t.deployment)
+		}
+		return nil
+	}
+}
+
+func (g *group) decideStart(t *tokenCall) error {
+	t.row = g.state[catalog.Key{Kind: tko.KindDeployment, ID: t.deployment}]
+	h, held := g.held[t.deployment]
+	switch {
+	case t.row == nil:
+		return tko.NotFound(tko.KindDeployment, t.deployment)
+	case held && h.token == t.token: // stored by a transaction whose outcome was unknown
+		t.expires = h.Expires
+		return nil
+	case held:
+		return errHeld(t.deployment, h.Expires)
+	}
+	t.expires = g.now.Add(t.ttl).Truncate(time.Microsecond)
+	g.held[t.deployment] = holder{t.token, tko.OpenModification{
+		Deployment: tko.DeploymentID(t.deployment), Author: t.author, Started: g.now, Expires: t.expires,
+	}}
+	g.tokens[t.token] = modification{deployment: t.deployment, revision: t.row.Revision, expires: t.expires}
+	g.started = append(g.started, t)
+	return nil
+}
+
+// tokenStatements write the tokens that were started, and delete those that ended.
+func (g *group) tokenStatements() []Statement {
+	start := Statement{
+		SQL: "INSERT INTO modification (token, deployment, revision, expires, since, who, why) " +
+			"SELECT r.token, r.deployment, r.revision, r.expires, r.since, r.who, r.why FROM {rows} WHERE true",
+		Columns: []Column{
+			{"token", Text}, {"deployment", Text}, {"revision", Int}, {"expires", Int}, {"since", Int}, {"who", Text}, {"why", Text},
+		},
+	}
+	for _, t := range g.started {
+		start.Rows = append(start.Rows, []any{
+			t.token, t.deployment, t.row.Revision, micros(t.expires), micros(g.now), truncateText(t.author.Who), truncateText(t.author.Why),
+		})
+	}
+	end := Statement{
+		SQL:     "DELETE FROM modification WHERE token IN (SELECT r.t FROM {rows})",
+		Columns: []Column{{"t", Text}},
+	}
+	for _, token := range g.ended {
+		end.Rows = append(end.Rows, []any{token})
+	}
+	return []Statement{start, end}
+}
+
 // StartModification stores token as the modification token of a deployment, valid
 // for ttl, and returns the deployment and the time when the token expires.
 func (s *Store) StartModification(ctx context.Context, deployment, token string, ttl time.Duration) (catalog.Record, time.Time, error) {
 	if err := checkTexts("deployment", deployment, "token", token); err != nil {
 		return catalog.Record{}, time.Time{}, err
 	}
-	var record row
-	var expires time.Time
-	author := tko.AuthorOf(ctx)
-	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
-		var h head
-		var now, until time.Time
-		var holder string
-		record = row{}
-		err := tx.Run(
-			ctx,
-			s.lockHead(&h, &now),
-			capTokenDeadline("deployment", deployment),
-			Statement{
-				SQL:  "SELECT " + names(entityColumns, "e.") + " FROM entity e WHERE e.kind = 'deployment' AND e.id = $1",
-				Args: []any{deployment}, Scan: record.scanEntity,
-			},
-			Statement{
-				SQL:  "SELECT m.expires, m.token FROM modification m WHERE m.deployment = $1 AND m.expires > {now}",
-				Args: []any{deployment},
-				Scan: func(from Row) error {
-					var at int64
-					err := from.Scan(&at, &holder)
-					until = moment(at)
-					return err
-				},
-			},
-		)
-		switch {
-		case err != nil:
-			return nil, err
-		case record.Revision == 0:
-			return nil, tko.NotFound(tko.KindDeployment, deployment)
-		case holder == token: // stored by a transaction whose outcome was unknown
-			expires = until
-			return nil, nil
-		case until.After(now):
-			return nil, errHeld(deployment, until)
-		}
-		expires = now.Add(ttl).Truncate(time.Microsecond)
-		return []Statement{
-			{SQL: "DELETE FROM modification WHERE expires < $1", Args: []any{micros(now.Add(-expiredTokenRetention))}},
-			{
-				SQL:  "INSERT INTO modification (token, deployment, revision, expires, since, who, why) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-				Args: []any{token, deployment, record.Revision, micros(expires), micros(now), truncateText(author.Who), truncateText(author.Why)},
-			},
-		}, nil
-	})
-	if err != nil {
+	t := &tokenCall{op: startToken, deployment: deployment, token: token, ttl: ttl, author: tko.AuthorOf(ctx)}
+	if err := s.submit(ctx, &call{token: t}); err != nil {
 		return catalog.Record{}, time.Time{}, err
 	}
-	if err := s.complete(ctx, &record); err != nil {
-		return catalog.Record{}, time.Time{}, err
+	found := *t.row
+	if found.Metadata == nil && found.Package == nil {
+		err := s.complete(ctx, &found)
+		return found.Record, t.expires, err
 	}
-	return record.Record, expires, nil
+	// The transaction wrote this revision: its content belongs to its writer.
+	record, err := s.Revision(ctx, found.Key, found.Revision)
+	record.Position, record.Base = found.Position, found.Base
+	record.Conditions, record.Replaces = slices.Clone(found.Conditions), slices.Clone(found.Replaces)
+	return record, t.expires, err
 }
 
-// capTokenDeadline moves the deadline of tokens that were issued in the future, which
-// is a time before the clock was set back.
-func capTokenDeadline(column, value string) Statement {
+// capTokenDeadlines returns the statement that moves the deadlines of the tokens of
+// deployments that were issued in the future, which is a time before the clock was set
+// back.
+func capTokenDeadlines() Statement {
 	return Statement{
-		SQL:  "UPDATE modification SET expires = {now} + (expires - since), since = {now} WHERE " + column + " = $1 AND since > {now}",
-		Args: []any{value},
+		SQL: "UPDATE modification SET expires = {now} + (expires - since), since = {now} " +
+			"WHERE deployment IN (SELECT r.i FROM {rows}) AND since > {now}",
+		Columns: []Column{{"i", Text}},
 	}
 }
 
 // openColumns are the columns of a token that clients other than its holder may read.
 const openColumns = "m.deployment, m.since, m.expires, m.who, m.why"
 
-func scanOpen(from Row, into *[]tko.OpenModification) error {
-	var m tko.OpenModification
+func scanOpen(from Row, m *tko.OpenModification, more ...any) error {
 	var deployment string
 	var since, expires int64
-	err := from.Scan(&deployment, &since, &expires, &m.Author.Who, &m.Author.Why)
+	err := from.Scan(append([]any{&deployment, &since, &expires, &m.Author.Who, &m.Author.Why}, more...)...)
 	m.Deployment, m.Expires = tko.DeploymentID(deployment), moment(expires)
 	if since != 0 {
 		m.Started = moment(since)
 	}
-	*into = append(*into, m)
 	return err
 }
 
@@ -105,8 +167,13 @@ func (s *Store) Modifications(ctx context.Context) ([]tko.OpenModification, erro
 	err := s.read(ctx, func(tx Tx) error {
 		open = nil
 		return tx.Commit(ctx, Statement{
-			SQL:  "SELECT " + openColumns + " FROM modification m WHERE m.expires > {now} ORDER BY m.deployment",
-			Scan: func(from Row) error { return scanOpen(from, &open) },
+			SQL: "SELECT " + openColumns + " FROM modification m WHERE m.expires > {now} ORDER BY m.deployment",
+			Scan: func(from Row) error {
+				var m tko.OpenModification
+				err := scanOpen(from, &m)
+				open = append(open, m)
+				return err
+			},
 		})
 	})
 	return open, fault("list the modification tokens", err)
@@ -117,29 +184,9 @@ func (s *Store) BreakModification(ctx context.Context, deployment string) (tko.O
 	if err := checkText("deployment", deployment); err != nil {
 		return tko.OpenModification{}, err
 	}
-	var broken tko.OpenModification
-	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
-		var h head
-		var now time.Time
-		var open []tko.OpenModification
-		err := tx.Run(ctx, s.lockHead(&h, &now), Statement{
-			SQL:  "SELECT " + openColumns + " FROM modification m WHERE m.deployment = $1 AND m.expires > {now}",
-			Args: []any{deployment},
-			Scan: func(from Row) error { return scanOpen(from, &open) },
-		})
-		switch {
-		case err != nil:
-			return nil, err
-		case len(open) > 0:
-			broken = open[0]
-		case broken.Deployment != "": // broken by a transaction whose outcome was unknown
-			return nil, nil
-		default:
-			return nil, tko.Errorf(tko.ErrNotFound, "deployment %q: there is no valid modification token", deployment)
-		}
-		return []Statement{{SQL: "DELETE FROM modification WHERE deployment = $1", Args: []any{deployment}}}, nil
-	})
-	return broken, err
+	t := &tokenCall{op: breakToken, deployment: deployment}
+	err := s.submit(ctx, &call{token: t})
+	return t.broken, err
 }
 
 // complete sets the metadata and package of a row.
@@ -150,20 +197,6 @@ func (s *Store) complete(ctx context.Context, r *row) error {
 	}
 	*r = rows[0]
 	return s.fillPackages(ctx, s.run, []*catalog.Record{&r.Record})
-}
-
-// readToken returns the statement that reads a token and the database's time.
-func readToken(token string, m *modification, now *time.Time) Statement {
-	return Statement{
-		SQL:  "SELECT m.deployment, m.revision, m.expires, {now} FROM modification m WHERE m.token = $1",
-		Args: []any{token},
-		Scan: func(from Row) error {
-			var expires, at int64
-			err := from.Scan(&m.deployment, &m.revision, &expires, &at)
-			m.expires, *now = moment(expires), moment(at)
-			return err
-		},
-	}
 }
 
 func (m *modification) check(now time.Time) error {
@@ -177,21 +210,44 @@ func (m *modification) check(now time.Time) error {
 	}
 }
 
-// Modification returns the deployment at the revision for which a token was issued.
-func (s *Store) Modification(ctx context.Context, token string) (catalog.Record, error) {
+// Modification returns the deployment at the revision for which a token was issued, and
+// the deployment as it is now.
+func (s *Store) Modification(ctx context.Context, token string) (start, current catalog.Record, err error) {
 	if checkText("token", token) != nil {
-		return catalog.Record{}, errUnknownToken()
+		return catalog.Record{}, catalog.Record{}, errUnknownToken()
 	}
 	var m modification
 	var now time.Time
-	if err := s.run(ctx, readToken(token, &m, &now)); err != nil {
-		return catalog.Record{}, fault("read a modification token", err)
+	var found row
+	err = s.run(ctx, Statement{
+		SQL: "SELECT " + names(entityColumns, "e.") + ", m.deployment, m.revision, m.expires, {now} FROM modification m CROSS JOIN entity e " +
+			"WHERE m.token = $1 AND e.kind = 'deployment' AND e.id = m.deployment",
+		Args: []any{token},
+		Scan: func(from Row) (err error) {
+			var expires, at int64
+			scanner := newEntityScanner()
+			scanner.dest = append(scanner.dest, &m.deployment, &m.revision, &expires, &at)
+			found, err = scanner.scan(from)
+			m.expires, now = moment(expires), moment(at)
+			return err
+		},
+	})
+	if err != nil {
+		return catalog.Record{}, catalog.Record{}, fault("read a modification token", err)
 	}
 	if err := m.check(now); err != nil {
-		return catalog.Record{}, err
+		return catalog.Record{}, catalog.Record{}, err
 	}
-	record, err := s.Revision(ctx, catalog.Key{Kind: tko.KindDeployment, ID: m.deployment}, m.revision)
-	return record, fault("read the revision that is being modified", err)
+	if err := s.complete(ctx, &found); err != nil {
+		return catalog.Record{}, catalog.Record{}, err
+	}
+	if start = cloneRecord(found.Record); found.Revision != m.revision {
+		if start, err = s.Revision(ctx, found.Key, m.revision); err != nil {
+			return catalog.Record{}, catalog.Record{}, fault("read the revision that is being modified", err)
+		}
+	}
+	start.Conditions, start.Position = nil, 0
+	return start, found.Record, nil
 }
 
 // CancelModification ends a token.
@@ -199,21 +255,5 @@ func (s *Store) CancelModification(ctx context.Context, token string) error {
 	if checkText("token", token) != nil {
 		return errUnknownToken()
 	}
-	found := false
-	return s.write(ctx, func(tx Tx) ([]Statement, error) {
-		var h head
-		var m modification
-		var now time.Time
-		if err := tx.Run(ctx, s.lockHead(&h, &now), readToken(token, &m, &now)); err != nil {
-			return nil, err
-		}
-		if m.deployment == "" && found { // ended by a transaction whose outcome was unknown
-			return nil, nil
-		}
-		if err := m.check(now); err != nil {
-			return nil, err
-		}
-		found = true
-		return []Statement{{SQL: "DELETE FROM modification WHERE token = $1", Args: []any{token}}}, nil
-	})
+	return s.submit(ctx, &call{token: &tokenCall{op: cancelToken, token: token}})
 }

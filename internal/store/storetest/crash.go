@@ -333,4 +333,40 @@ func LoseCommits(t *testing.T, store catalog.Store, lose func(what string, call 
 	w.equal("items", len(items), 2)
 	w.equal("failed attempts", attempts, 1)
 	CheckConsistency(t, store)
+	loseModifications(w, lose)
+}
+
+func loseModifications(w *world, lose func(what string, call func() error)) {
+	w.Helper()
+	w.commit(deployment("modified"))
+	for i, what := range []string{"break a modification", "end a modification"} {
+		name := fmt.Sprintf("token %d", i)
+		_, _, err := w.store.StartModification(w.ctx(), "modified", name, time.Hour)
+		w.ok(err)
+		lose(what, func() error {
+			if i == 0 {
+				broken, err := w.store.BreakModification(w.ctx(), "modified")
+				if err == nil && broken.Deployment != "modified" {
+					w.Errorf("broke the token of %q, want that of \"modified\"", broken.Deployment)
+				}
+				return err
+			}
+			outcomes, err := w.store.Commit(w.ctx(), deployment("modified", expect(1), token(name)))
+			if err == nil && outcomes[0].Revision != 2 {
+				w.Errorf("outcomes are %+v", outcomes)
+			}
+			return err
+		})
+		w.failed(w.store.CancelModification(w.ctx(), name), tko.ErrNotFound)
+	}
+	w.equal("revision", w.one(deploymentKey("modified")).Revision, int64(2))
+	w.commit(deployment("below", under("modified"), ready))
+	lose("delete a deployment with a child", func() error {
+		outcomes, err := w.store.Commit(w.ctx(), deleted(deploymentKey("modified")))
+		if err == nil && (outcomes[0].Deleted != 2 || outcomes[0].More) {
+			w.Errorf("outcomes are %+v", outcomes)
+		}
+		return err
+	})
+	w.equal("deployments", w.ids(catalog.Query{Kind: tko.KindDeployment, Limit: -1}), []string{"a", "b", "c"})
 }

@@ -162,7 +162,7 @@ func (u *users) modify(n int) error {
 	if err != nil {
 		return fmt.Errorf("start a modification: %w", err)
 	}
-	if _, err := u.store.Modification(u.ctx(), token); err != nil {
+	if _, _, err := u.store.Modification(u.ctx(), token); err != nil {
 		return fmt.Errorf("read a modification: %w", err)
 	}
 	if n%2 == 0 {

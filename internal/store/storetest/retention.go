@@ -156,7 +156,7 @@ func tokenRevisionStays(w *world) {
 	w.ok(err)
 	w.commit(deleted(siteKey("s")))
 	w.collect(retain(1))
-	r, err := w.store.Modification(w.ctx(), "token")
+	r, _, err := w.store.Modification(w.ctx(), "token")
 	w.ok(err)
 	w.equal("package", string(r.Package), "as it was")
 	w.commit(deployment("d", expect(2), token("token"), withPackage("as it is")))

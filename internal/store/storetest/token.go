@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -23,6 +24,8 @@ var tokenPromises = []promise{
 	{"a token is deleted with its deployment", tokenIsDeletedWithDeployment},
 	{"valid tokens are listed without their secret", tokensAreListed},
 	{"a token can be broken", tokenIsBroken},
+	{"a modification that fails doesn't fail concurrent calls", failedModificationsDontSpread},
+	{"a deployment that is written and modified concurrently has one winner", writersAndHoldersExclude},
 }
 
 // start stores a token for the deployment d, valid for ttl.
@@ -43,13 +46,14 @@ func tokenReturnsRevision(w *world) {
 		w.Errorf("the token expires at %v, want in about an hour", expires)
 	}
 	w.commit(status(deploymentKey("d"), tko.Condition{Type: "x"}))
-	got, err := w.store.Modification(w.ctx(), "T")
+	got, current, err := w.store.Modification(w.ctx(), "T")
 	w.ok(err)
-	r.Conditions = nil
+	r.Conditions, r.Position = nil, 0
 	w.equal("modification", got, r)
+	w.equal("current record", current, w.one(deploymentKey("d")))
 	_, _, err = w.store.StartModification(w.ctx(), "none", "U", time.Hour)
 	w.failed(err, tko.ErrNotFound)
-	_, err = w.store.Modification(w.ctx(), "U")
+	_, _, err = w.store.Modification(w.ctx(), "U")
 	w.failed(err, tko.ErrNotFound)
 }
 
@@ -90,7 +94,7 @@ func tokenLocksDeployment(w *world) {
 	// Deleting the template doesn't wait for the token's holder.
 	w.commit(deleted(templateKey("t")))
 	w.equal("dissociated", w.one(deploymentKey("d")).Template, "")
-	got, err := w.store.Modification(w.ctx(), "T")
+	got, _, err := w.store.Modification(w.ctx(), "T")
 	w.ok(err)
 	w.equal("template at that revision", got.Template, "t")
 	w.commit(deployment("d", expect(catalog.Any), token("T")))
@@ -101,7 +105,7 @@ func tokenEndsWithWrite(w *world) {
 	w.start("T", time.Hour)
 	w.equal("revision", w.commit(deployment("d", expect(1), token("T")))[0].Revision, int64(2))
 	w.refused(tko.ErrNotFound, deployment("d", expect(2), token("T")))
-	_, err := w.store.Modification(w.ctx(), "T")
+	_, _, err := w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)
 	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrNotFound)
 	w.commit(deployment("d", expect(2)))
@@ -115,7 +119,7 @@ func tokenSurvivesRefusedWrite(w *world) {
 	w.refused(tko.ErrInvalid, deployment("d", expect(1), token("T"), requires(siteKey("none"))))
 	w.commit(site("there"))
 	w.refused(tko.ErrConflict, deployment("d", expect(1), token("T")), site("there"))
-	_, err := w.store.Modification(w.ctx(), "T")
+	_, _, err := w.store.Modification(w.ctx(), "T")
 	w.ok(err)
 	w.commit(deployment("d", expect(1), token("T")))
 }
@@ -124,13 +128,13 @@ func tokenExpires(w *world) {
 	w.commit(deployment("d"))
 	w.start("T", 30*time.Millisecond)
 	eventually.True(w, "the token expires", func() bool {
-		_, err := w.store.Modification(w.ctx(), "T")
+		_, _, err := w.store.Modification(w.ctx(), "T")
 		return errors.Is(err, tko.ErrBusy)
 	})
 	w.refused(tko.ErrBusy, deployment("d", expect(1), token("T")))
 	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrBusy)
 	w.start("U", time.Hour)
-	_, err := w.store.Modification(w.ctx(), "T")
+	_, _, err := w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrBusy)
 	w.refused(tko.ErrBusy, deployment("d", expect(1), token("T")))
 	w.commit(deployment("d", expect(1), token("U")))
@@ -146,7 +150,7 @@ func cancelledTokenIsUnknown(w *world) {
 	w.start("T", time.Hour)
 	w.ok(w.store.CancelModification(w.ctx(), "T"))
 	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrNotFound)
-	_, err := w.store.Modification(w.ctx(), "T")
+	_, _, err := w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)
 	w.refused(tko.ErrNotFound, deployment("d", expect(1), token("T")))
 	w.commit(deployment("d", expect(1)))
@@ -156,12 +160,12 @@ func tokenIsDeletedWithDeployment(w *world) {
 	w.commit(deployment("p"), deployment("d", under("p")))
 	w.start("T", time.Hour)
 	w.commit(deleted(deploymentKey("p")))
-	_, err := w.store.Modification(w.ctx(), "T")
+	_, _, err := w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)
 	w.failed(w.store.CancelModification(w.ctx(), "T"), tko.ErrNotFound)
 	w.refused(tko.ErrNotFound, deployment("d", expect(catalog.Any), token("T")))
 	w.commit(deployment("d"))
-	_, err = w.store.Modification(w.ctx(), "T")
+	_, _, err = w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)
 }
 
@@ -202,9 +206,94 @@ func tokenIsBroken(w *world) {
 	w.failed(err, tko.ErrNotFound)
 	_, err = w.store.BreakModification(w.ctx(), "e")
 	w.failed(err, tko.ErrNotFound)
-	_, err = w.store.Modification(w.ctx(), "T")
+	_, _, err = w.store.Modification(w.ctx(), "T")
 	w.failed(err, tko.ErrNotFound)
 	w.refused(tko.ErrNotFound, deployment("d", expect(1), token("T")))
 	w.start("U", time.Hour)
 	w.commit(deployment("d", expect(1), token("U")))
+}
+
+// Concurrent calls may share a transaction: those that fail, or whose callers stop
+// waiting, leave no trace and don't change the results of the others.
+func failedModificationsDontSpread(w *world) {
+	const rounds, each = 10, 4
+	for round := range rounds {
+		var wait sync.WaitGroup
+		do := func(n int, call func(id string)) {
+			id := fmt.Sprintf("d%d-%d", round, n)
+			w.commit(deployment(id))
+			wait.Go(func() { call(id) })
+		}
+		started := func(id string) error {
+			_, _, err := w.store.StartModification(w.ctx(), id, "T"+id, time.Hour)
+			return err
+		}
+		canceled, cancel := context.WithCancel(w.ctx())
+		for i := range each {
+			do(10*i, func(id string) {
+				if err := started(id); err != nil {
+					w.Error(err)
+				} else if _, err := w.store.Commit(w.ctx(), deployment(id, expect(1), token("T"+id))); err != nil {
+					w.Error(err)
+				}
+			})
+			do(10*i+1, func(id string) {
+				if err := started("no " + id); !errors.Is(err, tko.ErrNotFound) {
+					w.Errorf("start for a missing deployment: error is %v, want the kind %q", err, tko.ErrNotFound)
+				}
+			})
+			do(10*i+2, func(id string) {
+				if err := w.store.CancelModification(w.ctx(), "no "+id); !errors.Is(err, tko.ErrNotFound) {
+					w.Errorf("cancel an unknown token: error is %v, want the kind %q", err, tko.ErrNotFound)
+				}
+			})
+			do(10*i+3, func(id string) {
+				if outcomes, err := w.store.Commit(w.ctx(), deleted(deploymentKey(id))); err != nil || outcomes[0].Deleted != 1 {
+					w.Errorf("delete: %+v, %v", outcomes, err)
+				}
+			})
+			do(10*i+4, func(id string) {
+				if _, err := w.store.Commit(w.ctx(), deployment(id, expect(7))); !errors.Is(err, tko.ErrConflict) {
+					w.Errorf("write another revision: error is %v, want the kind %q", err, tko.ErrConflict)
+				}
+			})
+			do(10*i+5, func(id string) {
+				_, _, err := w.store.StartModification(canceled, id, "T"+id, time.Hour)
+				_, _, unknown := w.store.Modification(w.ctx(), "T"+id)
+				if err == nil && unknown != nil || err != nil && !errors.Is(unknown, tko.ErrNotFound) {
+					w.Errorf("start with error %v, then the token with error %v", err, unknown)
+				}
+			})
+		}
+		cancel()
+		wait.Wait()
+	}
+	CheckConsistency(w.T, w.store)
+}
+
+func writersAndHoldersExclude(w *world) {
+	const rounds = 20
+	w.commit(deployment("d"))
+	for round := range int64(rounds) {
+		var wait sync.WaitGroup
+		name := fmt.Sprintf("T%d", round)
+		var start, write error
+		wait.Go(func() { _, _, start = w.store.StartModification(w.ctx(), "d", name, time.Hour) })
+		wait.Go(func() { _, write = w.store.Commit(w.ctx(), deployment("d", expect(round+1))) })
+		wait.Wait()
+		w.ok(start)
+		revision := w.one(deploymentKey("d")).Revision
+		_, current, err := w.store.Modification(w.ctx(), name)
+		w.ok(err)
+		switch {
+		case write == nil: // before the token was issued
+			w.equal("revision", []int64{revision, current.Revision}, []int64{round + 2, round + 2})
+			w.ok(w.store.CancelModification(w.ctx(), name))
+		case errors.Is(write, tko.ErrBusy):
+			w.equal("revision", []int64{revision, current.Revision}, []int64{round + 1, round + 1})
+			w.commit(deployment("d", expect(round+1), token(name)))
+		default:
+			w.Fatal(write)
+		}
+	}
 }
