@@ -63,9 +63,9 @@ func checkRows(t *testing.T, table bench.Table) {
 		"create deployments of one template", "create deployments of 100 templates", "modification, start and end, 16 clients",
 		"stream 60 sites", "stream 60 sites: memory growth of the server", "stream 1,000 deployments", "stream 1,000 deployments: memory growth of the server",
 		"change feed: write to watcher, 20 watchers", "change feed: resume after missed changes",
-		"longest wait of a writer beside a mass delete: a template of 200 deployments", // plain-words: ok, the name of a row
+		"longest wait of a writer beside a mass delete: a template of 200 deployments",     // plain-words: ok, the name of a row
 		"longest wait of a writer beside a mass delete: a deployment with 200 descendants", // plain-words: ok, the name of a row
-		"longest wait of a writer beside a mass delete: a purge of 60 sites", // plain-words: ok, the name of a row
+		"longest wait of a writer beside a mass delete: a purge of 60 sites",               // plain-words: ok, the name of a row
 		"prepare, one preparer", "prepare, two preparers",
 		"prepare 8 deployments by a plugin that waits 0.2 s, one preparer", "prepare 8 deployments by a plugin that waits 0.2 s, 2 preparers",
 		"prepare 8 deployments by a plugin that waits 0.2 s, 4 preparers", "prepare 8 deployments by a plugin in Python",

@@ -63,6 +63,10 @@ func (db *database) probe(ctx context.Context) (err error) {
 
 func (db *database) Dialect() relational.Dialect { return db.dialect }
 
+// idPrefix is what the indexes entity_template, entity_parent and entity_metaset contain
+// of a deployment's ID.
+const idPrefix = 26
+
 func (db *database) makeDialect() relational.Dialect {
 	d := relational.Dialect{
 		Now:        "(CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint))",
@@ -72,6 +76,7 @@ func (db *database) makeDialect() relational.Dialect {
 		Among:      amongArray,
 		List:       func(list []string) any { return list },
 		Ints:       func(list []int64) any { return list },
+		IDPrefix:   idPrefix,
 		Lateral:    db.lateral,
 		Regexp:     func(expression, parameter string) string { return expression + " ~ " + parameter },
 		Rows:       rowsTable,

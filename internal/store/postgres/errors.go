@@ -21,6 +21,7 @@ const (
 	codeOutcomeUnknown  = "40003"
 	codeReadOnly        = "25006" // the server is no longer the primary
 	codeStatementEnded  = "57014"
+	codeLockTimeout     = "55P03"
 	severityConnection  = "FATAL"
 	classFeature        = "0A"
 	classNotUnderstood  = "42" // syntax errors, unknown functions and settings

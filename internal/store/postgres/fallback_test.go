@@ -35,6 +35,8 @@ func without(sql string) string {
 		{"jit", undefinedSetting},
 		{"_timeout", undefinedSetting},
 		{"COLLATE", syntaxError},
+		{"pg_am", undefinedName},
+		{"USING hash", syntaxError},
 	} {
 		if strings.Contains(sql, missing.feature) {
 			return missing.replacement

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -52,13 +53,59 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
 		if err != nil {
 			return err
 		}
-		_, err = provider.Up(ctx)
-		return err
+		if current < patient {
+			if _, err := provider.UpTo(ctx, patient); err != nil {
+				return err
+			}
+		}
+		return migrateSoon(ctx, config, files)
 	})
 	if err != nil {
 		return fmt.Errorf("migrate the database at %s: %w", where, err)
 	}
 	return nil
+}
+
+// patient is the newest migration that waits for locks as long as it takes. It builds
+// indexes, which makes no other transaction wait.
+const patient = 48
+
+const (
+	// lockWait is the time for which a later migration waits for the lock of a table.
+	// All other transactions on the table wait meanwhile.
+	lockWait = "200ms"
+	// lockPause is the time between two attempts.
+	lockPause = time.Second
+)
+
+// migrateSoon runs the migrations after patient. One that doesn't get its lock soon is
+// tried again, because lists may hold theirs for long.
+func migrateSoon(ctx context.Context, config *pgx.ConnConfig, files fs.FS) error {
+	db := stdlib.OpenDB(*config, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		if err := withoutLimits(ctx, conn); err != nil {
+			return err
+		}
+		_, err := conn.Exec(ctx, "SET lock_timeout = '"+lockWait+"'")
+		if refused(err) {
+			return nil
+		}
+		return err
+	}))
+	defer db.Close() //nolint:errcheck // it is no longer used
+	provider, err := newProvider(db, files)
+	if err != nil {
+		return err
+	}
+	for {
+		if _, err = provider.Up(ctx); !isCode(err, codeLockTimeout) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(lockPause):
+		}
+	}
 }
 
 // collation sorts the texts by which lists are ordered byte by byte.
@@ -68,9 +115,20 @@ func newProvider(db *sql.DB, files fs.FS) (*goose.Provider, error) {
 	return goose.NewProvider(goose.DialectPostgres, db, files, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
 }
 
+// hashIndex makes an index of hashes, which is smaller than one of texts.
+const hashIndex = " USING hash"
+
 // adaptMigrations returns the migrations in the form that the database accepts: some
-// databases sort all texts byte by byte, and have no such collation.
+// databases sort all texts byte by byte, and have no such collation, and some have no
+// indexes of hashes.
 func adaptMigrations(ctx context.Context, db *sql.DB, files fs.FS) (fs.FS, error) {
+	var hashes int
+	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM pg_am WHERE amname = 'hash'").Scan(&hashes); err != nil && !refused(err) {
+		return nil, err
+	}
+	if hashes == 0 {
+		files = plainFS{files, hashIndex}
+	}
 	var bytewise bool
 	err := db.QueryRowContext(ctx, "SELECT 'B'"+collation+" < 'a'").Scan(&bytewise)
 	if !refused(err) {
@@ -82,11 +140,14 @@ func adaptMigrations(ctx context.Context, db *sql.DB, files fs.FS) (fs.FS, error
 	if !bytewise {
 		return nil, errors.New("the database can't sort texts byte by byte: create it with the collation C")
 	}
-	return plainFS{files}, nil
+	return plainFS{files, collation}, nil
 }
 
-// A plainFS removes the collation from migrations.
-type plainFS struct{ fs.FS }
+// A plainFS removes a clause from migrations.
+type plainFS struct {
+	fs.FS
+	clause string
+}
 
 func (f plainFS) Open(name string) (fs.File, error) {
 	file, err := f.FS.Open(name)
@@ -94,7 +155,7 @@ func (f plainFS) Open(name string) (fs.File, error) {
 		return file, err
 	}
 	text, err := io.ReadAll(file)
-	return plainFile{file, strings.NewReader(strings.ReplaceAll(string(text), collation, ""))}, err
+	return plainFile{file, strings.NewReader(strings.ReplaceAll(string(text), f.clause, ""))}, err
 }
 
 type plainFile struct {
@@ -128,16 +189,33 @@ func exclusively(ctx context.Context, db *sql.DB, fn func() error) error {
 			return err
 		}
 	}
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
+	for {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		// To wait for the lock in the database would need a snapshot, for which an
+		// index that is built concurrently would wait.
+		var one int
+		err = tx.QueryRowContext(ctx, "SELECT one FROM migrating WHERE one = 1 FOR UPDATE NOWAIT").Scan(&one)
+		if err == nil {
+			// The snapshot of a statement lasts until the next one.
+			_, err = tx.ExecContext(ctx, "SAVEPOINT locked")
+		}
+		if err == nil {
+			err = fn()
+		} else if isCode(err, codeLockTimeout) {
+			_ = tx.Rollback()
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(lockPause / 4):
+			}
+			continue
+		}
+		_ = tx.Rollback() // it has changed nothing
 		return err
 	}
-	defer tx.Rollback() //nolint:errcheck // it has changed nothing
-	var one int
-	if err := tx.QueryRowContext(ctx, "SELECT one FROM migrating WHERE one = 1 FOR UPDATE").Scan(&one); err != nil {
-		return err
-	}
-	return fn()
 }
 
 // version returns the version of the schema, 0 if there is none.

@@ -2,6 +2,8 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -165,5 +167,44 @@ func older(dsn string) storetest.OldDatabase {
 			execute(t, dsn, statement)
 		},
 		Bytes: func(text string) string { return "convert_to(" + text + ", 'UTF8')" },
+	}
+}
+
+// A list of an older server holds its lock on the table of records for as long as its
+// client reads it.
+func TestMigrationBesideListStopsNoOtherServer(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.DSN(t)
+	execute(t, dsn, `ALTER TABLE entity ADD CONSTRAINT entity_pkey PRIMARY KEY (kind, id); DELETE FROM goose_db_version WHERE version_id > 48`)
+	list, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer list.Close(context.Background())
+	if _, err := list.Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM entity"); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		s, err := postgres.Open(t.Context(), dsn, postgres.Options{})
+		if err == nil {
+			err = s.Close()
+		}
+		opened <- err
+	}()
+	waiting := "SELECT count(*) FROM pg_locks WHERE relation = 'entity'::regclass AND NOT granted"
+	eventually.NoError(t, "the migration's wait for the lock", func() error {
+		var n int
+		if err := list.QueryRow(t.Context(), waiting).Scan(&n); err != nil || n == 0 {
+			return fmt.Errorf("%d wait: %w", n, errors.Join(err, errors.New("not yet")))
+		}
+		return nil
+	})
+	execute(t, dsn, "SET lock_timeout = '30s'; UPDATE entity SET who = who") // fails if the migration waits on
+	if _, err := list.Exec(t.Context(), "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-opened; err != nil {
+		t.Error(err)
 	}
 }

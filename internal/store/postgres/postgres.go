@@ -189,6 +189,7 @@ var settings = []setting{
 	{"enable_mergejoin", "off"},
 	{"enable_material", "off"},
 	{"enable_bitmapscan", "off"},
+	{"enable_sort", "off"}, // an incremental one remains
 	{"jit", "off"},
 	{"plan_cache_mode", "force_generic_plan"},
 }

@@ -243,7 +243,7 @@ func (g *group) readBy(ctx context.Context, tx Tx, kind tko.Kind, column, value 
 	var rows []*row
 	err := tx.Run(ctx, Statement{
 		SQL: "SELECT " + names(entityColumns, "e.") + " FROM (SELECT x.kind, x.id FROM entity x WHERE x.kind = $1 AND x." + column + " = $2 AND x." +
-			column + " <> '' ORDER BY x.kind, x." + column + ", x.id LIMIT $3) AS found CROSS JOIN entity e WHERE e.kind = found.kind AND e.id = found.id",
+			column + " <> '' ORDER BY x.kind, x." + column + ", " + g.store.dialect.orderByID("x", prefixed(column)) + " LIMIT $3) AS found CROSS JOIN entity e WHERE e.kind = found.kind AND e.id = found.id",
 		Args: []any{string(kind), value, int64(limit)},
 		Scan: scanInto(&rows, limit),
 	})

@@ -2,8 +2,11 @@ package relational
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tko-orchestrator/tko"
 )
 
 const (
@@ -164,8 +167,8 @@ type singlePath struct {
 func (p *singlePath) probe(c *cursor) Statement {
 	b := &builder{dialect: &c.store.dialect}
 	return Statement{
-		SQL: "SELECT " + p.r.path.id + " FROM " + p.r.path.table + " WHERE " + b.all(p.r.path.where) + c.bounds(b, p.r.path.id, c.high) +
-			" ORDER BY " + p.r.path.id + " LIMIT 1 OFFSET " + b.arg(int64(c.size-1)),
+		SQL: "SELECT " + p.r.path.id + " FROM " + p.r.path.table + " WHERE " + b.all(p.r.path.where) + c.bounds(b, p.r.path, c.high) +
+			" ORDER BY " + c.order(p.r.path) + " LIMIT 1 OFFSET " + b.arg(int64(c.size-1)),
 		Args: b.args,
 		Scan: func(from Row) error {
 			p.more = true
@@ -234,8 +237,8 @@ func (p *mergedPaths) probe(c *cursor) []Statement {
 	return slices.Concat(
 		p.firstIDs(c, each, Column{"v", Int}, pairs, accessPath{table: "entity_pair x", id: "x.id"}, "x.pair"),
 		// Only deployments share metadata.
-		p.firstIDs(c, each, Column{"v", Int}, sets, accessPath{table: "entity e" + c.store.dialect.indexHint("entity_by_metaset"), id: "e.id", where: []condition{plain("e.metaset < 0")}}, "e.metaset"),
-		p.firstIDs(c, each, Column{"v", Text}, texts, *c.entityPath("entity_by_"+p.paths.column, plain("e."+p.paths.column+" <> ''")), "e."+p.paths.column),
+		p.firstIDs(c, each, Column{"v", Int}, sets, accessPath{table: "entity e" + c.store.dialect.indexHint("entity_by_metaset"), id: "e.id", where: []condition{plain("e.metaset < 0")}, prefixed: prefixed("metaset")}, "e.metaset"),
+		p.firstIDs(c, each, Column{"v", Text}, texts, *c.columnPath(p.paths.column), "e."+p.paths.column),
 	)
 }
 
@@ -253,8 +256,8 @@ func (p *mergedPaths) firstIDs(c *cursor, each int, value Column, rows [][]any, 
 	}
 	inner := func(b *builder, number, value string) string {
 		where := append(slices.Clip(from.where), plain(column+" = "+value))
-		return "SELECT " + number + " AS n, " + from.id + " AS id FROM " + from.table + " WHERE " + b.all(where) + c.bounds(b, from.id, c.high) +
-			" ORDER BY " + from.id + " LIMIT " + b.arg(int64(each))
+		return "SELECT " + number + " AS n, " + from.id + " AS id FROM " + from.table + " WHERE " + b.all(where) + c.bounds(b, &from, c.high) +
+			" ORDER BY " + c.order(&from) + " LIMIT " + b.arg(int64(each))
 	}
 	if c.store.dialect.Lateral {
 		b := &builder{dialect: &c.store.dialect}
@@ -304,15 +307,37 @@ func (p *mergedPaths) idRange() *idRange {
 }
 
 // bounds returns the condition that an ID lies between the cursor and an end.
-func (c *cursor) bounds(b *builder, id string, end bound) string {
+func (c *cursor) bounds(b *builder, path *accessPath, end bound) string {
 	var text strings.Builder
+	indexed := ""
+	if path.prefixed {
+		indexed = c.store.dialect.indexedID("e")
+	}
+	compare := func(operator string, to bound) {
+		text.WriteString(" AND " + path.id + orEqual(operator, to) + b.arg(to.id))
+		switch {
+		case indexed == "":
+		case c.query.Kind == tko.KindDeployment:
+			text.WriteString(" AND " + indexed + operator + "= " + fmt.Sprintf("substr(CAST(%s AS text), 1, %d)", b.arg(to.id), c.store.dialect.IDPrefix))
+		default:
+			text.WriteString(" AND " + indexed + operator + "= " + b.arg(to.id))
+		}
+	}
 	if c.after.set {
-		text.WriteString(" AND " + id + orEqual(" >", c.after) + b.arg(c.after.id))
+		compare(" >", c.after)
 	}
 	if end.set {
-		text.WriteString(" AND " + id + orEqual(" <", end) + b.arg(end.id))
+		compare(" <", end)
 	}
 	return text.String()
+}
+
+// order returns the ORDER BY list that follows an access path.
+func (c *cursor) order(path *accessPath) string {
+	if path.prefixed {
+		return c.store.dialect.orderByID("e", true)
+	}
+	return path.id
 }
 
 func orEqual(comparison string, b bound) string {
@@ -345,7 +370,7 @@ func (c *cursor) fromWhere(b *builder, r *idRange, columns bool) string {
 	if r.last {
 		end = c.high
 	}
-	return " FROM " + table + " WHERE " + b.all(append(slices.Clip(where), others...)) + c.bounds(b, r.path.id, end)
+	return " FROM " + table + " WHERE " + b.all(append(slices.Clip(where), others...)) + c.bounds(b, r.path, end)
 }
 
 // selectIDs returns the statement that reads columns of the matches among ids.
@@ -395,7 +420,7 @@ func (c *cursor) rows(ctx context.Context, size int) (rows []row, more bool, err
 	b := &builder{dialect: &c.store.dialect}
 	sql := c.fromWhere(b, r, true)
 	err = c.run(ctx, Statement{
-		SQL:  "SELECT " + columns + sql + " ORDER BY " + r.path.id + " LIMIT " + b.arg(int64(size)),
+		SQL:  "SELECT " + columns + sql + " ORDER BY " + c.order(r.path) + " LIMIT " + b.arg(int64(size)),
 		Args: b.args,
 		Scan: scan,
 	})
@@ -497,7 +522,7 @@ func (c *cursor) nth(ctx context.Context, r *idRange, number int) (id string, fo
 	b := &builder{dialect: &c.store.dialect}
 	sql := c.fromWhere(b, r, false)
 	err = c.run(ctx, Statement{
-		SQL:  "SELECT " + r.path.id + sql + " ORDER BY " + r.path.id + " LIMIT 1 OFFSET " + b.arg(int64(number-1)),
+		SQL:  "SELECT " + r.path.id + sql + " ORDER BY " + c.order(r.path) + " LIMIT 1 OFFSET " + b.arg(int64(number-1)),
 		Args: b.args,
 		Scan: func(from Row) error {
 			found = true

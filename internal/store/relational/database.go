@@ -2,6 +2,7 @@ package relational
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,6 +80,9 @@ type Dialect struct {
 	// IndexHint returns the clause after a table that makes the database read
 	// it by an index. Nil if the database has none.
 	IndexHint func(index string) string
+	// IDPrefix is the number of characters of a deployment's ID that the indexes
+	// by template, parent and shared metadata contain; 0: all.
+	IDPrefix int
 	// Lateral is true if the database has CROSS JOIN LATERAL.
 	Lateral bool
 	// Regexp returns the condition that an expression matches a regular
@@ -97,6 +101,30 @@ func (d *Dialect) indexHint(index string) string {
 		return ""
 	}
 	return d.IndexHint(index)
+}
+
+// indexedID returns the part of the ID of a record of the table entity that an index
+// contains that has only a prefix, or "" if all indexes have all of it. The indexes
+// have the same expression.
+func (d *Dialect) indexedID(table string) string {
+	if d.IDPrefix == 0 {
+		return ""
+	}
+	return fmt.Sprintf("(CASE WHEN %[1]s.kind = 'deployment' THEN substr(%[1]s.id, 1, %[2]d) ELSE %[1]s.id END)", table, d.IDPrefix)
+}
+
+// orderByID returns the ORDER BY list that orders the records of an index by ID.
+func (d *Dialect) orderByID(table string, prefixed bool) string {
+	if indexed := d.indexedID(table); prefixed && indexed != "" {
+		return indexed + ", " + table + ".id"
+	}
+	return table + ".id"
+}
+
+// prefixed reports whether the index of a column of the table entity contains only a
+// prefix of IDs, if the dialect has one.
+func prefixed(column string) bool {
+	return column == "template" || column == "parent" || column == "metaset"
 }
 
 // A Type is the type of a column.

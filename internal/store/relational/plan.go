@@ -63,10 +63,11 @@ type filter struct {
 
 // An accessPath is an index that has the IDs of some records in their order.
 type accessPath struct {
-	table   string
-	id      string
-	where   []condition
-	idsOnly bool // the table has no other columns of the records
+	table    string
+	id       string
+	where    []condition
+	idsOnly  bool // the table has no other columns of the records
+	prefixed bool // the index contains only a prefix of IDs, by which it is ordered
 }
 
 // accessPaths are many access paths. Each record is on one of them at most.
@@ -277,11 +278,18 @@ func (p *plan) entityPath(index string, where ...condition) *accessPath {
 	return &accessPath{table: "entity e" + p.store.dialect.indexHint(index), id: "e.id", where: append([]condition{equals("e.kind", string(p.query.Kind))}, where...)}
 }
 
+// columnPath is the access path through the records with a value of a column.
+func (p *plan) columnPath(column string, where ...condition) *accessPath {
+	path := p.entityPath("entity_by_"+column, append([]condition{plain("e." + column + " <> ''")}, where...)...)
+	path.prefixed = prefixed(column)
+	return path
+}
+
 // column adds the filter that a column of the records has a value.
 func (p *plan) column(name, value string) {
 	p.filters = append(p.filters, filter{
 		hidden: equals(hide("e."+name), value),
-		path:   p.entityPath("entity_by_"+name, plain("e."+name+" <> ''"), equals("e."+name, value)),
+		path:   p.columnPath(name, equals("e."+name, value)),
 	})
 }
 

@@ -103,7 +103,7 @@ func (s *Store) fillDeployments(ctx context.Context, run runner, fields catalog.
 		column := string(kind)
 		statement := Statement{
 			SQL: "SELECT e." + column + ", e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = 'deployment' AND e." + column + " = r.i " +
-				"AND e." + column + " <> '' ORDER BY e." + column + ", e.id",
+				"AND e." + column + " <> ''",
 			Columns: []Column{{"i", Text}},
 			Scan: func(from Row) error {
 				var owner, id string
@@ -127,7 +127,13 @@ func (s *Store) fillDeployments(ctx context.Context, run runner, fields catalog.
 	if len(statements) == 0 {
 		return nil
 	}
-	return run(ctx, statements...)
+	if err := run(ctx, statements...); err != nil {
+		return err
+	}
+	for _, r := range owners {
+		slices.Sort(r.Deployments) // the database may have read all deployments to sort them
+	}
+	return nil
 }
 
 // Revision returns a record at a revision, with its package.

@@ -44,7 +44,7 @@ func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 		"UPDATE change SET metaset = -metaset WHERE metaset < 0",
 		"UPDATE metaset SET id = -id, digest = " + older.Bytes("doc") + " WHERE id < 0",
 		`UPDATE entity SET conditions = '[{"Type":"Healthy","Status":"True","LastTransition":"2026-01-02T03:04:05.000006Z","ObservedRevision":1}]' WHERE id = 'a'`,
-		"DROP INDEX entity_by_metaset",
+		"DROP INDEX IF EXISTS entity_by_metaset",
 		"DROP TABLE metaset_pair",
 		"DROP TABLE source",
 		"DROP TABLE target_state",
