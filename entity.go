@@ -312,7 +312,22 @@ type About struct {
 	AddressPorts         []string
 	DefaultPackageFormat krm.Format
 	Position             int64 // of the newest change
+	Isolation            []IsolationLayer
 }
+
+// An IsolationLayer is a restriction of the plugins that a server runs.
+type IsolationLayer struct {
+	Name   string // files, network, syscalls, processes or user
+	State  string // LayerOn, LayerMissing or LayerOff
+	Reason string // what enforces the layer, or why it is missing
+}
+
+// The states of an IsolationLayer.
+const (
+	LayerOn      = "on"
+	LayerMissing = "missing" // this machine doesn't have it
+	LayerOff     = "off"     // the operator turned it off
+)
 
 func (a Author) String() string {
 	if a.Why == "" {

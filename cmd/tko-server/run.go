@@ -29,11 +29,13 @@ import (
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/logging"
 	"github.com/tko-orchestrator/tko/internal/plugin"
+	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
+	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
@@ -57,6 +59,8 @@ Large installations keep the state in PostgreSQL and run the roles apart, each i
 
 kubectl uses the Kubernetes aggregated API, which the role data serves with --kubernetes: see docs/kubernetes-api.md.
 
+Plugins run only programs below --plugin-programs, isolated from the machine as far as it can: see docs/plugins.md.
+
 A schema that is missing or of an older version is migrated at the start; a newer one is rejected.
 
 By default the APIs are served on the loopback interface only, because they do not authenticate clients: every client that
@@ -78,12 +82,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	command.Flags().StringVar(&file, "config", "", "YAML file of settings, with the names of the flags")
 	c := config.Flags(command.Flags())
+	command.AddCommand(keysCommand(stderr))
 	command.RunE = func(command *cobra.Command, _ []string) error { //nolint:contextcheck // the command carries the context
 		if err := config.Load(command.Flags(), os.LookupEnv, file); err != nil {
 			return err
 		}
 		if err := c.Validate(); err != nil {
 			return err
+		}
+		if os.Geteuid() == 0 && !c.AllowRoot {
+			return tko.Errorf(tko.ErrInvalid, "tko-server must not run as root, because a fault would then concern the whole machine: start it as an ordinary user, or give --allow-root")
 		}
 		log = logging.New(c, stderr)
 		logging.Libraries(log)
@@ -146,7 +154,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 		return err
 	}
 	s.logReachability(ctx)
-	runner, err := s.plugins()
+	runner, err := s.plugins(ctx)
 	if err != nil {
 		return err
 	}
@@ -201,7 +209,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 	}
 	if c.Has(config.RoleMetaScheduler) {
 		m := schedule.New(data, runner, schedule.Options{
-			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
+			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets, References: references(c),
 			Kubernetes: func(enqueue func(...tko.SiteID)) schedule.Clusters {
 				s.clusters.Enqueue(enqueue)
 				return s.clusters
@@ -265,6 +273,7 @@ type server struct {
 	service                                     *catalog.Service
 	inProcess                                   *bufconn.Listener
 	logServer                                   plugin.LogServer
+	isolated                                    *isolate.Isolation
 }
 
 // listen opens the sockets first, so that clients can connect as soon as the
@@ -329,7 +338,38 @@ func addresses(listeners []net.Listener) []string {
 	return list
 }
 
-func (s *server) plugins() (*plugin.Runner, error) {
+// isolation returns the isolation of plugins; nil if this process runs none.
+func (s *server) isolation(ctx context.Context) (*isolate.Isolation, error) {
+	c := s.config
+	programs := isolate.Programs{Folders: c.PluginPrograms}
+	if err := programs.CheckFolders(); err != nil {
+		return nil, err
+	}
+	o := isolate.Options{Mode: c.PluginIsolation, Readable: c.PluginFiles, Writable: c.PluginFilesWritable, Log: s.log}
+	switch c.PluginUsers {
+	case "none":
+	case "auto":
+		if os.Geteuid() == 0 {
+			o.Users = isolate.Users{First: firstPluginUser, Last: firstPluginUser + 255}
+		}
+	default:
+		var err error
+		if o.Users, err = isolate.ParseUsers(c.PluginUsers); err != nil {
+			return nil, err
+		}
+	}
+	return isolate.New(ctx, o)
+}
+
+// firstPluginUser is in a range of user IDs that systemd's conventions leave
+// unused.
+const firstPluginUser = 2_000_000_000
+
+func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
+	var err error
+	if s.isolated, err = s.isolation(ctx); err != nil {
+		return nil, err
+	}
 	address := s.config.Data
 	if len(s.grpc) > 0 {
 		address = s.grpc[0].Addr().String()
@@ -346,6 +386,7 @@ func (s *server) plugins() (*plugin.Runner, error) {
 		host = "localhost" // all interfaces; plugins run on this machine
 	}
 	o := plugin.Options{
+		Programs: s.config.PluginPrograms, Isolation: s.isolated,
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
 		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
@@ -416,15 +457,18 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		return err
 	}
 	s.store = store
+	if err := encrypt(ctx, store, s.config.EncryptionKey); err != nil {
+		return err
+	}
 	validator, err := validate.New(validate.Options{
-		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Fetch: remote.Fetch, Plugins: runner, Log: s.log,
+		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Secrets: s.config.SecretsCheck, Fetch: remote.Fetch, Plugins: runner, Log: s.log,
 	})
 	if err != nil {
 		return err
 	}
 	s.service = catalog.New(store, validator, catalog.Options{
 		InstanceName: s.config.InstanceName, InstanceDescription: s.config.InstanceDescription, Version: version.String(),
-		AddressPorts: func() []string { return addresses(s.grpc) }, DefaultFormat: krm.Format(s.config.PackageFormat),
+		Isolation: s.isolated.Layers, AddressPorts: func() []string { return addresses(s.grpc) }, DefaultFormat: krm.Format(s.config.PackageFormat),
 		ModificationTime: s.config.ModificationTime, MinBackoff: s.config.Retry, MaxBackoff: s.config.RetryMax,
 		ConfirmAbove: s.config.ConfirmAbove, ConfirmPercent: s.config.ConfirmAbovePercent,
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
@@ -434,6 +478,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log,
 		Limits: grpcapi.Limits{
 			Connection: wiring.LimitOr(s.config.StreamsPerConnection), Client: wiring.LimitOr(s.config.StreamsPerClient), Total: wiring.LimitOr(s.config.Streams),
+			Rate: rateOr(s.config.RequestsPerClient),
 		},
 	})
 	s.inProcess = bufconn.Listen(1 << 20)
@@ -533,4 +578,21 @@ func openStore(ctx context.Context, c *config.Config, log *slog.Logger) (catalog
 		return postgres.Open(ctx, where, options)
 	}
 	return nil, tko.Errorf(tko.ErrInvalid, "--store is not a known kind of store: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
+}
+
+// rateOr returns the rate r; a negative number is no limit.
+func rateOr(r float64) float64 {
+	if r == 0 {
+		return -1
+	}
+	return r
+}
+
+// references returns what packages may refer to as secrets, in addition to files.
+func references(c *config.Config) secret.Sources {
+	s := secret.Sources{Environment: c.SecretEnvironment}
+	if c.Vault.Address != "" {
+		s.Vault = &secret.Vault{Address: c.Vault.Address, Prefixes: c.Vault.Paths, TokenFile: c.Vault.TokenFile, Role: c.Vault.Role, JWTFile: c.Vault.JWTFile}
+	}
+	return s
 }

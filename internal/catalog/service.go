@@ -20,7 +20,9 @@ type Options struct {
 	InstanceDescription string
 	Version             string
 	AddressPorts        func() []string // addresses of the API, for About; none if nil
-	DefaultFormat       krm.Format      // of packages, for clients that don't set one; CBOR if empty
+	// Isolation returns the restrictions of plugins, for About; none if nil.
+	Isolation     func() []tko.IsolationLayer
+	DefaultFormat krm.Format // of packages, for clients that don't set one; CBOR if empty
 
 	ModificationTime time.Duration // validity of modification tokens; 10 s if zero
 	MinBackoff       time.Duration // delay after the first failure of work; 1 s if zero
@@ -104,6 +106,9 @@ func (s *Service) About(ctx context.Context) (tko.About, error) {
 		Backend:              s.store.Backend(),
 		DefaultPackageFormat: s.options.DefaultFormat,
 		Position:             head,
+	}
+	if s.options.Isolation != nil {
+		about.Isolation = s.options.Isolation()
 	}
 	if s.options.AddressPorts != nil {
 		about.AddressPorts = s.options.AddressPorts()

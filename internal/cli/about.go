@@ -24,14 +24,19 @@ func (a *app) aboutCommand() *cobra.Command {
 				return err
 			}
 			text := func(key, name, s string) fact { return fact{key, name, s, s} }
-			return a.printFacts([]fact{
+			facts := []fact{
 				text("instanceName", "Instance name", about.InstanceName),
 				text("instanceDescription", "Instance description", about.InstanceDescription),
 				text("tkoVersion", "TKO version", about.Version),
 				text("backend", "Backend", about.Backend),
 				{"grpc.addressPorts", "Address ports", strings.Join(about.AddressPorts, " "), listValue(about.AddressPorts)},
 				text("grpc.defaultPackageFormat", "Default package format", string(about.DefaultPackageFormat)),
-			})
+			}
+			for _, layer := range about.Isolation {
+				value := strings.TrimSpace(layer.State + ", " + layer.Reason)
+				facts = append(facts, text("isolation."+layer.Name, "Isolation of plugins, "+layer.Name, value))
+			}
+			return a.printFacts(facts)
 		}),
 	}
 }

@@ -42,6 +42,9 @@ func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, han
 	start := time.Now()
 	defer func() { e.done(ctx, info.FullMethod, start, recover(), &err) }()
 
+	if err := e.limiter.allow(ctx); err != nil {
+		return nil, err
+	}
 	authored, err := withAuthor(ctx)
 	if err != nil {
 		return nil, err
@@ -84,6 +87,9 @@ func (e *edge) stream(server any, s grpc.ServerStream, info *grpc.StreamServerIn
 	ctx := s.Context()
 	defer func() { e.done(ctx, info.FullMethod, start, recover(), &err) }()
 
+	if err := e.limiter.allow(ctx); err != nil {
+		return err
+	}
 	authored, err := withAuthor(ctx)
 	if err != nil {
 		return err

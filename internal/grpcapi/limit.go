@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -20,6 +21,9 @@ type Limits struct {
 	Connection int // for each connection
 	Client     int // for each client address
 	Total      int
+
+	Rate  float64 // calls per second of each client address, with bursts of Burst
+	Burst int
 }
 
 // Defaults of Limits.
@@ -27,6 +31,8 @@ const (
 	DefaultConnectionStreams = 250
 	DefaultClientStreams     = 1000
 	DefaultStreams           = 5000
+	DefaultRate              = 20_000
+	DefaultBurst             = 40_000
 )
 
 func (l Limits) withDefaults() Limits {
@@ -38,7 +44,53 @@ func (l Limits) withDefaults() Limits {
 			*d.limit = d.otherwise
 		}
 	}
+	if l.Rate == 0 {
+		l.Rate = DefaultRate
+	}
+	if l.Burst == 0 {
+		l.Burst = max(DefaultBurst, int(2*l.Rate))
+	}
 	return l
+}
+
+// maxRates is the number of clients whose rates are remembered.
+const maxRates = 10_000
+
+// allow returns an error if a client makes more calls per second than it may. It
+// is nil for calls from the server's own process.
+func (l *limiter) allow(ctx context.Context) error {
+	p, ok := peer.FromContext(ctx)
+	if !ok || p.Addr == nil || p.Addr.Network() == "bufconn" || l.limits.Rate < 0 {
+		return nil
+	}
+	client := peerHost(ctx)
+	l.mutex.Lock()
+	r := l.rates[client]
+	if r == nil {
+		if len(l.rates) >= maxRates {
+			l.forgetRates()
+		}
+		r = rate.NewLimiter(rate.Limit(l.limits.Rate), l.limits.Burst)
+		l.rates[client] = r
+	}
+	l.mutex.Unlock()
+	if r.Allow() {
+		return nil
+	}
+	return status.Errorf(codes.ResourceExhausted, "clients at this address make more than %g calls per second, which is the limit (--requests-per-client): wait, and try again", l.limits.Rate)
+}
+
+// forgetRates forgets clients that have made no calls for some time, or all if
+// there are none.
+func (l *limiter) forgetRates() {
+	for client, r := range l.rates {
+		if r.Tokens() >= float64(l.limits.Burst) {
+			delete(l.rates, client)
+		}
+	}
+	if len(l.rates) >= maxRates {
+		clear(l.rates)
+	}
 }
 
 // A limiter counts long-lived calls.
@@ -48,10 +100,11 @@ type limiter struct {
 	mutex   sync.Mutex
 	total   int
 	clients map[string]int // by address
+	rates   map[string]*rate.Limiter
 }
 
 func newLimiter(limits Limits) *limiter {
-	return &limiter{limits: limits, clients: map[string]int{}}
+	return &limiter{limits: limits, clients: map[string]int{}, rates: map[string]*rate.Limiter{}}
 }
 
 // A slot counts one long-lived call. It is released when the call has ended and

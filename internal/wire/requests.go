@@ -11,7 +11,12 @@ import (
 
 // NewAbout writes the description of a server.
 func NewAbout(a tko.About) *tkopb.AboutResponse {
+	var isolation []*tkopb.IsolationLayer
+	for _, layer := range a.Isolation {
+		isolation = append(isolation, &tkopb.IsolationLayer{Name: layer.Name, State: layer.State, Reason: layer.Reason})
+	}
 	return &tkopb.AboutResponse{
+		Isolation:            isolation,
 		InstanceName:         a.InstanceName,
 		InstanceDescription:  a.InstanceDescription,
 		TkoVersion:           a.Version,
@@ -24,7 +29,12 @@ func NewAbout(a tko.About) *tkopb.AboutResponse {
 
 // About reads the description of a server.
 func About(m *tkopb.AboutResponse) tko.About {
+	var isolation []tko.IsolationLayer
+	for _, layer := range m.GetIsolation() {
+		isolation = append(isolation, tko.IsolationLayer{Name: layer.GetName(), State: layer.GetState(), Reason: layer.GetReason()})
+	}
 	return tko.About{
+		Isolation:            isolation,
 		InstanceName:         m.GetInstanceName(),
 		InstanceDescription:  m.GetInstanceDescription(),
 		Version:              m.GetTkoVersion(),

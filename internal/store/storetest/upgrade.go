@@ -48,6 +48,7 @@ func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 		"DROP TABLE metaset_pair",
 		"DROP TABLE source",
 		"DROP TABLE target_state",
+		"DROP TABLE sealing_key",
 		"ALTER TABLE entity DROP COLUMN replaces",
 		"ALTER TABLE entity DROP COLUMN base",
 		"ALTER TABLE work DROP COLUMN since",
@@ -110,6 +111,7 @@ func UpgradeOldTargetStates(t *testing.T, older OldDatabase) {
 		fmt.Sprintf(insert, "site:lagos:main", "first"),
 		fmt.Sprintf(insert, "site:edge/cu:v1:site:main", "second"),
 		"DROP TABLE target_state",
+		"DROP TABLE sealing_key",
 		"ALTER TABLE change DROP COLUMN steps",
 		"DELETE FROM goose_db_version WHERE version_id > 37",
 	} {

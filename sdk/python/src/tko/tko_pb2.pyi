@@ -13,7 +13,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AboutResponse(_message.Message):
-    __slots__ = ("instanceName", "instanceDescription", "tkoVersion", "backend", "addressPorts", "defaultPackageFormat", "position")
+    __slots__ = ("instanceName", "instanceDescription", "tkoVersion", "backend", "addressPorts", "defaultPackageFormat", "position", "isolation")
     INSTANCENAME_FIELD_NUMBER: _ClassVar[int]
     INSTANCEDESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TKOVERSION_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +21,7 @@ class AboutResponse(_message.Message):
     ADDRESSPORTS_FIELD_NUMBER: _ClassVar[int]
     DEFAULTPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    ISOLATION_FIELD_NUMBER: _ClassVar[int]
     instanceName: str
     instanceDescription: str
     tkoVersion: str
@@ -28,7 +29,18 @@ class AboutResponse(_message.Message):
     addressPorts: _containers.RepeatedScalarFieldContainer[str]
     defaultPackageFormat: str
     position: int
-    def __init__(self, instanceName: _Optional[str] = ..., instanceDescription: _Optional[str] = ..., tkoVersion: _Optional[str] = ..., backend: _Optional[str] = ..., addressPorts: _Optional[_Iterable[str]] = ..., defaultPackageFormat: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
+    isolation: _containers.RepeatedCompositeFieldContainer[IsolationLayer]
+    def __init__(self, instanceName: _Optional[str] = ..., instanceDescription: _Optional[str] = ..., tkoVersion: _Optional[str] = ..., backend: _Optional[str] = ..., addressPorts: _Optional[_Iterable[str]] = ..., defaultPackageFormat: _Optional[str] = ..., position: _Optional[int] = ..., isolation: _Optional[_Iterable[_Union[IsolationLayer, _Mapping]]] = ...) -> None: ...
+
+class IsolationLayer(_message.Message):
+    __slots__ = ("name", "state", "reason")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RegisterResponse(_message.Message):
     __slots__ = ("registered", "notRegisteredReason", "revision")
