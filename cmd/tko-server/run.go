@@ -66,7 +66,7 @@ their user IDs. Other machines are served with TLS, and only if clients have ide
 
   tko-server --listen-grpc='*:50050' --tls-cert=server.crt --tls-key=server.key --tls-client-ca=ca.crt
 
-Instead of certificates, or beside them, clients may have tokens: of an OpenID Connect issuer (--oidc-issuer), of a Kubernetes
+Instead of certificates, or in addition to them, clients may have tokens: of an OpenID Connect issuer (--oidc-issuer), of a Kubernetes
 cluster (--token-review), or static ones (--token-file; make them with tko-server token add). See docs/security.md.
 
 Every flag can be set by an environment variable, TKO_ and its name in capitals with _ (TKO_STORE), or in a YAML file given
