@@ -97,6 +97,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		ctx := command.Context()
 		return endWithin(ctx, c.StopTimeout, log, func() error { return serve(ctx, c, log) })
 	}
+	command.AddCommand(tokenCommand())
+	command.CompletionOptions.DisableDefaultCmd = true
+	command.SetHelpCommand(&cobra.Command{Hidden: true})
 	command.SetArgs(args)
 	command.SetOut(stdout)
 	command.SetErr(stderr)

@@ -265,8 +265,8 @@ class Client:
 
     ``tls`` is True for the certificates that this machine trusts, or the path of a file of certificates to trust.
     ``certificate`` and ``key`` are paths of the client's own. ``server_name`` is the name in the server's certificate,
-    if it isn't that of ``host``. ``token`` authenticates the client; it is sent over TLS or to this machine, and refused
-    otherwise. What isn't given is taken from the environment, as by the ``tko`` command: TKO_TLS_CA, TKO_TLS (true for
+    if it isn't that of ``host``. ``token`` authenticates the client; it is sent over TLS or to this machine, else
+    refused. What isn't given is taken from the environment, as by the ``tko`` command: TKO_TLS_CA, TKO_TLS (true for
     the certificates that this machine trusts), TKO_TLS_CERT, TKO_TLS_KEY, TKO_TLS_SERVER_NAME, TKO_TOKEN_FILE,
     TKO_TOKEN. In a plugin, the token is that of its request. ``context`` is the name of a context of the ``tko``
     command, with the host, the files and the token file. ``timeout`` bounds each call, in seconds; of lists, the time
