@@ -235,17 +235,3 @@ func openUnix(ctx context.Context, path string) (net.Listener, error) {
 	}
 	return l, nil
 }
-
-// dataClient returns the settings of a client of another process' data
-// controller.
-func (s *server) dataClient() client.Options {
-	c := &s.config.Identity
-	o := client.Options{Address: s.config.Data}
-	if c.DataSecure() {
-		o.TLS = &client.TLS{CA: c.DataTLSCA, Cert: c.DataTLSCert, Key: c.DataTLSKey, ServerName: c.DataTLSServerName}
-	}
-	if c.DataTokenFile != "" {
-		o.Token = client.TokenFile(c.DataTokenFile)
-	}
-	return o
-}

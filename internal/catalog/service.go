@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -146,7 +145,7 @@ func (s *Service) at(ctx context.Context, key Key, revision int64) (Record, erro
 		}
 		return r, err
 	}
-	r, err := s.get(ctx, Fields{Package: true, Deployments: true}, key)
+	r, err := s.get(ctx, Fields{Package: true, Deployments: key.Kind != tko.KindDeployment}, key)
 	if err == nil && r.Revision == 0 {
 		return Record{}, missing(key)
 	}
@@ -251,7 +250,8 @@ func plainText(text string, limit int) string {
 // storable reports whether every database accepts a text as a parameter.
 func storable(text string) bool { return utf8.ValidString(text) && !strings.Contains(text, "\x00") }
 
-// stamp returns the stamp of the entity of a record.
+// stamp returns the stamp of the entity of a record. Its conditions are those of
+// the record.
 func (r Record) stamp() tko.Stamp {
 	return tko.Stamp{
 		UID:        r.UID,
@@ -260,7 +260,7 @@ func (r Record) stamp() tko.Stamp {
 		Created:    r.Created.UTC(),
 		Updated:    r.Updated.UTC(),
 		Author:     r.Author,
-		Conditions: slices.Clone(r.Conditions),
+		Conditions: r.Conditions,
 		Steps:      r.Steps,
 	}
 }

@@ -87,7 +87,8 @@ func (w *world) config(authority *certstest.Authority) *tls.Config {
 		if err != nil {
 			w.Fatal(err)
 		}
-		c.Certificates = []tls.Certificate{pair}
+		// Also if the server's list of authorities lacks its own.
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	return c
 }

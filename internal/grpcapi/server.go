@@ -125,8 +125,8 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	}
 	s := grpc.NewServer(append(options, o.ServerOptions...)...)
-	s.RegisterService(withBounds(tkopb.Data_ServiceDesc, o.MaxMessage), &data{
-		backend: backend, format: o.DefaultFormat, stopping: o.Stopping, limiter: limiter, slowWatch: o.SlowWatch,
+	s.RegisterService(withBounds(withReads(tkopb.Data_ServiceDesc), o.MaxMessage), &data{
+		backend: backend, encoder: encoderOf(backend), format: o.DefaultFormat, stopping: o.Stopping, limiter: limiter, slowWatch: o.SlowWatch,
 	})
 	healthpb.RegisterHealthServer(s, &health{stopping: o.Stopping})
 	reflection.Register(s)

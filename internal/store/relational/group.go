@@ -29,6 +29,7 @@ type group struct {
 	changes []change
 	ended   []string    // tokens
 	dirty   bool        // statements were already run
+	news    News        // of the work that the transaction enqueues
 	last    catalog.Key // of the last change of the transaction
 	undo    []func()    // reverts the decisions of the call under way
 
