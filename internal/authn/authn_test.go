@@ -22,7 +22,7 @@ type anyCertificate struct{}
 
 func (anyCertificate) Verify([]*x509.Certificate) error { return nil }
 
-func TestCertificatesThatNameNoOneAreRefused(t *testing.T) {
+func TestCertificatesWithoutUsableNameAreRefused(t *testing.T) {
 	t.Parallel()
 	a := authn.New(authn.Options{Certificates: anyCertificate{}, SPIFFEDomains: []string{"example.org"}})
 	uri := func(texts ...string) func(*x509.Certificate) {
@@ -138,7 +138,7 @@ func TestTokenFileIsReloadedAndKeepsPreviousContent(t *testing.T) {
 		t.Errorf("expired: %q", got)
 	}
 	if got := subject(ci[:len(ci)-1] + "x"); got != "" && ci[len(ci)-1] != 'x' {
-		t.Errorf("a guess: %q", got)
+		t.Errorf("an invented token: %q", got)
 	}
 	if err := os.WriteFile(path, []byte("ci nonsense never\n"), 0o600); err != nil {
 		t.Fatal(err)
