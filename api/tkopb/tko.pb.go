@@ -142,6 +142,9 @@ type AboutResponse struct {
 	DefaultPackageFormat string                 `protobuf:"bytes,6,opt,name=defaultPackageFormat,proto3" json:"defaultPackageFormat,omitempty"`
 	// The position of the newest change.
 	Position int64 `protobuf:"varint,100,opt,name=position,proto3" json:"position,omitempty"`
+	// Problems of the server that users and operators can see, such as TLS files
+	// that can't be reloaded.
+	Conditions []*Condition `protobuf:"bytes,500,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	// The restrictions of the plugins that this server runs.
 	Isolation     []*IsolationLayer `protobuf:"bytes,560,rep,name=isolation,proto3" json:"isolation,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -225,6 +228,13 @@ func (x *AboutResponse) GetPosition() int64 {
 		return x.Position
 	}
 	return 0
+}
+
+func (x *AboutResponse) GetConditions() []*Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
 }
 
 func (x *AboutResponse) GetIsolation() []*IsolationLayer {
@@ -5986,11 +5996,95 @@ func (x *SaveTargetStateResponse) GetVersion() int64 {
 	return 0
 }
 
+type WhoAmIResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Subject       string                 `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"` // with the prefix of its authenticator, such as oidc:corp:ann; or anonymous
+	Groups        []string               `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	Authenticator string                 `protobuf:"bytes,3,opt,name=authenticator,proto3" json:"authenticator,omitempty"` // certificate, oidc, kubernetes, token, unix, plugin, process or none
+	DisplayName   string                 `protobuf:"bytes,4,opt,name=displayName,proto3" json:"displayName,omitempty"`     // for humans, such as an e-mail address
+	From          string                 `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`                   // the caller's address, as the server sees it
+	Expires       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires,proto3" json:"expires,omitempty"`             // the end of the credentials; absent if they don't end
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhoAmIResponse) Reset() {
+	*x = WhoAmIResponse{}
+	mi := &file_tko_tko_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhoAmIResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhoAmIResponse) ProtoMessage() {}
+
+func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
+func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *WhoAmIResponse) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *WhoAmIResponse) GetAuthenticator() string {
+	if x != nil {
+		return x.Authenticator
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetDisplayName() string {
+	if x != nil {
+		return x.DisplayName
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
 var File_tko_tko_proto protoreflect.FileDescriptor
 
 const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
-	"\rtko/tko.proto\x12\x03tko\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc7\x02\n" +
+	"\rtko/tko.proto\x12\x03tko\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\x02\n" +
 	"\rAboutResponse\x12\"\n" +
 	"\finstanceName\x18\x01 \x01(\tR\finstanceName\x120\n" +
 	"\x13instanceDescription\x18\x02 \x01(\tR\x13instanceDescription\x12\x1e\n" +
@@ -6000,7 +6094,10 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\abackend\x18\x04 \x01(\tR\abackend\x12\"\n" +
 	"\faddressPorts\x18\x05 \x03(\tR\faddressPorts\x122\n" +
 	"\x14defaultPackageFormat\x18\x06 \x01(\tR\x14defaultPackageFormat\x12\x1a\n" +
-	"\bposition\x18d \x01(\x03R\bposition\x122\n" +
+	"\bposition\x18d \x01(\x03R\bposition\x12/\n" +
+	"\n" +
+	"conditions\x18\xf4\x03 \x03(\v2\x0e.tko.ConditionR\n" +
+	"conditions\x122\n" +
 	"\tisolation\x18\xb0\x04 \x03(\v2\x13.tko.IsolationLayerR\tisolation\"R\n" +
 	"\x0eIsolationLayer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -6553,7 +6650,14 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05state\x18\x01 \x01(\v2\x10.tko.TargetStateR\x05state\x12#\n" +
 	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim\"3\n" +
 	"\x17SaveTargetStateResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion2\xaa\x16\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"\xd4\x01\n" +
+	"\x0eWhoAmIResponse\x12\x18\n" +
+	"\asubject\x18\x01 \x01(\tR\asubject\x12\x16\n" +
+	"\x06groups\x18\x02 \x03(\tR\x06groups\x12$\n" +
+	"\rauthenticator\x18\x03 \x01(\tR\rauthenticator\x12 \n" +
+	"\vdisplayName\x18\x04 \x01(\tR\vdisplayName\x12\x12\n" +
+	"\x04from\x18\x05 \x01(\tR\x04from\x124\n" +
+	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires2\xe1\x16\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -6605,7 +6709,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"saveSource\x12\x0f.tko.SaveSource\x1a\x17.tko.SaveSourceResponse\x129\n" +
 	"\fforgetSource\x12\x11.tko.ForgetSource\x1a\x16.google.protobuf.Empty\x127\n" +
 	"\x0egetTargetState\x12\x13.tko.GetTargetState\x1a\x10.tko.TargetState\x12E\n" +
-	"\x0fsaveTargetState\x12\x14.tko.SaveTargetState\x1a\x1c.tko.SaveTargetStateResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
+	"\x0fsaveTargetState\x12\x14.tko.SaveTargetState\x1a\x1c.tko.SaveTargetStateResponse\x125\n" +
+	"\x06whoAmI\x12\x16.google.protobuf.Empty\x1a\x13.tko.WhoAmIResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
 var (
 	file_tko_tko_proto_rawDescOnce sync.Once
@@ -6620,7 +6725,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -6706,210 +6811,215 @@ var file_tko_tko_proto_goTypes = []any{
 	(*TargetState)(nil),                          // 81: tko.TargetState
 	(*SaveTargetState)(nil),                      // 82: tko.SaveTargetState
 	(*SaveTargetStateResponse)(nil),              // 83: tko.SaveTargetStateResponse
-	nil,                                          // 84: tko.Template.MetadataEntry
-	nil,                                          // 85: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 86: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 87: tko.Site.MetadataEntry
-	nil,                                          // 88: tko.ListedSite.MetadataEntry
-	nil,                                          // 89: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 90: tko.Deployment.MetadataEntry
-	nil,                                          // 91: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 92: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 93: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 94: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 95: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 96: tko.Plugin.PropertiesEntry
-	nil,                                          // 97: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 98: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 99: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 100: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 101: google.protobuf.Empty
+	(*WhoAmIResponse)(nil),                       // 84: tko.WhoAmIResponse
+	nil,                                          // 85: tko.Template.MetadataEntry
+	nil,                                          // 86: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 87: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 88: tko.Site.MetadataEntry
+	nil,                                          // 89: tko.ListedSite.MetadataEntry
+	nil,                                          // 90: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 91: tko.Deployment.MetadataEntry
+	nil,                                          // 92: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 93: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 94: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 95: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 96: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 97: tko.Plugin.PropertiesEntry
+	nil,                                          // 98: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 99: tko.PutEntity.MetadataEntry
+	(*timestamppb.Timestamp)(nil),                // 100: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 101: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 102: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
-	3,   // 0: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
-	84,  // 1: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	99,  // 2: tko.Template.updated:type_name -> google.protobuf.Timestamp
-	41,  // 3: tko.Template.stamp:type_name -> tko.Stamp
-	85,  // 4: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	99,  // 5: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
-	41,  // 6: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	86,  // 7: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
-	6,   // 8: tko.ListTemplates.window:type_name -> tko.Window
-	11,  // 9: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	87,  // 10: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	99,  // 11: tko.Site.updated:type_name -> google.protobuf.Timestamp
-	41,  // 12: tko.Site.stamp:type_name -> tko.Stamp
-	88,  // 13: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	99,  // 14: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
-	41,  // 15: tko.ListedSite.stamp:type_name -> tko.Stamp
-	89,  // 16: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
-	6,   // 17: tko.ListSites.window:type_name -> tko.Window
-	17,  // 18: tko.ListSites.select:type_name -> tko.SelectSites
-	90,  // 19: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	99,  // 20: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	99,  // 21: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
-	41,  // 22: tko.Deployment.stamp:type_name -> tko.Stamp
-	91,  // 23: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	99,  // 24: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	99,  // 25: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
-	41,  // 26: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	92,  // 27: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	93,  // 28: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	94,  // 29: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	95,  // 30: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
-	6,   // 31: tko.ListDeployments.window:type_name -> tko.Window
-	25,  // 32: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	99,  // 33: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	99,  // 34: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	99,  // 35: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	96,  // 36: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
-	37,  // 37: tko.Plugin.triggers:type_name -> tko.GVK
-	41,  // 38: tko.Plugin.stamp:type_name -> tko.Stamp
-	37,  // 39: tko.SelectPlugins.trigger:type_name -> tko.GVK
-	6,   // 40: tko.ListPlugins.window:type_name -> tko.Window
-	39,  // 41: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	99,  // 42: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	99,  // 43: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
-	42,  // 44: tko.Stamp.conditions:type_name -> tko.Condition
-	43,  // 45: tko.Stamp.steps:type_name -> tko.PreparationStep
-	99,  // 46: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	99,  // 47: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	100, // 48: tko.PreparationStep.took:type_name -> google.protobuf.Duration
-	25,  // 49: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	42,  // 50: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	43,  // 51: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	46,  // 52: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
-	20,  // 53: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
-	53,  // 54: tko.CreateChildren.children:type_name -> tko.Child
-	97,  // 55: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	42,  // 56: tko.SetConditions.conditions:type_name -> tko.Condition
-	100, // 57: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	100, // 58: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	60,  // 59: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	60,  // 60: tko.RenewWork.items:type_name -> tko.WorkItem
-	100, // 61: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	60,  // 62: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	64,  // 63: tko.FinishWork.items:type_name -> tko.FinishedWork
-	60,  // 64: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 65: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	100, // 66: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 67: tko.Change.op:type_name -> tko.Change.Op
-	99,  // 68: tko.Change.time:type_name -> google.protobuf.Timestamp
-	98,  // 69: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	38,  // 70: tko.PutEntity.plugin:type_name -> tko.Plugin
-	60,  // 71: tko.PutEntity.claim:type_name -> tko.WorkItem
-	60,  // 72: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	99,  // 73: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	74,  // 74: tko.Source.status:type_name -> tko.SourceStatus
-	75,  // 75: tko.SourceStatus.items:type_name -> tko.SourceItem
-	76,  // 76: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	42,  // 77: tko.SourceStatus.conditions:type_name -> tko.Condition
-	99,  // 78: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	73,  // 79: tko.SaveSource.source:type_name -> tko.Source
-	60,  // 80: tko.SaveSource.claim:type_name -> tko.WorkItem
-	60,  // 81: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	99,  // 82: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	81,  // 83: tko.SaveTargetState.state:type_name -> tko.TargetState
-	60,  // 84: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	101, // 85: tko.Data.about:input_type -> google.protobuf.Empty
-	8,   // 86: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 87: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	10,  // 88: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	12,  // 89: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	11,  // 90: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	14,  // 91: tko.Data.registerSite:input_type -> tko.Site
-	13,  // 92: tko.Data.deleteSite:input_type -> tko.SiteID
-	16,  // 93: tko.Data.getSite:input_type -> tko.GetSite
-	18,  // 94: tko.Data.listSites:input_type -> tko.ListSites
-	17,  // 95: tko.Data.purgeSites:input_type -> tko.SelectSites
-	22,  // 96: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	19,  // 97: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	24,  // 98: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	26,  // 99: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	25,  // 100: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	27,  // 101: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	29,  // 102: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	31,  // 103: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	38,  // 104: tko.Data.registerPlugin:input_type -> tko.Plugin
-	36,  // 105: tko.Data.deletePlugin:input_type -> tko.PluginID
-	36,  // 106: tko.Data.getPlugin:input_type -> tko.PluginID
-	40,  // 107: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	39,  // 108: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	44,  // 109: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	46,  // 110: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	48,  // 111: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	50,  // 112: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	33,  // 113: tko.Data.listModifications:input_type -> tko.ListModifications
-	35,  // 114: tko.Data.breakModification:input_type -> tko.BreakModification
-	52,  // 115: tko.Data.createChildren:input_type -> tko.CreateChildren
-	55,  // 116: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	57,  // 117: tko.Data.setConditions:input_type -> tko.SetConditions
-	58,  // 118: tko.Data.claimWork:input_type -> tko.ClaimWork
-	61,  // 119: tko.Data.renewWork:input_type -> tko.RenewWork
-	63,  // 120: tko.Data.finishWork:input_type -> tko.FinishWork
-	65,  // 121: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	67,  // 122: tko.Data.putEntity:input_type -> tko.PutEntity
-	69,  // 123: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	70,  // 124: tko.Data.callSites:input_type -> tko.CallSites
-	71,  // 125: tko.Data.callSources:input_type -> tko.CallSources
-	72,  // 126: tko.Data.getSource:input_type -> tko.GetSource
-	101, // 127: tko.Data.listSources:input_type -> google.protobuf.Empty
-	77,  // 128: tko.Data.saveSource:input_type -> tko.SaveSource
-	79,  // 129: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	80,  // 130: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	82,  // 131: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	2,   // 132: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 133: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 134: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 135: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 136: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 137: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 138: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 139: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 140: tko.Data.getSite:output_type -> tko.Site
-	15,  // 141: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 142: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	23,  // 143: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 144: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	20,  // 145: tko.Data.getDeployment:output_type -> tko.Deployment
-	21,  // 146: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 147: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	28,  // 148: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	30,  // 149: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	32,  // 150: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 151: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 152: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	38,  // 153: tko.Data.getPlugin:output_type -> tko.Plugin
-	38,  // 154: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 155: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	45,  // 156: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	47,  // 157: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	49,  // 158: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	51,  // 159: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	34,  // 160: tko.Data.listModifications:output_type -> tko.Modification
-	34,  // 161: tko.Data.breakModification:output_type -> tko.Modification
-	54,  // 162: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	56,  // 163: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	101, // 164: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	59,  // 165: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	62,  // 166: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	101, // 167: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	66,  // 168: tko.Data.watchChanges:output_type -> tko.Change
-	68,  // 169: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 170: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	101, // 171: tko.Data.callSites:output_type -> google.protobuf.Empty
-	101, // 172: tko.Data.callSources:output_type -> google.protobuf.Empty
-	73,  // 173: tko.Data.getSource:output_type -> tko.Source
-	73,  // 174: tko.Data.listSources:output_type -> tko.Source
-	78,  // 175: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	101, // 176: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	81,  // 177: tko.Data.getTargetState:output_type -> tko.TargetState
-	83,  // 178: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	132, // [132:179] is the sub-list for method output_type
-	85,  // [85:132] is the sub-list for method input_type
-	85,  // [85:85] is the sub-list for extension type_name
-	85,  // [85:85] is the sub-list for extension extendee
-	0,   // [0:85] is the sub-list for field type_name
+	42,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
+	3,   // 1: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
+	85,  // 2: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	100, // 3: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	41,  // 4: tko.Template.stamp:type_name -> tko.Stamp
+	86,  // 5: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	100, // 6: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	41,  // 7: tko.ListedTemplate.stamp:type_name -> tko.Stamp
+	87,  // 8: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	6,   // 9: tko.ListTemplates.window:type_name -> tko.Window
+	11,  // 10: tko.ListTemplates.select:type_name -> tko.SelectTemplates
+	88,  // 11: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	100, // 12: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	41,  // 13: tko.Site.stamp:type_name -> tko.Stamp
+	89,  // 14: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	100, // 15: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	41,  // 16: tko.ListedSite.stamp:type_name -> tko.Stamp
+	90,  // 17: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	6,   // 18: tko.ListSites.window:type_name -> tko.Window
+	17,  // 19: tko.ListSites.select:type_name -> tko.SelectSites
+	91,  // 20: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	100, // 21: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	100, // 22: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	41,  // 23: tko.Deployment.stamp:type_name -> tko.Stamp
+	92,  // 24: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	100, // 25: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	100, // 26: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	41,  // 27: tko.ListedDeployment.stamp:type_name -> tko.Stamp
+	93,  // 28: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	94,  // 29: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	95,  // 30: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	96,  // 31: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	6,   // 32: tko.ListDeployments.window:type_name -> tko.Window
+	25,  // 33: tko.ListDeployments.select:type_name -> tko.SelectDeployments
+	100, // 34: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	100, // 35: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	100, // 36: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	97,  // 37: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	37,  // 38: tko.Plugin.triggers:type_name -> tko.GVK
+	41,  // 39: tko.Plugin.stamp:type_name -> tko.Stamp
+	37,  // 40: tko.SelectPlugins.trigger:type_name -> tko.GVK
+	6,   // 41: tko.ListPlugins.window:type_name -> tko.Window
+	39,  // 42: tko.ListPlugins.select:type_name -> tko.SelectPlugins
+	100, // 43: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	100, // 44: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	42,  // 45: tko.Stamp.conditions:type_name -> tko.Condition
+	43,  // 46: tko.Stamp.steps:type_name -> tko.PreparationStep
+	100, // 47: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	100, // 48: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	101, // 49: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	25,  // 50: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	42,  // 51: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	43,  // 52: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
+	46,  // 53: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
+	20,  // 54: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
+	53,  // 55: tko.CreateChildren.children:type_name -> tko.Child
+	98,  // 56: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	42,  // 57: tko.SetConditions.conditions:type_name -> tko.Condition
+	101, // 58: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	101, // 59: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	60,  // 60: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	60,  // 61: tko.RenewWork.items:type_name -> tko.WorkItem
+	101, // 62: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	60,  // 63: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	64,  // 64: tko.FinishWork.items:type_name -> tko.FinishedWork
+	60,  // 65: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 66: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	101, // 67: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 68: tko.Change.op:type_name -> tko.Change.Op
+	100, // 69: tko.Change.time:type_name -> google.protobuf.Timestamp
+	99,  // 70: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	38,  // 71: tko.PutEntity.plugin:type_name -> tko.Plugin
+	60,  // 72: tko.PutEntity.claim:type_name -> tko.WorkItem
+	60,  // 73: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	100, // 74: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	74,  // 75: tko.Source.status:type_name -> tko.SourceStatus
+	75,  // 76: tko.SourceStatus.items:type_name -> tko.SourceItem
+	76,  // 77: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	42,  // 78: tko.SourceStatus.conditions:type_name -> tko.Condition
+	100, // 79: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	73,  // 80: tko.SaveSource.source:type_name -> tko.Source
+	60,  // 81: tko.SaveSource.claim:type_name -> tko.WorkItem
+	60,  // 82: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	100, // 83: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	81,  // 84: tko.SaveTargetState.state:type_name -> tko.TargetState
+	60,  // 85: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	100, // 86: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	102, // 87: tko.Data.about:input_type -> google.protobuf.Empty
+	8,   // 88: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 89: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	10,  // 90: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	12,  // 91: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	11,  // 92: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	14,  // 93: tko.Data.registerSite:input_type -> tko.Site
+	13,  // 94: tko.Data.deleteSite:input_type -> tko.SiteID
+	16,  // 95: tko.Data.getSite:input_type -> tko.GetSite
+	18,  // 96: tko.Data.listSites:input_type -> tko.ListSites
+	17,  // 97: tko.Data.purgeSites:input_type -> tko.SelectSites
+	22,  // 98: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	19,  // 99: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	24,  // 100: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	26,  // 101: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	25,  // 102: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	27,  // 103: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	29,  // 104: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	31,  // 105: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	38,  // 106: tko.Data.registerPlugin:input_type -> tko.Plugin
+	36,  // 107: tko.Data.deletePlugin:input_type -> tko.PluginID
+	36,  // 108: tko.Data.getPlugin:input_type -> tko.PluginID
+	40,  // 109: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	39,  // 110: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	44,  // 111: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	46,  // 112: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	48,  // 113: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	50,  // 114: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	33,  // 115: tko.Data.listModifications:input_type -> tko.ListModifications
+	35,  // 116: tko.Data.breakModification:input_type -> tko.BreakModification
+	52,  // 117: tko.Data.createChildren:input_type -> tko.CreateChildren
+	55,  // 118: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	57,  // 119: tko.Data.setConditions:input_type -> tko.SetConditions
+	58,  // 120: tko.Data.claimWork:input_type -> tko.ClaimWork
+	61,  // 121: tko.Data.renewWork:input_type -> tko.RenewWork
+	63,  // 122: tko.Data.finishWork:input_type -> tko.FinishWork
+	65,  // 123: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	67,  // 124: tko.Data.putEntity:input_type -> tko.PutEntity
+	69,  // 125: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	70,  // 126: tko.Data.callSites:input_type -> tko.CallSites
+	71,  // 127: tko.Data.callSources:input_type -> tko.CallSources
+	72,  // 128: tko.Data.getSource:input_type -> tko.GetSource
+	102, // 129: tko.Data.listSources:input_type -> google.protobuf.Empty
+	77,  // 130: tko.Data.saveSource:input_type -> tko.SaveSource
+	79,  // 131: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	80,  // 132: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	82,  // 133: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	102, // 134: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 135: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 136: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 137: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	8,   // 138: tko.Data.getTemplate:output_type -> tko.Template
+	9,   // 139: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 140: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 141: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 142: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	14,  // 143: tko.Data.getSite:output_type -> tko.Site
+	15,  // 144: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 145: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	23,  // 146: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 147: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	20,  // 148: tko.Data.getDeployment:output_type -> tko.Deployment
+	21,  // 149: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 150: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	28,  // 151: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	30,  // 152: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	32,  // 153: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 154: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 155: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	38,  // 156: tko.Data.getPlugin:output_type -> tko.Plugin
+	38,  // 157: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 158: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	45,  // 159: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	47,  // 160: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	49,  // 161: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	51,  // 162: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	34,  // 163: tko.Data.listModifications:output_type -> tko.Modification
+	34,  // 164: tko.Data.breakModification:output_type -> tko.Modification
+	54,  // 165: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	56,  // 166: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	102, // 167: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	59,  // 168: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	62,  // 169: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	102, // 170: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	66,  // 171: tko.Data.watchChanges:output_type -> tko.Change
+	68,  // 172: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 173: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	102, // 174: tko.Data.callSites:output_type -> google.protobuf.Empty
+	102, // 175: tko.Data.callSources:output_type -> google.protobuf.Empty
+	73,  // 176: tko.Data.getSource:output_type -> tko.Source
+	73,  // 177: tko.Data.listSources:output_type -> tko.Source
+	78,  // 178: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	102, // 179: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	81,  // 180: tko.Data.getTargetState:output_type -> tko.TargetState
+	83,  // 181: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	84,  // 182: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	135, // [135:183] is the sub-list for method output_type
+	87,  // [87:135] is the sub-list for method input_type
+	87,  // [87:87] is the sub-list for extension type_name
+	87,  // [87:87] is the sub-list for extension extendee
+	0,   // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -6925,7 +7035,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   97,
+			NumMessages:   98,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

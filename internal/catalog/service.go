@@ -19,10 +19,10 @@ type Options struct {
 	InstanceName        string
 	InstanceDescription string
 	Version             string
-	AddressPorts        func() []string // addresses of the API, for About; none if nil
-	// Isolation returns the restrictions of plugins, for About; none if nil.
-	Isolation     func() []tko.IsolationLayer
-	DefaultFormat krm.Format // of packages, for clients that don't set one; CBOR if empty
+	AddressPorts        func() []string             // addresses of the API, for About; none if nil
+	Conditions          func() []tko.Condition      // of the server, for About; none if nil
+	Isolation           func() []tko.IsolationLayer // of plugins, for About; none if nil
+	DefaultFormat       krm.Format                  // of packages, for clients that don't set one; CBOR if empty
 
 	ModificationTime time.Duration // validity of modification tokens; 10 s if zero
 	MinBackoff       time.Duration // delay after the first failure of work; 1 s if zero
@@ -109,6 +109,9 @@ func (s *Service) About(ctx context.Context) (tko.About, error) {
 	}
 	if s.options.Isolation != nil {
 		about.Isolation = s.options.Isolation()
+	}
+	if s.options.Conditions != nil {
+		about.Conditions = s.options.Conditions()
 	}
 	if s.options.AddressPorts != nil {
 		about.AddressPorts = s.options.AddressPorts()

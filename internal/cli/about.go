@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/version"
 )
 
@@ -36,9 +37,23 @@ func (a *app) aboutCommand() *cobra.Command {
 				value := strings.TrimSpace(layer.State + ", " + layer.Reason)
 				facts = append(facts, text("isolation."+layer.Name, "Isolation of plugins, "+layer.Name, value))
 			}
+			if all := problems(about.Conditions); len(all) > 0 {
+				facts = append(facts, fact{"problems", "Problems", strings.Join(all, "; "), listValue(all)})
+			}
 			return a.printFacts(facts)
 		}),
 	}
+}
+
+// problems returns the messages of a server's conditions.
+func problems(conditions []tko.Condition) []string {
+	var all []string
+	for _, c := range conditions {
+		if c.Status == tko.ConditionFalse {
+			all = append(all, c.Reason+": "+c.Message)
+		}
+	}
+	return all
 }
 
 func (a *app) versionCommand() *cobra.Command {
