@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
@@ -14,7 +15,8 @@ type call struct {
 	caller   context.Context //nolint:containedctx // ends when the caller stops waiting
 	begun    time.Time
 	writes   []catalog.Write
-	cascades bool // deletes a record on which other records may depend
+	audits   []audit.Record // without writes
+	cascades bool           // deletes a record on which other records may depend
 	done     chan struct{}
 	outcomes []catalog.Outcome
 	err      error
@@ -52,6 +54,11 @@ func (s *Store) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.
 		}
 		c.cascades = c.cascades || w.Op == tko.OpDeleted && !w.SingleStep && w.Record.Kind != tko.KindPlugin
 	}
+	return s.submit(ctx, c)
+}
+
+// submit waits until a call is committed.
+func (s *Store) submit(ctx context.Context, c *call) ([]catalog.Outcome, error) {
 	select {
 	case s.calls <- c:
 	case <-ctx.Done():
@@ -226,6 +233,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 			}
 		}
 		c.outcomes, c.err = g.decide(c.writes)
+		g.audits = append(g.audits, c.audits...)
 	}
 	if !g.changed() {
 		s.commitCache.updateLocked(g, found)
@@ -256,6 +264,17 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 func (g *group) wasCommitted(ctx context.Context, tx Tx) (happened bool, err error) {
 	var h head
 	var now time.Time
+	if g.last == (catalog.Key{}) { // only audit records: the newest one has a hash of its own
+		err = tx.Run(ctx, g.store.lockHead(&h, &now), Statement{
+			SQL:  "SELECT seq FROM audit WHERE seq = $1 AND hash = $2",
+			Args: []any{g.head.audited, chainValue(g.head)},
+			Scan: func(from Row) error {
+				happened = true
+				return from.Scan(new(int64))
+			},
+		})
+		return happened, fault("read whether the audit records were written", err)
+	}
 	err = tx.Run(ctx, g.store.lockHead(&h, &now), Statement{
 		SQL:  "SELECT position FROM change WHERE position = $1 AND updated = $2 AND kind = $3 AND id = $4",
 		Args: []any{g.head.position, micros(g.now), string(g.last.Kind), g.last.ID},

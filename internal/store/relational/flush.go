@@ -63,11 +63,15 @@ func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
 	if err != nil {
 		return nil, err
 	}
-	statements := slices.Concat(numbering, indexing, g.blobStatements(), entities, changes, g.workStatements(), g.tokenStatements())
+	audits, err := g.auditStatements()
+	if err != nil {
+		return nil, err
+	}
+	statements := slices.Concat(numbering, indexing, g.blobStatements(), entities, changes, g.workStatements(), g.tokenStatements(), audits)
 	if n := len(g.changes); n > 0 {
 		g.last = g.changes[n-1].after.Key
 	}
-	g.changes, g.ended, g.dirty = nil, nil, true
+	g.changes, g.audits, g.ended, g.dirty = nil, nil, nil, true
 	clear(g.base)
 	return statements, nil
 }
