@@ -267,6 +267,21 @@ func ViewOf(scopes ...Scope) View {
 	return v
 }
 
+// With returns a view with another predicate for a kind.
+func (v View) With(kind tko.Kind, p Predicate) View {
+	switch kind {
+	case tko.KindTemplate:
+		v.template = p
+	case tko.KindSite:
+		v.site = p
+	case tko.KindDeployment:
+		v.deployment = p
+	case tko.KindPlugin:
+		v.plugin = p
+	}
+	return v
+}
+
 // Of returns the predicate for a kind.
 func (v View) Of(kind tko.Kind) Predicate {
 	switch kind {

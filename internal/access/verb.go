@@ -29,8 +29,10 @@ const (
 // Verbs without an entity. They are granted as a whole: only bindings without a
 // scope grant them.
 const (
-	Work        Verb = "work"        // claims of a controller's work
-	Source      Verb = "source"      // GitOps sources, as their controller
+	Prepare     Verb = "prepare"     // work of the preparer
+	Schedule    Verb = "schedule"    // work of the meta-scheduler, and the states of its targets
+	Events      Verb = "events"      // work of posting Kubernetes Events
+	Source      Verb = "source"      // work of the GitOps controller, and its sources
 	Inspect     Verb = "inspect"     // modification tokens of others, GitOps sources, and calls of them
 	Bind        Verb = "bind"        // bindings and policies
 	Audit       Verb = "audit"       // the audit log
@@ -42,7 +44,7 @@ const (
 // Scoped reports whether a verb is granted within a scope.
 func (v Verb) Scoped() bool {
 	switch v {
-	case Work, Source, Inspect, Bind, Audit, Backup, Impersonate, Open:
+	case Prepare, Schedule, Events, Source, Inspect, Bind, Audit, Backup, Impersonate, Open:
 		return false
 	}
 	return true
@@ -93,20 +95,21 @@ func (v Verb) kindsOf() []tko.Kind {
 	return nil
 }
 
+// users are the verbs that concern users; administrators hold them all.
 var users = []Verb{Read, Create, Update, Delete, Purge, Approve, Call, Inspect, Register}
 
 var roles = map[Role][]Verb{
 	Viewer:    {Read},
 	Editor:    {Read, Create, Update, Delete},
 	Approver:  {Read, Approve},
-	Operator:  {Read, Call, Purge, Delete, Inspect},
+	Operator:  {Read, Call, Purge, Inspect},
 	Admin:     append(slices.Clone(users), Bind, Audit, Backup, Secret),
 	Delegated: append(slices.Clone(users), Condition, Secret),
 
-	ControllerPrepare:  {Read, Create, Commit, Provision, Condition, Work, Secret},
-	ControllerSchedule: {Read, Condition, Work, Call, Secret},
-	ControllerGitOps:   {Read, Create, Update, Delete, Register, Condition, Work, Source, Inspect, Call, Secret},
-	Plugin:             {Read, Create, Update, Delete, Condition},
+	ControllerPrepare:  {Read, Create, Commit, Provision, Condition, Prepare, Secret},
+	ControllerSchedule: {Read, Condition, Schedule, Call, Secret},
+	ControllerGitOps:   {Read, Create, Update, Delete, Register, Condition, Source, Inspect, Call, Secret},
+	Plugin:             {Read, Create, Update, Delete, Provision},
 
 	SecretRole:      {Read, Secret},
 	AuditRole:       {Audit},

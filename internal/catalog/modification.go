@@ -3,11 +3,15 @@ package catalog
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -18,8 +22,22 @@ func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (t
 	if !isDeploymentID(id) {
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
 	}
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Update)
+	if err != nil {
+		return tko.Modification{}, err
+	}
+	now, err := s.get(ctx, Fields{}, deploymentKey(id))
+	if err == nil {
+		err = s.visible(c, now)
+	}
+	if err == nil {
+		err = s.permit(ctx, &now, nil, access.Update)
+	}
+	if err != nil {
+		return tko.Modification{}, err
+	}
 	token := rand.Text()
-	r, expires, err := s.store.StartModification(tko.WithAuthor(ctx, author(ctx)), string(id), token, s.options.ModificationTime)
+	r, expires, err := s.store.StartModification(tko.WithAuthor(ctx, author(ctx)), string(id), c.token(token), s.options.ModificationTime)
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
@@ -28,9 +46,9 @@ func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (t
 	}
 	pkg, err := deploymentPackage(r)
 	if err != nil {
-		return tko.Modification{}, errors.Join(err, s.store.CancelModification(ctx, token))
+		return tko.Modification{}, errors.Join(err, s.store.CancelModification(ctx, c.token(token)))
 	}
-	return tko.Modification{Token: token, Deployment: id, Package: pkg, Expires: expires.UTC()}, nil
+	return tko.Modification{Token: token, Deployment: id, Package: s.redact(c, r, pkg), Expires: expires.UTC()}, nil
 }
 
 // EndModification replaces the package of the deployment that the token is for.
@@ -42,7 +60,11 @@ func (s *Service) EndModification(ctx context.Context, token string, pkg krm.Pac
 	if !storable(token) {
 		return "", 0, tokenError(tko.ErrNotFound, token)
 	}
-	start, err := s.store.Modification(ctx, token)
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Update)
+	if err != nil {
+		return "", 0, err
+	}
+	start, err := s.store.Modification(ctx, c.token(token))
 	if err != nil {
 		return "", 0, tokenError(err, token)
 	}
@@ -61,9 +83,9 @@ func (s *Service) EndModification(ctx context.Context, token string, pkg krm.Pac
 		}
 		if sameContent(current, change.record) {
 			revision = current.Revision
-			return tokenError(s.store.CancelModification(ctx, token), token)
+			return tokenError(s.store.CancelModification(ctx, c.token(token)), token)
 		}
-		revision, err = s.writeChange(ctx, nil, current, change, token, nil)
+		revision, err = s.writeChange(ctx, nil, current, change, c.token(token), nil)
 		return tokenError(err, token)
 	})
 	if err != nil {
@@ -78,13 +100,55 @@ func (s *Service) CancelModification(ctx context.Context, token string) error {
 	if !storable(token) {
 		return tokenError(tko.ErrNotFound, token)
 	}
-	return tokenError(s.store.CancelModification(ctx, token), token)
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Update)
+	if err != nil {
+		return err
+	}
+	return tokenError(s.store.CancelModification(ctx, c.token(token)), token)
+}
+
+// token returns a modification token as it is stored. That of a verified caller is
+// bound to the caller: for others it is unknown.
+func (c *caller) token(token string) string {
+	if !c.verified {
+		return token
+	}
+	sum := sha256.Sum256([]byte("tko modification\x00" + token + "\x00" + c.identity.Subject))
+	return hex.EncodeToString(sum[:])
 }
 
 // Modifications returns the valid modification tokens, sorted by deployment,
 // without the tokens themselves, which only their holders know.
 func (s *Service) Modifications(ctx context.Context) ([]tko.OpenModification, error) {
-	return s.store.Modifications(ctx)
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Read)
+	if err != nil {
+		return nil, err
+	}
+	open, err := s.store.Modifications(ctx)
+	if err != nil || c.view(s).IsAll() {
+		return open, err
+	}
+	return s.visibleModifications(ctx, c, open)
+}
+
+// visibleModifications returns those of the deployments that the caller may read.
+func (s *Service) visibleModifications(ctx context.Context, c *caller, open []tko.OpenModification) (seen []tko.OpenModification, err error) {
+	for batch := range slices.Chunk(open, selectedPage) {
+		keys := make([]Key, len(batch))
+		for i, m := range batch {
+			keys[i] = deploymentKey(m.Deployment)
+		}
+		records, err := s.store.Get(ctx, Fields{}, keys...)
+		if err != nil {
+			return nil, err
+		}
+		for i, r := range records {
+			if c.sees(s, r) {
+				seen = append(seen, batch[i])
+			}
+		}
+	}
+	return seen, nil
 }
 
 // BreakModification ends the modification token of a deployment. If its holder
@@ -93,6 +157,15 @@ func (s *Service) Modifications(ctx context.Context) ([]tko.OpenModification, er
 func (s *Service) BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error) {
 	if !isDeploymentID(id) {
 		return tko.OpenModification{}, tko.NotFound(tko.KindDeployment, id)
+	}
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Inspect)
+	if err != nil {
+		return tko.OpenModification{}, err
+	}
+	if r, err := s.get(ctx, Fields{}, deploymentKey(id)); err != nil {
+		return tko.OpenModification{}, err
+	} else if !c.sees(s, r) {
+		return tko.OpenModification{}, tko.Errorf(tko.ErrNotFound, "deployment %q: there is no valid modification token", id)
 	}
 	broken, err := s.store.BreakModification(ctx, string(id))
 	if err == nil {
@@ -126,11 +199,15 @@ func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCom
 	if commit.Revision <= 0 {
 		return 0, tko.Errorf(tko.ErrInvalid, "deployment %q: the revision is %d: give the one that the package was made from", commit.ID, commit.Revision)
 	}
+	ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Commit, access.Update)
+	if err != nil {
+		return 0, err
+	}
 	if err := checkConditions(commit.Conditions); err != nil {
 		return 0, err
 	}
 	var revision int64
-	err := tryOptimistic(ctx, func(reads *readSet) (err error) {
+	err = tryOptimistic(ctx, func(reads *readSet) (err error) {
 		revision, err = s.commitFrom(ctx, reads, commit)
 		return err
 	})
@@ -140,6 +217,9 @@ func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCom
 func (s *Service) commitFrom(ctx context.Context, reads *readSet, commit tko.DeploymentCommit) (int64, error) {
 	key := deploymentKey(commit.ID)
 	current, err := s.get(ctx, Fields{Package: true}, key)
+	if err == nil && current.Revision != 0 {
+		err = s.permit(ctx, &current, nil, access.Commit, access.Update)
+	}
 	if err == nil {
 		err = checkRevision(current, commit)
 	}
@@ -152,7 +232,10 @@ func (s *Service) commitFrom(ctx context.Context, reads *readSet, commit tko.Dep
 	}
 	change.record.Steps = tko.BoundSteps(commit.Steps)
 	if sameContent(current, change.record) {
-		return current.Revision, s.SetConditions(ctx, key.Kind, key.ID, commit.Conditions)
+		if err := checkConditions(commit.Conditions); err != nil || len(commit.Conditions) == 0 {
+			return current.Revision, err
+		}
+		return current.Revision, s.setConditions(ctx, key, commit.Conditions, nil, Requirement{})
 	}
 	var revision int64
 	err = retry(ctx, func() error {
@@ -230,6 +313,9 @@ type attributes struct {
 
 func (s *Service) changedWith(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package, attributes attributes) (change, error) {
 	before, err := deploymentPackage(start)
+	if err == nil {
+		pkg, err = s.restore(ctx, start, pkg)
+	}
 	if err != nil {
 		return change{}, err
 	}
@@ -240,7 +326,7 @@ func (s *Service) changedWith(ctx context.Context, reads *readSet, start, curren
 	if err != nil {
 		return change{}, err
 	}
-	unapproved, err := s.withdrawsApproval(current, before, d)
+	unapproved, err := s.withdrawsApproval(ctx, current, before, d)
 	if err != nil {
 		return change{}, err
 	}
@@ -275,6 +361,14 @@ func (s *Service) changedWith(ctx context.Context, reads *readSet, start, curren
 	if err := errors.Join(record.label(attributes.labels), record.attach(attributes.attached)); err != nil {
 		return change{}, err
 	}
+	if err := s.permitApproval(ctx, current, &record); err != nil {
+		return change{}, err
+	}
+	if record.Approved != d.approved { // a policy asks for explicit approvals
+		d.approved = record.Approved
+		d = d.withState(d.pkg)
+		withdrawn = waitsForApproval()
+	}
 	c, err := contentOf(d.pkg.WithoutDeploymentState())
 	if err != nil {
 		return change{}, err
@@ -292,6 +386,13 @@ func (s *Service) changedWith(ctx context.Context, reads *readSet, start, curren
 func (s *Service) writeChange(ctx context.Context, reads *readSet, current Record, c change, token string, conditions []tko.Condition) (int64, error) {
 	record, now := c.record, time.Now()
 	record.Author = author(ctx)
+	err := s.permit(ctx, &current, &record, access.Update, access.Commit)
+	if err == nil {
+		err = s.permitReferences(ctx, &current, &record)
+	}
+	if err != nil {
+		return 0, err
+	}
 	var held []tko.Condition
 	if replacesNow(Write{Op: tko.OpWritten, Record: record}) && !current.Approved {
 		old, err := s.editedSince(ctx, record)

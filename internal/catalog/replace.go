@@ -169,6 +169,10 @@ func (s *Service) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, r
 	if revision < 0 {
 		return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "the revision %d of deployment %q is negative: use 0 for any", revision, id)
 	}
+	ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Delete)
+	if err != nil {
+		return tko.Deleted{}, err
+	}
 	w := deletion(ctx, deploymentKey(id))
 	w.Expect = revision
 	most, err := s.allowDeletion(ctx, w.Record.Key)
