@@ -194,3 +194,25 @@ func (v *Verifier) End(head Head) error {
 	}
 	return nil
 }
+
+// A Select selects audit records. All fields that are set must match.
+type Select struct {
+	Subject  string
+	Kind     string
+	ID       string
+	Site     string // of the site itself, and of deployments at it
+	Decision string
+	Action   string
+	Since    time.Time
+	Until    time.Time
+	After    int64 // number
+	Max      int   // 0: no limit
+}
+
+// Match reports whether a record is selected.
+func (a *Select) Match(r Record) bool {
+	return (a.Subject == "" || a.Subject == r.Subject) && (a.Kind == "" || a.Kind == r.Kind) && (a.ID == "" || a.ID == r.ID) &&
+		(a.Site == "" || a.Site == r.Site || r.Kind == string(tko.KindSite) && a.Site == r.ID) &&
+		(a.Decision == "" || a.Decision == r.Decision) && (a.Action == "" || a.Action == r.Action) &&
+		(a.Since.IsZero() || !r.Time.Before(a.Since)) && (a.Until.IsZero() || r.Time.Before(a.Until))
+}

@@ -48,7 +48,7 @@ type caller struct {
 	// must check their version.
 	bound bool
 	// verified reports that the identity is the author of changes, whatever the
-	// caller claims.
+	// caller claims, and that modification tokens are bound to it.
 	verified bool
 	root     string // the deployment that a plugin works on: it may change its descendants
 }
@@ -92,7 +92,7 @@ func (s *Service) caller(ctx context.Context) (*caller, error) {
 		return nil, tko.Errorf(tko.ErrDenied, "the credentials of %q have expired: log in again", who.Subject)
 	}
 	if role := who.Role(); role != "" {
-		c.grant = ownGrants[role]
+		c.grant, c.verified = ownGrants[role], tko.AuthorOf(ctx).Who == ""
 		return c, nil
 	}
 	rules, err := s.rulesOf(ctx, rulesAge)
@@ -104,6 +104,9 @@ func (s *Service) caller(ctx context.Context) (*caller, error) {
 		c.root = who.Plugin.ID
 	}
 	c.grant = rules.grant(who, s.options.AccessAnonymous)
+	if c.grant.May(access.Impersonate, access.Attributes{}) && tko.AuthorOf(ctx).Who != "" {
+		c.verified = false
+	}
 	return c, nil
 }
 

@@ -242,10 +242,20 @@ func verbNames() string {
 	return strings.Join(names, ", ")
 }
 
-// WhoAmI returns the identity of the caller, and how rights are enforced.
-func (s *Service) WhoAmI(ctx context.Context) (identity.Identity, AccessMode) {
-	who, _ := identity.From(ctx)
-	return who, s.options.Access
+// AccessMode returns how rights are enforced: off, report or enforce.
+func (s *Service) AccessMode() string { return string(s.options.Access) }
+
+// MayImpersonate reports whether a caller may act under a name that it verified.
+func (s *Service) MayImpersonate(ctx context.Context, who identity.Identity) bool {
+	c, err := s.caller(identity.With(context.WithValue(ctx, callerKey{}, (*caller)(nil)), who))
+	return err == nil && s.options.Access != AccessOff && c.grant.May(access.Impersonate, access.Attributes{})
+}
+
+// Authorize checks a verb that a transport asks about itself, on some entity of a kind:
+// for services other than those of the catalog.
+func (s *Service) Authorize(ctx context.Context, verb access.Verb, kind tko.Kind) error {
+	_, _, err := s.enter(ctx, kind, verb)
+	return err
 }
 
 // BreakGlass makes the caller an administrator for an hour. Only a process of the

@@ -163,29 +163,8 @@ func (s *Service) KeepAudit(ctx context.Context, keep, interval time.Duration, c
 	return nil
 }
 
-// An AuditSelect selects audit records. All fields that are set must match.
-type AuditSelect struct {
-	Subject  string
-	Kind     string
-	ID       string
-	Site     string // of the site itself, and of deployments at it
-	Decision string
-	Action   string
-	Since    time.Time
-	Until    time.Time
-	After    int64 // number
-	Max      int   // 0: no limit
-}
-
-func (a *AuditSelect) match(r audit.Record) bool {
-	return (a.Subject == "" || a.Subject == r.Subject) && (a.Kind == "" || a.Kind == r.Kind) && (a.ID == "" || a.ID == r.ID) &&
-		(a.Site == "" || a.Site == r.Site || r.Kind == string(tko.KindSite) && a.Site == r.ID) &&
-		(a.Decision == "" || a.Decision == r.Decision) && (a.Action == "" || a.Action == r.Action) &&
-		(a.Since.IsZero() || !r.Time.Before(a.Since)) && (a.Until.IsZero() || r.Time.Before(a.Until))
-}
-
 // AuditRecords returns the selected audit records in their order, as they are stored.
-func (s *Service) AuditRecords(ctx context.Context, sel AuditSelect) iter.Seq2[audit.Stored, error] {
+func (s *Service) AuditRecords(ctx context.Context, sel audit.Select) iter.Seq2[audit.Stored, error] {
 	return func(yield func(audit.Stored, error) bool) {
 		ctx, _, err := s.enter(ctx, "", access.Audit)
 		if err == nil {
@@ -209,7 +188,7 @@ func (s *Service) AuditRecords(ctx context.Context, sel AuditSelect) iter.Seq2[a
 					break
 				}
 				after = r.Seq
-				if !sel.match(r) {
+				if !sel.Match(r) {
 					continue
 				}
 				if !yield(stored[i], nil) {

@@ -303,7 +303,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // author returns the author of a change, in storable text.
 func author(ctx context.Context) tko.Author {
 	a := tko.AuthorOf(ctx)
-	if c, ok := callerOf(ctx); ok && c.verified {
+	if c, ok := callerOf(ctx); ok && c.verified { // others may not write under another name
 		a.Who = c.identity.Subject
 	}
 	return tko.Author{Who: plainText(a.Who, 256), Why: plainText(a.Why, 4096)}

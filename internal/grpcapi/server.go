@@ -64,7 +64,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// NewServer makes a server of tko.Data on a backend, and of gRPC's health and
+// NewServer makes a server of tko.Data on a backend, of tko.Access if the backend
+// is a [RightsBackend], and of gRPC's health and
 // reflection services. The caller serves and stops it: close Options.Stopping
 // before GracefulStop.
 func NewServer(backend Backend, o Options) *grpc.Server {
@@ -83,7 +84,10 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	}
 	s := grpc.NewServer(append(options, o.ServerOptions...)...)
-	s.RegisterService(withBounds(tkopb.Data_ServiceDesc, o.MaxMessage), &data{
+	if ruled, ok := backend.(RightsBackend); ok {
+		s.RegisterService(withBounds(withRights(tkopb.Access_ServiceDesc), o.MaxMessage), &rights{backend: ruled})
+	}
+	s.RegisterService(withBounds(withRights(tkopb.Data_ServiceDesc), o.MaxMessage), &data{
 		backend: backend, format: o.DefaultFormat, stopping: o.Stopping, limiter: limiter, slowWatch: o.SlowWatch,
 	})
 	healthpb.RegisterHealthServer(s, &health{stopping: o.Stopping})
