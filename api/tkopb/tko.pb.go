@@ -141,7 +141,10 @@ type AboutResponse struct {
 	AddressPorts         []string               `protobuf:"bytes,5,rep,name=addressPorts,proto3" json:"addressPorts,omitempty"`
 	DefaultPackageFormat string                 `protobuf:"bytes,6,opt,name=defaultPackageFormat,proto3" json:"defaultPackageFormat,omitempty"`
 	// The position of the newest change.
-	Position      int64 `protobuf:"varint,100,opt,name=position,proto3" json:"position,omitempty"`
+	Position int64 `protobuf:"varint,100,opt,name=position,proto3" json:"position,omitempty"`
+	// Problems of the server that users and operators can see, such as TLS files
+	// that can't be reloaded.
+	Conditions    []*Condition `protobuf:"bytes,500,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -223,6 +226,13 @@ func (x *AboutResponse) GetPosition() int64 {
 		return x.Position
 	}
 	return 0
+}
+
+func (x *AboutResponse) GetConditions() []*Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
 }
 
 type RegisterResponse struct {
@@ -5722,11 +5732,95 @@ func (x *SaveTargetStateResponse) GetVersion() int64 {
 	return 0
 }
 
+type WhoAmIResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Subject       string                 `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"` // with the prefix of its authenticator, such as oidc:corp:ann; or anonymous
+	Groups        []string               `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	Authenticator string                 `protobuf:"bytes,3,opt,name=authenticator,proto3" json:"authenticator,omitempty"` // certificate, oidc, kubernetes, token, unix, plugin, process or none
+	DisplayName   string                 `protobuf:"bytes,4,opt,name=displayName,proto3" json:"displayName,omitempty"`     // for humans, such as an e-mail address
+	From          string                 `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`                   // the caller's address, as the server sees it
+	Expires       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires,proto3" json:"expires,omitempty"`             // the end of the credentials; absent if they don't end
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhoAmIResponse) Reset() {
+	*x = WhoAmIResponse{}
+	mi := &file_tko_tko_proto_msgTypes[77]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhoAmIResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhoAmIResponse) ProtoMessage() {}
+
+func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[77]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
+func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
+}
+
+func (x *WhoAmIResponse) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *WhoAmIResponse) GetAuthenticator() string {
+	if x != nil {
+		return x.Authenticator
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetDisplayName() string {
+	if x != nil {
+		return x.DisplayName
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
 var File_tko_tko_proto protoreflect.FileDescriptor
 
 const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
-	"\rtko/tko.proto\x12\x03tko\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\x02\n" +
+	"\rtko/tko.proto\x12\x03tko\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc4\x02\n" +
 	"\rAboutResponse\x12\"\n" +
 	"\finstanceName\x18\x01 \x01(\tR\finstanceName\x120\n" +
 	"\x13instanceDescription\x18\x02 \x01(\tR\x13instanceDescription\x12\x1e\n" +
@@ -5736,7 +5830,10 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\abackend\x18\x04 \x01(\tR\abackend\x12\"\n" +
 	"\faddressPorts\x18\x05 \x03(\tR\faddressPorts\x122\n" +
 	"\x14defaultPackageFormat\x18\x06 \x01(\tR\x14defaultPackageFormat\x12\x1a\n" +
-	"\bposition\x18d \x01(\x03R\bposition\"\x80\x01\n" +
+	"\bposition\x18d \x01(\x03R\bposition\x12/\n" +
+	"\n" +
+	"conditions\x18\xf4\x03 \x03(\v2\x0e.tko.ConditionR\n" +
+	"conditions\"\x80\x01\n" +
 	"\x10RegisterResponse\x12\x1e\n" +
 	"\n" +
 	"registered\x18\x01 \x01(\bR\n" +
@@ -6274,7 +6371,14 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05state\x18\x01 \x01(\v2\x10.tko.TargetStateR\x05state\x12#\n" +
 	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim\"3\n" +
 	"\x17SaveTargetStateResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion2\x99\x15\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"\xd4\x01\n" +
+	"\x0eWhoAmIResponse\x12\x18\n" +
+	"\asubject\x18\x01 \x01(\tR\asubject\x12\x16\n" +
+	"\x06groups\x18\x02 \x03(\tR\x06groups\x12$\n" +
+	"\rauthenticator\x18\x03 \x01(\tR\rauthenticator\x12 \n" +
+	"\vdisplayName\x18\x04 \x01(\tR\vdisplayName\x12\x12\n" +
+	"\x04from\x18\x05 \x01(\tR\x04from\x124\n" +
+	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires2\xd0\x15\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -6324,7 +6428,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"saveSource\x12\x0f.tko.SaveSource\x1a\x17.tko.SaveSourceResponse\x129\n" +
 	"\fforgetSource\x12\x11.tko.ForgetSource\x1a\x16.google.protobuf.Empty\x127\n" +
 	"\x0egetTargetState\x12\x13.tko.GetTargetState\x1a\x10.tko.TargetState\x12E\n" +
-	"\x0fsaveTargetState\x12\x14.tko.SaveTargetState\x1a\x1c.tko.SaveTargetStateResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
+	"\x0fsaveTargetState\x12\x14.tko.SaveTargetState\x1a\x1c.tko.SaveTargetStateResponse\x125\n" +
+	"\x06whoAmI\x12\x16.google.protobuf.Empty\x1a\x13.tko.WhoAmIResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
 var (
 	file_tko_tko_proto_rawDescOnce sync.Once
@@ -6339,7 +6444,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 93)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -6420,203 +6525,208 @@ var file_tko_tko_proto_goTypes = []any{
 	(*TargetState)(nil),                          // 76: tko.TargetState
 	(*SaveTargetState)(nil),                      // 77: tko.SaveTargetState
 	(*SaveTargetStateResponse)(nil),              // 78: tko.SaveTargetStateResponse
-	nil,                                          // 79: tko.Template.MetadataEntry
-	nil,                                          // 80: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 81: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 82: tko.Site.MetadataEntry
-	nil,                                          // 83: tko.ListedSite.MetadataEntry
-	nil,                                          // 84: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 85: tko.Deployment.MetadataEntry
-	nil,                                          // 86: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 87: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 88: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 89: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 90: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 91: tko.Plugin.PropertiesEntry
-	nil,                                          // 92: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 93: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 94: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 95: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 96: google.protobuf.Empty
+	(*WhoAmIResponse)(nil),                       // 79: tko.WhoAmIResponse
+	nil,                                          // 80: tko.Template.MetadataEntry
+	nil,                                          // 81: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 82: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 83: tko.Site.MetadataEntry
+	nil,                                          // 84: tko.ListedSite.MetadataEntry
+	nil,                                          // 85: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 86: tko.Deployment.MetadataEntry
+	nil,                                          // 87: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 88: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 89: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 90: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 91: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 92: tko.Plugin.PropertiesEntry
+	nil,                                          // 93: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 94: tko.PutEntity.MetadataEntry
+	(*timestamppb.Timestamp)(nil),                // 95: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 96: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 97: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
-	79,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	94,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
-	40,  // 2: tko.Template.stamp:type_name -> tko.Stamp
-	80,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	94,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
-	40,  // 5: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	81,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
-	5,   // 7: tko.ListTemplates.window:type_name -> tko.Window
-	10,  // 8: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	82,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	94,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
-	40,  // 11: tko.Site.stamp:type_name -> tko.Stamp
-	83,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	94,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
-	40,  // 14: tko.ListedSite.stamp:type_name -> tko.Stamp
-	84,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
-	5,   // 16: tko.ListSites.window:type_name -> tko.Window
-	16,  // 17: tko.ListSites.select:type_name -> tko.SelectSites
-	85,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	94,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	94,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
-	40,  // 21: tko.Deployment.stamp:type_name -> tko.Stamp
-	86,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	94,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	94,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
-	40,  // 25: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	87,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	88,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	89,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	90,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
-	5,   // 30: tko.ListDeployments.window:type_name -> tko.Window
-	24,  // 31: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	94,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	94,  // 33: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	94,  // 34: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	91,  // 35: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
-	36,  // 36: tko.Plugin.triggers:type_name -> tko.GVK
-	40,  // 37: tko.Plugin.stamp:type_name -> tko.Stamp
-	36,  // 38: tko.SelectPlugins.trigger:type_name -> tko.GVK
-	5,   // 39: tko.ListPlugins.window:type_name -> tko.Window
-	38,  // 40: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	94,  // 41: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	94,  // 42: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
-	41,  // 43: tko.Stamp.conditions:type_name -> tko.Condition
-	42,  // 44: tko.Stamp.steps:type_name -> tko.PreparationStep
-	94,  // 45: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	94,  // 46: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	95,  // 47: tko.PreparationStep.took:type_name -> google.protobuf.Duration
-	24,  // 48: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	41,  // 49: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	42,  // 50: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	48,  // 51: tko.CreateChildren.children:type_name -> tko.Child
-	92,  // 52: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	41,  // 53: tko.SetConditions.conditions:type_name -> tko.Condition
-	95,  // 54: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	95,  // 55: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	55,  // 56: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	55,  // 57: tko.RenewWork.items:type_name -> tko.WorkItem
-	95,  // 58: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	55,  // 59: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	59,  // 60: tko.FinishWork.items:type_name -> tko.FinishedWork
-	55,  // 61: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 62: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	95,  // 63: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 64: tko.Change.op:type_name -> tko.Change.Op
-	94,  // 65: tko.Change.time:type_name -> google.protobuf.Timestamp
-	93,  // 66: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	37,  // 67: tko.PutEntity.plugin:type_name -> tko.Plugin
-	55,  // 68: tko.PutEntity.claim:type_name -> tko.WorkItem
-	55,  // 69: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	94,  // 70: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	69,  // 71: tko.Source.status:type_name -> tko.SourceStatus
-	70,  // 72: tko.SourceStatus.items:type_name -> tko.SourceItem
-	71,  // 73: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	41,  // 74: tko.SourceStatus.conditions:type_name -> tko.Condition
-	94,  // 75: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	68,  // 76: tko.SaveSource.source:type_name -> tko.Source
-	55,  // 77: tko.SaveSource.claim:type_name -> tko.WorkItem
-	55,  // 78: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	94,  // 79: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	76,  // 80: tko.SaveTargetState.state:type_name -> tko.TargetState
-	55,  // 81: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	96,  // 82: tko.Data.about:input_type -> google.protobuf.Empty
-	7,   // 83: tko.Data.registerTemplate:input_type -> tko.Template
-	6,   // 84: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	9,   // 85: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	11,  // 86: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	10,  // 87: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	13,  // 88: tko.Data.registerSite:input_type -> tko.Site
-	12,  // 89: tko.Data.deleteSite:input_type -> tko.SiteID
-	15,  // 90: tko.Data.getSite:input_type -> tko.GetSite
-	17,  // 91: tko.Data.listSites:input_type -> tko.ListSites
-	16,  // 92: tko.Data.purgeSites:input_type -> tko.SelectSites
-	21,  // 93: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	18,  // 94: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	23,  // 95: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	25,  // 96: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	24,  // 97: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	26,  // 98: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	28,  // 99: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	30,  // 100: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	37,  // 101: tko.Data.registerPlugin:input_type -> tko.Plugin
-	35,  // 102: tko.Data.deletePlugin:input_type -> tko.PluginID
-	35,  // 103: tko.Data.getPlugin:input_type -> tko.PluginID
-	39,  // 104: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	38,  // 105: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	43,  // 106: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	45,  // 107: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	32,  // 108: tko.Data.listModifications:input_type -> tko.ListModifications
-	34,  // 109: tko.Data.breakModification:input_type -> tko.BreakModification
-	47,  // 110: tko.Data.createChildren:input_type -> tko.CreateChildren
-	50,  // 111: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	52,  // 112: tko.Data.setConditions:input_type -> tko.SetConditions
-	53,  // 113: tko.Data.claimWork:input_type -> tko.ClaimWork
-	56,  // 114: tko.Data.renewWork:input_type -> tko.RenewWork
-	58,  // 115: tko.Data.finishWork:input_type -> tko.FinishWork
-	60,  // 116: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	62,  // 117: tko.Data.putEntity:input_type -> tko.PutEntity
-	64,  // 118: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	65,  // 119: tko.Data.callSites:input_type -> tko.CallSites
-	66,  // 120: tko.Data.callSources:input_type -> tko.CallSources
-	67,  // 121: tko.Data.getSource:input_type -> tko.GetSource
-	96,  // 122: tko.Data.listSources:input_type -> google.protobuf.Empty
-	72,  // 123: tko.Data.saveSource:input_type -> tko.SaveSource
-	74,  // 124: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	75,  // 125: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	77,  // 126: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	2,   // 127: tko.Data.about:output_type -> tko.AboutResponse
-	3,   // 128: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	4,   // 129: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	7,   // 130: tko.Data.getTemplate:output_type -> tko.Template
-	8,   // 131: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	4,   // 132: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	3,   // 133: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	4,   // 134: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	13,  // 135: tko.Data.getSite:output_type -> tko.Site
-	14,  // 136: tko.Data.listSites:output_type -> tko.ListedSite
-	4,   // 137: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	22,  // 138: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	4,   // 139: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	19,  // 140: tko.Data.getDeployment:output_type -> tko.Deployment
-	20,  // 141: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	4,   // 142: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	27,  // 143: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	29,  // 144: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	31,  // 145: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	3,   // 146: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	4,   // 147: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	37,  // 148: tko.Data.getPlugin:output_type -> tko.Plugin
-	37,  // 149: tko.Data.listPlugins:output_type -> tko.Plugin
-	4,   // 150: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	44,  // 151: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	46,  // 152: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	33,  // 153: tko.Data.listModifications:output_type -> tko.Modification
-	33,  // 154: tko.Data.breakModification:output_type -> tko.Modification
-	49,  // 155: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	51,  // 156: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	96,  // 157: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	54,  // 158: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	57,  // 159: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	96,  // 160: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	61,  // 161: tko.Data.watchChanges:output_type -> tko.Change
-	63,  // 162: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	4,   // 163: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	96,  // 164: tko.Data.callSites:output_type -> google.protobuf.Empty
-	96,  // 165: tko.Data.callSources:output_type -> google.protobuf.Empty
-	68,  // 166: tko.Data.getSource:output_type -> tko.Source
-	68,  // 167: tko.Data.listSources:output_type -> tko.Source
-	73,  // 168: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	96,  // 169: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	76,  // 170: tko.Data.getTargetState:output_type -> tko.TargetState
-	78,  // 171: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	127, // [127:172] is the sub-list for method output_type
-	82,  // [82:127] is the sub-list for method input_type
-	82,  // [82:82] is the sub-list for extension type_name
-	82,  // [82:82] is the sub-list for extension extendee
-	0,   // [0:82] is the sub-list for field type_name
+	41,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
+	80,  // 1: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	95,  // 2: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	40,  // 3: tko.Template.stamp:type_name -> tko.Stamp
+	81,  // 4: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	95,  // 5: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	40,  // 6: tko.ListedTemplate.stamp:type_name -> tko.Stamp
+	82,  // 7: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	5,   // 8: tko.ListTemplates.window:type_name -> tko.Window
+	10,  // 9: tko.ListTemplates.select:type_name -> tko.SelectTemplates
+	83,  // 10: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	95,  // 11: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	40,  // 12: tko.Site.stamp:type_name -> tko.Stamp
+	84,  // 13: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	95,  // 14: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	40,  // 15: tko.ListedSite.stamp:type_name -> tko.Stamp
+	85,  // 16: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	5,   // 17: tko.ListSites.window:type_name -> tko.Window
+	16,  // 18: tko.ListSites.select:type_name -> tko.SelectSites
+	86,  // 19: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	95,  // 20: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	95,  // 21: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	40,  // 22: tko.Deployment.stamp:type_name -> tko.Stamp
+	87,  // 23: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	95,  // 24: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	95,  // 25: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	40,  // 26: tko.ListedDeployment.stamp:type_name -> tko.Stamp
+	88,  // 27: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	89,  // 28: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	90,  // 29: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	91,  // 30: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	5,   // 31: tko.ListDeployments.window:type_name -> tko.Window
+	24,  // 32: tko.ListDeployments.select:type_name -> tko.SelectDeployments
+	95,  // 33: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	95,  // 34: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	95,  // 35: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	92,  // 36: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	36,  // 37: tko.Plugin.triggers:type_name -> tko.GVK
+	40,  // 38: tko.Plugin.stamp:type_name -> tko.Stamp
+	36,  // 39: tko.SelectPlugins.trigger:type_name -> tko.GVK
+	5,   // 40: tko.ListPlugins.window:type_name -> tko.Window
+	38,  // 41: tko.ListPlugins.select:type_name -> tko.SelectPlugins
+	95,  // 42: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	95,  // 43: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	41,  // 44: tko.Stamp.conditions:type_name -> tko.Condition
+	42,  // 45: tko.Stamp.steps:type_name -> tko.PreparationStep
+	95,  // 46: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	95,  // 47: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	96,  // 48: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	24,  // 49: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	41,  // 50: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	42,  // 51: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
+	48,  // 52: tko.CreateChildren.children:type_name -> tko.Child
+	93,  // 53: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	41,  // 54: tko.SetConditions.conditions:type_name -> tko.Condition
+	96,  // 55: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	96,  // 56: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	55,  // 57: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	55,  // 58: tko.RenewWork.items:type_name -> tko.WorkItem
+	96,  // 59: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	55,  // 60: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	59,  // 61: tko.FinishWork.items:type_name -> tko.FinishedWork
+	55,  // 62: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 63: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	96,  // 64: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 65: tko.Change.op:type_name -> tko.Change.Op
+	95,  // 66: tko.Change.time:type_name -> google.protobuf.Timestamp
+	94,  // 67: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	37,  // 68: tko.PutEntity.plugin:type_name -> tko.Plugin
+	55,  // 69: tko.PutEntity.claim:type_name -> tko.WorkItem
+	55,  // 70: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	95,  // 71: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	69,  // 72: tko.Source.status:type_name -> tko.SourceStatus
+	70,  // 73: tko.SourceStatus.items:type_name -> tko.SourceItem
+	71,  // 74: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	41,  // 75: tko.SourceStatus.conditions:type_name -> tko.Condition
+	95,  // 76: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	68,  // 77: tko.SaveSource.source:type_name -> tko.Source
+	55,  // 78: tko.SaveSource.claim:type_name -> tko.WorkItem
+	55,  // 79: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	95,  // 80: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	76,  // 81: tko.SaveTargetState.state:type_name -> tko.TargetState
+	55,  // 82: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	95,  // 83: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	97,  // 84: tko.Data.about:input_type -> google.protobuf.Empty
+	7,   // 85: tko.Data.registerTemplate:input_type -> tko.Template
+	6,   // 86: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	9,   // 87: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	11,  // 88: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	10,  // 89: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	13,  // 90: tko.Data.registerSite:input_type -> tko.Site
+	12,  // 91: tko.Data.deleteSite:input_type -> tko.SiteID
+	15,  // 92: tko.Data.getSite:input_type -> tko.GetSite
+	17,  // 93: tko.Data.listSites:input_type -> tko.ListSites
+	16,  // 94: tko.Data.purgeSites:input_type -> tko.SelectSites
+	21,  // 95: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	18,  // 96: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	23,  // 97: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	25,  // 98: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	24,  // 99: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	26,  // 100: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	28,  // 101: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	30,  // 102: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	37,  // 103: tko.Data.registerPlugin:input_type -> tko.Plugin
+	35,  // 104: tko.Data.deletePlugin:input_type -> tko.PluginID
+	35,  // 105: tko.Data.getPlugin:input_type -> tko.PluginID
+	39,  // 106: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	38,  // 107: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	43,  // 108: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	45,  // 109: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	32,  // 110: tko.Data.listModifications:input_type -> tko.ListModifications
+	34,  // 111: tko.Data.breakModification:input_type -> tko.BreakModification
+	47,  // 112: tko.Data.createChildren:input_type -> tko.CreateChildren
+	50,  // 113: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	52,  // 114: tko.Data.setConditions:input_type -> tko.SetConditions
+	53,  // 115: tko.Data.claimWork:input_type -> tko.ClaimWork
+	56,  // 116: tko.Data.renewWork:input_type -> tko.RenewWork
+	58,  // 117: tko.Data.finishWork:input_type -> tko.FinishWork
+	60,  // 118: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	62,  // 119: tko.Data.putEntity:input_type -> tko.PutEntity
+	64,  // 120: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	65,  // 121: tko.Data.callSites:input_type -> tko.CallSites
+	66,  // 122: tko.Data.callSources:input_type -> tko.CallSources
+	67,  // 123: tko.Data.getSource:input_type -> tko.GetSource
+	97,  // 124: tko.Data.listSources:input_type -> google.protobuf.Empty
+	72,  // 125: tko.Data.saveSource:input_type -> tko.SaveSource
+	74,  // 126: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	75,  // 127: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	77,  // 128: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	97,  // 129: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 130: tko.Data.about:output_type -> tko.AboutResponse
+	3,   // 131: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	4,   // 132: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	7,   // 133: tko.Data.getTemplate:output_type -> tko.Template
+	8,   // 134: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	4,   // 135: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	3,   // 136: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	4,   // 137: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	13,  // 138: tko.Data.getSite:output_type -> tko.Site
+	14,  // 139: tko.Data.listSites:output_type -> tko.ListedSite
+	4,   // 140: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	22,  // 141: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	4,   // 142: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	19,  // 143: tko.Data.getDeployment:output_type -> tko.Deployment
+	20,  // 144: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	4,   // 145: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	27,  // 146: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	29,  // 147: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	31,  // 148: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	3,   // 149: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	4,   // 150: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	37,  // 151: tko.Data.getPlugin:output_type -> tko.Plugin
+	37,  // 152: tko.Data.listPlugins:output_type -> tko.Plugin
+	4,   // 153: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	44,  // 154: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	46,  // 155: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	33,  // 156: tko.Data.listModifications:output_type -> tko.Modification
+	33,  // 157: tko.Data.breakModification:output_type -> tko.Modification
+	49,  // 158: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	51,  // 159: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	97,  // 160: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	54,  // 161: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	57,  // 162: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	97,  // 163: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	61,  // 164: tko.Data.watchChanges:output_type -> tko.Change
+	63,  // 165: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	4,   // 166: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	97,  // 167: tko.Data.callSites:output_type -> google.protobuf.Empty
+	97,  // 168: tko.Data.callSources:output_type -> google.protobuf.Empty
+	68,  // 169: tko.Data.getSource:output_type -> tko.Source
+	68,  // 170: tko.Data.listSources:output_type -> tko.Source
+	73,  // 171: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	97,  // 172: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	76,  // 173: tko.Data.getTargetState:output_type -> tko.TargetState
+	78,  // 174: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	79,  // 175: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	130, // [130:176] is the sub-list for method output_type
+	84,  // [84:130] is the sub-list for method input_type
+	84,  // [84:84] is the sub-list for extension type_name
+	84,  // [84:84] is the sub-list for extension extendee
+	0,   // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -6632,7 +6742,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   92,
+			NumMessages:   93,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
@@ -59,8 +61,13 @@ kubectl uses the Kubernetes aggregated API, which the role data serves with --ku
 
 A schema that is missing or of an older version is migrated at the start; a newer one is rejected.
 
-By default the APIs are served on the loopback interface only, because they do not authenticate clients: every client that
-reaches them can change everything. To serve other interfaces with --listen-grpc='*:50050', put an authenticating proxy in front.
+By default the APIs are served to this machine only: over the loopback interface, and over a Unix socket whose clients are known by
+their user IDs. Other machines are served with TLS, and only if clients have identities:
+
+  tko-server --listen-grpc='*:50050' --tls-cert=server.crt --tls-key=server.key --tls-client-ca=ca.crt
+
+Instead of certificates, or beside them, clients may have tokens: of an OpenID Connect issuer (--oidc-issuer), of a Kubernetes
+cluster (--token-review), or static ones (--token-file; make them with tko-server token add). See docs/security.md.
 
 Every flag can be set by an environment variable, TKO_ and its name in capitals with _ (TKO_STORE), or in a YAML file given
 with --config (store: ...). Flags win over the environment, and that over the file.
@@ -127,8 +134,13 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	s := &server{config: c, log: log, allowed: allowed}
+	secure, err := newSecurity(&c.Identity, log)
+	if err != nil {
+		return err
+	}
+	s := &server{config: c, log: log, allowed: allowed, security: secure}
 	defer s.close()
+	s.logInsecure(ctx)
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
@@ -143,16 +155,18 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	apis, stopAPIs := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopAPIs()
 	serving, apis := errgroup.WithContext(apis)
+	serving.Go(func() error { return secure.run(apis) })
 	if c.Has(config.RoleData) {
 		if err := s.data(ctx, apis, serving, runner); err != nil {
 			return err
 		}
 	}
-	data, err := s.connect()
+	clients, err := s.connect()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = data.Close() }()
+	defer clients.close()
+	data := clients.of(identity.RoleServer)
 
 	controllers, working := errgroup.WithContext(ctx)
 	host, err := os.Hostname()
@@ -179,7 +193,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		controllers.Go(func() error { return inspector.Run(working) })
 	}
 	if c.Has(config.RolePreparer) {
-		p := prepare.New(data, runner, prepare.Options{
+		p := prepare.New(clients.of(identity.RolePreparer), runner, prepare.Options{
 			Worker: worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
 			TOSCA:   tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Guard: allowed.tosca}),
 			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
@@ -187,7 +201,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		controllers.Go(func() error { return p.Run(working) })
 	}
 	if c.Has(config.RoleMetaScheduler) {
-		m := schedule.New(data, runner, schedule.Options{
+		m := schedule.New(clients.of(identity.RoleScheduler), runner, schedule.Options{
 			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.git, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
 			Kubernetes: kubernetes.Options{
 				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Proxies: c.ClusterProxies, Interval: c.ClusterInterval,
@@ -200,7 +214,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		controllers.Go(func() error { return m.Run(working) })
 	}
 	if c.Has(config.RoleGitOps) {
-		g, sources, err := s.gitOps(data, worker)
+		g, sources, err := s.gitOps(clients.of(identity.RoleGitOps), worker)
 		if err != nil {
 			return err
 		}
@@ -218,13 +232,13 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		return err
 	}
 	for _, l := range s.debug {
-		controllers.Go(func() error { return serveDebug(working, l, s.allowedHosts(c.ListenDebug)) })
+		controllers.Go(func() error { return s.serveDebug(working, l) })
 	}
 	for _, l := range s.health {
-		controllers.Go(func() error { return serveHealth(working, l, data) })
+		controllers.Go(func() error { return serveHealth(working, secure.listener(l, httpProtocol), data) })
 	}
 	for _, l := range s.logs {
-		controllers.Go(func() error { return s.logServer.Serve(working, l) })
+		controllers.Go(func() error { return s.logServer.Serve(working, secure.listener(l)) })
 	}
 	controllers.Go(func() error { // an API that fails ends all of them
 		select {
@@ -253,9 +267,11 @@ type server struct {
 	allowed guards
 
 	grpc, web, logs, debug, health, kube, hooks []net.Listener
+	unix                                        net.Listener // nil without a Unix socket
+	security                                    *security
 	store                                       catalog.Store
 	service                                     *catalog.Service
-	inProcess                                   *bufconn.Listener
+	inProcess                                   map[string]*bufconn.Listener // by role; nil without the data controller
 	logServer                                   plugin.LogServer
 }
 
@@ -269,7 +285,7 @@ func (s *server) listen(ctx context.Context) error {
 		return err
 	}
 	if s.config.Has(config.RoleData) {
-		if err := errors.Join(open(s.config.ListenGRPC, &s.grpc), open(s.config.ListenWeb, &s.web), open(s.config.Kubernetes, &s.kube)); err != nil {
+		if err := errors.Join(open(s.config.ListenGRPC, &s.grpc), open(s.config.ListenWeb, &s.web), open(s.config.Kubernetes, &s.kube), s.listenUnix(ctx)); err != nil {
 			return err
 		}
 	}
@@ -292,7 +308,7 @@ func (s *server) logReachability(ctx context.Context) {
 		args = append(args, "not_at", own)
 	}
 	s.log.InfoContext(ctx, "the gRPC API is served on loopback only: clients that connect to another address of this machine, as the original tko command does by default, "+
-		"need --grpc-address=localhost; --listen-grpc=*:50050 serves every address, without authentication", args...)
+		"need --grpc-address=localhost; --listen-grpc=*:50050 serves every address, with TLS and identities (see docs/security.md)", args...)
 }
 
 func isLoopback(a net.Addr) bool {
@@ -416,34 +432,40 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	}
 	s.service = catalog.New(store, validator, catalog.Options{
 		InstanceName: s.config.InstanceName, InstanceDescription: s.config.InstanceDescription, Version: version.String(),
-		AddressPorts: func() []string { return addresses(s.grpc) }, DefaultFormat: krm.Format(s.config.PackageFormat),
+		AddressPorts: func() []string { return addresses(s.grpc) }, Conditions: s.security.conditions, DefaultFormat: krm.Format(s.config.PackageFormat),
 		ModificationTime: s.config.ModificationTime, MinBackoff: s.config.Retry, MaxBackoff: s.config.RetryMax,
 		ConfirmAbove: s.config.ConfirmAbove, ConfirmPercent: s.config.ConfirmAbovePercent,
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
 		Log: s.log.With("role", config.RoleData),
 	})
+	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {
+		return err
+	}
 	api := grpcapi.NewServer(s.service, grpcapi.Options{
+		Callers: s.security.callers, Secure: s.security.grpc(),
 		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log,
 		Limits: grpcapi.Limits{
 			Connection: limitOr(s.config.StreamsPerConnection), Client: limitOr(s.config.StreamsPerClient), Total: limitOr(s.config.Streams),
 		},
 	})
-	s.inProcess = bufconn.Listen(1 << 20)
-	listeners := []net.Listener{s.inProcess}
+	s.inProcess = map[string]*bufconn.Listener{}
+	var listeners []net.Listener
+	for _, role := range identity.Roles() {
+		s.inProcess[role] = bufconn.Listen(1 << 20)
+		listeners = append(listeners, grpcapi.ListenProcess(s.inProcess[role], role))
+	}
+	if s.unix != nil {
+		listeners = append(listeners, grpcapi.Listen(s.unix))
+	}
 	for _, l := range s.grpc {
 		listeners = append(listeners, grpcapi.Listen(l))
 	}
 	for _, l := range listeners {
 		serving.Go(func() error { return api.Serve(l) })
 	}
-	web := &http.Server{Handler: webapi.WithHosts(webapi.New(s.service, s.log), s.allowedHosts(s.config.ListenWeb)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
+	web := &http.Server{Handler: webapi.WithHosts(s.security.identified(webapi.New(s.service, s.log), s.log), s.allowedHosts(s.config.ListenWeb)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
 	for _, l := range s.web {
-		serving.Go(func() error {
-			if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				return err
-			}
-			return nil
-		})
+		serving.Go(func() error { return s.security.serveHTTP(web, l) })
 	}
 	serving.Go(func() error {
 		<-apis.Done()
@@ -465,7 +487,7 @@ func (s *server) kubernetes(ctx, apis context.Context, serving *errgroup.Group) 
 	}
 	c := s.config
 	api, err := kubeapi.New(ctx, s.service, kubeapi.Options{
-		Listeners: s.kube, CertFile: c.KubernetesCert, KeyFile: c.KubernetesKey, Trusting: c.KubernetesTrustEverybody, Kubeconfig: c.KubernetesKubeconfig,
+		Listeners: s.kube, CertFile: cmp.Or(c.KubernetesCert, c.Identity.TLSCert), KeyFile: cmp.Or(c.KubernetesKey, c.Identity.TLSKey), Trusting: c.KubernetesTrustEverybody, Kubeconfig: c.KubernetesKubeconfig,
 		Audit: kubeapi.Audit{
 			PolicyFile: c.KubernetesAudit.Policy, LogPath: c.KubernetesAudit.Log,
 			MaxAge: c.KubernetesAudit.MaxAge, MaxBackups: c.KubernetesAudit.MaxBackups, MaxSize: c.KubernetesAudit.MaxSize,
@@ -513,29 +535,45 @@ func (s *server) events(ctx context.Context, controllers *errgroup.Group, worker
 }
 
 // serveDebug serves Go's profiles until the context ends.
-func serveDebug(ctx context.Context, l net.Listener, hosts []string) error {
+func (s *server) serveDebug(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	debug := &http.Server{Handler: webapi.WithHosts(mux, hosts), ReadHeaderTimeout: 10 * time.Second}
+	debug := &http.Server{Handler: webapi.WithHosts(s.security.identified(mux, s.log), s.allowedHosts(s.config.ListenDebug)), ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = debug.Close() })
 	defer stop()
-	if err := debug.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return s.security.serveHTTP(debug, l)
 }
 
-// connect returns the controllers' client of the data controller. They use its API
-// also within one process.
-func (s *server) connect() (*client.Client, error) {
-	o := client.Options{Address: s.config.Data, WaitForReady: true, Author: tko.Author{Who: "tko-server"}}
-	if s.inProcess != nil {
-		o.Address = "passthrough:///in-process"
-		o.Dialer = func(ctx context.Context, _ string) (net.Conn, error) { return s.inProcess.DialContext(ctx) }
+// clients are the controllers' clients of the data controller, by role. They use
+// its API also within one process, where each role has an identity of its own.
+type clients map[string]*client.Client
+
+func (c clients) of(role string) *client.Client { return c[role] }
+
+func (c clients) close() {
+	for _, one := range c {
+		_ = one.Close()
 	}
-	return client.Dial(o)
+}
+
+func (s *server) connect() (clients, error) {
+	all := clients{}
+	for _, role := range identity.Roles() {
+		o := s.dataClient()
+		if l := s.inProcess[role]; l != nil {
+			o = client.Options{Address: "passthrough:///in-process", Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }}
+		}
+		o.WaitForReady, o.Author = true, tko.Author{Who: "tko-server"}
+		one, err := client.Dial(o)
+		if err != nil {
+			all.close()
+			return nil, err
+		}
+		all[role] = one
+	}
+	return all, nil
 }
 
 // ready writes the addresses to the ready file once the server serves.
@@ -557,6 +595,9 @@ func (s *server) ready() error {
 }
 
 func (s *server) close() {
+	if s.unix != nil {
+		_ = s.unix.Close()
+	}
 	for _, l := range slices.Concat(s.grpc, s.web, s.kube, s.logs, s.debug, s.health, s.hooks) {
 		_ = l.Close()
 	}

@@ -21,8 +21,9 @@ type Options struct {
 	InstanceName        string
 	InstanceDescription string
 	Version             string
-	AddressPorts        func() []string // addresses of the API, for About; none if nil
-	DefaultFormat       krm.Format      // of packages, for clients that don't set one; CBOR if empty
+	AddressPorts        func() []string        // addresses of the API, for About; none if nil
+	Conditions          func() []tko.Condition // of the server, for About; none if nil
+	DefaultFormat       krm.Format             // of packages, for clients that don't set one; CBOR if empty
 
 	ModificationTime time.Duration // validity of modification tokens; 10 s if zero
 	MinBackoff       time.Duration // delay after the first failure of work; 1 s if zero
@@ -122,6 +123,9 @@ func (s *Service) About(ctx context.Context) (tko.About, error) {
 		Backend:              s.store.Backend(),
 		DefaultPackageFormat: s.options.DefaultFormat,
 		Position:             head,
+	}
+	if s.options.Conditions != nil {
+		about.Conditions = s.options.Conditions()
 	}
 	if s.options.AddressPorts != nil {
 		about.AddressPorts = s.options.AddressPorts()

@@ -362,6 +362,9 @@ type Queue interface {
 	// RenewWork extends the leases that the caller still holds, and returns
 	// their items.
 	RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error)
+	// WorkClaim returns the claim of an item, and when its lease ends. It
+	// returns ErrNotFound if no worker has a lease on the item.
+	WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error)
 	// FinishWork ends claims. It ignores claims that the caller no longer
 	// holds. An item that was enqueued again after it was claimed stays, and is
 	// due at once, or within [WakeDelay] if it failed. backoff returns the

@@ -181,6 +181,15 @@ func (s *Service) RenewWork(ctx context.Context, items []tko.WorkItem, lease tim
 	return s.store.RenewWork(ctx, items, lease)
 }
 
+// WorkClaim returns the claim of an item, and when its lease ends. It returns
+// ErrNotFound if no worker has a lease on the item.
+func (s *Service) WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error) {
+	if err := checkItem(tko.WorkItem{Queue: queue, Key: key}); err != nil {
+		return "", time.Time{}, err
+	}
+	return s.store.WorkClaim(ctx, queue, key)
+}
+
 // FinishWork ends claims. It ignores those that the caller no longer holds.
 func (s *Service) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
 	if err := checkItemCount(len(items)); err != nil {

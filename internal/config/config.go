@@ -113,6 +113,8 @@ type Config struct {
 
 	GitOps GitOps
 
+	Identity Identity
+
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
 	PluginConcurrency     int
@@ -155,7 +157,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.ListenGRPC, "listen-grpc", "localhost:50050", "address of the gRPC API; *:50050 for all interfaces")
 	flags.StringVar(&c.ListenWeb, "listen-web", "localhost:50051", "address of the HTTP API; empty for none")
 	flags.StringVar(&c.Kubernetes, "kubernetes", "", "address of the Kubernetes aggregated API, which the role data serves (port 50052 by convention); empty for none, *:50052 for all interfaces")
-	flags.StringVar(&c.KubernetesCert, "kubernetes-cert", "", "certificate file of the Kubernetes API, reloaded when it changes (default, on loopback only: a self-signed certificate)")
+	flags.StringVar(&c.KubernetesCert, "kubernetes-cert", "", "certificate file of the Kubernetes API, reloaded when it changes (default: --tls-cert; on loopback without it, a self-signed certificate)")
 	flags.StringVar(&c.KubernetesKey, "kubernetes-key", "", "key file of that certificate")
 	flags.StringVar(&c.KubernetesKubeconfig, "kubernetes-kubeconfig", "", "kubeconfig of the cluster that authenticates and authorizes users of the Kubernetes API (default: the cluster that the server runs in)")
 	flags.BoolVar(&c.KubernetesEvents, "kubernetes-events", true, "post Kubernetes Events about TKO's objects to that cluster, in the namespace default")
@@ -229,6 +231,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.ClusterWatches, "cluster-watches", 200, "number of sites whose clusters are watched, the last changed ones first, to detect changes by other clients within seconds (0: none)")
 
 	c.GitOps.flags(flags)
+	c.Identity.flags(flags)
 
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "time limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "time limit of a schedule plugin")
@@ -375,7 +378,7 @@ func (c *Config) Validate() error {
 			add("--%s is %d: use 1 or more, or 0 for no limit", name, n)
 		}
 	}
-	for _, problem := range slices.Concat(c.checkKubernetes(), c.GitOps.check(c.Has(RoleGitOps))) {
+	for _, problem := range slices.Concat(c.checkKubernetes(), c.checkIdentity(), c.GitOps.check(c.Has(RoleGitOps))) {
 		add("%s", problem)
 	}
 	for _, name := range c.WebHosts {
@@ -428,8 +431,8 @@ func (c *Config) checkKubernetes() []string {
 	if c.KubernetesTrustEverybody {
 		wrong = append(wrong, fmt.Sprintf("--kubernetes-trust-everybody with --kubernetes=%s: only on loopback, use --kubernetes=localhost:50052", c.Kubernetes))
 	}
-	if c.KubernetesCert == "" {
-		wrong = append(wrong, fmt.Sprintf("--kubernetes is %s, and there is no certificate: give --kubernetes-cert and --kubernetes-key; only on loopback there is one without", c.Kubernetes))
+	if c.KubernetesCert == "" && c.Identity.TLSCert == "" {
+		wrong = append(wrong, fmt.Sprintf("--kubernetes is %s, and there is no certificate: give --tls-cert and --tls-key, or --kubernetes-cert and --kubernetes-key; only on loopback there is one without", c.Kubernetes))
 	}
 	return wrong
 }

@@ -16,6 +16,21 @@ func NewAbout(a tko.About) *tkopb.AboutResponse {
 		AddressPorts:         a.AddressPorts,
 		DefaultPackageFormat: string(a.DefaultPackageFormat),
 		Position:             a.Position,
+		Conditions:           NewConditions(a.Conditions),
+	}
+}
+
+// NewCaller writes the identity of a caller.
+func NewCaller(c tko.Caller) *tkopb.WhoAmIResponse {
+	return &tkopb.WhoAmIResponse{
+		Subject: c.Subject, Groups: c.Groups, Authenticator: c.Authenticator, DisplayName: c.Display, From: c.From, Expires: newTime(c.Expires),
+	}
+}
+
+// Caller reads the identity of a caller.
+func Caller(m *tkopb.WhoAmIResponse) tko.Caller {
+	return tko.Caller{
+		Subject: m.GetSubject(), Groups: m.GetGroups(), Authenticator: m.GetAuthenticator(), Display: m.GetDisplayName(), From: m.GetFrom(), Expires: timeOf(m.GetExpires()),
 	}
 }
 
@@ -29,6 +44,7 @@ func About(m *tkopb.AboutResponse) tko.About {
 		AddressPorts:         m.GetAddressPorts(),
 		DefaultPackageFormat: krm.Format(m.GetDefaultPackageFormat()),
 		Position:             m.GetPosition(),
+		Conditions:           Conditions(m.GetConditions()),
 	}
 }
 
