@@ -25,90 +25,6 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-type WhoAmIResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Subject       string                 `protobuf:"bytes,520,opt,name=subject,proto3" json:"subject,omitempty"`
-	Groups        []string               `protobuf:"bytes,521,rep,name=groups,proto3" json:"groups,omitempty"`
-	Authenticator string                 `protobuf:"bytes,522,opt,name=authenticator,proto3" json:"authenticator,omitempty"`
-	Source        string                 `protobuf:"bytes,523,opt,name=source,proto3" json:"source,omitempty"`
-	Access        string                 `protobuf:"bytes,524,opt,name=access,proto3" json:"access,omitempty"` // off, report, enforce
-	Expires       *timestamppb.Timestamp `protobuf:"bytes,525,opt,name=expires,proto3" json:"expires,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *WhoAmIResponse) Reset() {
-	*x = WhoAmIResponse{}
-	mi := &file_tko_access_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *WhoAmIResponse) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*WhoAmIResponse) ProtoMessage() {}
-
-func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
-func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *WhoAmIResponse) GetSubject() string {
-	if x != nil {
-		return x.Subject
-	}
-	return ""
-}
-
-func (x *WhoAmIResponse) GetGroups() []string {
-	if x != nil {
-		return x.Groups
-	}
-	return nil
-}
-
-func (x *WhoAmIResponse) GetAuthenticator() string {
-	if x != nil {
-		return x.Authenticator
-	}
-	return ""
-}
-
-func (x *WhoAmIResponse) GetSource() string {
-	if x != nil {
-		return x.Source
-	}
-	return ""
-}
-
-func (x *WhoAmIResponse) GetAccess() string {
-	if x != nil {
-		return x.Access
-	}
-	return ""
-}
-
-func (x *WhoAmIResponse) GetExpires() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Expires
-	}
-	return nil
-}
-
 type CanI struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Verb          string                 `protobuf:"bytes,520,opt,name=verb,proto3" json:"verb,omitempty"`
@@ -120,7 +36,7 @@ type CanI struct {
 
 func (x *CanI) Reset() {
 	*x = CanI{}
-	mi := &file_tko_access_proto_msgTypes[1]
+	mi := &file_tko_access_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -132,7 +48,7 @@ func (x *CanI) String() string {
 func (*CanI) ProtoMessage() {}
 
 func (x *CanI) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[1]
+	mi := &file_tko_access_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -145,7 +61,7 @@ func (x *CanI) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanI.ProtoReflect.Descriptor instead.
 func (*CanI) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{1}
+	return file_tko_access_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *CanI) GetVerb() string {
@@ -172,13 +88,14 @@ func (x *CanI) GetId() string {
 type CanIResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Allowed       bool                   `protobuf:"varint,520,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	Access        string                 `protobuf:"bytes,521,opt,name=access,proto3" json:"access,omitempty"` // off: every caller may do everything; report, enforce
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CanIResponse) Reset() {
 	*x = CanIResponse{}
-	mi := &file_tko_access_proto_msgTypes[2]
+	mi := &file_tko_access_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -190,7 +107,7 @@ func (x *CanIResponse) String() string {
 func (*CanIResponse) ProtoMessage() {}
 
 func (x *CanIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[2]
+	mi := &file_tko_access_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -203,7 +120,7 @@ func (x *CanIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CanIResponse.ProtoReflect.Descriptor instead.
 func (*CanIResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{2}
+	return file_tko_access_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *CanIResponse) GetAllowed() bool {
@@ -211,6 +128,13 @@ func (x *CanIResponse) GetAllowed() bool {
 		return x.Allowed
 	}
 	return false
+}
+
+func (x *CanIResponse) GetAccess() string {
+	if x != nil {
+		return x.Access
+	}
+	return ""
 }
 
 type Scope struct {
@@ -225,7 +149,7 @@ type Scope struct {
 
 func (x *Scope) Reset() {
 	*x = Scope{}
-	mi := &file_tko_access_proto_msgTypes[3]
+	mi := &file_tko_access_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -237,7 +161,7 @@ func (x *Scope) String() string {
 func (*Scope) ProtoMessage() {}
 
 func (x *Scope) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[3]
+	mi := &file_tko_access_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -250,7 +174,7 @@ func (x *Scope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scope.ProtoReflect.Descriptor instead.
 func (*Scope) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{3}
+	return file_tko_access_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Scope) GetKinds() []string {
@@ -298,7 +222,7 @@ type Binding struct {
 
 func (x *Binding) Reset() {
 	*x = Binding{}
-	mi := &file_tko_access_proto_msgTypes[4]
+	mi := &file_tko_access_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -310,7 +234,7 @@ func (x *Binding) String() string {
 func (*Binding) ProtoMessage() {}
 
 func (x *Binding) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[4]
+	mi := &file_tko_access_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -323,7 +247,7 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Binding.ProtoReflect.Descriptor instead.
 func (*Binding) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{4}
+	return file_tko_access_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Binding) GetId() string {
@@ -398,7 +322,7 @@ type Unbind struct {
 
 func (x *Unbind) Reset() {
 	*x = Unbind{}
-	mi := &file_tko_access_proto_msgTypes[5]
+	mi := &file_tko_access_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -410,7 +334,7 @@ func (x *Unbind) String() string {
 func (*Unbind) ProtoMessage() {}
 
 func (x *Unbind) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[5]
+	mi := &file_tko_access_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -423,7 +347,7 @@ func (x *Unbind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unbind.ProtoReflect.Descriptor instead.
 func (*Unbind) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{5}
+	return file_tko_access_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Unbind) GetId() string {
@@ -448,7 +372,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_tko_access_proto_msgTypes[6]
+	mi := &file_tko_access_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -460,7 +384,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[6]
+	mi := &file_tko_access_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -473,7 +397,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{6}
+	return file_tko_access_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Policy) GetId() string {
@@ -534,7 +458,7 @@ type BreakGlass struct {
 
 func (x *BreakGlass) Reset() {
 	*x = BreakGlass{}
-	mi := &file_tko_access_proto_msgTypes[7]
+	mi := &file_tko_access_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -546,7 +470,7 @@ func (x *BreakGlass) String() string {
 func (*BreakGlass) ProtoMessage() {}
 
 func (x *BreakGlass) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[7]
+	mi := &file_tko_access_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -559,7 +483,7 @@ func (x *BreakGlass) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakGlass.ProtoReflect.Descriptor instead.
 func (*BreakGlass) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{7}
+	return file_tko_access_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *BreakGlass) GetWhy() string {
@@ -587,7 +511,7 @@ type ListAudit struct {
 
 func (x *ListAudit) Reset() {
 	*x = ListAudit{}
-	mi := &file_tko_access_proto_msgTypes[8]
+	mi := &file_tko_access_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -599,7 +523,7 @@ func (x *ListAudit) String() string {
 func (*ListAudit) ProtoMessage() {}
 
 func (x *ListAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[8]
+	mi := &file_tko_access_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -612,7 +536,7 @@ func (x *ListAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAudit.ProtoReflect.Descriptor instead.
 func (*ListAudit) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{8}
+	return file_tko_access_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListAudit) GetSubject() string {
@@ -697,7 +621,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_tko_access_proto_msgTypes[9]
+	mi := &file_tko_access_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -709,7 +633,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[9]
+	mi := &file_tko_access_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -722,7 +646,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{9}
+	return file_tko_access_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AuditRecord) GetSeq() int64 {
@@ -756,7 +680,7 @@ type AuditHead struct {
 
 func (x *AuditHead) Reset() {
 	*x = AuditHead{}
-	mi := &file_tko_access_proto_msgTypes[10]
+	mi := &file_tko_access_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -768,7 +692,7 @@ func (x *AuditHead) String() string {
 func (*AuditHead) ProtoMessage() {}
 
 func (x *AuditHead) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[10]
+	mi := &file_tko_access_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -781,7 +705,7 @@ func (x *AuditHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditHead.ProtoReflect.Descriptor instead.
 func (*AuditHead) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{10}
+	return file_tko_access_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *AuditHead) GetSeq() int64 {
@@ -807,7 +731,7 @@ type VerifyAudit struct {
 
 func (x *VerifyAudit) Reset() {
 	*x = VerifyAudit{}
-	mi := &file_tko_access_proto_msgTypes[11]
+	mi := &file_tko_access_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +743,7 @@ func (x *VerifyAudit) String() string {
 func (*VerifyAudit) ProtoMessage() {}
 
 func (x *VerifyAudit) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[11]
+	mi := &file_tko_access_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +756,7 @@ func (x *VerifyAudit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAudit.ProtoReflect.Descriptor instead.
 func (*VerifyAudit) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{11}
+	return file_tko_access_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *VerifyAudit) GetCheckpoints() []*AuditHead {
@@ -852,7 +776,7 @@ type VerifyAuditResponse struct {
 
 func (x *VerifyAuditResponse) Reset() {
 	*x = VerifyAuditResponse{}
-	mi := &file_tko_access_proto_msgTypes[12]
+	mi := &file_tko_access_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +788,7 @@ func (x *VerifyAuditResponse) String() string {
 func (*VerifyAuditResponse) ProtoMessage() {}
 
 func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[12]
+	mi := &file_tko_access_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +801,7 @@ func (x *VerifyAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyAuditResponse.ProtoReflect.Descriptor instead.
 func (*VerifyAuditResponse) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{12}
+	return file_tko_access_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *VerifyAuditResponse) GetBase() *AuditHead {
@@ -898,20 +822,14 @@ var File_tko_access_proto protoreflect.FileDescriptor
 
 const file_tko_access_proto_rawDesc = "" +
 	"\n" +
-	"\x10tko/access.proto\x12\x03tko\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd4\x01\n" +
-	"\x0eWhoAmIResponse\x12\x19\n" +
-	"\asubject\x18\x88\x04 \x01(\tR\asubject\x12\x17\n" +
-	"\x06groups\x18\x89\x04 \x03(\tR\x06groups\x12%\n" +
-	"\rauthenticator\x18\x8a\x04 \x01(\tR\rauthenticator\x12\x17\n" +
-	"\x06source\x18\x8b\x04 \x01(\tR\x06source\x12\x17\n" +
-	"\x06access\x18\x8c\x04 \x01(\tR\x06access\x125\n" +
-	"\aexpires\x18\x8d\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\"A\n" +
+	"\x10tko/access.proto\x12\x03tko\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"A\n" +
 	"\x04CanI\x12\x13\n" +
 	"\x04verb\x18\x88\x04 \x01(\tR\x04verb\x12\x13\n" +
 	"\x04kind\x18\x89\x04 \x01(\tR\x04kind\x12\x0f\n" +
-	"\x02id\x18\x8a\x04 \x01(\tR\x02id\")\n" +
+	"\x02id\x18\x8a\x04 \x01(\tR\x02id\"B\n" +
 	"\fCanIResponse\x12\x19\n" +
-	"\aallowed\x18\x88\x04 \x01(\bR\aallowed\"\xcc\x01\n" +
+	"\aallowed\x18\x88\x04 \x01(\bR\aallowed\x12\x17\n" +
+	"\x06access\x18\x89\x04 \x01(\tR\x06access\"\xcc\x01\n" +
 	"\x05Scope\x12\x15\n" +
 	"\x05kinds\x18\x88\x04 \x03(\tR\x05kinds\x12\x17\n" +
 	"\x06siteId\x18\x89\x04 \x01(\tR\x06siteId\x12\x1f\n" +
@@ -969,9 +887,8 @@ const file_tko_access_proto_rawDesc = "" +
 	"\vcheckpoints\x18\x88\x04 \x03(\v2\x0e.tko.AuditHeadR\vcheckpoints\"_\n" +
 	"\x13VerifyAuditResponse\x12#\n" +
 	"\x04base\x18\x88\x04 \x01(\v2\x0e.tko.AuditHeadR\x04base\x12#\n" +
-	"\x04head\x18\x89\x04 \x01(\v2\x0e.tko.AuditHeadR\x04head2\xe7\x03\n" +
-	"\x06Access\x125\n" +
-	"\x06whoAmI\x12\x16.google.protobuf.Empty\x1a\x13.tko.WhoAmIResponse\x12$\n" +
+	"\x04head\x18\x89\x04 \x01(\v2\x0e.tko.AuditHeadR\x04head2\xb0\x03\n" +
+	"\x06Access\x12$\n" +
 	"\x04canI\x12\t.tko.CanI\x1a\x11.tko.CanIResponse\x126\n" +
 	"\flistBindings\x12\x16.google.protobuf.Empty\x1a\f.tko.Binding0\x01\x12\"\n" +
 	"\x04bind\x12\f.tko.Binding\x1a\f.tko.Binding\x12-\n" +
@@ -995,63 +912,59 @@ func file_tko_access_proto_rawDescGZIP() []byte {
 	return file_tko_access_proto_rawDescData
 }
 
-var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_tko_access_proto_goTypes = []any{
-	(*WhoAmIResponse)(nil),        // 0: tko.WhoAmIResponse
-	(*CanI)(nil),                  // 1: tko.CanI
-	(*CanIResponse)(nil),          // 2: tko.CanIResponse
-	(*Scope)(nil),                 // 3: tko.Scope
-	(*Binding)(nil),               // 4: tko.Binding
-	(*Unbind)(nil),                // 5: tko.Unbind
-	(*Policy)(nil),                // 6: tko.Policy
-	(*BreakGlass)(nil),            // 7: tko.BreakGlass
-	(*ListAudit)(nil),             // 8: tko.ListAudit
-	(*AuditRecord)(nil),           // 9: tko.AuditRecord
-	(*AuditHead)(nil),             // 10: tko.AuditHead
-	(*VerifyAudit)(nil),           // 11: tko.VerifyAudit
-	(*VerifyAuditResponse)(nil),   // 12: tko.VerifyAuditResponse
-	nil,                           // 13: tko.Scope.MetadataEntry
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),         // 15: google.protobuf.Empty
+	(*CanI)(nil),                  // 0: tko.CanI
+	(*CanIResponse)(nil),          // 1: tko.CanIResponse
+	(*Scope)(nil),                 // 2: tko.Scope
+	(*Binding)(nil),               // 3: tko.Binding
+	(*Unbind)(nil),                // 4: tko.Unbind
+	(*Policy)(nil),                // 5: tko.Policy
+	(*BreakGlass)(nil),            // 6: tko.BreakGlass
+	(*ListAudit)(nil),             // 7: tko.ListAudit
+	(*AuditRecord)(nil),           // 8: tko.AuditRecord
+	(*AuditHead)(nil),             // 9: tko.AuditHead
+	(*VerifyAudit)(nil),           // 10: tko.VerifyAudit
+	(*VerifyAuditResponse)(nil),   // 11: tko.VerifyAuditResponse
+	nil,                           // 12: tko.Scope.MetadataEntry
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*emptypb.Empty)(nil),         // 14: google.protobuf.Empty
 }
 var file_tko_access_proto_depIdxs = []int32{
-	14, // 0: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	13, // 1: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
-	3,  // 2: tko.Binding.scope:type_name -> tko.Scope
-	14, // 3: tko.Binding.expires:type_name -> google.protobuf.Timestamp
-	14, // 4: tko.Binding.created:type_name -> google.protobuf.Timestamp
-	3,  // 5: tko.Policy.scope:type_name -> tko.Scope
-	14, // 6: tko.Policy.created:type_name -> google.protobuf.Timestamp
-	14, // 7: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
-	14, // 8: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
-	10, // 9: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
-	10, // 10: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
-	10, // 11: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
-	15, // 12: tko.Access.whoAmI:input_type -> google.protobuf.Empty
-	1,  // 13: tko.Access.canI:input_type -> tko.CanI
-	15, // 14: tko.Access.listBindings:input_type -> google.protobuf.Empty
-	4,  // 15: tko.Access.bind:input_type -> tko.Binding
-	5,  // 16: tko.Access.unbind:input_type -> tko.Unbind
-	15, // 17: tko.Access.listPolicies:input_type -> google.protobuf.Empty
-	6,  // 18: tko.Access.addPolicy:input_type -> tko.Policy
-	7,  // 19: tko.Access.breakGlass:input_type -> tko.BreakGlass
-	8,  // 20: tko.Access.listAudit:input_type -> tko.ListAudit
-	11, // 21: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
-	0,  // 22: tko.Access.whoAmI:output_type -> tko.WhoAmIResponse
-	2,  // 23: tko.Access.canI:output_type -> tko.CanIResponse
-	4,  // 24: tko.Access.listBindings:output_type -> tko.Binding
-	4,  // 25: tko.Access.bind:output_type -> tko.Binding
-	15, // 26: tko.Access.unbind:output_type -> google.protobuf.Empty
-	6,  // 27: tko.Access.listPolicies:output_type -> tko.Policy
-	6,  // 28: tko.Access.addPolicy:output_type -> tko.Policy
-	4,  // 29: tko.Access.breakGlass:output_type -> tko.Binding
-	9,  // 30: tko.Access.listAudit:output_type -> tko.AuditRecord
-	12, // 31: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
-	22, // [22:32] is the sub-list for method output_type
-	12, // [12:22] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	12, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
+	2,  // 1: tko.Binding.scope:type_name -> tko.Scope
+	13, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
+	13, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
+	2,  // 4: tko.Policy.scope:type_name -> tko.Scope
+	13, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
+	13, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
+	13, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
+	9,  // 8: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
+	9,  // 9: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
+	9,  // 10: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
+	0,  // 11: tko.Access.canI:input_type -> tko.CanI
+	14, // 12: tko.Access.listBindings:input_type -> google.protobuf.Empty
+	3,  // 13: tko.Access.bind:input_type -> tko.Binding
+	4,  // 14: tko.Access.unbind:input_type -> tko.Unbind
+	14, // 15: tko.Access.listPolicies:input_type -> google.protobuf.Empty
+	5,  // 16: tko.Access.addPolicy:input_type -> tko.Policy
+	6,  // 17: tko.Access.breakGlass:input_type -> tko.BreakGlass
+	7,  // 18: tko.Access.listAudit:input_type -> tko.ListAudit
+	10, // 19: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
+	1,  // 20: tko.Access.canI:output_type -> tko.CanIResponse
+	3,  // 21: tko.Access.listBindings:output_type -> tko.Binding
+	3,  // 22: tko.Access.bind:output_type -> tko.Binding
+	14, // 23: tko.Access.unbind:output_type -> google.protobuf.Empty
+	5,  // 24: tko.Access.listPolicies:output_type -> tko.Policy
+	5,  // 25: tko.Access.addPolicy:output_type -> tko.Policy
+	3,  // 26: tko.Access.breakGlass:output_type -> tko.Binding
+	8,  // 27: tko.Access.listAudit:output_type -> tko.AuditRecord
+	11, // 28: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
+	20, // [20:29] is the sub-list for method output_type
+	11, // [11:20] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_tko_access_proto_init() }
@@ -1065,7 +978,7 @@ func file_tko_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_access_proto_rawDesc), len(file_tko_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,7 +22,6 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Access_WhoAmI_FullMethodName       = "/tko.Access/whoAmI"
 	Access_CanI_FullMethodName         = "/tko.Access/canI"
 	Access_ListBindings_FullMethodName = "/tko.Access/listBindings"
 	Access_Bind_FullMethodName         = "/tko.Access/bind"
@@ -38,9 +37,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type AccessClient interface {
-	// Returns the caller as the server knows it, and how rights are enforced.
-	WhoAmI(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (*WhoAmIResponse, error)
-	// Returns whether the caller may use a verb.
+	// Returns whether the caller may use a verb, and how rights are enforced.
 	CanI(ctx context.Context, in *CanI, opts ...grpc.CallOption) (*CanIResponse, error)
 	// Lists the bindings, or the caller's own if it may not bind.
 	ListBindings(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Binding], error)
@@ -66,16 +63,6 @@ type accessClient struct {
 
 func NewAccessClient(cc grpc.ClientConnInterface) AccessClient {
 	return &accessClient{cc}
-}
-
-func (c *accessClient) WhoAmI(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (*WhoAmIResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(WhoAmIResponse)
-	err := c.cc.Invoke(ctx, Access_WhoAmI_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 func (c *accessClient) CanI(ctx context.Context, in *CanI, opts ...grpc.CallOption) (*CanIResponse, error) {
@@ -199,9 +186,7 @@ func (c *accessClient) VerifyAudit(ctx context.Context, in *VerifyAudit, opts ..
 // All implementations must embed UnimplementedAccessServer
 // for forward compatibility.
 type AccessServer interface {
-	// Returns the caller as the server knows it, and how rights are enforced.
-	WhoAmI(context.Context, *emptypb.Empty) (*WhoAmIResponse, error)
-	// Returns whether the caller may use a verb.
+	// Returns whether the caller may use a verb, and how rights are enforced.
 	CanI(context.Context, *CanI) (*CanIResponse, error)
 	// Lists the bindings, or the caller's own if it may not bind.
 	ListBindings(*emptypb.Empty, grpc.ServerStreamingServer[Binding]) error
@@ -229,9 +214,6 @@ type AccessServer interface {
 // pointer dereference when methods are called.
 type UnimplementedAccessServer struct{}
 
-func (UnimplementedAccessServer) WhoAmI(context.Context, *emptypb.Empty) (*WhoAmIResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method WhoAmI not implemented")
-}
 func (UnimplementedAccessServer) CanI(context.Context, *CanI) (*CanIResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CanI not implemented")
 }
@@ -278,24 +260,6 @@ func RegisterAccessServer(s grpc.ServiceRegistrar, srv AccessServer) {
 		t.testEmbeddedByValue()
 	}
 	s.RegisterService(&Access_ServiceDesc, srv)
-}
-
-func _Access_WhoAmI_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(emptypb.Empty)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(AccessServer).WhoAmI(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: Access_WhoAmI_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(AccessServer).WhoAmI(ctx, req.(*emptypb.Empty))
-	}
-	return interceptor(ctx, in, info, handler)
 }
 
 func _Access_CanI_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -446,10 +410,6 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "tko.Access",
 	HandlerType: (*AccessServer)(nil),
 	Methods: []grpc.MethodDesc{
-		{
-			MethodName: "whoAmI",
-			Handler:    _Access_WhoAmI_Handler,
-		},
 		{
 			MethodName: "canI",
 			Handler:    _Access_CanI_Handler,

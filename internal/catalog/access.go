@@ -48,7 +48,7 @@ type caller struct {
 	// must check their version.
 	bound bool
 	// verified reports that the identity is the author of changes, whatever the
-	// caller claims, and that modification tokens are bound to it.
+	// caller claims.
 	verified bool
 	root     string // the deployment that a plugin works on: it may change its descendants
 }
@@ -99,11 +99,11 @@ func (s *Service) caller(ctx context.Context) (*caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.bound = true
+	c.bound = s.options.Access == AccessEnforce
 	if who.Plugin != nil && who.Plugin.Kind == tko.KindDeployment {
 		c.root = who.Plugin.ID
 	}
-	c.grant = rules.grant(who, s.options.AccessAnonymous)
+	c.grant = rules.grant(who, s.options.AccessAnonymous, s.options.AccessKubernetes)
 	if c.grant.May(access.Impersonate, access.Attributes{}) && tko.AuthorOf(ctx).Who != "" {
 		c.verified = false
 	}
@@ -181,8 +181,8 @@ func (s *Service) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, er
 }
 
 // grant returns the rights of a caller.
-func (b *ruleBook) grant(who identity.Identity, anonymous access.Role) *access.Grant {
-	key := who.Subject + "\x00" + strings.Join(who.Groups, "\x00")
+func (b *ruleBook) grant(who identity.Identity, anonymous, delegated access.Role) *access.Grant {
+	key := who.Authenticator + "\x00" + who.Subject + "\x00" + strings.Join(who.Groups, "\x00")
 	if who.IsAnonymous() {
 		key = fmt.Sprintf("%s\x00%t", who.Subject, who.IsLocal())
 	}
@@ -196,6 +196,8 @@ func (b *ruleBook) grant(who identity.Identity, anonymous access.Role) *access.G
 	switch {
 	case who.Plugin != nil:
 		bindings = append(slices.Clip(bindings), access.Binding{Subject: who.Subject, Role: access.Viewer})
+	case who.Authenticator == identity.Delegated && delegated != "":
+		bindings = append(slices.Clip(bindings), access.Binding{Subject: who.Subject, Role: delegated})
 	case who.IsAnonymous() && who.IsLocal() && anonymous != "":
 		bindings = append(slices.Clip(bindings), access.Binding{Subject: who.Subject, Role: anonymous})
 	}
@@ -538,7 +540,7 @@ func (s *Service) Watcher(ctx context.Context) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Watcher{service: s, caller: c}, nil
+	return &Watcher{service: s, caller: c, checked: time.Now()}, nil
 }
 
 // Sees reports whether the caller may read a record. It doesn't see a record that
@@ -572,6 +574,12 @@ func (s *Service) reads(ctx context.Context, kind tko.Kind) (context.Context, *W
 	}
 	return ctx, &Watcher{service: s, caller: c, checked: time.Now()}, nil
 }
+
+// Interval returns a channel that ticks when rights must be compared again.
+func (w *Watcher) Interval() (ticks <-chan time.Time, stop func()) { return w.interval() }
+
+// Still is Check, at most once in an interval.
+func (w *Watcher) Still(ctx context.Context) error { return w.still(ctx) }
 
 // still is Check, at intervals of rulesAge.
 func (w *Watcher) still(ctx context.Context) error {

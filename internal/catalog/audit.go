@@ -259,3 +259,40 @@ func withoutOlder(checkpoints []audit.Head, seq int64) []audit.Head {
 	}
 	return newer
 }
+
+// ExportAudit sends audit records to a sink in their order, each at least once, at
+// intervals, until the context ends. It returns nil then. A sink that fails gets the same
+// records again; requests never wait for it.
+func (s *Service) ExportAudit(ctx context.Context, name string, interval time.Duration, send func(context.Context, []audit.Stored) error) error {
+	failed := time.Time{}
+	for sleep(ctx, interval) == nil {
+		behind, err := s.exportAll(ctx, name, send)
+		switch {
+		case err == nil:
+			failed = time.Time{}
+		case ctx.Err() == nil && time.Since(failed) > time.Minute:
+			failed = time.Now()
+			s.log.WarnContext(ctx, "can't export audit records, will try again", "sink", name, "behind", behind, "err", err)
+		}
+	}
+	return nil
+}
+
+// exportAll sends what the sink has not received, and returns how many records it is
+// behind.
+func (s *Service) exportAll(ctx context.Context, name string, send func(context.Context, []audit.Stored) error) (behind int64, err error) {
+	after, err := s.store.AuditSink(ctx, name)
+	for err == nil {
+		var records []audit.Stored
+		var head audit.Head
+		if records, head, _, err = s.store.Audited(ctx, after, auditPage); err != nil || len(records) == 0 {
+			return 0, err
+		}
+		behind = head.Seq - after
+		if err = send(ctx, records); err == nil {
+			after = records[len(records)-1].Seq
+			err = s.store.SaveAuditSink(ctx, name, after)
+		}
+	}
+	return behind, err
+}

@@ -107,10 +107,10 @@ func (s *Service) CancelModification(ctx context.Context, token string) error {
 	return tokenError(s.store.CancelModification(ctx, c.token(token)), token)
 }
 
-// token returns a modification token as it is stored. That of a verified caller is
+// token returns a modification token as it is stored. Where rights are enforced, it is
 // bound to the caller: for others it is unknown.
 func (c *caller) token(token string) string {
-	if !c.verified {
+	if !c.bound {
 		return token
 	}
 	sum := sha256.Sum256([]byte("tko modification\x00" + token + "\x00" + c.identity.Subject))

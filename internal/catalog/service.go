@@ -52,6 +52,9 @@ type Options struct {
 	// BreakGlass are the subjects that may make themselves administrators for an
 	// hour: the Unix users of the server and root.
 	BreakGlass []string
+	// AccessKubernetes is the role of users of the Kubernetes API, about whose verbs
+	// the cluster decides; none if empty.
+	AccessKubernetes access.Role
 	// Audit records changes and refusals in the audit log.
 	Audit bool
 

@@ -452,6 +452,10 @@ type AuditLog interface {
 	// AuditedSince returns the number of the last record before a time, 0 if
 	// there is none.
 	AuditedSince(ctx context.Context, since time.Time) (int64, error)
+	// AuditSink returns the number of the last record that a sink has received;
+	// of an unknown sink, 0. SaveAuditSink saves it.
+	AuditSink(ctx context.Context, name string) (int64, error)
+	SaveAuditSink(ctx context.Context, name string, seq int64) error
 	// TrimAudit removes records that are older than a time, oldest first, at most
 	// limit, and returns their number.
 	TrimAudit(ctx context.Context, before time.Time, limit int) (int, error)

@@ -134,7 +134,7 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	config.OpenAPIV3Config.Info.Title, config.OpenAPIV3Config.Info.Version = "TKO", v1alpha1.GroupVersion.Version
 	limits := newWatchLimiter(o.Watches, codecs)
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(withAccept(limits.limit(withConfirmation(api))), c)
+		return genericapiserver.DefaultBuildHandlerChain(withIdentity(withAccept(limits.limit(withConfirmation(api)))), c)
 	}
 	if err := serveSecurely(config, o); err != nil {
 		return nil, err

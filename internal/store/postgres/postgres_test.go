@@ -102,6 +102,10 @@ func (a *alternating) Collect(ctx context.Context, keep catalog.Retention) (cata
 	return a.next().Collect(ctx, keep)
 }
 
+func (a *alternating) WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error) {
+	return a.next().WorkClaim(ctx, queue, key)
+}
+
 func (a *alternating) AccessVersion(ctx context.Context) (int64, error) {
 	return a.next().AccessVersion(ctx)
 }
@@ -124,6 +128,14 @@ func (a *alternating) Audited(ctx context.Context, after int64, limit int) (reco
 
 func (a *alternating) AuditedSince(ctx context.Context, since time.Time) (int64, error) {
 	return a.next().AuditedSince(ctx, since)
+}
+
+func (a *alternating) AuditSink(ctx context.Context, name string) (int64, error) {
+	return a.next().AuditSink(ctx, name)
+}
+
+func (a *alternating) SaveAuditSink(ctx context.Context, name string, seq int64) error {
+	return a.next().SaveAuditSink(ctx, name, seq)
 }
 
 func (a *alternating) TrimAudit(ctx context.Context, before time.Time, limit int) (int, error) {

@@ -190,3 +190,29 @@ func (s *Store) TrimAudit(ctx context.Context, before time.Time, limit int) (rem
 	})
 	return removed, fault("remove old audit records", err)
 }
+
+// AuditSink returns the number of the last record that a sink has received.
+func (s *Store) AuditSink(ctx context.Context, name string) (seq int64, err error) {
+	if err := checkText("sink", name); err != nil {
+		return 0, err
+	}
+	err = s.run(ctx, Statement{
+		SQL: "SELECT seq FROM audit_sink WHERE name = $1", Args: []any{name},
+		Scan: func(from Row) error { return from.Scan(&seq) },
+	})
+	return seq, fault("read the position of an audit sink", err)
+}
+
+// SaveAuditSink saves the number of the last record that a sink has received.
+func (s *Store) SaveAuditSink(ctx context.Context, name string, seq int64) error {
+	if err := checkText("sink", name); err != nil {
+		return err
+	}
+	err := s.write(ctx, func(Tx) ([]Statement, error) {
+		return []Statement{{
+			SQL:  "INSERT INTO audit_sink (name, seq) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET seq = excluded.seq",
+			Args: []any{name, seq},
+		}}, nil
+	})
+	return fault("save the position of an audit sink", err)
+}

@@ -17,6 +17,7 @@ var auditPromises = []promise{
 	{"audit records of concurrent writers are one chain", auditIsOneChain},
 	{"old audit records are removed, and the rest is still a chain", auditIsTrimmed},
 	{"audit records since a time are found", auditSinceIsFound},
+	{"the position of an audit sink is read as it was saved", auditSinkIsAsSaved},
 }
 
 func audited(subject string) func(*catalog.Write) {
@@ -159,4 +160,16 @@ func auditSinceIsFound(w *world) {
 	seq, err = w.store.AuditedSince(w.ctx(), time.Time{}.Add(time.Hour))
 	w.ok(err)
 	w.equal("before the past", seq, int64(0))
+}
+
+func auditSinkIsAsSaved(w *world) {
+	for want := range int64(3) {
+		seq, err := w.store.AuditSink(w.ctx(), "file")
+		w.ok(err)
+		w.equal("position", seq, want)
+		w.ok(w.store.SaveAuditSink(w.ctx(), "file", want+1))
+	}
+	seq, err := w.store.AuditSink(w.ctx(), "another")
+	w.ok(err)
+	w.equal("position of another sink", seq, int64(0))
 }
