@@ -172,7 +172,7 @@ func (g *Grant) with(bindings []Binding) *Grant {
 	for on, list := range terms {
 		g.predicates[on] = predicateOf(list)
 	}
-	g.view = View{g.On(Read, tko.KindTemplate), g.On(Read, tko.KindSite), g.On(Read, tko.KindDeployment), g.On(Read, tko.KindPlugin)}
+	g.view = newView(func(kind tko.Kind) Predicate { return g.On(Read, kind) })
 	return g
 }
 

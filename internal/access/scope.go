@@ -244,63 +244,66 @@ func predicateOf(terms []Term) Predicate {
 
 // A View is what a caller may read: a predicate for each kind. The zero value
 // shows nothing.
-type View struct{ template, site, deployment, plugin Predicate }
+type View struct{ of *[len(viewKinds)]Predicate }
+
+var viewKinds = [...]tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}
 
 // ScopeAll shows everything. It is for the server's own purposes and for tests.
-var ScopeAll = View{Everything, Everything, Everything, Everything}
+var ScopeAll = View{&[len(viewKinds)]Predicate{Everything, Everything, Everything, Everything}}
+
+// newView returns the view of the predicates that of returns.
+func newView(of func(tko.Kind) Predicate) View {
+	var all [len(viewKinds)]Predicate
+	for i, kind := range viewKinds {
+		all[i] = of(kind)
+	}
+	return View{&all}
+}
 
 // ViewOf returns a view that shows the entities that a scope covers.
 func ViewOf(scopes ...Scope) View {
-	var v View
-	for _, k := range []struct {
-		kind tko.Kind
-		into *Predicate
-	}{{tko.KindTemplate, &v.template}, {tko.KindSite, &v.site}, {tko.KindDeployment, &v.deployment}, {tko.KindPlugin, &v.plugin}} {
+	return newView(func(kind tko.Kind) Predicate {
 		var terms []Term
 		for _, s := range scopes {
-			if t, ok := s.term(k.kind); ok {
+			if t, ok := s.term(kind); ok {
 				terms = append(terms, t)
 			}
 		}
-		*k.into = predicateOf(terms)
-	}
-	return v
+		return predicateOf(terms)
+	})
 }
 
 // With returns a view with another predicate for a kind.
 func (v View) With(kind tko.Kind, p Predicate) View {
-	switch kind {
-	case tko.KindTemplate:
-		v.template = p
-	case tko.KindSite:
-		v.site = p
-	case tko.KindDeployment:
-		v.deployment = p
-	case tko.KindPlugin:
-		v.plugin = p
-	}
-	return v
+	return newView(func(k tko.Kind) Predicate {
+		if k == kind {
+			return p
+		}
+		return v.Of(k)
+	})
 }
 
 // Of returns the predicate for a kind.
 func (v View) Of(kind tko.Kind) Predicate {
-	switch kind {
-	case tko.KindTemplate:
-		return v.template
-	case tko.KindSite:
-		return v.site
-	case tko.KindDeployment:
-		return v.deployment
-	case tko.KindPlugin:
-		return v.plugin
+	if v.of == nil {
+		return Predicate{}
+	}
+	if i := slices.Index(viewKinds[:], kind); i >= 0 {
+		return v.of[i]
 	}
 	return Predicate{}
 }
 
 // IsAll reports whether the view shows everything.
-func (v View) IsAll() bool { return v.template.all && v.site.all && v.deployment.all && v.plugin.all }
+func (v View) IsAll() bool {
+	return !slices.ContainsFunc(viewKinds[:], func(k tko.Kind) bool { return !v.Of(k).IsAll() })
+}
 
 // Key returns a text that is equal for views that show the same.
 func (v View) Key() string {
-	return v.template.key + "\n" + v.site.key + "\n" + v.deployment.key + "\n" + v.plugin.key
+	keys := make([]string, len(viewKinds))
+	for i, k := range viewKinds {
+		keys[i] = v.Of(k).key
+	}
+	return strings.Join(keys, "\n")
 }
