@@ -67,7 +67,7 @@ their user IDs. Other machines are served with TLS, and only if clients have ide
 
   tko-server --listen-grpc='*:50050' --tls-cert=server.crt --tls-key=server.key --tls-client-ca=ca.crt
 
-Instead of certificates, or beside them, clients may have tokens: of an OpenID Connect issuer (--oidc-issuer), of a Kubernetes
+Instead of certificates, or in addition to them, clients may have tokens: of an OpenID Connect issuer (--oidc-issuer), of a Kubernetes
 cluster (--token-review), or static ones (--token-file; make them with tko-server token add). See docs/security.md.
 
 Every flag can be set by an environment variable, TKO_ and its name in capitals with _ (TKO_STORE), or in a YAML file given
@@ -99,6 +99,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return endWithin(ctx, c.StopTimeout, log, func() error { return serve(ctx, c, log) })
 	}
 	command.AddCommand(accessCommand())
+	command.AddCommand(tokenCommand())
+	command.CompletionOptions.DisableDefaultCmd = true
+	command.SetHelpCommand(&cobra.Command{Hidden: true})
 	command.SetArgs(args)
 	command.SetOut(stdout)
 	command.SetErr(stderr)

@@ -9,7 +9,7 @@ import (
 
 // lockFile locks a file, which it creates, until unlock is called.
 func lockFile(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // beside the file that the operator names
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // in the folder of the file that the operator names
 	if err != nil {
 		return nil, err
 	}

@@ -52,6 +52,9 @@ func (r *Runner) input(j job, logFile string) krm.Resource {
 	if j.logToken != "" {
 		document["logToken"] = j.logToken
 	}
+	if j.grpcToken != "" {
+		document["grpcToken"] = j.grpcToken
+	}
 	if j.plugin.Properties[tko.PropertyPod] != "" && r.options.Host != "" {
 		if r.options.GRPC.Address == localhost {
 			document.Set(r.options.Host, "grpc", "address")

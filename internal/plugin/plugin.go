@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/plugin/pod"
 	"github.com/tko-orchestrator/tko/krm"
@@ -168,7 +169,8 @@ type job struct {
 	timeout time.Duration
 	log     *slog.Logger
 
-	logToken string // identifies the run to the log server, or ""
+	logToken  string // identifies the run to the log server, or ""
+	grpcToken string // identifies the run to the data controller as long as its work is claimed, or ""
 }
 
 // slot waits until fewer than MaxProcesses plugins run. The caller calls done
@@ -201,6 +203,9 @@ func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 		token, forget := r.options.LogServer.expect(j.log.With("plugin", j.plugin.ID(), "resource", j.target.String()))
 		defer forget()
 		j.logToken = token
+	}
+	if item, ok := tko.ClaimOf(ctx); ok {
+		j.grpcToken = identity.NewPluginToken(j.plugin.Type, j.plugin.Name, item)
 	}
 	execute := r.command
 	switch {
