@@ -312,4 +312,3 @@ a change of an approved deployment withdraws its approval.`,
 	add.Flags().StringSliceVar(&groups, "groups", nil, "`groups` that approvers are from (default any)")
 	return group("policy", "Policies of approvals", list, add)
 }
-
