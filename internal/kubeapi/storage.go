@@ -31,6 +31,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
 )
@@ -114,6 +115,9 @@ func withAuthor(ctx context.Context) context.Context {
 	who := ""
 	if user, ok := request.UserFrom(ctx); ok {
 		who = user.GetName()
+	}
+	if i, ok := identity.From(ctx); ok && !i.IsAnonymous() {
+		who = i.Subject
 	}
 	return tko.WithAuthor(ctx, tko.Author{Who: who})
 }
