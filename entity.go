@@ -153,6 +153,7 @@ type DeploymentCommit struct {
 	Package    krm.Package
 	Conditions []Condition
 	Steps      []PreparationStep // see [BoundSteps]
+	Why        string            // the reason of the change, instead of the context's author's
 }
 
 // A Modification is the exclusive right to write a deployment until it expires.

@@ -1,6 +1,8 @@
 package tko
 
 import (
+	"encoding/json"
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -12,6 +14,27 @@ type Pattern struct {
 	prefix string // literal beginning, unescaped
 	exact  bool   // the pattern has no wildcards
 	regex  string
+}
+
+// patternParts is the encoded form of a Pattern.
+type patternParts struct {
+	Text, Prefix, Regex string
+	Exact               bool
+}
+
+// MarshalBinary encodes the pattern for another process of this version.
+func (p Pattern) MarshalBinary() ([]byte, error) {
+	return json.Marshal(patternParts{p.text, p.prefix, p.regex, p.exact})
+}
+
+// UnmarshalBinary decodes what MarshalBinary returned.
+func (p *Pattern) UnmarshalBinary(data []byte) error {
+	var parts patternParts
+	if err := json.Unmarshal(data, &parts); err != nil {
+		return fmt.Errorf("decode a pattern: %w", err)
+	}
+	*p = Pattern{text: parts.Text, prefix: parts.Prefix, regex: parts.Regex, exact: parts.Exact}
+	return nil
 }
 
 // ParsePattern parses a pattern of IDs: * matches any run of characters other

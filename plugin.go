@@ -55,6 +55,14 @@ type Plugin struct {
 // ID returns the ID of the plugin: "type|name".
 func (p Plugin) ID() string { return PluginID(p.Type, p.Name) }
 
+// pluginGroups is the suffix of the groups of plugins' resources, and of those of
+// the targets that are built into the meta-scheduler.
+const pluginGroups = ".plugin.nephio.org"
+
+// IsPluginGroup reports whether resources of a group are for plugins, or for
+// targets that are built into the meta-scheduler.
+func IsPluginGroup(group string) bool { return strings.HasSuffix(group, pluginGroups) }
+
 // Triggered reports whether the plugin handles resources of a kind.
 func (p Plugin) Triggered(gvk krm.GVK) bool { return slices.Contains(p.Triggers, gvk) }
 

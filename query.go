@@ -61,6 +61,13 @@ type Window struct {
 	After  string // start after this ID ("type|name" for plugins)
 }
 
+// An Encoded entity has its package in the encoding in which it is sent, instead
+// of a decoded one. Its parts are shared and must not be changed.
+type Encoded[E any] struct {
+	Entity  E      // without its package
+	Package []byte // nil if packages were not requested
+}
+
 // ListOptions select the optional parts of the rows of a list.
 type ListOptions struct {
 	Window      Window

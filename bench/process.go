@@ -46,6 +46,39 @@ func processorTime(pid int) time.Duration {
 	return time.Duration(user+system) * tick
 }
 
+// parent returns the parent of a process and its name; 0 if they can't be read.
+func parent(pid int) (parent int, name string) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, ""
+	}
+	begin, end := bytes.IndexByte(data, '('), bytes.LastIndexByte(data, ')')
+	fields := strings.Fields(string(data[end+1:]))
+	if len(fields) < 2 {
+		return 0, ""
+	}
+	parent, _ = strconv.Atoi(fields[1])
+	return parent, string(data[begin+1 : end])
+}
+
+// childrenOf returns the processes whose parent a process is.
+func childrenOf(pid int) (pids []int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, entry := range entries {
+		child, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		if of, _ := parent(child); of == pid {
+			pids = append(pids, child)
+		}
+	}
+	return pids
+}
+
 // watchResident polls a process's memory until stop is called, which returns the peak.
 func watchResident(pid int) (stop func() (peak int)) {
 	var most atomic.Int64

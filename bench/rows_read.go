@@ -18,8 +18,6 @@ const (
 	aimFirstRow = 10 * time.Millisecond
 )
 
-func rowGet(clients int) string { return fmt.Sprintf("get a deployment, %d clients", clients) }
-
 // start restarts the server, so that the next rows begin with the least memory.
 func (r *run) start(ctx context.Context) error {
 	var took []time.Duration
@@ -362,26 +360,4 @@ func (r *run) deepBySingleOffset(ctx context.Context) error {
 		r.add(latency(rowDeepSingleOffset, took, aimFirstRow))
 	}
 	return err
-}
-
-// get reads deployments with their packages, with all clients concurrently.
-func (r *run) get(ctx context.Context) error {
-	ids, err := r.ids(ctx)
-	if err != nil {
-		return err
-	}
-	var watch stopwatch
-	perSecond, err := parallel(ctx, r.Clients, max(r.Samples*50, 100), func(ctx context.Context, i int) error {
-		began := time.Now()
-		_, err := r.client.Deployment(ctx, ids[(i*7919)%len(ids)], 0)
-		watch.add(time.Since(began))
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	row := latency(rowGet(r.Clients), watch.took, 10*time.Millisecond)
-	row.Note += fmt.Sprintf(", %.0f/s", perSecond)
-	r.add(row)
-	return nil
 }

@@ -4,16 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 )
 
 const (
-	rowBacklog      = "prepare the backlog, one preparer"
 	rowPrepared     = "create to prepared, idle"
 	rowTransactions = "idle: SQL transactions"
 	rowProcessor    = "idle: processor time of the servers"
+)
+
+func rowPrepare(preparers int) string {
+	if preparers == 1 {
+		return "prepare, one preparer"
+	}
+	return "prepare, two preparers"
+}
+
+// Aims of preparers.
+const (
+	aimPrepare      = 3000
+	aimTwoPreparers = 1.5 // times one, where the processors allow it
+
+	// twoPreparersNeed is the number of processors from which two preparers can be
+	// faster than one, next to the data controller, the database and the benchmark.
+	twoPreparersNeed = 4
 )
 
 func rowPlaced(n int) string { return fmt.Sprintf("placement on %d sites: children there", n) }
@@ -101,22 +118,19 @@ func (r *run) drain(ctx context.Context) (waited int, took time.Duration, err er
 	}
 }
 
-// prepare measures a preparer: first with the backlog, then with one deployment after the
-// other on an idle system.
+// prepare measures one preparer and two with a backlog, and then one with one deployment
+// after the other on an idle system.
 func (r *run) prepare(ctx context.Context) error {
+	if err := r.prepareBacklogs(ctx); err != nil {
+		return err
+	}
 	_, stop, err := r.preparers(ctx, 1)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	waited, took, err := r.drain(ctx)
-	if err != nil {
+	if _, _, err := r.drain(ctx); err != nil {
 		return err
-	}
-	if waited > 0 {
-		r.add(Row{What: rowBacklog, Value: float64(waited) / took.Seconds(), Unit: PerSecond, Note: fmt.Sprintf("%d in %s", waited, short(took))})
-	} else {
-		r.add(Row{What: rowBacklog, Missing: "no deployment waits"})
 	}
 	if !r.wanted([]string{rowPrepared}) {
 		return nil
@@ -147,6 +161,93 @@ func (r *run) prepare(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// prepareBacklogs measures how long preparers take for deployments that were created
+// before the preparers were started.
+func (r *run) prepareBacklogs(ctx context.Context) error {
+	if !r.wanted([]string{rowPrepare(1), rowPrepare(2)}) {
+		return nil
+	}
+	if r.Preparers == nil {
+		for _, preparers := range []int{1, 2} {
+			r.add(Row{What: rowPrepare(preparers), Missing: "the benchmark can't start preparers at a running server"})
+		}
+		return nil
+	}
+	if err := r.drainFleet(ctx); err != nil {
+		return err
+	}
+	var one float64
+	for _, preparers := range []int{1, 2} {
+		rate, spent, err := r.prepareBacklog(ctx, preparers)
+		if err != nil {
+			return err
+		}
+		row := Row{What: rowPrepare(preparers), Value: rate, Unit: PerSecond}
+		switch {
+		case preparers == 1:
+			one, row.Aim = rate, aimPrepare
+		case runtime.NumCPU() >= twoPreparersNeed:
+			row.Aim = aimTwoPreparers * one
+			row.Note = fmt.Sprintf("%.2f times one", rate/one)
+		default:
+			row.Note = fmt.Sprintf("%.2f times one; %d processors have no room for more", rate/one, runtime.NumCPU())
+		}
+		row.also(spent)
+		r.add(row)
+	}
+	return nil
+}
+
+// drainFleet prepares what waits already, and waits until the work of deleted
+// deployments is done, too: a new deployment is prepared after it.
+func (r *run) drainFleet(ctx context.Context) error {
+	_, stop, err := r.preparers(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if _, _, err = r.drain(ctx); err != nil {
+		return err
+	}
+	id, err := r.client.CreateDeployment(ctx, tko.NewDeployment{Template: r.fleet.template("upf", Stable)})
+	if err != nil {
+		return err
+	}
+	err = r.untilPrepared(ctx, id)
+	_, deleted := r.client.DeleteDeployment(ctx, id)
+	return errors.Join(err, deleted)
+}
+
+func (r *run) prepareBacklog(ctx context.Context, preparers int) (perSecond float64, spent string, err error) {
+	made, err := r.newDeployments(ctx, manyTemplates, r.Backlog)
+	defer func() { err = errors.Join(err, made.purge(ctx)) }()
+	if err != nil {
+		return 0, "", err
+	}
+	before := r.cost(ctx)
+	pids, stop, err := r.preparers(ctx, preparers)
+	if err != nil {
+		return 0, "", err
+	}
+	defer stop()
+	started := time.Duration(0)
+	for _, pid := range pids {
+		started += processorTime(pid)
+	}
+	waited, took, err := r.drain(ctx)
+	if err != nil {
+		return 0, "", err
+	}
+	if waited == 0 {
+		return 0, "", errors.New("all deployments were prepared before the measurement began: set -backlog to more")
+	}
+	used := -started
+	for _, pid := range pids {
+		used += processorTime(pid)
+	}
+	return float64(waited) / took.Seconds(), fmt.Sprintf("%d in %s; %s, preparers %s", waited, short(took), r.since(ctx, before, r.Backlog), short(used/time.Duration(waited))), nil
 }
 
 func (r *run) untilPrepared(ctx context.Context, id tko.DeploymentID) error {

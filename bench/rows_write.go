@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,25 +11,44 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-const rowDisk = "disk per deployment of a shared template"
+const (
+	rowDisk         = "disk per deployment"
+	rowRegister     = "register sites from a template with 5 metadata, role data alone"
+	rowRegisterAll  = "the same, all roles in one process"
+	aimRegisterAll  = 0.8 // of the role data alone
+	aimCreate       = 0.5 // of raw single-row INSERTs
+	aimModification = 2000
+)
 
-func rowRegister(clients int) string { return fmt.Sprintf("register sites, %d clients", clients) }
+func rowCreate(templates int) string {
+	if templates == 1 {
+		return "create deployments of one template"
+	}
+	return fmt.Sprintf("create deployments of %d templates", templates)
+}
 
-func rowCreate(clients int) string {
-	return fmt.Sprintf("create deployments of one template, %d clients", clients)
+func rowModification(clients int) string {
+	return fmt.Sprintf("modification, start and end, %d clients", clients)
 }
 
 func rowChildren(n int) string { return fmt.Sprintf("create %d children, in batches of 500", n) }
 
+const rowLongestWait = "longest wait of a writer beside a mass delete: "
+
 func rowDeleteTemplate(n int) string {
-	return fmt.Sprintf("delete a template of %d deployments: longest wait of writers", n)
+	return fmt.Sprintf(rowLongestWait+"a template of %d deployments", n)
 }
 
 func rowDeleteParent(n int) string {
-	return fmt.Sprintf("delete a deployment with %d descendants: longest wait of writers", n)
+	return fmt.Sprintf(rowLongestWait+"a deployment with %d descendants", n)
+}
+
+func rowPurge(n int) string {
+	return fmt.Sprintf(rowLongestWait+"a purge of %d sites", n)
 }
 
 // name returns a prefix for the IDs of a row's records. It differs in every run, because
@@ -37,48 +57,202 @@ func (r *run) name(what string) string {
 	return fmt.Sprintf("bench-%d/%s", time.Now().UnixNano(), what)
 }
 
+// siteMetadata is the metadata of the template of registered sites.
+var siteMetadata = map[string]string{"country": "de", "region": "region-07", "tier": "edge", "vendor": "globex", "channel": "stable"}
+
+// register registers sites at a server of the role data, and then at one of all roles.
 func (r *run) register(ctx context.Context) error {
-	raw, err := r.raw.insert(ctx)
+	raw, err := r.raw.insertGroup(ctx, siteMetadata)
 	if err != nil {
 		return err
 	}
-	name := r.name("sites")
-	perSecond, err := parallel(ctx, r.Clients, r.Register, func(ctx context.Context, i int) error {
-		s := r.fleet.Site(i)
-		s.ID = tko.SiteID(fmt.Sprintf("%s/site-%06d", name, i))
-		s.Metadata["fleet"] = name
-		_, err := r.client.RegisterSite(ctx, s)
-		return err
-	})
-	if err == nil {
-		row := rate(rowRegister(r.Clients), perSecond, raw, rawInserts)
-		row.Aim = raw
-		r.add(row)
+	if r.Fresh == nil {
+		alone, spent, err := r.registerAt(ctx, r.Address)
+		if err != nil {
+			return err
+		}
+		r.addRegistered(alone, raw, spent)
+		return &notMeasuredError{"the benchmark can't start another server beside a running one"}
 	}
-	_, purged := r.client.PurgeSites(ctx, tko.SiteSelect{IDs: []string{name + "/**"}}, false)
-	return errors.Join(err, purged)
+	alone, spent, err := r.registerFresh(ctx, false)
+	if err != nil {
+		return err
+	}
+	r.addRegistered(alone, raw, spent)
+	all, spent, err := r.registerFresh(ctx, true)
+	if err != nil {
+		return err
+	}
+	row := rate(rowRegisterAll, all, alone, "role data alone")
+	row.Aim = aimRegisterAll * alone
+	row.also(spent.String())
+	r.add(row)
+	return nil
 }
 
-func (r *run) create(ctx context.Context) error {
-	raw, err := r.raw.insert(ctx)
+func (r *run) addRegistered(perSecond, raw float64, spent cost) {
+	row := rate(rowRegister, perSecond, raw, "raw transactions of one row with five metadata rows")
+	row.Aim = raw
+	row.also(spent.String())
+	r.add(row)
+}
+
+// registerFresh registers sites at a new server with an empty database.
+func (r *run) registerFresh(ctx context.Context, allRoles bool) (perSecond float64, spent cost, err error) {
+	address, pid, stop, err := r.Fresh(ctx, allRoles)
 	if err != nil {
-		return err
+		return 0, cost{}, err
 	}
-	name := r.name("deployments")
-	template := r.fleet.template("upf", Stable)
-	perSecond, err := parallel(ctx, r.Clients, r.Create, func(ctx context.Context, i int) error {
-		_, err := r.client.CreateDeployment(ctx, tko.NewDeployment{
-			Template: template, Site: r.fleet.Site(i % r.fleet.Sites).ID, Metadata: map[string]string{"bench": name},
-		})
+	defer stop()
+	fresh := *r
+	fresh.Address, fresh.PID, fresh.client = address, pid, nil
+	if err := fresh.dial(); err != nil {
+		return 0, cost{}, err
+	}
+	defer func() { _ = fresh.client.Close() }()
+	return fresh.registerAt(ctx, address)
+}
+
+func (r *run) registerAt(ctx context.Context, address string) (perSecond float64, spent cost, err error) {
+	name := r.name("sites")
+	l, err := newLoad(ctx, address, r.Clients)
+	if err != nil {
+		return 0, cost{}, err
+	}
+	defer l.close()
+	template := tko.TemplateID(name + "/template")
+	if _, err := r.client.RegisterTemplate(ctx, tko.Template{ID: template, Metadata: siteMetadata}); err != nil {
+		return 0, cost{}, err
+	}
+	site := func(i int) tko.SiteID { return tko.SiteID(fmt.Sprintf("%s/site-%06d", name, i)) }
+	before := r.cost(ctx)
+	perSecond, err = l.run(ctx, r.Register, func(ctx context.Context, client, i int) error {
+		_, err := l.clients[client].RegisterSite(ctx, tko.Site{ID: site(i), Template: template})
 		return err
 	})
+	spent = r.since(ctx, before, r.Register)
 	if err == nil {
-		row := rate(rowCreate(r.Clients), perSecond, raw, rawInserts)
-		row.Aim = 5000
+		var s tko.Site
+		if s, err = r.client.Site(ctx, site(0), 0); err == nil && len(s.Metadata) < len(siteMetadata) {
+			err = fmt.Errorf("the site %q has the metadata %v, want that of its template", s.ID, s.Metadata)
+		}
+	}
+	_, purged := r.client.PurgeSites(ctx, tko.SiteSelect{IDs: []string{name + "/**"}}, false)
+	_, deleted := r.client.DeleteTemplate(ctx, template)
+	return perSecond, spent, errors.Join(err, purged, deleted)
+}
+
+// create creates deployments of one template, and then of many.
+func (r *run) create(ctx context.Context) error {
+	for _, templates := range []int{1, manyTemplates} {
+		raw, err := r.raw.insert(ctx)
+		if err != nil {
+			return err
+		}
+		made, err := r.newDeployments(ctx, templates, r.Create)
+		if err == nil {
+			row := rate(rowCreate(templates), made.perSecond, raw, rawInserts)
+			row.Aim = aimCreate * raw
+			row.also(made.spent.String())
+			r.add(row)
+		}
+		if err = errors.Join(err, made.purge(ctx)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// manyTemplates is the number of templates of the deployments in rows with many.
+const manyTemplates = 100
+
+// deploymentsMade are deployments that a row uses.
+type deploymentsMade struct {
+	*run
+	name      string
+	ids       []tko.DeploymentID
+	perSecond float64
+	spent     cost
+}
+
+// newDeployments creates n deployments one by one, in equal numbers of some templates.
+func (r *run) newDeployments(ctx context.Context, templates, n int) (made deploymentsMade, err error) {
+	made = deploymentsMade{run: r, name: r.name("deployments"), ids: make([]tko.DeploymentID, n)}
+	p, err := decode(fmt.Sprintf(functionPackage+padding, "upf", "acme", "v1.0.0", marker))
+	if err != nil {
+		return made, err
+	}
+	template := func(i int) tko.TemplateID { return tko.TemplateID(fmt.Sprintf("%s/%03d", made.name, i%templates)) }
+	for i := range templates {
+		if _, err := r.client.RegisterTemplate(ctx, tko.Template{ID: template(i), Package: p, Metadata: map[string]string{"fleet": "created", "number": strconv.Itoa(i)}}); err != nil {
+			return made, err
+		}
+	}
+	l, err := newLoad(ctx, r.Address, r.Clients)
+	if err != nil {
+		return made, err
+	}
+	defer l.close()
+	before := r.cost(ctx)
+	made.perSecond, err = l.run(ctx, n, func(ctx context.Context, client, i int) (err error) {
+		made.ids[i], err = l.clients[client].CreateDeployment(ctx, tko.NewDeployment{Template: template(i), Site: r.fleet.Site(i % r.fleet.Sites).ID})
+		return err
+	})
+	made.spent = r.since(ctx, before, n)
+	return made, err
+}
+
+// purge deletes the deployments and their templates.
+func (m deploymentsMade) purge(ctx context.Context) error {
+	_, deployments := m.client.PurgeDeployments(ctx, tko.DeploymentSelect{Templates: []string{m.name + "/*"}}, false)
+	_, templates := m.client.PurgeTemplates(ctx, tko.TemplateSelect{IDs: []string{m.name + "/*"}}, false)
+	return errors.Join(deployments, templates)
+}
+
+// modify starts and ends modifications, each of a deployment of its own, that change one
+// value of the package.
+func (r *run) modify(ctx context.Context) error {
+	n := max(1, r.Create/2)
+	made, err := r.newDeployments(ctx, 1, n)
+	if err != nil {
+		return errors.Join(err, made.purge(ctx))
+	}
+	l, err := newLoad(ctx, r.Address, r.Clients)
+	if err != nil {
+		return errors.Join(err, made.purge(ctx))
+	}
+	defer l.close()
+	before := r.cost(ctx)
+	perSecond, err := l.run(ctx, n, func(ctx context.Context, client, i int) error {
+		started, err := l.data[client].StartDeploymentModification(ctx, &tkopb.StartDeploymentModification{DeploymentId: string(made.ids[i]), PreferredPackageFormat: string(krm.CBOR)})
+		if err != nil || !started.GetStarted() {
+			return errors.Join(err, refused(started.GetNotStartedReason()))
+		}
+		if !bytes.Contains(started.GetPackage(), []byte(marker)) {
+			return errors.New("the package of the modification isn't the deployment's")
+		}
+		ended, err := l.data[client].EndDeploymentModification(ctx, &tkopb.EndDeploymentModification{
+			ModificationToken: started.GetModificationToken(), PackageFormat: started.GetPackageFormat(),
+			Package: bytes.ReplaceAll(started.GetPackage(), []byte(marker), fmt.Appendf(nil, "%0*d", len(marker), i)),
+		})
+		if err != nil || !ended.GetModified() {
+			return errors.Join(err, refused(ended.GetNotModifiedReason()))
+		}
+		return nil
+	})
+	if err == nil {
+		row := Row{What: rowModification(r.Clients), Value: perSecond, Unit: PerSecond, Aim: aimModification, Note: r.since(ctx, before, n).String()}
 		r.add(row)
 	}
-	_, purged := r.client.PurgeDeployments(ctx, tko.DeploymentSelect{Metadata: map[string]string{"bench": name}}, false)
-	return errors.Join(err, purged)
+	return errors.Join(err, made.purge(ctx))
+}
+
+// refused returns a reason that a response has as an error, nil if it has none.
+func refused(reason string) error {
+	if reason == "" {
+		return nil
+	}
+	return errors.New(reason)
 }
 
 // children creates the deployments for the deletion rows: children of one deployment,
@@ -98,7 +272,7 @@ func (r *run) children(ctx context.Context) error {
 	if err = errors.Join(unknown, err); err != nil {
 		return err
 	}
-	r.add(Row{What: rowDisk, Value: float64(after-before) / float64(r.Dependents), Unit: Bytes, Aim: 1000, Note: "with its history and indexes"})
+	r.add(Row{What: rowDisk, Value: float64(after-before) / float64(r.Dependents), Unit: Bytes, Aim: 1000, Note: "of a shared template, with its history and indexes"})
 	return nil
 }
 
@@ -174,10 +348,14 @@ func (r *run) deletes(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return r.whileWriting(ctx, rowDeleteParent(r.Dependents), func() error {
+	if err := r.whileWriting(ctx, rowDeleteParent(r.Dependents), func() error {
 		_, err := r.client.DeleteDeployment(ctx, r.dependent)
 		return err
-	})
+	}); err != nil {
+		return err
+	}
+	r.dependent = ""
+	return nil
 }
 
 // whileWriting measures the longest wait of clients that write while do runs.

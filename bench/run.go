@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"regexp"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,22 +20,27 @@ import (
 
 // Options configure what to measure.
 type Options struct {
-	Clients      int            // number of concurrent clients
-	Register     int            // sites registered one by one
-	Create       int            // deployments created one by one
-	Deployments  int            // of the fleet that is filled first
-	Sites        int            // of that fleet
-	Seed         uint64         // of that fleet
-	Placements   []int          // sites of each placement
-	Samples      int            // number of samples of a latency
-	Watchers     int            // of the change feed
-	Dependents   int            // deployments of the template and of the parent that are deleted
-	Missed       int            // changes that a watch has missed when it resumes; all if fewer
-	Prepared     int            // deployments that a plugin prepares
-	Python       string         // environment of plugins in Python; they aren't measured if empty
-	Idle         time.Duration  // how long to measure an idle system
-	PreparerWait time.Duration  // how long to wait for progress of a preparer
-	Rows         *regexp.Regexp // which rows to measure; all if nil
+	Clients     int    // number of concurrent clients
+	Register    int    // sites registered one by one
+	Create      int    // deployments created one by one
+	Deployments int    // of the fleet that is filled first
+	Sites       int    // of that fleet
+	Seed        uint64 // of that fleet
+	Placements  []int  // sites of each placement
+	Samples     int    // number of samples of a latency
+	Watchers    int    // of the change feed
+	Dependents  int    // deployments of the template and of the parent that are deleted
+	Missed      int    // changes that a watch has missed when it resumes; all if fewer
+	Prepared    int    // deployments that a plugin prepares
+	Backlog     int    // deployments that preparers prepare without plugins
+	StreamSites int    // sites of a list
+	// StreamDeployments is the number of deployments of a list; those of the fleet if
+	// fewer.
+	StreamDeployments int
+	Python            string         // environment of plugins in Python; they aren't measured if empty
+	Idle              time.Duration  // how long to measure an idle system
+	PreparerWait      time.Duration  // how long to wait for progress of a preparer
+	Rows              *regexp.Regexp // which rows to measure; all if nil
 }
 
 // A Target is a server to measure. Without the optional fields, some rows are reported
@@ -52,6 +58,9 @@ type Target struct {
 	// Restart restarts the data controller. started is the start time of the new
 	// process.
 	Restart func(ctx context.Context) (address string, pid int, started time.Time, err error)
+	// Fresh starts another server with an empty database, of the role data alone or of
+	// all roles, and returns a function that stops it.
+	Fresh func(ctx context.Context, allRoles bool) (address string, pid int, stop func(), err error)
 }
 
 // A step measures some rows.
@@ -148,13 +157,18 @@ func (r *run) steps() []step {
 	steps = append(steps, r.firstRows()...)
 	steps = append(
 		steps,
-		step{[]string{rowGet(r.Clients)}, r.get},
-		step{[]string{rowRegister(r.Clients)}, r.register},
-		step{[]string{rowCreate(r.Clients)}, r.create},
+		step{slices.Concat(rowsGet(r.Clients), rowsGet(manyClients)), r.get},
+		step{[]string{rowRegister, rowRegisterAll}, r.register},
+		step{[]string{rowCreate(1), rowCreate(manyTemplates)}, r.create},
+		step{[]string{rowModification(r.Clients)}, r.modify},
+		step{[]string{
+			rowStreamSites(r.StreamSites), rowGrowth(rowStreamSites(r.StreamSites)),
+			rowStreamDeployments(r.streamed()), rowGrowth(rowStreamDeployments(r.streamed())), rowPurge(r.StreamSites),
+		}, r.streams},
 		step{[]string{rowWatch(r.Watchers)}, r.watch},
 		step{[]string{rowResume}, r.resume},
 		step{[]string{rowDeleteTemplate(r.Dependents), rowDeleteParent(r.Dependents)}, r.deletes},
-		step{[]string{rowBacklog, rowPrepared}, r.prepare},
+		step{[]string{rowPrepare(1), rowPrepare(2), rowPrepared}, r.prepare},
 		step{[]string{rowWaiting(r.Prepared, 1), rowWaiting(r.Prepared, 2), rowWaiting(r.Prepared, 4)}, r.waiting},
 		step{[]string{rowPython(r.Prepared, false), rowPython(r.Prepared, true)}, r.python},
 	)

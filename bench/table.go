@@ -208,6 +208,8 @@ func quantile(took []time.Duration, percent float64) time.Duration {
 
 func short(d time.Duration) string {
 	switch {
+	case d < time.Millisecond:
+		return d.Round(time.Microsecond).String()
 	case d < 10*time.Millisecond:
 		return d.Round(100 * time.Microsecond).String()
 	case d < time.Second:

@@ -2,9 +2,12 @@ package client
 
 import (
 	"context"
+	"errors"
 	"iter"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/tko-orchestrator/tko"
@@ -360,6 +363,69 @@ func (c *Client) CommitDeployment(ctx context.Context, d tko.DeploymentCommit) (
 		return 0, err
 	}
 	return response.GetRevision(), nil
+}
+
+// maxBatchBytes is the size of the packages that one call commits at most.
+const maxBatchBytes = 1 << 20
+
+// CommitDeployments commits different deployments independently of each other,
+// and returns their new revisions. The revision is 0 if a deployment was not
+// committed: [Client.CommitDeployment] returns the reason. It returns
+// errors.ErrUnsupported if the server is too old. After another error, some of
+// them may have been committed.
+func (c *Client) CommitDeployments(ctx context.Context, commits []tko.DeploymentCommit) (revisions []int64, err error) {
+	revisions = make([]int64, len(commits))
+	m, first, size := &tkopb.CommitDeployments{}, 0, 0
+	send := func(next int) error {
+		if len(m.Commits) == 0 {
+			return nil
+		}
+		response, err := call(ctx, c, c.data.CommitDeployments, m)
+		if err != nil {
+			return unsupported(err)
+		}
+		copy(revisions[first:next], response.GetRevisions())
+		m, first, size = &tkopb.CommitDeployments{}, next, 0
+		return nil
+	}
+	for i, commit := range commits {
+		one, err := wire.NewCommitDeployment(commit, c.options.PackageFormat)
+		if err != nil {
+			return nil, err
+		}
+		if size += len(one.GetPackage()); size > maxBatchBytes {
+			if err := send(i); err != nil {
+				return revisions, err
+			}
+			size = len(one.GetPackage())
+		}
+		m.Commits = append(m.Commits, one)
+	}
+	return revisions, send(len(commits))
+}
+
+// DeploymentsByID returns those of the deployments that exist and fit into one
+// response, with their packages: [Client.Deployment] reads the others. It returns
+// errors.ErrUnsupported if the server is too old.
+func (c *Client) DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) ([]tko.Deployment, error) {
+	m := &tkopb.GetDeployments{PreferredPackageFormat: string(c.options.PackageFormat)}
+	for _, id := range ids {
+		m.DeploymentIds = append(m.DeploymentIds, string(id))
+	}
+	response, err := callAgain(ctx, c, c.data.GetDeployments, m)
+	if err != nil {
+		return nil, unsupported(err)
+	}
+	return wire.Deployments(response.GetDeployments())
+}
+
+// unsupported adds errors.ErrUnsupported to the error of a server that lacks a
+// method.
+func unsupported(err error) error {
+	if status.Code(err) == codes.Unimplemented {
+		return errors.Join(errors.ErrUnsupported, err)
+	}
+	return err
 }
 
 // CreateChildren creates the children of a deployment that don't exist yet, all

@@ -222,3 +222,88 @@ func TestWithoutDeploymentStateIsTheInverseOfWithDeployment(t *testing.T) {
 		}
 	})
 }
+
+// A Deployment resource is added to an encoded package as to a decoded one: to a
+// package that has one, none, or several; among resources with any keys and texts.
+func TestEncodedWithDeploymentIsTheEncodingOfWithDeployment(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var p krm.Package
+		for range rapid.IntRange(0, 4).Draw(t, "n") {
+			switch rapid.IntRange(0, 3).Draw(t, "which") {
+			case 0:
+				p = append(p, packages.Draw(t, "any")...)
+			case 1:
+				p = append(p, resources.Draw(t, "resources")...)
+			case 2:
+				r := krm.Resource{"apiVersion": krm.DeploymentGVK.APIVersion(), "kind": krm.DeploymentGVK.Kind}
+				r["spec"] = rapid.MapOf(rapid.SampledFrom([]string{"templateId", "siteId", "x"}), texts.AsAny()).Draw(t, "spec")
+				r.Set(texts.Draw(t, "name"), "metadata", "name")
+				r.SetAnnotation(krm.AnnotationPrepared, rapid.SampledFrom([]string{"", "true", "false"}).Draw(t, "prepared"))
+				r.SetAnnotation("note", texts.Draw(t, "note"))
+				p = append(p, r)
+			default: // almost one
+				p = append(p, krm.Resource{
+					"kind":       rapid.SampledFrom([]any{"Deployment", "deployment", nil, int64(1)}).Draw(t, "kind"),
+					"apiVersion": rapid.SampledFrom([]any{"apps/v1", "deployment.nephio.org/v1alpha1", "deployment.nephio.org/v1", "v1alpha1", nil}).Draw(t, "version"),
+				})
+			}
+		}
+		if rapid.Bool().Draw(t, "stateless") {
+			p = p.WithoutDeploymentState()
+		}
+		template, site := texts.Draw(t, "template"), texts.Draw(t, "site")
+		prepared, approved := rapid.Bool().Draw(t, "p"), rapid.Bool().Draw(t, "a")
+		encoded, err := krm.Encode(krm.CBOR, p)
+		if err != nil {
+			t.Skip(err) // rapid draws text that isn't UTF-8
+		}
+		want, err := krm.Encode(krm.CBOR, p.WithDeployment(template, site, prepared, approved))
+		if err != nil {
+			t.Skip(err)
+		}
+		was := bytes.Clone(encoded)
+		got, ok := krm.EncodedWithDeployment(encoded, template, site, prepared, approved)
+		if !ok {
+			t.Fatalf("%x is refused", encoded)
+		}
+		if !bytes.Equal(got, want) {
+			t.Fatalf("got  %x\nwant %x", got, want)
+		}
+		if !bytes.Equal(was, encoded) {
+			t.Fatal("the input was changed")
+		}
+	})
+}
+
+// Data that isn't the encoding of a package is not accepted, or accepted only if it
+// has the structure of one. No input makes it panic.
+func FuzzEncodedWithDeployment(f *testing.F) {
+	for _, p := range []krm.Package{{}, {{"kind": "Deployment", "apiVersion": "deployment.nephio.org/v1alpha1", "spec": map[string]any{"x": 1.5}}}, {{"a": []any{"b", nil, true}}}} {
+		data, err := krm.Encode(krm.CBOR, p)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte{0x9f, 0xff})
+	f.Add([]byte{0x9b, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+	f.Add([]byte{0x81, 0xbb, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, ok := krm.EncodedWithDeployment(data, "t", "s", true, false)
+		if !ok {
+			return
+		}
+		p, err := krm.Decode(krm.CBOR, data, krm.Limits{Depth: 20_000})
+		if err != nil {
+			return // for example a text that isn't UTF-8
+		}
+		with, err := krm.Decode(krm.CBOR, got, krm.Limits{Depth: 20_000})
+		if err != nil {
+			t.Fatalf("%x became %x: %v", data, got, err)
+		}
+		if diff := cmp.Diff(p.WithDeployment("t", "s", true, false), with); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}

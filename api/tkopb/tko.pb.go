@@ -80,7 +80,7 @@ func (x FinishedWork_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FinishedWork_Outcome.Descriptor instead.
 func (FinishedWork_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{57, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{61, 0}
 }
 
 type Change_Op int32
@@ -129,7 +129,7 @@ func (x Change_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Change_Op.Descriptor instead.
 func (Change_Op) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{59, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63, 0}
 }
 
 type AboutResponse struct {
@@ -3456,6 +3456,7 @@ type CommitDeployment struct {
 	Package       []byte                 `protobuf:"bytes,4,opt,name=package,proto3" json:"package,omitempty"`
 	Conditions    []*Condition           `protobuf:"bytes,5,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	Steps         []*PreparationStep     `protobuf:"bytes,300,rep,name=steps,proto3" json:"steps,omitempty"` // recorded with the revision: the first 20
+	Why           string                 `protobuf:"bytes,420,opt,name=why,proto3" json:"why,omitempty"`     // the reason of the change, instead of the call's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3532,6 +3533,13 @@ func (x *CommitDeployment) GetSteps() []*PreparationStep {
 	return nil
 }
 
+func (x *CommitDeployment) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 type CommitDeploymentResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -3576,6 +3584,190 @@ func (x *CommitDeploymentResponse) GetRevision() int64 {
 	return 0
 }
 
+type CommitDeployments struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Commits       []*CommitDeployment    `protobuf:"bytes,1,rep,name=commits,proto3" json:"commits,omitempty"` // of different deployments, at most 500
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitDeployments) Reset() {
+	*x = CommitDeployments{}
+	mi := &file_tko_tko_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitDeployments) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitDeployments) ProtoMessage() {}
+
+func (x *CommitDeployments) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitDeployments.ProtoReflect.Descriptor instead.
+func (*CommitDeployments) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *CommitDeployments) GetCommits() []*CommitDeployment {
+	if x != nil {
+		return x.Commits
+	}
+	return nil
+}
+
+type CommitDeploymentsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revisions     []int64                `protobuf:"varint,1,rep,packed,name=revisions,proto3" json:"revisions,omitempty"` // in the order of the commits; 0: not committed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CommitDeploymentsResponse) Reset() {
+	*x = CommitDeploymentsResponse{}
+	mi := &file_tko_tko_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CommitDeploymentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CommitDeploymentsResponse) ProtoMessage() {}
+
+func (x *CommitDeploymentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CommitDeploymentsResponse.ProtoReflect.Descriptor instead.
+func (*CommitDeploymentsResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *CommitDeploymentsResponse) GetRevisions() []int64 {
+	if x != nil {
+		return x.Revisions
+	}
+	return nil
+}
+
+type GetDeployments struct {
+	state                  protoimpl.MessageState `protogen:"open.v1"`
+	DeploymentIds          []string               `protobuf:"bytes,1,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"` // at most 500
+	PreferredPackageFormat string                 `protobuf:"bytes,2,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
+}
+
+func (x *GetDeployments) Reset() {
+	*x = GetDeployments{}
+	mi := &file_tko_tko_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDeployments) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDeployments) ProtoMessage() {}
+
+func (x *GetDeployments) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDeployments.ProtoReflect.Descriptor instead.
+func (*GetDeployments) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *GetDeployments) GetDeploymentIds() []string {
+	if x != nil {
+		return x.DeploymentIds
+	}
+	return nil
+}
+
+func (x *GetDeployments) GetPreferredPackageFormat() string {
+	if x != nil {
+		return x.PreferredPackageFormat
+	}
+	return ""
+}
+
+type GetDeploymentsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Deployments   []*Deployment          `protobuf:"bytes,1,rep,name=deployments,proto3" json:"deployments,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDeploymentsResponse) Reset() {
+	*x = GetDeploymentsResponse{}
+	mi := &file_tko_tko_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDeploymentsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDeploymentsResponse) ProtoMessage() {}
+
+func (x *GetDeploymentsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDeploymentsResponse.ProtoReflect.Descriptor instead.
+func (*GetDeploymentsResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *GetDeploymentsResponse) GetDeployments() []*Deployment {
+	if x != nil {
+		return x.Deployments
+	}
+	return nil
+}
+
 type CreateChildren struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	ParentDeploymentId string                 `protobuf:"bytes,1,opt,name=parentDeploymentId,proto3" json:"parentDeploymentId,omitempty"`
@@ -3590,7 +3782,7 @@ type CreateChildren struct {
 
 func (x *CreateChildren) Reset() {
 	*x = CreateChildren{}
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3602,7 +3794,7 @@ func (x *CreateChildren) String() string {
 func (*CreateChildren) ProtoMessage() {}
 
 func (x *CreateChildren) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3615,7 +3807,7 @@ func (x *CreateChildren) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildren.ProtoReflect.Descriptor instead.
 func (*CreateChildren) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{45}
+	return file_tko_tko_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CreateChildren) GetParentDeploymentId() string {
@@ -3665,7 +3857,7 @@ type Child struct {
 
 func (x *Child) Reset() {
 	*x = Child{}
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3677,7 +3869,7 @@ func (x *Child) String() string {
 func (*Child) ProtoMessage() {}
 
 func (x *Child) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3690,7 +3882,7 @@ func (x *Child) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Child.ProtoReflect.Descriptor instead.
 func (*Child) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{46}
+	return file_tko_tko_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Child) GetOrigin() string {
@@ -3731,7 +3923,7 @@ type CreateChildrenResponse struct {
 
 func (x *CreateChildrenResponse) Reset() {
 	*x = CreateChildrenResponse{}
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3743,7 +3935,7 @@ func (x *CreateChildrenResponse) String() string {
 func (*CreateChildrenResponse) ProtoMessage() {}
 
 func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3756,7 +3948,7 @@ func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildrenResponse.ProtoReflect.Descriptor instead.
 func (*CreateChildrenResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{47}
+	return file_tko_tko_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CreateChildrenResponse) GetDeploymentIds() []string {
@@ -3786,7 +3978,7 @@ type ProvisionSite struct {
 
 func (x *ProvisionSite) Reset() {
 	*x = ProvisionSite{}
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3798,7 +3990,7 @@ func (x *ProvisionSite) String() string {
 func (*ProvisionSite) ProtoMessage() {}
 
 func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3811,7 +4003,7 @@ func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSite.ProtoReflect.Descriptor instead.
 func (*ProvisionSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{48}
+	return file_tko_tko_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ProvisionSite) GetOrigin() string {
@@ -3859,7 +4051,7 @@ type ProvisionSiteResponse struct {
 
 func (x *ProvisionSiteResponse) Reset() {
 	*x = ProvisionSiteResponse{}
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3871,7 +4063,7 @@ func (x *ProvisionSiteResponse) String() string {
 func (*ProvisionSiteResponse) ProtoMessage() {}
 
 func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3884,7 +4076,7 @@ func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSiteResponse.ProtoReflect.Descriptor instead.
 func (*ProvisionSiteResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{49}
+	return file_tko_tko_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ProvisionSiteResponse) GetSiteId() string {
@@ -3912,7 +4104,7 @@ type SetConditions struct {
 
 func (x *SetConditions) Reset() {
 	*x = SetConditions{}
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3924,7 +4116,7 @@ func (x *SetConditions) String() string {
 func (*SetConditions) ProtoMessage() {}
 
 func (x *SetConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3937,7 +4129,7 @@ func (x *SetConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConditions.ProtoReflect.Descriptor instead.
 func (*SetConditions) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{50}
+	return file_tko_tko_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SetConditions) GetKind() string {
@@ -3974,7 +4166,7 @@ type ClaimWork struct {
 
 func (x *ClaimWork) Reset() {
 	*x = ClaimWork{}
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3986,7 +4178,7 @@ func (x *ClaimWork) String() string {
 func (*ClaimWork) ProtoMessage() {}
 
 func (x *ClaimWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3999,7 +4191,7 @@ func (x *ClaimWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWork.ProtoReflect.Descriptor instead.
 func (*ClaimWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{51}
+	return file_tko_tko_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ClaimWork) GetQueue() string {
@@ -4046,7 +4238,7 @@ type ClaimWorkResponse struct {
 
 func (x *ClaimWorkResponse) Reset() {
 	*x = ClaimWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4058,7 +4250,7 @@ func (x *ClaimWorkResponse) String() string {
 func (*ClaimWorkResponse) ProtoMessage() {}
 
 func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4071,7 +4263,7 @@ func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWorkResponse.ProtoReflect.Descriptor instead.
 func (*ClaimWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{52}
+	return file_tko_tko_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ClaimWorkResponse) GetItems() []*WorkItem {
@@ -4094,7 +4286,7 @@ type WorkItem struct {
 
 func (x *WorkItem) Reset() {
 	*x = WorkItem{}
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4106,7 +4298,7 @@ func (x *WorkItem) String() string {
 func (*WorkItem) ProtoMessage() {}
 
 func (x *WorkItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4119,7 +4311,7 @@ func (x *WorkItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkItem.ProtoReflect.Descriptor instead.
 func (*WorkItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{53}
+	return file_tko_tko_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *WorkItem) GetQueue() string {
@@ -4167,7 +4359,7 @@ type RenewWork struct {
 
 func (x *RenewWork) Reset() {
 	*x = RenewWork{}
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4179,7 +4371,7 @@ func (x *RenewWork) String() string {
 func (*RenewWork) ProtoMessage() {}
 
 func (x *RenewWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4192,7 +4384,7 @@ func (x *RenewWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWork.ProtoReflect.Descriptor instead.
 func (*RenewWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{54}
+	return file_tko_tko_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *RenewWork) GetItems() []*WorkItem {
@@ -4218,7 +4410,7 @@ type RenewWorkResponse struct {
 
 func (x *RenewWorkResponse) Reset() {
 	*x = RenewWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4230,7 +4422,7 @@ func (x *RenewWorkResponse) String() string {
 func (*RenewWorkResponse) ProtoMessage() {}
 
 func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4243,7 +4435,7 @@ func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWorkResponse.ProtoReflect.Descriptor instead.
 func (*RenewWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{55}
+	return file_tko_tko_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RenewWorkResponse) GetItems() []*WorkItem {
@@ -4262,7 +4454,7 @@ type FinishWork struct {
 
 func (x *FinishWork) Reset() {
 	*x = FinishWork{}
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4274,7 +4466,7 @@ func (x *FinishWork) String() string {
 func (*FinishWork) ProtoMessage() {}
 
 func (x *FinishWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4287,7 +4479,7 @@ func (x *FinishWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishWork.ProtoReflect.Descriptor instead.
 func (*FinishWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{56}
+	return file_tko_tko_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *FinishWork) GetItems() []*FinishedWork {
@@ -4309,7 +4501,7 @@ type FinishedWork struct {
 
 func (x *FinishedWork) Reset() {
 	*x = FinishedWork{}
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4321,7 +4513,7 @@ func (x *FinishedWork) String() string {
 func (*FinishedWork) ProtoMessage() {}
 
 func (x *FinishedWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4334,7 +4526,7 @@ func (x *FinishedWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedWork.ProtoReflect.Descriptor instead.
 func (*FinishedWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{57}
+	return file_tko_tko_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *FinishedWork) GetItem() *WorkItem {
@@ -4375,7 +4567,7 @@ type WatchChanges struct {
 
 func (x *WatchChanges) Reset() {
 	*x = WatchChanges{}
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4387,7 +4579,7 @@ func (x *WatchChanges) String() string {
 func (*WatchChanges) ProtoMessage() {}
 
 func (x *WatchChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4400,7 +4592,7 @@ func (x *WatchChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchChanges.ProtoReflect.Descriptor instead.
 func (*WatchChanges) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{58}
+	return file_tko_tko_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *WatchChanges) GetAfter() int64 {
@@ -4433,7 +4625,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4445,7 +4637,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4458,7 +4650,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{59}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Change) GetPosition() int64 {
@@ -4538,7 +4730,7 @@ type PutEntity struct {
 
 func (x *PutEntity) Reset() {
 	*x = PutEntity{}
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4550,7 +4742,7 @@ func (x *PutEntity) String() string {
 func (*PutEntity) ProtoMessage() {}
 
 func (x *PutEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4563,7 +4755,7 @@ func (x *PutEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntity.ProtoReflect.Descriptor instead.
 func (*PutEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{60}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *PutEntity) GetKind() string {
@@ -4669,7 +4861,7 @@ type PutEntityResponse struct {
 
 func (x *PutEntityResponse) Reset() {
 	*x = PutEntityResponse{}
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4681,7 +4873,7 @@ func (x *PutEntityResponse) String() string {
 func (*PutEntityResponse) ProtoMessage() {}
 
 func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4694,7 +4886,7 @@ func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntityResponse.ProtoReflect.Descriptor instead.
 func (*PutEntityResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{61}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PutEntityResponse) GetId() string {
@@ -4738,7 +4930,7 @@ type RemoveEntity struct {
 
 func (x *RemoveEntity) Reset() {
 	*x = RemoveEntity{}
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4750,7 +4942,7 @@ func (x *RemoveEntity) String() string {
 func (*RemoveEntity) ProtoMessage() {}
 
 func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4763,7 +4955,7 @@ func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEntity.ProtoReflect.Descriptor instead.
 func (*RemoveEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{62}
+	return file_tko_tko_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *RemoveEntity) GetKind() string {
@@ -4810,7 +5002,7 @@ type CallSites struct {
 
 func (x *CallSites) Reset() {
 	*x = CallSites{}
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4822,7 +5014,7 @@ func (x *CallSites) String() string {
 func (*CallSites) ProtoMessage() {}
 
 func (x *CallSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4835,7 +5027,7 @@ func (x *CallSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSites.ProtoReflect.Descriptor instead.
 func (*CallSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63}
+	return file_tko_tko_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *CallSites) GetSiteId() []string {
@@ -4856,7 +5048,7 @@ type CallSources struct {
 
 func (x *CallSources) Reset() {
 	*x = CallSources{}
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4868,7 +5060,7 @@ func (x *CallSources) String() string {
 func (*CallSources) ProtoMessage() {}
 
 func (x *CallSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4881,7 +5073,7 @@ func (x *CallSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSources.ProtoReflect.Descriptor instead.
 func (*CallSources) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{64}
+	return file_tko_tko_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CallSources) GetNames() []string {
@@ -4915,7 +5107,7 @@ type GetSource struct {
 
 func (x *GetSource) Reset() {
 	*x = GetSource{}
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4927,7 +5119,7 @@ func (x *GetSource) String() string {
 func (*GetSource) ProtoMessage() {}
 
 func (x *GetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4940,7 +5132,7 @@ func (x *GetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSource.ProtoReflect.Descriptor instead.
 func (*GetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65}
+	return file_tko_tko_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GetSource) GetName() string {
@@ -4973,7 +5165,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4985,7 +5177,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4998,7 +5190,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{66}
+	return file_tko_tko_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Source) GetName() string {
@@ -5070,7 +5262,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5082,7 +5274,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5095,7 +5287,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{67}
+	return file_tko_tko_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -5197,7 +5389,7 @@ type SourceItem struct {
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5209,7 +5401,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5222,7 +5414,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{68}
+	return file_tko_tko_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -5288,7 +5480,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5300,7 +5492,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5313,7 +5505,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{69}
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -5368,7 +5560,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5380,7 +5572,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5393,7 +5585,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{70}
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -5419,7 +5611,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5431,7 +5623,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5444,7 +5636,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{71}
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -5464,7 +5656,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5476,7 +5668,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5489,7 +5681,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{72}
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -5516,7 +5708,7 @@ type GetTargetState struct {
 
 func (x *GetTargetState) Reset() {
 	*x = GetTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5528,7 +5720,7 @@ func (x *GetTargetState) String() string {
 func (*GetTargetState) ProtoMessage() {}
 
 func (x *GetTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5541,7 +5733,7 @@ func (x *GetTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
 func (*GetTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *GetTargetState) GetSiteId() string {
@@ -5573,7 +5765,7 @@ type TargetState struct {
 
 func (x *TargetState) Reset() {
 	*x = TargetState{}
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5585,7 +5777,7 @@ func (x *TargetState) String() string {
 func (*TargetState) ProtoMessage() {}
 
 func (x *TargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5598,7 +5790,7 @@ func (x *TargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
 func (*TargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+	return file_tko_tko_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *TargetState) GetSiteId() string {
@@ -5646,7 +5838,7 @@ type SaveTargetState struct {
 
 func (x *SaveTargetState) Reset() {
 	*x = SaveTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5658,7 +5850,7 @@ func (x *SaveTargetState) String() string {
 func (*SaveTargetState) ProtoMessage() {}
 
 func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5671,7 +5863,7 @@ func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
 func (*SaveTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+	return file_tko_tko_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *SaveTargetState) GetState() *TargetState {
@@ -5697,7 +5889,7 @@ type SaveTargetStateResponse struct {
 
 func (x *SaveTargetStateResponse) Reset() {
 	*x = SaveTargetStateResponse{}
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5709,7 +5901,7 @@ func (x *SaveTargetStateResponse) String() string {
 func (*SaveTargetStateResponse) ProtoMessage() {}
 
 func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5722,7 +5914,7 @@ func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+	return file_tko_tko_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SaveTargetStateResponse) GetVersion() int64 {
@@ -5746,7 +5938,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5758,7 +5950,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5771,7 +5963,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{77}
+	return file_tko_tko_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *WhoAmIResponse) GetSubject() string {
@@ -6168,7 +6360,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06select\x18\x02 \x01(\v2\x16.tko.SelectDeploymentsR\x06select\x12\x19\n" +
 	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"8\n" +
 	"\x1aApproveDeploymentsResponse\x12\x1a\n" +
-	"\bapproved\x18\x01 \x01(\x04R\bapproved\"\xef\x01\n" +
+	"\bapproved\x18\x01 \x01(\x04R\bapproved\"\x82\x02\n" +
 	"\x10CommitDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12$\n" +
@@ -6177,9 +6369,19 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\x05 \x03(\v2\x0e.tko.ConditionR\n" +
 	"conditions\x12+\n" +
-	"\x05steps\x18\xac\x02 \x03(\v2\x14.tko.PreparationStepR\x05steps\"6\n" +
+	"\x05steps\x18\xac\x02 \x03(\v2\x14.tko.PreparationStepR\x05steps\x12\x11\n" +
+	"\x03why\x18\xa4\x03 \x01(\tR\x03why\"6\n" +
 	"\x18CommitDeploymentResponse\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xe4\x01\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"D\n" +
+	"\x11CommitDeployments\x12/\n" +
+	"\acommits\x18\x01 \x03(\v2\x15.tko.CommitDeploymentR\acommits\"9\n" +
+	"\x19CommitDeploymentsResponse\x12\x1c\n" +
+	"\trevisions\x18\x01 \x03(\x03R\trevisions\"n\n" +
+	"\x0eGetDeployments\x12$\n" +
+	"\rdeploymentIds\x18\x01 \x03(\tR\rdeploymentIds\x126\n" +
+	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\"K\n" +
+	"\x16GetDeploymentsResponse\x121\n" +
+	"\vdeployments\x18\x01 \x03(\v2\x0f.tko.DeploymentR\vdeployments\"\xe4\x01\n" +
 	"\x0eCreateChildren\x12.\n" +
 	"\x12parentDeploymentId\x18\x01 \x01(\tR\x12parentDeploymentId\x12&\n" +
 	"\x0eparentRevision\x18\x02 \x01(\x03R\x0eparentRevision\x12.\n" +
@@ -6378,7 +6580,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rauthenticator\x18\x03 \x01(\tR\rauthenticator\x12 \n" +
 	"\vdisplayName\x18\x04 \x01(\tR\vdisplayName\x12\x12\n" +
 	"\x04from\x18\x05 \x01(\tR\x04from\x124\n" +
-	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires2\xd0\x15\n" +
+	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires2\xe1\x16\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -6407,7 +6609,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\vlistPlugins\x12\x10.tko.ListPlugins\x1a\v.tko.Plugin0\x01\x127\n" +
 	"\fpurgePlugins\x12\x12.tko.SelectPlugins\x1a\x13.tko.DeleteResponse\x12N\n" +
 	"\x12approveDeployments\x12\x17.tko.ApproveDeployments\x1a\x1f.tko.ApproveDeploymentsResponse\x12H\n" +
-	"\x10commitDeployment\x12\x15.tko.CommitDeployment\x1a\x1d.tko.CommitDeploymentResponse\x12@\n" +
+	"\x10commitDeployment\x12\x15.tko.CommitDeployment\x1a\x1d.tko.CommitDeploymentResponse\x12K\n" +
+	"\x11commitDeployments\x12\x16.tko.CommitDeployments\x1a\x1e.tko.CommitDeploymentsResponse\x12B\n" +
+	"\x0egetDeployments\x12\x13.tko.GetDeployments\x1a\x1b.tko.GetDeploymentsResponse\x12@\n" +
 	"\x11listModifications\x12\x16.tko.ListModifications\x1a\x11.tko.Modification0\x01\x12>\n" +
 	"\x11breakModification\x12\x16.tko.BreakModification\x1a\x11.tko.Modification\x12B\n" +
 	"\x0ecreateChildren\x12\x13.tko.CreateChildren\x1a\x1b.tko.CreateChildrenResponse\x12?\n" +
@@ -6444,7 +6648,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 93)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 97)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -6493,240 +6697,250 @@ var file_tko_tko_proto_goTypes = []any{
 	(*ApproveDeploymentsResponse)(nil),           // 44: tko.ApproveDeploymentsResponse
 	(*CommitDeployment)(nil),                     // 45: tko.CommitDeployment
 	(*CommitDeploymentResponse)(nil),             // 46: tko.CommitDeploymentResponse
-	(*CreateChildren)(nil),                       // 47: tko.CreateChildren
-	(*Child)(nil),                                // 48: tko.Child
-	(*CreateChildrenResponse)(nil),               // 49: tko.CreateChildrenResponse
-	(*ProvisionSite)(nil),                        // 50: tko.ProvisionSite
-	(*ProvisionSiteResponse)(nil),                // 51: tko.ProvisionSiteResponse
-	(*SetConditions)(nil),                        // 52: tko.SetConditions
-	(*ClaimWork)(nil),                            // 53: tko.ClaimWork
-	(*ClaimWorkResponse)(nil),                    // 54: tko.ClaimWorkResponse
-	(*WorkItem)(nil),                             // 55: tko.WorkItem
-	(*RenewWork)(nil),                            // 56: tko.RenewWork
-	(*RenewWorkResponse)(nil),                    // 57: tko.RenewWorkResponse
-	(*FinishWork)(nil),                           // 58: tko.FinishWork
-	(*FinishedWork)(nil),                         // 59: tko.FinishedWork
-	(*WatchChanges)(nil),                         // 60: tko.WatchChanges
-	(*Change)(nil),                               // 61: tko.Change
-	(*PutEntity)(nil),                            // 62: tko.PutEntity
-	(*PutEntityResponse)(nil),                    // 63: tko.PutEntityResponse
-	(*RemoveEntity)(nil),                         // 64: tko.RemoveEntity
-	(*CallSites)(nil),                            // 65: tko.CallSites
-	(*CallSources)(nil),                          // 66: tko.CallSources
-	(*GetSource)(nil),                            // 67: tko.GetSource
-	(*Source)(nil),                               // 68: tko.Source
-	(*SourceStatus)(nil),                         // 69: tko.SourceStatus
-	(*SourceItem)(nil),                           // 70: tko.SourceItem
-	(*SourceOperation)(nil),                      // 71: tko.SourceOperation
-	(*SaveSource)(nil),                           // 72: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 73: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 74: tko.ForgetSource
-	(*GetTargetState)(nil),                       // 75: tko.GetTargetState
-	(*TargetState)(nil),                          // 76: tko.TargetState
-	(*SaveTargetState)(nil),                      // 77: tko.SaveTargetState
-	(*SaveTargetStateResponse)(nil),              // 78: tko.SaveTargetStateResponse
-	(*WhoAmIResponse)(nil),                       // 79: tko.WhoAmIResponse
-	nil,                                          // 80: tko.Template.MetadataEntry
-	nil,                                          // 81: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 82: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 83: tko.Site.MetadataEntry
-	nil,                                          // 84: tko.ListedSite.MetadataEntry
-	nil,                                          // 85: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 86: tko.Deployment.MetadataEntry
-	nil,                                          // 87: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 88: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 89: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 90: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 91: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 92: tko.Plugin.PropertiesEntry
-	nil,                                          // 93: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 94: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 95: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 96: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 97: google.protobuf.Empty
+	(*CommitDeployments)(nil),                    // 47: tko.CommitDeployments
+	(*CommitDeploymentsResponse)(nil),            // 48: tko.CommitDeploymentsResponse
+	(*GetDeployments)(nil),                       // 49: tko.GetDeployments
+	(*GetDeploymentsResponse)(nil),               // 50: tko.GetDeploymentsResponse
+	(*CreateChildren)(nil),                       // 51: tko.CreateChildren
+	(*Child)(nil),                                // 52: tko.Child
+	(*CreateChildrenResponse)(nil),               // 53: tko.CreateChildrenResponse
+	(*ProvisionSite)(nil),                        // 54: tko.ProvisionSite
+	(*ProvisionSiteResponse)(nil),                // 55: tko.ProvisionSiteResponse
+	(*SetConditions)(nil),                        // 56: tko.SetConditions
+	(*ClaimWork)(nil),                            // 57: tko.ClaimWork
+	(*ClaimWorkResponse)(nil),                    // 58: tko.ClaimWorkResponse
+	(*WorkItem)(nil),                             // 59: tko.WorkItem
+	(*RenewWork)(nil),                            // 60: tko.RenewWork
+	(*RenewWorkResponse)(nil),                    // 61: tko.RenewWorkResponse
+	(*FinishWork)(nil),                           // 62: tko.FinishWork
+	(*FinishedWork)(nil),                         // 63: tko.FinishedWork
+	(*WatchChanges)(nil),                         // 64: tko.WatchChanges
+	(*Change)(nil),                               // 65: tko.Change
+	(*PutEntity)(nil),                            // 66: tko.PutEntity
+	(*PutEntityResponse)(nil),                    // 67: tko.PutEntityResponse
+	(*RemoveEntity)(nil),                         // 68: tko.RemoveEntity
+	(*CallSites)(nil),                            // 69: tko.CallSites
+	(*CallSources)(nil),                          // 70: tko.CallSources
+	(*GetSource)(nil),                            // 71: tko.GetSource
+	(*Source)(nil),                               // 72: tko.Source
+	(*SourceStatus)(nil),                         // 73: tko.SourceStatus
+	(*SourceItem)(nil),                           // 74: tko.SourceItem
+	(*SourceOperation)(nil),                      // 75: tko.SourceOperation
+	(*SaveSource)(nil),                           // 76: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 77: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 78: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 79: tko.GetTargetState
+	(*TargetState)(nil),                          // 80: tko.TargetState
+	(*SaveTargetState)(nil),                      // 81: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 82: tko.SaveTargetStateResponse
+	(*WhoAmIResponse)(nil),                       // 83: tko.WhoAmIResponse
+	nil,                                          // 84: tko.Template.MetadataEntry
+	nil,                                          // 85: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 86: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 87: tko.Site.MetadataEntry
+	nil,                                          // 88: tko.ListedSite.MetadataEntry
+	nil,                                          // 89: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 90: tko.Deployment.MetadataEntry
+	nil,                                          // 91: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 92: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 93: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 94: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 95: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 96: tko.Plugin.PropertiesEntry
+	nil,                                          // 97: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 98: tko.PutEntity.MetadataEntry
+	(*timestamppb.Timestamp)(nil),                // 99: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 100: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 101: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
 	41,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
-	80,  // 1: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	95,  // 2: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	84,  // 1: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	99,  // 2: tko.Template.updated:type_name -> google.protobuf.Timestamp
 	40,  // 3: tko.Template.stamp:type_name -> tko.Stamp
-	81,  // 4: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	95,  // 5: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	85,  // 4: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	99,  // 5: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
 	40,  // 6: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	82,  // 7: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	86,  // 7: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
 	5,   // 8: tko.ListTemplates.window:type_name -> tko.Window
 	10,  // 9: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	83,  // 10: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	95,  // 11: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	87,  // 10: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	99,  // 11: tko.Site.updated:type_name -> google.protobuf.Timestamp
 	40,  // 12: tko.Site.stamp:type_name -> tko.Stamp
-	84,  // 13: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	95,  // 14: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	88,  // 13: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	99,  // 14: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
 	40,  // 15: tko.ListedSite.stamp:type_name -> tko.Stamp
-	85,  // 16: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	89,  // 16: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
 	5,   // 17: tko.ListSites.window:type_name -> tko.Window
 	16,  // 18: tko.ListSites.select:type_name -> tko.SelectSites
-	86,  // 19: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	95,  // 20: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	95,  // 21: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	90,  // 19: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	99,  // 20: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	99,  // 21: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
 	40,  // 22: tko.Deployment.stamp:type_name -> tko.Stamp
-	87,  // 23: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	95,  // 24: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	95,  // 25: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	91,  // 23: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	99,  // 24: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	99,  // 25: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
 	40,  // 26: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	88,  // 27: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	89,  // 28: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	90,  // 29: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	91,  // 30: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	92,  // 27: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	93,  // 28: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	94,  // 29: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	95,  // 30: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
 	5,   // 31: tko.ListDeployments.window:type_name -> tko.Window
 	24,  // 32: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	95,  // 33: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	95,  // 34: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	95,  // 35: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	92,  // 36: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	99,  // 33: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	99,  // 34: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	99,  // 35: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	96,  // 36: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
 	36,  // 37: tko.Plugin.triggers:type_name -> tko.GVK
 	40,  // 38: tko.Plugin.stamp:type_name -> tko.Stamp
 	36,  // 39: tko.SelectPlugins.trigger:type_name -> tko.GVK
 	5,   // 40: tko.ListPlugins.window:type_name -> tko.Window
 	38,  // 41: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	95,  // 42: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	95,  // 43: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	99,  // 42: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	99,  // 43: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
 	41,  // 44: tko.Stamp.conditions:type_name -> tko.Condition
 	42,  // 45: tko.Stamp.steps:type_name -> tko.PreparationStep
-	95,  // 46: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	95,  // 47: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	96,  // 48: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	99,  // 46: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	99,  // 47: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	100, // 48: tko.PreparationStep.took:type_name -> google.protobuf.Duration
 	24,  // 49: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
 	41,  // 50: tko.CommitDeployment.conditions:type_name -> tko.Condition
 	42,  // 51: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	48,  // 52: tko.CreateChildren.children:type_name -> tko.Child
-	93,  // 53: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	41,  // 54: tko.SetConditions.conditions:type_name -> tko.Condition
-	96,  // 55: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	96,  // 56: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	55,  // 57: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	55,  // 58: tko.RenewWork.items:type_name -> tko.WorkItem
-	96,  // 59: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	55,  // 60: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	59,  // 61: tko.FinishWork.items:type_name -> tko.FinishedWork
-	55,  // 62: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 63: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	96,  // 64: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 65: tko.Change.op:type_name -> tko.Change.Op
-	95,  // 66: tko.Change.time:type_name -> google.protobuf.Timestamp
-	94,  // 67: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	37,  // 68: tko.PutEntity.plugin:type_name -> tko.Plugin
-	55,  // 69: tko.PutEntity.claim:type_name -> tko.WorkItem
-	55,  // 70: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	95,  // 71: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	69,  // 72: tko.Source.status:type_name -> tko.SourceStatus
-	70,  // 73: tko.SourceStatus.items:type_name -> tko.SourceItem
-	71,  // 74: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	41,  // 75: tko.SourceStatus.conditions:type_name -> tko.Condition
-	95,  // 76: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	68,  // 77: tko.SaveSource.source:type_name -> tko.Source
-	55,  // 78: tko.SaveSource.claim:type_name -> tko.WorkItem
-	55,  // 79: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	95,  // 80: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	76,  // 81: tko.SaveTargetState.state:type_name -> tko.TargetState
-	55,  // 82: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	95,  // 83: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	97,  // 84: tko.Data.about:input_type -> google.protobuf.Empty
-	7,   // 85: tko.Data.registerTemplate:input_type -> tko.Template
-	6,   // 86: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	9,   // 87: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	11,  // 88: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	10,  // 89: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	13,  // 90: tko.Data.registerSite:input_type -> tko.Site
-	12,  // 91: tko.Data.deleteSite:input_type -> tko.SiteID
-	15,  // 92: tko.Data.getSite:input_type -> tko.GetSite
-	17,  // 93: tko.Data.listSites:input_type -> tko.ListSites
-	16,  // 94: tko.Data.purgeSites:input_type -> tko.SelectSites
-	21,  // 95: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	18,  // 96: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	23,  // 97: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	25,  // 98: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	24,  // 99: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	26,  // 100: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	28,  // 101: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	30,  // 102: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	37,  // 103: tko.Data.registerPlugin:input_type -> tko.Plugin
-	35,  // 104: tko.Data.deletePlugin:input_type -> tko.PluginID
-	35,  // 105: tko.Data.getPlugin:input_type -> tko.PluginID
-	39,  // 106: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	38,  // 107: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	43,  // 108: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	45,  // 109: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	32,  // 110: tko.Data.listModifications:input_type -> tko.ListModifications
-	34,  // 111: tko.Data.breakModification:input_type -> tko.BreakModification
-	47,  // 112: tko.Data.createChildren:input_type -> tko.CreateChildren
-	50,  // 113: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	52,  // 114: tko.Data.setConditions:input_type -> tko.SetConditions
-	53,  // 115: tko.Data.claimWork:input_type -> tko.ClaimWork
-	56,  // 116: tko.Data.renewWork:input_type -> tko.RenewWork
-	58,  // 117: tko.Data.finishWork:input_type -> tko.FinishWork
-	60,  // 118: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	62,  // 119: tko.Data.putEntity:input_type -> tko.PutEntity
-	64,  // 120: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	65,  // 121: tko.Data.callSites:input_type -> tko.CallSites
-	66,  // 122: tko.Data.callSources:input_type -> tko.CallSources
-	67,  // 123: tko.Data.getSource:input_type -> tko.GetSource
-	97,  // 124: tko.Data.listSources:input_type -> google.protobuf.Empty
-	72,  // 125: tko.Data.saveSource:input_type -> tko.SaveSource
-	74,  // 126: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	75,  // 127: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	77,  // 128: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	97,  // 129: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 130: tko.Data.about:output_type -> tko.AboutResponse
-	3,   // 131: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	4,   // 132: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	7,   // 133: tko.Data.getTemplate:output_type -> tko.Template
-	8,   // 134: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	4,   // 135: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	3,   // 136: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	4,   // 137: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	13,  // 138: tko.Data.getSite:output_type -> tko.Site
-	14,  // 139: tko.Data.listSites:output_type -> tko.ListedSite
-	4,   // 140: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	22,  // 141: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	4,   // 142: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	19,  // 143: tko.Data.getDeployment:output_type -> tko.Deployment
-	20,  // 144: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	4,   // 145: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	27,  // 146: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	29,  // 147: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	31,  // 148: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	3,   // 149: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	4,   // 150: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	37,  // 151: tko.Data.getPlugin:output_type -> tko.Plugin
-	37,  // 152: tko.Data.listPlugins:output_type -> tko.Plugin
-	4,   // 153: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	44,  // 154: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	46,  // 155: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	33,  // 156: tko.Data.listModifications:output_type -> tko.Modification
-	33,  // 157: tko.Data.breakModification:output_type -> tko.Modification
-	49,  // 158: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	51,  // 159: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	97,  // 160: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	54,  // 161: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	57,  // 162: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	97,  // 163: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	61,  // 164: tko.Data.watchChanges:output_type -> tko.Change
-	63,  // 165: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	4,   // 166: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	97,  // 167: tko.Data.callSites:output_type -> google.protobuf.Empty
-	97,  // 168: tko.Data.callSources:output_type -> google.protobuf.Empty
-	68,  // 169: tko.Data.getSource:output_type -> tko.Source
-	68,  // 170: tko.Data.listSources:output_type -> tko.Source
-	73,  // 171: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	97,  // 172: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	76,  // 173: tko.Data.getTargetState:output_type -> tko.TargetState
-	78,  // 174: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	79,  // 175: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	130, // [130:176] is the sub-list for method output_type
-	84,  // [84:130] is the sub-list for method input_type
-	84,  // [84:84] is the sub-list for extension type_name
-	84,  // [84:84] is the sub-list for extension extendee
-	0,   // [0:84] is the sub-list for field type_name
+	45,  // 52: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
+	19,  // 53: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
+	52,  // 54: tko.CreateChildren.children:type_name -> tko.Child
+	97,  // 55: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	41,  // 56: tko.SetConditions.conditions:type_name -> tko.Condition
+	100, // 57: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	100, // 58: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	59,  // 59: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	59,  // 60: tko.RenewWork.items:type_name -> tko.WorkItem
+	100, // 61: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	59,  // 62: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	63,  // 63: tko.FinishWork.items:type_name -> tko.FinishedWork
+	59,  // 64: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 65: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	100, // 66: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 67: tko.Change.op:type_name -> tko.Change.Op
+	99,  // 68: tko.Change.time:type_name -> google.protobuf.Timestamp
+	98,  // 69: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	37,  // 70: tko.PutEntity.plugin:type_name -> tko.Plugin
+	59,  // 71: tko.PutEntity.claim:type_name -> tko.WorkItem
+	59,  // 72: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	99,  // 73: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	73,  // 74: tko.Source.status:type_name -> tko.SourceStatus
+	74,  // 75: tko.SourceStatus.items:type_name -> tko.SourceItem
+	75,  // 76: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	41,  // 77: tko.SourceStatus.conditions:type_name -> tko.Condition
+	99,  // 78: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	72,  // 79: tko.SaveSource.source:type_name -> tko.Source
+	59,  // 80: tko.SaveSource.claim:type_name -> tko.WorkItem
+	59,  // 81: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	99,  // 82: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	80,  // 83: tko.SaveTargetState.state:type_name -> tko.TargetState
+	59,  // 84: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	99,  // 85: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	101, // 86: tko.Data.about:input_type -> google.protobuf.Empty
+	7,   // 87: tko.Data.registerTemplate:input_type -> tko.Template
+	6,   // 88: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	9,   // 89: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	11,  // 90: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	10,  // 91: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	13,  // 92: tko.Data.registerSite:input_type -> tko.Site
+	12,  // 93: tko.Data.deleteSite:input_type -> tko.SiteID
+	15,  // 94: tko.Data.getSite:input_type -> tko.GetSite
+	17,  // 95: tko.Data.listSites:input_type -> tko.ListSites
+	16,  // 96: tko.Data.purgeSites:input_type -> tko.SelectSites
+	21,  // 97: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	18,  // 98: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	23,  // 99: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	25,  // 100: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	24,  // 101: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	26,  // 102: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	28,  // 103: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	30,  // 104: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	37,  // 105: tko.Data.registerPlugin:input_type -> tko.Plugin
+	35,  // 106: tko.Data.deletePlugin:input_type -> tko.PluginID
+	35,  // 107: tko.Data.getPlugin:input_type -> tko.PluginID
+	39,  // 108: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	38,  // 109: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	43,  // 110: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	45,  // 111: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	47,  // 112: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	49,  // 113: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	32,  // 114: tko.Data.listModifications:input_type -> tko.ListModifications
+	34,  // 115: tko.Data.breakModification:input_type -> tko.BreakModification
+	51,  // 116: tko.Data.createChildren:input_type -> tko.CreateChildren
+	54,  // 117: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	56,  // 118: tko.Data.setConditions:input_type -> tko.SetConditions
+	57,  // 119: tko.Data.claimWork:input_type -> tko.ClaimWork
+	60,  // 120: tko.Data.renewWork:input_type -> tko.RenewWork
+	62,  // 121: tko.Data.finishWork:input_type -> tko.FinishWork
+	64,  // 122: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	66,  // 123: tko.Data.putEntity:input_type -> tko.PutEntity
+	68,  // 124: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	69,  // 125: tko.Data.callSites:input_type -> tko.CallSites
+	70,  // 126: tko.Data.callSources:input_type -> tko.CallSources
+	71,  // 127: tko.Data.getSource:input_type -> tko.GetSource
+	101, // 128: tko.Data.listSources:input_type -> google.protobuf.Empty
+	76,  // 129: tko.Data.saveSource:input_type -> tko.SaveSource
+	78,  // 130: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	79,  // 131: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	81,  // 132: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	101, // 133: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 134: tko.Data.about:output_type -> tko.AboutResponse
+	3,   // 135: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	4,   // 136: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	7,   // 137: tko.Data.getTemplate:output_type -> tko.Template
+	8,   // 138: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	4,   // 139: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	3,   // 140: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	4,   // 141: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	13,  // 142: tko.Data.getSite:output_type -> tko.Site
+	14,  // 143: tko.Data.listSites:output_type -> tko.ListedSite
+	4,   // 144: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	22,  // 145: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	4,   // 146: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	19,  // 147: tko.Data.getDeployment:output_type -> tko.Deployment
+	20,  // 148: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	4,   // 149: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	27,  // 150: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	29,  // 151: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	31,  // 152: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	3,   // 153: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	4,   // 154: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	37,  // 155: tko.Data.getPlugin:output_type -> tko.Plugin
+	37,  // 156: tko.Data.listPlugins:output_type -> tko.Plugin
+	4,   // 157: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	44,  // 158: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	46,  // 159: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	48,  // 160: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	50,  // 161: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	33,  // 162: tko.Data.listModifications:output_type -> tko.Modification
+	33,  // 163: tko.Data.breakModification:output_type -> tko.Modification
+	53,  // 164: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	55,  // 165: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	101, // 166: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	58,  // 167: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	61,  // 168: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	101, // 169: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	65,  // 170: tko.Data.watchChanges:output_type -> tko.Change
+	67,  // 171: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	4,   // 172: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	101, // 173: tko.Data.callSites:output_type -> google.protobuf.Empty
+	101, // 174: tko.Data.callSources:output_type -> google.protobuf.Empty
+	72,  // 175: tko.Data.getSource:output_type -> tko.Source
+	72,  // 176: tko.Data.listSources:output_type -> tko.Source
+	77,  // 177: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	101, // 178: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	80,  // 179: tko.Data.getTargetState:output_type -> tko.TargetState
+	82,  // 180: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	83,  // 181: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	134, // [134:182] is the sub-list for method output_type
+	86,  // [86:134] is the sub-list for method input_type
+	86,  // [86:86] is the sub-list for extension type_name
+	86,  // [86:86] is the sub-list for extension extendee
+	0,   // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -6742,7 +6956,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   93,
+			NumMessages:   97,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

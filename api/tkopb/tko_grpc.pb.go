@@ -53,6 +53,8 @@ const (
 	Data_PurgePlugins_FullMethodName                 = "/tko.Data/purgePlugins"
 	Data_ApproveDeployments_FullMethodName           = "/tko.Data/approveDeployments"
 	Data_CommitDeployment_FullMethodName             = "/tko.Data/commitDeployment"
+	Data_CommitDeployments_FullMethodName            = "/tko.Data/commitDeployments"
+	Data_GetDeployments_FullMethodName               = "/tko.Data/getDeployments"
 	Data_ListModifications_FullMethodName            = "/tko.Data/listModifications"
 	Data_BreakModification_FullMethodName            = "/tko.Data/breakModification"
 	Data_CreateChildren_FullMethodName               = "/tko.Data/createChildren"
@@ -110,6 +112,13 @@ type DataClient interface {
 	// deployment is still at the given revision and there is no valid modification
 	// token for it. Otherwise Aborted, and nothing changes.
 	CommitDeployment(ctx context.Context, in *CommitDeployment, opts ...grpc.CallOption) (*CommitDeploymentResponse, error)
+	// Commits several deployments, each as commitDeployment does, independently of
+	// the others: those that can't be committed don't change, and their revision in
+	// the response is 0. Committing one of them alone returns its error.
+	CommitDeployments(ctx context.Context, in *CommitDeployments, opts ...grpc.CallOption) (*CommitDeploymentsResponse, error)
+	// Reads several deployments, each as getDeployment does. Leaves out those that
+	// don't exist, and those that don't fit into the response: read them alone.
+	GetDeployments(ctx context.Context, in *GetDeployments, opts ...grpc.CallOption) (*GetDeploymentsResponse, error)
 	// Lists the valid modification tokens, sorted by deployment, without the tokens
 	// themselves.
 	ListModifications(ctx context.Context, in *ListModifications, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Modification], error)
@@ -476,6 +485,26 @@ func (c *dataClient) CommitDeployment(ctx context.Context, in *CommitDeployment,
 	return out, nil
 }
 
+func (c *dataClient) CommitDeployments(ctx context.Context, in *CommitDeployments, opts ...grpc.CallOption) (*CommitDeploymentsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CommitDeploymentsResponse)
+	err := c.cc.Invoke(ctx, Data_CommitDeployments_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *dataClient) GetDeployments(ctx context.Context, in *GetDeployments, opts ...grpc.CallOption) (*GetDeploymentsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetDeploymentsResponse)
+	err := c.cc.Invoke(ctx, Data_GetDeployments_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *dataClient) ListModifications(ctx context.Context, in *ListModifications, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Modification], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Data_ServiceDesc.Streams[4], Data_ListModifications_FullMethodName, cOpts...)
@@ -738,6 +767,13 @@ type DataServer interface {
 	// deployment is still at the given revision and there is no valid modification
 	// token for it. Otherwise Aborted, and nothing changes.
 	CommitDeployment(context.Context, *CommitDeployment) (*CommitDeploymentResponse, error)
+	// Commits several deployments, each as commitDeployment does, independently of
+	// the others: those that can't be committed don't change, and their revision in
+	// the response is 0. Committing one of them alone returns its error.
+	CommitDeployments(context.Context, *CommitDeployments) (*CommitDeploymentsResponse, error)
+	// Reads several deployments, each as getDeployment does. Leaves out those that
+	// don't exist, and those that don't fit into the response: read them alone.
+	GetDeployments(context.Context, *GetDeployments) (*GetDeploymentsResponse, error)
 	// Lists the valid modification tokens, sorted by deployment, without the tokens
 	// themselves.
 	ListModifications(*ListModifications, grpc.ServerStreamingServer[Modification]) error
@@ -885,6 +921,12 @@ func (UnimplementedDataServer) ApproveDeployments(context.Context, *ApproveDeplo
 }
 func (UnimplementedDataServer) CommitDeployment(context.Context, *CommitDeployment) (*CommitDeploymentResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CommitDeployment not implemented")
+}
+func (UnimplementedDataServer) CommitDeployments(context.Context, *CommitDeployments) (*CommitDeploymentsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CommitDeployments not implemented")
+}
+func (UnimplementedDataServer) GetDeployments(context.Context, *GetDeployments) (*GetDeploymentsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetDeployments not implemented")
 }
 func (UnimplementedDataServer) ListModifications(*ListModifications, grpc.ServerStreamingServer[Modification]) error {
 	return status.Error(codes.Unimplemented, "method ListModifications not implemented")
@@ -1407,6 +1449,42 @@ func _Data_CommitDeployment_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Data_CommitDeployments_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CommitDeployments)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).CommitDeployments(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_CommitDeployments_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).CommitDeployments(ctx, req.(*CommitDeployments))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Data_GetDeployments_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetDeployments)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).GetDeployments(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_GetDeployments_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).GetDeployments(ctx, req.(*GetDeployments))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Data_ListModifications_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ListModifications)
 	if err := stream.RecvMsg(m); err != nil {
@@ -1840,6 +1918,14 @@ var Data_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "commitDeployment",
 			Handler:    _Data_CommitDeployment_Handler,
+		},
+		{
+			MethodName: "commitDeployments",
+			Handler:    _Data_CommitDeployments_Handler,
+		},
+		{
+			MethodName: "getDeployments",
+			Handler:    _Data_GetDeployments_Handler,
 		},
 		{
 			MethodName: "breakModification",

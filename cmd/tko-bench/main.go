@@ -101,6 +101,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.Missed, "missed", 1_000_000, "number of changes that a resumed watch reads; all changes if there are fewer")
 	flags.IntVar(&o.Dependents, "dependents", 100_000, "number of deployments of the template that is deleted")
 	flags.IntVar(&o.Prepared, "prepared", 1000, "number of deployments that a plugin prepares")
+	flags.IntVar(&o.Backlog, "backlog", 6000, "number of deployments that preparers prepare without plugins")
+	flags.IntVar(&o.StreamSites, "stream-sites", 90_000, "number of sites of a list")
+	flags.IntVar(&o.StreamDeployments, "stream-deployments", 20_000, "number of deployments of a list; those of the fleet if there are fewer")
 	flags.StringVar(&o.Python, "python", "", "without -address: Python environment of plugins in Python, with the SDK in it or in PYTHONPATH")
 	flags.DurationVar(&o.Idle, "idle", 20*time.Second, "duration of the measurement of the idle system")
 	flags.DurationVar(&o.PreparerWait, "patience", 20*time.Second, "with -address: time limit for a preparer to start working") // plain-words: ok, the name of a flag
@@ -135,7 +138,7 @@ func (o *options) check(flags *flag.FlagSet, placements, rows string) (err error
 	}
 	for name, value := range map[string]int{
 		"deployments": o.Deployments, "clients": o.Clients, "register": o.Register, "create": o.Create, "samples": o.Samples,
-		"watchers": o.Watchers, "missed": o.Missed, "dependents": o.Dependents, "prepared": o.Prepared,
+		"watchers": o.Watchers, "missed": o.Missed, "dependents": o.Dependents, "prepared": o.Prepared, "backlog": o.Backlog, "stream-sites": o.StreamSites, "stream-deployments": o.StreamDeployments,
 	} {
 		if value < 1 {
 			return fmt.Errorf("-%s %d: give a number from 1 up", name, value)

@@ -26,7 +26,7 @@ func TestMeasuresBothStores(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	err := run(t.Context(), []string{
 		"-bin", filepath.Dir(process.Build(t, "tko-server")), "-json", "-deployments", "1000", "-register", "40", "-create", "40", "-placements", "20",
-		"-samples", "5", "-watchers", "20", "-dependents", "200", "-idle", "500ms", "-prepared", "8", "-python", process.Python(t),
+		"-samples", "5", "-watchers", "20", "-dependents", "200", "-idle", "500ms", "-prepared", "8", "-backlog", "300", "-stream-sites", "60", "-stream-deployments", "1200", "-python", process.Python(t),
 	}, &stdout, &stderr)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &stderr)
@@ -38,7 +38,7 @@ func TestMeasuresBothStores(t *testing.T) {
 	if err := json.Unmarshal(stdout.Bytes(), &got); err != nil {
 		t.Fatalf("%v in %s", err, &stdout)
 	}
-	if len(got.Raw.Inserts) != 6 || len(got.Raw.Streams) != 2 || slices.Min(got.Raw.Inserts) <= 0 || slices.Min(got.Raw.Streams) <= 0 {
+	if len(got.Raw.Inserts) != 6 || len(got.Raw.Groups) != 2 || len(got.Raw.Streams) != 6 || slices.Min(got.Raw.Groups) <= 0 || slices.Min(got.Raw.Inserts) <= 0 || slices.Min(got.Raw.Streams) <= 0 {
 		t.Errorf("raw PostgreSQL is %+v", got.Raw)
 	}
 	if len(got.Tables) != 2 || !strings.HasPrefix(got.Tables[0].Backend, "PostgreSQL") || !strings.HasPrefix(got.Tables[1].Backend, "SQLite") {
@@ -52,13 +52,21 @@ func TestMeasuresBothStores(t *testing.T) {
 func checkRows(t *testing.T, table bench.Table) {
 	t.Helper()
 	for _, want := range []string{
-		"create 200 children, in batches of 500", "disk per deployment of a shared template", "server start to first row",
+		"create 200 children, in batches of 500", "disk per deployment", "server start to first row",
 		"stream all deployments, while a client writes", "memory growth of the server meanwhile",
 		"first row: sites by ID prefix", "first row: deployments by one metadata key (0.001 %)", "first row: deployments by site metadata (10 %)",
 		"first row: page at 90 % by cursor", "first row: pages from 90 % on by growing offset",
-		"get a deployment, 16 clients", "register sites, 16 clients", "create deployments of one template, 16 clients",
+		"get a deployment (1.9 kB package), 16 clients", "get a deployment (1.9 kB package), 16 clients: p99",
+		"get a deployment (1.9 kB package), 16 clients: server processor time", "get a deployment (1.9 kB package), 256 clients",
+		"get a deployment (1.9 kB package), 256 clients: p99", "get a deployment (1.9 kB package), 256 clients: server processor time",
+		"register sites from a template with 5 metadata, role data alone", "the same, all roles in one process",
+		"create deployments of one template", "create deployments of 100 templates", "modification, start and end, 16 clients",
+		"stream 60 sites", "stream 60 sites: memory growth of the server", "stream 1,000 deployments", "stream 1,000 deployments: memory growth of the server",
 		"change feed: write to watcher, 20 watchers", "change feed: resume after missed changes",
-		"delete a template of 200 deployments: longest wait of writers", "delete a deployment with 200 descendants: longest wait of writers",
+		"longest wait of a writer beside a mass delete: a template of 200 deployments",
+		"longest wait of a writer beside a mass delete: a deployment with 200 descendants",
+		"longest wait of a writer beside a mass delete: a purge of 60 sites",
+		"prepare, one preparer", "prepare, two preparers",
 		"prepare 8 deployments by a plugin that waits 0.2 s, one preparer", "prepare 8 deployments by a plugin that waits 0.2 s, 2 preparers",
 		"prepare 8 deployments by a plugin that waits 0.2 s, 4 preparers", "prepare 8 deployments by a plugin in Python",
 		"prepare 8 deployments by a persistent plugin in Python",
@@ -105,10 +113,10 @@ func TestFillsAServer(t *testing.T) {
 		}
 	}
 	var stdout, stderr bytes.Buffer
-	if err := run(t.Context(), []string{"-address", server.GRPC, "-deployments", "250", "-sites", "10", "-samples", "2", "-rows", "^get"}, &stdout, &stderr); err != nil {
+	if err := run(t.Context(), []string{"-address", server.GRPC, "-deployments", "250", "-sites", "10", "-samples", "2", "-create", "20", "-rows", "^get"}, &stdout, &stderr); err != nil {
 		t.Fatalf("%v\n%s", err, &stderr)
 	}
-	if out := stdout.String(); !strings.Contains(out, "No raw PostgreSQL") || !strings.Contains(out, "| get a deployment, 16 clients | under 10ms |") || strings.Count(out, "\n") != 5 {
+	if out := stdout.String(); !strings.Contains(out, "No raw PostgreSQL") || !strings.Contains(out, "| get a deployment (1.9 kB package), 16 clients | 10000/s |") || strings.Count(out, "\n") != 10 {
 		t.Errorf("measured at an address, the output is:\n%s", out)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko/bench"
+	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 )
 
 // The stores that are measured.
@@ -73,6 +74,31 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 			pids = append(pids, p.command.Process.Pid)
 		}
 		return pids, stop, nil
+	}
+	fresh := 0
+	target.Fresh = func(ctx context.Context, allRoles bool) (string, int, func(), error) {
+		fresh++
+		own := filepath.Join(folder, fmt.Sprintf("fresh-%d", fresh))
+		if err := os.Mkdir(own, 0o700); err != nil {
+			return "", 0, nil, err
+		}
+		at, drop := "sqlite:"+filepath.Join(own, "tko.db"), func() {}
+		if store == storePostgreSQL {
+			var err error
+			if at, drop, err = pgtest.Database(ctx); err != nil {
+				return "", 0, nil, err
+			}
+		}
+		args := []string{"--store=" + at, "--listen-grpc=localhost:0", "--listen-web=", "--listen-log=", "--git-cache=" + own, "--gitops-dir=" + own, "--kpt-cache=" + own}
+		if !allRoles {
+			args = append(args, "--roles=data")
+		}
+		s, err := start(ctx, args...)
+		if err != nil {
+			drop()
+			return "", 0, nil, err
+		}
+		return s.GRPC[0], s.command.Process.Pid, func() { s.stop(); drop() }, nil
 	}
 	return bench.Run(ctx, target, raw, o.Options, o.report)
 }

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/identity"
 )
 
@@ -119,7 +121,12 @@ tko about --whoami, or the audit log of a refused request, shows the name of a c
 			if store == "" {
 				return tko.Errorf(tko.ErrInvalid, "name the store: --store=DSN, as the server has it")
 			}
-			opened, err := openStore(command.Context(), store, 10*time.Second, slog.New(slog.DiscardHandler))
+			settings := config.Flags(pflag.NewFlagSet("", pflag.ContinueOnError))
+			if err := settings.Store.Set(store); err != nil {
+				return err
+			}
+			settings.StoreWait = 10 * time.Second
+			opened, err := openStore(command.Context(), settings, slog.New(slog.DiscardHandler))
 			if err != nil {
 				return err
 			}

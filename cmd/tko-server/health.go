@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/sibling"
 )
 
 // serveHealth serves health probes until the context ends: /healthz is OK while the
-// process runs, /readyz while it reaches the data controller, its own or another.
-func serveHealth(ctx context.Context, l net.Listener, data *client.Client) error {
+// process runs, /readyz while it reaches the data controller, its own or another, and
+// the program that it needs serves.
+func serveHealth(ctx context.Context, l net.Listener, data *client.Client, kubernetes *sibling.Program) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
@@ -20,6 +22,10 @@ func serveHealth(ctx context.Context, l net.Listener, data *client.Client) error
 		defer cancel()
 		if _, err := data.About(asking); err != nil {
 			http.Error(w, "the data controller does not respond", http.StatusServiceUnavailable)
+			return
+		}
+		if err := kubernetes.Problem(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		}
 	})
 	health := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,26 +23,26 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/identity"
-	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/internal/logging"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
 	"github.com/tko-orchestrator/tko/internal/schedule"
-	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
+	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/internal/validate/remote"
 	"github.com/tko-orchestrator/tko/internal/version"
 	"github.com/tko-orchestrator/tko/internal/webapi"
-	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -93,10 +92,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if err := c.Validate(); err != nil {
 			return err
 		}
-		log = newLog(c, stderr)
-		logLibraries(log)
+		log = logging.New(c, stderr)
+		logging.Libraries(log)
 		ctx := command.Context()
-		return endWithin(ctx, c.StopTimeout, log, func() error { return serve(ctx, c, log) })
+		return endWithin(ctx, c.StopTimeout, log, func() error { return serve(ctx, c, log, streams{stdout, stderr}) })
 	}
 	command.AddCommand(accessCommand())
 	command.AddCommand(tokenCommand())
@@ -132,10 +131,23 @@ func noArguments(_ *cobra.Command, args []string) error {
 	return nil
 }
 
+// streams are the process's output.
+type streams struct{ out, err io.Writer }
+
+func hostname() string {
+	host, err := os.Hostname()
+	if err != nil {
+		return "localhost"
+	}
+	return host
+}
+
+func workerName() string { return fmt.Sprintf("%s/%d", hostname(), os.Getpid()) }
+
 // serve starts the roles and serves until the context ends.
-func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
+func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams) error {
 	log.InfoContext(ctx, "starting", "version", version.String(), "roles", strings.Join(c.Roles, ","), "pid", os.Getpid())
-	allowed, err := newGuards(c)
+	allowed, err := wiring.NewGuards(c)
 	if err != nil {
 		return err
 	}
@@ -143,7 +155,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	s := &server{config: c, log: log, allowed: allowed, security: secure}
+	s := &server{config: c, log: log, allowed: allowed, security: secure, pods: &wiring.Pods{}, clusters: &wiring.Clusters{}, worker: workerName(), out: out}
 	defer s.close()
 	s.logInsecure(ctx)
 	if err := s.listen(ctx); err != nil {
@@ -165,6 +177,11 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		if err := s.data(ctx, apis, serving, runner); err != nil {
 			return err
 		}
+	} else {
+		s.prepareKubernetes()
+	}
+	if err := s.startKubernetes(ctx, apis, serving); err != nil {
+		return err
 	}
 	clients, err := s.connect()
 	if err != nil {
@@ -174,13 +191,8 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 	data := clients.of(identity.RoleServer)
 
 	controllers, working := errgroup.WithContext(ctx)
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
-	worker := fmt.Sprintf("%s/%d", host, os.Getpid())
 	if c.Has(config.RoleData) {
-		if err := s.events(working, controllers, worker); err != nil {
+		if err := s.events(working, controllers); err != nil {
 			return err
 		}
 		s.logAccess(ctx)
@@ -198,24 +210,23 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		}
 	}
 	if len(types) > 0 {
-		inspector := &plugin.Inspector{Plugins: data, Runner: runner, Types: types, Host: host, Log: log}
+		inspector := &plugin.Inspector{Plugins: data, Runner: runner, Types: types, Host: hostname(), Log: log}
 		controllers.Go(func() error { return inspector.Run(working) })
 	}
 	if c.Has(config.RolePreparer) {
 		p := prepare.New(clients.of(identity.RolePreparer), runner, prepare.Options{
-			Worker: worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
-			TOSCA:   tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Guard: allowed.tosca}),
+			Worker: s.worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
+			TOSCA:   tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Guard: allowed.TOSCA}),
 			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
 		})
 		controllers.Go(func() error { return p.Run(working) })
 	}
 	if c.Has(config.RoleMetaScheduler) {
 		m := schedule.New(clients.of(identity.RoleScheduler), runner, schedule.Options{
-			Worker: worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.git, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
-			Kubernetes: kubernetes.Options{
-				Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Proxies: c.ClusterProxies, Interval: c.ClusterInterval,
-				Charts: c.Charts, Logins: c.ChartCredentials, ChartTimeout: c.ChartTimeout,
-				Watched: watched(c.ClusterWatches),
+			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
+			Kubernetes: func(enqueue func(...tko.SiteID)) schedule.Clusters {
+				s.clusters.Enqueue(enqueue)
+				return s.clusters
 			},
 			OSM: osm.Options{Secrets: c.OSMSecrets, Interval: c.ClusterInterval},
 			Log: log.With("role", config.RoleMetaScheduler),
@@ -223,18 +234,8 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		controllers.Go(func() error { return m.Run(working) })
 	}
 	if c.Has(config.RoleGitOps) {
-		g, sources, err := s.gitOps(clients.of(identity.RoleGitOps), worker)
-		if err != nil {
+		if err := s.gitOps(working, controllers, clients.of(identity.RoleGitOps)); err != nil {
 			return err
-		}
-		if g != nil {
-			controllers.Go(func() error { return g.Run(working) })
-			if sources != nil {
-				controllers.Go(func() error { return sources.Run(working) })
-			}
-			for _, l := range s.hooks {
-				controllers.Go(func() error { return s.serveHooks(working, l, g) })
-			}
 		}
 	}
 	if err := s.ready(); err != nil {
@@ -244,7 +245,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		controllers.Go(func() error { return s.serveDebug(working, l) })
 	}
 	for _, l := range s.health {
-		controllers.Go(func() error { return serveHealth(working, secure.listener(l, httpProtocol), data) })
+		controllers.Go(func() error { return serveHealth(working, secure.listener(l, httpProtocol), data, s.kubernetes) })
 	}
 	for _, l := range s.logs {
 		controllers.Go(func() error { return s.logServer.Serve(working, secure.listener(l)) })
@@ -273,7 +274,13 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
 type server struct {
 	config  *config.Config
 	log     *slog.Logger
-	allowed guards
+	allowed wiring.Guards
+	worker  string // shown to users
+	out     streams
+
+	kubernetes *sibling.Program // started when it is first needed
+	clusters   *wiring.Clusters
+	pods       *wiring.Pods
 
 	grpc, web, logs, debug, health, kube, hooks []net.Listener
 	unix                                        net.Listener // nil without a Unix socket
@@ -366,9 +373,9 @@ func (s *server) plugins() (*plugin.Runner, error) {
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
 		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
-		Kubeconfig: s.config.PluginKubeconfig, Host: ownAddress(s.config.IPStack),
+		Pods: s.pods, Host: ownAddress(s.config.IPStack),
 		Functions: krmfn.Options{
-			Guard: s.allowed.remote, Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
+			Guard: s.allowed.Remote, Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
 		},
 	}
@@ -428,7 +435,7 @@ func functionCache(configured string) string {
 }
 
 func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner *plugin.Runner) error {
-	store, err := openStore(ctx, string(s.config.Store), s.config.StoreWait, s.log)
+	store, err := openStore(ctx, s.config, s.log)
 	if err != nil {
 		return err
 	}
@@ -456,7 +463,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
 		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log,
 		Limits: grpcapi.Limits{
-			Connection: limitOr(s.config.StreamsPerConnection), Client: limitOr(s.config.StreamsPerClient), Total: limitOr(s.config.Streams),
+			Connection: wiring.LimitOr(s.config.StreamsPerConnection), Client: wiring.LimitOr(s.config.StreamsPerClient), Total: wiring.LimitOr(s.config.Streams),
 		},
 	})
 	s.inProcess = map[string]*bufconn.Listener{}
@@ -468,6 +475,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	if s.unix != nil {
 		listeners = append(listeners, grpcapi.Listen(s.unix))
 	}
+	s.prepareKubernetes()
 	for _, l := range s.grpc {
 		listeners = append(listeners, grpcapi.Listen(l))
 	}
@@ -484,64 +492,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		stopGRPC(apis, api, s.log)
 		return err
 	})
-	if err := s.kubernetes(ctx, apis, serving); err != nil {
-		return err
-	}
 	s.log.InfoContext(ctx, "serving", "grpc", addresses(s.grpc), "web", addresses(s.web), "kubernetes", addresses(s.kube), "store", store.Backend())
-	return nil
-}
-
-// kubernetes serves the aggregated API, if it is configured.
-func (s *server) kubernetes(ctx, apis context.Context, serving *errgroup.Group) error {
-	if len(s.kube) == 0 {
-		return nil
-	}
-	c := s.config
-	api, err := kubeapi.New(ctx, s.service, kubeapi.Options{
-		Listeners: s.kube, CertFile: cmp.Or(c.KubernetesCert, c.Identity.TLSCert), KeyFile: cmp.Or(c.KubernetesKey, c.Identity.TLSKey), Trusting: c.KubernetesTrustEverybody, Kubeconfig: c.KubernetesKubeconfig,
-		Audit: kubeapi.Audit{
-			PolicyFile: c.KubernetesAudit.Policy, LogPath: c.KubernetesAudit.Log,
-			MaxAge: c.KubernetesAudit.MaxAge, MaxBackups: c.KubernetesAudit.MaxBackups, MaxSize: c.KubernetesAudit.MaxSize,
-		},
-		Watches: kubeapi.WatchLimits{User: c.StreamsPerClient, Total: c.Streams, Slow: c.SlowWatch},
-		Log:     s.log,
-	})
-	if err != nil {
-		return err
-	}
-	serving.Go(func() error { return api.Run(apis) })
-	return nil
-}
-
-// events posts Kubernetes Events, if that is configured. One server per database
-// does; if it ends, another one continues.
-func (s *server) events(ctx context.Context, controllers *errgroup.Group, worker string) error {
-	c := s.config
-	if len(s.kube) == 0 || !c.KubernetesEvents || c.KubernetesTrustEverybody {
-		return nil
-	}
-	cluster, err := kubeapi.Cluster(c.KubernetesKubeconfig)
-	if err != nil {
-		return err
-	}
-	log := s.log.With("role", config.RoleData)
-	loop := work.Loop{
-		Client: s.service, Queue: tko.QueueEvents, Worker: worker, Concurrency: 1, Lease: c.WorkLease, Log: log,
-		Do: func(claimed context.Context, _ tko.WorkItem) work.Result {
-			following, stop := context.WithCancel(claimed)
-			defer stop()
-			defer context.AfterFunc(ctx, stop)()
-			err := kubeapi.NewRecorder(s.service, cluster.CoreV1().Events(kubeapi.EventNamespace), log).Run(following)
-			if following.Err() != nil {
-				return work.Result{Outcome: tko.WorkReleased}
-			}
-			return work.Result{Outcome: tko.WorkFailed, Err: err}
-		},
-	}
-	if err := s.service.EnqueueEvents(ctx); err != nil {
-		return err
-	}
-	controllers.Go(func() error { return loop.Run(ctx) })
 	return nil
 }
 
@@ -620,7 +571,8 @@ func (s *server) close() {
 }
 
 // openStore opens the store of --store.
-func openStore(ctx context.Context, where string, wait time.Duration, log *slog.Logger) (catalog.Store, error) {
+func openStore(ctx context.Context, c *config.Config, log *slog.Logger) (catalog.Store, error) {
+	where := string(c.Store)
 	if path, ok := strings.CutPrefix(where, "sqlite:"); ok {
 		if path == ":memory:" {
 			return sqlite.OpenMemory(ctx)
@@ -628,23 +580,11 @@ func openStore(ctx context.Context, where string, wait time.Duration, log *slog.
 		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: true})
 	}
 	if strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://") || strings.Contains(where, "=") {
-		return postgres.Open(ctx, where, postgres.Options{Wait: wait, Log: log})
+		options := postgres.Options{Wait: c.StoreWait, Log: log}
+		for _, dsn := range c.Replicas {
+			options.Replicas = append(options.Replicas, string(dsn))
+		}
+		return postgres.Open(ctx, where, options)
 	}
 	return nil, tko.Errorf(tko.ErrInvalid, "--store is not a known kind of store: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
-}
-
-// limitOr returns the limit n; a negative number is no limit.
-func limitOr(n int) int {
-	if n == 0 {
-		return -1
-	}
-	return n
-}
-
-// watched returns the number of watched sites; a negative number is none.
-func watched(n int) int {
-	if n == 0 {
-		return -1
-	}
-	return n
 }

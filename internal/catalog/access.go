@@ -534,6 +534,25 @@ type Watcher struct {
 	checked time.Time // when the rights were compared last
 }
 
+// Rights are what the caller of a watch may see: a [Watcher], or that of another
+// process.
+type Rights interface {
+	// Sees reports whether the caller may read a record.
+	Sees(r Record) bool
+	// All reports whether the caller may read everything.
+	All() bool
+	// Interval returns a channel that ticks when Still must be called.
+	Interval() (ticks <-chan time.Time, stop func())
+	// Still returns ErrDenied if the rights have changed since the watch began.
+	Still(ctx context.Context) error
+}
+
+// Rights returns what the caller of a context may see now.
+func (s *Service) Rights(ctx context.Context) (Rights, error) { return s.Watcher(ctx) }
+
+// Key returns a text that is equal as long as the caller sees the same.
+func (w *Watcher) Key() string { return w.caller.view(w.service).Key() }
+
 // Watcher returns what the caller of a context may see now.
 func (s *Service) Watcher(ctx context.Context) (*Watcher, error) {
 	_, c, err := s.enter(ctx, tko.KindDeployment, access.Open)

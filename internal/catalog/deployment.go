@@ -262,12 +262,25 @@ func deploymentKey(id tko.DeploymentID) Key { return Key{Kind: tko.KindDeploymen
 // deploymentOf returns the deployment of a record. If the record has a package,
 // the Deployment resource of the result's package has the state of the record.
 func deploymentOf(r Record) (tko.Deployment, error) {
+	d := sharedDeployment(r)
+	d.Metadata, d.Stamp.Conditions = maps.Clone(d.Metadata), slices.Clone(d.Stamp.Conditions)
+	if r.Package == nil {
+		return d, nil
+	}
+	pkg, err := deploymentPackage(r)
+	d.Package = pkg
+	return d, err
+}
+
+// sharedDeployment returns the deployment of a record, without its package. Its
+// metadata and conditions are those of the record.
+func sharedDeployment(r Record) tko.Deployment {
 	d := tko.Deployment{
 		ID:       tko.DeploymentID(r.ID),
 		Parent:   tko.DeploymentID(r.Parent),
 		Template: tko.TemplateID(r.Template),
 		Site:     tko.SiteID(r.Site),
-		Metadata: maps.Clone(r.effective()),
+		Metadata: r.effective(),
 		Prepared: r.Prepared,
 		Approved: r.Approved,
 		Origin:   strings.TrimPrefix(r.Origin, originOf(r.Parent, "")),
@@ -281,12 +294,7 @@ func deploymentOf(r Record) (tko.Deployment, error) {
 	if r.KubernetesName() != "" {
 		d.Origin = "" // an origin would make it a child of a placement of its parent
 	}
-	if r.Package == nil {
-		return d, nil
-	}
-	pkg, err := deploymentPackage(r)
-	d.Package = pkg
-	return d, err
+	return d
 }
 
 // deploymentPackage returns the package of a deployment's record.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -193,38 +194,144 @@ func tokenError(err error, token string) error {
 // ErrConflict if the deployment has changed, and ErrBusy while it is being
 // modified.
 func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (int64, error) {
-	if !isDeploymentID(commit.ID) {
-		return 0, tko.NotFound(tko.KindDeployment, commit.ID)
-	}
-	if commit.Revision <= 0 {
-		return 0, tko.Errorf(tko.ErrInvalid, "deployment %q: the revision is %d: give the one that the package was made from", commit.ID, commit.Revision)
+	if err := checkCommit(commit); err != nil {
+		return 0, err
 	}
 	ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Commit, access.Update)
 	if err != nil {
 		return 0, err
 	}
-	if err := checkConditions(commit.Conditions); err != nil {
-		return 0, err
-	}
 	var revision int64
-	err = tryOptimistic(ctx, func(reads *readSet) (err error) {
-		revision, err = s.commitFrom(ctx, reads, commit)
+	err = tryOptimistic(ctx, func(reads *readSet) error {
+		current, err := s.get(ctx, Fields{Package: true}, deploymentKey(commit.ID))
+		if err == nil {
+			revision, err = s.commitFrom(ctx, reads, current, commit)
+		}
 		return err
 	})
 	return revision, err
 }
 
-func (s *Service) commitFrom(ctx context.Context, reads *readSet, commit tko.DeploymentCommit) (int64, error) {
-	key := deploymentKey(commit.ID)
-	current, err := s.get(ctx, Fields{Package: true}, key)
-	if err == nil && current.Revision != 0 {
-		err = s.permit(ctx, &current, nil, access.Commit, access.Update)
+func checkCommit(commit tko.DeploymentCommit) error {
+	if !isDeploymentID(commit.ID) {
+		return tko.NotFound(tko.KindDeployment, commit.ID)
 	}
-	if err == nil {
-		err = checkRevision(current, commit)
+	if commit.Revision <= 0 {
+		return tko.Errorf(tko.ErrInvalid, "deployment %q: the revision is %d: give the one that the package was made from", commit.ID, commit.Revision)
 	}
+	return checkConditions(commit.Conditions)
+}
+
+// maxBatch is the maximum number of deployments that are read or committed by one
+// call.
+const maxBatch = 500
+
+// CommitDeployments commits different deployments, each as CommitDeployment
+// does, and independently of the others. The revision of a deployment that was not
+// committed is 0: committing it alone returns the reason. Their transactions are
+// shared.
+func (s *Service) CommitDeployments(ctx context.Context, commits []tko.DeploymentCommit) (revisions []int64, err error) {
+	ctx, _, err = s.enter(ctx, tko.KindDeployment, access.Commit, access.Update)
 	if err != nil {
+		return nil, err
+	}
+	if len(commits) > maxBatch {
+		return nil, tko.Errorf(tko.ErrInvalid, "%d deployments are to be committed at once: give at most %d", len(commits), maxBatch)
+	}
+	keys, seen := make([]Key, 0, len(commits)), map[tko.DeploymentID]bool{}
+	for _, c := range commits {
+		if seen[c.ID] {
+			return nil, tko.Errorf(tko.ErrInvalid, "deployment %q is to be committed twice by one call: give it once", c.ID)
+		}
+		seen[c.ID] = true
+		if checkCommit(c) == nil {
+			keys = append(keys, deploymentKey(c.ID))
+		}
+	}
+	revisions = make([]int64, len(commits))
+	if len(keys) == 0 {
+		return revisions, nil
+	}
+	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
+	if err != nil {
+		return nil, err
+	}
+	current := make(map[Key]Record, len(records))
+	for _, r := range records {
+		current[r.Key] = r
+	}
+	var wait sync.WaitGroup
+	for i, c := range commits {
+		r, ok := current[deploymentKey(c.ID)]
+		if !ok {
+			continue
+		}
+		wait.Go(func() {
+			// After an error, nothing of this deployment has changed, or its outcome is
+			// unknown: either way, the caller reads the reason by committing it alone.
+			ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Commit, access.Update) // a caller for each commit
+			if err != nil {
+				return
+			}
+			if revision, err := s.commitFrom(ctx, new(readSet), r, c); err == nil {
+				revisions[i] = revision
+			}
+		})
+	}
+	wait.Wait()
+	return revisions, ctx.Err()
+}
+
+// DeploymentsByID returns those of the deployments that exist, with their
+// packages, in the order of ids.
+func (s *Service) DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) ([]tko.Deployment, error) {
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Read)
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) > maxBatch {
+		return nil, tko.Errorf(tko.ErrInvalid, "%d deployments are to be read at once: give at most %d", len(ids), maxBatch)
+	}
+	var keys []Key
+	for _, id := range ids {
+		if isDeploymentID(id) {
+			keys = append(keys, deploymentKey(id))
+		}
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
+	if err != nil {
+		return nil, err
+	}
+	var all []tko.Deployment
+	for _, r := range records {
+		if !c.sees(s, r) {
+			continue
+		}
+		d, err := s.deploymentOf(c, r)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// commitFrom commits a deployment that was read as current.
+func (s *Service) commitFrom(ctx context.Context, reads *readSet, current Record, commit tko.DeploymentCommit) (int64, error) {
+	key := deploymentKey(commit.ID)
+	if current.Revision != 0 {
+		if err := s.permit(ctx, &current, nil, access.Commit, access.Update); err != nil {
+			return 0, err
+		}
+	}
+	if err := checkRevision(current, commit); err != nil {
 		return 0, err
+	}
+	if commit.Why != "" {
+		ctx = tko.WithAuthor(ctx, tko.Author{Who: tko.AuthorOf(ctx).Who, Why: commit.Why})
 	}
 	change, err := s.changed(ctx, reads, current, current, commit.Package)
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -182,7 +181,7 @@ func (s *Service) atOf(ctx context.Context, c *caller, key Key, revision int64) 
 		}
 		return r, err
 	}
-	r, err := s.get(ctx, Fields{Package: true, Deployments: true, Scope: c.view(s)}, key)
+	r, err := s.get(ctx, Fields{Package: true, Deployments: key.Kind != tko.KindDeployment, Scope: c.view(s)}, key)
 	if err == nil {
 		err = s.visible(c, r)
 	}
@@ -333,7 +332,8 @@ func plainText(text string, limit int) string {
 // storable reports whether every database accepts a text as a parameter.
 func storable(text string) bool { return utf8.ValidString(text) && !strings.Contains(text, "\x00") }
 
-// stamp returns the stamp of the entity of a record.
+// stamp returns the stamp of the entity of a record. Its conditions are those of
+// the record.
 func (r Record) stamp() tko.Stamp {
 	return tko.Stamp{
 		UID:        r.UID,
@@ -342,7 +342,7 @@ func (r Record) stamp() tko.Stamp {
 		Created:    r.Created.UTC(),
 		Updated:    r.Updated.UTC(),
 		Author:     r.Author,
-		Conditions: slices.Clone(r.Conditions),
+		Conditions: r.Conditions,
 		Steps:      r.Steps,
 	}
 }

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"maps"
+	"slices"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
@@ -61,11 +62,12 @@ func (s *Service) siteRecord(ctx context.Context, reads *readSet, site tko.Site)
 		return Record{}, nil, err
 	}
 	return Record{
-		Key:      key,
-		Template: string(site.Template),
-		Metadata: metadata,
-		Digest:   c.digest,
-		Package:  c.encoded,
+		Key:         key,
+		Template:    string(site.Template),
+		Metadata:    metadata,
+		Digest:      c.digest,
+		Package:     c.encoded,
+		Untriggered: s.isUntriggered(reads, pkg),
 	}, references(string(site.Template), ""), nil
 }
 
@@ -142,12 +144,19 @@ func (s *Service) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.
 // siteOf returns the site of a record, with its package if the record has it.
 func siteOf(r Record) (tko.Site, error) {
 	pkg, err := packageOf(r)
+	e := sharedSite(r)
+	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), pkg
+	return e, err
+}
+
+// sharedSite returns the site of a record, without its package. Its metadata and
+// conditions are those of the record.
+func sharedSite(r Record) tko.Site {
 	return tko.Site{
 		ID:          tko.SiteID(r.ID),
 		Template:    tko.TemplateID(r.Template),
-		Metadata:    maps.Clone(r.effective()),
-		Package:     pkg,
+		Metadata:    r.effective(),
 		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
 		Stamp: r.stamp(),
-	}, err
+	}
 }

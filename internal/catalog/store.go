@@ -89,6 +89,10 @@ type Record struct {
 
 	Deployments []string // templates, sites: sorted IDs of their deployments; read only on request
 	Count       int      // templates, sites: number of their deployments; only lists read it, on request
+
+	// Untriggered, of a site to be written, reports that no resource of its
+	// package triggers scheduling, as of [Write.Epoch]. It isn't stored.
+	Untriggered bool
 }
 
 // Deleting reports whether a deletion of the record has begun and is not
@@ -373,6 +377,11 @@ type Queue interface {
 	// EnqueueWork enqueues an item for each key of a queue, due at once; if
 	// missing is set, only for keys that have no item.
 	EnqueueWork(ctx context.Context, queue string, keys []string, missing bool) error
+	// WorkSignal is [Feed.Signal] for the work of one queue: the channel is closed
+	// once an item of the queue may have become due earlier than at the time of
+	// the call, and not at each commit. Changes that make items due within
+	// [WakeDelay] may close it later, but before then.
+	WorkSignal(queue string) <-chan struct{}
 }
 
 // Sources store GitOps sources.
@@ -497,6 +506,9 @@ type Collector interface {
 type Work struct {
 	Queue string
 	Key   string
+	// Again enqueues the item only if the queue has it already: the item may be
+	// claimed by a worker that has read the record before the change.
+	Again bool
 }
 
 // Orphaned returns the conditions of a deployment whose site was deleted at a
@@ -530,13 +542,24 @@ func WorkFor(before, after Record) []Work {
 	switch kind := max(before.Kind, after.Kind); kind {
 	case tko.KindSite:
 		if after.Revision != 0 {
-			return []Work{{Queue: tko.QueueSchedule, Key: after.ID}}
+			return []Work{{Queue: tko.QueueSchedule, Key: after.ID, Again: !needsScheduling(before, after)}}
 		}
 	case tko.KindDeployment:
 		return workForDeployment(before, after)
 	case tko.KindTemplate, tko.KindPlugin:
 	}
 	return nil
+}
+
+// needsScheduling reports whether the change of a site may require a
+// reconciliation by itself: a resource of its package may trigger scheduling, or
+// the site has conditions, which may have to be updated. The first
+// reconciliation that finds a trigger or a deployment sets conditions: a site
+// without conditions and without an item of work has neither, unless the change
+// adds a trigger.
+func needsScheduling(before, after Record) bool {
+	samePackage := before.Revision != 0 && before.Digest == after.Digest
+	return len(before.Conditions) > 0 || !after.Untriggered && !samePackage
 }
 
 func workForDeployment(before, after Record) []Work {

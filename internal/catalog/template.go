@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/tko-orchestrator/tko"
@@ -160,13 +161,20 @@ func (s *Service) Template(ctx context.Context, id tko.TemplateID, revision int6
 // has it.
 func templateOf(r Record) (tko.Template, error) {
 	pkg, err := packageOf(r)
+	e := sharedTemplate(r)
+	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), pkg
+	return e, err
+}
+
+// sharedTemplate returns the template of a record, without its package. Its
+// metadata and conditions are those of the record.
+func sharedTemplate(r Record) tko.Template {
 	return tko.Template{
 		ID:          tko.TemplateID(r.ID),
-		Metadata:    maps.Clone(r.effective()),
-		Package:     pkg,
+		Metadata:    r.effective(),
 		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
 		Stamp: r.stamp(),
-	}, err
+	}
 }
 
 // packageOf returns the stored package of a record; nil if it was not read.

@@ -27,6 +27,8 @@ type ruleSet struct {
 	epoch   int64
 	crds    []tko.CRD
 	plugins []tko.Plugin // of type validate
+	// schedulers are the kinds of resources that trigger schedule plugins.
+	schedulers map[krm.GVK]bool
 }
 
 // A ruleCache caches the newest ruleSet and the CRDs of templates, equal ones
@@ -121,11 +123,36 @@ func (s *Service) currentRules(ctx context.Context) (*ruleSet, error) {
 	if rules.crds, err = s.loadCRDs(ctx); err != nil {
 		return nil, fmt.Errorf("read the custom resource definitions: %w", err)
 	}
-	if rules.plugins, err = s.loadValidatePlugins(ctx); err != nil {
+	if rules.plugins, err = s.loadPlugins(ctx, tko.PluginValidate); err != nil {
 		return nil, fmt.Errorf("read the validate plugins: %w", err)
+	}
+	schedulers, err := s.loadPlugins(ctx, tko.PluginSchedule)
+	if err != nil {
+		return nil, fmt.Errorf("read the schedule plugins: %w", err)
+	}
+	rules.schedulers = map[krm.GVK]bool{}
+	for _, p := range schedulers {
+		for _, trigger := range p.Triggers {
+			rules.schedulers[trigger] = true
+		}
 	}
 	s.rules.current.Store(rules)
 	return rules, nil
+}
+
+// isUntriggered reports whether no resource of a site's package triggers
+// scheduling: a target of the meta-scheduler or a schedule plugin. It returns
+// false if that isn't known as of the epoch of the read set, which the commit
+// checks.
+func (s *Service) isUntriggered(reads *readSet, pkg krm.Package) bool {
+	rules := s.rules.current.Load()
+	if reads == nil || reads.epoch == nil || rules == nil || rules.epoch != *reads.epoch {
+		return false
+	}
+	return !slices.ContainsFunc(pkg, func(r krm.Resource) bool {
+		gvk := r.GVK()
+		return tko.IsPluginGroup(gvk.Group) || rules.schedulers[gvk]
+	})
 }
 
 // loadCRDs returns the CRDs of all templates, equal ones once, in the order of
@@ -251,8 +278,8 @@ func (s *Service) checkDefinitions(ctx context.Context, id tko.TemplateID, pkg k
 	return nil
 }
 
-func (s *Service) loadValidatePlugins(ctx context.Context) ([]tko.Plugin, error) {
-	pattern, err := tko.ParsePattern(tko.PluginValidate + "|**")
+func (s *Service) loadPlugins(ctx context.Context, typ string) ([]tko.Plugin, error) {
+	pattern, err := tko.ParsePattern(typ + "|**")
 	if err != nil {
 		return nil, err
 	}
@@ -300,6 +327,7 @@ func pluginOf(r Record) (tko.Plugin, error) {
 		return tko.Plugin{}, fmt.Errorf("read plugin %q: %w", r.ID, err)
 	}
 	p := tko.Plugin{Executor: stored.Executor, Arguments: stored.Arguments, Properties: stored.Properties, Stamp: r.stamp()}
+	p.Stamp.Conditions = slices.Clone(p.Stamp.Conditions)
 	p.Type, p.Name, _ = tko.SplitPluginID(r.ID)
 	for _, t := range stored.Triggers {
 		p.Triggers = append(p.Triggers, krm.GVK(t))

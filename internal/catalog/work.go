@@ -31,7 +31,7 @@ func (s *Service) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.Wor
 	}
 	deadline := time.Now().Add(claim.Wait)
 	for waited := false; ; waited = true {
-		signal := s.store.Signal()
+		signal := s.store.WorkSignal(claim.Queue)
 		items, due, err := s.claim(ctx, claim, signal, waited)
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), s.release(context.WithoutCancel(ctx), items))

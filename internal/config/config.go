@@ -38,6 +38,7 @@ const minKeepChanges = 10 * time.Minute
 type Config struct {
 	Roles     []string      // roles of this process
 	Store     secret.Text   // sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN
+	Replicas  secret.DSNs   // hot standbys of the store, for reads
 	StoreWait time.Duration // time limit for a database that is not available at the start
 	Data      string        // address of the data controller, for roles without RoleData
 
@@ -152,6 +153,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringSliceVar(&c.Roles, "roles", Roles, "roles of this process: "+strings.Join(Roles, ", "))
 	flags.Var(&c.Store, "store", `store of the state: sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN (postgres://user@host/db)`)
 	flags.Lookup("store").DefValue = string(c.Store) // without the secret of a value from elsewhere
+	flags.Var(&c.Replicas, "store-replicas", "PostgreSQL DSNs of hot standbys of the store's database, for lists and concurrent gets; a standby that is away or behind is not used (default: none)")
 	flags.DurationVar(&c.StoreWait, "store-wait", time.Minute, "time limit for a database that is not available at the start")
 	flags.StringVar(&c.Data, "data", "localhost:50050", "address of the data controller, for roles in other processes than it")
 
@@ -170,7 +172,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.KubernetesAudit.MaxSize, "kubernetes-audit-log-max-size", 100, "size in MiB at which the audit log file is rotated")
 	flags.StringVar(&c.ListenLog, "listen-log", DefaultListenLog, "address of the log server for plugins that run elsewhere; empty for none. If another server uses the default address, this server has none")
 	flags.StringVar(&c.ListenDebug, "listen-debug", "", "address of Go's profiles (/debug/pprof/), for debugging; empty for none")
-	flags.StringVar(&c.ListenHealth, "listen-health", "", "address of health probes over HTTP (port 50059 by convention): /healthz is OK while the process runs, /readyz while it reaches the data controller; empty for none")
+	flags.StringVar(&c.ListenHealth, "listen-health", "", "address of health probes over HTTP (port 50059 by convention): /healthz is OK while the process runs, /readyz while it reaches the data controller and the programs that it started serve; empty for none")
 	flags.StringSliceVar(&c.WebHosts, "web-hosts", nil, "host names under which the HTTP API may be reached, in addition to IP addresses, localhost, names without a dot, *.svc, *.svc.cluster.local, the machine's name and that of --listen-web; *.example.com is every name below, * is any name")
 	flags.StringVar(&c.IPStack, "ip-stack", "dual", "IP stack: dual (IPv6 first), ipv6 or ipv4")
 	flags.StringVar(&c.ReadyFile, "ready-file", "", "file that gets the addresses, as JSON, once they are served")
@@ -197,7 +199,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringSliceVar(&c.SchemaLocations, "schema-location", []string{"default"}, "locations of schemas, in Kubeconform's format; default for the built-in schemas")
 
 	flags.DurationVar(&c.WorkLease, "work-lease", 30*time.Second, "time after which another controller takes over the work of one that died")
-	flags.IntVar(&c.PreparerConcurrency, "preparer-concurrency", 32, "concurrently prepared deployments")
+	flags.IntVar(&c.PreparerConcurrency, "preparer-concurrency", 64, "concurrently prepared deployments")
 	flags.IntVar(&c.PreparerIterations, "preparer-iterations", 100, "limit of rounds to prepare a deployment")
 	flags.BoolVar(&c.PreparerAutoApprove, "preparer-auto-approve", true, "approve prepared deployments that do not request otherwise")
 
@@ -321,6 +323,12 @@ func (c *Config) Validate() error {
 	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	if len(c.Roles) == 0 {
 		add("--roles is empty: name at least one of %s", strings.Join(Roles, ", "))
+	}
+	if len(c.Replicas) > 0 && !c.Has(RoleData) {
+		add("--store-replicas is set, but --roles lacks %s: only this role uses the store", RoleData)
+	}
+	if len(c.Replicas) > 0 && strings.HasPrefix(string(c.Store), "sqlite:") {
+		add("--store-replicas is set, but --store is SQLite, which has no replicas: use PostgreSQL, or leave it out")
 	}
 	for _, r := range c.Roles {
 		if !slices.Contains(Roles, r) {

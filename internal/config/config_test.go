@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +83,8 @@ func TestInvalidSettingsAreExplained(t *testing.T) {
 		"negative number":                   {why: "nothing would be done", args: []string{"--preparer-concurrency=-1"}, want: []string{"--preparer-concurrency"}},
 		"confirmations":                     {why: "less than one entity, or more than all, is no bound", args: []string{"--confirm-above=0", "--confirm-above-percent=101"}, want: []string{"--confirm-above is 0", "--confirm-above-percent is 101"}},
 		"short memory":                      {why: "watchers and modifications must be able to go on", args: []string{"--keep-changes=1m", "--keep-revisions=-1"}, want: []string{"--keep-changes", "10m0s", "--keep-revisions"}},
+		"replicas of SQLite":                {why: "it has none", args: []string{"--store-replicas=postgres://r/tko"}, want: []string{"--store-replicas", "SQLite"}},
+		"replicas without a store":          {why: "they would not be read", args: []string{"--store=postgres://p/tko", "--roles=preparer", "--store-replicas=postgres://r/tko"}, want: []string{"--store-replicas", "--roles"}},
 		"shorter memory than modifications": {why: "what a token is for must stay", args: []string{"--keep-changes=1h", "--modification-time=2h"}, want: []string{"--keep-changes", "2h0m0s"}},
 	}
 	for name, test := range tests {
@@ -117,6 +120,41 @@ func TestSecretIsNotPrinted(t *testing.T) {
 	}
 	if string(c.Store) != "postgres://tko:hunter2@db/tko" {
 		t.Error("the setting is lost")
+	}
+}
+
+// The names of replicas have passwords, and may have commas between hosts.
+func TestReplicasAreReadAndNotPrinted(t *testing.T) {
+	want := []string{"postgres://tko:hunter2@a,b/tko?target_session_attrs=standby", "postgresql://tko:hunter2@c/tko", "host=d,e password=hunter2 dbname=tko"}
+	tests := map[string]struct {
+		args        []string
+		environment map[string]string
+		file        string
+	}{
+		"flags":       {args: []string{"--store=postgres://p/tko", "--store-replicas=" + want[0] + "," + want[1], "--store-replicas", want[2]}},
+		"environment": {args: []string{"--store=postgres://p/tko", "--store-replicas", want[2]}, environment: map[string]string{"TKO_STORE_REPLICAS": "unused"}},
+		"file":        {file: "store: postgres://p/tko\nstore-replicas:\n- " + want[0] + "\n- " + want[1] + "\n"},
+	}
+	for name, test := range tests {
+		c, err := load(t, test.args, test.environment, test.file)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var got []string
+		for _, dsn := range c.Replicas {
+			got = append(got, string(dsn))
+		}
+		expected := map[string][]string{"flags": want, "environment": want[2:], "file": want[:2]}[name]
+		if !slices.Equal(got, expected) {
+			t.Errorf("%s: %q, want %q", name, got, expected)
+		}
+		var log strings.Builder
+		slog.New(slog.NewTextHandler(&log, nil)).Info("x", "config", *c, "replicas", c.Replicas)
+		for _, printed := range []string{fmt.Sprint(c.Replicas), fmt.Sprintf("%+v %#v", *c, *c), log.String()} {
+			if strings.Contains(printed, "hunter2") {
+				t.Errorf("%s: the password is printed: %s", name, printed)
+			}
+		}
 	}
 }
 

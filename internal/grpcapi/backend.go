@@ -45,6 +45,7 @@ type Getter interface {
 	Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
 	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
 	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
+	DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) ([]tko.Deployment, error)
 }
 
 // A Lister streams the entities that match, sorted by ID.
@@ -95,6 +96,7 @@ type Modifier interface {
 	Modifications(ctx context.Context) ([]tko.OpenModification, error)
 	BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error)
 	CommitDeployment(ctx context.Context, c tko.DeploymentCommit) (revision int64, err error)
+	CommitDeployments(ctx context.Context, commits []tko.DeploymentCommit) (revisions []int64, err error)
 }
 
 // An Approver approves prepared deployments, and returns their number.

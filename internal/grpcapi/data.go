@@ -2,7 +2,6 @@ package grpcapi
 
 import (
 	"context"
-	"iter"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,6 +20,7 @@ type data struct {
 	tkopb.UnimplementedDataServer
 
 	backend   Backend
+	encoder   Encoder    // of the backend
 	format    krm.Format // for clients that don't set one
 	stopping  <-chan struct{}
 	limiter   *limiter
@@ -54,38 +54,6 @@ func (d *data) RegisterTemplate(ctx context.Context, m *tkopb.Template) (*tkopb.
 	return registered(d.backend.RegisterTemplate(ctx, t))
 }
 
-func (d *data) GetTemplate(ctx context.Context, m *tkopb.GetTemplate) (*tkopb.Template, error) {
-	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
-	if err != nil {
-		return nil, err
-	}
-	t, err := d.backend.Template(ctx, tko.TemplateID(m.GetTemplateId()), m.GetRevision())
-	if err != nil {
-		return nil, err
-	}
-	wire.FitTemplate(&t).FitDeployments(rowSize(ctx))
-	return wire.NewTemplate(t, format)
-}
-
-func (d *data) ListTemplates(m *tkopb.ListTemplates, s grpc.ServerStreamingServer[tkopb.ListedTemplate]) error {
-	format, err := d.listFormat(m.GetPreferredPackageFormat(), m.GetWithPackages())
-	if err != nil {
-		return err
-	}
-	options := tko.ListOptions{
-		Window:      wire.Window(m.GetWindow()),
-		Packages:    m.GetWithPackages(),
-		Deployments: !m.GetWithoutDeploymentIds(),
-		Counts:      m.GetWithDeploymentCounts(),
-	}
-	size := rowSize(s.Context())
-	return send(s, d.backend.Templates(s.Context(), wire.TemplateSelect(m.GetSelect()), options), format,
-		func(t tko.Template, format krm.Format) (*tkopb.ListedTemplate, error) {
-			wire.FitTemplate(&t).Fit(size)
-			return wire.NewListedTemplate(t, format)
-		})
-}
-
 func (d *data) DeleteTemplate(ctx context.Context, m *tkopb.TemplateID) (*tkopb.DeleteResponse, error) {
 	return deleted(d.backend.DeleteTemplate(ctx, tko.TemplateID(m.GetTemplateId())))
 }
@@ -104,76 +72,12 @@ func (d *data) RegisterSite(ctx context.Context, m *tkopb.Site) (*tkopb.Register
 	return registered(d.backend.RegisterSite(ctx, site))
 }
 
-func (d *data) GetSite(ctx context.Context, m *tkopb.GetSite) (*tkopb.Site, error) {
-	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
-	if err != nil {
-		return nil, err
-	}
-	site, err := d.backend.Site(ctx, tko.SiteID(m.GetSiteId()), m.GetRevision())
-	if err != nil {
-		return nil, err
-	}
-	wire.FitSite(&site).FitDeployments(rowSize(ctx))
-	return wire.NewSite(site, format)
-}
-
-func (d *data) ListSites(m *tkopb.ListSites, s grpc.ServerStreamingServer[tkopb.ListedSite]) error {
-	format, err := d.listFormat(m.GetPreferredPackageFormat(), m.GetWithPackages())
-	if err != nil {
-		return err
-	}
-	options := tko.ListOptions{
-		Window:      wire.Window(m.GetWindow()),
-		Packages:    m.GetWithPackages(),
-		Deployments: !m.GetWithoutDeploymentIds(),
-		Counts:      m.GetWithDeploymentCounts(),
-	}
-	size := rowSize(s.Context())
-	return send(s, d.backend.Sites(s.Context(), wire.SiteSelect(m.GetSelect()), options), format,
-		func(site tko.Site, format krm.Format) (*tkopb.ListedSite, error) {
-			wire.FitSite(&site).Fit(size)
-			return wire.NewListedSite(site, format)
-		})
-}
-
 func (d *data) DeleteSite(ctx context.Context, m *tkopb.SiteID) (*tkopb.DeleteResponse, error) {
 	return deleted(d.backend.DeleteSite(ctx, tko.SiteID(m.GetSiteId())))
 }
 
 func (d *data) PurgeSites(ctx context.Context, m *tkopb.SelectSites) (*tkopb.DeleteResponse, error) {
 	return deleted(d.backend.PurgeSites(ctx, wire.SiteSelect(m), m.GetDryRun()))
-}
-
-func (d *data) GetDeployment(ctx context.Context, m *tkopb.GetDeployment) (*tkopb.Deployment, error) {
-	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
-	if err != nil {
-		return nil, err
-	}
-	dep, err := d.backend.Deployment(ctx, tko.DeploymentID(m.GetDeploymentId()), m.GetRevision())
-	if err != nil {
-		return nil, err
-	}
-	return wire.NewDeployment(dep, format)
-}
-
-func (d *data) ListDeployments(m *tkopb.ListDeployments, s grpc.ServerStreamingServer[tkopb.ListedDeployment]) error {
-	format, err := d.listFormat(m.GetPreferredPackageFormat(), m.GetWithPackages())
-	if err != nil {
-		return err
-	}
-	options := tko.ListOptions{
-		Window:   wire.Window(m.GetWindow()),
-		Packages: m.GetWithPackages(),
-	}
-	deployments := d.backend.Deployments(s.Context(), wire.DeploymentSelect(m.GetSelect()), options)
-	if format != "" {
-		size := rowSize(s.Context())
-		return send(s, deployments, format, func(d tko.Deployment, format krm.Format) (*tkopb.ListedDeployment, error) {
-			wire.FitDeployment(&d).Fit(size)
-			return wire.NewListedDeployment(d, format)
-		})
-	}
-	return sendRows(s, deployments)
 }
 
 func (d *data) DeleteDeployment(ctx context.Context, m *tkopb.DeploymentID) (*tkopb.DeleteResponse, error) {
@@ -217,53 +121,6 @@ func (d *data) DeletePlugin(ctx context.Context, m *tkopb.PluginID) (*tkopb.Dele
 
 func (d *data) PurgePlugins(ctx context.Context, m *tkopb.SelectPlugins) (*tkopb.DeleteResponse, error) {
 	return deleted(d.backend.PurgePlugins(ctx, wire.PluginSelect(m), m.GetDryRun()))
-}
-
-// listFormat returns the format of the packages of a list; empty if the list
-// has none. An unknown format is refused in any case.
-func (d *data) listFormat(preferred string, withPackages bool) (krm.Format, error) {
-	format, err := wire.Format(preferred, d.format)
-	if err != nil || !withPackages {
-		return "", err
-	}
-	return format, nil
-}
-
-// send sends the rows of a list.
-func send[Entity, Row any](
-	s grpc.ServerStreamingServer[Row], entities iter.Seq2[Entity, error], format krm.Format, write func(Entity, krm.Format) (*Row, error),
-) error {
-	for entity, err := range entities {
-		if err != nil {
-			return err
-		}
-		row, err := write(entity, format)
-		if err != nil {
-			return err
-		}
-		if err := s.Send(row); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// sendRows sends the rows of a list of deployments without packages, which may
-// be very long.
-func sendRows(s grpc.ServerStream, deployments iter.Seq2[tko.Deployment, error]) error {
-	var row wire.DeploymentRow
-	size := rowSize(s.Context())
-	for d, err := range deployments {
-		if err != nil {
-			return err
-		}
-		row.Deployment = d
-		wire.FitDeployment(&row.Deployment).Fit(size)
-		if err := s.SendMsg(&row); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // registered returns the response to a registration.

@@ -22,7 +22,7 @@ const (
 func bounded(m proto.Message, maxMessage int) *wire.Bounded {
 	b := &wire.Bounded{Message: m, MaxBytes: min(maxMessage, maxSmallMessage), MaxParts: maxParts}
 	switch m.(type) {
-	case *tkopb.Template, *tkopb.Site, *tkopb.CreateDeployment, *tkopb.EndDeploymentModification, *tkopb.CommitDeployment,
+	case *tkopb.Template, *tkopb.Site, *tkopb.CreateDeployment, *tkopb.EndDeploymentModification, *tkopb.CommitDeployment, *tkopb.CommitDeployments,
 		*tkopb.CreateChildren, *tkopb.ProvisionSite, *tkopb.PutEntity, // have packages
 		*tkopb.SaveTargetState,
 		*tkopb.RenewWork, *tkopb.FinishWork: // have errors

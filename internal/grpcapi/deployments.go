@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
@@ -108,6 +109,49 @@ func (d *data) CommitDeployment(ctx context.Context, m *tkopb.CommitDeployment) 
 		return nil, err
 	}
 	return &tkopb.CommitDeploymentResponse{Revision: revision}, nil
+}
+
+func (d *data) CommitDeployments(ctx context.Context, m *tkopb.CommitDeployments) (*tkopb.CommitDeploymentsResponse, error) {
+	commits, err := wire.CommitDeployments(m)
+	if err != nil {
+		return nil, err
+	}
+	revisions, err := d.backend.CommitDeployments(ctx, commits)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.CommitDeploymentsResponse{Revisions: revisions}, nil
+}
+
+// maxBatchBytes is the size of the packages after which a batch of deployments
+// ends: clients accept responses of 4 MiB.
+const maxBatchBytes = 1 << 20
+
+func (d *data) GetDeployments(ctx context.Context, m *tkopb.GetDeployments) (*tkopb.GetDeploymentsResponse, error) {
+	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]tko.DeploymentID, len(m.GetDeploymentIds()))
+	for i, id := range m.GetDeploymentIds() {
+		ids[i] = tko.DeploymentID(id)
+	}
+	deployments, err := d.backend.DeploymentsByID(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	response := &tkopb.GetDeploymentsResponse{}
+	for size := 0; len(deployments) > 0; deployments = deployments[1:] {
+		one, err := wire.NewDeployment(deployments[0], format)
+		if err != nil {
+			return nil, err
+		}
+		if size += proto.Size(one); size > maxBatchBytes {
+			break
+		}
+		response.Deployments = append(response.Deployments, one)
+	}
+	return response, nil
 }
 
 func (d *data) ApproveDeployments(ctx context.Context, m *tkopb.ApproveDeployments) (*tkopb.ApproveDeploymentsResponse, error) {

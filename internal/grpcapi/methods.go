@@ -60,6 +60,8 @@ func Rights() map[string]Right {
 
 		tkopb.Data_ApproveDeployments_FullMethodName: right(d, access.Approve),
 		tkopb.Data_CommitDeployment_FullMethodName:   right(d, access.Commit, access.Update),
+		tkopb.Data_CommitDeployments_FullMethodName:  right(d, access.Commit, access.Update),
+		tkopb.Data_GetDeployments_FullMethodName:     right(d, access.Read),
 		tkopb.Data_ListModifications_FullMethodName:  right(d, access.Read),
 		tkopb.Data_BreakModification_FullMethodName:  right("", access.Inspect),
 		tkopb.Data_CreateChildren_FullMethodName:     right(d, access.Create),

@@ -230,6 +230,8 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"registerPlugin":               &tkopb.Plugin{Type: "prepare", Name: "canary-outside", Arguments: []string{"true"}}, "deletePlugin": &tkopb.PluginID{Type: "prepare", Name: "missing"},
 		"getPlugin": &tkopb.PluginID{Type: "prepare", Name: "canary-outside"}, "purgePlugins": &tkopb.SelectPlugins{DryRun: true},
 		"approveDeployments": &tkopb.ApproveDeployments{DeploymentId: deployment}, "commitDeployment": &tkopb.CommitDeployment{DeploymentId: deployment, Revision: revision + 100},
+		"commitDeployments": &tkopb.CommitDeployments{Commits: []*tkopb.CommitDeployment{{DeploymentId: deployment, Revision: revision + 100}}},
+		"getDeployments":    &tkopb.GetDeployments{DeploymentIds: []string{f.inside, f.outside}, PreferredPackageFormat: "yaml"},
 		"breakModification": &tkopb.BreakModification{DeploymentId: deployment}, "createChildren": &tkopb.CreateChildren{ParentDeploymentId: deployment, Children: []*tkopb.Child{{Origin: "x", SiteId: site}}},
 		"provisionSite": &tkopb.ProvisionSite{Origin: "x"}, "setConditions": &tkopb.SetConditions{Kind: "site", Id: site, Conditions: []*tkopb.Condition{{Type: "X", Status: "True"}}},
 		"claimWork": &tkopb.ClaimWork{Queue: "schedule", MaxItems: 1, Lease: durationpb.New(time.Second)}, "renewWork": &tkopb.RenewWork{Items: []*tkopb.WorkItem{item("schedule", site)}, Lease: durationpb.New(time.Second)},
@@ -245,7 +247,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 
 // unscoped are the methods whose effect doesn't depend on an entity in the request.
 var unscoped = []string{
-	"about", "whoAmI", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
+	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
 	"purgePlugins", "endDeploymentModification", "cancelDeploymentModification", "registerPlugin", "deletePlugin", "getPlugin", "claimWork", "renewWork", "finishWork", "callSources", "getSource",
 	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "provisionSite",
 }

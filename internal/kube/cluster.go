@@ -15,10 +15,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 )
 
 // timeLimit bounds each wait. It is generous: other builds may slow the machine down.
@@ -164,19 +160,19 @@ func (c *Cluster) URL() string { return "https://127.0.0.1:" + strconv.Itoa(c.po
 // certificate and those of ServingCertificate.
 func (c *Cluster) CA() []byte { return c.pki.ca.certificatePEM() }
 
-// Config returns a new configuration for an administrator, without client-side rate
-// limits.
-func (c *Cluster) Config() *rest.Config { return c.config(c.pki.admin) }
+// Administrator returns the certificate and the key of an administrator, in PEM.
+func (c *Cluster) Administrator() (certificate, key []byte) {
+	return c.pki.admin.certificatePEM(), c.pki.admin.keyPEM()
+}
 
-// UserConfig returns a new configuration for a user with a client certificate for the
-// name and groups, without client-side rate limits.
-func (c *Cluster) UserConfig(t testing.TB, name string, groups ...string) *rest.Config {
+// User returns a client certificate for a name and groups, and its key, in PEM.
+func (c *Cluster) User(t testing.TB, name string, groups ...string) (certificate, key []byte) {
 	t.Helper()
 	user, err := c.pki.client(name, groups...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c.config(user)
+	return user.certificatePEM(), user.keyPEM()
 }
 
 // UserKubeconfig returns the path of a kubeconfig for a user with a client
@@ -192,13 +188,6 @@ func (c *Cluster) UserKubeconfig(t testing.TB, name string, groups ...string) st
 		t.Fatal(err)
 	}
 	return path
-}
-
-func (c *Cluster) config(user *pair) *rest.Config {
-	return &rest.Config{
-		Host: c.URL(), QPS: -1,
-		TLSClientConfig: rest.TLSClientConfig{CAData: c.CA(), CertData: user.certificatePEM(), KeyData: user.keyPEM()},
-	}
 }
 
 // start starts all programs. If another process has taken one of the chosen ports
@@ -277,22 +266,12 @@ func (c *Cluster) startAPI() error {
 	if err := c.api.start(); err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(c.Config())
+	client, err := c.client()
 	if err != nil {
 		return err
 	}
 	return c.api.await(func(ctx context.Context) error {
-		status := 0
-		if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&status).Error(); err != nil {
-			return err
-		} else if status != http.StatusOK {
-			return fmt.Errorf("status %d", status)
-		}
-		if _, err := client.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); err != nil {
-			return err
-		}
-		_, err := client.CoreV1().ConfigMaps("kube-system").Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
-		return err
+		return c.get(ctx, client, "/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
 	})
 }
 
@@ -317,18 +296,16 @@ func (c *Cluster) startControllers(port int) error {
 			return err
 		}
 	}
-	client, err := kubernetes.NewForConfig(c.Config())
+	client, err := c.client()
 	if err != nil {
 		return err
 	}
 	for _, d := range c.others { // the last of them included
 		if err := d.await(func(ctx context.Context) error {
-			_, err := client.CoreV1().Nodes().Get(ctx, "node", metav1.GetOptions{})
-			if err != nil {
-				return client.CoreV1().RESTClient().Post().Resource("nodes").Body([]byte(node)).SetHeader("Content-Type", "application/json").Do(ctx).Error()
+			if c.get(ctx, client, "/api/v1/nodes/node") != nil {
+				return c.request(ctx, client, http.MethodPost, "/api/v1/nodes", node)
 			}
-			_, err = client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
-			return err
+			return c.get(ctx, client, "/api/v1/namespaces/default/serviceaccounts/default")
 		}); err != nil {
 			return err
 		}

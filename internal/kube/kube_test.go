@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/tko-orchestrator/tko/internal/kube"
+	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 )
 
 func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
@@ -31,14 +32,14 @@ func TestUsersHaveTheirRights(t *testing.T) {
 	if _, stderr, code = c.Try(t, alice, "", "get", "configmaps"); code != 0 {
 		t.Errorf("a user whose group has rights: exit code %d, %s", code, stderr)
 	}
-	client, err := kubernetes.NewForConfig(c.UserConfig(t, "bob", "readers"))
+	client, err := kubernetes.NewForConfig(kubetest.UserConfig(t, c, "bob", "readers"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Error(err)
 	}
-	config := c.Config()
+	config := kubetest.Config(c)
 	config.CertData, config.KeyData, config.BearerToken = nil, nil, kube.Token
 	if client, err = kubernetes.NewForConfig(config); err != nil {
 		t.Fatal(err)

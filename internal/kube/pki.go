@@ -6,16 +6,15 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
-
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // A pki holds the certificates of a cluster.
@@ -153,10 +152,18 @@ func (c *Cluster) ServingCertificate(t testing.TB, hosts ...string) (certificate
 }
 
 func (c *Cluster) writeKubeconfig(path string, user *pair) error {
-	return clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"test": {Server: c.URL(), CertificateAuthorityData: c.CA()}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"test": {ClientCertificateData: user.certificatePEM(), ClientKeyData: user.keyPEM()}},
-		Contexts:       map[string]*clientcmdapi.Context{"test": {Cluster: "test", AuthInfo: "test"}},
-		CurrentContext: "test",
-	}, path)
+	encode := base64.StdEncoding.EncodeToString
+	return os.WriteFile(path, fmt.Appendf(nil, `apiVersion: v1
+kind: Config
+clusters:
+- name: test
+  cluster: {server: %q, certificate-authority-data: %s}
+users:
+- name: test
+  user: {client-certificate-data: %s, client-key-data: %s}
+contexts:
+- name: test
+  context: {cluster: test, user: test}
+current-context: test
+`, c.URL(), encode(c.CA()), encode(user.certificatePEM()), encode(user.keyPEM())), 0o600)
 }

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"k8s.io/client-go/kubernetes"
 )
 
 // ServerName is the name that the API server expects in the certificate of an
@@ -101,12 +99,12 @@ spec: {group: %[3]s, version: %[4]s, groupPriorityMinimum: 1000, versionPriority
 // reports the APIService as available.
 func (c *Cluster) served(t testing.TB, group, version string) {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(c.Config())
+	client, err := c.client()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := c.api.await(func(ctx context.Context) error {
-		return client.Discovery().RESTClient().Get().AbsPath("/apis/" + group + "/" + version).Do(ctx).Error()
+		return c.get(ctx, client, "/apis/"+group+"/"+version)
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func (f *failing) Records(ctx context.Context, query catalog.Query, position int
 func TestErrorsBecomeStatusesAndInternalOnesAreLogged(t *testing.T) {
 	var f failing
 	var l eventually.Buffer
-	w := newWorldOf(t, func(s *catalog.Service) kubeapi.Catalog { f.Catalog = s; return &f }, func(o *kubeapi.Options) {
+	w := newWorldOf(t, func(s kubeapi.Catalog) kubeapi.Catalog { f.Catalog = s; return &f }, func(o *kubeapi.Options) {
 		o.Log = slog.New(slog.NewTextHandler(&l, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	})
 	w.must("POST", "templates", template("t", nil))
@@ -116,7 +116,7 @@ func TestErrorsBecomeStatusesAndInternalOnesAreLogged(t *testing.T) {
 // Requests for metadata or rows only don't read packages.
 func TestMetadataAndRowsAreReadWithoutPackages(t *testing.T) {
 	var f failing
-	w := newWorldOf(t, func(s *catalog.Service) kubeapi.Catalog { f.Catalog = s; return &f })
+	w := newWorldOf(t, func(s kubeapi.Catalog) kubeapi.Catalog { f.Catalog = s; return &f })
 	w.must("POST", "templates", template("t", nil, configMap("a", nil)))
 	tests := map[string]struct {
 		query, accept, kind string

@@ -34,6 +34,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/kubeapi/openapi"
+	"github.com/tko-orchestrator/tko/internal/logging"
 )
 
 // Options are the settings of a [Server].
@@ -116,7 +117,7 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	if o.Bookmarks == 0 {
 		o.Bookmarks = 30 * time.Second
 	}
-	LogLibraries(o.Log)
+	logging.Kubernetes(o.Log)
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err

@@ -231,7 +231,7 @@ func (c *counted) Records(ctx context.Context, query catalog.Query, position int
 // the number of all records.
 func TestPagesReadOnlyOneRecordMore(t *testing.T) {
 	var c counted
-	w := newWorldOf(t, func(s *catalog.Service) kubeapi.Catalog { c.Catalog = s; return &c })
+	w := newWorldOf(t, func(s kubeapi.Catalog) kubeapi.Catalog { c.Catalog = s; return &c })
 	long := strings.Repeat("/", 60) // has no name in Kubernetes
 	for _, id := range []string{"a", "b", "c" + long, "d" + long, "e" + long, "f", "g", "h"} {
 		if _, err := w.RegisterTemplate(t.Context(), tko.Template{ID: tko.TemplateID(id)}); err != nil {

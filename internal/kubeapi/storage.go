@@ -69,8 +69,8 @@ type Follower interface {
 	CheckPosition(ctx context.Context, position int64) error
 	Events(ctx context.Context, kind tko.Kind, after int64) (events []catalog.Event, upTo int64, wait <-chan struct{}, err error)
 	Before(ctx context.Context, e catalog.Event) (catalog.Record, error)
-	// Watcher returns what the caller of a watch may see.
-	Watcher(ctx context.Context) (*catalog.Watcher, error)
+	// Rights returns what the caller of a watch may see.
+	Rights(ctx context.Context) (catalog.Rights, error)
 }
 
 // A storage serves the resources of a kind.

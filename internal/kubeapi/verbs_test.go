@@ -56,7 +56,7 @@ func (l *late) PutApproval(ctx context.Context, key catalog.Key, require catalog
 // result of an approval and writes nothing.
 func TestApprovalAppliesOnlyToTheRevisionThatWasRead(t *testing.T) {
 	l := late{meanwhile: func() {}}
-	w := newWorldOf(t, func(s *catalog.Service) kubeapi.Catalog { l.Catalog = s; return &l })
+	w := newWorldOf(t, func(s kubeapi.Catalog) kubeapi.Catalog { l.Catalog = s; return &l })
 	name := w.must("POST", "deployments", deployment(nil)).text("metadata.name")
 	path := "deployments/" + name + "/approval"
 	w.fails(422, "not prepared", "PATCH", path+"?dryRun=All", `{"status":{"approved":true}}`, "Content-Type", merge)

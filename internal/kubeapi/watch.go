@@ -60,7 +60,7 @@ func (s *storage) Watch(ctx context.Context, options *metainternalversion.ListOp
 	}
 	ctx, w.cancel = context.WithCancel(ctx)
 	w.reader = s.reader(ctx, "")
-	if w.rights, err = s.catalog.Watcher(ctx); err != nil {
+	if w.rights, err = s.catalog.Rights(ctx); err != nil {
 		w.cancel()
 		return nil, s.failed(ctx, "", nil, err)
 	}
@@ -82,7 +82,7 @@ type watcher struct {
 	announce  bool                             // whether a bookmark marks the end of the existing objects
 	position  int64                            // up to which all changes were sent
 
-	rights  *catalog.Watcher
+	rights  catalog.Rights
 	results chan watch.Event
 	cancel  context.CancelFunc
 	done    sync.WaitGroup

@@ -14,6 +14,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
+	"github.com/tko-orchestrator/tko/internal/kubeapi/remote"
+	"github.com/tko-orchestrator/tko/internal/sibling/siblingtest"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/test/eventually"
@@ -34,7 +36,7 @@ func newWorld(t *testing.T, change ...func(*kubeapi.Options)) *world {
 }
 
 // newWorldOf serves a catalog that wraps the world's own.
-func newWorldOf(t *testing.T, around func(*catalog.Service) kubeapi.Catalog, change ...func(*kubeapi.Options)) *world {
+func newWorldOf(t *testing.T, around func(kubeapi.Catalog) kubeapi.Catalog, change ...func(*kubeapi.Options)) *world {
 	t.Helper()
 	store, err := sqlite.OpenMemory(t.Context())
 	if err != nil {
@@ -49,9 +51,10 @@ func newWorldOf(t *testing.T, around func(*catalog.Service) kubeapi.Catalog, cha
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := kubeapi.Catalog(service)
+	// The catalog is in another process, as in tko-kubernetes.
+	served := kubeapi.Catalog(remote.New(t.Context(), siblingtest.Connect(t, remote.Methods(service))))
 	if around != nil {
-		served = around(service)
+		served = around(served)
 	}
 	options := kubeapi.Options{Listeners: sockets, Trusting: true}
 	for _, c := range change {

@@ -12,7 +12,6 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
-	"github.com/tko-orchestrator/tko/internal/plugin/pod"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -42,7 +41,7 @@ type Options struct {
 	Environment     []string      // names of additional variables that plugins inherit from the server
 	Dir             string        // parent of the runs' directories; the system's temporary directory if empty
 	Limits          krm.Limits    // limits of plugins' output documents
-	Kubeconfig      string        // file for the cluster of plugins that run in pods; see pod.Options
+	Pods            Pods          // runs plugins in pods; they fail if nil
 	Functions       krmfn.Options // settings of the kpt executor; New sets Run, MaxOutput and Limits
 	Log             *slog.Logger  // destination of the plugins' log lines; they are discarded if nil
 }
@@ -53,7 +52,6 @@ type Runner struct {
 	slots     chan struct{}
 	pool      pool // of persistent plugins
 	functions *krmfn.Executor
-	pods      *pod.Executor
 }
 
 // New returns a Runner. Close ends the processes of persistent plugins.
@@ -76,7 +74,6 @@ func New(o Options) *Runner {
 	}
 	r := &Runner{
 		options: o, slots: make(chan struct{}, o.MaxProcesses),
-		pods: pod.New(pod.Options{Kubeconfig: o.Kubeconfig, MaxOutput: o.MaxOutput}),
 		pool: pool{size: o.MaxProcesses, idle: o.IdleTime, uses: o.MaxRequests},
 	}
 	o.Functions.Run, o.Functions.MaxOutput, o.Functions.Limits = r.process, o.MaxOutput, o.Limits

@@ -20,9 +20,6 @@ const (
 	ReasonMatched     = "Matched"     // each selector matches something
 )
 
-// pluginGroups is the suffix of the groups of plugins' resources.
-const pluginGroups = ".plugin.nephio.org"
-
 // targetGroups are the groups of the targets that are built into the meta-scheduler.
 var targetGroups = []string{"git.plugin.nephio.org", "kubernetes.plugin.nephio.org", "osm.plugin.nephio.org"}
 
@@ -55,7 +52,7 @@ func (p *Preparer) handled(ctx context.Context, pkg krm.Package) (tko.Condition,
 	for _, r := range pkg {
 		id := r.Identity()
 		where := r.Annotation(krm.AnnotationPrepare)
-		if strings.HasSuffix(id.Group, pluginGroups) && !slices.Contains(targetGroups, id.Group) && !r.IsPrepared() && (where == "" || where == krm.Here) {
+		if tko.IsPluginGroup(id.Group) && !slices.Contains(targetGroups, id.Group) && !r.IsPrepared() && (where == "" || where == krm.Here) {
 			open[id.Group] = append(open[id.Group], id)
 		}
 	}

@@ -103,6 +103,7 @@ func New(data Client, runner Runner, options Options) *Preparer {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
+	data = batched(data)
 	return &Preparer{
 		client:  data,
 		runner:  runner,

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/scope"
 	"github.com/tko-orchestrator/tko/krm"
@@ -116,7 +115,7 @@ func (s step) conflictsOf(deployments []tko.Deployment) map[tko.DeploymentID]str
 	switch t := s.target.(type) {
 	case nil, gitTarget:
 		return conflicts(deployments, "", false)
-	case *kubernetes.Target:
+	case Clusters:
 		return conflicts(deployments, t.Namespace(s.trigger), true)
 	default:
 		return nil

@@ -155,7 +155,7 @@ func TestTwoDeploymentsWithTheSameObjectAreAConflictInKubernetes(t *testing.T) {
 		withPackage(deployment("a", "lagos"), object("ConfigMap", namespace, "upf", "1")),
 		withPackage(deployment("c", "lagos"), object("ConfigMap", namespace, "smf", "1")),
 	})
-	s := schedule.New(r, &runner{}, schedule.Options{Kubernetes: kubernetes.Options{Kubeconfigs: dir, Interval: time.Hour}})
+	s := schedule.New(r, &runner{}, schedule.Options{Kubernetes: clusters(kubernetes.Options{Kubeconfigs: dir, Interval: time.Hour})})
 	defer s.Close()
 	there := func() []string {
 		list := strings.Fields(c.Kubectl(t, "get", "configmaps", "-n", namespace, "-l", kubernetes.LabelDeployment, "-o",

@@ -46,7 +46,7 @@ func TestEventsOfAClusterEnqueueItsSite(t *testing.T) {
 	r := world([]tko.Site{site(tko.SiteID(ns), cluster)}, []tko.Deployment{d})
 	r.retry = true
 	r.queue = []tko.WorkItem{{Queue: tko.QueueSchedule, Key: ns, Claim: "c"}} // once
-	s := schedule.New(r, &runner{}, schedule.Options{Kubernetes: kubernetes.Options{Kubeconfigs: dir, Interval: 24 * time.Hour}})
+	s := schedule.New(r, &runner{}, schedule.Options{Kubernetes: clusters(kubernetes.Options{Kubeconfigs: dir, Interval: 24 * time.Hour})})
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {

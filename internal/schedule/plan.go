@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/scope"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -23,7 +23,7 @@ const (
 )
 
 // reasonLeft is the reason of objects that are orphaned.
-const reasonLeft = kubernetes.ReasonLeft
+const reasonLeft = trigger.ReasonLeft
 
 // A snapshot is an observed site.
 type snapshot struct {
@@ -131,7 +131,7 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 		v, own := deploymentOutcome(d.ID, whole, results)
 		was := scheduledOf(d.Stamp)
 		// A failure of another deployment doesn't change that this one is scheduled.
-		trouble := whole.Reason == ReasonFailed || whole.Reason == kubernetes.ReasonWaiting
+		trouble := whole.Reason == ReasonFailed || whole.Reason == trigger.ReasonWaiting
 		if own || !trouble || !settled || was == nil || was.Status != tko.ConditionTrue || was.ObservedRevision != d.Stamp.Revision {
 			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, v)...)
 		}
@@ -197,7 +197,7 @@ func healthOf(results []result, of func(report.Report) report.State) report.Outc
 // target that may report it failed temporarily.
 func unobserved(site tko.SiteID, s tko.Stamp, p plan, results []result) report.Outcome {
 	was := conditionIn(s, tko.ConditionHealthy)
-	if was == nil || !slices.Contains([]string{kubernetes.ReasonHealthy, kubernetes.ReasonInProgress, kubernetes.ReasonUnhealthy}, was.Reason) {
+	if was == nil || !slices.Contains([]string{trigger.ReasonHealthy, trigger.ReasonInProgress, trigger.ReasonUnhealthy}, was.Reason) {
 		return report.Outcome{}
 	}
 	for i, r := range results {
@@ -205,7 +205,7 @@ func unobserved(site tko.SiteID, s tko.Stamp, p plan, results []result) report.O
 			return report.Outcome{}
 		}
 	}
-	return report.Outcome{Status: tko.ConditionUnknown, Reason: kubernetes.ReasonUnknown, Message: fmt.Sprintf(
+	return report.Outcome{Status: tko.ConditionUnknown, Reason: trigger.ReasonUnknown, Message: fmt.Sprintf(
 		"no target of site %q reports the health any more: the conditions %s, and the site's %s, state why", site, tko.ConditionScheduled, tko.ConditionCleanedUp)}
 }
 

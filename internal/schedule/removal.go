@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -145,7 +145,7 @@ func (s *Scheduler) cleanUp(ctx context.Context, site tko.Site) (again time.Dura
 	rank := 0
 	if len(p.all) == 0 && p.back && was != nil && was.Status == tko.ConditionFalse {
 		worst = report.Outcome{
-			Status: tko.ConditionTrue, Reason: kubernetes.ReasonApplied,
+			Status: tko.ConditionTrue, Reason: trigger.ReasonApplied,
 			Message: "the site's package has the removed resource again: TKO manages the objects that it applied",
 		}
 	}

@@ -38,7 +38,7 @@ func newLeaving(t *testing.T, objects int, spec map[string]any) *removalWorld {
 	}
 	l.records = world([]tko.Site{site(tko.SiteID(l.name), l.cluster("lagos", spec))}, []tko.Deployment{d})
 	l.records.past = map[int64]tko.Site{}
-	l.scheduler = schedule.New(l.records, &runner{}, schedule.Options{Kubernetes: kubernetes.Options{Kubeconfigs: l.dir, Interval: time.Hour}})
+	l.scheduler = schedule.New(l.records, &runner{}, schedule.Options{Kubernetes: clusters(kubernetes.Options{Kubeconfigs: l.dir, Interval: time.Hour})})
 	t.Cleanup(l.scheduler.Close)
 	l.reconcile()
 	l.holds(objects)

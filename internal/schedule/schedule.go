@@ -13,9 +13,9 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
-	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -60,6 +60,16 @@ type target interface {
 	Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error)
 }
 
+// Clusters are the target for Kubernetes clusters.
+type Clusters interface {
+	target
+	cleaner
+	// Namespace returns the default namespace of a trigger's resources.
+	Namespace(trigger krm.Resource) string
+	// Close ends all watches and closes the connections to clusters.
+	Close()
+}
+
 // gitTarget makes reports of the results of the git target.
 type gitTarget struct{ *git.Target }
 
@@ -80,16 +90,18 @@ func (t gitTarget) Schedule(ctx context.Context, trigger krm.Resource, site tko.
 
 // Options are the settings of a Scheduler. The zero value works.
 type Options struct {
-	Worker      string             // name of this worker, shown to users
-	Concurrency int                // sites reconciled concurrently; 64 if 0. Those that share a repository share commits
-	Lease       time.Duration      // of the work; the loop's default if 0
-	Resync      time.Duration      // interval between reconciliations of an unchanged site; none if 0
-	Guard       *guard.Guard       // limits what sites may refer to; no limit if nil
-	GitCache    string             // folder for clones of remote repositories; in the user's cache folder if empty
-	GitSecrets  string             // folder of the credentials of repositories; no credentials if empty
-	Kubernetes  kubernetes.Options // of clusters; its Log is replaced by Log
-	OSM         osm.Options        // of OSMs; its Log is replaced by Log
-	Log         *slog.Logger       // discarded if nil
+	Worker      string        // name of this worker, shown to users
+	Concurrency int           // sites reconciled concurrently; 64 if 0. Those that share a repository share commits
+	Lease       time.Duration // of the work; the loop's default if 0
+	Resync      time.Duration // interval between reconciliations of an unchanged site; none if 0
+	Guard       *guard.Guard  // limits what sites may refer to; no limit if nil
+	GitCache    string        // folder for clones of remote repositories; in the user's cache folder if empty
+	GitSecrets  string        // folder of the credentials of repositories; no credentials if empty
+	// Kubernetes returns the target for clusters, which calls enqueue for a site
+	// whose objects may have changed. If it is nil, there is none.
+	Kubernetes func(enqueue func(...tko.SiteID)) Clusters
+	OSM        osm.Options  // of OSMs; its Log is replaced by Log
+	Log        *slog.Logger // discarded if nil
 }
 
 // A Scheduler is the meta-scheduler.
@@ -110,15 +122,15 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.Kubernetes.Log, o.OSM.Log = o.Log, o.Log
-	o.Kubernetes.Guard = o.Guard
+	o.OSM.Log = o.Log
 	s := &Scheduler{client: client, runner: runner, options: o, queue: newEnqueuer()}
-	o.Kubernetes.Enqueue = func(id tko.SiteID) { s.queue.add(id) }
-	clusters := kubernetes.New(o.Kubernetes)
-	s.close, s.targets = clusters.Close, map[krm.GVK]target{
-		git.GVK:        gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
-		kubernetes.GVK: clusters,
-		osm.GVK:        osm.New(client, o.OSM),
+	s.close, s.targets = func() {}, map[krm.GVK]target{
+		git.GVK: gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
+		osm.GVK: osm.New(client, o.OSM),
+	}
+	if o.Kubernetes != nil {
+		clusters := o.Kubernetes(s.queue.add)
+		s.close, s.targets[trigger.GVK] = clusters.Close, clusters
 	}
 	return s
 }

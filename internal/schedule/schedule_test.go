@@ -465,7 +465,7 @@ func TestDeploymentsAreAppliedHeldAndRemoved(t *testing.T) {
 		[]tko.Site{site("lagos", cluster("lagos")), site("accra", cluster("accra"))},
 		[]tko.Deployment{in(deployment("a", "lagos")), in(deployment("b", "lagos")), in(deployment("c", "accra"))},
 	)
-	s := schedule.New(r, &runner{}, schedule.Options{Kubernetes: kubernetes.Options{Kubeconfigs: dir, Interval: time.Hour}})
+	s := schedule.New(r, &runner{}, schedule.Options{Kubernetes: clusters(kubernetes.Options{Kubeconfigs: dir, Interval: time.Hour})})
 	defer s.Close()
 	there := func() string {
 		return strings.TrimSpace(c.Kubectl(t, "get", "configmaps", "-l", kubernetes.LabelDeployment, "-o", "name"))

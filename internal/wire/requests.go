@@ -1,9 +1,11 @@
 package wire
 
 import (
+	"fmt"
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/krm"
+	"strings"
 )
 
 // NewAbout writes the description of a server.
@@ -211,7 +213,32 @@ func NewCommitDeployment(c tko.DeploymentCommit, format krm.Format) (*tkopb.Comm
 		Package:       data,
 		Conditions:    NewConditions(c.Conditions),
 		Steps:         newSteps(c.Steps),
+		Why:           strings.ToValidUTF8(c.Why, "\uFFFD"),
 	}, nil
+}
+
+// CommitDeployments reads commits.
+func CommitDeployments(m *tkopb.CommitDeployments) ([]tko.DeploymentCommit, error) {
+	commits := make([]tko.DeploymentCommit, len(m.GetCommits()))
+	for i, c := range m.GetCommits() {
+		var err error
+		if commits[i], err = CommitDeployment(c); err != nil {
+			return nil, fmt.Errorf("deployment %q: %w", c.GetDeploymentId(), err)
+		}
+	}
+	return commits, nil
+}
+
+// Deployments reads deployments.
+func Deployments(m []*tkopb.Deployment) ([]tko.Deployment, error) {
+	all := make([]tko.Deployment, len(m))
+	for i, d := range m {
+		var err error
+		if all[i], err = Deployment(d); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // CommitDeployment reads a commit.
@@ -226,6 +253,7 @@ func CommitDeployment(m *tkopb.CommitDeployment) (tko.DeploymentCommit, error) {
 		Package:    p,
 		Conditions: Conditions(m.GetConditions()),
 		Steps:      steps(m.GetSteps()),
+		Why:        m.GetWhy(),
 	}, nil
 }
 

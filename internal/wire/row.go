@@ -14,7 +14,8 @@ import (
 )
 
 // A Codec is gRPC's protobuf codec that also accepts a [*DeploymentRow] for a
-// message tko.ListedDeployment, in both directions. The encoding is the same.
+// message tko.ListedDeployment, in both directions, and sends a [*Message]. The
+// encoding is the same.
 type Codec struct{ encoding.CodecV2 }
 
 // NewCodec makes a codec.
@@ -25,11 +26,14 @@ func (c Codec) Marshal(message any) (mem.BufferSlice, error) {
 	if encoded, ok := message.(*Encoded); ok {
 		return encoded.slices(), nil
 	}
+	if written, ok := message.(*Message); ok {
+		return written.slices(), nil
+	}
 	row, ok := message.(*DeploymentRow)
 	if !ok {
 		return c.CodecV2.Marshal(message)
 	}
-	row.data = appendDeployment(row.data[:0], &row.Deployment)
+	row.data = appendDeployment(row.data[:0], &row.Deployment, rowOrigin)
 	return mem.BufferSlice{mem.Copy(row.data, mem.DefaultBufferPool())}, nil
 }
 
@@ -104,6 +108,7 @@ const (
 	stampConditions
 
 	stampLeftOut = 280
+	stampSteps   = 300
 )
 
 const (
@@ -119,27 +124,21 @@ const (
 )
 
 // appendDeployment writes the encoding of NewListedDeployment for a deployment
-// without its package. Lists have no steps.
-func appendDeployment(b []byte, d *tko.Deployment) []byte {
+// without its package.
+func appendDeployment(b []byte, d *tko.Deployment, origin protowire.Number) []byte {
 	b = appendText(b, rowID, string(d.ID))
 	b = appendText(b, rowParent, string(d.Parent))
 	b = appendText(b, rowTemplate, string(d.Template))
 	b = appendText(b, rowSite, string(d.Site))
-	for key, value := range d.Metadata {
-		var at int
-		b, at = begin(b, rowMetadata)
-		b = appendText(b, 1, key)
-		b = appendText(b, 2, value)
-		b = end(b, at)
-	}
+	b = appendMetadata(b, rowMetadata, d.Metadata)
 	b = appendTime(b, rowCreated, d.Stamp.Created)
 	b = appendTime(b, rowUpdated, d.Stamp.Updated)
 	b = appendNumber(b, rowPrepared, protowire.EncodeBool(d.Prepared))
 	b = appendNumber(b, rowApproved, protowire.EncodeBool(d.Approved))
 	b = appendStamp(b, &d.Stamp)
-	b = appendText(b, rowOrigin, d.Origin)
+	b = appendText(b, origin, d.Origin)
 	for _, id := range d.Replaces {
-		b = appendText(b, rowReplaces, string(id))
+		b = appendEach(b, rowReplaces, string(id))
 	}
 	return appendNumber(b, rowBase, uint64(d.TemplateRevision)) //nolint:gosec // as protobuf writes what is negative
 }
@@ -171,7 +170,10 @@ func appendStamp(b []byte, s *tko.Stamp) []byte {
 		b = end(b, condition)
 	}
 	for _, what := range s.LeftOut {
-		b = appendText(b, stampLeftOut, what)
+		b = appendEach(b, stampLeftOut, what)
+	}
+	for i := range s.Steps {
+		b = appendStep(b, &s.Steps[i])
 	}
 	return end(b, stamp)
 }

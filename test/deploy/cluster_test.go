@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/tko-orchestrator/tko/internal/kube"
+	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -175,7 +176,7 @@ func TestRolesGrantExactlyTheirRights(t *testing.T) {
 	manifest := kustomize(t, "production")
 	apply(t, c, manifest)
 	defer apply(t, c, manifest, "delete")
-	client, err := kubernetes.NewForConfig(c.Config())
+	client, err := kubernetes.NewForConfig(kubetest.Config(c))
 	if err != nil {
 		t.Fatal(err)
 	}

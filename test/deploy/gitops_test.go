@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"github.com/tko-orchestrator/tko/internal/gitops/fluxtest"
+	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -47,7 +48,7 @@ func TestGitOpsRoleRunsNextToFlux(t *testing.T) {
 	c.Kubectl(t, "wait", "--for=condition=Established", "--timeout=4m", "crd/gitops.tko.nephio.org")
 	c.Kubectl(t, "-n", "tko", "rollout", "status", "--timeout=4m", "deployment/tko-gitops")
 
-	client, err := kubernetes.NewForConfig(c.Config())
+	client, err := kubernetes.NewForConfig(kubetest.Config(c))
 	if err != nil {
 		t.Fatal(err)
 	}

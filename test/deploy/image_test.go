@@ -35,7 +35,7 @@ func TestImageRunsUnprivileged(t *testing.T) {
 	for _, file := range strings.Fields(string(out)) {
 		files[strings.TrimPrefix(file, "./")] = true
 	}
-	for _, file := range []string{"bin/tko", "bin/tko-server", "bin/tko-tosca", "etc/ssl/certs/ca-certificates.crt"} {
+	for _, file := range []string{"bin/tko", "bin/tko-server", "bin/tko-kubernetes", "bin/tko-tosca", "etc/ssl/certs/ca-certificates.crt"} {
 		if !files[file] {
 			t.Errorf("%s is missing", file)
 		}

@@ -23,7 +23,7 @@ func demoKubernetes(t *testing.T, args ...string) (demo *exec.Cmd, temporary str
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	for _, name := range []string{"tko", "tko-server", "tko-demo"} {
+	for _, name := range []string{"tko", "tko-server", "tko-kubernetes", "tko-demo"} {
 		if err := os.Symlink(process.Build(t, name), filepath.Join(bin, name)); err != nil {
 			t.Fatal(err)
 		}

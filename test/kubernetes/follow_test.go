@@ -27,6 +27,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -41,7 +42,7 @@ func TestFollowersSurviveKillOfDataController(t *testing.T) {
 	w := newWorld(t, "data")
 	n := number(t, "TKO_KUBERNETES_OBJECTS", 1000)
 	w.writeAll(0, n, "0")
-	api, err := dynamic.NewForConfig(w.Config())
+	api, err := dynamic.NewForConfig(kubetest.Config(w.Cluster))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +135,7 @@ func (w *world) manager(ctx context.Context, f *follower) func() {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		w.t.Fatal(err)
 	}
-	m, err := ctrl.NewManager(w.Config(), ctrl.Options{Scheme: scheme, Metrics: server.Options{BindAddress: "0"}})
+	m, err := ctrl.NewManager(kubetest.Config(w.Cluster), ctrl.Options{Scheme: scheme, Metrics: server.Options{BindAddress: "0"}})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
+	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 )
 
 // formats checks all output formats of kubectl for all kinds.
@@ -159,7 +160,7 @@ func statuses(t *testing.T, w *world) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	c, err := ctrlclient.New(w.Config(), ctrlclient.Options{Scheme: scheme})
+	c, err := ctrlclient.New(kubetest.Config(w.Cluster), ctrlclient.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 )
@@ -53,7 +54,7 @@ func TestLargeListsAndManyWatchersAreServed(t *testing.T) {
 // watchers measures the latency of many watches at 100 changes per second.
 func (w *world) watchers(watchers, writes int) {
 	w.t.Helper()
-	config := w.Config()
+	config := kubetest.Config(w.Cluster)
 	api, err := dynamic.NewForConfig(config)
 	if err != nil {
 		w.t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
+	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -221,7 +222,7 @@ func controlled(t *testing.T, w *world) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New(w.Config(), client.Options{Scheme: scheme})
+	c, err := client.New(kubetest.Config(w.Cluster), client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}

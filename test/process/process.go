@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,6 +39,7 @@ func Build(t testing.TB, name string) string {
 var (
 	buildLock sync.Mutex
 	built     = map[string]string{}
+	buildDir  string // of all of them: the server finds its programs next to it
 )
 
 func build(name string) (string, error) {
@@ -53,11 +55,14 @@ func build(name string) (string, error) {
 		}
 		return path, nil
 	}
-	dir, err := os.MkdirTemp("", "tko-test-bin-")
-	if err != nil {
-		return "", err
+	if buildDir == "" {
+		dir, err := os.MkdirTemp("", "tko-test-bin-")
+		if err != nil {
+			return "", err
+		}
+		buildDir = dir
 	}
-	path := filepath.Join(dir, name)
+	path := filepath.Join(buildDir, name)
 	args := []string{"build", "-o", path}
 	if Race {
 		args = append(args, "-race")
@@ -74,10 +79,27 @@ func build(name string) (string, error) {
 func Clean() {
 	buildLock.Lock()
 	defer buildLock.Unlock()
-	for _, path := range built {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
+	_ = os.RemoveAll(buildDir)
+	buildDir = ""
 	clear(built)
+}
+
+// kubernetesFlags are the beginnings of flags with which the server may need
+// tko-kubernetes.
+var kubernetesFlags = []string{"--kubernetes=", "--kubeconfigs", "--management-kubeconfig", "--allow-in-cluster", "--flux-", "--plugin-kubeconfig"}
+
+// Programs builds the server, and the programs that it may need with flags. It
+// returns their paths; the first is the server's.
+func Programs(t testing.TB, args ...string) []string {
+	t.Helper()
+	paths := []string{Build(t, "tko-server")}
+	needs := func(arg string) bool {
+		return slices.ContainsFunc(kubernetesFlags, func(flag string) bool { return strings.HasPrefix(arg, flag) })
+	}
+	if slices.ContainsFunc(args, needs) {
+		paths = append(paths, Build(t, "tko-kubernetes"))
+	}
+	return paths
 }
 
 // A Server is a tko-server under test.
@@ -86,6 +108,8 @@ type Server struct {
 	Web  string // of its HTTP API
 	Kube string // of its Kubernetes API, if it serves one
 	PID  int
+
+	Health string // of its health probes, if it serves them
 
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -126,15 +150,15 @@ func startServer(t testing.TB, dir string, env []string, as *syscall.Credential,
 	ready := filepath.Join(dir, "ready.json")
 	s := &Server{t: t, output: &output{}, done: make(chan struct{})}
 	args = append([]string{"--listen-grpc=localhost:0", "--listen-web=localhost:0", "--listen-log=localhost:0", "--ready-file=" + ready}, args...)
-	s.cmd = exec.Command(Build(t, "tko-server"), args...)
+	programs := Programs(t, args...)
+	s.cmd = exec.Command(programs[0], args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
 	s.cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir()), env...)
 	if as != nil { // that user can't read the binary or the test's folder
-		binary := filepath.Join(dir, "tko-server")
-		if err := exec.Command("cp", s.cmd.Path, binary).Run(); err != nil {
+		if err := exec.Command("cp", append(programs, dir)...).Run(); err != nil {
 			t.Fatal(err)
 		}
-		s.cmd.Path, s.cmd.Dir = binary, dir
+		s.cmd.Path, s.cmd.Dir = filepath.Join(dir, "tko-server"), dir
 		s.cmd.Env = append(s.cmd.Env, "HOME="+dir, "XDG_CACHE_HOME="+dir)
 	}
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: as}
@@ -160,7 +184,7 @@ func (s *Server) waitReady(path string) {
 	s.t.Helper()
 	deadline := time.After(timeLimit)
 	for {
-		var addresses struct{ GRPC, Web, Kubernetes []string }
+		var addresses struct{ GRPC, Web, Kubernetes, Health []string }
 		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &addresses) == nil {
 			if len(addresses.GRPC) > 0 {
 				s.GRPC = addresses.GRPC[0]
@@ -170,6 +194,9 @@ func (s *Server) waitReady(path string) {
 			}
 			if len(addresses.Kubernetes) > 0 {
 				s.Kube = addresses.Kubernetes[0]
+			}
+			if len(addresses.Health) > 0 {
+				s.Health = addresses.Health[0]
 			}
 			return
 		}

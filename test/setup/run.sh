@@ -18,7 +18,8 @@ fi
 tools=$(cd "$(dirname "$0")/../../tools/test" && pwd)
 temporary=$(mktemp -d)
 trap 'rm -rf "$temporary"' EXIT
-GOFLAGS='' GOWORK=off go -C "$tools" build -trimpath -o "$temporary/" gotest.tools/gotestsum
+# The same flags as for the tests: otherwise the standard library is compiled once more.
+GOFLAGS='' GOWORK=off go -C "$tools" build "${race[@]}" -o "$temporary/" gotest.tools/gotestsum
 # Linking a server takes long: link the programs once, not in each package that starts one.
 if [ -z "${TKO_TEST_PROGRAMS:-}" ]; then
 	export TKO_TEST_PROGRAMS=$temporary/programs

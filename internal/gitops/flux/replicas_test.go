@@ -19,6 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/flux"
 	"github.com/tko-orchestrator/tko/internal/gitops/fluxtest"
+	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 )
 
 // replica runs a GitOps controller until stop is called or the test ends.
@@ -108,8 +109,8 @@ func TestReplicaWithAnOldCacheAppliesNothing(t *testing.T) {
 	elsewhere.namespace = other
 	elsewhere.gitOps("fleet", there)
 
-	through, cut := cuttable(t, w.Config())
-	stopGood := w.replica("good", w.Config(), w.namespace, other)
+	through, cut := cuttable(t, kubetest.Config(w.Cluster))
+	stopGood := w.replica("good", kubetest.Config(w.Cluster), w.namespace, other)
 	w.replica("cut", through, w.namespace, other)
 	w.becomes("fleet", ".status.lastAppliedRevision", first.Revision)
 	elsewhere.becomes("fleet", readyStatus, "True")
@@ -124,7 +125,7 @@ func TestReplicaWithAnOldCacheAppliesNothing(t *testing.T) {
 	w.becomes("fleet", ".status.lastHandledReconcileAt", "one")
 
 	cut.Store(true)
-	stopGood = w.replica("good", w.Config(), w.namespace, other)
+	stopGood = w.replica("good", kubetest.Config(w.Cluster), w.namespace, other)
 	repository.Commit(map[string]string{"a.yaml": template("a", "2"), "c.yaml": template("c", "1")})
 	latest := w.Publish(t, here, repository)
 	w.becomes("fleet", ".status.lastAppliedRevision", latest.Revision)

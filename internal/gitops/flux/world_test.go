@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/fluxtest"
 	"github.com/tko-orchestrator/tko/internal/grpcapi/grpctest"
 	"github.com/tko-orchestrator/tko/internal/kube"
+	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -86,7 +87,7 @@ func (w *world) start(t *testing.T, o flux.Options) {
 	o.Namespaces, o.Worker, o.Log, o.Fetch.Dir, o.Fetch.Pause = []string{w.namespace}, "test", log, t.TempDir(), 10*time.Millisecond
 	o.Wait, o.Poll = 50*time.Millisecond, 50*time.Millisecond
 	engine := gitops.New(w.data, gitops.Options{Worker: "test", Log: log, Connections: []string{w.connections}})
-	controller, err := flux.New(w.Config(), engine, o)
+	controller, err := flux.New(kubetest.Config(w.Cluster), engine, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/tko-orchestrator/tko/internal/kube"
+	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 )
 
 //go:embed crds/*.yaml
@@ -65,7 +66,7 @@ type Publisher struct {
 // ends.
 func Start(t testing.TB, c *kube.Cluster) *Publisher {
 	t.Helper()
-	client, err := dynamic.NewForConfig(c.Config())
+	client, err := dynamic.NewForConfig(kubetest.Config(c))
 	if err != nil {
 		t.Fatal(err)
 	}

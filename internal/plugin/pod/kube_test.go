@@ -179,7 +179,7 @@ func TestRunsInPodsOfARealAPIServer(t *testing.T) {
 				}
 			}
 
-			runner := plugin.New(plugin.Options{Kubeconfig: kubeconfig})
+			runner := plugin.New(plugin.Options{Pods: pod.New(pod.Options{Kubeconfig: kubeconfig})})
 			p := tko.Plugin{
 				Type: tko.PluginPrepare, Name: "p",
 				Arguments:  []string{"sh", "-c", `in=$(cat); case $in in *deploymentId*) echo '{prepared: true, package: [{apiVersion: v1, kind: ConfigMap, metadata: {name: made}}]}';; *) exit 3;; esac`},

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
@@ -20,6 +19,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/plugin"
 )
 
 const maxStderr = 2 << 10 // bytes of the end of stderr that are returned
@@ -46,12 +46,7 @@ func New(o Options) *Executor {
 }
 
 // A Command is a program to run in a container of an existing pod.
-type Command struct {
-	Namespace, Pod, Container string
-	Arguments                 []string
-	Input                     []byte // stdin
-	Timeout                   time.Duration
-}
+type Command = plugin.PodCommand
 
 // name matches names that are safe in a URL path. Kubernetes restricts names
 // further.

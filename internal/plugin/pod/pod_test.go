@@ -248,7 +248,7 @@ func TestFailuresAreReportedAndLimited(t *testing.T) {
 // A plugin in a pod fulfills the contract of plugins.
 func TestPluginInPodFulfillsTheContract(t *testing.T) {
 	t.Parallel()
-	r := plugin.New(plugin.Options{Kubeconfig: start(t, &cluster{sockets: true}), LogAddressPort: "tko:50055"})
+	r := plugin.New(plugin.Options{Pods: pod.New(pod.Options{Kubeconfig: start(t, &cluster{sockets: true})}), LogAddressPort: "tko:50055"})
 	target := krm.Identity{GVK: krm.GVK{Group: "g", Version: "v1", Kind: "K"}, Name: "n"}
 	pkg := krm.Package{{"apiVersion": "g/v1", "kind": "K", "metadata": map[string]any{"name": "n"}}}
 	p := tko.Plugin{

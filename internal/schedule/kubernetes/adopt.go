@@ -27,7 +27,7 @@ func (rc *reconciliation) applyFirst(ctx context.Context, o *object, s *state) e
 	if err != nil {
 		return err
 	}
-	content := withIgnored(o.content, live, rc.spec.ignored(o.key))
+	content := withIgnored(o.content, live, rc.spec.Ignored(o.key.Group, o.key.Kind, o.key.Namespace, o.key.Name))
 	switch {
 	case live == nil:
 		return rc.apply(ctx, o, s, content, false)

@@ -27,6 +27,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/kube"
+	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
@@ -116,7 +117,7 @@ func TestReconciliationContinuesAfterAPIServerRestart(t *testing.T) {
 	if _, err = reconcile("2"); err != nil {
 		t.Fatal(err)
 	}
-	client, err := dynamic.NewForConfig(c.Config())
+	client, err := dynamic.NewForConfig(kubetest.Config(c))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/kube"
+	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -39,7 +40,7 @@ func newFleet(b *testing.B) *fleet {
 	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), text, 0o600); err != nil {
 		b.Fatal(err)
 	}
-	client, err := dynamic.NewForConfig(c.Config())
+	client, err := dynamic.NewForConfig(kubetest.Config(c))
 	if err != nil {
 		b.Fatal(err)
 	}

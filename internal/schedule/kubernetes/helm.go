@@ -16,6 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/expression"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -100,7 +101,7 @@ func buildChart(r krm.Resource, d tko.Deployment, namespace string) (*object, *p
 	switch {
 	case len(o.Name) > maxRelease || !helmName.MatchString(o.Name):
 		return failed("has a name that is not valid for a Helm release: use at most %d of a-z, 0-9, - and dots", maxRelease)
-	case !dnsLabel.MatchString(o.Namespace):
+	case !trigger.DNSLabel.MatchString(o.Namespace):
 		return failed("has the namespace %q, which is not a valid name", o.Namespace)
 	case !ok:
 		return failed("has the annotation %s %q: it must be a whole number from -%d to %d", AnnotationOrder, r.Annotation(AnnotationOrder), maxOrder, maxOrder)
@@ -241,7 +242,7 @@ func rolledBack(o *object, c chartState) *problem {
 func (rc *reconciliation) readRelease(ctx context.Context, release key, actions map[key]action) error {
 	state, err := rc.helm().Release(ctx, release.Namespace, release.Name)
 	if errors.Is(err, tko.ErrNotFound) {
-		if rc.spec.Drift == driftCorrect {
+		if rc.spec.Drift == trigger.DriftCorrect {
 			actions[release] = actionApply
 			rc.states[release].corrected = "was uninstalled"
 			return nil
@@ -341,7 +342,7 @@ func (rc *reconciliation) keepIgnored(ctx context.Context, namespace string, obj
 	if err != nil || !known {
 		return nil, err
 	}
-	ignored := rc.spec.ignored(k)
+	ignored := rc.spec.Ignored(k.Group, k.Kind, k.Namespace, k.Name)
 	if len(ignored) == 0 {
 		return nil, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -34,7 +35,7 @@ func actionOn(o *object, e entry, recorded bool, live *unstructured.Unstructured
 		return actionWait
 	case !recorded || e.Digest != o.digest:
 		return actionApply
-	case drift == driftIgnore:
+	case drift == trigger.DriftIgnore:
 		return actionNone
 	case live == nil:
 		return actionRestore
@@ -130,7 +131,7 @@ func (p *pruning) checkBudget(s spec, total int, live map[key]*unstructured.Unst
 		return r.Removing || live[r.key].GetDeletionTimestamp() != nil
 	})
 	more := len(p.foreign.objects)
-	if len(p.foreign.unknown) == 0 && !s.Budget.over(len(fresh)+more, total+more) {
+	if len(p.foreign.unknown) == 0 && !s.Budget.Over(len(fresh)+more, total+more) {
 		return
 	}
 	hash := sha256.New()

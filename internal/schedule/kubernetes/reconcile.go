@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -291,7 +292,7 @@ func (rc *reconciliation) decide() map[key]action {
 			// records that it was applied before.
 			rc.states[k].entry = entry{Version: o.version, Step: o.step, Fields: e.Fields, Found: e.Found}
 		}
-		if actions[k] == actionWait && (e.Digest != o.digest || rc.spec.Drift == driftCorrect) {
+		if actions[k] == actionWait && (e.Digest != o.digest || rc.spec.Drift == trigger.DriftCorrect) {
 			rc.states[k].waits = recreating
 		}
 	}
@@ -446,7 +447,7 @@ func (rc *reconciliation) applyBatch(ctx context.Context, batch []*object, actio
 			continue
 		}
 		s := rc.states[o.key]
-		if s.live == nil && (actions[o.key] == actionApply || rc.spec.Drift == driftCorrect) {
+		if s.live == nil && (actions[o.key] == actionApply || rc.spec.Drift == trigger.DriftCorrect) {
 			if s.waits = rc.awaitedBackend(o); s.waits != "" {
 				continue
 			}
@@ -484,7 +485,7 @@ func (rc *reconciliation) execute(ctx context.Context, o *object, s *state, what
 	if o.chart != nil {
 		return rc.deploy(ctx, o, s)
 	}
-	content := withIgnored(o.content, s.live, rc.spec.ignored(o.key))
+	content := withIgnored(o.content, s.live, rc.spec.Ignored(o.key.Group, o.key.Kind, o.key.Namespace, o.key.Name))
 	known := s.entry.Fields != "" // it was applied before
 	if what == actionApply && !known {
 		defer func() {
@@ -494,7 +495,7 @@ func (rc *reconciliation) execute(ctx context.Context, o *object, s *state, what
 		}()
 		return rc.applyFirst(ctx, o, s)
 	}
-	if what != actionCompare || rc.spec.Drift == driftCorrect {
+	if what != actionCompare || rc.spec.Drift == trigger.DriftCorrect {
 		defer func() {
 			if apierrors.IsInvalid(err) {
 				err = rc.recreate(ctx, o, s, content, err)
@@ -510,7 +511,7 @@ func (rc *reconciliation) execute(ctx context.Context, o *object, s *state, what
 		}
 		return rc.apply(ctx, o, s, content, true)
 	case actionRestore:
-		if rc.spec.Drift == driftReport {
+		if rc.spec.Drift == trigger.DriftReport {
 			s.drift = "is missing"
 			return nil
 		}
@@ -527,7 +528,7 @@ func (rc *reconciliation) execute(ctx context.Context, o *object, s *state, what
 		found := differences(s.live, would)
 		if len(found) > 0 {
 			text := describeDifferences(found)
-			if rc.spec.Drift == driftReport {
+			if rc.spec.Drift == trigger.DriftReport {
 				s.drift = text
 				return nil
 			}

@@ -4,48 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
 )
-
-// The values of cleanup: what to do with the objects in a cluster that a site's
-// package no longer names.
-const (
-	cleanupLeave  = "Leave"
-	cleanupRemove = "Remove"
-)
-
-// Reasons of the condition on a cluster that a site's package no longer names.
-const (
-	ReasonLeft    = "Left"    // the applied objects stay, without reconciliation
-	ReasonRemoved = "Removed" // the applied objects are removed
-)
-
-// Same returns whether two resources of a site's package, the older first, name the
-// same cluster and inventories: then the new one takes over the objects of the old
-// one.
-func (t *Target) Same(former, now krm.Resource) bool {
-	a, err := readSpec(former)
-	if err != nil {
-		return true // it never applied anything
-	}
-	b, err := readSpec(now)
-	return err == nil && a.Kubeconfig == b.Kubeconfig && a.Inventory == b.Inventory
-}
-
-// Place returns the name of a resource's cluster, as in the outcomes of Leave; empty
-// if the resource is invalid.
-func (t *Target) Place(trigger krm.Resource) string {
-	s, err := readSpec(trigger)
-	if err != nil {
-		return ""
-	}
-	return s.Kubeconfig.String()
-}
 
 // Leave handles the objects in a cluster that the site's package no longer names,
 // according to the former resource: they stay, or are removed within its budget.
@@ -53,7 +18,7 @@ func (t *Target) Place(trigger krm.Resource) string {
 // now, names the same cluster. The outcome is final if again is 0 and err is nil;
 // otherwise the caller calls Leave again after that time.
 func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resource, site tko.Site) (v report.Outcome, again time.Duration, err error) {
-	s, err := readSpec(former)
+	s, err := trigger.Read(former)
 	if err != nil { // it never applied anything
 		return report.Outcome{}, 0, nil
 	}
@@ -80,7 +45,7 @@ func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resou
 			return orphaned(s, fmt.Sprintf("the objects recorded in namespace %q", s.Inventory)), 0, nil
 		}
 	}
-	if s.Cleanup == cleanupLeave {
+	if s.Cleanup == trigger.CleanupLeave {
 		return orphaned(s, fmt.Sprintf("%d objects of %d deployments", recorded.total(), len(recorded.mine))), 0, nil
 	}
 	rc := &reconciliation{target: t, conn: conn, spec: s, site: site}
@@ -114,7 +79,7 @@ func (t *Target) cleanupPending(ctx context.Context, s spec, err error) (report.
 	if errors.Is(err, tko.ErrConflict) {
 		return report.Outcome{}, 0, err
 	}
-	if s.Cleanup == cleanupLeave {
+	if s.Cleanup == trigger.CleanupLeave {
 		return orphaned(s, "the applied objects, if any"), 0, nil
 	}
 	return report.Outcome{
@@ -126,7 +91,7 @@ func (t *Target) cleanupPending(ctx context.Context, s spec, err error) (report.
 // isSameCluster returns whether a resource of the package names the cluster that has
 // these inventories.
 func (t *Target) isSameCluster(ctx context.Context, r krm.Resource, former spec, recorded inventories) (s spec, same bool, err error) {
-	if s, err = readSpec(r); err != nil {
+	if s, err = trigger.Read(r); err != nil {
 		return s, false, err
 	}
 	conn, release, err := t.connections.get(ctx, s.Kubeconfig)
@@ -145,6 +110,3 @@ func (t *Target) isSameCluster(ctx context.Context, r krm.Resource, former spec,
 	}
 	return s, false, nil
 }
-
-// isCleanup returns whether text is a value of cleanup.
-func isCleanup(text string) bool { return slices.Contains([]string{cleanupLeave, cleanupRemove}, text) }

@@ -21,23 +21,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
-)
-
-// Reasons of the conditions that this target sets.
-const (
-	ReasonApplied     = "Applied"          // the deployment's objects are applied
-	ReasonFailed      = "Failed"           // some objects could not be applied; the scheduler tries again
-	ReasonInvalid     = "Invalid"          // some objects can't be applied until the package changes
-	ReasonWaiting     = "Waiting"          // an object waits for another one, or for another controller
-	ReasonDrifted     = "Drifted"          // another client changed an object, and TKO doesn't correct it
-	ReasonRemoving    = "Removing"         // objects that are no longer wanted are being removed
-	ReasonApproval    = "WaitsForApproval" // the removals exceed the budget
-	ReasonHealthy     = "Healthy"          // all objects are healthy
-	ReasonInProgress  = "InProgress"       // some objects are in progress
-	ReasonUnhealthy   = "Unhealthy"        // some objects have failed
-	ReasonUnreachable = "Unreachable"      // the cluster can't be reached
-	ReasonUnknown     = "NotObserved"      // the cluster can't be read; the Scheduled condition has the reason
 )
 
 // Options are the settings of a Target. The zero value works.
@@ -70,6 +55,8 @@ type Options struct {
 // A Target applies deployments to the clusters of sites. It is safe for concurrent
 // use.
 type Target struct {
+	trigger.Cluster
+
 	options     Options
 	connections *connections
 	charts      *helm.Store
@@ -133,8 +120,8 @@ func (t *Target) Close() {
 // part for the management cluster. The report has the state of every deployment.
 // ErrInvalid means that the package has to change; after any other error, a later
 // call may succeed. Schedule is idempotent.
-func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
-	s, err := readSpec(trigger)
+func (t *Target) Schedule(ctx context.Context, cluster krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
+	s, err := trigger.Read(cluster)
 	if err != nil {
 		return report.Report{}, err
 	}
@@ -155,15 +142,6 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 		return report.Report{}, context.Cause(ctx)
 	}
 	return combineReports(infrastructure, err, r, deployErr)
-}
-
-// Namespace returns the default namespace of a trigger's resources.
-func (t *Target) Namespace(trigger krm.Resource) string {
-	s, err := readSpec(trigger)
-	if err != nil {
-		return defaultNamespace
-	}
-	return s.Namespace
 }
 
 // deploy reconciles the site's own cluster.

@@ -27,6 +27,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/kube"
+	"github.com/tko-orchestrator/tko/internal/kube/kubetest"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
@@ -323,5 +324,5 @@ func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
 // server returns the API server that the tests of this package share.
 func server(t testing.TB) *rest.Config {
 	t.Helper()
-	return kube.Shared(t, kube.Options{}).Config()
+	return kubetest.Config(kube.Shared(t, kube.Options{}))
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -27,6 +28,9 @@ type database struct {
 	dialect relational.Dialect
 	texts   relational.RenderCache
 	readers chan struct{} // one element per list; limits lists, so that short calls find a connection
+
+	standbys []*standby
+	turn     atomic.Uint32 // of the standbys
 
 	stop    func()
 	wait    sync.WaitGroup
@@ -76,7 +80,7 @@ func (db *database) makeDialect() relational.Dialect {
 		d.SkipLocked = "FOR UPDATE SKIP LOCKED"
 	}
 	if db.notify {
-		d.Notify = []relational.Statement{{SQL: "SELECT pg_notify('" + channel + "', '')"}}
+		d.Notify = "SELECT pg_notify('" + channel + "', $1)"
 	}
 	return d
 }
@@ -111,6 +115,9 @@ func (db *database) Close() error {
 	close(db.closing)
 	db.stop()
 	db.wait.Wait()
+	for _, s := range db.standbys {
+		s.pool.Close()
+	}
 	db.pool.Close()
 	return nil
 }
@@ -132,20 +139,29 @@ func (db *database) Begin(ctx context.Context, mode relational.Mode) (relational
 		release()
 		return nil, err
 	}
-	begin := []string{"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}
+	begin := []string{beginRead}
 	switch mode {
 	case relational.Read:
 	case relational.Write:
 		begin[0] = "BEGIN ISOLATION LEVEL READ COMMITTED"
 	case relational.List:
-		if db.idleLimit { // the client may read the rows slowly
-			begin = append(begin, "SET LOCAL idle_in_transaction_session_timeout = '1h'")
-		}
-		if db.planned { // a plan for the actual values pays
-			begin = append(begin, "SET LOCAL plan_cache_mode = auto")
-		}
+		begin = db.listBegin()
 	}
 	return &transaction{db: db, conn: conn, mode: mode, begin: begin, release: release}, nil
+}
+
+const beginRead = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+// listBegin returns the statements that begin the transaction of a list.
+func (db *database) listBegin() []string {
+	begin := []string{beginRead}
+	if db.idleLimit { // the client may read the rows slowly
+		begin = append(begin, "SET LOCAL idle_in_transaction_session_timeout = '1h'")
+	}
+	if db.planned { // a plan for the actual values pays
+		begin = append(begin, "SET LOCAL plan_cache_mode = auto")
+	}
+	return begin
 }
 
 func (db *database) Run(ctx context.Context, s relational.Statement) error {
@@ -154,7 +170,38 @@ func (db *database) Run(ctx context.Context, s relational.Statement) error {
 		return err
 	}
 	defer conn.Release()
-	return db.send(ctx, conn.Conn(), nil, "", s)
+	if s.Scan == nil || s.Idle() {
+		return db.send(ctx, conn.Conn(), nil, "", s)
+	}
+	return db.explain(ctx, conn.Conn(), db.query(ctx, conn.Conn(), s))
+}
+
+// query runs one statement, for which pgx needs less than for a batch.
+func (db *database) query(ctx context.Context, conn *pgx.Conn, s relational.Statement) error {
+	rows, err := conn.Query(ctx, db.texts.Render(&db.dialect, s), arguments(s)...)
+	if err != nil {
+		return err
+	}
+	return scanRows(rows, s.Scan)
+}
+
+// arguments returns the parameters of a statement, with those of its rows.
+func arguments(s relational.Statement) []any {
+	args := slices.Clip(s.Args)
+	if s.Columns != nil {
+		args = append(args, transpose(s.Columns, s.Rows)...)
+	}
+	return args
+}
+
+func scanRows(rows pgx.Rows, scan func(relational.Row) error) error {
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return fmt.Errorf("%w: %w", errScan, err)
+		}
+	}
+	return rows.Err()
 }
 
 // A transaction sends BEGIN with its first statements, to save a round trip.
@@ -221,23 +268,10 @@ func (db *database) send(ctx context.Context, conn *pgx.Conn, begin []string, en
 		if s.Idle() {
 			continue
 		}
-		args := slices.Clip(s.Args)
-		if s.Columns != nil {
-			args = append(args, transpose(s.Columns, s.Rows)...)
+		query := batch.Queue(db.texts.Render(&db.dialect, s), arguments(s)...)
+		if s.Scan != nil {
+			query.Query(func(rows pgx.Rows) error { return scanRows(rows, s.Scan) })
 		}
-		query := batch.Queue(db.texts.Render(&db.dialect, s), args...)
-		if s.Scan == nil {
-			continue
-		}
-		query.Query(func(rows pgx.Rows) error {
-			for rows.Next() {
-				if err := s.Scan(rows); err != nil {
-					rows.Close()
-					return fmt.Errorf("%w: %w", errScan, err)
-				}
-			}
-			return rows.Err()
-		})
 	}
 	if end != "" {
 		batch.Queue(end)
@@ -245,7 +279,12 @@ func (db *database) send(ctx context.Context, conn *pgx.Conn, begin []string, en
 	if batch.Len() == 0 {
 		return nil
 	}
-	err := conn.SendBatch(ctx, batch).Close()
+	return db.explain(ctx, conn, conn.SendBatch(ctx, batch).Close())
+}
+
+// explain closes the connection after an error that others would get, too, and adds
+// a remedy to errors that have one.
+func (db *database) explain(ctx context.Context, conn *pgx.Conn, err error) error {
 	switch {
 	case isCode(err, codeReadOnly): // it is no longer the primary: the next connection may find the new one
 		_ = conn.Close(ctx)

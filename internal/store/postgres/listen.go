@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
 const (
@@ -22,10 +23,11 @@ const (
 	maxPause = 5 * time.Second
 )
 
-// listen calls wake soon after every commit of any server, until the database is
-// closed.
-func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake func(), log *slog.Logger) {
+// listen calls wake with the news of every commit of any server, soon after it, until
+// the database is closed.
+func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake func(relational.News), log *slog.Logger) {
 	ctx, db.stop = context.WithCancel(ctx)
+	db.watchStandbys(ctx)
 	db.wait.Go(func() {
 		pause := minPause
 		away := false
@@ -39,7 +41,7 @@ func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake fun
 			if ctx.Err() != nil {
 				return
 			}
-			wake() // a commit may have been missed
+			wake(relational.Everything()) // a commit may have been missed
 			if errors.Is(err, errNoNotifications) {
 				log.InfoContext(ctx, "the database does not notify of commits: polling it",
 					slog.Any("err", err), slog.Duration("every", fastPoll))
@@ -64,7 +66,7 @@ func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake fun
 var errNoNotifications = errors.New("LISTEN and NOTIFY are not available")
 
 // listenOnce listens on its own connection until that is lost.
-func (db *database) listenOnce(ctx context.Context, config *pgx.ConnConfig, wake, connected func()) error {
+func (db *database) listenOnce(ctx context.Context, config *pgx.ConnConfig, wake func(relational.News), connected func()) error {
 	if !db.notify {
 		return errNoNotifications
 	}
@@ -83,13 +85,14 @@ func (db *database) listenOnce(ctx context.Context, config *pgx.ConnConfig, wake
 		return err
 	}
 	connected()
-	wake() // for commits before LISTEN
+	wake(relational.Everything()) // for commits before LISTEN
 	last := int64(-1)
 	for {
-		if err := db.awaitCommit(ctx, conn, &last); err != nil {
+		news, err := db.awaitCommit(ctx, conn, &last)
+		if err != nil {
 			return err
 		}
-		wake()
+		wake(news)
 	}
 }
 
@@ -119,28 +122,31 @@ func (db *database) checkNotifications(ctx context.Context, conn *pgx.Conn) erro
 
 // awaitCommit waits for a commit. Every slowPoll, it checks whether it missed one, and
 // whether the connection still works.
-func (db *database) awaitCommit(ctx context.Context, conn *pgx.Conn, last *int64) error {
+func (db *database) awaitCommit(ctx context.Context, conn *pgx.Conn, last *int64) (relational.News, error) {
 	for {
 		limited, cancel := context.WithTimeout(ctx, slowPoll)
-		_, err := conn.WaitForNotification(limited)
+		notification, err := conn.WaitForNotification(limited)
 		late := limited.Err() != nil
 		cancel()
-		if err == nil || ctx.Err() != nil || !late || !pgconn.Timeout(err) || conn.IsClosed() {
-			return err
+		if err == nil {
+			return relational.ParseNews(notification.Payload), nil
+		}
+		if ctx.Err() != nil || !late || !pgconn.Timeout(err) || conn.IsClosed() {
+			return relational.News{}, err
 		}
 		before := *last
 		limited, cancel = context.WithTimeout(ctx, slowPoll)
 		err = conn.QueryRow(limited, "SELECT position FROM head WHERE one = 1").Scan(last)
 		cancel()
 		if err != nil || *last != before {
-			return err
+			return relational.Everything(), err
 		}
 	}
 }
 
 // poll polls the position of the log and the next due work, for databases without
 // LISTEN.
-func (db *database) poll(ctx context.Context, wake func()) {
+func (db *database) poll(ctx context.Context, wake func(relational.News)) {
 	ticker := time.NewTicker(fastPoll)
 	defer ticker.Stop()
 	query := "SELECT position, " +
@@ -158,7 +164,7 @@ func (db *database) poll(ctx context.Context, wake func()) {
 		err := db.pool.QueryRow(ctx, query).Scan(&now[0], &now[1], &now[2])
 		if err == nil && now != last {
 			last = now
-			wake()
+			wake(relational.Everything())
 		}
 	}
 }

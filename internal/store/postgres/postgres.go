@@ -22,7 +22,10 @@ type Options struct {
 	// Wait is the time limit of waiting for a database that can't be reached; a
 	// minute if zero.
 	Wait time.Duration
-	Log  *slog.Logger // discarded if nil
+	// Replicas are the DSNs of hot standbys for reads. A standby is used only for
+	// reads that it has reached the position of; others use the primary.
+	Replicas []string
+	Log      *slog.Logger // discarded if nil
 }
 
 const (
@@ -56,7 +59,7 @@ func Open(ctx context.Context, dsn string, options Options) (*relational.Store, 
 		if err := migrate(ctx, config.ConnConfig, where); err != nil {
 			return err
 		}
-		s, err = open(ctx, config, options.Log)
+		s, err = open(ctx, config, options)
 		if err != nil {
 			return fmt.Errorf("open PostgreSQL at %s: %w", where, err)
 		}
@@ -125,7 +128,8 @@ func configure(dsn string, connections int) (*pgxpool.Config, error) {
 }
 
 // open opens the pool of a database with the current schema, and listens for commits.
-func open(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*relational.Store, error) {
+func open(ctx context.Context, config *pgxpool.Config, options Options) (*relational.Store, error) {
+	log := options.Log
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
@@ -142,6 +146,13 @@ func open(ctx context.Context, config *pgxpool.Config, log *slog.Logger) (*relat
 		return nil, err
 	}
 	db.dialect = db.makeDialect()
+	if err := db.openStandbys(ctx, options.Replicas, options.Connections, log); err != nil {
+		for _, s := range db.standbys {
+			s.pool.Close()
+		}
+		pool.Close()
+		return nil, err
+	}
 	if !db.skipLocked {
 		log.InfoContext(ctx, "the database has no SKIP LOCKED: workers that claim work wait for each other")
 	}

@@ -85,12 +85,12 @@ func (s *Store) ChangeAccess(ctx context.Context, expect int64, put, remove []ca
 		written = &g.head
 		statements := append([]Statement{removed, added}, audits...)
 		statements = append(statements, g.saveHead(), Statement{SQL: "UPDATE head SET access = $1 WHERE one = 1", Args: []any{version}})
-		return append(statements, s.dialect.Notify...), nil
+		return append(statements, s.notify(News{})...), nil
 	})
 	if err != nil {
 		return 0, fault("change the rules of access", err)
 	}
-	s.Wake()
+	s.Wake(News{})
 	return version, nil
 }
 

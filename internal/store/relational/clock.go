@@ -85,7 +85,7 @@ func (s *Store) capDeadlines(ctx context.Context) error {
 		return err
 	}
 	if moved > 0 {
-		s.Wake() // workers that wait for a deadline must check again
+		s.Wake(Everything()) // workers that wait for a deadline must check again
 	}
 	return nil
 }

@@ -154,6 +154,7 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 	})
 	if lost != nil && err != nil { // whatever error followed
 		err = away(&UnknownOutcomeError{Err: err})
+		s.Wake(Everything())
 	}
 	if err != nil && len(calls) > 1 && lost == nil && !s.db.Transient(err) && ctx.Err() == nil {
 		for _, c := range calls {
@@ -166,9 +167,6 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 			c.outcomes, c.err = nil, fault("commit", err)
 		}
 		close(c.done)
-	}
-	if err == nil {
-		s.Wake()
 	}
 }
 
@@ -216,6 +214,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 		}
 		if happened {
 			(*lost).fillCaches()
+			s.Wake((*lost).news)
 			*lost = nil
 			return nil
 		}
@@ -243,7 +242,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 	if err != nil {
 		return err
 	}
-	if err := tx.Commit(ctx, append(append(statements, g.saveHead()), s.dialect.Notify...)...); err != nil {
+	if err := tx.Commit(ctx, append(append(statements, g.saveHead()), s.notify(g.news)...)...); err != nil {
 		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
 			*lost = g
 		}
@@ -251,6 +250,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 	}
 	g.fillCaches()
 	s.commitCache.updateLocked(g, found)
+	s.Wake(g.news)
 	if n := step - g.remaining; n > 0 {
 		s.stepSizer.observe(n, time.Since(began))
 	}

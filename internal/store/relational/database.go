@@ -86,8 +86,10 @@ type Dialect struct {
 	Regexp func(expression, parameter string) string
 	// Rows returns a table named r of parameters, which are numbered from first.
 	Rows func(columns []Column, first int) string
-	// Notify ends transactions of which other stores are notified.
-	Notify []Statement
+	// Notify is the statement that ends transactions of which other stores are
+	// notified, with the text of their [News] as its parameter; "" if the database
+	// can't notify.
+	Notify string
 }
 
 func (d *Dialect) indexHint(index string) string {

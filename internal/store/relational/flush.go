@@ -455,7 +455,8 @@ func (g *group) fillCaches() {
 
 // workStatements enqueue the work items that the changes cause.
 func (g *group) workStatements() []Statement {
-	enqueued := map[catalog.Work]bool{}
+	type item struct{ queue, key string }
+	enqueued := map[item]bool{} // false: only if the queue has the item
 	wakes := map[string]bool{}
 	everywhere := false
 	for _, c := range g.changes {
@@ -467,7 +468,7 @@ func (g *group) workStatements() []Statement {
 			after = catalog.Record{}
 		}
 		for _, w := range catalog.WorkFor(before, after) {
-			enqueued[w] = true
+			enqueued[item{w.Queue, w.Key}] = enqueued[item{w.Queue, w.Key}] || !w.Again
 		}
 		queues, allSites := catalog.QueuesToWake(before, after)
 		for _, q := range queues {
@@ -475,15 +476,26 @@ func (g *group) workStatements() []Statement {
 		}
 		everywhere = everywhere || allSites
 	}
-	enqueue := Statement{SQL: enqueueSQL("r.queue, r.key", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"queue", Text}, {"key", Text}}}
-	for _, w := range slices.SortedFunc(maps.Keys(enqueued), func(a, b catalog.Work) int {
-		return compareText(a.Queue+" "+a.Key, b.Queue+" "+b.Key)
+	enqueue := Statement{
+		SQL: enqueueSQL("r.queue, r.key", "{rows}",
+			"r.needed = 1 OR EXISTS (SELECT 1 FROM work w WHERE w.queue = r.queue AND w.key = r.key)"),
+		Args: []any{int64(0)}, Columns: []Column{{"queue", Text}, {"key", Text}, {"needed", Int}},
+	}
+	// One statement in the order of the keys, to avoid deadlocks: see lockItems.
+	for _, w := range slices.SortedFunc(maps.Keys(enqueued), func(a, b item) int {
+		return compareText(a.queue+" "+a.key, b.queue+" "+b.key)
 	}) {
-		enqueue.Rows = append(enqueue.Rows, []any{w.Queue, w.Key})
+		needed := int64(0)
+		if enqueued[w] {
+			needed = 1
+			g.news.add(w.queue)
+		}
+		enqueue.Rows = append(enqueue.Rows, []any{w.queue, w.key, needed})
 	}
 	statements := []Statement{enqueue}
 	soon := catalog.WakeDelay.Microseconds()
 	for _, queue := range slices.Sorted(maps.Keys(wakes)) {
+		g.news.addSoon(queue)
 		statements = append(
 			statements,
 			Statement{
@@ -497,6 +509,7 @@ func (g *group) workStatements() []Statement {
 		)
 	}
 	if everywhere {
+		g.news.addSoon(tko.QueueSchedule)
 		statements = append(statements, Statement{
 			SQL:  enqueueSQL("'"+tko.QueueSchedule+"', e.id", "entity e", "e.kind = 'site' ORDER BY e.id"),
 			Args: []any{soon},

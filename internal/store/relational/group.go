@@ -30,6 +30,7 @@ type group struct {
 	changes []change
 	ended   []string       // tokens
 	dirty   bool           // statements were already run
+	news    News           // of the work that the transaction enqueues
 	last    catalog.Key    // of the last change of the transaction
 	caller  *audit.Caller  // of the write that is being decided; nil: not recorded
 	audits  []audit.Record // without changes

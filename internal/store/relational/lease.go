@@ -67,7 +67,7 @@ func (s *Store) leaseSnapshot(ctx context.Context) (*snapshotLease, error) {
 			}
 		}
 	})
-	tx, err := s.db.Begin(ctx, List)
+	tx, err := s.beginList(ctx)
 	s.addWaiting(-1)
 	close(begun)
 	watching.Wait()

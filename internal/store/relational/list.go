@@ -228,7 +228,7 @@ func (l *lister) fill(ctx context.Context, rows []row) ([]row, error) {
 		l.skip -= skipped
 		rows = rows[skipped:]
 	}
-	if err := s.fillDeployments(ctx, l.lease.run, fields, rows); err != nil {
+	if err := l.fillDeployments(ctx, rows); err != nil {
 		return nil, err
 	}
 	if fields.Counts {
@@ -245,6 +245,37 @@ func (l *lister) fill(ctx context.Context, rows []row) ([]row, error) {
 	}
 	return rows, s.fillPackages(ctx, l.lease.run, records)
 }
+
+// fillDeployments sets the IDs of the deployments of templates and sites. If rows
+// are all records of a range of IDs, their deployments are a range of an index.
+func (l *lister) fillDeployments(ctx context.Context, rows []row) error {
+	kind := l.query.Kind
+	if len(l.cursor.filters) > 0 || l.cursor.residual != nil || !l.query.Fields.Deployments || !hasDeployments(kind) || len(rows) < minRangeRows {
+		return l.store.fillDeployments(ctx, l.lease.run, l.query.Fields, rows)
+	}
+	column := "e." + string(kind)
+	next := 0
+	return l.lease.run(ctx, Statement{
+		SQL: "SELECT " + column + ", e.id FROM entity e" + l.store.dialect.indexHint("entity_by_"+string(kind)) +
+			" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " >= $1 AND " + column + " <= $2 ORDER BY " + column + ", e.id",
+		Args: []any{rows[0].ID, rows[len(rows)-1].ID},
+		Scan: func(from Row) error {
+			var owner, id string
+			err := from.Scan(&owner, &id)
+			for next < len(rows) && rows[next].ID < owner {
+				next++
+			}
+			if next < len(rows) && rows[next].ID == owner {
+				rows[next].Deployments = append(rows[next].Deployments, id)
+			}
+			return err
+		},
+	})
+}
+
+// minRangeRows is the number of rows below which a range isn't worth a plan of its
+// own.
+const minRangeRows = 8
 
 // fillCounts sets the numbers of deployments of templates and sites.
 func (l *lister) fillCounts(ctx context.Context, rows []row) error {

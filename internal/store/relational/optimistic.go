@@ -84,7 +84,7 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 			return err
 		},
 	}
-	if err := tx.Commit(ctx, append(append([]Statement{move}, statements...), s.dialect.Notify...)...); err != nil {
+	if err := tx.Commit(ctx, append(append([]Statement{move}, statements...), s.notify(g.news)...)...); err != nil {
 		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
 			cc.valid = false
 			*lost = g
@@ -101,6 +101,7 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 	cc.misses = 0
 	g.fillCaches()
 	cc.update(g)
+	s.Wake(g.news)
 	return true, nil
 }
 

@@ -173,6 +173,10 @@ func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backof
 		return nil
 	}
 	wake := false
+	var news News
+	for _, f := range items {
+		news.add(f.Item.Queue)
+	}
 	err := s.write(ctx, func(tx Tx) ([]Statement, error) {
 		claims := map[tko.WorkItem]claimed{}
 		wakes := map[string]int64{}
@@ -203,7 +207,7 @@ func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backof
 		statements, more := finish(items, claims, wakes, moment(now), backoff)
 		wake = wake || more
 		if more {
-			statements = append(statements, s.dialect.Notify...)
+			statements = append(statements, s.notify(news)...)
 		}
 		return statements, nil
 	})
@@ -211,7 +215,7 @@ func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backof
 		return fault("finish work", err)
 	}
 	if wake {
-		s.Wake()
+		s.Wake(news)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package relational
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
@@ -10,25 +11,25 @@ import (
 
 // Get returns the records of keys, in their order.
 func (s *Store) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
-	wanted := map[catalog.Key]bool{}
-	statement := Statement{
-		SQL:     "SELECT " + names(entityColumns, "e.") + " FROM {rows} CROSS JOIN entity e WHERE e.kind = r.k AND e.id = r.i",
-		Columns: []Column{{"k", Text}, {"i", Text}},
+	fields.Deployments = fields.Deployments && slices.ContainsFunc(keys, func(key catalog.Key) bool { return hasDeployments(key.Kind) })
+	if len(keys) == 1 && !fields.Deployments {
+		r, err := s.getOne(ctx, fields, keys[0])
+		if err != nil {
+			return nil, err
+		}
+		return []catalog.Record{r}, nil
 	}
+	wanted := map[catalog.Key]bool{}
+	var distinct []catalog.Key
 	for _, key := range keys {
 		if wanted[key] || checkTexts("kind", string(key.Kind), "ID", key.ID) != nil {
 			continue // a key that can't be stored doesn't exist
 		}
 		wanted[key] = true
-		statement.Rows = append(statement.Rows, []any{string(key.Kind), key.ID})
+		distinct = append(distinct, key)
 	}
 	var rows []row
-	scanner := newEntityScanner()
-	statement.Scan = func(from Row) error {
-		r, err := scanner.scan(from)
-		rows = append(rows, r)
-		return err
-	}
+	statement := rowsOf(distinct, func(r row) { rows = append(rows, r) })
 	err := s.view(ctx, fields, func(tx runner) error {
 		rows = nil
 		if statement.Idle() {

@@ -29,11 +29,13 @@ func (s *Store) EnqueueWork(ctx context.Context, queue string, keys []string, mi
 	if len(keys) == 0 {
 		return nil
 	}
-	err := s.write(ctx, func(Tx) ([]Statement, error) { return append([]Statement{enqueue}, s.dialect.Notify...), nil })
+	var news News
+	news.add(queue)
+	err := s.write(ctx, func(Tx) ([]Statement, error) { return append([]Statement{enqueue}, s.notify(news)...), nil })
 	if err != nil {
 		return fault("enqueue work", err)
 	}
-	s.Wake()
+	s.Wake(news)
 	return nil
 }
 

@@ -29,6 +29,8 @@ type Store struct {
 	metasets    *cache[int64, *catalog.Metadata]
 	commitCache commitCache
 
+	reads readGroup
+
 	stepSizer stepSizer // of cascading deletions
 	clock     clock
 
@@ -40,6 +42,9 @@ type Store struct {
 	mutex  sync.Mutex
 	stored *storedContent
 	signal chan struct{}
+
+	workSignals map[string]chan struct{} // by queue
+	wakeSoon    map[string]bool          // queues whose workers are about to be woken
 }
 
 // Limits of the caches: entries, or bytes where noted.
@@ -63,12 +68,15 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		commitCache: commitCache{positions: newCache[catalog.Key, int64](cachedPositions)},
 		leases:      map[*snapshotLease]bool{},
 		signal:      make(chan struct{}),
+		workSignals: map[string]chan struct{}{},
+		wakeSoon:    map[string]bool{},
 		stored:      newStoredContent(0),
 		clock:       newClock(),
 	}
 	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))
 	s.close = sync.OnceValue(func() error {
 		s.quit()
+		s.closeReads()
 		s.wait.Wait()
 		return s.db.Close()
 	})
@@ -116,22 +124,6 @@ func (s *Store) Backend() string { return s.backend }
 
 // Close closes the store and its database. Calls under way fail.
 func (s *Store) Close() error { return s.close() }
-
-// Signal returns a channel that is closed at the next change.
-func (s *Store) Signal() <-chan struct{} {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	return s.signal
-}
-
-// Wake closes the channel that [Store.Signal] returned. Databases call it when
-// they are notified of a commit by another store.
-func (s *Store) Wake() {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	close(s.signal)
-	s.signal = make(chan struct{})
-}
 
 var errClosed = errors.New("the store is closed")
 

@@ -70,6 +70,13 @@ func waitForLock(ctx context.Context, path string, log *slog.Logger) (func() err
 // quickReaders is the number of connections for short reads.
 const quickReaders = 8
 
+// The sizes of the page caches of connections, in KiB. The system caches the file, too:
+// larger caches of readers, of which there are many, take memory and save hardly any time.
+const (
+	writerCache = 16 << 10
+	readerCache = 2 << 10
+)
+
 //go:embed migrations/*.sql
 var migrations embed.FS
 
@@ -127,7 +134,7 @@ func open(ctx context.Context, path string, options Options, synchronous, name s
 	register()
 	db := &database{log: options.Log, cleanup: closed, ended: make(chan struct{}), lists: make(chan *connection, readers), quick: make(chan *connection, quickReaders), writer: make(chan *connection, 1)}
 	query := url.Values{"_pragma": {
-		"busy_timeout(30000)", "journal_mode(WAL)", "synchronous(" + synchronous + ")", "cache_size(-16384)",
+		"busy_timeout(30000)", "journal_mode(WAL)", "synchronous(" + synchronous + ")", fmt.Sprintf("cache_size(-%d)", writerCache),
 		"temp_store(MEMORY)", "journal_size_limit(67108864)", "wal_autocheckpoint(4000)",
 	}}
 	if options.maxPages > 0 {
@@ -169,7 +176,7 @@ func (db *database) start(ctx context.Context, path string, readers int, name st
 			db.writer <- c
 			continue
 		}
-		if _, err := conn.ExecContext(ctx, "PRAGMA query_only = 1"); err != nil {
+		if _, err := conn.ExecContext(ctx, fmt.Sprintf("PRAGMA query_only = 1; PRAGMA cache_size = -%d", readerCache)); err != nil {
 			return nil, fmt.Errorf("open %s: %w", path, err)
 		}
 		if i <= quickReaders {

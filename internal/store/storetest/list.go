@@ -33,6 +33,7 @@ var listPromises = []promise{
 	{"a list reads one snapshot, whatever is written concurrently", listIsOneSnapshot},
 	{"the caller may stop reading a list, and write while it reads", listMayBeAbandoned},
 	{"lists count deployments if the fields select it", listsCountDeployments},
+	{"each row of a list has its own deployments, whatever the filters are", rowsHaveTheirDeployments},
 	{"an offset is exact, whatever was written since the page before", offsetsAreExact},
 	{"filters that exclude each other, or match only at the end, are evaluated correctly", matchesAtTheEnd},
 	{"lists that are not read don't block other lists", stalledListsAreClosed},
@@ -774,4 +775,46 @@ func outdatedAreFound(w *world) {
 	w.equal("of others", find(true, "u*"), []string{})
 	w.commit(template("u", expect(1)))
 	w.equal("of both", find(true, "*"), []string{"d1", "d2", "d4"})
+}
+
+// rowsHaveTheirDeployments lists more rows than a store reads one by one: all, those
+// of a range, and those of filters that match some of a range.
+func rowsHaveTheirDeployments(w *world) {
+	writes := []catalog.Write{template("x/t"), template("y/t"), template("z/none")}
+	for i := range 60 {
+		var change []func(*catalog.Write)
+		if i%3 == 0 {
+			change = append(change, own("third", "yes"))
+		}
+		writes = append(writes, site(fmt.Sprintf("s%02d", i), change...), site(fmt.Sprintf("s%02d/in", i)))
+	}
+	want := map[string][]string{}
+	for i := range 150 {
+		id, owner := fmt.Sprintf("d%03d", i), fmt.Sprintf("s%02d", i*i%60)
+		writes = append(writes, deployment(id, at(owner), of([]string{"x/t", "y/t"}[i%2])))
+		want[owner] = append(want[owner], id)
+		template := []string{"x/t", "y/t"}[i%2]
+		want[template] = append(want[template], id)
+	}
+	w.commit(writes...)
+	fields := catalog.Fields{Deployments: true}
+	queries := map[string]struct {
+		query catalog.Query
+		rows  int
+	}{
+		"all sites":        {catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: fields}, 120},
+		"a range":          {catalog.Query{Kind: tko.KindSite, After: "s10", Limit: 40, Fields: fields}, 40},
+		"skipped":          {catalog.Query{Kind: tko.KindSite, Offset: 7, Limit: 50, Fields: fields}, 50},
+		"by metadata":      {catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: fields, Metadata: map[string]tko.Pattern{"third": patterns("yes")[0]}}, 20},
+		"by ID":            {catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: fields, IDs: patterns("s1*")}, 10},
+		"by ID, at a part": {catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: fields, IDs: patterns("s*/in")}, 60},
+		"templates":        {catalog.Query{Kind: tko.KindTemplate, Limit: -1, Fields: fields}, 3},
+	}
+	for name, q := range queries {
+		rows := w.list(q.query)
+		w.equal(name+": rows", len(rows), q.rows)
+		for _, r := range rows {
+			w.equal(name+": deployments of "+r.ID, r.Deployments, want[r.ID])
+		}
+	}
 }

@@ -29,6 +29,10 @@ var queuePromises = []promise{
 	{"such changes also reach work that is claimed", claimedIsWoken},
 	{"a new schedule plugin enqueues every site", schedulePluginEnqueuesSites},
 	{"an unknown outcome is an ErrInvalid", wrongOutcomeIsInvalid},
+	{"a site at which nothing is scheduled enqueues no work", untriggeredSiteIsNoWork},
+	{"its change is not lost if a worker has claimed the site", untriggeredSiteIsClaimed},
+	{"work signals the workers of its queue", workSignalsItsQueue},
+	{"work that is due soon signals the workers of its queue", soonWorkSignalsItsQueue},
 }
 
 func changesEnqueueWork(w *world) {
@@ -332,4 +336,65 @@ func wrongOutcomeIsInvalid(w *world) {
 	w.commit(deployment("d"))
 	item := w.claim(tko.QueuePrepare, 1, time.Minute)[0]
 	w.failed(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: "so so"}}, nil), tko.ErrInvalid)
+}
+
+func untriggered(w *catalog.Write) { w.Record.Untriggered = true }
+
+func untriggeredSiteIsNoWork(w *world) {
+	scheduled := tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}
+	steps := []struct {
+		why   string
+		write catalog.Write
+		want  []string
+	}{
+		{"new", site("s", untriggered), nil},
+		{"its package triggers nothing either", site("s", expect(1), withPackage("2"), untriggered), nil},
+		{"the same package, whatever is known of its triggers", site("s", expect(2), withPackage("2"), own("a", "b")), nil},
+		{"its package may trigger something", site("s", expect(3), withPackage("3")), []string{"s"}},
+		{"no longer, and nothing was scheduled", site("s", expect(4), withPackage("4"), untriggered), nil},
+		{"conditions", status(siteKey("s"), scheduled), nil},
+		{"its conditions may be outdated", site("s", expect(5), withPackage("5"), untriggered, func(w *catalog.Write) { w.Record.Conditions = []tko.Condition{scheduled} }), []string{"s"}},
+		{"a deployment", deployment("d", at("s"), ready), []string{"s"}},
+		{"another site without work", site("s2", untriggered), nil},
+	}
+	for _, step := range steps {
+		w.commit(step.write)
+		w.equal(step.why, w.dueWork(tko.QueueSchedule), append([]string{}, step.want...))
+	}
+}
+
+func untriggeredSiteIsClaimed(w *world) {
+	w.commit(site("s"))
+	held := w.claim(tko.QueueSchedule, 1, time.Hour)
+	w.commit(site("s", expect(1), withPackage("2"), untriggered))
+	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: held[0], Outcome: tko.WorkDone}}, nil))
+	w.equal("claimed before the change", w.dueWork(tko.QueueSchedule), []string{"s"})
+}
+
+func workSignalsItsQueue(w *world) {
+	w.commit(site("first")) // the store's own start may signal, too
+	w.dueWork(tko.QueueSchedule)
+	prepare, schedule := w.store.WorkSignal(tko.QueuePrepare), w.store.WorkSignal(tko.QueueSchedule)
+	w.commit(deployment("d"))
+	w.signalled(prepare)
+	w.commit(site("s"))
+	w.signalled(schedule)
+	w.dueWork(tko.QueuePrepare)
+	schedule = w.store.WorkSignal(tko.QueueSchedule)
+	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueSchedule, []string{"s"}, false))
+	w.signalled(schedule)
+}
+
+func soonWorkSignalsItsQueue(w *world) {
+	w.commit(deployment("d"))
+	items := w.claim(tko.QueuePrepare, 1, time.Hour)
+	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: items[0], Outcome: tko.WorkLater, Retry: time.Hour}}, nil))
+	signal := w.store.WorkSignal(tko.QueuePrepare)
+	w.commit(site("s", untriggered)) // selectors may match it
+	w.signalled(signal)
+	_, due, err := w.store.ClaimWork(w.ctx(), tko.ClaimWork{Queue: tko.QueuePrepare, Max: 1, Lease: time.Hour})
+	w.ok(err)
+	if due.IsZero() || due.After(time.Now().Add(time.Minute)) {
+		w.Errorf("the waiting work is due at %s, want within %s", due, catalog.WakeDelay)
+	}
 }

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,6 +26,7 @@ var readPromises = []promise{
 	{"packages of every size are read as they were written", packagesOfEverySize},
 	{"packages and deployments are read only if the fields select them", optionalFieldsAreOptional},
 	{"records returned by a read belong to the caller", readsAreCopies},
+	{"each of many concurrent reads returns its own record, as of a time after its call", concurrentReads},
 	{"the caller may change a record after writing it", writesAreCopies},
 	{"a revision is read as it was written", revisionIsReadUnchanged},
 	{"a revision has its own steps, and a record has none", revisionHasItsSteps},
@@ -317,4 +321,44 @@ func backendIsNamed(w *world) {
 	if w.store.Backend() == "" {
 		w.Error("the backend has no name")
 	}
+}
+
+// concurrentReads reads, from many callers, records that they have just written,
+// records that all of them read, and records that don't exist.
+func concurrentReads(w *world) {
+	w.commit(fullWrite())
+	shared := w.one(deploymentKey("d"))
+	var callers sync.WaitGroup
+	for caller := range 40 {
+		id := fmt.Sprintf("c%d", caller)
+		callers.Go(func() {
+			for revision := range int64(10) {
+				write := site(id, withPackage(fmt.Sprint(id, revision)), own("revision", strconv.FormatInt(revision, 10)), expect(revision))
+				outcomes, err := w.store.Commit(w.ctx(), write)
+				if err != nil {
+					w.Errorf("%s: %v", id, err)
+					return
+				}
+				for _, key := range []catalog.Key{siteKey(id), deploymentKey("d"), siteKey("none"), templateKey(id)} {
+					got, err := w.store.Get(w.ctx(), catalog.Fields{Package: true}, key)
+					switch {
+					case err != nil:
+						w.Errorf("%v: %v", key, err)
+					case key == siteKey(id):
+						if r := got[0]; r.Position != outcomes[0].Position || string(r.Package) != fmt.Sprint(id, revision) || r.Metadata.Effective["revision"] != strconv.FormatInt(revision, 10) {
+							w.Errorf("%v after revision %d: %+v", key, revision+1, r)
+						}
+					case key == deploymentKey("d"):
+						if diff := cmp.Diff(shared.Conditions, got[0].Conditions); diff != "" {
+							w.Errorf("%v: %s", key, diff)
+						}
+						got[0].Conditions[0].Message, got[0].Plugin[0] = id, 7 // the record is the caller's
+					case got[0].Revision != 0 || got[0].Key != key:
+						w.Errorf("%v: %+v", key, got[0])
+					}
+				}
+			}
+		})
+	}
+	callers.Wait()
 }

@@ -257,15 +257,31 @@ func Start(ctx context.Context) (dsn string, stop func(), err error) {
 	if failure != nil {
 		return "", nil, failure
 	}
-	name := fmt.Sprintf("tko_bench_%d", time.Now().UnixNano())
-	if err := theOne.exec(ctx, "CREATE DATABASE "+name+" TEMPLATE template0 ENCODING 'UTF8'"); err != nil {
+	dsn, drop, err := Database(ctx)
+	if err != nil {
 		theOne.stop()
 		return "", nil, err
 	}
-	return theOne.database(name), func() {
+	return dsn, func() {
 		if !theOne.own { // otherwise it is removed with the server
-			_ = theOne.exec(context.WithoutCancel(ctx), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") // if this fails, the database stays
+			drop()
 		}
 		theOne.stop()
+	}, nil
+}
+
+// Database creates another empty database on the server that Start started. It returns
+// its DSN, and a function that drops it.
+func Database(ctx context.Context) (dsn string, drop func(), err error) {
+	s, err := started()
+	if err != nil || s == nil {
+		return "", nil, errors.Join(err, errors.New("no PostgreSQL was started"))
+	}
+	name := fmt.Sprintf("tko_bench_%d_%d", time.Now().UnixNano(), number.Add(1))
+	if err := s.exec(ctx, "CREATE DATABASE "+name+" TEMPLATE template0 ENCODING 'UTF8'"); err != nil {
+		return "", nil, err
+	}
+	return s.database(name), func() {
+		_ = s.exec(context.WithoutCancel(ctx), "DROP DATABASE IF EXISTS "+name+" WITH (FORCE)") // if this fails, the database stays
 	}, nil
 }

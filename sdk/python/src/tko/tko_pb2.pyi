@@ -712,26 +712,54 @@ class ApproveDeploymentsResponse(_message.Message):
     def __init__(self, approved: _Optional[int] = ...) -> None: ...
 
 class CommitDeployment(_message.Message):
-    __slots__ = ("deploymentId", "revision", "packageFormat", "package", "conditions", "steps")
+    __slots__ = ("deploymentId", "revision", "packageFormat", "package", "conditions", "steps", "why")
     DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     revision: int
     packageFormat: str
     package: bytes
     conditions: _containers.RepeatedCompositeFieldContainer[Condition]
     steps: _containers.RepeatedCompositeFieldContainer[PreparationStep]
-    def __init__(self, deploymentId: _Optional[str] = ..., revision: _Optional[int] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[PreparationStep, _Mapping]]] = ...) -> None: ...
+    why: str
+    def __init__(self, deploymentId: _Optional[str] = ..., revision: _Optional[int] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[PreparationStep, _Mapping]]] = ..., why: _Optional[str] = ...) -> None: ...
 
 class CommitDeploymentResponse(_message.Message):
     __slots__ = ("revision",)
     REVISION_FIELD_NUMBER: _ClassVar[int]
     revision: int
     def __init__(self, revision: _Optional[int] = ...) -> None: ...
+
+class CommitDeployments(_message.Message):
+    __slots__ = ("commits",)
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    commits: _containers.RepeatedCompositeFieldContainer[CommitDeployment]
+    def __init__(self, commits: _Optional[_Iterable[_Union[CommitDeployment, _Mapping]]] = ...) -> None: ...
+
+class CommitDeploymentsResponse(_message.Message):
+    __slots__ = ("revisions",)
+    REVISIONS_FIELD_NUMBER: _ClassVar[int]
+    revisions: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, revisions: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class GetDeployments(_message.Message):
+    __slots__ = ("deploymentIds", "preferredPackageFormat")
+    DEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
+    PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    deploymentIds: _containers.RepeatedScalarFieldContainer[str]
+    preferredPackageFormat: str
+    def __init__(self, deploymentIds: _Optional[_Iterable[str]] = ..., preferredPackageFormat: _Optional[str] = ...) -> None: ...
+
+class GetDeploymentsResponse(_message.Message):
+    __slots__ = ("deployments",)
+    DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
+    deployments: _containers.RepeatedCompositeFieldContainer[Deployment]
+    def __init__(self, deployments: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ...) -> None: ...
 
 class CreateChildren(_message.Message):
     __slots__ = ("parentDeploymentId", "parentRevision", "mergePackageFormat", "mergePackage", "children")

@@ -1,4 +1,4 @@
-package main
+package wiring
 
 import (
 	"errors"
@@ -13,25 +13,25 @@ import (
 func TestGuardsAllowOnlyConfiguredAccess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	made := func(args ...string) guards {
+	made := func(args ...string) Guards {
 		t.Helper()
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 		c := config.Flags(flags)
 		if err := flags.Parse(args); err != nil {
 			t.Fatal(err)
 		}
-		g, err := newGuards(c)
+		g, err := NewGuards(c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return g
 	}
 	names := []string{"git folder", "service template folder", "chart address", "git address", "service template address", "remote"}
-	check := func(g guards) map[string]bool {
+	check := func(g Guards) map[string]bool {
 		return map[string]bool{
-			"git folder": g.git.Folder(dir) == nil, "service template folder": g.tosca.Folder(dir) == nil,
-			"chart address": g.remote.Host("127.0.0.1") == nil, "git address": g.git.Host("127.0.0.1") == nil,
-			"service template address": g.tosca.Host("127.0.0.1") == nil, "remote": g.git.Host("git.example.net") == nil,
+			"git folder": g.Git.Folder(dir) == nil, "service template folder": g.TOSCA.Folder(dir) == nil,
+			"chart address": g.Remote.Host("127.0.0.1") == nil, "git address": g.Git.Host("127.0.0.1") == nil,
+			"service template address": g.TOSCA.Host("127.0.0.1") == nil, "remote": g.Git.Host("git.example.net") == nil,
 		}
 	}
 	for args, want := range map[string][]string{
@@ -53,7 +53,7 @@ func TestGuardsAllowOnlyConfiguredAccess(t *testing.T) {
 			}
 		}
 	}
-	if _, err := newGuards(&config.Config{RemoteHosts: []string{"https://x"}}); !errors.Is(err, tko.ErrInvalid) {
+	if _, err := NewGuards(&config.Config{RemoteHosts: []string{"https://x"}}); !errors.Is(err, tko.ErrInvalid) {
 		t.Errorf("a URL as a host: %v", err)
 	}
 }

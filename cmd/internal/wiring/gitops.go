@@ -1,22 +1,20 @@
-package main
+package wiring
 
 import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"strings"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
-
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
-	"github.com/tko-orchestrator/tko/internal/gitops/flux"
 	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/secret"
@@ -62,40 +60,26 @@ func gitOpsSources(c *config.GitOps) ([]gitops.Spec, error) {
 	return specs, nil
 }
 
-// gitOps returns the controllers of the role gitops and of its Flux sources. The
-// second is nil without Flux; both are nil if there is nothing to do.
-func (s *server) gitOps(data *client.Client, worker string) (*gitops.Controller, *flux.Controller, error) {
-	c := &s.config.GitOps
+// GitOps returns the controller of the role gitops; nil if there is nothing to do.
+func GitOps(all *config.Config, data *client.Client, worker string, log *slog.Logger) (*gitops.Controller, error) {
+	c := &all.GitOps
 	specs, err := gitOpsSources(c)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(specs) == 0 && !c.FollowsFlux() {
-		return nil, nil, nil
+		return nil, nil
 	}
 	if _, err := sops.FileKeys(c.AgeKeys, c.PGPKeys); err != nil { // report problems at the start, not at the first encrypted file
-		return nil, nil, err
+		return nil, err
 	}
 	for i := range specs {
 		specs[i].From = decrypting{Fetcher: specs[i].From, age: c.AgeKeys, pgp: c.PGPKeys}
 	}
 	tree.Sweep(c.Dir)
-	log := s.log.With("role", config.RoleGitOps)
-	engine := gitops.New(data, gitops.Options{
-		Worker: worker, Sources: specs, Lease: s.config.WorkLease, Connections: c.Connections, Log: log,
-	})
-	if !c.FollowsFlux() {
-		return engine, nil, nil
-	}
-	cluster, err := clientcmd.BuildConfigFromFlags("", c.FluxKubeconfig) // without a kubeconfig, the cluster that this runs in
-	if err != nil {
-		return nil, nil, tko.Errorf(tko.ErrInvalid, "the cluster of Flux: %w", err)
-	}
-	sources, err := flux.New(cluster, engine, flux.Options{
-		Namespaces: c.FluxNamespaces, Worker: worker, OSMOps: c.FluxAsItIs, NoCrossNamespaceRefs: c.FluxNoCrossNamespaceRefs, EventsAddress: c.FluxEvents,
-		Fetch: flux.FetchOptions{Dir: c.Dir, Host: c.FluxArtifacts, Guard: s.allowed.remote}, Log: log,
-	})
-	return engine, sources, err
+	return gitops.New(data, gitops.Options{
+		Worker: worker, Sources: specs, Lease: all.WorkLease, Connections: c.Connections, Log: log,
+	}), nil
 }
 
 // decrypting opens revisions with encrypted files. The keys are in files that may
@@ -114,13 +98,13 @@ func (d decrypting) Open(_ context.Context, files *tree.Tree, _ string) (fs.FS, 
 	return sops.FS(files, keys, gitops.Others), nil
 }
 
-// serveHooks serves webhooks until the context ends.
-func (s *server) serveHooks(ctx context.Context, l net.Listener, controller *gitops.Controller) error {
+// ServeHooks serves webhooks until the context ends.
+func ServeHooks(ctx context.Context, c *config.GitOps, l net.Listener, controller *gitops.Controller, log *slog.Logger) error {
 	readKey := func() (secret.Text, error) {
-		text, err := os.ReadFile(s.config.GitOps.WebhookSecret)
+		text, err := os.ReadFile(c.WebhookSecret)
 		return secret.Text(strings.TrimSpace(string(text))), err
 	}
-	handler := gitops.Hooks(readKey, controller.Names, controller.Enqueue, s.log)
+	handler := gitops.Hooks(readKey, controller.Names, controller.Enqueue, log)
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()

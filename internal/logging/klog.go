@@ -1,4 +1,4 @@
-package kubeapi
+package logging
 
 import (
 	"context"
@@ -17,8 +17,8 @@ var (
 	libraryLog    atomic.Pointer[slog.Handler]
 )
 
-// LogLibraries sends the log of Kubernetes' libraries to a logger.
-func LogLibraries(log *slog.Logger) {
+// Kubernetes sends the log of Kubernetes' libraries to a logger.
+func Kubernetes(log *slog.Logger) {
 	handler := log.Handler()
 	libraryLog.Store(&handler)
 	setLibraryLog.Do(func() { klog.SetSlogLogger(slog.New(quieter{}).With("component", "kubernetes")) })

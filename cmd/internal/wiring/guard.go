@@ -1,4 +1,4 @@
-package main
+package wiring
 
 import (
 	"slices"
@@ -7,29 +7,29 @@ import (
 	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
-// guards limit what the server accesses on behalf of users.
-type guards struct {
-	remote *guard.Guard // for downloads
-	git    *guard.Guard // for sites' repositories
-	tosca  *guard.Guard // for service templates
+// Guards limit what the server accesses on behalf of users.
+type Guards struct {
+	Remote *guard.Guard // for downloads
+	Git    *guard.Guard // for sites' repositories
+	TOSCA  *guard.Guard // for service templates
 }
 
-// newGuards makes the guards from the settings. Invalid settings are an ErrInvalid.
-func newGuards(c *config.Config) (g guards, err error) {
+// NewGuards makes the guards from the settings. Invalid settings are an ErrInvalid.
+func NewGuards(c *config.Config) (g Guards, err error) {
 	o := guard.Options{Schemes: c.RemoteSchemes, Hosts: c.RemoteHosts, Addresses: c.RemoteAddresses}
-	if g.remote, err = guard.New(o); err != nil {
-		return guards{}, err
+	if g.Remote, err = guard.New(o); err != nil {
+		return Guards{}, err
 	}
 	git := o
 	git.Folders, git.FoldersFlag = c.GitLocal, "--git-local"
-	if g.git, err = guard.New(git); err != nil {
-		return guards{}, err
+	if g.Git, err = guard.New(git); err != nil {
+		return Guards{}, err
 	}
 	tosca := o
 	tosca.Folders, tosca.FoldersFlag = c.TOSCALocal, "--tosca-local"
 	if tosca.AddressesFlag = "--remote-addresses or --tosca-local-addresses"; c.TOSCALocalAddresses {
 		tosca.Addresses = slices.Concat(o.Addresses, guard.LocalNetworks)
 	}
-	g.tosca, err = guard.New(tosca)
+	g.TOSCA, err = guard.New(tosca)
 	return g, err
 }

@@ -1,4 +1,4 @@
-package main
+package logging
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/grpclog"
 
 	"github.com/tko-orchestrator/tko/internal/config"
-	"github.com/tko-orchestrator/tko/internal/kubeapi"
 )
 
-func newLog(c *config.Config, to io.Writer) *slog.Logger {
+// New returns the logger of the settings, which writes to a stream.
+func New(c *config.Config, to io.Writer) *slog.Logger {
 	level := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel]
 	if c.Verbose > 0 {
 		level = slog.LevelDebug
@@ -28,10 +28,10 @@ func newLog(c *config.Config, to io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(to, options))
 }
 
-// logLibraries redirects the global loggers of libraries to log. Otherwise they would
+// Libraries redirects the global loggers of libraries to log. Otherwise they would
 // write plain text between its lines.
-func logLibraries(log *slog.Logger) {
-	kubeapi.LogLibraries(log)
+func Libraries(log *slog.Logger) {
+	Kubernetes(log)
 	logGRPC(log)
 	// The log of Go's standard library, which HTTP servers and other libraries use.
 	slog.SetDefault(log.With("component", "library"))

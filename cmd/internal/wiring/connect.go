@@ -1,0 +1,30 @@
+package wiring
+
+import (
+	"context"
+	"net"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/config"
+)
+
+// Connect returns the controllers' client of the data controller. They use its API
+// also within one process; dial then makes the connection. If it is nil, they connect
+// to the address of the settings.
+func Connect(c *config.Config, dial func(context.Context) (net.Conn, error)) (*client.Client, error) {
+	o := client.Options{Address: c.Data, WaitForReady: true, Author: tko.Author{Who: "tko-server"}}
+	if dial != nil {
+		o.Address = "passthrough:///in-process"
+		o.Dialer = func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }
+	}
+	return client.Dial(o)
+}
+
+// LimitOr returns the limit n; a negative number if it is 0.
+func LimitOr(n int) int {
+	if n == 0 {
+		return -1
+	}
+	return n
+}

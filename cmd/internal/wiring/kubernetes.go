@@ -1,0 +1,198 @@
+package wiring
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/plugin"
+	"github.com/tko-orchestrator/tko/internal/schedule/report"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
+	"github.com/tko-orchestrator/tko/internal/sibling"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// The program of all that needs a client of Kubernetes.
+const (
+	Kubernetes        = "tko-kubernetes"
+	KubernetesPurpose = "the Kubernetes API (--kubernetes), sites that are Kubernetes clusters, Flux sources (--flux-kubeconfig, --flux-in-cluster) and plugins in pods"
+)
+
+// KubernetesSettings are the settings of that program.
+type KubernetesSettings struct {
+	Config *config.Config // without secrets
+	Worker string         // name of the server's worker
+	API    bool           // serve the Kubernetes API
+	GitOps bool           // run the role gitops, which has Flux sources
+}
+
+// The names of inherited listeners.
+const (
+	ListenersAPI   = "kubernetes"
+	ListenersHooks = "webhook"
+)
+
+// The methods of the program, and the method of the server (EnqueueSites).
+const (
+	ClustersSchedule = "clusters.Schedule"
+	ClustersLeave    = "clusters.Leave"
+	ClustersClose    = "clusters.Close"
+	PodsRun          = "pods.Run"
+	EventsRecord     = "events.Record"
+	GitOpsRun        = "gitops.Run"
+	EnqueueSites     = "sites.Enqueue"
+)
+
+// None is an empty request or response.
+type None struct{}
+
+type (
+	// ScheduleRequest is the request of ClustersSchedule.
+	ScheduleRequest struct {
+		Trigger     krm.Resource
+		Site        tko.Site
+		Deployments []tko.Deployment
+		Held        []tko.DeploymentID
+	}
+	// LeaveRequest is the request of ClustersLeave.
+	LeaveRequest struct {
+		Former krm.Resource
+		Now    []krm.Resource
+		Site   tko.Site
+	}
+)
+
+type (
+	// ScheduleResponse is the response of ClustersSchedule. The report is valid also with an error.
+	ScheduleResponse struct {
+		Report report.Report
+		Error  *sibling.Failure
+	}
+	// LeaveResponse is the response of ClustersLeave.
+	LeaveResponse struct {
+		Outcome report.Outcome
+		Again   time.Duration
+		Error   *sibling.Failure
+	}
+	// PodResponse is the response of PodsRun. Stderr is valid also with an error.
+	PodResponse struct {
+		Stdout []byte
+		Stderr string
+		Error  *sibling.Failure
+	}
+)
+
+// Clusters are the target for Kubernetes clusters, which is in another program.
+type Clusters struct {
+	trigger.Cluster
+
+	Program *sibling.Program
+
+	mu      sync.Mutex
+	enqueue func(...tko.SiteID)
+}
+
+// Enqueue sets the function that gets sites whose objects may have changed.
+func (c *Clusters) Enqueue(to func(...tko.SiteID)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.enqueue = to
+}
+
+// Methods are the methods that the program calls.
+func (c *Clusters) Methods() sibling.Endpoint {
+	return sibling.Endpoint{EnqueueSites: sibling.Unary(func(_ context.Context, ids []tko.SiteID) (None, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.enqueue != nil {
+			c.enqueue(ids...)
+		}
+		return None{}, nil
+	})}
+}
+
+// Schedule implements schedule.Clusters.
+func (c *Clusters) Schedule(ctx context.Context, cluster krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
+	if _, err := trigger.Read(cluster); err != nil { // a wrong resource needs no program
+		return report.Report{}, err
+	}
+	var out ScheduleResponse
+	err := call(ctx, c.Program, ClustersSchedule, ScheduleRequest{cluster, site, deployments, held}, &out)
+	return out.Report, errors.Join(err, out.Error.Err())
+}
+
+// Leave implements schedule.Clusters.
+func (c *Clusters) Leave(ctx context.Context, former krm.Resource, now []krm.Resource, site tko.Site) (v report.Outcome, again time.Duration, err error) {
+	var out LeaveResponse
+	err = call(ctx, c.Program, ClustersLeave, LeaveRequest{former, now, site}, &out)
+	return out.Outcome, out.Again, errors.Join(err, out.Error.Err())
+}
+
+// closeLimit bounds the time to end watches and connections.
+const closeLimit = 5 * time.Second
+
+// Close implements schedule.Clusters.
+func (c *Clusters) Close() {
+	if c.Program.PID() == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	_ = call(ctx, c.Program, ClustersClose, None{}, nil) // if it has ended, nothing is open
+}
+
+// Pods run plugins in pods, in another program.
+type Pods struct{ Program *sibling.Program }
+
+// Run implements plugin.Pods.
+func (p *Pods) Run(ctx context.Context, c plugin.PodCommand) (stdout []byte, stderr string, err error) {
+	var out PodResponse
+	err = call(ctx, p.Program, PodsRun, c, &out)
+	return out.Stdout, out.Stderr, errors.Join(err, out.Error.Err())
+}
+
+func call(ctx context.Context, program *sibling.Program, method string, in, out any) error {
+	peer, err := program.Peer(ctx)
+	if err != nil {
+		return err
+	}
+	return sibling.Call(ctx, peer, method, in, out)
+}
+
+// RunUntil runs a method of the program that ends when it is asked to. It returns
+// after the method has.
+func RunUntil(ctx context.Context, program *sibling.Program, method string) error {
+	peer, err := program.Peer(ctx)
+	if err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	s, end, err := sibling.Open(running, peer, method)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { _ = end() })()
+	if err := s.Receive(nil); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// Until returns a handler that runs a method until the caller asks it to end, or has
+// ended.
+func Until(run func(ctx context.Context) error) sibling.Handler {
+	return func(ctx context.Context, s *sibling.Stream) error {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		go func() {
+			_ = s.Receive(nil) // the end
+			stop()
+		}()
+		return run(ctx)
+	}
+}

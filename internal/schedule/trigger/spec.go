@@ -1,0 +1,279 @@
+package trigger
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// GVK is the kind of the resources that trigger this target.
+var GVK = krm.GVK{Group: "kubernetes.plugin.nephio.org", Version: "v1alpha1", Kind: "Cluster"}
+
+// The values of drift: what to do with an object that another client changed.
+const (
+	DriftCorrect = "Correct"
+	DriftReport  = "Report"
+	DriftIgnore  = "Ignore"
+)
+
+// The values of cleanup: what to do with the objects in a cluster that a site's
+// package no longer names.
+const (
+	CleanupLeave  = "Leave"
+	CleanupRemove = "Remove"
+)
+
+// A Spec is the content of a Cluster resource.
+type Spec struct {
+	Kubeconfig KubeconfigRef
+	Namespace  string // default namespace of namespaced resources
+	Inventory  string // namespace of the inventories
+	Drift      string
+	Ignore     []Ignore
+	Budget     Budget
+	Cleanup    string // what happens to the objects when the resource leaves the package
+	Approve    string // digest of an approved removal beyond the budget
+}
+
+// A KubeconfigRef refers to a kubeconfig: by one of File, Secret, InCluster and
+// Management.
+type KubeconfigRef struct {
+	File    string // path in the meta-scheduler's folder of kubeconfigs
+	Context string // the current context if empty
+
+	Secret, SecretNamespace, SecretKey string // in the management cluster
+
+	InCluster  bool
+	Management bool // the management cluster itself
+}
+
+// An Ignore selects fields of objects that TKO does not manage.
+type Ignore struct {
+	Group, Kind, Namespace, Name string // empty selects all; Kind is required
+	Pointers                     []Pointer
+}
+
+// A Budget bounds the removals at a site without an approval: a removal needs one if
+// it exceeds both bounds.
+type Budget struct{ Percent, Objects int }
+
+// DefaultNamespace is the default of namespaces.
+const DefaultNamespace = "default"
+
+const (
+	defaultInventory = "tko-system"
+	defaultPercent   = 50
+	defaultObjects   = 20
+	maxIgnores       = 1000
+)
+
+// DNSLabel matches names of namespaces.
+var DNSLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// dnsName matches names of Secrets.
+var dnsName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
+
+// secretKey matches keys of Secrets.
+var secretKey = regexp.MustCompile(`^[-._a-zA-Z0-9]{1,253}$`)
+
+// A specJSON is the JSON form of a Spec.
+type specJSON struct {
+	Kubeconfig *struct {
+		File   string `json:"file"`
+		Secret *struct {
+			Name      string `json:"name"`
+			Namespace string `json:"namespace"`
+			Key       string `json:"key"`
+		} `json:"secret"`
+		ClusterAPI *struct {
+			Name      string `json:"name"`
+			Namespace string `json:"namespace"`
+		} `json:"clusterAPI"`
+		Context string `json:"context"`
+	} `json:"kubeconfig"`
+	InCluster          bool   `json:"inCluster"`
+	Namespace          string `json:"namespace"`
+	InventoryNamespace string `json:"inventoryNamespace"`
+	Drift              string `json:"drift"`
+	Cleanup            string `json:"cleanup"`
+	Ignore             []struct {
+		Group     string   `json:"group"`
+		Kind      string   `json:"kind"`
+		Namespace string   `json:"namespace"`
+		Name      string   `json:"name"`
+		Pointers  []string `json:"pointers"`
+	} `json:"ignore"`
+	Prune struct {
+		Percent *int   `json:"percent"`
+		Objects *int   `json:"objects"`
+		Approve string `json:"approve"`
+	} `json:"prune"`
+}
+
+// Read parses a Cluster resource. Errors are ErrInvalid and name the field.
+func Read(r krm.Resource) (Spec, error) {
+	s, err := parseSpec(r["spec"])
+	if err != nil {
+		return Spec{}, tko.Errorf(tko.ErrInvalid, "spec.%w", err)
+	}
+	return s, nil
+}
+
+func parseSpec(value any) (Spec, error) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return Spec{}, fmt.Errorf("kubeconfig or another field: not JSON: %w", err)
+	}
+	var w specJSON
+	if err := json.Unmarshal(text, &w); err != nil {
+		return Spec{}, fmt.Errorf("kubeconfig or another field: %w", err)
+	}
+	s := Spec{
+		Namespace: cmp.Or(w.Namespace, DefaultNamespace), Inventory: cmp.Or(w.InventoryNamespace, defaultInventory),
+		Drift: cmp.Or(w.Drift, DriftCorrect), Approve: w.Prune.Approve,
+		Cleanup: cmp.Or(w.Cleanup, CleanupLeave),
+		Budget:  Budget{Percent: defaultPercent, Objects: defaultObjects},
+	}
+	if s.Kubeconfig, err = w.kubeconfigRef(); err != nil {
+		return Spec{}, err
+	}
+	switch {
+	case !DNSLabel.MatchString(s.Namespace):
+		return Spec{}, fmt.Errorf("namespace: %q is not the name of a namespace", s.Namespace)
+	case !DNSLabel.MatchString(s.Inventory):
+		return Spec{}, fmt.Errorf("inventoryNamespace: %q is not the name of a namespace", s.Inventory)
+	case s.Drift != DriftCorrect && s.Drift != DriftReport && s.Drift != DriftIgnore:
+		return Spec{}, fmt.Errorf("drift: %q is none of Correct, Report and Ignore", s.Drift)
+	case !isCleanup(s.Cleanup):
+		return Spec{}, fmt.Errorf("cleanup: %q is neither Leave nor Remove", s.Cleanup)
+	case len(w.Ignore) > maxIgnores:
+		return Spec{}, fmt.Errorf("ignore: there are more than %d rules", maxIgnores)
+	}
+	if w.Prune.Percent != nil {
+		s.Budget.Percent = *w.Prune.Percent
+	}
+	if w.Prune.Objects != nil {
+		s.Budget.Objects = *w.Prune.Objects
+	}
+	if s.Budget.Percent < 0 || s.Budget.Percent > 100 || s.Budget.Objects < 0 {
+		return Spec{}, errors.New("prune: percent is between 0 and 100, and objects is 0 or more")
+	}
+	for i, rule := range w.Ignore {
+		if rule.Kind == "" || len(rule.Pointers) == 0 {
+			return Spec{}, fmt.Errorf("ignore[%d]: kind and pointers are required", i)
+		}
+		one := Ignore{Group: rule.Group, Kind: rule.Kind, Namespace: rule.Namespace, Name: rule.Name}
+		for _, text := range rule.Pointers {
+			p, err := parsePointer(text)
+			if err != nil {
+				return Spec{}, fmt.Errorf("ignore[%d].pointers: %w", i, err)
+			}
+			one.Pointers = append(one.Pointers, p)
+		}
+		s.Ignore = append(s.Ignore, one)
+	}
+	return s, nil
+}
+
+func (w specJSON) kubeconfigRef() (KubeconfigRef, error) {
+	k := w.Kubeconfig
+	if k == nil {
+		if !w.InCluster {
+			return KubeconfigRef{}, errors.New("kubeconfig: missing: give one of file, secret and clusterAPI")
+		}
+		return KubeconfigRef{InCluster: true}, nil
+	}
+	s := KubeconfigRef{File: k.File, Context: k.Context}
+	given := 0
+	for _, there := range []bool{k.File != "", k.Secret != nil, k.ClusterAPI != nil, w.InCluster} {
+		if there {
+			given++
+		}
+	}
+	if given != 1 {
+		return KubeconfigRef{}, errors.New("kubeconfig: give exactly one of file, secret and clusterAPI, or inCluster without kubeconfig")
+	}
+	switch {
+	case k.Secret != nil:
+		s.Secret, s.SecretNamespace, s.SecretKey = k.Secret.Name, cmp.Or(k.Secret.Namespace, DefaultNamespace), cmp.Or(k.Secret.Key, "value")
+	case k.ClusterAPI != nil:
+		s.Secret, s.SecretNamespace, s.SecretKey = k.ClusterAPI.Name+"-kubeconfig", cmp.Or(k.ClusterAPI.Namespace, DefaultNamespace), "value"
+		if k.ClusterAPI.Name == "" {
+			return KubeconfigRef{}, errors.New("kubeconfig.clusterAPI.name: missing")
+		}
+	default:
+		if filepath.IsAbs(s.File) || !filepath.IsLocal(filepath.FromSlash(s.File)) {
+			return KubeconfigRef{}, fmt.Errorf("kubeconfig.file: %q is not below the meta-scheduler's folder of kubeconfigs: write a path relative to it", s.File)
+		}
+		return s, nil
+	}
+	switch {
+	case !dnsName.MatchString(s.Secret):
+		return KubeconfigRef{}, fmt.Errorf("kubeconfig: %q is not the name of a Secret", s.Secret)
+	case !DNSLabel.MatchString(s.SecretNamespace):
+		return KubeconfigRef{}, fmt.Errorf("kubeconfig: %q is not the name of a namespace", s.SecretNamespace)
+	case !secretKey.MatchString(s.SecretKey):
+		return KubeconfigRef{}, fmt.Errorf("kubeconfig.secret.key: %q is not a key of a Secret", s.SecretKey)
+	}
+	return s, nil
+}
+
+func (s KubeconfigRef) String() string {
+	switch {
+	case s.Management:
+		return "the management cluster"
+	case s.InCluster:
+		return "the cluster that the meta-scheduler runs in"
+	case s.Secret != "":
+		return fmt.Sprintf("Secret %q of the management cluster", s.SecretNamespace+"/"+s.Secret)
+	default:
+		return fmt.Sprintf("kubeconfig file %q", s.File)
+	}
+}
+
+// Ignored returns the pointers to fields of an object that TKO does not manage.
+func (s Spec) Ignored(group, kind, namespace, name string) []Pointer {
+	var all []Pointer
+	for _, rule := range s.Ignore {
+		if rule.Kind == kind && (rule.Group == "" || rule.Group == group) &&
+			(rule.Namespace == "" || rule.Namespace == namespace) && (rule.Name == "" || rule.Name == name) {
+			all = append(all, rule.Pointers...)
+		}
+	}
+	return all
+}
+
+// Over returns whether removing n of total objects needs an approval.
+func (b Budget) Over(n, total int) bool { return n > b.Objects && n*100 > b.Percent*total }
+
+// A Pointer is a JSON pointer, as a list of unescaped tokens.
+type Pointer []string
+
+func parsePointer(text string) (Pointer, error) {
+	if !strings.HasPrefix(text, "/") || text == "/" {
+		return nil, fmt.Errorf("%q is not a JSON pointer to a field, such as /spec/replicas", text)
+	}
+	var p Pointer
+	for part := range strings.SplitSeq(text[1:], "/") {
+		p = append(p, strings.NewReplacer("~1", "/", "~0", "~").Replace(part))
+	}
+	if p[0] == "apiVersion" || p[0] == "kind" || len(p) == 1 && p[0] == "metadata" {
+		return nil, fmt.Errorf("%q can't be ignored: it identifies the object", text)
+	}
+	return p, nil
+}
+
+func (p Pointer) String() string {
+	var b strings.Builder
+	for _, part := range p {
+		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(part))
+	}
+	return b.String()
+}

@@ -1,0 +1,36 @@
+package sqlite_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/relational"
+)
+
+// Lists and other reads have many connections. With large page caches, streaming a large
+// store takes far more memory than the rows do.
+func TestConnectionsOfReadersHaveSmallCaches(t *testing.T) {
+	t.Parallel()
+	s := manySites(t)
+	checked := 0
+	ctx := relational.WithStatementHook(t.Context(), func(tx relational.Tx, _ relational.Statement) error {
+		return tx.Run(context.WithoutCancel(t.Context()), relational.Statement{SQL: "PRAGMA cache_size", Scan: func(from relational.Row) error {
+			var size int
+			err := from.Scan(&size)
+			if checked++; size < -4<<10 || size >= 0 {
+				t.Errorf("the cache of a list is %d, want at most 4 MiB (a negative number of KiB)", size)
+			}
+			return err
+		}})
+	})
+	for _, err := range s.List(ctx, catalog.Query{Kind: tko.KindSite, Limit: 1}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if checked == 0 {
+		t.Error("no cache was checked")
+	}
+}
