@@ -277,11 +277,11 @@ func TestNoWriteCommitsAfterItsRightsAreRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := w.RegisterSite(w.as("cert:bob"), tko.Site{ID: "emea/4"}); err != nil {
-		t.Errorf("a binding of somebody else failed a write: %v", err)
+		t.Errorf("a binding of another subject failed a write: %v", err)
 	}
 }
 
-func TestNobodyEscapesFromAScopeByAWrite(t *testing.T) {
+func TestWritesDoNotEscapeFromAScope(t *testing.T) {
 	t.Parallel()
 	w := newGuarded(t, catalog.Options{})
 	team := func(name string) access.Scope { return access.Scope{Metadata: map[string]string{"team": name}} }
@@ -746,7 +746,7 @@ func TestChangesAreRecordedWithTheirCaller(t *testing.T) {
 	}
 }
 
-// Audit records that somebody changes behind the server's back are found: attackers
+// Audit records that an attacker changes behind the server's back are found: attackers
 // edit rows, delete them, swap, insert and cut them, or rewrite the chain.
 func TestTamperedAuditLogIsFound(t *testing.T) {
 	t.Parallel()

@@ -257,7 +257,7 @@ var unscoped = []string{
 // caller with a scope has an ID that is outside of it, or the value of a Secret.
 func TestEveryMethodAsEveryRole(t *testing.T) {
 	t.Parallel()
-	subjects := map[string][]access.Verb{"": nil, "token:nobody": nil}
+	subjects := map[string][]access.Verb{"": nil, "token:unbound": nil}
 	for _, role := range access.Roles() {
 		subjects["token:in-"+string(role)] = role.Verbs()
 		subjects["token:all-"+string(role)] = role.Verbs()
