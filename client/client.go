@@ -79,6 +79,7 @@ type TLS struct {
 // A Client calls a server. Its methods may be called concurrently.
 type Client struct {
 	data    tkopb.DataClient
+	access  tkopb.AccessClient
 	options Options
 	calls   []grpc.CallOption
 	codecs  bool // the connection is gRPC's own type, which accepts codecs
@@ -193,6 +194,7 @@ func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 	_, codecs := conn.(*grpc.ClientConn)
 	return &Client{
 		data:    tkopb.NewDataClient(conn),
+		access:  tkopb.NewAccessClient(conn),
 		options: o,
 		codecs:  codecs,
 		calls: []grpc.CallOption{

@@ -24,6 +24,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
@@ -104,6 +105,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		ctx := command.Context()
 		return endWithin(ctx, c.StopTimeout, log, func() error { return serve(ctx, c, log, streams{stdout, stderr}) })
 	}
+	command.AddCommand(accessCommand())
 	command.AddCommand(tokenCommand())
 	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetHelpCommand(&cobra.Command{Hidden: true})
@@ -202,6 +204,10 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 	controllers, working := errgroup.WithContext(ctx)
 	if c.Has(config.RoleData) {
 		if err := s.events(working, controllers); err != nil {
+			return err
+		}
+		s.logAccess(ctx)
+		if err := s.keepAudit(working, controllers); err != nil {
 			return err
 		}
 		controllers.Go(func() error {
@@ -494,13 +500,15 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		ModificationTime: s.config.ModificationTime, MinBackoff: s.config.Retry, MaxBackoff: s.config.RetryMax,
 		ConfirmAbove: s.config.ConfirmAbove, ConfirmPercent: s.config.ConfirmAbovePercent,
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
+		Access: catalog.AccessMode(s.config.AccessMode()), AccessAnonymous: access.Role(s.config.Access.Anonymous), AccessKubernetes: access.Role(s.config.Access.Kubernetes),
+		Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
 		Log: s.log.With("role", config.RoleData),
 	})
 	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {
 		return err
 	}
 	api := grpcapi.NewServer(s.service, grpcapi.Options{
-		Callers: s.security.callers, Secure: s.security.grpc(),
+		Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
 		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log,
 		Limits: grpcapi.Limits{
 			Connection: wiring.LimitOr(s.config.StreamsPerConnection), Client: wiring.LimitOr(s.config.StreamsPerClient), Total: wiring.LimitOr(s.config.Streams),

@@ -122,6 +122,7 @@ type Config struct {
 	GitOps GitOps
 
 	Identity Identity
+	Access   Access
 
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
@@ -283,6 +284,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	c.GitOps.flags(flags)
 	c.Identity.flags(flags)
+	c.Access.flags(flags)
 
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "time limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "time limit of a schedule plugin")
@@ -444,7 +446,7 @@ func (c *Config) Validate() error {
 			add("--%s is %d: use 1 or more, or 0 for no limit", name, n)
 		}
 	}
-	for _, problem := range slices.Concat(c.checkKubernetes(), c.checkIdentity(), c.GitOps.check(c.Has(RoleGitOps))) {
+	for _, problem := range slices.Concat(c.checkKubernetes(), c.checkIdentity(), c.checkAccess(), c.GitOps.check(c.Has(RoleGitOps))) {
 		add("%s", problem)
 	}
 	for _, name := range c.WebHosts {

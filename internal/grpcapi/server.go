@@ -101,7 +101,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// NewServer makes a server of tko.Data on a backend, and of gRPC's health and
+// NewServer makes a server of tko.Data on a backend, of tko.Access if the backend
+// is a [RightsBackend], and of gRPC's health and
 // reflection services. The caller serves and stops it: close Options.Stopping
 // before GracefulStop.
 func NewServer(backend Backend, o Options) *grpc.Server {
@@ -125,7 +126,10 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	}
 	s := grpc.NewServer(append(options, o.ServerOptions...)...)
-	s.RegisterService(withBounds(withReads(tkopb.Data_ServiceDesc), o.MaxMessage), &data{
+	if ruled, ok := backend.(RightsBackend); ok {
+		s.RegisterService(withBounds(withRights(tkopb.Access_ServiceDesc), o.MaxMessage), &rights{backend: ruled})
+	}
+	s.RegisterService(withBounds(withRights(withReads(tkopb.Data_ServiceDesc)), o.MaxMessage), &data{
 		backend: backend, encoder: encoderOf(backend), format: o.DefaultFormat, stopping: o.Stopping, limiter: limiter, slowWatch: o.SlowWatch,
 	})
 	healthpb.RegisterHealthServer(s, &health{stopping: o.Stopping})

@@ -21,6 +21,7 @@ const (
 	Token          = "token:"    // and the name in the token file
 	Unix           = "unix:"     // and the user ID of the process
 	Own            = "tko:"      // and a role: our own controllers, and plugins that they run
+	Delegated      = "delegated" // authenticator of callers about whose verbs a cluster decides: those of the Kubernetes API
 	AnonymousName  = "anonymous" // the whole subject of a caller without credentials
 	pluginSubject  = Own + "plugin:"
 	maxNameSize    = 512 // bytes

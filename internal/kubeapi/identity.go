@@ -34,7 +34,7 @@ func identityOf(u user.Info, from string) (i identity.Identity, err error) {
 	if strings.HasPrefix(u.GetName(), trustedName) { // of a Trusting server
 		return identity.Anonymous(from), nil
 	}
-	i = identity.Identity{Authenticator: "kubernetes", From: from}
+	i = identity.Identity{Authenticator: identity.Delegated, From: from} // the cluster decides about verbs
 	if i.Subject, err = identity.Named(identity.Kubernetes, u.GetName()); err == nil {
 		i.Groups, err = identity.Groups(identity.Kubernetes, u.GetGroups())
 	}

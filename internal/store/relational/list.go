@@ -27,6 +27,7 @@ func (s *Store) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog
 			err = ctx.Err()
 		} else if err == nil {
 			err = s.stream(ctx, yield, func(yield func(catalog.Record, error) bool) error {
+				query.Fields.Scope = query.Scope
 				l := &lister{store: s, query: query, yield: yield}
 				return l.list(ctx)
 			})
@@ -278,6 +279,8 @@ const minRangeRows = 8
 
 // fillCounts sets the numbers of deployments of templates and sites.
 func (l *lister) fillCounts(ctx context.Context, rows []row) error {
+	b := &builder{dialect: &l.store.dialect}
+	visible := within("e", tko.KindDeployment, l.query.Scope.Of(tko.KindDeployment))(b)
 	if kind := l.query.Kind; kind != tko.KindTemplate && kind != tko.KindSite {
 		return nil
 	}
@@ -286,7 +289,8 @@ func (l *lister) fillCounts(ctx context.Context, rows []row) error {
 	counts := make(map[string]int, len(rows))
 	statement := Statement{
 		SQL: "SELECT r.i, (SELECT count(*) FROM entity e" + l.store.dialect.indexHint("entity_by_"+name) +
-			" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " = r.i) FROM {rows}",
+			" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " = r.i AND " + visible + ") FROM {rows}",
+		Args:    b.args,
 		Columns: []Column{{"i", Text}},
 		Scan: func(from Row) error {
 			var id string

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
@@ -274,13 +275,13 @@ func textThatCannotBeStored(w *world) {
 		}
 		if strings.Contains(bad, "\x00") { // ParsePattern replaces invalid UTF-8
 			for _, q := range []catalog.Query{{IDs: []tko.Pattern{pattern}}, {Metadata: map[string]tko.Pattern{"k": pattern}}} {
-				q.Kind, q.Limit = tko.KindSite, -1
+				q.Kind, q.Limit, q.Scope = tko.KindSite, -1, access.ScopeAll
 				for _, err := range w.store.List(w.ctx(), q) {
 					w.failed(err, tko.ErrInvalid)
 				}
 			}
 		}
-		for _, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindSite, After: bad, Limit: -1}) {
+		for _, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, After: bad, Limit: -1}) {
 			w.failed(err, tko.ErrInvalid)
 		}
 		if r := w.get(catalog.Fields{}, siteKey(bad))[0]; r.Revision != 0 {
@@ -302,7 +303,7 @@ func readingEndsWithContext(w *world) {
 	if _, err := w.store.Get(ctx, catalog.Fields{}, siteKey("s")); !errors.Is(err, context.Canceled) {
 		w.Errorf("get: %v", err)
 	}
-	for _, err := range w.store.List(ctx, catalog.Query{Kind: tko.KindSite, Limit: -1}) {
+	for _, err := range w.store.List(ctx, catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
 		if !errors.Is(err, context.Canceled) {
 			w.Errorf("list: %v", err)
 		}
