@@ -71,7 +71,7 @@ func files(listeners []net.Listener) sibling.Files {
 // forward connects another process to the data controller of this one, as this
 // process's own controllers are connected.
 func (s *server) forward(connection net.Conn) {
-	inside, err := s.inProcess[identity.RoleServer].Dial()
+	inside, err := s.inProcess[identity.RoleGitOps].Dial()
 	if err != nil {
 		_ = connection.Close()
 		return

@@ -48,10 +48,7 @@ func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, han
 	start := time.Now()
 	defer func() { e.done(ctx, info.FullMethod, start, recover(), &err) }()
 
-	if err := e.limiter.allow(ctx); err != nil {
-		return nil, err
-	}
-	authored, _, err := e.authenticate(ctx, info.FullMethod)
+	authored, _, err := e.admit(ctx, info.FullMethod)
 	if err != nil {
 		return nil, err
 	}
@@ -93,16 +90,13 @@ func (e *edge) stream(server any, s grpc.ServerStream, info *grpc.StreamServerIn
 	ctx := s.Context()
 	defer func() { e.done(ctx, info.FullMethod, start, recover(), &err) }()
 
-	if err := e.limiter.allow(ctx); err != nil {
-		return err
-	}
-	authored, caller, err := e.authenticate(ctx, info.FullMethod)
+	authored, caller, err := e.admit(ctx, info.FullMethod)
 	if err != nil {
 		return err
 	}
 	authored, end := e.whileValid(authored, info.FullMethod, caller)
 	defer end(nil)
-	slot, err := e.limiter.take(ctx)
+	slot, err := e.limiter.take(ctx, caller)
 	if err != nil {
 		return err
 	}
@@ -201,6 +195,19 @@ func rowSize(ctx context.Context) int {
 		}
 	}
 	return wire.DefaultRowSize
+}
+
+// admit authenticates a call, and limits the calls of each client.
+func (e *edge) admit(ctx context.Context, method string) (context.Context, identity.Identity, error) {
+	if err := e.limiter.admit(ctx); err != nil {
+		return ctx, identity.Identity{}, err
+	}
+	authored, caller, err := e.authenticate(ctx, method)
+	if err != nil {
+		e.limiter.failed(ctx)
+		return ctx, caller, err
+	}
+	return authored, caller, e.limiter.allow(ctx, caller)
 }
 
 // authenticate adds the caller of a method to the context, and the author of

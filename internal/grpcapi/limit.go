@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/tko-orchestrator/tko/internal/identity"
 )
 
 // Limits limit the number of concurrent long-lived calls: watches, lists and
@@ -19,10 +21,10 @@ import (
 // default; a negative number is no limit.
 type Limits struct {
 	Connection int // for each connection
-	Client     int // for each client address
+	Client     int // for each client: see clientOf
 	Total      int
 
-	Rate  float64 // calls per second of each client address, with bursts of Burst
+	Rate  float64 // calls per second of each client, and failed ones of each address, with bursts of Burst
 	Burst int
 }
 
@@ -56,15 +58,52 @@ func (l Limits) withDefaults() Limits {
 // maxRates is the number of clients whose rates are remembered.
 const maxRates = 10_000
 
-// allow returns an error if a client makes more calls per second than it may. It
-// is nil for calls from the server's own process.
-func (l *limiter) allow(ctx context.Context) error {
+// clientOf returns the client of a call that limits are for: the identity, or the
+// address of clients without credentials. Clients with credentials can't use up the
+// limits of others that share an address with them, such as that of a proxy.
+func clientOf(ctx context.Context, caller identity.Identity) string {
+	if caller.IsZero() || caller.IsAnonymous() {
+		return "address " + peerHost(ctx)
+	}
+	return "identity " + caller.Subject
+}
+
+// inProcess reports whether a call is from the server's own process, which has no
+// limits.
+func inProcess(ctx context.Context) bool {
 	p, ok := peer.FromContext(ctx)
-	if !ok || p.Addr == nil || p.Addr.Network() == "bufconn" || l.limits.Rate < 0 {
+	return !ok || p.Addr == nil || p.Addr.Network() == "bufconn"
+}
+
+// admit returns an error if too many calls from an address failed to authenticate.
+// The caller reports a failure to failed.
+func (l *limiter) admit(ctx context.Context) error {
+	if inProcess(ctx) || l.limits.Rate < 0 || l.rateOf(failuresOf(ctx)).Tokens() >= 1 {
 		return nil
 	}
-	client := peerHost(ctx)
+	return status.Errorf(codes.ResourceExhausted, "more than %g calls per second from this address failed to authenticate, which is the limit (--requests-per-client): check the credentials, wait, and try again", l.limits.Rate)
+}
+
+// failed counts a call that failed to authenticate.
+func (l *limiter) failed(ctx context.Context) {
+	if !inProcess(ctx) && l.limits.Rate >= 0 {
+		l.rateOf(failuresOf(ctx)).Allow()
+	}
+}
+
+func failuresOf(ctx context.Context) string { return "failures of " + peerHost(ctx) }
+
+// allow returns an error if a client makes more calls per second than it may.
+func (l *limiter) allow(ctx context.Context, caller identity.Identity) error {
+	if inProcess(ctx) || l.limits.Rate < 0 || l.rateOf(clientOf(ctx, caller)).Allow() {
+		return nil
+	}
+	return status.Errorf(codes.ResourceExhausted, "this client makes more than %g calls per second, which is the limit (--requests-per-client): wait, and try again", l.limits.Rate)
+}
+
+func (l *limiter) rateOf(client string) *rate.Limiter {
 	l.mutex.Lock()
+	defer l.mutex.Unlock()
 	r := l.rates[client]
 	if r == nil {
 		if len(l.rates) >= maxRates {
@@ -73,11 +112,7 @@ func (l *limiter) allow(ctx context.Context) error {
 		r = rate.NewLimiter(rate.Limit(l.limits.Rate), l.limits.Burst)
 		l.rates[client] = r
 	}
-	l.mutex.Unlock()
-	if r.Allow() {
-		return nil
-	}
-	return status.Errorf(codes.ResourceExhausted, "clients at this address make more than %g calls per second, which is the limit (--requests-per-client): wait, and try again", l.limits.Rate)
+	return r
 }
 
 // forgetRates forgets clients that have made no calls for some time, or all if
@@ -99,8 +134,8 @@ type limiter struct {
 
 	mutex   sync.Mutex
 	total   int
-	clients map[string]int // by address
-	rates   map[string]*rate.Limiter
+	clients map[string]int           // by clientOf
+	rates   map[string]*rate.Limiter // by clientOf and failuresOf
 }
 
 func newLimiter(limits Limits) *limiter {
@@ -119,13 +154,13 @@ type slot struct {
 
 // take returns a slot for a call, which the caller releases. It is nil for
 // calls from the server's own process.
-func (l *limiter) take(ctx context.Context) (*slot, error) {
-	p, ok := peer.FromContext(ctx)
-	if !ok || p.Addr == nil || p.Addr.Network() == "bufconn" {
+func (l *limiter) take(ctx context.Context, caller identity.Identity) (*slot, error) {
+	if inProcess(ctx) {
 		return nil, nil //nolint:nilnil // no slot is needed
 	}
-	s := &slot{limiter: l, client: peerHost(ctx)}
+	s := &slot{limiter: l, client: clientOf(ctx, caller)}
 	s.uses.Store(1)
+	p, _ := peer.FromContext(ctx)
 	if a, ok := p.Addr.(connectionAddr); ok {
 		s.conn = a.connection
 	}
@@ -135,7 +170,7 @@ func (l *limiter) take(ctx context.Context) (*slot, error) {
 	case s.conn != nil && l.limits.Connection > 0 && len(s.conn.held) >= l.limits.Connection:
 		return nil, exhausted("this connection has %d watches, lists and waits for work under way, which is the limit (--streams-per-connection): end some, read what was sent, or open another connection", len(s.conn.held))
 	case l.limits.Client > 0 && l.clients[s.client] >= l.limits.Client:
-		return nil, exhausted("clients at this address have %d watches, lists and waits for work under way, which is the limit (--streams-per-client): end some, or read what was sent", l.clients[s.client])
+		return nil, exhausted("this client has %d watches, lists and waits for work under way, which is the limit (--streams-per-client): end some, or read what was sent", l.clients[s.client])
 	case l.limits.Total > 0 && l.total >= l.limits.Total:
 		return nil, exhausted("the server has %d watches, lists and waits for work under way, which is the limit (--streams): try again later, or at another server", l.total)
 	}
