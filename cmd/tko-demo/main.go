@@ -222,7 +222,10 @@ func (o options) plugins() string {
 
 func start(ctx context.Context, o options) (*server, error) {
 	s := &server{log: filepath.Join(o.dir, "server.log"), done: make(chan struct{})}
-	ready := filepath.Join(o.dir, "ready.json")
+	ready, inventory := filepath.Join(o.dir, "ready.json"), filepath.Join(o.dir, "inventory")
+	if err := os.MkdirAll(inventory, 0o750); err != nil { // isolated plugins can write only to folders that exist
+		return nil, err
+	}
 	if err := os.Remove(ready); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -236,7 +239,7 @@ func start(ctx context.Context, o options) (*server, error) {
 		"--store=" + o.store, "--ready-file=" + ready,
 		"--listen-grpc=" + address(ctx, "50050", o.once), "--listen-web=" + address(ctx, "50051", o.once),
 		"--git-cache=" + filepath.Join(o.dir, "git-cache"), "--git-local=" + o.dir, "--tosca-local=" + o.catalog, "--instance-name=demo",
-		"--plugin-programs=" + o.bin, "--plugin-programs=" + o.plugins(), "--plugin-files-writable=" + filepath.Join(o.dir, "inventory"),
+		"--plugin-programs=" + o.bin, "--plugin-programs=" + o.plugins(), "--plugin-files-writable=" + inventory,
 	}, o.arguments...)...)
 	if os.Geteuid() == 0 { // as in containers; the programs may be in a folder that only root can read
 		s.cmd.Args = append(s.cmd.Args, "--allow-root", "--plugin-users=none")

@@ -94,7 +94,7 @@ func TestEncryptedPackagesAreReadableWithTheKeyOnly(t *testing.T) {
 	if got := put("later", "--encryption-key="+next); len(got) != 3 || got[1] != "canary-of-plain" || got[2] != "canary-of-sealed" {
 		t.Errorf("got the packages %v, want all three", got)
 	}
-	if err := os.Chmod(next, 0o644); err != nil { //nolint:gosec // that is the case
+	if err := os.Chmod(next, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if out := command(2, "keys", "check", "--store=sqlite:"+database, "--encryption-key="+next); !strings.Contains(out, "chmod") {

@@ -89,7 +89,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	command.Flags().StringVar(&file, "config", "", "YAML file of settings, with the names of the flags")
 	c := config.Flags(command.Flags())
-	command.AddCommand(keysCommand(stderr))
+	command.AddCommand(keysCommand(stderr)) //nolint:contextcheck // the command carries the context
 	command.RunE = func(command *cobra.Command, _ []string) error { //nolint:contextcheck // the command carries the context
 		if err := config.Load(command.Flags(), os.LookupEnv, file); err != nil {
 			return err
@@ -105,7 +105,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		ctx := command.Context()
 		return endWithin(ctx, c.StopTimeout, log, func() error { return serve(ctx, c, log, streams{stdout, stderr}) })
 	}
-	command.AddCommand(accessCommand())
+	command.AddCommand(accessCommand()) //nolint:contextcheck // the command carries the context
 	command.AddCommand(tokenCommand())
 	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetHelpCommand(&cobra.Command{Hidden: true})

@@ -46,8 +46,9 @@ func (v Verb) Scoped() bool {
 	switch v {
 	case Prepare, Schedule, Events, Source, Inspect, Bind, Audit, Backup, Impersonate, Open:
 		return false
+	default:
+		return true
 	}
-	return true
 }
 
 // A Role is a named set of verbs.
@@ -91,8 +92,9 @@ func (v Verb) kindsOf() []tko.Kind {
 		return []tko.Kind{tko.KindPlugin}
 	case Condition:
 		return []tko.Kind{tko.KindSite, tko.KindDeployment, tko.KindPlugin}
+	default:
+		return nil
 	}
-	return nil
 }
 
 // users are the verbs that concern users; administrators hold them all.

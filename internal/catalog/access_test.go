@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -141,7 +142,7 @@ func TestListsCountsAndPurgesAreWithinScope(t *testing.T) {
 	w := newGuarded(t, catalog.Options{})
 	w.template("t", "")
 	for i := range 12 {
-		w.site(fmt.Sprintf("%s/%02d", []string{"emea", "apac"}[i%2], i), "", "n", fmt.Sprint(i%3))
+		w.site(fmt.Sprintf("%s/%02d", []string{"emea", "apac"}[i%2], i), "", "n", strconv.Itoa(i%3))
 		w.create(tko.NewDeployment{Template: "t", Site: tko.SiteID(fmt.Sprintf("%s/%02d", []string{"emea", "apac"}[i%2], i))})
 	}
 	w.bind("cert:ada", access.Operator, emea)
@@ -814,8 +815,13 @@ func TestOfflineChecksOfRights(t *testing.T) {
 		id   string
 		want bool
 	}{
-		{access.Update, tko.KindSite, "emea/1", true}, {access.Update, tko.KindSite, "emea/new", true}, {access.Update, tko.KindSite, "apac/1", false},
-		{access.Update, tko.KindSite, "", true}, {access.Approve, tko.KindDeployment, "", false}, {access.Bind, "", "", false}, {access.Read, tko.KindTemplate, "", false},
+		{access.Update, tko.KindSite, "emea/1", true},
+		{access.Update, tko.KindSite, "emea/new", true},
+		{access.Update, tko.KindSite, "apac/1", false},
+		{access.Update, tko.KindSite, "", true},
+		{access.Approve, tko.KindDeployment, "", false},
+		{access.Bind, "", "", false},
+		{access.Read, tko.KindTemplate, "", false},
 	} {
 		may, err := w.CanI(w.as("cert:ada"), c.verb, c.kind, c.id)
 		if err != nil || may != c.want {

@@ -33,10 +33,11 @@ func (s *Service) Deployments(ctx context.Context, sel tko.DeploymentSelect, opt
 func list[T any](ctx context.Context, s *Service, query Query, err error, entity func(*caller, Record) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
-		var w *Watcher
-		if err == nil {
-			ctx, w, err = s.reads(ctx, query.Kind)
+		if err != nil {
+			yield(zero, err)
+			return
 		}
+		ctx, w, err := s.reads(ctx, query.Kind)
 		if err != nil {
 			yield(zero, err)
 			return
@@ -61,11 +62,11 @@ func list[T any](ctx context.Context, s *Service, query Query, err error, entity
 // snapshot.
 func (s *Service) Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error] {
 	return func(yield func(tko.Plugin, error) bool) {
-		err := checkAfter(options.Window.After)
-		var w *Watcher
-		if err == nil {
-			ctx, w, err = s.reads(ctx, tko.KindPlugin)
+		if err := checkAfter(options.Window.After); err != nil {
+			yield(tko.Plugin{}, err)
+			return
 		}
+		ctx, w, err := s.reads(ctx, tko.KindPlugin)
 		var records iter.Seq2[Record, error]
 		if err == nil {
 			records, err = s.selectPlugins(ctx, w.caller.view(s), sel, options.Window.After)

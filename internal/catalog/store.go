@@ -23,7 +23,7 @@ import (
 // documented; errors of the context; any other error is a fault of the database.
 // After an error nothing has changed, unless the error states that the outcome
 // is unknown.
-type Store interface {
+type Store interface { //nolint:interfacebloat // of interfaces, one for each concern
 	Reader
 	Writer
 	Tokens
@@ -357,7 +357,7 @@ type Tokens interface {
 
 // A Queue stores work items and the GitOps sources that controllers work on.
 // There is at most one item for each queue and key.
-type Queue interface {
+type Queue interface { //nolint:interfacebloat // its methods depend on each other
 	Sources
 	TargetStates
 	// ClaimWork returns up to Max items that are due and not leased, oldest

@@ -197,11 +197,10 @@ func (s *Service) FinishWork(ctx context.Context, items []tko.FinishedWork) erro
 	}
 	finished := make([]tko.FinishedWork, len(items))
 	for i, f := range items {
-		err := checkItem(f.Item)
-		if err == nil {
-			ctx, _, err = s.enter(ctx, "", workVerb(f.Item.Queue))
+		if err := checkItem(f.Item); err != nil {
+			return err
 		}
-		if err != nil {
+		if _, _, err := s.enter(ctx, "", workVerb(f.Item.Queue)); err != nil {
 			return err
 		}
 		switch f.Outcome {

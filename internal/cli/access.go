@@ -3,9 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -121,7 +121,7 @@ var policyView = view[*tkopb.Policy]{
 	columns: []column[*tkopb.Policy]{
 		{name: "ID", text: func(p *tkopb.Policy) string { return p.GetId() }},
 		{name: "SCOPE", text: func(p *tkopb.Policy) string { return scopeText(p.GetScope()) }},
-		{name: "APPROVERS", text: func(p *tkopb.Policy) string { return fmt.Sprint(p.GetApprovers()) }},
+		{name: "APPROVERS", text: func(p *tkopb.Policy) string { return strconv.FormatUint(uint64(p.GetApprovers()), 10) }},
 		{name: "GROUPS", text: func(p *tkopb.Policy) string { return strings.Join(p.GetGroups(), " ") }},
 		{name: "REASON", text: func(p *tkopb.Policy) string { return p.GetReason() }},
 	},

@@ -165,7 +165,9 @@ found. The exit code is 4 for a broken chain.`,
 			first, last := strconv.FormatInt(r.GetBase().GetSeq()+1, 10), strconv.FormatInt(r.GetHead().GetSeq(), 10)
 			hash := hex.EncodeToString(r.GetHead().GetHash())
 			return a.printFacts([]fact{
-				{"first", "First record", first, first}, {"last", "Last record", last, last}, {"hash", "Hash", hash, hash},
+				{"first", "First record", first, first},
+				{"last", "Last record", last, last},
+				{"hash", "Hash", hash, hash},
 				{"checkpoints", "Checkpoints", strconv.Itoa(len(checkpoints)), int64(len(checkpoints))},
 			})
 		}),
@@ -211,7 +213,7 @@ func readCheckpoint(line string) *tkopb.AuditHead {
 	if strings.HasPrefix(line, "{") {
 		_ = json.Unmarshal([]byte(line), &r) // a line without them is no checkpoint
 	} else {
-		for _, word := range strings.Fields(line) {
+		for word := range strings.FieldsSeq(line) {
 			if text, ok := strings.CutPrefix(word, "seq="); ok {
 				r.Seq, _ = strconv.ParseInt(text, 10, 64)
 			} else if text, ok := strings.CutPrefix(word, "hash="); ok {

@@ -85,7 +85,7 @@ func saveLogin(name string, l login) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	data, err := json.Marshal(l)
+	data, err := json.Marshal(l) //nolint:gosec // the file is the user's alone
 	if err != nil {
 		return err
 	}

@@ -87,8 +87,7 @@ type fixture struct {
 	service *catalog.Service
 	root    context.Context
 
-	inside, outside             string // deployments
-	insideSource, outsideSource string
+	inside, outside string // deployments
 }
 
 const (

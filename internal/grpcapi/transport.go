@@ -120,10 +120,10 @@ func (t transport) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInf
 			_ = secure.Close()
 			return nil, nil, errors.New("the client did not negotiate HTTP/2 by ALPN")
 		}
-		c.CommonAuthInfo.SecurityLevel = credentials.PrivacyAndIntegrity
+		c.SecurityLevel = credentials.PrivacyAndIntegrity
 	}
-	if peer := t.secure.Peer(secure); len(peer) > 0 {
-		c.connection.Peer = peer
+	if chain := t.secure.Peer(secure); len(chain) > 0 {
+		c.connection.Peer = chain
 	}
 	return secure, c, nil
 }
@@ -146,7 +146,7 @@ func (transport) ClientHandshake(context.Context, string, net.Conn) (net.Conn, c
 }
 
 func (transport) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls", SecurityVersion: "1.3"}
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 func (t transport) Clone() credentials.TransportCredentials { return t }

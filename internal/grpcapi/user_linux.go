@@ -22,7 +22,7 @@ func peerUser(conn net.Conn) (*authn.User, error) {
 	var cred *unix.Ucred
 	var failed error
 	if err := raw.Control(func(fd uintptr) {
-		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) //nolint:gosec // a file descriptor
+		cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); err != nil {
 		return nil, err
 	}

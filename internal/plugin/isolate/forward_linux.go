@@ -77,7 +77,7 @@ func receive(from *os.File) (net.Listener, error) {
 	if err != nil || len(fds) == 0 {
 		return nil, io.EOF
 	}
-	file := os.NewFile(uintptr(fds[0]), "listener") //nolint:gosec // a file's number
+	file := os.NewFile(uintptr(fds[0]), "listener")
 	defer func() { _ = file.Close() }()
 	return net.FileListener(file)
 }

@@ -35,8 +35,8 @@ func (a auth) hide(err error) error {
 		return nil
 	}
 	text := err.Error()
-	for _, secret := range a.secrets {
-		text = strings.ReplaceAll(text, secret, "[secret]")
+	for _, value := range a.secrets {
+		text = strings.ReplaceAll(text, value, "[secret]")
 	}
 	if text == err.Error() {
 		return err

@@ -254,11 +254,14 @@ func (l *lister) fillDeployments(ctx context.Context, rows []row) error {
 		return l.store.fillDeployments(ctx, l.lease.run, l.query.Fields, rows)
 	}
 	column := "e." + string(kind)
+	b := &builder{dialect: &l.store.dialect}
+	sql := "SELECT " + column + ", e.id FROM entity e" + l.store.dialect.indexHint("entity_by_"+string(kind)) +
+		" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " >= " + b.arg(rows[0].ID) + " AND " + column + " <= " + b.arg(rows[len(rows)-1].ID) +
+		" AND " + within("e", tko.KindDeployment, l.query.Fields.Scope.Of(tko.KindDeployment))(b) + " ORDER BY " + column + ", e.id"
 	next := 0
 	return l.lease.run(ctx, Statement{
-		SQL: "SELECT " + column + ", e.id FROM entity e" + l.store.dialect.indexHint("entity_by_"+string(kind)) +
-			" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " >= $1 AND " + column + " <= $2 ORDER BY " + column + ", e.id",
-		Args: []any{rows[0].ID, rows[len(rows)-1].ID},
+		SQL:  sql,
+		Args: b.args,
 		Scan: func(from Row) error {
 			var owner, id string
 			err := from.Scan(&owner, &id)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"pgregory.net/rapid"
 
@@ -47,7 +48,7 @@ func scopesAgreeWithMatch(w *world) {
 	sites := []string{"emea/1", "emea/2", "emea", "apac/1", "emea/1/x", `a:*`}
 	values := []string{"x", "y", "long " + string(make([]rune, 300)[0]+'v')}
 	for i, id := range templates {
-		w.commit(template(id, own("k", values[i%3], "n", fmt.Sprint(i%2))))
+		w.commit(template(id, own("k", values[i%3], "n", strconv.Itoa(i%2))))
 	}
 	for i, id := range sites {
 		if i == 5 {
@@ -56,7 +57,7 @@ func scopesAgreeWithMatch(w *world) {
 		w.commit(site(id, of(templates[i%len(templates)]), own("k", values[i%3])))
 	}
 	for i := range 60 {
-		change := []func(*catalog.Write){metadata("k", values[i%3], "n", fmt.Sprint(i%2))}
+		change := []func(*catalog.Write){metadata("k", values[i%3], "n", strconv.Itoa(i%2))}
 		if i%4 != 0 {
 			change = append(change, of(templates[i%len(templates)]))
 		}
@@ -152,6 +153,18 @@ func associationsAreWithinScope(w *world) {
 		w.equal(name+", listed", listed[0].Deployments, c.want)
 		w.equal(name+", counted", listed[0].Count, len(c.want))
 	}
+	var whole []string // so many sites that their deployments are a range of an index
+	for i := range 60 {
+		id := fmt.Sprintf("many/%02d", i)
+		w.commit(site(id), deployment(id+" seen", at(id), own("k", "v")), deployment(id+" hidden", at(id)))
+		whole = append(whole, id+" seen")
+	}
+	view := access.ViewOf(access.Scope{Metadata: map[string]string{"k": "v"}, Kinds: []tko.Kind{tko.KindDeployment}}, access.Scope{Kinds: []tko.Kind{tko.KindSite}})
+	var listed []string
+	for _, r := range w.within(catalog.Query{Kind: tko.KindSite, After: "many", Limit: 60, Scope: view, Fields: catalog.Fields{Deployments: true}}) {
+		listed = append(listed, r.Deployments...)
+	}
+	w.equal("of many sites, listed", listed, whole)
 }
 
 func offsetsDifferByScope(w *world) {

@@ -70,9 +70,12 @@ func changesAreAudited(w *world) {
 		}
 	}
 	w.equal("records", got, []short{
-		{"cert:ada", "written", "site", "s", ""}, {"cert:ada", "written", "deployment", "d1", ""}, {"cert:ada", "written", "deployment", "d2", ""},
+		{"cert:ada", "written", "site", "s", ""},
+		{"cert:ada", "written", "deployment", "d1", ""},
+		{"cert:ada", "written", "deployment", "d2", ""},
 		{"tko:meta-scheduler", "status", "site", "s", "Scheduled=True"},
-		{"cert:bob", "deleted", "deployment", "d2", ""}, {"cert:bob", "deleted", "deployment", "d1", ""},
+		{"cert:bob", "deleted", "deployment", "d2", ""},
+		{"cert:bob", "deleted", "deployment", "d1", ""},
 	})
 	record := w.auditLog()[1]
 	w.equal("site", record.Site, "s")
