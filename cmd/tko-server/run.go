@@ -90,6 +90,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	command.Flags().StringVar(&file, "config", "", "YAML file of settings, with the names of the flags")
 	c := config.Flags(command.Flags())
 	command.AddCommand(keysCommand(stderr)) //nolint:contextcheck // the command carries the context
+
 	command.RunE = func(command *cobra.Command, _ []string) error { //nolint:contextcheck // the command carries the context
 		if err := config.Load(command.Flags(), os.LookupEnv, file); err != nil {
 			return err
