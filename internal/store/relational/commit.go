@@ -226,10 +226,10 @@ func dropExpired(calls []*call, last error) []*call {
 	var wanted []*call
 	for _, c := range calls {
 		switch {
+		case last != nil && (c.caller.Err() != nil || time.Since(c.begun) > MaxWait):
+			c.err = fault("commit", away(last)) // why it took too long
 		case c.caller.Err() != nil:
 			c.err = c.caller.Err()
-		case last != nil && time.Since(c.begun) > MaxWait:
-			c.err = fault("commit", away(last))
 		default:
 			wanted = append(wanted, c)
 			continue
