@@ -63,6 +63,9 @@ func (s *Store) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.
 		c.cascades = c.cascades || w.Op == tko.OpDeleted && !w.SingleStep && w.Record.Kind != tko.KindPlugin
 	}
 	err := s.submit(ctx, c)
+	if errors.Is(err, tko.ErrConflict) {
+		s.observe(Observer.Conflicted)
+	}
 	return c.outcomes, err
 }
 
@@ -303,6 +306,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 		}
 		return err
 	}
+	s.observe(func(o Observer) { o.Committed(len(calls), false) })
 	g.fillCaches()
 	s.commitCache.updateLocked(g, found)
 	if g.head != found {

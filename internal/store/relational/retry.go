@@ -47,6 +47,7 @@ func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() erro
 		began := time.Now()
 		err := run()
 		took := time.Since(began)
+		s.failed(err)
 		unknown := (*UnknownOutcomeError)(nil)
 		if !errors.As(err, &unknown) && (err == nil || errors.Is(err, tko.ErrUnavailable) || !s.db.Transient(err)) {
 			return err
