@@ -37,7 +37,7 @@ var queues = []string{tko.QueuePrepare, tko.QueueSchedule, tko.QueueGitOps, tko.
 // newMetrics returns the metrics of this process, except those of the data controller.
 func newMetrics(c *config.Config) *metrics.Metrics {
 	m := metrics.New("tko-server")
-	m.Server(version.String())
+	m.Server(version.String(), c.Identity.Insecure)
 	m.Add(metrics.Disks(folders(c)))
 	for role, queue := range map[string]string{config.RolePreparer: tko.QueuePrepare, config.RoleMetaScheduler: tko.QueueSchedule} {
 		if c.Has(role) {
@@ -184,7 +184,11 @@ func connectionSampler(store *relational.Store) *metrics.Sampler {
 		{Name: name, Help: "Connections to the database: used and idle ones, and their limit.", Labels: []string{"state"}},
 	}, func(context.Context) ([]metrics.Value, error) {
 		used, idle, limit := store.Connections()
-		return []metrics.Value{{name, float64(used), []string{"used"}}, {name, float64(idle), []string{"idle"}}, {name, float64(limit), []string{"limit"}}}, nil
+		var values []metrics.Value
+		for state, n := range map[string]int{"used": used, "idle": idle, "limit": limit} {
+			values = append(values, metrics.Value{Name: name, Value: float64(n), Labels: []string{state}})
+		}
+		return values, nil
 	})
 }
 

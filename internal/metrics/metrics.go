@@ -89,7 +89,12 @@ func New(program string) *Metrics {
 
 // Server adds the metrics of the server's own packages: the store, plugins and
 // targets. The program tko-kubernetes has none of them.
-func (m *Metrics) Server(version string) {
+func (m *Metrics) Server(version string, insecure bool) {
+	open := prometheus.NewGauge(prometheus.GaugeOpts{Name: "tko_insecure", Help: "Whether other machines are served without TLS or identities (--insecure)."})
+	m.registry.MustRegister(open)
+	if insecure {
+		open.Set(1)
+	}
 	build := m.gauge("tko_build_info", "Version of the server; the value is 1.", "version", "go_version")
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 
