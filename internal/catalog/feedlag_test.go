@@ -5,12 +5,11 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/test/eventually"
-
-	"github.com/tko-orchestrator/tko"
 )
 
 // A deafStore doesn't signal changes while it is deaf, as one that lost its connection
