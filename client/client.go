@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/certs"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/internal/wire"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -223,6 +224,12 @@ func (c *Client) outgoing(ctx context.Context) context.Context {
 		author = c.options.Author
 	}
 	pairs := []string{wire.ErrorSizeKey, errorSize, wire.RowSizeKey, rowSize}
+	if id := trail.Request(ctx); id != "" {
+		pairs = append(pairs, trail.RequestKey, id)
+	}
+	if traceparent := trail.Traceparent(ctx); traceparent != "" {
+		pairs = append(pairs, trail.TraceparentKey, traceparent)
+	}
 	if author.Who != "" {
 		pairs = append(pairs, wire.WhoKey, wire.NewAuthorText(author.Who))
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -60,6 +61,7 @@ type Options struct {
 	// without changes, so that they can resume; 30 s if zero.
 	Bookmarks time.Duration
 	Watches   WatchLimits
+	Tracer    trace.Tracer // of requests; none if nil
 	Log       *slog.Logger // discards if nil
 }
 
@@ -136,7 +138,7 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	config.OpenAPIV3Config.Info.Title, config.OpenAPIV3Config.Info.Version = "TKO", v1alpha1.GroupVersion.Version
 	limits := newWatchLimiter(o.Watches, codecs)
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(withAccept(limits.limit(withIdentity(withConfirmation(api)))), c)
+		return genericapiserver.DefaultBuildHandlerChain(withRequests(withAccept(limits.limit(withIdentity(withConfirmation(api)))), o.Tracer), c)
 	}
 	if err := serveSecurely(config, o); err != nil {
 		return nil, err
