@@ -81,6 +81,7 @@ type TLS struct {
 type Client struct {
 	data    tkopb.DataClient
 	access  tkopb.AccessClient
+	logs    tkopb.LogsClient
 	options Options
 	calls   []grpc.CallOption
 	codecs  bool // the connection is gRPC's own type, which accepts codecs
@@ -196,6 +197,7 @@ func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 	return &Client{
 		data:    tkopb.NewDataClient(conn),
 		access:  tkopb.NewAccessClient(conn),
+		logs:    tkopb.NewLogsClient(conn),
 		options: o,
 		codecs:  codecs,
 		calls: []grpc.CallOption{

@@ -220,3 +220,13 @@ func WithCause(ctx context.Context, cause string) context.Context {
 	traceparent, _, _ := strings.Cut(rest, " ")
 	return withTraceparent(WithRequest(ctx, id), traceparent)
 }
+
+// WithNewTrace returns a context of a new trace, which servers record whatever
+// part of the requests they trace.
+func WithNewTrace(ctx context.Context) context.Context {
+	var c trace.SpanContextConfig
+	_, _ = rand.Read(c.TraceID[:]) // never fails
+	_, _ = rand.Read(c.SpanID[:])
+	c.TraceFlags = trace.FlagsSampled
+	return trace.ContextWithSpanContext(ctx, trace.NewSpanContext(c))
+}
