@@ -37,7 +37,7 @@ const (
 	Bind        Verb = "bind"        // bindings and policies
 	Audit       Verb = "audit"       // the audit log
 	Backup      Verb = "backup"      // whole backups
-	Logs        Verb = "logs"        // levels of the server's log
+	Logs        Verb = "log"         // levels of the server's log
 	Impersonate Verb = "impersonate" // to act under a name that the caller verified
 	Open        Verb = "open"        // every caller: about and health
 )

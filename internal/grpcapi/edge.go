@@ -132,7 +132,7 @@ func (s *authoredStream) Context() context.Context { return s.ctx }
 // logs it.
 func (e *edge) done(ctx context.Context, span trace.Span, method string, start time.Time, panicked any, err *error) {
 	if panicked != nil {
-		e.log.ErrorContext(ctx, "call panicked", "method", method, "panic", fmt.Sprint(panicked), "stack", string(debug.Stack()))
+		e.log.ErrorContext(ctx, "call panicked", "method", method, "id", trail.Request(ctx), "panic", fmt.Sprint(panicked), "stack", string(debug.Stack()))
 		*err = internal(trail.Request(ctx))
 	} else if *err != nil {
 		*err = e.status(ctx, method, *err)
@@ -158,9 +158,9 @@ func (e *edge) status(ctx context.Context, method string, err error) error {
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	id := trail.Request(ctx)
-	e.log.ErrorContext(ctx, "call failed", "method", method, "err", err)
+	e.log.ErrorContext(ctx, "call failed", "method", method, "id", id, "err", err)
 	if unreachable := net.Error(nil); errors.As(err, &unreachable) {
-		return status.Errorf(codes.Unavailable, "the server can't reach its store, see the server's log (request %s)", id)
+		return status.Errorf(codes.Unavailable, "the server can't reach its store, see the server's log (id %s)", id)
 	}
 	return internal(id)
 }
@@ -177,7 +177,7 @@ func innermost(err error) error {
 }
 
 func internal(id string) error {
-	return status.Errorf(codes.Internal, "internal error, see the server's log (request %s)", id)
+	return status.Errorf(codes.Internal, "internal error, see the server's log (id %s)", id)
 }
 
 // errorSize returns the size of errors that the client accepts, in bytes.
