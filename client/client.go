@@ -80,6 +80,7 @@ type TLS struct {
 type Client struct {
 	data    tkopb.DataClient
 	access  tkopb.AccessClient
+	admin   tkopb.AdminClient
 	options Options
 	calls   []grpc.CallOption
 	codecs  bool // the connection is gRPC's own type, which accepts codecs
@@ -195,6 +196,7 @@ func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 	return &Client{
 		data:    tkopb.NewDataClient(conn),
 		access:  tkopb.NewAccessClient(conn),
+		admin:   tkopb.NewAdminClient(conn),
 		options: o,
 		codecs:  codecs,
 		calls: []grpc.CallOption{
