@@ -247,7 +247,7 @@ func pluginSpec(p tko.Plugin) map[string]any {
 // exportedPackage returns the resources of a package; those of a deployment without
 // the marks of preparation and approval, and without its Deployment resource unless
 // that has a user's annotations.
-func exportedPackage(p krm.Package, deployment bool) []any {
+func exportedPackage(p krm.Package, deployment bool) map[string]any {
 	resources := []any{}
 	for _, r := range p {
 		if deployment {
@@ -263,7 +263,7 @@ func exportedPackage(p krm.Package, deployment bool) []any {
 		}
 		resources = append(resources, map[string]any(r))
 	}
-	return resources
+	return map[string]any{"resources": resources}
 }
 
 // exportedLabels returns metadata as labels: as they are if that is what a reader makes

@@ -69,7 +69,7 @@ continues.`,
 			case dryRun || changes == 0:
 				return nil
 			case confirm > 0 && confirm != changes:
-				return tko.Errorf(tko.ErrConflict, "--confirm %d, and there are %d changes: look at them (--dry-run), and confirm their number", confirm, changes)
+				return tko.Errorf(errUsage, "--confirm %d, and there are %d changes: look at them (--dry-run), and confirm their number", confirm, changes)
 			case confirm > 0:
 			case !a.interactive:
 				return tko.Errorf(errUsage, "%w", fmt.Errorf("nothing was changed: confirm the changes with --confirm %d", changes))

@@ -47,7 +47,7 @@ func buildPrevious(t *testing.T) string {
 		t.Logf("the clone lacks the commit %s: the present version stands in for the earlier one: %s", previous, out)
 		return process.Build(t, "tko-server")
 	}
-	for _, args := range [][]string{{"tar", "-xf", "source.tar"}, {"go", "build", "-o", "tko-server", "./cmd/tko-server"}} {
+	for _, args := range [][]string{{"tar", "-xf", "source.tar"}, {"go", "build", "-trimpath", "-o", "tko-server", "./cmd/tko-server"}} {
 		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Dir = source
 		if out, err := cmd.CombinedOutput(); err != nil {
