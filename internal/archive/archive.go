@@ -12,7 +12,6 @@ import (
 	"hash"
 	"io"
 	"maps"
-	"math"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -97,6 +96,10 @@ const (
 	maxRows  = 2000
 	maxFrame = 1 << 20
 )
+
+// maxRead is the maximum size of a frame that is read: far more than a frame with the
+// largest package has.
+const maxRead = 1 << 28
 
 // A Writer writes an archive. It uses little memory, whatever the size.
 type Writer struct {
@@ -228,7 +231,7 @@ type Handlers struct {
 	Rows func(t Table, rows [][]any) error
 }
 
-// errDamaged begins the errors about archives that can't be used.
+// damaged returns an error about an archive that can't be used.
 func damaged(format string, args ...any) error {
 	return tko.Errorf(tko.ErrInvalid, "the archive can't be used: "+format, args...)
 }
@@ -294,8 +297,8 @@ func (r *reader) next() error {
 	if err != nil {
 		return cut(err)
 	}
-	if length > math.MaxInt32 {
-		return damaged("a frame has %d bytes", length)
+	if length > maxRead {
+		return damaged("a frame has %d bytes, more than %d", length, maxRead)
 	}
 	var payload bytes.Buffer
 	if _, err := io.CopyN(&payload, r.in, int64(length)); err != nil { //nolint:gosec // checked above

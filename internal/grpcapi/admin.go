@@ -2,7 +2,10 @@ package grpcapi
 
 import (
 	"context"
+	"errors"
 	"io"
+	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -32,28 +35,44 @@ type admin struct {
 // chunkSize is the maximum size of a chunk of a backup.
 const chunkSize = 256 << 10
 
-// A chunker sends what is written to it.
-type chunker struct {
-	stream grpc.ServerStreamingServer[tkopb.BackupChunk]
-}
-
-func (c chunker) Write(p []byte) (n int, err error) {
-	for len(p) > 0 {
-		part := p[:min(len(p), chunkSize)]
-		if err := c.stream.Send(&tkopb.BackupChunk{Data: part}); err != nil {
-			return n, err
-		}
-		n += len(part)
-		p = p[len(part):]
-	}
-	return n, nil
-}
+// maxStall is the time for which a client may read nothing of a backup: the snapshot of
+// the backup makes the database retain what others change.
+const maxStall = 5 * time.Minute
 
 func (a *admin) Backup(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.BackupChunk]) error {
-	if err := a.backend.Backup(s.Context(), chunker{s}); err != nil {
-		return err
+	return streamBackup(s.Context(), a.backend.Backup, maxStall, s.Send)
+}
+
+// streamBackup sends what backup writes. If a send takes longer than stall, the backup
+// ends, although the send may last.
+func streamBackup(ctx context.Context, backup func(context.Context, io.Writer) error, stall time.Duration, send func(*tkopb.BackupChunk) error) error {
+	from, to := io.Pipe()
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		_ = to.CloseWithError(backup(ctx, to)) // never fails
+	})
+	defer writing.Wait()
+	defer from.Close() //nolint:errcheck // never fails
+	buffer := make([]byte, chunkSize)
+	for {
+		n, err := io.ReadFull(from, buffer)
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+			return err
+		}
+		if n > 0 {
+			timer := time.AfterFunc(stall, func() {
+				_ = from.CloseWithError(tko.Errorf(tko.ErrUnavailable, "the client read nothing of the backup for %s: try again", stall)) // never fails
+			})
+			sendErr := send(&tkopb.BackupChunk{Data: buffer[:n]})
+			timer.Stop()
+			if sendErr != nil {
+				return sendErr
+			}
+		}
+		if err != nil {
+			return send(&tkopb.BackupChunk{End: true})
+		}
 	}
-	return s.Send(&tkopb.BackupChunk{End: true})
 }
 
 func (a *admin) ListHolds(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Hold]) error {
