@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -123,6 +124,9 @@ func check(t *testing.T, s *process.Server, writers ...*writer) {
 	}
 	defer func() { _ = c.Close() }()
 	for _, w := range writers {
+		w.mutex.Lock()
+		acknowledged := slices.Clone(w.acknowledged) // before the list is read
+		w.mutex.Unlock()
 		there := map[tko.TemplateID]bool{}
 		for found, err := range c.Templates(t.Context(), tko.TemplateSelect{Metadata: map[string]string{"writer": w.name}}, tko.ListOptions{}) {
 			if err != nil {
@@ -130,13 +134,11 @@ func check(t *testing.T, s *process.Server, writers ...*writer) {
 			}
 			there[found.ID] = true
 		}
-		w.mutex.Lock()
-		for _, id := range w.acknowledged {
+		for _, id := range acknowledged {
 			if !there[id] {
 				t.Errorf("%s was acknowledged, and is missing", id)
 			}
 		}
-		w.mutex.Unlock()
 	}
 }
 
