@@ -21,13 +21,6 @@ import (
 	"github.com/tko-orchestrator/tko/internal/version"
 )
 
-// An archiver is a store that can be backed up and restored.
-type archiver interface {
-	Archive(ctx context.Context, w io.Writer, program string) (archive.Summary, error)
-	Restore(ctx context.Context, r io.Reader, o relational.Restore) (archive.Summary, error)
-	Close() error
-}
-
 // storeFlag adds the flag of a command that opens the store.
 func storeFlag(c *cobra.Command, where *secret.Text) {
 	c.Flags().Var(where, "store", "store, as for tko-server")
@@ -36,20 +29,13 @@ func storeFlag(c *cobra.Command, where *secret.Text) {
 
 // openArchiver opens a store, which may have an incomplete restore. A server may use a
 // SQLite file meanwhile if exclusive is false.
-func openArchiver(ctx context.Context, where secret.Text, exclusive bool) (archiver, error) {
+func openArchiver(ctx context.Context, where secret.Text, exclusive bool) (*relational.Store, error) {
 	if path, ok := strings.CutPrefix(string(where), "sqlite:"); ok && !exclusive {
 		if _, err := os.Stat(path); err != nil {
 			return nil, tko.Errorf(tko.ErrInvalid, "the store --store=%s can't be read: %w", where, err)
 		}
 	}
-	opened, err := openStoreAs(ctx, &config.Config{Store: where, StoreWait: time.Minute}, slog.New(slog.DiscardHandler), exclusive)
-	if err != nil {
-		return nil, err
-	}
-	if a, ok := opened.(archiver); ok {
-		return a, nil
-	}
-	return nil, errors.Join(tko.Errorf(tko.ErrInvalid, "this store can't be backed up"), opened.Close())
+	return openStoreAs(ctx, &config.Config{Store: where, StoreWait: time.Minute}, slog.New(slog.DiscardHandler), exclusive)
 }
 
 func backupCommand() *cobra.Command {

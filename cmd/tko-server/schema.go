@@ -1,23 +1,14 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/secret"
-	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
-
-// A versioned store has a schema.
-type versioned interface {
-	Schema(ctx context.Context) (relational.Schema, error)
-	AllowOlder(ctx context.Context, version int64, ignoreRights bool) error
-}
 
 func schemaCommand() *cobra.Command {
 	where := secret.Text("sqlite:tko.db")
@@ -36,15 +27,11 @@ know stays in the store.`,
 			if err := config.Load(c.Flags(), os.LookupEnv, ""); err != nil {
 				return err
 			}
-			opened, err := openArchiver(c.Context(), where, false)
+			store, err := openArchiver(c.Context(), where, false)
 			if err != nil {
 				return err
 			}
-			defer func() { _ = opened.Close() }()
-			store, ok := opened.(versioned)
-			if !ok {
-				return tko.Errorf(tko.ErrInvalid, "this store has no schema")
-			}
+			defer func() { _ = store.Close() }()
 			if allow > 0 {
 				if err := store.AllowOlder(c.Context(), allow, ignoreRights); err != nil {
 					return err

@@ -59,6 +59,10 @@ type Options struct {
 	Audit bool
 
 	Log *slog.Logger // for deletions and approvals; none if nil
+	// Refused is called for each request for which the caller has no right (verb, kind),
+	// or no valid credentials (login), with the decision: refuse, or report if the
+	// request is served nevertheless. None if nil.
+	Refused func(verb, kind, decision string)
 }
 
 // A Service is the catalog. All records are written through it. Its methods may
@@ -83,6 +87,7 @@ type Service struct {
 	ids       idSource
 	changes   *changeCache
 	idle      map[string]*idleQueue // by queue
+	current   atomic.Int32          // number of watches that have reached the newest change
 
 	accessLock  lock
 	accessRules *ruleBook // nil: not read yet
@@ -102,7 +107,7 @@ func New(store Store, validator Validator, options Options) *Service {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{refusals: refusals{store: store, enabled: options.Audit, log: options.Log}, store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: map[string]*idleQueue{
+	return &Service{refusals: refusals{refused: options.Refused, store: store, enabled: options.Audit, log: options.Log}, store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: map[string]*idleQueue{
 		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {},
 	}}
 }
