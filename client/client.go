@@ -82,6 +82,7 @@ type Client struct {
 	data    tkopb.DataClient
 	access  tkopb.AccessClient
 	logs    tkopb.LogsClient
+	admin   tkopb.AdminClient
 	options Options
 	calls   []grpc.CallOption
 	codecs  bool // the connection is gRPC's own type, which accepts codecs
@@ -198,6 +199,7 @@ func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 		data:    tkopb.NewDataClient(conn),
 		access:  tkopb.NewAccessClient(conn),
 		logs:    tkopb.NewLogsClient(conn),
+		admin:   tkopb.NewAdminClient(conn),
 		options: o,
 		codecs:  codecs,
 		calls: []grpc.CallOption{

@@ -4361,6 +4361,7 @@ type WorkItem struct {
 	Attempt       uint32                 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"` // number of failures so far
 	LastError     string                 `protobuf:"bytes,5,opt,name=lastError,proto3" json:"lastError,omitempty"`
 	Cause         string                 `protobuf:"bytes,140,opt,name=cause,proto3" json:"cause,omitempty"` // request and trace that caused the work
+	Keep          bool                   `protobuf:"varint,160,opt,name=keep,proto3" json:"keep,omitempty"`  // after a restore: remove nothing that the store doesn't have
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4435,6 +4436,13 @@ func (x *WorkItem) GetCause() string {
 		return x.Cause
 	}
 	return ""
+}
+
+func (x *WorkItem) GetKeep() bool {
+	if x != nil {
+		return x.Keep
+	}
+	return false
 }
 
 type RenewWork struct {
@@ -6520,14 +6528,15 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05lease\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12-\n" +
 	"\x04wait\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"8\n" +
 	"\x11ClaimWorkResponse\x12#\n" +
-	"\x05items\x18\x01 \x03(\v2\r.tko.WorkItemR\x05items\"\x97\x01\n" +
+	"\x05items\x18\x01 \x03(\v2\r.tko.WorkItemR\x05items\"\xac\x01\n" +
 	"\bWorkItem\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
 	"\x05claim\x18\x03 \x01(\tR\x05claim\x12\x18\n" +
 	"\aattempt\x18\x04 \x01(\rR\aattempt\x12\x1c\n" +
 	"\tlastError\x18\x05 \x01(\tR\tlastError\x12\x15\n" +
-	"\x05cause\x18\x8c\x01 \x01(\tR\x05cause\"a\n" +
+	"\x05cause\x18\x8c\x01 \x01(\tR\x05cause\x12\x13\n" +
+	"\x04keep\x18\xa0\x01 \x01(\bR\x04keep\"a\n" +
 	"\tRenewWork\x12#\n" +
 	"\x05items\x18\x01 \x03(\v2\r.tko.WorkItemR\x05items\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"8\n" +

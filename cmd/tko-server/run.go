@@ -68,6 +68,9 @@ kubectl uses the Kubernetes aggregated API, which the role data serves with --ku
 
 Plugins run only programs below --plugin-programs, isolated from the machine as far as it can: see docs/plugins.md.
 
+tko-server backup writes everything in the store to an archive while servers run, tko-server restore fills an empty store from it,
+also one of the other kind: see docs/operations.md.
+
 A schema that is missing or of an older version is migrated at the start; a newer one is rejected.
 
 By default the APIs are served to this machine only: over the loopback interface, and over a Unix socket whose clients are known by
@@ -118,6 +121,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	command.AddCommand(accessCommand()) //nolint:contextcheck // the command carries the context
 	command.AddCommand(tokenCommand())
+	command.AddCommand(backupCommand(), restoreCommand(), schemaCommand()) //nolint:contextcheck // the command carries the context
 	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetHelpCommand(&cobra.Command{Hidden: true})
 	command.SetArgs(args)
@@ -664,14 +668,26 @@ func (s *server) close() {
 	}
 }
 
-// openStore opens the store of --store.
+// openStore opens the store of --store. A store with an incomplete restore is an error.
 func openStore(ctx context.Context, c *config.Config, log *slog.Logger) (*relational.Store, error) {
+	store, err := openStoreAs(ctx, c, log, true)
+	if err != nil {
+		return nil, err
+	}
+	if err := store.CheckComplete(ctx); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return store, nil
+}
+
+// openStoreAs opens a store. If exclusive is false, a server may use the same SQLite file.
+func openStoreAs(ctx context.Context, c *config.Config, log *slog.Logger, exclusive bool) (*relational.Store, error) {
 	where := string(c.Store)
 	if path, ok := strings.CutPrefix(where, "sqlite:"); ok {
 		if path == ":memory:" {
 			return sqlite.OpenMemory(ctx)
 		}
-		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: true})
+		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: exclusive})
 	}
 	if strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://") || strings.Contains(where, "=") {
 		options := postgres.Options{Wait: c.StoreWait, Log: log}

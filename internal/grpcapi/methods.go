@@ -94,6 +94,10 @@ func Rights() map[string]Right {
 
 		tkopb.Logs_GetLogLevels_FullMethodName: right("", access.Logs),
 		tkopb.Logs_SetLogLevels_FullMethodName: right("", access.Logs),
+
+		tkopb.Admin_Backup_FullMethodName:       right("", access.Backup),
+		tkopb.Admin_ListHolds_FullMethodName:    right("", access.Backup),
+		tkopb.Admin_ReleaseHolds_FullMethodName: right("", access.Backup),
 	}
 }
 

@@ -109,9 +109,9 @@ func (o Options) withDefaults() Options {
 }
 
 // NewServer makes a server of tko.Data on a backend, of tko.Access if the backend
-// is a [RightsBackend], of tko.Logs if it is a [LogBackend], and of gRPC's health and
-// reflection services. The caller serves and stops it: close Options.Stopping
-// before GracefulStop.
+// is a [RightsBackend], of tko.Logs if it is a [LogBackend], of tko.Admin if it is an
+// [AdminBackend], and of gRPC's health and reflection services. The caller serves and
+// stops it: close Options.Stopping before GracefulStop.
 func NewServer(backend Backend, o Options) *grpc.Server {
 	o = o.withDefaults()
 	limiter := newLimiter(o.Limits)
@@ -139,6 +139,9 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 	}
 	if ruled, ok := backend.(RightsBackend); ok {
 		s.RegisterService(withBounds(withRights(tkopb.Access_ServiceDesc), o.MaxMessage), &rights{backend: ruled})
+	}
+	if administered, ok := backend.(AdminBackend); ok {
+		s.RegisterService(withBounds(withRights(tkopb.Admin_ServiceDesc), o.MaxMessage), &admin{backend: administered})
 	}
 	s.RegisterService(withBounds(withRights(withReads(tkopb.Data_ServiceDesc)), o.MaxMessage), &data{
 		backend: backend, encoder: encoderOf(backend), format: o.DefaultFormat, stopping: o.Stopping, limiter: limiter, slowWatch: o.SlowWatch, observer: o.Observer,

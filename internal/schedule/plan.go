@@ -39,6 +39,7 @@ type plan struct {
 	steps       []step
 	deployments []tko.Deployment   // to apply; their packages have only deployable resources, cluster-scoped ones first
 	held        []tko.DeploymentID // approved and being prepared again, or changed and to be approved again
+	keep        bool               // nothing that the store doesn't have is removed
 }
 
 // A step is a trigger with what it triggers: a built-in target or a plugin.
@@ -256,6 +257,9 @@ func siteOutcome(seen snapshot, p plan, results []result) report.Outcome {
 		return outcome
 	}
 	message := "by " + p.steps[0].String()
+	if p.keep {
+		message += "; the store was restored from a backup: what it doesn't have stays until the site is released with --remove (tko hold release)"
+	}
 	if len(p.steps) > 1 {
 		message += fmt.Sprintf(" and %d more", len(p.steps)-1)
 	}

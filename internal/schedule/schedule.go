@@ -156,7 +156,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		Client: s.client, Queue: tko.QueueSchedule, Worker: s.options.Worker,
 		Concurrency: s.options.Concurrency, Lease: s.options.Lease, Log: s.options.Log, Observer: s.options.Observer,
 		Do: func(ctx context.Context, item tko.WorkItem) work.Result {
-			return s.Reconcile(tko.WithClaim(ctx, item), tko.SiteID(item.Key))
+			return s.reconcile(tko.WithClaim(ctx, item), tko.SiteID(item.Key), item.Keep)
 		},
 	}
 	var extra sync.WaitGroup
@@ -171,6 +171,12 @@ func (s *Scheduler) Run(ctx context.Context) error {
 // if the failed ones can succeed only after a change of records, which the
 // conditions then report. Otherwise it has failed and should be tried again.
 func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
+	return s.reconcile(ctx, id, false)
+}
+
+// reconcile is Reconcile. If keep is true, nothing is removed from the site that the
+// store doesn't have.
+func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) work.Result {
 	seen, err := s.observe(ctx, id)
 	if errors.Is(err, tko.ErrNotFound) {
 		return work.Result{Outcome: tko.WorkDone}
@@ -182,8 +188,16 @@ func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
 		return work.Result{Outcome: tko.WorkDone}
 	}
 	p := decide(seen, s.targets)
+	if keep {
+		p.keep = true
+		p.held = append(p.held, tko.OtherDeployments)
+	}
 	results := s.act(ctx, seen, p)
-	cleanedUp, cleanUpErr := s.cleanUp(ctx, seen.site) // before the conditions report this revision as observed
+	var cleanedUp time.Duration
+	var cleanUpErr error
+	if !keep {
+		cleanedUp, cleanUpErr = s.cleanUp(ctx, seen.site) // before the conditions report this revision as observed
+	}
 	if ctx.Err() != nil {
 		// steps failed because the context ended, which is no state of the site
 		return work.Result{Outcome: tko.WorkFailed, Err: context.Cause(ctx)}
@@ -270,6 +284,8 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 			apply, held := withhold(p.deployments, found)
 			r.report, r.err = step.target.Schedule(stepCtx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
 		case len(found) > 0: // a plugin would remove the deployments that are withheld
+		case p.keep: // a plugin may remove what it isn't given
+			r.err = tko.Errorf(tko.ErrInvalid, "the store was restored from a backup: a plugin is run again when the site is released with --remove (tko hold release)")
 		default:
 			if packages == nil {
 				packages = p.packages()

@@ -151,12 +151,27 @@ func Environment() []string {
 	return []string{"TKO_ALLOW_ROOT=true", "TKO_PLUGIN_PROGRAMS=/", "TKO_PLUGIN_USERS=none", "TKO_PLUGIN_FILES_WRITABLE=" + os.TempDir()}
 }
 
+// StartOtherServer is StartServer with a program of another version.
+func StartOtherServer(t testing.TB, program string, args ...string) *Server {
+	t.Helper()
+	return startProgram(t, program, t.TempDir(), nil, nil, args)
+}
+
 func startServer(t testing.TB, dir string, env []string, as *syscall.Credential, args []string) *Server {
+	t.Helper()
+	return startProgram(t, "", dir, env, as, args)
+}
+
+// startProgram starts a program, or that of this repository if it is empty.
+func startProgram(t testing.TB, program, dir string, env []string, as *syscall.Credential, args []string) *Server {
 	t.Helper()
 	ready := filepath.Join(dir, "ready.json")
 	s := &Server{t: t, output: &output{}, done: make(chan struct{})}
 	args = append([]string{"--listen-grpc=localhost:0", "--listen-web=localhost:0", "--listen-log=localhost:0", "--ready-file=" + ready}, args...)
-	programs := Programs(t, args...)
+	programs := []string{program}
+	if program == "" {
+		programs = Programs(t, args...)
+	}
 	s.cmd = exec.Command(programs[0], args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
 	s.cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir()), append(Environment(), env...)...)

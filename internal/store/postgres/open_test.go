@@ -37,7 +37,8 @@ func execute(t *testing.T, dsn, statement string) {
 
 func TestNewerSchemaIsRefused(t *testing.T) {
 	dsn := pgtest.DSN(t)
-	execute(t, dsn, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
+	execute(t, dsn, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)")
+	execute(t, dsn, "UPDATE state SET value = '9999' WHERE name = 'compatible'")
 	_, err := postgres.Open(t.Context(), dsn, postgres.Options{})
 	if err == nil || !strings.Contains(err.Error(), "newer TKO") {
 		t.Errorf("error is %v, want one that names a newer TKO", err)

@@ -200,16 +200,27 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	sources := provider.ListSources()
-	newest := sources[len(sources)-1].Version
+	versions := make([]int64, len(sources))
+	for i, source := range sources {
+		versions[i] = source.Version
+	}
 	for attempt := 0; ; attempt++ {
-		current, err := provider.GetDBVersion(ctx)
-		switch {
-		case err == nil && current > newest:
-			return fmt.Errorf("the store %s has the schema %d of a newer TKO, this one knows %d: use the newer TKO", path, current, newest)
-		case err == nil && current == newest:
-			return nil
-		case err == nil:
+		schema, err := relational.ReadSchema(ctx, db, func(table string) (there bool, err error) {
+			err = db.QueryRowContext(ctx, "SELECT count(*) > 0 FROM sqlite_master WHERE type = 'table' AND name = $1", table).Scan(&there)
+			return there, err
+		})
+		if err == nil {
+			needed, unusable := schema.Check("the store "+path, versions[len(versions)-1])
+			if unusable != nil || !needed {
+				return unusable
+			}
+			err = schema.Rejoin(ctx, db, versions)
+		}
+		if err == nil {
 			_, err = provider.Up(ctx)
+		}
+		if err == nil {
+			err = relational.SaveCompatible(ctx, db)
 		}
 		if err == nil {
 			return nil

@@ -869,20 +869,22 @@ class ClaimWorkResponse(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[WorkItem, _Mapping]]] = ...) -> None: ...
 
 class WorkItem(_message.Message):
-    __slots__ = ("queue", "key", "claim", "attempt", "lastError", "cause")
+    __slots__ = ("queue", "key", "claim", "attempt", "lastError", "cause", "keep")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     LASTERROR_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
     queue: str
     key: str
     claim: str
     attempt: int
     lastError: str
     cause: str
-    def __init__(self, queue: _Optional[str] = ..., key: _Optional[str] = ..., claim: _Optional[str] = ..., attempt: _Optional[int] = ..., lastError: _Optional[str] = ..., cause: _Optional[str] = ...) -> None: ...
+    keep: bool
+    def __init__(self, queue: _Optional[str] = ..., key: _Optional[str] = ..., claim: _Optional[str] = ..., attempt: _Optional[int] = ..., lastError: _Optional[str] = ..., cause: _Optional[str] = ..., keep: _Optional[bool] = ...) -> None: ...
 
 class RenewWork(_message.Message):
     __slots__ = ("items", "lease")
