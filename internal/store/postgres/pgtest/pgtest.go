@@ -172,7 +172,7 @@ func (s *server) database(name string) string {
 
 // launch starts our own server.
 func (s *server) launch() error {
-	c, err := newCluster()
+	c, err := newCluster("")
 	if err != nil {
 		return err
 	}
