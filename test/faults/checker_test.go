@@ -47,7 +47,8 @@ func (c *checker) settle() {
 	t := c.world.t
 	t.Helper()
 	began := time.Now()
-	eventually.NoError(t, "all to settle after the faults", func() error {
+	limit := setting(t, "TKO_FAULTS_SETTLE", eventually.Limit, time.ParseDuration)
+	eventually.Within(t, limit, "all to settle after the faults", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for i, data := range c.clients {
@@ -128,7 +129,11 @@ func (c *checker) unsettled(ctx context.Context) error {
 			report("topology %s was deleted, and its children were not", parent)
 		}
 	}
-	return errors.Join(append(errs, c.undelivered(wanted)...)...)
+	errs = append(errs, c.undelivered(wanted)...)
+	if n := len(errs); n > 12 {
+		errs = append(errs[:12], fmt.Errorf("and %d more", n-12))
+	}
+	return errors.Join(errs...)
 }
 
 var tagInFile = regexp.MustCompile(`\btag: ?"?([^"\n]*)"?`)

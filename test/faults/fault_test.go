@@ -264,7 +264,7 @@ func (w *world) siblings() []int {
 
 // inject breaks one component after the other until the context is done, and repairs all
 // of them. Two faults are often there at the same time.
-func (w *world) inject(ctx context.Context, seed uint64, longest time.Duration, log func(format string, arguments ...any)) map[string]int {
+func (w *world) inject(ctx context.Context, seed uint64, longest time.Duration) map[string]int {
 	var lanes sync.WaitGroup
 	var mutex sync.Mutex
 	busy, counts := map[string]bool{}, map[string]int{}
@@ -288,7 +288,7 @@ func (w *world) inject(ctx context.Context, seed uint64, longest time.Duration, 
 				if !free {
 					continue
 				}
-				log("%6.2fs %s for %s", time.Since(began).Seconds(), f.name, lasts.Round(time.Millisecond))
+				w.t.Logf("%6.2fs %s for %s", time.Since(began).Seconds(), f.name, lasts.Round(time.Millisecond))
 				if end := f.begin(detail); end != nil {
 					wait(ctx, lasts)
 					end()

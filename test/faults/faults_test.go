@@ -72,7 +72,7 @@ func endure(t *testing.T, s setup, seed uint64, duration time.Duration) {
 	for _, k := range all {
 		works.Go(func() { k.run(working) })
 	}
-	counts := w.inject(working, seed, min(6*time.Second, duration/8), t.Logf)
+	counts := w.inject(working, seed, min(6*time.Second, duration/8))
 	works.Wait()
 	t.Logf("faults: %v", counts)
 	t.Logf("calls: %v", l.counts)

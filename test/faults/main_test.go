@@ -17,6 +17,7 @@ import (
 const namespaceVariable = "TKO_FAULTS_NAMESPACE"
 
 func TestMain(m *testing.M) {
+	runPlugin()
 	if os.Getenv(namespaceVariable) == "" {
 		os.Exit(inNamespace())
 	}
@@ -30,7 +31,12 @@ func TestMain(m *testing.M) {
 // disappear with the last process of the test, however it ends.
 func inNamespace() int {
 	runtime.LockOSThread() // the program ends with this thread
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	cmd := exec.Command(self, os.Args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), namespaceVariable+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Unshareflags: syscall.CLONE_NEWNS}
@@ -43,7 +49,7 @@ func inNamespace() int {
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
 		cmd.SysProcAttr.AmbientCaps = []uintptr{capSysAdmin}
 	}
-	err := cmd.Run()
+	err = cmd.Run()
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit) && exit.ExitCode() >= 0:

@@ -74,13 +74,16 @@ func (k *worker) call(ctx context.Context, what string, f func(context.Context, 
 	if k.random.IntN(4) == 0 {
 		limit = time.Duration(1+k.random.IntN(300)) * time.Millisecond
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	err := f(ctx, k.clients[k.random.IntN(len(k.clients))])
+	err := f(bounded, k.clients[k.random.IntN(len(k.clients))])
 	o := outcomeOf(err)
 	k.ledger.count(what, o)
-	if errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrDenied) {
+	if errors.Is(err, tko.ErrInvalid) && what != approveCall || errors.Is(err, tko.ErrDenied) {
 		k.ledger.report(fmt.Sprintf("%s: %s was refused: %v", k.name, what, err))
+	}
+	if o == unknown {
+		wait(ctx, time.Duration(k.random.IntN(400))*time.Millisecond)
 	}
 	return o, err
 }
@@ -245,7 +248,7 @@ func (k *worker) modifyOne(ctx context.Context, id tko.DeploymentID, change func
 	}
 	change(settings(m.Package))
 	for _, r := range m.Package {
-		if r.Text("kind") == "Kept" || r.GVK() == krm.DeploymentGVK {
+		if r.Text("apiVersion") == "faults.example/v1" || r.GVK() == krm.DeploymentGVK {
 			r.SetAnnotation(krm.AnnotationPrepared, "")
 		}
 	}
@@ -276,12 +279,15 @@ func (k *worker) increment(ctx context.Context) {
 	k.ledger.increment(tag, o)
 }
 
+// approveCall is refused while the deployment is not prepared.
+const approveCall = "approve deployment"
+
 func (k *worker) approve(ctx context.Context) {
 	r := k.pick(k.deployments, func(r *record) bool { return r.template == "manual:v1" && r.approved != acknowledged })
 	if r == nil {
 		return
 	}
-	o, err := k.call(ctx, "approve deployment", func(ctx context.Context, c *client.Client) error {
+	o, err := k.call(ctx, approveCall, func(ctx context.Context, c *client.Client) error {
 		_, err := c.ApproveDeployment(ctx, tko.DeploymentID(r.id))
 		return err
 	})

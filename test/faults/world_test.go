@@ -1,9 +1,13 @@
 package faults
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/cgi"
@@ -123,7 +127,9 @@ func (w *world) makeCertificates() {
 // writeCertificate replaces a certificate and its key.
 func (w *world) writeCertificate(name string, authority *certstest.Authority, validity time.Duration) {
 	cert, key, _ := authority.Issue(name, func(c *x509.Certificate) {
-		certstest.Localhost(c)
+		if name == "server" {
+			certstest.Localhost(c)
+		}
 		c.NotAfter = time.Now().Add(validity)
 	})
 	for suffix, data := range map[string][]byte{".key": key, ".crt": cert} {
@@ -140,7 +146,7 @@ func (w *world) writeCertificate(name string, authority *certstest.Authority, va
 func (w *world) file(name string) string { return filepath.Join(w.folder, name) }
 
 func (w *world) startServers(store string) {
-	common := []string{"--confirm-above=1000000", "--work-lease=2s", "--retry=100ms", "--retry-max=1s", "--modification-time=3s", "--plugin-timeout=3s", "--audit-interval=1s"}
+	common := []string{"--confirm-above=1000000", "--work-lease=2s", "--retry=100ms", "--retry-max=1s", "--modification-time=3s", "--plugin-timeout=3s", "--audit-interval=10s"}
 	schedule := []string{"--remote-addresses=127.0.0.0/8", "--remote-schemes=http"}
 	webs := []string{"--listen-web="}
 	if !w.setup.postgres {
@@ -234,7 +240,15 @@ apiVersion: faults.example/v1
 kind: Kept
 metadata: {name: kept}
 `
-	manualPackage = workPackage + `
+	manualPackage = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {tag: none}
+---
+apiVersion: faults.example/v1
+kind: Once
+metadata: {name: once}
 ---
 apiVersion: deployment.nephio.org/v1alpha1
 kind: Deployment
@@ -255,36 +269,6 @@ apiVersion: topology.nephio.org/v1alpha1
 kind: Placement
 metadata: {name: placement}
 spec: {templates: [{template: work, sites: [all]}]}
-`
-	// The plugin adds a resource with the tag that it found, unless the file of modes
-	// demands a failure.
-	pluginProgram = `
-import json, os, sys, time
-while header := sys.stdin.buffer.readline():
-    _, number, length = header.split()
-    package = json.loads(sys.stdin.buffer.read(int(length)))["deploymentPackage"]
-    try:
-        mode = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "mode")).read()
-    except OSError:
-        mode = ""
-    if mode == "hang":
-        time.sleep(60)
-    if mode == "die":
-        os._exit(9)
-    if mode == "babble":
-        sys.stdout.buffer.write(b"what?\n")
-        sys.stdout.buffer.flush()
-    tag = ""
-    for r in package:
-        if r["kind"] == "Kept":
-            r["metadata"]["annotations"] = {"nephio.org/prepared": "true"}
-        if r["kind"] == "ConfigMap" and r["metadata"]["name"] == "settings":
-            tag = r["data"]["tag"]
-    package = [r for r in package if r["metadata"]["name"] != "made"]
-    package.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}, "data": {"of": tag}})
-    response = json.dumps({"prepared": True, "package": package}).encode()
-    sys.stdout.buffer.write(b"tko-response %s %d\n" % (number, len(response)) + response)
-    sys.stdout.buffer.flush()
 `
 )
 
@@ -317,19 +301,25 @@ func (w *world) prepareCatalog() {
 		}
 	}
 	plugins := w.file("plugins")
-	program := filepath.Join(plugins, "kept.py")
+	program := filepath.Join(plugins, pluginName)
 	w.mode = filepath.Join(plugins, "mode")
 	if err := os.Mkdir(plugins, 0o755); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := os.WriteFile(program, []byte(pluginProgram), 0o644); err != nil {
+	self, err := os.Executable()
+	if err != nil {
 		w.t.Fatal(err)
 	}
-	if _, err := admin.RegisterPlugin(ctx, tko.Plugin{
-		Type: tko.PluginPrepare, Name: "kept", Arguments: []string{program}, Properties: map[string]string{tko.PropertyPersistent: "true"},
-		Triggers: []krm.GVK{{Group: "faults.example", Version: "v1", Kind: "Kept"}},
-	}); err != nil {
-		w.t.Fatal(err)
+	if output, err := exec.Command("cp", self, program).CombinedOutput(); err != nil {
+		w.t.Fatalf("%v\n%s", err, output)
+	}
+	for kind, persistent := range map[string]string{"Kept": "true", "Once": "false"} {
+		if _, err := admin.RegisterPlugin(ctx, tko.Plugin{
+			Type: tko.PluginPrepare, Name: strings.ToLower(kind), Arguments: []string{program}, Properties: map[string]string{tko.PropertyPersistent: persistent},
+			Triggers: []krm.GVK{{Group: "faults.example", Version: "v1", Kind: kind}},
+		}); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	for id, text := range map[tko.TemplateID]string{"work:v1": workPackage, "manual:v1": manualPackage, "topology:v1": topologyPackage} {
 		if _, err := admin.RegisterTemplate(ctx, tko.Template{ID: id, Package: parse(w.t, text)}); err != nil {
@@ -393,10 +383,27 @@ func (g *gitServer) files(t *testing.T) map[string]string {
 	if err := exec.Command("git", "--git-dir", g.folder, "rev-parse", "--verify", "--quiet", "main").Run(); err != nil {
 		return files
 	}
-	for name := range strings.FieldsSeq(gittest.Run(t, g.folder, "ls-tree", "-r", "--name-only", "main")) {
-		files[name] = gittest.Run(t, g.folder, "show", "main:"+name)
+	archive, err := exec.Command("git", "--git-dir", g.folder, "archive", "main").Output() // of one commit
+	if err != nil {
+		t.Fatal(err)
 	}
-	return files
+	for reader := tar.NewReader(bytes.NewReader(archive)); ; {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header.Typeflag != tar.TypeReg {
+			continue
+		}
+		text, err := io.ReadAll(reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[header.Name] = string(text)
+	}
 }
 
 // pluginProcesses returns the processes of plugins.
