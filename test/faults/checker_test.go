@@ -3,6 +3,8 @@ package faults
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -11,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -422,7 +425,7 @@ func (c *checker) checkLeaks() {
 			if err != nil {
 				return err
 			}
-			text, err := fetch("http://" + d.debug + "/debug/pprof/goroutine?debug=1")
+			text, err := c.world.fetchFrom(d, "/debug/pprof/goroutine?debug=1")
 			if err != nil {
 				return err
 			}
@@ -460,8 +463,20 @@ func (c *checker) checkLeaks() {
 	})
 }
 
-func fetch(address string) (string, error) {
-	response, err := (&http.Client{Timeout: 10 * time.Second}).Get(address)
+// fetchFrom returns a page of a server on this machine.
+func (w *world) fetchFrom(d *daemon, path string) (string, error) {
+	transport := &http.Transport{DisableKeepAlives: true}
+	scheme := "http://"
+	if slices.Contains(d.args, "--tls-client-auth=require") {
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(w.authority.PEM())
+		cert, err := tls.LoadX509KeyPair(w.file("admin.crt"), w.file("admin.key"))
+		if err != nil {
+			return "", err
+		}
+		scheme, transport.TLSClientConfig = "https://", &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert}, ServerName: "localhost"}
+	}
+	response, err := (&http.Client{Timeout: 10 * time.Second, Transport: transport}).Get(scheme + d.debug + path)
 	if err != nil {
 		return "", err
 	}

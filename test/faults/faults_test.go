@@ -63,6 +63,7 @@ func endure(t *testing.T, s setup, seed uint64, duration time.Duration) {
 		k := &worker{ledger: l, name: fmt.Sprint("w", i), random: rand.New(rand.NewPCG(seed, uint64(100+i))), shared: shared}
 		for _, link := range []string{"clients", "other clients"} {
 			k.clients = append(k.clients, w.dial(w.links[link].address, "client", 0))
+			k.admins = append(k.admins, w.dial(w.links[link].address, "admin", 0))
 		}
 		all = append(all, k)
 	}

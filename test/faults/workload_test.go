@@ -21,6 +21,7 @@ type worker struct {
 	name    string
 	random  *rand.Rand
 	clients []*client.Client
+	admins  []*client.Client // for what only administrators and controllers may do
 	shared  tko.DeploymentID // whose counter all workers increment
 	calls   int
 
@@ -166,8 +167,9 @@ func (k *worker) setCondition(ctx context.Context) {
 		return
 	}
 	tag := k.tag()
-	o, _ := k.call(ctx, "set conditions", func(ctx context.Context, c *client.Client) error {
-		return c.SetConditions(ctx, r.kind, r.id, []tko.Condition{{Type: conditionType, Status: tko.ConditionTrue, Reason: "Test", Message: tag}})
+	admin := k.admins[k.random.IntN(len(k.admins))]
+	o, _ := k.call(ctx, "set conditions", func(ctx context.Context, _ *client.Client) error {
+		return admin.SetConditions(ctx, r.kind, r.id, []tko.Condition{{Type: conditionType, Status: tko.ConditionTrue, Reason: "Test", Message: tag}})
 	})
 	r.condition = append(r.condition, write{tag: tag, outcome: o})
 }

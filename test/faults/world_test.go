@@ -33,9 +33,9 @@ import (
 
 // A setup is a way to install TKO.
 type setup struct {
-	postgres   bool // otherwise SQLite, and all roles in one process
-	tls        bool // certificates, identities and enforced rights
-	kubernetes bool // the Kubernetes API, served by tko-kubernetes
+	postgres                    bool // otherwise SQLite, and all roles in one process
+	tls                         bool // certificates, identities and enforced rights
+	kubernetes                  bool // the Kubernetes API, served by tko-kubernetes
 	data, preparers, schedulers int
 }
 
