@@ -47,7 +47,7 @@ func (w *world) faults() []fault {
 			return leaveMemory([]int{d.pid()}, uint64(random.IntN(4<<20)))
 		})
 	}
-	for _, name := range []string{"clients", "other clients", "preparer", "meta-scheduler", "database", "git", "kubernetes"} {
+	for _, name := range []string{"clients", "other clients", "preparer", "meta-scheduler", "database", "git", "kubernetes", "web"} {
 		l := w.links[name]
 		if l == nil {
 			continue

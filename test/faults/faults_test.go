@@ -65,6 +65,12 @@ func endure(t *testing.T, s setup, seed uint64, duration time.Duration) {
 			k.clients = append(k.clients, w.dial(w.links[link].address, "client", 0))
 			k.admins = append(k.admins, w.dial(w.links[link].address, "admin", 0))
 		}
+		if w.setup.kubernetes {
+			k.kubernetes = w.links["kubernetes"].address
+		}
+		if l := w.links["web"]; l != nil {
+			k.web = l.address
+		}
 		all = append(all, k)
 	}
 	working, stopWorking := context.WithTimeout(t.Context(), duration)

@@ -25,6 +25,8 @@ type worker struct {
 	shared  tko.DeploymentID // whose counter all workers increment
 	calls   int
 
+	kubernetes, web string // addresses of these APIs; "" without them
+
 	templates, sites, deployments, topologies []*record
 }
 
@@ -121,8 +123,15 @@ func (k *worker) register(ctx context.Context, records *[]*record, kind tko.Kind
 	metadata := map[string]string{"owner": k.name, "tag": tag}
 	resources := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "settings"}, "data": map[string]any{"tag": tag, "fill": strings.Repeat("x", k.random.IntN(20_000))}}}
 	var revision int64
-	o, _ := k.call(ctx, "register "+string(kind), func(ctx context.Context, c *client.Client) (err error) {
-		if kind == tko.KindTemplate {
+	call := "register " + string(kind)
+	kubernetes := kind == tko.KindTemplate && k.kubernetes != "" && k.random.IntN(2) == 0
+	if kubernetes {
+		call = "apply template in Kubernetes"
+	}
+	o, _ := k.call(ctx, call, func(ctx context.Context, c *client.Client) (err error) {
+		if kubernetes {
+			revision, err = k.apply(ctx, r.id, metadata, resources)
+		} else if kind == tko.KindTemplate {
 			revision, err = c.RegisterTemplate(ctx, tko.Template{ID: tko.TemplateID(r.id), Metadata: metadata, Package: resources})
 		} else {
 			revision, err = c.RegisterSite(ctx, tko.Site{ID: tko.SiteID(r.id), Metadata: metadata, Package: resources})
@@ -308,8 +317,15 @@ func (k *worker) read(ctx context.Context) {
 		return
 	}
 	var o observation
-	result, err := k.call(ctx, "get "+string(r.kind), func(ctx context.Context, c *client.Client) (err error) {
-		o, err = observe(ctx, c, r, 0)
+	call, get := "get "+string(r.kind), func(ctx context.Context, c *client.Client) (observation, error) { return observe(ctx, c, r, 0) }
+	switch {
+	case r.kind == tko.KindTemplate && k.kubernetes != "" && k.random.IntN(2) == 0:
+		call, get = "get template in Kubernetes", func(ctx context.Context, _ *client.Client) (observation, error) { return k.observeKubernetes(ctx, r) }
+	case k.web != "" && k.random.IntN(2) == 0:
+		call, get = "get over HTTP", func(ctx context.Context, _ *client.Client) (observation, error) { return k.observeWeb(ctx, r) }
+	}
+	result, err := k.call(ctx, call, func(ctx context.Context, c *client.Client) (err error) {
+		o, err = get(ctx, c)
 		return err
 	})
 	if result == acknowledged || errors.Is(err, tko.ErrNotFound) {

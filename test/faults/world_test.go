@@ -150,7 +150,9 @@ func (w *world) startServers(store string) {
 	schedule := []string{"--remote-addresses=127.0.0.0/8", "--remote-schemes=http"}
 	webs := []string{"--listen-web="}
 	if !w.setup.postgres {
-		address := freeAddress(w.t)
+		address, web := freeAddress(w.t), freeAddress(w.t)
+		w.link("web", web)
+		webs = []string{"--listen-web=" + web}
 		w.grpc = []string{address}
 		args := append(append([]string{"--store=" + store, "--listen-grpc=" + address, "--git-cache=" + w.file("git-cache")}, common...), append(schedule, webs...)...)
 		if w.setup.kubernetes {
