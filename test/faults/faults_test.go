@@ -63,7 +63,7 @@ func endure(t *testing.T, s setup, seed uint64, duration time.Duration) {
 		k := &worker{ledger: l, name: fmt.Sprint("w", i), random: rand.New(rand.NewPCG(seed, uint64(100+i))), shared: shared}
 		for _, link := range []string{"clients", "other clients"} {
 			k.clients = append(k.clients, w.dial(w.links[link].address, "client", 0))
-			k.admins = append(k.admins, w.dial(w.links[link].address, "admin", 0))
+			k.observers = append(k.observers, w.dial(w.links[link].address, "observer", 0))
 		}
 		if w.setup.kubernetes {
 			k.kubernetes = w.links["kubernetes"].address
@@ -97,11 +97,11 @@ func endure(t *testing.T, s setup, seed uint64, duration time.Duration) {
 	stopFollowing()
 	follows.Wait()
 	c.check(followers)
-	for i, p := range l.found() {
-		if i == 20 {
-			t.Errorf("and %d more", len(l.found())-i)
-			break
-		}
-		t.Error(p)
+	found := l.found()
+	for _, problem := range found[:min(20, len(found))] {
+		t.Error(problem)
+	}
+	if n := len(found); n > 20 {
+		t.Errorf("and %d more", n-20)
 	}
 }

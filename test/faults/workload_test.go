@@ -17,13 +17,13 @@ import (
 
 // A worker calls the API at random, one call after the other.
 type worker struct {
-	ledger  *ledger
-	name    string
-	random  *rand.Rand
-	clients []*client.Client
-	admins  []*client.Client // for what only administrators and controllers may do
-	shared  tko.DeploymentID // whose counter all workers increment
-	calls   int
+	ledger    *ledger
+	name      string
+	random    *rand.Rand
+	clients   []*client.Client
+	observers []*client.Client // for what only controllers may do
+	shared    tko.DeploymentID // whose counter all workers increment
+	calls     int
 
 	kubernetes, web string // addresses of these APIs; "" without them
 
@@ -176,9 +176,9 @@ func (k *worker) setCondition(ctx context.Context) {
 		return
 	}
 	tag := k.tag()
-	admin := k.admins[k.random.IntN(len(k.admins))]
+	observer := k.observers[k.random.IntN(len(k.observers))]
 	o, _ := k.call(ctx, "set conditions", func(ctx context.Context, _ *client.Client) error {
-		return admin.SetConditions(ctx, r.kind, r.id, []tko.Condition{{Type: conditionType, Status: tko.ConditionTrue, Reason: "Test", Message: tag}})
+		return observer.SetConditions(ctx, r.kind, r.id, []tko.Condition{{Type: conditionType, Status: tko.ConditionTrue, Reason: "Test", Message: tag}})
 	})
 	r.condition = append(r.condition, write{tag: tag, outcome: o})
 }

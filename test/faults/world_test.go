@@ -119,14 +119,18 @@ func (w *world) makeCertificates() {
 	w.authority, w.stranger = certstest.New(w.t, "authority"), certstest.New(w.t, "stranger")
 	certstest.Write(w.t, w.folder, certstest.File{Name: "ca.crt", Data: w.authority.PEM()})
 	w.certificates = []string{"server", "preparer", "scheduler"}
-	for _, name := range append([]string{"admin", "client"}, w.certificates...) {
+	for _, name := range append([]string{"admin", "client", "observer"}, w.certificates...) {
 		w.writeCertificate(name, w.authority, 12*time.Hour)
 	}
 }
 
 // writeCertificate replaces a certificate and its key.
 func (w *world) writeCertificate(name string, authority *certstest.Authority, validity time.Duration) {
-	cert, key, _ := authority.Issue(name, func(c *x509.Certificate) {
+	subject := name
+	if name == "observer" {
+		subject = "scheduler" // a controller, whose certificate no fault concerns
+	}
+	cert, key, _ := authority.Issue(subject, func(c *x509.Certificate) {
 		if name == "server" {
 			certstest.Localhost(c)
 		}
@@ -301,6 +305,7 @@ func (w *world) prepareCatalog() {
 				w.t.Fatal(err)
 			}
 		}
+		w.awaitRights(ctx)
 	}
 	plugins := w.file("plugins")
 	program := filepath.Join(plugins, pluginName)
@@ -334,6 +339,26 @@ func (w *world) prepareCatalog() {
 		if _, err := admin.RegisterSite(ctx, site); err != nil {
 			w.t.Fatal(err)
 		}
+	}
+}
+
+// awaitRights waits until all servers have read the rights of clients, which they do
+// within a second.
+func (w *world) awaitRights(ctx context.Context) {
+	for _, address := range w.grpc {
+		access := w.dial(address, "client", time.Minute).Access()
+		eventually.NoError(w.t, "the rights of clients", func() error {
+			for verb, kind := range map[string]string{"create": "site", "approve": "deployment"} {
+				response, err := access.CanI(ctx, &tkopb.CanI{Verb: verb, Kind: kind})
+				if err != nil {
+					return err
+				}
+				if !response.GetAllowed() {
+					return fmt.Errorf("%s %s is not allowed", verb, kind)
+				}
+			}
+			return nil
+		})
 	}
 }
 
