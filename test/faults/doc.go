@@ -3,6 +3,6 @@
 // the outcome with a model of what was acknowledged. There is nothing to import.
 //
 // The seed of a run is in its log. TKO_FAULTS_SEED repeats the choices of a run, although
-// not the moments at which processes and networks act on them. TKO_FAULTS_TIME is the
-// duration of the faults, such as 1h.
+// not the moments at which processes and networks act on them; "random" chooses another
+// seed for each round. TKO_FAULTS_TIME is the duration of the faults, such as 1h.
 package faults

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -16,6 +17,10 @@ import (
 
 const workers = 6
 
+// longestRound is the longest time under faults before the outcome is checked. A longer
+// run has several rounds, each with a seed and an installation of its own.
+const longestRound = 2 * time.Minute
+
 // Random clients work while components fail at random. Nothing that was acknowledged is
 // lost, nothing that was refused is there, nothing is there twice, and all settles after
 // the faults.
@@ -26,14 +31,19 @@ func TestAcknowledgedChangesSurviveFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			seed := setting(t, "TKO_FAULTS_SEED", 1, func(s string) (uint64, error) {
-				if s == "random" {
-					return rand.Uint64(), nil
-				}
-				return strconv.ParseUint(s, 10, 64)
-			})
+			random := os.Getenv("TKO_FAULTS_SEED") == "random"
+			seed := uint64(1)
+			if !random {
+				seed = setting(t, "TKO_FAULTS_SEED", seed, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
+			}
 			duration := setting(t, "TKO_FAULTS_TIME", 30*time.Second, time.ParseDuration)
-			endure(t, s, seed, duration)
+			for left := duration; left > 0 && !t.Failed(); left -= longestRound {
+				if random {
+					seed = rand.Uint64()
+				}
+				t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { endure(t, s, seed, min(left, longestRound)) })
+				seed++
+			}
 		})
 	}
 }
@@ -41,7 +51,7 @@ func TestAcknowledgedChangesSurviveFaults(t *testing.T) {
 // endure runs the workload under faults, and checks the outcome.
 func endure(t *testing.T, s setup, seed uint64, duration time.Duration) {
 	t.Helper()
-	t.Logf("seed %d: repeat with TKO_FAULTS_SEED=%d TKO_FAULTS_TIME=%s", seed, seed, duration)
+	t.Logf("repeat with TKO_FAULTS_SEED=%d TKO_FAULTS_TIME=%s", seed, duration)
 	w := newWorld(t, s)
 	l := newLedger()
 	admin := w.dial(w.grpc[0], "admin", 0)
@@ -73,13 +83,17 @@ func endure(t *testing.T, s setup, seed uint64, duration time.Duration) {
 		}
 		all = append(all, k)
 	}
-	working, stopWorking := context.WithTimeout(t.Context(), duration)
+	working, stopWorking := context.WithCancel(t.Context())
 	defer stopWorking()
 	var works sync.WaitGroup
 	for _, k := range all {
 		works.Go(func() { k.run(working) })
 	}
-	counts := w.inject(working, seed, min(6*time.Second, duration/8))
+	eventually.True(t, "the workload to begin", func() bool { return l.acknowledged() >= 50 })
+	failing, endFailing := context.WithTimeout(working, duration)
+	defer endFailing()
+	counts := w.inject(failing, seed, min(6*time.Second, duration/8))
+	stopWorking()
 	works.Wait()
 	t.Logf("faults: %v", counts)
 	t.Logf("calls: %v", l.counts)

@@ -284,6 +284,17 @@ func (l *ledger) count(call string, o outcome) {
 	l.counts[call][o]++
 }
 
+// acknowledged returns the number of acknowledged calls.
+func (l *ledger) acknowledged() int {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	total := 0
+	for _, byOutcome := range l.counts {
+		total += byOutcome[acknowledged]
+	}
+	return total
+}
+
 func (l *ledger) increment(tag string, o outcome) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
