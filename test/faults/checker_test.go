@@ -36,9 +36,9 @@ type checker struct {
 	shared  tko.DeploymentID
 }
 
-func (c *checker) position() int64 {
+func (c *checker) position(ctx context.Context) int64 {
 	c.world.t.Helper()
-	about, err := c.clients[0].About(patient(c.world.t))
+	about, err := c.clients[0].About(ctx)
 	if err != nil {
 		c.world.t.Fatal(err)
 	}
@@ -313,6 +313,7 @@ func (c *checker) checkStatus(ctx context.Context, data *client.Client, r *recor
 		}
 		last := record{kind: r.kind, id: r.id + " (condition)", writes: r.condition}
 		c.ledger.report(last.checkRead(observation{exists: got != "", tag: got}))
+	default: // templates have neither
 	}
 }
 
@@ -329,7 +330,7 @@ func (c *checker) checkShared(ctx context.Context) {
 // checkFeeds reads the whole feed from each server, compares it with what the followers
 // saw, and returns it.
 func (c *checker) checkFeeds(ctx context.Context, followers []*follower) []tko.Change {
-	final := c.position()
+	final := c.position(ctx)
 	var whole []tko.Change
 	for i, data := range c.clients {
 		var changes []tko.Change

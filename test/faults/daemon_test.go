@@ -44,7 +44,7 @@ func startDaemon(t *testing.T, name, folder string, args ...string) *daemon {
 	go d.run()
 	t.Cleanup(func() {
 		d.stop(t)
-		if t.Failed() {
+		if t.Failed() || os.Getenv("TKO_FAULTS_LOGS") != "" {
 			t.Logf("log of %s: %s\n%s", name, strings.Join(d.args, " "), d.tail(20_000))
 		}
 	})

@@ -4,5 +4,6 @@
 //
 // The seed of a run is in its log. TKO_FAULTS_SEED repeats the choices of a run, although
 // not the moments at which processes and networks act on them; "random" chooses another
-// seed for each round. TKO_FAULTS_TIME is the duration of the faults, such as 1h.
+// seed for each round. TKO_FAULTS_TIME is the duration of the faults, such as 1h. TKO_FAULTS_ONLY
+// is a regular expression that selects faults by their names.
 package faults

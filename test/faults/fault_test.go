@@ -264,14 +264,14 @@ func (w *world) siblings() []int {
 
 // inject breaks one component after the other until the context is done, and repairs all
 // of them. Two faults are often there at the same time.
-func (w *world) inject(ctx context.Context, seed uint64, longest time.Duration) map[string]int {
+func inject(ctx context.Context, t *testing.T, all []fault, seed uint64, longest time.Duration) map[string]int {
+	t.Helper()
 	var lanes sync.WaitGroup
 	var mutex sync.Mutex
 	busy, counts := map[string]bool{}, map[string]int{}
 	began := time.Now()
 	for lane := range 2 {
 		random := rand.New(rand.NewPCG(seed, uint64(lane)))
-		all := w.faults()
 		lanes.Go(func() {
 			for ctx.Err() == nil {
 				f := all[random.IntN(len(all))]
@@ -288,7 +288,7 @@ func (w *world) inject(ctx context.Context, seed uint64, longest time.Duration) 
 				if !free {
 					continue
 				}
-				w.t.Logf("%6.2fs %s for %s", time.Since(began).Seconds(), f.name, lasts.Round(time.Millisecond))
+				t.Logf("%6.2fs %s for %s", time.Since(began).Seconds(), f.name, lasts.Round(time.Millisecond))
 				if end := f.begin(detail); end != nil {
 					wait(ctx, lasts)
 					end()

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -92,7 +94,12 @@ func endure(t *testing.T, s setup, seed uint64, duration time.Duration) {
 	eventually.True(t, "the workload to begin", func() bool { return l.acknowledged() >= 50 })
 	failing, endFailing := context.WithTimeout(working, duration)
 	defer endFailing()
-	counts := w.inject(failing, seed, min(6*time.Second, duration/8))
+	only := setting(t, "TKO_FAULTS_ONLY", regexp.MustCompile(""), regexp.Compile)
+	chosen := slices.DeleteFunc(w.faults(), func(f fault) bool { return !only.MatchString(f.name) })
+	if len(chosen) == 0 {
+		t.Fatalf("TKO_FAULTS_ONLY=%s matches no fault", only)
+	}
+	counts := inject(failing, t, chosen, seed, min(6*time.Second, duration/8))
 	stopWorking()
 	works.Wait()
 	t.Logf("faults: %v", counts)
@@ -104,7 +111,7 @@ func endure(t *testing.T, s setup, seed uint64, duration time.Duration) {
 	}
 	c := &checker{world: w, ledger: l, clients: direct, shared: shared}
 	c.settle()
-	final := c.position()
+	final := c.position(patient(t))
 	for _, f := range followers {
 		eventually.True(t, f.name+" at the end of the feed", func() bool { return f.position.Load() >= final })
 	}

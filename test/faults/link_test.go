@@ -29,7 +29,7 @@ type link struct {
 // A linkState says how a link fails. The zero value works.
 type linkState struct {
 	refuse bool          // connections are cut, and new ones are closed at once
-	hole   bool          // nothing is forwarded, and nobody notices
+	hole   bool          // nothing is forwarded, and both ends wait
 	delay  time.Duration // of each part
 }
 

@@ -189,6 +189,7 @@ func checkFeed(changes []tko.Change, records []*record) []string {
 			revisions[e] = append(revisions[e], c.Revision)
 		case tko.OpDeleted:
 			deletions[e]++
+		default: // of conditions
 		}
 	}
 	for _, r := range records {

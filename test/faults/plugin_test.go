@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -35,8 +36,10 @@ func pluginMain() error {
 	for {
 		var number string
 		var length int
-		if _, err := fmt.Fscanf(in, "tko-request %s %d\n", &number, &length); err != nil {
-			return nil // the end of the input
+		if _, err := fmt.Fscanf(in, "tko-request %s %d\n", &number, &length); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
 		}
 		input := make([]byte, length)
 		if _, err := io.ReadFull(in, input); err != nil {

@@ -129,11 +129,12 @@ func (k *worker) register(ctx context.Context, records *[]*record, kind tko.Kind
 		call = "apply template in Kubernetes"
 	}
 	o, _ := k.call(ctx, call, func(ctx context.Context, c *client.Client) (err error) {
-		if kubernetes {
+		switch {
+		case kubernetes:
 			revision, err = k.apply(ctx, r.id, metadata, resources)
-		} else if kind == tko.KindTemplate {
+		case kind == tko.KindTemplate:
 			revision, err = c.RegisterTemplate(ctx, tko.Template{ID: tko.TemplateID(r.id), Metadata: metadata, Package: resources})
-		} else {
+		default:
 			revision, err = c.RegisterSite(ctx, tko.Site{ID: tko.SiteID(r.id), Metadata: metadata, Package: resources})
 		}
 		return err
