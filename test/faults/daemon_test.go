@@ -130,8 +130,8 @@ func (d *daemon) faultsInLog() []string {
 	var found []string
 	for line := range bytes.Lines(text) {
 		l := string(line)
-		memory := strings.Contains(l, "out of memory") || strings.Contains(l, "cannot allocate memory")
-		if strings.HasPrefix(l, "panic:") || strings.HasPrefix(l, "fatal error:") && !memory || strings.Contains(l, "WARNING: DATA RACE") {
+		memory := strings.Contains(l, "out of memory") || strings.Contains(l, "cannot allocate memory") || strings.Contains(l, "mustMalloc") // of SQLite
+		if (strings.HasPrefix(l, "panic:") || strings.HasPrefix(l, "fatal error:")) && !memory || strings.Contains(l, "WARNING: DATA RACE") {
 			found = append(found, d.name+": "+strings.TrimSpace(l))
 		}
 	}

@@ -44,7 +44,7 @@ func (w *world) faults() []fault {
 			return nil
 		})
 		add(d.name, "leave no memory to "+d.name, func(random *rand.Rand) func() {
-			return leaveMemory([]int{d.pid()}, uint64(random.IntN(4<<20)))
+			return leaveMemory([]int{d.pid()}, uint64(random.IntN(1<<20)))
 		})
 	}
 	for _, name := range []string{"clients", "other clients", "preparer", "meta-scheduler", "database", "git", "kubernetes", "web"} {
@@ -137,7 +137,7 @@ func (w *world) databaseFaults() []fault {
 		}},
 		{"leave no memory to PostgreSQL", "disk", func(random *rand.Rand) func() {
 			first, others := w.database.Processes()
-			end := leaveMemory(append([]int{first}, others...), uint64(random.IntN(1<<20)))
+			end := leaveMemory(append([]int{first}, others...), uint64(random.IntN(128<<10)))
 			return func() {
 				end()
 				first, others := w.database.Processes() // also those that began since
@@ -192,16 +192,16 @@ func (w *world) fillDisk(random *rand.Rand) func() {
 		return nil
 	}
 	defer file.Close()
-	block, left := make([]byte, 1<<20), random.IntN(1<<20)
-	var size int64
-	for {
-		n, err := file.Write(block)
-		size += int64(n)
-		if err != nil {
-			break
+	// A little is left, so that small writes succeed for a while.
+	left, size := int64(random.IntN(1<<20)), int64(0)
+	for part := int64(64 << 20); part >= 4096; {
+		if err := unix.Fallocate(int(file.Fd()), 0, size, part); err != nil {
+			part /= 2
+			continue
 		}
+		size += part
 	}
-	_ = file.Truncate(max(0, size-int64(left))) // a little is left, so that small writes succeed
+	_ = file.Truncate(max(0, size-left))
 	return func() {
 		_ = os.Remove(path)
 		if w.database != nil {
@@ -268,7 +268,10 @@ func inject(ctx context.Context, t *testing.T, all []fault, seed uint64, longest
 	t.Helper()
 	var lanes sync.WaitGroup
 	var mutex sync.Mutex
-	busy, counts := map[string]bool{}, map[string]int{}
+	counts, victims := map[string]int{}, map[string]*sync.Mutex{}
+	for _, f := range all {
+		victims[f.victim] = new(sync.Mutex)
+	}
 	began := time.Now()
 	for lane := range 2 {
 		random := rand.New(rand.NewPCG(seed, uint64(lane)))
@@ -278,24 +281,21 @@ func inject(ctx context.Context, t *testing.T, all []fault, seed uint64, longest
 				detail := rand.New(rand.NewPCG(random.Uint64(), 0))
 				lasts := time.Duration(random.Int64N(int64(longest)))
 				pause := time.Duration(random.Int64N(int64(longest) / 2))
+				lock := victims[f.victim]
+				lock.Lock()
+				if ctx.Err() != nil {
+					lock.Unlock()
+					return
+				}
 				mutex.Lock()
-				free := !busy[f.victim]
-				busy[f.victim] = true
-				if free {
-					counts[f.name]++
-				}
+				counts[f.name]++
 				mutex.Unlock()
-				if !free {
-					continue
-				}
 				t.Logf("%6.2fs %s for %s", time.Since(began).Seconds(), f.name, lasts.Round(time.Millisecond))
 				if end := f.begin(detail); end != nil {
 					wait(ctx, lasts)
 					end()
 				}
-				mutex.Lock()
-				delete(busy, f.victim)
-				mutex.Unlock()
+				lock.Unlock()
 				wait(ctx, pause)
 			}
 		})
