@@ -57,9 +57,12 @@ test: ## set up what the tests need, and run them all
 quick: ## the tests that need no server: within a minute
 	$(GO) test -short $(ARGS) . ./krm/... ./client/... $$($(GO) list ./internal/... | grep -v /store/postgres)
 
+FAULTS_TIME ?= 1h
+
 .PHONY: soak
-soak: ## kill -9 everything at random moments, 50 rounds, the Kubernetes API under 100,000 objects, and the image
+soak: ## break everything at random for FAULTS_TIME (1h), kill -9 in 50 rounds, the Kubernetes API under 100,000 objects, and the image
 	@test/setup/setup.sh
+	TKO_FAULTS_SEED=$${TKO_FAULTS_SEED:-random} TKO_FAULTS_TIME=$(FAULTS_TIME) $(GO) test -count=1 -timeout 24h -run Faults -v $(ARGS) ./test/faults
 	TKO_SOAK_ROUNDS=50 $(GO) test -count=1 -timeout 60m -run Kill -v $(ARGS) ./test/e2e
 	TKO_KUBERNETES_OBJECTS=10000 $(GO) test -count=1 -timeout 20m -run Followers -v $(ARGS) ./test/kubernetes
 	TKO_KUBERNETES_OBJECTS=100000 TKO_KUBERNETES_WATCHERS=50 TKO_KUBERNETES_WRITES=1000 $(GO) test -count=1 -timeout 20m -run Load -v $(ARGS) ./test/kubernetes

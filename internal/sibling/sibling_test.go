@@ -37,6 +37,7 @@ type settings struct {
 	Name    string
 	Version string // that the program has
 	Refuse  string // why it can't serve
+	Killed  string // file that the program makes before it is killed; if it exists, the program serves
 }
 
 func child() error {
@@ -47,6 +48,13 @@ func child() error {
 	parent, ctx, err := sibling.Inherit(&s)
 	if err != nil {
 		return err
+	}
+	if s.Killed != "" {
+		file, err := os.OpenFile(s.Killed, os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			_ = file.Close()
+			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
 	}
 	if s.Refuse != "" {
 		parent.Failed(tko.Errorf(tko.ErrInvalid, "%s", s.Refuse))
@@ -174,6 +182,11 @@ func TestRequiredProgramThatRefusesEndsTheServer(t *testing.T) {
 	if err == nil || err.Error() != "the certificate is missing" || !errors.Is(err, tko.ErrInvalid) {
 		t.Errorf("the error is %v, want the program's own", err)
 	}
+}
+
+func TestRequiredProgramThatIsKilledWhileItStartsIsStartedAgain(t *testing.T) {
+	p := program(t, sibling.Options{Required: true, Settings: settings{Name: "child", Killed: filepath.Join(t.TempDir(), "killed")}})
+	eventually.NoError(t, "the program to serve", func() error { return greet(t, p) })
 }
 
 func TestProgramOfAnotherReleaseIsRefused(t *testing.T) {

@@ -27,7 +27,14 @@ type Cluster struct {
 // NewCluster starts a server. It is removed when the test ends.
 func NewCluster(t testing.TB) *Cluster {
 	t.Helper()
-	c, err := newCluster()
+	return NewClusterIn(t, "")
+}
+
+// NewClusterIn is NewCluster with its data in a new folder below the given one, such as a
+// disk of its own, which other users must be able to enter.
+func NewClusterIn(t testing.TB, folder string) *Cluster {
+	t.Helper()
+	c, err := newCluster(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +60,18 @@ func (c *Cluster) Stop(fast bool) {
 		c.t.Fatal(err)
 	}
 }
+
+// Kill ends all processes of the server with SIGKILL.
+func (c *Cluster) Kill() {
+	c.t.Helper()
+	if err := c.c.kill(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Processes returns the process IDs of the server: that of its first process, and those
+// of the others. It returns 0 and nil if the server doesn't run.
+func (c *Cluster) Processes() (first int, others []int) { return c.c.processes() }
 
 // Start starts the server again, and waits until it accepts connections.
 func (c *Cluster) Start() {
@@ -83,12 +102,12 @@ wait $server
 [ "$keep" ] || { cd / && rm -rf "$2"; }
 `
 
-func newCluster() (*cluster, error) {
+func newCluster(parent string) (*cluster, error) {
 	binaries, err := find()
 	if err != nil {
 		return nil, err
 	}
-	folder, err := os.MkdirTemp("", "tko-postgres-")
+	folder, err := os.MkdirTemp(parent, "tko-postgres-")
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +133,7 @@ func (c *cluster) dsn() string {
 }
 
 func (c *cluster) start() error {
+	c.forget()
 	command := exec.Command("/bin/sh", "-c", script, "sh", c.binaries, c.folder, strconv.Itoa(c.port)) //nolint:noctx,gosec // ends with the test process; our own script and paths
 	command.SysProcAttr, command.Dir = c.attributes, c.folder
 	life, err := command.StdinPipe()
@@ -161,11 +181,61 @@ func (c *cluster) end(signal syscall.Signal) error {
 	if err := syscall.Kill(pid, signal); err != nil {
 		return err
 	}
+	c.forget()
+	return nil
+}
+
+// forget waits for the end of the server's processes, if it was started. Its data stays.
+func (c *cluster) forget() {
+	if c.command == nil {
+		return
+	}
 	_, _ = io.WriteString(c.life, "keep\n")
 	_ = c.life.Close()
 	_ = c.command.Wait()
 	c.command = nil
+}
+
+// kill ends all processes of the server at once. Its data stays.
+func (c *cluster) kill() error {
+	first, others := c.processes()
+	if first == 0 {
+		return errors.New("PostgreSQL does not run")
+	}
+	for _, pid := range append([]int{first}, others...) {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
+	c.forget()
 	return nil
+}
+
+func (c *cluster) processes() (first int, others []int) {
+	text, err := os.ReadFile(filepath.Join(c.folder, "data", "postmaster.pid"))
+	if err != nil {
+		return 0, nil
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	first, err = strconv.Atoi(line)
+	if err != nil {
+		return 0, nil
+	}
+	// After a crash the file is left, and another process may have the number.
+	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", first))
+	if err != nil || !strings.Contains(string(command), c.folder) {
+		return 0, nil
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", first, first))
+	if err != nil {
+		return first, nil
+	}
+	for field := range strings.FieldsSeq(string(children)) {
+		if pid, err := strconv.Atoi(field); err == nil {
+			others = append(others, pid)
+		}
+	}
+	return first, others
 }
 
 // remove stops the server, if it runs, and removes its data.
