@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -232,4 +234,46 @@ func busyServer(t *testing.T) string {
 		return err
 	})
 	return served.Metrics[0]
+}
+
+// Metrics are served with the TLS and the identities of the other ports.
+func TestMetricsNeedIdentitiesAsOtherPortsDo(t *testing.T) {
+	dir := t.TempDir()
+	authority := certstest.New(t, "test")
+	write := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cert, key, _ := authority.Issue("server", certstest.Localhost)
+	served, _ := start(t, "--allow-root", "--roles=data", "--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=", "--listen-log=", "--listen-metrics=localhost:0",
+		"--tls-cert="+write("cert", cert), "--tls-key="+write("key", key), "--tls-client-ca="+write("ca", authority.PEM()), "--tls-client-auth=require")
+	get := func(scheme string, own ...tls.Certificate) error {
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(authority.PEM())
+		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: own, MinVersion: tls.VersionTLS13}}
+		defer transport.CloseIdleConnections()
+		response, err := (&http.Client{Transport: transport}).Get(scheme + "://" + served.Metrics[0] + "/metrics")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		if response.StatusCode != http.StatusOK {
+			return errors.New(response.Status)
+		}
+		return nil
+	}
+	if get("http") == nil || get("https") == nil {
+		t.Error("metrics are served without a client certificate, which is required")
+	}
+	cert, key, _ = authority.Issue("prometheus", nil)
+	own, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := get("https", own); err != nil {
+		t.Errorf("with a client certificate: %v", err)
+	}
 }

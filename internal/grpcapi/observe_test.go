@@ -18,7 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// A counter is an observer that counts what it is told.
+// A counter is an observer that counts calls of itself.
 type counter struct {
 	mu     sync.Mutex
 	counts map[string]int

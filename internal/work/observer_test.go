@@ -16,7 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/work"
 )
 
-// A counter is an observer that notes what it is told.
+// A counter is an observer that records calls of itself.
 type counter struct {
 	mu   sync.Mutex
 	seen []string

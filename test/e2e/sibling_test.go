@@ -63,7 +63,7 @@ func childrenOf(t *testing.T, pid int) []int {
 
 func startWithKubernetes(t *testing.T) (s *process.Server, child int) {
 	t.Helper()
-	s = process.StartServer(t, "--store=sqlite::memory:", "--kubernetes=localhost:0", "--kubernetes-trust-everybody", "--listen-health=localhost:0")
+	s = process.StartServer(t, "--store=sqlite::memory:", "--kubernetes=localhost:0", "--kubernetes-trust-everybody", "--listen-health=localhost:0", "--listen-metrics=localhost:0")
 	children := childrenOf(t, s.PID)
 	if len(children) != 1 {
 		t.Fatalf("the server has the child processes %v, want tko-kubernetes alone", children)
@@ -98,6 +98,35 @@ func TestKubernetesAPIContinuesAfterItsProgramIsKilled(t *testing.T) {
 	eventually.NoError(t, "the health probe", func() error { _, err := fetch("http://" + s.Health + "/readyz"); return err })
 	if !strings.Contains(s.Log(), "a program of this server does not run") {
 		t.Error("the server did not log it")
+	}
+}
+
+// One scrape has the metrics of both programs. Those of one that hangs are absent, and
+// the rest is served.
+func TestMetricsOfBothProgramsAreServed(t *testing.T) {
+	s, child := startWithKubernetes(t)
+	if _, err := fetch("https://" + s.Kube + "/apis/tko.nephio.org/v1alpha1/templates"); err != nil {
+		t.Fatal(err)
+	}
+	const theirs, ours = `tko_api_requests_total{api="kubernetes",code="200",method="list templates"}`, `process_resident_memory_bytes{program="tko-server"}`
+	scrape := func() string {
+		text, err := fetch("http://" + s.Metrics + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	if text := scrape(); !strings.Contains(text, theirs) || !strings.Contains(text, `process_resident_memory_bytes{program="tko-kubernetes"}`) {
+		t.Errorf("the metrics of tko-kubernetes are missing:\n%s", text)
+	}
+	if err := syscall.Kill(child, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if text := scrape(); strings.Contains(text, theirs) || !strings.Contains(text, ours) {
+		t.Errorf("while tko-kubernetes hangs, the metrics are\n%s", text)
+	}
+	if err := syscall.Kill(child, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -109,7 +109,8 @@ type Server struct {
 	Kube string // of its Kubernetes API, if it serves one
 	PID  int
 
-	Health string // of its health probes, if it serves them
+	Health  string // of its health probes, if it serves them
+	Metrics string // of its metrics, if it serves them
 
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -205,7 +206,7 @@ func (s *Server) waitReady(path string) {
 	s.t.Helper()
 	deadline := time.After(timeLimit)
 	for {
-		var addresses struct{ GRPC, Web, Kubernetes, Health []string }
+		var addresses struct{ GRPC, Web, Kubernetes, Health, Metrics []string }
 		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &addresses) == nil {
 			if len(addresses.GRPC) > 0 {
 				s.GRPC = addresses.GRPC[0]
@@ -215,6 +216,9 @@ func (s *Server) waitReady(path string) {
 			}
 			if len(addresses.Kubernetes) > 0 {
 				s.Kube = addresses.Kubernetes[0]
+			}
+			if len(addresses.Metrics) > 0 {
+				s.Metrics = addresses.Metrics[0]
 			}
 			if len(addresses.Health) > 0 {
 				s.Health = addresses.Health[0]

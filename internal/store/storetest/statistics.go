@@ -15,7 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
-// A counter is an observer that counts what it is told.
+// A counter is an observer that counts calls of itself.
 type counter struct {
 	mutex                                        sync.Mutex
 	statements, writes, calls, conflicts, failed int
