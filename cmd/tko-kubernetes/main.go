@@ -6,12 +6,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
 	"github.com/tko-orchestrator/tko/internal/logging"
+	"github.com/tko-orchestrator/tko/internal/metrics"
 	"github.com/tko-orchestrator/tko/internal/plugin/supervise"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/tracing"
@@ -43,6 +45,8 @@ func mainCode() int {
 		parent.Failed(err)
 		return 1
 	}
+	counted := metrics.New(wiring.Kubernetes)
+	log.Logger = slog.New(counted.CountLines(log.Handler()))
 	logging.Libraries(log.Logger)
 	traces, err := tracing.New(ctx, tracing.Options{Program: wiring.Kubernetes, Endpoint: c.TracesEndpoint, Sample: c.TracesSample})
 	if err != nil {
@@ -51,7 +55,7 @@ func mainCode() int {
 	}
 	ctx = trail.WithTracer(ctx, traces.Tracer())
 	go wiring.FollowLevels(ctx, parent.Peer, log.Levels, log.Logger)
-	h, err := newHost(ctx, parent, settings, log.Logger)
+	h, err := newHost(ctx, parent, settings, counted, log.Logger)
 	if err != nil {
 		parent.Failed(err)
 		return 1

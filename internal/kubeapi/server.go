@@ -62,6 +62,7 @@ type Options struct {
 	Bookmarks time.Duration
 	Watches   WatchLimits
 	Tracer    trace.Tracer // of requests; none if nil
+	Observer  Observer     // counts requests; none if nil
 	Log       *slog.Logger // discards if nil
 }
 
@@ -136,9 +137,13 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	config.OpenAPIConfig.Info.Title, config.OpenAPIConfig.Info.Version = "TKO", v1alpha1.GroupVersion.Version
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, apiopenapi.NewDefinitionNamer(public))
 	config.OpenAPIV3Config.Info.Title, config.OpenAPIV3Config.Info.Version = "TKO", v1alpha1.GroupVersion.Version
-	limits := newWatchLimiter(o.Watches, codecs)
+	if o.Observer == nil {
+		o.Observer = noObserver{}
+	}
+	limits := newWatchLimiter(o.Watches, codecs, o.Observer)
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(withRequests(withAccept(limits.limit(withIdentity(withConfirmation(api)))), o.Tracer), c)
+		api = withRequests(withAccept(limits.limit(withIdentity(withConfirmation(api)))), o.Tracer)
+		return observe(genericapiserver.DefaultBuildHandlerChain(api, c), c.RequestInfoResolver, o.Observer)
 	}
 	if err := serveSecurely(config, o); err != nil {
 		return nil, err
