@@ -142,7 +142,8 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	}
 	limits := newWatchLimiter(o.Watches, codecs, o.Observer)
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return observe(genericapiserver.DefaultBuildHandlerChain(withRequests(withAccept(limits.limit(withIdentity(withConfirmation(api)))), o.Tracer), c), c.RequestInfoResolver, o.Observer)
+		api = withRequests(withAccept(limits.limit(withIdentity(withConfirmation(api)))), o.Tracer)
+		return observe(genericapiserver.DefaultBuildHandlerChain(api, c), c.RequestInfoResolver, o.Observer)
 	}
 	if err := serveSecurely(config, o); err != nil {
 		return nil, err

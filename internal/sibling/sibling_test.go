@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/sibling/siblingtest"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/internal/version"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
@@ -65,6 +66,11 @@ func child() error {
 		return err
 	}
 	return parent.Serve(ctx, sibling.Endpoint{
+		"request": sibling.Unary(func(ctx context.Context, _ string) (string, error) {
+			var response string
+			err := sibling.Call(ctx, parent.Peer, "request", "", &response)
+			return response + " " + trail.Request(ctx) + " " + trail.TraceID(ctx), err
+		}),
 		"name": sibling.Unary(func(ctx context.Context, greeting string) (string, error) {
 			var response string
 			err := sibling.Call(ctx, parent.Peer, "answer", greeting+" "+s.Name, &response)
@@ -89,7 +95,9 @@ func program(t *testing.T, o sibling.Options) *sibling.Program {
 		o.Settings = settings{Name: "child"}
 	}
 	o.Files = map[string]sibling.Files{"echo": {l.(*net.TCPListener)}}
-	o.Methods = sibling.Endpoint{"answer": sibling.Unary(func(_ context.Context, text string) (string, error) { return "heard " + text, nil })}
+	o.Methods = sibling.Endpoint{"request": sibling.Unary(func(ctx context.Context, _ string) (string, error) {
+		return trail.Request(ctx) + " " + trail.TraceID(ctx), nil
+	}), "answer": sibling.Unary(func(_ context.Context, text string) (string, error) { return "heard " + text, nil })}
 	o.Stdout, o.Stderr = t.Output(), t.Output()
 	p := sibling.New(o)
 	ended := make(chan error, 1)
@@ -134,6 +142,22 @@ func TestProgramStartsWhenItIsFirstNeeded(t *testing.T) {
 	pid := p.PID()
 	if err := syscall.Kill(pid, 0); err != nil {
 		t.Errorf("process %d: %v", pid, err)
+	}
+}
+
+func TestCallsKeepTheirRequestAndTraceInBothDirections(t *testing.T) {
+	p := program(t, sibling.Options{})
+	ctx := trail.WithNewTrace(trail.WithRequest(t.Context(), "r-1"))
+	peer, err := p.Peer(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	if err := sibling.Call(ctx, peer, "request", "", &got); err != nil {
+		t.Fatal(err)
+	}
+	if want := "r-1 " + trail.TraceID(ctx); got != want+" "+want {
+		t.Errorf("the processes have the requests and traces %q, want %q twice", got, want)
 	}
 }
 

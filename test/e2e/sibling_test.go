@@ -142,7 +142,7 @@ func TestStoppedServerStopsItsProgram(t *testing.T) {
 	if runs(child) {
 		t.Errorf("tko-kubernetes, process %d, still runs", child)
 	}
-	if strings.Contains(s.Log(), "level=ERROR") {
+	if strings.Contains(s.Log(), "\"level\":\"ERROR\"") {
 		t.Error("the server logged an error")
 	}
 }

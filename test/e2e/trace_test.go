@@ -203,7 +203,8 @@ func TestTraceGoesFromAPICallToAppliedObject(t *testing.T) {
 		}
 	}
 	given, err := os.ReadFile(input)
-	if err != nil || !strings.Contains(string(given), `requestId: "`+id+`"`) || !strings.Contains(string(given), `traceparent: "00-`+traceID) {
+	plain := strings.ReplaceAll(string(given), `"`, "")
+	if err != nil || !strings.Contains(plain, "requestId: "+id+"\n") || !strings.Contains(plain, "traceparent: 00-"+traceID) {
 		t.Errorf("%v: the input of the plugin lacks the request or the trace:\n%s", err, given)
 	}
 	lines := map[string]bool{}
