@@ -34,7 +34,8 @@ type WorkItem struct {
 	// Keep is true if the worker must remove nothing that the store doesn't know
 	// from the place where it works: the store was restored from a backup, and the
 	// place may be newer (see [HoldKeep]).
-	Keep bool
+	Keep  bool
+	Cause string // the request, and its trace, that the work is due for; opaque
 }
 
 // The modes of holds.

@@ -254,7 +254,7 @@ func (s *server) serveMetrics(ctx context.Context, l net.Listener) error {
 		return wiring.Metrics(ctx, s.kubernetes)
 	}))
 	server := &http.Server{
-		Handler: webapi.WithHosts(s.security.identified(mux, s.log), s.allowedHosts(s.config.ListenMetrics)), ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		Handler: webapi.WithHosts(s.security.identified(mux, s.log), s.allowedHosts(s.config.ListenMetrics)), ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, ConnContext: withConn,
 	}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()

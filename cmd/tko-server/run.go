@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/test/bufconn"
 
@@ -43,6 +44,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/internal/tracing"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/internal/validate/remote"
 	"github.com/tko-orchestrator/tko/internal/version"
@@ -87,7 +90,7 @@ Exit codes: 0 stopped as asked, 1 failed, 2 wrong flags.`
 // returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var file string
-	var log *slog.Logger // nil until the settings are loaded
+	var log *logging.Log // nil until the settings are loaded
 	command := &cobra.Command{
 		Use: "tko-server", Short: "Serve TKO", Long: long, Version: version.String(), Args: noArguments,
 		SilenceErrors: true, SilenceUsage: true,
@@ -106,11 +109,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if os.Geteuid() == 0 && !c.AllowRoot {
 			return tko.Errorf(tko.ErrInvalid, "tko-server must not run as root, because a fault would then concern the whole machine: start it as an ordinary user, or give --allow-root")
 		}
+		var err error
+		if log, err = logging.New(c.Log(stderr)); err != nil {
+			return err
+		}
 		counted := newMetrics(c)
-		log = slog.New(counted.CountLines(logging.New(c, stderr).Handler()))
-		logging.Libraries(log)
+		log.Logger = slog.New(counted.CountLines(log.Handler()))
+		logging.Libraries(log.Logger)
 		ctx := command.Context()
-		return endWithin(ctx, c.StopTimeout, log, func() error { return serve(ctx, c, counted, log, streams{stdout, stderr}) })
+		return endWithin(ctx, c.StopTimeout, log.Logger, func() error { return serveTraced(ctx, c, counted, log, streams{stdout, stderr}) })
 	}
 	command.AddCommand(accessCommand()) //nolint:contextcheck // the command carries the context
 	command.AddCommand(tokenCommand())
@@ -125,7 +132,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
-	case log != nil && c.LogFormat == "json": // a plain line would not be JSON
+	case log != nil && log.Format != logging.Text: // a plain line would not be JSON
 		log.ErrorContext(ctx, "tko-server failed", "err", err)
 		if errors.Is(err, tko.ErrInvalid) {
 			return 2
@@ -160,18 +167,32 @@ func hostname() string {
 
 func workerName() string { return fmt.Sprintf("%s/%d", hostname(), os.Getpid()) }
 
+// serveTraced serves, and exports traces if that is configured.
+func serveTraced(ctx context.Context, c *config.Config, counted *metrics.Metrics, log *logging.Log, out streams) error {
+	traces, err := tracing.New(ctx, tracing.Options{Program: "tko-server", Endpoint: c.TracesEndpoint, Sample: c.TracesSample})
+	if err != nil {
+		return err
+	}
+	err = serve(trail.WithTracer(ctx, traces.Tracer()), c, counted, log, out)
+	if closeErr := traces.Close(ctx); closeErr != nil {
+		log.WarnContext(ctx, "the last traces are lost", "err", closeErr)
+	}
+	return err
+}
+
 // serve starts the roles and serves until the context ends.
-func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, log *slog.Logger, out streams) error {
+func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root *logging.Log, out streams) error {
+	log := root.Logger
 	log.InfoContext(ctx, "starting", "version", version.String(), "roles", strings.Join(c.Roles, ","), "pid", os.Getpid())
 	allowed, err := wiring.NewGuards(c)
 	if err != nil {
 		return err
 	}
-	secure, err := newSecurity(&c.Identity, log)
+	secure, err := newSecurity(&c.Identity, log.With("component", logging.Security))
 	if err != nil {
 		return err
 	}
-	s := &server{config: c, log: log, metrics: counted, allowed: allowed, pods: &wiring.Pods{}, clusters: &wiring.Clusters{}, worker: workerName(), out: out, security: secure}
+	s := &server{config: c, log: log, levels: root.Levels, format: root.Format, tracer: trail.TracerOf(ctx), metrics: counted, allowed: allowed, pods: &wiring.Pods{}, clusters: &wiring.Clusters{}, worker: workerName(), out: out, security: secure}
 	counted.Add(certificateSampler(c, secure))
 	if c.KubernetesCert == "" && c.KubernetesKey == "" {
 		c.KubernetesCert, c.KubernetesKey = c.Identity.TLSCert, c.Identity.TLSKey
@@ -230,14 +251,14 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, log 
 		}
 	}
 	if len(types) > 0 {
-		inspector := &plugin.Inspector{Plugins: data, Runner: runner, Types: types, Host: hostname(), Log: log}
+		inspector := &plugin.Inspector{Plugins: data, Runner: runner, Types: types, Host: hostname(), Log: log.With("component", logging.Plugins)}
 		controllers.Go(func() error { return inspector.Run(working) })
 	}
 	if c.Has(config.RolePreparer) {
 		p := prepare.New(clients.of(identity.RolePreparer), runner, prepare.Options{
 			Worker: s.worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
 			TOSCA:   tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Guard: allowed.TOSCA}),
-			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Observer: counted, Log: log.With("role", config.RolePreparer),
+			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Observer: counted, Log: log.With("role", config.RolePreparer, "component", logging.Preparer),
 		})
 		controllers.Go(func() error { return p.Run(working) })
 	}
@@ -249,7 +270,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, log 
 				return s.clusters
 			},
 			OSM: osm.Options{Secrets: c.OSMSecrets, Interval: c.ClusterInterval},
-			Log: log.With("role", config.RoleMetaScheduler), Observer: counted, Applied: counted.Applied,
+			Log: log.With("role", config.RoleMetaScheduler, "component", logging.MetaScheduler), Observer: counted, Applied: counted.Applied,
 		})
 		controllers.Go(func() error { return m.Run(working) })
 	}
@@ -300,6 +321,9 @@ type server struct {
 	config  *config.Config
 	log     *slog.Logger
 	metrics *metrics.Metrics
+	levels  *logging.Levels
+	format  string       // of the log
+	tracer  trace.Tracer // nil without traces
 	allowed wiring.Guards
 	worker  string // shown to users
 	out     streams
@@ -393,7 +417,7 @@ func (s *server) isolation(ctx context.Context) (*isolate.Isolation, error) {
 	if err := programs.CheckFolders(); err != nil {
 		return nil, err
 	}
-	o := isolate.Options{Mode: c.PluginIsolation, Readable: c.PluginFiles, Writable: c.PluginFilesWritable, Log: s.log}
+	o := isolate.Options{Mode: c.PluginIsolation, Readable: c.PluginFiles, Writable: c.PluginFilesWritable, Log: s.log.With("component", logging.Plugins)}
 	switch c.PluginUsers {
 	case "none":
 	case "auto":
@@ -438,7 +462,7 @@ func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		Ran:             s.metrics.Ran,
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
-		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
+		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log.With("component", logging.Plugins),
 		Pods: s.pods, Host: ownAddress(s.config.IPStack),
 		Functions: krmfn.Options{
 			Guard: s.allowed.Remote, Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
@@ -446,6 +470,7 @@ func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 		},
 	}
 	if len(s.logs) > 0 {
+		s.logServer.Log = o.Log
 		o.LogServer, o.LogAddressPort = &s.logServer, s.logs[0].Addr().String()
 		if a, ok := s.logs[0].Addr().(*net.TCPAddr); ok && a.IP.IsUnspecified() {
 			o.LogAddressPort = net.JoinHostPort("localhost", strconv.Itoa(a.Port))
@@ -501,7 +526,7 @@ func functionCache(configured string) string {
 }
 
 func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner *plugin.Runner) error {
-	store, err := openStore(ctx, s.config, s.log)
+	store, err := openStore(ctx, s.config, s.log.With("component", logging.Store))
 	if err != nil {
 		return err
 	}
@@ -511,7 +536,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		return err
 	}
 	validator, err := validate.New(validate.Options{
-		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Secrets: s.config.SecretsCheck, Fetch: remote.Fetch, Plugins: runner, Log: s.log,
+		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Secrets: s.config.SecretsCheck, Fetch: remote.Fetch, Plugins: runner, Log: s.log.With("component", logging.Catalog),
 	})
 	if err != nil {
 		return err
@@ -525,14 +550,14 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
 		Access: catalog.AccessMode(s.config.AccessMode()), AccessAnonymous: access.Role(s.config.Access.Anonymous), AccessKubernetes: access.Role(s.config.Access.Kubernetes),
 		Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
-		Log: s.log.With("role", config.RoleData), Refused: s.metrics.Denied,
+		Log: s.log.With("role", config.RoleData, "component", logging.Catalog), LogLevels: s.levels, Refused: s.metrics.Denied,
 	})
 	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {
 		return err
 	}
 	api := grpcapi.NewServer(s.service, grpcapi.Options{
 		Observer: s.grpcMetrics(), Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
-		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log,
+		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log.With("component", logging.API), Tracer: s.tracer,
 		Limits: grpcapi.Limits{
 			Connection: wiring.LimitOr(s.config.StreamsPerConnection), Client: wiring.LimitOr(s.config.StreamsPerClient), Total: wiring.LimitOr(s.config.Streams),
 			Rate: rateOr(s.config.RequestsPerClient),
@@ -554,7 +579,9 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	for _, l := range listeners {
 		serving.Go(func() error { return api.Serve(l) })
 	}
-	web := &http.Server{Handler: s.observeWeb(webapi.WithHosts(s.security.identified(webapi.New(s.service, s.log), s.log), s.allowedHosts(s.config.ListenWeb))), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ConnContext: withConn, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
+	webLog := s.log.With("component", logging.Web)
+	handler := s.observeWeb(webapi.WithRequests(webapi.WithHosts(s.security.identified(webapi.New(s.service, webLog), webLog), s.allowedHosts(s.config.ListenWeb)), s.tracer))
+	web := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ConnContext: withConn, ErrorLog: slog.NewLogLogger(webLog.Handler(), slog.LevelWarn)}
 	for _, l := range s.web {
 		serving.Go(func() error { return s.security.serveHTTP(web, l) })
 	}

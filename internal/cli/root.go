@@ -31,7 +31,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.aboutCommand(), a.versionCommand(),
 		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.pluginCommand(),
-		a.accessCommand(), a.auditCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.kubeCommand(), a.completionCommand(),
+		a.accessCommand(), a.auditCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
 		a.contextCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(),
 	)
 	complete(root, "format", fixed(formats...))

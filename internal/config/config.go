@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -14,7 +15,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/logging"
 	"github.com/tko-orchestrator/tko/internal/secret"
+	"github.com/tko-orchestrator/tko/internal/tracing"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -146,9 +149,12 @@ type Config struct {
 	KptFetchTimeout time.Duration
 	KptCache        string
 
-	LogFormat string // text, json
-	LogLevel  string // debug, info, warn, error
+	LogFormat string // auto, text, json, journald
+	LogLevel  string // see logging.NewLevels
 	Verbose   int    // more than 0 is debug
+
+	TracesEndpoint string  // URL of an OTLP receiver; "" for OpenTelemetry's variables
+	TracesSample   float64 // part of the requests that are traced
 }
 
 // Vault configures the Vault that packages may refer to.
@@ -312,9 +318,11 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.KptFetchTimeout, "kpt-fetch-timeout", 5*time.Minute, "time limit of pulling an image or fetching a module of a KRM function")
 	flags.StringVar(&c.KptCache, "kpt-cache", "", "folder for the WebAssembly modules of KRM functions, fetched and compiled (default: in the user's cache folder)")
 
-	flags.StringVar(&c.LogFormat, "log-format", "text", "log format: text or json")
-	flags.StringVar(&c.LogLevel, "log-level", "info", "log level: debug, info, warn or error")
+	flags.StringVar(&c.LogFormat, "log-format", logging.Auto, "log format: auto (the journal under systemd, text on a terminal, else JSON), text, json, journald")
+	flags.StringVar(&c.LogLevel, "log-level", "info", "log levels: debug, info, warn or error, and others for components, as in info,store=debug; tko log level changes them while the server runs. Components: "+strings.Join(logging.Components(), ", "))
 	flags.CountVarP(&c.Verbose, "verbose", "v", "debug log, as --log-level=debug")
+	flags.StringVar(&c.TracesEndpoint, "traces-endpoint", "", "URL of the OTLP receiver of traces: grpc://HOST:4317 or grpcs://HOST:4317 for gRPC, http://HOST:4318/v1/traces or https:// for HTTP (default: OpenTelemetry's variables OTEL_EXPORTER_OTLP_ENDPOINT and others; without them, no traces)")
+	flags.Float64Var(&c.TracesSample, "traces-sample", 1, "part of the requests that are traced, 0 to 1; a request whose client traces it is traced in any case")
 	return c
 }
 
@@ -376,6 +384,21 @@ func text(v any) string {
 // Has returns whether the process has a role.
 func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }
 
+// Log returns the options of the program's log.
+func (c *Config) Log(to io.Writer) logging.Options {
+	level := c.LogLevel
+	if c.Verbose > 0 {
+		level = verbose(level)
+	}
+	return logging.Options{Format: c.LogFormat, Level: level, To: to}
+}
+
+// verbose replaces the general level by debug.
+func verbose(level string) string {
+	parts := slices.DeleteFunc(strings.Split(level, ","), func(s string) bool { return !strings.Contains(s, "=") })
+	return strings.Join(append([]string{"debug"}, parts...), ",")
+}
+
 // Validate checks the settings, each and together. The error lists all problems.
 func (c *Config) Validate() error {
 	var wrong []string
@@ -400,11 +423,17 @@ func (c *Config) Validate() error {
 	if f := krm.Format(c.PackageFormat); f != krm.YAML && f != krm.CBOR {
 		add("--package-format is %q: use yaml or cbor", c.PackageFormat)
 	}
-	if c.LogFormat != "text" && c.LogFormat != "json" {
-		add("--log-format is %q: use text or json", c.LogFormat)
+	if !slices.Contains(logging.Formats(), c.LogFormat) {
+		add("--log-format is %q: use %s", c.LogFormat, strings.Join(logging.Formats(), ", "))
 	}
-	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
-		add("--log-level is %q: use debug, info, warn or error", c.LogLevel)
+	if err := logging.CheckLevels(c.LogLevel); err != nil {
+		add("--log-level: %v", err)
+	}
+	if _, err := tracing.ParseEndpoint(c.TracesEndpoint); err != nil {
+		add("--traces-endpoint: %v", err)
+	}
+	if !(c.TracesSample >= 0 && c.TracesSample <= 1) {
+		add("--traces-sample is %v: use 0 (none) to 1 (all)", c.TracesSample)
 	}
 	for name, address := range map[string]string{
 		"listen-grpc": c.ListenGRPC, "listen-web": c.ListenWeb, "kubernetes": c.Kubernetes, "listen-log": c.ListenLog,

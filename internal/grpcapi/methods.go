@@ -95,6 +95,8 @@ func Rights() map[string]Right {
 		tkopb.Admin_Backup_FullMethodName:       right("", access.Backup),
 		tkopb.Admin_ListHolds_FullMethodName:    right("", access.Backup),
 		tkopb.Admin_ReleaseHolds_FullMethodName: right("", access.Backup),
+		tkopb.Logs_GetLogLevels_FullMethodName:  right("", access.Logs),
+		tkopb.Logs_SetLogLevels_FullMethodName:  right("", access.Logs),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may compress what they send
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -45,6 +46,7 @@ type Options struct {
 	MaxMessage    int             // maximum size of a received message, in bytes; DefaultMaxMessage if 0
 	Timeout       time.Duration   // for calls without a deadline that are not streams; DefaultTimeout if 0
 	Stopping      <-chan struct{} // once it is closed, the health service reports it, and watches and waits for work end, because GracefulStop would wait for them
+	Tracer        trace.Tracer    // of calls; none if nil
 	Limits        Limits          // of long-lived calls; for limits per connection, the server must serve listeners made by Listen
 	SlowWatch     time.Duration   // maximum time that a watcher may read nothing; DefaultSlowWatch if 0
 	ServerOptions []grpc.ServerOption
@@ -107,15 +109,16 @@ func (o Options) withDefaults() Options {
 }
 
 // NewServer makes a server of tko.Data on a backend, of tko.Access if the backend
-// is a [RightsBackend], of tko.Admin if it is an [AdminBackend], and of gRPC's health
-// and reflection services. The caller serves and stops it: close Options.Stopping
+// is a [RightsBackend], of tko.Admin if it is an [AdminBackend], of tko.Logs if it is a
+// [LogBackend], and of gRPC's health and reflection services. The caller serves and
+// stops it: close Options.Stopping
 // before GracefulStop.
 func NewServer(backend Backend, o Options) *grpc.Server {
 	o = o.withDefaults()
 	limiter := newLimiter(o.Limits)
 	limiter.refused = o.Observer.Refused
 	edge := &edge{
-		callers: o.Callers, impersonate: o.Impersonate, limiter: limiter, log: o.Log,
+		callers: o.Callers, impersonate: o.Impersonate, limiter: limiter, log: o.Log, tracer: o.Tracer,
 		timeout: o.Timeout, recheck: o.Recheck, maxMessage: o.MaxMessage,
 	}
 	options := []grpc.ServerOption{
@@ -132,6 +135,9 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	}
 	s := grpc.NewServer(append(options, o.ServerOptions...)...)
+	if logging, ok := backend.(LogBackend); ok {
+		s.RegisterService(withBounds(withRights(tkopb.Logs_ServiceDesc), o.MaxMessage), &logs{backend: logging})
+	}
 	if ruled, ok := backend.(RightsBackend); ok {
 		s.RegisterService(withBounds(withRights(tkopb.Access_ServiceDesc), o.MaxMessage), &rights{backend: ruled})
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -61,6 +62,7 @@ type Options struct {
 	Bookmarks time.Duration
 	Watches   WatchLimits
 	Observer  Observer     // counts requests; none if nil
+	Tracer    trace.Tracer // of requests; none if nil
 	Log       *slog.Logger // discards if nil
 }
 
@@ -140,7 +142,7 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	}
 	limits := newWatchLimiter(o.Watches, codecs, o.Observer)
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return observe(genericapiserver.DefaultBuildHandlerChain(withAccept(limits.limit(withIdentity(withConfirmation(api)))), c), c.RequestInfoResolver, o.Observer)
+		return observe(genericapiserver.DefaultBuildHandlerChain(withRequests(withAccept(limits.limit(withIdentity(withConfirmation(api)))), o.Tracer), c), c.RequestInfoResolver, o.Observer)
 	}
 	if err := serveSecurely(config, o); err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/plugin/supervise"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -179,9 +180,24 @@ type job struct {
 	timeout time.Duration
 	log     *slog.Logger
 
-	alone     bool   // without the server's network
+	alone       bool   // without the server's network
+	request     string // the ID of the request that the run is for, or ""
+	traceparent string // its trace, or ""
+
 	logToken  string // identifies the run to the log server, or ""
 	grpcToken string // identifies the run to the data controller as long as its work is claimed, or ""
+}
+
+// logOf returns the log of a run, whose lines name the request that it is for: they
+// are read when the request's context is no longer at hand.
+func logOf(ctx context.Context, log *slog.Logger) *slog.Logger {
+	if id := trail.Request(ctx); id != "" {
+		log = log.With("request_id", id)
+	}
+	if id := trail.TraceID(ctx); id != "" {
+		log = log.With("trace_id", id)
+	}
+	return log
 }
 
 // slot waits until fewer than MaxProcesses plugins run. The caller calls done
@@ -237,7 +253,12 @@ func (e timeoutError) Error() string { return fmt.Sprintf("it did not end within
 
 func (timeoutError) Is(target error) bool { return target == errTimeout }
 
-func (r *Runner) execute(ctx context.Context, j job) (map[string]any, error) {
+func (r *Runner) execute(ctx context.Context, j job) (_ map[string]any, err error) {
+	ctx, span := trail.Start(ctx, "plugin.run")
+	if span.IsRecording() {
+		span.SetAttributes(trail.Plugin.String(j.plugin.ID()))
+	}
+	defer func() { trail.End(span, err) }()
 	switch executor := orElse(j.plugin.Executor, tko.ExecutorCommand); {
 	case executor != tko.ExecutorCommand:
 		return nil, failure(j.plugin, j.target, nil,
@@ -251,6 +272,8 @@ func (r *Runner) execute(ctx context.Context, j job) (map[string]any, error) {
 		return nil, failure(j.plugin, j.target, err, "%s", err)
 	}
 	defer done()
+	j.log = logOf(ctx, j.log)
+	j.request, j.traceparent = trail.Request(ctx), trail.Traceparent(ctx)
 	if r.options.LogServer != nil && r.options.LogAddressPort != "" {
 		token, forget := r.options.LogServer.expect(j.log.With("plugin", j.plugin.ID(), "resource", j.target.String()))
 		defer forget()

@@ -17,6 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/internal/secret"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -273,11 +274,15 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 	for i, step := range p.steps {
 		began := time.Now()
 		r := &results[i]
+		stepCtx, span := trail.Start(ctx, "target.apply")
+		if span.IsRecording() {
+			span.SetAttributes(trail.Site.String(string(seen.site.ID)), trail.Target.String(step.trigger.Identity().String()), trail.Count.Int(len(p.deployments)))
+		}
 		found := step.conflictsOf(p.deployments)
 		switch {
 		case step.target != nil:
 			apply, held := withhold(p.deployments, found)
-			r.report, r.err = step.target.Schedule(ctx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
+			r.report, r.err = step.target.Schedule(stepCtx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
 		case len(found) > 0: // a plugin would remove the deployments that are withheld
 		case p.keep: // a plugin may remove what it isn't given
 			r.err = tko.Errorf(tko.ErrInvalid, "the store was restored from a backup: a plugin is run again when the site is released with --remove (tko hold release)")
@@ -285,8 +290,9 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 			if packages == nil {
 				packages = p.packages()
 			}
-			r.err = s.runner.Schedule(ctx, step.plugin, step.trigger.Identity(), seen.site.ID, seen.site.Package, packages)
+			r.err = s.runner.Schedule(stepCtx, step.plugin, step.trigger.Identity(), seen.site.ID, seen.site.Package, packages)
 		}
+		trail.End(span, r.err)
 		s.options.Log.DebugContext(ctx, "scheduled", "site", string(seen.site.ID), "by", step.String(),
 			"deployments", len(p.deployments), "conflicts", len(found), "took", time.Since(began), "err", r.err)
 		if s.options.Applied != nil && (step.target != nil || len(found) == 0) {

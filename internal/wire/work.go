@@ -70,6 +70,7 @@ func newWorkItem(i tko.WorkItem) *tkopb.WorkItem {
 		Attempt:   uint32(min(max(i.Attempt, 0), math.MaxInt32)),
 		LastError: i.LastError,
 		Keep:      i.Keep,
+		Cause:     i.Cause,
 	}
 }
 
@@ -81,6 +82,7 @@ func workItem(m *tkopb.WorkItem) tko.WorkItem {
 		Attempt:   int(min(m.GetAttempt(), math.MaxInt32)),
 		LastError: m.GetLastError(),
 		Keep:      m.GetKeep(),
+		Cause:     m.GetCause(),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
 // Client has the methods of the data controller that the loop calls.
@@ -292,6 +293,16 @@ func (r *run) do(ctx context.Context, h *holding) {
 }
 
 func (r *run) call(ctx context.Context, item tko.WorkItem) (result Result) {
+	ctx, span := trail.Resume(ctx, item.Queue+".reconcile", item.Cause)
+	if span.IsRecording() {
+		span.SetAttributes(trail.ID.String(item.Key))
+	}
+	defer func() {
+		if span.IsRecording() {
+			span.SetAttributes(trail.Outcome.String(string(result.Outcome)))
+		}
+		trail.End(span, result.Err)
+	}()
 	defer func() {
 		if p := recover(); p != nil {
 			r.Log.ErrorContext(ctx, "work panicked", "queue", r.Queue, "key", item.Key, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

@@ -26,6 +26,7 @@ const (
 type KubernetesSettings struct {
 	Config *config.Config // without secrets
 	Worker string         // name of the server's worker
+	Format string         // of the log; not auto, so that both programs write the same
 	API    bool           // serve the Kubernetes API
 	GitOps bool           // run the role gitops, which has Flux sources
 }
@@ -36,7 +37,7 @@ const (
 	ListenersHooks = "webhook"
 )
 
-// The methods of the program, and the method of the server (EnqueueSites).
+// The methods of the program, and the method of the server (EnqueueSites, LogLevels).
 const (
 	ClustersSchedule = "clusters.Schedule"
 	ClustersLeave    = "clusters.Leave"
@@ -46,6 +47,7 @@ const (
 	GitOpsRun        = "gitops.Run"
 	MetricsEncode    = "metrics.Encode"
 	EnqueueSites     = "sites.Enqueue"
+	LogLevels        = "log.Levels"
 )
 
 // None is an empty request or response.

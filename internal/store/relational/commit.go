@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
 // A call is one change that waits for its transaction: writes, the start or the end of
@@ -70,7 +71,9 @@ func (s *Store) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.
 }
 
 // submit waits until a call is committed, and returns its error.
-func (s *Store) submit(ctx context.Context, c *call) error {
+func (s *Store) submit(ctx context.Context, c *call) (err error) {
+	ctx, span := trail.Start(ctx, "store.commit")
+	defer func() { trail.End(span, err) }()
 	c.caller, c.begun, c.done = ctx, time.Now(), make(chan struct{})
 	select {
 	case s.calls <- c:
@@ -194,6 +197,7 @@ func (s *Store) gather(next *call, deletions *[]*call) (others []*call) {
 // commitGroup commits calls in one transaction. If that fails as a whole, each
 // call is committed alone, so that one doesn't fail the others.
 func (s *Store) commitGroup(ctx context.Context, calls []*call) {
+	endSpans := traceTransaction(calls)
 	var lost *group
 	var last error
 	err := s.retryUntil(ctx, calls[len(calls)-1].begun.Add(MaxWait), func() error {
@@ -208,6 +212,7 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 		s.Wake(Everything())
 	}
 	if err != nil && len(calls) > 1 && lost == nil && !s.db.Transient(err) && ctx.Err() == nil {
+		endSpans()
 		for _, c := range calls {
 			s.commitGroup(ctx, []*call{c})
 		}
@@ -217,6 +222,9 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 		if err != nil {
 			c.outcomes, c.err, c.deferred = nil, fault("commit", err), false
 		}
+	}
+	endSpans()
+	for _, c := range calls {
 		if !c.deferred {
 			close(c.done)
 		}

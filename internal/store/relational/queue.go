@@ -58,13 +58,13 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 			kept, released = keptItem, notHeld
 		}
 		err := tx.Run(ctx, Statement{
-			SQL: "SELECT key, attempt, last_error, " + kept + " FROM work WHERE queue = $1 AND due <= {now}" + released +
+			SQL: "SELECT key, attempt, last_error, cause, " + kept + " FROM work WHERE queue = $1 AND due <= {now}" + released +
 				" ORDER BY due, key LIMIT $2 {skip locked}",
 			Args: []any{claim.Queue, int64(claim.Max)},
 			Scan: func(from Row) error {
 				item := tko.WorkItem{Queue: claim.Queue, Claim: id}
 				var keep int64
-				err := from.Scan(&item.Key, &item.Attempt, &item.LastError, &keep)
+				err := from.Scan(&item.Key, &item.Attempt, &item.LastError, &item.Cause, &keep)
 				item.Keep = keep != 0
 				items = append(items, item)
 				update.Rows = append(update.Rows, []any{item.Queue, item.Key})
