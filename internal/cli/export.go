@@ -181,7 +181,9 @@ func exportAll(ctx context.Context, s *session, kinds []tko.Kind, flags *exportF
 	for _, kind := range kinds {
 		switch kind {
 		case tko.KindPlugin:
-			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Plugin, error] { return s.Plugins(ctx, tko.PluginSelect{}, tko.ListOptions{}) }, func(p tko.Plugin) error {
+			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Plugin, error] {
+				return s.Plugins(ctx, tko.PluginSelect{}, tko.ListOptions{})
+			}, func(p tko.Plugin) error {
 				return write("Plugin", p.ID(), nil, pluginSpec(p))
 			})
 		case tko.KindTemplate:
