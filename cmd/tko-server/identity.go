@@ -14,6 +14,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
 	"github.com/tko-orchestrator/tko/internal/authn"
 	"github.com/tko-orchestrator/tko/internal/certs"
 	"github.com/tko-orchestrator/tko/internal/config"
@@ -34,13 +35,8 @@ type security struct {
 func newSecurity(c *config.Identity, log *slog.Logger) (*security, error) {
 	s := &security{insecure: c.Insecure}
 	var err error
-	if c.TLSCert != "" {
-		s.certs, err = certs.NewServer(certs.Options{
-			Cert: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA, CRL: c.TLSCRL, ClientAuth: certs.ClientAuth(c.TLSClientAuth), Log: log,
-		})
-		if err != nil {
-			return nil, err
-		}
+	if s.certs, err = wiring.Certificates(c, log); err != nil {
+		return nil, err
 	}
 	if c.TokenFile != "" {
 		if s.tokens, err = authn.OpenTokenFile(c.TokenFile, log); err != nil {
@@ -145,9 +141,6 @@ func (s *security) listener(l net.Listener, protocols ...string) net.Listener {
 	return s.certs.Listener(l, protocols...)
 }
 
-// httpProtocol is the protocol of the ports that serve HTTP.
-const httpProtocol = "http/1.1"
-
 type connKey struct{}
 
 // serveHTTP serves HTTP securely. It returns when the listener is closed.
@@ -155,7 +148,7 @@ func (s *security) serveHTTP(server *http.Server, l net.Listener) error {
 	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		return context.WithValue(ctx, connKey{}, conn)
 	}
-	if err := server.Serve(s.listener(l, httpProtocol)); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(s.listener(l, wiring.HTTPProtocol)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil

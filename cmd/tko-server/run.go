@@ -257,7 +257,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 		controllers.Go(func() error { return s.serveDebug(working, l) })
 	}
 	for _, l := range s.health {
-		controllers.Go(func() error { return serveHealth(working, secure.listener(l, httpProtocol), data, s.kubernetes) })
+		controllers.Go(func() error { return serveHealth(working, secure.listener(l, wiring.HTTPProtocol), data, s.kubernetes) })
 	}
 	for _, l := range s.logs {
 		controllers.Go(func() error { return s.logServer.Serve(working, secure.listener(l)) })

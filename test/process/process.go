@@ -110,6 +110,7 @@ type Server struct {
 	PID  int
 
 	Health string // of its health probes, if it serves them
+	Hooks  string // of its webhooks, if it serves them
 
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -190,7 +191,7 @@ func (s *Server) waitReady(path string) {
 	s.t.Helper()
 	deadline := time.After(timeLimit)
 	for {
-		var addresses struct{ GRPC, Web, Kubernetes, Health []string }
+		var addresses struct{ GRPC, Web, Kubernetes, Health, Webhook []string }
 		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &addresses) == nil {
 			if len(addresses.GRPC) > 0 {
 				s.GRPC = addresses.GRPC[0]
@@ -203,6 +204,9 @@ func (s *Server) waitReady(path string) {
 			}
 			if len(addresses.Health) > 0 {
 				s.Health = addresses.Health[0]
+			}
+			if len(addresses.Webhook) > 0 {
+				s.Hooks = addresses.Webhook[0]
 			}
 			return
 		}
