@@ -494,6 +494,10 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	if err != nil {
 		return err
 	}
+	persons, err := s.config.Access.PersonsBySubject()
+	if err != nil {
+		return err
+	}
 	s.service = catalog.New(store, validator, catalog.Options{
 		InstanceName: s.config.InstanceName, InstanceDescription: s.config.InstanceDescription, Version: version.String(),
 		AddressPorts: func() []string { return addresses(s.grpc) }, Conditions: s.security.conditions, Isolation: s.isolated.Layers,
@@ -502,7 +506,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		ConfirmAbove: s.config.ConfirmAbove, ConfirmPercent: s.config.ConfirmAbovePercent,
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
 		Access: catalog.AccessMode(s.config.AccessMode()), AccessAnonymous: access.Role(s.config.Access.Anonymous), AccessKubernetes: access.Role(s.config.Access.Kubernetes),
-		Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
+		Persons: persons, Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
 		Log: s.log.With("role", config.RoleData),
 	})
 	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {

@@ -438,8 +438,10 @@ func (s *Service) vote(ctx context.Context, r Record, dryRun bool) (enough bool,
 	if err != nil {
 		return false, err
 	}
-	if slices.Contains(authors, subject) {
-		return false, deny("a policy asks that who approves is not who changed it, and %s changed it since its last approval: ask another person", subject)
+	for _, a := range authors {
+		if s.person(a) == s.person(subject) {
+			return false, deny("a policy asks that who approves is not who changed it, and %s changed it since its last approval: ask another person", a)
+		}
 	}
 	if need <= 1 || dryRun {
 		return true, nil
@@ -451,7 +453,7 @@ func (s *Service) vote(ctx context.Context, r Record, dryRun bool) (enough bool,
 		} else {
 			vote.Subjects = nil
 		}
-		if !slices.Contains(vote.Subjects, subject) {
+		if !slices.ContainsFunc(vote.Subjects, func(other string) bool { return s.person(other) == s.person(subject) }) {
 			vote.Subjects = append(vote.Subjects, subject)
 		}
 		rule, err := ruleOf(ruleApproval, r.ID, vote)
@@ -485,8 +487,18 @@ func (s *Service) forgetVotes(ctx context.Context, id string) {
 // controllers and plugins are not.
 func isPerson(who string) bool { return who != "" && !strings.HasPrefix(who, identity.Own) }
 
+// person returns the name of the person that a subject is an identity of: the subject
+// itself, unless Options.Persons has it.
+func (s *Service) person(subject string) string {
+	if name, ok := s.options.Persons[subject]; ok {
+		return "person " + name
+	}
+	return subject
+}
+
 // authorsSinceApproval returns the persons who wrote revisions of a deployment since
-// it was last approved, or the revision of the template that it was made from since.
+// it was last approved, the revision of the template that it was made from since, or
+// the registrations of the plugins that changed it since.
 func (s *Service) authorsSinceApproval(ctx context.Context, r Record) ([]string, error) {
 	var authors []string
 	note := func(who string) {
@@ -494,7 +506,7 @@ func (s *Service) authorsSinceApproval(ctx context.Context, r Record) ([]string,
 			authors = append(authors, who)
 		}
 	}
-	approvedBase := int64(0)
+	approvedBase, plugins := int64(0), map[string]bool{}
 	for revision := r.Revision; revision > 0 && r.Revision-revision < maxAuthors; revision-- {
 		was, err := s.store.Revision(ctx, r.Key, revision)
 		if errors.Is(err, tko.ErrNotFound) {
@@ -511,13 +523,29 @@ func (s *Service) authorsSinceApproval(ctx context.Context, r Record) ([]string,
 			break
 		}
 		note(was.Author.Who)
+		if id, ok := strings.CutPrefix(was.Author.Who, identity.Own+"plugin:"); ok {
+			typ, name, _ := strings.Cut(id, "/")
+			plugins[tko.PluginID(typ, name)] = true
+		}
+		for _, step := range was.Steps {
+			if step.Plugin != "" {
+				plugins[tko.PluginID(tko.PluginPrepare, step.Plugin)] = true
+			}
+		}
 	}
-	if r.Template != "" && r.Base != 0 && approvedBase == 0 {
+	if r.Template != "" && r.Base != 0 && r.Base != approvedBase {
 		was, err := s.store.Revision(ctx, Key{Kind: tko.KindTemplate, ID: r.Template}, r.Base)
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
 			return nil, err
 		}
 		note(was.Author.Who)
+	}
+	for id := range plugins {
+		registered, err := s.get(ctx, Fields{}, Key{Kind: tko.KindPlugin, ID: id})
+		if err != nil {
+			return nil, err
+		}
+		note(registered.Author.Who)
 	}
 	return authors, nil
 }

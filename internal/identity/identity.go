@@ -141,6 +141,18 @@ func Named(prefix, name string) (string, error) {
 	return prefix + name, nil
 }
 
+// IsSubject reports whether a text could be the subject of a client: it has the prefix of
+// an authenticator, and a name.
+func IsSubject(subject string) bool {
+	for _, prefix := range []string{Certificate, SPIFFE, OIDC, Kubernetes, Token, Unix} {
+		if name, ok := strings.CutPrefix(subject, prefix); ok {
+			_, err := Named(prefix, name)
+			return err == nil && (prefix != OIDC || strings.Contains(strings.Trim(name, ":"), ":"))
+		}
+	}
+	return false
+}
+
 // Groups returns the groups that an authenticator with a prefix names, sorted
 // and without duplicates. It returns ErrDenied for a name that [Named] refuses,
 // and for too many.
