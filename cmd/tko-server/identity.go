@@ -29,6 +29,7 @@ type security struct {
 	tokens   *authn.TokenFile // nil without static tokens
 	callers  *authn.Authenticator
 	readers  []authn.TokenReader
+	runs     authn.Runs // of plugins that validate
 }
 
 // newSecurity reads the files that the settings name.
@@ -72,7 +73,7 @@ func (s *security) authenticate(c *config.Identity, claims authn.Claims) error {
 	}
 	readers := s.readers
 	if claims != nil {
-		readers = append([]authn.TokenReader{authn.Plugins{Claims: claims}}, readers...)
+		readers = append([]authn.TokenReader{authn.Plugins{Claims: claims}, &s.runs}, readers...)
 	}
 	o := authn.Options{SPIFFEDomains: c.SPIFFEDomains, Tokens: readers, Controllers: controllers, Insecure: s.insecure}
 	if s.certs != nil {

@@ -373,6 +373,11 @@ func (s *server) isolation(ctx context.Context) (*isolate.Isolation, error) {
 	if err := programs.CheckFolders(); err != nil {
 		return nil, err
 	}
+	for _, path := range slices.Concat(c.PluginFiles, c.PluginFilesWritable) {
+		if _, err := os.Stat(path); err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "--plugin-files or --plugin-files-writable: plugins can't use %q: %w: create it, or remove it from the flag", path, err)
+		}
+	}
 	o := isolate.Options{Mode: c.PluginIsolation, Readable: c.PluginFiles, Writable: c.PluginFilesWritable, Log: s.log}
 	switch c.PluginUsers {
 	case "none":
@@ -423,6 +428,9 @@ func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 			Guard: s.allowed.Remote, Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
 		},
+	}
+	if len(s.grpc) > 0 { // otherwise the data controller is another process
+		o.Token = s.security.runs.Issue
 	}
 	if len(s.logs) > 0 {
 		o.LogServer, o.LogAddressPort = &s.logServer, s.logs[0].Addr().String()

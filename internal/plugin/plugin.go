@@ -47,7 +47,10 @@ type Options struct {
 	Limits          krm.Limits         // limits of plugins' output documents
 	Pods            Pods               // runs plugins in pods; they fail if nil
 	Functions       krmfn.Options      // settings of the kpt executor; New sets Run, MaxOutput and Limits
-	Log             *slog.Logger       // destination of the plugins' log lines; they are discarded if nil
+	// Token returns the token of a run that is for no work item, and ends it; such plugins
+	// get none if it is nil.
+	Token func(typ, name string) (token string, end func())
+	Log   *slog.Logger // destination of the plugins' log lines; they are discarded if nil
 }
 
 // A Runner runs plugins. It is safe for concurrent use.
@@ -173,7 +176,7 @@ type job struct {
 
 	alone     bool   // without the server's network
 	logToken  string // identifies the run to the log server, or ""
-	grpcToken string // identifies the run to the data controller as long as its work is claimed, or ""
+	grpcToken string // identifies the run to the data controller as long as its work is claimed, or it runs; "" if it has none
 }
 
 // slot waits until fewer than MaxProcesses plugins run. The caller calls done
@@ -209,6 +212,10 @@ func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 	}
 	if item, ok := tko.ClaimOf(ctx); ok {
 		j.grpcToken = identity.NewPluginToken(j.plugin.Type, j.plugin.Name, item)
+	} else if r.options.Token != nil {
+		token, end := r.options.Token(j.plugin.Type, j.plugin.Name)
+		defer end()
+		j.grpcToken = token
 	}
 	execute := r.command
 	switch {

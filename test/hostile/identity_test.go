@@ -373,19 +373,12 @@ func TestPluginTokensAreForTheirWorkOnly(t *testing.T) {
 	var token string
 	eventually.Within(t, timeLimit, "the plugin runs", func() error {
 		data, err := os.ReadFile(input)
-		if err != nil {
-			return err
-		}
-		for line := range strings.Lines(string(data)) {
-			if value, ok := strings.CutPrefix(line, "grpcToken: "); ok {
-				token = strings.Trim(strings.TrimSpace(value), `"'`)
-			}
-		}
-		if token == "" {
-			t.Fatalf("the plugin's input has no token:\n%s", data)
-		}
-		return nil
+		token = tokenOf(string(data))
+		return err
 	})
+	if token == "" {
+		t.Fatal("the plugin's input has no token")
+	}
 	plugin := s.Dial(t, token)
 	if who, err := plugin.WhoAmI(ctx); err != nil || who.Subject != "tko:plugin:prepare/p" {
 		t.Errorf("the plugin is %+v, %v", who, err)
@@ -459,6 +452,69 @@ func TestPluginTokensAreForTheirWorkOnly(t *testing.T) {
 	if _, err := plugin.CreateDeployment(ctx, tko.NewDeployment{Parent: own, Template: "other"}); !errors.Is(err, tko.ErrUnauthenticated) {
 		t.Errorf("after its end, the plugin's token still changes its deployment: %v", err)
 	}
+}
+
+// Plugins that validate run for no work item: their tokens end with their runs, and only read.
+func TestTokensOfValidatePluginsOnlyRead(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	input, goOn := filepath.Join(folder, "input"), filepath.Join(folder, "go")
+	s := process.StartSecure(t, nil)
+	root, ctx := s.Dial(t, s.Tokens[process.Root]), patient(t)
+	script := fmt.Sprintf(`cat >%[1]s.new; mv %[1]s.new %[1]s; while [ ! -e %[2]s ]; do sleep 0.1; done; echo '{}'`, input, goOn)
+	if _, err := root.RegisterSite(ctx, tko.Site{ID: "canary"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := root.RegisterPlugin(ctx, tko.Plugin{Type: tko.PluginValidate, Name: "v", Executor: "command", Arguments: []string{"/bin/sh", "-c", script},
+		Triggers: []krm.GVK{{Group: "example.org", Version: "v1", Kind: "Thing"}}}); err != nil {
+		t.Fatal(err)
+	}
+	registered := make(chan error, 1)
+	go func() {
+		_, err := root.RegisterTemplate(ctx, tko.Template{ID: "t", Package: krm.Package{{"apiVersion": "example.org/v1", "kind": "Thing", "metadata": map[string]any{"name": "a"}}}})
+		registered <- err
+	}()
+	var token string
+	eventually.Within(t, timeLimit, "the plugin runs", func() error {
+		data, err := os.ReadFile(input)
+		token = tokenOf(string(data))
+		return err
+	})
+	if token == "" {
+		t.Fatal("the plugin's input has no token")
+	}
+	plugin := s.Dial(t, token)
+	if who, err := plugin.WhoAmI(ctx); err != nil || who.Subject != "tko:plugin:validate/v" {
+		t.Errorf("the plugin is %+v, %v", who, err)
+	}
+	if _, err := plugin.Site(ctx, "canary", 0); err != nil {
+		t.Errorf("the plugin reads a site: %v", err)
+	}
+	if _, err := plugin.RegisterSite(ctx, tko.Site{ID: "evil"}); !errors.Is(err, tko.ErrDenied) {
+		t.Errorf("the plugin registers a site: %v", err)
+	}
+	if _, err := plugin.CreateDeployment(ctx, tko.NewDeployment{}); !errors.Is(err, tko.ErrDenied) {
+		t.Errorf("the plugin makes a deployment: %v", err)
+	}
+	if err := os.WriteFile(goOn, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-registered; err != nil {
+		t.Fatalf("register the template that the plugin validates: %v", err)
+	}
+	if _, err := plugin.WhoAmI(ctx); !errors.Is(err, tko.ErrUnauthenticated) {
+		t.Errorf("the token after the run: %v", err)
+	}
+}
+
+// tokenOf returns the token in the input of a plugin.
+func tokenOf(input string) string {
+	for line := range strings.Lines(input) {
+		if value, ok := strings.CutPrefix(line, "grpcToken: "); ok {
+			return strings.Trim(strings.TrimSpace(value), `"'`)
+		}
+	}
+	return ""
 }
 
 func errorOf[T any](_ T, err error) error { return err }
