@@ -64,16 +64,22 @@ func newSecurity(c *config.Identity, log *slog.Logger) (*security, error) {
 	return s, s.authenticate(c, nil)
 }
 
+// dataTokens are the tokens of which the data controller knows.
+type dataTokens interface {
+	authn.Claims
+	authn.SetupTokens
+}
+
 // authenticate makes the authenticator; claims are those of the data controller,
 // which validate the tokens of plugins, or nil.
-func (s *security) authenticate(c *config.Identity, claims authn.Claims) error {
+func (s *security) authenticate(c *config.Identity, claims dataTokens) error {
 	controllers, err := authn.ParseControllers(c.Controllers)
 	if err != nil {
 		return tko.Errorf(tko.ErrInvalid, "--controllers: %w", err)
 	}
 	readers := s.readers
 	if claims != nil {
-		readers = append([]authn.TokenReader{authn.Plugins{Claims: claims}, &s.runs}, readers...)
+		readers = append([]authn.TokenReader{authn.Plugins{Claims: claims}, &s.runs, authn.Setup{Tokens: claims}}, readers...)
 	}
 	o := authn.Options{SPIFFEDomains: c.SPIFFEDomains, Tokens: readers, Controllers: controllers, Insecure: s.insecure}
 	if s.certs != nil {

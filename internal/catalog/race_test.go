@@ -123,3 +123,41 @@ func TestIdentitiesOfOnePersonAreOneAuthorAndOneApprover(t *testing.T) {
 		t.Errorf("the second person approved %d, %v", n, err)
 	}
 }
+
+// The one-time token binds the first administrator, once, and does nothing else.
+func TestOneTimeTokenMakesTheFirstAdministratorOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{Access: catalog.AccessEnforce, Audit: true})
+	w.is("make a token", catalog.AddSetupToken(w.ctx, w.store, "first", time.Now().Add(time.Hour)), nil)
+	w.is("make another one in its place", catalog.AddSetupToken(w.ctx, w.store, "hash", time.Now().Add(time.Hour)), nil)
+	_, err := w.SetupToken(w.ctx, "first")
+	w.is("the first token", err, tko.ErrNotFound)
+	until, err := w.SetupToken(w.ctx, "hash")
+	w.is("the second token", err, nil)
+	ctx := identity.With(w.ctx, identity.Setup(until))
+	_, err = w.RegisterSite(ctx, tko.Site{ID: "s"})
+	w.is("register a site", err, tko.ErrDenied)
+	_, err = w.AddPolicy(ctx, access.Policy{Approvers: 1})
+	w.is("add a policy", err, tko.ErrDenied)
+	for name, b := range map[string]access.Binding{
+		"another role": {Subject: "cert:ada", Role: access.Editor}, "a scope": {Subject: "cert:ada", Role: access.Admin, Scope: emea}, "a group": {Group: "cert:all", Role: access.Admin},
+		"an end": {Subject: "cert:ada", Role: access.Admin, Expires: time.Now().Add(time.Hour)}, "a typo": {Subject: "ada", Role: access.Admin},
+	} {
+		_, err := w.Bind(ctx, b)
+		w.is("bind "+name, err, tko.ErrDenied)
+	}
+	_, err = w.Bind(ctx, access.Binding{Subject: "cert:ada", Role: access.Admin})
+	w.is("bind the first administrator", err, nil)
+	_, err = w.Bind(ctx, access.Binding{Subject: "cert:eve", Role: access.Admin})
+	w.is("use it again", err, tko.ErrDenied)
+	_, err = w.SetupToken(w.ctx, "hash")
+	w.is("the used token", err, tko.ErrNotFound)
+	w.is("make a token when there is an administrator", catalog.AddSetupToken(w.ctx, w.store, "third", time.Now().Add(time.Hour)), tko.ErrConflict)
+	_, err = catalog.InitAccess(w.ctx, w.store, "ada", "a typo", time.Time{})
+	w.is("an administrator that no client can be", err, tko.ErrInvalid)
+	_, err = w.RegisterSite(w.as("cert:ada"), tko.Site{ID: "s"})
+	w.is("the administrator", err, nil)
+	expired := identity.With(w.ctx, identity.Setup(time.Now().Add(-time.Minute)))
+	_, err = w.Bind(expired, access.Binding{Subject: "cert:eve", Role: access.Admin})
+	w.is("an expired token", err, tko.ErrDenied)
+}

@@ -45,7 +45,7 @@ func Roles() []string { return []string{RoleServer, RolePreparer, RoleScheduler,
 type Identity struct {
 	Subject       string    // with the prefix of its authenticator
 	Groups        []string  // with the prefix of the authenticator; sorted
-	Authenticator string    // the way in which it was authenticated: certificate, oidc, kubernetes, token, unix, plugin, process or none
+	Authenticator string    // the way in which it was authenticated: certificate, oidc, kubernetes, token, unix, plugin, process, setup or none
 	Display       string    // a name for humans, such as an e-mail address; not for decisions
 	Claimed       string    // who the caller says that it is (metadata tko-who); unverified
 	From          string    // remote address, host:port; "unix" for the Unix socket, "process" for the same process
@@ -60,6 +60,18 @@ type Plugin struct {
 	Kind       tko.Kind
 	ID         string // the deployment or site that the plugin works on
 }
+
+// Setup returns the identity of the holder of the one-time token for the first
+// administrator, which ends at a time.
+func Setup(expires time.Time) Identity {
+	return Identity{Subject: Own + "setup", Authenticator: setup, Expires: expires}
+}
+
+const setup = "setup"
+
+// IsSetup reports whether the caller holds the one-time token for the first
+// administrator.
+func (i Identity) IsSetup() bool { return i.Authenticator == setup }
 
 // Anonymous returns the identity of a caller without credentials.
 func Anonymous(from string) Identity {
