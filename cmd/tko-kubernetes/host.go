@@ -88,7 +88,7 @@ func (h *host) newAPI(ctx context.Context, parent *sibling.Parent) error {
 			PolicyFile: c.KubernetesAudit.Policy, LogPath: c.KubernetesAudit.Log,
 			MaxAge: c.KubernetesAudit.MaxAge, MaxBackups: c.KubernetesAudit.MaxBackups, MaxSize: c.KubernetesAudit.MaxSize,
 		},
-		Watches: kubeapi.WatchLimits{User: c.StreamsPerClient, Total: c.Streams, Slow: c.SlowWatch},
+		Watches: kubeapi.WatchLimits{Rate: c.RequestsPerClient, User: c.StreamsPerClient, Total: c.Streams, Slow: c.SlowWatch},
 		Log:     h.log,
 	})
 	if err != nil || !c.KubernetesEvents || c.KubernetesTrustEverybody {

@@ -19,14 +19,17 @@ import (
 	"github.com/tko-orchestrator/tko/internal/certs"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/webapi"
 )
 
 // security holds how ports are secured and clients identified.
 type security struct {
 	insecure bool
-	certs    *certs.Server    // nil without TLS
-	tokens   *authn.TokenFile // nil without static tokens
+	rate     float64                                          // requests per second of a client; 0: no limit
+	refused  func(ctx context.Context, source, detail string) // records callers that could not be authenticated; may be nil
+	certs    *certs.Server                                    // nil without TLS
+	tokens   *authn.TokenFile                                 // nil without static tokens
 	callers  *authn.Authenticator
 	readers  []authn.TokenReader
 	runs     authn.Runs // of plugins that validate
@@ -164,13 +167,17 @@ func (s *security) serveHTTP(server *http.Server, l net.Listener) error {
 // identified adds the identities of callers to requests, and refuses those
 // without one.
 func (s *security) identified(handler http.Handler, log *slog.Logger) http.Handler {
+	o := webapi.IdentityOptions{Log: log, Refused: s.refused}
+	if s.rate > 0 {
+		o.Limits = identity.NewRates(s.rate, max(1, int(2*s.rate)))
+	}
 	return webapi.WithIdentity(handler, s.callers, func(r *http.Request) authn.Connection {
 		c := webapi.ConnectionOf(r)
 		if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
 			c.Peer = certs.Peer(conn)
 		}
 		return c
-	}, log)
+	}, o)
 }
 
 // logInsecure logs that other machines are served without TLS or identities.

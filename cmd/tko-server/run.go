@@ -520,7 +520,9 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {
 		return err
 	}
+	s.security.refused, s.security.rate = s.service.RecordRefusal, s.config.RequestsPerClient
 	api := grpcapi.NewServer(s.service, grpcapi.Options{
+		Refused: s.service.RecordRefusal,
 		Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
 		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log,
 		Limits: grpcapi.Limits{
@@ -564,10 +566,24 @@ func (s *server) serveDebug(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	debug := &http.Server{Handler: webapi.WithHosts(s.security.identified(mux, s.log), s.allowedHosts(s.config.ListenDebug)), ReadHeaderTimeout: 10 * time.Second}
+	debug := &http.Server{Handler: webapi.WithHosts(s.security.identified(s.inspectors(mux), s.log), s.allowedHosts(s.config.ListenDebug)), ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = debug.Close() })
 	defer stop()
 	return s.security.serveHTTP(debug, l)
+}
+
+// inspectors refuses callers without the right to inspect: profiles show what the server
+// works on. Without a data controller in this process, every identified caller has it.
+func (s *server) inspectors(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.service != nil {
+			if err := s.service.Authorize(r.Context(), access.Inspect, ""); err != nil {
+				http.Error(w, err.Error(), http.StatusForbidden)
+				return
+			}
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
 
 // clients are the controllers' clients of the data controller, by role. They use

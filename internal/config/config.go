@@ -224,7 +224,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.Streams, "streams", 5000, "concurrent watches, lists and waits for work of the gRPC API, and also of the Kubernetes API; 0 for no limit")
 	flags.IntVar(&c.StreamsPerClient, "streams-per-client", 1000, "the same limit for one client: one identity (or address, without credentials) of the gRPC API, one user of the Kubernetes API; 0 for no limit")
 	flags.IntVar(&c.StreamsPerConnection, "streams-per-connection", 250, "the same limit for one connection to the gRPC API; 0 for no limit")
-	flags.Float64Var(&c.RequestsPerClient, "requests-per-client", 20000, "limit of calls per second of the gRPC API of one identity (or address, without credentials), on average of two seconds; 0 for no limit")
+	flags.Float64Var(&c.RequestsPerClient, "requests-per-client", 20000, "limit of requests per second of one identity (or address, without credentials), of the gRPC, HTTP and Kubernetes API each, on average of two seconds; 0 for no limit")
 	flags.DurationVar(&c.SlowWatch, "slow-watch", 30*time.Second, "time limit for a client of a watch to read what was sent, before the watch is closed")
 	flags.DurationVar(&c.StopTimeout, "stop-timeout", 25*time.Second, "time limit of stopping; requests that take longer are aborted")
 

@@ -56,6 +56,9 @@ type Options struct {
 	// Impersonate returns whether a caller may name another author of its
 	// changes; if nil, only our own controllers may.
 	Impersonate func(ctx context.Context, caller identity.Identity) bool
+	// Refused records a call whose caller could not be authenticated: where it came
+	// from, and why. It may be nil.
+	Refused func(ctx context.Context, source, detail string)
 	// Recheck is the interval at which the credentials of streams are checked
 	// again; DefaultRecheck if 0.
 	Recheck time.Duration
@@ -95,6 +98,9 @@ func (o Options) withDefaults() Options {
 	if o.Impersonate == nil {
 		o.Impersonate = func(context.Context, identity.Identity) bool { return false }
 	}
+	if o.Refused == nil {
+		o.Refused = func(context.Context, string, string) {}
+	}
 	if o.Recheck == 0 {
 		o.Recheck = DefaultRecheck
 	}
@@ -109,7 +115,7 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 	o = o.withDefaults()
 	limiter := newLimiter(o.Limits)
 	edge := &edge{
-		callers: o.Callers, impersonate: o.Impersonate, limiter: limiter, log: o.Log,
+		callers: o.Callers, impersonate: o.Impersonate, refused: o.Refused, limiter: limiter, log: o.Log,
 		timeout: o.Timeout, recheck: o.Recheck, maxMessage: o.MaxMessage,
 	}
 	options := []grpc.ServerOption{

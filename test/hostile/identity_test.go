@@ -158,6 +158,21 @@ func TestDisguisedPathsReachNoMethod(t *testing.T) {
 	if status.Code(err) != codes.Unauthenticated {
 		t.Errorf("reflection with a wrong token: %v", err)
 	}
+	logins := 0
+	for r, err := range root.Access().Audit(patient(t), &tkopb.ListAudit{Decision: "refuse"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(r.GetText()); strings.Contains(text, `"kind":"login"`) {
+			logins++
+			if strings.Contains(text, "tko_wrong") || !strings.Contains(text, "127.0.0.1") && !strings.Contains(text, "::1") {
+				t.Errorf("the record of a failed login is %s, want its source, and no token", text)
+			}
+		}
+	}
+	if logins == 0 {
+		t.Error("failed logins are not in the audit log")
+	}
 }
 
 // TestWebPagesCannotUseTheRightsOfTheirVisitors sends what a browser would send for a
