@@ -493,7 +493,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		return err
 	}
 	s.store = store
-	if err := encrypt(ctx, store, s.config.EncryptionKey); err != nil {
+	if err := encrypt(ctx, store, s.config.EncryptionKey, s.config.Vault); err != nil {
 		return err
 	}
 	validator, err := validate.New(validate.Options{
