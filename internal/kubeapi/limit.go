@@ -21,7 +21,7 @@ import (
 // 0 is no limit.
 type WatchLimits struct {
 	Rate  float64 // requests per second of one user, with bursts of twice as many
-	User  int // watches of one user
+	User  int     // watches of one user
 	Total int
 	Slow  time.Duration
 }
@@ -32,7 +32,7 @@ const retryWatch = 5
 // A watchLimiter counts watches.
 type watchLimiter struct {
 	limits WatchLimits
-	rates  *identity.Rates // by user; nil without a limit
+	rates  *identity.Rates              // by user; nil without a limit
 	codecs runtime.NegotiatedSerializer // encodes errors
 
 	mutex sync.Mutex
