@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -67,11 +68,15 @@ func (s *server) keepAudit(ctx context.Context, group *errgroup.Group) error {
 		host = "localhost"
 	}
 	send := fileSink(a.AuditExport)
-	if address, ok := strings.CutPrefix(a.AuditExport, "syslog:"); ok {
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			return tko.Errorf(tko.ErrInvalid, "--audit-export=%s: use syslog:HOST:PORT", a.AuditExport)
+	for prefix, secure := range map[string]*tls.Config{"syslog:": nil, "syslog+tls:": {MinVersion: tls.VersionTLS12}} {
+		address, ok := strings.CutPrefix(a.AuditExport, prefix)
+		if !ok {
+			continue
 		}
-		send = (&audit.Syslog{Address: address, Host: host}).Send
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return tko.Errorf(tko.ErrInvalid, "--audit-export=%s: use %sHOST:PORT", a.AuditExport, prefix)
+		}
+		send = (&audit.Syslog{Address: address, Host: host, TLS: secure}).Send
 	}
 	group.Go(func() error { return s.service.ExportAudit(ctx, host+" "+a.AuditExport, a.AuditInterval, send) })
 	return nil

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/certs/certstest"
 )
 
 // store returns records as the log stores them.
@@ -34,7 +36,13 @@ func store(t *testing.T, records ...audit.Record) (stored []audit.Stored) {
 // TestSyslogMessagesCannotBeForged sends records with the texts of attackers, and reads them as a syslog server does.
 func TestSyslogMessagesCannotBeForged(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	authority := certstest.New(t, "authority of syslog")
+	cert, key, _ := authority.Issue("syslog", certstest.Localhost)
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +66,7 @@ func TestSyslogMessagesCannotBeForged(t *testing.T) {
 		audit.Record{Caller: audit.Caller{Subject: "cert:ada", Decision: audit.Allow}, Kind: "site", ID: "lagos", Op: "written"},
 		audit.Record{Caller: audit.Caller{Subject: "cert:eve", Decision: audit.Refuse, Claimed: forged}, Kind: "site", ID: forged, Detail: forged, Why: forged},
 		audit.Record{Caller: audit.Caller{Subject: "unix:0", Decision: audit.Allow}, Op: "broke glass"})
-	if err := (&audit.Syslog{Address: l.Addr().String(), Host: "a host\nwith lines"}).Send(t.Context(), sent); err != nil {
+	if err := (&audit.Syslog{Address: l.Addr().String(), Host: "a host\nwith lines", TLS: &tls.Config{RootCAs: authority.Pool(), MinVersion: tls.VersionTLS12}}).Send(t.Context(), sent); err != nil {
 		t.Fatal(err)
 	}
 	r := bufio.NewReader(strings.NewReader(<-received))

@@ -35,7 +35,7 @@ func (a *Access) flags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&a.Persons, "access-persons", nil, "identities of one person, as PERSON=SUBJECT, each on its own: ann=oidc:corp:17,ann=cert:ann. They count as one author and one approver; the same for all servers")
 	flags.BoolVar(&a.Audit, "audit", true, "record each change and each refusal in the audit log, in the transaction of the change")
 	flags.DurationVar(&a.AuditKeep, "audit-keep", 17520*time.Hour, "retention time of audit records, at least 24h; 0 for ever")
-	flags.StringVar(&a.AuditExport, "audit-export", "", "copy audit records to a file, as JSON lines, or to syslog:HOST:PORT (RFC 5424 over TCP), each at least once; empty for none")
+	flags.StringVar(&a.AuditExport, "audit-export", "", "copy audit records to a file, as JSON lines, or to syslog:HOST:PORT (RFC 5424 over TCP) or syslog+tls:HOST:PORT (RFC 5425, trusting the certificate authorities of this machine), each at least once; empty for none")
 	flags.DurationVar(&a.AuditInterval, "audit-interval", 10*time.Second, "interval at which audit records are exported, checkpoints are logged, and old records are removed")
 }
 
