@@ -84,6 +84,9 @@ func (s *Syslog) Send(ctx context.Context, records []Stored) error {
 	}
 	var text []byte
 	for _, r := range records {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		message := s.format(r)
 		text = append(strconv.AppendInt(text, int64(len(message)), 10), ' ')
 		text = append(text, message...)

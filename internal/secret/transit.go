@@ -26,7 +26,7 @@ type Transit struct {
 func NewTransit(v *Vault, key string) (*Transit, error) {
 	text, ok := strings.CutPrefix(key, TransitPrefix)
 	mount, name := path.Split(text)
-	if !ok || mount == "" || name == "" || path.Clean(text) != text || strings.HasPrefix(text, "/") || strings.ContainsAny(text, "?%#\\") {
+	if !ok || mount == "" || name == "" || path.Clean("/"+text) != "/"+text || strings.ContainsAny(text, "?%#\\") {
 		return nil, fmt.Errorf("%q: use vault:MOUNT/NAME, such as vault:transit/tko: %w", key, ErrReference)
 	}
 	if v == nil || v.Address == "" || v.TokenFile == "" && v.Role == "" {
