@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/flux"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
 	"github.com/tko-orchestrator/tko/internal/kubeapi/remote"
+	"github.com/tko-orchestrator/tko/internal/metrics"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/pod"
 	kubetarget "github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
@@ -31,6 +32,7 @@ import (
 type host struct {
 	settings wiring.KubernetesSettings
 	log      *slog.Logger
+	metrics  *metrics.Metrics
 	server   *sibling.Peer
 
 	catalog *remote.Catalog
@@ -51,10 +53,10 @@ type host struct {
 }
 
 // newHost builds all that the settings ask for. ctx ends with the program.
-func newHost(ctx context.Context, parent *sibling.Parent, settings wiring.KubernetesSettings, log *slog.Logger) (*host, error) {
+func newHost(ctx context.Context, parent *sibling.Parent, settings wiring.KubernetesSettings, counted *metrics.Metrics, log *slog.Logger) (*host, error) {
 	c := settings.Config
 	h := &host{
-		settings: settings, log: log, server: parent.Peer, fail: make(chan error, 1),
+		settings: settings, log: log, metrics: counted, server: parent.Peer, fail: make(chan error, 1),
 		pods: pod.New(pod.Options{Kubeconfig: c.PluginKubeconfig}), catalog: remote.New(ctx, parent.Peer),
 	}
 	guards, err := wiring.NewGuards(c)
@@ -88,8 +90,8 @@ func (h *host) newAPI(ctx context.Context, parent *sibling.Parent) error {
 			PolicyFile: c.KubernetesAudit.Policy, LogPath: c.KubernetesAudit.Log,
 			MaxAge: c.KubernetesAudit.MaxAge, MaxBackups: c.KubernetesAudit.MaxBackups, MaxSize: c.KubernetesAudit.MaxSize,
 		},
-		Watches: kubeapi.WatchLimits{Rate: c.RequestsPerClient, User: c.StreamsPerClient, Total: c.Streams, Slow: c.SlowWatch},
-		Log:     h.log,
+		Watches:  kubeapi.WatchLimits{Rate: c.RequestsPerClient, User: c.StreamsPerClient, Total: c.Streams, Slow: c.SlowWatch},
+		Observer: h.metrics.API("kubernetes", kubeapi.LimitNames()...), Log: h.log,
 	})
 	if err != nil || !c.KubernetesEvents || c.KubernetesTrustEverybody {
 		return err
@@ -106,7 +108,7 @@ func (h *host) newGitOps(parent *sibling.Parent, guards wiring.Guards) error {
 	if err != nil {
 		return err
 	}
-	if h.engine, err = wiring.GitOps(h.settings.Config, data, h.settings.Worker, log); err != nil {
+	if h.engine, err = wiring.GitOps(h.settings.Config, data, h.settings.Worker, h.metrics, log); err != nil {
 		return err
 	}
 	cluster, err := clientcmd.BuildConfigFromFlags("", c.FluxKubeconfig) // without a kubeconfig, the cluster that this runs in
@@ -219,6 +221,9 @@ func (h *host) methods() sibling.Endpoint {
 			return kubeapi.NewRecorder(h.catalog, h.cluster.CoreV1().Events(kubeapi.EventNamespace), h.log.With("role", config.RoleData)).Run(ctx)
 		}),
 		wiring.GitOpsRun: wiring.Until(h.runGitOps),
+		wiring.MetricsEncode: sibling.Unary(func(context.Context, wiring.None) ([]byte, error) {
+			return h.metrics.Encode()
+		}),
 	}
 }
 

@@ -6,12 +6,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
 	"github.com/tko-orchestrator/tko/internal/logging"
+	"github.com/tko-orchestrator/tko/internal/metrics"
 	"github.com/tko-orchestrator/tko/internal/plugin/supervise"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 )
@@ -34,9 +36,10 @@ func mainCode() int {
 	if err != nil {
 		return 1 // the server reports it
 	}
-	log := logging.New(settings.Config, os.Stderr)
+	counted := metrics.New(wiring.Kubernetes)
+	log := slog.New(counted.CountLines(logging.New(settings.Config, os.Stderr).Handler()))
 	logging.Libraries(log)
-	h, err := newHost(ctx, parent, settings, log)
+	h, err := newHost(ctx, parent, settings, counted, log)
 	if err != nil {
 		parent.Failed(err)
 		return 1

@@ -153,11 +153,14 @@ func (s *security) listener(l net.Listener, protocols ...string) net.Listener {
 
 type connKey struct{}
 
-// serveHTTP serves HTTP securely. It returns when the listener is closed.
+// withConn keeps a connection of an [http.Server] for its requests.
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, conn)
+}
+
+// serveHTTP serves HTTP securely, by a server whose ConnContext is [withConn]. It
+// returns when the listener is closed.
 func (s *security) serveHTTP(server *http.Server, l net.Listener) error {
-	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		return context.WithValue(ctx, connKey{}, conn)
-	}
 	if err := server.Serve(s.listener(l, wiring.HTTPProtocol)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

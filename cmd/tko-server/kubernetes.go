@@ -94,7 +94,7 @@ func (s *server) events(ctx context.Context, controllers *errgroup.Group) error 
 		return nil
 	}
 	loop := work.Loop{
-		Client: s.service, Queue: tko.QueueEvents, Worker: s.worker, Concurrency: 1, Lease: c.WorkLease, Log: s.log.With("role", config.RoleData),
+		Client: s.service, Queue: tko.QueueEvents, Worker: s.worker, Concurrency: 1, Lease: c.WorkLease, Observer: s.metrics, Log: s.log.With("role", config.RoleData),
 		Do: func(claimed context.Context, _ tko.WorkItem) work.Result {
 			following, stop := context.WithCancel(claimed)
 			defer stop()
@@ -121,7 +121,7 @@ func (s *server) gitOps(ctx context.Context, controllers *errgroup.Group, data *
 		controllers.Go(func() error { return s.runFlux(ctx) })
 		return nil
 	}
-	engine, err := wiring.GitOps(c, data, s.worker, s.log.With("role", config.RoleGitOps))
+	engine, err := wiring.GitOps(c, data, s.worker, s.metrics, s.log.With("role", config.RoleGitOps))
 	if err != nil || engine == nil {
 		return err
 	}

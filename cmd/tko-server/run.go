@@ -30,6 +30,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/logging"
+	"github.com/tko-orchestrator/tko/internal/metrics"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
@@ -40,6 +41,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
+	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/internal/validate/remote"
@@ -101,10 +103,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if os.Geteuid() == 0 && !c.AllowRoot {
 			return tko.Errorf(tko.ErrInvalid, "tko-server must not run as root, because a fault would then concern the whole machine: start it as an ordinary user, or give --allow-root")
 		}
-		log = logging.New(c, stderr)
+		counted := newMetrics(c)
+		log = slog.New(counted.CountLines(logging.New(c, stderr).Handler()))
 		logging.Libraries(log)
 		ctx := command.Context()
-		return endWithin(ctx, c.StopTimeout, log, func() error { return serve(ctx, c, log, streams{stdout, stderr}) })
+		return endWithin(ctx, c.StopTimeout, log, func() error { return serve(ctx, c, counted, log, streams{stdout, stderr}) })
 	}
 	command.AddCommand(accessCommand()) //nolint:contextcheck // the command carries the context
 	command.AddCommand(tokenCommand())
@@ -154,7 +157,7 @@ func hostname() string {
 func workerName() string { return fmt.Sprintf("%s/%d", hostname(), os.Getpid()) }
 
 // serve starts the roles and serves until the context ends.
-func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams) error {
+func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, log *slog.Logger, out streams) error {
 	log.InfoContext(ctx, "starting", "version", version.String(), "roles", strings.Join(c.Roles, ","), "pid", os.Getpid())
 	allowed, err := wiring.NewGuards(c)
 	if err != nil {
@@ -164,7 +167,8 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 	if err != nil {
 		return err
 	}
-	s := &server{config: c, log: log, allowed: allowed, pods: &wiring.Pods{}, clusters: &wiring.Clusters{}, worker: workerName(), out: out, security: secure}
+	s := &server{config: c, log: log, metrics: counted, allowed: allowed, pods: &wiring.Pods{}, clusters: &wiring.Clusters{}, worker: workerName(), out: out, security: secure}
+	counted.Add(certificateSampler(c, secure))
 	if c.KubernetesCert == "" && c.KubernetesKey == "" {
 		c.KubernetesCert, c.KubernetesKey = c.Identity.TLSCert, c.Identity.TLSKey
 	}
@@ -229,7 +233,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 		p := prepare.New(clients.of(identity.RolePreparer), runner, prepare.Options{
 			Worker: s.worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
 			TOSCA:   tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Guard: allowed.TOSCA}),
-			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
+			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Observer: counted, Log: log.With("role", config.RolePreparer),
 		})
 		controllers.Go(func() error { return p.Run(working) })
 	}
@@ -241,7 +245,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 				return s.clusters
 			},
 			OSM: osm.Options{Secrets: c.OSMSecrets, Interval: c.ClusterInterval},
-			Log: log.With("role", config.RoleMetaScheduler),
+			Log: log.With("role", config.RoleMetaScheduler), Observer: counted, Applied: counted.Applied,
 		})
 		controllers.Go(func() error { return m.Run(working) })
 	}
@@ -257,7 +261,12 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 		controllers.Go(func() error { return s.serveDebug(working, l) })
 	}
 	for _, l := range s.health {
-		controllers.Go(func() error { return serveHealth(working, secure.listener(l, wiring.HTTPProtocol), data, s.kubernetes) })
+		controllers.Go(func() error {
+			return serveHealth(working, secure.listener(l, wiring.HTTPProtocol), data, s.kubernetes, s.disks)
+		})
+	}
+	for _, l := range s.scraped {
+		controllers.Go(func() error { return s.serveMetrics(working, l) })
 	}
 	for _, l := range s.logs {
 		controllers.Go(func() error { return s.logServer.Serve(working, secure.listener(l)) })
@@ -286,6 +295,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 type server struct {
 	config  *config.Config
 	log     *slog.Logger
+	metrics *metrics.Metrics
 	allowed wiring.Guards
 	worker  string // shown to users
 	out     streams
@@ -294,14 +304,15 @@ type server struct {
 	clusters   *wiring.Clusters
 	pods       *wiring.Pods
 
-	grpc, web, logs, debug, health, kube, hooks []net.Listener
-	unix                                        net.Listener // nil without a Unix socket
-	security                                    *security
-	store                                       catalog.Store
-	service                                     *catalog.Service
-	inProcess                                   map[string]*bufconn.Listener // by role; nil without the data controller
-	logServer                                   plugin.LogServer
-	isolated                                    *isolate.Isolation
+	grpc, web, logs, debug, health, scraped, kube, hooks []net.Listener
+	unix                                                 net.Listener // nil without a Unix socket
+	security                                             *security
+	store                                                catalog.Store
+	database                                             *relational.Store // the same; nil without the data controller
+	service                                              *catalog.Service
+	inProcess                                            map[string]*bufconn.Listener // by role; nil without the data controller
+	logServer                                            plugin.LogServer
+	isolated                                             *isolate.Isolation
 }
 
 // listen opens the sockets first, so that clients can connect as soon as the
@@ -323,7 +334,12 @@ func (s *server) listen(ctx context.Context) error {
 		s.log.InfoContext(ctx, "no log server for plugins: another server uses the address", "listen_log", s.config.ListenLog)
 		logs = nil
 	}
-	return errors.Join(logs, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health), open(s.config.GitOps.Webhook, &s.hooks))
+	scraped := open(s.config.ListenMetrics, &s.scraped)
+	if config.IsInUse(scraped) && s.config.ListenMetrics == config.DefaultListenMetrics {
+		s.log.InfoContext(ctx, "no metrics: another server uses the address", "listen_metrics", s.config.ListenMetrics)
+		scraped = nil
+	}
+	return errors.Join(logs, scraped, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health), open(s.config.GitOps.Webhook, &s.hooks))
 }
 
 // logReachability warns that a server that listens on loopback only can't be reached
@@ -421,6 +437,7 @@ func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 	o := plugin.Options{
 		Programs: s.config.PluginPrograms, Isolation: s.isolated,
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
+		Ran:             s.metrics.Ran,
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
 		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
 		Pods: s.pods, Host: ownAddress(s.config.IPStack),
@@ -492,7 +509,8 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	if err != nil {
 		return err
 	}
-	s.store = store
+	s.store, s.database = store, store
+	s.observe(store)
 	if err := encrypt(ctx, store, s.config.EncryptionKey, s.config.Vault); err != nil {
 		return err
 	}
@@ -515,15 +533,15 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
 		Access: catalog.AccessMode(s.config.AccessMode()), AccessAnonymous: access.Role(s.config.Access.Anonymous), AccessKubernetes: access.Role(s.config.Access.Kubernetes),
 		Persons: persons, Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
-		Log: s.log.With("role", config.RoleData),
+		Log: s.log.With("role", config.RoleData), Refused: s.metrics.Denied,
 	})
 	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {
 		return err
 	}
 	s.security.refused, s.security.rate = s.service.RecordRefusal, s.config.RequestsPerClient
 	api := grpcapi.NewServer(s.service, grpcapi.Options{
-		Refused: s.service.RecordRefusal,
-		Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
+		Refused:  s.service.RecordRefusal,
+		Observer: s.grpcMetrics(), Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
 		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log,
 		Limits: grpcapi.Limits{
 			Connection: wiring.LimitOr(s.config.StreamsPerConnection), Client: wiring.LimitOr(s.config.StreamsPerClient), Total: wiring.LimitOr(s.config.Streams),
@@ -546,7 +564,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	for _, l := range listeners {
 		serving.Go(func() error { return api.Serve(l) })
 	}
-	web := &http.Server{Handler: webapi.WithHosts(s.security.identified(webapi.New(s.service, s.log), s.log), s.allowedHosts(s.config.ListenWeb)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
+	web := &http.Server{Handler: s.observeWeb(webapi.WithHosts(s.security.identified(webapi.New(s.service, s.log), s.log), s.allowedHosts(s.config.ListenWeb))), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ConnContext: withConn, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
 	for _, l := range s.web {
 		serving.Go(func() error { return s.security.serveHTTP(web, l) })
 	}
@@ -566,7 +584,7 @@ func (s *server) serveDebug(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	debug := &http.Server{Handler: webapi.WithHosts(s.security.identified(s.inspectors(mux), s.log), s.allowedHosts(s.config.ListenDebug)), ReadHeaderTimeout: 10 * time.Second}
+	debug := &http.Server{Handler: webapi.WithHosts(s.security.identified(s.inspectors(mux), s.log), s.allowedHosts(s.config.ListenDebug)), ReadHeaderTimeout: 10 * time.Second, ConnContext: withConn}
 	stop := context.AfterFunc(ctx, func() { _ = debug.Close() })
 	defer stop()
 	return s.security.serveHTTP(debug, l)
@@ -621,7 +639,7 @@ func (s *server) ready() error {
 		return nil
 	}
 	text, err := json.Marshal(map[string][]string{
-		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health), "webhook": addresses(s.hooks),
+		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health), "metrics": addresses(s.scraped), "webhook": addresses(s.hooks),
 	})
 	if err != nil {
 		return err
@@ -637,7 +655,7 @@ func (s *server) close() {
 	if s.unix != nil {
 		_ = s.unix.Close()
 	}
-	for _, l := range slices.Concat(s.grpc, s.web, s.kube, s.logs, s.debug, s.health, s.hooks) {
+	for _, l := range slices.Concat(s.grpc, s.web, s.kube, s.logs, s.debug, s.health, s.scraped, s.hooks) {
 		_ = l.Close()
 	}
 	if s.store != nil {
@@ -648,7 +666,7 @@ func (s *server) close() {
 }
 
 // openStore opens the store of --store.
-func openStore(ctx context.Context, c *config.Config, log *slog.Logger) (catalog.Store, error) {
+func openStore(ctx context.Context, c *config.Config, log *slog.Logger) (*relational.Store, error) {
 	where := string(c.Store)
 	if path, ok := strings.CutPrefix(where, "sqlite:"); ok {
 		if path == ":memory:" {

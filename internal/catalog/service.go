@@ -62,6 +62,10 @@ type Options struct {
 	Audit bool
 
 	Log *slog.Logger // for deletions and approvals; none if nil
+	// Refused is called for each request for which the caller has no right (verb, kind),
+	// or no valid credentials (login), with the decision: refuse, or report if the
+	// request is served nevertheless. None if nil.
+	Refused func(verb, kind, decision string)
 }
 
 // A Service is the catalog. All records are written through it. Its methods may
@@ -86,6 +90,7 @@ type Service struct {
 	ids       idSource
 	changes   *changeCache
 	idle      map[string]*idleQueue // by queue
+	current   atomic.Int32          // number of watches that have reached the newest change
 
 	accessLock  lock
 	accessRules *ruleBook // nil: not read yet
@@ -105,7 +110,7 @@ func New(store Store, validator Validator, options Options) *Service {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{refusals: refusals{store: store, enabled: options.Audit, log: options.Log}, store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: map[string]*idleQueue{
+	return &Service{refusals: refusals{refused: options.Refused, store: store, enabled: options.Audit, log: options.Log}, store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: map[string]*idleQueue{
 		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {},
 	}}
 }
@@ -276,6 +281,9 @@ func explain(err error) error {
 // its record has changed.
 const maxAttempts = 12
 
+// maxPause is the longest pause before a change is derived again.
+const maxPause = 2 * time.Second
+
 // A finalError ends [retry], whatever its kind is.
 type finalError struct{ err error }
 
@@ -284,10 +292,13 @@ func (e *finalError) Error() string { return e.err.Error() }
 func final(err error) error { return &finalError{err} }
 
 // retry calls f until the result is not a conflict, or is a final error. With
-// each conflict, another writer has succeeded.
+// each conflict, another writer has succeeded. Pauses grow with the time that an
+// attempt takes: many writers of one entity on a busy machine would otherwise all
+// start again while one of them commits, so that each attempt serves only one.
 func retry(ctx context.Context, f func() error) error {
 	var err error
 	for attempt := range maxAttempts {
+		began := time.Now()
 		err = f()
 		if end, ok := errors.AsType[*finalError](err); ok {
 			return end.err
@@ -295,7 +306,7 @@ func retry(ctx context.Context, f func() error) error {
 		if !errors.Is(err, tko.ErrConflict) {
 			return err
 		}
-		limit := time.Millisecond << min(attempt, 6)
+		limit := min(max(time.Millisecond<<min(attempt, 6), time.Duration(attempt)*time.Since(began)), maxPause)
 		if err := sleep(ctx, rand.N(limit)); err != nil { //nolint:gosec // spreads retries, hides nothing
 			return err
 		}

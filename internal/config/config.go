@@ -43,16 +43,18 @@ type Config struct {
 	StoreWait time.Duration // time limit for a database that is not available at the start
 	Data      string        // address of the data controller, for roles without RoleData
 
-	ListenGRPC   string   // host:port; see Listen
-	ListenWeb    string   // host:port, or "" for none
-	Kubernetes   string   // host:port of the Kubernetes API, or "" for none
-	ListenLog    string   // host:port of the plugins' log server, or "" for none
-	ListenDebug  string   // host:port of Go's profiles, or "" for none
-	ListenHealth string   // host:port of health probes, or "" for none
-	IPStack      string   // dual, ipv6, ipv4
-	WebHosts     []string // names under which browsers may reach the HTTP API, in addition to the safe ones; * for any
-	AllowRoot    bool
-	ReadyFile    string // path of the file for the addresses that are served, or ""
+	ListenGRPC    string   // host:port; see Listen
+	ListenWeb     string   // host:port, or "" for none
+	Kubernetes    string   // host:port of the Kubernetes API, or "" for none
+	ListenLog     string   // host:port of the plugins' log server, or "" for none
+	ListenDebug   string   // host:port of Go's profiles, or "" for none
+	ListenHealth  string   // host:port of health probes, or "" for none
+	ListenMetrics string   // host:port of metrics, or "" for none
+	DiskLow       float64  // percentage of free space below which a disk is reported
+	IPStack       string   // dual, ipv6, ipv4
+	WebHosts      []string // names under which browsers may reach the HTTP API, in addition to the safe ones; * for any
+	AllowRoot     bool
+	ReadyFile     string // path of the file for the addresses that are served, or ""
 
 	KubernetesCert           string // file
 	KubernetesKey            string // file
@@ -222,6 +224,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.ListenLog, "listen-log", DefaultListenLog, "address of the log server for plugins that run elsewhere; empty for none. If another server uses the default address, this server has none")
 	flags.StringVar(&c.ListenDebug, "listen-debug", "", "address of Go's profiles (/debug/pprof/), for debugging; empty for none")
 	flags.StringVar(&c.ListenHealth, "listen-health", "", "address of health probes over HTTP (port 50059 by convention): /healthz is OK while the process runs, /readyz while it reaches the data controller and the programs that it started serve; empty for none")
+	flags.StringVar(&c.ListenMetrics, "listen-metrics", DefaultListenMetrics, "address of metrics for Prometheus over HTTP, /metrics; empty for none. If another server uses the default address, this server has none")
+	flags.Float64Var(&c.DiskLow, "disk-low", 5, "percentage of free space on the disks of the server's folders below which /readyz warns; 0 for no warning")
 	flags.StringSliceVar(&c.WebHosts, "web-hosts", nil, "host names under which the HTTP API may be reached, in addition to IP addresses, localhost, names without a dot, *.svc, *.svc.cluster.local, the machine's name and that of --listen-web; *.example.com is every name below, * is any name")
 	flags.StringVar(&c.IPStack, "ip-stack", "dual", "IP stack: dual (IPv6 first), ipv6 or ipv4")
 	flags.StringVar(&c.ReadyFile, "ready-file", "", "file that gets the addresses, as JSON, once they are served")
@@ -411,7 +415,7 @@ func (c *Config) Validate() error {
 	}
 	for name, address := range map[string]string{
 		"listen-grpc": c.ListenGRPC, "listen-web": c.ListenWeb, "kubernetes": c.Kubernetes, "listen-log": c.ListenLog,
-		"listen-debug": c.ListenDebug, "listen-health": c.ListenHealth, "data": c.Data,
+		"listen-debug": c.ListenDebug, "listen-health": c.ListenHealth, "listen-metrics": c.ListenMetrics, "data": c.Data,
 	} {
 		if address == "" && name != "listen-grpc" && name != "data" {
 			continue
@@ -444,6 +448,9 @@ func (c *Config) Validate() error {
 	}
 	if c.ConfirmAbovePercent < 1 || c.ConfirmAbovePercent > 100 {
 		add("--confirm-above-percent is %d: use 1 to 100", c.ConfirmAbovePercent)
+	}
+	if !(c.DiskLow >= 0 && c.DiskLow <= 100) {
+		add("--disk-low is %g: use 0 to 100 percent", c.DiskLow)
 	}
 	if !(c.RequestsPerClient >= 0) {
 		add("--requests-per-client is %g: use 0 or more", c.RequestsPerClient)

@@ -77,6 +77,7 @@ func (l *limiter) admit(ctx context.Context) error {
 	if inProcess(ctx) || l.limits.Rate < 0 || l.rates.Allowed(failuresOf(ctx)) {
 		return nil
 	}
+	l.refused(limitFailures)
 	return status.Errorf(codes.ResourceExhausted, "more than %g calls per second from this address failed to authenticate, which is the limit (--requests-per-client): check the credentials, wait, and try again", l.limits.Rate)
 }
 
@@ -94,13 +95,15 @@ func (l *limiter) allow(ctx context.Context, caller identity.Identity) error {
 	if inProcess(ctx) || l.limits.Rate < 0 || l.rates.Allow(clientOf(ctx, caller)) {
 		return nil
 	}
+	l.refused(limitRate)
 	return status.Errorf(codes.ResourceExhausted, "this client makes more than %g calls per second, which is the limit (--requests-per-client): wait, and try again", l.limits.Rate)
 }
 
 // A limiter counts long-lived calls.
 type limiter struct {
-	limits Limits
-	rates  *identity.Rates // by clientOf and failuresOf
+	limits  Limits
+	refused func(limit string)
+	rates   *identity.Rates // by clientOf and failuresOf
 
 	mutex   sync.Mutex
 	total   int
@@ -108,7 +111,7 @@ type limiter struct {
 }
 
 func newLimiter(limits Limits) *limiter {
-	return &limiter{limits: limits, clients: map[string]int{}, rates: identity.NewRates(limits.Rate, limits.Burst)}
+	return &limiter{limits: limits, refused: func(string) {}, clients: map[string]int{}, rates: identity.NewRates(limits.Rate, limits.Burst)}
 }
 
 // A slot counts one long-lived call. It is released when the call has ended and
@@ -137,10 +140,13 @@ func (l *limiter) take(ctx context.Context, caller identity.Identity) (*slot, er
 	defer l.mutex.Unlock()
 	switch {
 	case s.conn != nil && l.limits.Connection > 0 && len(s.conn.held) >= l.limits.Connection:
+		l.refused(limitConnection)
 		return nil, exhausted("this connection has %d watches, lists and waits for work under way, which is the limit (--streams-per-connection): end some, read what was sent, or open another connection", len(s.conn.held))
 	case l.limits.Client > 0 && l.clients[s.client] >= l.limits.Client:
+		l.refused(limitClient)
 		return nil, exhausted("this client has %d watches, lists and waits for work under way, which is the limit (--streams-per-client): end some, or read what was sent", l.clients[s.client])
 	case l.limits.Total > 0 && l.total >= l.limits.Total:
+		l.refused(limitTotal)
 		return nil, exhausted("the server has %d watches, lists and waits for work under way, which is the limit (--streams): try again later, or at another server", l.total)
 	}
 	l.total++

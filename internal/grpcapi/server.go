@@ -49,6 +49,8 @@ type Options struct {
 	SlowWatch     time.Duration   // maximum time that a watcher may read nothing; DefaultSlowWatch if 0
 	ServerOptions []grpc.ServerOption
 
+	// Observer counts calls; none if nil.
+	Observer Observer
 	// Callers authenticates callers; if nil, all are anonymous.
 	Callers Authenticator
 	// Secure makes connections secure; if nil, they are plain text.
@@ -92,6 +94,9 @@ func (o Options) withDefaults() Options {
 		o.SlowWatch = DefaultSlowWatch
 	}
 	o.Limits = o.Limits.withDefaults()
+	if o.Observer == nil {
+		o.Observer = noObserver{}
+	}
 	if o.Callers == nil {
 		o.Callers = authn.New(authn.Options{Insecure: true})
 	}
@@ -114,6 +119,7 @@ func (o Options) withDefaults() Options {
 func NewServer(backend Backend, o Options) *grpc.Server {
 	o = o.withDefaults()
 	limiter := newLimiter(o.Limits)
+	limiter.refused = o.Observer.Refused
 	edge := &edge{
 		callers: o.Callers, impersonate: o.Impersonate, refused: o.Refused, limiter: limiter, log: o.Log,
 		timeout: o.Timeout, recheck: o.Recheck, maxMessage: o.MaxMessage,
@@ -121,8 +127,8 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 	options := []grpc.ServerOption{
 		grpc.Creds(transport{o.Secure}),
 		grpc.ConnectionTimeout(connectionTimeout),
-		grpc.ChainUnaryInterceptor(edge.unary),
-		grpc.ChainStreamInterceptor(edge.stream),
+		grpc.ChainUnaryInterceptor(observeUnary(o.Observer), edge.unary),
+		grpc.ChainStreamInterceptor(observeStream(o.Observer), edge.stream),
 		grpc.ForceServerCodecV2(wire.NewCodec()),
 		grpc.MaxRecvMsgSize(o.MaxMessage),
 		grpc.NumStreamWorkers(streamWorkers),
@@ -136,7 +142,7 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 		s.RegisterService(withBounds(withRights(tkopb.Access_ServiceDesc), o.MaxMessage), &rights{backend: ruled})
 	}
 	s.RegisterService(withBounds(withRights(withReads(tkopb.Data_ServiceDesc)), o.MaxMessage), &data{
-		backend: backend, encoder: encoderOf(backend), format: o.DefaultFormat, stopping: o.Stopping, limiter: limiter, slowWatch: o.SlowWatch,
+		backend: backend, encoder: encoderOf(backend), format: o.DefaultFormat, stopping: o.Stopping, limiter: limiter, slowWatch: o.SlowWatch, observer: o.Observer,
 	})
 	healthpb.RegisterHealthServer(s, &health{stopping: o.Stopping})
 	reflection.Register(s)

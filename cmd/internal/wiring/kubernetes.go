@@ -44,6 +44,7 @@ const (
 	PodsRun          = "pods.Run"
 	EventsRecord     = "events.Record"
 	GitOpsRun        = "gitops.Run"
+	MetricsEncode    = "metrics.Encode"
 	EnqueueSites     = "sites.Enqueue"
 )
 
@@ -161,6 +162,16 @@ func call(ctx context.Context, program *sibling.Program, method string, in, out 
 		return err
 	}
 	return sibling.Call(ctx, peer, method, in, out)
+}
+
+// Metrics returns the metrics of the program, as text; nil if it doesn't run.
+func Metrics(ctx context.Context, program *sibling.Program) (text []byte, err error) {
+	peer := program.Running()
+	if peer == nil {
+		return nil, nil
+	}
+	err = sibling.Call(ctx, peer, MetricsEncode, None{}, &text)
+	return text, err
 }
 
 // RunUntil runs a method of the program that ends when it is asked to. It returns

@@ -63,6 +63,9 @@ func (s *Store) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.
 		c.cascades = c.cascades || w.Op == tko.OpDeleted && !w.SingleStep && w.Record.Kind != tko.KindPlugin
 	}
 	err := s.submit(ctx, c)
+	if errors.Is(err, tko.ErrConflict) {
+		s.observe(Observer.Conflicted)
+	}
 	return c.outcomes, err
 }
 
@@ -195,13 +198,13 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 	var last error
 	err := s.retryUntil(ctx, calls[len(calls)-1].begun.Add(MaxWait), func() error {
 		if lost == nil {
-			calls = dropExpired(calls, last)
+			calls = s.dropExpired(calls, last)
 		}
 		last = s.tryGroup(ctx, calls, &lost)
 		return last
 	})
 	if lost != nil && err != nil { // whatever error followed
-		err = away(&UnknownOutcomeError{Err: err})
+		err = s.away(&UnknownOutcomeError{Err: err})
 		s.Wake(Everything())
 	}
 	if err != nil && len(calls) > 1 && lost == nil && !s.db.Transient(err) && ctx.Err() == nil {
@@ -222,12 +225,12 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 
 // dropExpired ends the calls whose callers stopped waiting, and returns the
 // others. No call has been executed yet. last is the error of the last attempt.
-func dropExpired(calls []*call, last error) []*call {
+func (s *Store) dropExpired(calls []*call, last error) []*call {
 	var wanted []*call
 	for _, c := range calls {
 		switch {
 		case last != nil && (c.caller.Err() != nil || time.Since(c.begun) > MaxWait):
-			c.err = fault("commit", away(last)) // why it took too long
+			c.err = fault("commit", s.away(last)) // why it took too long
 		case c.caller.Err() != nil:
 			c.err = c.caller.Err()
 		default:
@@ -303,6 +306,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 		}
 		return err
 	}
+	s.observe(func(o Observer) { o.Committed(len(calls), false) })
 	g.fillCaches()
 	s.commitCache.updateLocked(g, found)
 	if g.head != found {

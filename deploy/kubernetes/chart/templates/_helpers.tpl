@@ -100,6 +100,9 @@ spec:
         - --kubernetes-key=/certificate/tls.key
         {{- end }}
         - --listen-health=*:50059
+        {{- if .Values.podMonitor.enabled }}
+        - --listen-metrics=*:50057
+        {{- end }}
         - --insecure # inside the cluster; see docs/security.md for TLS and identities
         - --log-format=json
         {{- if and (not .Values.approval.automatic) (or $data (eq .role "preparer")) }}
@@ -145,6 +148,10 @@ spec:
         {{- end }}
         - name: health
           containerPort: 50059
+        {{- if .Values.podMonitor.enabled }}
+        - name: metrics
+          containerPort: 50057
+        {{- end }}
         startupProbe: # migrations of a large database take long
           httpGet:
             path: /healthz
