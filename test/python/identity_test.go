@@ -27,7 +27,7 @@ host, ca, cert, key, foreign_cert, foreign_key, token = sys.argv[1:]
 
 def outcome(**options):
     try:
-        with tko.Client(host, timeout=60, **options) as client:
+        with tko.Client(host, timeout=30, **options) as client:
             client.register_site("by-" + sys.argv[0].replace("-", "c"))
             return "registered"
     except tko.Error as error:
