@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
+	"github.com/tko-orchestrator/tko/internal/certs"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/flux"
@@ -42,7 +43,8 @@ type host struct {
 	engine  *gitops.Controller   // nil without Flux sources
 	flux    *flux.Controller
 	hooks   []net.Listener
-	fail    chan error // receives errors that end the program
+	certs   *certs.Server // of the listeners of hooks; nil without TLS
+	fail    chan error    // receives errors that end the program
 
 	newTarget func() *kubetarget.Target
 	pods      *pod.Executor
@@ -90,7 +92,7 @@ func (h *host) newAPI(ctx context.Context, parent *sibling.Parent) error {
 			PolicyFile: c.KubernetesAudit.Policy, LogPath: c.KubernetesAudit.Log,
 			MaxAge: c.KubernetesAudit.MaxAge, MaxBackups: c.KubernetesAudit.MaxBackups, MaxSize: c.KubernetesAudit.MaxSize,
 		},
-		Watches:  kubeapi.WatchLimits{User: c.StreamsPerClient, Total: c.Streams, Slow: c.SlowWatch},
+		Watches:  kubeapi.WatchLimits{Rate: c.RequestsPerClient, User: c.StreamsPerClient, Total: c.Streams, Slow: c.SlowWatch},
 		Observer: h.metrics.API("kubernetes", kubeapi.LimitNames()...),
 		Log:      h.log.With("component", logging.KubernetesAPI), Tracer: trail.TracerOf(ctx),
 	})
@@ -123,7 +125,16 @@ func (h *host) newGitOps(parent *sibling.Parent, guards wiring.Guards) error {
 	if err != nil {
 		return err
 	}
-	h.hooks, err = parent.Listeners(wiring.ListenersHooks)
+	if h.certs, err = wiring.Certificates(&h.settings.Config.Identity, log); err != nil {
+		return err
+	}
+	hooks, err := parent.Listeners(wiring.ListenersHooks)
+	for _, l := range hooks {
+		if h.certs != nil {
+			l = h.certs.Listener(l, wiring.HTTPProtocol)
+		}
+		h.hooks = append(h.hooks, l)
+	}
 	return err
 }
 
@@ -226,6 +237,12 @@ func (h *host) runGitOps(ctx context.Context) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() error { return h.engine.Run(ctx) })
 	all.Go(func() error { return h.flux.Run(ctx) })
+	if h.certs != nil && len(h.hooks) > 0 {
+		all.Go(func() error {
+			h.certs.Run(ctx)
+			return nil
+		})
+	}
 	for _, l := range h.hooks {
 		all.Go(func() error { return wiring.ServeHooks(ctx, &h.settings.Config.GitOps, l, h.engine, h.log) })
 	}

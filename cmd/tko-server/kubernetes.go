@@ -130,7 +130,7 @@ func (s *server) gitOps(ctx context.Context, controllers *errgroup.Group, data *
 	controllers.Go(func() error { return engine.Run(ctx) })
 	for _, l := range s.hooks {
 		controllers.Go(func() error {
-			return wiring.ServeHooks(ctx, &c.GitOps, s.security.listener(l, httpProtocol), engine, s.log)
+			return wiring.ServeHooks(ctx, &c.GitOps, s.security.listener(l, wiring.HTTPProtocol), engine, s.log)
 		})
 	}
 	return nil

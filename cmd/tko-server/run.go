@@ -287,7 +287,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 	}
 	for _, l := range s.health {
 		controllers.Go(func() error {
-			return serveHealth(working, secure.listener(l, httpProtocol), data, s.kubernetes, s.disks)
+			return serveHealth(working, secure.listener(l, wiring.HTTPProtocol), data, s.kubernetes, s.disks)
 		})
 	}
 	for _, l := range s.scraped {
@@ -417,6 +417,11 @@ func (s *server) isolation(ctx context.Context) (*isolate.Isolation, error) {
 	if err := programs.CheckFolders(); err != nil {
 		return nil, err
 	}
+	for _, path := range slices.Concat(c.PluginFiles, c.PluginFilesWritable) {
+		if _, err := os.Stat(path); err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "--plugin-files or --plugin-files-writable: plugins can't use %q: %w: create it, or remove it from the flag", path, err)
+		}
+	}
 	o := isolate.Options{Mode: c.PluginIsolation, Readable: c.PluginFiles, Writable: c.PluginFilesWritable, Log: s.log.With("component", logging.Plugins)}
 	switch c.PluginUsers {
 	case "none":
@@ -468,6 +473,9 @@ func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 			Guard: s.allowed.Remote, Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
 		},
+	}
+	if len(s.grpc) > 0 { // otherwise the data controller is another process
+		o.Token = s.security.runs.Issue
 	}
 	if len(s.logs) > 0 {
 		s.logServer.Log = o.Log
@@ -532,12 +540,16 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	}
 	s.store, s.database = store, store
 	s.observe(store)
-	if err := encrypt(ctx, store, s.config.EncryptionKey); err != nil {
+	if err := encrypt(ctx, store, s.config.EncryptionKey, s.config.Vault); err != nil {
 		return err
 	}
 	validator, err := validate.New(validate.Options{
 		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Secrets: s.config.SecretsCheck, Fetch: remote.Fetch, Plugins: runner, Log: s.log.With("component", logging.Catalog),
 	})
+	if err != nil {
+		return err
+	}
+	persons, err := s.config.Access.PersonsBySubject()
 	if err != nil {
 		return err
 	}
@@ -549,13 +561,15 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		ConfirmAbove: s.config.ConfirmAbove, ConfirmPercent: s.config.ConfirmAbovePercent,
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
 		Access: catalog.AccessMode(s.config.AccessMode()), AccessAnonymous: access.Role(s.config.Access.Anonymous), AccessKubernetes: access.Role(s.config.Access.Kubernetes),
-		Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
+		Persons: persons, Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
 		Log: s.log.With("role", config.RoleData, "component", logging.Catalog), LogLevels: s.levels, Refused: s.metrics.Denied,
 	})
 	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {
 		return err
 	}
+	s.security.refused, s.security.rate = s.service.RecordRefusal, s.config.RequestsPerClient
 	api := grpcapi.NewServer(s.service, grpcapi.Options{
+		Refused:  s.service.RecordRefusal,
 		Observer: s.grpcMetrics(), Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
 		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log.With("component", logging.API), Tracer: s.tracer,
 		Limits: grpcapi.Limits{
@@ -601,10 +615,24 @@ func (s *server) serveDebug(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	debug := &http.Server{Handler: webapi.WithHosts(s.security.identified(mux, s.log), s.allowedHosts(s.config.ListenDebug)), ReadHeaderTimeout: 10 * time.Second, ConnContext: withConn}
+	debug := &http.Server{Handler: webapi.WithHosts(s.security.identified(s.inspectors(mux), s.log), s.allowedHosts(s.config.ListenDebug)), ReadHeaderTimeout: 10 * time.Second, ConnContext: withConn}
 	stop := context.AfterFunc(ctx, func() { _ = debug.Close() })
 	defer stop()
 	return s.security.serveHTTP(debug, l)
+}
+
+// inspectors refuses callers without the right to inspect: profiles show what the server
+// works on. Without a data controller in this process, every identified caller has it.
+func (s *server) inspectors(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.service != nil {
+			if err := s.service.Authorize(r.Context(), access.Inspect, ""); err != nil {
+				http.Error(w, err.Error(), http.StatusForbidden)
+				return
+			}
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
 
 // clients are the controllers' clients of the data controller, by role. They use

@@ -96,6 +96,10 @@ func (s *Service) caller(ctx context.Context) (*caller, error) {
 		c.grant, c.verified = ownGrants[role], tko.AuthorOf(ctx).Who == ""
 		return c, nil
 	}
+	if who.IsSetup() {
+		c.grant = access.GrantOfRight(access.Bind)
+		return c, nil
+	}
 	rules, err := s.rulesOf(ctx, rulesAge)
 	if err != nil {
 		return nil, err
@@ -125,6 +129,7 @@ type ruleBook struct {
 	access.Rules
 
 	approvals map[string]pendingApproval // by deployment
+	setups    map[string]setupToken      // by hash
 	read      time.Time                  // used with the lock of the service
 
 	mutex  sync.Mutex
@@ -156,7 +161,7 @@ func (s *Service) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, er
 	if err != nil {
 		return nil, err
 	}
-	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: map[string]*access.Grant{}, approvals: map[string]pendingApproval{}}
+	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: map[string]*access.Grant{}, approvals: map[string]pendingApproval{}, setups: map[string]setupToken{}}
 	for _, r := range stored {
 		var err error
 		switch r.Kind {
@@ -172,6 +177,10 @@ func (s *Service) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, er
 			var a pendingApproval
 			err = json.Unmarshal(r.Doc, &a)
 			book.approvals[r.ID] = a
+		case ruleSetup:
+			var t setupToken
+			err = json.Unmarshal(r.Doc, &t)
+			book.setups[r.ID] = t
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the stored %s %q can't be read: %w", r.Kind, r.ID, err)

@@ -46,7 +46,14 @@ func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (t
 	case err != nil:
 		return tko.Modification{}, err
 	}
-	pkg, err := deploymentPackage(r)
+	// The deployment may have left the caller's scope since it was read.
+	var pkg krm.Package
+	if err = s.visible(c, r); err == nil {
+		err = s.permit(ctx, &r, nil, access.Update)
+	}
+	if err == nil {
+		pkg, err = deploymentPackage(r)
+	}
 	if err != nil {
 		return tko.Modification{}, errors.Join(err, s.store.CancelModification(ctx, c.token(token)))
 	}

@@ -53,6 +53,9 @@ type Options struct {
 	// BreakGlass are the subjects that may make themselves administrators for an
 	// hour: the Unix users of the server and root.
 	BreakGlass []string
+	// Persons are the names of persons by subject: subjects of one person count as one
+	// author and one approver.
+	Persons map[string]string
 	// AccessKubernetes is the role of users of the Kubernetes API, about whose verbs
 	// the cluster decides; none if empty.
 	AccessKubernetes access.Role

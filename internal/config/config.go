@@ -84,7 +84,7 @@ type Config struct {
 	KeepChanges   time.Duration // retention of every change and revision; 0: for ever
 	KeepRevisions int           // newest revisions of each entity that are retained longer; 0: all
 
-	EncryptionKey     string   // file of the key that encrypts packages in the store; "" for none
+	EncryptionKey     string   // file of the key that encrypts packages in the store, or vault:MOUNT/NAME; "" for none
 	SecretsCheck      string   // exact, strict, off
 	KubernetesVersion string   // version in schema locations that have several
 	SchemaLocations   []string // in Kubeconform's format; "default" is the built-in schemas
@@ -166,17 +166,27 @@ type Vault struct {
 	JWTFile   string
 }
 
-// check returns what is wrong.
-func (v Vault) check() []string {
+// Flags adds the flags of the connection to Vault.
+func (v *Vault) Flags(flags *pflag.FlagSet) {
+	flags.StringVar(&v.Address, "vault-address", "", "URL of the Vault that sites may refer to for credentials, as vault:PATH#KEY, and that --encryption-key may name a key of (default: none)")
+	flags.StringVar(&v.TokenFile, "vault-token-file", "", "file of the token for Vault (default: the Kubernetes login of --vault-role)")
+	flags.StringVar(&v.Role, "vault-role", "", "role of Vault's Kubernetes login")
+	flags.StringVar(&v.JWTFile, "vault-service-account-file", "/var/run/secrets/kubernetes.io/serviceaccount/token", "file of the service account's token for that login")
+}
+
+// check returns what is wrong. If encrypts, a key of Vault encrypts packages.
+func (v Vault) check(encrypts bool) []string {
 	var wrong []string
 	u, err := url.Parse(v.Address)
 	switch {
 	case v.Address == "" && (len(v.Paths) > 0 || v.TokenFile != "" || v.Role != ""):
 		wrong = append(wrong, "--vault-path, --vault-token-file and --vault-role need --vault-address")
+	case v.Address == "" && encrypts:
+		wrong = append(wrong, "--encryption-key names a key in Vault: give --vault-address")
 	case v.Address == "":
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		wrong = append(wrong, fmt.Sprintf("--vault-address is %q: use a URL such as https://vault.example.com:8200", v.Address))
-	case len(v.Paths) == 0:
+	case len(v.Paths) == 0 && !encrypts:
 		wrong = append(wrong, "--vault-address needs --vault-path, the paths that packages may refer to")
 	case v.TokenFile == "" && v.Role == "":
 		wrong = append(wrong, "--vault-address needs --vault-token-file or --vault-role")
@@ -234,7 +244,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.Streams, "streams", 5000, "concurrent watches, lists and waits for work of the gRPC API, and also of the Kubernetes API; 0 for no limit")
 	flags.IntVar(&c.StreamsPerClient, "streams-per-client", 1000, "the same limit for one client: one identity (or address, without credentials) of the gRPC API, one user of the Kubernetes API; 0 for no limit")
 	flags.IntVar(&c.StreamsPerConnection, "streams-per-connection", 250, "the same limit for one connection to the gRPC API; 0 for no limit")
-	flags.Float64Var(&c.RequestsPerClient, "requests-per-client", 20000, "limit of calls per second of the gRPC API of one identity (or address, without credentials), on average of two seconds; 0 for no limit")
+	flags.Float64Var(&c.RequestsPerClient, "requests-per-client", 20000, "limit of requests per second of one identity (or address, without credentials), of the gRPC, HTTP and Kubernetes API each, on average of two seconds; 0 for no limit")
 	flags.DurationVar(&c.SlowWatch, "slow-watch", 30*time.Second, "time limit for a client of a watch to read what was sent, before the watch is closed")
 	flags.DurationVar(&c.StopTimeout, "stop-timeout", 25*time.Second, "time limit of stopping; requests that take longer are aborted")
 
@@ -245,7 +255,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.KeepChanges, "keep-changes", 168*time.Hour, "retention time of all changes and revisions, at least 10m; 0 for ever")
 	flags.IntVar(&c.KeepRevisions, "keep-revisions", 10, "number of the newest revisions of each entity that are retained longer than that; 0 for all")
 
-	flags.StringVar(&c.EncryptionKey, "encryption-key", "", "file of the key that encrypts packages in the store (tko-server keys create makes one); empty for no encryption")
+	flags.StringVar(&c.EncryptionKey, "encryption-key", "", "key that encrypts packages in the store: a file (tko-server keys create makes one), or vault:MOUNT/NAME for a key of Vault's transit engine; empty for no encryption")
 	flags.StringVar(&c.SecretsCheck, "secrets-check", "exact", "check for secrets in packages: exact (private keys and tokens, by their form), strict (also passwords, by the names of fields and variables), off; the annotation tko.nephio.org/allow-secret, with a reason, exempts a resource")
 	flags.StringVar(&c.KubernetesVersion, "kubernetes-version", "", "version of Kubernetes in schema locations (default: that of the built-in schemas)")
 	flags.StringSliceVar(&c.SchemaLocations, "schema-location", []string{"default"}, "locations of schemas, in Kubeconform's format; default for the built-in schemas")
@@ -276,11 +286,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to (default: none)")
 
 	flags.StringSliceVar(&c.SecretEnvironment, "secret-environment", nil, "names of variables of the server's environment that sites may refer to as credentials, as env:NAME (default: none)")
-	flags.StringVar(&c.Vault.Address, "vault-address", "", "URL of the Vault that sites may refer to for credentials, as vault:PATH#KEY (default: none)")
+	c.Vault.Flags(flags)
 	flags.StringSliceVar(&c.Vault.Paths, "vault-path", nil, "paths in Vault, with the mount, such as secret/data/tko, below which sites may refer to secrets")
-	flags.StringVar(&c.Vault.TokenFile, "vault-token-file", "", "file of the token for Vault (default: the Kubernetes login of --vault-role)")
-	flags.StringVar(&c.Vault.Role, "vault-role", "", "role of Vault's Kubernetes login")
-	flags.StringVar(&c.Vault.JWTFile, "vault-service-account-file", "/var/run/secrets/kubernetes.io/serviceaccount/token", "file of the service account's token for that login")
 
 	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to (default: none)")
 	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to (default: none)")
@@ -495,7 +502,7 @@ func (c *Config) Validate() error {
 			add("--tosca-schemes has %q: use %s", scheme, strings.Join(toscaSchemes, ", "))
 		}
 	}
-	wrong = append(wrong, c.Vault.check()...)
+	wrong = append(wrong, c.Vault.check(strings.HasPrefix(c.EncryptionKey, secret.TransitPrefix))...)
 	if !slices.Contains([]string{"exact", "strict", "off"}, c.SecretsCheck) {
 		add("--secrets-check is %q: use exact, strict or off", c.SecretsCheck)
 	}

@@ -36,6 +36,7 @@ const maxErrorSize = 1 << 20
 type edge struct {
 	callers     Authenticator
 	impersonate func(context.Context, identity.Identity) bool
+	refused     func(ctx context.Context, source, detail string)
 	limiter     *limiter
 	log         *slog.Logger
 	tracer      trace.Tracer // or nil
@@ -235,6 +236,9 @@ func (e *edge) authenticate(ctx context.Context, method string) (context.Context
 	}
 	if err != nil {
 		e.log.InfoContext(ctx, "call refused: not authenticated", "method", method, "peer", peerHost(ctx), "err", err)
+		if !errors.Is(err, tko.ErrUnavailable) && ctx.Err() == nil {
+			e.refused(ctx, callerOf(ctx).connection.From, err.Error())
+		}
 		return ctx, identity.Identity{}, err
 	}
 	i.Claimed = claimed

@@ -60,6 +60,9 @@ type Options struct {
 	// Impersonate returns whether a caller may name another author of its
 	// changes; if nil, only our own controllers may.
 	Impersonate func(ctx context.Context, caller identity.Identity) bool
+	// Refused records a call whose caller could not be authenticated: where it came
+	// from, and why. It may be nil.
+	Refused func(ctx context.Context, source, detail string)
 	// Recheck is the interval at which the credentials of streams are checked
 	// again; DefaultRecheck if 0.
 	Recheck time.Duration
@@ -102,6 +105,9 @@ func (o Options) withDefaults() Options {
 	if o.Impersonate == nil {
 		o.Impersonate = func(context.Context, identity.Identity) bool { return false }
 	}
+	if o.Refused == nil {
+		o.Refused = func(context.Context, string, string) {}
+	}
 	if o.Recheck == 0 {
 		o.Recheck = DefaultRecheck
 	}
@@ -117,7 +123,7 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 	limiter := newLimiter(o.Limits)
 	limiter.refused = o.Observer.Refused
 	edge := &edge{
-		callers: o.Callers, impersonate: o.Impersonate, limiter: limiter, log: o.Log, tracer: o.Tracer,
+		callers: o.Callers, impersonate: o.Impersonate, refused: o.Refused, limiter: limiter, log: o.Log, tracer: o.Tracer,
 		timeout: o.Timeout, recheck: o.Recheck, maxMessage: o.MaxMessage,
 	}
 	options := []grpc.ServerOption{

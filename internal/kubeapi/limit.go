@@ -13,13 +13,16 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
+	"github.com/tko-orchestrator/tko/internal/identity"
 )
 
 // WatchLimits limit the watches that are served concurrently, and how long a
 // watcher may not read: then its connection or stream ends, and it can watch
-// again from the last event that it received. 0 is no limit.
+// again from the last event that it received. They also limit all requests of a user.
+// 0 is no limit.
 type WatchLimits struct {
-	User  int // watches of one user
+	Rate  float64 // requests per second of one user, with bursts of twice as many
+	User  int     // watches of one user
 	Total int
 	Slow  time.Duration
 }
@@ -30,6 +33,7 @@ const retryWatch = 5
 // A watchLimiter counts watches.
 type watchLimiter struct {
 	limits   WatchLimits
+	rates    *identity.Rates              // by user; nil without a limit
 	codecs   runtime.NegotiatedSerializer // encodes errors
 	observer Observer
 
@@ -39,7 +43,11 @@ type watchLimiter struct {
 }
 
 func newWatchLimiter(limits WatchLimits, codecs runtime.NegotiatedSerializer, observer Observer) *watchLimiter {
-	return &watchLimiter{limits: limits, codecs: codecs, observer: observer, users: map[string]int{}}
+	l := &watchLimiter{limits: limits, codecs: codecs, observer: observer, users: map[string]int{}}
+	if limits.Rate > 0 {
+		l.rates = identity.NewRates(limits.Rate, max(1, int(2*limits.Rate)))
+	}
+	return l
 }
 
 // acquire counts a watch of a user. If there are too many, problem is the error
@@ -71,13 +79,21 @@ func (l *watchLimiter) acquire(user string) (release func(), problem string) {
 func (l *watchLimiter) limit(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || !info.IsResourceRequest || info.Verb != "watch" {
+		if !ok || !info.IsResourceRequest {
 			handler.ServeHTTP(w, r)
 			return
 		}
 		name := ""
 		if user, ok := request.UserFrom(r.Context()); ok {
 			name = user.GetName()
+		}
+		if l.rates != nil && !l.rates.Allow(name) {
+			responsewriters.ErrorNegotiated(apierrors.NewTooManyRequests("too many requests per second of one user (--requests-per-client): wait, and try again", 1), l.codecs, v1alpha1.GroupVersion, w, r)
+			return
+		}
+		if info.Verb != "watch" {
+			handler.ServeHTTP(w, r)
+			return
 		}
 		release, problem := l.acquire(name)
 		if problem != "" {

@@ -94,3 +94,10 @@ func TestWatcherThatNeverReadsIsEnded(t *testing.T) {
 		})
 	}
 }
+
+func TestRequestsOfAUserAreLimited(t *testing.T) {
+	w := newWorld(t, func(o *kubeapi.Options) { o.Watches = kubeapi.WatchLimits{Rate: 0.001} })
+	w.must("GET", "sites", nil)
+	w.fails(http.StatusTooManyRequests, "--requests-per-client", "GET", "sites", nil)
+	w.fails(http.StatusTooManyRequests, "--requests-per-client", "DELETE", "sites/none", nil)
+}

@@ -50,7 +50,10 @@ type Options struct {
 	Limits          krm.Limits         // limits of plugins' output documents
 	Pods            Pods               // runs plugins in pods; they fail if nil
 	Functions       krmfn.Options      // settings of the kpt executor; New sets Run, MaxOutput and Limits
-	Log             *slog.Logger       // destination of the plugins' log lines; they are discarded if nil
+	// Token returns the token of a run that is for no work item, and ends it; such plugins
+	// get none if it is nil.
+	Token func(typ, name string) (token string, end func())
+	Log   *slog.Logger // destination of the plugins' log lines; they are discarded if nil
 	// Ran is called after each run of a plugin, with its result: ok, refused, killed
 	// (because of a limit, or by a signal), canceled or failed. None if nil.
 	Ran func(typ, name, result string, took time.Duration)
@@ -185,7 +188,7 @@ type job struct {
 	traceparent string // its trace, or ""
 
 	logToken  string // identifies the run to the log server, or ""
-	grpcToken string // identifies the run to the data controller as long as its work is claimed, or ""
+	grpcToken string // identifies the run to the data controller as long as its work is claimed, or it runs; "" if it has none
 }
 
 // logOf returns the log of a run, whose lines name the request that it is for: they
@@ -281,6 +284,10 @@ func (r *Runner) execute(ctx context.Context, j job) (_ map[string]any, err erro
 	}
 	if item, ok := tko.ClaimOf(ctx); ok {
 		j.grpcToken = identity.NewPluginToken(j.plugin.Type, j.plugin.Name, item)
+	} else if r.options.Token != nil {
+		token, end := r.options.Token(j.plugin.Type, j.plugin.Name)
+		defer end()
+		j.grpcToken = token
 	}
 	execute := r.command
 	switch {

@@ -110,6 +110,7 @@ type Server struct {
 	PID  int
 
 	Health  string // of its health probes, if it serves them
+	Hooks   string // of its webhooks, if it serves them
 	Metrics string // of its metrics, if it serves them
 
 	t      testing.TB
@@ -206,7 +207,7 @@ func (s *Server) waitReady(path string) {
 	s.t.Helper()
 	deadline := time.After(timeLimit)
 	for {
-		var addresses struct{ GRPC, Web, Kubernetes, Health, Metrics []string }
+		var addresses struct{ GRPC, Web, Kubernetes, Health, Webhook, Metrics []string }
 		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &addresses) == nil {
 			if len(addresses.GRPC) > 0 {
 				s.GRPC = addresses.GRPC[0]
@@ -222,6 +223,9 @@ func (s *Server) waitReady(path string) {
 			}
 			if len(addresses.Health) > 0 {
 				s.Health = addresses.Health[0]
+			}
+			if len(addresses.Webhook) > 0 {
+				s.Hooks = addresses.Webhook[0]
 			}
 			return
 		}

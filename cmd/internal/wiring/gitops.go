@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/certs"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/sops"
@@ -98,6 +99,20 @@ func (d decrypting) Open(_ context.Context, files *tree.Tree, _ string) (fs.FS, 
 	}
 	return sops.FS(files, keys, gitops.Others), nil
 }
+
+// Certificates returns the TLS of all ports, which the caller reloads by its Run; nil
+// without TLS.
+func Certificates(c *config.Identity, log *slog.Logger) (*certs.Server, error) {
+	if c.TLSCert == "" {
+		return nil, nil //nolint:nilnil // there is no TLS
+	}
+	return certs.NewServer(certs.Options{
+		Cert: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA, CRL: c.TLSCRL, ClientAuth: certs.ClientAuth(c.TLSClientAuth), Log: log,
+	})
+}
+
+// HTTPProtocol is the protocol of the ports that serve HTTP.
+const HTTPProtocol = "http/1.1"
 
 // ServeHooks serves webhooks until the context ends.
 func ServeHooks(ctx context.Context, c *config.GitOps, l net.Listener, controller *gitops.Controller, log *slog.Logger) error {
