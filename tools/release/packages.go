@@ -106,6 +106,9 @@ func (r *release) pack(to string, p packed, arch string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
 	for _, format := range []string{"deb", "rpm"} {
+		if !slices.Contains(r.formats, format) {
+			continue
+		}
 		packager, err := nfpm.Get(format)
 		if err != nil {
 			return err
@@ -117,7 +120,7 @@ func (r *release) pack(to string, p packed, arch string) (err error) {
 			Overridables: nfpm.Overridables{Recommends: p.recommends, Scripts: p.scripts},
 		}
 		info.RPM.BuildHost = "localhost"
-		info.RPM.Compression, info.Deb.Compression = "gzip", "gzip"
+		info.RPM.Compression, info.Deb.Compression = "gzip", r.compression
 		info.RPM.Summary = p.summary
 		for _, d := range p.depends {
 			switch {

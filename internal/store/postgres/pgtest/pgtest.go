@@ -4,6 +4,7 @@
 package pgtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -237,8 +238,14 @@ func ordinary(folder string) (*syscall.SysProcAttr, error) {
 	return attributes, os.Chown(folder, int(uid), int(gid))
 }
 
+// addressVariable names the address on which servers listen, in place of IPv4's
+// loopback, for tests of IPv6.
+const addressVariable = "TKO_TEST_POSTGRES_ADDRESS"
+
+func address() string { return cmp.Or(os.Getenv(addressVariable), "127.0.0.1") }
+
 func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
+	listener, err := net.Listen("tcp", net.JoinHostPort(address(), "0")) //nolint:noctx // at once
 	if err != nil {
 		return 0, err
 	}
