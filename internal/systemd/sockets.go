@@ -33,4 +33,3 @@ func Sockets() (map[string][]net.Listener, error) {
 	}
 	return all, nil
 }
-

@@ -219,7 +219,9 @@ func everything(t *testing.T, addresses ...string) {
 	here("{apiVersion: x.plugin.nephio.org/v1, kind: X, metadata: {name: x}}\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: delivered}}\n", "template", "register", "t", "--stdin")
 	here(fmt.Sprintf("{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: g}, spec: {url: %q, branch: main}}\n", sites), "site", "register", "s", "--stdin")
 	here("", "deployment", "create", "t", "--site=s")
-	eventually.True(t, "the plugin's line in the log", func() bool { return strings.Contains(server.Log(), "hello over [::1]") || strings.Contains(server.Log(), "hello over ::1") })
+	eventually.True(t, "the plugin's line in the log", func() bool {
+		return strings.Contains(server.Log(), "hello over [::1]") || strings.Contains(server.Log(), "hello over ::1")
+	})
 	eventually.True(t, "the deployment in the repository", func() bool { return strings.Contains(pushed(t), "delivered") })
 
 	// Loopback addresses in packages stay refused, in all notations.

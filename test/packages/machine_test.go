@@ -210,11 +210,13 @@ END
 	m.eventually("reloaded the files", "journalctl --no-pager -u tko-server.service")
 
 	// The watchdog replaces a server that hangs.
-	m.run("mkdir -p /run/systemd/system/tko-server.service.d && printf '[Service]\nWatchdogSec=20\n' >/run/systemd/system/tko-server.service.d/watchdog.conf && systemctl daemon-reload && systemctl restart tko-server.service")
+	m.run("mkdir -p /run/systemd/system/tko-server.service.d && printf '[Service]\nWatchdogSec=20\nTimeoutAbortSec=5\n' >/run/systemd/system/tko-server.service.d/watchdog.conf && systemctl daemon-reload && systemctl restart tko-server.service")
 	pid = m.run("systemctl show -P MainPID tko-server.service")
 	m.run("kill -STOP " + pid)
 	m.eventually("watchdog", "journalctl --no-pager -u tko-server.service | grep -i watchdog")
 	m.eventually("active", "test $(systemctl show -P MainPID tko-server.service) -ne "+pid+" && systemctl is-active tko-server.service | grep -x active")
+
+	m.run("rm -r /run/systemd/system/tko-server.service.d && systemctl daemon-reload && systemctl restart tko-server.service")
 
 	// An upgrade keeps settings and state, and restarts what runs.
 	pid = m.run("systemctl show -P MainPID tko-server.service")

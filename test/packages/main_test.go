@@ -38,7 +38,7 @@ func command(t *testing.T, dir, program string, args ...string) string {
 
 func try(t *testing.T, dir, program string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit) // also when the test ends
 	defer cancel()
 	c := exec.CommandContext(ctx, program, args...)
 	c.Dir, c.WaitDelay = dir, time.Second
