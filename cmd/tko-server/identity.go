@@ -150,11 +150,14 @@ const httpProtocol = "http/1.1"
 
 type connKey struct{}
 
-// serveHTTP serves HTTP securely. It returns when the listener is closed.
+// withConn keeps a connection of an [http.Server] for its requests.
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, conn)
+}
+
+// serveHTTP serves HTTP securely, by a server whose ConnContext is [withConn]. It
+// returns when the listener is closed.
 func (s *security) serveHTTP(server *http.Server, l net.Listener) error {
-	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		return context.WithValue(ctx, connKey{}, conn)
-	}
 	if err := server.Serve(s.listener(l, httpProtocol)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}

@@ -543,7 +543,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	for _, l := range listeners {
 		serving.Go(func() error { return api.Serve(l) })
 	}
-	web := &http.Server{Handler: webapi.WithHosts(s.security.identified(webapi.New(s.service, s.log), s.log), s.allowedHosts(s.config.ListenWeb)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
+	web := &http.Server{Handler: webapi.WithHosts(s.security.identified(webapi.New(s.service, s.log), s.log), s.allowedHosts(s.config.ListenWeb)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ConnContext: withConn, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
 	for _, l := range s.web {
 		serving.Go(func() error { return s.security.serveHTTP(web, l) })
 	}
@@ -563,7 +563,7 @@ func (s *server) serveDebug(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	debug := &http.Server{Handler: webapi.WithHosts(s.security.identified(mux, s.log), s.allowedHosts(s.config.ListenDebug)), ReadHeaderTimeout: 10 * time.Second}
+	debug := &http.Server{Handler: webapi.WithHosts(s.security.identified(mux, s.log), s.allowedHosts(s.config.ListenDebug)), ReadHeaderTimeout: 10 * time.Second, ConnContext: withConn}
 	stop := context.AfterFunc(ctx, func() { _ = debug.Close() })
 	defer stop()
 	return s.security.serveHTTP(debug, l)

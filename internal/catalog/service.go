@@ -273,6 +273,9 @@ func explain(err error) error {
 // its record has changed.
 const maxAttempts = 12
 
+// maxPause is the longest pause before a change is derived again.
+const maxPause = 2 * time.Second
+
 // A finalError ends [retry], whatever its kind is.
 type finalError struct{ err error }
 
@@ -281,10 +284,13 @@ func (e *finalError) Error() string { return e.err.Error() }
 func final(err error) error { return &finalError{err} }
 
 // retry calls f until the result is not a conflict, or is a final error. With
-// each conflict, another writer has succeeded.
+// each conflict, another writer has succeeded. Pauses grow with the time that an
+// attempt takes: many writers of one entity on a busy machine would otherwise all
+// start again while one of them commits, so that each attempt serves only one.
 func retry(ctx context.Context, f func() error) error {
 	var err error
 	for attempt := range maxAttempts {
+		began := time.Now()
 		err = f()
 		if end, ok := errors.AsType[*finalError](err); ok {
 			return end.err
@@ -292,7 +298,7 @@ func retry(ctx context.Context, f func() error) error {
 		if !errors.Is(err, tko.ErrConflict) {
 			return err
 		}
-		limit := time.Millisecond << min(attempt, 6)
+		limit := min(max(time.Millisecond<<min(attempt, 6), time.Duration(attempt)*time.Since(began)), maxPause)
 		if err := sleep(ctx, rand.N(limit)); err != nil { //nolint:gosec // spreads retries, hides nothing
 			return err
 		}

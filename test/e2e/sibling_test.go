@@ -139,7 +139,7 @@ func aloneServer(t *testing.T) string {
 func TestMissingKubernetesProgramIsNamedAtTheStart(t *testing.T) {
 	server := aloneServer(t)
 	cmd := exec.Command(server, "--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=", "--listen-log=", "--kubernetes=localhost:0", "--kubernetes-trust-everybody")
-	cmd.Env = []string{"PATH=" + t.TempDir(), "HOME=" + t.TempDir()}
+	cmd.Env = append(process.Environment(), "PATH="+t.TempDir(), "HOME="+t.TempDir())
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
@@ -156,7 +156,7 @@ func TestMissingKubernetesProgramIsACondition(t *testing.T) {
 	dir := t.TempDir()
 	ready := filepath.Join(dir, "ready.json")
 	cmd := exec.Command(aloneServer(t), "--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=", "--listen-log=", "--ready-file="+ready)
-	cmd.Env = []string{"PATH=" + dir, "HOME=" + dir}
+	cmd.Env = append(process.Environment(), "PATH="+dir, "HOME="+dir)
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
