@@ -186,7 +186,7 @@ func everything(t *testing.T, addresses ...string) {
 		if out := must(there(t, config, tko, "about", "--context", name)); !strings.Contains(out, net.JoinHostPort("::", port(server.GRPC))) {
 			t.Errorf("about at %s advertises other addresses:\n%s", address, out)
 		}
-		for _, path := range []string{"https://" + net.JoinHostPort(address, port(server.Web)) + "/", "https://" + net.JoinHostPort(address, port(server.Health)) + "/readyz"} {
+		for _, path := range []string{"https://" + net.JoinHostPort(address, port(server.Web)) + "/api/about", "https://" + net.JoinHostPort(address, port(server.Health)) + "/readyz"} {
 			must(there(t, config, "curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "--cacert", files[0], "--cert", files[3], "--key", files[4], path))
 		}
 		if out, err := there(t, config, tko, append([]string{"whoami", "--grpc-address=" + address, "--grpc-port=" + port(server.GRPC), "--grpc-ip-stack=" + other(address)}, secure...)...); err == nil {

@@ -198,7 +198,8 @@ END
 	m.eventually("namespace: packaged", "tko deployment get $(tko deployment list --format=bare | head -1)")
 
 	// Other users have no rights, and can't use the Unix socket.
-	if out, err := m.try("runuser -u nobody -- tko site list"); err == nil || !strings.Contains(out, "anonymous may not read") {
+	out, err := m.try("runuser -u nobody -- tko site list") // plain-words: ok, the name of a user
+	if err == nil || !strings.Contains(out, "anonymous may not read") {
 		t.Errorf("a user without rights lists sites: %v\n%s", err, out)
 	}
 	m.run("curl --silent --show-error --output /dev/null 'http://[::1]:50051/'")
