@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -222,18 +221,23 @@ func everything(t *testing.T, addresses ...string) {
 	eventually.True(t, "the plugin's line in the log", func() bool {
 		return strings.Contains(server.Log(), "hello over [::1]") || strings.Contains(server.Log(), "hello over ::1")
 	})
-	eventually.True(t, "the deployment in the repository", func() bool { return strings.Contains(pushed(t), "delivered") })
+	eventually.NoError(t, "the deployment in the repository", func() error {
+		if strings.Contains(pushed(t), "delivered") {
+			return nil
+		}
+		return errors.New(here("", "deployment", "list", "--format=yaml") + here("", "site", "get", "s", "--format=yaml"))
+	})
 
 	// Loopback addresses in packages stay refused, in all notations.
 	for i, address := range []string{"[::1]", "[0:0:0:0:0:0:0:1]", "[::ffff:127.0.0.1]", "[fe80::1%25cable]"} {
 		id := "refused-" + strconv.Itoa(i)
 		here(fmt.Sprintf("{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: g}, spec: {url: %q, branch: main}}\n", "http://"+address+":1/sites.git"), "site", "register", id, "--stdin")
 		here("", "deployment", "create", "t", "--site="+id)
-		eventually.True(t, "the refusal of "+address, func() bool {
-			out := here("", "site", "list", "--format=wide")
-			return slices.ContainsFunc(strings.Split(out, "\n"), func(line string) bool {
-				return strings.Contains(line, id) || strings.Contains(line, "--remote-addresses")
-			}) && strings.Contains(out, "--remote-addresses")
+		eventually.NoError(t, "the refusal of "+address, func() error {
+			if out := here("", "site", "get", id, "--format=yaml"); !strings.Contains(out, "--remote-addresses") {
+				return fmt.Errorf("the site is\n%s", out)
+			}
+			return nil
 		})
 	}
 }
@@ -256,7 +260,10 @@ def value(key):
 host, port = value("logAddressPort").rsplit(":", 1)
 with socket.create_connection((host.strip("[]"), int(port))) as s:
     s.sendall(("tko-log %s\nhello over %s\n" % (value("logToken"), host)).encode())
-print("prepared: true")
+print("""prepared: true
+package:
+- {apiVersion: x.plugin.nephio.org/v1, kind: X, metadata: {name: x}}
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: delivered}}""")
 `
 
 var repository string
