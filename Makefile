@@ -51,6 +51,7 @@ clean-demo: ## forget the demo's state
 test: ## set up what the tests need, and run them all
 	@test/setup/setup.sh
 	@test/setup/run.sh "./test/e2e ./internal/store/postgres ./..." -timeout 40m $(ARGS) # the slowest packages start first
+	@cd tools/monitoring && $(GO) test ./... # dashboards and alert rules
 
 .PHONY: quick
 quick: ## the tests that need no server: within a minute

@@ -31,6 +31,7 @@ type WorkItem struct {
 	Claim     string // proves the claim
 	Attempt   int    // number of failures so far
 	LastError string
+	Cause     string // the request, and its trace, that the work is due for; opaque
 }
 
 // A WorkOutcome is the result of reconciling an item.

@@ -61,10 +61,7 @@ func (s *server) keepAudit(ctx context.Context, group *errgroup.Group) error {
 	if a.AuditExport == "" {
 		return nil
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
+	host := hostname()
 	send := fileSink(a.AuditExport)
 	if address, ok := strings.CutPrefix(a.AuditExport, "syslog:"); ok {
 		if _, _, err := net.SplitHostPort(address); err != nil {
@@ -72,9 +69,12 @@ func (s *server) keepAudit(ctx context.Context, group *errgroup.Group) error {
 		}
 		send = (&audit.Syslog{Address: address, Host: host}).Send
 	}
-	group.Go(func() error { return s.service.ExportAudit(ctx, host+" "+a.AuditExport, a.AuditInterval, send) })
+	group.Go(func() error { return s.service.ExportAudit(ctx, sinkName(a.AuditExport), a.AuditInterval, send) })
 	return nil
 }
+
+// sinkName returns the name of this server's sink of the audit log.
+func sinkName(export string) string { return hostname() + " " + export }
 
 // fileSink appends records to a file, as JSON lines with their hashes.
 func fileSink(path string) func(context.Context, []audit.Stored) error {

@@ -82,10 +82,7 @@ func keysCommand(stderr io.Writer) *cobra.Command {
 		if err != nil {
 			return nil, nil, err
 		}
-		s, ok := store.(encryptedStore)
-		if !ok {
-			return nil, nil, tko.Errorf(tko.ErrInvalid, "this store can't be encrypted")
-		}
+		s = store
 		if k, err = seal.Open(c.Context(), s, kek); err != nil {
 			_ = s.Close()
 			return nil, nil, err

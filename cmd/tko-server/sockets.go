@@ -43,6 +43,7 @@ func passedSockets(c *config.Config) map[string]passedSocket {
 		"log":        {"listen-log", &c.ListenLog, ""},
 		"debug":      {"listen-debug", &c.ListenDebug, ""},
 		"health":     {"listen-health", &c.ListenHealth, ""},
+		"metrics":    {"listen-metrics", &c.ListenMetrics, ""},
 	}
 }
 

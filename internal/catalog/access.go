@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -282,7 +283,7 @@ func (c *caller) record(ctx context.Context, kind tko.Kind, id string, verb acce
 // auditCaller returns the caller as audit records have it.
 func (c *caller) auditCaller(ctx context.Context) *audit.Caller {
 	i := c.identity
-	a := &audit.Caller{Subject: i.Subject, Authn: i.Authenticator, Claimed: i.Claimed, Source: i.From, Groups: i.Groups, Action: string(c.verb), Access: c.grant.Version}
+	a := &audit.Caller{Subject: i.Subject, Authn: i.Authenticator, Claimed: i.Claimed, Source: i.From, Groups: i.Groups, Action: string(c.verb), Request: trail.Request(ctx), Access: c.grant.Version}
 	if a.Subject == "" || i.IsAnonymous() {
 		if who := tko.AuthorOf(ctx).Who; a.Claimed == "" && who != "" {
 			a.Claimed = who

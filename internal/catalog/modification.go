@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -384,6 +385,7 @@ func (s *Service) commitFrom(ctx context.Context, reads *readSet, current Record
 	if err := checkRevision(current, commit); err != nil {
 		return 0, err
 	}
+	ctx = trail.WithCause(ctx, commit.Cause)
 	if commit.Why != "" {
 		ctx = tko.WithAuthor(ctx, tko.Author{Who: tko.AuthorOf(ctx).Who, Why: commit.Why})
 	}

@@ -239,6 +239,9 @@ type Write struct {
 	// Audit, if not nil, is the caller in the audit records of the changes that
 	// the write makes. If it is nil, the changes are not recorded.
 	Audit *audit.Caller
+	// Cause is the request that makes the change, for the work that the change
+	// causes; "" if it isn't known.
+	Cause string
 	// Claim, if not nil, is a claim of work that the caller must still hold;
 	// otherwise the commit fails with ErrConflict. While the commit is in
 	// progress, no other worker can claim the item.

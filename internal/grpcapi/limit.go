@@ -81,6 +81,7 @@ func (l *limiter) admit(ctx context.Context) error {
 	if inProcess(ctx) || l.limits.Rate < 0 || l.rateOf(failuresOf(ctx)).Tokens() >= 1 {
 		return nil
 	}
+	l.refused(limitFailures)
 	return status.Errorf(codes.ResourceExhausted, "more than %g calls per second from this address failed to authenticate, which is the limit (--requests-per-client): check the credentials, wait, and try again", l.limits.Rate)
 }
 
@@ -98,6 +99,7 @@ func (l *limiter) allow(ctx context.Context, caller identity.Identity) error {
 	if inProcess(ctx) || l.limits.Rate < 0 || l.rateOf(clientOf(ctx, caller)).Allow() {
 		return nil
 	}
+	l.refused(limitRate)
 	return status.Errorf(codes.ResourceExhausted, "this client makes more than %g calls per second, which is the limit (--requests-per-client): wait, and try again", l.limits.Rate)
 }
 
@@ -130,7 +132,8 @@ func (l *limiter) forgetRates() {
 
 // A limiter counts long-lived calls.
 type limiter struct {
-	limits Limits
+	limits  Limits
+	refused func(limit string)
 
 	mutex   sync.Mutex
 	total   int
@@ -139,7 +142,7 @@ type limiter struct {
 }
 
 func newLimiter(limits Limits) *limiter {
-	return &limiter{limits: limits, clients: map[string]int{}, rates: map[string]*rate.Limiter{}}
+	return &limiter{limits: limits, refused: func(string) {}, clients: map[string]int{}, rates: map[string]*rate.Limiter{}}
 }
 
 // A slot counts one long-lived call. It is released when the call has ended and
@@ -168,10 +171,13 @@ func (l *limiter) take(ctx context.Context, caller identity.Identity) (*slot, er
 	defer l.mutex.Unlock()
 	switch {
 	case s.conn != nil && l.limits.Connection > 0 && len(s.conn.held) >= l.limits.Connection:
+		l.refused(limitConnection)
 		return nil, exhausted("this connection has %d watches, lists and waits for work under way, which is the limit (--streams-per-connection): end some, read what was sent, or open another connection", len(s.conn.held))
 	case l.limits.Client > 0 && l.clients[s.client] >= l.limits.Client:
+		l.refused(limitClient)
 		return nil, exhausted("this client has %d watches, lists and waits for work under way, which is the limit (--streams-per-client): end some, or read what was sent", l.clients[s.client])
 	case l.limits.Total > 0 && l.total >= l.limits.Total:
+		l.refused(limitTotal)
 		return nil, exhausted("the server has %d watches, lists and waits for work under way, which is the limit (--streams): try again later, or at another server", l.total)
 	}
 	l.total++

@@ -91,6 +91,9 @@ func Rights() map[string]Right {
 		tkopb.Access_BreakGlass_FullMethodName:   right("", access.Open), // by the socket and the user
 		tkopb.Access_ListAudit_FullMethodName:    right("", access.Audit),
 		tkopb.Access_VerifyAudit_FullMethodName:  right("", access.Audit),
+
+		tkopb.Logs_GetLogLevels_FullMethodName: right("", access.Logs),
+		tkopb.Logs_SetLogLevels_FullMethodName: right("", access.Logs),
 	}
 }
 

@@ -44,7 +44,7 @@ func (named) Identify(_ context.Context, _ authn.Connection, token string) (iden
 func methods(t *testing.T) []protoreflect.MethodDescriptor {
 	t.Helper()
 	var all []protoreflect.MethodDescriptor
-	for _, name := range []protoreflect.FullName{"tko.Data", "tko.Access"} {
+	for _, name := range []protoreflect.FullName{"tko.Data", "tko.Access", "tko.Logs"} {
 		d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
 		if err != nil {
 			t.Fatal(err)
@@ -321,7 +321,7 @@ func exceptional(name, subject string) bool {
 		return strings.HasSuffix(subject, "controller-prepare") || strings.HasSuffix(subject, "controller-gitops")
 	case "registerPlugin", "deletePlugin", "getPlugin", "purgePlugins", "listPlugins", "callSources", "bind", "addPolicy", "provisionSite", "unbind":
 		return strings.HasPrefix(subject, "token:in-") // plugins have no scope; the others need rights on everything
-	case "getSource", "listSources", "listAudit", "verifyAudit", "getTargetState", "saveTargetState", "saveSource", "forgetSource", "breakModification":
+	case "getSource", "listSources", "listAudit", "verifyAudit", "getTargetState", "saveTargetState", "saveSource", "forgetSource", "breakModification", "getLogLevels", "setLogLevels":
 		return strings.HasPrefix(subject, "token:in-") // rights without a scope are bound without one
 	case "registerTemplate", "createDeployment", "createChildren", "registerSite", "purgeTemplates":
 		return role == "prepare"

@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"errors"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -28,16 +29,17 @@ const retryWatch = 5
 
 // A watchLimiter counts watches.
 type watchLimiter struct {
-	limits WatchLimits
-	codecs runtime.NegotiatedSerializer // encodes errors
+	limits   WatchLimits
+	codecs   runtime.NegotiatedSerializer // encodes errors
+	observer Observer
 
 	mutex sync.Mutex
 	total int
 	users map[string]int
 }
 
-func newWatchLimiter(limits WatchLimits, codecs runtime.NegotiatedSerializer) *watchLimiter {
-	return &watchLimiter{limits: limits, codecs: codecs, users: map[string]int{}}
+func newWatchLimiter(limits WatchLimits, codecs runtime.NegotiatedSerializer, observer Observer) *watchLimiter {
+	return &watchLimiter{limits: limits, codecs: codecs, observer: observer, users: map[string]int{}}
 }
 
 // acquire counts a watch of a user. If there are too many, problem is the error
@@ -47,8 +49,10 @@ func (l *watchLimiter) acquire(user string) (release func(), problem string) {
 	defer l.mutex.Unlock()
 	switch {
 	case l.limits.User > 0 && l.users[user] >= l.limits.User:
+		l.observer.Refused(limitUser)
 		return nil, "too many watches of one user (--streams-per-client): end some"
 	case l.limits.Total > 0 && l.total >= l.limits.Total:
+		l.observer.Refused(limitTotal)
 		return nil, "too many watches (--streams): try again later"
 	}
 	l.total++
@@ -81,8 +85,10 @@ func (l *watchLimiter) limit(handler http.Handler) http.Handler {
 			return
 		}
 		defer release()
+		l.observer.Watching(1)
+		defer l.observer.Watching(-1)
 		if l.limits.Slow > 0 {
-			w = &timeoutWriter{ResponseWriter: w, controller: http.NewResponseController(w), patience: l.limits.Slow}
+			w = &timeoutWriter{ResponseWriter: w, controller: http.NewResponseController(w), patience: l.limits.Slow, dropped: sync.OnceFunc(l.observer.Dropped)}
 		}
 		handler.ServeHTTP(w, r)
 	})
@@ -95,6 +101,7 @@ type timeoutWriter struct {
 
 	controller *http.ResponseController
 	patience   time.Duration
+	dropped    func() // called when a write takes too long
 }
 
 // Unwrap is called by http.ResponseController.
@@ -109,7 +116,11 @@ func (w *timeoutWriter) extend() {
 // Write implements http.ResponseWriter.
 func (w *timeoutWriter) Write(data []byte) (int, error) {
 	w.extend()
-	return w.ResponseWriter.Write(data)
+	n, err := w.ResponseWriter.Write(data)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		w.dropped()
+	}
+	return n, err
 }
 
 // CloseNotify is called by Kubernetes' libraries.
@@ -123,6 +134,8 @@ func (w *timeoutWriter) CloseNotify() <-chan bool {
 // Flush implements http.Flusher. There is no deadline between two events.
 func (w *timeoutWriter) Flush() {
 	w.extend()
-	_ = w.controller.Flush()
+	if err := w.controller.Flush(); errors.Is(err, os.ErrDeadlineExceeded) {
+		w.dropped()
+	}
 	_ = w.controller.SetWriteDeadline(time.Time{})
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/git"
+	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/scope"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
@@ -51,6 +53,21 @@ func (s step) String() string {
 		return s.trigger.Identity().String()
 	}
 	return fmt.Sprintf("plugin %q for %s", s.plugin.ID(), s.trigger.Identity())
+}
+
+// kind returns the kind of the step's target, for metrics.
+func (s step) kind() string {
+	if s.target == nil {
+		return "plugin"
+	}
+	switch s.trigger.GVK() {
+	case git.GVK:
+		return "git"
+	case osm.GVK:
+		return "osm"
+	default:
+		return "kubernetes"
+	}
 }
 
 // reportsHealth reports whether the reports of the step's target have outcomes for

@@ -122,6 +122,14 @@ func (p *Program) Peer(ctx context.Context) (*Peer, error) {
 	}
 }
 
+// Running returns the program, to call it, if it serves; else nil. It doesn't start
+// the program.
+func (p *Program) Running() *Peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.peer
+}
+
 // Problem returns why a program that is needed doesn't serve; nil if it serves or
 // isn't needed.
 func (p *Program) Problem() error {

@@ -69,6 +69,7 @@ func newWorkItem(i tko.WorkItem) *tkopb.WorkItem {
 		Claim:     i.Claim,
 		Attempt:   uint32(min(max(i.Attempt, 0), math.MaxInt32)),
 		LastError: i.LastError,
+		Cause:     i.Cause,
 	}
 }
 
@@ -79,6 +80,7 @@ func workItem(m *tkopb.WorkItem) tko.WorkItem {
 		Claim:     m.GetClaim(),
 		Attempt:   int(min(m.GetAttempt(), math.MaxInt32)),
 		LastError: m.GetLastError(),
+		Cause:     m.GetCause(),
 	}
 }
 

@@ -262,7 +262,7 @@ with socket.create_connection((host.strip("[]"), int(port))) as s:
     s.sendall(("tko-log %s\nhello over %s\n" % (value("logToken"), host)).encode())
 print("""prepared: true
 package:
-- {apiVersion: x.plugin.nephio.org/v1, kind: X, metadata: {name: x}}
+- {apiVersion: x.plugin.nephio.org/v1, kind: X, metadata: {name: x, annotations: {nephio.org/prepared: "true"}}}
 - {apiVersion: v1, kind: ConfigMap, metadata: {name: delivered}}""")
 `
 

@@ -18,6 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/secret"
+	"github.com/tko-orchestrator/tko/internal/work"
 )
 
 // gitOpsSources returns the sources that the settings name.
@@ -61,7 +62,7 @@ func gitOpsSources(c *config.GitOps) ([]gitops.Spec, error) {
 }
 
 // GitOps returns the controller of the role gitops; nil if there is nothing to do.
-func GitOps(all *config.Config, data *client.Client, worker string, log *slog.Logger) (*gitops.Controller, error) {
+func GitOps(all *config.Config, data *client.Client, worker string, observer work.Observer, log *slog.Logger) (*gitops.Controller, error) {
 	c := &all.GitOps
 	specs, err := gitOpsSources(c)
 	if err != nil {
@@ -78,7 +79,7 @@ func GitOps(all *config.Config, data *client.Client, worker string, log *slog.Lo
 	}
 	tree.Sweep(c.Dir)
 	return gitops.New(data, gitops.Options{
-		Worker: worker, Sources: specs, Lease: all.WorkLease, Connections: c.Connections, Log: log,
+		Worker: worker, Sources: specs, Lease: all.WorkLease, Connections: c.Connections, Log: log, Observer: observer,
 	}), nil
 }
 

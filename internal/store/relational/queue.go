@@ -54,12 +54,12 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 			Columns: []Column{{"queue", Text}, {"key", Text}},
 		}
 		err := tx.Run(ctx, Statement{
-			SQL: "SELECT key, attempt, last_error FROM work WHERE queue = $1 AND due <= {now} " +
+			SQL: "SELECT key, attempt, last_error, cause FROM work WHERE queue = $1 AND due <= {now} " +
 				"ORDER BY due, key LIMIT $2 {skip locked}",
 			Args: []any{claim.Queue, int64(claim.Max)},
 			Scan: func(from Row) error {
 				item := tko.WorkItem{Queue: claim.Queue, Claim: id}
-				err := from.Scan(&item.Key, &item.Attempt, &item.LastError)
+				err := from.Scan(&item.Key, &item.Attempt, &item.LastError, &item.Cause)
 				items = append(items, item)
 				update.Rows = append(update.Rows, []any{item.Queue, item.Key})
 				return err

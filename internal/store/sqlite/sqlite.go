@@ -296,6 +296,7 @@ const maxPrepared = 200
 func (db *database) Dialect() relational.Dialect {
 	return relational.Dialect{
 		Now:       "tko_now()",
+		Size:      "SELECT page_count * page_size FROM pragma_page_count() CROSS JOIN pragma_page_size()",
 		In:        inJSONList,
 		Among:     inJSONList,
 		IndexHint: func(index string) string { return " INDEXED BY " + index },
@@ -337,6 +338,19 @@ func (db *database) Transient(err error) bool {
 	}
 	code := failure.Code() & 0xff
 	return slices.Contains(transient, code)
+}
+
+// Full reports whether the disk is full, or the file has its maximum size.
+func (db *database) Full(err error) bool {
+	var failure *sqlite.Error
+	return errors.As(err, &failure) && failure.Code()&0xff == sqlite3.SQLITE_FULL
+}
+
+// Connections implements relational.Connections.
+func (db *database) Connections() (used, idle, limit int) {
+	limit = cap(db.writer) + cap(db.quick) + cap(db.lists)
+	idle = len(db.writer) + len(db.quick) + len(db.lists)
+	return limit - idle, idle, limit
 }
 
 var transient = []int{

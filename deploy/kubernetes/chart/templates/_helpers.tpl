@@ -105,6 +105,9 @@ spec:
         - --kubernetes-key=/certificate/tls.key
         {{- end }}
         - --listen-health=*:50059
+        {{- if .Values.podMonitor.enabled }}
+        - --listen-metrics=*:50057
+        {{- end }}
         {{- if $identity }}
         - --tls-cert=/certificate/tls.crt
         - --tls-key=/certificate/tls.key
@@ -177,6 +180,10 @@ spec:
         {{- end }}
         - name: health
           containerPort: 50059
+        {{- if .Values.podMonitor.enabled }}
+        - name: metrics
+          containerPort: 50057
+        {{- end }}
         startupProbe: # migrations of a large database take long
           httpGet:
             path: /healthz
