@@ -234,8 +234,8 @@ func everything(t *testing.T, addresses ...string) {
 		here(fmt.Sprintf("{apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: g}, spec: {url: %q, branch: main}}\n", "http://"+address+":1/sites.git"), "site", "register", id, "--stdin")
 		here("", "deployment", "create", "t", "--site="+id)
 		eventually.NoError(t, "the refusal of "+address, func() error {
-			if out := here("", "site", "get", id, "--format=yaml"); !strings.Contains(out, "--remote-addresses") {
-				return fmt.Errorf("the site is\n%s", out)
+			if out := here("", "site", "list", "--format=yaml"); strings.Count(out, "--remote-addresses") <= i {
+				return fmt.Errorf("the sites are\n%s", out)
 			}
 			return nil
 		})
