@@ -89,10 +89,13 @@ licences: ## check that the licences of all dependencies are among the allowed o
 	@cd tools/security && $(GO) build -o ../../$(BIN)/ ./sbom
 	@$(BIN)/sbom -licences $(PROGRAMS:%=./cmd/%)
 
-.PHONY: release-files
-release-files: build ## write the programs' bills of materials (CycloneDX) and SHA256SUMS into bin/, and check that building again gives the same bytes
+PLATFORMS ?= amd64,arm64
+
+.PHONY: release
+release: ## make tarballs, .deb, .rpm, the image, bills of materials and SHA256SUMS in dist/, twice, and compare (PLATFORMS=amd64)
 	@cd tools/security && $(GO) build -o ../../$(BIN)/ ./sbom
-	@tools/security/release.sh $(BIN) $(PROGRAMS)
+	@cd tools/release && $(GO) build -o ../../$(BIN)/release .
+	@tools/release/release.sh $(BIN) dist $(PLATFORMS)
 
 .PHONY: bench
 bench: build ## measure TKO and raw PostgreSQL in the same run (results: docs/performance.md)
@@ -122,7 +125,7 @@ verify: generate format lint licences test ## all that CI does: and the work tre
 
 .PHONY: clean
 clean: clean-demo ## remove what was built
-	rm -rf $(BIN)
+	rm -rf $(BIN) dist
 
 $(BIN)/buf: tools/proto/go.mod
 	@mkdir -p $(BIN)

@@ -194,6 +194,10 @@ func (s *server) logInsecure(ctx context.Context) {
 // listenUnix opens the Unix socket of the gRPC API, whose port is known. A
 // socket that a killed server left is replaced.
 func (s *server) listenUnix(ctx context.Context) error {
+	if passed := s.passed[socketUnix]; len(passed) > 0 {
+		s.unix = passed
+		return nil
+	}
 	path := s.config.Identity.ListenUnix
 	if path == "" || !s.config.Has(config.RoleData) {
 		return nil
@@ -215,7 +219,7 @@ func (s *server) listenUnix(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen on the Unix socket %q (--listen-unix): %w", path, err)
 	}
-	s.unix = l
+	s.unix = []net.Listener{l}
 	return nil
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/logging"
+	"github.com/tko-orchestrator/tko/internal/manual"
 	"github.com/tko-orchestrator/tko/internal/metrics"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
@@ -44,6 +45,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/internal/systemd"
 	"github.com/tko-orchestrator/tko/internal/tracing"
 	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/internal/validate"
@@ -81,6 +83,10 @@ their user IDs. Other machines are served with TLS, and only if clients have ide
 Instead of certificates, or in addition to them, clients may have tokens: of an OpenID Connect issuer (--oidc-issuer), of a Kubernetes
 cluster (--token-review), or static ones (--token-file; make them with tko-server token add). See docs/security.md.
 
+Under systemd, or another service manager with its protocols, the server takes the sockets that it is passed (LISTEN_FDS), named grpc,
+unix, web, kubernetes, webhook, log, debug, health or metrics, in place of the addresses in its settings; notifies it when it serves, and its
+watchdog; and reads certificates and tokens again at SIGHUP. See docs/install.md.
+
 Every flag can be set by an environment variable, TKO_ and its name in capitals with _ (TKO_STORE), or in a YAML file given
 with --config (store: ...). Flags win over the environment, and that over the file.
 
@@ -103,13 +109,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if err := config.Load(command.Flags(), os.LookupEnv, file); err != nil {
 			return err
 		}
-		if err := c.Validate(); err != nil {
+		passed, err := systemd.Sockets()
+		if err != nil {
+			return err
+		}
+		defer closeAll(passed)
+		if err := errors.Join(inherit(c, passed), c.Validate()); err != nil {
 			return err
 		}
 		if os.Geteuid() == 0 && !c.AllowRoot {
 			return tko.Errorf(tko.ErrInvalid, "tko-server must not run as root, because a fault would then concern the whole machine: start it as an ordinary user, or give --allow-root")
 		}
-		var err error
 		if log, err = logging.New(c.Log(stderr)); err != nil {
 			return err
 		}
@@ -117,10 +127,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		log.Logger = slog.New(counted.CountLines(log.Handler()))
 		logging.Libraries(log.Logger)
 		ctx := command.Context()
-		return endWithin(ctx, c.StopTimeout, log.Logger, func() error { return serveTraced(ctx, c, counted, log, streams{stdout, stderr}) })
+		return endWithin(ctx, c.StopTimeout, log.Logger, func() error { return serveTraced(ctx, c, counted, log, streams{stdout, stderr, passed}) })
 	}
 	command.AddCommand(accessCommand()) //nolint:contextcheck // the command carries the context
-	command.AddCommand(tokenCommand())
+	command.AddCommand(tokenCommand(), manual.Command("8"))
 	command.AddCommand(backupCommand(), restoreCommand(), schemaCommand()) //nolint:contextcheck // the command carries the context
 	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetHelpCommand(&cobra.Command{Hidden: true})
@@ -155,7 +165,10 @@ func noArguments(_ *cobra.Command, args []string) error {
 }
 
 // streams are the process's output.
-type streams struct{ out, err io.Writer }
+type streams struct {
+	out, err io.Writer
+	passed   map[string][]net.Listener // sockets of the service manager
+}
 
 func hostname() string {
 	host, err := os.Hostname()
@@ -192,7 +205,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 	if err != nil {
 		return err
 	}
-	s := &server{config: c, log: log, levels: root.Levels, format: root.Format, tracer: trail.TracerOf(ctx), metrics: counted, allowed: allowed, pods: &wiring.Pods{}, clusters: &wiring.Clusters{}, worker: workerName(), out: out, security: secure}
+	s := &server{config: c, log: log, levels: root.Levels, format: root.Format, tracer: trail.TracerOf(ctx), metrics: counted, allowed: allowed, pods: &wiring.Pods{}, clusters: &wiring.Clusters{}, worker: workerName(), out: out, security: secure, passed: out.passed}
 	counted.Add(certificateSampler(c, secure))
 	if c.KubernetesCert == "" && c.KubernetesKey == "" {
 		c.KubernetesCert, c.KubernetesKey = c.Identity.TLSCert, c.Identity.TLSKey
@@ -296,6 +309,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 	for _, l := range s.logs {
 		controllers.Go(func() error { return s.logServer.Serve(working, secure.listener(l)) })
 	}
+	controllers.Go(func() error { return s.manage(working) })
 	controllers.Go(func() error { // an API that fails ends all of them
 		select {
 		case <-working.Done():
@@ -325,7 +339,8 @@ type server struct {
 	format  string       // of the log
 	tracer  trace.Tracer // nil without traces
 	allowed wiring.Guards
-	worker  string // shown to users
+	worker  string                    // shown to users
+	passed  map[string][]net.Listener // by the service manager
 	out     streams
 
 	kubernetes *sibling.Program // started when it is first needed
@@ -333,7 +348,7 @@ type server struct {
 	pods       *wiring.Pods
 
 	grpc, web, logs, debug, health, scraped, kube, hooks []net.Listener
-	unix                                                 net.Listener // nil without a Unix socket
+	unix                                                 []net.Listener // none without a Unix socket
 	security                                             *security
 	store                                                catalog.Store
 	database                                             *relational.Store // the same; nil without the data controller
@@ -346,28 +361,26 @@ type server struct {
 // listen opens the sockets first, so that clients can connect as soon as the
 // addresses are known.
 func (s *server) listen(ctx context.Context) error {
-	open := func(address string, to *[]net.Listener) (err error) {
-		if address != "" {
-			*to, err = config.Listen(ctx, address, s.config.IPStack)
-		}
+	open := func(name, address string, to *[]net.Listener) (err error) {
+		*to, err = s.sockets(ctx, name, address)
 		return err
 	}
 	if s.config.Has(config.RoleData) {
-		if err := errors.Join(open(s.config.ListenGRPC, &s.grpc), open(s.config.ListenWeb, &s.web), open(s.config.Kubernetes, &s.kube), s.listenUnix(ctx)); err != nil {
+		if err := errors.Join(open("grpc", s.config.ListenGRPC, &s.grpc), open("web", s.config.ListenWeb, &s.web), open("kubernetes", s.config.Kubernetes, &s.kube), s.listenUnix(ctx)); err != nil {
 			return err
 		}
 	}
-	logs := open(s.config.ListenLog, &s.logs)
+	logs := open("log", s.config.ListenLog, &s.logs)
 	if config.IsInUse(logs) && s.config.ListenLog == config.DefaultListenLog {
 		s.log.InfoContext(ctx, "no log server for plugins: another server uses the address", "listen_log", s.config.ListenLog)
 		logs = nil
 	}
-	scraped := open(s.config.ListenMetrics, &s.scraped)
+	scraped := open("metrics", s.config.ListenMetrics, &s.scraped)
 	if config.IsInUse(scraped) && s.config.ListenMetrics == config.DefaultListenMetrics {
 		s.log.InfoContext(ctx, "no metrics: another server uses the address", "listen_metrics", s.config.ListenMetrics)
 		scraped = nil
 	}
-	return errors.Join(logs, scraped, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health), open(s.config.GitOps.Webhook, &s.hooks))
+	return errors.Join(logs, scraped, open("debug", s.config.ListenDebug, &s.debug), open("health", s.config.ListenHealth, &s.health), open("webhook", s.config.GitOps.Webhook, &s.hooks))
 }
 
 // logReachability warns that a server that listens on loopback only can't be reached
@@ -583,8 +596,8 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		s.inProcess[role] = bufconn.Listen(1 << 20)
 		listeners = append(listeners, grpcapi.ListenProcess(s.inProcess[role], role))
 	}
-	if s.unix != nil {
-		listeners = append(listeners, grpcapi.Listen(s.unix))
+	for _, l := range s.unix {
+		listeners = append(listeners, grpcapi.Listen(l))
 	}
 	s.prepareKubernetes()
 	for _, l := range s.grpc {
@@ -683,10 +696,7 @@ func (s *server) ready() error {
 }
 
 func (s *server) close() {
-	if s.unix != nil {
-		_ = s.unix.Close()
-	}
-	for _, l := range slices.Concat(s.grpc, s.web, s.kube, s.logs, s.debug, s.health, s.scraped, s.hooks) {
+	for _, l := range slices.Concat(s.unix, s.grpc, s.web, s.kube, s.logs, s.debug, s.health, s.scraped, s.hooks) {
 		_ = l.Close()
 	}
 	if s.store != nil {

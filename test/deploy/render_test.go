@@ -361,3 +361,52 @@ func TestManifestsLeaveApprovalToApprovers(t *testing.T) {
 		})
 	}
 }
+
+// With identities, no role is insecure: each has TLS, and the data controller knows
+// the others by tokens of their service accounts. tko-server accepts the flags.
+func TestChartWithIdentities(t *testing.T) {
+	identity := map[string]any{"enabled": true, "clientCA": "clients", "oidc": map[string]any{"issuer": "https://login.example.com"}}
+	all := objects(t, mustHelm(t, "elsewhere", map[string]any{"identity": identity, "gitops": map[string]any{"enabled": true}}))
+	for _, role := range []string{"data", "preparer", "meta-scheduler", "gitops"} {
+		pod, _ := at(all["Deployment elsewhere/tko-"+role], "spec", "template", "spec").(object)
+		container, _ := pod["containers"].([]any)[0].(object)
+		var args []string
+		for _, arg := range container["args"].([]any) {
+			args = append(args, arg.(string))
+		}
+		flags := pflag.NewFlagSet(role, pflag.ContinueOnError)
+		c := config.Flags(flags)
+		if err := flags.Parse(args); err != nil {
+			t.Fatalf("%s: %v", role, err)
+		}
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s: %v", role, err)
+		}
+		i := c.Identity
+		if i.Insecure || i.TLSCert == "" || role == "data" && (i.TokenReview == "" || i.TLSClientCA == "" || i.OIDCIssuer == "" || c.AccessMode() != "enforce" ||
+			!slices.Contains(i.Controllers, "preparer=k8s:system:serviceaccount:elsewhere:tko-preparer")) {
+			t.Errorf("%s has %+v", role, i)
+		}
+		if role != "data" && (i.DataTLSCA == "" || i.DataTokenFile == "" || i.DataTLSServerName != "tko-data.elsewhere.svc") {
+			t.Errorf("%s connects with %+v", role, i)
+		}
+		mounts := map[string]bool{}
+		for _, m := range container["volumeMounts"].([]any) {
+			path, _ := at(m, "mountPath").(string)
+			mounts[path] = true
+		}
+		for _, file := range []string{i.TLSCert, i.TLSClientCA, i.DataTLSCA, i.DataTokenFile} {
+			if file != "" && !mounts[filepath.Dir(file)] {
+				t.Errorf("%s has the flag of %s, and no such volume", role, file)
+			}
+		}
+		for _, probe := range []string{"startupProbe", "livenessProbe", "readinessProbe"} {
+			if scheme := at(container, probe, "httpGet", "scheme"); scheme != "HTTPS" {
+				t.Errorf("%s has a %s over %v", role, probe, scheme)
+			}
+		}
+	}
+	if _, err := helm("elsewhere", map[string]any{"identity": identity, "kubernetesAPI": map[string]any{"enabled": false}}); err == nil {
+		t.Error("identities without the certificate of the Kubernetes API are accepted")
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -94,7 +95,7 @@ type cluster struct {
 // script runs the server until its standard input ends, which it does when the test
 // process ends.
 const script = `
-"$1/postgres" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c max_connections=200 >>"$2/log" 2>&1 &
+"$1/postgres" -D "$2/data" -k "$2" -p "$3" -c listen_addresses="$4" -c max_connections=200 >>"$2/log" 2>&1 &
 server=$!
 read keep
 kill -INT $server 2>/dev/null
@@ -129,12 +130,12 @@ func newCluster(parent string) (*cluster, error) {
 }
 
 func (c *cluster) dsn() string {
-	return fmt.Sprintf("postgres://tko@127.0.0.1:%d/postgres?sslmode=disable", c.port)
+	return fmt.Sprintf("postgres://tko@%s/postgres?sslmode=disable", net.JoinHostPort(address(), strconv.Itoa(c.port)))
 }
 
 func (c *cluster) start() error {
 	c.forget()
-	command := exec.Command("/bin/sh", "-c", script, "sh", c.binaries, c.folder, strconv.Itoa(c.port)) //nolint:noctx,gosec // ends with the test process; our own script and paths
+	command := exec.Command("/bin/sh", "-c", script, "sh", c.binaries, c.folder, strconv.Itoa(c.port), address()) //nolint:noctx,gosec // ends with the test process; our own script and paths
 	command.SysProcAttr, command.Dir = c.attributes, c.folder
 	life, err := command.StdinPipe()
 	if err != nil {

@@ -4,6 +4,7 @@
 package pgtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -238,11 +239,17 @@ func ordinary(folder string) (*syscall.SysProcAttr, error) {
 	return attributes, os.Chown(folder, int(uid), int(gid))
 }
 
+// addressVariable names the address on which servers listen, in place of IPv4's
+// loopback, for tests of IPv6.
+const addressVariable = "TKO_TEST_POSTGRES_ADDRESS"
+
+func address() string { return cmp.Or(os.Getenv(addressVariable), "127.0.0.1") }
+
 // freePort returns a port that no outgoing connection gets while the server is stopped:
 // those have ports from 32768 on.
 func freePort() (int, error) {
 	for range 100 {
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 16_000+rand.IntN(16_000))) //nolint:noctx,gosec // at once; not a secret
+		listener, err := net.Listen("tcp", net.JoinHostPort(address(), strconv.Itoa(16_000+rand.IntN(16_000)))) //nolint:noctx,gosec // at once; not a secret
 		if err != nil {
 			continue
 		}
@@ -256,7 +263,7 @@ func freePort() (int, error) {
 }
 
 func anyPort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
+	listener, err := net.Listen("tcp", net.JoinHostPort(address(), "0")) //nolint:noctx // at once
 	if err != nil {
 		return 0, err
 	}
