@@ -12,7 +12,7 @@ import (
 // Compatible is the oldest schema whose programs may use a database with the schema of
 // this program: later migrations only added what those programs don't use. A migration
 // that they can't live with raises it.
-const Compatible = 120
+const Compatible = 56
 
 // oldestAllowed is the oldest schema whose programs AllowOlder admits.
 const oldestAllowed = 49
@@ -38,7 +38,7 @@ func schemaOf(to *int64) Statement {
 // A Schema is the state of a database's schema.
 type Schema struct {
 	Version    int64 // 0: there is none
-	Recorded   int64 // as programs before schema 120 see it
+	Recorded   int64 // as programs before schema 56 see it
 	Compatible int64 // the oldest schema whose programs may use it; 0: it isn't known
 }
 
