@@ -69,7 +69,7 @@ func (w *backupWorld) create(c *client.Client, name string) tko.DeploymentID {
 func (w *backupWorld) objects() string {
 	w.Helper()
 	var names []string
-	for _, file := range strings.Fields(gittest.Run(w, w.repository, "ls-tree", "-r", "--name-only", "main")) {
+	for file := range strings.FieldsSeq(gittest.Run(w, w.repository, "ls-tree", "-r", "--name-only", "main")) {
 		if _, name, ok := strings.Cut(file, "ConfigMap.v1_"); ok {
 			names = append(names, strings.TrimSuffix(name, ".yaml"))
 		}
@@ -100,11 +100,11 @@ func TestRestoredServerRemovesNothingFromSitesUntilReleased(t *testing.T) {
 	first := w.create(c, "first")
 	w.await("first")
 
-	var bytes bytes.Buffer
-	if err := c.Admin().Backup(t.Context(), &bytes); err != nil {
+	var backup bytes.Buffer
+	if err := c.Admin().Backup(t.Context(), &backup); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(archive, bytes.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(archive, backup.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w.create(c, "later")
@@ -120,7 +120,7 @@ func TestRestoredServerRemovesNothingFromSitesUntilReleased(t *testing.T) {
 	commits := gittest.Run(t, w.repository, "rev-list", "--count", "main")
 
 	restored := pgtest.EmptyDSN(t)
-	if err := os.WriteFile(other, bytes.Bytes()[:bytes.Len()/2], 0o600); err != nil {
+	if err := os.WriteFile(other, backup.Bytes()[:backup.Len()/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if out := command(t, 2, "restore", "--store="+restored, other); !strings.Contains(out, "truncated") {

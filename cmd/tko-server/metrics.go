@@ -250,7 +250,7 @@ func (s *server) observeWeb(handler http.Handler) http.Handler {
 // serveMetrics serves /metrics until the context ends.
 func (s *server) serveMetrics(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", s.metrics.Handler(s.log, func(ctx context.Context) ([]byte, error) {
+	mux.Handle("GET /metrics", s.metrics.Handler(s.log, func(ctx context.Context) ([]byte, error) { //nolint:contextcheck // the context of each request
 		return wiring.Metrics(ctx, s.kubernetes)
 	}))
 	server := &http.Server{

@@ -190,7 +190,7 @@ func busyServer(t *testing.T) string {
 	cert, key, _ := authority.Issue("server", certstest.Localhost)
 	files := map[string][]byte{"cert": cert, "key": key, "plugin.sh": []byte("#!/bin/sh\nexit 1\n")}
 	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o700); err != nil { //nolint:gosec // a plugin is executable
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -205,7 +205,7 @@ func busyServer(t *testing.T) string {
 	watching, stop := context.WithCancel(t.Context())
 	t.Cleanup(stop)
 	go func() {
-		for range c.Watch(watching, 0) { //nolint:revive // the watch is what is counted
+		for range c.Watch(watching, 0) {
 		}
 	}()
 	if _, err := c.RegisterPlugin(t.Context(), tko.Plugin{

@@ -301,7 +301,7 @@ func (r *reader) next() error {
 		return damaged("a frame has %d bytes, more than %d", length, maxRead)
 	}
 	var payload bytes.Buffer
-	if _, err := io.CopyN(&payload, r.in, int64(length)); err != nil { //nolint:gosec // checked above
+	if _, err := io.CopyN(&payload, r.in, int64(length)); err != nil {
 		return cut(err)
 	}
 	before := hex.EncodeToString(r.digest.Sum(nil))
@@ -406,7 +406,7 @@ func value(data []byte, c Column) (v any, rest []byte, err error) {
 		return n, data[size:], nil
 	case c.Type == Text && tag == tagText, c.Type == Bytes && tag == tagBytes:
 		length, size := binary.Uvarint(data)
-		if size <= 0 || length > uint64(len(data)-size) {
+		if size <= 0 || length > uint64(len(data[size:])) {
 			return nil, nil, errValue
 		}
 		content, rest := data[size:size+int(length)], data[size+int(length):] //nolint:gosec // checked above

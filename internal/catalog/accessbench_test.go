@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,7 +83,7 @@ func BenchmarkAccess(b *testing.B) {
 				return nil
 			},
 			"write": func(i int) error {
-				_, err := s.RegisterSite(ctx, tko.Site{ID: "emea/0040", Metadata: map[string]string{"n": fmt.Sprint(i)}})
+				_, err := s.RegisterSite(ctx, tko.Site{ID: "emea/0040", Metadata: map[string]string{"n": strconv.Itoa(i)}})
 				return err
 			},
 		} {

@@ -51,7 +51,7 @@ func TestFeedLagIsTheAgeOfWhatWatchersMiss(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for range w.Watch(watching, 0) { //nolint:revive // the lag is what counts
+		for range w.Watch(watching, 0) {
 		}
 	}()
 	// Until the watcher waits, it reads by itself.

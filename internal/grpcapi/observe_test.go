@@ -2,7 +2,7 @@ package grpcapi_test
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -57,7 +57,7 @@ func TestCallsAreCountedWithTheirCodes(t *testing.T) {
 	for _, result := range []func() error{
 		func() error { return nil },
 		func() error { return tko.Errorf(tko.ErrBusy, "busy") },
-		func() error { return fmt.Errorf("a fault") },
+		func() error { return errors.New("a fault") },
 		func() error { panic("a fault") },
 		func() error { return nil },
 	} {

@@ -99,7 +99,7 @@ func TestLevelsChangeWhileTheProgramRunsAndEnd(t *testing.T) {
 			t.Error("the levels were not set, or others were, too")
 		}
 		for _, level := range l.Levels.All() {
-			if (level.Component == logging.Store) != (level.Until.Equal(time.Now().Add(time.Hour))) {
+			if (level.Component == logging.Store) != level.Until.Equal(time.Now().Add(time.Hour)) {
 				t.Errorf("%+v", level)
 			}
 		}
@@ -173,7 +173,7 @@ func TestLibrariesWriteToTheLog(t *testing.T) {
 	grpclog.Component("core").Error("of grpc")
 	otel.Handle(errors.New("of otel"))
 	log.Print("of the log package")
-	slog.Info("of slog")
+	slog.Info("of slog") //nolint:sloglint // libraries use it
 	want := map[string]string{
 		"of klog": "kubernetes DEBUG", "error of klog": "kubernetes ERROR", "telemetry can't be exported": "opentelemetry WARN",
 		"of the log package": "library INFO", "of slog": "library INFO", "[core] of grpc": "grpc WARN",

@@ -28,7 +28,7 @@ func SpaceOf(folder string) (Space, error) {
 		if err != nil {
 			return Space{}, fmt.Errorf("read the free space of %s: %w", folder, err)
 		}
-		block := uint64(stat.Bsize) //nolint:gosec,unconvert // positive; its type differs between systems
+		block := uint64(stat.Bsize) //nolint:gosec // positive; its type differs between systems
 		return Space{Free: stat.Bavail * block, Size: stat.Blocks * block}, nil
 	}
 }

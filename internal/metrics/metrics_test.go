@@ -133,7 +133,7 @@ func TestSeriesAreBounded(t *testing.T) {
 	m.Server("v1", false)
 	a := m.API("grpc")
 	for i := range 1000 {
-		a.Called(fmt.Sprint("/x/", i), codes.Code(i), time.Millisecond) //nolint:gosec // also codes that don't exist
+		a.Called(fmt.Sprint("/x/", i), codes.Code(i), time.Millisecond)
 		m.Ran("prepare", fmt.Sprint("plugin", i), "ok", time.Second)
 		m.Denied("read", fmt.Sprint("kind", i), "refuse")
 	}
@@ -148,7 +148,7 @@ func TestSeriesAreBounded(t *testing.T) {
 // Lines are counted by level, also those of loggers with attributes and groups.
 func TestLinesOfTheLogAreCounted(t *testing.T) {
 	m := metrics.New("tko-server")
-	log := slog.New(m.CountLines(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelInfo})))
+	log := slog.New(m.CountLines(slog.NewTextHandler(new(strings.Builder), &slog.HandlerOptions{Level: slog.LevelInfo})))
 	log.Debug("not logged")
 	log.Info("a")
 	log.With("b", 1).Warn("b")

@@ -248,7 +248,7 @@ func (s *LogServer) Serve(ctx context.Context, listener net.Listener) error {
 		default:
 			_ = conn.Close()
 			if s.mayLog(log) {
-				log.Warn("a log connection was closed: there are too many", "limit", maxConnections, "remote", conn.RemoteAddr().String())
+				log.WarnContext(ctx, "a log connection was closed: there are too many", "limit", maxConnections, "remote", conn.RemoteAddr().String())
 			}
 			continue
 		}

@@ -37,7 +37,7 @@ func Request(ctx context.Context) string {
 }
 
 // IsRequest reports whether a text is well-formed as a request ID: 1 to 64
-// letters, digits and . _ : / + = @ -
+// letters, digits and the characters ._:/+=@-.
 func IsRequest(id string) bool {
 	if id == "" || len(id) > maxRequest {
 		return false
@@ -168,7 +168,7 @@ func Resume(ctx context.Context, name, cause string) (context.Context, trace.Spa
 	tracer, _ := ctx.Value(tracerKey{}).(trace.Tracer)
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
 	if seconds, err := strconv.ParseInt(at, 10, 64); err != nil || time.Since(time.Unix(seconds, 0)) > causeAge {
-		if before := trace.SpanContextFromContext(withTraceparent(context.Background(), traceparent)); before.IsValid() { //nolint:contextcheck // only read
+		if before := trace.SpanContextFromContext(withTraceparent(context.Background(), traceparent)); before.IsValid() {
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: before}))
 		}
 	} else {

@@ -40,7 +40,7 @@ func TestMalformedRequestIDsAreReplaced(t *testing.T) {
 			t.Errorf("%.20q became %q, want it kept: %v", id, got, kept)
 		}
 	}
-	if trail.NewRequest() == trail.NewRequest() {
+	if first := trail.NewRequest(); first == trail.NewRequest() {
 		t.Error("two requests have one ID")
 	}
 }

@@ -96,7 +96,7 @@ cat /proc/$PPID/environ >> '` + processes + `.new' 2>/dev/null
 mv '` + processes + `.new' '` + processes + `'
 echo '{error: "refused"}'
 `
-	if err := os.WriteFile(program, []byte(script), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.RegisterPlugin(ctx, tko.Plugin{Type: tko.PluginPrepare, Name: "plugin", Arguments: []string{program}, Triggers: []krm.GVK{{Version: "v1", Kind: "ConfigMap"}}}); err != nil {

@@ -115,7 +115,7 @@ echo 'prepared: true'
 echo 'package:'
 sed -n '/^deploymentPackage:/,/^[a-z].*:/p' '` + input + `' | sed '1d; /^[a-z]/d; s/example.org\/todo: .*/nephio.org\/prepared: "true"/'
 `
-	if err := os.WriteFile(program, []byte(script), 0o700); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	return program, input

@@ -367,8 +367,10 @@ func TestPluginTokensAreForTheirWorkOnly(t *testing.T) {
 	root := s.Dial(t, s.Tokens[process.Root])
 	ctx := patient(t)
 	script := fmt.Sprintf(`cat >%[1]s.new; mv %[1]s.new %[1]s; while [ ! -e %[2]s ]; do sleep 0.1; done; sed -n '/^deploymentPackage:/,$p' %[1]s >/dev/null; echo '{}'; exit 1`, input, goOn)
-	if _, err := root.RegisterPlugin(ctx, tko.Plugin{Type: tko.PluginPrepare, Name: "p", Executor: "command", Arguments: []string{"/bin/sh", "-c", script},
-		Triggers: []krm.GVK{{Group: "example.org", Version: "v1", Kind: "Thing"}}}); err != nil {
+	if _, err := root.RegisterPlugin(ctx, tko.Plugin{
+		Type: tko.PluginPrepare, Name: "p", Executor: "command", Arguments: []string{"/bin/sh", "-c", script},
+		Triggers: []krm.GVK{{Group: "example.org", Version: "v1", Kind: "Thing"}},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := root.RegisterTemplate(ctx, tko.Template{ID: "t", Package: parse(t, "{apiVersion: example.org/v1, kind: Thing, metadata: {name: a}}")}); err != nil {
@@ -455,7 +457,7 @@ func TestPluginTokensAreForTheirWorkOnly(t *testing.T) {
 	}
 	eventually.Within(t, timeLimit, "the token ends with the work", func() error {
 		if _, err := plugin.WhoAmI(ctx); !errors.Is(err, tko.ErrUnauthenticated) {
-			return fmt.Errorf("a call with it: %v", err)
+			return fmt.Errorf("a call with it: %w", err)
 		}
 		return nil
 	})
@@ -480,8 +482,10 @@ func TestTokensOfValidatePluginsOnlyRead(t *testing.T) {
 	if _, err := root.RegisterSite(ctx, tko.Site{ID: "canary"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := root.RegisterPlugin(ctx, tko.Plugin{Type: tko.PluginValidate, Name: "v", Executor: "command", Arguments: []string{"/bin/sh", "-c", script},
-		Triggers: []krm.GVK{{Group: "example.org", Version: "v1", Kind: "Thing"}}}); err != nil {
+	if _, err := root.RegisterPlugin(ctx, tko.Plugin{
+		Type: tko.PluginValidate, Name: "v", Executor: "command", Arguments: []string{"/bin/sh", "-c", script},
+		Triggers: []krm.GVK{{Group: "example.org", Version: "v1", Kind: "Thing"}},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	registered := make(chan error, 1)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -86,8 +87,8 @@ func TestCallersOfTheKubernetesAPIHaveTheRightsOfTheirBindings(t *testing.T) {
 	try(ed, site("emeaabuja"), "", "create", "-f", "-")
 
 	stored, err := root.Site(t.Context(), "emeaabuja", 0)
-	if err != nil || stored.Stamp.Author.Who != "k8s:ed" {
-		t.Errorf("the author of the site is %q, want k8s:ed (%v)", stored.Stamp.Author.Who, err)
+	if err != nil || stored.Stamp.Who != "k8s:ed" {
+		t.Errorf("the author of the site is %q, want k8s:ed (%v)", stored.Stamp.Who, err)
 	}
 	if lagos, err := root.Site(t.Context(), "emealagos", 0); err != nil || lagos.Stamp.Revision != 1 {
 		t.Errorf("the refused changes had an effect: %+v, %v", lagos.Stamp, err)
@@ -119,9 +120,7 @@ func TestCallersOfTheKubernetesAPIHaveTheRightsOfTheirBindings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, values := range headers {
-			request.Header[name] = values
-		}
+		maps.Copy(request.Header, headers)
 		transport := &http.Transport{TLSClientConfig: config}
 		defer transport.CloseIdleConnections()
 		response, err := (&http.Client{Transport: transport}).Do(request)
@@ -196,7 +195,7 @@ func TestServiceAccountsAreIdentifiedByTheirCluster(t *testing.T) {
 	c.Kubectl(t, "delete", "serviceaccount", "robot")
 	eventually.Within(t, timeLimit, "the token ends with its account", func() error {
 		if _, err := robot.WhoAmI(t.Context()); !errors.Is(err, tko.ErrUnauthenticated) {
-			return fmt.Errorf("a call: %v", err)
+			return fmt.Errorf("a call: %w", err)
 		}
 		return nil
 	})

@@ -292,8 +292,8 @@ func TestLoginAtARealIssuerGivesTheRightsOfItsGroups(t *testing.T) {
 		t.Errorf("a viewer lists sites: %s, %v", out, err)
 	}
 	site, err := server.Dial(t, server.Tokens[process.Root]).Site(t.Context(), "lagos", 0)
-	if err != nil || site.Stamp.Author.Who != seen.Subject {
-		t.Errorf("the author of the site is %q, want %q (%v)", site.Stamp.Author.Who, seen.Subject, err)
+	if err != nil || site.Stamp.Who != seen.Subject {
+		t.Errorf("the author of the site is %q, want %q (%v)", site.Stamp.Who, seen.Subject, err)
 	}
 
 	// Each command renews a login that is about to expire, with the groups of that time.
@@ -316,7 +316,7 @@ func TestLoginAtARealIssuerGivesTheRightsOfItsGroups(t *testing.T) {
 	copied := server.Dial(t, before)
 	eventually.Within(t, timeLimit, "the copied token expires", func() error {
 		if _, err := copied.Site(t.Context(), "lagos", 0); !errors.Is(err, tko.ErrUnauthenticated) || !strings.Contains(err.Error(), "expired") {
-			return fmt.Errorf("a call with it: %v", err)
+			return fmt.Errorf("a call with it: %w", err)
 		}
 		return nil
 	})

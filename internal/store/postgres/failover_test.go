@@ -54,7 +54,7 @@ func awaitSynchronous(t *testing.T, primary *pgtest.Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close(t.Context()) //nolint:errcheck // it is no longer used
+	defer conn.Close(t.Context())
 	eventually.True(t, "the standby is synchronous", func() bool {
 		var n int
 		err := conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'").Scan(&n)

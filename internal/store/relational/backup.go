@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -483,20 +484,20 @@ func (s *Store) endRestore(ctx context.Context, summary archive.Summary, o Resto
 		if o.WithoutAccess {
 			access = 0
 		}
-		statements := append(
-			audits, g.saveHead(),
-			Statement{SQL: "UPDATE head SET gone = $1, collected = $2, access = $3 WHERE one = 1", Args: []any{position, m.Collected + 1, access}},
-			Statement{SQL: "UPDATE collector SET holder = '', until = 0 WHERE one = 1"},
+		statements := slices.Concat(audits, []Statement{
+			g.saveHead(),
+			{SQL: "UPDATE head SET gone = $1, collected = $2, access = $3 WHERE one = 1", Args: []any{position, m.Collected + 1, access}},
+			{SQL: "UPDATE collector SET holder = '', until = 0 WHERE one = 1"},
 			// Leases and delays are those of another time.
-			Statement{SQL: "UPDATE work SET due = {now}, since = {now}, lease_until = 0, claim = '', claimed = 0, claimed_generation = 0"},
+			{SQL: "UPDATE work SET due = {now}, since = {now}, lease_until = 0, claim = '', claimed = 0, claimed_generation = 0"},
 			// Targets may be newer than the store: each site that was scheduled is reconciled.
-			Statement{
+			{
 				SQL: "INSERT INTO work (queue, key, generation, due, attempt, last_error, lease_until, claim, claimed, claimed_generation, since) " +
 					"SELECT $1, e.id, 1, {now}, 0, '', 0, '', 0, 0, {now} FROM entity e WHERE e.kind = 'site' AND e.conditions IS NOT NULL ON CONFLICT DO NOTHING",
 				Args: []any{tko.QueueSchedule},
 			},
-			Statement{SQL: "INSERT INTO hold (queue, key, mode) SELECT $1, e.id, $2 FROM entity e WHERE e.kind = 'site'", Args: []any{tko.QueueSchedule, tko.HoldAll}},
-		)
+			{SQL: "INSERT INTO hold (queue, key, mode) SELECT $1, e.id, $2 FROM entity e WHERE e.kind = 'site'", Args: []any{tko.QueueSchedule, tko.HoldAll}},
+		})
 		for _, queue := range heldQueues {
 			statements = append(statements, Statement{SQL: "INSERT INTO hold (queue, key, mode) VALUES ($1, '', $2)", Args: []any{queue, tko.HoldAll}})
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -55,8 +56,8 @@ func BenchmarkBackup(b *testing.B) {
 			for i := first; i < first+batch; i++ {
 				text := fmt.Sprintf("package %d of revision %d: %s", i, revision, strings.Repeat("some text ", 100))
 				writes = append(writes, catalog.Write{Op: tko.OpWritten, Expect: revision, Record: catalog.Record{
-					Key: catalog.Key{Kind: tko.KindDeployment, ID: fmt.Sprintf("deployment-%06d", i)}, UID: fmt.Sprint(i), Package: []byte(text), Digest: sha256.Sum256([]byte(text)),
-					Metadata: &catalog.Metadata{Effective: map[string]string{"number": fmt.Sprint(i % 1000), "region": "north"}},
+					Key: catalog.Key{Kind: tko.KindDeployment, ID: fmt.Sprintf("deployment-%06d", i)}, UID: strconv.Itoa(i), Package: []byte(text), Digest: sha256.Sum256([]byte(text)),
+					Metadata: &catalog.Metadata{Effective: map[string]string{"number": strconv.Itoa(i % 1000), "region": "north"}},
 				}})
 			}
 			if _, err := from.Commit(b.Context(), writes...); err != nil {

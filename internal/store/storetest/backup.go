@@ -118,7 +118,7 @@ func Backups(t *testing.T, from, to Archiver) { //nolint:funlen // one story
 	started := make(chan struct{})
 	writer.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
-			if _, err := from.Commit(t.Context(), template(fmt.Sprintf("pair/%d/a", i)), template(fmt.Sprintf("pair/%d/b", i))); err != nil {
+			if _, err := from.Commit(context.WithoutCancel(ctx), template(fmt.Sprintf("pair/%d/a", i)), template(fmt.Sprintf("pair/%d/b", i))); err != nil {
 				t.Error(err)
 			}
 			if i == 3 {
@@ -208,8 +208,10 @@ func (w *world) checkHeld() {
 	all, err := w.store.Holds(w.ctx())
 	w.ok(err)
 	w.equal("holds", all, []tko.Hold{
-		{Queue: tko.QueueGitOps, Mode: tko.HoldAll}, {Queue: tko.QueuePrepare, Mode: tko.HoldAll},
-		{Queue: tko.QueueSchedule, Key: "lagos", Mode: tko.HoldAll}, {Queue: tko.QueueSchedule, Key: "oslo", Mode: tko.HoldAll},
+		{Queue: tko.QueueGitOps, Mode: tko.HoldAll},
+		{Queue: tko.QueuePrepare, Mode: tko.HoldAll},
+		{Queue: tko.QueueSchedule, Key: "lagos", Mode: tko.HoldAll},
+		{Queue: tko.QueueSchedule, Key: "oslo", Mode: tko.HoldAll},
 	})
 	lagos := all[2:3]
 	w.ok(w.store.ReleaseHolds(w.ctx(), lagos, tko.HoldKeep))
