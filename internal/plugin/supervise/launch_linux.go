@@ -190,7 +190,7 @@ func restrictAndExecute(text, path string, args []string) error {
 		return err
 	}
 	_, _, _ = syscall.RawSyscall(syscall.SYS_WRITE, errorFile, uintptr(unsafe.Pointer(&done[0])), uintptr(len(done))) //nolint:gosec // write(2) takes a pointer
-	return fmt.Errorf("start %q: %w", path, syscall.Exec(program, args, environment)) //nolint:gosec // see startLauncher
+	return fmt.Errorf("start %q: %w", path, syscall.Exec(program, args, environment))                                 //nolint:gosec // see startLauncher
 }
 
 // forward listens in the program's network namespace and passes the sockets to
