@@ -50,7 +50,9 @@ type Input struct {
 	Keys     []string // of metadata, that limits of any active rollout name
 	Freezes  []Freeze
 	// Held returns the active rollout that started earlier and has a row of the
-	// deployment that isn't final. nil: there is none.
+	// deployment that isn't final. An undo started when the first of its family did, so
+	// that it doesn't wait for rollouts that wait for the one that it undoes. nil: there is
+	// none.
 	Held func(tko.DeploymentID) (rollout string, held bool)
 	Now  time.Time
 	Page int // rows to admit at most; DefaultPage if 0
@@ -107,9 +109,12 @@ func Next(in Input) Output {
 	case Undoing:
 		switch in.Rollout.UndoneBy {
 		case Done:
+			e.observe()
 			e.become(Undone, Reason{})
 		case Undone:
-			e.become(Done, Reason{"Redone", "the rollout was undone, and that was undone"})
+			if e.observe(); e.ended() {
+				e.become(Done, Reason{"Redone", "the rollout was undone, and that was undone"})
+			}
 		case Cancelled:
 			e.become(Cancelled, Reason{"UndoCancelled", "the undo was cancelled: undo the rollout again to go on"})
 		default:
@@ -176,7 +181,10 @@ func (e *evaluation) observe() {
 		}
 		if e.in.Rollout.State == Undoing {
 			if entry, ok := e.in.Flight.entries[row.Deployment]; ok && entry.Rollout != e.in.Rollout.ID {
-				continue // the undo observes it
+				row.Progress, row.Reason = Superseded, fmt.Sprintf("rollout %q undoes it", entry.Rollout)
+				e.out.Rows[i] = row
+				e.out.Update = append(e.out.Update, i)
+				continue
 			}
 		}
 		next := Observe(row, e.in.Observed(row.Deployment), e.in.Rollout.Spec.Health, e.in.Now)

@@ -297,7 +297,7 @@ func Waive(row Row) (Row, error) {
 	if row.Progress == Waived {
 		return row, nil
 	}
-	if row.Progress != Failed && !(row.Progress == Healthy && row.Counted) {
+	if !row.Counted {
 		return row, tko.Errorf(tko.ErrConflict, "deployment %q: it is %s: only failed ones can be waived", row.Deployment, row.Progress)
 	}
 	row.Counted = false

@@ -214,7 +214,7 @@ func (x *rolled) replace(rows []execute.Row) {
 }
 
 // checkAdmission checks a row that is about to be applied.
-func (w *world) checkAdmission(x *rolled, row execute.Row, before execute.Summary) error {
+func (w *world) checkAdmission(x *rolled, row execute.Row) error {
 	s, d, p := x.state.Spec, w.deployments[row.Deployment], x.planned[row.Deployment]
 	failed := 0
 	for _, o := range x.rows {
@@ -251,7 +251,8 @@ func (w *world) checkAdmission(x *rolled, row execute.Row, before execute.Summar
 		for _, id := range w.ids {
 			o, ok := w.others[id]
 			value, has := row.Metadata["pair"]
-			if ok && has && o.Site != row.Site && o.Values["pair"] == value && o.Values["pair"] != "" {
+			inFlight := slices.ContainsFunc(w.flight, func(e execute.Entry) bool { return e.Deployment == id })
+			if ok && has && !inFlight && o.Site != row.Site && o.Values["pair"] == value && o.Values["pair"] != "" {
 				return fmt.Errorf("%s applies %s at %s while a placement changes %s at %s, of the same pair", x.state.ID, row.Deployment, row.Site, id, o.Site)
 			}
 		}
@@ -348,15 +349,15 @@ func (w *world) check() error {
 	// Recompute the entries from the rows: an entry for each row in flight, at most one for
 	// a deployment. An undo has the slot of what it undoes.
 	stored := map[tko.DeploymentID]string{}
-	true_ := slices.Clone(w.flight)
-	for i, e := range true_ {
+	entries := slices.Clone(w.flight)
+	for i, e := range entries {
 		if other, ok := stored[e.Deployment]; ok {
 			return fmt.Errorf("%s is in flight for %s and %s", e.Deployment, other, e.Rollout)
 		}
 		stored[e.Deployment] = e.Rollout
-		true_[i].Family = w.root(e.Rollout)
+		entries[i].Family = w.root(e.Rollout)
 	}
-	if found := execute.Violations(true_, limits); len(found) > 0 {
+	if found := execute.Violations(entries, limits); len(found) > 0 {
 		return errors.New(found[0])
 	}
 	expected := map[tko.DeploymentID]string{}

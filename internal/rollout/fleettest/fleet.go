@@ -145,14 +145,7 @@ func pick[T any](w *world, list []T) T { return list[w.r.IntN(len(list))] }
 
 func (w *world) fleet() {
 	for i := range 3 + w.r.IntN(12) {
-		s := &site{id: tko.SiteID(fmt.Sprintf("s%02d", i)), metadata: map[string]string{"region": pick(w, []string{"n", "s"})}}
-		for key, values := range map[string]int{"pair": 6, "tac": 3} {
-			_ = values
-			if key == "pair" {
-				s.metadata[key] = fmt.Sprint(i / 2)
-			}
-		}
-		s.metadata["tac"] = fmt.Sprint(w.r.IntN(3))
+		s := &site{id: tko.SiteID(fmt.Sprintf("s%02d", i)), metadata: map[string]string{"region": pick(w, []string{"n", "s"}), "pair": fmt.Sprint(i / 2), "tac": fmt.Sprint(w.r.IntN(3))}}
 		if w.chance(15) {
 			delete(s.metadata, "pair")
 		}
@@ -251,7 +244,7 @@ func (w *world) startUndo(x *rolled) {
 		state:   execute.Rollout{ID: id, Family: x.state.Family, Undoes: x.state.ID, State: execute.Running, Spec: execute.UndoSpec(x.state.Spec), Plan: plan.Digest{byte(len(w.rollouts) + 1)}, AnyTime: w.chance(50)},
 		rows:    rows,
 		planned: map[tko.DeploymentID]planned{},
-		started: len(w.rollouts),
+		started: x.started,
 	}
 	if w.defect == WrongFamily {
 		u.state.Family = id
@@ -364,7 +357,6 @@ func (w *world) evaluate(x *rolled) error {
 	w.old = slices.Clone(w.flight)
 	in := execute.Input{Rollout: x.state, Rows: rows, Observed: w.observed(x), Flight: execute.NewFlight(w.entries(stored)), Keys: []string{"pair", "tac"}, Freezes: w.freezes(), Held: w.held(x), Now: w.now, Page: 1 + w.r.IntN(5)}
 	w.sabotage(&in)
-	before := execute.Summarize(x.rows)
 	out := execute.Next(in)
 	w.stats.Commits++
 	for _, i := range out.Update {
@@ -393,7 +385,7 @@ func (w *world) evaluate(x *rolled) error {
 		}
 	}
 	for _, i := range out.Admit {
-		moved, err := w.admit(x, i, before)
+		moved, err := w.admit(x, i)
 		if err != nil {
 			return err
 		}
@@ -445,7 +437,7 @@ func (w *world) mirror() {
 }
 
 // admit applies a row, if its deployment is as planned.
-func (w *world) admit(x *rolled, i int, before execute.Summary) (moved bool, err error) {
+func (w *world) admit(x *rolled, i int) (moved bool, err error) {
 	row := x.rows[i]
 	row.Metadata = w.sites[row.Site].metadata
 	d, p := w.deployments[row.Deployment], x.planned[row.Deployment]
@@ -459,7 +451,7 @@ func (w *world) admit(x *rolled, i int, before execute.Summary) (moved bool, err
 		w.say("%s: %s is stale", x.state.ID, row.Deployment)
 		return true, nil
 	}
-	if err := w.checkAdmission(x, row, before); err != nil {
+	if err := w.checkAdmission(x, row); err != nil {
 		return false, err
 	}
 	x.applied[row.Deployment]++
