@@ -102,7 +102,7 @@ func (w *world) disturb() {
 		d := w.deployments[pick(w, w.ids)]
 		if _, ok := w.others[d.id]; ok {
 			delete(w.others, d.id)
-		} else {
+		} else if !slices.ContainsFunc(w.flight, func(e execute.Entry) bool { return e.Deployment == d.id }) {
 			w.others[d.id] = execute.Entry{Deployment: d.id, Site: d.site, Values: w.sites[d.site].metadata}
 			w.say("a placement changes %s at %s", d.id, d.site)
 		}
@@ -362,7 +362,7 @@ func (w *world) check() error {
 	}
 	expected := map[tko.DeploymentID]string{}
 	for _, x := range w.rollouts {
-		if x.state.State == execute.Done || x.state.State == execute.Undone {
+		if x.released || x.state.State == execute.Undone {
 			continue
 		}
 		for _, row := range x.rows {

@@ -81,6 +81,7 @@ type rolled struct {
 	healthy  map[tko.DeploymentID]time.Duration // real time of the first report of health in a row
 	jumps    map[tko.DeploymentID]int           // of the clock since then
 	started  int
+	released bool // it was Done, which ends its slots, also of failed rows
 }
 
 type planned struct {
@@ -373,10 +374,11 @@ func (w *world) evaluate(x *rolled) error {
 		rollout.Spec, rollout.AnyTime = wasState.Spec, wasState.AnyTime
 	}
 	rollout.Approvals = wasState.Approvals
-	x.state, x.rows = rollout, out.Rows
+	x.state, x.rows = rollout, slices.Clone(out.Rows)
 	for _, id := range out.Release {
 		w.leave(x, id)
 	}
+	x.released = x.released || x.state.State == execute.Done
 	if w.defect == EarlyRelease {
 		for _, row := range x.rows {
 			if row.Progress == execute.Failed {
@@ -466,6 +468,7 @@ func (w *world) admit(x *rolled, i int) (moved bool, err error) {
 	if w.defect != LostEntry || !w.chance(30) {
 		w.flight = append(w.flight, entry)
 	}
+	delete(w.others, row.Deployment) // the entry replaces that of the other change
 	w.stats.Applied++
 	if x.state.Undoes != "" {
 		w.stats.Undone++
