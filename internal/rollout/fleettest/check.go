@@ -181,7 +181,7 @@ func (w *world) command(x *rolled) {
 			}
 		}
 	}
-	if w.calm && x.state.State == execute.Cancelled {
+	if w.calm && (x.state.State == execute.Cancelled || x.state.State == execute.Undoing && w.chance(10)) {
 		for i, row := range x.rows {
 			if row.Progress == execute.Failed {
 				if waived, err := execute.Waive(row); err == nil {
