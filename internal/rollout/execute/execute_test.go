@@ -37,7 +37,7 @@ func next(r execute.Rollout, rows []execute.Row, o execute.Observation, now time
 	var entries []execute.Entry
 	for _, row := range rows {
 		if row.Progress.InFlight() {
-			entries = append(entries, execute.EntryOf(r, row, nil))
+			entries = append(entries, execute.NewFlight(nil).EntryOf(r, row, nil))
 		}
 	}
 	in := execute.Input{Rollout: r, Rows: rows, Flight: execute.NewFlight(entries), Now: now, Observed: func(tko.DeploymentID) execute.Observation { return o }}

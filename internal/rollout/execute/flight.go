@@ -63,6 +63,12 @@ func (f *Flight) Remove(id tko.DeploymentID) {
 	}
 }
 
+// Of reports whether the deployment is in flight for a rollout of the family.
+func (f *Flight) Of(family string, id tko.DeploymentID) bool {
+	e, ok := f.entries[id]
+	return ok && e.Family == family
+}
+
 // Entries returns the entries in the order of IDs.
 func (f *Flight) Entries() []Entry {
 	out := make([]Entry, 0, len(f.entries))
@@ -118,15 +124,14 @@ func add(m map[valueKey]map[tko.SiteID]int, v valueKey, site tko.SiteID, by int)
 //   - apart compares sites, of everything that is in flight. It counts if this rollout
 //     or that of the other deployment names the key. A site without the key is free.
 //   - A deployment that is in flight already is changed only by a rollout that undoes
-//     the one that changed it, and takes over its slot; or if no rollout changed it.
+//     the one that changed it, and takes over its slot, so that no limit is nearer than
+//     before; or if no rollout changed it.
 func (f *Flight) Check(r Rollout, row Row) *Block {
-	own, taken := f.entries[row.Deployment]
-	if taken && own.Family != "" {
+	if own, taken := f.entries[row.Deployment]; taken && own.Family != "" {
 		if own.Family != r.Family || own.Rollout == r.ID {
 			return &Block{Code: "OtherRollout", Key: own.Rollout, Text: fmt.Sprintf("rollout %q has not finished with the deployment", own.Rollout)}
 		}
-		f.Remove(row.Deployment) // its slot is handed over
-		defer f.Add(own)
+		return nil
 	}
 	limits := r.Spec.Limits
 	if n := f.total[r.Family]; n >= limits.Concurrent {
@@ -172,13 +177,16 @@ func otherSite(sites map[tko.SiteID]int, site tko.SiteID) (other tko.SiteID, fou
 }
 
 // EntryOf returns the entry of a row that is admitted now. keys are those that limits of
-// any active rollout name.
-func EntryOf(r Rollout, row Row, keys []string) Entry {
+// any active rollout name. A slot that is taken over keeps its values.
+func (f *Flight) EntryOf(r Rollout, row Row, keys []string) Entry {
 	values := map[string]string{}
 	for _, key := range append(r.Spec.Limits.Keys(), keys...) {
 		if v, ok := row.Metadata[key]; ok {
 			values[key] = v
 		}
+	}
+	if f.Of(r.Family, row.Deployment) {
+		values = f.entries[row.Deployment].Values
 	}
 	return Entry{Deployment: row.Deployment, Site: row.Site, Rollout: r.ID, Family: r.Family, Values: values, Apart: r.Spec.Limits.Apart}
 }

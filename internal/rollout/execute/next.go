@@ -279,10 +279,35 @@ func (e *evaluation) admit() {
 			for _, w := range s.Waves[n+1:] {
 				later += w.By[Waiting]
 			}
+			if e.out.Rollout.State == Running {
+				later -= e.ahead(n)
+			}
 			e.block(Block{Code: "Wave", Key: name, Text: fmt.Sprintf("wave %q has not ended", name)}, later)
 			return
 		}
 	}
+}
+
+// ahead admits rows after wave n whose slots an undo takes over, if nothing else goes on:
+// failed deployments of later waves may hold the slots that wave n waits for. It returns
+// the number of rows.
+func (e *evaluation) ahead(n int) int {
+	if e.out.Rollout.Undoes == "" || len(e.out.Admit) > 0 {
+		return 0
+	}
+	for i := range e.out.Rows {
+		if p := e.out.Rows[i].Progress; p == Applied || p == Soaking || p == Stale {
+			return 0
+		}
+	}
+	for i, row := range e.out.Rows {
+		if row.Wave > n && row.Progress == Waiting && e.in.Flight.Of(e.out.Rollout.Family, row.Deployment) && e.blocked(row, nil) == nil {
+			e.out.Admit = append(e.out.Admit, i)
+			e.in.Flight.Add(e.in.Flight.EntryOf(e.out.Rollout, row, e.in.Keys))
+			return 1
+		}
+	}
+	return 0
 }
 
 // wave admits rows of a wave. Blocks of equal codes and keys are counted together.
@@ -309,7 +334,7 @@ func (e *evaluation) wave(n int) {
 			continue
 		}
 		e.out.Admit = append(e.out.Admit, i)
-		e.in.Flight.Add(EntryOf(e.out.Rollout, row, e.in.Keys))
+		e.in.Flight.Add(e.in.Flight.EntryOf(e.out.Rollout, row, e.in.Keys))
 	}
 }
 
@@ -319,7 +344,9 @@ func (e *evaluation) blocked(row Row, applied map[tko.DeploymentID]bool) *Block 
 	if b := e.in.Flight.Check(r, row); b != nil {
 		return b
 	}
-	if e.in.Held != nil {
+	// A deployment that the family changed last is undone even if an earlier rollout
+	// still has it: that one can't change it while it is in flight, and would wait for ever.
+	if e.in.Held != nil && !e.in.Flight.Of(r.Family, row.Deployment) {
 		if other, held := e.in.Held(row.Deployment); held {
 			return &Block{Code: "OtherRollout", Key: other, Text: fmt.Sprintf("rollout %q, which started earlier, has not finished with the deployment", other)}
 		}

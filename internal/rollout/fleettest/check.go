@@ -37,8 +37,17 @@ func (w *world) run() error {
 	states := ""
 	for _, x := range w.rollouts {
 		states += fmt.Sprintf(" %s is %s (%s) with %s;", x.state.ID, x.state.State, x.state.Reason.Message, execute.Summarize(x.rows).Total)
+		for _, b := range w.blocks(x) {
+			states += " " + b.String() + ";"
+		}
 	}
 	return errors.New("the rollouts don't end:" + states)
+}
+
+// blocks returns what keeps the rows of a rollout waiting.
+func (w *world) blocks(x *rolled) []execute.Block {
+	in := w.input(x, w.flight)
+	return execute.Next(in).Blocks
 }
 
 func final(s execute.State) bool {
@@ -172,7 +181,7 @@ func (w *world) command(x *rolled) {
 			}
 		}
 	}
-	if w.calm && x.state.State == execute.Cancelled {
+	if w.calm && (x.state.State == execute.Cancelled || x.state.State == execute.Undoing && w.chance(10)) {
 		for i, row := range x.rows {
 			if row.Progress == execute.Failed {
 				if waived, err := execute.Waive(row); err == nil {
@@ -216,9 +225,14 @@ func (x *rolled) replace(rows []execute.Row) {
 // checkAdmission checks a row that is about to be applied.
 func (w *world) checkAdmission(x *rolled, row execute.Row) error {
 	s, d, p := x.state.Spec, w.deployments[row.Deployment], x.planned[row.Deployment]
+	// The family that changed a deployment last, and whose change isn't settled, may undo it:
+	// it takes over the slot.
+	own := slices.ContainsFunc(w.flight, func(e execute.Entry) bool {
+		return e.Deployment == row.Deployment && w.root(e.Rollout) == w.root(x.state.ID)
+	})
 	failed := 0
 	for _, o := range x.rows {
-		if o.Wave < row.Wave && !slices.Contains([]execute.Progress{execute.Healthy, execute.Failed, execute.Waived, execute.AsBefore, execute.Skipped, execute.Superseded}, o.Progress) {
+		if !own && o.Wave < row.Wave && !slices.Contains([]execute.Progress{execute.Healthy, execute.Failed, execute.Waived, execute.AsBefore, execute.Skipped, execute.Superseded}, o.Progress) {
 			return fmt.Errorf("%s applies %s of wave %d before the end of wave %d: %s is %s", x.state.ID, row.Deployment, row.Wave, o.Wave, o.Deployment, o.Progress)
 		}
 		if o.Counted {
@@ -247,7 +261,7 @@ func (w *world) checkAdmission(x *rolled, row execute.Row) error {
 			return fmt.Errorf("%s applies %s at %s, outside of its window", x.state.ID, row.Deployment, w.now)
 		}
 	}
-	if slices.Contains(s.Limits.Apart, "pair") {
+	if slices.Contains(s.Limits.Apart, "pair") && !own {
 		for _, id := range w.ids {
 			o, ok := w.others[id]
 			value, has := row.Metadata["pair"]
@@ -258,7 +272,7 @@ func (w *world) checkAdmission(x *rolled, row execute.Row) error {
 		}
 	}
 	for _, o := range w.rollouts {
-		if o.started < x.started && o.state.Family != x.state.Family && o.state.State.Active() {
+		if !own && o.started < x.started && o.state.Family != x.state.Family && o.state.State.Active() {
 			for _, r := range o.rows {
 				if r.Deployment == row.Deployment && slices.Contains([]execute.Progress{execute.Waiting, execute.Applied, execute.Soaking, execute.Failed}, r.Progress) {
 					return fmt.Errorf("%s applies %s, which %s holds", x.state.ID, row.Deployment, o.state.ID)

@@ -347,16 +347,14 @@ func (w *world) evaluate(x *rolled) error {
 		w.say("an executor of %s is killed before its commit", x.state.ID)
 		return nil
 	}
-	rows := slices.Clone(x.rows)
-	for i := range rows {
-		rows[i].Metadata = w.sites[rows[i].Site].metadata
-	}
 	stored := w.flight
 	if w.defect == StaleFlight && w.chance(50) {
 		stored = w.old
 	}
 	w.old = slices.Clone(w.flight)
-	in := execute.Input{Rollout: x.state, Rows: rows, Observed: w.observed(x), Flight: execute.NewFlight(w.entries(stored)), Keys: []string{"pair", "tac"}, Freezes: w.freezes(), Held: w.held(x), Now: w.now, Page: 1 + w.r.IntN(5)}
+	in := w.input(x, stored)
+	rows := in.Rows
+	in.Page = 1 + w.r.IntN(5)
 	w.sabotage(&in)
 	out := execute.Next(in)
 	w.stats.Commits++
@@ -403,6 +401,15 @@ func (w *world) evaluate(x *rolled) error {
 	}
 	w.mirror()
 	return w.check()
+}
+
+// input returns what a rollout is evaluated from.
+func (w *world) input(x *rolled, stored []execute.Entry) execute.Input {
+	rows := slices.Clone(x.rows)
+	for i := range rows {
+		rows[i].Metadata = w.sites[rows[i].Site].metadata
+	}
+	return execute.Input{Rollout: x.state, Rows: rows, Observed: w.observed(x), Flight: execute.NewFlight(w.entries(stored)), Keys: []string{"pair", "tac"}, Freezes: w.freezes(), Held: w.held(x), Now: w.now}
 }
 
 func (w *world) sabotage(in *execute.Input) {
@@ -463,7 +470,7 @@ func (w *world) admit(x *rolled, i int) (moved bool, err error) {
 	x.revision[row.Deployment] = d.revision
 	x.rows[i] = row.Apply(w.now, d.behavior == broken)
 	delete(x.healthy, row.Deployment)
-	entry := execute.EntryOf(x.state, row, []string{"pair", "tac"})
+	entry := execute.NewFlight(w.flight).EntryOf(x.state, row, []string{"pair", "tac"})
 	w.flight = slices.DeleteFunc(w.flight, func(e execute.Entry) bool { return e.Deployment == row.Deployment })
 	if w.defect != LostEntry || !w.chance(30) {
 		w.flight = append(w.flight, entry)
