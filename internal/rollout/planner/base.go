@@ -7,13 +7,17 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// rebased returns what a new template gives with the merge of a deployment's creation:
-// base is what the old template gave with it. The notes name the resources that the
-// merge replaces, so that changes of the template have no effect on them.
-func rebased(base, from, to krm.Package) (edit krm.Package, notes []string) {
-	from, to = merge.WithoutBookkeeping(from), to.WithoutDeploymentState()
-	edit = merge.WithoutBookkeeping(to)
-	for _, r := range base {
+// rebased returns what a new template gives with the merge of a deployment's creation,
+// without bookkeeping. first is what the old template gave with it, as it was stored.
+// The notes name the resources that the merge replaces, so that changes of the template
+// have no effect on them.
+func rebased(first, from, to krm.Package) (edit krm.Package, notes []string) {
+	from, edit = merge.WithoutBookkeeping(from), merge.WithoutBookkeeping(to)
+	deep := map[krm.Identity]bool{}
+	for _, r := range first {
+		deep[r.Identity()] = r.GVK() == krm.DeploymentGVK || r.Annotation(krm.AnnotationMerge) == krm.Override
+	}
+	for _, r := range merge.WithoutBookkeeping(first) {
 		id := r.Identity()
 		was := from.Find(id)
 		if was != nil && equalResources(was, r) {
@@ -21,12 +25,9 @@ func rebased(base, from, to krm.Package) (edit krm.Package, notes []string) {
 		}
 		at := edit.Index(id)
 		switch {
-		case at < 0 && was == nil:
-			edit = append(edit, r) // the merge's alone
 		case at < 0:
-			// The new template doesn't have it, and the merge gives it.
-			edit = append(edit, r)
-		case was != nil && overlays(was, r):
+			edit = append(edit, r) // the merge gives it
+		case was != nil && deep[id]:
 			edit[at] = krm.Resource(overlay(edit[at], difference(was, r)))
 		default:
 			if was == nil || !equalResources(edit[at], was) {
@@ -40,23 +41,6 @@ func rebased(base, from, to krm.Package) (edit krm.Package, notes []string) {
 
 func equalResources(a, b krm.Resource) bool {
 	return merge.Equal(merge.Value{V: map[string]any(a), Present: true}, merge.Value{V: map[string]any(b), Present: true})
-}
-
-// overlays reports whether a resource may be the result of a deep merge into another
-// one: each field of it is there.
-func overlays(was, is map[string]any) bool {
-	for key, v := range was {
-		w, ok := is[key]
-		if !ok {
-			return false
-		}
-		vm, okV := v.(map[string]any)
-		wm, okW := w.(map[string]any)
-		if okV && okW && !overlays(vm, wm) {
-			return false
-		}
-	}
-	return true
 }
 
 // difference returns the fields in which a resource differs from another one.

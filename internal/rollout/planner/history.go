@@ -21,7 +21,7 @@ const maxRevisions = 1000
 // A lineage is what the package of a deployment was made from.
 type lineage struct {
 	key   plan.Digest // equal lineages have the same
-	base  krm.Package // what the template and the creation's merge gave; without bookkeeping
+	base  krm.Package // what the template and the creation's merge gave, as it was stored
 	from  tko.Template
 	lost  string // why base or from isn't known; "" if they are
 	steps []step // of preparation, oldest first
@@ -41,7 +41,7 @@ type trigger struct {
 
 // lineage returns what the package of a deployment was made from, out of its revisions.
 // The error is one of the snapshot.
-func (p *Planner) lineage(ctx context.Context, d Deployment) (lineage, error) {
+func (p *run) lineage(ctx context.Context, d Deployment) (lineage, error) {
 	var l lineage
 	h := hasher{}
 	h.text(string(d.Template))
@@ -61,10 +61,17 @@ func (p *Planner) lineage(ctx context.Context, d Deployment) (lineage, error) {
 		if err != nil {
 			return l, err
 		}
-		if isPreparation(at) && before.Content != at.Content {
-			h.text("prepared")
-			if s := stepOf(before, at); !same(s.input, s.output) {
-				l.steps = append(l.steps, s)
+		if before.Content != at.Content {
+			if n == 0 { // only a read of a revision has its steps
+				if at, err = p.snapshot.Deployment(ctx, d.ID, at.Stamp.Revision); err != nil {
+					return l, err
+				}
+			}
+			if isPreparation(at) {
+				h.text("prepared")
+				if s := stepOf(before, at); !same(s.input, s.output) {
+					l.steps = append(l.steps, s)
+				}
 			}
 		}
 		at = before
@@ -83,7 +90,7 @@ func (p *Planner) lineage(ctx context.Context, d Deployment) (lineage, error) {
 }
 
 // base sets the base of a deployment's lineage. first is its first revision.
-func (p *Planner) base(ctx context.Context, l *lineage, d, first Deployment) error {
+func (p *run) base(ctx context.Context, l *lineage, d, first Deployment) error {
 	switch {
 	case d.Template == "":
 		l.lost = "the deployment has no template"
@@ -106,13 +113,14 @@ func (p *Planner) base(ctx context.Context, l *lineage, d, first Deployment) err
 		l.lost = fmt.Sprintf("base not known: the package was made again from revision %d of template %q", d.TemplateRevision, d.Template)
 		return nil
 	}
-	l.base, l.from = merge.WithoutBookkeeping(first.Package), t
+	l.base, l.from = first.Package, t
 	return nil
 }
 
-// isPreparation reports whether preparation wrote a revision.
+// isPreparation reports whether preparation wrote a revision. Where callers are
+// authenticated, the author has another name, but each change has steps.
 func isPreparation(d Deployment) bool {
-	return d.Stamp.Revision > 1 && (len(d.Stamp.Steps) > 0 || d.Stamp.Who == topology.Author)
+	return len(d.Stamp.Steps) > 0 || d.Stamp.Who == topology.Author
 }
 
 // stepOf returns the step between two revisions.

@@ -2,11 +2,8 @@ package planner
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"iter"
-	"maps"
-	"slices"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/rollout/merge"
@@ -63,6 +60,7 @@ type Rules interface {
 type Deployment struct {
 	tko.Deployment
 	Content plan.Digest // of the package without the state in its Deployment resource
+	Handle  any         // of the snapshot that returned it
 }
 
 // A Change is a new package of a deployment. The Deployment resource in it has the
@@ -72,34 +70,6 @@ type Change struct {
 	// From, if not nil, is the template that the package is made from now: the
 	// deployment gets its metadata and revision.
 	From *tko.Template
-}
-
-// DigestOf returns the digest of a deployment's package and state. unknown is what only
-// preparation can say.
-func DigestOf(d Deployment, unknown []string) plan.Digest {
-	w := hasher{sum: make([]byte, 0, 512)}
-	w.text("deployment 1")
-	w.sum = append(w.sum, d.Content[:]...)
-	for _, s := range []string{string(d.Template), string(d.Site), string(d.Parent), d.Origin} {
-		w.text(s)
-	}
-	w.number(d.TemplateRevision)
-	w.flag(d.Prepared)
-	w.flag(d.Approved)
-	w.number(int64(len(d.Metadata)))
-	for _, key := range slices.Sorted(maps.Keys(d.Metadata)) {
-		w.text(key)
-		w.text(d.Metadata[key])
-	}
-	w.number(int64(len(d.Replaces)))
-	for _, id := range d.Replaces {
-		w.text(string(id))
-	}
-	w.number(int64(len(unknown)))
-	for _, s := range unknown {
-		w.text(s)
-	}
-	return sha256.Sum256(w.sum)
 }
 
 // A hasher collects values of known lengths, so that different values have different
@@ -113,12 +83,4 @@ func (h *hasher) number(n int64) {
 func (h *hasher) text(s string) {
 	h.number(int64(len(s)))
 	h.sum = append(h.sum, s...)
-}
-
-func (h *hasher) flag(b bool) {
-	if b {
-		h.sum = append(h.sum, 1)
-	} else {
-		h.sum = append(h.sum, 0)
-	}
 }
