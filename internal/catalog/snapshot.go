@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -350,25 +349,14 @@ func (s *Snapshot) Changed(ctx context.Context, current Record, pkg krm.Package,
 	return r, nil
 }
 
-// Created returns the record of a child, without an ID, as CreateChildren would store
-// it.
-func (s *Snapshot) Created(ctx context.Context, request tko.NewChildren, child tko.NewChild) (Record, error) {
+// Created returns the record of a child that is made from a template, without an ID, as
+// CreateChildren would store it.
+func (s *Snapshot) Created(ctx context.Context, template tko.Template, request tko.NewChildren, child tko.NewChild) (Record, error) {
 	ctx, _, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
 	if err != nil {
 		return Record{}, err
 	}
-	template, err := s.Record(ctx, Key{Kind: tko.KindTemplate, ID: string(child.Template)}, 0)
-	if errors.Is(err, tko.ErrNotFound) {
-		return Record{}, explain(&MissingError{Key: Key{Kind: tko.KindTemplate, ID: string(child.Template)}})
-	}
-	if err != nil {
-		return Record{}, err
-	}
-	pkg, err := s.Package(template)
-	if err != nil {
-		return Record{}, err
-	}
-	n, err := s.service.newRecord(ctx, nil, base{revision: template.Revision, pkg: pkg, metadata: template.effective()},
+	n, err := s.service.newRecord(ctx, nil, base{revision: template.Stamp.Revision, pkg: template.Package, metadata: template.Metadata},
 		tko.NewDeployment{Parent: request.Parent, Template: child.Template, Site: child.Site, Merge: request.Merge})
 	if err != nil {
 		return Record{}, err

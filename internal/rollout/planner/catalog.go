@@ -116,8 +116,8 @@ func (s stored) Changed(ctx context.Context, d Deployment, change Change) (Deplo
 	return s.deployment(r)
 }
 
-func (s stored) Created(ctx context.Context, request tko.NewChildren, child tko.NewChild) (Deployment, error) {
-	r, err := s.Snapshot.Created(ctx, request, child)
+func (s stored) Created(ctx context.Context, template tko.Template, request tko.NewChildren, child tko.NewChild) (Deployment, error) {
+	r, err := s.Snapshot.Created(ctx, template, request, child)
 	if err != nil {
 		return Deployment{}, err
 	}

@@ -457,9 +457,18 @@ func (p *run) family(ctx context.Context, root, parent tko.DeploymentID, c chang
 // child plans the creation of a child, and of its own children.
 func (p *run) child(ctx context.Context, root tko.DeploymentID, batch tko.NewChildren, child tko.NewChild, pins []plan.Pin, edits []uint8, depth int) error {
 	id := newID(p.request.Rollout, batch.Parent, child.Origin)
-	draft := plan.Draft{Key: string(batch.Parent) + "/" + child.Origin, Site: child.Site, Parent: batch.Parent, Pins: slices.Clone(pins)}
+	draft := plan.Draft{Key: string(batch.Parent) + "/" + child.Origin, Site: child.Site, Parent: batch.Parent}
 	draft.Row = plan.Row{Deployment: id, Kind: plan.Create, Wave: plan.NoWave, Root: root, Edits: edits}
-	stored, err := p.snapshot.Created(ctx, batch, child)
+	template, err := p.template(ctx, child.Template, 0)
+	if errors.Is(err, tko.ErrNotFound) {
+		err = tko.Errorf(tko.ErrInvalid, "the template %q does not exist: register it, or name another one", child.Template)
+	}
+	var stored Deployment
+	if err == nil {
+		pins = append(slices.Clip(pins), plan.Pin{Kind: tko.KindTemplate, ID: string(child.Template), Revision: template.Stamp.Revision})
+		draft.Pins = slices.Clone(pins)
+		stored, err = p.snapshot.Created(ctx, template, batch, child)
+	}
 	if findings, invalid := findingsOf(err); invalid {
 		draft.Kind, draft.Findings = plan.Invalid, findings
 		return p.send(draft)

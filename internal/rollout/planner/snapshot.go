@@ -52,8 +52,9 @@ type Rules interface {
 	// Changed returns a deployment with another package. A package that is invalid is a
 	// tko.ErrInvalid.
 	Changed(ctx context.Context, d Deployment, change Change) (Deployment, error)
-	// Created returns a new child as CreateChildren would store it.
-	Created(ctx context.Context, new tko.NewChildren, child tko.NewChild) (Deployment, error)
+	// Created returns a new child, made from a template, as CreateChildren would store
+	// it.
+	Created(ctx context.Context, template tko.Template, request tko.NewChildren, child tko.NewChild) (Deployment, error)
 }
 
 // A Deployment is a deployment with the digest of its stored package.
