@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"slices"
 
 	"github.com/tko-orchestrator/tko"
 )
@@ -32,6 +33,8 @@ func (p *Plan) Encode() ([]byte, error) {
 		e.signed(int64(r.Group))
 		e.texts(r.Findings)
 		e.texts(r.Unknown)
+		e.text(string(r.Edits))
+		e.text(string(r.Root))
 	}
 	out := make([]byte, 0, len(encodingMagic)+len(e.body)+len(e.table)*len(Digest{})+len(groups)+64)
 	out = append(out, encodingMagic...)
@@ -108,6 +111,11 @@ func Decode(data []byte) (*Plan, error) {
 		r.Before, r.After = d.digest(table), d.digest(table)
 		r.Group = int(d.signed())
 		r.Findings, r.Unknown = d.texts(), d.texts()
+		r.Edits = slices.Clone(d.bytes(d.length(1)))
+		if len(r.Edits) == 0 {
+			r.Edits = nil
+		}
+		r.Root = tko.DeploymentID(d.text())
 		if d.failed {
 			break
 		}

@@ -78,6 +78,11 @@ type Row struct {
 	Group         int      // index in Groups
 	Findings      []string // of Conflict and Invalid; no confidential values
 	Unknown       []string // what only preparation can say, with the plugin's name
+	// Edits are the indices of the spec's edits that select the deployment. Root is the
+	// deployment that is created or deleted with this one: the selected ancestor. It is
+	// "" if an edit selects the deployment itself.
+	Edits []uint8
+	Root  tko.DeploymentID
 }
 
 // A Plan is made on one snapshot and then doesn't change.
@@ -146,6 +151,8 @@ func (p *Plan) Digest() Digest {
 		w.h.Write(r.After[:])
 		w.texts(r.Findings)
 		w.texts(r.Unknown)
+		w.text(string(r.Edits))
+		w.text(string(r.Root))
 	}
 	return Digest(w.h.Sum(nil))
 }

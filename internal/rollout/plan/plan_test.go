@@ -65,6 +65,7 @@ func TestDigestNamesAllThatIsPlanned(t *testing.T) {
 		"kind": func(p *plan.Plan) { p.Rows[0].Kind = plan.Delete }, "wave": func(p *plan.Plan) { p.Rows[0].Wave++ }, "rank": func(p *plan.Plan) { p.Rows[0].Rank++ },
 		"before": func(p *plan.Plan) { p.Rows[0].Before[0]++ }, "after": func(p *plan.Plan) { p.Rows[0].After[0]++ },
 		"findings": func(p *plan.Plan) { p.Rows[0].Findings = []string{"x"} }, "unknown": func(p *plan.Plan) { p.Rows[0].Unknown = []string{"x"} },
+		"edits": func(p *plan.Plan) { p.Rows[0].Edits = []uint8{1} }, "root": func(p *plan.Plan) { p.Rows[0].Root = "x" },
 		"row": func(p *plan.Plan) { p.Rows = p.Rows[:2] },
 	} {
 		p := fleet(3)

@@ -25,6 +25,7 @@ func StateDigest(content [sha256.Size]byte, d tko.Deployment) Digest {
 	w := writer{h: sha256.New()}
 	w.h.Write(content[:])
 	w.texts([]string{string(d.Template), string(d.Site), string(d.Parent)})
+	w.number(d.TemplateRevision)
 	for _, flag := range []bool{d.Prepared, d.Approved} {
 		n := int64(0)
 		if flag {
