@@ -52,6 +52,8 @@ func checkNewID(key Key) error {
 		return tko.CheckID("template ID", key.ID)
 	case tko.KindSite:
 		return tko.CheckID("site ID", key.ID)
+	case tko.KindRollout:
+		return tko.CheckID("rollout ID", key.ID)
 	case tko.KindDeployment, tko.KindPlugin: // TKO makes the IDs of deployments, [tko.Plugin.Check] checks those of plugins
 	}
 	return nil
@@ -351,6 +353,8 @@ func (s *Service) derived(ctx context.Context, p Put, current Record) (record Re
 		if err == nil && record.Key != p.Key {
 			err = tko.Errorf(tko.ErrInvalid, "the plugin is %q, and its key %q", record.ID, p.Key.ID)
 		}
+	case tko.KindRollout:
+		record, err = s.rolloutRecord(ctx, tko.Rollout{ID: tko.RolloutID(p.Key.ID), Metadata: passed, Package: p.Package})
 	case tko.KindDeployment:
 		return s.derivedDeployment(ctx, p, current, passed, removed)
 	}
@@ -469,6 +473,9 @@ func (s *Service) PutApproval(ctx context.Context, key Key, require Requirement,
 // RemoveRecord deletes a record and its descendants, and returns it as it was;
 // with dryRun it only counts.
 func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement, dryRun bool) (Record, tko.Deleted, error) {
+	if key.Kind == tko.KindRollout {
+		return s.removeRollout(ctx, key, require, dryRun)
+	}
 	require.Present = true
 	ctx, _, err := s.enter(ctx, key.Kind, changeVerb(key.Kind, access.Delete))
 	if err != nil {

@@ -103,7 +103,7 @@ func New(store Store, validator Validator, options Options) *Service {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{refusals: refusals{store: store, enabled: options.Audit, log: options.Log}, store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: map[string]*idleQueue{
-		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {},
+		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {}, tko.QueueRollout: {},
 	}}
 }
 

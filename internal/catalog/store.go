@@ -31,6 +31,7 @@ type Store interface { //nolint:interfacebloat // of interfaces, one for each co
 	Feed
 	AccessRules
 	AuditLog
+	Rollouts
 	Lifecycle
 }
 
@@ -239,6 +240,8 @@ type Write struct {
 	// Audit, if not nil, is the caller in the audit records of the changes that
 	// the write makes. If it is nil, the changes are not recorded.
 	Audit *audit.Caller
+	// Rollout, if not nil, changes rollouts in the same transaction.
+	Rollout *RolloutWrite
 	// Claim, if not nil, is a claim of work that the caller must still hold;
 	// otherwise the commit fails with ErrConflict. While the commit is in
 	// progress, no other worker can claim the item.
@@ -552,6 +555,10 @@ func WorkFor(before, after Record) []Work {
 		}
 	case tko.KindDeployment:
 		return workForDeployment(before, after)
+	case tko.KindRollout:
+		if after.Revision != 0 {
+			return []Work{{Queue: tko.QueueRollout, Key: after.ID}}
+		}
 	case tko.KindTemplate, tko.KindPlugin:
 	}
 	return nil
@@ -617,7 +624,7 @@ func QueuesToWake(before, after Record) (queues []string, allSites bool) {
 		case tko.PluginPrepare, tko.PluginValidate:
 			return []string{tko.QueuePrepare}, false
 		}
-	case tko.KindDeployment:
+	case tko.KindDeployment, tko.KindRollout:
 	}
 	return nil, false
 }

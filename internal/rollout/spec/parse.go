@@ -177,18 +177,22 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 		c.add("spec", "is missing: it needs edits")
 		return out
 	}
-	s := c.object(v, "spec", "edits", "waves", "limits", "health", "windows", "onFailure", "conflicts")
+	s := c.object(v, "spec", "edits", "undoes", "waves", "limits", "health", "windows", "onFailure", "conflicts")
 	if s == nil {
 		return out
 	}
-	if v, ok := s["edits"]; ok {
+	if v, ok := s["undoes"]; ok {
+		if out.Undoes = c.text(v, "spec.undoes"); has(s, "edits") {
+			c.add("spec.edits", "a rollout that undoes another one has no edits: remove them")
+		}
+	} else if v, ok := s["edits"]; ok {
 		for i, edit := range c.list(v, "spec.edits", MaxEdits) {
 			out.Edits = append(out.Edits, c.edit(edit, element("spec.edits", i)))
 		}
 	} else {
 		c.add("spec.edits", "is missing: without edits a rollout changes nothing")
 	}
-	out.Waves = c.waves(s["waves"], has(s, "waves"))
+	out.Waves = c.waves(s["waves"], has(s, "waves"), out.Undoes != "")
 	zero := 0
 	out.Limits.Failures.Count = &zero
 	if v, ok := s["limits"]; ok {
@@ -395,7 +399,8 @@ func (c *checker) valuePatterns(m map[string]any, key, path string) map[string]s
 	return out
 }
 
-func (c *checker) waves(v any, present bool) []Wave {
+// waves returns the waves. Those of an undo (fixed) are as its rollout has them, in reverse.
+func (c *checker) waves(v any, present, fixed bool) []Wave {
 	var out []Wave
 	names := map[string]bool{}
 	if present {
@@ -424,13 +429,13 @@ func (c *checker) waves(v any, present bool) []Wave {
 				w.Spread = c.text(m["spread"], at+".spread")
 			}
 			w.Approval = c.enum(m, "approval", at, "", "Required", "None") == "Required"
-			if !has(m, "count") && !has(m, "percent") && i < len(list)-1 {
+			if !has(m, "count") && !has(m, "percent") && i < len(list)-1 && !fixed {
 				c.add(at, "takes all deployments, so the waves after it have none: add count or percent, or make it the last wave")
 			}
 			out = append(out, w)
 		}
 	}
-	if len(out) == 0 || !out[len(out)-1].Rest() {
+	if len(out) == 0 || !out[len(out)-1].Rest() && !fixed {
 		name := "rest"
 		for i := 2; names[name]; i++ {
 			name = "rest-" + strconv.Itoa(i)

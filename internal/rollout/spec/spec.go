@@ -30,6 +30,7 @@ const (
 
 // A Rollout is a checked spec, with its defaults filled in.
 type Rollout struct {
+	Undoes    string // ID of the rollout that this one undoes, or ""; then it has no edits
 	Edits     []Edit
 	Waves     []Wave // the last one takes the rest, and may be implicit
 	Limits    Limits

@@ -71,12 +71,16 @@ func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
 	if err != nil {
 		return nil, err
 	}
-	statements := slices.Concat(g.tokenStatements(), numbering, indexing, blobs, entities, changes, g.workStatements(), audits)
+	rollouts, err := g.rolloutStatements()
+	if err != nil {
+		return nil, err
+	}
+	statements := slices.Concat(g.tokenStatements(), numbering, indexing, blobs, entities, changes, g.workStatements(), audits, rollouts)
 	if n := len(g.changes); n > 0 {
 		g.last = g.changes[n-1].after.Key
 	}
 	g.recorded = g.recorded || len(g.audits) > 0
-	g.changes, g.audits, g.started, g.ended, g.dirty = nil, nil, nil, nil, true
+	g.rollouts, g.changes, g.audits, g.started, g.ended, g.dirty = nil, nil, nil, nil, nil, true
 	clear(g.base)
 	return statements, nil
 }

@@ -239,7 +239,7 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 			Statement{
 				SQL: "DELETE FROM change WHERE position IN (SELECT c.position FROM {rows} CROSS JOIN change c WHERE c.kind = r.k AND c.id = r.i " +
 					"AND c.op = 'written' AND c.revision <= r.v AND c.position <= $1 AND NOT EXISTS (SELECT 1 FROM modification m " +
-					"WHERE c.kind = 'deployment' AND m.deployment = c.id AND m.revision = c.revision)) RETURNING position",
+					"WHERE c.kind = 'deployment' AND m.deployment = c.id AND m.revision = c.revision) AND " + unpinned + ") RETURNING position",
 				Args:    []any{last},
 				Columns: []Column{{"k", Text}, {"i", Text}, {"v", Int}}, Rows: rows, Scan: count,
 			},
