@@ -46,6 +46,7 @@ func newWorld(t testing.TB) *world {
 	}
 	w.preparer = prepare.New(client{w.Service}, w.plugins, prepare.Options{})
 	w.planner = planner.New(planner.OnCatalog(w.Service), planner.Options{Runner: w.plugins})
+	w.PlanWith(w.planner)
 	return w
 }
 
