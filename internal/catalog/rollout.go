@@ -365,6 +365,7 @@ func (s *Service) command(ctx context.Context, cmd tko.RolloutCommand, r Record,
 		current := st.Digest
 		if st.Next != 0 {
 			current = st.Left
+			rows = slices.DeleteFunc(rows, func(r execute.Row) bool { return r.Progress == execute.Stale }) // the new plan replaces them
 		}
 		to, err := execute.Resume(from, rows, current, cmd.Plan)
 		if err != nil {

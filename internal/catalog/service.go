@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -87,6 +88,7 @@ type Service struct {
 	accessLock  lock
 	accessRules *ruleBook // nil: not read yet
 	refusals    refusals
+	planner     plan.Planner
 	transitions transitionCache
 }
 

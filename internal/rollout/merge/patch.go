@@ -51,6 +51,7 @@ func Patched(p krm.Package, changes []Change, types Types, back bool) krm.Packag
 		}
 		i := out.Index(c.Resource)
 		switch {
+		case c.Order && !v.Present: // this side adds nothing to the list
 		case len(c.Path) == 0 && !v.Present:
 			if i >= 0 {
 				out = slices.Delete(out, i, i+1)

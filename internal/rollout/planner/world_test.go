@@ -89,6 +89,7 @@ func newWorld(t testing.TB) *world {
 		s, err := open(ctx)
 		return snapshot{s, w}, err
 	}, planner.Options{Runner: w.plugins})
+	w.PlanWith(w.planner)
 	return w
 }
 

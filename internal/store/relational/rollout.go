@@ -58,13 +58,15 @@ var rolloutRowColumns = []Column{
 type rowDoc struct {
 	catalog.RowDetails
 
-	Findings []string `json:"findings,omitempty"`
-	Unknown  []string `json:"unknown,omitempty"`
+	Findings []string         `json:"findings,omitempty"`
+	Unknown  []string         `json:"unknown,omitempty"`
+	Edits    []byte           `json:"edits,omitempty"`
+	Root     tko.DeploymentID `json:"root,omitempty"`
 }
 
 func rolloutRowValues(id string, number int64, r catalog.RolloutRow) ([]any, error) {
 	doc := ""
-	if d := (rowDoc{r.RowDetails, r.Findings, r.Unknown}); d.Base != 0 || d.Force || len(d.Replaces)+len(d.Pins)+len(d.Findings)+len(d.Unknown) > 0 {
+	if d := (rowDoc{r.RowDetails, r.Findings, r.Unknown, r.Edits, r.Root}); d.Base != 0 || d.Force || len(d.Replaces)+len(d.Pins)+len(d.Findings)+len(d.Unknown)+len(d.Edits)+len(d.Root) > 0 {
 		text, err := json.Marshal(d)
 		if err != nil {
 			return nil, fault("encode a row of a rollout", err)
@@ -111,7 +113,7 @@ func scanRolloutRow(from Row) (catalog.RolloutRow, error) {
 	}
 	var d rowDoc
 	err = json.Unmarshal([]byte(doc), &d)
-	r.RowDetails, r.Findings, r.Unknown = d.RowDetails, d.Findings, d.Unknown
+	r.RowDetails, r.Findings, r.Unknown, r.Edits, r.Root = d.RowDetails, d.Findings, d.Unknown, d.Edits, d.Root
 	return r, fault("decode a row of a rollout", err)
 }
 
