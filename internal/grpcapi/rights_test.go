@@ -240,6 +240,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"saveSource": &tkopb.SaveSource{Source: &tkopb.Source{Name: "x"}, Claim: item("gitops", "x")}, "forgetSource": &tkopb.ForgetSource{Name: "x", Claim: item("gitops", "x")},
 		"getTargetState": &tkopb.GetTargetState{SiteId: site, Name: "x"}, "saveTargetState": &tkopb.SaveTargetState{State: &tkopb.TargetState{SiteId: site, Name: "x"}, Claim: item("schedule", site)},
 		"canI": &tkopb.CanI{Verb: "read", Kind: "site", Id: site}, "bind": &tkopb.Binding{Subject: "token:x", Role: "viewer", Scope: &tkopb.Scope{SiteId: site}},
+		"freeze": &tkopb.Freeze{SiteMetadata: map[string]string{"where": "*"}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "x"}, "unfreeze": &tkopb.Unfreeze{Ids: []string{"missing"}},
 		"unbind": &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
 	}
 }
@@ -248,7 +249,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 var unscoped = []string{
 	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
 	"purgePlugins", "endDeploymentModification", "cancelDeploymentModification", "registerPlugin", "deletePlugin", "getPlugin", "claimWork", "renewWork", "finishWork", "callSources", "getSource",
-	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "provisionSite",
+	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "provisionSite",
 }
 
 // TestEveryMethodAsEveryRole calls each method of the protocol as each role, in and out
