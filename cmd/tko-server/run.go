@@ -34,6 +34,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
+	"github.com/tko-orchestrator/tko/internal/rollout/controller"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
@@ -244,6 +245,12 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 			Log: log.With("role", config.RoleMetaScheduler),
 		})
 		controllers.Go(func() error { return m.Run(working) })
+	}
+	if c.Has(config.RoleRollout) {
+		rollouts := clients.of(identity.RoleRollout)
+		controllers.Go(func() error {
+			return controller.Run(working, rollouts, controller.Options{Worker: s.worker, Lease: c.WorkLease, Log: log.With("role", config.RoleRollout)})
+		})
 	}
 	if c.Has(config.RoleGitOps) {
 		if err := s.gitOps(working, controllers, clients.of(identity.RoleGitOps)); err != nil {

@@ -44,7 +44,7 @@ func (named) Identify(_ context.Context, _ authn.Connection, token string) (iden
 func methods(t *testing.T) []protoreflect.MethodDescriptor {
 	t.Helper()
 	var all []protoreflect.MethodDescriptor
-	for _, name := range []protoreflect.FullName{"tko.Data", "tko.Access"} {
+	for _, name := range []protoreflect.FullName{"tko.Data", "tko.Access", "tko.Rollouts"} {
 		d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
 		if err != nil {
 			t.Fatal(err)
