@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -392,6 +393,7 @@ func (s *Service) derivedDeployment(ctx context.Context, p Put, current Record, 
 			return Record{}, nil, err
 		}
 		record.Base = base.revision
+		record.derive(derivation.Record{Template: tko.TemplateID(record.Template), Revision: base.revision, Whole: record.Digest})
 	}
 	record.Conditions = mergeConditions(current.Conditions, change.flags(current.Conditions), current.Revision+1, time.Now())
 	if p.DryRun {

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -584,6 +585,12 @@ func (s *Service) plannedRecord(ctx context.Context, st RolloutState, sp spec.Ro
 	}
 	r.Template, r.Site, r.Prepared, r.Approved, r.Base = string(d.Template), string(d.Site), d.Prepared, d.Approved, d.TemplateRevision
 	r.Digest, r.Package = c.digest, c.encoded
+	switch {
+	case state.Derived != nil:
+		r.Derivation, r.Derived = sha256.Sum256(state.Derived), state.Derived
+	case r.Template != now.Template:
+		r.Derivation = Digest{} // it isn't known what the package is made from
+	}
 	if r.Metadata, err = metadataAfter(now.effective(), d.Package, inherited, now.passed()); err != nil {
 		return Record{}, err
 	}

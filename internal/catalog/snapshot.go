@@ -2,13 +2,12 @@ package catalog
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"iter"
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -315,21 +314,28 @@ func (s *Snapshot) Definitions(ctx context.Context) (krm.Package, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all krm.Package
-	for _, crd := range rules.crds {
-		pkg, err := krm.Decode(StoredFormat, crd.Content, krm.Limits{Bytes: maxPackageBytes, Depth: maxPackageDepth, Resources: maxResources})
-		if err != nil {
-			return nil, fmt.Errorf("decode the custom resource definition of %s: %w", crd.Kind, err)
-		}
-		all = append(all, pkg...)
+	return decodeDefinitions(rules.crds)
+}
+
+// Derivation returns what the package of a record was made from; false if that isn't
+// known.
+func (s *Snapshot) Derivation(ctx context.Context, r Record) (derivation.Record, bool) {
+	if r.Derivation == (Digest{}) {
+		return derivation.Record{}, false
 	}
-	return all, nil
+	encoded, err := s.service.store.Derivation(ctx, r.Derivation)
+	if err != nil {
+		return derivation.Record{}, false
+	}
+	d, err := derivation.Decode(encoded)
+	return d, err == nil
 }
 
 // Changed returns a deployment's record with another package, as a commit would store
-// it. from, if its Revision isn't 0, is the template that the package is made from. An
-// invalid package is an ErrInvalid.
-func (s *Snapshot) Changed(ctx context.Context, current Record, pkg krm.Package, from Record) (Record, error) {
+// it. from, if its Revision isn't 0, is the template that the package is made from.
+// derived, if not nil, is what the package is made from. An invalid package is an
+// ErrInvalid.
+func (s *Snapshot) Changed(ctx context.Context, current Record, pkg krm.Package, from Record, derived *derivation.Record) (Record, error) {
 	ctx, _, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
 	if err != nil {
 		return Record{}, err
@@ -347,28 +353,20 @@ func (s *Snapshot) Changed(ctx context.Context, current Record, pkg krm.Package,
 		r.remove(current.removed())
 		r.retainAttached(current)
 	}
+	if derived != nil {
+		r.derive(*derived)
+	}
 	return r, nil
 }
 
-// Created returns the record of a child, without an ID, as CreateChildren would store
-// it.
-func (s *Snapshot) Created(ctx context.Context, request tko.NewChildren, child tko.NewChild) (Record, error) {
+// Created returns the record of a child that is made from a template, without an ID, as
+// CreateChildren would store it.
+func (s *Snapshot) Created(ctx context.Context, template tko.Template, request tko.NewChildren, child tko.NewChild) (Record, error) {
 	ctx, _, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
 	if err != nil {
 		return Record{}, err
 	}
-	template, err := s.Record(ctx, Key{Kind: tko.KindTemplate, ID: string(child.Template)}, 0)
-	if errors.Is(err, tko.ErrNotFound) {
-		return Record{}, explain(&MissingError{Key: Key{Kind: tko.KindTemplate, ID: string(child.Template)}})
-	}
-	if err != nil {
-		return Record{}, err
-	}
-	pkg, err := s.Package(template)
-	if err != nil {
-		return Record{}, err
-	}
-	n, err := s.service.newRecord(ctx, nil, base{revision: template.Revision, pkg: pkg, metadata: template.effective()},
+	n, err := s.service.newRecord(ctx, nil, base{revision: template.Stamp.Revision, pkg: template.Package, metadata: template.Metadata},
 		tko.NewDeployment{Parent: request.Parent, Template: child.Template, Site: child.Site, Merge: request.Merge})
 	if err != nil {
 		return Record{}, err

@@ -80,9 +80,14 @@ type Record struct {
 	// don't record it.
 	Base int64
 
-	Metadata   *Metadata
-	Digest     Digest
-	Package    []byte                // the encoded package; read only on request
+	Metadata *Metadata
+	Digest   Digest
+	Package  []byte // the encoded package; read only on request
+	// Derivation is the digest of an encoded derivation.Record, which says what the
+	// package was made from; zero if that isn't known. Derived is the record, of a
+	// record to be written; the store retains it as long as a revision names it.
+	Derivation Digest
+	Derived    []byte
 	Plugin     []byte                // plugins: the encoded plugin
 	CRDs       bool                  // templates: the package contains custom resource definitions
 	Conditions []tko.Condition       // sites, deployments, plugins
@@ -153,6 +158,9 @@ type Reader interface {
 	// ids, in no order, possibly more than once. It doesn't visit ids
 	// themselves. visit must not use the store.
 	Descendants(ctx context.Context, ids []string, visit func(id string)) error
+	// Derivation returns the content of a [Record.Derivation]. The caller must not
+	// change it. Any error means that it isn't known.
+	Derivation(ctx context.Context, digest Digest) ([]byte, error)
 	// Epoch returns the position of the newest change to the entities that
 	// packages are validated against: plugins, and templates with CRDs.
 	Epoch(ctx context.Context) (int64, error)

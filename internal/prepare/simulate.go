@@ -125,12 +125,12 @@ type simulator struct {
 	runner Runner
 	d      tko.Deployment
 
-	pure          bool
-	unknown       []string
-	later         []string // built-in resources that only a real preparation prepares
-	create        []tko.NewChildren
-	deleted       []tko.DeploymentID
-	refused       string // the reason of the last unprepared condition
+	pure    bool
+	unknown []string
+	later   []string // built-in resources that only a real preparation prepares
+	create  []tko.NewChildren
+	deleted []tko.DeploymentID
+	refused string // the reason of the last unprepared condition
 }
 
 func (s *simulator) Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error] {

@@ -57,4 +57,7 @@ type State struct {
 	Deployment tko.Deployment
 	// Digest covers all that is stored of it: package, references, state, metadata.
 	Digest Digest
+	// Derived, of a state to be written, is an encoded derivation.Record: what the package
+	// is made from; nil if that isn't known. It is stored with the state.
+	Derived []byte
 }

@@ -1,42 +1,39 @@
 package planner
 
 import (
-	"fmt"
-
 	"github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// rebased returns what a new template gives with the merge of a deployment's creation,
-// without bookkeeping. first is what the old template gave with it, as it was stored.
-// The notes name the resources that the merge replaces, so that changes of the template
-// have no effect on them.
-func rebased(first, from, to krm.Package) (edit krm.Package, notes []string) {
-	from, edit = merge.WithoutBookkeeping(from), merge.WithoutBookkeeping(to)
-	deep := map[krm.Identity]bool{}
-	for _, r := range first {
-		deep[r.Identity()] = r.GVK() == krm.DeploymentGVK || r.Annotation(krm.AnnotationMerge) == krm.Override
-	}
-	for _, r := range merge.WithoutBookkeeping(first) {
+// mergeOf returns what was merged into a template's package, found out of the result as
+// it was stored. Merging it again gives the same. Fields that were merged with the
+// value that the template had are lost: then the template decides them.
+func mergeOf(result, from krm.Package) krm.Package {
+	from = from.WithoutDeploymentState()
+	var merged krm.Package
+	for _, r := range result.WithoutDeploymentState() {
 		id := r.Identity()
 		was := from.Find(id)
-		if was != nil && equalResources(was, r) {
-			continue // the template's alone
-		}
-		at := edit.Index(id)
+		deep := id.GVK == krm.DeploymentGVK || r.Annotation(krm.AnnotationMerge) == krm.Override
 		switch {
-		case at < 0:
-			edit = append(edit, r) // the merge gives it
-		case was != nil && deep[id]:
-			edit[at] = krm.Resource(overlay(edit[at], difference(was, r)))
-		default:
-			if was == nil || !equalResources(edit[at], was) {
-				notes = append(notes, fmt.Sprintf("%s: hidden by merge: the deployment was created with this resource in place of the template's", id))
+		case was != nil && equalResources(withoutMarks(was), withoutMarks(r)):
+		case was != nil && deep:
+			d := krm.Resource(difference(was, r))
+			d["apiVersion"], d["kind"] = r["apiVersion"], r["kind"]
+			d.Set(r.Name(), "metadata", "name")
+			if id.GVK != krm.DeploymentGVK {
+				d.SetAnnotation(krm.AnnotationMerge, krm.Override)
 			}
-			edit[at] = r
+			merged = append(merged, d)
+		default:
+			merged = append(merged, r)
 		}
 	}
-	return edit, notes
+	return merged
+}
+
+func withoutMarks(r krm.Resource) krm.Resource {
+	return merge.WithoutBookkeeping(krm.Package{r})[0]
 }
 
 func equalResources(a, b krm.Resource) bool {
@@ -56,24 +53,6 @@ func difference(was, is map[string]any) map[string]any {
 				out[key] = inner
 			}
 		case !ok || !merge.Equal(merge.Value{V: v, Present: true}, merge.Value{V: w, Present: true}):
-			out[key] = v
-		}
-	}
-	return out
-}
-
-// overlay merges maps deeply without changing either.
-func overlay(base, over map[string]any) map[string]any {
-	out := make(map[string]any, len(base)+len(over))
-	for key, v := range base {
-		out[key] = v
-	}
-	for key, v := range over {
-		b, okB := out[key].(map[string]any)
-		o, okO := v.(map[string]any)
-		if okB && okO {
-			out[key] = overlay(b, o)
-		} else {
 			out[key] = v
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 )
@@ -30,7 +31,9 @@ func (s stored) deployment(r catalog.Record) (Deployment, error) {
 	if err != nil {
 		return Deployment{}, err
 	}
-	d := Deployment{Deployment: s.Snapshot.Deployment(r), Content: plan.Digest(r.Digest), Handle: r}
+	d := Deployment{
+		Deployment: s.Snapshot.Deployment(r), Content: plan.Digest(r.Digest), Derived: plan.Digest(r.Derivation), Derivation: r.Derived, Handle: r,
+	}
 	d.Package = pkg
 	return d, nil
 }
@@ -65,6 +68,14 @@ func (s stored) Deployment(ctx context.Context, id tko.DeploymentID, revision in
 		return Deployment{}, err
 	}
 	return s.deployment(r)
+}
+
+func (s stored) Derivation(ctx context.Context, d Deployment) (derivation.Record, bool) {
+	r, ok := d.Handle.(catalog.Record)
+	if !ok {
+		return derivation.Record{}, false
+	}
+	return s.Snapshot.Derivation(ctx, r)
 }
 
 func (s stored) templateRecord(ctx context.Context, id tko.TemplateID, revision int64) (catalog.Record, error) {
@@ -109,15 +120,15 @@ func (s stored) Changed(ctx context.Context, d Deployment, change Change) (Deplo
 			return Deployment{}, err
 		}
 	}
-	r, err := s.Snapshot.Changed(ctx, current, change.Package, from)
+	r, err := s.Snapshot.Changed(ctx, current, change.Package, from, change.Derivation)
 	if err != nil {
 		return Deployment{}, err
 	}
 	return s.deployment(r)
 }
 
-func (s stored) Created(ctx context.Context, request tko.NewChildren, child tko.NewChild) (Deployment, error) {
-	r, err := s.Snapshot.Created(ctx, request, child)
+func (s stored) Created(ctx context.Context, template tko.Template, request tko.NewChildren, child tko.NewChild) (Deployment, error) {
+	r, err := s.Snapshot.Created(ctx, template, request, child)
 	if err != nil {
 		return Deployment{}, err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/topology"
 	"github.com/tko-orchestrator/tko/internal/rollout/merge"
@@ -46,7 +47,7 @@ func (p *run) deployment(ctx context.Context, d Deployment, edits []int) error {
 		draft.Kind, draft.After, draft.AfterState, draft.Unknown = plan.Same, before.Digest, &before, nil
 		return p.send(draft)
 	}
-	stored, err := p.snapshot.Changed(ctx, d, Change{Package: c.pkg, From: c.from})
+	stored, err := p.snapshot.Changed(ctx, d, Change{Package: c.pkg, From: c.from, Derivation: c.derivation})
 	if findings, invalid := findingsOf(err); invalid {
 		draft.Kind, draft.Findings = plan.Invalid, findings
 		return p.send(draft)
@@ -79,6 +80,7 @@ type changed struct {
 	remove    []tko.DeploymentID
 	dependent bool // the result depends on more than the lineage, package and state
 
+	derivation         *derivation.Record // what pkg is made from; nil if it isn't known
 	template           tko.TemplateID
 	prepared, approved bool // as in pkg
 }
@@ -165,7 +167,7 @@ func (p *run) edit(ctx context.Context, d Deployment, l lineage, list []int) (ch
 		c.same = true
 		return c, nil
 	}
-	pkg, conflicts := p.reprepared(d, l.steps, later, merged, changedIn(changes), types)
+	pkg, back, conflicts := p.reprepared(d, l.steps, later, merged, changedIn(changes), types)
 	if policy == merge.Fail && len(conflicts) > 0 {
 		c.conflicts = conflicts
 		return c, nil
@@ -174,7 +176,31 @@ func (p *run) edit(ctx context.Context, d Deployment, l lineage, list []int) (ch
 	prepared.Template = template
 	prepared.Package = pkg.WithDeployment(string(template), string(d.Site), false, d.Approved)
 	prepared.Prepared = false
-	return c, p.prepare(ctx, &c, prepared)
+	if err := p.prepare(ctx, &c, prepared); err != nil {
+		return c, err
+	}
+	c.derivation = p.derived(d, l, c, back, prepared.Package, types)
+	return c, nil
+}
+
+// derived returns what the planned package is made from; nil if that isn't known.
+func (p *run) derived(d Deployment, l lineage, c changed, back []derivation.Step, unprepared krm.Package, types merge.Types) *derivation.Record {
+	if l.lost != "" || c.template != d.Template && c.from == nil {
+		return nil
+	}
+	r := derivation.Record{Template: l.from.ID, Revision: l.from.Stamp.Revision, Merge: l.merge, Steps: back}
+	if c.from != nil {
+		r.Template, r.Revision = c.from.ID, c.from.Stamp.Revision
+	}
+	r, _ = r.After(unprepared, c.pkg, types, func(id krm.Identity) (string, int64) {
+		for _, name := range slices.Sorted(maps.Keys(p.plugins)) {
+			if slices.Contains(p.plugins[name].Triggers, id.GVK) {
+				return name, p.plugins[name].Stamp.Revision
+			}
+		}
+		return "", 0
+	})
+	return &r
 }
 
 // prepare prepares the planned package as far as plans do.
@@ -216,7 +242,10 @@ func (p *run) upgrade(ctx context.Context, c *changed, l lineage, current krm.Pa
 	if l.from.ID == to.ID && l.from.Stamp.Revision == to.Stamp.Revision {
 		return current, nil
 	}
-	edit, _ := rebased(l.base, l.from.Package, to.Package)
+	edit, err := l.edit(to.Package)
+	if err != nil {
+		return nil, err
+	}
 	result, err := merge.Packages(merge.Sides{Base: merge.WithoutBookkeeping(l.base), Edit: edit, Current: current}, types, policy)
 	if err != nil {
 		return nil, err
@@ -230,6 +259,15 @@ func (p *run) upgrade(ctx context.Context, c *changed, l lineage, current krm.Pa
 	}
 	c.from = &to
 	return result.Package, nil
+}
+
+// edit returns what a new template gives with the merge of the deployment's creation.
+func (l lineage) edit(to krm.Package) (krm.Package, error) {
+	edit, err := krm.Merge(to, l.merge)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "what the deployment was created with can't be merged into the template: %w", err)
+	}
+	return merge.WithoutBookkeeping(edit), nil
 }
 
 // function runs a KRM function on a package.
@@ -276,14 +314,15 @@ type laterEdit struct {
 
 // unprepared returns a package without what preparation made of it. Where a user edited
 // the output of a step, the edit stays unless the policy takes the rollout's edits.
-func unprepared(pkg krm.Package, steps []step, types merge.Types, policy merge.Policy) (krm.Package, []laterEdit, error) {
+func unprepared(pkg krm.Package, steps []derivation.Step, types merge.Types, policy merge.Policy) (krm.Package, []laterEdit, error) {
 	current := merge.WithoutBookkeeping(pkg)
 	var later []laterEdit
 	for i, s := range slices.Backward(steps) {
-		without, edited, err := merge.Unprepare(s.input, s.output, current, types)
+		input, output := merge.Patched(current, s.Patch, types, true), merge.Patched(current, s.Patch, types, false)
+		without, edited, err := merge.Unprepare(input, output, current, types)
 		if err == nil && policy == merge.TakeEdit && len(edited) > 0 {
 			var r merge.Result
-			r, err = merge.Packages(merge.Sides{Base: s.output, Edit: s.input, Current: current}, types, merge.TakeEdit)
+			r, err = merge.Packages(merge.Sides{Base: output, Edit: input, Current: current}, types, merge.TakeEdit)
 			without = r.Package
 		}
 		if err != nil {
@@ -305,21 +344,20 @@ func unprepared(pkg krm.Package, steps []step, types merge.Types, policy merge.P
 // stays for its plugin to find, and its trigger isn't prepared. A step whose triggers are
 // gone isn't put back. The conflicts are edits of output that is to be made again, or
 // goes.
-func (p *run) reprepared(d Deployment, steps []step, later []laterEdit, merged krm.Package, changes map[krm.Identity]bool, types merge.Types) (krm.Package, []string) {
-	var conflicts []string
+func (p *run) reprepared(d Deployment, steps []derivation.Step, later []laterEdit, merged krm.Package, changes map[krm.Identity]bool, types merge.Types) (pkg krm.Package, back []derivation.Step, conflicts []string) {
 	again := map[krm.Identity]bool{}
 	for i, s := range steps {
 		gone, redo := true, false
-		for _, t := range s.triggers {
-			if merged.Find(t.id) == nil && !slices.ContainsFunc(steps[:i], func(earlier step) bool { return earlier.output.Find(t.id) != nil }) {
+		for _, t := range s.Triggers {
+			if merged.Find(t.Resource) == nil {
 				continue
 			}
 			gone = false
 			if p.changesInput(t, merged, changes) {
-				redo, again[t.id] = true, true
+				redo, again[t.Resource] = true, true
 			}
 		}
-		gone = gone && len(s.triggers) > 0
+		gone = gone && len(s.Triggers) > 0
 		if gone || redo {
 			for _, e := range later {
 				if e.step == i {
@@ -330,11 +368,13 @@ func (p *run) reprepared(d Deployment, steps []step, later []laterEdit, merged k
 		if gone {
 			continue
 		}
-		put, err := merge.Reprepare(s.input, s.output, merged, types)
+		input, output := merge.Patched(merged, s.Patch, types, true), merge.Patched(merged, s.Patch, types, false)
+		put, err := merge.Reprepare(input, output, merged, types)
 		if err != nil {
 			continue // several resources of one identity: preparation makes it again
 		}
 		merged = put
+		back = append(back, s)
 	}
 	restored := merge.RestoreBookkeeping(merged, d.Package)
 	for i, r := range restored {
@@ -344,7 +384,7 @@ func (p *run) reprepared(d Deployment, steps []step, later []laterEdit, merged k
 			restored[i] = r
 		}
 	}
-	return restored, conflicts
+	return restored, back, conflicts
 }
 
 func placeOf(c merge.Conflict) string {
@@ -360,16 +400,16 @@ func placeOf(c merge.Conflict) string {
 const PropertyReads = "_reads"
 
 // changesInput reports whether what the preparation of a resource reads has changed.
-func (p *run) changesInput(t trigger, merged krm.Package, changes map[krm.Identity]bool) bool {
-	if changes[t.id] {
+func (p *run) changesInput(t derivation.Trigger, merged krm.Package, changes map[krm.Identity]bool) bool {
+	if changes[t.Resource] {
 		return true
 	}
 	reads := func(krm.Identity) bool { return true }
-	switch plugin, registered := p.plugins[t.plugin]; {
-	case t.plugin == "" && t.id.GVK == topology.PlacementGVK:
-		refers := referencesOf(merged.Find(t.id))
+	switch plugin, registered := p.plugins[t.Plugin]; {
+	case t.Plugin == "" && t.Resource.GVK == topology.PlacementGVK:
+		refers := referencesOf(merged.Find(t.Resource))
 		reads = func(id krm.Identity) bool { return id.Group == topology.SiteGVK.Group || refers[id] }
-	case t.plugin == "":
+	case t.Plugin == "":
 		return false // a Site, or a service template: the resource alone
 	case registered:
 		kinds, ok := plugin.Properties[PropertyReads]
@@ -457,9 +497,18 @@ func (p *run) family(ctx context.Context, root, parent tko.DeploymentID, c chang
 // child plans the creation of a child, and of its own children.
 func (p *run) child(ctx context.Context, root tko.DeploymentID, batch tko.NewChildren, child tko.NewChild, pins []plan.Pin, edits []uint8, depth int) error {
 	id := newID(p.request.Rollout, batch.Parent, child.Origin)
-	draft := plan.Draft{Key: string(batch.Parent) + "/" + child.Origin, Site: child.Site, Parent: batch.Parent, Pins: slices.Clone(pins)}
+	draft := plan.Draft{Key: string(batch.Parent) + "/" + child.Origin, Site: child.Site, Parent: batch.Parent}
 	draft.Row = plan.Row{Deployment: id, Kind: plan.Create, Wave: plan.NoWave, Root: root, Edits: edits}
-	stored, err := p.snapshot.Created(ctx, batch, child)
+	template, err := p.template(ctx, child.Template, 0)
+	if errors.Is(err, tko.ErrNotFound) {
+		err = tko.Errorf(tko.ErrInvalid, "the template %q does not exist: register it, or name another one", child.Template)
+	}
+	var stored Deployment
+	if err == nil {
+		pins = append(slices.Clip(pins), plan.Pin{Kind: tko.KindTemplate, ID: string(child.Template), Revision: template.Stamp.Revision})
+		draft.Pins = slices.Clone(pins)
+		stored, err = p.snapshot.Created(ctx, template, batch, child)
+	}
 	if findings, invalid := findingsOf(err); invalid {
 		draft.Kind, draft.Findings = plan.Invalid, findings
 		return p.send(draft)

@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/prepare/topology"
-	"github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -21,27 +21,73 @@ const maxRevisions = 1000
 // A lineage is what the package of a deployment was made from.
 type lineage struct {
 	key   plan.Digest // equal lineages have the same
-	base  krm.Package // what the template and the creation's merge gave, as it was stored
+	base  krm.Package // what the template and the creation's merge gave
 	from  tko.Template
-	lost  string // why base or from isn't known; "" if they are
-	steps []step // of preparation, oldest first
+	merge krm.Package // the creation's
+	lost  string      // why base or from isn't known; "" if they are
+	steps []derivation.Step
 }
 
-// A step is one revision by preparation.
-type step struct {
-	input, output krm.Package // without bookkeeping
-	triggers      []trigger
-}
-
-// A trigger is a resource that a step prepared.
-type trigger struct {
-	id     krm.Identity
-	plugin string // "": TKO itself
-}
-
-// lineage returns what the package of a deployment was made from, out of its revisions.
-// The error is one of the snapshot.
+// lineage returns what the package of a deployment was made from: what was recorded, or
+// else what its revisions tell. The error is one of the snapshot.
 func (p *run) lineage(ctx context.Context, d Deployment) (lineage, error) {
+	if d.Derived != (plan.Digest{}) {
+		if l, ok := p.lineages[d.Derived]; ok {
+			return l, nil
+		}
+		if r, ok := p.snapshot.Derivation(ctx, d); ok && r.Template == d.Template {
+			l, err := p.recorded(ctx, d, r)
+			if err == nil && len(r.Merge) == 0 && len(r.Steps) == 0 && len(p.lineages) < maxLineages { // others are of one deployment, mostly
+				p.lineages[d.Derived] = l
+			}
+			return l, err
+		}
+	}
+	return p.retraced(ctx, d)
+}
+
+// maxLineages bounds the lineages that a run keeps in memory.
+const maxLineages = 1000
+
+// recorded returns the lineage of a derivation.
+func (p *run) recorded(ctx context.Context, d Deployment, r derivation.Record) (lineage, error) {
+	l := lineage{key: d.Derived, steps: r.Steps}
+	t, err := p.template(ctx, r.Template, r.Revision)
+	if errors.Is(err, tko.ErrNotFound) {
+		l.lost = fmt.Sprintf("base not retained: revision %d of template %q was collected, or the template was deleted", r.Revision, r.Template)
+		return l, nil
+	}
+	if err != nil {
+		return l, err
+	}
+	l.from = t
+	if r.Whole == ([32]byte{}) {
+		l.merge = r.Merge
+		if l.base, err = krm.Merge(t.Package, r.Merge); err != nil {
+			l.lost = fmt.Sprintf("base not known: what the deployment was created with can't be merged any more: %v", err)
+		}
+		return l, nil
+	}
+	for at := d; ; { // the revision that was made from the template
+		if [32]byte(at.Content) == r.Whole {
+			l.base, l.merge = at.Package, mergeOf(at.Package, t.Package)
+			return l, nil
+		}
+		if at.Stamp.Revision <= 1 {
+			break
+		}
+		if at, err = p.snapshot.Deployment(ctx, d.ID, at.Stamp.Revision-1); errors.Is(err, tko.ErrNotFound) {
+			break
+		} else if err != nil {
+			return l, err
+		}
+	}
+	l.lost = "base not retained: the revision that was made from the template was collected"
+	return l, nil
+}
+
+// retraced returns the lineage of a deployment out of its revisions.
+func (p *run) retraced(ctx context.Context, d Deployment) (lineage, error) {
 	var l lineage
 	h := hasher{}
 	h.text(string(d.Template))
@@ -69,8 +115,8 @@ func (p *run) lineage(ctx context.Context, d Deployment) (lineage, error) {
 			}
 			if isPreparation(at) {
 				h.text("prepared")
-				if s := stepOf(before, at); !same(s.input, s.output) {
-					l.steps = append(l.steps, s)
+				if r, ok := (derivation.Record{}).After(before.Package, at.Package, p.types, pluginsOf(at.Stamp.Steps)); ok {
+					l.steps = append(l.steps, r.Steps...)
 				}
 			}
 		}
@@ -113,7 +159,7 @@ func (p *run) base(ctx context.Context, l *lineage, d, first Deployment) error {
 		l.lost = fmt.Sprintf("base not known: the package was made again from revision %d of template %q", d.TemplateRevision, d.Template)
 		return nil
 	}
-	l.base, l.from = first.Package, t
+	l.base, l.from, l.merge = first.Package, t, mergeOf(first.Package, t.Package)
 	return nil
 }
 
@@ -123,35 +169,13 @@ func isPreparation(d Deployment) bool {
 	return len(d.Stamp.Steps) > 0 || d.Stamp.Who == topology.Author
 }
 
-// stepOf returns the step between two revisions.
-func stepOf(before, after Deployment) step {
-	s := step{input: merge.WithoutBookkeeping(before.Package), output: merge.WithoutBookkeeping(after.Package)}
-	for _, r := range before.Package {
-		id := r.Identity()
-		if r.IsPrepared() || id.GVK == krm.DeploymentGVK {
-			continue
-		}
-		if now := after.Package.Find(id); now != nil && now.IsPrepared() {
-			s.triggers = append(s.triggers, trigger{id: id, plugin: pluginOf(after.Stamp.Steps, id)})
-		}
-	}
-	for _, r := range after.Package { // added and prepared in one revision
-		if id := r.Identity(); r.IsPrepared() && id.GVK != krm.DeploymentGVK && before.Package.Find(id) == nil {
-			if name := pluginOf(after.Stamp.Steps, id); name != "" {
-				s.triggers = append(s.triggers, trigger{id: id, plugin: name})
+func pluginsOf(steps []tko.PreparationStep) func(krm.Identity) (string, int64) {
+	return func(id krm.Identity) (string, int64) {
+		for _, s := range slices.Backward(steps) {
+			if s.Resource == id.String() {
+				return s.Plugin, 0
 			}
 		}
+		return "", 0
 	}
-	return s
 }
-
-func pluginOf(steps []tko.PreparationStep, id krm.Identity) string {
-	for _, s := range slices.Backward(steps) {
-		if s.Resource == id.String() {
-			return s.Plugin
-		}
-	}
-	return ""
-}
-
-func same(a, b krm.Package) bool { return len(merge.Differences(a, b, nil)) == 0 }

@@ -135,6 +135,7 @@ type run struct {
 	seen      map[tko.DeploymentID]bool // emitted already, with another deployment
 	rows      int
 	templates map[templateKey]tko.Template
+	lineages  map[plan.Digest]lineage
 	results   *memo
 }
 
@@ -158,7 +159,7 @@ func (p *Planner) start(ctx context.Context, r plan.Request, pins []plan.Pin) (*
 	}
 	run := &run{
 		Planner: p, snapshot: snapshot, request: r, types: kubernetes, plugins: map[string]tko.Plugin{}, pins: map[plan.Pin]int64{},
-		seen: map[tko.DeploymentID]bool{}, templates: map[templateKey]tko.Template{}, results: newMemo(p.options.Memory),
+		seen: map[tko.DeploymentID]bool{}, templates: map[templateKey]tko.Template{}, lineages: map[plan.Digest]lineage{}, results: newMemo(p.options.Memory),
 	}
 	if custom != nil {
 		run.types = merge.First(custom, kubernetes)
@@ -336,7 +337,7 @@ func (p *run) send(d plan.Draft) error {
 }
 
 func stateOf(d Deployment) plan.State {
-	return plan.State{Deployment: d.Deployment, Digest: plan.StateDigest(d.Content, d.Deployment)}
+	return plan.State{Deployment: d.Deployment, Digest: plan.StateDigest(d.Content, d.Deployment), Derived: d.Derivation}
 }
 
 func draftOf(d Deployment) plan.Draft {
@@ -395,4 +396,3 @@ func bounded(findings []string) []string {
 	}
 	return findings
 }
-

@@ -1,6 +1,7 @@
 package planner_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -203,5 +204,68 @@ func TestMergeAndDeleteAndInvalid(t *testing.T) {
 	w.spec.Edits = []spec.Edit{{Delete: true, Select: tko.DeploymentSelect{Templates: []string{"t"}}}}
 	if d := w.plan()[changed]; d.Kind != plan.Delete || d.After != (plan.Digest{}) || d.Before == (plan.Digest{}) {
 		t.Errorf("%+v", d.Row)
+	}
+}
+
+func TestUpgradeWithoutDerivationEqualsUpgradeWithIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.plugin("p", oneGVK, map[string]string{"_plan": "pure"}, generate)
+	w.template("t:v1", one+config("a", `image: "1", x: "1"`)+config("b", `x: "1"`)+config("deep", `x: "1", z: "1"`))
+	w.template("t:v2", strings.Replace(one, "size: 1", "size: 2", 1)+config("a", `image: "2", x: "1"`)+config("b", `x: "2"`)+config("deep", `x: "1", z: "2"`))
+	deep := strings.Replace(config("deep", `x: "mine"`), "name: deep", `name: deep, annotations: {nephio.org/merge: Override}`, 1)
+	id := w.deploy("t:v1", config("b", `x: "mine"`)+config("c", `x: "1"`)+deep, "")
+	w.edit(id, set(t, `v1 ConfigMap "a"`, "edited", "data", "x"))
+	w.upgrade("t:v1", "t:v2")
+	with := w.one()
+	w.forget = true
+	without := w.one()
+	if diff := cmp.Diff(after(t, with), after(t, without)); diff != "" || with.After != without.After {
+		t.Errorf("%s\n%s %q", diff, without.Kind, without.Findings)
+	}
+	if text := after(t, with); !strings.Contains(text, `size: "2"`) || !strings.Contains(text, "x: edited") || strings.Count(text, "x: mine") != 2 || !strings.Contains(text, `z: "2"`) {
+		t.Error(text)
+	}
+}
+
+func TestBaseThatIsNotRetainedIsNeverGuessed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.template("t:v1", config("a", `image: "1"`))
+	w.template("t:v2", config("a", `image: "2"`))
+	w.deploy("t:v1", "", "")
+	w.upgrade("t:v1", "t:v2")
+	w.spec.Edits[0].Select = tko.DeploymentSelect{}
+	if _, err := w.DeleteTemplate(w.ctx, "t:v1"); err != nil {
+		t.Fatal(err)
+	}
+	if d := w.one(); d.Kind != plan.Conflict || len(d.Findings) != 1 || !strings.Contains(d.Findings[0], "no template") {
+		t.Errorf("%s %q", d.Kind, d.Findings)
+	}
+}
+
+func TestSecondUpgradeStartsFromTheFirst(t *testing.T) {
+	t.Parallel()
+	for _, forget := range []bool{false, true} {
+		w := newWorld(t)
+		w.forget = forget
+		w.plugin("p", oneGVK, map[string]string{"_plan": "pure"}, generate)
+		for i := range 3 {
+			w.template(fmt.Sprintf("t:v%d", i+1), strings.Replace(one, "size: 1", fmt.Sprintf("size: %d", i+1), 1)+config("a", fmt.Sprintf(`image: "%d", x: "1"`, i+1)))
+		}
+		id := w.deploy("t:v1", config("c", `x: "1"`), "")
+		w.edit(id, set(t, `v1 ConfigMap "a"`, "edited", "data", "x"))
+		w.upgrade("t:v1", "t:v2")
+		first := w.one()
+		w.applied = map[tko.DeploymentID]plan.State{id: *first.AfterState}
+		w.upgrade("t:v2", "t:v3")
+		second := w.one()
+		if second.Kind != plan.Change {
+			t.Fatalf("%s %q", second.Kind, second.Findings)
+		}
+		want := strings.NewReplacer(`image: "2"`, `image: "3"`, `size: "2"`, `size: "3"`, "size: 2", "size: 3").Replace(after(t, first))
+		if diff := cmp.Diff(want, after(t, second)); diff != "" {
+			t.Error(diff)
+		}
 	}
 }

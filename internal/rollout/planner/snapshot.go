@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/krm"
@@ -33,6 +34,9 @@ type Records interface {
 	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (Deployment, error)
 	// Template returns a template with its package. Errors are as Deployment's.
 	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
+	// Derivation returns what the package of a deployment was made from; ok is false if
+	// that wasn't recorded.
+	Derivation(ctx context.Context, d Deployment) (r derivation.Record, ok bool)
 }
 
 // Inventory lists what topologies refer to.
@@ -52,15 +56,20 @@ type Rules interface {
 	// Changed returns a deployment with another package. A package that is invalid is a
 	// tko.ErrInvalid.
 	Changed(ctx context.Context, d Deployment, change Change) (Deployment, error)
-	// Created returns a new child as CreateChildren would store it.
-	Created(ctx context.Context, new tko.NewChildren, child tko.NewChild) (Deployment, error)
+	// Created returns a new child, made from a template, as CreateChildren would store
+	// it.
+	Created(ctx context.Context, template tko.Template, request tko.NewChildren, child tko.NewChild) (Deployment, error)
 }
 
 // A Deployment is a deployment with the digest of its stored package.
 type Deployment struct {
 	tko.Deployment
 	Content plan.Digest // of the package without the state in its Deployment resource
-	Handle  any         // of the snapshot that returned it
+	// Derived is the digest of what the package was made from, zero if that wasn't
+	// recorded. Equal ones have equal derivations.
+	Derived    plan.Digest
+	Derivation []byte // of a planned one: the encoded record
+	Handle     any    // of the snapshot that returned it
 }
 
 // A Change is a new package of a deployment. The Deployment resource in it has the
@@ -70,6 +79,8 @@ type Change struct {
 	// From, if not nil, is the template that the package is made from now: the
 	// deployment gets its metadata and revision.
 	From *tko.Template
+	// Derivation, if not nil, is what the package was made from.
+	Derivation *derivation.Record
 }
 
 // A hasher collects values of known lengths, so that different values have different

@@ -3,11 +3,13 @@ package planner_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
@@ -27,6 +29,43 @@ type world struct {
 	plugins  runner
 	preparer *prepare.Preparer
 	spec     spec.Rollout
+
+	forget  bool                            // derivations weren't recorded
+	applied map[tko.DeploymentID]plan.State // as if a rollout had applied them
+}
+
+// A snapshot is one of a catalog, with what a test changes of it.
+type snapshot struct {
+	planner.Snapshot
+	w *world
+}
+
+func (s snapshot) Derivation(ctx context.Context, d planner.Deployment) (derivation.Record, bool) {
+	if state, ok := s.w.applied[d.ID]; ok {
+		r, err := derivation.Decode(state.Derived)
+		return r, err == nil
+	}
+	if s.w.forget {
+		return derivation.Record{}, false
+	}
+	return s.Snapshot.Derivation(ctx, d)
+}
+
+func (s snapshot) Deployments(ctx context.Context, sel tko.DeploymentSelect) iter.Seq2[planner.Deployment, error] {
+	if len(s.w.applied) > 0 {
+		sel = tko.DeploymentSelect{}
+	}
+	return func(yield func(planner.Deployment, error) bool) {
+		for d, err := range s.Snapshot.Deployments(ctx, sel) {
+			if state, ok := s.w.applied[d.ID]; ok {
+				d.Deployment, d.Derived = state.Deployment, plan.Digest{1}
+				d.Content, _, _ = krm.DigestOf(d.Package.WithoutDeploymentState())
+			}
+			if !yield(d, err) {
+				return
+			}
+		}
+	}
 }
 
 func newWorld(t testing.TB) *world {
@@ -45,7 +84,11 @@ func newWorld(t testing.TB) *world {
 		spec: spec.Rollout{Conflicts: merge.Fail},
 	}
 	w.preparer = prepare.New(client{w.Service}, w.plugins, prepare.Options{})
-	w.planner = planner.New(planner.OnCatalog(w.Service), planner.Options{Runner: w.plugins})
+	open := planner.OnCatalog(w.Service)
+	w.planner = planner.New(func(ctx context.Context) (planner.Snapshot, error) {
+		s, err := open(ctx)
+		return snapshot{s, w}, err
+	}, planner.Options{Runner: w.plugins})
 	w.PlanWith(w.planner)
 	return w
 }

@@ -94,6 +94,10 @@ func (a *alternating) List(ctx context.Context, query catalog.Query) iter.Seq2[c
 	return a.next().List(ctx, query)
 }
 
+func (a *alternating) Derivation(ctx context.Context, digest catalog.Digest) ([]byte, error) {
+	return a.next().Derivation(ctx, digest)
+}
+
 func (a *alternating) Descendants(ctx context.Context, ids []string, tell func(id string)) error {
 	return a.next().Descendants(ctx, ids, tell)
 }

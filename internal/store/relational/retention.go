@@ -308,15 +308,17 @@ func digestPrefix(digest []byte) uint64 {
 // revision of every record is among the changes, so no other table is read.
 func (v *survey) next(limit int, read *int) Statement {
 	return Statement{
-		SQL:  "SELECT c.position, c.digest, c.metaset FROM change c WHERE c.position > $1 ORDER BY c.position LIMIT $2",
+		SQL:  "SELECT c.position, c.digest, c.metaset, c.derivation FROM change c WHERE c.position > $1 ORDER BY c.position LIMIT $2",
 		Args: []any{v.position, int64(limit)},
 		Scan: func(from Row) error {
-			var digest []byte
+			var digest, derivation []byte
 			var metaset int64
 			*read++
-			err := from.Scan(&v.position, &digest, &metaset)
-			if digest != nil {
-				v.packages[digestPrefix(digest)] = struct{}{}
+			err := from.Scan(&v.position, &digest, &metaset, &derivation)
+			for _, d := range [][]byte{digest, derivation} {
+				if d != nil {
+					v.packages[digestPrefix(d)] = struct{}{}
+				}
 			}
 			v.metadata[metaset] = struct{}{}
 			return err

@@ -55,6 +55,8 @@ func UpgradeOldDatabase(t *testing.T, older OldDatabase) {
 		"DROP TABLE rollout_pin",
 		"DROP TABLE flight",
 		"ALTER TABLE head DROP COLUMN rollouts",
+		"ALTER TABLE entity DROP COLUMN derivation",
+		"ALTER TABLE change DROP COLUMN derivation",
 		"DROP TABLE access_rule",
 		"DROP TABLE audit",
 		"DROP TABLE audit_base",
