@@ -109,7 +109,7 @@ type RolloutRow struct {
 type RolloutRows struct {
 	ID         RolloutID
 	Deployment DeploymentID // "": any
-	Site       string // pattern; "": any
+	Site       string       // pattern; "": any
 	Kinds      []string
 	Progress   []string
 	After      DeploymentID

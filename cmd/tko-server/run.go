@@ -34,8 +34,9 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
-	"github.com/tko-orchestrator/tko/internal/rollout/controller"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
+	"github.com/tko-orchestrator/tko/internal/rollout/controller"
+	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/secret"
@@ -512,6 +513,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
 		Log: s.log.With("role", config.RoleData),
 	})
+	s.service.PlanWith(planner.New(planner.OnCatalog(s.service), planner.Options{Runner: runner, ManualApprove: !s.config.PreparerAutoApprove}))
 	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {
 		return err
 	}

@@ -39,7 +39,9 @@ const (
 )
 
 // Roles returns all roles of our own controllers.
-func Roles() []string { return []string{RoleServer, RolePreparer, RoleScheduler, RoleGitOps, RoleRollout} }
+func Roles() []string {
+	return []string{RoleServer, RolePreparer, RoleScheduler, RoleGitOps, RoleRollout}
+}
 
 // An Identity is an authenticated caller. The zero value is no caller: it has
 // no rights.
