@@ -42,8 +42,8 @@ const (
 
 // A RolloutSelect selects rollouts.
 type RolloutSelect struct {
-	IDs      []Pattern // all must match
-	Metadata map[string]Pattern
+	IDs      []string // patterns: all must match
+	Metadata map[string]string
 }
 
 // A RolloutCommand is what a user does with a rollout.
@@ -109,7 +109,7 @@ type RolloutRow struct {
 type RolloutRows struct {
 	ID         RolloutID
 	Deployment DeploymentID // "": any
-	Site       *Pattern
+	Site       string       // pattern; "": any
 	Kinds      []string
 	Progress   []string
 	After      DeploymentID

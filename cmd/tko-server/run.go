@@ -35,6 +35,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
+	"github.com/tko-orchestrator/tko/internal/rollout/controller"
+	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/secret"
@@ -244,6 +246,12 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 			Log: log.With("role", config.RoleMetaScheduler),
 		})
 		controllers.Go(func() error { return m.Run(working) })
+	}
+	if c.Has(config.RoleRollout) {
+		rollouts := clients.of(identity.RoleRollout)
+		controllers.Go(func() error {
+			return controller.Run(working, rollouts, controller.Options{Worker: s.worker, Lease: c.WorkLease, Log: log.With("role", config.RoleRollout)})
+		})
 	}
 	if c.Has(config.RoleGitOps) {
 		if err := s.gitOps(working, controllers, clients.of(identity.RoleGitOps)); err != nil {
@@ -505,6 +513,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
 		Log: s.log.With("role", config.RoleData),
 	})
+	s.service.PlanWith(planner.New(planner.OnCatalog(s.service), planner.Options{Runner: runner, ManualApprove: !s.config.PreparerAutoApprove}))
 	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {
 		return err
 	}

@@ -116,6 +116,7 @@ var ownGrants = map[string]*access.Grant{
 	identity.RolePreparer:  access.GrantOf(access.ControllerPrepare),
 	identity.RoleScheduler: access.GrantOf(access.ControllerSchedule),
 	identity.RoleGitOps:    access.GrantOf(access.ControllerGitOps),
+	identity.RoleRollout:   access.GrantOf(access.ControllerRollout),
 }
 
 // A ruleBook is the rules of access at a version, with the grants compiled from

@@ -98,7 +98,7 @@ func (s *Service) Rollouts(ctx context.Context, sel tko.RolloutSelect, options t
 			p := patternParser{}
 			query = p.query(tko.KindRollout, options)
 			query.Fields.Deployments, query.Fields.Counts = false, false
-			query.IDs, query.Metadata = sel.IDs, sel.Metadata
+			query.IDs, query.Metadata = p.ids("rollout ID", sel.IDs), p.metadata("metadata", sel.Metadata)
 			query.Scope = w.caller.view(s)
 			err = errors.Join(p.err, checkPatternCount(len(sel.IDs)+len(sel.Metadata)))
 		}
@@ -730,6 +730,14 @@ func (s *Service) RolloutRows(ctx context.Context, sel tko.RolloutRows) iter.Seq
 	return func(yield func(tko.RolloutRow, error) bool) {
 		ctx, _, err := s.enter(ctx, tko.KindRollout, access.Read)
 		var states []RolloutState
+		p := patternParser{}
+		var sites []tko.Pattern
+		if sel.Site != "" {
+			sites = p.ids("site ID", []string{sel.Site})
+		}
+		if err == nil {
+			err = p.err
+		}
 		if err == nil {
 			_, _, err = s.viewedRecord(ctx, sel.ID)
 		}
@@ -753,7 +761,7 @@ func (s *Service) RolloutRows(ctx context.Context, sel tko.RolloutRows) iter.Seq
 			}
 			for _, r := range rows {
 				after = string(r.Deployment)
-				if !selects(sel, r) {
+				if !selects(sel, sites, r) {
 					continue
 				}
 				if !yield(r.shown(), nil) {
@@ -770,8 +778,8 @@ func (s *Service) RolloutRows(ctx context.Context, sel tko.RolloutRows) iter.Seq
 	}
 }
 
-func selects(sel tko.RolloutRows, r RolloutRow) bool {
-	return (sel.Deployment == "" || sel.Deployment == r.Deployment) && (sel.Site == nil || r.Site != "" && sel.Site.Match(r.Site)) &&
+func selects(sel tko.RolloutRows, sites []tko.Pattern, r RolloutRow) bool {
+	return (sel.Deployment == "" || sel.Deployment == r.Deployment) && (len(sites) == 0 || r.Site != "" && sites[0].Match(r.Site)) &&
 		(len(sel.Kinds) == 0 || slices.Contains(sel.Kinds, r.Kind.String())) && (len(sel.Progress) == 0 || slices.Contains(sel.Progress, string(r.Progress)))
 }
 

@@ -30,7 +30,7 @@ func (a *app) rootCommand() *cobra.Command {
 	a.globals.flags(root.PersistentFlags())
 	root.AddCommand(
 		a.aboutCommand(), a.versionCommand(),
-		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.pluginCommand(),
+		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.rolloutCommand(), a.pluginCommand(),
 		a.accessCommand(), a.auditCommand(), a.freezeCommand(), a.unfreezeCommand(), a.gitopsCommand(), a.kubeCommand(), a.completionCommand(),
 		a.contextCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(),
 	)

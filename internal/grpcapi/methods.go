@@ -26,6 +26,7 @@ func Rights() map[string]Right {
 		s = tko.KindSite
 		d = tko.KindDeployment
 		p = tko.KindPlugin
+		r = tko.KindRollout
 	)
 	return map[string]Right{
 		tkopb.Data_About_FullMethodName:  right("", access.Open),
@@ -81,6 +82,16 @@ func Rights() map[string]Right {
 		tkopb.Data_ForgetSource_FullMethodName:       right("", access.Source),
 		tkopb.Data_GetTargetState_FullMethodName:     right("", access.Schedule),
 		tkopb.Data_SaveTargetState_FullMethodName:    right("", access.Schedule),
+
+		tkopb.Rollouts_RegisterRollout_FullMethodName:  right(r, access.Create, access.Update),
+		tkopb.Rollouts_DeleteRollout_FullMethodName:    right(r, access.Delete),
+		tkopb.Rollouts_GetRollout_FullMethodName:       right(r, access.Read),
+		tkopb.Rollouts_ListRollouts_FullMethodName:     right(r, access.Read),
+		tkopb.Rollouts_CommandRollout_FullMethodName:   right(r, access.Update, access.Approve), // approve: Approve
+		tkopb.Rollouts_GetRolloutStatus_FullMethodName: right(r, access.Read),
+		tkopb.Rollouts_GetRolloutPlan_FullMethodName:   right(r, access.Read),
+		tkopb.Rollouts_ListRolloutRows_FullMethodName:  right(r, access.Read),
+		tkopb.Rollouts_AdvanceRollout_FullMethodName:   right("", access.Advance),
 
 		tkopb.Access_CanI_FullMethodName:         right("", access.Open),
 		tkopb.Access_ListBindings_FullMethodName: right("", access.Open), // one's own

@@ -129,6 +129,9 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 	if ruled, ok := backend.(RightsBackend); ok {
 		s.RegisterService(withBounds(withRights(tkopb.Access_ServiceDesc), o.MaxMessage), &rights{backend: ruled})
 	}
+	if b, ok := backend.(RolloutBackend); ok {
+		s.RegisterService(withBounds(withRights(tkopb.Rollouts_ServiceDesc), o.MaxMessage), &rollouts{backend: b, format: o.DefaultFormat})
+	}
 	s.RegisterService(withBounds(withRights(withReads(tkopb.Data_ServiceDesc)), o.MaxMessage), &data{
 		backend: backend, encoder: encoderOf(backend), format: o.DefaultFormat, stopping: o.Stopping, limiter: limiter, slowWatch: o.SlowWatch,
 	})

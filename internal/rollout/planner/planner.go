@@ -260,6 +260,15 @@ func (p *run) selected(ctx context.Context) iter.Seq2[Deployment, edits] {
 
 // matching returns the deployments that one edit selects.
 func (p *run) matching(ctx context.Context, e spec.Edit) iter.Seq2[Deployment, error] {
+	if e.Deployments != nil {
+		return func(yield func(Deployment, error) bool) {
+			for _, id := range e.Deployments {
+				if d, err := p.snapshot.Deployment(ctx, id, 0); !yield(d, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
 	if e.Package == nil {
 		return p.snapshot.Deployments(ctx, e.Select)
 	}
@@ -274,7 +283,7 @@ func (p *run) deletions(ctx context.Context) error {
 		if !e.Delete {
 			continue
 		}
-		for d, err := range p.snapshot.Deployments(ctx, e.Select) {
+		for d, err := range p.matching(ctx, e) {
 			if err != nil {
 				return fmt.Errorf("select the deployments of edit %d: %w", i+1, err)
 			}

@@ -288,6 +288,10 @@ func (c *checker) edit(v any, path string) Edit {
 		c.add(path+".select", "is missing: the edit would change every deployment; say which ones, such as {templateIdPatterns: [\"workload/smf:v1\"]}")
 		return e
 	}
+	if m, ok := sel.(map[string]any); ok && has(m, "deploymentIds") {
+		e.Deployments = c.deploymentIDs(m, path+".select")
+		return e
+	}
 	e.Select = c.selection(sel, path+".select")
 	return e
 }
@@ -319,7 +323,7 @@ func (c *checker) resources(v any, path string) krm.Package {
 
 func (c *checker) selection(v any, path string) tko.DeploymentSelect {
 	var s tko.DeploymentSelect
-	m := c.object(v, path, "parent", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "outdated")
+	m := c.object(v, path, "parent", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "outdated", "deploymentIds")
 	if m == nil {
 		return s
 	}
@@ -338,6 +342,19 @@ func (c *checker) selection(v any, path string) tko.DeploymentSelect {
 	s.Approved = c.boolean(m, "approved", path)
 	s.Outdated = c.boolean(m, "outdated", path)
 	return s
+}
+
+// deploymentIDs returns the IDs of a select that names deployments, sorted.
+func (c *checker) deploymentIDs(m map[string]any, path string) []tko.DeploymentID {
+	if len(m) > 1 {
+		c.add(path, "deploymentIds names the deployments: remove the other filters")
+	}
+	var ids []tko.DeploymentID
+	for i, one := range c.list(m["deploymentIds"], path+".deploymentIds", MaxPatterns) {
+		ids = append(ids, tko.DeploymentID(c.text(one, element(path+".deploymentIds", i))))
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 func (c *checker) boolean(m map[string]any, key, path string) *bool {

@@ -43,6 +43,8 @@ type Rollout struct {
 // An Edit changes the deployments that it selects. Exactly one of its actions is set.
 type Edit struct {
 	Select tko.DeploymentSelect // of a Package: zero
+	// Deployments names the deployments in place of Select, sorted; nil: Select counts.
+	Deployments []tko.DeploymentID
 
 	Upgrade  *Upgrade
 	Merge    krm.Package // resources of the rollout's package, merged by krm.Merge
