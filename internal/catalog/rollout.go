@@ -19,8 +19,8 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Rollouts are records like others. Besides, each has a state, a plan, and rows with
-// their progress, which only this file and those that begin with rollout write. Every
+// Rollouts are records like others. Each also has a state, a plan, and rows with their
+// progress, which only this file and those that begin with rollout write. Every
 // change of them is decided from a [RolloutView] and committed with its version: if
 // anything about any rollout has changed since, it is decided again.
 
@@ -498,8 +498,8 @@ func (s *Service) commandStart(ctx context.Context, cmd tko.RolloutCommand, r Re
 	return s.saveRollout(ctx, r, v, st, change)
 }
 
-// permitRows checks that the caller may change all deployments of a plan: whoever starts
-// a rollout answers for it, and the controller doesn't ask again.
+// permitRows checks that the caller may change all deployments of a plan: the caller who
+// starts a rollout is responsible, and the controller doesn't check it again.
 func (s *Service) permitRows(ctx context.Context, rows []RolloutRow) error {
 	c, ok := callerOf(ctx)
 	if !ok {

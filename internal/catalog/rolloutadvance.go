@@ -369,7 +369,7 @@ func (s *Service) follow(ctx context.Context, r Record, from int64) (chain int64
 		}
 		before = after
 	}
-	if errors.Is(err, tko.ErrNotFound) { // no longer retained: never guess
+	if errors.Is(err, tko.ErrNotFound) { // no longer retained: nothing is assumed
 		return from, r.Author, nil
 	}
 	return r.Revision, tko.Author{}, err

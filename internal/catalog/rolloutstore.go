@@ -9,7 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 )
 
-// A RolloutState is the state of a rollout besides its record and its rows. Stores keep
+// A RolloutState is the state of a rollout, without its record and its rows. Stores keep
 // it as JSON.
 type RolloutState struct {
 	ID       string         `json:"id"`

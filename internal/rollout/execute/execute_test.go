@@ -113,7 +113,7 @@ func TestSoakIsCreditedAndInterruptionsBeginAnew(t *testing.T) {
 	see(30*time.Second, healthy, execute.Healthy)
 }
 
-func TestFailedIsToldApartFromBrokenBefore(t *testing.T) {
+func TestFailedDiffersFromBrokenBefore(t *testing.T) {
 	t.Parallel()
 	h := spec.Health{Within: time.Minute}
 	row := execute.Observe(rows(1)[0].Apply(noon, false), execute.Observation{Reason: "no image"}, h, noon.Add(2*time.Minute))
@@ -129,7 +129,7 @@ func TestFailedIsToldApartFromBrokenBefore(t *testing.T) {
 	}
 }
 
-func TestWhatBlocksIsToldInWords(t *testing.T) {
+func TestBlocksAreReportedInWords(t *testing.T) {
 	t.Parallel()
 	apply := func(rs []execute.Row, n int) []execute.Row {
 		for i := range n {

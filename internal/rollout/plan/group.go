@@ -55,7 +55,8 @@ type Grouper struct {
 }
 
 // NewGrouper returns a Grouper. key is a random key of the plan: confidential values are
-// compared by a keyed hash, so that equal ones are grouped and none can be guessed.
+// compared by a keyed hash, so that equal ones are grouped and none can be found by
+// trial.
 func NewGrouper(types merge.Types, key []byte) *Grouper {
 	return &Grouper{types: types, mask: key, fine: map[Digest]int{}, coarse: map[Digest]int{}}
 }

@@ -38,7 +38,7 @@ type Draft struct {
 	Site   tko.SiteID
 	Parent tko.DeploymentID
 	Broken bool  // the deployment is unhealthy in the snapshot
-	Pins   []Pin // inputs besides the deployment
+	Pins   []Pin // inputs in addition to the deployment
 	// BeforeState and AfterState are for grouping and diffs. They are nil if there is none.
 	BeforeState, AfterState *State
 }

@@ -146,6 +146,9 @@ func changeInFlightEnqueues(w *world) {
 	w.commit(deployment("d"), deployment("e"))
 	w.rollout("r", 1, execute.Running, rolloutRow("d"))
 	w.commit(site("s", changing(catalog.RolloutWrite{Expect: w.view("r").Version, Flight: []execute.Entry{{Deployment: "d", Rollout: "r", Family: "r"}}})))
+	for _, item := range w.claim(tko.QueueRollout, 1, time.Minute) { // of its registration
+		w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: tko.WorkDone}}, nil))
+	}
 	w.equal("work before", fmt.Sprint(w.dueWork(tko.QueueRollout)), "[]")
 	w.commit(status(deploymentKey("e"), tko.Condition{Type: "Healthy", Status: "True"}))
 	w.equal("work after a change of another", fmt.Sprint(w.dueWork(tko.QueueRollout)), "[]")
