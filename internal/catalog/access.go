@@ -125,7 +125,8 @@ type ruleBook struct {
 	access.Rules
 
 	approvals map[string]pendingApproval // by deployment
-	read      time.Time                  // used with the lock of the service
+	freezes   []tko.Freeze
+	read      time.Time // used with the lock of the service
 
 	mutex  sync.Mutex
 	grants map[string]*access.Grant
@@ -172,6 +173,10 @@ func (s *Service) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, er
 			var a pendingApproval
 			err = json.Unmarshal(r.Doc, &a)
 			book.approvals[r.ID] = a
+		case ruleFreeze:
+			var f tko.Freeze
+			err = json.Unmarshal(r.Doc, &f)
+			book.freezes = append(book.freezes, f)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the stored %s %q can't be read: %w", r.Kind, r.ID, err)

@@ -179,9 +179,6 @@ func (s *Service) input(ctx context.Context, v RolloutView, sp spec.Rollout) (ex
 	}, index, nil
 }
 
-// freezes returns the freezes of sites.
-func (s *Service) freezes(context.Context) ([]execute.Freeze, error) { return nil, nil }
-
 // maxApartValues limits the values of limits.apart that one evaluation examines.
 const maxApartValues = 200
 

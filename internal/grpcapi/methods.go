@@ -100,6 +100,9 @@ func Rights() map[string]Right {
 		tkopb.Access_ListPolicies_FullMethodName: right("", access.Open),
 		tkopb.Access_AddPolicy_FullMethodName:    right("", access.Bind),
 		tkopb.Access_BreakGlass_FullMethodName:   right("", access.Open), // by the socket and the user
+		tkopb.Access_Freeze_FullMethodName:       right(tko.KindSite, access.Call),
+		tkopb.Access_Unfreeze_FullMethodName:     right(tko.KindSite, access.Call),
+		tkopb.Access_ListFreezes_FullMethodName:  right(tko.KindSite, access.Read),
 		tkopb.Access_ListAudit_FullMethodName:    right("", access.Audit),
 		tkopb.Access_VerifyAudit_FullMethodName:  right("", access.Audit),
 	}

@@ -44,6 +44,8 @@ type Client interface {
 	work.Client
 	// EnqueueSites makes the work of sites due at once.
 	EnqueueSites(ctx context.Context, ids []tko.SiteID) error
+	// Freezes returns the freezes of sites that aren't over.
+	Freezes(ctx context.Context) ([]tko.Freeze, error)
 }
 
 // Runner runs schedule plugins.
@@ -175,6 +177,13 @@ func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
 		return work.Result{Outcome: tko.WorkDone}
 	}
 	p := decide(seen, s.targets)
+	frozen, err := s.freeze(ctx, seen, p)
+	if err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	if frozen > 0 {
+		return work.Result{Outcome: tko.WorkLater, Retry: frozen}
+	}
 	results := s.act(ctx, seen, p)
 	cleanedUp, cleanUpErr := s.cleanUp(ctx, seen.site) // before the conditions report this revision as observed
 	if ctx.Err() != nil {
