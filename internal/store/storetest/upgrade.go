@@ -133,6 +133,8 @@ func UpgradeOldTargetStates(t *testing.T, older OldDatabase) {
 		"DROP TABLE rollout_pin",
 		"DROP TABLE flight",
 		"ALTER TABLE head DROP COLUMN rollouts",
+		"ALTER TABLE entity DROP COLUMN derivation",
+		"ALTER TABLE change DROP COLUMN derivation",
 		"DROP TABLE access_rule",
 		"DROP TABLE audit",
 		"DROP TABLE audit_base",
