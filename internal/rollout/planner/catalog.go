@@ -19,12 +19,16 @@ func OnCatalog(service *catalog.Service) func(ctx context.Context) (Snapshot, er
 		if err != nil {
 			return nil, err
 		}
-		return stored{s}, nil
+		return stored{s, map[templateKey]catalog.Record{}}, nil
 	}
 }
 
 // A stored is a snapshot of a catalog.
-type stored struct{ *catalog.Snapshot }
+type stored struct {
+	*catalog.Snapshot
+
+	templates map[templateKey]catalog.Record // some, without packages
+}
 
 func (s stored) deployment(r catalog.Record) (Deployment, error) {
 	pkg, err := s.Package(r)
@@ -115,9 +119,16 @@ func (s stored) Changed(ctx context.Context, d Deployment, change Change) (Deplo
 	}
 	var from catalog.Record
 	if change.From != nil {
-		var err error
-		if from, err = s.templateRecord(ctx, change.From.ID, change.From.Stamp.Revision); err != nil {
-			return Deployment{}, err
+		key, known := templateKey{change.From.ID, change.From.Stamp.Revision}, false
+		if from, known = s.templates[key]; !known {
+			var err error
+			if from, err = s.templateRecord(ctx, key.id, key.revision); err != nil {
+				return Deployment{}, err
+			}
+			if from.Package = nil; len(s.templates) == maxTemplates {
+				clear(s.templates)
+			}
+			s.templates[key] = from
 		}
 	}
 	r, err := s.Snapshot.Changed(ctx, current, change.Package, from, change.Derivation)

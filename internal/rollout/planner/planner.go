@@ -45,9 +45,10 @@ func New(open func(ctx context.Context) (Snapshot, error), options Options) *Pla
 	return &Planner{open: open, options: options}
 }
 
-// Plan calls emit for each deployment that an edit selects, in the order of IDs, as of
-// one snapshot. The drafts of deployments that are created or deleted with another one
-// follow that one. The drafts have no Wave, Rank and Group.
+// Plan calls emit once for each deployment that an edit selects, as of one snapshot:
+// first for those that edits delete, then for the others, each in the order of IDs. The
+// drafts of deployments that are created or deleted with another one follow that one. The
+// drafts have no Wave, Rank and Group.
 func (p *Planner) Plan(ctx context.Context, r plan.Request, emit func(plan.Draft) error) error {
 	run, err := p.start(ctx, r, nil)
 	if err != nil {
