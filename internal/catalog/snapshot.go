@@ -27,7 +27,7 @@ type Snapshot struct {
 
 // maxSnapshotPackages is the maximum size of the decoded packages that a Snapshot holds,
 // in encoded bytes. Decoded ones are several times larger.
-const maxSnapshotPackages = 4 << 20
+const maxSnapshotPackages = 1 << 20
 
 // snapshotPage is the number of deployments whose packages are read at once.
 const snapshotPage = 200
