@@ -102,7 +102,8 @@ type RolloutRow struct {
 	Progress   string
 	Reason     string
 	Since      time.Time
-	Applied    int64 // the revision that the rollout wrote; 0: none
+	Applied    int64           // the revision that the rollout wrote; 0: none
+	Changes    []RolloutChange // of the package, on request
 }
 
 // A RolloutRows selects rows of the current plan of a rollout.
@@ -114,6 +115,7 @@ type RolloutRows struct {
 	Progress   []string
 	After      DeploymentID
 	Limit      int
+	Changes    bool // read the changes of the packages, of at most 100 rows
 }
 
 // A RolloutPlan is a summary of the current plan of a rollout.

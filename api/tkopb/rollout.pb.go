@@ -628,6 +628,7 @@ type RolloutRow struct {
 	Reason        string                 `protobuf:"bytes,11,opt,name=reason,proto3" json:"reason,omitempty"`
 	Since         *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=since,proto3" json:"since,omitempty"`
 	Applied       int64                  `protobuf:"varint,13,opt,name=applied,proto3" json:"applied,omitempty"` // revision that the rollout wrote
+	Changes       []*RolloutChange       `protobuf:"bytes,190,rep,name=changes,proto3" json:"changes,omitempty"` // on request
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -751,6 +752,13 @@ func (x *RolloutRow) GetApplied() int64 {
 		return x.Applied
 	}
 	return 0
+}
+
+func (x *RolloutRow) GetChanges() []*RolloutChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
 }
 
 type RolloutPlan struct {
@@ -1006,6 +1014,8 @@ type ListRolloutRows struct {
 	Progress      []string               `protobuf:"bytes,5,rep,name=progress,proto3" json:"progress,omitempty"`
 	After         string                 `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`
 	MaxCount      int64                  `protobuf:"varint,7,opt,name=maxCount,proto3" json:"maxCount,omitempty"` // 0: no limit
+	// Whether rows have their changes. At most 100 rows may match then.
+	Changes       bool `protobuf:"varint,190,opt,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1087,6 +1097,13 @@ func (x *ListRolloutRows) GetMaxCount() int64 {
 		return x.MaxCount
 	}
 	return 0
+}
+
+func (x *ListRolloutRows) GetChanges() bool {
+	if x != nil {
+		return x.Changes
+	}
+	return false
 }
 
 type AdvanceRolloutResponse struct {
@@ -1202,7 +1219,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\bprogress\x18\x04 \x03(\v2\x1e.tko.RolloutWave.ProgressEntryR\bprogress\x1a;\n" +
 	"\rProgressEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xec\x02\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x9b\x03\n" +
 	"\n" +
 	"RolloutRow\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x16\n" +
@@ -1218,7 +1235,8 @@ const file_tko_rollout_proto_rawDesc = "" +
 	" \x01(\tR\bprogress\x12\x16\n" +
 	"\x06reason\x18\v \x01(\tR\x06reason\x120\n" +
 	"\x05since\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x18\n" +
-	"\aapplied\x18\r \x01(\x03R\aapplied\"\x99\x02\n" +
+	"\aapplied\x18\r \x01(\x03R\aapplied\x12-\n" +
+	"\achanges\x18\xbe\x01 \x03(\v2\x12.tko.RolloutChangeR\achanges\"\x99\x02\n" +
 	"\vRolloutPlan\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x14\n" +
@@ -1242,7 +1260,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
 	"\x06before\x18\x03 \x01(\tR\x06before\x12\x14\n" +
-	"\x05after\x18\x04 \x01(\tR\x05after\"\xdd\x01\n" +
+	"\x05after\x18\x04 \x01(\tR\x05after\"\xf8\x01\n" +
 	"\x0fListRolloutRows\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\"\n" +
 	"\fdeploymentId\x18\x02 \x01(\tR\fdeploymentId\x12$\n" +
@@ -1250,7 +1268,8 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x05kinds\x18\x04 \x03(\tR\x05kinds\x12\x1a\n" +
 	"\bprogress\x18\x05 \x03(\tR\bprogress\x12\x14\n" +
 	"\x05after\x18\x06 \x01(\tR\x05after\x12\x1a\n" +
-	"\bmaxCount\x18\a \x01(\x03R\bmaxCount\"I\n" +
+	"\bmaxCount\x18\a \x01(\x03R\bmaxCount\x12\x19\n" +
+	"\achanges\x18\xbe\x01 \x01(\bR\achanges\"I\n" +
 	"\x16AdvanceRolloutResponse\x12/\n" +
 	"\x05again\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05again2\xfa\x03\n" +
 	"\bRollouts\x126\n" +
@@ -1317,34 +1336,35 @@ var file_tko_rollout_proto_depIdxs = []int32{
 	20, // 9: tko.RolloutStatus.until:type_name -> google.protobuf.Timestamp
 	16, // 10: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
 	20, // 11: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
-	17, // 12: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
-	6,  // 13: tko.RolloutPlan.waves:type_name -> tko.RolloutWave
-	9,  // 14: tko.RolloutPlan.groups:type_name -> tko.RolloutGroup
-	10, // 15: tko.RolloutGroup.changes:type_name -> tko.RolloutChange
-	21, // 16: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
-	1,  // 17: tko.Rollouts.registerRollout:input_type -> tko.Rollout
-	0,  // 18: tko.Rollouts.deleteRollout:input_type -> tko.RolloutID
-	2,  // 19: tko.Rollouts.getRollout:input_type -> tko.GetRollout
-	3,  // 20: tko.Rollouts.listRollouts:input_type -> tko.ListRollouts
-	4,  // 21: tko.Rollouts.commandRollout:input_type -> tko.RolloutCommand
-	0,  // 22: tko.Rollouts.getRolloutStatus:input_type -> tko.RolloutID
-	0,  // 23: tko.Rollouts.getRolloutPlan:input_type -> tko.RolloutID
-	11, // 24: tko.Rollouts.listRolloutRows:input_type -> tko.ListRolloutRows
-	0,  // 25: tko.Rollouts.advanceRollout:input_type -> tko.RolloutID
-	22, // 26: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
-	23, // 27: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
-	1,  // 28: tko.Rollouts.getRollout:output_type -> tko.Rollout
-	1,  // 29: tko.Rollouts.listRollouts:output_type -> tko.Rollout
-	5,  // 30: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
-	5,  // 31: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
-	8,  // 32: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
-	7,  // 33: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
-	12, // 34: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
-	26, // [26:35] is the sub-list for method output_type
-	17, // [17:26] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	10, // 12: tko.RolloutRow.changes:type_name -> tko.RolloutChange
+	17, // 13: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
+	6,  // 14: tko.RolloutPlan.waves:type_name -> tko.RolloutWave
+	9,  // 15: tko.RolloutPlan.groups:type_name -> tko.RolloutGroup
+	10, // 16: tko.RolloutGroup.changes:type_name -> tko.RolloutChange
+	21, // 17: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
+	1,  // 18: tko.Rollouts.registerRollout:input_type -> tko.Rollout
+	0,  // 19: tko.Rollouts.deleteRollout:input_type -> tko.RolloutID
+	2,  // 20: tko.Rollouts.getRollout:input_type -> tko.GetRollout
+	3,  // 21: tko.Rollouts.listRollouts:input_type -> tko.ListRollouts
+	4,  // 22: tko.Rollouts.commandRollout:input_type -> tko.RolloutCommand
+	0,  // 23: tko.Rollouts.getRolloutStatus:input_type -> tko.RolloutID
+	0,  // 24: tko.Rollouts.getRolloutPlan:input_type -> tko.RolloutID
+	11, // 25: tko.Rollouts.listRolloutRows:input_type -> tko.ListRolloutRows
+	0,  // 26: tko.Rollouts.advanceRollout:input_type -> tko.RolloutID
+	22, // 27: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
+	23, // 28: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
+	1,  // 29: tko.Rollouts.getRollout:output_type -> tko.Rollout
+	1,  // 30: tko.Rollouts.listRollouts:output_type -> tko.Rollout
+	5,  // 31: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
+	5,  // 32: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
+	8,  // 33: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
+	7,  // 34: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
+	12, // 35: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
+	27, // [27:36] is the sub-list for method output_type
+	18, // [18:27] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_tko_rollout_proto_init() }

@@ -760,8 +760,9 @@ func (s *Service) RolloutRows(ctx context.Context, sel tko.RolloutRows) iter.Seq
 		if err == nil {
 			err = p.err
 		}
+		var record Record
 		if err == nil {
-			_, _, err = s.viewedRecord(ctx, sel.ID)
+			record, _, err = s.viewedRecord(ctx, sel.ID)
 		}
 		if err == nil {
 			states, _, _, err = s.store.RolloutStates(ctx, string(sel.ID))
@@ -774,7 +775,7 @@ func (s *Service) RolloutRows(ctx context.Context, sel tko.RolloutRows) iter.Seq
 			return
 		}
 		number, _ := states[0].current()
-		after, left := string(sel.After), sel.Limit
+		after, left, changed := string(sel.After), sel.Limit, 0
 		for {
 			rows, err := s.store.RolloutRows(ctx, string(sel.ID), number, after, rowsPage)
 			if err != nil {
@@ -786,7 +787,17 @@ func (s *Service) RolloutRows(ctx context.Context, sel tko.RolloutRows) iter.Seq
 				if !selects(sel, sites, r) {
 					continue
 				}
-				if !yield(r.shown(), nil) {
+				row := r.shown()
+				if sel.Changes && (r.Kind.Applies() || r.Kind == plan.Conflict) {
+					if changed++; changed > maxChangedRows {
+						yield(tko.RolloutRow{}, errTooManyChanges)
+						return
+					}
+					if row.Changes, err = s.changesOf(ctx, record, states[0], r); err != nil {
+						row.Findings = append(slices.Clip(row.Findings), "the changes can't be shown: "+err.Error())
+					}
+				}
+				if !yield(row, nil) {
 					return
 				}
 				if left--; left == 0 {

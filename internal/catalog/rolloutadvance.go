@@ -74,6 +74,10 @@ func (s *Service) evaluate(ctx context.Context, r Record, v RolloutView) (time.D
 	if err != nil {
 		return 0, err
 	}
+	_, rules, err := s.activeFreezes(ctx) // before they are read: a later freeze makes the commit fail
+	if err != nil {
+		return 0, err
+	}
 	in, index, err := s.input(ctx, v, sp)
 	if err != nil {
 		return 0, err
@@ -107,6 +111,9 @@ func (s *Service) evaluate(ctx context.Context, r Record, v RolloutView) (time.D
 	writes, st, err := s.apply(ctx, v, sp, st, in, out, index, rows, &change)
 	if err != nil {
 		return 0, err
+	}
+	for i := range writes {
+		writes[i].Access = &rules
 	}
 	st.Blocks = nil
 	for _, b := range out.Blocks {

@@ -210,17 +210,26 @@ func (s *Service) commit(ctx context.Context, writes ...Write) ([]Outcome, error
 	if !ok {
 		return nil, errNotEntered
 	}
+	pinned := make([]*int64, len(writes)) // versions of the rules that freezes were read of
+	isPinned := false
+	for i := range writes {
+		pinned[i] = writes[i].Access
+		isPinned = isPinned || pinned[i] != nil
+	}
 	for again := 0; ; again++ {
 		for i := range writes {
 			if c.bound && s.options.Access == AccessEnforce {
 				writes[i].Access = &c.grant.Version
+				if pinned[i] != nil && *pinned[i] < c.grant.Version {
+					writes[i].Access = pinned[i]
+				}
 			}
 			if s.options.Audit {
 				writes[i].Audit = c.auditCaller(ctx)
 			}
 		}
 		outcomes, err := s.commitReplacing(ctx, writes)
-		if c.bound && isStale(err) && again < maxAttempts {
+		if c.bound && !isPinned && isStale(err) && again < maxAttempts {
 			// The rules have changed. If the rights of the caller have not, the commit is
 			// still permitted.
 			if same, renewErr := s.renew(ctx, c); renewErr != nil {

@@ -156,6 +156,7 @@ func rolloutRow(r tko.RolloutRow) map[string]any {
 	return map[string]any{
 		"deploymentId": string(r.Deployment), "siteId": string(r.Site), "kind": r.Kind, "wave": int64(r.Wave), "revision": r.Revision, "group": int64(r.Group),
 		"findings": listValue(r.Findings), "unknown": listValue(r.Unknown), "progress": r.Progress, "reason": r.Reason, "applied": r.Applied,
+		"changes": changesValue(r.Changes),
 	}
 }
 
@@ -462,10 +463,12 @@ func (a *app) rolloutPlan() *cobra.Command {
 		Use:   "plan ID",
 		Short: "Plan a rollout anew, and print what it would change",
 		Long: `Plan a rollout anew, and print what it would change: groups of equal changes, or with
---deployment or --site single deployments. The exit code is 7 if there are changes. A
-rollout that is running isn't planned again: its plan is printed.`,
-		Example: "  tko rollout plan smf-v2\n  tko rollout plan smf-v2 --site 'north/*' -o json",
+--deployment or --site single deployments, with -o diff or -o json each with its changes.
+The exit code is 7 if there are changes. A rollout that is running isn't planned again:
+its plan is printed. Values of Secrets are never shown.`,
+		Example: "  tko rollout plan smf-v2\n  tko rollout plan smf-v2 --site 'north/*' -o diff",
 		Args:    arguments(1, 1), ValidArgsFunction: a.completeFirst(completeRollouts),
+		Annotations: map[string]string{withDiff: ""},
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			id := tko.RolloutID(args[0])
 			status, err := s.status(ctx, id)
@@ -522,6 +525,9 @@ func (a *app) printRows(ctx context.Context, s *session, sel tko.RolloutRows) er
 	if err != nil {
 		return err
 	}
+	if sel.Changes = a.globals.format != "" && a.globals.format != formatTable && a.globals.format != formatWide && a.globals.format != formatBare; a.globals.format == formatDiff {
+		return a.printRowDiffs(ctx, s, r, sel)
+	}
 	changes := 0
 	err = list(ctx, s, rolloutRowView, nil, func(ctx context.Context) iter.Seq2[tko.RolloutRow, error] {
 		return func(yield func(tko.RolloutRow, error) bool) {
@@ -556,6 +562,10 @@ func (a *app) printPlanOf(ctx context.Context, s *session, id tko.RolloutID, oth
 	switch f := cmp.Or(a.globals.format, otherwise, formatTable); f {
 	case formatTable, formatWide, formatBare:
 		if err := a.planText(p); err != nil {
+			return err
+		}
+	case formatDiff:
+		if err := a.planDiff(p); err != nil {
 			return err
 		}
 	default:
@@ -629,10 +639,7 @@ func planValue(p tko.RolloutPlan) map[string]any {
 		waves = append(waves, map[string]any{"name": w.Name, "deployments": int64(w.Rows), "approval": w.Approval})
 	}
 	for _, g := range p.Groups {
-		changes := []any{}
-		for _, c := range g.Changes {
-			changes = append(changes, map[string]any{"resource": c.Resource, "path": c.Path, "before": c.Before, "after": c.After})
-		}
+		changes := changesValue(g.Changes)
 		groups = append(groups, map[string]any{
 			"kind": g.Kind, "count": int64(g.Count), "examples": listValue(g.Examples), "changes": changes, "more": int64(g.More), "coarse": g.Coarse, "distinct": int64(g.Distinct),
 		})

@@ -116,6 +116,7 @@ func RolloutStatus(m *tkopb.RolloutStatus) (tko.RolloutStatus, error) {
 // NewRolloutRow writes a row of a plan.
 func NewRolloutRow(r tko.RolloutRow) *tkopb.RolloutRow {
 	return &tkopb.RolloutRow{
+		Changes:      newRolloutChanges(r.Changes),
 		DeploymentId: string(r.Deployment), SiteId: string(r.Site), Kind: r.Kind, Wave: small(r.Wave), Rank: small(r.Rank), Revision: r.Revision, Group: small(r.Group),
 		Findings: r.Findings, Unknown: r.Unknown, Progress: r.Progress, Reason: r.Reason, Since: newTimeOrNone(r.Since, newTime(r.Since)), Applied: r.Applied,
 	}
@@ -124,9 +125,26 @@ func NewRolloutRow(r tko.RolloutRow) *tkopb.RolloutRow {
 // RolloutRow reads a row of a plan.
 func RolloutRow(m *tkopb.RolloutRow) (tko.RolloutRow, error) {
 	return tko.RolloutRow{
+		Changes:    rolloutChanges(m.GetChanges()),
 		Deployment: tko.DeploymentID(m.GetDeploymentId()), Site: tko.SiteID(m.GetSiteId()), Kind: m.GetKind(), Wave: int(m.GetWave()), Rank: int(m.GetRank()), Revision: m.GetRevision(), Group: int(m.GetGroup()),
 		Findings: m.GetFindings(), Unknown: m.GetUnknown(), Progress: m.GetProgress(), Reason: m.GetReason(), Since: timeOf(m.GetSince()), Applied: m.GetApplied(),
 	}, nil
+}
+
+func newRolloutChanges(changes []tko.RolloutChange) []*tkopb.RolloutChange {
+	var all []*tkopb.RolloutChange
+	for _, c := range changes {
+		all = append(all, &tkopb.RolloutChange{Resource: c.Resource, Path: c.Path, Before: c.Before, After: c.After})
+	}
+	return all
+}
+
+func rolloutChanges(changes []*tkopb.RolloutChange) []tko.RolloutChange {
+	var all []tko.RolloutChange
+	for _, c := range changes {
+		all = append(all, tko.RolloutChange{Resource: c.GetResource(), Path: c.GetPath(), Before: c.GetBefore(), After: c.GetAfter()})
+	}
+	return all
 }
 
 // NewRolloutPlan writes a summary of a plan.
@@ -134,9 +152,7 @@ func NewRolloutPlan(p tko.RolloutPlan) *tkopb.RolloutPlan {
 	m := &tkopb.RolloutPlan{RolloutId: string(p.ID), Digest: p.Digest, State: p.State, Kinds: counts(p.Kinds), Waves: newWaves(p.Waves)}
 	for _, g := range p.Groups {
 		group := &tkopb.RolloutGroup{Kind: g.Kind, Count: int64(g.Count), Examples: stringsOf(g.Examples), More: int64(g.More), Coarse: g.Coarse, Distinct: int64(g.Distinct)}
-		for _, c := range g.Changes {
-			group.Changes = append(group.Changes, &tkopb.RolloutChange{Resource: c.Resource, Path: c.Path, Before: c.Before, After: c.After})
-		}
+		group.Changes = newRolloutChanges(g.Changes)
 		m.Groups = append(m.Groups, group)
 	}
 	return m
@@ -147,9 +163,7 @@ func RolloutPlan(m *tkopb.RolloutPlan) tko.RolloutPlan {
 	p := tko.RolloutPlan{ID: tko.RolloutID(m.GetRolloutId()), Digest: m.GetDigest(), State: m.GetState(), Kinds: countsOf(m.GetKinds()), Waves: waves(m.GetWaves())}
 	for _, g := range m.GetGroups() {
 		group := tko.RolloutGroup{Kind: g.GetKind(), Count: int(g.GetCount()), Examples: idsOf[tko.DeploymentID](g.GetExamples()), More: int(g.GetMore()), Coarse: g.GetCoarse(), Distinct: int(g.GetDistinct())}
-		for _, c := range g.GetChanges() {
-			group.Changes = append(group.Changes, tko.RolloutChange{Resource: c.GetResource(), Path: c.GetPath(), Before: c.GetBefore(), After: c.GetAfter()})
-		}
+		group.Changes = rolloutChanges(g.GetChanges())
 		p.Groups = append(p.Groups, group)
 	}
 	return p
@@ -158,7 +172,7 @@ func RolloutPlan(m *tkopb.RolloutPlan) tko.RolloutPlan {
 // NewRolloutRows writes a select of rows.
 func NewRolloutRows(s tko.RolloutRows) *tkopb.ListRolloutRows {
 	return &tkopb.ListRolloutRows{
-		RolloutId: string(s.ID), DeploymentId: string(s.Deployment), SiteIdPattern: s.Site, Kinds: s.Kinds, Progress: s.Progress, After: string(s.After), MaxCount: int64(s.Limit),
+		RolloutId: string(s.ID), DeploymentId: string(s.Deployment), SiteIdPattern: s.Site, Kinds: s.Kinds, Progress: s.Progress, After: string(s.After), MaxCount: int64(s.Limit), Changes: s.Changes,
 	}
 }
 
@@ -166,6 +180,6 @@ func NewRolloutRows(s tko.RolloutRows) *tkopb.ListRolloutRows {
 func RolloutRows(m *tkopb.ListRolloutRows) tko.RolloutRows {
 	return tko.RolloutRows{
 		ID: tko.RolloutID(m.GetRolloutId()), Deployment: tko.DeploymentID(m.GetDeploymentId()), Site: m.GetSiteIdPattern(), Kinds: m.GetKinds(), Progress: m.GetProgress(),
-		After: tko.DeploymentID(m.GetAfter()), Limit: int(m.GetMaxCount()),
+		After: tko.DeploymentID(m.GetAfter()), Limit: int(m.GetMaxCount()), Changes: m.GetChanges(),
 	}
 }

@@ -161,6 +161,27 @@ func (g *Grouper) Finish() (groups []Group, index []int) {
 	return groups, index
 }
 
+// maxShown is the maximum number of bytes of a value in a difference of one row.
+const maxShown = 4000
+
+// Lines returns what differs between the packages of one row, for display. key is random,
+// as that of a [Grouper]. Values of Secrets aren't shown.
+func Lines(before, after krm.Package, types merge.Types, key []byte) []Line {
+	g := NewGrouper(types, key)
+	var lines []Line
+	for _, c := range merge.Differences(before, after, types) {
+		path := merge.PathText(c.Path)
+		if c.Order {
+			path += " (order)"
+		}
+		lines = append(lines, Line{
+			Resource: c.Resource.String(), Path: path,
+			Before: shownUpTo(maxShown, c.Before, g.text(c.Before, c.Secret, nil), c.Secret), After: shownUpTo(maxShown, c.After, g.text(c.After, c.Secret, nil), c.Secret),
+		})
+	}
+	return lines
+}
+
 // text returns a value as text in which equal values are equal.
 func (g *Grouper) text(v Value, secret bool, tokens map[string]string) string {
 	if !v.Present {
@@ -227,14 +248,16 @@ func (g *Grouper) line(c merge.Change, id, path, before, after string) Line {
 	return Line{Resource: id, Path: path, Before: shown(c.Before, before, c.Secret), After: shown(c.After, after, c.Secret)}
 }
 
-func shown(v Value, text string, secret bool) string {
+func shown(v Value, text string, secret bool) string { return shownUpTo(maxValue, v, text, secret) }
+
+func shownUpTo(most int, v Value, text string, secret bool) string {
 	switch {
 	case !v.Present:
 		return "missing"
 	case secret:
 		return "hidden"
-	case len(text) > maxValue:
-		end := maxValue
+	case len(text) > most:
+		end := most
 		for !utf8.RuneStart(text[end]) {
 			end--
 		}

@@ -21,6 +21,12 @@ type Planner interface {
 	After(ctx context.Context, r Request, row Row, pins []Pin) (State, error)
 }
 
+// A Rower makes drafts of single rows.
+type Rower interface {
+	// Row makes the draft of a row again, from what After makes its state of.
+	Row(ctx context.Context, r Request, row Row, pins []Pin) (Draft, error)
+}
+
 // A Request is what to plan.
 type Request struct {
 	Rollout string // ID

@@ -395,7 +395,7 @@ func placeOf(c merge.Conflict) string {
 }
 
 // PropertyReads is the property of a prepare plugin that lists the kinds of resources
-// that it reads besides the resource that triggers it: "v1 ConfigMap, apps/v1 Deployment",
+// that it reads in addition to the resource that triggers it: "v1 ConfigMap, apps/v1 Deployment",
 // or nothing. A plugin without it counts as reading the whole package.
 const PropertyReads = "_reads"
 

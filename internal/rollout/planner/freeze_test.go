@@ -38,3 +38,24 @@ func TestRolloutChangesNothingAtFrozenSites(t *testing.T) {
 		t.Errorf("after the freeze: %s", got)
 	}
 }
+
+func TestFreezeDuringAnAdmissionHoldsIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.fleet(2)
+	s := w.create("r", strings.Replace(upgrade, "  waves: [{name: canary, count: 1}, {name: rest}]\n", "", 1))
+	w.do("r", "start", func(c *tko.RolloutCommand) { c.Plan = s.Plan })
+	w.planner.meanwhile = func() { // the executor has decided what to apply, and hasn't committed it
+		w.planner.meanwhile = nil
+		if _, err := w.Freeze(w.ctx, tko.Freeze{SiteMetadata: map[string]string{"pair": "0"}, Until: time.Now().Add(time.Hour), Reason: "peak"}); err != nil {
+			t.Error(err)
+		}
+	}
+	w.advance("r")
+	if w.planner.meanwhile != nil {
+		t.Error("the executor applied nothing")
+	}
+	if got := w.versions(ids); got != "v1 v1" {
+		t.Errorf("versions %s", got)
+	}
+}

@@ -228,7 +228,7 @@ func TestUpgradeWithoutDerivationEqualsUpgradeWithIt(t *testing.T) {
 	}
 }
 
-func TestBaseThatIsNotRetainedIsNeverGuessed(t *testing.T) {
+func TestUpgradeWithoutATemplateIsAConflict(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.template("t:v1", config("a", `image: "1"`))

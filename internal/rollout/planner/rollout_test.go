@@ -504,3 +504,26 @@ func eventually(t *testing.T, holds func() bool) {
 		time.Sleep(20 * time.Millisecond)
 	}
 }
+
+func TestRolloutsFollowEachOther(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.fleet(2)
+	w.edit(ids[0], set(t, `v1 ConfigMap "c"`, "mine", "data", "other"))
+	w.settle(ids...)
+	w.template("t:v3", "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {version: v3, other: x}}")
+	for n, yaml := range []string{upgrade, strings.NewReplacer("t:v2", "t:v3", "t:v1", "t:v2").Replace(upgrade)} {
+		id := tko.RolloutID(fmt.Sprintf("r%d", n))
+		w.started(id, strings.Replace(yaml, "  waves: [{name: canary, count: 1}, {name: rest}]\n", "", 1))
+		for range 2 {
+			w.settle(ids...)
+			w.advance(id)
+		}
+	}
+	if got := w.versions(ids); got != "v3 v3" {
+		t.Errorf("versions %s: %+v", got, w.status("r1"))
+	}
+	if other, _ := w.deployment(ids[0]).Package.Find(krm.Identity{GVK: krm.GVK{Version: "v1", Kind: "ConfigMap"}, Name: "c"}).Get("data", "other"); other != "mine" {
+		t.Errorf("the user's edit became %v", other)
+	}
+}

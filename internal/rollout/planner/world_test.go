@@ -25,13 +25,27 @@ type world struct {
 	*catalog.Service
 	t        testing.TB
 	ctx      context.Context
-	planner  *planner.Planner
+	planner  *interrupted
 	plugins  runner
 	preparer *prepare.Preparer
 	spec     spec.Rollout
 
 	forget  bool                            // derivations weren't recorded
 	applied map[tko.DeploymentID]plan.State // as if a rollout had applied them
+}
+
+// An interrupted is a planner with something that happens before a row is applied.
+type interrupted struct {
+	*planner.Planner
+
+	meanwhile func()
+}
+
+func (p *interrupted) After(ctx context.Context, r plan.Request, row plan.Row, pins []plan.Pin) (plan.State, error) {
+	if p.meanwhile != nil {
+		p.meanwhile()
+	}
+	return p.Planner.After(ctx, r, row, pins)
 }
 
 // A snapshot is one of a catalog, with what a test changes of it.
@@ -85,10 +99,10 @@ func newWorld(t testing.TB) *world {
 	}
 	w.preparer = prepare.New(client{w.Service}, w.plugins, prepare.Options{})
 	open := planner.OnCatalog(w.Service)
-	w.planner = planner.New(func(ctx context.Context) (planner.Snapshot, error) {
+	w.planner = &interrupted{Planner: planner.New(func(ctx context.Context) (planner.Snapshot, error) {
 		s, err := open(ctx)
 		return snapshot{s, w}, err
-	}, planner.Options{Runner: w.plugins})
+	}, planner.Options{Runner: w.plugins})}
 	w.PlanWith(w.planner)
 	return w
 }
