@@ -527,6 +527,9 @@ func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement
 // If one doesn't meet the requirement, that is an ErrConflict, and none is
 // deleted.
 func (s *Service) RemoveRecords(ctx context.Context, kind tko.Kind, ids []string, require Requirement, dryRun bool) (tko.Deleted, error) {
+	if kind == tko.KindRollout {
+		return s.removeRollouts(ctx, ids, require, dryRun)
+	}
 	verb := changeVerb(kind, access.Purge)
 	ctx, c, err := s.enter(ctx, kind, verb, changeVerb(kind, access.Delete))
 	if err != nil {

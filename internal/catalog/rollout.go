@@ -591,6 +591,28 @@ func (s *Service) removeRollout(ctx context.Context, key Key, require Requiremen
 	return r, tko.Deleted{Count: 1}, err
 }
 
+// removeRollouts deletes rollouts: all that exist, or none if one can't be deleted now.
+func (s *Service) removeRollouts(ctx context.Context, ids []string, require Requirement, dryRun bool) (tko.Deleted, error) {
+	done := tko.Deleted{}
+	for _, dry := range []bool{true, false} {
+		if dryRun && !dry {
+			break
+		}
+		done.Count = 0
+		for _, id := range ids {
+			_, deleted, err := s.removeRollout(ctx, Key{Kind: tko.KindRollout, ID: id}, require, dry)
+			if errors.Is(err, tko.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return done, err
+			}
+			done.Count += deleted.Count
+		}
+	}
+	return done, nil
+}
+
 // DeleteRollout deletes a rollout that isn't in progress.
 func (s *Service) DeleteRollout(ctx context.Context, id tko.RolloutID) error {
 	_, _, err := s.removeRollout(ctx, rolloutKey(id), Requirement{}, false)

@@ -312,7 +312,7 @@ func (s *Service) observe(ctx context.Context, v RolloutView) (map[tko.Deploymen
 			return nil, err
 		}
 		for i, row := range batch {
-			if out[row.Deployment], err = s.observeOne(ctx, row, records[i]); err != nil {
+			if out[row.Deployment], err = s.observeOne(ctx, row, records[i], v.Unscheduled[row.Site]); err != nil {
 				return nil, err
 			}
 		}
@@ -320,11 +320,13 @@ func (s *Service) observe(ctx context.Context, v RolloutView) (map[tko.Deploymen
 	return out, nil
 }
 
-func (s *Service) observeOne(ctx context.Context, row RolloutRow, r Record) (observation, error) {
+func (s *Service) observeOne(ctx context.Context, row RolloutRow, r Record, unscheduled bool) (observation, error) {
 	o := observation{chain: row.Chain}
 	switch {
 	case row.Kind == plan.Delete && r.Revision == 0:
-		o.Healthy = true
+		if o.Healthy = !unscheduled; unscheduled {
+			o.Reason = fmt.Sprintf("site %q has not removed it yet", row.Site)
+		}
 		return o, nil
 	case row.Kind == plan.Delete:
 		o.Superseded, o.Reason = true, "it was created again"

@@ -76,7 +76,10 @@ type RolloutView struct {
 	State   RolloutState
 	Rows    []RolloutRow // of the current plan, in the order of ranks, those that aren't applied last
 	Flight  []execute.Entry
-	Active  []RolloutState // all that are active, or undo this one, this one included
+	// Unscheduled are the sites, of deployments that the rollout deletes and that are in
+	// flight, whose work of scheduling isn't done.
+	Unscheduled map[string]bool
+	Active      []RolloutState // all that are active, or undo this one, this one included
 	// Held has the deployments of Rows that an active rollout of another family, which
 	// started earlier, has in a row that isn't final, with that rollout.
 	Held map[tko.DeploymentID]string

@@ -3,8 +3,10 @@ package planner_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -84,6 +86,17 @@ func (w *world) fleet(n int) []tko.DeploymentID {
 // settle prepares, approves, and schedules a deployment, as controllers would.
 func (w *world) settle(ids ...tko.DeploymentID) {
 	w.t.Helper()
+	items, err := w.ClaimWork(w.ctx, tko.ClaimWork{Queue: tko.QueueSchedule, Max: 10_000, Lease: time.Minute})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	finished := make([]tko.FinishedWork, len(items))
+	for i, item := range items {
+		finished[i] = tko.FinishedWork{Item: item, Outcome: tko.WorkDone}
+	}
+	if err := w.FinishWork(w.ctx, finished); err != nil {
+		w.t.Fatal(err)
+	}
 	for _, id := range ids {
 		d, err := w.Deployment(w.ctx, id, 0)
 		if errors.Is(err, tko.ErrNotFound) {
@@ -368,6 +381,127 @@ func TestLimitsHoldForTwoRollouts(t *testing.T) {
 	w.advance("r")
 	if s := w.status("r"); s.State != "Done" {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Each command is valid, without effect, or refused with a remedy, in each state that a
+// rollout of the catalog can be in; and a second run changes nothing.
+func TestCommandsInEachStateOfTheCatalog(t *testing.T) {
+	t.Parallel()
+	one := strings.Replace(upgrade, "waves: [{name: canary, count: 1}, {name: rest}]", "waves: [{name: canary, count: 1}, {name: rest, approval: Required}]", 1)
+	reach := map[string]func(w *world, ids []tko.DeploymentID){
+		"Draft": func(w *world, _ []tko.DeploymentID) {
+			if _, err := w.RegisterRollout(w.ctx, tko.Rollout{ID: "r", Package: decode(t, one)}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"Planned": func(w *world, _ []tko.DeploymentID) { w.create("r", one) },
+		"Running": func(w *world, _ []tko.DeploymentID) { w.started("r", one) },
+		"Paused":  func(w *world, _ []tko.DeploymentID) { w.started("r", one); w.do("r", "pause") },
+		"Done": func(w *world, ids []tko.DeploymentID) {
+			w.started("r", one)
+			w.settle(ids...)
+			w.do("r", "approve")
+			w.advance("r")
+			w.settle(ids...)
+			w.advance("r")
+		},
+		"Undoing":   func(w *world, _ []tko.DeploymentID) { w.started("r", one); w.do("r", "undo") },
+		"Cancelled": func(w *world, _ []tko.DeploymentID) { w.started("r", one); w.do("r", "cancel") },
+	}
+	valid := map[string]string{
+		"Draft": "plan cancel", "Planned": "plan start approve cancel", "Running": "start approve pause resume cancel undo skip waive", "Paused": "plan approve pause resume cancel undo skip waive",
+		"Done": "undo", "Undoing": "undo", "Cancelled": "cancel undo",
+	}
+	for state, to := range reach {
+		for _, verb := range []string{"plan", "start", "approve", "pause", "resume", "cancel", "undo", "nonsense"} {
+			t.Run(verb+" while "+state, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				ids := w.fleet(2)
+				to(w, ids)
+				before := w.status("r")
+				if before.State != state {
+					t.Fatalf("it is %s (%s)", before.State, before.Reason)
+				}
+				c := tko.RolloutCommand{ID: "r", Verb: verb}
+				if verb == "start" {
+					c.Plan = before.Plan
+				}
+				content := w.content(ids)
+				_, err := w.RolloutDo(w.ctx, c)
+				want := slices.Contains(strings.Fields(valid[state]), verb)
+				if (err == nil) != want {
+					t.Fatalf("%v", err)
+				}
+				if err != nil {
+					if after := w.status("r"); after.State != state || w.content(ids) != content {
+						t.Errorf("a refused command changed something: %+v", after)
+					}
+					if verb != "nonsense" && !errors.Is(err, tko.ErrConflict) || !strings.Contains(err.Error(), ": ") {
+						t.Errorf("%v", err)
+					}
+					return
+				}
+				first := w.status("r")
+				if _, err := w.RolloutDo(w.ctx, c); err == nil && w.status("r").State != first.State {
+					t.Errorf("a second run goes on from %s to %s", first.State, w.status("r").State)
+				}
+			})
+		}
+	}
+}
+
+func TestRolloutInProgressIsNotDeleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.fleet(1)
+	w.started("r", upgrade)
+	if err := w.DeleteRollout(w.ctx, "r"); !errors.Is(err, tko.ErrConflict) {
+		t.Fatal(err)
+	}
+	w.settle(ids...)
+	w.advance("r")
+	if err := w.DeleteRollout(w.ctx, "r"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Rollout(w.ctx, "r", 0); !errors.Is(err, tko.ErrNotFound) {
+		t.Fatal(err)
+	}
+}
+
+// Too many failures pause the rollout, or undo it; health counts at the revision that was
+// rolled out only.
+func TestFailuresBeyondTheBudgetUndoTheCanary(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[string]string{"Pause": "Paused", "Undo": "Undone"} {
+		w := newWorld(t)
+		ids := w.fleet(3)
+		before := w.content(ids)
+		w.started("r", strings.Replace(upgrade, "health: {within: 15m}", "health: {within: 1s}\n  onFailure: "+policy, 1))
+		eventually(t, func() bool {
+			w.advance("r")
+			if s := w.status("r"); s.UndoneBy != "" {
+				w.advance(s.UndoneBy)
+				w.settle(ids...)
+			}
+			return w.status("r").State == want
+		})
+		if s := w.status("r"); s.Failures != 1 || policy == "Undo" && w.content(ids) != before || strings.Count(w.versions(ids), "v2") > 1 {
+			t.Errorf("%s: %+v, %s", policy, s, w.versions(ids))
+		}
+	}
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(2 * time.Minute)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatal("it didn't happen in time")
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 

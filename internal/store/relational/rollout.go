@@ -252,7 +252,7 @@ func (s *Store) RolloutStates(ctx context.Context, ids ...string) (states []cata
 // RolloutView returns what a rollout is evaluated from.
 func (s *Store) RolloutView(ctx context.Context, id string) (v catalog.RolloutView, err error) {
 	err = s.read(ctx, func(tx Tx) error {
-		v = catalog.RolloutView{Held: map[tko.DeploymentID]string{}}
+		v = catalog.RolloutView{Held: map[tko.DeploymentID]string{}, Unscheduled: map[string]bool{}}
 		var own []catalog.RolloutState
 		if err := tx.Run(ctx, rolloutHead(&v.Version, &v.Now), Statement{SQL: rolloutDocs + " WHERE id = $1", Args: []any{id}, Scan: scanState(&own)}); err != nil {
 			return err
@@ -283,6 +283,18 @@ func (s *Store) RolloutView(ctx context.Context, id string) (v catalog.RolloutVi
 					var e execute.Entry
 					err := json.Unmarshal([]byte(doc), &e)
 					v.Flight = append(v.Flight, e)
+					return err
+				},
+			},
+			Statement{ // an item that is due later, without a failure, only repeats the work
+				SQL: "SELECT DISTINCT r.site FROM rollout_row r JOIN work w ON w.queue = '" + tko.QueueSchedule + "' AND w.key = r.site " +
+					"WHERE r.rollout = $1 AND r.plan = $2 AND r.kind = 3 AND r.site <> '' AND r.progress IN ('Applied', 'Soaking', 'Failed') " +
+					"AND (w.attempt > 0 OR w.due <= {now} OR w.lease_until > {now})",
+				Args: []any{id, v.State.Plan},
+				Scan: func(from Row) error {
+					var site string
+					err := from.Scan(&site)
+					v.Unscheduled[site] = true
 					return err
 				},
 			},
