@@ -526,7 +526,7 @@ func (a *app) printRows(ctx context.Context, s *session, sel tko.RolloutRows) er
 		return err
 	}
 	if sel.Changes = a.globals.format != "" && a.globals.format != formatTable && a.globals.format != formatWide && a.globals.format != formatBare; a.globals.format == formatDiff {
-		return a.printRowDiffs(ctx, s, r, sel)
+		return a.printRowDiffs(ctx, r, sel)
 	}
 	changes := 0
 	err = list(ctx, s, rolloutRowView, nil, func(ctx context.Context) iter.Seq2[tko.RolloutRow, error] {

@@ -76,26 +76,26 @@ func (a *app) planDiff(p tko.RolloutPlan) error {
 
 // printRowDiffs prints the differences of rows of a plan. It returns errChanges if there
 // are any.
-func (a *app) printRowDiffs(ctx context.Context, s *session, r rowSource, sel tko.RolloutRows) error {
-	_ = s
+func (a *app) printRowDiffs(ctx context.Context, r rowSource, sel tko.RolloutRows) error {
 	changes := false
 	for row, err := range r.RolloutRows(ctx, sel) {
 		if err != nil {
 			return err
 		}
 		changes = changes || row.Wave >= 0
-		text := fmt.Sprintf("=== %s %s", row.Kind, row.Deployment)
+		var text strings.Builder
+		fmt.Fprintf(&text, "=== %s %s", row.Kind, row.Deployment)
 		if row.Site != "" {
-			text += " at " + string(row.Site)
+			fmt.Fprintf(&text, " at %s", row.Site)
 		}
-		text += "\n" + diffText(row.Changes)
+		fmt.Fprintf(&text, "\n%s", diffText(row.Changes))
 		for _, f := range row.Findings {
-			text += "! " + f + "\n"
+			fmt.Fprintf(&text, "! %s\n", f)
 		}
 		for _, u := range row.Unknown {
-			text += "? " + u + "\n"
+			fmt.Fprintf(&text, "? %s\n", u)
 		}
-		if err := a.printLines(text); err != nil {
+		if err := a.printLines(text.String()); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@ package derivation
 import (
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/rollout/merge"
@@ -213,7 +214,7 @@ func (r Record) After(before, after krm.Package, types Types, plugin func(krm.Id
 		s.Triggers = append(s.Triggers, Trigger{id, name, revision})
 	}
 	next = r
-	next.Steps = append(next.Steps[:len(next.Steps):len(next.Steps)], s)
+	next.Steps = append(slices.Clip(next.Steps), s)
 	return next, true
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
@@ -17,7 +18,7 @@ func (w *world) randomEdit(r *rand.Rand, ids []tko.DeploymentID) {
 	switch r.IntN(6) {
 	case 0, 1:
 		if _, err := w.Deployment(w.ctx, id, 0); err == nil {
-			w.edit(id, set(w.t, `v1 ConfigMap "a"`, fmt.Sprint(r.IntN(5)), "data", "mine"))
+			w.edit(id, set(w.t, `v1 ConfigMap "a"`, strconv.Itoa(r.IntN(5)), "data", "mine"))
 		}
 	case 2:
 		_, _ = w.DeleteDeployment(w.ctx, id)
@@ -41,7 +42,7 @@ func TestRowsAreAppliedAsPlannedOrNotAtAll(t *testing.T) {
 		for i := range 10 {
 			id := w.deploy("t:v1", config("own", fmt.Sprintf(`n: "%d"`, i%3)), "")
 			if i%2 == 0 {
-				w.edit(id, set(t, `v1 ConfigMap "a"`, fmt.Sprint(i), "data", "mine"))
+				w.edit(id, set(t, `v1 ConfigMap "a"`, strconv.Itoa(i), "data", "mine"))
 			}
 			ids = append(ids, id)
 		}

@@ -120,7 +120,7 @@ func (p *run) settled(one *pending) error {
 	}
 	d := one.before
 	pins := append(slices.Clone(c.pins), plan.Pin{Kind: tko.KindDeployment, ID: string(d.ID), Revision: d.Stamp.Revision})
-	return p.family(one.ctx, d.ID, d.ID, c, pins, draft.Edits, 0)
+	return p.family(one.ctx, d.ID, c, pins, draft.Edits, 0)
 }
 
 // A changed is the planned package of a deployment.
@@ -417,7 +417,7 @@ func (p *run) reprepared(d Deployment, steps []derivation.Step, later []laterEdi
 		if gone || redo {
 			for _, e := range later {
 				if e.step == i {
-					conflicts = append(conflicts, fmt.Sprintf("%s: the resource was edited after preparation made it, and preparation is to make it again or remove it", placeOf(e.Conflict)))
+					conflicts = append(conflicts, placeOf(e.Conflict)+": the resource was edited after preparation made it, and preparation is to make it again or remove it")
 				}
 			}
 		}
@@ -517,7 +517,7 @@ func changedIn(changes []merge.Change) map[krm.Identity]bool {
 const maxDepth = 20
 
 // family plans the children that come and go with a changed deployment.
-func (p *run) family(ctx context.Context, root, parent tko.DeploymentID, c changed, pins []plan.Pin, edits []uint8, depth int) error {
+func (p *run) family(ctx context.Context, root tko.DeploymentID, c changed, pins []plan.Pin, edits []uint8, depth int) error {
 	if len(c.create)+len(c.remove) > 0 && depth >= maxDepth {
 		return tko.Errorf(tko.ErrInvalid, "deployment %q: its topologies are nested more than %d deep", root, maxDepth)
 	}
@@ -594,7 +594,7 @@ func (p *run) child(ctx context.Context, root tko.DeploymentID, batch tko.NewChi
 	if err := p.send(draft); err != nil {
 		return err
 	}
-	return p.family(ctx, root, id, c, pins, edits, depth+1)
+	return p.family(ctx, root, c, pins, edits, depth+1)
 }
 
 // A view is the state that simulated preparations read.

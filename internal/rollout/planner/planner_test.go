@@ -97,7 +97,7 @@ func TestPlansRunPurePluginsOnly(t *testing.T) {
 		t.Run(properties, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.plugin("p", oneGVK, test.properties, generate)
+			w.plugin(oneGVK, test.properties, generate)
 			w.template("t:v1", one+config("a", `x: "1"`))
 			w.template("t:v2", strings.Replace(one, "size: 1", "size: 2", 1)+config("a", `x: "1"`))
 			id := w.deploy("t:v1", "", "")
@@ -123,7 +123,7 @@ func TestPlansRunPurePluginsOnly(t *testing.T) {
 func TestPreparationStaysWhereItsInputStays(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.plugin("p", oneGVK, map[string]string{"_reads": ""}, generate)
+	w.plugin(oneGVK, map[string]string{"_reads": ""}, generate)
 	w.template("t:v1", one+config("a", `x: "1"`))
 	w.template("t:v2", one+config("a", `x: "2"`))
 	id := w.deploy("t:v1", "", "")
@@ -148,7 +148,7 @@ func TestEditedOutputOfChangedInputConflicts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.plugin("p", oneGVK, nil, generate)
+			w.plugin(oneGVK, nil, generate)
 			w.template("t:v1", one)
 			w.template("t:v2", v2)
 			id := w.deploy("t:v1", "", "")
@@ -164,7 +164,7 @@ func TestEditedOutputOfChangedInputConflicts(t *testing.T) {
 func TestOutputGoesWithItsTrigger(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.plugin("p", oneGVK, nil, generate)
+	w.plugin(oneGVK, nil, generate)
 	w.template("t:v1", one+config("a", `x: "1"`))
 	w.template("t:v2", config("a", `x: "1"`))
 	w.deploy("t:v1", "", "")
@@ -210,7 +210,7 @@ func TestMergeAndDeleteAndInvalid(t *testing.T) {
 func TestUpgradeWithoutDerivationEqualsUpgradeWithIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.plugin("p", oneGVK, map[string]string{"_plan": "pure"}, generate)
+	w.plugin(oneGVK, map[string]string{"_plan": "pure"}, generate)
 	w.template("t:v1", one+config("a", `image: "1", x: "1"`)+config("b", `x: "1"`)+config("deep", `x: "1", z: "1"`))
 	w.template("t:v2", strings.Replace(one, "size: 1", "size: 2", 1)+config("a", `image: "2", x: "1"`)+config("b", `x: "2"`)+config("deep", `x: "1", z: "2"`))
 	deep := strings.Replace(config("deep", `x: "mine"`), "name: deep", `name: deep, annotations: {nephio.org/merge: Override}`, 1)
@@ -249,7 +249,7 @@ func TestSecondUpgradeStartsFromTheFirst(t *testing.T) {
 	for _, forget := range []bool{false, true} {
 		w := newWorld(t)
 		w.forget = forget
-		w.plugin("p", oneGVK, map[string]string{"_plan": "pure"}, generate)
+		w.plugin(oneGVK, map[string]string{"_plan": "pure"}, generate)
 		for i := range 3 {
 			w.template(fmt.Sprintf("t:v%d", i+1), strings.Replace(one, "size: 1", fmt.Sprintf("size: %d", i+1), 1)+config("a", fmt.Sprintf(`image: "%d", x: "1"`, i+1)))
 		}

@@ -173,14 +173,15 @@ func (w *world) site(id string, metadata map[string]string) {
 	}
 }
 
-func (w *world) plugin(name string, kind krm.GVK, properties map[string]string, do func(target krm.Identity, id tko.DeploymentID, pkg krm.Package) krm.Package) {
+// plugin registers the plugin "p".
+func (w *world) plugin(kind krm.GVK, properties map[string]string, do func(target krm.Identity, id tko.DeploymentID, pkg krm.Package) krm.Package) {
 	w.t.Helper()
 	if _, err := w.RegisterPlugin(w.ctx, tko.Plugin{
-		Type: tko.PluginPrepare, Name: name, Executor: tko.ExecutorCommand, Arguments: []string{"x"}, Properties: properties, Triggers: []krm.GVK{kind},
+		Type: tko.PluginPrepare, Name: "p", Executor: tko.ExecutorCommand, Arguments: []string{"x"}, Properties: properties, Triggers: []krm.GVK{kind},
 	}); err != nil {
 		w.t.Fatal(err)
 	}
-	w.plugins[name] = &plugin{do: do}
+	w.plugins["p"] = &plugin{do: do}
 }
 
 // deploy creates a deployment, and prepares it and its descendants.
