@@ -71,7 +71,8 @@ Sites whose metadata matches later are frozen, too.`,
 				return err
 			}
 			return a.printFacts([]fact{
-				{"id", "ID", f.GetId(), f.GetId()}, {"sites", "Sites", metadataText(f.GetSiteMetadata()), metadataText(f.GetSiteMetadata())},
+				{"id", "ID", f.GetId(), f.GetId()},
+				{"sites", "Sites", metadataText(f.GetSiteMetadata()), metadataText(f.GetSiteMetadata())},
 				{"until", "Until", timeText(f.GetUntil()), timeText(f.GetUntil())},
 			})
 		}),
