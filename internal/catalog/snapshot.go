@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"sync"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
@@ -14,17 +15,19 @@ import (
 // A Snapshot is the state of all entities as of one position, as its caller may see it.
 // All its reads see the same state, whatever is written meanwhile, until the history
 // that they need is no longer retained: then they return ErrGone. It holds no resources
-// of the store. It is for one goroutine.
+// of the store. It is safe for concurrent use.
 type Snapshot struct {
 	service  *Service
 	position int64
+
+	mutex    sync.Mutex
 	packages map[Digest]krm.Package // decoded
 	size     int                    // of their encodings
 }
 
 // maxSnapshotPackages is the maximum size of the decoded packages that a Snapshot holds,
 // in encoded bytes. Decoded ones are several times larger.
-const maxSnapshotPackages = 4 << 20
+const maxSnapshotPackages = 1 << 20
 
 // snapshotPage is the number of deployments whose packages are read at once.
 const snapshotPage = 200
@@ -282,17 +285,21 @@ func listAt[T any](ctx context.Context, s *Snapshot, query Query, err error, ent
 // Package returns the package of a record, for a deployment with the state in its
 // Deployment resource. It is shared and must not be changed.
 func (s *Snapshot) Package(r Record) (krm.Package, error) {
+	s.mutex.Lock()
 	pkg, ok := s.packages[r.Digest]
+	s.mutex.Unlock()
 	if !ok || r.Digest == (Digest{}) {
 		var err error
 		if pkg, err = packageOf(r); err != nil {
 			return nil, err
 		}
+		s.mutex.Lock()
 		if s.size += len(r.Package); s.size > maxSnapshotPackages {
 			clear(s.packages)
 			s.size = len(r.Package)
 		}
 		s.packages[r.Digest] = pkg
+		s.mutex.Unlock()
 	}
 	if r.Kind == tko.KindDeployment {
 		pkg = pkg.WithDeployment(r.Template, r.Site, r.Prepared, r.Approved)

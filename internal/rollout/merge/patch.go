@@ -3,6 +3,7 @@ package merge
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -11,6 +12,9 @@ import (
 // the order of lists to which they add elements.
 func Patch(a, b krm.Package, types Types) []Change {
 	patch := Differences(a, b, types)
+	if !slices.ContainsFunc(patch, func(c Change) bool { return len(c.Path) > 0 && strings.HasPrefix(c.Path[len(c.Path)-1], "[") }) {
+		return patch // no list has elements more
+	}
 	orders := map[string]*Change{}
 	var keys []string
 	note := func(left []Change, back bool) {

@@ -10,7 +10,7 @@ import (
 // A Planner makes plans, and their packages again when they are applied. It writes
 // nothing.
 type Planner interface {
-	// Plan calls emit for each deployment that an edit selects, in the order of IDs, as of
+	// Plan calls emit once for each deployment that an edit selects, in a fixed order, as of
 	// one snapshot. The drafts have no Wave, Rank and Group: the caller assigns them. An
 	// error of emit ends the plan.
 	Plan(ctx context.Context, r Request, emit func(Draft) error) error

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -36,6 +37,11 @@ func (p *run) deployment(ctx context.Context, d Deployment, edits []int) error {
 	}
 	draft.Pins = append(draft.Pins, c.pins...)
 	draft.Unknown = c.unknown
+	if len(c.conflicts)+len(c.problems) > 0 || c.same {
+		if err := p.settle(0); err != nil { // in the order of IDs
+			return err
+		}
+	}
 	switch {
 	case len(c.conflicts) > 0:
 		draft.Kind, draft.Findings = plan.Conflict, bounded(c.conflicts)
@@ -47,24 +53,74 @@ func (p *run) deployment(ctx context.Context, d Deployment, edits []int) error {
 		draft.Kind, draft.After, draft.AfterState, draft.Unknown = plan.Same, before.Digest, &before, nil
 		return p.send(draft)
 	}
-	stored, err := p.snapshot.Changed(ctx, d, Change{Package: c.pkg, From: c.from, Derivation: c.derivation})
-	if findings, invalid := findingsOf(err); invalid {
+	// Validation takes most of the time: it goes on while the next deployments are merged.
+	one := &pending{draft: draft, changed: c, before: d, done: make(chan struct{})}
+	go func() {
+		defer close(one.done)
+		one.stored, one.err = p.snapshot.Changed(ctx, d, Change{Package: c.pkg, From: c.from, Derivation: c.derivation})
+	}()
+	p.pending = append(p.pending, one)
+	one.ctx = ctx
+	if len(c.create)+len(c.remove) > 0 {
+		return p.settle(0) // its children follow at once
+	}
+	return p.settle(maxPending)
+}
+
+// maxPending is the number of changes that are validated at once.
+var maxPending = 2 * runtime.GOMAXPROCS(0)
+
+// A pending is a change that is being validated.
+type pending struct {
+	ctx     context.Context //nolint:containedctx // of the plan, which waits for it
+	draft   plan.Draft
+	changed changed
+	before  Deployment
+	stored  Deployment
+	err     error
+	done    chan struct{} // closed when stored or err is set
+}
+
+// settle waits for the oldest changes until at most so many are pending, and emits them.
+func (p *run) settle(most int) error {
+	for len(p.pending) > most {
+		one := p.pending[0]
+		p.pending = p.pending[1:]
+		<-one.done
+		if err := p.settled(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait waits for the changes that are pending, after an error.
+func (p *run) wait() {
+	for _, one := range p.pending {
+		<-one.done
+	}
+}
+
+func (p *run) settled(one *pending) error {
+	draft, c := one.draft, one.changed
+	if findings, invalid := findingsOf(one.err); invalid {
 		draft.Kind, draft.Findings = plan.Invalid, findings
 		return p.send(draft)
 	}
-	if err != nil {
-		return err
+	if one.err != nil {
+		return one.err
 	}
-	after := stateOf(stored)
+	after := stateOf(one.stored)
 	draft.Kind, draft.After, draft.AfterState = plan.Change, after.Digest, &after
-	if after.Digest == before.Digest {
+	if after.Digest == draft.Before {
 		draft.Kind, draft.Unknown = plan.Same, nil
 	}
 	if err := p.send(draft); err != nil || draft.Kind == plan.Same {
 		return err
 	}
+	d := one.before
 	pins := append(slices.Clone(c.pins), plan.Pin{Kind: tko.KindDeployment, ID: string(d.ID), Revision: d.Stamp.Revision})
-	return p.family(ctx, d.ID, d.ID, c, pins, draft.Edits, 0)
+	return p.family(one.ctx, d.ID, d.ID, c, pins, draft.Edits, 0)
 }
 
 // A changed is the planned package of a deployment.

@@ -22,7 +22,7 @@ import (
 type Options struct {
 	Runner        prepare.Runner // runs pure plugins and functions; if nil, none is run
 	ManualApprove bool           // as in prepare.Options
-	Memory        int            // bytes of memory for results; 64 MiB if 0
+	Memory        int            // bytes of memory for results; 16 MiB if 0
 	MaxRows       int            // rows of a plan; 1,000,000 if 0
 }
 
@@ -37,7 +37,7 @@ var _ plan.Planner = (*Planner)(nil)
 // New returns a planner. open returns a snapshot at the newest position.
 func New(open func(ctx context.Context) (Snapshot, error), options Options) *Planner {
 	if options.Memory <= 0 {
-		options.Memory = 64 << 20
+		options.Memory = 16 << 20
 	}
 	if options.MaxRows <= 0 {
 		options.MaxRows = 1_000_000
@@ -45,15 +45,17 @@ func New(open func(ctx context.Context) (Snapshot, error), options Options) *Pla
 	return &Planner{open: open, options: options}
 }
 
-// Plan calls emit for each deployment that an edit selects, in the order of IDs, as of
-// one snapshot. The drafts of deployments that are created or deleted with another one
-// follow that one. The drafts have no Wave, Rank and Group.
+// Plan calls emit once for each deployment that an edit selects, as of one snapshot:
+// first for those that edits delete, then for the others, each in the order of IDs. The
+// drafts of deployments that are created or deleted with another one follow that one. The
+// drafts have no Wave, Rank and Group.
 func (p *Planner) Plan(ctx context.Context, r plan.Request, emit func(plan.Draft) error) error {
 	run, err := p.start(ctx, r, nil)
 	if err != nil {
 		return err
 	}
 	run.emit = emit
+	defer run.wait()
 	if err := run.deletions(ctx); err != nil {
 		return err
 	}
@@ -68,7 +70,7 @@ func (p *Planner) Plan(ctx context.Context, r plan.Request, emit func(plan.Draft
 			return fmt.Errorf("plan deployment %q: %w", d.ID, err)
 		}
 	}
-	return nil
+	return run.settle(0)
 }
 
 // After makes the state that a row plans again.
@@ -90,6 +92,7 @@ func (p *Planner) Row(ctx context.Context, r plan.Request, row plan.Row, pins []
 	if err != nil {
 		return plan.Draft{}, err
 	}
+	defer run.wait()
 	var found *plan.Draft
 	run.emit = func(d plan.Draft) error {
 		if d.Deployment == row.Deployment {
@@ -113,8 +116,14 @@ func (p *Planner) Row(ctx context.Context, r plan.Request, row plan.Row, pins []
 	}
 	if row.Kind == plan.Delete {
 		run.remove(d, row.Root)
-	} else if err := run.deployment(ctx, d, edits); err != nil {
-		return plan.Draft{}, fmt.Errorf("plan deployment %q: %w", row.Deployment, err)
+	} else {
+		err := run.deployment(ctx, d, edits)
+		if err == nil {
+			err = run.settle(0)
+		}
+		if err != nil {
+			return plan.Draft{}, fmt.Errorf("plan deployment %q: %w", row.Deployment, err)
+		}
 	}
 	if found == nil {
 		return plan.Draft{}, tko.Errorf(tko.ErrConflict, "deployment %q: it isn't planned any more: plan again", row.Deployment)
@@ -132,6 +141,7 @@ type run struct {
 	pins     map[plan.Pin]int64 // by kind and ID, of After
 	emit     func(plan.Draft) error
 
+	pending   []*pending                // changes that are being validated, in their order
 	seen      map[tko.DeploymentID]bool // emitted already, with another deployment
 	rows      int
 	templates map[templateKey]tko.Template

@@ -14,7 +14,8 @@ import (
 
 // A Snapshot is the state of all entities at one position. All reads see the same
 // state, however long planning takes and whatever is written meanwhile. A method
-// returns tko.ErrGone if the store no longer retains what it needs.
+// returns tko.ErrGone if the store no longer retains what it needs. Changed may be called
+// concurrently.
 type Snapshot interface {
 	Records
 	Inventory

@@ -209,8 +209,8 @@ func derivationsAreRetained(w *world) {
 	w.ok(err)
 	w.equal("derivation of a revision", r.Derivation, catalog.Digest(sha256.Sum256([]byte("first"))))
 	w.equal("contents", []string{content("first"), content("second")}, []string{"first", "second"})
-	w.collect(retain(1))
-	w.equal("contents after a collection", []string{content("first"), content("second")}, []string{"", "second"})
+	w.equal("collected packages and derivations", w.collect(retain(1)).Packages, 2+1)
+	w.equal("content after a collection", content("second"), "second")
 	w.commit(status(deploymentKey("d"), tko.Condition{Type: "Healthy", Status: tko.ConditionTrue}))
 	w.equal("after a change of conditions", w.one(deploymentKey("d")).Derivation, catalog.Digest(sha256.Sum256([]byte("second"))))
 }
