@@ -373,6 +373,9 @@ filters of tko deployment list. Nothing is changed until tko rollout start.`,
 			return err
 		}
 		id := tko.RolloutID(args[0])
+		if was, err := s.status(ctx, id); err == nil && !slices.Contains([]string{"Draft", "Planning", "Planned"}, was.State) {
+			return tko.Errorf(tko.ErrConflict, "rollout %q exists and is %s: use another ID", id, was.State)
+		}
 		if _, err := call(ctx, s, func(ctx context.Context) (int64, error) {
 			return r.RegisterRollout(ctx, tko.Rollout{ID: id, Metadata: metadata, Package: content})
 		}); err != nil {
@@ -895,7 +898,7 @@ conflicts. Its ID is printed: tko rollout undo ID takes the upgrade back.`,
 			}
 			return tko.Errorf(tko.ErrConflict, "%s in conflict or invalid, nothing was changed: see tko rollout plan %s", count(blocked, "deployment is", "deployments are"), id)
 		}
-		if status, err = s.command(ctx, tko.RolloutCommand{ID: id, Verb: "start", Plan: status.Plan}); err != nil {
+		if _, err = s.command(ctx, tko.RolloutCommand{ID: id, Verb: "start", Plan: status.Plan}); err != nil {
 			return err
 		}
 		if err := a.printScalar(string(id)); err != nil || !wait.wait {

@@ -158,14 +158,18 @@ func TestBlocksAreReportedInWords(t *testing.T) {
 			r.Spec.Limits.Per = []spec.Per{{Key: "tac", Max: 1}}
 		}, admit: 1, code: "Per", text: `with tac "1"`},
 		"apart": {change: func(r *execute.Rollout, rs []execute.Row) { apply(rs, 1); r.Spec.Limits.Apart = []string{"pair"} }, admit: 1, code: "Apart", text: `site "s1", whose pair is "p", too`},
-		"apart from a placement": {change: func(r *execute.Rollout, rs []execute.Row) { apply(rs, 1); r.Spec.Limits.Apart = []string{"pair"} },
+		"apart from a placement": {
+			change: func(r *execute.Rollout, rs []execute.Row) { apply(rs, 1); r.Spec.Limits.Apart = []string{"pair"} },
 			input: func(in *execute.Input) {
 				in.Flight.Add(execute.Entry{Deployment: "x", Site: "other", Values: map[string]string{"pair": "p"}})
-			}, code: "Apart", text: `site "other"`},
-		"apart of another rollout": {change: func(_ *execute.Rollout, rs []execute.Row) { apply(rs, 1) },
+			}, code: "Apart", text: `site "other"`,
+		},
+		"apart of another rollout": {
+			change: func(_ *execute.Rollout, rs []execute.Row) { apply(rs, 1) },
 			input: func(in *execute.Input) {
 				in.Flight.Add(execute.Entry{Deployment: "x", Site: "other", Family: "o", Rollout: "o", Values: map[string]string{"pair": "p"}, Apart: []string{"pair"}})
-			}, code: "Apart", text: `site "other"`},
+			}, code: "Apart", text: `site "other"`,
+		},
 		"frozen": {input: func(in *execute.Input) {
 			in.Freezes = []execute.Freeze{{Until: noon.Add(time.Hour), Reason: "audit", Matches: func(tko.SiteID, map[string]string) bool { return true }}}
 		}, code: "Frozen", text: "frozen (audit) until 2026-11-23T13:00:00Z"},

@@ -123,8 +123,8 @@ func TestUndoOfManyMixedChangesIsByteForByte(t *testing.T) {
 	}
 	w := newWorld(t)
 	ids := w.fleet(n)
-	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // repeatable on purpose
-	for _, id := range ids {         // users' own changes
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, id := range ids { // users' own changes
 		if r.IntN(3) > 0 {
 			continue
 		}
@@ -132,14 +132,14 @@ func TestUndoOfManyMixedChangesIsByteForByte(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		own := append(d.Package, krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "own"}, "data": map[string]any{"n": fmt.Sprint(r.IntN(9))}})
+		own := append(slices.Clone(d.Package), krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "own"}, "data": map[string]any{"n": fmt.Sprint(r.IntN(9))}})
 		if _, err := w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: d.Stamp.Revision, Package: own}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.settle(ids...)
 	before := w.content(ids)
-	s := w.started("r", `apiVersion: tko.nephio.org/v1alpha1
+	w.started("r", `apiVersion: tko.nephio.org/v1alpha1
 kind: Rollout
 metadata: {name: r}
 spec:
@@ -159,7 +159,8 @@ data: {level: debug}
 		w.settle(ids...)
 		w.advance("r")
 	}
-	if s = w.status("r"); s.State != "Done" || s.Kinds["Delete"] != n/10 || s.Kinds["Change"] != n-n/10 {
+	s := w.status("r")
+	if s.State != "Done" || s.Kinds["Delete"] != n/10 || s.Kinds["Change"] != n-n/10 {
 		t.Fatalf("%+v", s)
 	}
 	if during := w.contentOf(ids); during == before || !strings.Contains(during, "debug") {

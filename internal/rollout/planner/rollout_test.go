@@ -301,7 +301,7 @@ func TestDeletionsAreUndoneWithIDsAndMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := append(ids, children...)
+	all := slices.Concat(ids, children)
 	w.settle(all...)
 	before := w.content(all)
 	w.started("r", "apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec:\n  edits: [{delete: {}, select: {metadataPatterns: {num: \"*\"}}}]\n")
@@ -343,7 +343,7 @@ func TestUndoLeavesWhatOthersChangedUnlessForced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		edited := append(d.Package, krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "mine"}})
+		edited := append(slices.Clone(d.Package), krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "mine"}})
 		if _, err := w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: ids[0], Revision: d.Stamp.Revision, Package: edited}); err != nil {
 			t.Fatal(err)
 		}

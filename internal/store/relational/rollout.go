@@ -49,9 +49,30 @@ func (g *group) decideRollout(w *catalog.Write) {
 }
 
 var rolloutRowColumns = []Column{
-	{"rollout", Text}, {"plan", Int}, {"deployment", Text}, {"uid", Text}, {"revision", Int}, {"kind", Int}, {"wave", Int}, {"rank", Int},
-	{"before", Bytes}, {"after", Bytes}, {"grp", Int}, {"parent", Text}, {"site", Text}, {"progress", Text}, {"since", Int}, {"evaluated", Int},
-	{"credit", Int}, {"counted", Bool}, {"broken", Bool}, {"reason", Text}, {"applied", Int}, {"chain", Int}, {"target", Int}, {"doc", Text},
+	{"rollout", Text},
+	{"plan", Int},
+	{"deployment", Text},
+	{"uid", Text},
+	{"revision", Int},
+	{"kind", Int},
+	{"wave", Int},
+	{"rank", Int},
+	{"before", Bytes},
+	{"after", Bytes},
+	{"grp", Int},
+	{"parent", Text},
+	{"site", Text},
+	{"progress", Text},
+	{"since", Int},
+	{"evaluated", Int},
+	{"credit", Int},
+	{"counted", Bool},
+	{"broken", Bool},
+	{"reason", Text},
+	{"applied", Int},
+	{"chain", Int},
+	{"target", Int},
+	{"doc", Text},
 }
 
 // A rowDoc holds what only few rows have.

@@ -24,7 +24,7 @@ var rolloutPromises = []promise{
 	{"revisions that a rollout needs are not collected", pinnedRevisionsStay},
 }
 
-func rolloutKey(id string) catalog.Key { return key(tko.KindRollout, id) }
+var rolloutKey = key(tko.KindRollout, "r")
 
 func (w *world) view(id string) catalog.RolloutView {
 	w.Helper()
@@ -72,7 +72,7 @@ func rolloutsAreAsWritten(w *world) {
 	entry := execute.Entry{Deployment: "d", Site: "s", Rollout: "r", Family: "r", Values: map[string]string{"a": "b"}, Apart: []string{"a"}}
 	state := v.State
 	state.Reason, state.Approvals = execute.Reason{Code: "A", Message: "b"}, map[int]execute.Approval{1: {Plan: plan.Digest{3}, Who: "ann", When: at}}
-	w.commit(status(rolloutKey("r"), func() tko.Condition { return tko.Condition{Type: "State", Status: "True"} }()),
+	w.commit(status(rolloutKey, func() tko.Condition { return tko.Condition{Type: "State", Status: "True"} }()),
 		deployment("x", changing(catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{state}, Flight: []execute.Entry{entry}})))
 	v = w.view("r")
 	if diff := cmp.Diff([]catalog.RolloutRow{other, row}, v.Rows, cmpopts.EquateEmpty()); diff != "" {
@@ -88,7 +88,7 @@ func rolloutsAreAsWritten(w *world) {
 	rows, err := w.store.RolloutRows(w.ctx(), "r", 1, "d", 10)
 	w.ok(err)
 	w.equal("rows after d", len(rows), 1)
-	w.commit(deleted(rolloutKey("r"), changing(catalog.RolloutWrite{Expect: v.Version, Forget: []string{"r"}})))
+	w.commit(deleted(rolloutKey, changing(catalog.RolloutWrite{Expect: v.Version, Forget: []string{"r"}})))
 	v = w.view("r")
 	w.equal("found after its deletion", v.Found, false)
 	w.equal("rows after its deletion", len(v.Rows)+len(v.Flight), 0)
@@ -111,7 +111,7 @@ func failedCommitKeepsRollouts(w *world) {
 	done := v.State
 	done.State = execute.Done
 	change := catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{done}, Rollout: "r", Number: 1, Rows: v.Rows}
-	w.refused(tko.ErrConflict, status(rolloutKey("r")), deployment("d", expect(5), changing(change)))
+	w.refused(tko.ErrConflict, status(rolloutKey), deployment("d", expect(5), changing(change)))
 	after := w.view("r")
 	w.equal("version", after.Version, v.Version)
 	w.equal("state", after.State.State, execute.Running)
@@ -128,7 +128,7 @@ func appliedRowHasRevision(w *world) {
 		rows[i].Progress = execute.Applied
 	}
 	w.commit(deployment("d", expect(2), withPackage("new")), deleted(deploymentKey("gone"), expect(1)),
-		status(rolloutKey("r")), site("s", changing(catalog.RolloutWrite{Expect: v.Version, Rollout: "r", Number: 1, Rows: rows})))
+		status(rolloutKey), site("s", changing(catalog.RolloutWrite{Expect: v.Version, Rollout: "r", Number: 1, Rows: rows})))
 	v = w.view("r")
 	w.equal("revisions", fmt.Sprint(v.Rows[0].Applied, v.Rows[0].Chain, v.Rows[1].Applied), "3 3 1")
 }
@@ -139,7 +139,7 @@ func firstRolloutHolds(w *world) {
 	w.rollout("third", 0, execute.Planned, rolloutRow("d"))
 	w.equal("first", len(w.view("first").Held), 0)
 	w.equal("second", fmt.Sprint(w.view("second").Held), "map[d:first]")
-	w.equal("third", fmt.Sprint(len(w.view("third").Held)), "1")
+	w.equal("third", len(w.view("third").Held), 1)
 }
 
 func changeInFlightEnqueues(w *world) {
@@ -169,7 +169,7 @@ func replanReplacesWhatIsLeft(w *world) {
 func pinnedRevisionsStay(w *world) {
 	w.commit(deployment("d"), template("t"))
 	for i := range int64(4) {
-		w.commit(deployment("d", expect(i+1), withPackage(fmt.Sprint(i))), template("t", expect(i+1), withPackage(fmt.Sprint("t", i))))
+		w.commit(deployment("d", expect(i+1), withPackage(fmt.Sprintf("d%d", i))), template("t", expect(i+1), withPackage(fmt.Sprintf("t%d", i))))
 	}
 	w.rollout("r", 1, execute.Running, rolloutRow("d", func(r *catalog.RolloutRow) {
 		r.Revision, r.Pins = 2, []plan.Pin{{Kind: tko.KindTemplate, ID: "t", Revision: 3}}
