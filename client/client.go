@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/certs"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/internal/wire"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -81,6 +82,8 @@ type Client struct {
 	data     tkopb.DataClient
 	access   tkopb.AccessClient
 	rollouts tkopb.RolloutsClient
+	logs     tkopb.LogsClient
+	admin    tkopb.AdminClient
 	options  Options
 	calls    []grpc.CallOption
 	codecs   bool // the connection is gRPC's own type, which accepts codecs
@@ -197,6 +200,8 @@ func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 		data:     tkopb.NewDataClient(conn),
 		access:   tkopb.NewAccessClient(conn),
 		rollouts: tkopb.NewRolloutsClient(conn),
+		logs:     tkopb.NewLogsClient(conn),
+		admin:    tkopb.NewAdminClient(conn),
 		options:  o,
 		codecs:   codecs,
 		calls: []grpc.CallOption{
@@ -225,6 +230,12 @@ func (c *Client) outgoing(ctx context.Context) context.Context {
 		author = c.options.Author
 	}
 	pairs := []string{wire.ErrorSizeKey, errorSize, wire.RowSizeKey, rowSize}
+	if id := trail.Request(ctx); id != "" {
+		pairs = append(pairs, trail.RequestKey, id)
+	}
+	if traceparent := trail.Traceparent(ctx); traceparent != "" {
+		pairs = append(pairs, trail.TraceparentKey, traceparent)
+	}
 	if author.Who != "" {
 		pairs = append(pairs, wire.WhoKey, wire.NewAuthorText(author.Who))
 	}

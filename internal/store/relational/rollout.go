@@ -201,7 +201,7 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 				statements = append(statements, Statement{SQL: "DELETE FROM " + table + " WHERE rollout = $1", Args: []any{id}})
 			}
 		}
-		wake := Statement{SQL: enqueueSQL("'"+tko.QueueRollout+"', r.i", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"i", Text}}}
+		wake := Statement{SQL: enqueueSQL("'"+tko.QueueRollout+"', r.i", "''", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"i", Text}}}
 		for _, id := range slices.Compact(slices.Sorted(slices.Values(c.Wake))) {
 			wake.Rows = append(wake.Rows, []any{id})
 			g.news.add(tko.QueueRollout)
@@ -212,7 +212,7 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 		return statements, nil
 	}
 	moved := Statement{
-		SQL: enqueueSQL("'"+tko.QueueRollout+"', f.rollout", "(SELECT DISTINCT f.rollout FROM {rows} CROSS JOIN flight f WHERE f.deployment = r.i) f"), Args: []any{int64(0)},
+		SQL: enqueueSQL("'"+tko.QueueRollout+"', f.rollout", "''", "(SELECT DISTINCT f.rollout FROM {rows} CROSS JOIN flight f WHERE f.deployment = r.i) f"), Args: []any{int64(0)},
 		Columns: []Column{{"i", Text}},
 	}
 	seen := map[string]bool{}
