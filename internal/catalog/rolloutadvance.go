@@ -525,8 +525,12 @@ func (s *Service) applied(ctx context.Context, st RolloutState, sp spec.Rollout,
 			w.Requires = append(w.Requires, deploymentKey(tko.DeploymentID(r.Parent)))
 		}
 	}
-	if row.Target == 0 && r.Template != now.Template {
-		w.Requires = append(w.Requires, references(r.Template, "")...)
+	if row.Target == 0 && r.Template != now.Template { // the whole commit would fail
+		template := references(r.Template, "")
+		if err := s.requireAll(ctx, template); err != nil {
+			return Write{}, fmt.Errorf("deployment %q: %w", row.Deployment, err)
+		}
+		w.Requires = append(w.Requires, template...)
 	}
 	return w, nil
 }

@@ -527,3 +527,23 @@ func TestRolloutsFollowEachOther(t *testing.T) {
 		t.Errorf("the user's edit became %v", other)
 	}
 }
+
+// A template that was deleted after the plan pauses the rollout, with the reason, in place
+// of failing in every step.
+func TestDeletedTemplatePausesTheRollout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.fleet(2)
+	s := w.create("r", upgrade)
+	if _, err := w.DeleteTemplate(w.ctx, "t:v2"); err != nil {
+		t.Fatal(err)
+	}
+	w.do("r", "start", func(c *tko.RolloutCommand) { c.Plan = s.Plan })
+	w.advance("r")
+	if s = w.status("r"); s.State != "Paused" || !strings.Contains(s.Reason, "t:v2") || w.versions(ids) != "v1 v1" {
+		t.Errorf("%+v", s)
+	}
+	if s = w.do("r", "cancel"); s.State != "Cancelled" {
+		t.Errorf("%+v", s)
+	}
+}
