@@ -92,3 +92,13 @@ func (c *Client) AdvanceRollout(ctx context.Context, id tko.RolloutID) (time.Dur
 	}
 	return m.GetAgain().AsDuration(), nil
 }
+
+// ReservedOrigins returns the origins of the children of a deployment that rollouts
+// deleted and can create again, with the rollouts, for the preparer.
+func (c *Client) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
+	m, err := callAgain(ctx, c, c.rollouts.GetReservedOrigins, &tkopb.GetReservedOrigins{ParentDeploymentId: string(parent)})
+	if err != nil {
+		return nil, err
+	}
+	return wire.ReservedOrigins(m), nil
+}

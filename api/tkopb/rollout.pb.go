@@ -1150,6 +1150,94 @@ func (x *AdvanceRolloutResponse) GetAgain() *durationpb.Duration {
 	return nil
 }
 
+type GetReservedOrigins struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	ParentDeploymentId string                 `protobuf:"bytes,185,opt,name=parentDeploymentId,proto3" json:"parentDeploymentId,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *GetReservedOrigins) Reset() {
+	*x = GetReservedOrigins{}
+	mi := &file_tko_rollout_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetReservedOrigins) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetReservedOrigins) ProtoMessage() {}
+
+func (x *GetReservedOrigins) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetReservedOrigins.ProtoReflect.Descriptor instead.
+func (*GetReservedOrigins) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GetReservedOrigins) GetParentDeploymentId() string {
+	if x != nil {
+		return x.ParentDeploymentId
+	}
+	return ""
+}
+
+type ReservedOrigins struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RolloutIds    map[string]string      `protobuf:"bytes,185,rep,name=rolloutIds,proto3" json:"rolloutIds,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by origin
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReservedOrigins) Reset() {
+	*x = ReservedOrigins{}
+	mi := &file_tko_rollout_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReservedOrigins) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReservedOrigins) ProtoMessage() {}
+
+func (x *ReservedOrigins) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReservedOrigins.ProtoReflect.Descriptor instead.
+func (*ReservedOrigins) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ReservedOrigins) GetRolloutIds() map[string]string {
+	if x != nil {
+		return x.RolloutIds
+	}
+	return nil
+}
+
 var File_tko_rollout_proto protoreflect.FileDescriptor
 
 const file_tko_rollout_proto_rawDesc = "" +
@@ -1271,7 +1359,16 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\bmaxCount\x18\a \x01(\x03R\bmaxCount\x12\x19\n" +
 	"\achanges\x18\xbe\x01 \x01(\bR\achanges\"I\n" +
 	"\x16AdvanceRolloutResponse\x12/\n" +
-	"\x05again\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05again2\xfa\x03\n" +
+	"\x05again\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05again\"E\n" +
+	"\x12GetReservedOrigins\x12/\n" +
+	"\x12parentDeploymentId\x18\xb9\x01 \x01(\tR\x12parentDeploymentId\"\x97\x01\n" +
+	"\x0fReservedOrigins\x12E\n" +
+	"\n" +
+	"rolloutIds\x18\xb9\x01 \x03(\v2$.tko.ReservedOrigins.RolloutIdsEntryR\n" +
+	"rolloutIds\x1a=\n" +
+	"\x0fRolloutIdsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xbf\x04\n" +
 	"\bRollouts\x126\n" +
 	"\x0fregisterRollout\x12\f.tko.Rollout\x1a\x15.tko.RegisterResponse\x124\n" +
 	"\rdeleteRollout\x12\x0e.tko.RolloutID\x1a\x13.tko.DeleteResponse\x12+\n" +
@@ -1282,7 +1379,8 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x10getRolloutStatus\x12\x0e.tko.RolloutID\x1a\x12.tko.RolloutStatus\x122\n" +
 	"\x0egetRolloutPlan\x12\x0e.tko.RolloutID\x1a\x10.tko.RolloutPlan\x12:\n" +
 	"\x0flistRolloutRows\x12\x14.tko.ListRolloutRows\x1a\x0f.tko.RolloutRow0\x01\x12=\n" +
-	"\x0eadvanceRollout\x12\x0e.tko.RolloutID\x1a\x1b.tko.AdvanceRolloutResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
+	"\x0eadvanceRollout\x12\x0e.tko.RolloutID\x1a\x1b.tko.AdvanceRolloutResponse\x12C\n" +
+	"\x12getReservedOrigins\x12\x17.tko.GetReservedOrigins\x1a\x14.tko.ReservedOriginsB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
 var (
 	file_tko_rollout_proto_rawDescOnce sync.Once
@@ -1296,7 +1394,7 @@ func file_tko_rollout_proto_rawDescGZIP() []byte {
 	return file_tko_rollout_proto_rawDescData
 }
 
-var file_tko_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_tko_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_tko_rollout_proto_goTypes = []any{
 	(*RolloutID)(nil),              // 0: tko.RolloutID
 	(*Rollout)(nil),                // 1: tko.Rollout
@@ -1311,60 +1409,66 @@ var file_tko_rollout_proto_goTypes = []any{
 	(*RolloutChange)(nil),          // 10: tko.RolloutChange
 	(*ListRolloutRows)(nil),        // 11: tko.ListRolloutRows
 	(*AdvanceRolloutResponse)(nil), // 12: tko.AdvanceRolloutResponse
-	nil,                            // 13: tko.Rollout.MetadataEntry
-	nil,                            // 14: tko.ListRollouts.MetadataPatternsEntry
-	nil,                            // 15: tko.RolloutStatus.KindsEntry
-	nil,                            // 16: tko.RolloutWave.ProgressEntry
-	nil,                            // 17: tko.RolloutPlan.KindsEntry
-	(*Stamp)(nil),                  // 18: tko.Stamp
-	(*Window)(nil),                 // 19: tko.Window
-	(*timestamppb.Timestamp)(nil),  // 20: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 21: google.protobuf.Duration
-	(*RegisterResponse)(nil),       // 22: tko.RegisterResponse
-	(*DeleteResponse)(nil),         // 23: tko.DeleteResponse
+	(*GetReservedOrigins)(nil),     // 13: tko.GetReservedOrigins
+	(*ReservedOrigins)(nil),        // 14: tko.ReservedOrigins
+	nil,                            // 15: tko.Rollout.MetadataEntry
+	nil,                            // 16: tko.ListRollouts.MetadataPatternsEntry
+	nil,                            // 17: tko.RolloutStatus.KindsEntry
+	nil,                            // 18: tko.RolloutWave.ProgressEntry
+	nil,                            // 19: tko.RolloutPlan.KindsEntry
+	nil,                            // 20: tko.ReservedOrigins.RolloutIdsEntry
+	(*Stamp)(nil),                  // 21: tko.Stamp
+	(*Window)(nil),                 // 22: tko.Window
+	(*timestamppb.Timestamp)(nil),  // 23: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
+	(*RegisterResponse)(nil),       // 25: tko.RegisterResponse
+	(*DeleteResponse)(nil),         // 26: tko.DeleteResponse
 }
 var file_tko_rollout_proto_depIdxs = []int32{
-	13, // 0: tko.Rollout.metadata:type_name -> tko.Rollout.MetadataEntry
-	18, // 1: tko.Rollout.stamp:type_name -> tko.Stamp
-	19, // 2: tko.ListRollouts.window:type_name -> tko.Window
-	14, // 3: tko.ListRollouts.metadataPatterns:type_name -> tko.ListRollouts.MetadataPatternsEntry
-	20, // 4: tko.RolloutStatus.started:type_name -> google.protobuf.Timestamp
-	20, // 5: tko.RolloutStatus.now:type_name -> google.protobuf.Timestamp
-	15, // 6: tko.RolloutStatus.kinds:type_name -> tko.RolloutStatus.KindsEntry
+	15, // 0: tko.Rollout.metadata:type_name -> tko.Rollout.MetadataEntry
+	21, // 1: tko.Rollout.stamp:type_name -> tko.Stamp
+	22, // 2: tko.ListRollouts.window:type_name -> tko.Window
+	16, // 3: tko.ListRollouts.metadataPatterns:type_name -> tko.ListRollouts.MetadataPatternsEntry
+	23, // 4: tko.RolloutStatus.started:type_name -> google.protobuf.Timestamp
+	23, // 5: tko.RolloutStatus.now:type_name -> google.protobuf.Timestamp
+	17, // 6: tko.RolloutStatus.kinds:type_name -> tko.RolloutStatus.KindsEntry
 	6,  // 7: tko.RolloutStatus.waves:type_name -> tko.RolloutWave
 	7,  // 8: tko.RolloutStatus.examples:type_name -> tko.RolloutRow
-	20, // 9: tko.RolloutStatus.until:type_name -> google.protobuf.Timestamp
-	16, // 10: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
-	20, // 11: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
+	23, // 9: tko.RolloutStatus.until:type_name -> google.protobuf.Timestamp
+	18, // 10: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
+	23, // 11: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
 	10, // 12: tko.RolloutRow.changes:type_name -> tko.RolloutChange
-	17, // 13: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
+	19, // 13: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
 	6,  // 14: tko.RolloutPlan.waves:type_name -> tko.RolloutWave
 	9,  // 15: tko.RolloutPlan.groups:type_name -> tko.RolloutGroup
 	10, // 16: tko.RolloutGroup.changes:type_name -> tko.RolloutChange
-	21, // 17: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
-	1,  // 18: tko.Rollouts.registerRollout:input_type -> tko.Rollout
-	0,  // 19: tko.Rollouts.deleteRollout:input_type -> tko.RolloutID
-	2,  // 20: tko.Rollouts.getRollout:input_type -> tko.GetRollout
-	3,  // 21: tko.Rollouts.listRollouts:input_type -> tko.ListRollouts
-	4,  // 22: tko.Rollouts.commandRollout:input_type -> tko.RolloutCommand
-	0,  // 23: tko.Rollouts.getRolloutStatus:input_type -> tko.RolloutID
-	0,  // 24: tko.Rollouts.getRolloutPlan:input_type -> tko.RolloutID
-	11, // 25: tko.Rollouts.listRolloutRows:input_type -> tko.ListRolloutRows
-	0,  // 26: tko.Rollouts.advanceRollout:input_type -> tko.RolloutID
-	22, // 27: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
-	23, // 28: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
-	1,  // 29: tko.Rollouts.getRollout:output_type -> tko.Rollout
-	1,  // 30: tko.Rollouts.listRollouts:output_type -> tko.Rollout
-	5,  // 31: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
-	5,  // 32: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
-	8,  // 33: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
-	7,  // 34: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
-	12, // 35: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
-	27, // [27:36] is the sub-list for method output_type
-	18, // [18:27] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	24, // 17: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
+	20, // 18: tko.ReservedOrigins.rolloutIds:type_name -> tko.ReservedOrigins.RolloutIdsEntry
+	1,  // 19: tko.Rollouts.registerRollout:input_type -> tko.Rollout
+	0,  // 20: tko.Rollouts.deleteRollout:input_type -> tko.RolloutID
+	2,  // 21: tko.Rollouts.getRollout:input_type -> tko.GetRollout
+	3,  // 22: tko.Rollouts.listRollouts:input_type -> tko.ListRollouts
+	4,  // 23: tko.Rollouts.commandRollout:input_type -> tko.RolloutCommand
+	0,  // 24: tko.Rollouts.getRolloutStatus:input_type -> tko.RolloutID
+	0,  // 25: tko.Rollouts.getRolloutPlan:input_type -> tko.RolloutID
+	11, // 26: tko.Rollouts.listRolloutRows:input_type -> tko.ListRolloutRows
+	0,  // 27: tko.Rollouts.advanceRollout:input_type -> tko.RolloutID
+	13, // 28: tko.Rollouts.getReservedOrigins:input_type -> tko.GetReservedOrigins
+	25, // 29: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
+	26, // 30: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
+	1,  // 31: tko.Rollouts.getRollout:output_type -> tko.Rollout
+	1,  // 32: tko.Rollouts.listRollouts:output_type -> tko.Rollout
+	5,  // 33: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
+	5,  // 34: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
+	8,  // 35: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
+	7,  // 36: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
+	12, // 37: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
+	14, // 38: tko.Rollouts.getReservedOrigins:output_type -> tko.ReservedOrigins
+	29, // [29:39] is the sub-list for method output_type
+	19, // [19:29] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_tko_rollout_proto_init() }
@@ -1379,7 +1483,7 @@ func file_tko_rollout_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_rollout_proto_rawDesc), len(file_tko_rollout_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,15 +21,16 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Rollouts_RegisterRollout_FullMethodName  = "/tko.Rollouts/registerRollout"
-	Rollouts_DeleteRollout_FullMethodName    = "/tko.Rollouts/deleteRollout"
-	Rollouts_GetRollout_FullMethodName       = "/tko.Rollouts/getRollout"
-	Rollouts_ListRollouts_FullMethodName     = "/tko.Rollouts/listRollouts"
-	Rollouts_CommandRollout_FullMethodName   = "/tko.Rollouts/commandRollout"
-	Rollouts_GetRolloutStatus_FullMethodName = "/tko.Rollouts/getRolloutStatus"
-	Rollouts_GetRolloutPlan_FullMethodName   = "/tko.Rollouts/getRolloutPlan"
-	Rollouts_ListRolloutRows_FullMethodName  = "/tko.Rollouts/listRolloutRows"
-	Rollouts_AdvanceRollout_FullMethodName   = "/tko.Rollouts/advanceRollout"
+	Rollouts_RegisterRollout_FullMethodName    = "/tko.Rollouts/registerRollout"
+	Rollouts_DeleteRollout_FullMethodName      = "/tko.Rollouts/deleteRollout"
+	Rollouts_GetRollout_FullMethodName         = "/tko.Rollouts/getRollout"
+	Rollouts_ListRollouts_FullMethodName       = "/tko.Rollouts/listRollouts"
+	Rollouts_CommandRollout_FullMethodName     = "/tko.Rollouts/commandRollout"
+	Rollouts_GetRolloutStatus_FullMethodName   = "/tko.Rollouts/getRolloutStatus"
+	Rollouts_GetRolloutPlan_FullMethodName     = "/tko.Rollouts/getRolloutPlan"
+	Rollouts_ListRolloutRows_FullMethodName    = "/tko.Rollouts/listRolloutRows"
+	Rollouts_AdvanceRollout_FullMethodName     = "/tko.Rollouts/advanceRollout"
+	Rollouts_GetReservedOrigins_FullMethodName = "/tko.Rollouts/getReservedOrigins"
 )
 
 // RolloutsClient is the client API for Rollouts service.
@@ -51,6 +52,9 @@ type RolloutsClient interface {
 	ListRolloutRows(ctx context.Context, in *ListRolloutRows, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RolloutRow], error)
 	// Does the next step of a rollout, for the rollout controller.
 	AdvanceRollout(ctx context.Context, in *RolloutID, opts ...grpc.CallOption) (*AdvanceRolloutResponse, error)
+	// Returns the origins of the children of a deployment that rollouts deleted and can
+	// create again, for the preparer: placements don't create them.
+	GetReservedOrigins(ctx context.Context, in *GetReservedOrigins, opts ...grpc.CallOption) (*ReservedOrigins, error)
 }
 
 type rolloutsClient struct {
@@ -169,6 +173,16 @@ func (c *rolloutsClient) AdvanceRollout(ctx context.Context, in *RolloutID, opts
 	return out, nil
 }
 
+func (c *rolloutsClient) GetReservedOrigins(ctx context.Context, in *GetReservedOrigins, opts ...grpc.CallOption) (*ReservedOrigins, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReservedOrigins)
+	err := c.cc.Invoke(ctx, Rollouts_GetReservedOrigins_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RolloutsServer is the server API for Rollouts service.
 // All implementations must embed UnimplementedRolloutsServer
 // for forward compatibility.
@@ -188,6 +202,9 @@ type RolloutsServer interface {
 	ListRolloutRows(*ListRolloutRows, grpc.ServerStreamingServer[RolloutRow]) error
 	// Does the next step of a rollout, for the rollout controller.
 	AdvanceRollout(context.Context, *RolloutID) (*AdvanceRolloutResponse, error)
+	// Returns the origins of the children of a deployment that rollouts deleted and can
+	// create again, for the preparer: placements don't create them.
+	GetReservedOrigins(context.Context, *GetReservedOrigins) (*ReservedOrigins, error)
 	mustEmbedUnimplementedRolloutsServer()
 }
 
@@ -224,6 +241,9 @@ func (UnimplementedRolloutsServer) ListRolloutRows(*ListRolloutRows, grpc.Server
 }
 func (UnimplementedRolloutsServer) AdvanceRollout(context.Context, *RolloutID) (*AdvanceRolloutResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AdvanceRollout not implemented")
+}
+func (UnimplementedRolloutsServer) GetReservedOrigins(context.Context, *GetReservedOrigins) (*ReservedOrigins, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetReservedOrigins not implemented")
 }
 func (UnimplementedRolloutsServer) mustEmbedUnimplementedRolloutsServer() {}
 func (UnimplementedRolloutsServer) testEmbeddedByValue()                  {}
@@ -394,6 +414,24 @@ func _Rollouts_AdvanceRollout_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Rollouts_GetReservedOrigins_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetReservedOrigins)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RolloutsServer).GetReservedOrigins(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rollouts_GetReservedOrigins_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RolloutsServer).GetReservedOrigins(ctx, req.(*GetReservedOrigins))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Rollouts_ServiceDesc is the grpc.ServiceDesc for Rollouts service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -428,6 +466,10 @@ var Rollouts_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "advanceRollout",
 			Handler:    _Rollouts_AdvanceRollout_Handler,
+		},
+		{
+			MethodName: "getReservedOrigins",
+			Handler:    _Rollouts_GetReservedOrigins_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

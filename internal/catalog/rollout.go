@@ -619,6 +619,15 @@ func (s *Service) DeleteRollout(ctx context.Context, id tko.RolloutID) error {
 	return err
 }
 
+// ReservedOrigins returns the origins of the children of a deployment that rollouts
+// deleted and can create again, with the rollouts: placements don't create them.
+func (s *Service) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
+	if _, _, err := s.enter(ctx, "", access.Prepare); err != nil {
+		return nil, err
+	}
+	return s.store.ReservedOrigins(ctx, parent)
+}
+
 // maxExamples limits the rows that a status shows.
 const maxExamples = 20
 

@@ -131,6 +131,9 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 				one.row.Replaces = append(one.row.Replaces, string(id))
 			}
 		}
+		if d.Kind == plan.Delete && d.BeforeState != nil {
+			one.row.Origin = d.BeforeState.Deployment.Origin
+		}
 		if d.AfterState != nil {
 			a = d.AfterState.Deployment.Package
 		}

@@ -65,7 +65,8 @@ type RowDetails struct {
 	Base     int64      `json:"base,omitempty"` // revision of the template, which revisions don't record
 	Replaces []string   `json:"replaces,omitempty"`
 	Pins     []plan.Pin `json:"pins,omitempty"`
-	Force    bool       `json:"force,omitempty"` // whatever others changed since
+	Force    bool       `json:"force,omitempty"`  // whatever others changed since
+	Origin   string     `json:"origin,omitempty"` // of a child that is deleted
 }
 
 // A RolloutView is what a rollout is evaluated from, all of one snapshot.
@@ -98,6 +99,9 @@ type Rollouts interface {
 	RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]RolloutRow, error)
 	// RolloutPlan returns the groups of a plan, as they were written.
 	RolloutPlan(ctx context.Context, id string, number int64) ([]byte, error)
+	// ReservedOrigins returns the origins of the children of a deployment that rollouts
+	// deleted and can create again, with the rollouts.
+	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
 	// WriteRolloutPlan replaces a plan that no state refers to yet.
 	WriteRolloutPlan(ctx context.Context, id string, number int64, rows []RolloutRow, groups []byte) error
 }

@@ -83,15 +83,16 @@ func Rights() map[string]Right {
 		tkopb.Data_GetTargetState_FullMethodName:     right("", access.Schedule),
 		tkopb.Data_SaveTargetState_FullMethodName:    right("", access.Schedule),
 
-		tkopb.Rollouts_RegisterRollout_FullMethodName:  right(r, access.Create, access.Update),
-		tkopb.Rollouts_DeleteRollout_FullMethodName:    right(r, access.Delete),
-		tkopb.Rollouts_GetRollout_FullMethodName:       right(r, access.Read),
-		tkopb.Rollouts_ListRollouts_FullMethodName:     right(r, access.Read),
-		tkopb.Rollouts_CommandRollout_FullMethodName:   right(r, access.Update, access.Approve), // approve: Approve
-		tkopb.Rollouts_GetRolloutStatus_FullMethodName: right(r, access.Read),
-		tkopb.Rollouts_GetRolloutPlan_FullMethodName:   right(r, access.Read),
-		tkopb.Rollouts_ListRolloutRows_FullMethodName:  right(r, access.Read),
-		tkopb.Rollouts_AdvanceRollout_FullMethodName:   right("", access.Advance),
+		tkopb.Rollouts_RegisterRollout_FullMethodName:    right(r, access.Create, access.Update),
+		tkopb.Rollouts_DeleteRollout_FullMethodName:      right(r, access.Delete),
+		tkopb.Rollouts_GetRollout_FullMethodName:         right(r, access.Read),
+		tkopb.Rollouts_ListRollouts_FullMethodName:       right(r, access.Read),
+		tkopb.Rollouts_CommandRollout_FullMethodName:     right(r, access.Update, access.Approve), // approve: Approve
+		tkopb.Rollouts_GetRolloutStatus_FullMethodName:   right(r, access.Read),
+		tkopb.Rollouts_GetRolloutPlan_FullMethodName:     right(r, access.Read),
+		tkopb.Rollouts_ListRolloutRows_FullMethodName:    right(r, access.Read),
+		tkopb.Rollouts_AdvanceRollout_FullMethodName:     right("", access.Advance),
+		tkopb.Rollouts_GetReservedOrigins_FullMethodName: right("", access.Prepare),
 
 		tkopb.Access_CanI_FullMethodName:         right("", access.Open),
 		tkopb.Access_ListBindings_FullMethodName: right("", access.Open), // one's own

@@ -36,6 +36,7 @@ type RolloutReader interface {
 	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
 	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
 	RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
+	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
 }
 
 // rollouts implements tko.Rollouts on a backend.
@@ -137,4 +138,12 @@ func (r *rollouts) AdvanceRollout(ctx context.Context, m *tkopb.RolloutID) (*tko
 		return &tkopb.AdvanceRolloutResponse{}, err
 	}
 	return &tkopb.AdvanceRolloutResponse{Again: durationpb.New(again)}, nil
+}
+
+func (r *rollouts) GetReservedOrigins(ctx context.Context, m *tkopb.GetReservedOrigins) (*tkopb.ReservedOrigins, error) {
+	reserved, err := r.backend.ReservedOrigins(ctx, tko.DeploymentID(m.GetParentDeploymentId()))
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewReservedOrigins(reserved), nil
 }

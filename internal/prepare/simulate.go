@@ -195,6 +195,11 @@ func (s *simulator) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID,
 	return s.DeleteDeployment(ctx, id)
 }
 
+// ReservedOrigins returns none: the plan of a rollout may create what another deleted.
+func (s *simulator) ReservedOrigins(context.Context, tko.DeploymentID) (map[string]tko.RolloutID, error) {
+	return nil, nil
+}
+
 // errUnprovisioned is what a simulation returns instead of a new site. It is an
 // ErrInvalid so that only the resource fails.
 var errUnprovisioned = tko.Errorf(tko.ErrInvalid, "plans provision no sites")

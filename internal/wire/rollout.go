@@ -183,3 +183,21 @@ func RolloutRows(m *tkopb.ListRolloutRows) tko.RolloutRows {
 		After: tko.DeploymentID(m.GetAfter()), Limit: int(m.GetMaxCount()), Changes: m.GetChanges(),
 	}
 }
+
+// NewReservedOrigins writes reserved origins.
+func NewReservedOrigins(reserved map[string]tko.RolloutID) *tkopb.ReservedOrigins {
+	m := &tkopb.ReservedOrigins{RolloutIds: make(map[string]string, len(reserved))}
+	for origin, id := range reserved {
+		m.RolloutIds[origin] = string(id)
+	}
+	return m
+}
+
+// ReservedOrigins reads reserved origins.
+func ReservedOrigins(m *tkopb.ReservedOrigins) map[string]tko.RolloutID {
+	reserved := make(map[string]tko.RolloutID, len(m.GetRolloutIds()))
+	for origin, id := range m.GetRolloutIds() {
+		reserved[origin] = tko.RolloutID(id)
+	}
+	return reserved
+}

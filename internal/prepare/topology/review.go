@@ -39,6 +39,9 @@ type Children interface {
 	// revision and no client holds a modification token; tko.ErrConflict and
 	// tko.ErrBusy otherwise.
 	CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (revision int64, err error)
+	// ReservedOrigins returns the origins of the children of a deployment that rollouts
+	// deleted and can create again, with the rollouts.
+	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
 }
 
 // Author is the author of the preparer's changes. Children whose last change another
@@ -159,11 +162,44 @@ func (p *Preparer) Review(ctx context.Context, d Deployment, id krm.Identity) (R
 	}
 	r.setTemplates(placed)
 	batches, slots := planChildren(d, id, placed)
+	if batches, err = p.withoutReserved(ctx, &r, d, batches, children); err != nil {
+		return Review{}, err
+	}
 	r.compare(batches, slots, children, prefixesOf(d.Package), rulesAll)
 	if err := p.findEdits(ctx, r.replaced); err != nil {
 		return Review{}, err
 	}
 	return r, p.note(ctx, &r, resource, placed, children)
+}
+
+// withoutReserved leaves out the children that a rollout deleted and can create again,
+// and adds a note on them.
+func (p *Preparer) withoutReserved(ctx context.Context, r *Review, d Deployment, wanted []tko.NewChildren, children []tko.Deployment) ([]tko.NewChildren, error) {
+	if p.Children == nil || len(wanted) == 0 {
+		return wanted, nil
+	}
+	reserved, err := p.Children.ReservedOrigins(ctx, d.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read the origins of children of deployment %q that rollouts reserve: %w", d.ID, err)
+	}
+	for _, child := range children { // created again
+		delete(reserved, child.Origin)
+	}
+	if len(reserved) == 0 {
+		return wanted, nil
+	}
+	by := map[tko.RolloutID]int{}
+	wanted = keep(wanted, func(child tko.NewChild) bool {
+		id, skip := reserved[child.Origin]
+		if skip {
+			by[id]++
+		}
+		return !skip
+	})
+	for _, id := range slices.Sorted(maps.Keys(by)) {
+		r.notes = append(r.notes, fmt.Sprintf("%d deployments aren't created: rollout %q deleted them and can be undone; undo it, or delete it to have them created again", by[id], id))
+	}
+	return wanted, nil
 }
 
 // prefixesOf returns the names of the placements of a package, by origin prefix.

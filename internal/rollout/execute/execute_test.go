@@ -131,12 +131,11 @@ func TestFailedDiffersFromBrokenBefore(t *testing.T) {
 
 func TestBlocksAreReportedInWords(t *testing.T) {
 	t.Parallel()
-	apply := func(rs []execute.Row, n int) []execute.Row {
+	apply := func(rs []execute.Row, n int) {
 		for i := range n {
 			rs[i] = rs[i].Apply(noon, false)
 			rs[i].Progress = execute.Healthy
 		}
-		return rs
 	}
 	tests := map[string]struct {
 		change func(*execute.Rollout, []execute.Row)

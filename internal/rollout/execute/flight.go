@@ -135,7 +135,7 @@ func (f *Flight) Check(r Rollout, row Row) *Block {
 	}
 	limits := r.Spec.Limits
 	if n := f.total[r.Family]; n >= limits.Concurrent {
-		return &Block{Code: "Concurrent", Text: fmt.Sprintf("%s changed and not yet healthy, the most that limits.concurrent allows", count(n, "deployment is", "deployments are"))}
+		return &Block{Code: "Concurrent", Text: count(n, "deployment is", "deployments are") + " changed and not yet healthy, the most that limits.concurrent allows"}
 	}
 	for _, p := range limits.Per {
 		value, ok := row.Metadata[p.Key]

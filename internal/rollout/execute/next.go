@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -418,5 +419,5 @@ func waveName(waves []spec.Wave, n int) string {
 	if n < len(waves) {
 		return waves[n].Name
 	}
-	return fmt.Sprint(n + 1)
+	return strconv.Itoa(n + 1)
 }

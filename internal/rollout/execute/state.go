@@ -315,6 +315,7 @@ func Skip(row Row, reason string) (Row, error) {
 	case Waiting, Stale:
 		row.Progress, row.Reason = Skipped, reason
 		return row, nil
+	default:
 	}
 	return row, tko.Errorf(tko.ErrConflict, "deployment %q: it is %s, so it can't be skipped: undo it", row.Deployment, row.Progress)
 }
@@ -355,6 +356,7 @@ func Undo(rows []Row, waves int, force bool) (undo, left []Row) {
 			kind = plan.Delete
 		case plan.Delete:
 			kind = plan.Create
+		default:
 		}
 		undo[i] = Row{Deployment: row.Deployment, Parent: row.Parent, Site: row.Site, Metadata: row.Metadata, Kind: kind, Wave: waves - 1 - row.Wave, Rank: i, Progress: Waiting, Broken: row.Broken}
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -34,14 +36,14 @@ func (w *world) run() error {
 			return err
 		}
 	}
-	states := ""
+	var states strings.Builder
 	for _, x := range w.rollouts {
-		states += fmt.Sprintf(" %s is %s (%s) with %s;", x.state.ID, x.state.State, x.state.Reason.Message, execute.Summarize(x.rows).Total)
+		fmt.Fprintf(&states, " %s is %s (%s) with %s;", x.state.ID, x.state.State, x.state.Reason.Message, execute.Summarize(x.rows).Total)
 		for _, b := range w.blocks(x) {
-			states += " " + b.String() + ";"
+			states.WriteString(" " + b.String() + ";")
 		}
 	}
-	return errors.New("the rollouts don't end:" + states)
+	return errors.New("the rollouts don't end:" + states.String())
 }
 
 // blocks returns what keeps the rows of a rollout waiting.
@@ -121,7 +123,7 @@ func (w *world) disturb() {
 		w.say("%s is frozen", id)
 	case 6:
 		id := pick(w, w.siteIDs)
-		metadata := map[string]string{"region": "n", "tac": fmt.Sprint(w.r.IntN(3)), "pair": fmt.Sprint(w.r.IntN(6))}
+		metadata := map[string]string{"region": "n", "tac": strconv.Itoa(w.r.IntN(3)), "pair": strconv.Itoa(w.r.IntN(6))}
 		w.sites[id].metadata = metadata
 		w.say("%s is relabelled: %v", id, metadata)
 	case 7:
@@ -169,6 +171,7 @@ func (w *world) command(x *rolled) {
 		if !w.calm && w.chance(10) && len(w.rollouts) < 6 {
 			w.undo(x)
 		}
+	default:
 	}
 	// A rollout that continues with failed rows stalls at its limits until they are waived.
 	if w.calm && x.state.State == execute.Running {
@@ -327,6 +330,7 @@ func (w *world) checkProgress(x *rolled, was, is execute.Row) error {
 		}
 	case execute.Superseded:
 		w.stats.Superseded++
+	default:
 	}
 	return nil
 }

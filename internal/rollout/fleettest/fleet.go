@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -129,11 +131,11 @@ func Run(seed uint64, defect Defect) (stats Stats, err error) {
 }
 
 func joinLines(lines []string) string {
-	out := ""
+	var out strings.Builder
 	for _, l := range lines {
-		out += "  " + l + "\n"
+		out.WriteString("  " + l + "\n")
 	}
-	return out
+	return out.String()
 }
 
 func (w *world) say(format string, args ...any) {
@@ -146,7 +148,7 @@ func pick[T any](w *world, list []T) T { return list[w.r.IntN(len(list))] }
 
 func (w *world) fleet() {
 	for i := range 3 + w.r.IntN(12) {
-		s := &site{id: tko.SiteID(fmt.Sprintf("s%02d", i)), metadata: map[string]string{"region": pick(w, []string{"n", "s"}), "pair": fmt.Sprint(i / 2), "tac": fmt.Sprint(w.r.IntN(3))}}
+		s := &site{id: tko.SiteID(fmt.Sprintf("s%02d", i)), metadata: map[string]string{"region": pick(w, []string{"n", "s"}), "pair": strconv.Itoa(i / 2), "tac": strconv.Itoa(w.r.IntN(3))}}
 		if w.chance(15) {
 			delete(s.metadata, "pair")
 		}
@@ -222,7 +224,7 @@ func (w *world) start() {
 		x.planned[d.id] = planned{exists: d.exists, revision: d.revision, before: d.content, after: after}
 		x.rows[places[i].Rank] = execute.Row{Deployment: d.id, Site: d.site, Kind: kind, Wave: places[i].Wave, Rank: places[i].Rank, Progress: execute.Waiting, Broken: d.behavior == broken}
 	}
-	x.state.Plan = plan.Digest{byte(len(w.rollouts) + 1)}
+	x.state.Plan = plan.Digest{byte(len(w.rollouts) + 1)} //nolint:gosec // few
 	started, err := execute.Start(x.state, x.state.Plan, x.state.Plan.String(), 0, false, nil)
 	if err != nil {
 		panic(err)
@@ -242,7 +244,7 @@ func (w *world) startUndo(x *rolled) {
 	rows, _ := execute.Undo(x.rows, len(x.state.Spec.Waves), false)
 	id := fmt.Sprintf("r%d", len(w.rollouts))
 	u := &rolled{
-		state:   execute.Rollout{ID: id, Family: x.state.Family, Undoes: x.state.ID, State: execute.Running, Spec: execute.UndoSpec(x.state.Spec), Plan: plan.Digest{byte(len(w.rollouts) + 1)}, AnyTime: w.chance(50)},
+		state:   execute.Rollout{ID: id, Family: x.state.Family, Undoes: x.state.ID, State: execute.Running, Spec: execute.UndoSpec(x.state.Spec), Plan: plan.Digest{byte(len(w.rollouts) + 1)}, AnyTime: w.chance(50)}, //nolint:gosec // few
 		rows:    rows,
 		planned: map[tko.DeploymentID]planned{},
 		started: x.started,
@@ -427,6 +429,7 @@ func (w *world) sabotage(in *execute.Input) {
 		in.Rollout.Spec.Health.Soak = 0
 	case Unlimited:
 		in.Rollout.Spec.OnFailure = spec.Continue
+	default:
 	}
 }
 

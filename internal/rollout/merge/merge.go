@@ -182,8 +182,7 @@ type merger struct {
 	conflicts []Conflict
 	notes     []Note
 
-	at       krm.Identity
-	inSecret bool // at is a Secret
+	at krm.Identity
 }
 
 // resource merges a resource. It is false if the result doesn't have the resource.

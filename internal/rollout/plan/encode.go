@@ -157,7 +157,7 @@ func (d *decoder) signed() int64 {
 // length reads the number of things of a least size, which must fit into the data.
 func (d *decoder) length(least int) int {
 	n, size := binary.Uvarint(d.data)
-	if size <= 0 || d.failed || n > uint64(len(d.data)/least) {
+	if size <= 0 || d.failed || n > uint64(len(d.data)/least) { //nolint:gosec // not negative
 		d.failed = true
 		return 0
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -78,7 +79,7 @@ func (g *Grouper) Add(r Row, before, after krm.Package, tokens map[string]string
 		id := replaceTokens(c.Resource.String(), tokens)
 		path := replaceTokens(merge.PathText(c.Path), tokens)
 		b, a := g.text(c.Before, c.Secret, tokens), g.text(c.After, c.Secret, tokens)
-		for _, s := range []string{id, path, b, a, fmt.Sprint(c.Order)} {
+		for _, s := range []string{id, path, b, a, strconv.FormatBool(c.Order)} {
 			we.text(s)
 		}
 		for _, s := range []string{c.Resource.GVK.String(), shapeOf(c.Path), fmt.Sprint(c.Before.Present, c.After.Present, c.Order)} {

@@ -3,6 +3,8 @@ package plan_test
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -48,7 +50,7 @@ func TestPlanOfAFleetFitsInMegabytes(t *testing.T) {
 	if got.Digest() != p.Digest() {
 		t.Error("the digest differs")
 	}
-	for _, damaged := range [][]byte{nil, data[:len(data)-1], append(data[:len(data):len(data)], 0), []byte("x")} {
+	for _, damaged := range [][]byte{nil, data[:len(data)-1], append(slices.Clip(data), 0), []byte("x")} {
 		if _, err := plan.Decode(damaged); !errors.Is(err, tko.ErrInvalid) {
 			t.Errorf("the error is %v", err)
 		}
@@ -115,7 +117,7 @@ func TestWavesTakeOneOfEachValueInTurn(t *testing.T) {
 		if i == 50 {
 			site = nil
 		}
-		candidates = append(candidates, plan.Candidate{Key: fmt.Sprint(i), Site: site})
+		candidates = append(candidates, plan.Candidate{Key: strconv.Itoa(i), Site: site})
 	}
 	places := plan.Assign([]spec.Wave{{Count: 4, Spread: "region"}, {Percent: 10}, {}}, candidates)
 	regions, sizes := map[string]int{}, map[int]int{}
@@ -143,7 +145,7 @@ func TestWavesDontDependOnTheOrderOfCandidates(t *testing.T) {
 		n := rapid.IntRange(0, 30).Draw(t, "n")
 		candidates := make([]plan.Candidate, n)
 		for i := range candidates {
-			candidates[i] = plan.Candidate{Key: fmt.Sprint(i), Site: map[string]string{"r": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "r")}}
+			candidates[i] = plan.Candidate{Key: strconv.Itoa(i), Site: map[string]string{"r": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "r")}}
 		}
 		waves := []spec.Wave{{Count: rapid.IntRange(1, 9).Draw(t, "count"), Spread: "r"}, {Percent: 20}, {}}
 		places := plan.Assign(waves, candidates)
@@ -201,7 +203,7 @@ func TestManyDifferentChangesAreCoarseGroups(t *testing.T) {
 		if i%100 == 0 {
 			kind = plan.Delete
 		}
-		at = append(at, g.Add(plan.Row{Deployment: tko.DeploymentID(fmt.Sprint(i)), Kind: kind}, image("", "1"), image("", fmt.Sprint("v", i)), nil))
+		at = append(at, g.Add(plan.Row{Deployment: tko.DeploymentID(strconv.Itoa(i)), Kind: kind}, image("", "1"), image("", fmt.Sprint("v", i)), nil))
 	}
 	groups, index := g.Finish()
 	if len(groups) != 2 || groups[0].Kind != plan.Delete || groups[0].Count != 3 || groups[1].Count != 297 || groups[1].Distinct != 297 || !groups[1].Coarse {
@@ -222,7 +224,7 @@ func TestGroupsHideSecretsAndTellThemApart(t *testing.T) {
 	}
 	g := plan.NewGrouper(nil, []byte("key"))
 	for i, data := range []string{"canary1", "canary1", "canary2"} {
-		g.Add(plan.Row{Deployment: tko.DeploymentID(fmt.Sprint(i)), Kind: plan.Change}, krm.Package{secret("canary0"), list("canary0")}, krm.Package{secret(data), list(data)}, nil)
+		g.Add(plan.Row{Deployment: tko.DeploymentID(strconv.Itoa(i)), Kind: plan.Change}, krm.Package{secret("canary0"), list("canary0")}, krm.Package{secret(data), list(data)}, nil)
 	}
 	groups, _ := g.Finish()
 	if len(groups) != 2 || groups[0].Count != 2 {

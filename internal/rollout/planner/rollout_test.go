@@ -135,15 +135,14 @@ func (w *world) create(id tko.RolloutID, yaml string) tko.RolloutStatus {
 	return w.status(id)
 }
 
-func (w *world) started(id tko.RolloutID, yaml string) tko.RolloutStatus {
+func (w *world) started(id tko.RolloutID, yaml string) {
 	w.t.Helper()
 	s := w.create(id, yaml)
 	if s.State != "Planned" {
 		w.t.Fatalf("%s: %s", s.State, s.Reason)
 	}
-	s = w.do(id, "start", func(c *tko.RolloutCommand) { c.Plan = s.Plan })
+	w.do(id, "start", func(c *tko.RolloutCommand) { c.Plan = s.Plan })
 	w.advance(id)
-	return w.status(id)
 }
 
 func (w *world) version(id tko.DeploymentID) string {
@@ -162,11 +161,11 @@ func (w *world) version(id tko.DeploymentID) string {
 }
 
 func (w *world) versions(ids []tko.DeploymentID) string {
-	out := ""
-	for _, id := range ids {
-		out += w.version(id) + " "
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = w.version(id)
 	}
-	return strings.TrimSpace(out)
+	return strings.Join(out, " ")
 }
 
 func TestRolloutUpgradesInWavesAndIsUndoneByteForByte(t *testing.T) {
@@ -234,7 +233,7 @@ func TestRolloutUpgradesInWavesAndIsUndoneByteForByte(t *testing.T) {
 
 // content returns all that is stored of deployments.
 func (w *world) content(ids []tko.DeploymentID) string {
-	out := ""
+	var out strings.Builder
 	for _, id := range ids {
 		d, err := w.Deployment(w.ctx, id, 0)
 		if err != nil {
@@ -244,9 +243,9 @@ func (w *world) content(ids []tko.DeploymentID) string {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		out += fmt.Sprint(d.ID, d.Parent, d.Template, d.TemplateRevision, d.Site, d.Metadata, d.Prepared, d.Approved, d.Origin, d.Replaces, "\n", string(text))
+		fmt.Fprint(&out, d.ID, d.Parent, d.Template, d.TemplateRevision, d.Site, d.Metadata, d.Prepared, d.Approved, d.Origin, d.Replaces, "\n", string(text))
 	}
-	return out
+	return out.String()
 }
 
 func TestRowIsAppliedOnlyToTheRevisionThatWasPlanned(t *testing.T) {

@@ -253,6 +253,10 @@ func (a *alternating) RolloutPlan(ctx context.Context, id string, number int64) 
 	return a.next().RolloutPlan(ctx, id, number)
 }
 
+func (a *alternating) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
+	return a.next().ReservedOrigins(ctx, parent)
+}
+
 func (a *alternating) WriteRolloutPlan(ctx context.Context, id string, number int64, rows []catalog.RolloutRow, groups []byte) error {
 	return a.next().WriteRolloutPlan(ctx, id, number, rows, groups)
 }

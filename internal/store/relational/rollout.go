@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -87,7 +88,7 @@ type rowDoc struct {
 
 func rolloutRowValues(id string, number int64, r catalog.RolloutRow) ([]any, error) {
 	doc := ""
-	if d := (rowDoc{r.RowDetails, r.Findings, r.Unknown, r.Edits, r.Root}); d.Base != 0 || d.Force || len(d.Replaces)+len(d.Pins)+len(d.Findings)+len(d.Unknown)+len(d.Edits)+len(d.Root) > 0 {
+	if d := (rowDoc{r.RowDetails, r.Findings, r.Unknown, r.Edits, r.Root}); d.Base != 0 || d.Force || d.Origin != "" || len(d.Replaces)+len(d.Pins)+len(d.Findings)+len(d.Unknown)+len(d.Edits)+len(d.Root) > 0 {
 		text, err := json.Marshal(d)
 		if err != nil {
 			return nil, fault("encode a row of a rollout", err)
@@ -163,6 +164,9 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 			Columns: []Column{{"id", Text}, {"active", Bool}, {"undoes", Text}, {"started", Int}, {"doc", Text}},
 		}
 		for _, s := range c.States {
+			if s.State == execute.Undone {
+				statements = append(statements, g.releaseOrigins(s.ID))
+			}
 			doc, err := json.Marshal(s)
 			if err != nil {
 				return nil, fault("encode the state of a rollout", err)
@@ -196,6 +200,7 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 		}
 		statements = append(statements, states, addRolloutRows(rows), landed, flown)
 		for _, id := range c.Forget {
+			statements = append(statements, g.releaseOrigins(id))
 			statements = append(statements, Statement{SQL: "DELETE FROM rollout WHERE id = $1", Args: []any{id}})
 			for _, table := range []string{"rollout_plan", "rollout_row", "rollout_pin", "flight"} {
 				statements = append(statements, Statement{SQL: "DELETE FROM " + table + " WHERE rollout = $1", Args: []any{id}})
@@ -227,6 +232,48 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 		g.news.addSoon(tko.QueueRollout)
 	}
 	return statements, nil
+}
+
+// deletedChildren selects the rows of children that a rollout deletes.
+const deletedChildren = "r.kind = 3 AND r.parent <> ''"
+
+// releaseOrigins enqueues the parents of the children that a rollout deleted: their
+// placements may create them again.
+func (g *group) releaseOrigins(rollout string) Statement {
+	g.news.addSoon(tko.QueuePrepare)
+	return Statement{
+		SQL: enqueueSQL("'"+tko.QueuePrepare+"', f.parent", "''", "(SELECT DISTINCT r.parent FROM rollout_row r JOIN entity e ON e.kind = 'deployment' AND e.id = r.parent "+
+			"WHERE r.rollout = $2 AND "+deletedChildren+") f"),
+		Args: []any{int64(0), rollout},
+	}
+}
+
+// ReservedOrigins returns the origins of deleted children that can be created again.
+func (s *Store) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
+	reserved := map[string]tko.RolloutID{}
+	err := s.run(ctx, Statement{
+		SQL:  "SELECT r.doc, h.doc FROM rollout_row r JOIN rollout h ON h.id = r.rollout WHERE r.parent = $1 AND " + deletedChildren + " AND r.applied > 0",
+		Args: []any{string(parent)},
+		Scan: func(from Row) error {
+			var row, rollout string
+			if err := from.Scan(&row, &rollout); err != nil {
+				return err
+			}
+			var d rowDoc
+			var h catalog.RolloutState
+			if row == "" {
+				return nil
+			}
+			if err := errors.Join(json.Unmarshal([]byte(row), &d), json.Unmarshal([]byte(rollout), &h)); err != nil {
+				return err
+			}
+			if d.Origin != "" && h.State != execute.Undone {
+				reserved[d.Origin] = tko.RolloutID(h.ID)
+			}
+			return nil
+		},
+	})
+	return reserved, fault("read the reserved origins", err)
 }
 
 const rolloutDocs = "SELECT doc FROM rollout"

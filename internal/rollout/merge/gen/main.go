@@ -217,7 +217,7 @@ func (c converter) atom(a schema.Atom) *node {
 			return &node{Atomic: true}
 		}
 		n := &node{}
-		for _, f := range a.Map.Fields {
+		for _, f := range a.Fields {
 			if inner := c.ref(f.Type); inner != nil {
 				if n.Fields == nil {
 					n.Fields = map[string]*node{}
@@ -231,10 +231,10 @@ func (c converter) atom(a schema.Atom) *node {
 		}
 		return n
 	case a.List != nil && a.List.ElementRelationship == schema.Associative:
-		if len(a.List.Keys) == 0 {
+		if len(a.Keys) == 0 {
 			return &node{Set: true}
 		}
-		return &node{Keys: a.List.Keys, Defaults: c.defaults(a.List), Items: c.ref(a.List.ElementType)}
+		return &node{Keys: a.Keys, Defaults: c.defaults(a.List), Items: c.ref(a.List.ElementType)}
 	}
 	return nil
 }
@@ -248,7 +248,7 @@ func (c converter) defaults(l *schema.List) map[string]any {
 	}
 	var out map[string]any
 	for _, key := range l.Keys {
-		for _, f := range element.Map.Fields {
+		for _, f := range element.Fields {
 			if f.Name == key && f.Default != nil && f.Default != "" && f.Default != 0 {
 				if out == nil {
 					out = map[string]any{}
