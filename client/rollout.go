@@ -8,6 +8,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/wire"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 // RegisterRollout creates or replaces a rollout, and returns its new revision. It is
@@ -101,4 +102,18 @@ func (c *Client) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (
 		return nil, err
 	}
 	return wire.ReservedOrigins(m), nil
+}
+
+// ProposeRollout registers a rollout for a placement, or replaces one that isn't started,
+// for the preparer. The ID gets a number if a rollout with it is done.
+func (c *Client) ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error) {
+	m, err := wire.NewProposeRollout(id, pkg, c.options.PackageFormat)
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	response, err := callAgain(ctx, c, c.rollouts.ProposeRollout, m)
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	return wire.RolloutStatus(response)
 }

@@ -1238,6 +1238,66 @@ func (x *ReservedOrigins) GetRolloutIds() map[string]string {
 	return nil
 }
 
+type ProposeRollout struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RolloutId     string                 `protobuf:"bytes,185,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
+	PackageFormat string                 `protobuf:"bytes,186,opt,name=packageFormat,proto3" json:"packageFormat,omitempty"`
+	Package       []byte                 `protobuf:"bytes,187,opt,name=package,proto3" json:"package,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProposeRollout) Reset() {
+	*x = ProposeRollout{}
+	mi := &file_tko_rollout_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProposeRollout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProposeRollout) ProtoMessage() {}
+
+func (x *ProposeRollout) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProposeRollout.ProtoReflect.Descriptor instead.
+func (*ProposeRollout) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ProposeRollout) GetRolloutId() string {
+	if x != nil {
+		return x.RolloutId
+	}
+	return ""
+}
+
+func (x *ProposeRollout) GetPackageFormat() string {
+	if x != nil {
+		return x.PackageFormat
+	}
+	return ""
+}
+
+func (x *ProposeRollout) GetPackage() []byte {
+	if x != nil {
+		return x.Package
+	}
+	return nil
+}
+
 var File_tko_rollout_proto protoreflect.FileDescriptor
 
 const file_tko_rollout_proto_rawDesc = "" +
@@ -1368,7 +1428,11 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"rolloutIds\x1a=\n" +
 	"\x0fRolloutIdsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x012\xbf\x04\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"q\n" +
+	"\x0eProposeRollout\x12\x1d\n" +
+	"\trolloutId\x18\xb9\x01 \x01(\tR\trolloutId\x12%\n" +
+	"\rpackageFormat\x18\xba\x01 \x01(\tR\rpackageFormat\x12\x19\n" +
+	"\apackage\x18\xbb\x01 \x01(\fR\apackage2\xfa\x04\n" +
 	"\bRollouts\x126\n" +
 	"\x0fregisterRollout\x12\f.tko.Rollout\x1a\x15.tko.RegisterResponse\x124\n" +
 	"\rdeleteRollout\x12\x0e.tko.RolloutID\x1a\x13.tko.DeleteResponse\x12+\n" +
@@ -1379,7 +1443,8 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x10getRolloutStatus\x12\x0e.tko.RolloutID\x1a\x12.tko.RolloutStatus\x122\n" +
 	"\x0egetRolloutPlan\x12\x0e.tko.RolloutID\x1a\x10.tko.RolloutPlan\x12:\n" +
 	"\x0flistRolloutRows\x12\x14.tko.ListRolloutRows\x1a\x0f.tko.RolloutRow0\x01\x12=\n" +
-	"\x0eadvanceRollout\x12\x0e.tko.RolloutID\x1a\x1b.tko.AdvanceRolloutResponse\x12C\n" +
+	"\x0eadvanceRollout\x12\x0e.tko.RolloutID\x1a\x1b.tko.AdvanceRolloutResponse\x129\n" +
+	"\x0eproposeRollout\x12\x13.tko.ProposeRollout\x1a\x12.tko.RolloutStatus\x12C\n" +
 	"\x12getReservedOrigins\x12\x17.tko.GetReservedOrigins\x1a\x14.tko.ReservedOriginsB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
 var (
@@ -1394,7 +1459,7 @@ func file_tko_rollout_proto_rawDescGZIP() []byte {
 	return file_tko_rollout_proto_rawDescData
 }
 
-var file_tko_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_tko_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_tko_rollout_proto_goTypes = []any{
 	(*RolloutID)(nil),              // 0: tko.RolloutID
 	(*Rollout)(nil),                // 1: tko.Rollout
@@ -1411,39 +1476,40 @@ var file_tko_rollout_proto_goTypes = []any{
 	(*AdvanceRolloutResponse)(nil), // 12: tko.AdvanceRolloutResponse
 	(*GetReservedOrigins)(nil),     // 13: tko.GetReservedOrigins
 	(*ReservedOrigins)(nil),        // 14: tko.ReservedOrigins
-	nil,                            // 15: tko.Rollout.MetadataEntry
-	nil,                            // 16: tko.ListRollouts.MetadataPatternsEntry
-	nil,                            // 17: tko.RolloutStatus.KindsEntry
-	nil,                            // 18: tko.RolloutWave.ProgressEntry
-	nil,                            // 19: tko.RolloutPlan.KindsEntry
-	nil,                            // 20: tko.ReservedOrigins.RolloutIdsEntry
-	(*Stamp)(nil),                  // 21: tko.Stamp
-	(*Window)(nil),                 // 22: tko.Window
-	(*timestamppb.Timestamp)(nil),  // 23: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
-	(*RegisterResponse)(nil),       // 25: tko.RegisterResponse
-	(*DeleteResponse)(nil),         // 26: tko.DeleteResponse
+	(*ProposeRollout)(nil),         // 15: tko.ProposeRollout
+	nil,                            // 16: tko.Rollout.MetadataEntry
+	nil,                            // 17: tko.ListRollouts.MetadataPatternsEntry
+	nil,                            // 18: tko.RolloutStatus.KindsEntry
+	nil,                            // 19: tko.RolloutWave.ProgressEntry
+	nil,                            // 20: tko.RolloutPlan.KindsEntry
+	nil,                            // 21: tko.ReservedOrigins.RolloutIdsEntry
+	(*Stamp)(nil),                  // 22: tko.Stamp
+	(*Window)(nil),                 // 23: tko.Window
+	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 25: google.protobuf.Duration
+	(*RegisterResponse)(nil),       // 26: tko.RegisterResponse
+	(*DeleteResponse)(nil),         // 27: tko.DeleteResponse
 }
 var file_tko_rollout_proto_depIdxs = []int32{
-	15, // 0: tko.Rollout.metadata:type_name -> tko.Rollout.MetadataEntry
-	21, // 1: tko.Rollout.stamp:type_name -> tko.Stamp
-	22, // 2: tko.ListRollouts.window:type_name -> tko.Window
-	16, // 3: tko.ListRollouts.metadataPatterns:type_name -> tko.ListRollouts.MetadataPatternsEntry
-	23, // 4: tko.RolloutStatus.started:type_name -> google.protobuf.Timestamp
-	23, // 5: tko.RolloutStatus.now:type_name -> google.protobuf.Timestamp
-	17, // 6: tko.RolloutStatus.kinds:type_name -> tko.RolloutStatus.KindsEntry
+	16, // 0: tko.Rollout.metadata:type_name -> tko.Rollout.MetadataEntry
+	22, // 1: tko.Rollout.stamp:type_name -> tko.Stamp
+	23, // 2: tko.ListRollouts.window:type_name -> tko.Window
+	17, // 3: tko.ListRollouts.metadataPatterns:type_name -> tko.ListRollouts.MetadataPatternsEntry
+	24, // 4: tko.RolloutStatus.started:type_name -> google.protobuf.Timestamp
+	24, // 5: tko.RolloutStatus.now:type_name -> google.protobuf.Timestamp
+	18, // 6: tko.RolloutStatus.kinds:type_name -> tko.RolloutStatus.KindsEntry
 	6,  // 7: tko.RolloutStatus.waves:type_name -> tko.RolloutWave
 	7,  // 8: tko.RolloutStatus.examples:type_name -> tko.RolloutRow
-	23, // 9: tko.RolloutStatus.until:type_name -> google.protobuf.Timestamp
-	18, // 10: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
-	23, // 11: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
+	24, // 9: tko.RolloutStatus.until:type_name -> google.protobuf.Timestamp
+	19, // 10: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
+	24, // 11: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
 	10, // 12: tko.RolloutRow.changes:type_name -> tko.RolloutChange
-	19, // 13: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
+	20, // 13: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
 	6,  // 14: tko.RolloutPlan.waves:type_name -> tko.RolloutWave
 	9,  // 15: tko.RolloutPlan.groups:type_name -> tko.RolloutGroup
 	10, // 16: tko.RolloutGroup.changes:type_name -> tko.RolloutChange
-	24, // 17: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
-	20, // 18: tko.ReservedOrigins.rolloutIds:type_name -> tko.ReservedOrigins.RolloutIdsEntry
+	25, // 17: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
+	21, // 18: tko.ReservedOrigins.rolloutIds:type_name -> tko.ReservedOrigins.RolloutIdsEntry
 	1,  // 19: tko.Rollouts.registerRollout:input_type -> tko.Rollout
 	0,  // 20: tko.Rollouts.deleteRollout:input_type -> tko.RolloutID
 	2,  // 21: tko.Rollouts.getRollout:input_type -> tko.GetRollout
@@ -1453,19 +1519,21 @@ var file_tko_rollout_proto_depIdxs = []int32{
 	0,  // 25: tko.Rollouts.getRolloutPlan:input_type -> tko.RolloutID
 	11, // 26: tko.Rollouts.listRolloutRows:input_type -> tko.ListRolloutRows
 	0,  // 27: tko.Rollouts.advanceRollout:input_type -> tko.RolloutID
-	13, // 28: tko.Rollouts.getReservedOrigins:input_type -> tko.GetReservedOrigins
-	25, // 29: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
-	26, // 30: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
-	1,  // 31: tko.Rollouts.getRollout:output_type -> tko.Rollout
-	1,  // 32: tko.Rollouts.listRollouts:output_type -> tko.Rollout
-	5,  // 33: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
-	5,  // 34: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
-	8,  // 35: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
-	7,  // 36: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
-	12, // 37: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
-	14, // 38: tko.Rollouts.getReservedOrigins:output_type -> tko.ReservedOrigins
-	29, // [29:39] is the sub-list for method output_type
-	19, // [19:29] is the sub-list for method input_type
+	15, // 28: tko.Rollouts.proposeRollout:input_type -> tko.ProposeRollout
+	13, // 29: tko.Rollouts.getReservedOrigins:input_type -> tko.GetReservedOrigins
+	26, // 30: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
+	27, // 31: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
+	1,  // 32: tko.Rollouts.getRollout:output_type -> tko.Rollout
+	1,  // 33: tko.Rollouts.listRollouts:output_type -> tko.Rollout
+	5,  // 34: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
+	5,  // 35: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
+	8,  // 36: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
+	7,  // 37: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
+	12, // 38: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
+	5,  // 39: tko.Rollouts.proposeRollout:output_type -> tko.RolloutStatus
+	14, // 40: tko.Rollouts.getReservedOrigins:output_type -> tko.ReservedOrigins
+	30, // [30:41] is the sub-list for method output_type
+	19, // [19:30] is the sub-list for method input_type
 	19, // [19:19] is the sub-list for extension type_name
 	19, // [19:19] is the sub-list for extension extendee
 	0,  // [0:19] is the sub-list for field type_name
@@ -1483,7 +1551,7 @@ func file_tko_rollout_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_rollout_proto_rawDesc), len(file_tko_rollout_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ const (
 	Rollouts_GetRolloutPlan_FullMethodName     = "/tko.Rollouts/getRolloutPlan"
 	Rollouts_ListRolloutRows_FullMethodName    = "/tko.Rollouts/listRolloutRows"
 	Rollouts_AdvanceRollout_FullMethodName     = "/tko.Rollouts/advanceRollout"
+	Rollouts_ProposeRollout_FullMethodName     = "/tko.Rollouts/proposeRollout"
 	Rollouts_GetReservedOrigins_FullMethodName = "/tko.Rollouts/getReservedOrigins"
 )
 
@@ -52,6 +53,9 @@ type RolloutsClient interface {
 	ListRolloutRows(ctx context.Context, in *ListRolloutRows, opts ...grpc.CallOption) (grpc.ServerStreamingClient[RolloutRow], error)
 	// Does the next step of a rollout, for the rollout controller.
 	AdvanceRollout(ctx context.Context, in *RolloutID, opts ...grpc.CallOption) (*AdvanceRolloutResponse, error)
+	// Registers a rollout for a placement, or replaces one that isn't started, for the
+	// preparer. The ID gets a number if a rollout with it is done.
+	ProposeRollout(ctx context.Context, in *ProposeRollout, opts ...grpc.CallOption) (*RolloutStatus, error)
 	// Returns the origins of the children of a deployment that rollouts deleted and can
 	// create again, for the preparer: placements don't create them.
 	GetReservedOrigins(ctx context.Context, in *GetReservedOrigins, opts ...grpc.CallOption) (*ReservedOrigins, error)
@@ -173,6 +177,16 @@ func (c *rolloutsClient) AdvanceRollout(ctx context.Context, in *RolloutID, opts
 	return out, nil
 }
 
+func (c *rolloutsClient) ProposeRollout(ctx context.Context, in *ProposeRollout, opts ...grpc.CallOption) (*RolloutStatus, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RolloutStatus)
+	err := c.cc.Invoke(ctx, Rollouts_ProposeRollout_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *rolloutsClient) GetReservedOrigins(ctx context.Context, in *GetReservedOrigins, opts ...grpc.CallOption) (*ReservedOrigins, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReservedOrigins)
@@ -202,6 +216,9 @@ type RolloutsServer interface {
 	ListRolloutRows(*ListRolloutRows, grpc.ServerStreamingServer[RolloutRow]) error
 	// Does the next step of a rollout, for the rollout controller.
 	AdvanceRollout(context.Context, *RolloutID) (*AdvanceRolloutResponse, error)
+	// Registers a rollout for a placement, or replaces one that isn't started, for the
+	// preparer. The ID gets a number if a rollout with it is done.
+	ProposeRollout(context.Context, *ProposeRollout) (*RolloutStatus, error)
 	// Returns the origins of the children of a deployment that rollouts deleted and can
 	// create again, for the preparer: placements don't create them.
 	GetReservedOrigins(context.Context, *GetReservedOrigins) (*ReservedOrigins, error)
@@ -241,6 +258,9 @@ func (UnimplementedRolloutsServer) ListRolloutRows(*ListRolloutRows, grpc.Server
 }
 func (UnimplementedRolloutsServer) AdvanceRollout(context.Context, *RolloutID) (*AdvanceRolloutResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AdvanceRollout not implemented")
+}
+func (UnimplementedRolloutsServer) ProposeRollout(context.Context, *ProposeRollout) (*RolloutStatus, error) {
+	return nil, status.Error(codes.Unimplemented, "method ProposeRollout not implemented")
 }
 func (UnimplementedRolloutsServer) GetReservedOrigins(context.Context, *GetReservedOrigins) (*ReservedOrigins, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetReservedOrigins not implemented")
@@ -414,6 +434,24 @@ func _Rollouts_AdvanceRollout_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Rollouts_ProposeRollout_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProposeRollout)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RolloutsServer).ProposeRollout(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rollouts_ProposeRollout_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RolloutsServer).ProposeRollout(ctx, req.(*ProposeRollout))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Rollouts_GetReservedOrigins_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetReservedOrigins)
 	if err := dec(in); err != nil {
@@ -466,6 +504,10 @@ var Rollouts_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "advanceRollout",
 			Handler:    _Rollouts_AdvanceRollout_Handler,
+		},
+		{
+			MethodName: "proposeRollout",
+			Handler:    _Rollouts_ProposeRollout_Handler,
 		},
 		{
 			MethodName: "getReservedOrigins",

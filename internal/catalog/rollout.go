@@ -619,6 +619,50 @@ func (s *Service) DeleteRollout(ctx context.Context, id tko.RolloutID) error {
 	return err
 }
 
+// maxProposed limits the rollouts of one placement that are done and not deleted.
+const maxProposed = 1000
+
+// ProposeRollout registers a rollout for a placement, or replaces one that isn't started,
+// and returns its state. If the rollout with the ID is done, the ID gets a number. One
+// that a user undid or cancelled stays, as long as the changes are the same.
+func (s *Service) ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error) {
+	ctx, c, err := s.enter(ctx, "", access.Prepare)
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	if !strings.HasPrefix(string(id), "placement/") {
+		return tko.RolloutStatus{}, tko.Errorf(tko.ErrInvalid, "rollout %q: the IDs of the rollouts of placements begin with placement/", id)
+	}
+	// The preparer may write these rollouts, and no others.
+	own := *c
+	own.grant, own.bound = access.All, false
+	ctx = context.WithValue(ctx, callerKey{}, &own)
+	base := id
+	for n := 2; n <= maxProposed; n++ {
+		record, err := s.rolloutRecord(ctx, tko.Rollout{ID: id, Package: pkg})
+		if err != nil {
+			return tko.RolloutStatus{}, err
+		}
+		r, v, err := s.viewRollout(ctx, id)
+		if err != nil && !errors.Is(err, tko.ErrNotFound) {
+			return tko.RolloutStatus{}, err
+		}
+		same := err == nil && r.Digest == record.Digest
+		switch state := v.State.State; {
+		case err != nil, !same && (state == execute.Draft || state == execute.Planning || state == execute.Planned):
+			if _, err := s.register(ctx, nil, record, len(pkg)); err != nil {
+				return tko.RolloutStatus{}, err
+			}
+			return tko.RolloutStatus{ID: id, State: string(execute.Draft)}, nil
+		case state == execute.Done, !same && (state == execute.Undone || state == execute.Cancelled && !v.State.Settling):
+			id = tko.RolloutID(fmt.Sprintf("%s-%d", base, n))
+		default:
+			return tko.RolloutStatus{ID: id, State: string(state), Reason: v.State.Reason.Message}, nil
+		}
+	}
+	return tko.RolloutStatus{}, tko.Errorf(tko.ErrInvalid, "there are %d rollouts %s-…: delete those that are done", maxProposed, base)
+}
+
 // ReservedOrigins returns the origins of the children of a deployment that rollouts
 // deleted and can create again, with the rollouts: placements don't create them.
 func (s *Service) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {

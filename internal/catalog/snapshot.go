@@ -389,3 +389,9 @@ func (s *Snapshot) Created(ctx context.Context, template tko.Template, request t
 	})
 	return r, nil
 }
+
+// ReservedOrigins returns the origins of the children of a deployment that rollouts
+// deleted and can create again, with the rollouts.
+func (s *Snapshot) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
+	return s.service.store.ReservedOrigins(ctx, parent)
+}

@@ -92,6 +92,7 @@ func Rights() map[string]Right {
 		tkopb.Rollouts_GetRolloutPlan_FullMethodName:     right(r, access.Read),
 		tkopb.Rollouts_ListRolloutRows_FullMethodName:    right(r, access.Read),
 		tkopb.Rollouts_AdvanceRollout_FullMethodName:     right("", access.Advance),
+		tkopb.Rollouts_ProposeRollout_FullMethodName:     right("", access.Prepare),
 		tkopb.Rollouts_GetReservedOrigins_FullMethodName: right("", access.Prepare),
 
 		tkopb.Access_CanI_FullMethodName:         right("", access.Open),

@@ -244,7 +244,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"getTargetState": &tkopb.GetTargetState{SiteId: site, Name: "x"}, "saveTargetState": &tkopb.SaveTargetState{State: &tkopb.TargetState{SiteId: site, Name: "x"}, Claim: item("schedule", site)},
 		"registerRollout": &tkopb.Rollout{RolloutId: "r", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "deleteRollout": &tkopb.RolloutID{RolloutId: "missing"},
 		"getRollout": &tkopb.GetRollout{RolloutId: "r"}, "commandRollout": &tkopb.RolloutCommand{RolloutId: "missing", Command: "pause"}, "getRolloutStatus": &tkopb.RolloutID{RolloutId: "missing"},
-		"getRolloutPlan": &tkopb.RolloutID{RolloutId: "missing"}, "listRolloutRows": &tkopb.ListRolloutRows{RolloutId: "missing"}, "advanceRollout": &tkopb.RolloutID{RolloutId: "missing"}, "getReservedOrigins": &tkopb.GetReservedOrigins{ParentDeploymentId: deployment},
+		"getRolloutPlan": &tkopb.RolloutID{RolloutId: "missing"}, "listRolloutRows": &tkopb.ListRolloutRows{RolloutId: "missing"}, "advanceRollout": &tkopb.RolloutID{RolloutId: "missing"}, "proposeRollout": &tkopb.ProposeRollout{RolloutId: "placement/x", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "getReservedOrigins": &tkopb.GetReservedOrigins{ParentDeploymentId: deployment},
 		"canI": &tkopb.CanI{Verb: "read", Kind: "site", Id: site}, "bind": &tkopb.Binding{Subject: "token:x", Role: "viewer", Scope: &tkopb.Scope{SiteId: site}},
 		"freeze": &tkopb.Freeze{SiteMetadata: map[string]string{"where": "*"}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "x"}, "unfreeze": &tkopb.Unfreeze{Ids: []string{"missing"}},
 		"unbind": &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
@@ -256,7 +256,7 @@ var unscoped = []string{
 	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
 	"purgePlugins", "endDeploymentModification", "cancelDeploymentModification", "registerPlugin", "deletePlugin", "getPlugin", "claimWork", "renewWork", "finishWork", "callSources", "getSource",
 	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "releaseHolds", "provisionSite",
-	"registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins",
+	"registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "proposeRollout",
 }
 
 // TestEveryMethodAsEveryRole calls each method of the protocol as each role, in and out
@@ -327,7 +327,7 @@ func exceptional(name, subject string) bool {
 		return strings.HasPrefix(subject, "token:in-") || role == "approver"
 	case "registerRollout": // all of a controller that creates nothing but deployments
 		return strings.HasPrefix(subject, "token:in-") || role == "prepare"
-	case "deleteRollout", "getRollout", "listRollouts", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins":
+	case "deleteRollout", "getRollout", "listRollouts", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "proposeRollout":
 		return strings.HasPrefix(subject, "token:in-") // a scope of sites or templates covers no rollout
 	case "claimWork", "renewWork", "finishWork": // of the queue "schedule"
 		return subject != "token:all-controller-schedule"

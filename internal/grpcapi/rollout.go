@@ -20,6 +20,7 @@ type RolloutBackend interface {
 	RolloutStore
 	RolloutReader
 	RolloutDo(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error)
+	ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error)
 	AdvanceRollout(ctx context.Context, id tko.RolloutID) (again time.Duration, err error)
 }
 
@@ -146,4 +147,16 @@ func (r *rollouts) GetReservedOrigins(ctx context.Context, m *tkopb.GetReservedO
 		return nil, err
 	}
 	return wire.NewReservedOrigins(reserved), nil
+}
+
+func (r *rollouts) ProposeRollout(ctx context.Context, m *tkopb.ProposeRollout) (*tkopb.RolloutStatus, error) {
+	pkg, err := wire.Package(m.GetPackageFormat(), m.GetPackage())
+	if err != nil {
+		return nil, err
+	}
+	status, err := r.backend.ProposeRollout(ctx, tko.RolloutID(m.GetRolloutId()), pkg)
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewRolloutStatus(status), nil
 }

@@ -192,6 +192,10 @@ func (m *memory) ReservedOrigins(context.Context, tko.DeploymentID) (map[string]
 	return maps.Clone(m.reserved), nil
 }
 
+func (m *memory) ProposeRollout(context.Context, tko.RolloutID, krm.Package) (tko.RolloutStatus, error) {
+	return tko.RolloutStatus{}, errors.ErrUnsupported
+}
+
 func (m *memory) Deployments(_ context.Context, sel tko.DeploymentSelect, _ tko.ListOptions) iter.Seq2[tko.Deployment, error] {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -35,6 +35,9 @@ type View interface {
 	Children(ctx context.Context, parent tko.DeploymentID) iter.Seq2[tko.Deployment, error]
 	// Revision returns a deployment as it was at a revision, 0 for the newest.
 	Revision(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
+	// ReservedOrigins returns the origins of the children of a deployment that rollouts
+	// deleted and can create again, with the rollouts.
+	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
 	// Plugins returns the plugins that match, sorted by type and name.
 	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
 }
@@ -71,15 +74,9 @@ func Simulate(ctx context.Context, view View, d tko.Deployment, options Simulati
 		options: Options{MaxIterations: options.MaxIterations, ManualApprove: options.ManualApprove, Backoff: 1, MaxBackoff: 1, TOSCA: s},
 		log:     slog.New(slog.DiscardHandler),
 	}
-	plugins := triggerMap{}
-	typ := tko.PluginPrepare
-	for plugin, err := range view.Plugins(ctx, tko.PluginSelect{Type: &typ}, tko.ListOptions{}) {
-		if err != nil {
-			return Simulation{}, fmt.Errorf("list the prepare plugins: %w", err)
-		}
-		for _, gvk := range plugin.Triggers {
-			plugins[gvk] = append(plugins[gvk], plugin)
-		}
+	plugins, err := pluginsOf(ctx, view)
+	if err != nil {
+		return Simulation{}, err
 	}
 	rc := &reconciliation{p: p, d: d, plugins: plugins}
 	if _, err := rc.run(tko.WithAuthor(ctx, tko.Author{Who: topology.Author})); err != nil {
@@ -109,6 +106,61 @@ func Simulate(ctx context.Context, view View, d tko.Deployment, options Simulati
 		}
 	}
 	return out, nil
+}
+
+// SimulatePlacements evaluates the placements of a prepared deployment that follow its
+// sites, on a view, and changes nothing: it returns the children that they want and that
+// don't exist, and the existing ones that they don't want, whatever their budget is.
+func SimulatePlacements(ctx context.Context, view View, d tko.Deployment) (Simulation, error) {
+	s := &simulator{view: view, d: d}
+	plugins, err := pluginsOf(ctx, view)
+	if err != nil {
+		return Simulation{}, err
+	}
+	preparer := topology.Preparer{Client: s, Children: s}
+	of := topology.Deployment{ID: d.ID, Revision: d.Stamp.Revision, Package: d.Package, Preparable: plugins.preparable}
+	var out Simulation
+	var found []topology.Review
+	for _, id := range topology.Updating(d.Package) {
+		one, err := preparer.Review(ctx, of, id)
+		switch {
+		case errors.Is(err, tko.ErrInvalid), isWaitError(err):
+			out.Problems = append(out.Problems, err.Error())
+		case err != nil:
+			return Simulation{}, err
+		default:
+			found = append(found, one)
+		}
+	}
+	if len(out.Problems) > 0 {
+		return out, nil
+	}
+	topology.Adopt(found)
+	for _, one := range found {
+		create, remove := one.Changes()
+		out.Create, out.Delete = append(out.Create, create...), append(out.Delete, remove...)
+	}
+	return out, nil
+}
+
+func isWaitError(err error) bool {
+	_, ok := errors.AsType[*topology.WaitError](err)
+	return ok
+}
+
+// pluginsOf returns the prepare plugins of a view.
+func pluginsOf(ctx context.Context, view View) (triggerMap, error) {
+	plugins := triggerMap{}
+	typ := tko.PluginPrepare
+	for plugin, err := range view.Plugins(ctx, tko.PluginSelect{Type: &typ}, tko.ListOptions{}) {
+		if err != nil {
+			return nil, fmt.Errorf("list the prepare plugins: %w", err)
+		}
+		for _, gvk := range plugin.Triggers {
+			plugins[gvk] = append(plugins[gvk], plugin)
+		}
+	}
+	return plugins, nil
 }
 
 func isPreparedIn(pkg krm.Package, id krm.Identity) bool {
@@ -195,9 +247,13 @@ func (s *simulator) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID,
 	return s.DeleteDeployment(ctx, id)
 }
 
-// ReservedOrigins returns none: the plan of a rollout may create what another deleted.
-func (s *simulator) ReservedOrigins(context.Context, tko.DeploymentID) (map[string]tko.RolloutID, error) {
-	return nil, nil
+func (s *simulator) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
+	return s.view.ReservedOrigins(ctx, parent)
+}
+
+// ProposeRollout isn't called: simulations make no reviews that carry out changes.
+func (s *simulator) ProposeRollout(context.Context, tko.RolloutID, krm.Package) (tko.RolloutStatus, error) {
+	return tko.RolloutStatus{}, nil
 }
 
 // errUnprovisioned is what a simulation returns instead of a new site. It is an

@@ -201,3 +201,9 @@ func ReservedOrigins(m *tkopb.ReservedOrigins) map[string]tko.RolloutID {
 	}
 	return reserved
 }
+
+// NewProposeRollout writes the rollout of a placement.
+func NewProposeRollout(id tko.RolloutID, pkg krm.Package, format krm.Format) (*tkopb.ProposeRollout, error) {
+	name, data, err := encodeSome(format, pkg)
+	return &tkopb.ProposeRollout{RolloutId: string(id), PackageFormat: name, Package: data}, err
+}

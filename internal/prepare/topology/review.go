@@ -468,6 +468,70 @@ func (r Review) Decide(approved bool) Decision {
 	return d
 }
 
+// Changes returns the children that the placement wants and that don't exist, and the
+// existing ones that it doesn't want: replaced ones are among these.
+func (r Review) Changes() (create []tko.NewChildren, remove []tko.DeploymentID) {
+	gone := slices.Concat(r.surplus, r.finish, r.discard, r.replacing)
+	for _, origin := range slices.Sorted(maps.Keys(r.replaced)) {
+		gone = append(gone, r.replaced[origin].old...)
+	}
+	for _, child := range gone {
+		remove = append(remove, child.ID)
+	}
+	slices.Sort(remove)
+	for _, batch := range r.create {
+		batch.Children = slices.Clone(batch.Children)
+		for i := range batch.Children {
+			batch.Children[i].Replaces = nil
+		}
+		create = append(create, batch)
+	}
+	return create, slices.Compact(remove)
+}
+
+// Rollout returns the rollout that makes the changes of the placement, or nil if it makes
+// them at once: its base ID and its package.
+func (r Review) Rollout(parent tko.DeploymentID, resource krm.Resource) (id tko.RolloutID, pkg krm.Package) {
+	settings, _ := resource.Get("spec", "rollout")
+	fields, ok := settings.(map[string]any)
+	if !ok || r.update != UpdateApply {
+		return "", nil
+	}
+	create, remove := r.Changes()
+	if len(create)+len(remove) == 0 {
+		return "", nil
+	}
+	spec := map[string]any{"edits": []any{map[string]any{"place": map[string]any{}, "select": map[string]any{"deploymentIds": []any{string(parent)}}}}}
+	for key, value := range krm.Resource(fields).Clone() {
+		if key != "edits" {
+			spec[key] = value
+		}
+	}
+	var changes strings.Builder // a change of sites is planned again
+	for _, batch := range create {
+		for _, child := range batch.Children {
+			changes.WriteString(child.Origin + "\n")
+		}
+	}
+	for _, id := range remove {
+		changes.WriteString(string(id) + "\n")
+	}
+	id = tko.RolloutID("placement/" + string(parent) + "/" + digest(r.Placement.Name)[:8])
+	return id, krm.Package{{
+		"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout",
+		"metadata": map[string]any{"name": "placement-" + digest(r.Placement.Name)[:8], "annotations": map[string]any{
+			"topology.nephio.org/placement": r.Placement.Name, "topology.nephio.org/changes": digest(changes.String())[:32],
+		}},
+		"spec": spec,
+	}}
+}
+
+// Planned returns what a review does if a rollout makes the changes: it gives children
+// their sites back, and waits.
+func (r Review) Planned(wait string) Decision {
+	return Decision{Restore: r.restorable, Notes: r.notes, Wait: wait}
+}
+
 // mayDelete reports whether the surplus may be deleted without an approval. Children
 // that are replaced by ones with which they have only the site in common count, too.
 func (r Review) mayDelete() bool {

@@ -51,7 +51,11 @@ func (p *run) deployment(ctx context.Context, d Deployment, edits []int) error {
 		return p.send(draft)
 	case c.same:
 		draft.Kind, draft.After, draft.AfterState, draft.Unknown = plan.Same, before.Digest, &before, nil
-		return p.send(draft)
+		if err := p.send(draft); err != nil {
+			return err
+		}
+		pins := append(slices.Clone(c.pins), plan.Pin{Kind: tko.KindDeployment, ID: string(d.ID), Revision: d.Stamp.Revision})
+		return p.family(ctx, d.ID, c, pins, draft.Edits, 0)
 	}
 	// Validation takes most of the time: it goes on while the next deployments are merged.
 	one := &pending{draft: draft, changed: c, before: d, done: make(chan struct{})}
@@ -200,6 +204,13 @@ func (p *run) edit(ctx context.Context, d Deployment, l lineage, list []int) (ch
 		case e.Function != nil:
 			merged, err = p.function(ctx, d.ID, merged, *e.Function)
 			c.dependent = true
+		case e.Place:
+			c.dependent = true
+			if len(list) > 1 {
+				c.problems = append(c.problems, fmt.Sprintf("edit %d evaluates placements of a deployment that other edits change, too: make several rollouts", n+1))
+				return c, nil
+			}
+			return c, p.place(ctx, &c, d.Deployment)
 		case e.Package != nil:
 			merged = merge.WithoutBookkeeping(e.Package.Resources)
 		default:
@@ -274,6 +285,16 @@ func (p *run) prepare(ctx context.Context, c *changed, d tko.Deployment) error {
 		}
 	}
 	c.dependent = c.dependent || !s.Pure
+	return nil
+}
+
+// place evaluates the placements of a deployment that follow its sites.
+func (p *run) place(ctx context.Context, c *changed, d tko.Deployment) error {
+	s, err := prepare.SimulatePlacements(ctx, view{p}, d)
+	if err != nil {
+		return err
+	}
+	c.same, c.problems, c.create, c.remove = true, s.Problems, s.Create, s.Delete
 	return nil
 }
 
@@ -615,6 +636,10 @@ func (v view) Children(ctx context.Context, parent tko.DeploymentID) iter.Seq2[t
 func (v view) Revision(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
 	d, err := v.snapshot.Deployment(ctx, id, revision)
 	return d.Deployment, err
+}
+
+func (v view) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
+	return v.snapshot.ReservedOrigins(ctx, parent)
 }
 
 // Plugins returns those of the run's plugins that match: simulations select by type or

@@ -1,6 +1,7 @@
 package planner_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,18 +39,20 @@ func (w *world) review(id tko.DeploymentID) (enqueued bool) {
 // placed returns the sites of the children of a deployment, and its Placed condition.
 func (w *world) placed(id tko.DeploymentID) (sites string, placed tko.Condition) {
 	w.t.Helper()
+	var all []string
 	for child, err := range w.Deployments(w.ctx, tko.DeploymentSelect{Parent: id}, tko.ListOptions{}) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		sites += string(child.Site) + " "
+		all = append(all, string(child.Site))
 	}
 	for _, c := range w.deployment(id).Stamp.Conditions {
 		if c.Type == tko.ConditionPlaced {
 			placed = c
 		}
 	}
-	return strings.TrimSpace(sites), placed
+	slices.Sort(all)
+	return strings.Join(all, " "), placed
 }
 
 func TestPlacementDoesNotRecreateWhatARolloutDeletedWhileItCanBeUndone(t *testing.T) {
@@ -99,5 +102,92 @@ func TestPlacementDoesNotRecreateWhatARolloutDeletedWhileItCanBeUndone(t *testin
 		if sites, c := w.placed(id); !strings.Contains(sites, "north-1") || strings.Contains(c.Message, "rollout") {
 			t.Errorf("%s: children at %q, condition %+v", end, sites, c)
 		}
+	}
+}
+
+const waved = "update: Apply, rollout: {waves: [{name: first, count: 1}, {name: rest}], limits: {concurrent: 1}}, "
+
+func TestPlacementWithARolloutPlansChangesInsteadOfMakingThem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.regions()
+	w.template("cu:v1", config("cu", `x: "1"`))
+	w.template("ran", strings.Replace(applying("north", "cu:v1"), "update: Apply, ", waved, 1))
+	id := w.deploy("ran", "", "")
+	w.review(id)
+	first := tko.RolloutID("")
+	for r, err := range w.Rollouts(w.ctx, tko.RolloutSelect{}, tko.ListOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		first = r.ID
+	}
+	sites, c := w.placed(id)
+	if sites != "" || first == "" || !strings.Contains(c.Message, string(first)) {
+		t.Fatalf("children at %q, rollout %q, condition %+v", sites, first, c)
+	}
+	evaluate := func() {
+		w.review(id)
+		w.preparer = prepare.New(client{w.Service}, w.plugins, prepare.Options{})
+		w.prepare(id)
+	}
+	finish := func(rollout tko.RolloutID) {
+		t.Helper()
+		w.advance(rollout)
+		s := w.status(rollout)
+		if s.State != "Planned" {
+			t.Fatalf("%s: %+v", rollout, s)
+		}
+		w.do(rollout, "start", func(c *tko.RolloutCommand) { c.Plan = s.Plan })
+		for range 6 {
+			w.advance(rollout)
+			w.settle(w.all()...)
+		}
+		w.advance(rollout)
+		if s := w.status(rollout); s.State != "Done" {
+			t.Fatalf("%s: %+v", rollout, s)
+		}
+	}
+	finish(first)
+	evaluate()
+	if sites, c := w.placed(id); sites != "north-1 north-2" || c.Status != tko.ConditionTrue {
+		t.Fatalf("children at %q, %+v", sites, c)
+	}
+	// One site is relabelled, another one is new: one goes, one comes, both planned.
+	w.site("north-1", map[string]string{"region": "south"})
+	w.site("north-3", map[string]string{"region": "north"})
+	evaluate()
+	evaluate() // changes nothing
+	second := first + "-2"
+	if sites, c := w.placed(id); sites != "north-1 north-2" || !strings.Contains(c.Message, string(second)) {
+		t.Fatalf("children at %q, %+v", sites, c)
+	}
+	w.advance(second)
+	if s := w.status(second); s.Kinds["Create"] != 1 || s.Kinds["Delete"] != 1 {
+		t.Fatalf("%+v", s)
+	}
+	w.site("north-4", map[string]string{"region": "north"})
+	evaluate()
+	w.advance(second)
+	if s := w.status(second); s.State != "Planned" || s.Kinds["Create"] != 2 {
+		t.Fatalf("it isn't planned again after another site came: %+v", s)
+	}
+	finish(second)
+	if sites, _ := w.placed(id); sites != "north-2 north-3 north-4" {
+		t.Fatal(sites)
+	}
+	w.do(second, "undo")
+	for range 6 {
+		w.advance(second + "-undo")
+		w.settle(w.all()...)
+	}
+	w.advance(second + "-undo")
+	w.advance(second)
+	if sites, _ := w.placed(id); sites != "north-1 north-2" {
+		t.Fatalf("after the undo: %s, %+v", sites, w.status(second+"-undo"))
+	}
+	evaluate()
+	if sites, c := w.placed(id); sites != "north-1 north-2" || !strings.Contains(c.Message, "Undone") {
+		t.Fatalf("an undone change is made again: %s, %+v", sites, c)
 	}
 }

@@ -48,6 +48,9 @@ type Inventory interface {
 	Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error]
 	// Plugins returns the plugins that match, sorted by type and name.
 	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
+	// ReservedOrigins returns the origins of the children of a deployment that rollouts
+	// deleted and can create again, with the rollouts.
+	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
 }
 
 // Rules derive and validate deployments as they would be stored.

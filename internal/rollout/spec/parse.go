@@ -213,7 +213,7 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 	return out
 }
 
-var actions = []string{"upgrade", "merge", "function", "package", "delete"}
+var actions = []string{"upgrade", "merge", "function", "package", "delete", "place"}
 
 func (c *checker) edit(v any, path string) Edit {
 	var e Edit
@@ -282,6 +282,9 @@ func (c *checker) edit(v any, path string) Edit {
 	case "delete":
 		c.object(v, at)
 		e.Delete = true
+	case "place":
+		c.object(v, at)
+		e.Place = true
 	}
 	sel, ok := m["select"]
 	if !ok {

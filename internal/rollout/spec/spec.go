@@ -51,6 +51,9 @@ type Edit struct {
 	Function *Function
 	Package  *Package
 	Delete   bool
+	// Place evaluates the placements of a deployment that follow its sites: their children
+	// are created and deleted.
+	Place bool
 }
 
 // An Upgrade makes a deployment one of another template.
