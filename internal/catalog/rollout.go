@@ -681,17 +681,33 @@ func (s *Service) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.Roll
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
-	r, v, err := s.viewRollout(ctx, id, access.Read)
+	key := rolloutKey(id)
+	if err := CheckKey(key); err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	v, err := s.store.RolloutSummary(ctx, string(id), maxExamples)
 	if err != nil {
 		return tko.RolloutStatus{}, err
+	}
+	r, err := s.get(ctx, Fields{Package: true}, key)
+	if err == nil && r.Revision == 0 {
+		err = missing(key)
+	}
+	if err == nil {
+		err = s.permit(ctx, &r, nil, access.Read)
+	}
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	if !v.Found {
+		v.State = RolloutState{ID: string(id), State: execute.Draft, Family: string(id)}
 	}
 	sp, err := s.specOf(ctx, r, v.State)
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
 	st := v.State
-	rows, _ := v.rows(nil)
-	sum := execute.Summarize(rows)
+	sum := v.summary()
 	out := tko.RolloutStatus{
 		ID: id, State: string(st.State), Reason: st.Reason.Message, Position: r.Position, Undoes: tko.RolloutID(st.Undoes), UndoneBy: tko.RolloutID(st.UndoneBy),
 		Started: st.Time, Now: v.Now, Kinds: st.Kinds, Failures: sum.Failures, Blocks: st.Blocks, Waves: wavesOf(sp, st, sum),
@@ -702,19 +718,40 @@ func (s *Service) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.Roll
 	if st.Next != 0 && st.Left != (plan.Digest{}) {
 		out.Plan = st.Left.String()
 	}
+	for _, row := range v.Examples {
+		out.Examples = append(out.Examples, row.shown())
+	}
 	done := 0
-	for _, row := range v.Rows {
-		if row.Kind.Applies() && row.Progress.Ended() {
-			done++
-		}
-		if len(out.Examples) < maxExamples && (row.Progress == execute.Failed || row.Progress == execute.Stale || row.Progress == execute.Superseded || row.Kind.Blocked()) {
-			out.Examples = append(out.Examples, row.shown())
+	for p, n := range sum.Total.By {
+		if p.Ended() {
+			done += n
 		}
 	}
-	if left := len(rows) - done; st.State == execute.Running && done > 0 && left > 0 {
+	if left := sum.Total.Rows - done; st.State == execute.Running && done > 0 && left > 0 {
 		out.Until = v.Now.Add(v.Now.Sub(st.Time) / time.Duration(done) * time.Duration(left))
 	}
 	return out, nil
+}
+
+// summary returns the counts of the rows that the rollout applies.
+func (v RolloutSummary) summary() execute.Summary {
+	s := execute.Summary{Total: execute.Count{By: map[execute.Progress]int{}}}
+	for _, c := range v.Counts {
+		if !c.Kind.Applies() || c.Wave < 0 {
+			continue
+		}
+		for len(s.Waves) <= c.Wave {
+			s.Waves = append(s.Waves, execute.Count{By: map[execute.Progress]int{}})
+		}
+		for _, to := range []*execute.Count{&s.Waves[c.Wave], &s.Total} {
+			to.Rows += c.Rows
+			to.By[c.Progress] += c.Rows
+		}
+		if c.Counted {
+			s.Failures += c.Rows
+		}
+	}
+	return s
 }
 
 func wavesOf(sp spec.Rollout, st RolloutState, sum execute.Summary) []tko.RolloutWave {

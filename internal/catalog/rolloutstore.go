@@ -106,6 +106,31 @@ type Rollouts interface {
 	WriteRolloutPlan(ctx context.Context, id string, number int64, rows []RolloutRow, groups []byte) error
 }
 
+// A RolloutSummary is how far a rollout is, without its rows.
+type RolloutSummary struct {
+	Now    time.Time
+	Found  bool
+	State  RolloutState
+	Counts []RolloutCount // of the current plan
+	// Examples are rows that users should look at: failed, stale, superseded, or blocked.
+	Examples []RolloutRow
+}
+
+// A RolloutCount is the number of rows that are equal in its fields.
+type RolloutCount struct {
+	Wave     int
+	Kind     plan.Kind
+	Progress execute.Progress
+	Counted  bool
+	Rows     int
+}
+
+// RolloutSummaries count the rows of rollouts.
+type RolloutSummaries interface {
+	// RolloutSummary returns how far a rollout is, with so many examples at most.
+	RolloutSummary(ctx context.Context, id string, examples int) (RolloutSummary, error)
+}
+
 // A RolloutWrite changes states and rows of rollouts in the transaction of its write.
 type RolloutWrite struct {
 	// Expect is the version of the view that the change was decided from. If any state,

@@ -33,6 +33,7 @@ type Store interface { //nolint:interfacebloat // of interfaces, one for each co
 	AccessRules
 	AuditLog
 	Rollouts
+	RolloutSummaries
 	Lifecycle
 }
 

@@ -18,7 +18,7 @@ import (
 const Interval = 15 * time.Second
 
 // DefaultPage is the number of rows that one evaluation admits.
-const DefaultPage = 200
+const DefaultPage = 500
 
 // An Observation is what is known of a deployment in flight.
 type Observation struct {

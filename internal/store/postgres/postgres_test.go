@@ -253,6 +253,10 @@ func (a *alternating) RolloutPlan(ctx context.Context, id string, number int64) 
 	return a.next().RolloutPlan(ctx, id, number)
 }
 
+func (a *alternating) RolloutSummary(ctx context.Context, id string, examples int) (catalog.RolloutSummary, error) {
+	return a.next().RolloutSummary(ctx, id, examples)
+}
+
 func (a *alternating) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
 	return a.next().ReservedOrigins(ctx, parent)
 }

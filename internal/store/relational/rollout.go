@@ -317,6 +317,49 @@ func (s *Store) RolloutStates(ctx context.Context, ids ...string) (states []cata
 	return states, version, now, fault("read the states of rollouts", err)
 }
 
+// RolloutSummary returns how far a rollout is.
+func (s *Store) RolloutSummary(ctx context.Context, id string, examples int) (sum catalog.RolloutSummary, err error) {
+	err = s.read(ctx, func(tx Tx) error {
+		sum = catalog.RolloutSummary{}
+		var version int64
+		var own []catalog.RolloutState
+		if err := tx.Run(ctx, rolloutHead(&version, &sum.Now), Statement{SQL: rolloutDocs + " WHERE id = $1", Args: []any{id}, Scan: scanState(&own)}); err != nil {
+			return err
+		}
+		if len(own) == 0 {
+			return nil
+		}
+		sum.Found, sum.State = true, own[0]
+		return tx.Commit(
+			ctx,
+			Statement{
+				SQL:  "SELECT wave, kind, progress, counted, count(*) FROM rollout_row WHERE rollout = $1 AND plan = $2 GROUP BY wave, kind, progress, counted",
+				Args: []any{id, sum.State.Plan},
+				Scan: func(from Row) error {
+					var wave, kind, rows int64
+					var progress string
+					var c catalog.RolloutCount
+					err := from.Scan(&wave, &kind, &progress, &c.Counted, &rows)
+					c.Wave, c.Kind, c.Progress, c.Rows = int(wave), fleetplan.Kind(kind), execute.Progress(progress), int(rows) //nolint:gosec // written as such
+					sum.Counts = append(sum.Counts, c)
+					return err
+				},
+			},
+			Statement{
+				SQL: "SELECT " + names(rolloutRowColumns[2:], "") + " FROM rollout_row WHERE rollout = $1 AND plan = $2 " +
+					"AND (progress IN ('Failed', 'Stale', 'Superseded') OR kind IN (4, 5)) ORDER BY wave, rank, deployment LIMIT $3",
+				Args: []any{id, sum.State.Plan, int64(examples)},
+				Scan: func(from Row) error {
+					r, err := scanRolloutRow(from)
+					sum.Examples = append(sum.Examples, r)
+					return err
+				},
+			},
+		)
+	})
+	return sum, fault("read the summary of a rollout", err)
+}
+
 // RolloutView returns what a rollout is evaluated from.
 func (s *Store) RolloutView(ctx context.Context, id string) (v catalog.RolloutView, err error) {
 	err = s.read(ctx, func(tx Tx) error {
