@@ -231,6 +231,7 @@ func TestWindowsOpenByTheClockOfTheSite(t *testing.T) {
 		"fall back, first":   {"", hour, at(t, "UTC", "2026-10-25 00:10"), nil, true, at(t, "UTC", "2026-10-25 00:10")},
 		"fall back, between": {"02:00 comes again", hour, at(t, "UTC", "2026-10-25 00:40"), nil, false, at(t, "UTC", "2026-10-25 01:00")},
 		"fall back, second":  {"", hour, at(t, "UTC", "2026-10-25 01:10"), nil, true, at(t, "UTC", "2026-10-25 01:10")},
+		"fall back, opens":   {"at the first of two 02:00", "  windows: [{days: [Sun], from: \"02:00\", to: \"00:15\", zone: {key: tz, default: Europe/Berlin}}]\n", at(t, "Europe/Berlin", "2026-10-25 00:30"), nil, false, at(t, "UTC", "2026-10-25 00:00")},
 		"no windows":         {"", "", at(t, "UTC", "2026-10-25 01:10"), nil, true, at(t, "UTC", "2026-10-25 01:10")},
 	}
 	for title, test := range tests {

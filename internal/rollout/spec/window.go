@@ -87,8 +87,8 @@ func (w Window) nextOpening(now time.Time, site map[string]string) time.Time {
 	for i := range 15 {
 		at := time.Date(year, month, day+i, int(w.From/time.Hour), int(w.From%time.Hour/time.Minute), 0, 0, local.Location())
 		// If the clock skips From, the window opens when the clock goes on; if it shows From
-		// twice, the window opens twice.
-		for _, later := range []time.Duration{0, 30 * time.Minute, time.Hour} {
+		// twice, the window opens twice, and at is any of both times.
+		for _, later := range []time.Duration{-time.Hour, -30 * time.Minute, 0, 30 * time.Minute, time.Hour} {
 			if t := at.Add(later); t.After(now) && w.open(t, site) {
 				return t
 			}
