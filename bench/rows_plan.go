@@ -14,12 +14,19 @@ func rowPlan(n int) string {
 	return fmt.Sprintf("plan the upgrade of %s deployments", thousands(n))
 }
 
+func rowApply(n int) string {
+	return fmt.Sprintf("apply the upgrade of %s deployments, without waiting for health", thousands(n))
+}
+
+func rowUndo(n int) string { return fmt.Sprintf("undo the upgrade of %s deployments", thousands(n)) }
+
 func rowPlanStatus(n int) string { return rowPlan(n) + ": status" }
 
 // The aims of plans.
 const (
 	aimPlan       = 10 * time.Second
 	aimPlanStatus = 100 * time.Millisecond
+	aimApply      = time.Minute
 )
 
 // plans measures the plan of a rollout that upgrades deployments whose packages no plugin
@@ -45,7 +52,14 @@ func (r *run) plans(ctx context.Context) error {
 	}
 	id := tko.RolloutID(name + "/upgrade")
 	err = r.plan(ctx, id, n, plannedRollout(string(old), string(next)))
+	undo := tko.RolloutID(string(id) + "-undo")
+	if err == nil {
+		err = r.apply(ctx, id, undo, n)
+	}
 	_, purged := r.client.PurgeDeployments(ctx, tko.DeploymentSelect{Templates: []string{string(old)}}, false)
+	if undone := r.client.DeleteRollout(ctx, undo); !errors.Is(undone, tko.ErrNotFound) {
+		err = errors.Join(err, undone)
+	}
 	err = errors.Join(err, r.client.DeleteRollout(ctx, id), purged)
 	for _, template := range []tko.TemplateID{old, next} {
 		_, deleted := r.client.DeleteTemplate(ctx, template)
@@ -96,6 +110,51 @@ func (r *run) plan(ctx context.Context, id tko.RolloutID, n int, pkg krm.Package
 	return nil
 }
 
+// apply measures how long all rows of a planned rollout take, and those of its undo. The
+// deployments have no sites, so that they are healthy at once.
+func (r *run) apply(ctx context.Context, id, undo tko.RolloutID, n int) error {
+	status, err := r.client.RolloutStatus(ctx, id)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if _, err := r.client.RolloutDo(ctx, tko.RolloutCommand{ID: id, Verb: "start", Plan: status.Plan}); err != nil {
+		return err
+	}
+	if err := r.until(ctx, id, "Done", id); err != nil {
+		return err
+	}
+	r.add(Row{What: rowApply(n), Value: time.Since(began).Seconds(), Unit: Seconds, Aim: aimApply.Seconds()})
+	began = time.Now()
+	if _, err := r.client.RolloutDo(ctx, tko.RolloutCommand{ID: id, Verb: "undo"}); err != nil {
+		return err
+	}
+	if err := r.until(ctx, id, "Undone", undo, id); err != nil {
+		return err
+	}
+	r.add(Row{What: rowUndo(n), Value: time.Since(began).Seconds(), Unit: Seconds, Aim: aimApply.Seconds()})
+	return nil
+}
+
+// until advances rollouts until one of them is in a state. The rollout controller
+// advances them, too.
+func (r *run) until(ctx context.Context, id tko.RolloutID, state string, advance ...tko.RolloutID) error {
+	for {
+		for _, one := range advance {
+			if _, err := r.client.AdvanceRollout(ctx, one); err != nil && !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrBusy) {
+				return err
+			}
+		}
+		status, err := r.client.RolloutStatus(ctx, id)
+		if err != nil || status.State == state {
+			return err
+		}
+		if status.State == "Paused" || status.State == "Cancelled" {
+			return fmt.Errorf("rollout %q is %s: %s", id, status.State, status.Reason)
+		}
+	}
+}
+
 func plannedPackage(image string) krm.Package {
 	var pkg krm.Package
 	for i := range 3 {
@@ -119,6 +178,6 @@ func plannedRollout(from, to string) krm.Package {
 		"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": "upgrade"},
 		"spec": map[string]any{"edits": []any{map[string]any{
 			"upgrade": map[string]any{"to": to}, "select": map[string]any{"templateIdPatterns": []any{from}},
-		}}},
+		}}, "limits": map[string]any{"concurrent": int64(1_000_000)}},
 	}}
 }
