@@ -38,6 +38,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
+	"github.com/tko-orchestrator/tko/internal/rollout/controller"
+	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/secret"
@@ -287,6 +289,12 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 			Log: log.With("role", config.RoleMetaScheduler, "component", logging.MetaScheduler), Observer: counted, Applied: counted.Applied,
 		})
 		controllers.Go(func() error { return m.Run(working) })
+	}
+	if c.Has(config.RoleRollout) {
+		rollouts := clients.of(identity.RoleRollout)
+		controllers.Go(func() error {
+			return controller.Run(working, rollouts, controller.Options{Worker: s.worker, Lease: c.WorkLease, Log: log.With("role", config.RoleRollout)})
+		})
 	}
 	if c.Has(config.RoleGitOps) {
 		if err := s.gitOps(working, controllers, clients.of(identity.RoleGitOps)); err != nil {
@@ -578,6 +586,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		Persons: persons, Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
 		Log: s.log.With("role", config.RoleData, "component", logging.Catalog), LogLevels: s.levels, Refused: s.metrics.Denied,
 	})
+	s.service.PlanWith(planner.New(planner.OnCatalog(s.service), planner.Options{Runner: runner, ManualApprove: !s.config.PreparerAutoApprove}))
 	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {
 		return err
 	}

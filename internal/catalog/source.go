@@ -26,8 +26,8 @@ func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, erro
 		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate,
 	}
 	switch {
-	case !slices.Contains([]tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}, p.Kind):
-		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "there are no entities of the kind %.40q: use template, site, deployment or plugin", string(p.Kind))
+	case !slices.Contains(entityKinds, p.Kind):
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "there are no entities of the kind %.40q: use template, site, deployment, plugin or rollout", string(p.Kind))
 	case p.Kind == tko.KindDeployment && p.ID == "":
 		if err := checkOrigin(p.Origin); err != nil {
 			return tko.PutResult{}, err

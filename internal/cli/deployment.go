@@ -63,7 +63,7 @@ func preparedText(d tko.Deployment) string {
 func (a *app) deploymentCommand() *cobra.Command {
 	return group("deployment", "Deployments: software at sites, and topologies",
 		a.deploymentCreate(), a.deploymentGet(), a.deploymentExplain(), a.deploymentDelete(), a.deploymentList(), a.deploymentPurge(),
-		a.deploymentApprove(), a.modCommand())
+		a.deploymentApprove(), a.deploymentUpgrade(), a.modCommand())
 }
 
 func (a *app) deploymentCreate() *cobra.Command {

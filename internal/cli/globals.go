@@ -24,6 +24,7 @@ import (
 
 // globals are the flags of all commands.
 type globals struct {
+	withDiff bool // the command can write the format diff
 	quiet    bool
 	logFile  string
 	verbose  int
@@ -88,8 +89,12 @@ func (g *globals) flags(f *pflag.FlagSet) {
 // check validates the settings and returns all problems.
 func (g *globals) check() error {
 	var errs []error
-	if g.format != "" && !slices.Contains(formats, g.format) {
-		errs = append(errs, fmt.Errorf("--format %q: use %s", g.format, strings.Join(formats, ", ")))
+	allowed := formats
+	if g.withDiff {
+		allowed = append([]string{formatDiff}, formats...)
+	}
+	if g.format != "" && !slices.Contains(allowed, g.format) {
+		errs = append(errs, fmt.Errorf("--format %q: use %s", g.format, strings.Join(allowed, ", ")))
 	}
 	if _, err := strconv.ParseBool(g.colorize); err != nil && g.colorize != "force" {
 		errs = append(errs, fmt.Errorf("--colorize %q: use true, false or force", g.colorize))
@@ -127,6 +132,7 @@ func (a *app) setup(cmd *cobra.Command) error {
 	if err := setFromEnvironment(cmd); err != nil {
 		return err
 	}
+	_, a.globals.withDiff = cmd.Annotations[withDiff]
 	if err := a.globals.check(); err != nil {
 		return usageError(cmd, err)
 	}
