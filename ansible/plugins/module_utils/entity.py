@@ -27,6 +27,19 @@ def shown(ard):
     return {k: v for k, v in sorted(ard.items()) if k not in ("created", "updated", "deployment_ids")}
 
 
+def template_of(module, client, name):
+    """Returns the package and the metadata of a template, for a prediction.
+
+    A missing template is treated as an empty one, with a warning: an earlier task may register it.
+    """
+    template = found(client.get_template, name) if name else None
+    if template is not None:
+        return list(template.get_package()), template.metadata
+    if name:
+        module.warn(f"the template {name!r} does not exist yet: the prediction is without its package and metadata")
+    return [], {}
+
+
 class Registered:
     """Registers and deletes entities of one kind."""
 
@@ -41,9 +54,11 @@ class Registered:
         current = found(self.get, name)
         if params["state"] == "absent":
             return self.delete(module, name, current)
+        if current is not None and all(params.get(o) is None for o in ("template_id", "metadata", "package", "src")):
+            return {"changed": False, self.kind: self.ard(current)}
         desired = self.desired(params, current)
         if module.check_mode:
-            after = self.predicted(name, current, desired)
+            after = self.predicted(module, name, current, desired)
             changed = shown(after) != shown(self.ard(current))
         else:
             before = current.revision if current else 0
@@ -76,19 +91,14 @@ class Registered:
             if desired["template"] is None:
                 desired["template"] = current.template_id if current else ""
         if desired["metadata"] is None:
-            inherited = self.template(current.template_id).metadata if current and self.with_template(current) else {}
+            inherited = {}
+            if current and self.kind == "site" and current.template_id:
+                inherited = self.client.get_template(current.template_id).metadata
             desired["metadata"] = own_metadata(current, inherited) if current else {}
         if desired["package"] is None:
             desired["package"] = list(current.get_package()) if current else []
         return desired
 
-    def with_template(self, entity):
-        """Reports whether a site has a template."""
-        return self.kind == "site" and bool(entity.template_id)
-
-    def template(self, name):
-        """Returns a template. If it does not exist, the server's error names it."""
-        return self.client.get_template(name)
 
     def register(self, name, desired):
         """Registers the entity, and returns its revision."""
@@ -98,12 +108,10 @@ class Registered:
             )
         return self.client.register_template(name, desired["metadata"], package=desired["package"])
 
-    def predicted(self, name, current, desired):
+    def predicted(self, module, name, current, desired):
         """Returns the data of the entity as the server would register it."""
-        package, inherited = desired["package"], {}
-        if desired["template"]:
-            base = self.template(desired["template"])
-            package, inherited = merged(list(base.get_package()), package), base.metadata
+        base, inherited = template_of(module, self.client, desired["template"])
+        package = merged(base, desired["package"]) if desired["template"] else desired["package"]
         before = self.ard(current) or {}
         after = dict(before)
         after[self.kind + "_id"] = name

@@ -123,7 +123,7 @@ from ansible_collections.tko.tko.plugins.module_utils.client import (
     run,
     texts,
 )
-from ansible_collections.tko.tko.plugins.module_utils.entity import shown
+from ansible_collections.tko.tko.plugins.module_utils.entity import shown, template_of
 from ansible_collections.tko.tko.plugins.module_utils.state import changed_package, merged
 
 MAX_NAMED = 5  # IDs in a message
@@ -170,16 +170,16 @@ def absent(module, client, current):
 def create(module, client, params, metadata, package):
     after = None
     if module.check_mode:
-        template = client.get_template(params["template_id"])
+        base, inherited = template_of(module, client, params["template_id"])
         after = {
             "deployment_id": "",
             "template_id": params["template_id"],
             "site_id": params["site_id"] or "",
             "parent_deployment_id": params["parent_deployment_id"] or "",
-            "metadata": dict(template.metadata, **metadata),
+            "metadata": dict(inherited, **metadata),
             "prepared": params["prepared"],
             "approved": params["approved"],
-            "package": merged(list(template.get_package()), package or []),
+            "package": merged(base, package or []),
         }
     else:
         after = ard(
