@@ -582,7 +582,7 @@ class Client:
         dry_run: bool = False,
         confirm: int = 0,
     ) -> int:
-        """Approves the prepared deployments that match: all, without patterns. Returns the number of newly approved ones.
+        """Approves the prepared deployments that match: all, without patterns. Returns the number of new approvals.
 
         confirm is the expected number: see Client.
         """
