@@ -22,6 +22,10 @@ BUILD = mkdir -p $(BIN) && CGO_ENABLED=0 $(GO) build -trimpath -ldflags "$(LDFLA
 build: ## build the programs and the example plugins into bin/
 	@$(BUILD) $(PROGRAMS:%=./cmd/%) ./examples/plugins/...
 
+.PHONY: build-programs
+build-programs:
+	@$(BUILD) $(PROGRAMS:%=./cmd/%)
+
 .PHONY: build-demo
 build-demo:
 	@$(BUILD) $(DEMO:%=./cmd/%) ./examples/plugins/...
@@ -60,6 +64,32 @@ soak: ## kill -9 everything at random moments, 50 rounds, the Kubernetes API und
 	TKO_KUBERNETES_OBJECTS=100000 TKO_KUBERNETES_WATCHERS=50 TKO_KUBERNETES_WRITES=1000 $(GO) test -count=1 -timeout 20m -run Load -v $(ARGS) ./test/kubernetes
 	$(GO) test -count=1 -timeout 20m -tags image -run Image -v $(ARGS) ./test/deploy
 
+FUZZTIME ?= 30s
+
+.PHONY: fuzz
+fuzz: ## fuzz every decoder for FUZZTIME each (30s); a failing input is saved in testdata/fuzz and becomes a test
+	@for package in $$(grep -rl --include=*_test.go '^func Fuzz' . | xargs -n 1 dirname | sort -u); do \
+		for target in $$(grep -ho '^func Fuzz[A-Za-z0-9]*' $$package/*_test.go | cut -c6-); do \
+			echo "$$package $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $(ARGS) $$package; \
+		done; \
+	done
+
+.PHONY: vulnerabilities
+vulnerabilities: ## report known vulnerabilities that the code reaches (needs https://vuln.go.dev, or DB=file:///FOLDER with a copy of its data)
+	@cd tools/security && $(GO) build -o ../../$(BIN)/ golang.org/x/vuln/cmd/govulncheck
+	$(BIN)/govulncheck $(if $(DB),-db $(DB)) ./...
+
+.PHONY: licences
+licences: ## check that the licences of all dependencies are among the allowed ones, and are shipped
+	@cd tools/security && $(GO) build -o ../../$(BIN)/ ./sbom
+	@$(BIN)/sbom -licences $(PROGRAMS:%=./cmd/%)
+
+.PHONY: release-files
+release-files: build ## write the programs' bills of materials (CycloneDX) and SHA256SUMS into bin/, and check that building again gives the same bytes
+	@cd tools/security && $(GO) build -o ../../$(BIN)/ ./sbom
+	@tools/security/release.sh $(BIN) $(PROGRAMS)
+
 .PHONY: bench
 bench: build ## measure TKO and raw PostgreSQL in the same run (results: docs/performance.md)
 	@test/setup/setup.sh
@@ -83,7 +113,7 @@ lint: $(BIN)/golangci-lint ## check the code (linters), the words of texts (test
 	$(GO) test ./test/conventions
 
 .PHONY: verify
-verify: generate format lint test ## all that CI does: and the work tree must be clean after it
+verify: generate format lint licences test ## all that CI does: and the work tree must be clean after it
 	@git diff --exit-code || { echo 'make verify: generated or formatted files differ: commit them'; exit 1; }
 
 .PHONY: clean

@@ -312,7 +312,35 @@ type About struct {
 	AddressPorts         []string
 	DefaultPackageFormat krm.Format
 	Position             int64 // of the newest change
+	Isolation            []IsolationLayer
+	// Conditions report problems of the server, such as TLS files that can't be
+	// reloaded.
+	Conditions []Condition
 }
+
+// A Caller is a client as the server has authenticated it.
+type Caller struct {
+	Subject       string    // with the prefix of its authenticator, such as oidc:corp:ann; or anonymous
+	Groups        []string  // likewise
+	Authenticator string    // certificate, oidc, kubernetes, token, unix, plugin, process or none
+	Display       string    // for humans, such as an e-mail address
+	From          string    // its address, as the server sees it
+	Expires       time.Time // the end of its credentials; zero if they don't end
+}
+
+// An IsolationLayer is a restriction of the plugins that a server runs.
+type IsolationLayer struct {
+	Name   string // files, network, syscalls, processes or user
+	State  string // LayerOn, LayerMissing or LayerOff
+	Reason string // what enforces the layer, or why it is missing
+}
+
+// The states of an IsolationLayer.
+const (
+	LayerOn      = "on"
+	LayerMissing = "missing" // this machine doesn't have it
+	LayerOff     = "off"     // the operator turned it off
+)
 
 func (a Author) String() string {
 	if a.Why == "" {

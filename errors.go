@@ -21,6 +21,8 @@ var (
 	ErrBusy = errors.New("busy")
 	// ErrDenied: the caller is not allowed to do this.
 	ErrDenied = errors.New("denied")
+	// ErrUnauthenticated: the caller has no valid credentials. Remedy: log in.
+	ErrUnauthenticated = errors.New("unauthenticated")
 	// ErrGone: changes that old are no longer retained. Remedy: list again.
 	ErrGone = errors.New("gone")
 	// ErrUnavailable: the server or its database can't be reached. The request

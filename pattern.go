@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // A Pattern is a wildcard pattern that matches whole strings.
@@ -62,6 +63,9 @@ const (
 func parsePattern(text, star string) (Pattern, error) {
 	if len(text) > MaxPatternLength {
 		return Pattern{}, Errorf(ErrInvalid, "the pattern %.40q… has %d bytes: use at most %d", text, len(text), MaxPatternLength)
+	}
+	if !utf8.ValidString(text) { // it would match the replacement character
+		return Pattern{}, Errorf(ErrInvalid, "the pattern %.40q is not valid UTF-8", text)
 	}
 	p := Pattern{text: text, exact: true}
 	wildcards := 0

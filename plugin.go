@@ -32,6 +32,15 @@ const PropertyPersistent = "_persistent"
 // [Plugin.Memory].
 const PropertyMemory = "_memory"
 
+// PropertyNetwork is the property with which a command plugin, if the value is
+// "true", has the network of the server that runs it. Otherwise it reaches the
+// data controller only.
+const PropertyNetwork = "_network"
+
+// PropertyIsolation is the property with which a command plugin, if the value
+// is "strict", is run only on servers that have namespaces for it.
+const PropertyIsolation = "_isolation"
+
 // MinMemory is the smallest memory limit of a plugin, in bytes. With less,
 // hardly any program starts.
 const MinMemory = 16 << 20
@@ -121,6 +130,12 @@ func (p Plugin) checkExecutor() error {
 		}
 		if value, ok := p.Properties[PropertyPersistent]; ok && value != "true" && value != "false" {
 			return Errorf(ErrInvalid, "plugin %q has the property %s=%q: use true or false", p.ID(), PropertyPersistent, value)
+		}
+		if value, ok := p.Properties[PropertyNetwork]; ok && value != "true" && value != "false" {
+			return Errorf(ErrInvalid, "plugin %q has the property %s=%q: use true or false", p.ID(), PropertyNetwork, value)
+		}
+		if value, ok := p.Properties[PropertyIsolation]; ok && value != "strict" && value != "default" {
+			return Errorf(ErrInvalid, "plugin %q has the property %s=%q: use strict or default", p.ID(), PropertyIsolation, value)
 		}
 		if _, err := p.Memory(); err != nil {
 			return err

@@ -6,6 +6,10 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
+// AnnotationAllowSecret is the annotation with the reason why a resource may hold
+// what looks like a secret.
+const AnnotationAllowSecret = "tko.nephio.org/allow-secret" //nolint:gosec // the name of an annotation
+
 // A Validation is a request to validate a package. Partial validation checks
 // the fields that are there; complete validation also requires that no required
 // field is missing.

@@ -10,13 +10,16 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/certs"
 	"github.com/tko-orchestrator/tko/internal/wire"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -35,9 +38,16 @@ type Options struct {
 	Address string
 	// Network is "tcp" (IPv6 and IPv4, the default), "tcp6" or "tcp4". [Dial] only.
 	Network string
-	// Credentials secure the connection. Without them it is plain text, which
-	// is for loopback and trusted networks only. [Dial] only.
+	// TLS secures the connection with TLS 1.3. Without it, and without
+	// Credentials, the connection is plain text, which is for loopback and
+	// trusted networks only. [Dial] only.
+	TLS *TLS
+	// Credentials secure the connection in place of TLS. [Dial] only.
 	Credentials credentials.TransportCredentials
+	// Token returns the token that authenticates the client; none if it is nil.
+	// It is called for each call. Tokens are sent over TLS, or to this machine:
+	// otherwise Dial returns an error. [Dial] only.
+	Token func(ctx context.Context) (string, error)
 	// Dialer makes connections in place of the network. It gets the address
 	// unchanged. [Dial] only.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
@@ -58,9 +68,18 @@ type Options struct {
 	WaitForReady bool
 }
 
+// TLS has the files of a secure connection. The zero value trusts the
+// certificate authorities of this machine.
+type TLS struct {
+	CA         string // file of the certificate authorities of servers; those of this machine if empty
+	Cert, Key  string // files of the client's certificate and key, read for each connection; none if empty
+	ServerName string // name in the server's certificate; the host of Address if empty
+}
+
 // A Client calls a server. Its methods may be called concurrently.
 type Client struct {
 	data    tkopb.DataClient
+	access  tkopb.AccessClient
 	options Options
 	calls   []grpc.CallOption
 	codecs  bool // the connection is gRPC's own type, which accepts codecs
@@ -89,17 +108,21 @@ func Dial(o Options) (*Client, error) {
 			return new(net.Dialer).DialContext(ctx, o.Network, address)
 		}
 	}
-	secure := o.Credentials
-	if secure == nil {
-		secure = insecure.NewCredentials()
+	secure, err := o.transport()
+	if err != nil {
+		return nil, err
+	}
+	var tokens []grpc.DialOption
+	if o.Token != nil {
+		tokens = append(tokens, grpc.WithPerRPCCredentials(bearer(o.Token)))
 	}
 	// The dialer resolves the name: it tries all addresses of a host, IPv6 first.
-	conn, err := grpc.NewClient("passthrough:///"+o.Address,
+	conn, err := grpc.NewClient("passthrough:///"+o.Address, append(tokens,
 		grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(secure),
 		grpc.WithConnectParams(connectParams),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 20 * time.Second}),
-	)
+	)...)
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "address %q: %w", o.Address, err)
 	}
@@ -112,6 +135,55 @@ func Dial(o Options) (*Client, error) {
 	return c, nil
 }
 
+// transport returns the credentials of the connection.
+func (o Options) transport() (credentials.TransportCredentials, error) {
+	switch {
+	case o.Credentials != nil:
+		return o.Credentials, nil
+	case o.TLS != nil:
+		t := certs.ClientOptions(*o.TLS)
+		if host, _, err := net.SplitHostPort(o.Address); err == nil && t.ServerName == "" {
+			t.ServerName = host // and not passthrough's text
+		}
+		config, err := certs.Client(t)
+		if err != nil {
+			return nil, err
+		}
+		return credentials.NewTLS(config), nil
+	case o.Token != nil && o.Dialer == nil && !isLocal(o.Address):
+		return nil, tko.Errorf(tko.ErrInvalid, "a token for %s needs TLS: otherwise others on the network could read it", o.Address)
+	}
+	return insecure.NewCredentials(), nil
+}
+
+// isLocal returns whether an address is one of the loopback interface.
+func isLocal(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// A bearer adds a token to calls.
+type bearer func(ctx context.Context) (string, error)
+
+func (b bearer) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	token, err := b(ctx)
+	if err != nil {
+		return nil, status.Error(codes.Unauthenticated, err.Error())
+	}
+	if token == "" {
+		return map[string]string{}, nil
+	}
+	return map[string]string{"authorization": "Bearer " + token}, nil
+}
+
+// RequireTransportSecurity returns false: Dial refuses tokens that would be sent
+// over a network in plain text.
+func (bearer) RequireTransportSecurity() bool { return false }
+
 // New makes a client on a connection, which the caller closes.
 func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 	format, err := wire.Format(string(o.PackageFormat), krm.CBOR)
@@ -122,6 +194,7 @@ func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 	_, codecs := conn.(*grpc.ClientConn)
 	return &Client{
 		data:    tkopb.NewDataClient(conn),
+		access:  tkopb.NewAccessClient(conn),
 		options: o,
 		codecs:  codecs,
 		calls: []grpc.CallOption{

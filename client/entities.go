@@ -25,6 +25,15 @@ func (c *Client) About(ctx context.Context) (tko.About, error) {
 	return wire.About(m), nil
 }
 
+// WhoAmI returns the caller as the server has authenticated it.
+func (c *Client) WhoAmI(ctx context.Context) (tko.Caller, error) {
+	m, err := callAgain(ctx, c, c.data.WhoAmI, &emptypb.Empty{})
+	if err != nil {
+		return tko.Caller{}, err
+	}
+	return wire.Caller(m), nil
+}
+
 // RegisterTemplate creates or replaces a template, and returns its new
 // revision.
 func (c *Client) RegisterTemplate(ctx context.Context, t tko.Template) (revision int64, err error) {

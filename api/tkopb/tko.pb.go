@@ -80,7 +80,7 @@ func (x FinishedWork_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FinishedWork_Outcome.Descriptor instead.
 func (FinishedWork_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{61, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{62, 0}
 }
 
 type Change_Op int32
@@ -129,7 +129,7 @@ func (x Change_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Change_Op.Descriptor instead.
 func (Change_Op) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64, 0}
 }
 
 type AboutResponse struct {
@@ -141,7 +141,12 @@ type AboutResponse struct {
 	AddressPorts         []string               `protobuf:"bytes,5,rep,name=addressPorts,proto3" json:"addressPorts,omitempty"`
 	DefaultPackageFormat string                 `protobuf:"bytes,6,opt,name=defaultPackageFormat,proto3" json:"defaultPackageFormat,omitempty"`
 	// The position of the newest change.
-	Position      int64 `protobuf:"varint,100,opt,name=position,proto3" json:"position,omitempty"`
+	Position int64 `protobuf:"varint,100,opt,name=position,proto3" json:"position,omitempty"`
+	// Problems of the server that users and operators can see, such as TLS files
+	// that can't be reloaded.
+	Conditions []*Condition `protobuf:"bytes,500,rep,name=conditions,proto3" json:"conditions,omitempty"`
+	// The restrictions of the plugins that this server runs.
+	Isolation     []*IsolationLayer `protobuf:"bytes,560,rep,name=isolation,proto3" json:"isolation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -225,6 +230,83 @@ func (x *AboutResponse) GetPosition() int64 {
 	return 0
 }
 
+func (x *AboutResponse) GetConditions() []*Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+func (x *AboutResponse) GetIsolation() []*IsolationLayer {
+	if x != nil {
+		return x.Isolation
+	}
+	return nil
+}
+
+type IsolationLayer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// files, network, syscalls, processes, user
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// on, missing, off
+	State string `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
+	// What enforces it, or why it is missing.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IsolationLayer) Reset() {
+	*x = IsolationLayer{}
+	mi := &file_tko_tko_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IsolationLayer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IsolationLayer) ProtoMessage() {}
+
+func (x *IsolationLayer) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IsolationLayer.ProtoReflect.Descriptor instead.
+func (*IsolationLayer) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *IsolationLayer) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *IsolationLayer) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *IsolationLayer) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type RegisterResponse struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	Registered          bool                   `protobuf:"varint,1,opt,name=registered,proto3" json:"registered,omitempty"`
@@ -236,7 +318,7 @@ type RegisterResponse struct {
 
 func (x *RegisterResponse) Reset() {
 	*x = RegisterResponse{}
-	mi := &file_tko_tko_proto_msgTypes[1]
+	mi := &file_tko_tko_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -248,7 +330,7 @@ func (x *RegisterResponse) String() string {
 func (*RegisterResponse) ProtoMessage() {}
 
 func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[1]
+	mi := &file_tko_tko_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -261,7 +343,7 @@ func (x *RegisterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{1}
+	return file_tko_tko_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RegisterResponse) GetRegistered() bool {
@@ -299,7 +381,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_tko_tko_proto_msgTypes[2]
+	mi := &file_tko_tko_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -311,7 +393,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[2]
+	mi := &file_tko_tko_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -324,7 +406,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{2}
+	return file_tko_tko_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *DeleteResponse) GetDeleted() bool {
@@ -370,7 +452,7 @@ type Window struct {
 
 func (x *Window) Reset() {
 	*x = Window{}
-	mi := &file_tko_tko_proto_msgTypes[3]
+	mi := &file_tko_tko_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -382,7 +464,7 @@ func (x *Window) String() string {
 func (*Window) ProtoMessage() {}
 
 func (x *Window) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[3]
+	mi := &file_tko_tko_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -395,7 +477,7 @@ func (x *Window) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Window.ProtoReflect.Descriptor instead.
 func (*Window) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{3}
+	return file_tko_tko_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Window) GetOffset() uint32 {
@@ -432,7 +514,7 @@ type TemplateID struct {
 
 func (x *TemplateID) Reset() {
 	*x = TemplateID{}
-	mi := &file_tko_tko_proto_msgTypes[4]
+	mi := &file_tko_tko_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -444,7 +526,7 @@ func (x *TemplateID) String() string {
 func (*TemplateID) ProtoMessage() {}
 
 func (x *TemplateID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[4]
+	mi := &file_tko_tko_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -457,7 +539,7 @@ func (x *TemplateID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TemplateID.ProtoReflect.Descriptor instead.
 func (*TemplateID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{4}
+	return file_tko_tko_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *TemplateID) GetTemplateId() string {
@@ -492,7 +574,7 @@ type Template struct {
 
 func (x *Template) Reset() {
 	*x = Template{}
-	mi := &file_tko_tko_proto_msgTypes[5]
+	mi := &file_tko_tko_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -504,7 +586,7 @@ func (x *Template) String() string {
 func (*Template) ProtoMessage() {}
 
 func (x *Template) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[5]
+	mi := &file_tko_tko_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -517,7 +599,7 @@ func (x *Template) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Template.ProtoReflect.Descriptor instead.
 func (*Template) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{5}
+	return file_tko_tko_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Template) GetTemplateId() string {
@@ -592,7 +674,7 @@ type ListedTemplate struct {
 
 func (x *ListedTemplate) Reset() {
 	*x = ListedTemplate{}
-	mi := &file_tko_tko_proto_msgTypes[6]
+	mi := &file_tko_tko_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -604,7 +686,7 @@ func (x *ListedTemplate) String() string {
 func (*ListedTemplate) ProtoMessage() {}
 
 func (x *ListedTemplate) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[6]
+	mi := &file_tko_tko_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -617,7 +699,7 @@ func (x *ListedTemplate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListedTemplate.ProtoReflect.Descriptor instead.
 func (*ListedTemplate) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{6}
+	return file_tko_tko_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListedTemplate) GetTemplateId() string {
@@ -687,7 +769,7 @@ type GetTemplate struct {
 
 func (x *GetTemplate) Reset() {
 	*x = GetTemplate{}
-	mi := &file_tko_tko_proto_msgTypes[7]
+	mi := &file_tko_tko_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +781,7 @@ func (x *GetTemplate) String() string {
 func (*GetTemplate) ProtoMessage() {}
 
 func (x *GetTemplate) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[7]
+	mi := &file_tko_tko_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +794,7 @@ func (x *GetTemplate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTemplate.ProtoReflect.Descriptor instead.
 func (*GetTemplate) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{7}
+	return file_tko_tko_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetTemplate) GetTemplateId() string {
@@ -748,7 +830,7 @@ type SelectTemplates struct {
 
 func (x *SelectTemplates) Reset() {
 	*x = SelectTemplates{}
-	mi := &file_tko_tko_proto_msgTypes[8]
+	mi := &file_tko_tko_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -760,7 +842,7 @@ func (x *SelectTemplates) String() string {
 func (*SelectTemplates) ProtoMessage() {}
 
 func (x *SelectTemplates) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[8]
+	mi := &file_tko_tko_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -773,7 +855,7 @@ func (x *SelectTemplates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectTemplates.ProtoReflect.Descriptor instead.
 func (*SelectTemplates) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{8}
+	return file_tko_tko_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SelectTemplates) GetTemplateIdPatterns() []string {
@@ -818,7 +900,7 @@ type ListTemplates struct {
 
 func (x *ListTemplates) Reset() {
 	*x = ListTemplates{}
-	mi := &file_tko_tko_proto_msgTypes[9]
+	mi := &file_tko_tko_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +912,7 @@ func (x *ListTemplates) String() string {
 func (*ListTemplates) ProtoMessage() {}
 
 func (x *ListTemplates) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[9]
+	mi := &file_tko_tko_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +925,7 @@ func (x *ListTemplates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTemplates.ProtoReflect.Descriptor instead.
 func (*ListTemplates) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{9}
+	return file_tko_tko_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListTemplates) GetWindow() *Window {
@@ -898,7 +980,7 @@ type SiteID struct {
 
 func (x *SiteID) Reset() {
 	*x = SiteID{}
-	mi := &file_tko_tko_proto_msgTypes[10]
+	mi := &file_tko_tko_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +992,7 @@ func (x *SiteID) String() string {
 func (*SiteID) ProtoMessage() {}
 
 func (x *SiteID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[10]
+	mi := &file_tko_tko_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +1005,7 @@ func (x *SiteID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SiteID.ProtoReflect.Descriptor instead.
 func (*SiteID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{10}
+	return file_tko_tko_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SiteID) GetSiteId() string {
@@ -957,7 +1039,7 @@ type Site struct {
 
 func (x *Site) Reset() {
 	*x = Site{}
-	mi := &file_tko_tko_proto_msgTypes[11]
+	mi := &file_tko_tko_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1051,7 @@ func (x *Site) String() string {
 func (*Site) ProtoMessage() {}
 
 func (x *Site) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[11]
+	mi := &file_tko_tko_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1064,7 @@ func (x *Site) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Site.ProtoReflect.Descriptor instead.
 func (*Site) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{11}
+	return file_tko_tko_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Site) GetSiteId() string {
@@ -1065,7 +1147,7 @@ type ListedSite struct {
 
 func (x *ListedSite) Reset() {
 	*x = ListedSite{}
-	mi := &file_tko_tko_proto_msgTypes[12]
+	mi := &file_tko_tko_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1077,7 +1159,7 @@ func (x *ListedSite) String() string {
 func (*ListedSite) ProtoMessage() {}
 
 func (x *ListedSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[12]
+	mi := &file_tko_tko_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1090,7 +1172,7 @@ func (x *ListedSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListedSite.ProtoReflect.Descriptor instead.
 func (*ListedSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{12}
+	return file_tko_tko_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListedSite) GetSiteId() string {
@@ -1167,7 +1249,7 @@ type GetSite struct {
 
 func (x *GetSite) Reset() {
 	*x = GetSite{}
-	mi := &file_tko_tko_proto_msgTypes[13]
+	mi := &file_tko_tko_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1179,7 +1261,7 @@ func (x *GetSite) String() string {
 func (*GetSite) ProtoMessage() {}
 
 func (x *GetSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[13]
+	mi := &file_tko_tko_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1192,7 +1274,7 @@ func (x *GetSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSite.ProtoReflect.Descriptor instead.
 func (*GetSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{13}
+	return file_tko_tko_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetSite) GetSiteId() string {
@@ -1229,7 +1311,7 @@ type SelectSites struct {
 
 func (x *SelectSites) Reset() {
 	*x = SelectSites{}
-	mi := &file_tko_tko_proto_msgTypes[14]
+	mi := &file_tko_tko_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1241,7 +1323,7 @@ func (x *SelectSites) String() string {
 func (*SelectSites) ProtoMessage() {}
 
 func (x *SelectSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[14]
+	mi := &file_tko_tko_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1254,7 +1336,7 @@ func (x *SelectSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectSites.ProtoReflect.Descriptor instead.
 func (*SelectSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{14}
+	return file_tko_tko_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SelectSites) GetSiteIdPatterns() []string {
@@ -1306,7 +1388,7 @@ type ListSites struct {
 
 func (x *ListSites) Reset() {
 	*x = ListSites{}
-	mi := &file_tko_tko_proto_msgTypes[15]
+	mi := &file_tko_tko_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1400,7 @@ func (x *ListSites) String() string {
 func (*ListSites) ProtoMessage() {}
 
 func (x *ListSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[15]
+	mi := &file_tko_tko_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1413,7 @@ func (x *ListSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSites.ProtoReflect.Descriptor instead.
 func (*ListSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{15}
+	return file_tko_tko_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListSites) GetWindow() *Window {
@@ -1387,7 +1469,7 @@ type DeploymentID struct {
 
 func (x *DeploymentID) Reset() {
 	*x = DeploymentID{}
-	mi := &file_tko_tko_proto_msgTypes[16]
+	mi := &file_tko_tko_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1481,7 @@ func (x *DeploymentID) String() string {
 func (*DeploymentID) ProtoMessage() {}
 
 func (x *DeploymentID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[16]
+	mi := &file_tko_tko_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1494,7 @@ func (x *DeploymentID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeploymentID.ProtoReflect.Descriptor instead.
 func (*DeploymentID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{16}
+	return file_tko_tko_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeploymentID) GetDeploymentId() string {
@@ -1460,7 +1542,7 @@ type Deployment struct {
 
 func (x *Deployment) Reset() {
 	*x = Deployment{}
-	mi := &file_tko_tko_proto_msgTypes[17]
+	mi := &file_tko_tko_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1472,7 +1554,7 @@ func (x *Deployment) String() string {
 func (*Deployment) ProtoMessage() {}
 
 func (x *Deployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[17]
+	mi := &file_tko_tko_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1485,7 +1567,7 @@ func (x *Deployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deployment.ProtoReflect.Descriptor instead.
 func (*Deployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{17}
+	return file_tko_tko_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Deployment) GetDeploymentId() string {
@@ -1616,7 +1698,7 @@ type ListedDeployment struct {
 
 func (x *ListedDeployment) Reset() {
 	*x = ListedDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[18]
+	mi := &file_tko_tko_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1710,7 @@ func (x *ListedDeployment) String() string {
 func (*ListedDeployment) ProtoMessage() {}
 
 func (x *ListedDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[18]
+	mi := &file_tko_tko_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1723,7 @@ func (x *ListedDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListedDeployment.ProtoReflect.Descriptor instead.
 func (*ListedDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{18}
+	return file_tko_tko_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListedDeployment) GetDeploymentId() string {
@@ -1765,7 +1847,7 @@ type CreateDeployment struct {
 
 func (x *CreateDeployment) Reset() {
 	*x = CreateDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[19]
+	mi := &file_tko_tko_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +1859,7 @@ func (x *CreateDeployment) String() string {
 func (*CreateDeployment) ProtoMessage() {}
 
 func (x *CreateDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[19]
+	mi := &file_tko_tko_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +1872,7 @@ func (x *CreateDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeployment.ProtoReflect.Descriptor instead.
 func (*CreateDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{19}
+	return file_tko_tko_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateDeployment) GetParentDeploymentId() string {
@@ -1860,7 +1942,7 @@ type CreateDeploymentResponse struct {
 
 func (x *CreateDeploymentResponse) Reset() {
 	*x = CreateDeploymentResponse{}
-	mi := &file_tko_tko_proto_msgTypes[20]
+	mi := &file_tko_tko_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1872,7 +1954,7 @@ func (x *CreateDeploymentResponse) String() string {
 func (*CreateDeploymentResponse) ProtoMessage() {}
 
 func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[20]
+	mi := &file_tko_tko_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1885,7 +1967,7 @@ func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{20}
+	return file_tko_tko_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateDeploymentResponse) GetCreated() bool {
@@ -1920,7 +2002,7 @@ type GetDeployment struct {
 
 func (x *GetDeployment) Reset() {
 	*x = GetDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[21]
+	mi := &file_tko_tko_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2014,7 @@ func (x *GetDeployment) String() string {
 func (*GetDeployment) ProtoMessage() {}
 
 func (x *GetDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[21]
+	mi := &file_tko_tko_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2027,7 @@ func (x *GetDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeployment.ProtoReflect.Descriptor instead.
 func (*GetDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{21}
+	return file_tko_tko_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetDeployment) GetDeploymentId() string {
@@ -1988,7 +2070,7 @@ type SelectDeployments struct {
 
 func (x *SelectDeployments) Reset() {
 	*x = SelectDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[22]
+	mi := &file_tko_tko_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2000,7 +2082,7 @@ func (x *SelectDeployments) String() string {
 func (*SelectDeployments) ProtoMessage() {}
 
 func (x *SelectDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[22]
+	mi := &file_tko_tko_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2013,7 +2095,7 @@ func (x *SelectDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeployments.ProtoReflect.Descriptor instead.
 func (*SelectDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{22}
+	return file_tko_tko_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SelectDeployments) GetParentDeploymentId() string {
@@ -2105,7 +2187,7 @@ type ListDeployments struct {
 
 func (x *ListDeployments) Reset() {
 	*x = ListDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[23]
+	mi := &file_tko_tko_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2199,7 @@ func (x *ListDeployments) String() string {
 func (*ListDeployments) ProtoMessage() {}
 
 func (x *ListDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[23]
+	mi := &file_tko_tko_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2212,7 @@ func (x *ListDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeployments.ProtoReflect.Descriptor instead.
 func (*ListDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{23}
+	return file_tko_tko_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListDeployments) GetWindow() *Window {
@@ -2171,7 +2253,7 @@ type StartDeploymentModification struct {
 
 func (x *StartDeploymentModification) Reset() {
 	*x = StartDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[24]
+	mi := &file_tko_tko_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2265,7 @@ func (x *StartDeploymentModification) String() string {
 func (*StartDeploymentModification) ProtoMessage() {}
 
 func (x *StartDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[24]
+	mi := &file_tko_tko_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2278,7 @@ func (x *StartDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartDeploymentModification.ProtoReflect.Descriptor instead.
 func (*StartDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{24}
+	return file_tko_tko_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StartDeploymentModification) GetDeploymentId() string {
@@ -2227,7 +2309,7 @@ type StartDeploymentModificationResponse struct {
 
 func (x *StartDeploymentModificationResponse) Reset() {
 	*x = StartDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[25]
+	mi := &file_tko_tko_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2239,7 +2321,7 @@ func (x *StartDeploymentModificationResponse) String() string {
 func (*StartDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *StartDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[25]
+	mi := &file_tko_tko_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2252,7 +2334,7 @@ func (x *StartDeploymentModificationResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use StartDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*StartDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{25}
+	return file_tko_tko_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StartDeploymentModificationResponse) GetStarted() bool {
@@ -2308,7 +2390,7 @@ type EndDeploymentModification struct {
 
 func (x *EndDeploymentModification) Reset() {
 	*x = EndDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[26]
+	mi := &file_tko_tko_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2320,7 +2402,7 @@ func (x *EndDeploymentModification) String() string {
 func (*EndDeploymentModification) ProtoMessage() {}
 
 func (x *EndDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[26]
+	mi := &file_tko_tko_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2333,7 +2415,7 @@ func (x *EndDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndDeploymentModification.ProtoReflect.Descriptor instead.
 func (*EndDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{26}
+	return file_tko_tko_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *EndDeploymentModification) GetModificationToken() string {
@@ -2369,7 +2451,7 @@ type EndDeploymentModificationResponse struct {
 
 func (x *EndDeploymentModificationResponse) Reset() {
 	*x = EndDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[27]
+	mi := &file_tko_tko_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2463,7 @@ func (x *EndDeploymentModificationResponse) String() string {
 func (*EndDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *EndDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[27]
+	mi := &file_tko_tko_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2476,7 @@ func (x *EndDeploymentModificationResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use EndDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*EndDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{27}
+	return file_tko_tko_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EndDeploymentModificationResponse) GetModified() bool {
@@ -2434,7 +2516,7 @@ type CancelDeploymentModification struct {
 
 func (x *CancelDeploymentModification) Reset() {
 	*x = CancelDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[28]
+	mi := &file_tko_tko_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2446,7 +2528,7 @@ func (x *CancelDeploymentModification) String() string {
 func (*CancelDeploymentModification) ProtoMessage() {}
 
 func (x *CancelDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[28]
+	mi := &file_tko_tko_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2459,7 +2541,7 @@ func (x *CancelDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelDeploymentModification.ProtoReflect.Descriptor instead.
 func (*CancelDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{28}
+	return file_tko_tko_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CancelDeploymentModification) GetModificationToken() string {
@@ -2479,7 +2561,7 @@ type CancelDeploymentModificationResponse struct {
 
 func (x *CancelDeploymentModificationResponse) Reset() {
 	*x = CancelDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[29]
+	mi := &file_tko_tko_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2573,7 @@ func (x *CancelDeploymentModificationResponse) String() string {
 func (*CancelDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *CancelDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[29]
+	mi := &file_tko_tko_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2586,7 @@ func (x *CancelDeploymentModificationResponse) ProtoReflect() protoreflect.Messa
 
 // Deprecated: Use CancelDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*CancelDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{29}
+	return file_tko_tko_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelDeploymentModificationResponse) GetCancelled() bool {
@@ -2529,7 +2611,7 @@ type ListModifications struct {
 
 func (x *ListModifications) Reset() {
 	*x = ListModifications{}
-	mi := &file_tko_tko_proto_msgTypes[30]
+	mi := &file_tko_tko_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2541,7 +2623,7 @@ func (x *ListModifications) String() string {
 func (*ListModifications) ProtoMessage() {}
 
 func (x *ListModifications) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[30]
+	mi := &file_tko_tko_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2554,7 +2636,7 @@ func (x *ListModifications) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModifications.ProtoReflect.Descriptor instead.
 func (*ListModifications) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{30}
+	return file_tko_tko_proto_rawDescGZIP(), []int{31}
 }
 
 // A modification token, as clients other than its holder may see it.
@@ -2571,7 +2653,7 @@ type Modification struct {
 
 func (x *Modification) Reset() {
 	*x = Modification{}
-	mi := &file_tko_tko_proto_msgTypes[31]
+	mi := &file_tko_tko_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2665,7 @@ func (x *Modification) String() string {
 func (*Modification) ProtoMessage() {}
 
 func (x *Modification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[31]
+	mi := &file_tko_tko_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2678,7 @@ func (x *Modification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Modification.ProtoReflect.Descriptor instead.
 func (*Modification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{31}
+	return file_tko_tko_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Modification) GetDeploymentId() string {
@@ -2643,7 +2725,7 @@ type BreakModification struct {
 
 func (x *BreakModification) Reset() {
 	*x = BreakModification{}
-	mi := &file_tko_tko_proto_msgTypes[32]
+	mi := &file_tko_tko_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2655,7 +2737,7 @@ func (x *BreakModification) String() string {
 func (*BreakModification) ProtoMessage() {}
 
 func (x *BreakModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[32]
+	mi := &file_tko_tko_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2668,7 +2750,7 @@ func (x *BreakModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakModification.ProtoReflect.Descriptor instead.
 func (*BreakModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{32}
+	return file_tko_tko_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BreakModification) GetDeploymentId() string {
@@ -2689,7 +2771,7 @@ type PluginID struct {
 
 func (x *PluginID) Reset() {
 	*x = PluginID{}
-	mi := &file_tko_tko_proto_msgTypes[33]
+	mi := &file_tko_tko_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2701,7 +2783,7 @@ func (x *PluginID) String() string {
 func (*PluginID) ProtoMessage() {}
 
 func (x *PluginID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[33]
+	mi := &file_tko_tko_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2714,7 +2796,7 @@ func (x *PluginID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PluginID.ProtoReflect.Descriptor instead.
 func (*PluginID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{33}
+	return file_tko_tko_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PluginID) GetType() string {
@@ -2749,7 +2831,7 @@ type GVK struct {
 
 func (x *GVK) Reset() {
 	*x = GVK{}
-	mi := &file_tko_tko_proto_msgTypes[34]
+	mi := &file_tko_tko_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2761,7 +2843,7 @@ func (x *GVK) String() string {
 func (*GVK) ProtoMessage() {}
 
 func (x *GVK) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[34]
+	mi := &file_tko_tko_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2774,7 +2856,7 @@ func (x *GVK) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GVK.ProtoReflect.Descriptor instead.
 func (*GVK) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{34}
+	return file_tko_tko_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GVK) GetGroup() string {
@@ -2813,7 +2895,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_tko_tko_proto_msgTypes[35]
+	mi := &file_tko_tko_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +2907,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[35]
+	mi := &file_tko_tko_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +2920,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{35}
+	return file_tko_tko_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Plugin) GetType() string {
@@ -2904,7 +2986,7 @@ type SelectPlugins struct {
 
 func (x *SelectPlugins) Reset() {
 	*x = SelectPlugins{}
-	mi := &file_tko_tko_proto_msgTypes[36]
+	mi := &file_tko_tko_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2916,7 +2998,7 @@ func (x *SelectPlugins) String() string {
 func (*SelectPlugins) ProtoMessage() {}
 
 func (x *SelectPlugins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[36]
+	mi := &file_tko_tko_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2929,7 +3011,7 @@ func (x *SelectPlugins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectPlugins.ProtoReflect.Descriptor instead.
 func (*SelectPlugins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{36}
+	return file_tko_tko_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SelectPlugins) GetType() string {
@@ -2984,7 +3066,7 @@ type ListPlugins struct {
 
 func (x *ListPlugins) Reset() {
 	*x = ListPlugins{}
-	mi := &file_tko_tko_proto_msgTypes[37]
+	mi := &file_tko_tko_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2996,7 +3078,7 @@ func (x *ListPlugins) String() string {
 func (*ListPlugins) ProtoMessage() {}
 
 func (x *ListPlugins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[37]
+	mi := &file_tko_tko_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3009,7 +3091,7 @@ func (x *ListPlugins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlugins.ProtoReflect.Descriptor instead.
 func (*ListPlugins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{37}
+	return file_tko_tko_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListPlugins) GetWindow() *Window {
@@ -3050,7 +3132,7 @@ type Stamp struct {
 
 func (x *Stamp) Reset() {
 	*x = Stamp{}
-	mi := &file_tko_tko_proto_msgTypes[38]
+	mi := &file_tko_tko_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +3144,7 @@ func (x *Stamp) String() string {
 func (*Stamp) ProtoMessage() {}
 
 func (x *Stamp) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[38]
+	mi := &file_tko_tko_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +3157,7 @@ func (x *Stamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stamp.ProtoReflect.Descriptor instead.
 func (*Stamp) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{38}
+	return file_tko_tko_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Stamp) GetUid() string {
@@ -3165,7 +3247,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_tko_tko_proto_msgTypes[39]
+	mi := &file_tko_tko_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3177,7 +3259,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[39]
+	mi := &file_tko_tko_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3190,7 +3272,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{39}
+	return file_tko_tko_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Condition) GetType() string {
@@ -3264,7 +3346,7 @@ type PreparationStep struct {
 
 func (x *PreparationStep) Reset() {
 	*x = PreparationStep{}
-	mi := &file_tko_tko_proto_msgTypes[40]
+	mi := &file_tko_tko_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3276,7 +3358,7 @@ func (x *PreparationStep) String() string {
 func (*PreparationStep) ProtoMessage() {}
 
 func (x *PreparationStep) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[40]
+	mi := &file_tko_tko_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3289,7 +3371,7 @@ func (x *PreparationStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
 func (*PreparationStep) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{40}
+	return file_tko_tko_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PreparationStep) GetResource() string {
@@ -3345,7 +3427,7 @@ type ApproveDeployments struct {
 
 func (x *ApproveDeployments) Reset() {
 	*x = ApproveDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[41]
+	mi := &file_tko_tko_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3357,7 +3439,7 @@ func (x *ApproveDeployments) String() string {
 func (*ApproveDeployments) ProtoMessage() {}
 
 func (x *ApproveDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[41]
+	mi := &file_tko_tko_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3370,7 +3452,7 @@ func (x *ApproveDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveDeployments.ProtoReflect.Descriptor instead.
 func (*ApproveDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{41}
+	return file_tko_tko_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ApproveDeployments) GetDeploymentId() string {
@@ -3403,7 +3485,7 @@ type ApproveDeploymentsResponse struct {
 
 func (x *ApproveDeploymentsResponse) Reset() {
 	*x = ApproveDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[42]
+	mi := &file_tko_tko_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3415,7 +3497,7 @@ func (x *ApproveDeploymentsResponse) String() string {
 func (*ApproveDeploymentsResponse) ProtoMessage() {}
 
 func (x *ApproveDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[42]
+	mi := &file_tko_tko_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3428,7 +3510,7 @@ func (x *ApproveDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ApproveDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{42}
+	return file_tko_tko_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ApproveDeploymentsResponse) GetApproved() uint64 {
@@ -3453,7 +3535,7 @@ type CommitDeployment struct {
 
 func (x *CommitDeployment) Reset() {
 	*x = CommitDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[43]
+	mi := &file_tko_tko_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3465,7 +3547,7 @@ func (x *CommitDeployment) String() string {
 func (*CommitDeployment) ProtoMessage() {}
 
 func (x *CommitDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[43]
+	mi := &file_tko_tko_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3478,7 +3560,7 @@ func (x *CommitDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeployment.ProtoReflect.Descriptor instead.
 func (*CommitDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{43}
+	return file_tko_tko_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *CommitDeployment) GetDeploymentId() string {
@@ -3539,7 +3621,7 @@ type CommitDeploymentResponse struct {
 
 func (x *CommitDeploymentResponse) Reset() {
 	*x = CommitDeploymentResponse{}
-	mi := &file_tko_tko_proto_msgTypes[44]
+	mi := &file_tko_tko_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3551,7 +3633,7 @@ func (x *CommitDeploymentResponse) String() string {
 func (*CommitDeploymentResponse) ProtoMessage() {}
 
 func (x *CommitDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[44]
+	mi := &file_tko_tko_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3564,7 +3646,7 @@ func (x *CommitDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CommitDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{44}
+	return file_tko_tko_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CommitDeploymentResponse) GetRevision() int64 {
@@ -3583,7 +3665,7 @@ type CommitDeployments struct {
 
 func (x *CommitDeployments) Reset() {
 	*x = CommitDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3595,7 +3677,7 @@ func (x *CommitDeployments) String() string {
 func (*CommitDeployments) ProtoMessage() {}
 
 func (x *CommitDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3608,7 +3690,7 @@ func (x *CommitDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeployments.ProtoReflect.Descriptor instead.
 func (*CommitDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{45}
+	return file_tko_tko_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CommitDeployments) GetCommits() []*CommitDeployment {
@@ -3627,7 +3709,7 @@ type CommitDeploymentsResponse struct {
 
 func (x *CommitDeploymentsResponse) Reset() {
 	*x = CommitDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3639,7 +3721,7 @@ func (x *CommitDeploymentsResponse) String() string {
 func (*CommitDeploymentsResponse) ProtoMessage() {}
 
 func (x *CommitDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3652,7 +3734,7 @@ func (x *CommitDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*CommitDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{46}
+	return file_tko_tko_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CommitDeploymentsResponse) GetRevisions() []int64 {
@@ -3672,7 +3754,7 @@ type GetDeployments struct {
 
 func (x *GetDeployments) Reset() {
 	*x = GetDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3684,7 +3766,7 @@ func (x *GetDeployments) String() string {
 func (*GetDeployments) ProtoMessage() {}
 
 func (x *GetDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3697,7 +3779,7 @@ func (x *GetDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeployments.ProtoReflect.Descriptor instead.
 func (*GetDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{47}
+	return file_tko_tko_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetDeployments) GetDeploymentIds() []string {
@@ -3723,7 +3805,7 @@ type GetDeploymentsResponse struct {
 
 func (x *GetDeploymentsResponse) Reset() {
 	*x = GetDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3735,7 +3817,7 @@ func (x *GetDeploymentsResponse) String() string {
 func (*GetDeploymentsResponse) ProtoMessage() {}
 
 func (x *GetDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3748,7 +3830,7 @@ func (x *GetDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*GetDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{48}
+	return file_tko_tko_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetDeploymentsResponse) GetDeployments() []*Deployment {
@@ -3772,7 +3854,7 @@ type CreateChildren struct {
 
 func (x *CreateChildren) Reset() {
 	*x = CreateChildren{}
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3784,7 +3866,7 @@ func (x *CreateChildren) String() string {
 func (*CreateChildren) ProtoMessage() {}
 
 func (x *CreateChildren) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3797,7 +3879,7 @@ func (x *CreateChildren) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildren.ProtoReflect.Descriptor instead.
 func (*CreateChildren) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{49}
+	return file_tko_tko_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CreateChildren) GetParentDeploymentId() string {
@@ -3847,7 +3929,7 @@ type Child struct {
 
 func (x *Child) Reset() {
 	*x = Child{}
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3859,7 +3941,7 @@ func (x *Child) String() string {
 func (*Child) ProtoMessage() {}
 
 func (x *Child) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3872,7 +3954,7 @@ func (x *Child) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Child.ProtoReflect.Descriptor instead.
 func (*Child) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{50}
+	return file_tko_tko_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Child) GetOrigin() string {
@@ -3913,7 +3995,7 @@ type CreateChildrenResponse struct {
 
 func (x *CreateChildrenResponse) Reset() {
 	*x = CreateChildrenResponse{}
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3925,7 +4007,7 @@ func (x *CreateChildrenResponse) String() string {
 func (*CreateChildrenResponse) ProtoMessage() {}
 
 func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3938,7 +4020,7 @@ func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildrenResponse.ProtoReflect.Descriptor instead.
 func (*CreateChildrenResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{51}
+	return file_tko_tko_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *CreateChildrenResponse) GetDeploymentIds() []string {
@@ -3968,7 +4050,7 @@ type ProvisionSite struct {
 
 func (x *ProvisionSite) Reset() {
 	*x = ProvisionSite{}
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3980,7 +4062,7 @@ func (x *ProvisionSite) String() string {
 func (*ProvisionSite) ProtoMessage() {}
 
 func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3993,7 +4075,7 @@ func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSite.ProtoReflect.Descriptor instead.
 func (*ProvisionSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{52}
+	return file_tko_tko_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ProvisionSite) GetOrigin() string {
@@ -4041,7 +4123,7 @@ type ProvisionSiteResponse struct {
 
 func (x *ProvisionSiteResponse) Reset() {
 	*x = ProvisionSiteResponse{}
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4053,7 +4135,7 @@ func (x *ProvisionSiteResponse) String() string {
 func (*ProvisionSiteResponse) ProtoMessage() {}
 
 func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4066,7 +4148,7 @@ func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSiteResponse.ProtoReflect.Descriptor instead.
 func (*ProvisionSiteResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{53}
+	return file_tko_tko_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ProvisionSiteResponse) GetSiteId() string {
@@ -4094,7 +4176,7 @@ type SetConditions struct {
 
 func (x *SetConditions) Reset() {
 	*x = SetConditions{}
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4106,7 +4188,7 @@ func (x *SetConditions) String() string {
 func (*SetConditions) ProtoMessage() {}
 
 func (x *SetConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4119,7 +4201,7 @@ func (x *SetConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConditions.ProtoReflect.Descriptor instead.
 func (*SetConditions) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{54}
+	return file_tko_tko_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SetConditions) GetKind() string {
@@ -4156,7 +4238,7 @@ type ClaimWork struct {
 
 func (x *ClaimWork) Reset() {
 	*x = ClaimWork{}
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4168,7 +4250,7 @@ func (x *ClaimWork) String() string {
 func (*ClaimWork) ProtoMessage() {}
 
 func (x *ClaimWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4181,7 +4263,7 @@ func (x *ClaimWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWork.ProtoReflect.Descriptor instead.
 func (*ClaimWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{55}
+	return file_tko_tko_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ClaimWork) GetQueue() string {
@@ -4228,7 +4310,7 @@ type ClaimWorkResponse struct {
 
 func (x *ClaimWorkResponse) Reset() {
 	*x = ClaimWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4240,7 +4322,7 @@ func (x *ClaimWorkResponse) String() string {
 func (*ClaimWorkResponse) ProtoMessage() {}
 
 func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4253,7 +4335,7 @@ func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWorkResponse.ProtoReflect.Descriptor instead.
 func (*ClaimWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{56}
+	return file_tko_tko_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ClaimWorkResponse) GetItems() []*WorkItem {
@@ -4276,7 +4358,7 @@ type WorkItem struct {
 
 func (x *WorkItem) Reset() {
 	*x = WorkItem{}
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4288,7 +4370,7 @@ func (x *WorkItem) String() string {
 func (*WorkItem) ProtoMessage() {}
 
 func (x *WorkItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4301,7 +4383,7 @@ func (x *WorkItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkItem.ProtoReflect.Descriptor instead.
 func (*WorkItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{57}
+	return file_tko_tko_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *WorkItem) GetQueue() string {
@@ -4349,7 +4431,7 @@ type RenewWork struct {
 
 func (x *RenewWork) Reset() {
 	*x = RenewWork{}
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4361,7 +4443,7 @@ func (x *RenewWork) String() string {
 func (*RenewWork) ProtoMessage() {}
 
 func (x *RenewWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4374,7 +4456,7 @@ func (x *RenewWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWork.ProtoReflect.Descriptor instead.
 func (*RenewWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{58}
+	return file_tko_tko_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RenewWork) GetItems() []*WorkItem {
@@ -4400,7 +4482,7 @@ type RenewWorkResponse struct {
 
 func (x *RenewWorkResponse) Reset() {
 	*x = RenewWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4412,7 +4494,7 @@ func (x *RenewWorkResponse) String() string {
 func (*RenewWorkResponse) ProtoMessage() {}
 
 func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4425,7 +4507,7 @@ func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWorkResponse.ProtoReflect.Descriptor instead.
 func (*RenewWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{59}
+	return file_tko_tko_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RenewWorkResponse) GetItems() []*WorkItem {
@@ -4444,7 +4526,7 @@ type FinishWork struct {
 
 func (x *FinishWork) Reset() {
 	*x = FinishWork{}
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4456,7 +4538,7 @@ func (x *FinishWork) String() string {
 func (*FinishWork) ProtoMessage() {}
 
 func (x *FinishWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4469,7 +4551,7 @@ func (x *FinishWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishWork.ProtoReflect.Descriptor instead.
 func (*FinishWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{60}
+	return file_tko_tko_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *FinishWork) GetItems() []*FinishedWork {
@@ -4491,7 +4573,7 @@ type FinishedWork struct {
 
 func (x *FinishedWork) Reset() {
 	*x = FinishedWork{}
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4503,7 +4585,7 @@ func (x *FinishedWork) String() string {
 func (*FinishedWork) ProtoMessage() {}
 
 func (x *FinishedWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4516,7 +4598,7 @@ func (x *FinishedWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedWork.ProtoReflect.Descriptor instead.
 func (*FinishedWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{61}
+	return file_tko_tko_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *FinishedWork) GetItem() *WorkItem {
@@ -4557,7 +4639,7 @@ type WatchChanges struct {
 
 func (x *WatchChanges) Reset() {
 	*x = WatchChanges{}
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4569,7 +4651,7 @@ func (x *WatchChanges) String() string {
 func (*WatchChanges) ProtoMessage() {}
 
 func (x *WatchChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4582,7 +4664,7 @@ func (x *WatchChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchChanges.ProtoReflect.Descriptor instead.
 func (*WatchChanges) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{62}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *WatchChanges) GetAfter() int64 {
@@ -4615,7 +4697,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4627,7 +4709,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4640,7 +4722,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Change) GetPosition() int64 {
@@ -4720,7 +4802,7 @@ type PutEntity struct {
 
 func (x *PutEntity) Reset() {
 	*x = PutEntity{}
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4732,7 +4814,7 @@ func (x *PutEntity) String() string {
 func (*PutEntity) ProtoMessage() {}
 
 func (x *PutEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4745,7 +4827,7 @@ func (x *PutEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntity.ProtoReflect.Descriptor instead.
 func (*PutEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{64}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PutEntity) GetKind() string {
@@ -4851,7 +4933,7 @@ type PutEntityResponse struct {
 
 func (x *PutEntityResponse) Reset() {
 	*x = PutEntityResponse{}
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4863,7 +4945,7 @@ func (x *PutEntityResponse) String() string {
 func (*PutEntityResponse) ProtoMessage() {}
 
 func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4876,7 +4958,7 @@ func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntityResponse.ProtoReflect.Descriptor instead.
 func (*PutEntityResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65}
+	return file_tko_tko_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PutEntityResponse) GetId() string {
@@ -4920,7 +5002,7 @@ type RemoveEntity struct {
 
 func (x *RemoveEntity) Reset() {
 	*x = RemoveEntity{}
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4932,7 +5014,7 @@ func (x *RemoveEntity) String() string {
 func (*RemoveEntity) ProtoMessage() {}
 
 func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4945,7 +5027,7 @@ func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEntity.ProtoReflect.Descriptor instead.
 func (*RemoveEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{66}
+	return file_tko_tko_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RemoveEntity) GetKind() string {
@@ -4992,7 +5074,7 @@ type CallSites struct {
 
 func (x *CallSites) Reset() {
 	*x = CallSites{}
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5004,7 +5086,7 @@ func (x *CallSites) String() string {
 func (*CallSites) ProtoMessage() {}
 
 func (x *CallSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5017,7 +5099,7 @@ func (x *CallSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSites.ProtoReflect.Descriptor instead.
 func (*CallSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{67}
+	return file_tko_tko_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *CallSites) GetSiteId() []string {
@@ -5038,7 +5120,7 @@ type CallSources struct {
 
 func (x *CallSources) Reset() {
 	*x = CallSources{}
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5050,7 +5132,7 @@ func (x *CallSources) String() string {
 func (*CallSources) ProtoMessage() {}
 
 func (x *CallSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5063,7 +5145,7 @@ func (x *CallSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSources.ProtoReflect.Descriptor instead.
 func (*CallSources) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{68}
+	return file_tko_tko_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CallSources) GetNames() []string {
@@ -5097,7 +5179,7 @@ type GetSource struct {
 
 func (x *GetSource) Reset() {
 	*x = GetSource{}
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5109,7 +5191,7 @@ func (x *GetSource) String() string {
 func (*GetSource) ProtoMessage() {}
 
 func (x *GetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5122,7 +5204,7 @@ func (x *GetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSource.ProtoReflect.Descriptor instead.
 func (*GetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{69}
+	return file_tko_tko_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *GetSource) GetName() string {
@@ -5155,7 +5237,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5167,7 +5249,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5180,7 +5262,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{70}
+	return file_tko_tko_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Source) GetName() string {
@@ -5252,7 +5334,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5264,7 +5346,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5277,7 +5359,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{71}
+	return file_tko_tko_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -5379,7 +5461,7 @@ type SourceItem struct {
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5391,7 +5473,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5404,7 +5486,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{72}
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -5470,7 +5552,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5482,7 +5564,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5495,7 +5577,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -5550,7 +5632,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5562,7 +5644,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5575,7 +5657,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -5601,7 +5683,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5613,7 +5695,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5626,7 +5708,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -5646,7 +5728,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5658,7 +5740,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5671,7 +5753,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -5698,7 +5780,7 @@ type GetTargetState struct {
 
 func (x *GetTargetState) Reset() {
 	*x = GetTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5710,7 +5792,7 @@ func (x *GetTargetState) String() string {
 func (*GetTargetState) ProtoMessage() {}
 
 func (x *GetTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5723,7 +5805,7 @@ func (x *GetTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
 func (*GetTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{77}
+	return file_tko_tko_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *GetTargetState) GetSiteId() string {
@@ -5755,7 +5837,7 @@ type TargetState struct {
 
 func (x *TargetState) Reset() {
 	*x = TargetState{}
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5767,7 +5849,7 @@ func (x *TargetState) String() string {
 func (*TargetState) ProtoMessage() {}
 
 func (x *TargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5780,7 +5862,7 @@ func (x *TargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
 func (*TargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{78}
+	return file_tko_tko_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *TargetState) GetSiteId() string {
@@ -5828,7 +5910,7 @@ type SaveTargetState struct {
 
 func (x *SaveTargetState) Reset() {
 	*x = SaveTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5840,7 +5922,7 @@ func (x *SaveTargetState) String() string {
 func (*SaveTargetState) ProtoMessage() {}
 
 func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5853,7 +5935,7 @@ func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
 func (*SaveTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{79}
+	return file_tko_tko_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SaveTargetState) GetState() *TargetState {
@@ -5879,7 +5961,7 @@ type SaveTargetStateResponse struct {
 
 func (x *SaveTargetStateResponse) Reset() {
 	*x = SaveTargetStateResponse{}
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5891,7 +5973,7 @@ func (x *SaveTargetStateResponse) String() string {
 func (*SaveTargetStateResponse) ProtoMessage() {}
 
 func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5904,7 +5986,7 @@ func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{80}
+	return file_tko_tko_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SaveTargetStateResponse) GetVersion() int64 {
@@ -5914,11 +5996,95 @@ func (x *SaveTargetStateResponse) GetVersion() int64 {
 	return 0
 }
 
+type WhoAmIResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Subject       string                 `protobuf:"bytes,1,opt,name=subject,proto3" json:"subject,omitempty"` // with the prefix of its authenticator, such as oidc:corp:ann; or anonymous
+	Groups        []string               `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	Authenticator string                 `protobuf:"bytes,3,opt,name=authenticator,proto3" json:"authenticator,omitempty"` // certificate, oidc, kubernetes, token, unix, plugin, process or none
+	DisplayName   string                 `protobuf:"bytes,4,opt,name=displayName,proto3" json:"displayName,omitempty"`     // for humans, such as an e-mail address
+	From          string                 `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`                   // the caller's address, as the server sees it
+	Expires       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires,proto3" json:"expires,omitempty"`             // the end of the credentials; absent if they don't end
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhoAmIResponse) Reset() {
+	*x = WhoAmIResponse{}
+	mi := &file_tko_tko_proto_msgTypes[82]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhoAmIResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhoAmIResponse) ProtoMessage() {}
+
+func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[82]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
+func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{82}
+}
+
+func (x *WhoAmIResponse) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *WhoAmIResponse) GetAuthenticator() string {
+	if x != nil {
+		return x.Authenticator
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetDisplayName() string {
+	if x != nil {
+		return x.DisplayName
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
 var File_tko_tko_proto protoreflect.FileDescriptor
 
 const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
-	"\rtko/tko.proto\x12\x03tko\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\x02\n" +
+	"\rtko/tko.proto\x12\x03tko\x1a\x1egoogle/protobuf/duration.proto\x1a\x1bgoogle/protobuf/empty.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf8\x02\n" +
 	"\rAboutResponse\x12\"\n" +
 	"\finstanceName\x18\x01 \x01(\tR\finstanceName\x120\n" +
 	"\x13instanceDescription\x18\x02 \x01(\tR\x13instanceDescription\x12\x1e\n" +
@@ -5928,7 +6094,15 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\abackend\x18\x04 \x01(\tR\abackend\x12\"\n" +
 	"\faddressPorts\x18\x05 \x03(\tR\faddressPorts\x122\n" +
 	"\x14defaultPackageFormat\x18\x06 \x01(\tR\x14defaultPackageFormat\x12\x1a\n" +
-	"\bposition\x18d \x01(\x03R\bposition\"\x80\x01\n" +
+	"\bposition\x18d \x01(\x03R\bposition\x12/\n" +
+	"\n" +
+	"conditions\x18\xf4\x03 \x03(\v2\x0e.tko.ConditionR\n" +
+	"conditions\x122\n" +
+	"\tisolation\x18\xb0\x04 \x03(\v2\x13.tko.IsolationLayerR\tisolation\"R\n" +
+	"\x0eIsolationLayer\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x80\x01\n" +
 	"\x10RegisterResponse\x12\x1e\n" +
 	"\n" +
 	"registered\x18\x01 \x01(\bR\n" +
@@ -6476,7 +6650,14 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05state\x18\x01 \x01(\v2\x10.tko.TargetStateR\x05state\x12#\n" +
 	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim\"3\n" +
 	"\x17SaveTargetStateResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion2\xaa\x16\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"\xd4\x01\n" +
+	"\x0eWhoAmIResponse\x12\x18\n" +
+	"\asubject\x18\x01 \x01(\tR\asubject\x12\x16\n" +
+	"\x06groups\x18\x02 \x03(\tR\x06groups\x12$\n" +
+	"\rauthenticator\x18\x03 \x01(\tR\rauthenticator\x12 \n" +
+	"\vdisplayName\x18\x04 \x01(\tR\vdisplayName\x12\x12\n" +
+	"\x04from\x18\x05 \x01(\tR\x04from\x124\n" +
+	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires2\xe1\x16\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +
 	"\x10registerTemplate\x12\r.tko.Template\x1a\x15.tko.RegisterResponse\x126\n" +
@@ -6528,7 +6709,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"saveSource\x12\x0f.tko.SaveSource\x1a\x17.tko.SaveSourceResponse\x129\n" +
 	"\fforgetSource\x12\x11.tko.ForgetSource\x1a\x16.google.protobuf.Empty\x127\n" +
 	"\x0egetTargetState\x12\x13.tko.GetTargetState\x1a\x10.tko.TargetState\x12E\n" +
-	"\x0fsaveTargetState\x12\x14.tko.SaveTargetState\x1a\x1c.tko.SaveTargetStateResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
+	"\x0fsaveTargetState\x12\x14.tko.SaveTargetState\x1a\x1c.tko.SaveTargetStateResponse\x125\n" +
+	"\x06whoAmI\x12\x16.google.protobuf.Empty\x1a\x13.tko.WhoAmIResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
 var (
 	file_tko_tko_proto_rawDescOnce sync.Once
@@ -6543,294 +6725,301 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 96)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
 	(*AboutResponse)(nil),                        // 2: tko.AboutResponse
-	(*RegisterResponse)(nil),                     // 3: tko.RegisterResponse
-	(*DeleteResponse)(nil),                       // 4: tko.DeleteResponse
-	(*Window)(nil),                               // 5: tko.Window
-	(*TemplateID)(nil),                           // 6: tko.TemplateID
-	(*Template)(nil),                             // 7: tko.Template
-	(*ListedTemplate)(nil),                       // 8: tko.ListedTemplate
-	(*GetTemplate)(nil),                          // 9: tko.GetTemplate
-	(*SelectTemplates)(nil),                      // 10: tko.SelectTemplates
-	(*ListTemplates)(nil),                        // 11: tko.ListTemplates
-	(*SiteID)(nil),                               // 12: tko.SiteID
-	(*Site)(nil),                                 // 13: tko.Site
-	(*ListedSite)(nil),                           // 14: tko.ListedSite
-	(*GetSite)(nil),                              // 15: tko.GetSite
-	(*SelectSites)(nil),                          // 16: tko.SelectSites
-	(*ListSites)(nil),                            // 17: tko.ListSites
-	(*DeploymentID)(nil),                         // 18: tko.DeploymentID
-	(*Deployment)(nil),                           // 19: tko.Deployment
-	(*ListedDeployment)(nil),                     // 20: tko.ListedDeployment
-	(*CreateDeployment)(nil),                     // 21: tko.CreateDeployment
-	(*CreateDeploymentResponse)(nil),             // 22: tko.CreateDeploymentResponse
-	(*GetDeployment)(nil),                        // 23: tko.GetDeployment
-	(*SelectDeployments)(nil),                    // 24: tko.SelectDeployments
-	(*ListDeployments)(nil),                      // 25: tko.ListDeployments
-	(*StartDeploymentModification)(nil),          // 26: tko.StartDeploymentModification
-	(*StartDeploymentModificationResponse)(nil),  // 27: tko.StartDeploymentModificationResponse
-	(*EndDeploymentModification)(nil),            // 28: tko.EndDeploymentModification
-	(*EndDeploymentModificationResponse)(nil),    // 29: tko.EndDeploymentModificationResponse
-	(*CancelDeploymentModification)(nil),         // 30: tko.CancelDeploymentModification
-	(*CancelDeploymentModificationResponse)(nil), // 31: tko.CancelDeploymentModificationResponse
-	(*ListModifications)(nil),                    // 32: tko.ListModifications
-	(*Modification)(nil),                         // 33: tko.Modification
-	(*BreakModification)(nil),                    // 34: tko.BreakModification
-	(*PluginID)(nil),                             // 35: tko.PluginID
-	(*GVK)(nil),                                  // 36: tko.GVK
-	(*Plugin)(nil),                               // 37: tko.Plugin
-	(*SelectPlugins)(nil),                        // 38: tko.SelectPlugins
-	(*ListPlugins)(nil),                          // 39: tko.ListPlugins
-	(*Stamp)(nil),                                // 40: tko.Stamp
-	(*Condition)(nil),                            // 41: tko.Condition
-	(*PreparationStep)(nil),                      // 42: tko.PreparationStep
-	(*ApproveDeployments)(nil),                   // 43: tko.ApproveDeployments
-	(*ApproveDeploymentsResponse)(nil),           // 44: tko.ApproveDeploymentsResponse
-	(*CommitDeployment)(nil),                     // 45: tko.CommitDeployment
-	(*CommitDeploymentResponse)(nil),             // 46: tko.CommitDeploymentResponse
-	(*CommitDeployments)(nil),                    // 47: tko.CommitDeployments
-	(*CommitDeploymentsResponse)(nil),            // 48: tko.CommitDeploymentsResponse
-	(*GetDeployments)(nil),                       // 49: tko.GetDeployments
-	(*GetDeploymentsResponse)(nil),               // 50: tko.GetDeploymentsResponse
-	(*CreateChildren)(nil),                       // 51: tko.CreateChildren
-	(*Child)(nil),                                // 52: tko.Child
-	(*CreateChildrenResponse)(nil),               // 53: tko.CreateChildrenResponse
-	(*ProvisionSite)(nil),                        // 54: tko.ProvisionSite
-	(*ProvisionSiteResponse)(nil),                // 55: tko.ProvisionSiteResponse
-	(*SetConditions)(nil),                        // 56: tko.SetConditions
-	(*ClaimWork)(nil),                            // 57: tko.ClaimWork
-	(*ClaimWorkResponse)(nil),                    // 58: tko.ClaimWorkResponse
-	(*WorkItem)(nil),                             // 59: tko.WorkItem
-	(*RenewWork)(nil),                            // 60: tko.RenewWork
-	(*RenewWorkResponse)(nil),                    // 61: tko.RenewWorkResponse
-	(*FinishWork)(nil),                           // 62: tko.FinishWork
-	(*FinishedWork)(nil),                         // 63: tko.FinishedWork
-	(*WatchChanges)(nil),                         // 64: tko.WatchChanges
-	(*Change)(nil),                               // 65: tko.Change
-	(*PutEntity)(nil),                            // 66: tko.PutEntity
-	(*PutEntityResponse)(nil),                    // 67: tko.PutEntityResponse
-	(*RemoveEntity)(nil),                         // 68: tko.RemoveEntity
-	(*CallSites)(nil),                            // 69: tko.CallSites
-	(*CallSources)(nil),                          // 70: tko.CallSources
-	(*GetSource)(nil),                            // 71: tko.GetSource
-	(*Source)(nil),                               // 72: tko.Source
-	(*SourceStatus)(nil),                         // 73: tko.SourceStatus
-	(*SourceItem)(nil),                           // 74: tko.SourceItem
-	(*SourceOperation)(nil),                      // 75: tko.SourceOperation
-	(*SaveSource)(nil),                           // 76: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 77: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 78: tko.ForgetSource
-	(*GetTargetState)(nil),                       // 79: tko.GetTargetState
-	(*TargetState)(nil),                          // 80: tko.TargetState
-	(*SaveTargetState)(nil),                      // 81: tko.SaveTargetState
-	(*SaveTargetStateResponse)(nil),              // 82: tko.SaveTargetStateResponse
-	nil,                                          // 83: tko.Template.MetadataEntry
-	nil,                                          // 84: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 85: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 86: tko.Site.MetadataEntry
-	nil,                                          // 87: tko.ListedSite.MetadataEntry
-	nil,                                          // 88: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 89: tko.Deployment.MetadataEntry
-	nil,                                          // 90: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 91: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 92: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 93: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 94: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 95: tko.Plugin.PropertiesEntry
-	nil,                                          // 96: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 97: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 98: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 99: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 100: google.protobuf.Empty
+	(*IsolationLayer)(nil),                       // 3: tko.IsolationLayer
+	(*RegisterResponse)(nil),                     // 4: tko.RegisterResponse
+	(*DeleteResponse)(nil),                       // 5: tko.DeleteResponse
+	(*Window)(nil),                               // 6: tko.Window
+	(*TemplateID)(nil),                           // 7: tko.TemplateID
+	(*Template)(nil),                             // 8: tko.Template
+	(*ListedTemplate)(nil),                       // 9: tko.ListedTemplate
+	(*GetTemplate)(nil),                          // 10: tko.GetTemplate
+	(*SelectTemplates)(nil),                      // 11: tko.SelectTemplates
+	(*ListTemplates)(nil),                        // 12: tko.ListTemplates
+	(*SiteID)(nil),                               // 13: tko.SiteID
+	(*Site)(nil),                                 // 14: tko.Site
+	(*ListedSite)(nil),                           // 15: tko.ListedSite
+	(*GetSite)(nil),                              // 16: tko.GetSite
+	(*SelectSites)(nil),                          // 17: tko.SelectSites
+	(*ListSites)(nil),                            // 18: tko.ListSites
+	(*DeploymentID)(nil),                         // 19: tko.DeploymentID
+	(*Deployment)(nil),                           // 20: tko.Deployment
+	(*ListedDeployment)(nil),                     // 21: tko.ListedDeployment
+	(*CreateDeployment)(nil),                     // 22: tko.CreateDeployment
+	(*CreateDeploymentResponse)(nil),             // 23: tko.CreateDeploymentResponse
+	(*GetDeployment)(nil),                        // 24: tko.GetDeployment
+	(*SelectDeployments)(nil),                    // 25: tko.SelectDeployments
+	(*ListDeployments)(nil),                      // 26: tko.ListDeployments
+	(*StartDeploymentModification)(nil),          // 27: tko.StartDeploymentModification
+	(*StartDeploymentModificationResponse)(nil),  // 28: tko.StartDeploymentModificationResponse
+	(*EndDeploymentModification)(nil),            // 29: tko.EndDeploymentModification
+	(*EndDeploymentModificationResponse)(nil),    // 30: tko.EndDeploymentModificationResponse
+	(*CancelDeploymentModification)(nil),         // 31: tko.CancelDeploymentModification
+	(*CancelDeploymentModificationResponse)(nil), // 32: tko.CancelDeploymentModificationResponse
+	(*ListModifications)(nil),                    // 33: tko.ListModifications
+	(*Modification)(nil),                         // 34: tko.Modification
+	(*BreakModification)(nil),                    // 35: tko.BreakModification
+	(*PluginID)(nil),                             // 36: tko.PluginID
+	(*GVK)(nil),                                  // 37: tko.GVK
+	(*Plugin)(nil),                               // 38: tko.Plugin
+	(*SelectPlugins)(nil),                        // 39: tko.SelectPlugins
+	(*ListPlugins)(nil),                          // 40: tko.ListPlugins
+	(*Stamp)(nil),                                // 41: tko.Stamp
+	(*Condition)(nil),                            // 42: tko.Condition
+	(*PreparationStep)(nil),                      // 43: tko.PreparationStep
+	(*ApproveDeployments)(nil),                   // 44: tko.ApproveDeployments
+	(*ApproveDeploymentsResponse)(nil),           // 45: tko.ApproveDeploymentsResponse
+	(*CommitDeployment)(nil),                     // 46: tko.CommitDeployment
+	(*CommitDeploymentResponse)(nil),             // 47: tko.CommitDeploymentResponse
+	(*CommitDeployments)(nil),                    // 48: tko.CommitDeployments
+	(*CommitDeploymentsResponse)(nil),            // 49: tko.CommitDeploymentsResponse
+	(*GetDeployments)(nil),                       // 50: tko.GetDeployments
+	(*GetDeploymentsResponse)(nil),               // 51: tko.GetDeploymentsResponse
+	(*CreateChildren)(nil),                       // 52: tko.CreateChildren
+	(*Child)(nil),                                // 53: tko.Child
+	(*CreateChildrenResponse)(nil),               // 54: tko.CreateChildrenResponse
+	(*ProvisionSite)(nil),                        // 55: tko.ProvisionSite
+	(*ProvisionSiteResponse)(nil),                // 56: tko.ProvisionSiteResponse
+	(*SetConditions)(nil),                        // 57: tko.SetConditions
+	(*ClaimWork)(nil),                            // 58: tko.ClaimWork
+	(*ClaimWorkResponse)(nil),                    // 59: tko.ClaimWorkResponse
+	(*WorkItem)(nil),                             // 60: tko.WorkItem
+	(*RenewWork)(nil),                            // 61: tko.RenewWork
+	(*RenewWorkResponse)(nil),                    // 62: tko.RenewWorkResponse
+	(*FinishWork)(nil),                           // 63: tko.FinishWork
+	(*FinishedWork)(nil),                         // 64: tko.FinishedWork
+	(*WatchChanges)(nil),                         // 65: tko.WatchChanges
+	(*Change)(nil),                               // 66: tko.Change
+	(*PutEntity)(nil),                            // 67: tko.PutEntity
+	(*PutEntityResponse)(nil),                    // 68: tko.PutEntityResponse
+	(*RemoveEntity)(nil),                         // 69: tko.RemoveEntity
+	(*CallSites)(nil),                            // 70: tko.CallSites
+	(*CallSources)(nil),                          // 71: tko.CallSources
+	(*GetSource)(nil),                            // 72: tko.GetSource
+	(*Source)(nil),                               // 73: tko.Source
+	(*SourceStatus)(nil),                         // 74: tko.SourceStatus
+	(*SourceItem)(nil),                           // 75: tko.SourceItem
+	(*SourceOperation)(nil),                      // 76: tko.SourceOperation
+	(*SaveSource)(nil),                           // 77: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 78: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 79: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 80: tko.GetTargetState
+	(*TargetState)(nil),                          // 81: tko.TargetState
+	(*SaveTargetState)(nil),                      // 82: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 83: tko.SaveTargetStateResponse
+	(*WhoAmIResponse)(nil),                       // 84: tko.WhoAmIResponse
+	nil,                                          // 85: tko.Template.MetadataEntry
+	nil,                                          // 86: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 87: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 88: tko.Site.MetadataEntry
+	nil,                                          // 89: tko.ListedSite.MetadataEntry
+	nil,                                          // 90: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 91: tko.Deployment.MetadataEntry
+	nil,                                          // 92: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 93: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 94: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 95: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 96: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 97: tko.Plugin.PropertiesEntry
+	nil,                                          // 98: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 99: tko.PutEntity.MetadataEntry
+	(*timestamppb.Timestamp)(nil),                // 100: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 101: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 102: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
-	83,  // 0: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	98,  // 1: tko.Template.updated:type_name -> google.protobuf.Timestamp
-	40,  // 2: tko.Template.stamp:type_name -> tko.Stamp
-	84,  // 3: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	98,  // 4: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
-	40,  // 5: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	85,  // 6: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
-	5,   // 7: tko.ListTemplates.window:type_name -> tko.Window
-	10,  // 8: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	86,  // 9: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	98,  // 10: tko.Site.updated:type_name -> google.protobuf.Timestamp
-	40,  // 11: tko.Site.stamp:type_name -> tko.Stamp
-	87,  // 12: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	98,  // 13: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
-	40,  // 14: tko.ListedSite.stamp:type_name -> tko.Stamp
-	88,  // 15: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
-	5,   // 16: tko.ListSites.window:type_name -> tko.Window
-	16,  // 17: tko.ListSites.select:type_name -> tko.SelectSites
-	89,  // 18: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	98,  // 19: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	98,  // 20: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
-	40,  // 21: tko.Deployment.stamp:type_name -> tko.Stamp
-	90,  // 22: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	98,  // 23: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	98,  // 24: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
-	40,  // 25: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	91,  // 26: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	92,  // 27: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	93,  // 28: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	94,  // 29: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
-	5,   // 30: tko.ListDeployments.window:type_name -> tko.Window
-	24,  // 31: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	98,  // 32: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	98,  // 33: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	98,  // 34: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	95,  // 35: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
-	36,  // 36: tko.Plugin.triggers:type_name -> tko.GVK
-	40,  // 37: tko.Plugin.stamp:type_name -> tko.Stamp
-	36,  // 38: tko.SelectPlugins.trigger:type_name -> tko.GVK
-	5,   // 39: tko.ListPlugins.window:type_name -> tko.Window
-	38,  // 40: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	98,  // 41: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	98,  // 42: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
-	41,  // 43: tko.Stamp.conditions:type_name -> tko.Condition
-	42,  // 44: tko.Stamp.steps:type_name -> tko.PreparationStep
-	98,  // 45: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	98,  // 46: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	99,  // 47: tko.PreparationStep.took:type_name -> google.protobuf.Duration
-	24,  // 48: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	41,  // 49: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	42,  // 50: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	45,  // 51: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
-	19,  // 52: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
-	52,  // 53: tko.CreateChildren.children:type_name -> tko.Child
-	96,  // 54: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	41,  // 55: tko.SetConditions.conditions:type_name -> tko.Condition
-	99,  // 56: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	99,  // 57: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	59,  // 58: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	59,  // 59: tko.RenewWork.items:type_name -> tko.WorkItem
-	99,  // 60: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	59,  // 61: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	63,  // 62: tko.FinishWork.items:type_name -> tko.FinishedWork
-	59,  // 63: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 64: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	99,  // 65: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 66: tko.Change.op:type_name -> tko.Change.Op
-	98,  // 67: tko.Change.time:type_name -> google.protobuf.Timestamp
-	97,  // 68: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	37,  // 69: tko.PutEntity.plugin:type_name -> tko.Plugin
-	59,  // 70: tko.PutEntity.claim:type_name -> tko.WorkItem
-	59,  // 71: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	98,  // 72: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	73,  // 73: tko.Source.status:type_name -> tko.SourceStatus
-	74,  // 74: tko.SourceStatus.items:type_name -> tko.SourceItem
-	75,  // 75: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	41,  // 76: tko.SourceStatus.conditions:type_name -> tko.Condition
-	98,  // 77: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	72,  // 78: tko.SaveSource.source:type_name -> tko.Source
-	59,  // 79: tko.SaveSource.claim:type_name -> tko.WorkItem
-	59,  // 80: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	98,  // 81: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	80,  // 82: tko.SaveTargetState.state:type_name -> tko.TargetState
-	59,  // 83: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	100, // 84: tko.Data.about:input_type -> google.protobuf.Empty
-	7,   // 85: tko.Data.registerTemplate:input_type -> tko.Template
-	6,   // 86: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	9,   // 87: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	11,  // 88: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	10,  // 89: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	13,  // 90: tko.Data.registerSite:input_type -> tko.Site
-	12,  // 91: tko.Data.deleteSite:input_type -> tko.SiteID
-	15,  // 92: tko.Data.getSite:input_type -> tko.GetSite
-	17,  // 93: tko.Data.listSites:input_type -> tko.ListSites
-	16,  // 94: tko.Data.purgeSites:input_type -> tko.SelectSites
-	21,  // 95: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	18,  // 96: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	23,  // 97: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	25,  // 98: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	24,  // 99: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	26,  // 100: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	28,  // 101: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	30,  // 102: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	37,  // 103: tko.Data.registerPlugin:input_type -> tko.Plugin
-	35,  // 104: tko.Data.deletePlugin:input_type -> tko.PluginID
-	35,  // 105: tko.Data.getPlugin:input_type -> tko.PluginID
-	39,  // 106: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	38,  // 107: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	43,  // 108: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	45,  // 109: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	47,  // 110: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	49,  // 111: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	32,  // 112: tko.Data.listModifications:input_type -> tko.ListModifications
-	34,  // 113: tko.Data.breakModification:input_type -> tko.BreakModification
-	51,  // 114: tko.Data.createChildren:input_type -> tko.CreateChildren
-	54,  // 115: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	56,  // 116: tko.Data.setConditions:input_type -> tko.SetConditions
-	57,  // 117: tko.Data.claimWork:input_type -> tko.ClaimWork
-	60,  // 118: tko.Data.renewWork:input_type -> tko.RenewWork
-	62,  // 119: tko.Data.finishWork:input_type -> tko.FinishWork
-	64,  // 120: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	66,  // 121: tko.Data.putEntity:input_type -> tko.PutEntity
-	68,  // 122: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	69,  // 123: tko.Data.callSites:input_type -> tko.CallSites
-	70,  // 124: tko.Data.callSources:input_type -> tko.CallSources
-	71,  // 125: tko.Data.getSource:input_type -> tko.GetSource
-	100, // 126: tko.Data.listSources:input_type -> google.protobuf.Empty
-	76,  // 127: tko.Data.saveSource:input_type -> tko.SaveSource
-	78,  // 128: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	79,  // 129: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	81,  // 130: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	2,   // 131: tko.Data.about:output_type -> tko.AboutResponse
-	3,   // 132: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	4,   // 133: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	7,   // 134: tko.Data.getTemplate:output_type -> tko.Template
-	8,   // 135: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	4,   // 136: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	3,   // 137: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	4,   // 138: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	13,  // 139: tko.Data.getSite:output_type -> tko.Site
-	14,  // 140: tko.Data.listSites:output_type -> tko.ListedSite
-	4,   // 141: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	22,  // 142: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	4,   // 143: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	19,  // 144: tko.Data.getDeployment:output_type -> tko.Deployment
-	20,  // 145: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	4,   // 146: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	27,  // 147: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	29,  // 148: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	31,  // 149: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	3,   // 150: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	4,   // 151: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	37,  // 152: tko.Data.getPlugin:output_type -> tko.Plugin
-	37,  // 153: tko.Data.listPlugins:output_type -> tko.Plugin
-	4,   // 154: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	44,  // 155: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	46,  // 156: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	48,  // 157: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	50,  // 158: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	33,  // 159: tko.Data.listModifications:output_type -> tko.Modification
-	33,  // 160: tko.Data.breakModification:output_type -> tko.Modification
-	53,  // 161: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	55,  // 162: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	100, // 163: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	58,  // 164: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	61,  // 165: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	100, // 166: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	65,  // 167: tko.Data.watchChanges:output_type -> tko.Change
-	67,  // 168: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	4,   // 169: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	100, // 170: tko.Data.callSites:output_type -> google.protobuf.Empty
-	100, // 171: tko.Data.callSources:output_type -> google.protobuf.Empty
-	72,  // 172: tko.Data.getSource:output_type -> tko.Source
-	72,  // 173: tko.Data.listSources:output_type -> tko.Source
-	77,  // 174: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	100, // 175: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	80,  // 176: tko.Data.getTargetState:output_type -> tko.TargetState
-	82,  // 177: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	131, // [131:178] is the sub-list for method output_type
-	84,  // [84:131] is the sub-list for method input_type
-	84,  // [84:84] is the sub-list for extension type_name
-	84,  // [84:84] is the sub-list for extension extendee
-	0,   // [0:84] is the sub-list for field type_name
+	42,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
+	3,   // 1: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
+	85,  // 2: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	100, // 3: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	41,  // 4: tko.Template.stamp:type_name -> tko.Stamp
+	86,  // 5: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	100, // 6: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	41,  // 7: tko.ListedTemplate.stamp:type_name -> tko.Stamp
+	87,  // 8: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	6,   // 9: tko.ListTemplates.window:type_name -> tko.Window
+	11,  // 10: tko.ListTemplates.select:type_name -> tko.SelectTemplates
+	88,  // 11: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	100, // 12: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	41,  // 13: tko.Site.stamp:type_name -> tko.Stamp
+	89,  // 14: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	100, // 15: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	41,  // 16: tko.ListedSite.stamp:type_name -> tko.Stamp
+	90,  // 17: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	6,   // 18: tko.ListSites.window:type_name -> tko.Window
+	17,  // 19: tko.ListSites.select:type_name -> tko.SelectSites
+	91,  // 20: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	100, // 21: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	100, // 22: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	41,  // 23: tko.Deployment.stamp:type_name -> tko.Stamp
+	92,  // 24: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	100, // 25: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	100, // 26: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	41,  // 27: tko.ListedDeployment.stamp:type_name -> tko.Stamp
+	93,  // 28: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	94,  // 29: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	95,  // 30: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	96,  // 31: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	6,   // 32: tko.ListDeployments.window:type_name -> tko.Window
+	25,  // 33: tko.ListDeployments.select:type_name -> tko.SelectDeployments
+	100, // 34: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	100, // 35: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	100, // 36: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	97,  // 37: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	37,  // 38: tko.Plugin.triggers:type_name -> tko.GVK
+	41,  // 39: tko.Plugin.stamp:type_name -> tko.Stamp
+	37,  // 40: tko.SelectPlugins.trigger:type_name -> tko.GVK
+	6,   // 41: tko.ListPlugins.window:type_name -> tko.Window
+	39,  // 42: tko.ListPlugins.select:type_name -> tko.SelectPlugins
+	100, // 43: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	100, // 44: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	42,  // 45: tko.Stamp.conditions:type_name -> tko.Condition
+	43,  // 46: tko.Stamp.steps:type_name -> tko.PreparationStep
+	100, // 47: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	100, // 48: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	101, // 49: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	25,  // 50: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	42,  // 51: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	43,  // 52: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
+	46,  // 53: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
+	20,  // 54: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
+	53,  // 55: tko.CreateChildren.children:type_name -> tko.Child
+	98,  // 56: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	42,  // 57: tko.SetConditions.conditions:type_name -> tko.Condition
+	101, // 58: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	101, // 59: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	60,  // 60: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	60,  // 61: tko.RenewWork.items:type_name -> tko.WorkItem
+	101, // 62: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	60,  // 63: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	64,  // 64: tko.FinishWork.items:type_name -> tko.FinishedWork
+	60,  // 65: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 66: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	101, // 67: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 68: tko.Change.op:type_name -> tko.Change.Op
+	100, // 69: tko.Change.time:type_name -> google.protobuf.Timestamp
+	99,  // 70: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	38,  // 71: tko.PutEntity.plugin:type_name -> tko.Plugin
+	60,  // 72: tko.PutEntity.claim:type_name -> tko.WorkItem
+	60,  // 73: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	100, // 74: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	74,  // 75: tko.Source.status:type_name -> tko.SourceStatus
+	75,  // 76: tko.SourceStatus.items:type_name -> tko.SourceItem
+	76,  // 77: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	42,  // 78: tko.SourceStatus.conditions:type_name -> tko.Condition
+	100, // 79: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	73,  // 80: tko.SaveSource.source:type_name -> tko.Source
+	60,  // 81: tko.SaveSource.claim:type_name -> tko.WorkItem
+	60,  // 82: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	100, // 83: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	81,  // 84: tko.SaveTargetState.state:type_name -> tko.TargetState
+	60,  // 85: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	100, // 86: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	102, // 87: tko.Data.about:input_type -> google.protobuf.Empty
+	8,   // 88: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 89: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	10,  // 90: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	12,  // 91: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	11,  // 92: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	14,  // 93: tko.Data.registerSite:input_type -> tko.Site
+	13,  // 94: tko.Data.deleteSite:input_type -> tko.SiteID
+	16,  // 95: tko.Data.getSite:input_type -> tko.GetSite
+	18,  // 96: tko.Data.listSites:input_type -> tko.ListSites
+	17,  // 97: tko.Data.purgeSites:input_type -> tko.SelectSites
+	22,  // 98: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	19,  // 99: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	24,  // 100: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	26,  // 101: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	25,  // 102: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	27,  // 103: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	29,  // 104: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	31,  // 105: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	38,  // 106: tko.Data.registerPlugin:input_type -> tko.Plugin
+	36,  // 107: tko.Data.deletePlugin:input_type -> tko.PluginID
+	36,  // 108: tko.Data.getPlugin:input_type -> tko.PluginID
+	40,  // 109: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	39,  // 110: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	44,  // 111: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	46,  // 112: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	48,  // 113: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	50,  // 114: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	33,  // 115: tko.Data.listModifications:input_type -> tko.ListModifications
+	35,  // 116: tko.Data.breakModification:input_type -> tko.BreakModification
+	52,  // 117: tko.Data.createChildren:input_type -> tko.CreateChildren
+	55,  // 118: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	57,  // 119: tko.Data.setConditions:input_type -> tko.SetConditions
+	58,  // 120: tko.Data.claimWork:input_type -> tko.ClaimWork
+	61,  // 121: tko.Data.renewWork:input_type -> tko.RenewWork
+	63,  // 122: tko.Data.finishWork:input_type -> tko.FinishWork
+	65,  // 123: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	67,  // 124: tko.Data.putEntity:input_type -> tko.PutEntity
+	69,  // 125: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	70,  // 126: tko.Data.callSites:input_type -> tko.CallSites
+	71,  // 127: tko.Data.callSources:input_type -> tko.CallSources
+	72,  // 128: tko.Data.getSource:input_type -> tko.GetSource
+	102, // 129: tko.Data.listSources:input_type -> google.protobuf.Empty
+	77,  // 130: tko.Data.saveSource:input_type -> tko.SaveSource
+	79,  // 131: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	80,  // 132: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	82,  // 133: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	102, // 134: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 135: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 136: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 137: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	8,   // 138: tko.Data.getTemplate:output_type -> tko.Template
+	9,   // 139: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 140: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 141: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 142: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	14,  // 143: tko.Data.getSite:output_type -> tko.Site
+	15,  // 144: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 145: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	23,  // 146: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 147: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	20,  // 148: tko.Data.getDeployment:output_type -> tko.Deployment
+	21,  // 149: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 150: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	28,  // 151: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	30,  // 152: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	32,  // 153: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 154: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 155: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	38,  // 156: tko.Data.getPlugin:output_type -> tko.Plugin
+	38,  // 157: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 158: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	45,  // 159: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	47,  // 160: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	49,  // 161: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	51,  // 162: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	34,  // 163: tko.Data.listModifications:output_type -> tko.Modification
+	34,  // 164: tko.Data.breakModification:output_type -> tko.Modification
+	54,  // 165: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	56,  // 166: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	102, // 167: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	59,  // 168: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	62,  // 169: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	102, // 170: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	66,  // 171: tko.Data.watchChanges:output_type -> tko.Change
+	68,  // 172: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 173: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	102, // 174: tko.Data.callSites:output_type -> google.protobuf.Empty
+	102, // 175: tko.Data.callSources:output_type -> google.protobuf.Empty
+	73,  // 176: tko.Data.getSource:output_type -> tko.Source
+	73,  // 177: tko.Data.listSources:output_type -> tko.Source
+	78,  // 178: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	102, // 179: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	81,  // 180: tko.Data.getTargetState:output_type -> tko.TargetState
+	83,  // 181: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	84,  // 182: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	135, // [135:183] is the sub-list for method output_type
+	87,  // [87:135] is the sub-list for method input_type
+	87,  // [87:87] is the sub-list for extension type_name
+	87,  // [87:87] is the sub-list for extension extendee
+	0,   // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -6838,15 +7027,15 @@ func file_tko_tko_proto_init() {
 	if File_tko_tko_proto != nil {
 		return
 	}
-	file_tko_tko_proto_msgTypes[22].OneofWrappers = []any{}
-	file_tko_tko_proto_msgTypes[36].OneofWrappers = []any{}
+	file_tko_tko_proto_msgTypes[23].OneofWrappers = []any{}
+	file_tko_tko_proto_msgTypes[37].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   96,
+			NumMessages:   98,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

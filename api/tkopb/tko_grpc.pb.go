@@ -74,6 +74,7 @@ const (
 	Data_ForgetSource_FullMethodName                 = "/tko.Data/forgetSource"
 	Data_GetTargetState_FullMethodName               = "/tko.Data/getTargetState"
 	Data_SaveTargetState_FullMethodName              = "/tko.Data/saveTargetState"
+	Data_WhoAmI_FullMethodName                       = "/tko.Data/whoAmI"
 )
 
 // DataClient is the client API for Data service.
@@ -176,6 +177,8 @@ type DataClient interface {
 	// Writes the state of a target, with the claim of the site's work. Aborted if
 	// the caller no longer holds it.
 	SaveTargetState(ctx context.Context, in *SaveTargetState, opts ...grpc.CallOption) (*SaveTargetStateResponse, error)
+	// The identity of the caller, as the server has authenticated it.
+	WhoAmI(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (*WhoAmIResponse, error)
 }
 
 type dataClient struct {
@@ -719,6 +722,16 @@ func (c *dataClient) SaveTargetState(ctx context.Context, in *SaveTargetState, o
 	return out, nil
 }
 
+func (c *dataClient) WhoAmI(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (*WhoAmIResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WhoAmIResponse)
+	err := c.cc.Invoke(ctx, Data_WhoAmI_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DataServer is the server API for Data service.
 // All implementations must embed UnimplementedDataServer
 // for forward compatibility.
@@ -819,6 +832,8 @@ type DataServer interface {
 	// Writes the state of a target, with the claim of the site's work. Aborted if
 	// the caller no longer holds it.
 	SaveTargetState(context.Context, *SaveTargetState) (*SaveTargetStateResponse, error)
+	// The identity of the caller, as the server has authenticated it.
+	WhoAmI(context.Context, *emptypb.Empty) (*WhoAmIResponse, error)
 	mustEmbedUnimplementedDataServer()
 }
 
@@ -969,6 +984,9 @@ func (UnimplementedDataServer) GetTargetState(context.Context, *GetTargetState) 
 }
 func (UnimplementedDataServer) SaveTargetState(context.Context, *SaveTargetState) (*SaveTargetStateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SaveTargetState not implemented")
+}
+func (UnimplementedDataServer) WhoAmI(context.Context, *emptypb.Empty) (*WhoAmIResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WhoAmI not implemented")
 }
 func (UnimplementedDataServer) mustEmbedUnimplementedDataServer() {}
 func (UnimplementedDataServer) testEmbeddedByValue()              {}
@@ -1788,6 +1806,24 @@ func _Data_SaveTargetState_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Data_WhoAmI_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(emptypb.Empty)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DataServer).WhoAmI(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Data_WhoAmI_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DataServer).WhoAmI(ctx, req.(*emptypb.Empty))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Data_ServiceDesc is the grpc.ServiceDesc for Data service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1954,6 +1990,10 @@ var Data_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "saveTargetState",
 			Handler:    _Data_SaveTargetState_Handler,
+		},
+		{
+			MethodName: "whoAmI",
+			Handler:    _Data_WhoAmI_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

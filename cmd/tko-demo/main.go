@@ -211,9 +211,21 @@ type server struct {
 	done chan struct{}
 }
 
+// plugins returns the folder of the catalog's scripts.
+func (o options) plugins() string {
+	dir := filepath.Join(o.catalog, "plugins")
+	if _, err := os.Stat(dir); err != nil && o.kubernetes != "" {
+		return filepath.Join(filepath.Dir(o.catalog), "plugins")
+	}
+	return dir
+}
+
 func start(ctx context.Context, o options) (*server, error) {
 	s := &server{log: filepath.Join(o.dir, "server.log"), done: make(chan struct{})}
-	ready := filepath.Join(o.dir, "ready.json")
+	ready, inventory := filepath.Join(o.dir, "ready.json"), filepath.Join(o.dir, "inventory")
+	if err := os.MkdirAll(inventory, 0o750); err != nil { // isolated plugins can write only to folders that exist
+		return nil, err
+	}
 	if err := os.Remove(ready); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -227,7 +239,11 @@ func start(ctx context.Context, o options) (*server, error) {
 		"--store=" + o.store, "--ready-file=" + ready,
 		"--listen-grpc=" + address(ctx, "50050", o.once), "--listen-web=" + address(ctx, "50051", o.once),
 		"--git-cache=" + filepath.Join(o.dir, "git-cache"), "--git-local=" + o.dir, "--tosca-local=" + o.catalog, "--instance-name=demo",
+		"--plugin-programs=" + o.bin, "--plugin-programs=" + o.plugins(), "--plugin-files-writable=" + inventory,
 	}, o.arguments...)...)
+	if os.Geteuid() == 0 { // as in containers; the programs may be in a folder that only root can read
+		s.cmd.Args = append(s.cmd.Args, "--allow-root", "--plugin-users=none")
+	}
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to this program, which stops the server
 	if err := s.cmd.Start(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
 	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/kubeapi/remote"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/work"
@@ -70,7 +71,7 @@ func files(listeners []net.Listener) sibling.Files {
 // forward connects another process to the data controller of this one, as this
 // process's own controllers are connected.
 func (s *server) forward(connection net.Conn) {
-	inside, err := s.inProcess.Dial()
+	inside, err := s.inProcess[identity.RoleGitOps].Dial()
 	if err != nil {
 		_ = connection.Close()
 		return
@@ -126,7 +127,9 @@ func (s *server) gitOps(ctx context.Context, controllers *errgroup.Group, data *
 	}
 	controllers.Go(func() error { return engine.Run(ctx) })
 	for _, l := range s.hooks {
-		controllers.Go(func() error { return wiring.ServeHooks(ctx, &c.GitOps, l, engine, s.log) })
+		controllers.Go(func() error {
+			return wiring.ServeHooks(ctx, &c.GitOps, s.security.listener(l, httpProtocol), engine, s.log)
+		})
 	}
 	return nil
 }

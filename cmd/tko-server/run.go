@@ -24,16 +24,20 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/logging"
 	"github.com/tko-orchestrator/tko/internal/plugin"
+	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
+	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
@@ -57,10 +61,17 @@ Large installations keep the state in PostgreSQL and run the roles apart, each i
 
 kubectl uses the Kubernetes aggregated API, which the role data serves with --kubernetes: see docs/kubernetes-api.md.
 
+Plugins run only programs below --plugin-programs, isolated from the machine as far as it can: see docs/plugins.md.
+
 A schema that is missing or of an older version is migrated at the start; a newer one is rejected.
 
-By default the APIs are served on the loopback interface only, because they do not authenticate clients: every client that
-reaches them can change everything. To serve other interfaces with --listen-grpc='*:50050', put an authenticating proxy in front.
+By default the APIs are served to this machine only: over the loopback interface, and over a Unix socket whose clients are known by
+their user IDs. Other machines are served with TLS, and only if clients have identities:
+
+  tko-server --listen-grpc='*:50050' --tls-cert=server.crt --tls-key=server.key --tls-client-ca=ca.crt
+
+Instead of certificates, or in addition to them, clients may have tokens: of an OpenID Connect issuer (--oidc-issuer), of a Kubernetes
+cluster (--token-review), or static ones (--token-file; make them with tko-server token add). See docs/security.md.
 
 Every flag can be set by an environment variable, TKO_ and its name in capitals with _ (TKO_STORE), or in a YAML file given
 with --config (store: ...). Flags win over the environment, and that over the file.
@@ -78,6 +89,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	command.Flags().StringVar(&file, "config", "", "YAML file of settings, with the names of the flags")
 	c := config.Flags(command.Flags())
+	command.AddCommand(keysCommand(stderr)) //nolint:contextcheck // the command carries the context
+
 	command.RunE = func(command *cobra.Command, _ []string) error { //nolint:contextcheck // the command carries the context
 		if err := config.Load(command.Flags(), os.LookupEnv, file); err != nil {
 			return err
@@ -85,11 +98,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if err := c.Validate(); err != nil {
 			return err
 		}
+		if os.Geteuid() == 0 && !c.AllowRoot {
+			return tko.Errorf(tko.ErrInvalid, "tko-server must not run as root, because a fault would then concern the whole machine: start it as an ordinary user, or give --allow-root")
+		}
 		log = logging.New(c, stderr)
 		logging.Libraries(log)
 		ctx := command.Context()
 		return endWithin(ctx, c.StopTimeout, log, func() error { return serve(ctx, c, log, streams{stdout, stderr}) })
 	}
+	command.AddCommand(accessCommand()) //nolint:contextcheck // the command carries the context
+	command.AddCommand(tokenCommand())
+	command.CompletionOptions.DisableDefaultCmd = true
+	command.SetHelpCommand(&cobra.Command{Hidden: true})
 	command.SetArgs(args)
 	command.SetOut(stdout)
 	command.SetErr(stderr)
@@ -140,13 +160,21 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 	if err != nil {
 		return err
 	}
-	s := &server{config: c, log: log, allowed: allowed, pods: &wiring.Pods{}, clusters: &wiring.Clusters{}, worker: workerName(), out: out}
+	secure, err := newSecurity(&c.Identity, log)
+	if err != nil {
+		return err
+	}
+	s := &server{config: c, log: log, allowed: allowed, pods: &wiring.Pods{}, clusters: &wiring.Clusters{}, worker: workerName(), out: out, security: secure}
+	if c.KubernetesCert == "" && c.KubernetesKey == "" {
+		c.KubernetesCert, c.KubernetesKey = c.Identity.TLSCert, c.Identity.TLSKey
+	}
 	defer s.close()
+	s.logInsecure(ctx)
 	if err := s.listen(ctx); err != nil {
 		return err
 	}
 	s.logReachability(ctx)
-	runner, err := s.plugins()
+	runner, err := s.plugins(ctx)
 	if err != nil {
 		return err
 	}
@@ -156,6 +184,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 	apis, stopAPIs := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopAPIs()
 	serving, apis := errgroup.WithContext(apis)
+	serving.Go(func() error { return secure.run(apis) })
 	if c.Has(config.RoleData) {
 		if err := s.data(ctx, apis, serving, runner); err != nil {
 			return err
@@ -166,15 +195,20 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 	if err := s.startKubernetes(ctx, apis, serving); err != nil {
 		return err
 	}
-	data, err := s.connect()
+	clients, err := s.connect()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = data.Close() }()
+	defer clients.close()
+	data := clients.of(identity.RoleServer)
 
 	controllers, working := errgroup.WithContext(ctx)
 	if c.Has(config.RoleData) {
 		if err := s.events(working, controllers); err != nil {
+			return err
+		}
+		s.logAccess(ctx)
+		if err := s.keepAudit(working, controllers); err != nil {
 			return err
 		}
 		controllers.Go(func() error {
@@ -192,7 +226,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 		controllers.Go(func() error { return inspector.Run(working) })
 	}
 	if c.Has(config.RolePreparer) {
-		p := prepare.New(data, runner, prepare.Options{
+		p := prepare.New(clients.of(identity.RolePreparer), runner, prepare.Options{
 			Worker: s.worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
 			TOSCA:   tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Guard: allowed.TOSCA}),
 			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
@@ -200,8 +234,8 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 		controllers.Go(func() error { return p.Run(working) })
 	}
 	if c.Has(config.RoleMetaScheduler) {
-		m := schedule.New(data, runner, schedule.Options{
-			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets,
+		m := schedule.New(clients.of(identity.RoleScheduler), runner, schedule.Options{
+			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets, References: references(c),
 			Kubernetes: func(enqueue func(...tko.SiteID)) schedule.Clusters {
 				s.clusters.Enqueue(enqueue)
 				return s.clusters
@@ -212,7 +246,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 		controllers.Go(func() error { return m.Run(working) })
 	}
 	if c.Has(config.RoleGitOps) {
-		if err := s.gitOps(working, controllers, data); err != nil {
+		if err := s.gitOps(working, controllers, clients.of(identity.RoleGitOps)); err != nil {
 			return err
 		}
 	}
@@ -220,13 +254,13 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 		return err
 	}
 	for _, l := range s.debug {
-		controllers.Go(func() error { return serveDebug(working, l, s.allowedHosts(c.ListenDebug)) })
+		controllers.Go(func() error { return s.serveDebug(working, l) })
 	}
 	for _, l := range s.health {
-		controllers.Go(func() error { return serveHealth(working, l, data, s.kubernetes) })
+		controllers.Go(func() error { return serveHealth(working, secure.listener(l, httpProtocol), data, s.kubernetes) })
 	}
 	for _, l := range s.logs {
-		controllers.Go(func() error { return s.logServer.Serve(working, l) })
+		controllers.Go(func() error { return s.logServer.Serve(working, secure.listener(l)) })
 	}
 	controllers.Go(func() error { // an API that fails ends all of them
 		select {
@@ -261,10 +295,13 @@ type server struct {
 	pods       *wiring.Pods
 
 	grpc, web, logs, debug, health, kube, hooks []net.Listener
+	unix                                        net.Listener // nil without a Unix socket
+	security                                    *security
 	store                                       catalog.Store
 	service                                     *catalog.Service
-	inProcess                                   *bufconn.Listener
+	inProcess                                   map[string]*bufconn.Listener // by role; nil without the data controller
 	logServer                                   plugin.LogServer
+	isolated                                    *isolate.Isolation
 }
 
 // listen opens the sockets first, so that clients can connect as soon as the
@@ -277,7 +314,7 @@ func (s *server) listen(ctx context.Context) error {
 		return err
 	}
 	if s.config.Has(config.RoleData) {
-		if err := errors.Join(open(s.config.ListenGRPC, &s.grpc), open(s.config.ListenWeb, &s.web), open(s.config.Kubernetes, &s.kube)); err != nil {
+		if err := errors.Join(open(s.config.ListenGRPC, &s.grpc), open(s.config.ListenWeb, &s.web), open(s.config.Kubernetes, &s.kube), s.listenUnix(ctx)); err != nil {
 			return err
 		}
 	}
@@ -300,7 +337,7 @@ func (s *server) logReachability(ctx context.Context) {
 		args = append(args, "not_at", own)
 	}
 	s.log.InfoContext(ctx, "the gRPC API is served on loopback only: clients that connect to another address of this machine, as the original tko command does by default, "+
-		"need --grpc-address=localhost; --listen-grpc=*:50050 serves every address, without authentication", args...)
+		"need --grpc-address=localhost; --listen-grpc=*:50050 serves every address, with TLS and identities (see docs/security.md)", args...)
 }
 
 func isLoopback(a net.Addr) bool {
@@ -329,7 +366,38 @@ func addresses(listeners []net.Listener) []string {
 	return list
 }
 
-func (s *server) plugins() (*plugin.Runner, error) {
+// isolation returns the isolation of plugins; nil if this process runs none.
+func (s *server) isolation(ctx context.Context) (*isolate.Isolation, error) {
+	c := s.config
+	programs := isolate.Programs{Folders: c.PluginPrograms}
+	if err := programs.CheckFolders(); err != nil {
+		return nil, err
+	}
+	o := isolate.Options{Mode: c.PluginIsolation, Readable: c.PluginFiles, Writable: c.PluginFilesWritable, Log: s.log}
+	switch c.PluginUsers {
+	case "none":
+	case "auto":
+		if os.Geteuid() == 0 {
+			o.Users = isolate.Users{First: firstPluginUser, Last: firstPluginUser + 255}
+		}
+	default:
+		var err error
+		if o.Users, err = isolate.ParseUsers(c.PluginUsers); err != nil {
+			return nil, err
+		}
+	}
+	return isolate.New(ctx, o)
+}
+
+// firstPluginUser is in a range of user IDs that systemd's conventions leave
+// unused.
+const firstPluginUser = 2_000_000_000
+
+func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
+	var err error
+	if s.isolated, err = s.isolation(ctx); err != nil {
+		return nil, err
+	}
 	address := s.config.Data
 	if len(s.grpc) > 0 {
 		address = s.grpc[0].Addr().String()
@@ -346,6 +414,7 @@ func (s *server) plugins() (*plugin.Runner, error) {
 		host = "localhost" // all interfaces; plugins run on this machine
 	}
 	o := plugin.Options{
+		Programs: s.config.PluginPrograms, Isolation: s.isolated,
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
 		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
@@ -416,43 +485,56 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		return err
 	}
 	s.store = store
+	if err := encrypt(ctx, store, s.config.EncryptionKey); err != nil {
+		return err
+	}
 	validator, err := validate.New(validate.Options{
-		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Fetch: remote.Fetch, Plugins: runner, Log: s.log,
+		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Secrets: s.config.SecretsCheck, Fetch: remote.Fetch, Plugins: runner, Log: s.log,
 	})
 	if err != nil {
 		return err
 	}
 	s.service = catalog.New(store, validator, catalog.Options{
 		InstanceName: s.config.InstanceName, InstanceDescription: s.config.InstanceDescription, Version: version.String(),
-		AddressPorts: func() []string { return addresses(s.grpc) }, DefaultFormat: krm.Format(s.config.PackageFormat),
+		AddressPorts: func() []string { return addresses(s.grpc) }, Conditions: s.security.conditions, Isolation: s.isolated.Layers,
+		DefaultFormat:    krm.Format(s.config.PackageFormat),
 		ModificationTime: s.config.ModificationTime, MinBackoff: s.config.Retry, MaxBackoff: s.config.RetryMax,
 		ConfirmAbove: s.config.ConfirmAbove, ConfirmPercent: s.config.ConfirmAbovePercent,
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
+		Access: catalog.AccessMode(s.config.AccessMode()), AccessAnonymous: access.Role(s.config.Access.Anonymous), AccessKubernetes: access.Role(s.config.Access.Kubernetes),
+		Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
 		Log: s.log.With("role", config.RoleData),
 	})
+	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {
+		return err
+	}
 	api := grpcapi.NewServer(s.service, grpcapi.Options{
+		Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
 		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log,
 		Limits: grpcapi.Limits{
 			Connection: wiring.LimitOr(s.config.StreamsPerConnection), Client: wiring.LimitOr(s.config.StreamsPerClient), Total: wiring.LimitOr(s.config.Streams),
+			Rate: rateOr(s.config.RequestsPerClient),
 		},
 	})
-	s.inProcess = bufconn.Listen(1 << 20)
+	s.inProcess = map[string]*bufconn.Listener{}
+	var listeners []net.Listener
+	for _, role := range identity.Roles() {
+		s.inProcess[role] = bufconn.Listen(1 << 20)
+		listeners = append(listeners, grpcapi.ListenProcess(s.inProcess[role], role))
+	}
+	if s.unix != nil {
+		listeners = append(listeners, grpcapi.Listen(s.unix))
+	}
 	s.prepareKubernetes()
-	listeners := []net.Listener{s.inProcess}
 	for _, l := range s.grpc {
 		listeners = append(listeners, grpcapi.Listen(l))
 	}
 	for _, l := range listeners {
 		serving.Go(func() error { return api.Serve(l) })
 	}
-	web := &http.Server{Handler: webapi.WithHosts(webapi.New(s.service, s.log), s.allowedHosts(s.config.ListenWeb)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
+	web := &http.Server{Handler: webapi.WithHosts(s.security.identified(webapi.New(s.service, s.log), s.log), s.allowedHosts(s.config.ListenWeb)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
 	for _, l := range s.web {
-		serving.Go(func() error {
-			if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				return err
-			}
-			return nil
-		})
+		serving.Go(func() error { return s.security.serveHTTP(web, l) })
 	}
 	serving.Go(func() error {
 		<-apis.Done()
@@ -465,26 +547,44 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 }
 
 // serveDebug serves Go's profiles until the context ends.
-func serveDebug(ctx context.Context, l net.Listener, hosts []string) error {
+func (s *server) serveDebug(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	debug := &http.Server{Handler: webapi.WithHosts(mux, hosts), ReadHeaderTimeout: 10 * time.Second}
+	debug := &http.Server{Handler: webapi.WithHosts(s.security.identified(mux, s.log), s.allowedHosts(s.config.ListenDebug)), ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = debug.Close() })
 	defer stop()
-	if err := debug.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return s.security.serveHTTP(debug, l)
 }
 
-// connect returns the controllers' client of the data controller.
-func (s *server) connect() (*client.Client, error) {
-	if s.inProcess == nil {
-		return wiring.Connect(s.config, nil)
+// clients are the controllers' clients of the data controller, by role. They use
+// its API also within one process, where each role has an identity of its own.
+type clients map[string]*client.Client
+
+func (c clients) of(role string) *client.Client { return c[role] }
+
+func (c clients) close() {
+	for _, one := range c {
+		_ = one.Close()
 	}
-	return wiring.Connect(s.config, s.inProcess.DialContext)
+}
+
+func (s *server) connect() (clients, error) {
+	all := clients{}
+	for _, role := range identity.Roles() {
+		var dial func(context.Context) (net.Conn, error)
+		if l := s.inProcess[role]; l != nil {
+			dial = l.DialContext
+		}
+		one, err := wiring.Connect(s.config, dial)
+		if err != nil {
+			all.close()
+			return nil, err
+		}
+		all[role] = one
+	}
+	return all, nil
 }
 
 // ready writes the addresses to the ready file once the server serves.
@@ -506,6 +606,9 @@ func (s *server) ready() error {
 }
 
 func (s *server) close() {
+	if s.unix != nil {
+		_ = s.unix.Close()
+	}
 	for _, l := range slices.Concat(s.grpc, s.web, s.kube, s.logs, s.debug, s.health, s.hooks) {
 		_ = l.Close()
 	}
@@ -533,4 +636,21 @@ func openStore(ctx context.Context, c *config.Config, log *slog.Logger) (catalog
 		return postgres.Open(ctx, where, options)
 	}
 	return nil, tko.Errorf(tko.ErrInvalid, "--store is not a known kind of store: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
+}
+
+// rateOr returns the rate r; a negative number is no limit.
+func rateOr(r float64) float64 {
+	if r == 0 {
+		return -1
+	}
+	return r
+}
+
+// references returns what packages may refer to as secrets, in addition to files.
+func references(c *config.Config) secret.Sources {
+	s := secret.Sources{Environment: c.SecretEnvironment}
+	if c.Vault.Address != "" {
+		s.Vault = &secret.Vault{Address: c.Vault.Address, Prefixes: c.Vault.Paths, TokenFile: c.Vault.TokenFile, Role: c.Vault.Role, JWTFile: c.Vault.JWTFile}
+	}
+	return s
 }

@@ -53,7 +53,7 @@ func TestFirstLinesWarnAboutLoopback(t *testing.T) {
 		code := make(chan int, 1)
 		go func() {
 			code <- run(ctx, []string{
-				"--store=sqlite::memory:", "--listen-grpc=" + address, "--listen-web=", "--listen-log=", "--ready-file=" + ready, "--git-cache=" + t.TempDir(),
+				"--insecure", "--store=sqlite::memory:", "--listen-grpc=" + address, "--listen-web=", "--listen-log=", "--ready-file=" + ready, "--git-cache=" + t.TempDir(),
 			}, &out, &out)
 		}()
 		waitReady(t, ready, code, &out)

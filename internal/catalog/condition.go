@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 )
 
 // The limits of conditions, in number or bytes.
@@ -29,6 +30,10 @@ func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, c
 	if err := checkConditions(conditions); err != nil {
 		return err
 	}
+	ctx, _, err := s.enter(ctx, kind, access.Condition)
+	if err != nil {
+		return err
+	}
 	return s.setConditions(ctx, Key{Kind: kind, ID: id}, conditions, nil, Requirement{})
 }
 
@@ -46,6 +51,9 @@ func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.C
 		}
 		if current.Revision == 0 {
 			return tko.NotFound(kind, id)
+		}
+		if err := s.permit(ctx, &current, nil, access.Condition, access.Commit); err != nil {
+			return final(err)
 		}
 		if err := require.check(key, current); err != nil {
 			return final(err)

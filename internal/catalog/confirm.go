@@ -37,7 +37,11 @@ func (s *Service) allow(ctx context.Context, doing string, kind tko.Kind, count 
 	percent := s.options.ConfirmPercent
 	enough := (count*100 + percent - 1) / percent // if there are this many, count is within the percentage
 	total := 0
-	for _, err := range s.store.List(ctx, Query{Kind: kind, Limit: enough}) {
+	c, ok := callerOf(ctx)
+	if !ok {
+		return 0, errNotEntered
+	}
+	for _, err := range s.store.List(ctx, Query{Kind: kind, Scope: c.view(s), Limit: enough}) {
 		if err != nil {
 			return 0, err
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 )
 
 // DeleteTemplate deletes a template, and removes the references of sites and
@@ -34,6 +35,10 @@ func (s *Service) DeletePlugin(ctx context.Context, typ, name string) (tko.Delet
 }
 
 func (s *Service) delete(ctx context.Context, key Key) (tko.Deleted, error) {
+	ctx, _, err := s.enter(ctx, key.Kind, changeVerb(key.Kind, access.Delete))
+	if err != nil {
+		return tko.Deleted{}, err
+	}
 	if CheckKey(key) != nil {
 		return tko.Deleted{}, missing(key)
 	}
@@ -54,6 +59,9 @@ func (s *Service) delete(ctx context.Context, key Key) (tko.Deleted, error) {
 
 // allowDeletion is allow for the deletion of one record and its descendants.
 func (s *Service) allowDeletion(ctx context.Context, key Key) (most int, err error) {
+	if err := s.permitDeletion(ctx, changeVerb(key.Kind, access.Delete), key); err != nil {
+		return 0, err
+	}
 	would, err := s.countBelow(ctx, key)
 	if err != nil {
 		return 0, err
@@ -81,7 +89,7 @@ func (s *Service) PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dr
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	return s.purge(ctx, tko.KindTemplate, s.selected(ctx, query), dryRun)
+	return s.purge(ctx, tko.KindTemplate, query, dryRun)
 }
 
 // PurgeSites deletes all selected sites, like PurgeTemplates.
@@ -90,7 +98,7 @@ func (s *Service) PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun boo
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	return s.purge(ctx, tko.KindSite, s.selected(ctx, query), dryRun)
+	return s.purge(ctx, tko.KindSite, query, dryRun)
 }
 
 // PurgeDeployments deletes all selected deployments and their descendants, like
@@ -100,23 +108,45 @@ func (s *Service) PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	return s.purge(ctx, tko.KindDeployment, s.selected(ctx, query), dryRun)
+	return s.purge(ctx, tko.KindDeployment, query, dryRun)
 }
 
 // PurgePlugins deletes all selected plugins, like PurgeTemplates.
 func (s *Service) PurgePlugins(ctx context.Context, sel tko.PluginSelect, dryRun bool) (tko.Deleted, error) {
-	return s.purge(ctx, tko.KindPlugin, func(after string) (iter.Seq2[Record, error], error) { return s.selectPlugins(ctx, sel, after) }, dryRun)
+	ctx, c, err := s.enter(ctx, tko.KindPlugin, access.Register)
+	if err != nil {
+		return tko.Deleted{}, err
+	}
+	scope := c.scope(s, access.Register, tko.KindPlugin)
+	return s.purgeList(ctx, tko.KindPlugin, func(after string) (iter.Seq2[Record, error], error) {
+		return s.selectPlugins(ctx, scope, sel, after)
+	}, dryRun)
 }
 
-// purge deletes the selected records, or only counts them.
-func (s *Service) purge(ctx context.Context, kind tko.Kind, list selection, dryRun bool) (tko.Deleted, error) {
+// purge deletes the records of a query that the caller may purge, or only counts them.
+func (s *Service) purge(ctx context.Context, kind tko.Kind, query Query, dryRun bool) (tko.Deleted, error) {
+	ctx, c, err := s.enter(ctx, kind, access.Purge)
+	if err != nil {
+		return tko.Deleted{}, err
+	}
+	query.Scope = c.scope(s, access.Purge, kind)
+	return s.purgeList(ctx, kind, s.selected(ctx, query), dryRun)
+}
+
+func (s *Service) purgeList(ctx context.Context, kind tko.Kind, list selection, dryRun bool) (tko.Deleted, error) {
 	chosen, err := list.freeze()
 	if err != nil {
 		return tko.Deleted{}, err
 	}
 	would, err := s.count(ctx, kind, list, chosen)
-	if err != nil || dryRun {
-		return would, err
+	if err == nil && kind == tko.KindDeployment && would.Descendants > 0 {
+		err = list.each(chosen, func(keys []Key) error { return s.permitDeletion(ctx, access.Purge, keys...) })
+	}
+	if err != nil {
+		return tko.Deleted{}, err
+	}
+	if dryRun {
+		return would, nil
 	}
 	most, err := s.allow(ctx, "delete", kind, would.Count)
 	if err != nil {

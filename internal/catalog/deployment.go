@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -18,6 +19,10 @@ import (
 // the order of creation. A prepared deployment is validated completely, others
 // partially. An unknown template, site or parent is an ErrInvalid.
 func (s *Service) CreateDeployment(ctx context.Context, request tko.NewDeployment) (id tko.DeploymentID, err error) {
+	ctx, _, err = s.enter(ctx, tko.KindDeployment, access.Create)
+	if err != nil {
+		return "", err
+	}
 	if request.Parent != "" && !isDeploymentID(request.Parent) {
 		return "", explain(&MissingError{Key: Key{Kind: tko.KindDeployment, ID: string(request.Parent)}})
 	}
@@ -35,6 +40,12 @@ func (s *Service) createFrom(ctx context.Context, reads *readSet, request tko.Ne
 	}
 	n, err := s.newRecord(ctx, reads, base, request)
 	if err != nil {
+		return "", err
+	}
+	if err := s.permitWrite(ctx, Record{}, n.record); err != nil {
+		return "", err
+	}
+	if err := s.permitApproval(ctx, Record{}, &n.record); err != nil {
 		return "", err
 	}
 	ids, err := s.ids.next(1)
@@ -131,6 +142,10 @@ const MaxChildren = 10_000
 // ErrConflict. Unknown templates and sites, and an unknown parent if no
 // revision is given, are an ErrInvalid.
 func (s *Service) CreateChildren(ctx context.Context, request tko.NewChildren) (ids []tko.DeploymentID, created int, err error) {
+	ctx, _, err = s.enter(ctx, tko.KindDeployment, access.Create)
+	if err != nil {
+		return nil, 0, err
+	}
 	if err := checkChildren(request); err != nil {
 		return nil, 0, err
 	}
@@ -170,6 +185,12 @@ func (s *Service) CreateChildren(ctx context.Context, request tko.NewChildren) (
 			// may be replaced.
 			n.Prepared, n.Approved = false, false
 			n.Conditions = mergeConditions(nil, flagConditions(nil, false, false), 1, time.Now())
+		}
+		if err := s.permitWrite(ctx, Record{}, n.record); err != nil {
+			return nil, 0, fmt.Errorf("child %q: %w", child.Origin, err)
+		}
+		if err := s.permitApproval(ctx, Record{}, &n.record); err != nil {
+			return nil, 0, fmt.Errorf("child %q: %w", child.Origin, err)
 		}
 		writes[i] = n.write(ctx, fresh[i])
 		if writes[i].ParentRevision = request.Revision; request.Revision == 0 {
@@ -229,11 +250,11 @@ func (s *Service) Deployment(ctx context.Context, id tko.DeploymentID, revision 
 	if !isDeploymentID(id) {
 		return tko.Deployment{}, tko.NotFound(tko.KindDeployment, id)
 	}
-	r, err := s.at(ctx, deploymentKey(id), revision)
+	r, c, err := s.at(ctx, deploymentKey(id), revision)
 	if err != nil {
 		return tko.Deployment{}, err
 	}
-	return deploymentOf(r)
+	return s.deploymentOf(c, r)
 }
 
 func deploymentKey(id tko.DeploymentID) Key { return Key{Kind: tko.KindDeployment, ID: string(id)} }
@@ -303,13 +324,20 @@ func (s *Service) approve(ctx context.Context, key Key, require Requirement, dry
 	if !isDeploymentID(key.ID) {
 		return Record{}, false, tko.NotFound(tko.KindDeployment, key.ID)
 	}
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Approve)
+	if err != nil {
+		return Record{}, false, err
+	}
 	err = retry(ctx, func() error {
 		r, err = s.get(ctx, Fields{Package: true}, key)
-		switch {
-		case err != nil:
+		if err == nil {
+			err = s.visible(c, r)
+		}
+		if err == nil {
+			err = s.permit(ctx, &r, nil, access.Approve)
+		}
+		if err != nil {
 			return err
-		case r.Revision == 0:
-			return tko.NotFound(tko.KindDeployment, key.ID)
 		}
 		if err := require.check(key, r); err != nil {
 			return final(err)
@@ -321,14 +349,22 @@ func (s *Service) approve(ctx context.Context, key Key, require Requirement, dry
 			return nil
 		}
 		w := approval(ctx, r)
+		enough, err := s.vote(ctx, r, dryRun)
+		if err != nil {
+			return final(err)
+		}
 		if dryRun {
 			r = w.Record
+			return nil
+		}
+		if !enough {
 			return nil
 		}
 		outcomes, err := s.commit(ctx, w)
 		if err != nil {
 			return err
 		}
+		s.forgetVotes(ctx, key.ID)
 		r, wrote = w.Record, true
 		r.Revision, r.Position = outcomes[0].Revision, outcomes[0].Position
 		s.log.InfoContext(ctx, "approved", "deployment", key.ID, "who", author(ctx).Who)
@@ -381,12 +417,17 @@ func (s *Service) ApproveDeployments(ctx context.Context, sel tko.DeploymentSele
 	if sel.Prepared != nil && !*sel.Prepared || sel.Approved != nil && *sel.Approved {
 		return 0, nil
 	}
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Approve)
+	if err != nil {
+		return 0, err
+	}
 	yes, no := true, false
 	sel.Prepared, sel.Approved = &yes, &no
 	query, err := deploymentQuery(sel, tko.ListOptions{})
 	if err != nil {
 		return 0, err
 	}
+	query.Scope = c.scope(s, access.Approve, tko.KindDeployment)
 	list := s.selected(ctx, query)
 	chosen, err := list.freeze()
 	if err != nil || dryRun {
@@ -432,18 +473,30 @@ func (s *Service) approveAll(ctx context.Context, keys []Key) (approved int, hel
 		return 0, nil, err
 	}
 	var batch []Write
+	single := false // approvals that policies govern, and hold back, are counted one by one
 	for _, r := range records {
 		if r.Revision != 0 && r.Prepared && !r.Approved {
+			policies, err := s.policiesFor(ctx, r)
+			if err != nil {
+				return 0, nil, err
+			}
+			single = single || len(policies) > 0
 			batch = append(batch, approval(ctx, r))
 		}
 	}
 	if len(batch) == 0 {
 		return 0, nil, nil
 	}
-	if _, err := s.commit(ctx, batch...); err == nil {
+	if single {
+		err = tko.ErrConflict
+	} else if err = s.permitBatch(ctx, batch, access.Approve); err == nil {
+		_, err = s.commit(ctx, batch...)
+	}
+	if err == nil {
 		s.log.InfoContext(ctx, "approved", "count", len(batch), "first", batch[0].Record.ID, "who", author(ctx).Who)
 		return len(batch), nil, nil
-	} else if !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrBusy) && !errors.Is(err, tko.ErrNotFound) {
+	}
+	if !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrBusy) && !errors.Is(err, tko.ErrNotFound) {
 		return 0, nil, err
 	}
 	for _, w := range batch {

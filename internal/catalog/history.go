@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 )
 
 // maxBehind is the maximum number of changes that a list may be behind.
@@ -36,6 +37,11 @@ var errStop = errors.New("the caller needs no more records")
 // recordsAt lists the current records, and replaces each that has changed since
 // position by its earlier state.
 func (s *Service) recordsAt(ctx context.Context, query Query, position int64, yield func(Record, error) bool) error {
+	ctx, w, err := s.reads(ctx, query.Kind)
+	if err != nil {
+		return err
+	}
+	query.Scope = w.caller.view(s)
 	if err := checkAfter(query.After); err != nil {
 		return err
 	}
@@ -48,6 +54,9 @@ func (s *Service) recordsAt(ctx context.Context, query Query, position int64, yi
 	query.Offset = 0
 	b := &rewind{service: s, query: query, position: position, seen: position, changed: map[string]tko.Change{}}
 	b.emit = func(r Record) error {
+		if err := w.still(ctx); err != nil {
+			return err
+		}
 		if !yield(r, nil) {
 			return errStop
 		}
@@ -56,7 +65,7 @@ func (s *Service) recordsAt(ctx context.Context, query Query, position int64, yi
 		}
 		return nil
 	}
-	err := b.all(ctx)
+	err = b.all(ctx)
 	if errors.Is(err, errStop) {
 		return nil
 	}
@@ -145,7 +154,9 @@ func (b *rewind) before(ctx context.Context, id string) error {
 	for len(b.ids) > 0 && (id == "" || b.ids[0] <= id) {
 		change := b.changed[b.ids[0]]
 		b.ids = b.ids[1:]
-		r, err := b.service.recordBefore(ctx, change, b.query.Fields)
+		fields := b.query.Fields
+		fields.Scope = b.query.Scope
+		r, err := b.service.recordBefore(ctx, change, fields)
 		if err != nil {
 			return err
 		}
@@ -192,7 +203,7 @@ func (s *Service) revision(ctx context.Context, key Key, revision int64) (Record
 // asOf adds to a revision the properties that revisions don't record: the
 // conditions that are older than a time, and the current deployments.
 func (s *Service) asOf(ctx context.Context, r Record, before time.Time, fields Fields) (Record, error) {
-	now, err := s.get(ctx, Fields{Deployments: fields.Deployments}, r.Key)
+	now, err := s.get(ctx, Fields{Deployments: fields.Deployments, Scope: fields.Scope}, r.Key)
 	if err != nil {
 		return Record{}, err
 	}
@@ -226,7 +237,7 @@ func (q *Query) matches(r Record) bool {
 	if r.ID <= q.After || !match(q.IDs, r.ID) || !match(q.Templates, r.Template) || !match(q.Sites, r.Site) ||
 		q.Parent != "" && q.Parent != r.Parent ||
 		q.Prepared != nil && *q.Prepared != r.Prepared || q.Approved != nil && *q.Approved != r.Approved ||
-		q.CRDs && !r.CRDs || q.Origin != "" && q.Origin != r.Origin {
+		!q.Scope.Of(q.Kind).Match(attributesOf(r)) || q.CRDs && !r.CRDs || q.Origin != "" && q.Origin != r.Origin {
 		return false
 	}
 	for key, pattern := range q.Labels {
@@ -266,8 +277,8 @@ func (s *Service) CheckPosition(ctx context.Context, position int64) error {
 	return err
 }
 
-// Events returns changes of a kind after a position, in their order, and the
-// position up to which they are complete. If there are none, wait is closed
+// Events returns changes of a kind, regardless of rights: the transport shows a
+// client only what its [Watcher] sees. It returns the changes after a position, in their order, and the position up to which they are complete. If there are none, wait is closed
 // once there may be some. A change of conditions is left out if a later change
 // of the record follows, whose event has the conditions; each other change has
 // exactly one event. Errors as for CheckPosition. If the revision of an old
@@ -301,7 +312,7 @@ func (s *Service) Events(ctx context.Context, kind tko.Kind, after int64) (event
 			keys = append(keys, Key{Kind: kind, ID: c.ID})
 		}
 	}
-	records, err := s.store.Get(ctx, Fields{Package: true, Deployments: kind == tko.KindTemplate || kind == tko.KindSite}, keys...)
+	records, err := s.store.Get(ctx, Fields{Package: true, Deployments: kind == tko.KindTemplate || kind == tko.KindSite, Scope: access.ScopeAll}, keys...)
 	if err != nil {
 		return nil, 0, nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/kubename"
 )
 
@@ -48,7 +49,7 @@ func (s *Service) Named(ctx context.Context, name string) (Key, error) {
 	if kubename.Check(name) != nil {
 		return key, nil
 	}
-	for r, err := range s.store.List(ctx, Query{Kind: key.Kind, Origin: NameOrigin(name), Limit: 1}) {
+	for r, err := range s.store.List(ctx, Query{Kind: key.Kind, Scope: access.ScopeAll, Origin: NameOrigin(name), Limit: 1}) {
 		return r.Key, err
 	}
 	return key, nil

@@ -6,40 +6,50 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 )
 
 // Templates returns the selected templates, sorted by ID, all from one
 // snapshot.
 func (s *Service) Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error] {
 	query, err := templateQuery(sel, options)
-	return list(ctx, s.store, query, err, templateOf)
+	return list(ctx, s, query, err, s.templateOf)
 }
 
 // Sites returns the selected sites, sorted by ID, all from one snapshot.
 func (s *Service) Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error] {
 	query, err := siteQuery(sel, options)
-	return list(ctx, s.store, query, err, siteOf)
+	return list(ctx, s, query, err, s.siteOf)
 }
 
 // Deployments returns the selected deployments, sorted by ID, all from one
 // snapshot.
 func (s *Service) Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
 	query, err := deploymentQuery(sel, options)
-	return list(ctx, s.store, query, err, deploymentOf)
+	return list(ctx, s, query, err, s.deploymentOf)
 }
 
 // list streams the entities of a query.
-func list[T any](ctx context.Context, store Reader, query Query, err error, entity func(Record) (T, error)) iter.Seq2[T, error] {
+func list[T any](ctx context.Context, s *Service, query Query, err error, entity func(*caller, Record) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
 		if err != nil {
 			yield(zero, err)
 			return
 		}
-		for r, err := range store.List(ctx, query) {
+		ctx, w, err := s.reads(ctx, query.Kind)
+		if err != nil {
+			yield(zero, err)
+			return
+		}
+		query.Scope = w.caller.view(s)
+		for r, err := range s.store.List(ctx, query) {
 			e := zero
 			if err == nil {
-				e, err = entity(r)
+				err = w.still(ctx)
+			}
+			if err == nil {
+				e, err = entity(w.caller, r)
 			}
 			if !yield(e, err) || err != nil {
 				return
@@ -52,10 +62,14 @@ func list[T any](ctx context.Context, store Reader, query Query, err error, enti
 // snapshot.
 func (s *Service) Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error] {
 	return func(yield func(tko.Plugin, error) bool) {
-		err := checkAfter(options.Window.After)
+		if err := checkAfter(options.Window.After); err != nil {
+			yield(tko.Plugin{}, err)
+			return
+		}
+		ctx, w, err := s.reads(ctx, tko.KindPlugin)
 		var records iter.Seq2[Record, error]
 		if err == nil {
-			records, err = s.selectPlugins(ctx, sel, options.Window.After)
+			records, err = s.selectPlugins(ctx, w.caller.view(s), sel, options.Window.After)
 		}
 		if err != nil {
 			yield(tko.Plugin{}, err)
@@ -87,11 +101,11 @@ func (s *Service) Plugins(ctx context.Context, sel tko.PluginSelect, options tko
 // selectPlugins returns the records of the selected plugins with IDs greater
 // than after. The store selects by type and name; executor and trigger are
 // filtered here.
-func (s *Service) selectPlugins(ctx context.Context, sel tko.PluginSelect, after string) (iter.Seq2[Record, error], error) {
+func (s *Service) selectPlugins(ctx context.Context, scope access.View, sel tko.PluginSelect, after string) (iter.Seq2[Record, error], error) {
 	if err := checkPatternCount(len(sel.Names)); err != nil {
 		return nil, err
 	}
-	query := Query{Kind: tko.KindPlugin, After: after, Limit: -1}
+	query := Query{Kind: tko.KindPlugin, Scope: scope, After: after, Limit: -1}
 	sel = sel.WithoutEmpty()
 	prefix := "*|"
 	if sel.Type != nil {

@@ -3,12 +3,16 @@ package catalog
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -19,8 +23,22 @@ func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (t
 	if !isDeploymentID(id) {
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
 	}
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Update)
+	if err != nil {
+		return tko.Modification{}, err
+	}
+	now, err := s.get(ctx, Fields{}, deploymentKey(id))
+	if err == nil {
+		err = s.visible(c, now)
+	}
+	if err == nil {
+		err = s.permit(ctx, &now, nil, access.Update)
+	}
+	if err != nil {
+		return tko.Modification{}, err
+	}
 	token := rand.Text()
-	r, expires, err := s.store.StartModification(tko.WithAuthor(ctx, author(ctx)), string(id), token, s.options.ModificationTime)
+	r, expires, err := s.store.StartModification(tko.WithAuthor(ctx, author(ctx)), string(id), c.token(token), s.options.ModificationTime)
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
@@ -29,10 +47,10 @@ func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (t
 	}
 	pkg, err := deploymentPackage(r)
 	if err != nil {
-		return tko.Modification{}, errors.Join(err, s.store.CancelModification(ctx, token))
+		return tko.Modification{}, errors.Join(err, s.store.CancelModification(ctx, c.token(token)))
 	}
-	s.started.put(token, r)
-	return tko.Modification{Token: token, Deployment: id, Package: pkg, Expires: expires.UTC()}, nil
+	s.started.put(c.token(token), r)
+	return tko.Modification{Token: token, Deployment: id, Package: s.redact(c, r, pkg), Expires: expires.UTC()}, nil
 }
 
 // EndModification replaces the package of the deployment that the token is for.
@@ -44,11 +62,15 @@ func (s *Service) EndModification(ctx context.Context, token string, pkg krm.Pac
 	if !storable(token) {
 		return "", 0, tokenError(tko.ErrNotFound, token)
 	}
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Update)
+	if err != nil {
+		return "", 0, err
+	}
 	var id tko.DeploymentID
 	var revision int64
-	err := tryOptimistic(ctx, func(reads *readSet) error {
+	err = tryOptimistic(ctx, func(reads *readSet) error {
 		return retry(ctx, func() (err error) {
-			id, revision, err = s.endFrom(ctx, reads, token, pkg)
+			id, revision, err = s.endFrom(ctx, reads, token, c.token(token), pkg)
 			if isStale(err) {
 				return final(err)
 			}
@@ -63,20 +85,21 @@ func (s *Service) EndModification(ctx context.Context, token string, pkg krm.Pac
 
 // endFrom ends a modification that was started from a cached deployment, if there is
 // one and reads is not nil. The commit checks that the deployment hasn't changed since.
-// If it refuses the change, the change is derived again from the store.
-func (s *Service) endFrom(ctx context.Context, reads *readSet, token string, pkg krm.Package) (tko.DeploymentID, int64, error) {
-	start, ok := s.started.take(token)
+// If it refuses the change, the change is derived again from the store. stored is the
+// token as it is stored.
+func (s *Service) endFrom(ctx context.Context, reads *readSet, token, stored string, pkg krm.Package) (tko.DeploymentID, int64, error) {
+	start, ok := s.started.take(stored)
 	if ok && reads != nil {
 		change, err := s.changed(ctx, reads, start, start, pkg)
 		if err == nil && !sameContent(start, change.record) {
 			var revision int64
-			revision, err = s.writeChange(ctx, reads, start, change, token, nil)
+			revision, err = s.writeChange(ctx, reads, start, change, stored, nil)
 			if err == nil || isStale(err) || !refused(err) {
 				return tko.DeploymentID(start.ID), revision, tokenError(err, token)
 			}
 		}
 	}
-	start, current, err := s.store.Modification(ctx, token)
+	start, current, err := s.store.Modification(ctx, stored)
 	if err != nil {
 		return "", 0, tokenError(err, token)
 	}
@@ -86,9 +109,9 @@ func (s *Service) endFrom(ctx context.Context, reads *readSet, token string, pkg
 	}
 	id := tko.DeploymentID(start.ID)
 	if sameContent(current, change.record) {
-		return id, current.Revision, tokenError(s.store.CancelModification(ctx, token), token)
+		return id, current.Revision, tokenError(s.store.CancelModification(ctx, stored), token)
 	}
-	revision, err := s.writeChange(ctx, reads, current, change, token, nil)
+	revision, err := s.writeChange(ctx, reads, current, change, stored, nil)
 	return id, revision, tokenError(err, token)
 }
 
@@ -131,14 +154,56 @@ func (s *Service) CancelModification(ctx context.Context, token string) error {
 	if !storable(token) {
 		return tokenError(tko.ErrNotFound, token)
 	}
-	s.started.take(token)
-	return tokenError(s.store.CancelModification(ctx, token), token)
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Update)
+	if err != nil {
+		return err
+	}
+	s.started.take(c.token(token))
+	return tokenError(s.store.CancelModification(ctx, c.token(token)), token)
+}
+
+// token returns a modification token as it is stored. Where rights are enforced, it is
+// bound to the caller: for others it is unknown.
+func (c *caller) token(token string) string {
+	if !c.bound {
+		return token
+	}
+	sum := sha256.Sum256([]byte("tko modification\x00" + token + "\x00" + c.identity.Subject))
+	return hex.EncodeToString(sum[:])
 }
 
 // Modifications returns the valid modification tokens, sorted by deployment,
 // without the tokens themselves, which only their holders know.
 func (s *Service) Modifications(ctx context.Context) ([]tko.OpenModification, error) {
-	return s.store.Modifications(ctx)
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Read)
+	if err != nil {
+		return nil, err
+	}
+	open, err := s.store.Modifications(ctx)
+	if err != nil || c.view(s).IsAll() {
+		return open, err
+	}
+	return s.visibleModifications(ctx, c, open)
+}
+
+// visibleModifications returns those of the deployments that the caller may read.
+func (s *Service) visibleModifications(ctx context.Context, c *caller, open []tko.OpenModification) (seen []tko.OpenModification, err error) {
+	for batch := range slices.Chunk(open, selectedPage) {
+		keys := make([]Key, len(batch))
+		for i, m := range batch {
+			keys[i] = deploymentKey(m.Deployment)
+		}
+		records, err := s.store.Get(ctx, Fields{}, keys...)
+		if err != nil {
+			return nil, err
+		}
+		for i, r := range records {
+			if c.sees(s, r) {
+				seen = append(seen, batch[i])
+			}
+		}
+	}
+	return seen, nil
 }
 
 // BreakModification ends the modification token of a deployment. If its holder
@@ -147,6 +212,15 @@ func (s *Service) Modifications(ctx context.Context) ([]tko.OpenModification, er
 func (s *Service) BreakModification(ctx context.Context, id tko.DeploymentID) (tko.OpenModification, error) {
 	if !isDeploymentID(id) {
 		return tko.OpenModification{}, tko.NotFound(tko.KindDeployment, id)
+	}
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Inspect)
+	if err != nil {
+		return tko.OpenModification{}, err
+	}
+	if r, err := s.get(ctx, Fields{}, deploymentKey(id)); err != nil {
+		return tko.OpenModification{}, err
+	} else if !c.sees(s, r) {
+		return tko.OpenModification{}, tko.Errorf(tko.ErrNotFound, "deployment %q: there is no valid modification token", id)
 	}
 	broken, err := s.store.BreakModification(ctx, string(id))
 	if err == nil {
@@ -177,8 +251,12 @@ func (s *Service) CommitDeployment(ctx context.Context, commit tko.DeploymentCom
 	if err := checkCommit(commit); err != nil {
 		return 0, err
 	}
+	ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Commit, access.Update)
+	if err != nil {
+		return 0, err
+	}
 	var revision int64
-	err := tryOptimistic(ctx, func(reads *readSet) error {
+	err = tryOptimistic(ctx, func(reads *readSet) error {
 		current, err := s.get(ctx, Fields{Package: true}, deploymentKey(commit.ID))
 		if err == nil {
 			revision, err = s.commitFrom(ctx, reads, current, commit)
@@ -207,6 +285,10 @@ const maxBatch = 500
 // committed is 0: committing it alone returns the reason. Their transactions are
 // shared.
 func (s *Service) CommitDeployments(ctx context.Context, commits []tko.DeploymentCommit) (revisions []int64, err error) {
+	ctx, _, err = s.enter(ctx, tko.KindDeployment, access.Commit, access.Update)
+	if err != nil {
+		return nil, err
+	}
 	if len(commits) > maxBatch {
 		return nil, tko.Errorf(tko.ErrInvalid, "%d deployments are to be committed at once: give at most %d", len(commits), maxBatch)
 	}
@@ -241,6 +323,10 @@ func (s *Service) CommitDeployments(ctx context.Context, commits []tko.Deploymen
 		wait.Go(func() {
 			// After an error, nothing of this deployment has changed, or its outcome is
 			// unknown: either way, the caller reads the reason by committing it alone.
+			ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Commit, access.Update) // a caller for each commit
+			if err != nil {
+				return
+			}
 			if revision, err := s.commitFrom(ctx, new(readSet), r, c); err == nil {
 				revisions[i] = revision
 			}
@@ -253,6 +339,10 @@ func (s *Service) CommitDeployments(ctx context.Context, commits []tko.Deploymen
 // DeploymentsByID returns those of the deployments that exist, with their
 // packages, in the order of ids.
 func (s *Service) DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) ([]tko.Deployment, error) {
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Read)
+	if err != nil {
+		return nil, err
+	}
 	if len(ids) > maxBatch {
 		return nil, tko.Errorf(tko.ErrInvalid, "%d deployments are to be read at once: give at most %d", len(ids), maxBatch)
 	}
@@ -271,10 +361,10 @@ func (s *Service) DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) (
 	}
 	var all []tko.Deployment
 	for _, r := range records {
-		if r.Revision == 0 {
+		if !c.sees(s, r) {
 			continue
 		}
-		d, err := deploymentOf(r)
+		d, err := s.deploymentOf(c, r)
 		if err != nil {
 			return nil, err
 		}
@@ -286,6 +376,11 @@ func (s *Service) DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) (
 // commitFrom commits a deployment that was read as current.
 func (s *Service) commitFrom(ctx context.Context, reads *readSet, current Record, commit tko.DeploymentCommit) (int64, error) {
 	key := deploymentKey(commit.ID)
+	if current.Revision != 0 {
+		if err := s.permit(ctx, &current, nil, access.Commit, access.Update); err != nil {
+			return 0, err
+		}
+	}
 	if err := checkRevision(current, commit); err != nil {
 		return 0, err
 	}
@@ -298,7 +393,10 @@ func (s *Service) commitFrom(ctx context.Context, reads *readSet, current Record
 	}
 	change.record.Steps = tko.BoundSteps(commit.Steps)
 	if sameContent(current, change.record) {
-		return current.Revision, s.SetConditions(ctx, key.Kind, key.ID, commit.Conditions)
+		if err := checkConditions(commit.Conditions); err != nil || len(commit.Conditions) == 0 {
+			return current.Revision, err
+		}
+		return current.Revision, s.setConditions(ctx, key, commit.Conditions, nil, Requirement{})
 	}
 	var revision int64
 	err = retry(ctx, func() error {
@@ -376,6 +474,9 @@ type attributes struct {
 
 func (s *Service) changedWith(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package, attributes attributes) (change, error) {
 	before, err := deploymentPackage(start)
+	if err == nil {
+		pkg, err = s.restore(ctx, start, pkg)
+	}
 	if err != nil {
 		return change{}, err
 	}
@@ -386,7 +487,7 @@ func (s *Service) changedWith(ctx context.Context, reads *readSet, start, curren
 	if err != nil {
 		return change{}, err
 	}
-	unapproved, err := s.withdrawsApproval(current, before, d)
+	unapproved, err := s.withdrawsApproval(ctx, current, before, d)
 	if err != nil {
 		return change{}, err
 	}
@@ -421,6 +522,14 @@ func (s *Service) changedWith(ctx context.Context, reads *readSet, start, curren
 	if err := errors.Join(record.label(attributes.labels), record.attach(attributes.attached)); err != nil {
 		return change{}, err
 	}
+	if err := s.permitApproval(ctx, current, &record); err != nil {
+		return change{}, err
+	}
+	if record.Approved != d.approved { // a policy asks for explicit approvals
+		d.approved = record.Approved
+		d = d.withState(d.pkg)
+		withdrawn = waitsForApproval()
+	}
 	c, err := contentOf(d.pkg.WithoutDeploymentState())
 	if err != nil {
 		return change{}, err
@@ -438,6 +547,13 @@ func (s *Service) changedWith(ctx context.Context, reads *readSet, start, curren
 func (s *Service) writeChange(ctx context.Context, reads *readSet, current Record, c change, token string, conditions []tko.Condition) (int64, error) {
 	record, now := c.record, time.Now()
 	record.Author = author(ctx)
+	err := s.permit(ctx, &current, &record, access.Update, access.Commit)
+	if err == nil {
+		err = s.permitReferences(ctx, &current, &record)
+	}
+	if err != nil {
+		return 0, err
+	}
 	var held []tko.Condition
 	if replacesNow(Write{Op: tko.OpWritten, Record: record}) && !current.Approved {
 		old, err := s.editedSince(ctx, record)

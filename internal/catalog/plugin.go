@@ -4,12 +4,17 @@ import (
 	"context"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 )
 
 // RegisterPlugin creates or replaces a plugin and returns its revision. A
 // plugin that doesn't meet the requirements of its executor is an ErrInvalid.
 // If nothing would change, nothing is written.
 func (s *Service) RegisterPlugin(ctx context.Context, p tko.Plugin) (int64, error) {
+	ctx, _, err := s.enter(ctx, tko.KindPlugin, access.Register)
+	if err != nil {
+		return 0, err
+	}
 	record, err := pluginRecord(p)
 	if err != nil {
 		return 0, err
@@ -26,15 +31,19 @@ func pluginKey(typ, name string) Key { return Key{Kind: tko.KindPlugin, ID: tko.
 // Plugin returns a plugin.
 func (s *Service) Plugin(ctx context.Context, typ, name string) (tko.Plugin, error) {
 	key := pluginKey(typ, name)
+	ctx, c, err := s.enter(ctx, tko.KindPlugin, access.Read)
+	if err != nil {
+		return tko.Plugin{}, err
+	}
 	if err := CheckKey(key); err != nil {
 		return tko.Plugin{}, err
 	}
 	r, err := s.get(ctx, Fields{}, key)
+	if err == nil {
+		err = s.visible(c, r)
+	}
 	if err != nil {
 		return tko.Plugin{}, err
-	}
-	if r.Revision == 0 {
-		return tko.Plugin{}, tko.NotFound(key.Kind, key.ID)
 	}
 	return pluginOf(r)
 }

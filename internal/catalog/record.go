@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -71,8 +72,13 @@ func (s *Service) Record(ctx context.Context, fields Fields, key Key) (Record, e
 	if err := CheckKey(key); err != nil {
 		return Record{}, err
 	}
+	ctx, c, err := s.enter(ctx, key.Kind, access.Read)
+	if err != nil {
+		return Record{}, err
+	}
+	fields.Scope = c.view(s)
 	r, err := s.get(ctx, fields, key)
-	if err == nil && r.Revision == 0 {
+	if err == nil && !c.sees(s, r) {
 		return Record{}, tko.NotFound(key.Kind, key.ID)
 	}
 	return r, err
@@ -156,6 +162,10 @@ type Put struct {
 // its package, and whether it is new. The rules are those of RegisterTemplate,
 // RegisterSite, RegisterPlugin, CreateDeployment and CommitDeployment.
 func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool, err error) {
+	ctx, c, err := s.enter(ctx, p.Key.Kind, changeVerb(p.Key.Kind, access.Create), changeVerb(p.Key.Kind, access.Update))
+	if err != nil {
+		return Record{}, false, err
+	}
 	if p.Key.Kind == tko.KindDeployment && p.Key.ID == "" {
 		if r, created, err = s.putNewDeployment(ctx, p); err == nil && !p.DryRun {
 			r = s.reread(ctx, r)
@@ -164,9 +174,19 @@ func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool,
 	}
 	wrote := false
 	err = retry(ctx, func() error {
-		current, err := s.get(ctx, Fields{Package: true, Deployments: true}, p.Key)
+		current, err := s.get(ctx, Fields{Package: true, Deployments: true, Scope: c.view(s)}, p.Key)
 		if err != nil {
 			return err
+		}
+		if current.Revision != 0 && p.Key.Kind == tko.KindDeployment {
+			if err := s.permit(ctx, &current, nil, access.Update); err != nil {
+				return final(err)
+			}
+		}
+		if p.Key.Kind != tko.KindDeployment {
+			if p.Package, err = s.restore(ctx, current, p.Package); err != nil {
+				return err
+			}
 		}
 		if err := p.Require.check(p.Key, current); err != nil {
 			return final(err)
@@ -180,6 +200,9 @@ func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool,
 		record.Replaces = current.Replaces
 		if created {
 			record.UID, record.Created = newUID(), time.Now().UTC()
+		}
+		if err := s.permitWrite(ctx, current, record); err != nil {
+			return final(err)
 		}
 		if p.Permit != nil {
 			if err := p.Permit(current, record); err != nil {
@@ -218,7 +241,11 @@ func (s *Service) PutRecord(ctx context.Context, p Put) (r Record, created bool,
 // reread returns a record that was just written with the properties that the
 // store sets.
 func (s *Service) reread(ctx context.Context, r Record) Record {
-	now, err := s.get(ctx, Fields{Package: true, Deployments: true}, r.Key)
+	c, ok := callerOf(ctx)
+	if !ok {
+		return r
+	}
+	now, err := s.get(ctx, Fields{Package: true, Deployments: true, Scope: c.view(s)}, r.Key)
 	if err != nil || now.UID != r.UID {
 		return r // the write itself succeeded
 	}
@@ -260,6 +287,13 @@ func (s *Service) putNewDeployment(ctx context.Context, p Put) (r Record, create
 		return Record{}, false, err
 	}
 	n.record.Origin = p.Origin
+	err = s.permitWrite(ctx, Record{}, n.record)
+	if err == nil {
+		err = s.permitApproval(ctx, Record{}, &n.record)
+	}
+	if err != nil {
+		return Record{}, false, err
+	}
 	w := n.write(ctx, ids[0])
 	w.Record.Created = time.Now().UTC()
 	if p.Permit != nil {
@@ -394,6 +428,10 @@ func (s *Service) PutConditions(ctx context.Context, key Key, conditions []tko.C
 	if err := checkConditions(conditions); err != nil {
 		return Record{}, err
 	}
+	ctx, _, err := s.enter(ctx, key.Kind, access.Condition)
+	if err != nil {
+		return Record{}, err
+	}
 	if !dryRun {
 		if err := s.setConditions(ctx, key, conditions, without, require); err != nil {
 			return Record{}, err
@@ -414,6 +452,10 @@ func (s *Service) PutConditions(ctx context.Context, key Key, conditions []tko.C
 // record with the package.
 func (s *Service) PutApproval(ctx context.Context, key Key, require Requirement, dryRun bool) (Record, error) {
 	require.Present = true
+	ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Approve)
+	if err != nil {
+		return Record{}, err
+	}
 	r, wrote, err := s.approve(ctx, key, require, dryRun)
 	if err != nil {
 		return Record{}, err
@@ -428,10 +470,14 @@ func (s *Service) PutApproval(ctx context.Context, key Key, require Requirement,
 // with dryRun it only counts.
 func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement, dryRun bool) (Record, tko.Deleted, error) {
 	require.Present = true
+	ctx, _, err := s.enter(ctx, key.Kind, changeVerb(key.Kind, access.Delete))
+	if err != nil {
+		return Record{}, tko.Deleted{}, err
+	}
 	var r Record
 	done := progress{most: s.options.ConfirmAbove}
 	more := []Key{key}
-	err := retry(ctx, func() error {
+	err = retry(ctx, func() error {
 		var err error
 		if r, err = s.Record(ctx, Fields{Package: true}, key); err == nil {
 			err = require.check(key, r)
@@ -440,7 +486,7 @@ func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement
 			return final(err)
 		}
 		if dryRun {
-			return nil
+			return s.permitDeletion(ctx, changeVerb(key.Kind, access.Delete), key)
 		}
 		if done.most, err = s.allowDeletion(ctx, key); err != nil {
 			return final(err)
@@ -472,6 +518,14 @@ func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement
 // If one doesn't meet the requirement, that is an ErrConflict, and none is
 // deleted.
 func (s *Service) RemoveRecords(ctx context.Context, kind tko.Kind, ids []string, require Requirement, dryRun bool) (tko.Deleted, error) {
+	verb := changeVerb(kind, access.Purge)
+	ctx, c, err := s.enter(ctx, kind, verb, changeVerb(kind, access.Delete))
+	if err != nil {
+		return tko.Deleted{}, err
+	}
+	if !c.grant.Somewhere(verb, kind) { // the selection was shown to the caller, as a list
+		verb = changeVerb(kind, access.Delete)
+	}
 	var keys []Key
 	chosen := frozen{seed: maphash.MakeSeed()}
 	for batch := range slices.Chunk(ids, selectedPage) {
@@ -484,7 +538,7 @@ func (s *Service) RemoveRecords(ctx context.Context, kind tko.Kind, ids []string
 			return tko.Deleted{}, err
 		}
 		for _, r := range records {
-			if r.Revision == 0 {
+			if !c.sees(s, r) {
 				continue
 			}
 			if err := require.check(r.Key, r); err != nil {
@@ -495,6 +549,9 @@ func (s *Service) RemoveRecords(ctx context.Context, kind tko.Kind, ids []string
 		}
 	}
 	slices.Sort(chosen.hashes)
+	if err := s.permitDeletion(ctx, verb, keys...); err != nil {
+		return tko.Deleted{}, err
+	}
 	below := map[uint64]struct{}{}
 	if kind == tko.KindDeployment {
 		for batch := range slices.Chunk(keys, selectedPage) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 )
 
 // The transaction that makes a deployment both prepared and approved also deletes
@@ -110,7 +111,7 @@ func (s *Service) editedSince(ctx context.Context, r Record) (Record, error) {
 // another parent.
 func (s *Service) reparentings(ctx context.Context, from Record, to string) ([]Write, error) {
 	var moves []Write
-	for child, err := range s.store.List(ctx, Query{Kind: tko.KindDeployment, Parent: from.ID, Limit: maxReparented + 1}) {
+	for child, err := range s.store.List(ctx, Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Parent: from.ID, Limit: maxReparented + 1}) {
 		if err != nil {
 			return nil, err
 		}
@@ -167,6 +168,10 @@ func (s *Service) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, r
 	}
 	if revision < 0 {
 		return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "the revision %d of deployment %q is negative: use 0 for any", revision, id)
+	}
+	ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Delete)
+	if err != nil {
+		return tko.Deleted{}, err
 	}
 	w := deletion(ctx, deploymentKey(id))
 	w.Expect = revision

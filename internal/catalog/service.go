@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -19,8 +20,10 @@ type Options struct {
 	InstanceName        string
 	InstanceDescription string
 	Version             string
-	AddressPorts        func() []string // addresses of the API, for About; none if nil
-	DefaultFormat       krm.Format      // of packages, for clients that don't set one; CBOR if empty
+	AddressPorts        func() []string             // addresses of the API, for About; none if nil
+	Conditions          func() []tko.Condition      // of the server, for About; none if nil
+	Isolation           func() []tko.IsolationLayer // of plugins, for About; none if nil
+	DefaultFormat       krm.Format                  // of packages, for clients that don't set one; CBOR if empty
 
 	ModificationTime time.Duration // validity of modification tokens; 10 s if zero
 	MinBackoff       time.Duration // delay after the first failure of work; 1 s if zero
@@ -40,6 +43,20 @@ type Options struct {
 	// tko.DefaultConfirmPercent if zero.
 	ConfirmAbove   int
 	ConfirmPercent int
+
+	// Access is how rights are enforced; AccessOff if empty.
+	Access AccessMode
+	// AccessAnonymous is the role of callers without credentials on this machine;
+	// none if empty.
+	AccessAnonymous access.Role
+	// BreakGlass are the subjects that may make themselves administrators for an
+	// hour: the Unix users of the server and root.
+	BreakGlass []string
+	// AccessKubernetes is the role of users of the Kubernetes API, about whose verbs
+	// the cluster decides; none if empty.
+	AccessKubernetes access.Role
+	// Audit records changes and refusals in the audit log.
+	Audit bool
 
 	Log *slog.Logger // for deletions and approvals; none if nil
 }
@@ -66,6 +83,11 @@ type Service struct {
 	ids       idSource
 	changes   *changeCache
 	idle      map[string]*idleQueue // by queue
+
+	accessLock  lock
+	accessRules *ruleBook // nil: not read yet
+	refusals    refusals
+	transitions transitionCache
 }
 
 // New makes a catalog on a store. The caller closes the store.
@@ -76,10 +98,11 @@ func New(store Store, validator Validator, options Options) *Service {
 	setDefault(&options.MaxBackoff, max(options.MinBackoff, time.Minute))
 	setDefault(&options.ConfirmAbove, tko.DefaultConfirmAbove)
 	setDefault(&options.ConfirmPercent, tko.DefaultConfirmPercent)
+	setDefault(&options.Access, AccessOff)
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: map[string]*idleQueue{
+	return &Service{refusals: refusals{store: store, enabled: options.Audit, log: options.Log}, store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: map[string]*idleQueue{
 		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {},
 	}}
 }
@@ -105,6 +128,12 @@ func (s *Service) About(ctx context.Context) (tko.About, error) {
 		DefaultPackageFormat: s.options.DefaultFormat,
 		Position:             head,
 	}
+	if s.options.Isolation != nil {
+		about.Isolation = s.options.Isolation()
+	}
+	if s.options.Conditions != nil {
+		about.Conditions = s.options.Conditions()
+	}
 	if s.options.AddressPorts != nil {
 		about.AddressPorts = s.options.AddressPorts()
 	}
@@ -125,7 +154,16 @@ func (s *Service) get(ctx context.Context, fields Fields, key Key) (Record, erro
 
 // at returns a record with its package, as of a revision; 0 is the current one.
 // It returns ErrNotFound if there is none.
-func (s *Service) at(ctx context.Context, key Key, revision int64) (Record, error) {
+func (s *Service) at(ctx context.Context, key Key, revision int64) (Record, *caller, error) {
+	ctx, c, err := s.enter(ctx, key.Kind, access.Read)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	r, err := s.atOf(ctx, c, key, revision)
+	return r, c, err
+}
+
+func (s *Service) atOf(ctx context.Context, c *caller, key Key, revision int64) (Record, error) {
 	if revision < 0 {
 		return Record{}, tko.Errorf(tko.ErrInvalid, "%s %q: the revision %d is negative: use 0 for the current one", key.Kind, key.ID, revision)
 	}
@@ -134,6 +172,12 @@ func (s *Service) at(ctx context.Context, key Key, revision int64) (Record, erro
 	}
 	if revision > 0 {
 		r, err := s.store.Revision(ctx, key, revision)
+		if err == nil && !c.view(s).IsAll() { // the record may have been elsewhere then, or be elsewhere now
+			var now Record
+			if now, err = s.get(ctx, Fields{}, key); err == nil && (!c.sees(s, r) || now.Revision != 0 && !c.sees(s, now)) {
+				err = tko.ErrNotFound
+			}
+		}
 		if errors.Is(err, tko.ErrNotFound) {
 			if err := checkNewID(key); err != nil {
 				return Record{}, err
@@ -142,11 +186,14 @@ func (s *Service) at(ctx context.Context, key Key, revision int64) (Record, erro
 		}
 		return r, err
 	}
-	r, err := s.get(ctx, Fields{Package: true, Deployments: key.Kind != tko.KindDeployment}, key)
-	if err == nil && r.Revision == 0 {
-		return Record{}, missing(key)
+	r, err := s.get(ctx, Fields{Package: true, Deployments: key.Kind != tko.KindDeployment, Scope: c.view(s)}, key)
+	if err == nil {
+		err = s.visible(c, r)
 	}
-	return r, err
+	if err != nil {
+		return Record{}, err
+	}
+	return r, nil
 }
 
 // commit commits writes under the claim of the context, and makes users' errors
@@ -157,11 +204,51 @@ func (s *Service) commit(ctx context.Context, writes ...Write) ([]Outcome, error
 			writes[i].Claim = &claim
 		}
 	}
-	outcomes, err := s.commitReplacing(ctx, writes)
-	if err != nil {
-		return nil, explain(err)
+	c, ok := callerOf(ctx)
+	if !ok {
+		return nil, errNotEntered
 	}
-	return outcomes, nil
+	for again := 0; ; again++ {
+		for i := range writes {
+			if c.bound && s.options.Access == AccessEnforce {
+				writes[i].Access = &c.grant.Version
+			}
+			if s.options.Audit {
+				writes[i].Audit = c.auditCaller(ctx)
+			}
+		}
+		outcomes, err := s.commitReplacing(ctx, writes)
+		if c.bound && isStale(err) && again < maxAttempts {
+			// The rules have changed. If the rights of the caller have not, the commit is
+			// still permitted.
+			if same, renewErr := s.renew(ctx, c); renewErr != nil {
+				return nil, renewErr
+			} else if same {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, explain(err)
+		}
+		return outcomes, nil
+	}
+}
+
+// renew reads the caller's rights again, and reports whether their version is new and
+// they permit the same.
+func (s *Service) renew(ctx context.Context, c *caller) (same bool, err error) {
+	if _, err := s.rulesOf(ctx, 0); err != nil {
+		return false, err
+	}
+	now, err := s.caller(context.WithValue(ctx, callerKey{}, (*caller)(nil)))
+	if err != nil {
+		return false, err
+	}
+	if now.grant.Version == c.grant.Version || !now.grant.Same(c.grant) {
+		return false, nil
+	}
+	c.grant = now.grant
+	return true, nil
 }
 
 // explain converts a store's error to an error for users.
@@ -227,6 +314,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 // author returns the author of a change, in storable text.
 func author(ctx context.Context) tko.Author {
 	a := tko.AuthorOf(ctx)
+	if c, ok := callerOf(ctx); ok && c.verified { // others may not write under another name
+		a.Who = c.identity.Subject
+	}
 	return tko.Author{Who: plainText(a.Who, 256), Why: plainText(a.Why, 4096)}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 )
 
 // provisionedPrefix is the prefix of the IDs of provisioned sites.
@@ -16,8 +17,15 @@ const provisionedPrefix = "provisioned/"
 // merged in. The result is validated completely. Deployments at an existing
 // site stay there. If nothing would change, nothing is written.
 func (s *Service) RegisterSite(ctx context.Context, site tko.Site) (int64, error) {
+	ctx, _, err := s.enter(ctx, tko.KindSite, access.Create, access.Update)
+	if err != nil {
+		return 0, err
+	}
+	if site.Package, err = s.restored(ctx, Key{Kind: tko.KindSite, ID: string(site.ID)}, site.Package); err != nil {
+		return 0, err
+	}
 	var outcome Outcome
-	err := tryOptimistic(ctx, func(reads *readSet) error {
+	err = tryOptimistic(ctx, func(reads *readSet) error {
 		record, requires, err := s.siteRecord(ctx, reads, site)
 		if err != nil {
 			return err
@@ -80,6 +88,10 @@ func references(template, site string) []Key {
 // origin: if a site of the origin exists, its ID is returned, and it doesn't
 // change.
 func (s *Service) ProvisionSite(ctx context.Context, request tko.NewSite) (id tko.SiteID, created bool, err error) {
+	ctx, _, err = s.enter(ctx, tko.KindSite, access.Provision, access.Create)
+	if err != nil {
+		return "", false, err
+	}
 	if err := checkOrigin(request.Origin); err != nil {
 		return "", false, err
 	}
@@ -105,6 +117,13 @@ func (s *Service) ProvisionSite(ctx context.Context, request tko.NewSite) (id tk
 		return "", false, err
 	}
 	record.UID, record.Author, record.Origin = newUID(), author(ctx), originOf("", request.Origin)
+	err = s.permit(ctx, nil, &record, access.Provision, access.Create)
+	if err == nil {
+		err = s.permitReferences(ctx, nil, &record)
+	}
+	if err != nil {
+		return "", false, err
+	}
 	outcomes, err := s.commit(ctx, Write{Op: tko.OpWritten, Record: record, Expect: Absent, Requires: requires})
 	if err != nil {
 		return "", false, err
@@ -115,11 +134,11 @@ func (s *Service) ProvisionSite(ctx context.Context, request tko.NewSite) (id tk
 // Site returns a site with its package, as of a revision; 0 is the current one,
 // which has its deployments, too.
 func (s *Service) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
-	r, err := s.at(ctx, Key{Kind: tko.KindSite, ID: string(id)}, revision)
+	r, c, err := s.at(ctx, Key{Kind: tko.KindSite, ID: string(id)}, revision)
 	if err != nil {
 		return tko.Site{}, err
 	}
-	return siteOf(r)
+	return s.siteOf(c, r)
 }
 
 // siteOf returns the site of a record, with its package if the record has it.

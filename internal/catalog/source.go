@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 )
 
 // The limits of GitOps sources.
@@ -39,13 +40,20 @@ func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, erro
 			return tko.PutResult{}, err
 		}
 	}
+	verb := changeVerb(p.Kind, access.Create)
+	ctx, c, err := s.enter(ctx, p.Kind, verb, changeVerb(p.Kind, access.Update))
+	if err != nil {
+		return tko.PutResult{}, err
+	}
 	var current Record
 	if p.ID != "" {
 		var err error
 		if current, err = s.get(ctx, Fields{}, put.Key); err != nil {
 			return tko.PutResult{}, err
 		}
-		put.Attached, put.Labels = current.Attached(), current.labels()
+		if c.sees(s, current) {
+			put.Attached, put.Labels = current.Attached(), current.labels()
+		}
 	}
 	r, created, err := s.PutRecord(ctx, put)
 	if err != nil {
@@ -85,6 +93,15 @@ func (s *Service) EnqueueSources(ctx context.Context, names []string, missing bo
 			return err
 		}
 	}
+	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
+	if err != nil {
+		return err
+	}
+	if !c.grant.On(access.Call, tko.KindSite).IsAll() || approve != "" && !c.grant.On(access.Approve, tko.KindDeployment).IsAll() {
+		if err := s.refuse(ctx, c, "", "", access.Call); err != nil {
+			return err
+		}
+	}
 	if approve != "" {
 		if len(names) != 1 {
 			return tko.Errorf(tko.ErrInvalid, "a removal is approved for one source, not for %d", len(names))
@@ -109,18 +126,41 @@ func (s *Service) Source(ctx context.Context, name string) (tko.Source, error) {
 	if err := checkSourceName(name); err != nil {
 		return tko.Source{}, err
 	}
+	ctx, err := s.enterSources(ctx)
+	if err != nil {
+		return tko.Source{}, err
+	}
 	return s.store.Source(ctx, name)
 }
 
 // Sources returns all GitOps sources by name, without their state.
 func (s *Service) Sources(ctx context.Context) ([]tko.Source, error) {
+	ctx, err := s.enterSources(ctx)
+	if err != nil {
+		return nil, err
+	}
 	return s.store.Sources(ctx)
+}
+
+// enterSources begins a method that reads GitOps sources, whose statuses name entities
+// of all kinds: it needs the right inspect, or to read everything.
+func (s *Service) enterSources(ctx context.Context) (context.Context, error) {
+	ctx, c, err := s.enter(ctx, "", access.Open)
+	if err != nil || c.view(s).IsAll() {
+		return ctx, err
+	}
+	ctx, _, err = s.enter(ctx, "", access.Inspect)
+	return ctx, err
 }
 
 // SaveSource saves a source and returns its version. It returns ErrConflict if
 // the caller no longer holds the claim of the source's work.
 func (s *Service) SaveSource(ctx context.Context, source tko.Source, claim tko.WorkItem) (int64, error) {
 	if err := errors.Join(checkSourceName(source.Name), checkSourceClaim(source.Name, claim)); err != nil {
+		return 0, err
+	}
+	ctx, _, err := s.enter(ctx, "", access.Source)
+	if err != nil {
 		return 0, err
 	}
 	if len(source.State) > maxSourceState {
@@ -132,6 +172,10 @@ func (s *Service) SaveSource(ctx context.Context, source tko.Source, claim tko.W
 // ForgetSource removes a source; its entities stay. Errors as for SaveSource.
 func (s *Service) ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error {
 	if err := errors.Join(checkSourceName(name), checkSourceClaim(name, claim)); err != nil {
+		return err
+	}
+	ctx, _, err := s.enter(ctx, "", access.Source)
+	if err != nil {
 		return err
 	}
 	return s.store.ForgetSource(ctx, name, claim)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -21,12 +23,14 @@ import (
 // documented; errors of the context; any other error is a fault of the database.
 // After an error nothing has changed, unless the error states that the outcome
 // is unknown.
-type Store interface {
+type Store interface { //nolint:interfacebloat // of interfaces, one for each concern
 	Reader
 	Writer
 	Tokens
 	Queue
 	Feed
+	AccessRules
+	AuditLog
 	Lifecycle
 }
 
@@ -123,6 +127,10 @@ type Fields struct {
 	Package     bool
 	Deployments bool
 	Counts      bool // lists only
+
+	// Scope is what Deployments and Counts may show: only deployments within it.
+	// The zero value shows none. Lists use the scope of their query.
+	Scope access.View
 }
 
 // A Reader reads. Each call sees one consistent snapshot: a change is visible
@@ -152,6 +160,10 @@ type Reader interface {
 // A Query selects records of one kind.
 type Query struct {
 	Kind tko.Kind
+	// Scope is mandatory: only records within it are selected, so the zero value
+	// selects none. Filters by the template or site of records, and the deployments
+	// of records, are limited to it, too.
+	Scope access.View
 
 	IDs              []tko.Pattern // all must match
 	Templates        []tko.Pattern
@@ -221,6 +233,12 @@ type Write struct {
 	// fails with a *StaleError.
 	Epoch   *int64
 	ReadSet []Version
+	// Access, if not nil, is the version of the rules of access that permit the
+	// write. If the rules have changed, the commit fails with a *StaleError.
+	Access *int64
+	// Audit, if not nil, is the caller in the audit records of the changes that
+	// the write makes. If it is nil, the changes are not recorded.
+	Audit *audit.Caller
 	// Claim, if not nil, is a claim of work that the caller must still hold;
 	// otherwise the commit fails with ErrConflict. While the commit is in
 	// progress, no other worker can claim the item.
@@ -339,7 +357,7 @@ type Tokens interface {
 
 // A Queue stores work items and the GitOps sources that controllers work on.
 // There is at most one item for each queue and key.
-type Queue interface {
+type Queue interface { //nolint:interfacebloat // its methods depend on each other
 	Sources
 	TargetStates
 	// ClaimWork returns up to Max items that are due and not leased, oldest
@@ -349,6 +367,9 @@ type Queue interface {
 	// RenewWork extends the leases that the caller still holds, and returns
 	// their items.
 	RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error)
+	// WorkClaim returns the claim of an item, and when its lease ends. It
+	// returns ErrNotFound if no worker has a lease on the item.
+	WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error)
 	// FinishWork ends claims. It ignores claims that the caller no longer
 	// holds. An item that was enqueued again after it was claimed stays, and is
 	// due at once, or within [WakeDelay] if it failed. backoff returns the
@@ -414,6 +435,45 @@ type Feed interface {
 	// store, soon if through another one, and sometimes without a reason. Call
 	// it first, then read, then wait for the channel.
 	Signal() <-chan struct{}
+}
+
+// An AccessRule is a stored binding, policy or pending approval, as JSON.
+type AccessRule struct {
+	Kind string // binding, policy, approval
+	ID   string
+	Doc  []byte
+}
+
+// AccessRules store the rules of access. Each change of them has a version.
+type AccessRules interface {
+	// AccessVersion returns the version of the rules; 0 if none was ever written.
+	AccessVersion(ctx context.Context) (int64, error)
+	// Access returns all rules, sorted by kind, then ID, and their version.
+	Access(ctx context.Context) (version int64, rules []AccessRule, err error)
+	// ChangeAccess writes and removes rules if they still have the version
+	// expect, and returns the new version; otherwise it returns ErrConflict.
+	// records are written to the audit log in the same transaction.
+	ChangeAccess(ctx context.Context, expect int64, put, remove []AccessRule, records ...audit.Record) (version int64, err error)
+}
+
+// An AuditLog stores audit records in one order. Commit writes those of changes.
+type AuditLog interface {
+	// Audit appends records, and sets their numbers and times.
+	Audit(ctx context.Context, records ...audit.Record) error
+	// Audited returns up to limit records after a number, in their order, the
+	// head of the log, and the last record that retention removed, all from one
+	// snapshot.
+	Audited(ctx context.Context, after int64, limit int) (records []audit.Stored, head, base audit.Head, err error)
+	// AuditedSince returns the number of the last record before a time, 0 if
+	// there is none.
+	AuditedSince(ctx context.Context, since time.Time) (int64, error)
+	// AuditSink returns the number of the last record that a sink has received;
+	// of an unknown sink, 0. SaveAuditSink saves it.
+	AuditSink(ctx context.Context, name string) (int64, error)
+	SaveAuditSink(ctx context.Context, name string, seq int64) error
+	// TrimAudit removes records that are older than a time, oldest first, at most
+	// limit, and returns their number.
+	TrimAudit(ctx context.Context, before time.Time, limit int) (int, error)
 }
 
 // Retention sets how much history is retained.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 )
 
 // The bounds of the states of targets.
@@ -20,6 +21,10 @@ func (s *Service) TargetState(ctx context.Context, site tko.SiteID, name string)
 	if err := checkTarget(site, name); err != nil {
 		return tko.TargetState{}, err
 	}
+	ctx, _, err := s.enter(ctx, "", access.Schedule)
+	if err != nil {
+		return tko.TargetState{}, err
+	}
 	return s.store.TargetState(ctx, site, name)
 }
 
@@ -28,6 +33,10 @@ func (s *Service) TargetState(ctx context.Context, site tko.SiteID, name string)
 // ErrConflict if the caller no longer holds it. The site need not exist.
 func (s *Service) SaveTargetState(ctx context.Context, state tko.TargetState, claim tko.WorkItem) (int64, error) {
 	if err := errors.Join(checkTarget(state.Site, state.Name), checkItem(claim)); err != nil {
+		return 0, err
+	}
+	ctx, _, err := s.enter(ctx, "", access.Schedule)
+	if err != nil {
 		return 0, err
 	}
 	if claim.Queue != tko.QueueSchedule || claim.Key != string(state.Site) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -16,6 +17,13 @@ import (
 // and the packages that they were made with. If nothing would change, nothing
 // is written.
 func (s *Service) RegisterTemplate(ctx context.Context, t tko.Template) (int64, error) {
+	ctx, _, err := s.enter(ctx, tko.KindTemplate, access.Create, access.Update)
+	if err != nil {
+		return 0, err
+	}
+	if t.Package, err = s.restored(ctx, Key{Kind: tko.KindTemplate, ID: string(t.ID)}, t.Package); err != nil {
+		return 0, err
+	}
 	record, err := s.templateRecord(ctx, t)
 	if err != nil {
 		return 0, err
@@ -67,8 +75,15 @@ func (s *Service) templateRecord(ctx context.Context, t tko.Template) (Record, e
 func (s *Service) register(ctx context.Context, reads *readSet, record Record, given int, requires ...Key) (Outcome, error) {
 	var outcome Outcome
 	record.Author = author(ctx)
+	// The right to write under the ID comes before its existence.
+	if err := s.permit(ctx, nil, &record, changeVerb(record.Kind, access.Create), changeVerb(record.Kind, access.Update)); err != nil {
+		return Outcome{}, err
+	}
 	if reads != nil && s.rewrites.Load() <= 0 {
 		written := record
+		if err := s.permitWrite(ctx, Record{}, written); err != nil {
+			return Outcome{}, err
+		}
 		written.UID = newUID()
 		outcomes, err := s.commit(ctx, reads.write(Write{Op: tko.OpWritten, Record: written, Expect: Absent, Requires: requires}))
 		if err == nil {
@@ -85,6 +100,9 @@ func (s *Service) register(ctx context.Context, reads *readSet, record Record, g
 		}
 		written := record
 		written.UID = newUID()
+		if err := s.permitWrite(ctx, current, written); err != nil {
+			return final(err)
+		}
 		if s.rewrites.Add(-1); current.Revision != 0 {
 			s.rewrites.Store(readFirst)
 			written.retainAttached(current)
@@ -132,11 +150,11 @@ const readFirst = 64
 // Template returns a template with its package, as of a revision; 0 is the
 // current one, which has its deployments, too.
 func (s *Service) Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error) {
-	r, err := s.at(ctx, Key{Kind: tko.KindTemplate, ID: string(id)}, revision)
+	r, c, err := s.at(ctx, Key{Kind: tko.KindTemplate, ID: string(id)}, revision)
 	if err != nil {
 		return tko.Template{}, err
 	}
-	return templateOf(r)
+	return s.templateOf(c, r)
 }
 
 // templateOf returns the template of a record, with its package if the record

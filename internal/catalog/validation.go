@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -161,7 +162,7 @@ func (s *Service) loadCRDs(ctx context.Context) ([]tko.CRD, error) {
 	known := s.rules.templates
 	now := map[string]templateCRDs{}
 	var order, stale []string
-	for r, err := range s.store.List(ctx, Query{Kind: tko.KindTemplate, CRDs: true, Limit: -1}) {
+	for r, err := range s.store.List(ctx, Query{Scope: access.ScopeAll, Kind: tko.KindTemplate, CRDs: true, Limit: -1}) {
 		if err != nil {
 			return nil, err
 		}
@@ -283,7 +284,7 @@ func (s *Service) loadPlugins(ctx context.Context, typ string) ([]tko.Plugin, er
 		return nil, err
 	}
 	var plugins []tko.Plugin
-	for r, err := range s.store.List(ctx, Query{Kind: tko.KindPlugin, IDs: []tko.Pattern{pattern}, Limit: -1}) {
+	for r, err := range s.store.List(ctx, Query{Scope: access.ScopeAll, Kind: tko.KindPlugin, IDs: []tko.Pattern{pattern}, Limit: -1}) {
 		if err != nil {
 			return nil, err
 		}

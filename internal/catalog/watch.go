@@ -2,10 +2,14 @@ package catalog
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 )
 
 // watchBatch is the number of changes that are read at once.
@@ -32,6 +36,10 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 			return tko.Errorf(tko.ErrInvalid, "there is no kind %.40q: use template, site, deployment or plugin", string(k))
 		}
 	}
+	ctx, w, err := s.watcher(ctx, kinds)
+	if err != nil {
+		return err
+	}
 	head, err := s.store.Head(ctx)
 	switch {
 	case err != nil:
@@ -41,7 +49,12 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 	case after < 0:
 		after = head
 	}
+	check, stop := w.interval()
+	defer stop()
 	for {
+		if err := w.still(ctx); err != nil {
+			return err
+		}
 		changes, wait, err := s.changes.after(ctx, after)
 		if err != nil {
 			return err
@@ -49,6 +62,12 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 		for _, c := range changes {
 			after = c.Position
 			if len(kinds) > 0 && !slices.Contains(kinds, c.Kind) {
+				continue
+			}
+			if c, err = w.change(ctx, c); err != nil {
+				return err
+			}
+			if c.Position == 0 {
 				continue
 			}
 			if !yield(c, nil) {
@@ -62,6 +81,123 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-wait:
+		case <-check:
 		}
 	}
+}
+
+// watcher begins a watch of kinds, or of all, of which the caller must be able to read
+// one.
+func (s *Service) watcher(ctx context.Context, kinds []tko.Kind) (context.Context, *Watcher, error) {
+	if len(kinds) == 0 {
+		kinds = []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}
+	}
+	first := kinds[0]
+	if c, err := s.caller(ctx); err == nil {
+		for _, k := range kinds {
+			if c.grant.Somewhere(access.Read, k) {
+				first = k
+			}
+		}
+	}
+	return s.reads(ctx, first)
+}
+
+// interval returns a channel that ticks when rights must be compared again.
+func (w *Watcher) interval() (ticks <-chan time.Time, stop func()) {
+	if w.service.options.Access == AccessOff {
+		return nil, func() {}
+	}
+	ticker := time.NewTicker(rulesAge)
+	return ticker.C, ticker.Stop
+}
+
+// change returns a change as the watcher sees it; Position 0 if it doesn't. An entity
+// that leaves the scope of the watcher is deleted, one that enters it is written.
+func (w *Watcher) change(ctx context.Context, c tko.Change) (tko.Change, error) {
+	scope := w.caller.view(w.service).Of(c.Kind)
+	switch {
+	case scope.IsAll():
+		return c, nil
+	case scope.Empty():
+		return tko.Change{}, nil
+	}
+	states, err := w.service.states(ctx, c)
+	if err != nil {
+		return tko.Change{}, err
+	}
+	seen := func(a *access.Attributes) bool { return a != nil && scope.Match(*a) }
+	switch before, after := seen(states.before), seen(states.after); {
+	case after || before && states.after == nil:
+		return c, nil
+	case before: // who moved it, and why, is outside the scope
+		c.Op, c.Author = tko.OpDeleted, tko.Author{}
+		return c, nil
+	default:
+		return tko.Change{}, nil
+	}
+}
+
+// A transition is the properties of an entity before and after a change; nil if it
+// didn't exist, or if its revision is no longer retained.
+type transition struct{ before, after *access.Attributes }
+
+// maxTransitions is the maximum number of cached transitions.
+const maxTransitions = 8192
+
+// A transitionCache caches transitions by position, for all watchers that don't see
+// everything. When it is full, it is emptied.
+type transitionCache struct {
+	mutex sync.Mutex
+	byPos map[int64]transition
+}
+
+// states returns the transition of a change.
+func (s *Service) states(ctx context.Context, c tko.Change) (transition, error) {
+	s.transitions.mutex.Lock()
+	known, ok := s.transitions.byPos[c.Position]
+	s.transitions.mutex.Unlock()
+	if ok {
+		return known, nil
+	}
+	key := Key{Kind: c.Kind, ID: c.ID}
+	at := func(revision int64) (*access.Attributes, string, error) {
+		if revision < 1 {
+			return nil, "", nil
+		}
+		r, err := s.store.Revision(ctx, key, revision)
+		if errors.Is(err, tko.ErrNotFound) {
+			return nil, "", nil
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		a := attributesOf(r)
+		return &a, r.UID, nil
+	}
+	is, uid, err := at(c.Revision)
+	if err != nil {
+		return transition{}, err
+	}
+	t := transition{before: is, after: is}
+	switch c.Op {
+	case tko.OpDeleted:
+		t.after = nil
+	case tko.OpWritten:
+		before, beforeUID, err := at(c.Revision - 1)
+		if err != nil {
+			return transition{}, err
+		}
+		if t.before = before; uid != beforeUID { // an earlier entity of the same ID
+			t.before = nil
+		}
+	case tko.OpStatus:
+	}
+	s.transitions.mutex.Lock()
+	defer s.transitions.mutex.Unlock()
+	if s.transitions.byPos == nil || len(s.transitions.byPos) >= maxTransitions {
+		s.transitions.byPos = map[int64]transition{}
+	}
+	s.transitions.byPos[c.Position] = t
+	return t, nil
 }

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -16,7 +17,17 @@ const topologyGroup = "topology.nephio.org"
 // approval although its new package sets it: a user must approve the content
 // that runs at its site, and that content changes. A package that changes only
 // the approval approves. before is the deployment's package.
-func (s *Service) withdrawsApproval(current Record, before krm.Package, d draft) (bool, error) {
+func (s *Service) withdrawsApproval(ctx context.Context, current Record, before krm.Package, d draft) (bool, error) {
+	policies, err := s.policiesFor(ctx, current)
+	if err != nil {
+		return false, err
+	}
+	if len(policies) > 0 && d.approved {
+		if d.site != current.Site {
+			return true, nil
+		}
+		return contentDiffers(before, d.pkg)
+	}
 	if !s.options.WithdrawApproval || !d.approved || d.site == "" {
 		return false, nil
 	}
@@ -38,11 +49,16 @@ func (s *Service) withdrawsApproval(current Record, before krm.Package, d draft)
 	if d.site != current.Site || !current.Approved && d.prepared != current.Prepared {
 		return true, nil
 	}
+	return contentDiffers(before, d.pkg)
+}
+
+// contentDiffers reports whether two packages differ in what a user approves.
+func contentDiffers(before, after krm.Package) (bool, error) {
 	was, err := contentOf(approvable(before))
 	if err != nil {
 		return false, err
 	}
-	is, err := contentOf(approvable(d.pkg))
+	is, err := contentOf(approvable(after))
 	return was.digest != is.digest, err
 }
 

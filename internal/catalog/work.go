@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 )
 
 // The limits of work.
@@ -22,6 +23,10 @@ const (
 // Wait, and then returns none.
 func (s *Service) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, error) {
 	if err := checkClaim(&claim); err != nil {
+		return nil, err
+	}
+	ctx, _, err := s.enter(ctx, "", workVerb(claim.Queue))
+	if err != nil {
 		return nil, err
 	}
 	deadline := time.Now().Add(claim.Wait)
@@ -164,10 +169,25 @@ func (s *Service) RenewWork(ctx context.Context, items []tko.WorkItem, lease tim
 			return nil, err
 		}
 	}
+	for _, item := range items {
+		var err error
+		if ctx, _, err = s.enter(ctx, "", workVerb(item.Queue)); err != nil {
+			return nil, err
+		}
+	}
 	if len(items) == 0 {
 		return nil, nil
 	}
 	return s.store.RenewWork(ctx, items, lease)
+}
+
+// WorkClaim returns the claim of an item, and when its lease ends. It returns
+// ErrNotFound if no worker has a lease on the item.
+func (s *Service) WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error) {
+	if err := checkItem(tko.WorkItem{Queue: queue, Key: key}); err != nil {
+		return "", time.Time{}, err
+	}
+	return s.store.WorkClaim(ctx, queue, key)
 }
 
 // FinishWork ends claims. It ignores those that the caller no longer holds.
@@ -178,6 +198,9 @@ func (s *Service) FinishWork(ctx context.Context, items []tko.FinishedWork) erro
 	finished := make([]tko.FinishedWork, len(items))
 	for i, f := range items {
 		if err := checkItem(f.Item); err != nil {
+			return err
+		}
+		if _, _, err := s.enter(ctx, "", workVerb(f.Item.Queue)); err != nil {
 			return err
 		}
 		switch f.Outcome {
@@ -232,5 +255,49 @@ func (s *Service) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 		}
 		keys[i] = string(id)
 	}
+	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
+	if err != nil {
+		return err
+	}
+	if !c.grant.On(access.Call, tko.KindSite).IsAll() {
+		if err := s.permitCall(ctx, c, keys); err != nil {
+			return err
+		}
+	}
 	return s.store.EnqueueWork(ctx, tko.QueueSchedule, keys, false)
+}
+
+// permitCall checks that the caller may request a reconciliation of each site. A site
+// that it may not read is reported as missing.
+func (s *Service) permitCall(ctx context.Context, c *caller, ids []string) error {
+	keys := make([]Key, len(ids))
+	for i, id := range ids {
+		keys[i] = Key{Kind: tko.KindSite, ID: id}
+	}
+	records, err := s.store.Get(ctx, Fields{}, keys...)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		if err := s.visible(c, r); err != nil {
+			return err
+		}
+		if err := s.permit(ctx, &r, nil, access.Call); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// workVerb returns the verb for the work of a queue.
+func workVerb(queue string) access.Verb {
+	switch queue {
+	case tko.QueuePrepare:
+		return access.Prepare
+	case tko.QueueSchedule:
+		return access.Schedule
+	case tko.QueueGitOps:
+		return access.Source
+	}
+	return access.Events
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/version"
 )
 
@@ -24,16 +25,35 @@ func (a *app) aboutCommand() *cobra.Command {
 				return err
 			}
 			text := func(key, name, s string) fact { return fact{key, name, s, s} }
-			return a.printFacts([]fact{
+			facts := []fact{
 				text("instanceName", "Instance name", about.InstanceName),
 				text("instanceDescription", "Instance description", about.InstanceDescription),
 				text("tkoVersion", "TKO version", about.Version),
 				text("backend", "Backend", about.Backend),
 				{"grpc.addressPorts", "Address ports", strings.Join(about.AddressPorts, " "), listValue(about.AddressPorts)},
 				text("grpc.defaultPackageFormat", "Default package format", string(about.DefaultPackageFormat)),
-			})
+			}
+			for _, layer := range about.Isolation {
+				value := strings.TrimSpace(layer.State + ", " + layer.Reason)
+				facts = append(facts, text("isolation."+layer.Name, "Isolation of plugins, "+layer.Name, value))
+			}
+			if all := problems(about.Conditions); len(all) > 0 {
+				facts = append(facts, fact{"problems", "Problems", strings.Join(all, "; "), listValue(all)})
+			}
+			return a.printFacts(facts)
 		}),
 	}
+}
+
+// problems returns the messages of a server's conditions.
+func problems(conditions []tko.Condition) []string {
+	var all []string
+	for _, c := range conditions {
+		if c.Status == tko.ConditionFalse {
+			all = append(all, c.Reason+": "+c.Message)
+		}
+	}
+	return all
 }
 
 func (a *app) versionCommand() *cobra.Command {

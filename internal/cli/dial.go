@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"path/filepath"
 	"strings"
 
 	"github.com/tko-orchestrator/tko/client"
@@ -11,8 +12,14 @@ import (
 
 // dial returns a client of a server; it connects at the first call.
 func dial(t target) (server, error) {
-	options := client.Options{Address: t.address, Network: t.network, PackageFormat: t.format}
-	if t.local {
+	options := client.Options{Address: t.address, Network: t.network, PackageFormat: t.format, TLS: t.tls}
+	if t.token != nil {
+		options.Token = t.token.get
+	}
+	switch {
+	case t.local && t.tls != nil:
+		options.Dialer = dialLoopback
+	case t.local:
 		options.Dialer = dialLocal
 	}
 	c, err := client.Dial(options)
@@ -22,9 +29,24 @@ func dial(t target) (server, error) {
 	return c, nil
 }
 
-// dialLocal connects to the loopback addresses, IPv6 first, without resolving
-// localhost.
+// dialLocal connects to the server of this machine: over its Unix socket, if there
+// is one, so that the server knows the user, else as dialLoopback.
 func dialLocal(ctx context.Context, address string) (net.Conn, error) {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range client.SocketDirs() {
+		if conn, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, client.SocketName(port))); err == nil {
+			return conn, nil
+		}
+	}
+	return dialLoopback(ctx, address)
+}
+
+// dialLoopback connects to the loopback addresses, IPv6 first, without resolving
+// localhost.
+func dialLoopback(ctx context.Context, address string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ type fake struct {
 
 	lock        sync.Mutex
 	about       tko.About
+	caller      tko.Caller
 	templates   []tko.Template
 	sites       []tko.Site
 	deployments func() []tko.Deployment
@@ -62,6 +63,8 @@ func (f *fake) Close() error {
 }
 
 func (f *fake) About(ctx context.Context) (tko.About, error) { return f.about, f.got(ctx, "about") }
+
+func (f *fake) WhoAmI(ctx context.Context) (tko.Caller, error) { return f.caller, f.got(ctx, "whoami") }
 
 func (f *fake) RegisterTemplate(ctx context.Context, t tko.Template) (int64, error) {
 	return 3, f.got(ctx, "register template %s %v %d", t.ID, t.Metadata, len(t.Package))

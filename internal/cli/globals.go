@@ -42,6 +42,17 @@ type globals struct {
 	pagerSet   bool // --pager was given
 
 	reason string
+
+	tls           bool
+	tlsCA         string
+	tlsCert       string
+	tlsKey        string
+	tlsServerName string
+	tokenFile     string
+	context       string
+
+	contextName string // of the context in use, or ""
+	login       serverContext
 }
 
 func (g *globals) flags(f *pflag.FlagSet) {
@@ -59,6 +70,13 @@ func (g *globals) flags(f *pflag.FlagSet) {
 	f.Uint16Var(&g.port, "grpc-port", 50050, "`port` of the server")
 	f.StringVar(&g.grpcFormat, "grpc-format", "cbor", "`encoding` of packages on the wire: cbor, yaml")
 	f.Float64Var(&g.timeout, "grpc-timeout", 10, "`seconds` to wait for a response (0: no limit); if not set, deletions and approvals have no limit")
+	f.BoolVar(&g.tls, "tls", false, "connect with TLS, trusting the certificate authorities of this machine")
+	f.StringVar(&g.tlsCA, "tls-ca", "", "connect with TLS, trusting the certificate authorities in this `file`")
+	f.StringVar(&g.tlsCert, "tls-cert", "", "`file` of your certificate")
+	f.StringVar(&g.tlsKey, "tls-key", "", "`file` of the key of your certificate")
+	f.StringVar(&g.tlsServerName, "tls-server-name", "", "`name` in the server's certificate (default: the host of its address)")
+	f.StringVar(&g.tokenFile, "token-file", "", "`file` with a token; without one, the token is TKO_TOKEN, or that of tko login")
+	f.StringVar(&g.context, "context", "", "`name` of the context to use (default: the current one, unless --grpc-address or --grpc-port is given)")
 	f.StringVar(&g.reason, "reason", "", "`why`: reason that is stored with the command's changes")
 }
 
@@ -86,6 +104,9 @@ func (g *globals) check() error {
 	if g.width < -1 {
 		errs = append(errs, fmt.Errorf("--width %d: use a number of columns, 0 for the terminal's, or -1 for no limit", g.width))
 	}
+	if (g.tlsCert == "") != (g.tlsKey == "") {
+		errs = append(errs, errors.New("--tls-cert and --tls-key belong together: give both, or none"))
+	}
 	if len(errs) > 0 {
 		return tko.Errorf(errUsage, "%w", errors.Join(errs...))
 	}
@@ -100,6 +121,11 @@ func (a *app) setup(cmd *cobra.Command) error {
 	}
 	if err := a.globals.check(); err != nil {
 		return usageError(cmd, err)
+	}
+	if !ownContext(cmd) {
+		if err := a.useContext(cmd); err != nil {
+			return err
+		}
 	}
 	a.globals.timeoutSet = cmd.Flags().Changed("grpc-timeout")
 	a.globals.pagerSet = cmd.Flags().Changed("pager")
@@ -140,6 +166,18 @@ func setFromEnvironment(cmd *cobra.Command) error {
 		}
 	})
 	return first
+}
+
+// ownContext returns whether a command doesn't use a context: it changes contexts,
+// or needs no server.
+func ownContext(cmd *cobra.Command) bool {
+	for c := cmd; c != nil; c = c.Parent() {
+		switch c.Name() {
+		case "context", "version", "completion", "help", "new":
+			return true
+		}
+	}
+	return false
 }
 
 func environmentName(flag string) string {

@@ -132,6 +132,8 @@ func (a *app) fail(ctx context.Context, err error) int {
 		code = exitConflict
 	case errors.Is(err, tko.ErrDenied):
 		code = exitDenied
+	case errors.Is(err, tko.ErrUnauthenticated):
+		code, hint = exitDenied, "log in with tko login, or give credentials with --token-file or --tls-cert and --tls-key"
 	}
 	if e, ok := errors.AsType[*hintedError](err); ok {
 		hint = e.hint

@@ -31,7 +31,8 @@ func (a *app) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.aboutCommand(), a.versionCommand(),
 		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.pluginCommand(),
-		a.gitopsCommand(), a.kubeCommand(), a.completionCommand(),
+		a.accessCommand(), a.auditCommand(), a.gitopsCommand(), a.kubeCommand(), a.completionCommand(),
+		a.contextCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(),
 	)
 	complete(root, "format", fixed(formats...))
 	complete(root, "colorize", fixed("true", "false", "force"))

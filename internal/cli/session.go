@@ -77,6 +77,7 @@ type (
 	instance interface {
 		sources
 		About(ctx context.Context) (tko.About, error)
+		WhoAmI(ctx context.Context) (tko.Caller, error)
 		Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
 		io.Closer
 	}
@@ -88,6 +89,14 @@ type target struct {
 	network string // tcp, tcp6 or tcp4
 	local   bool   // localhost, over IPv6 or IPv4
 	format  krm.Format
+
+	tls   *client.TLS  // nil for plain text
+	token *tokenSource // nil for none
+}
+
+// A tokenSource returns the token of a call.
+type tokenSource struct {
+	get func(ctx context.Context) (string, error)
 }
 
 type dialer func(t target) (server, error)
@@ -107,6 +116,9 @@ func (g *globals) target() (target, error) {
 		t.network, local = "tcp6", "::1"
 	case "ipv4":
 		t.network, local = "tcp4", "127.0.0.1"
+	}
+	if g.tls || g.tlsCA != "" || g.tlsCert != "" || g.tlsServerName != "" {
+		t.tls = &client.TLS{CA: g.tlsCA, Cert: g.tlsCert, Key: g.tlsKey, ServerName: g.tlsServerName}
 	}
 	t.local = g.address == "" && g.ipStack == "dual"
 	host, port := cmp.Or(g.address, local), strconv.Itoa(int(g.port))
@@ -136,6 +148,7 @@ func (a *app) connect(ctx context.Context) (context.Context, *session, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	t.token = a.tokens()
 	srv, err := a.dial(t)
 	if err != nil {
 		return nil, nil, tko.Errorf(errUsage, "connect to %s: %w", t.address, err)
@@ -233,10 +246,22 @@ func (s *session) explain(ctx context.Context, err error) error {
 	case errors.Is(err, client.ErrUnavailable):
 		return &hintedError{
 			err:  tko.Errorf(errUnavailable, "%w", err),
-			hint: "start one with tko-server, or name another with --grpc-address and --grpc-port",
+			hint: s.hint(err),
 		}
 	}
 	return err
+}
+
+// hint returns the remedy for a server that can't be reached.
+func (s *session) hint(err error) string {
+	text := err.Error()
+	switch {
+	case strings.Contains(text, "certificate") || strings.Contains(text, "tls: "):
+		return "check the TLS settings: --tls-ca, --tls-server-name, --tls-cert and --tls-key"
+	case s.target.tls == nil && (strings.Contains(text, "error reading server preface") || strings.Contains(text, "connection closed")):
+		return "the server may want TLS: use --tls or --tls-ca"
+	}
+	return "start one with tko-server, or name another with --grpc-address and --grpc-port"
 }
 
 // expectID refuses an empty argument, which is often an unset variable.

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -50,7 +51,8 @@ type Config struct {
 	ListenHealth string   // host:port of health probes, or "" for none
 	IPStack      string   // dual, ipv6, ipv4
 	WebHosts     []string // names under which browsers may reach the HTTP API, in addition to the safe ones; * for any
-	ReadyFile    string   // path of the file for the addresses that are served, or ""
+	AllowRoot    bool
+	ReadyFile    string // path of the file for the addresses that are served, or ""
 
 	KubernetesCert           string // file
 	KubernetesKey            string // file
@@ -66,6 +68,7 @@ type Config struct {
 	Streams              int // concurrent watches, lists and waits for work; 0: no limit
 	StreamsPerClient     int
 	StreamsPerConnection int
+	RequestsPerClient    float64       // per second; 0: no limit
 	SlowWatch            time.Duration // time without progress after which a watch of a slow client ends
 	StopTimeout          time.Duration // time limit of stopping
 
@@ -76,6 +79,8 @@ type Config struct {
 	KeepChanges   time.Duration // retention of every change and revision; 0: for ever
 	KeepRevisions int           // newest revisions of each entity that are retained longer; 0: all
 
+	EncryptionKey     string   // file of the key that encrypts packages in the store; "" for none
+	SecretsCheck      string   // exact, strict, off
 	KubernetesVersion string   // version in schema locations that have several
 	SchemaLocations   []string // in Kubeconform's format; "default" is the built-in schemas
 
@@ -101,6 +106,8 @@ type Config struct {
 	SchedulerConcurrency int
 	GitCache             string
 	GitSecrets           string
+	SecretEnvironment    []string // names of variables that packages may refer to
+	Vault                Vault
 	OSMSecrets           string
 
 	Kubeconfigs          string // folder
@@ -114,10 +121,18 @@ type Config struct {
 
 	GitOps GitOps
 
+	Identity Identity
+	Access   Access
+
 	PluginTimeout         time.Duration // validate and prepare
 	PluginScheduleTimeout time.Duration
 	PluginConcurrency     int
-	PluginMemory          int64 // bytes of a plugin; 0: no limit
+	PluginMemory          int64    // bytes of a plugin; 0: no limit
+	PluginPrograms        []string // folders of the programs that plugins may run
+	PluginIsolation       string   // best, require, off
+	PluginUsers           string   // FIRST-LAST, auto, none
+	PluginFiles           []string // files and folders that plugins may read
+	PluginFilesWritable   []string // the same, and may write
 	PythonEnv             string
 	PluginEnvironment     []string // names of variables
 	PluginKubeconfig      string   // of plugins that run in pods
@@ -132,6 +147,33 @@ type Config struct {
 	LogFormat string // text, json
 	LogLevel  string // debug, info, warn, error
 	Verbose   int    // more than 0 is debug
+}
+
+// Vault configures the Vault that packages may refer to.
+type Vault struct {
+	Address   string // URL
+	Paths     []string
+	TokenFile string
+	Role      string
+	JWTFile   string
+}
+
+// check returns what is wrong.
+func (v Vault) check() []string {
+	var wrong []string
+	u, err := url.Parse(v.Address)
+	switch {
+	case v.Address == "" && (len(v.Paths) > 0 || v.TokenFile != "" || v.Role != ""):
+		wrong = append(wrong, "--vault-path, --vault-token-file and --vault-role need --vault-address")
+	case v.Address == "":
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		wrong = append(wrong, fmt.Sprintf("--vault-address is %q: use a URL such as https://vault.example.com:8200", v.Address))
+	case len(v.Paths) == 0:
+		wrong = append(wrong, "--vault-address needs --vault-path, the paths that packages may refer to")
+	case v.TokenFile == "" && v.Role == "":
+		wrong = append(wrong, "--vault-address needs --vault-token-file or --vault-role")
+	}
+	return wrong
 }
 
 // KubernetesAudit configures the audit log of the Kubernetes API.
@@ -157,7 +199,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.ListenGRPC, "listen-grpc", "localhost:50050", "address of the gRPC API; *:50050 for all interfaces")
 	flags.StringVar(&c.ListenWeb, "listen-web", "localhost:50051", "address of the HTTP API; empty for none")
 	flags.StringVar(&c.Kubernetes, "kubernetes", "", "address of the Kubernetes aggregated API, which the role data serves (port 50052 by convention); empty for none, *:50052 for all interfaces")
-	flags.StringVar(&c.KubernetesCert, "kubernetes-cert", "", "certificate file of the Kubernetes API, reloaded when it changes (default, on loopback only: a self-signed certificate)")
+	flags.StringVar(&c.KubernetesCert, "kubernetes-cert", "", "certificate file of the Kubernetes API, reloaded when it changes (default: --tls-cert; on loopback without it, a self-signed certificate)")
 	flags.StringVar(&c.KubernetesKey, "kubernetes-key", "", "key file of that certificate")
 	flags.StringVar(&c.KubernetesKubeconfig, "kubernetes-kubeconfig", "", "kubeconfig of the cluster that authenticates and authorizes users of the Kubernetes API (default: the cluster that the server runs in)")
 	flags.BoolVar(&c.KubernetesEvents, "kubernetes-events", true, "post Kubernetes Events about TKO's objects to that cluster, in the namespace default")
@@ -180,8 +222,9 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.MaxMessage, "max-message", 128<<20, "largest gRPC message, in bytes")
 
 	flags.IntVar(&c.Streams, "streams", 5000, "concurrent watches, lists and waits for work of the gRPC API, and also of the Kubernetes API; 0 for no limit")
-	flags.IntVar(&c.StreamsPerClient, "streams-per-client", 1000, "the same limit for one client: one address of the gRPC API, one user of the Kubernetes API; 0 for no limit")
+	flags.IntVar(&c.StreamsPerClient, "streams-per-client", 1000, "the same limit for one client: one identity (or address, without credentials) of the gRPC API, one user of the Kubernetes API; 0 for no limit")
 	flags.IntVar(&c.StreamsPerConnection, "streams-per-connection", 250, "the same limit for one connection to the gRPC API; 0 for no limit")
+	flags.Float64Var(&c.RequestsPerClient, "requests-per-client", 20000, "limit of calls per second of the gRPC API of one identity (or address, without credentials), on average of two seconds; 0 for no limit")
 	flags.DurationVar(&c.SlowWatch, "slow-watch", 30*time.Second, "time limit for a client of a watch to read what was sent, before the watch is closed")
 	flags.DurationVar(&c.StopTimeout, "stop-timeout", 25*time.Second, "time limit of stopping; requests that take longer are aborted")
 
@@ -192,6 +235,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.KeepChanges, "keep-changes", 168*time.Hour, "retention time of all changes and revisions, at least 10m; 0 for ever")
 	flags.IntVar(&c.KeepRevisions, "keep-revisions", 10, "number of the newest revisions of each entity that are retained longer than that; 0 for all")
 
+	flags.StringVar(&c.EncryptionKey, "encryption-key", "", "file of the key that encrypts packages in the store (tko-server keys create makes one); empty for no encryption")
+	flags.StringVar(&c.SecretsCheck, "secrets-check", "exact", "check for secrets in packages: exact (private keys and tokens, by their form), strict (also passwords, by the names of fields and variables), off; the annotation tko.nephio.org/allow-secret, with a reason, exempts a resource")
 	flags.StringVar(&c.KubernetesVersion, "kubernetes-version", "", "version of Kubernetes in schema locations (default: that of the built-in schemas)")
 	flags.StringSliceVar(&c.SchemaLocations, "schema-location", []string{"default"}, "locations of schemas, in Kubeconform's format; default for the built-in schemas")
 
@@ -220,6 +265,13 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.OSMSecrets, "osm-secrets", "", "folder of the passwords and CAs that sites' OSMs may refer to (default: none)")
 	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to (default: none)")
 
+	flags.StringSliceVar(&c.SecretEnvironment, "secret-environment", nil, "names of variables of the server's environment that sites may refer to as credentials, as env:NAME (default: none)")
+	flags.StringVar(&c.Vault.Address, "vault-address", "", "URL of the Vault that sites may refer to for credentials, as vault:PATH#KEY (default: none)")
+	flags.StringSliceVar(&c.Vault.Paths, "vault-path", nil, "paths in Vault, with the mount, such as secret/data/tko, below which sites may refer to secrets")
+	flags.StringVar(&c.Vault.TokenFile, "vault-token-file", "", "file of the token for Vault (default: the Kubernetes login of --vault-role)")
+	flags.StringVar(&c.Vault.Role, "vault-role", "", "role of Vault's Kubernetes login")
+	flags.StringVar(&c.Vault.JWTFile, "vault-service-account-file", "/var/run/secrets/kubernetes.io/serviceaccount/token", "file of the service account's token for that login")
+
 	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to (default: none)")
 	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to (default: none)")
 	flags.BoolVar(&c.AllowInCluster, "allow-in-cluster", false, "allow sites to use the cluster that the server runs in, with the rights of its service account")
@@ -231,12 +283,20 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.ClusterWatches, "cluster-watches", 200, "number of sites whose clusters are watched, the last changed ones first, to detect changes by other clients within seconds (0: none)")
 
 	c.GitOps.flags(flags)
+	c.Identity.flags(flags)
+	c.Access.flags(flags)
 
 	flags.DurationVar(&c.PluginTimeout, "plugin-timeout", 30*time.Second, "time limit of a validate or prepare plugin")
 	flags.DurationVar(&c.PluginScheduleTimeout, "plugin-schedule-timeout", 300*time.Second, "time limit of a schedule plugin")
 	flags.IntVar(&c.PluginConcurrency, "plugin-concurrency", 16, "concurrent plugin processes")
 	flags.Int64Var(&c.PluginMemory, "plugin-memory", 1<<30, "memory limit of a plugin and its child processes, in bytes, unless its property _memory sets another; 0 for no limit")
-	flags.StringSliceVar(&c.PluginEnvironment, "plugin-environment", []string{"KUBECONFIG"}, "names of variables of the server's environment that plugins get, in addition to PATH, HOME and the like")
+	flags.StringSliceVar(&c.PluginPrograms, "plugin-programs", nil, "folders of the programs that command plugins and exec: functions may run; the flag may be repeated (default: none, so no such plugin runs)")
+	flags.StringVar(&c.PluginIsolation, "plugin-isolation", "best", "isolation of plugins from this machine: best (what this machine has: see tko about), require (don't start if a layer is missing), off")
+	flags.StringVar(&c.PluginUsers, "plugin-users", "auto", "range FIRST-LAST of user IDs of plugins, of which each run gets one, if the server runs as root; auto is 2000000000-2000000255, none is the server's own user")
+	flags.StringSliceVar(&c.PluginFiles, "plugin-files", nil, "files and folders that isolated plugins may read, in addition to the system's programs, --plugin-programs and --python-env")
+	flags.StringSliceVar(&c.PluginFilesWritable, "plugin-files-writable", nil, "files and folders that isolated plugins may read and write")
+	flags.BoolVar(&c.AllowRoot, "allow-root", false, "start as root, although a fault then concerns the whole machine")
+	flags.StringSliceVar(&c.PluginEnvironment, "plugin-environment", []string{"KUBECONFIG"}, "names of variables of the server's environment that plugins get, in addition to PATH, LANG, LC_ALL and TZ")
 	flags.StringVar(&c.PythonEnv, "python-env", "", "Python environment of .py plugins (default: PYTHON_ENV, else ~/tko-python-env if it exists)")
 
 	flags.StringVar(&c.PluginKubeconfig, "plugin-kubeconfig", "", "kubeconfig of the cluster of plugins that run in pods (default: KUBECONFIG, else ~/.kube/config, else the cluster that the server runs in)")
@@ -378,12 +438,15 @@ func (c *Config) Validate() error {
 	if c.ConfirmAbovePercent < 1 || c.ConfirmAbovePercent > 100 {
 		add("--confirm-above-percent is %d: use 1 to 100", c.ConfirmAbovePercent)
 	}
+	if !(c.RequestsPerClient >= 0) {
+		add("--requests-per-client is %g: use 0 or more", c.RequestsPerClient)
+	}
 	for name, n := range map[string]int{"streams": c.Streams, "streams-per-client": c.StreamsPerClient, "streams-per-connection": c.StreamsPerConnection} {
 		if n < 0 {
 			add("--%s is %d: use 1 or more, or 0 for no limit", name, n)
 		}
 	}
-	for _, problem := range slices.Concat(c.checkKubernetes(), c.GitOps.check(c.Has(RoleGitOps))) {
+	for _, problem := range slices.Concat(c.checkKubernetes(), c.checkIdentity(), c.checkAccess(), c.GitOps.check(c.Has(RoleGitOps))) {
 		add("%s", problem)
 	}
 	for _, name := range c.WebHosts {
@@ -395,6 +458,13 @@ func (c *Config) Validate() error {
 		if !slices.Contains(toscaSchemes, scheme) {
 			add("--tosca-schemes has %q: use %s", scheme, strings.Join(toscaSchemes, ", "))
 		}
+	}
+	wrong = append(wrong, c.Vault.check()...)
+	if !slices.Contains([]string{"exact", "strict", "off"}, c.SecretsCheck) {
+		add("--secrets-check is %q: use exact, strict or off", c.SecretsCheck)
+	}
+	if !slices.Contains([]string{"best", "require", "off"}, c.PluginIsolation) {
+		add("--plugin-isolation is %q: use best, require or off", c.PluginIsolation)
 	}
 	if c.PluginMemory != 0 && c.PluginMemory < tko.MinMemory {
 		add("--plugin-memory is %d: use at least %d, 16 mebibytes, or 0 for no limit", c.PluginMemory, tko.MinMemory)
@@ -436,8 +506,8 @@ func (c *Config) checkKubernetes() []string {
 	if c.KubernetesTrustEverybody {
 		wrong = append(wrong, fmt.Sprintf("--kubernetes-trust-everybody with --kubernetes=%s: only on loopback, use --kubernetes=localhost:50052", c.Kubernetes))
 	}
-	if c.KubernetesCert == "" {
-		wrong = append(wrong, fmt.Sprintf("--kubernetes is %s, and there is no certificate: give --kubernetes-cert and --kubernetes-key; only on loopback there is one without", c.Kubernetes))
+	if c.KubernetesCert == "" && c.Identity.TLSCert == "" {
+		wrong = append(wrong, fmt.Sprintf("--kubernetes is %s, and there is no certificate: give --tls-cert and --tls-key, or --kubernetes-cert and --kubernetes-key; only on loopback there is one without", c.Kubernetes))
 	}
 	return wrong
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/wire"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -34,6 +35,13 @@ func (d *data) About(ctx context.Context, _ *emptypb.Empty) (*tkopb.AboutRespons
 	}
 	about.DefaultPackageFormat = d.format
 	return wire.NewAbout(about), nil
+}
+
+func (d *data) WhoAmI(ctx context.Context, _ *emptypb.Empty) (*tkopb.WhoAmIResponse, error) {
+	i, _ := identity.From(ctx)
+	return wire.NewCaller(tko.Caller{
+		Subject: i.Subject, Groups: i.Groups, Authenticator: i.Authenticator, Display: i.Display, From: i.From, Expires: i.Expires,
+	}), nil
 }
 
 func (d *data) RegisterTemplate(ctx context.Context, m *tkopb.Template) (*tkopb.RegisterResponse, error) {

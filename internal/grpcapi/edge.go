@@ -9,6 +9,7 @@ import (
 	"net"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,6 +21,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/authn"
+	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
@@ -27,13 +30,16 @@ import (
 // bytes.
 const maxErrorSize = 1 << 20
 
-// An edge intercepts all calls: it adds the author to the context, limits
-// streams, and converts errors and panics to statuses.
+// An edge intercepts all calls: it adds the caller and the author to the context,
+// limits streams, and converts errors and panics to statuses.
 type edge struct {
-	limiter    *limiter
-	log        *slog.Logger
-	timeout    time.Duration
-	maxMessage int // bytes
+	callers     Authenticator
+	impersonate func(context.Context, identity.Identity) bool
+	limiter     *limiter
+	log         *slog.Logger
+	timeout     time.Duration
+	recheck     time.Duration
+	maxMessage  int // bytes
 }
 
 func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (response any, err error) {
@@ -42,7 +48,7 @@ func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, han
 	start := time.Now()
 	defer func() { e.done(ctx, info.FullMethod, start, recover(), &err) }()
 
-	authored, err := withAuthor(ctx)
+	authored, _, err := e.admit(ctx, info.FullMethod)
 	if err != nil {
 		return nil, err
 	}
@@ -84,11 +90,13 @@ func (e *edge) stream(server any, s grpc.ServerStream, info *grpc.StreamServerIn
 	ctx := s.Context()
 	defer func() { e.done(ctx, info.FullMethod, start, recover(), &err) }()
 
-	authored, err := withAuthor(ctx)
+	authored, caller, err := e.admit(ctx, info.FullMethod)
 	if err != nil {
 		return err
 	}
-	slot, err := e.limiter.take(ctx)
+	authored, end := e.whileValid(authored, info.FullMethod, caller)
+	defer end(nil)
+	slot, err := e.limiter.take(ctx, caller)
 	if err != nil {
 		return err
 	}
@@ -96,7 +104,11 @@ func (e *edge) stream(server any, s grpc.ServerStream, info *grpc.StreamServerIn
 		defer slot.drop()
 		authored = context.WithValue(authored, slotKey{}, slot)
 	}
-	return handle(server, &authoredStream{ServerStream: s, ctx: authored, maxMessage: e.maxMessage})
+	err = handle(server, &authoredStream{ServerStream: s, ctx: authored, maxMessage: e.maxMessage})
+	if ended := context.Cause(authored); err != nil && errors.Is(ended, tko.ErrUnauthenticated) && ctx.Err() == nil {
+		err = ended
+	}
+	return err
 }
 
 type authoredStream struct {
@@ -185,20 +197,112 @@ func rowSize(ctx context.Context) int {
 	return wire.DefaultRowSize
 }
 
-// withAuthor adds the author of a call, and the reason for it, to its context.
-func withAuthor(ctx context.Context) (context.Context, error) {
-	who, err := authorText(ctx, wire.WhoKey)
+// admit authenticates a call, and limits the calls of each client.
+func (e *edge) admit(ctx context.Context, method string) (context.Context, identity.Identity, error) {
+	if err := e.limiter.admit(ctx); err != nil {
+		return ctx, identity.Identity{}, err
+	}
+	authored, caller, err := e.authenticate(ctx, method)
 	if err != nil {
-		return ctx, err
+		e.limiter.failed(ctx)
+		return ctx, caller, err
+	}
+	return authored, caller, e.limiter.allow(ctx, caller)
+}
+
+// authenticate adds the caller of a method to the context, and the author of
+// changes, with the reason for them.
+//
+// The author is the caller. What the caller says about itself (tko-who) is the
+// author only if the caller is anonymous, one of our own controllers, or may
+// impersonate; else it is kept as claimed.
+func (e *edge) authenticate(ctx context.Context, method string) (context.Context, identity.Identity, error) {
+	claimed, err := authorText(ctx, wire.WhoKey)
+	if err != nil {
+		return ctx, identity.Identity{}, err
 	}
 	why, err := authorText(ctx, wire.WhyKey)
 	if err != nil {
-		return ctx, err
+		return ctx, identity.Identity{}, err
 	}
-	if who == "" {
+	i, err := e.identify(ctx)
+	if err != nil && strings.HasPrefix(method, healthMethods) {
+		i, err = identity.Anonymous(callerOf(ctx).connection.From), nil
+	}
+	if err != nil {
+		e.log.InfoContext(ctx, "call refused: not authenticated", "method", method, "peer", peerHost(ctx), "err", err)
+		return ctx, identity.Identity{}, err
+	}
+	i.Claimed = claimed
+	ctx = identity.With(ctx, i)
+	who := i.Subject
+	switch {
+	case i.IsAnonymous() && claimed == "":
 		who = "anonymous@" + peerHost(ctx)
+	case i.IsAnonymous(), claimed != "" && (i.Role() != "" || e.impersonate(ctx, i)):
+		who = claimed
 	}
-	return tko.WithAuthor(ctx, tko.Author{Who: who, Why: why}), nil
+	return tko.WithAuthor(ctx, tko.Author{Who: who, Why: why}), i, nil
+}
+
+// healthMethods is the prefix of the methods of gRPC's health service, which
+// probes without credentials call.
+const healthMethods = "/grpc.health.v1.Health/"
+
+// identify returns the caller of a call. Calls from web pages are refused: this
+// API is not for browsers, which send the credentials of their users.
+func (e *edge) identify(ctx context.Context) (identity.Identity, error) {
+	if origin := metadata.ValueFromIncomingContext(ctx, "origin"); len(origin) > 0 {
+		return identity.Identity{}, tko.Errorf(tko.ErrDenied, "calls from web pages (%.100q) are not accepted", origin[0])
+	}
+	headers := metadata.ValueFromIncomingContext(ctx, "authorization")
+	if len(headers) > 1 {
+		return identity.Identity{}, tko.Errorf(tko.ErrUnauthenticated, "there are %d authorization headers: send one", len(headers))
+	}
+	token := ""
+	if len(headers) == 1 {
+		var err error
+		if token, err = authn.Bearer(headers[0]); err != nil {
+			return identity.Identity{}, err
+		}
+	}
+	return callerOf(ctx).identify(ctx, e.callers, token)
+}
+
+// whileValid returns a context that ends when the caller's credentials expire, or
+// are no longer accepted: a stream may live longer than they do.
+func (e *edge) whileValid(ctx context.Context, method string, i identity.Identity) (context.Context, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if i.IsAnonymous() || i.Role() != "" && i.Expires.IsZero() {
+		return ctx, cancel
+	}
+	var timer *time.Timer
+	check := func() {
+		now, err := e.identify(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case err == nil && now.Subject == i.Subject, errors.Is(err, tko.ErrUnavailable):
+			timer.Reset(e.untilCheck(now))
+		default:
+			if err == nil {
+				err = tko.Errorf(tko.ErrUnauthenticated, "the credentials are now those of %q", now.Subject)
+			}
+			e.log.InfoContext(ctx, "stream ended: no longer authenticated", "method", method, "subject", i.Subject, "err", err)
+			cancel(tko.Errorf(tko.ErrUnauthenticated, "the credentials are no longer valid: %w", err))
+		}
+	}
+	timer = time.AfterFunc(time.Hour, check)
+	timer.Reset(e.untilCheck(i)) // check uses timer
+	context.AfterFunc(ctx, func() { timer.Stop() })
+	return ctx, cancel
+}
+
+// untilCheck returns when the credentials of a stream are to be checked again.
+func (e *edge) untilCheck(i identity.Identity) time.Duration {
+	if i.Expires.IsZero() {
+		return e.recheck
+	}
+	return min(max(time.Until(i.Expires), time.Millisecond), e.recheck)
 }
 
 func authorText(ctx context.Context, key string) (string, error) {

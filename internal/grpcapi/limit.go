@@ -8,9 +8,12 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"github.com/tko-orchestrator/tko/internal/identity"
 )
 
 // Limits limit the number of concurrent long-lived calls: watches, lists and
@@ -18,8 +21,11 @@ import (
 // default; a negative number is no limit.
 type Limits struct {
 	Connection int // for each connection
-	Client     int // for each client address
+	Client     int // for each client: see clientOf
 	Total      int
+
+	Rate  float64 // calls per second of each client, and failed ones of each address, with bursts of Burst
+	Burst int
 }
 
 // Defaults of Limits.
@@ -27,6 +33,8 @@ const (
 	DefaultConnectionStreams = 250
 	DefaultClientStreams     = 1000
 	DefaultStreams           = 5000
+	DefaultRate              = 20_000
+	DefaultBurst             = 40_000
 )
 
 func (l Limits) withDefaults() Limits {
@@ -38,7 +46,86 @@ func (l Limits) withDefaults() Limits {
 			*d.limit = d.otherwise
 		}
 	}
+	if l.Rate == 0 {
+		l.Rate = DefaultRate
+	}
+	if l.Burst == 0 {
+		l.Burst = max(DefaultBurst, int(2*l.Rate))
+	}
 	return l
+}
+
+// maxRates is the number of clients whose rates are remembered.
+const maxRates = 10_000
+
+// clientOf returns the client of a call that limits are for: the identity, or the
+// address of clients without credentials. Clients with credentials can't use up the
+// limits of others that share an address with them, such as that of a proxy.
+func clientOf(ctx context.Context, caller identity.Identity) string {
+	if caller.IsZero() || caller.IsAnonymous() {
+		return "address " + peerHost(ctx)
+	}
+	return "identity " + caller.Subject
+}
+
+// inProcess reports whether a call is from the server's own process, which has no
+// limits.
+func inProcess(ctx context.Context) bool {
+	p, ok := peer.FromContext(ctx)
+	return !ok || p.Addr == nil || p.Addr.Network() == "bufconn"
+}
+
+// admit returns an error if too many calls from an address failed to authenticate.
+// The caller reports a failure to failed.
+func (l *limiter) admit(ctx context.Context) error {
+	if inProcess(ctx) || l.limits.Rate < 0 || l.rateOf(failuresOf(ctx)).Tokens() >= 1 {
+		return nil
+	}
+	return status.Errorf(codes.ResourceExhausted, "more than %g calls per second from this address failed to authenticate, which is the limit (--requests-per-client): check the credentials, wait, and try again", l.limits.Rate)
+}
+
+// failed counts a call that failed to authenticate.
+func (l *limiter) failed(ctx context.Context) {
+	if !inProcess(ctx) && l.limits.Rate >= 0 {
+		l.rateOf(failuresOf(ctx)).Allow()
+	}
+}
+
+func failuresOf(ctx context.Context) string { return "failures of " + peerHost(ctx) }
+
+// allow returns an error if a client makes more calls per second than it may.
+func (l *limiter) allow(ctx context.Context, caller identity.Identity) error {
+	if inProcess(ctx) || l.limits.Rate < 0 || l.rateOf(clientOf(ctx, caller)).Allow() {
+		return nil
+	}
+	return status.Errorf(codes.ResourceExhausted, "this client makes more than %g calls per second, which is the limit (--requests-per-client): wait, and try again", l.limits.Rate)
+}
+
+func (l *limiter) rateOf(client string) *rate.Limiter {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	r := l.rates[client]
+	if r == nil {
+		if len(l.rates) >= maxRates {
+			l.forgetRates()
+		}
+		r = rate.NewLimiter(rate.Limit(l.limits.Rate), l.limits.Burst)
+		l.rates[client] = r
+	}
+	return r
+}
+
+// forgetRates forgets clients that have made no calls for some time, or all if
+// there are none.
+func (l *limiter) forgetRates() {
+	for client, r := range l.rates {
+		if r.Tokens() >= float64(l.limits.Burst) {
+			delete(l.rates, client)
+		}
+	}
+	if len(l.rates) >= maxRates {
+		clear(l.rates)
+	}
 }
 
 // A limiter counts long-lived calls.
@@ -47,11 +134,12 @@ type limiter struct {
 
 	mutex   sync.Mutex
 	total   int
-	clients map[string]int // by address
+	clients map[string]int           // by clientOf
+	rates   map[string]*rate.Limiter // by clientOf and failuresOf
 }
 
 func newLimiter(limits Limits) *limiter {
-	return &limiter{limits: limits, clients: map[string]int{}}
+	return &limiter{limits: limits, clients: map[string]int{}, rates: map[string]*rate.Limiter{}}
 }
 
 // A slot counts one long-lived call. It is released when the call has ended and
@@ -66,13 +154,13 @@ type slot struct {
 
 // take returns a slot for a call, which the caller releases. It is nil for
 // calls from the server's own process.
-func (l *limiter) take(ctx context.Context) (*slot, error) {
-	p, ok := peer.FromContext(ctx)
-	if !ok || p.Addr == nil || p.Addr.Network() == "bufconn" {
+func (l *limiter) take(ctx context.Context, caller identity.Identity) (*slot, error) {
+	if inProcess(ctx) {
 		return nil, nil //nolint:nilnil // no slot is needed
 	}
-	s := &slot{limiter: l, client: peerHost(ctx)}
+	s := &slot{limiter: l, client: clientOf(ctx, caller)}
 	s.uses.Store(1)
+	p, _ := peer.FromContext(ctx)
 	if a, ok := p.Addr.(connectionAddr); ok {
 		s.conn = a.connection
 	}
@@ -82,7 +170,7 @@ func (l *limiter) take(ctx context.Context) (*slot, error) {
 	case s.conn != nil && l.limits.Connection > 0 && len(s.conn.held) >= l.limits.Connection:
 		return nil, exhausted("this connection has %d watches, lists and waits for work under way, which is the limit (--streams-per-connection): end some, read what was sent, or open another connection", len(s.conn.held))
 	case l.limits.Client > 0 && l.clients[s.client] >= l.limits.Client:
-		return nil, exhausted("clients at this address have %d watches, lists and waits for work under way, which is the limit (--streams-per-client): end some, or read what was sent", l.clients[s.client])
+		return nil, exhausted("this client has %d watches, lists and waits for work under way, which is the limit (--streams-per-client): end some, or read what was sent", l.clients[s.client])
 	case l.limits.Total > 0 && l.total >= l.limits.Total:
 		return nil, exhausted("the server has %d watches, lists and waits for work under way, which is the limit (--streams): try again later, or at another server", l.total)
 	}

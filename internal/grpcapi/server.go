@@ -1,6 +1,7 @@
 package grpcapi
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/authn"
+	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/wire"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -32,6 +35,9 @@ const streamWorkers = 64
 // connection: further calls wait in the client.
 const maxConcurrentCalls = 2000
 
+// connectionTimeout limits the handshake of a connection.
+const connectionTimeout = 20 * time.Second
+
 // Options are the settings of a server. The zero value works.
 type Options struct {
 	Log           *slog.Logger    // none if nil
@@ -42,7 +48,29 @@ type Options struct {
 	Limits        Limits          // of long-lived calls; for limits per connection, the server must serve listeners made by Listen
 	SlowWatch     time.Duration   // maximum time that a watcher may read nothing; DefaultSlowWatch if 0
 	ServerOptions []grpc.ServerOption
+
+	// Callers authenticates callers; if nil, all are anonymous.
+	Callers Authenticator
+	// Secure makes connections secure; if nil, they are plain text.
+	Secure *Secure
+	// Impersonate returns whether a caller may name another author of its
+	// changes; if nil, only our own controllers may.
+	Impersonate func(ctx context.Context, caller identity.Identity) bool
+	// Recheck is the interval at which the credentials of streams are checked
+	// again; DefaultRecheck if 0.
+	Recheck time.Duration
 }
+
+// An Authenticator identifies callers: *authn.Authenticator in production.
+type Authenticator interface {
+	// Identify returns the caller of a call over a connection, with a token or "".
+	// Missing or invalid credentials are an ErrUnauthenticated.
+	Identify(ctx context.Context, c authn.Connection, token string) (identity.Identity, error)
+}
+
+// DefaultRecheck is the default interval at which the credentials of streams are
+// checked again.
+const DefaultRecheck = 15 * time.Second
 
 func (o Options) withDefaults() Options {
 	if o.Log == nil {
@@ -61,17 +89,32 @@ func (o Options) withDefaults() Options {
 		o.SlowWatch = DefaultSlowWatch
 	}
 	o.Limits = o.Limits.withDefaults()
+	if o.Callers == nil {
+		o.Callers = authn.New(authn.Options{Insecure: true})
+	}
+	if o.Impersonate == nil {
+		o.Impersonate = func(context.Context, identity.Identity) bool { return false }
+	}
+	if o.Recheck == 0 {
+		o.Recheck = DefaultRecheck
+	}
 	return o
 }
 
-// NewServer makes a server of tko.Data on a backend, and of gRPC's health and
+// NewServer makes a server of tko.Data on a backend, of tko.Access if the backend
+// is a [RightsBackend], and of gRPC's health and
 // reflection services. The caller serves and stops it: close Options.Stopping
 // before GracefulStop.
 func NewServer(backend Backend, o Options) *grpc.Server {
 	o = o.withDefaults()
 	limiter := newLimiter(o.Limits)
-	edge := &edge{limiter: limiter, log: o.Log, timeout: o.Timeout, maxMessage: o.MaxMessage}
+	edge := &edge{
+		callers: o.Callers, impersonate: o.Impersonate, limiter: limiter, log: o.Log,
+		timeout: o.Timeout, recheck: o.Recheck, maxMessage: o.MaxMessage,
+	}
 	options := []grpc.ServerOption{
+		grpc.Creds(transport{o.Secure}),
+		grpc.ConnectionTimeout(connectionTimeout),
 		grpc.ChainUnaryInterceptor(edge.unary),
 		grpc.ChainStreamInterceptor(edge.stream),
 		grpc.ForceServerCodecV2(wire.NewCodec()),
@@ -83,7 +126,10 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	}
 	s := grpc.NewServer(append(options, o.ServerOptions...)...)
-	s.RegisterService(withBounds(withReads(tkopb.Data_ServiceDesc), o.MaxMessage), &data{
+	if ruled, ok := backend.(RightsBackend); ok {
+		s.RegisterService(withBounds(withRights(tkopb.Access_ServiceDesc), o.MaxMessage), &rights{backend: ruled})
+	}
+	s.RegisterService(withBounds(withRights(withReads(tkopb.Data_ServiceDesc)), o.MaxMessage), &data{
 		backend: backend, encoder: encoderOf(backend), format: o.DefaultFormat, stopping: o.Stopping, limiter: limiter, slowWatch: o.SlowWatch,
 	})
 	healthpb.RegisterHealthServer(s, &health{stopping: o.Stopping})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
@@ -27,7 +28,8 @@ func (d *data) ClaimWork(ctx context.Context, m *tkopb.ClaimWork) (*tkopb.ClaimW
 		return nil, err
 	}
 	if claim.Wait > 0 {
-		slot, err := d.limiter.take(ctx)
+		caller, _ := identity.From(ctx)
+		slot, err := d.limiter.take(ctx, caller)
 		if err != nil {
 			return nil, err
 		}

@@ -174,13 +174,46 @@ var (
 // LocalNetworks are all loopback and link-local networks.
 var LocalNetworks = []string{"127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10"}
 
-// embedded returns the IPv4 address that is embedded in an IPv6 address.
+// Networks of IPv6 whose addresses contain an IPv4 address, and its position in
+// bytes: routers and translators on the way connect to that one.
+var embedding = []struct {
+	network netip.Prefix
+	at      int
+	flipped bool // whether its bits are inverted
+}{
+	{netip.MustParsePrefix("::/96"), 12, false},           // IPv4-compatible addresses
+	{translated, 12, false},                               // NAT64
+	{netip.MustParsePrefix("64:ff9b:1::/48"), 12, false},  // NAT64 of a site
+	{netip.MustParsePrefix("::ffff:0:0:0/96"), 12, false}, // SIIT
+	{netip.MustParsePrefix("2002::/16"), 2, false},        // 6to4
+	{netip.MustParsePrefix("2001::/32"), 12, true},        // Teredo
+}
+
+// embedded returns the IPv4 address that is embedded in an IPv6 address, if it has
+// one; otherwise it returns the address.
 func embedded(a netip.Addr) netip.Addr {
-	if !translated.Contains(a) {
+	if !a.Is6() || a == netip.IPv6Loopback() || a.IsUnspecified() {
 		return a
 	}
 	bytes := a.As16()
-	return netip.AddrFrom4([4]byte(bytes[12:]))
+	inner := func(at int, flipped bool) netip.Addr {
+		four := [4]byte(bytes[at : at+4])
+		if flipped {
+			for i := range four {
+				four[i] = ^four[i]
+			}
+		}
+		return netip.AddrFrom4(four)
+	}
+	for _, e := range embedding {
+		if e.network.Contains(a) {
+			return inner(e.at, e.flipped)
+		}
+	}
+	if bytes[8]&^2 == 0 && bytes[9] == 0 && bytes[10] == 0x5e && bytes[11] == 0xfe { // ISATAP
+		return inner(12, false)
+	}
+	return a
 }
 
 // isLocal reports whether an address belongs to this machine, to its link, or

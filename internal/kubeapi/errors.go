@@ -56,6 +56,8 @@ func (s *storage) failed(ctx context.Context, name string, pkg krm.Package, err 
 		return apierrors.NewTooManyRequests(err.Error(), 1)
 	case errors.Is(err, tko.ErrDenied):
 		return apierrors.NewForbidden(gr, name, err)
+	case errors.Is(err, tko.ErrUnauthenticated):
+		return apierrors.NewUnauthorized(err.Error())
 	case errors.Is(err, tko.ErrGone):
 		return apierrors.NewResourceExpired(err.Error())
 	case errors.Is(err, tko.ErrUnavailable):

@@ -2,6 +2,7 @@ package kubeapi
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -135,7 +136,7 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	config.OpenAPIV3Config.Info.Title, config.OpenAPIV3Config.Info.Version = "TKO", v1alpha1.GroupVersion.Version
 	limits := newWatchLimiter(o.Watches, codecs)
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(withAccept(limits.limit(withConfirmation(api))), c)
+		return genericapiserver.DefaultBuildHandlerChain(withAccept(limits.limit(withIdentity(withConfirmation(api)))), c)
 	}
 	if err := serveSecurely(config, o); err != nil {
 		return nil, err
@@ -241,7 +242,7 @@ func serveSecurely(config *genericapiserver.RecommendedConfig, o Options) error 
 		return err
 	}
 	listener := merge(o.Listeners)
-	config.SecureServing = &genericapiserver.SecureServingInfo{Listener: listener, Cert: cert}
+	config.SecureServing = &genericapiserver.SecureServingInfo{Listener: listener, Cert: cert, MinTLSVersion: tls.VersionTLS13}
 	config.ExternalAddress = listener.Addr().String()
 	config.LoopbackClientConfig = &clientrest.Config{} // the server never calls itself
 	return nil
@@ -281,6 +282,7 @@ func authenticate(ctx context.Context, config *genericapiserver.RecommendedConfi
 		return fmt.Errorf("authenticate users at the management cluster: %w", err)
 	}
 	config.OpenAPIV3Config.SecuritySchemes = nil
+	onlyNamedProxies(config)
 	authz := options.NewDelegatingAuthorizationOptions()
 	authz.RemoteKubeConfigFile = o.Kubeconfig
 	if err := authz.ApplyTo(&config.Authorization); err != nil {
@@ -312,14 +314,17 @@ func Cluster(kubeconfig string) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// everybody is the authenticator of a Trusting server: it names users by their
+// trustedName is the prefix of the names of a Trusting server's users.
+const trustedName = "anonymous@"
+
+// anonymous is the authenticator of a Trusting server: it names users by their
 // address.
 func anonymous(r *http.Request) (*authenticator.Response, bool, error) {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		host = "unknown"
 	}
-	return &authenticator.Response{User: &user.DefaultInfo{Name: "anonymous@" + host, Groups: []string{user.AllUnauthenticated}}}, true, nil
+	return &authenticator.Response{User: &user.DefaultInfo{Name: trustedName + host, Groups: []string{user.AllUnauthenticated}}}, true, nil
 }
 
 // audit sets up the audit log.

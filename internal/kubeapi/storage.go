@@ -31,6 +31,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
 )
@@ -49,6 +50,9 @@ type Reader interface {
 	Record(ctx context.Context, fields catalog.Fields, key catalog.Key) (catalog.Record, error)
 	Records(ctx context.Context, query catalog.Query, position int64) iter.Seq2[catalog.Record, error]
 	Named(ctx context.Context, name string) (catalog.Key, error)
+	// RevealsSecrets reports whether the caller may see the values of Secrets in a
+	// record, as far as TKO decides.
+	RevealsSecrets(ctx context.Context, r catalog.Record) bool
 }
 
 // A Writer writes records.
@@ -65,6 +69,8 @@ type Follower interface {
 	CheckPosition(ctx context.Context, position int64) error
 	Events(ctx context.Context, kind tko.Kind, after int64) (events []catalog.Event, upTo int64, wait <-chan struct{}, err error)
 	Before(ctx context.Context, e catalog.Event) (catalog.Record, error)
+	// Rights returns what the caller of a watch may see.
+	Rights(ctx context.Context) (catalog.Rights, error)
 }
 
 // A storage serves the resources of a kind.
@@ -109,6 +115,9 @@ func withAuthor(ctx context.Context) context.Context {
 	who := ""
 	if user, ok := request.UserFrom(ctx); ok {
 		who = user.GetName()
+	}
+	if i, ok := identity.From(ctx); ok && !i.IsAnonymous() {
+		who = i.Subject
 	}
 	return tko.WithAuthor(ctx, tko.Author{Who: who})
 }

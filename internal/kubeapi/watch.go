@@ -16,6 +16,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
+	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
 // Watch sends changes after a resourceVersion. Without one, with "0", or if
@@ -59,6 +60,10 @@ func (s *storage) Watch(ctx context.Context, options *metainternalversion.ListOp
 	}
 	ctx, w.cancel = context.WithCancel(ctx)
 	w.reader = s.reader(ctx, "")
+	if w.rights, err = s.catalog.Rights(ctx); err != nil {
+		w.cancel()
+		return nil, s.failed(ctx, "", nil, err)
+	}
 	w.done.Go(func() {
 		defer close(w.results)
 		w.run(ctx)
@@ -77,6 +82,7 @@ type watcher struct {
 	announce  bool                             // whether a bookmark marks the end of the existing objects
 	position  int64                            // up to which all changes were sent
 
+	rights  catalog.Rights
 	results chan watch.Event
 	cancel  context.CancelFunc
 	done    sync.WaitGroup
@@ -165,7 +171,12 @@ func (w *watcher) mark(ctx context.Context) error {
 func (w *watcher) follow(ctx context.Context) error {
 	ticker := time.NewTicker(w.storage.bookmarks)
 	defer ticker.Stop()
+	check, stop := w.rights.Interval()
+	defer stop()
 	for {
+		if err := w.rights.Still(ctx); err != nil {
+			return err
+		}
 		select {
 		case <-ticker.C: // also during a continuous series of changes
 			if err := w.mark(ctx); err != nil {
@@ -193,6 +204,7 @@ func (w *watcher) follow(ctx context.Context) error {
 			w.cancel()
 			return errStopped
 		case <-wait:
+		case <-check:
 		case <-ticker.C:
 			if err := w.mark(ctx); err != nil {
 				return err
@@ -210,12 +222,41 @@ func (w *watcher) sendEvent(ctx context.Context, e *event) error {
 	if err != nil || !ok {
 		return err
 	}
+	if !w.rights.All() {
+		return w.sendLimited(ctx, e, typ)
+	}
 	o, err := e.views[view{whole: w.whole, secrets: w.reader.sees(e.Record)}]()
 	if err != nil {
 		return err
 	}
 	return w.send(ctx, typ, own(o))
 }
+
+// sendLimited sends an event to a watcher that doesn't see everything: the object is
+// its last state that the watcher may see, with the deployments that it may see.
+func (w *watcher) sendLimited(ctx context.Context, e *event, typ watch.EventType) error {
+	r := e.Record
+	if !w.rights.Sees(r) {
+		before, err := e.before(ctx)
+		if err != nil || !w.rights.Sees(before) {
+			return err
+		}
+		r = before
+	}
+	r.Position, r.Deployments, r.Count = e.Position, nil, 0
+	if now, err := w.storage.catalog.Record(ctx, w.storage.kind.read(w.whole), r.Key); err == nil && now.UID == r.UID {
+		r.Deployments, r.Count = now.Deployments, now.Count
+	}
+	shown := view{whole: w.whole && (r.Package != nil || r.Kind == tko.KindPlugin), secrets: w.reader.sees(r)}
+	o, err := w.storage.kind.object(r, shown)
+	if err != nil {
+		return err
+	}
+	return w.send(ctx, typ, o)
+}
+
+// matches reports whether the watcher selects a record and may see it.
+func (w *watcher) matches(r catalog.Record) bool { return w.selector.matches(r) && w.rights.Sees(r) }
 
 // typeOf returns the type of an event for the watcher: Deleted if its object is
 // no longer selected, Added if it is newly selected.
@@ -227,10 +268,11 @@ func (w *watcher) typeOf(ctx context.Context, e *event) (watch.EventType, bool, 
 	case e.New:
 		typ = watch.Added
 	}
-	if w.selector.everything() {
+	all := w.rights.All()
+	if w.selector.everything() && all {
 		return typ, true, nil
 	}
-	is := w.selector.matches(e.Record) || e.Record.UID == "" // true if unknown
+	is := w.matches(e.Record) || all && e.Record.UID == "" // true if unknown, unless the watcher may not see it
 	if typ == watch.Deleted || typ == watch.Added {
 		return typ, is, nil
 	}
@@ -238,7 +280,7 @@ func (w *watcher) typeOf(ctx context.Context, e *event) (watch.EventType, bool, 
 	if err != nil {
 		return typ, false, err
 	}
-	was := before.Revision == 0 || w.selector.matches(before) // true if unknown
+	was := all && before.Revision == 0 || before.Revision != 0 && w.matches(before) // likewise
 	switch {
 	case is && was && before.Revision != 0:
 		return watch.Modified, true, nil

@@ -8,8 +8,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,21 +40,26 @@ func (r *Runner) command(ctx context.Context, j job) (output []byte, stderr stri
 	if err := os.Mkdir(work, 0o700); err != nil {
 		return nil, "", fmt.Errorf("it was not run: %w", err)
 	}
-	cmd, err := r.program(j.plugin.Arguments, work)
+	program, err := r.programs().Open(j.plugin.Arguments[0])
 	if err != nil {
 		return nil, "", err
 	}
+	defer program.Close()
 	logs, err := openLogPipe(filepath.Join(dir, "log"), j.log.With("plugin", j.plugin.ID(), "resource", j.target.String()))
 	if err != nil {
 		return nil, "", fmt.Errorf("it was not run: %w", err)
 	}
 	defer logs.close()
+	j.alone = !r.networked(j.plugin)
 	input, err := r.encodeInput(j, logs.path)
 	if err != nil {
 		return nil, "", fmt.Errorf("it was not run: %w", err)
 	}
-
-	output, stderr, err = r.communicate(ctx, cmd, input, j.timeout, r.limits(j.plugin))
+	start, err := r.confine(ctx, r.pluginCommand(j.plugin.Arguments, program, work), program, dir, j.plugin, r.limits(j.plugin))
+	if err != nil {
+		return nil, "", err
+	}
+	output, stderr, err = r.communicate(ctx, start, input, j.timeout)
 	if err != nil {
 		return nil, stderr, err
 	}
@@ -72,11 +77,11 @@ func (r *Runner) limits(p tko.Plugin) supervise.Limits {
 
 // communicate runs a command with limits on time, output and memory. It returns
 // stdout and stderr also if the command failed.
-func (r *Runner) communicate(ctx context.Context, cmd *exec.Cmd, input []byte, timeout time.Duration, limits supervise.Limits) (stdout []byte, stderr string, err error) {
+func (r *Runner) communicate(ctx context.Context, c confined, input []byte, timeout time.Duration) (stdout []byte, stderr string, err error) {
 	timed, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it did not end within %s", timeout))
 	defer cancel()
 	s := streams{limit: r.options.MaxOutput}
-	err = s.run(timed, cmd, input, limits)
+	err = s.run(timed, c, input)
 	stdout, stderr = s.stdout.Bytes(), s.stderr.String()
 	var exit *supervise.ExitError
 	switch {
@@ -105,70 +110,15 @@ func remove(dir string) {
 	_ = os.RemoveAll(dir)
 }
 
-// program returns the command. It looks the program up on the PATH that the
-// command gets, or relative to the server's working directory if its name has a
-// slash.
-func (r *Runner) program(arguments []string, work string) (*exec.Cmd, error) {
-	path := os.Getenv("PATH")
-	python := strings.HasSuffix(arguments[0], ".py")
-	if python && r.options.PythonEnv != "" {
-		path = filepath.Join(r.options.PythonEnv, "bin") + string(filepath.ListSeparator) + path
-	}
-	program, err := find(arguments[0], path)
-	if python && errors.Is(err, os.ErrPermission) {
-		interpreter, err2 := find("python3", path)
-		if err2 != nil {
-			return nil, err2
-		}
-		arguments = append([]string{"python3", program}, arguments[1:]...)
-		program, err = interpreter, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &exec.Cmd{Path: program, Args: arguments, Dir: work, Env: r.environment(path, work, python)}, nil
-}
-
-// find returns the absolute path of a program. If a file of that name exists
-// but is not executable, the error is os.ErrPermission and program is that
-// file.
-func find(name, path string) (program string, err error) {
-	candidates := []string{name}
-	if !strings.Contains(name, "/") {
-		candidates = nil
-		for _, dir := range filepath.SplitList(path) {
-			if dir != "" {
-				candidates = append(candidates, filepath.Join(dir, name))
-			}
-		}
-	}
-	notExecutable := ""
-	for _, c := range candidates {
-		c, err := filepath.Abs(c)
-		if err != nil {
-			return "", fmt.Errorf("its program %q can't be found: %w", name, err)
-		}
-		info, err := os.Stat(c) //nolint:gosec // registering a plugin allows its program to run
-		if err != nil || info.IsDir() {
-			continue
-		}
-		if info.Mode()&0o111 != 0 {
-			return c, nil
-		}
-		if notExecutable == "" {
-			notExecutable = c
-		}
-	}
-	if notExecutable != "" {
-		return notExecutable, fmt.Errorf("its program %q is not executable: %w", name, os.ErrPermission)
-	}
-	return "", fmt.Errorf("its program %q does not exist on this server: install it there or correct the path: %w", name, os.ErrNotExist)
-}
-
-// environment returns all of the server's environment that a plugin sees.
+// environment returns a plugin's environment. It inherits only the named
+// variables from the server; its home is its working directory, unless the
+// operator names HOME.
 func (r *Runner) environment(path, work string, python bool) []string {
 	env := []string{"PATH=" + path, "TMPDIR=" + work}
-	for _, name := range append([]string{"HOME", "LANG", "LC_ALL", "TZ"}, r.options.Environment...) {
+	if !slices.Contains(r.options.Environment, "HOME") {
+		env = append(env, "HOME="+work)
+	}
+	for _, name := range append([]string{"LANG", "LC_ALL", "TZ"}, r.options.Environment...) {
 		if value, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+value)
 		}
@@ -195,7 +145,9 @@ type streams struct {
 
 // run runs a command until it ends or ctx is done. No process that it started
 // remains when run returns.
-func (s *streams) run(ctx context.Context, cmd *exec.Cmd, input []byte, limits supervise.Limits) error {
+func (s *streams) run(ctx context.Context, c confined, input []byte) error {
+	defer c.done()
+	cmd := c.command
 	var pipes [3][2]*os.File // [stdin, stdout, stderr][read, write]
 	defer func() {
 		for _, p := range pipes {
@@ -212,7 +164,8 @@ func (s *streams) run(ctx context.Context, cmd *exec.Cmd, input []byte, limits s
 	}
 	stdin, stdout, stderr := pipes[0][1], pipes[1][0], pipes[2][0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes[0][0], pipes[1][1], pipes[2][1]
-	process, err := supervise.Start(cmd, limits)
+	process, err := supervise.Start(cmd, c.limits)
+	c.started()
 	if err != nil {
 		return err
 	}

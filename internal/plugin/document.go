@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -52,12 +53,26 @@ func (r *Runner) input(j job, logFile string) krm.Resource {
 	if j.logToken != "" {
 		document["logToken"] = j.logToken
 	}
+	if j.grpcToken != "" {
+		document["grpcToken"] = j.grpcToken
+	}
 	if j.plugin.Properties[tko.PropertyPod] != "" && r.options.Host != "" {
 		if r.options.GRPC.Address == localhost {
 			document.Set(r.options.Host, "grpc", "address")
 		}
 		if host, port, err := net.SplitHostPort(r.options.LogAddressPort); err == nil && host == localhost {
 			document["logAddressPort"] = net.JoinHostPort(r.options.Host, port)
+		}
+	}
+	if j.alone && r.options.Isolation.Alone() {
+		if g := r.options.GRPC; g.Port != 0 && g.Address != localhost {
+			host, _, _ := net.SplitHostPort(loopback(g.Address, g.Port))
+			document.Set(host, "grpc", "address")
+		}
+		if host, text, err := net.SplitHostPort(r.options.LogAddressPort); err == nil && host != localhost {
+			if port, err := strconv.Atoi(text); err == nil {
+				document["logAddressPort"] = loopback(host, port)
+			}
 		}
 	}
 	maps.Copy(document, j.input)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
@@ -58,15 +60,35 @@ func (r *Runner) process(ctx context.Context, p krmfn.Process) (krmfn.Output, er
 		return krmfn.Output{}, fmt.Errorf("it was not run: %w", err)
 	}
 	defer remove(dir)
-	cmd, err := r.program(p.Arguments, dir)
+	work := filepath.Join(dir, "work")
+	if err := os.Mkdir(work, 0o700); err != nil {
+		return krmfn.Output{}, fmt.Errorf("it was not run: %w", err)
+	}
+	programs := r.programs()
+	if p.Own {
+		programs.Folders = []string{"/"}
+		if path, err := exec.LookPath(p.Arguments[0]); err == nil {
+			p.Arguments[0] = path
+		}
+	}
+	program, err := programs.Open(p.Arguments[0])
 	if err != nil {
 		return krmfn.Output{}, err
 	}
+	defer program.Close()
+	cmd := r.pluginCommand(p.Arguments, program, work)
 	cmd.Env = append(cmd.Env, p.Environment...)
 	if p.Name != "" {
 		cmd.Args = append([]string{p.Name}, p.Arguments[1:]...)
 	}
-	stdout, stderr, err := r.communicate(ctx, cmd, p.Input, p.Timeout, supervise.Limits{Memory: p.Memory, Daemons: p.Daemons})
+	limits := supervise.Limits{Memory: p.Memory, Daemons: p.Daemons}
+	start := confined{command: cmd, limits: limits, started: nothing, done: nothing}
+	if !p.Daemons { // a container engine isolates the function itself
+		if start, err = r.confine(ctx, cmd, program, dir, tko.Plugin{}, limits); err != nil {
+			return krmfn.Output{}, err
+		}
+	}
+	stdout, stderr, err := r.communicate(ctx, start, p.Input, p.Timeout)
 	out := krmfn.Output{Stdout: stdout, Stderr: stderr}
 	if exit, ok := errors.AsType[*supervise.ExitError](err); ok && exit.Code >= 0 {
 		out.ExitCode = exit.Code

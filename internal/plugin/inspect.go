@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 )
 
 // The reasons of the Runnable condition.
 const (
-	ReasonProgramMissing = "ProgramMissing" // the program is missing or not executable
-	ReasonProgramFound   = "ProgramFound"   // the program can be run again
+	ReasonProgramMissing    = "ProgramMissing"    // the program is missing or not executable
+	ReasonProgramNotAllowed = "ProgramNotAllowed" // the program is not below a folder of --plugin-programs, and is not run
+	ReasonProgramFound      = "ProgramFound"      // the program can be run again
 )
 
 const (
@@ -35,10 +37,13 @@ func (r *Runner) Check(p tko.Plugin) error {
 	if p.Executor != tko.ExecutorCommand && p.Executor != "" || len(p.Arguments) == 0 || p.Properties[tko.PropertyPod] != "" {
 		return nil
 	}
-	_, err := r.program(p.Arguments, os.TempDir())
+	program, err := r.programs().Open(p.Arguments[0])
+	program.Close()
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, isolate.ErrOutside):
+		return err
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("program %q: not executable", p.Arguments[0])
 	default:
@@ -117,6 +122,9 @@ func (i *Inspector) condition(p tko.Plugin) (c tko.Condition, ok bool) {
 	if err := i.Runner.Check(p); err != nil {
 		c.Status, c.Reason = tko.ConditionFalse, ReasonProgramMissing
 		c.Message = fmt.Sprintf("%v on the server %s: install it there, or register the plugin with the program's path", err, i.Host)
+		if errors.Is(err, isolate.ErrOutside) {
+			c.Reason, c.Message = ReasonProgramNotAllowed, fmt.Sprintf("program %q is not allowed on the server %s: %v", p.Arguments[0], i.Host, err)
+		}
 	}
 	at := slices.IndexFunc(p.Stamp.Conditions, func(was tko.Condition) bool { return was.Type == c.Type })
 	if at < 0 {

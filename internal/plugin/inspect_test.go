@@ -60,7 +60,7 @@ func (r *registered) condition(i int) string {
 func TestMissingProgramIsReported(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		runner := plugin.New(plugin.Options{})
+		runner := plugin.New(plugin.Options{Programs: []string{"/"}})
 		defer runner.Close()
 		missing := tko.Plugin{Type: tko.PluginPrepare, Name: "missing", Executor: tko.ExecutorCommand, Arguments: []string{"/nowhere/program"}, Stamp: tko.Stamp{Revision: 1}}
 		there, inPod, other := missing, missing, missing

@@ -3,6 +3,7 @@ package plugin
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,6 +56,7 @@ type worker struct {
 	lock    sync.Mutex // guards stderr
 	reading sync.WaitGroup
 	served  int
+	done    func()      // ends what serves the process
 	timer   *time.Timer // ends the process when it has been idle too long
 }
 
@@ -86,7 +88,7 @@ func (r *Runner) persistent(ctx context.Context, j job) (output []byte, stderr s
 		w := r.pool.take(key)
 		fresh := w == nil
 		if fresh {
-			if w, err = r.startWorker(j.plugin, key); err != nil {
+			if w, err = r.startWorker(j.plugin, key); err != nil { //nolint:contextcheck // the process outlives the request
 				return nil, "", err
 			}
 		}
@@ -120,14 +122,11 @@ func (r *Runner) persistent(ctx context.Context, j job) (output []byte, stderr s
 func (r *Runner) key(p tko.Plugin) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %q %d %q %v", p.ID(), p.Stamp.UID, p.Stamp.Revision, p.Arguments, p.Properties)
-	path := os.Getenv("PATH")
-	if strings.HasSuffix(p.Arguments[0], ".py") && r.options.PythonEnv != "" {
-		path = filepath.Join(r.options.PythonEnv, "bin") + string(filepath.ListSeparator) + path
-	}
 	for i, argument := range p.Arguments {
 		if i == 0 {
-			if program, err := find(argument, path); program != "" && (err == nil || errors.Is(err, os.ErrPermission)) {
-				argument = program
+			if program, err := r.programs().Open(argument); err == nil {
+				argument = cmp.Or(program.Script, program.Path)
+				program.Close()
 			}
 		}
 		if info, err := os.Stat(argument); err == nil && info.Mode().IsRegular() {
@@ -228,10 +227,12 @@ func (r *Runner) startWorker(p tko.Plugin, key string) (w *worker, err error) {
 	if err := os.Mkdir(work, 0o700); err != nil {
 		return nil, fmt.Errorf("it was not run: %w", err)
 	}
-	cmd, err := r.program(p.Arguments, work)
+	program, err := r.programs().Open(p.Arguments[0])
 	if err != nil {
 		return nil, err
 	}
+	defer program.Close()
+	cmd := r.pluginCommand(p.Arguments, program, work)
 	cmd.Env = append(cmd.Env, persistentEnv)
 	for range 3 {
 		from, to, err := os.Pipe()
@@ -244,7 +245,15 @@ func (r *Runner) startWorker(p tko.Plugin, key string) (w *worker, err error) {
 	w = &worker{
 		id: p.ID(), key: key, dir: dir, stdin: files[1], stdout: files[2], replies: bufio.NewReader(files[2]), stderr: &tail{},
 	}
-	if w.process, err = supervise.Start(cmd, r.limits(p)); err != nil {
+	start, err := r.confine(context.Background(), cmd, program, dir, p, r.limits(p))
+	if err != nil {
+		return nil, err
+	}
+	w.done = start.done
+	w.process, err = supervise.Start(start.command, start.limits)
+	start.started()
+	if err != nil {
+		w.done()
 		return nil, fmt.Errorf("it could not be run: %w", err)
 	}
 	_, _, _ = files[0].Close(), files[3].Close(), files[5].Close()
@@ -281,6 +290,7 @@ func (w *worker) end() {
 	w.process.Kill()
 	w.reading.Wait()
 	_, _ = w.stdin.Close(), w.stdout.Close()
+	w.done()
 	remove(w.dir)
 }
 
@@ -304,6 +314,7 @@ func (r *Runner) ask(ctx context.Context, w *worker, j job) ([]byte, error) {
 		logs.close()
 		_ = os.Remove(logs.path)
 	}()
+	j.alone = !r.networked(j.plugin)
 	document, err := encodeJSON(r.input(j, logs.path))
 	if err != nil {
 		return nil, fmt.Errorf("it was not run: %w", err)

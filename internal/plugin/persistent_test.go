@@ -39,6 +39,7 @@ func persistent(typ, script string) tko.Plugin {
 func newRunner(t *testing.T, o plugin.Options) *plugin.Runner {
 	t.Helper()
 	o.Dir = t.TempDir()
+	o.Programs = []string{"/"}
 	r := plugin.New(o)
 	t.Cleanup(func() {
 		r.Close()
@@ -64,7 +65,7 @@ const respondPID = `while next; do respond "error: process $$"; done`
 
 func TestPersistentServesManyRequests(t *testing.T) {
 	t.Parallel()
-	r := newRunner(t, plugin.Options{MaxRequests: 3})
+	r := newRunner(t, plugin.Options{Programs: []string{"/"}, MaxRequests: 3})
 	p := persistent("validate", `n=0; while next; do n=$((n+1)); respond "error: $n $number $TKO_PERSISTENT"; done`)
 	var got []string
 	for range 4 {
@@ -78,7 +79,7 @@ func TestPersistentServesManyRequests(t *testing.T) {
 func TestPersistentInputIsTheSameDocument(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "in")
-	r := newRunner(t, plugin.Options{GRPC: plugin.GRPCAddress{Address: "::1", Port: 50050}})
+	r := newRunner(t, plugin.Options{Programs: []string{"/"}, GRPC: plugin.GRPCAddress{Address: "::1", Port: 50050}})
 	p := persistent("prepare", `while next; do printf %s "$document" >'`+file+`'; respond '{"prepared": true, "package": []}'; done`)
 	strange := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "n"}, "data": map[string]any{
 		"int": int64(1 << 60), "float": 1.0, "large": 1e300, "null": nil, "text": "Grüße\n\u2028\"<&>", "yes": "yes", "list": []any{true, map[string]any{}},
@@ -112,17 +113,17 @@ func TestPersistentFailuresAreReportedAndReplaced(t *testing.T) {
 		options plugin.Options
 		want    string
 	}{
-		"hang":                   {why: "each request has a time limit", script: `next; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
-		"hang in the response":   {why: "also in the middle of a response", script: `next; printf 'tko-response 1 100\nhalf'; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
-		"hang in the header":     {why: "also in the middle of a header", script: `next; printf 'tko-resp'; sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
-		"doesn't read":           {why: "the request is larger than a pipe", script: `sleep 1000`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
-		"hang with children":     {why: "children hold the pipes", script: `next; sleep 1000 & sleep 1000 & wait`, options: plugin.Options{ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
+		"hang":                   {why: "each request has a time limit", script: `next; sleep 1000`, options: plugin.Options{Programs: []string{"/"}, ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
+		"hang in the response":   {why: "also in the middle of a response", script: `next; printf 'tko-response 1 100\nhalf'; sleep 1000`, options: plugin.Options{Programs: []string{"/"}, ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
+		"hang in the header":     {why: "also in the middle of a header", script: `next; printf 'tko-resp'; sleep 1000`, options: plugin.Options{Programs: []string{"/"}, ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
+		"doesn't read":           {why: "the request is larger than a pipe", script: `sleep 1000`, options: plugin.Options{Programs: []string{"/"}, ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
+		"hang with children":     {why: "children hold the pipes", script: `next; sleep 1000 & sleep 1000 & wait`, options: plugin.Options{Programs: []string{"/"}, ValidateTimeout: 500 * time.Millisecond}, want: "did not end within 500ms"},
 		"not framed":             {why: "a plugin that serves one request", script: `next; echo 'error: plain'`, want: `remove the property "_persistent"`},
 		"garbage":                {why: "bytes that are not a frame", script: `next; printf '\377\376\000\001garbage garbage garbage garbage garbage garbage garbage garbage\n'`, want: "begins with"},
 		"another number":         {why: "a response to a request that was not sent", script: `next; number=7; respond '{}'`, want: "responded to request 7 instead of request 1"},
 		"no length":              {why: "the length must be a number of bytes", script: `next; echo 'tko-response 1 many'`, want: `the length "many"`},
 		"negative length":        {why: "the length must be a number of bytes", script: `next; echo 'tko-response 1 -5'`, want: `the length "-5"`},
-		"too long":               {why: "output is limited, also by the declared length", script: `next; echo 'tko-response 1 99999999999'; yes`, options: plugin.Options{MaxOutput: 1 << 20}, want: "more than 1048576 bytes"},
+		"too long":               {why: "output is limited, also by the declared length", script: `next; echo 'tko-response 1 99999999999'; yes`, options: plugin.Options{Programs: []string{"/"}, MaxOutput: 1 << 20}, want: "more than 1048576 bytes"},
 		"a long header":          {why: "the header is limited", script: `next; yes | tr -d '\n'`, want: "begins with"},
 		"extra output":           {why: "output after the response belongs to no request", script: `next; printf 'tko-response 1 2\n{}and more'`, want: "more than the 2 bytes"},
 		"exit":                   {why: "the end of the process is a failure", script: `next; echo the last words >&2; exit 3`, want: "exit code 3"},
@@ -183,7 +184,7 @@ func TestPersistentProcessBrokenBetweenRequestsIsReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			r := newRunner(t, plugin.Options{})
+			r := newRunner(t, plugin.Options{Programs: []string{"/"}})
 			script = strings.ReplaceAll(script, "DIR", dir)
 			p := persistent("validate", `echo $$ >>`+dir+`/pids
 if mkdir '`+dir+`/first' 2>/dev/null; then next; respond 'error: first'; while ! [ -e '`+dir+`/go' ]; do sleep 0.01; done; `+script+"\nfi\n"+respondPID)
@@ -214,7 +215,7 @@ if mkdir '`+dir+`/first' 2>/dev/null; then next; respond 'error: first'; while !
 func TestPersistentChildrenEndWithTheirProcess(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pids")
-	r := newRunner(t, plugin.Options{})
+	r := newRunner(t, plugin.Options{Programs: []string{"/"}})
 	p := persistent("validate", `while next; do sleep 1000 & echo $! >>'`+file+`'; respond '{}'; done`)
 	for range 3 {
 		if err := r.Validate(t.Context(), p, target, pkg, true); err != nil {
@@ -243,7 +244,7 @@ func TestPersistentChildrenEndWithTheirProcess(t *testing.T) {
 
 func TestPersistentIdleProcessEnds(t *testing.T) {
 	t.Parallel()
-	r := newRunner(t, plugin.Options{IdleTime: 50 * time.Millisecond})
+	r := newRunner(t, plugin.Options{Programs: []string{"/"}, IdleTime: 50 * time.Millisecond})
 	text, _ := strings.CutPrefix(refusal(t, r, persistent("validate", respondPID)), "process ")
 	pid, err := strconv.Atoi(text)
 	if err != nil {
@@ -254,7 +255,7 @@ func TestPersistentIdleProcessEnds(t *testing.T) {
 
 func TestCloseEndsIdleProcesses(t *testing.T) {
 	t.Parallel()
-	r := newRunner(t, plugin.Options{})
+	r := newRunner(t, plugin.Options{Programs: []string{"/"}})
 	p := persistent("validate", respondPID)
 	first := refusal(t, r, p)
 	r.Close()
@@ -275,7 +276,7 @@ func TestCloseEndsIdleProcesses(t *testing.T) {
 func TestChangedPluginReplacesItsProcesses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	r := newRunner(t, plugin.Options{})
+	r := newRunner(t, plugin.Options{Programs: []string{"/"}})
 	script := filepath.Join(dir, "plugin.sh")
 	write(t, script, framed+`while next; do respond "error: one $$"; done`, 0o644)
 	p := tko.Plugin{Type: "validate", Name: "p", Arguments: []string{"sh", script}, Properties: map[string]string{tko.PropertyPersistent: "true"}}
@@ -307,7 +308,7 @@ func TestChangedPluginReplacesItsProcesses(t *testing.T) {
 // At most MaxProcesses processes are idle.
 func TestIdleProcessesAreLimited(t *testing.T) {
 	t.Parallel()
-	r := newRunner(t, plugin.Options{MaxProcesses: 2})
+	r := newRunner(t, plugin.Options{Programs: []string{"/"}, MaxProcesses: 2})
 	var pids []int
 	for i := range 5 {
 		p := persistent("validate", respondPID)
@@ -328,7 +329,7 @@ func TestIdleProcessesAreLimited(t *testing.T) {
 
 func TestPersistentRequestsRunConcurrently(t *testing.T) {
 	t.Parallel()
-	r := newRunner(t, plugin.Options{MaxProcesses: 3})
+	r := newRunner(t, plugin.Options{Programs: []string{"/"}, MaxProcesses: 3})
 	p := persistent("prepare", `while next; do sleep 0.01; respond "{prepared: true, package: [{apiVersion: v1, kind: Echo, metadata: {name: $(printf %s "$document" | sed 's/.*"deploymentId":"\([^"]*\)".*/\1/')}}]}"; done`)
 	var asking sync.WaitGroup
 	for i := range 30 {
@@ -345,7 +346,7 @@ func TestPersistentRequestsRunConcurrently(t *testing.T) {
 
 func TestCanceledPersistentRequestReturnsTheCause(t *testing.T) {
 	t.Parallel()
-	r := newRunner(t, plugin.Options{})
+	r := newRunner(t, plugin.Options{Programs: []string{"/"}})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopping := errors.New("stopping")
 	time.AfterFunc(200*time.Millisecond, func() { cancel(stopping) })
@@ -358,7 +359,7 @@ func TestCanceledPersistentRequestReturnsTheCause(t *testing.T) {
 func TestPersistentLinesAreLoggedWithTheirRequest(t *testing.T) {
 	t.Parallel()
 	log := &eventually.Buffer{}
-	r := newRunner(t, plugin.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+	r := newRunner(t, plugin.Options{Programs: []string{"/"}, Log: slog.New(slog.NewTextHandler(log, nil))})
 	p := persistent("schedule", `while next; do log=$(printf %s "$document" | sed 's/.*"logFile":"\([^"]*\)".*/\1/'); echo "line $number" >"$log"; respond '{}'; done`)
 	for _, site := range []tko.SiteID{"lagos", "accra"} {
 		if err := r.Schedule(t.Context(), p, target, site, pkg, nil); err != nil {
@@ -381,7 +382,7 @@ func TestPersistentLinesAreLoggedWithTheirRequest(t *testing.T) {
 func TestPersistentEscapedChildrenAreEnded(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pid")
-	r := newRunner(t, plugin.Options{})
+	r := newRunner(t, plugin.Options{Programs: []string{"/"}})
 	err := r.Validate(t.Context(), persistent("validate", `next; setsid sh -c 'echo $$ >"`+file+`"; exec sleep 1000' & while ! [ -s "`+file+`" ]; do sleep 0.01; done; exit 3`), target, pkg, true)
 	if err == nil || !strings.Contains(err.Error(), "exit code 3") {
 		t.Errorf("got %v", err)

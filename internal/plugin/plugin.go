@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -24,25 +26,28 @@ type GRPCAddress struct {
 
 // Options are the settings of a Runner. The zero value works.
 type Options struct {
-	GRPC            GRPCAddress   // part of every plugin's input
-	LogAddressPort  string        // HOST:PORT of LogServer, part of every plugin's input; none if empty
-	LogServer       *LogServer    // attributes log lines to runs; may be nil
-	Host            string        // name of this machine, which replaces "localhost" in the input of plugins in pods
-	ValidateTimeout time.Duration // 30 s if 0
-	PrepareTimeout  time.Duration // 30 s if 0
-	ScheduleTimeout time.Duration // 300 s if 0
-	MaxOutput       int           // bytes that a plugin may write to stdout; 64 MiB if 0
-	MaxMemory       int64         // memory limit of a plugin and its child processes, in bytes; no limit if 0
-	MaxProcesses    int           // plugins that run concurrently, and also the most idle persistent processes; max(4, 2 × CPUs) if 0
-	IdleTime        time.Duration // idle timeout of a persistent plugin's process; 1 min if 0
-	MaxRequests     int           // requests that one process of a persistent plugin serves; 1,000 if 0
-	PythonEnv       string        // Python environment of programs that end with ".py"; DefaultPythonEnv() if empty
-	Environment     []string      // names of additional variables that plugins inherit from the server
-	Dir             string        // parent of the runs' directories; the system's temporary directory if empty
-	Limits          krm.Limits    // limits of plugins' output documents
-	Pods            Pods          // runs plugins in pods; they fail if nil
-	Functions       krmfn.Options // settings of the kpt executor; New sets Run, MaxOutput and Limits
-	Log             *slog.Logger  // destination of the plugins' log lines; they are discarded if nil
+	GRPC            GRPCAddress        // part of every plugin's input
+	LogAddressPort  string             // HOST:PORT of LogServer, part of every plugin's input; none if empty
+	LogServer       *LogServer         // attributes log lines to runs; may be nil
+	Host            string             // name of this machine, which replaces "localhost" in the input of plugins in pods
+	ValidateTimeout time.Duration      // 30 s if 0
+	PrepareTimeout  time.Duration      // 30 s if 0
+	ScheduleTimeout time.Duration      // 300 s if 0
+	MaxOutput       int                // bytes that a plugin may write to stdout; 64 MiB if 0
+	MaxMemory       int64              // memory limit of a plugin and its child processes, in bytes; no limit if 0
+	MaxProcesses    int                // plugins that run concurrently, and also the most idle persistent processes; max(4, 2 × CPUs) if 0
+	IdleTime        time.Duration      // idle timeout of a persistent plugin's process; 1 min if 0
+	MaxRequests     int                // requests that one process of a persistent plugin serves; 1,000 if 0
+	PythonEnv       string             // Python environment of programs that end with ".py"; DefaultPythonEnv() if empty
+	Environment     []string           // names of additional variables that plugins inherit from the server
+	Programs        []string           // folders of the programs that plugins may run; none if empty
+	Isolation       *isolate.Isolation // restricts plugins; they are not restricted if nil
+	MaxFile         int64              // limit of the size of a file that a plugin writes, in bytes; 4 GiB if 0
+	Dir             string             // parent of the runs' directories; the system's temporary directory if empty
+	Limits          krm.Limits         // limits of plugins' output documents
+	Pods            Pods               // runs plugins in pods; they fail if nil
+	Functions       krmfn.Options      // settings of the kpt executor; New sets Run, MaxOutput and Limits
+	Log             *slog.Logger       // destination of the plugins' log lines; they are discarded if nil
 }
 
 // A Runner runs plugins. It is safe for concurrent use.
@@ -60,6 +65,7 @@ func New(o Options) *Runner {
 	o.PrepareTimeout = orElse(o.PrepareTimeout, 30*time.Second)
 	o.ScheduleTimeout = orElse(o.ScheduleTimeout, 300*time.Second)
 	o.MaxOutput = orElse(o.MaxOutput, 64<<20)
+	o.MaxFile = orElse(o.MaxFile, 4<<30)
 	o.MaxProcesses = orElse(o.MaxProcesses, max(4, 2*runtime.NumCPU()))
 	o.IdleTime = orElse(o.IdleTime, time.Minute)
 	o.MaxRequests = orElse(o.MaxRequests, 1000)
@@ -165,7 +171,9 @@ type job struct {
 	timeout time.Duration
 	log     *slog.Logger
 
-	logToken string // identifies the run to the log server, or ""
+	alone     bool   // without the server's network
+	logToken  string // identifies the run to the log server, or ""
+	grpcToken string // identifies the run to the data controller as long as its work is claimed, or ""
 }
 
 // slot waits until fewer than MaxProcesses plugins run. The caller calls done
@@ -198,6 +206,9 @@ func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 		token, forget := r.options.LogServer.expect(j.log.With("plugin", j.plugin.ID(), "resource", j.target.String()))
 		defer forget()
 		j.logToken = token
+	}
+	if item, ok := tko.ClaimOf(ctx); ok {
+		j.grpcToken = identity.NewPluginToken(j.plugin.Type, j.plugin.Name, item)
 	}
 	execute := r.command
 	switch {

@@ -54,9 +54,9 @@ func TestRefusalsAndFailuresBecomeErrors(t *testing.T) {
 		"garbage":            {why: "bytes that are not YAML", script: `printf '\377\376{{{{\000'`, want: []string{"malformed"}},
 		"a list":             {why: "the output must be a map", script: `printf -- '# output\n- error: ""\n'`, want: []string{"a list"}},
 		"error is a map":     {why: "an error must be text", script: `echo 'error: {a: b}'`, want: []string{"error is a map"}},
-		"flood":              {why: "output is limited", script: `while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done`, options: plugin.Options{MaxOutput: 100_000}, want: []string{"more than 100000 bytes"}},
-		"hang":               {why: "time is limited", script: `sleep 1000`, options: plugin.Options{ValidateTimeout: 300 * time.Millisecond}, want: []string{"did not end within 300ms"}},
-		"hang with children": {why: "children hold the pipes", script: `sleep 1000 & sleep 1000 & wait`, options: plugin.Options{ValidateTimeout: 300 * time.Millisecond}, want: []string{"did not end within 300ms"}},
+		"flood":              {why: "output is limited", script: `while :; do echo yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy; done`, options: plugin.Options{Programs: []string{"/"}, MaxOutput: 100_000}, want: []string{"more than 100000 bytes"}},
+		"hang":               {why: "time is limited", script: `sleep 1000`, options: plugin.Options{Programs: []string{"/"}, ValidateTimeout: 300 * time.Millisecond}, want: []string{"did not end within 300ms"}},
+		"hang with children": {why: "children hold the pipes", script: `sleep 1000 & sleep 1000 & wait`, options: plugin.Options{Programs: []string{"/"}, ValidateTimeout: 300 * time.Millisecond}, want: []string{"did not end within 300ms"}},
 		"huge stderr":        {why: "the end of stderr is in the message", script: `i=0; while [ $i -lt 3000 ]; do echo 0123456789012345678901234567890123456789 >&2; i=$((i+1)); done; echo the last words >&2; exit 3`, want: []string{"exit code 3", "the last words"}},
 		"alias bomb":         {why: "small input, large result", script: `echo 'a: &a [x,x,x,x,x,x,x,x,x]'; for l in b:a c:b d:c e:d f:e g:f h:g i:h; do k=${l%:*}; p=${l#*:}; echo "$k: &$k [*$p,*$p,*$p,*$p,*$p,*$p,*$p,*$p,*$p]"; done`, want: []string{"malformed"}},
 	}
@@ -65,6 +65,7 @@ func TestRefusalsAndFailuresBecomeErrors(t *testing.T) {
 			t.Parallel()
 			test.options.Dir = t.TempDir()
 			began := time.Now()
+			test.options.Programs = []string{"/"}
 			err := plugin.New(test.options).Validate(t.Context(), shell(tko.PluginValidate, test.script), target, pkg, true)
 			var e *plugin.Error
 			if !errors.As(err, &e) {
@@ -106,7 +107,7 @@ func TestPluginsThatCannotRunAreErrors(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := plugin.New(plugin.Options{}).Validate(t.Context(), test.plugin, target, pkg, true)
+			err := plugin.New(plugin.Options{Programs: []string{"/"}}).Validate(t.Context(), test.plugin, target, pkg, true)
 			var e *plugin.Error
 			if !errors.As(err, &e) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
@@ -117,7 +118,7 @@ func TestPluginsThatCannotRunAreErrors(t *testing.T) {
 
 func TestInputHasTheKeysOfThePluginType(t *testing.T) {
 	t.Parallel()
-	r := plugin.New(plugin.Options{GRPC: plugin.GRPCAddress{Address: "::1", Port: 50050}, LogAddressPort: "[::1]:50055"})
+	r := plugin.New(plugin.Options{Programs: []string{"/"}, GRPC: plugin.GRPCAddress{Address: "::1", Port: 50050}, LogAddressPort: "[::1]:50055"})
 	id := tko.DeploymentID("2abc")
 	tests := map[string]struct {
 		run  func(file string) error
@@ -201,7 +202,7 @@ func TestPrepareReturnsThePackageOrWhyNot(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := plugin.New(plugin.Options{Limits: krm.Limits{Resources: 3}})
+			r := plugin.New(plugin.Options{Programs: []string{"/"}, Limits: krm.Limits{Resources: 3}})
 			prepared, got, err := r.Prepare(t.Context(), shell("prepare", "cat >/dev/null; echo '"+test.output+"'"), target, "d", pkg)
 			if test.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), test.wantErr) || prepared || got != nil {
@@ -237,7 +238,7 @@ func TestNoProcessIsLeftBehind(t *testing.T) {
 			pidFile := filepath.Join(dir, strconv.Itoa(len(script)))
 			began := time.Now()
 			large := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "large"}, "data": map[string]any{"x": strings.Repeat("x", 1<<20)}}}
-			err := plugin.New(plugin.Options{}).Validate(t.Context(), shell("validate", strings.ReplaceAll(script, "PID", pidFile)), target, large, true)
+			err := plugin.New(plugin.Options{Programs: []string{"/"}}).Validate(t.Context(), shell("validate", strings.ReplaceAll(script, "PID", pidFile)), target, large, true)
 			if err != nil {
 				t.Error(err)
 			}
@@ -281,7 +282,7 @@ line' "$(printf '\377')" '*'`,
 		for persist, script := range map[string]string{"": games + "\necho '{}'", "true": framed + "while next; do " + games + "\nrespond '{}'; done"} {
 			t.Run(name+" "+persist, func(t *testing.T) {
 				t.Parallel()
-				r := newRunner(t, plugin.Options{})
+				r := newRunner(t, plugin.Options{Programs: []string{"/"}})
 				p := shell("validate", strings.ReplaceAll(script, "OUTSIDE", outside))
 				p.Properties = map[string]string{tko.PropertyPersistent: persist}
 				for range 3 { // the plugin itself may fail
@@ -308,7 +309,7 @@ func TestMemoryIsLimitedByPropertyOrDefault(t *testing.T) {
 	// It holds its memory for a while, because the limit may not apply in its
 	// first moments.
 	script := `{ head -c 100000000 /dev/zero; sleep 1; } | tail >/dev/null && `
-	r := newRunner(t, plugin.Options{MaxMemory: 32 << 20})
+	r := newRunner(t, plugin.Options{Programs: []string{"/"}, MaxMemory: 32 << 20})
 	for memory, fits := range map[string]bool{"": false, "300000000": true, "1Gi": true, "64Mi": false} {
 		for persist, p := range map[string]tko.Plugin{
 			"": shell("validate", script+`echo '{}'`), "true": persistent("validate", "while next; do "+script+"respond '{}' || exit 1; done"),
@@ -338,7 +339,7 @@ func TestPluginsSeeOnlyAllowedVariables(t *testing.T) {
 	t.Setenv("ALLOWED", "yes")
 	dir := t.TempDir()
 	out := filepath.Join(dir, "env")
-	r := plugin.New(plugin.Options{Dir: dir, Environment: []string{"ALLOWED"}})
+	r := plugin.New(plugin.Options{Programs: []string{"/"}, Dir: dir, Environment: []string{"ALLOWED"}})
 	if err := r.Validate(t.Context(), shell("validate", `env >'`+out+`'; pwd >>'`+out+`'; touch here; echo '{}'`), target, pkg, false); err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +371,7 @@ func TestPythonProgramsRunInTheEnvironment(t *testing.T) {
 		// that another test forked
 		eventually.True(t, name+" to run in the environment", func() bool {
 			p := tko.Plugin{Type: "validate", Name: "p", Arguments: []string{filepath.Join(dir, name), "arg"}}
-			err := plugin.New(plugin.Options{PythonEnv: env}).Validate(t.Context(), p, target, pkg, false)
+			err := plugin.New(plugin.Options{Programs: []string{"/"}, PythonEnv: env}).Validate(t.Context(), p, target, pkg, false)
 			return err != nil && strings.Contains(err.Error(), "ran "+name+" in "+env)
 		})
 	}
@@ -409,7 +410,7 @@ func write(t *testing.T, path, content string, mode os.FileMode) {
 func TestLogFileLinesAreLoggedAndBounded(t *testing.T) {
 	t.Parallel()
 	log := &eventually.Buffer{}
-	r := plugin.New(plugin.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
+	r := plugin.New(plugin.Options{Programs: []string{"/"}, Log: slog.New(slog.NewTextHandler(log, nil))})
 	script := `log=$(sed -n 's/^logFile: //p'); echo first >"$log"; echo second >"$log"; head -c 100000 /dev/zero | tr '\0' x >"$log"; printf '\nunended' >"$log"; echo '{}'`
 	if err := r.Schedule(t.Context(), shell("schedule", script), target, "lagos", pkg, nil); err != nil {
 		t.Fatal(err)
@@ -462,7 +463,7 @@ func TestLogServerAttributesLinesByToken(t *testing.T) {
 	served := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { served <- server.Serve(ctx, listener) }()
-	r := plugin.New(plugin.Options{Log: slog.New(slog.NewTextHandler(log, nil)), LogServer: server, LogAddressPort: listener.Addr().String()})
+	r := plugin.New(plugin.Options{Programs: []string{"/"}, Log: slog.New(slog.NewTextHandler(log, nil)), LogServer: server, LogAddressPort: listener.Addr().String()})
 	script := `input=$(cat); token=$(printf %s "$input" | sed -n 's/^logToken: //p'); exec 3<>/dev/tcp/127.0.0.1/PORT; printf 'tko-log %s\nmine\nmine too\n' "$token" >&3
 exec 4<>/dev/tcp/127.0.0.1/PORT; printf 'whose\ntko-log x\n' >&4; exec 5<>/dev/tcp/127.0.0.1/PORT; printf 'tko-log nonsense\nlost\n' >&5; echo '{prepared: false}'`
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
@@ -487,7 +488,7 @@ exec 4<>/dev/tcp/127.0.0.1/PORT; printf 'whose\ntko-log x\n' >&4; exec 5<>/dev/t
 
 func TestProgramChangesWithFilesAndSettings(t *testing.T) {
 	t.Parallel()
-	r := plugin.New(plugin.Options{})
+	r := plugin.New(plugin.Options{Programs: []string{"/"}})
 	file := filepath.Join(t.TempDir(), "p.sh")
 	p := tko.Plugin{Type: "validate", Name: "p", Arguments: []string{"sh", file}}
 	seen := map[string]string{}
@@ -516,7 +517,7 @@ func TestProgramChangesWithFilesAndSettings(t *testing.T) {
 
 func TestNoMoreThanMaxProcessesRunConcurrently(t *testing.T) {
 	t.Parallel()
-	r := plugin.New(plugin.Options{MaxProcesses: 1})
+	r := plugin.New(plugin.Options{Programs: []string{"/"}, MaxProcesses: 1})
 	dir := t.TempDir()
 	// two concurrent runs would find the directory
 	script := `mkdir '` + dir + `/alone' && sleep 0.05 && rmdir '` + dir + `/alone' && echo '{}'`
@@ -535,7 +536,7 @@ func TestCanceledRunsReturnTheCause(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stopping := errors.New("stopping")
-	r := plugin.New(plugin.Options{MaxProcesses: 1})
+	r := plugin.New(plugin.Options{Programs: []string{"/"}, MaxProcesses: 1})
 	var running sync.WaitGroup
 	for range 2 { // one runs, one waits for a slot
 		running.Go(func() {

@@ -142,7 +142,7 @@ const (
 func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: topology.Author})
 	id := tko.DeploymentID(item.Key)
-	result, err := p.prepare(ctx, id, item.Attempt)
+	result, err := p.prepare(ctx, id, item)
 	if err == nil {
 		return result
 	}
@@ -155,7 +155,7 @@ func (p *Preparer) Prepare(ctx context.Context, item tko.WorkItem) work.Result {
 }
 
 // prepare reconciles. It returns the errors of the data controller only.
-func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, attempt int) (work.Result, error) {
+func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, item tko.WorkItem) (work.Result, error) {
 	d, err := p.client.Deployment(ctx, id, 0)
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
@@ -172,7 +172,7 @@ func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, attempt int
 	if message, ok := stalled(d, plugins); ok {
 		return work.Result{Outcome: tko.WorkFailed, Err: errors.New(message), Retry: maxRetryStall}, nil
 	}
-	rc := &reconciliation{p: p, d: d, plugins: plugins, attempt: attempt}
+	rc := &reconciliation{p: p, d: d, plugins: plugins, item: item}
 	return rc.run(ctx)
 }
 

@@ -21,7 +21,7 @@ type reconciliation struct {
 	p       *Preparer
 	d       tko.Deployment // as last committed, with the package as it is now
 	plugins triggerMap
-	attempt int
+	item    tko.WorkItem // the claim that it works for
 
 	dirty     bool                     // the package differs from the committed one
 	steps     []tko.PreparationStep    // the steps since the last commit
@@ -260,7 +260,7 @@ func (rc *reconciliation) stepPlugins(ctx context.Context, id krm.Identity) (out
 func (rc *reconciliation) stepPlugin(ctx context.Context, plugin tko.Plugin, id krm.Identity) (outcome, error) {
 	started := time.Now()
 	var notes []string
-	prepared, out, err := rc.p.runner.Prepare(ctx, plugin, id, rc.d.ID, rc.d.Package, func(note string) { notes = append(notes, note) })
+	prepared, out, err := rc.p.runner.Prepare(tko.WithClaim(ctx, rc.item), plugin, id, rc.d.ID, rc.d.Package, func(note string) { notes = append(notes, note) })
 	if ctx.Err() != nil {
 		return stepNothing, ctx.Err()
 	}
@@ -375,7 +375,7 @@ func (rc *reconciliation) finish(ctx context.Context) (work.Result, error) {
 	}
 	if errors.Is(err, tko.ErrInvalid) {
 		problems := []problem{{reason: ReasonInvalid, message: err.Error()}}
-		return rc.unprepared(ctx, problems, work.Result{Outcome: tko.WorkFailed, Retry: retryStalled(rc.attempt)})
+		return rc.unprepared(ctx, problems, work.Result{Outcome: tko.WorkFailed, Retry: retryStalled(rc.item.Attempt)})
 	}
 	if err != nil {
 		return work.Result{}, err
@@ -392,21 +392,21 @@ func (rc *reconciliation) finish(ctx context.Context) (work.Result, error) {
 func (rc *reconciliation) unprepared(ctx context.Context, problems []problem, result work.Result) (work.Result, error) {
 	var next time.Time
 	if result.Outcome == tko.WorkFailed {
-		result.Err = errors.New(unprepared(0, problems, rc.attempt, next).Text())
+		result.Err = errors.New(unprepared(0, problems, rc.item.Attempt, next).Text())
 		if result.Retry == 0 {
-			result.Retry = rc.p.backoff(rc.attempt)
+			result.Retry = rc.p.backoff(rc.item.Attempt)
 		}
 		next = time.Now().Add(result.Retry)
 	}
 	if rc.dirty {
-		condition := unprepared(rc.d.Stamp.Revision+1, problems, rc.attempt, next)
+		condition := unprepared(rc.d.Stamp.Revision+1, problems, rc.item.Attempt, next)
 		err := rc.commit(ctx, rc.d.Package, []tko.Condition{condition})
 		if !errors.Is(err, tko.ErrInvalid) {
 			return result, err
 		}
 		problems = append(problems, problem{reason: ReasonInvalid, message: err.Error()})
 	}
-	condition := unprepared(rc.d.Stamp.Revision, problems, rc.attempt, next)
+	condition := unprepared(rc.d.Stamp.Revision, problems, rc.item.Attempt, next)
 	if !differs(rc.d.Stamp.Conditions, condition) {
 		return result, nil
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
+	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -90,13 +91,14 @@ func (t gitTarget) Schedule(ctx context.Context, of krm.Resource, site tko.Site,
 
 // Options are the settings of a Scheduler. The zero value works.
 type Options struct {
-	Worker      string        // name of this worker, shown to users
-	Concurrency int           // sites reconciled concurrently; 64 if 0. Those that share a repository share commits
-	Lease       time.Duration // of the work; the loop's default if 0
-	Resync      time.Duration // interval between reconciliations of an unchanged site; none if 0
-	Guard       *guard.Guard  // limits what sites may refer to; no limit if nil
-	GitCache    string        // folder for clones of remote repositories; in the user's cache folder if empty
-	GitSecrets  string        // folder of the credentials of repositories; no credentials if empty
+	Worker      string         // name of this worker, shown to users
+	Concurrency int            // sites reconciled concurrently; 64 if 0. Those that share a repository share commits
+	Lease       time.Duration  // of the work; the loop's default if 0
+	Resync      time.Duration  // interval between reconciliations of an unchanged site; none if 0
+	Guard       *guard.Guard   // limits what sites may refer to; no limit if nil
+	GitCache    string         // folder for clones of remote repositories; in the user's cache folder if empty
+	GitSecrets  string         // folder of the credentials of repositories; no credentials if empty
+	References  secret.Sources // credentials of repositories and OSMs that are not files
 	// Kubernetes returns the target for clusters, which calls enqueue for a site
 	// whose objects may have changed. If it is nil, there is none.
 	Kubernetes func(enqueue func(...tko.SiteID)) Clusters
@@ -122,10 +124,10 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.OSM.Log = o.Log
+	o.OSM.Log, o.OSM.References = o.Log, o.References
 	s := &Scheduler{client: client, runner: runner, options: o, queue: newEnqueuer()}
 	s.close, s.targets = func() {}, map[krm.GVK]target{
-		git.GVK: gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, Log: o.Log})},
+		git.GVK: gitTarget{git.New(git.Options{Guard: o.Guard, Cache: o.GitCache, Secrets: o.GitSecrets, References: o.References, Log: o.Log})},
 		osm.GVK: osm.New(client, o.OSM),
 	}
 	if o.Kubernetes != nil {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/identity"
 )
 
 // contextKey is the metadata of a call with the values of its context.
@@ -28,11 +29,13 @@ type values struct {
 	Author          tko.Author
 	Confirmation    int
 	PackageRequired bool
+	Caller          identity.Identity
 }
 
 func withValues(ctx context.Context) (context.Context, error) {
 	v := values{Author: tko.AuthorOf(ctx), PackageRequired: tko.PackageRequired(ctx)}
 	v.Confirmation, _ = tko.ConfirmationOf(ctx)
+	v.Caller, _ = identity.From(ctx)
 	data, err := encoder.Marshal(v)
 	if err != nil {
 		return nil, err
@@ -48,6 +51,9 @@ func fromValues(ctx context.Context) (context.Context, error) {
 		}
 	}
 	ctx = tko.WithAuthor(ctx, v.Author)
+	if !v.Caller.IsZero() {
+		ctx = identity.With(ctx, v.Caller)
+	}
 	if v.Confirmation > 0 {
 		ctx = tko.WithConfirmation(ctx, v.Confirmation)
 	}

@@ -45,6 +45,7 @@ type Options struct {
 	PluginsAtOnce     int          // plugins that run concurrently for one package; 4 if zero
 	CacheSize         int          // results in the cache; 4096 if zero, none if negative
 	RulesCost         int64        // cost limit of CRDs' rules for one package, in the API server's units; 100,000,000 if zero
+	Secrets           string       // check for secrets in packages: SecretsExact if empty
 	Log               *slog.Logger // discards if nil
 }
 
@@ -59,6 +60,7 @@ type Validator struct {
 	plugins  PluginRunner
 	atOnce   int
 	budget   int64
+	secrets  string
 	log      *slog.Logger
 }
 
@@ -106,6 +108,7 @@ func New(o Options) (*Validator, error) {
 		plugins:  o.Plugins,
 		budget:   cmp.Or(o.RulesCost, rulesBudget),
 		atOnce:   o.PluginsAtOnce,
+		secrets:  cmp.Or(o.Secrets, SecretsExact),
 		log:      log,
 	}
 	if v.atOnce <= 0 {
@@ -228,6 +231,7 @@ func (v *Validator) inspect(ctx context.Context, r tko.Validation) (result, err 
 				return nil, err
 			}
 		}
+		checkSecrets(f, resource, v.secrets)
 		if schema := ownKinds.schema(id.GVK); schema != nil {
 			f.check(schema, resource)
 			continue

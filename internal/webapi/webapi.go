@@ -271,6 +271,7 @@ var statuses = []struct {
 	{tko.ErrConflict, http.StatusConflict},
 	{tko.ErrBusy, http.StatusConflict},
 	{tko.ErrDenied, http.StatusForbidden},
+	{tko.ErrUnauthenticated, http.StatusUnauthorized},
 	{tko.ErrGone, http.StatusGone},
 	{tko.ErrUnavailable, http.StatusServiceUnavailable},
 }

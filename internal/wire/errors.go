@@ -40,6 +40,7 @@ var kinds = []struct {
 	{tko.ErrConflict, codes.Aborted, "CONFLICT"},
 	{tko.ErrBusy, codes.Aborted, "BUSY"},
 	{tko.ErrDenied, codes.PermissionDenied, "DENIED"},
+	{tko.ErrUnauthenticated, codes.Unauthenticated, "UNAUTHENTICATED"},
 	{tko.ErrGone, codes.OutOfRange, "GONE"},
 	{context.Canceled, codes.Canceled, ""},
 	{context.DeadlineExceeded, codes.DeadlineExceeded, ""},

@@ -11,7 +11,12 @@ import (
 
 // NewAbout writes the description of a server.
 func NewAbout(a tko.About) *tkopb.AboutResponse {
+	var isolation []*tkopb.IsolationLayer
+	for _, layer := range a.Isolation {
+		isolation = append(isolation, &tkopb.IsolationLayer{Name: layer.Name, State: layer.State, Reason: layer.Reason})
+	}
 	return &tkopb.AboutResponse{
+		Isolation:            isolation,
 		InstanceName:         a.InstanceName,
 		InstanceDescription:  a.InstanceDescription,
 		TkoVersion:           a.Version,
@@ -19,12 +24,32 @@ func NewAbout(a tko.About) *tkopb.AboutResponse {
 		AddressPorts:         a.AddressPorts,
 		DefaultPackageFormat: string(a.DefaultPackageFormat),
 		Position:             a.Position,
+		Conditions:           NewConditions(a.Conditions),
+	}
+}
+
+// NewCaller writes the identity of a caller.
+func NewCaller(c tko.Caller) *tkopb.WhoAmIResponse {
+	return &tkopb.WhoAmIResponse{
+		Subject: c.Subject, Groups: c.Groups, Authenticator: c.Authenticator, DisplayName: c.Display, From: c.From, Expires: newTime(c.Expires),
+	}
+}
+
+// Caller reads the identity of a caller.
+func Caller(m *tkopb.WhoAmIResponse) tko.Caller {
+	return tko.Caller{
+		Subject: m.GetSubject(), Groups: m.GetGroups(), Authenticator: m.GetAuthenticator(), Display: m.GetDisplayName(), From: m.GetFrom(), Expires: timeOf(m.GetExpires()),
 	}
 }
 
 // About reads the description of a server.
 func About(m *tkopb.AboutResponse) tko.About {
+	var isolation []tko.IsolationLayer
+	for _, layer := range m.GetIsolation() {
+		isolation = append(isolation, tko.IsolationLayer{Name: layer.GetName(), State: layer.GetState(), Reason: layer.GetReason()})
+	}
 	return tko.About{
+		Isolation:            isolation,
 		InstanceName:         m.GetInstanceName(),
 		InstanceDescription:  m.GetInstanceDescription(),
 		Version:              m.GetTkoVersion(),
@@ -32,6 +57,7 @@ func About(m *tkopb.AboutResponse) tko.About {
 		AddressPorts:         m.GetAddressPorts(),
 		DefaultPackageFormat: krm.Format(m.GetDefaultPackageFormat()),
 		Position:             m.GetPosition(),
+		Conditions:           Conditions(m.GetConditions()),
 	}
 }
 

@@ -22,6 +22,7 @@ func startFails(t *testing.T, args ...string) (output string, code int) {
 	defer cancel()
 	args = append([]string{"--listen-grpc=localhost:0", "--listen-web=localhost:0"}, args...)
 	cmd := exec.CommandContext(ctx, process.Build(t, "tko-server"), args...)
+	cmd.Env = append(os.Environ(), process.Environment()...)
 	cmd.Dir = t.TempDir()
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

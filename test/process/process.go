@@ -145,6 +145,12 @@ func StartServerUnprivileged(t testing.TB, env []string, args ...string) *Server
 	return startServer(t, dir, env, as, args)
 }
 
+// Environment returns settings of tko-server for tests. They may run as root, and their plugins are anywhere, also in
+// folders of the test that only its user can read.
+func Environment() []string {
+	return []string{"TKO_ALLOW_ROOT=true", "TKO_PLUGIN_PROGRAMS=/", "TKO_PLUGIN_USERS=none", "TKO_PLUGIN_FILES_WRITABLE=" + os.TempDir()}
+}
+
 func startServer(t testing.TB, dir string, env []string, as *syscall.Credential, args []string) *Server {
 	t.Helper()
 	ready := filepath.Join(dir, "ready.json")
@@ -153,7 +159,7 @@ func startServer(t testing.TB, dir string, env []string, as *syscall.Credential,
 	programs := Programs(t, args...)
 	s.cmd = exec.Command(programs[0], args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
-	s.cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir()), env...)
+	s.cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir()), append(Environment(), env...)...)
 	if as != nil { // that user can't read the binary or the test's folder
 		if err := exec.Command("cp", append(programs, dir)...).Run(); err != nil {
 			t.Fatal(err)

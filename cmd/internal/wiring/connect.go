@@ -18,6 +18,14 @@ func Connect(c *config.Config, dial func(context.Context) (net.Conn, error)) (*c
 		o.Address = "passthrough:///in-process"
 		o.Dialer = func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }
 	}
+	if i := &c.Identity; dial == nil {
+		if i.DataSecure() {
+			o.TLS = &client.TLS{CA: i.DataTLSCA, Cert: i.DataTLSCert, Key: i.DataTLSKey, ServerName: i.DataTLSServerName}
+		}
+		if i.DataTokenFile != "" {
+			o.Token = client.TokenFile(i.DataTokenFile)
+		}
+	}
 	return client.Dial(o)
 }
 

@@ -28,6 +28,9 @@ const (
 	checkPosition = "catalog.CheckPosition"
 	events        = "catalog.Events"
 	before        = "catalog.Before"
+	rights        = "catalog.Rights"
+	sees          = "catalog.Sees"
+	reveals       = "catalog.RevealsSecrets"
 )
 
 // The requests and responses.
@@ -75,6 +78,11 @@ type (
 	removal struct {
 		Record  catalog.Record
 		Deleted tko.Deleted
+	}
+	// rightsOf are what a caller may see.
+	rightsOf struct {
+		All bool
+		Key string
 	}
 	eventsOf struct {
 		Kind  tko.Kind
@@ -133,6 +141,18 @@ func Methods(service *catalog.Service) sibling.Endpoint {
 		checkPosition: sibling.Unary(func(ctx context.Context, at int64) (none, error) { return none{}, service.CheckPosition(ctx, at) }),
 		events:        func(ctx context.Context, s *sibling.Stream) error { return serveEvents(ctx, service, s) },
 		before:        sibling.Unary(service.Before),
+		rights: sibling.Unary(func(ctx context.Context, _ none) (out rightsOf, err error) {
+			w, err := service.Watcher(ctx)
+			if err != nil {
+				return out, err
+			}
+			return rightsOf{All: w.All(), Key: w.Key()}, nil
+		}),
+		sees: sibling.Unary(func(ctx context.Context, r catalog.Record) (bool, error) {
+			w, err := service.Watcher(ctx)
+			return err == nil && w.Sees(r), err
+		}),
+		reveals: sibling.Unary(func(ctx context.Context, r catalog.Record) (bool, error) { return service.RevealsSecrets(ctx, r), nil }),
 	}
 }
 

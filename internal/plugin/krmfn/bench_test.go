@@ -42,7 +42,7 @@ func BenchmarkRuntimes(b *testing.B) {
 	}
 	for name, run := range runs {
 		b.Run(name, func(b *testing.B) {
-			r := plugin.New(plugin.Options{Functions: krmfn.Options{Self: self}})
+			r := plugin.New(plugin.Options{Programs: []string{"/"}, Functions: krmfn.Options{Self: self}})
 			pkg, p := decode(run.spec), function(run.argument, run.properties...)
 			if _, _, err := r.Prepare(b.Context(), p, target, "d", pkg); err != nil { // compiles
 				b.Fatal(err)

@@ -140,7 +140,7 @@ func TestBuiltinFunctionsChangePackagesOrFail(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := plugin.New(self(t, plugin.Options{Functions: krmfn.Options{Builtin: true}}))
+			r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, Functions: krmfn.Options{Builtin: true}}))
 			pkg, p := input(t, test.spec, workload), function(test.function, test.properties...)
 			out, err := prepare(t, r, p, pkg)
 			if test.wantErr != "" {
@@ -184,7 +184,7 @@ func TestBuiltinProgramsAreLimited(t *testing.T) {
 			if test.want == "did not end within" {
 				limit = time.Second
 			}
-			r := plugin.New(self(t, plugin.Options{PrepareTimeout: limit, Functions: krmfn.Options{Memory: 64 << 20}}))
+			r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, PrepareTimeout: limit, Functions: krmfn.Options{Memory: 64 << 20}}))
 			began := time.Now()
 			_, err := prepare(t, r, function("builtin:"+test.function, test.input+"=spec."+test.input), input(t, test.spec, ""))
 			if err == nil || !strings.Contains(err.Error(), test.want) {
@@ -198,7 +198,7 @@ func TestBuiltinProgramsAreLimited(t *testing.T) {
 // A program that doesn't call Child refuses those functions.
 func TestProgrammedFunctionsNeedSelf(t *testing.T) {
 	t.Parallel()
-	_, err := prepare(t, plugin.New(plugin.Options{}), function("builtin:starlark", "source=spec.source"), input(t, "{source: 'x = 1'}", ""))
+	_, err := prepare(t, plugin.New(plugin.Options{Programs: []string{"/"}}), function("builtin:starlark", "source=spec.source"), input(t, "{source: 'x = 1'}", ""))
 	if err == nil || !strings.Contains(err.Error(), "this program can't run it") {
 		t.Errorf("got %v", err)
 	}

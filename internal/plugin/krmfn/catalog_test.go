@@ -17,7 +17,7 @@ import (
 // and returns the output of the first.
 func runTwice(t *testing.T, name string, properties []string, pkg krm.Package) krm.Package {
 	t.Helper()
-	r := plugin.New(self(t, plugin.Options{Functions: krmfn.Options{Builtin: true}}))
+	r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, Functions: krmfn.Options{Builtin: true}}))
 	p := function(name, properties...)
 	out, err := prepareFirst(t, r, p, pkg)
 	if err != nil {
@@ -71,7 +71,7 @@ func TestStarlarkThatNeedsMoreRunsAsAnImage(t *testing.T) {
 	if err := os.WriteFile(engine, []byte("#!/bin/sh\necho \"$@\" >>\"$0.log\"\nexit 1\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	r := plugin.New(self(t, plugin.Options{Functions: krmfn.Options{Builtin: true, Engine: engine}}))
+	r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, Functions: krmfn.Options{Builtin: true, Engine: engine}}))
 	pkg := parse(t, strings.Replace(starlarkRun, `load("json.star", "json")`, `load("encoding/csv.star", "csv")`, 1))
 	_, err := prepareFirst(t, r, function("gcr.io/kpt-fn/starlark:v0.4.3", "_kpt.config=."), pkg)
 	log, readErr := os.ReadFile(engine + ".log")
@@ -171,7 +171,7 @@ spec:
 
 func TestUnusableSettersAreRefused(t *testing.T) {
 	t.Parallel()
-	r := plugin.New(self(t, plugin.Options{}))
+	r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}}))
 	for name, test := range map[string]struct{ data, resource, want string }{
 		"a value that can't be derived": {"{tag: v2}", "image: nginx # kpt-set: ${image}:${tag}", "give a value for image"},
 		"a text for a list":             {"{tag: v2}", "image: [a] # kpt-set: ${tag}", "write it like [a, b]"},

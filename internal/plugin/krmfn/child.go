@@ -67,7 +67,7 @@ func (e *Executor) runChild(ctx context.Context, name string, input []byte, time
 	out, err := e.options.Run(ctx, Process{
 		Arguments: []string{e.options.Self, name, strconv.FormatInt(e.options.Memory, 10)}, Name: childName,
 		Environment: []string{"GOTRACEBACK=none", "GOMAXPROCS=2"}, Input: input, Timeout: timeout,
-		Memory: e.options.Memory + headroom,
+		Memory: e.options.Memory + headroom, Own: true,
 	})
 	if err == nil && out.ExitCode > 1 { // an exit code of the Go runtime
 		return Output{}, fmt.Errorf("it failed, probably because it needs more than %d bytes of memory", e.options.Memory)

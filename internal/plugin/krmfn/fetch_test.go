@@ -69,7 +69,7 @@ func TestImageIsPulledAsThePolicyRequires(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			path, calls := engine(t, "docker")
-			r := plugin.New(self(t, plugin.Options{Functions: krmfn.Options{Engine: path}}))
+			r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, Functions: krmfn.Options{Engine: path}}))
 			p := function(test.image)
 			if test.pull != "" {
 				p.Properties["_kpt.pull"] = test.pull
@@ -95,7 +95,7 @@ func TestImageIsPulledAsThePolicyRequires(t *testing.T) {
 func TestConcurrentRunsPullOnce(t *testing.T) {
 	t.Parallel()
 	path, calls := engine(t, "podman")
-	r := plugin.New(self(t, plugin.Options{MaxProcesses: 10, Functions: krmfn.Options{Engine: path}}))
+	r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, MaxProcesses: 10, Functions: krmfn.Options{Engine: path}}))
 	var running sync.WaitGroup
 	for range 10 {
 		running.Go(func() {
@@ -124,7 +124,7 @@ func TestContainerOptionsGrantNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			path, calls := engine(t, name)
-			r := plugin.New(self(t, plugin.Options{Functions: krmfn.Options{Engine: path, Memory: 1_000_000, CPUs: 0.5}}))
+			r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, Functions: krmfn.Options{Engine: path, Memory: 1_000_000, CPUs: 0.5}}))
 			var err error
 			ran(t, func() error {
 				_, err = prepare(t, r, function("registry.example/fn:v1"), parse(t, trigger))
@@ -156,7 +156,7 @@ func TestContainerOptionsGrantNothing(t *testing.T) {
 func TestContainersThatDoNotEndAreRemoved(t *testing.T) {
 	t.Parallel()
 	path, calls := engine(t, "docker")
-	r := plugin.New(self(t, plugin.Options{PrepareTimeout: 500 * time.Millisecond, Functions: krmfn.Options{Engine: path}}))
+	r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, PrepareTimeout: 500 * time.Millisecond, Functions: krmfn.Options{Engine: path}}))
 	state := func(name string) string { return filepath.Join(filepath.Dir(path), name) }
 	write(t, state("pulled"), "", 0o600)
 	write(t, state("slow"), "", 0o600)
@@ -203,7 +203,7 @@ func TestOnlyEqualCatalogImagesRunBuiltin(t *testing.T) {
 			t.Parallel()
 			for _, allowed := range []bool{true, false} {
 				path, calls := engine(t, "podman")
-				r := plugin.New(self(t, plugin.Options{Functions: krmfn.Options{Engine: path, Builtin: allowed}}))
+				r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, Functions: krmfn.Options{Engine: path, Builtin: allowed}}))
 				ran(t, func() error {
 					_, err := prepare(t, r, function(image, "a=spec.a"), input(t, "{a: b}", ""))
 					return err
@@ -264,7 +264,7 @@ func TestModulesAreFetchedAsThePolicyRequires(t *testing.T) {
 	}
 	address, gets := registry(t, [2]string{"text/plain", "about"}, [2]string{"application/wasm", string(module)})
 	run := func(argument, pull string) error {
-		r := plugin.New(self(t, plugin.Options{Functions: krmfn.Options{Cache: cache(t)}}))
+		r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, Functions: krmfn.Options{Cache: cache(t)}}))
 		p := function(argument, "do=spec.do", "from=spec.from")
 		if pull != "" {
 			p.Properties["_kpt.pull"] = pull
@@ -329,7 +329,7 @@ func TestReplacedModuleFileIsUsedByTheNextRun(t *testing.T) {
 			"\x07\x13\x02\x06memory\x02\x00\x06_start\x00\x01" +
 			"\x0a\x08\x01\x06\x00\x41" + string([]byte{exit}) + "\x10\x00\x0b"
 	}
-	r := plugin.New(self(t, plugin.Options{Functions: krmfn.Options{Cache: cache(t)}}))
+	r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, Functions: krmfn.Options{Cache: cache(t)}}))
 	steps := []struct{ content, want string }{
 		{tiny(7), "exit code 7"},
 		{tiny(8), "exit code 8"}, // of the same size, a moment later
@@ -362,7 +362,7 @@ func TestReplacedModuleFileIsUsedByTheNextRun(t *testing.T) {
 // Runs of one module may be concurrent.
 func TestModuleRunsConcurrently(t *testing.T) {
 	t.Parallel()
-	r := plugin.New(self(t, plugin.Options{Functions: krmfn.Options{Cache: cache(t)}}))
+	r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, Functions: krmfn.Options{Cache: cache(t)}}))
 	var running sync.WaitGroup
 	for i := range 16 {
 		running.Go(func() {

@@ -165,7 +165,7 @@ func (e *Executor) setKnown(image string, present bool) {
 }
 
 func (e *Executor) runEngine(ctx context.Context, timeout time.Duration, input []byte, arguments ...string) (Output, error) {
-	return e.options.Run(ctx, Process{Arguments: arguments, Input: input, Timeout: timeout, Environment: engineEnvironment(os.Environ()), Daemons: true})
+	return e.options.Run(ctx, Process{Arguments: arguments, Input: input, Timeout: timeout, Environment: engineEnvironment(os.Environ()), Daemons: true, Own: true})
 }
 
 // engineEnvironment returns the variables of the server's environment that a

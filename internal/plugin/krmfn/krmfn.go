@@ -22,6 +22,7 @@ type Process struct {
 	Input       []byte   // stdin
 	Timeout     time.Duration
 	Memory      int64 // limit of the program and its child processes, in bytes; no limit if 0
+	Own         bool  // whether it is the server's own program or the operator's, which need not be below the folders of plugins' programs
 	Daemons     bool  // whether processes in other process groups survive it
 }
 

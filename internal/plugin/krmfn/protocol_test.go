@@ -76,7 +76,7 @@ func TestOutputOfFunctionsIsChecked(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := plugin.New(self(t, plugin.Options{Limits: krm.Limits{Resources: 4}}))
+			r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, Limits: krm.Limits{Resources: 4}}))
 			path := script(t, test.script)
 			var out krm.Package
 			var err error
@@ -129,7 +129,7 @@ func TestResultsBecomeNotes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := &eventually.Buffer{}
-			r := plugin.New(self(t, plugin.Options{Log: logger(l)}))
+			r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, Log: logger(l)}))
 			path := script(t, writing(head+"items: ["+trigger+"]\n"+test.results))
 			var got []string
 			ran(t, func() error {
@@ -179,7 +179,7 @@ func TestInputsAreTheFieldsThatPropertiesName(t *testing.T) {
 			t.Parallel()
 			seen := filepath.Join(t.TempDir(), "seen")
 			path := script(t, "tee '"+seen+"'")
-			r := plugin.New(self(t, plugin.Options{}))
+			r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}}))
 			var err error
 			ran(t, func() error {
 				_, err = prepare(t, r, function("exec:"+path, test.properties...), input(t, spec, ""))
@@ -229,7 +229,7 @@ func TestExecNamesAreNotInterpretedByAShell(t *testing.T) {
 	for path, want := range tests {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
-			r := plugin.New(self(t, plugin.Options{}))
+			r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}}))
 			var err error
 			ran(t, func() error {
 				_, err = prepare(t, r, function("exec:"+path), parse(t, trigger))
@@ -248,7 +248,7 @@ func TestExecNamesAreNotInterpretedByAShell(t *testing.T) {
 // A trigger that isn't in the package is an error.
 func TestTriggerMustBeInThePackage(t *testing.T) {
 	t.Parallel()
-	_, err := prepare(t, plugin.New(self(t, plugin.Options{})), function("builtin:set-labels", "a=spec.a"), krm.Package{})
+	_, err := prepare(t, plugin.New(self(t, plugin.Options{Programs: []string{"/"}})), function("builtin:set-labels", "a=spec.a"), krm.Package{})
 	if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), fmt.Sprint(target, " is not in the package")) {
 		t.Errorf("got %v", err)
 	}

@@ -27,7 +27,7 @@ func TestFunctionHasTheSameResultInEveryRuntime(t *testing.T) {
 	for name, argument := range arguments {
 		t.Run(name, func(t *testing.T) {
 			var lines eventually.Buffer
-			r := plugin.New(self(t, plugin.Options{Log: logger(&lines), Functions: krmfn.Options{Cache: cache(t)}}))
+			r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, Log: logger(&lines), Functions: krmfn.Options{Cache: cache(t)}}))
 			pkg := input(t, "{do: label, from: here}", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata:\n  yes: 'yes'\n  n: '1'\n  long: |\n    two\n    lines\n")
 			p := function(argument, "do=spec.do", "from=spec.from")
 			out, err := prepare(t, r, p, pkg)
@@ -101,7 +101,7 @@ func TestFunctionsAreContained(t *testing.T) {
 			if !strings.Contains(test.want, "did not end within") {
 				limit = time.Minute
 			}
-			r := plugin.New(self(t, plugin.Options{PrepareTimeout: limit, MaxOutput: 1_000_000, Functions: krmfn.Options{Memory: 64 << 20, Cache: cache(t)}}))
+			r := plugin.New(self(t, plugin.Options{Programs: []string{"/"}, PrepareTimeout: limit, MaxOutput: 1_000_000, Functions: krmfn.Options{Memory: 64 << 20, Cache: cache(t)}}))
 			pkg := input(t, "{do: "+test.do+", secret: "+secret+", address: '"+listener.Addr().String()+"'}", "")
 			began := time.Now()
 			_, err := prepare(t, r, function(test.argument, "do=spec.do", "secret=spec.secret", "address=spec.address"), pkg)

@@ -60,7 +60,7 @@ func RunPlugin(t *testing.T, dir string, p tko.Plugin) {
 
 func runCase(t *testing.T, path string, p tko.Plugin) {
 	in := read(t, path)
-	runner := plugin.New(plugin.Options{Dir: t.TempDir()})
+	runner := plugin.New(plugin.Options{Programs: []string{"/"}, Dir: t.TempDir()})
 	got := run(t, runner, in, p)
 
 	golden := filepath.Join(filepath.Dir(path), "want.yaml")

@@ -28,6 +28,9 @@ type Limits struct {
 	// Daemons lets processes that leave the program's process group survive it.
 	// The program then has no supervisor, and only its process group is killed.
 	Daemons bool
+	// Launch restricts them further; nil for no restrictions. It has no effect
+	// with Daemons.
+	Launch *Launch
 }
 
 // An ExitError reports how a program ended unsuccessfully.
@@ -88,10 +91,17 @@ func (p *Process) supervised(cmd *exec.Cmd, l Limits) (err error) {
 			break
 		}
 	}
+	orders := ""
+	files := []*os.File{pipes[0][0], pipes[1][1]}
+	if err == nil && l.Launch != nil {
+		var more []*os.File
+		orders, more, err = encodeOrders(l.Launch, l.Memory)
+		files = append(files, more...)
+	}
 	if err == nil {
 		p.command = &exec.Cmd{
-			Path: "/proc/self/exe", Args: append([]string{name, strconv.FormatInt(l.Memory, 10), cmd.Path}, cmd.Args...), Dir: cmd.Dir, Env: cmd.Env,
-			Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, ExtraFiles: []*os.File{pipes[0][0], pipes[1][1]},
+			Path: "/proc/self/exe", Args: append([]string{name, strconv.FormatInt(l.Memory, 10), orders, cmd.Path}, cmd.Args...), Dir: cmd.Dir, Env: cmd.Env,
+			Stdin: cmd.Stdin, Stdout: cmd.Stdout, Stderr: cmd.Stderr, ExtraFiles: files,
 			SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
 		}
 		err = p.command.Start()

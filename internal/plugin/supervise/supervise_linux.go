@@ -38,13 +38,23 @@ const (
 // large program, main would run 20 ms later. This package imports little, so
 // that it is among the first to be initialized.
 func init() {
-	if len(os.Args) > 3 && os.Args[0] == name {
-		supervise(os.Args[1], os.Args[2], os.Args[3:])
+	switch {
+	case len(os.Args) > 4 && os.Args[1] == LauncherName && (os.Args[0] == name || os.Args[0] == wrappedName):
+		launch(os.Args[2], os.Args[3], os.Args[4:])
+		_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 1, 0, 0)
+	case len(os.Args) == 5 && os.Args[0] == ProbeName:
+		probe(os.Args[1], os.Args[2], os.Args[3], os.Args[4])
+		_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
+	case len(os.Args) > 4 && os.Args[0] == name:
+		supervise(os.Args[1], os.Args[2], os.Args[3], os.Args[4:])
 		// os.Exit takes a second in a program with the race detector, and there is
 		// nothing to clean up.
 		_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
 	}
 }
+
+// wrappedName is argv[0] of a launcher that a wrapper starts.
+var wrappedName = "/proc/self/fd/" + strconv.Itoa(LauncherFile)
 
 // Hide prevents other processes of the same user from reading this process's
 // environment, memory and open files. Root can still read them.
@@ -58,14 +68,14 @@ func prctl(option, value uintptr) error {
 }
 
 // supervise runs a program as its supervisor and writes the report.
-func supervise(memory, path string, args []string) {
+func supervise(memory, orders, path string, args []string) {
 	for _, file := range names("/proc/self/fd") { // including those that the server inherited
 		if fd, err := strconv.Atoi(file); err == nil && fd >= controlFile {
 			syscall.CloseOnExec(fd)
 		}
 	}
 	s := &supervisor{ended: make(chan syscall.WaitStatus, 1), gone: make(chan struct{})}
-	report := s.run(memory, path, args)
+	report := s.run(memory, orders, path, args)
 	_, _ = syscall.Write(reportFile, []byte(report))
 }
 
@@ -75,21 +85,35 @@ type supervisor struct {
 	gone   chan struct{}           // closed when no descendant is left
 }
 
-func (s *supervisor) run(memory, path string, args []string) (report string) {
+func (s *supervisor) run(memory, orders, path string, args []string) (report string) {
 	var err error
 	if s.memory, err = strconv.ParseInt(memory, 10, 64); err != nil {
 		return failed(err)
 	}
-	if err := errors.Join(prctl(prSetChildSubreaper, 1), Hide()); err != nil {
+	if err := prctl(prSetChildSubreaper, 1); err != nil {
 		return failed(err)
 	}
-	program, err := syscall.ForkExec(path, args, &syscall.ProcAttr{ //nolint:gosec // registering a plugin allows its program to run
-		Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true},
-	})
+	var program int
+	var limitErr error
+	notStarted := make(<-chan string)
+	if orders == "" {
+		if err := Hide(); err != nil {
+			return failed(err)
+		}
+		program, err = syscall.ForkExec(path, args, &syscall.ProcAttr{ //nolint:gosec // registering a plugin allows its program to run
+			Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true},
+		})
+		limitErr = s.limit(program)
+	} else {
+		program, notStarted, err = startLauncher(orders, path, args)
+	}
+	// Not earlier: a hidden process can't give IDs to a user namespace.
+	if err == nil {
+		err = Hide()
+	}
 	if err != nil {
 		return failed(fmt.Errorf("start %q: %w", path, err))
 	}
-	limitErr := s.limit(program)
 	for fd := range 3 { // so that a stream closes as soon as the program closes it
 		_ = syscall.Close(fd)
 	}
@@ -130,11 +154,18 @@ func (s *supervisor) run(memory, path string, args []string) (report string) {
 	case status = <-s.ended:
 	default: // received above
 	}
+	if orders != "" {
+		if why := <-notStarted; why != "" && exceeded == "" && status.Exited() { // all writers have ended
+			return failed(errors.New(why))
+		}
+	}
 	switch {
 	case exceeded != "":
 		return reportLimit + " " + exceeded
 	case status.Signaled():
 		return reportSignal + " " + strconv.Itoa(int(status.Signal()))
+	case wrapped(orders) && status.ExitStatus() > signalBase && status.ExitStatus() <= signalBase+64: // as shells and bubblewrap report a signal
+		return reportSignal + " " + strconv.Itoa(status.ExitStatus()-signalBase)
 	default:
 		return reportExit + " " + strconv.Itoa(status.ExitStatus())
 	}
@@ -145,7 +176,7 @@ func failed(err error) string { return reportFailed + " " + err.Error() }
 // limit sets the limit of the private memory of a process: larger allocations
 // fail.
 func (s *supervisor) limit(pid int) error {
-	if s.memory == 0 {
+	if s.memory == 0 || pid <= 0 {
 		return nil
 	}
 	limit := syscall.Rlimit{Cur: uint64(s.memory), Max: uint64(s.memory)}                                                         //nolint:gosec // the value is positive

@@ -1,6 +1,7 @@
 package git
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/location/sshkey"
+	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
 const (
@@ -33,8 +35,8 @@ func (a auth) hide(err error) error {
 		return nil
 	}
 	text := err.Error()
-	for _, secret := range a.secrets {
-		text = strings.ReplaceAll(text, secret, "[secret]")
+	for _, value := range a.secrets {
+		text = strings.ReplaceAll(text, value, "[secret]")
 	}
 	if text == err.Error() {
 		return err
@@ -43,18 +45,18 @@ func (a auth) hide(err error) error {
 }
 
 // readAuth reads the files of credentials that a Repository names.
-func (t *Target) readAuth(s spec) (auth, error) {
+func (t *Target) readAuth(ctx context.Context, s spec) (auth, error) {
 	c := s.Credentials
 	switch {
 	case s.Local != "":
 		return auth{}, nil
 	case c.SSHKeyFile != "":
-		return t.readSSH(s)
+		return t.readSSH(ctx, s)
 	case c.PasswordFile != "":
-		password, err := t.secret("passwordFile", c.PasswordFile)
+		password, err := t.secret(ctx, "passwordFile", c.PasswordFile)
 		return auth{method: &http.BasicAuth{Username: c.Username, Password: password}, secrets: []string{password}}, err
 	case c.TokenFile != "":
-		token, err := t.secret("tokenFile", c.TokenFile)
+		token, err := t.secret(ctx, "tokenFile", c.TokenFile)
 		user := c.Username
 		if user == "" {
 			user = tokenUser
@@ -64,8 +66,8 @@ func (t *Target) readAuth(s spec) (auth, error) {
 	return auth{}, nil
 }
 
-func (t *Target) readSSH(s spec) (auth, error) {
-	key, err := t.secret("sshKeyFile", s.Credentials.SSHKeyFile)
+func (t *Target) readSSH(ctx context.Context, s spec) (auth, error) {
+	key, err := t.secret(ctx, "sshKeyFile", s.Credentials.SSHKeyFile)
 	if err != nil {
 		return auth{}, err
 	}
@@ -100,7 +102,15 @@ func (t *Target) path(field, name string) (string, error) {
 	return filepath.Join(t.options.Secrets, name), nil
 }
 
-func (t *Target) secret(field, name string) (string, error) {
+// secret reads a file in the folder of secrets, or resolves a reference.
+func (t *Target) secret(ctx context.Context, field, name string) (string, error) {
+	if secret.IsReference(name) {
+		text, err := t.options.References.Resolve(ctx, name)
+		if err != nil { // not ErrInvalid: the secret may be created later
+			return "", fmt.Errorf("spec.credentials.%s: %w", field, err)
+		}
+		return strings.TrimSpace(string(text)), nil
+	}
 	path, err := t.path(field, name)
 	if err != nil {
 		return "", err
@@ -115,11 +125,11 @@ func (t *Target) secret(field, name string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("spec.credentials.%s %q can't be read", field, name)
 	}
-	secret := strings.TrimSpace(string(data))
-	if secret == "" {
+	text := strings.TrimSpace(string(data))
+	if text == "" {
 		return "", fmt.Errorf("spec.credentials.%s %q is empty", field, name)
 	}
-	return secret, nil
+	return text, nil
 }
 
 func readAll(b *object.Blob) ([]byte, error) {

@@ -24,6 +24,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/location/gittest"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
+	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -509,6 +510,9 @@ func TestStaleLocksAndDamagedClonesAreReplaced(t *testing.T) {
 func TestCredentialsAreReadAndNeverShown(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
+	if err := os.Setenv("TKO_TEST_GIT_TOKEN", token); err != nil { //nolint:usetesting // Setenv of a test excludes parallel tests
+		t.Fatal(err)
+	}
 	outside := filepath.Join(t.TempDir(), "shadow")
 	if err := os.WriteFile(outside, []byte("outside-secret"), 0o600); err != nil {
 		t.Fatal(err)
@@ -527,6 +531,9 @@ func TestCredentialsAreReadAndNeverShown(t *testing.T) {
 		wantErr     string // "": works
 	}{
 		"a token":          {why: "the usual", credentials: map[string]any{"tokenFile": "token"}},
+		"a variable":       {why: "the operator lists it", credentials: map[string]any{"tokenFile": "env:TKO_TEST_GIT_TOKEN"}},
+		"another variable": {why: "the server's environment isn't the site's", credentials: map[string]any{"tokenFile": "env:PATH"}, wantErr: "--secret-environment"},
+		"no Vault":         {why: "it isn't configured", credentials: map[string]any{"tokenFile": "vault:secret/data/git#token"}, wantErr: "--vault-address"},
 		"a password":       {why: "the older usual", credentials: map[string]any{"username": "ada", "passwordFile": "token"}},
 		"an absolute path": {why: "in the folder", credentials: map[string]any{"tokenFile": filepath.Join(s.secrets, "token")}},
 		"nothing":          {why: "the server minds", wantErr: "authentication required"},
@@ -542,7 +549,7 @@ func TestCredentialsAreReadAndNeverShown(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := git.Options{Cache: t.TempDir(), Secrets: s.secrets}
+			o := git.Options{Cache: t.TempDir(), Secrets: s.secrets, References: secret.Sources{Environment: []string{"TKO_TEST_GIT_TOKEN"}}}
 			if test.none {
 				o.Secrets = ""
 			}

@@ -104,7 +104,7 @@ func (g *group) work(ctx context.Context, batch []*request) {
 // commit commits a batch. The error concerns all requests; each request has its own
 // error, too.
 func (g *group) commit(ctx context.Context, batch []*request) error {
-	a, err := g.target.readAuth(g.spec)
+	a, err := g.target.readAuth(ctx, g.spec)
 	if err != nil {
 		return err
 	}

@@ -12,16 +12,18 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // Options are the settings of a Target. The zero value works.
 type Options struct {
-	Guard   *guard.Guard  // limits which repositories may be used; no limit if nil
-	Cache   string        // folder for clones of remote repositories; in the user's cache folder if empty
-	Secrets string        // folder of credentials; no credentials if empty
-	Timeout time.Duration // of a remote's response; 30 s if 0. Fetches and pushes may take 20 times as long
-	Log     *slog.Logger  // discarded if nil
+	Guard      *guard.Guard   // limits which repositories may be used; no limit if nil
+	Cache      string         // folder for clones of remote repositories; in the user's cache folder if empty
+	Secrets    string         // folder of credentials; no credentials if empty
+	References secret.Sources // resolves references to credentials that are not files
+	Timeout    time.Duration  // of a remote's response; 30 s if 0. Fetches and pushes may take 20 times as long
+	Log        *slog.Logger   // discarded if nil
 }
 
 // A Target commits the deployments of sites to their repositories. It is safe for

@@ -112,7 +112,14 @@ func (s spec) policy() osm.Policy {
 // endpoint returns the endpoint of a site. The password is read at each login.
 func (t *Target) endpoint(s spec) (osm.Endpoint, error) {
 	e := osm.Endpoint{URL: s.URL, Insecure: s.Insecure, User: s.Credentials.Username, Project: s.Project}
-	e.Password = func(context.Context) (secret.Text, error) {
+	e.Password = func(ctx context.Context) (secret.Text, error) {
+		if name := s.Credentials.PasswordFile; secret.IsReference(name) {
+			text, err := t.options.References.Resolve(ctx, name)
+			if err != nil {
+				return "", fmt.Errorf("spec.credentials.passwordFile: %w", err)
+			}
+			return text, nil
+		}
 		data, err := t.secret("credentials.passwordFile", s.Credentials.PasswordFile)
 		return secret.Text(strings.TrimRight(string(data), "\r\n")), err
 	}

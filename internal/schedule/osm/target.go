@@ -17,6 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
+	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -46,12 +47,13 @@ type Records interface {
 
 // Options are the settings of a Target. The zero value works.
 type Options struct {
-	Secrets  string        // folder of passwords and CAs; none can be used if empty
-	Interval time.Duration // between reconciliations of a site, give or take a tenth; 10 min if 0
-	Poll     time.Duration // between reads of an operation's state; the reconciler's default if 0
-	Settle   time.Duration // see [osm.Policy]
-	Retry    time.Duration // see [osm.Policy]
-	Log      *slog.Logger  // discarded if nil
+	Secrets    string         // folder of passwords and CAs; none can be used if empty
+	References secret.Sources // resolves references to passwords that are not files
+	Interval   time.Duration  // between reconciliations of a site, give or take a tenth; 10 min if 0
+	Poll       time.Duration  // between reads of an operation's state; the reconciler's default if 0
+	Settle     time.Duration  // see [osm.Policy]
+	Retry      time.Duration  // see [osm.Policy]
+	Log        *slog.Logger   // discarded if nil
 }
 
 // A Target applies the deployments of sites to OSMs. It is safe for concurrent use.

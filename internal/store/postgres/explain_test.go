@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
@@ -205,6 +206,7 @@ func pages(t *testing.T, dsn, when string) {
 			return cost.explain(t, tx, s)
 		})
 		rows := 0
+		test.query.Scope = access.ScopeAll
 		for _, err := range store.List(ctx, test.query) {
 			if err != nil {
 				t.Fatalf("%s, %s: %v", name, when, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
@@ -131,7 +132,7 @@ func TestMoreCallersThanConnectionsAreServed(t *testing.T) {
 			if _, err := s.Commit(t.Context(), write); err != nil {
 				t.Error(err)
 			}
-			for r, err := range s.List(t.Context(), catalog.Query{Kind: tko.KindSite, Limit: 1}) {
+			for r, err := range s.List(t.Context(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: 1}) {
 				if err != nil || r.ID == "" {
 					t.Error(err)
 				}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
@@ -99,6 +100,46 @@ func (a *alternating) Descendants(ctx context.Context, ids []string, tell func(i
 
 func (a *alternating) Collect(ctx context.Context, keep catalog.Retention) (catalog.Collected, error) {
 	return a.next().Collect(ctx, keep)
+}
+
+func (a *alternating) WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error) {
+	return a.next().WorkClaim(ctx, queue, key)
+}
+
+func (a *alternating) AccessVersion(ctx context.Context) (int64, error) {
+	return a.next().AccessVersion(ctx)
+}
+
+func (a *alternating) Access(ctx context.Context) (version int64, rules []catalog.AccessRule, err error) {
+	return a.next().Access(ctx)
+}
+
+func (a *alternating) ChangeAccess(ctx context.Context, expect int64, put, remove []catalog.AccessRule, records ...audit.Record) (version int64, err error) {
+	return a.next().ChangeAccess(ctx, expect, put, remove, records...)
+}
+
+func (a *alternating) Audit(ctx context.Context, records ...audit.Record) error {
+	return a.next().Audit(ctx, records...)
+}
+
+func (a *alternating) Audited(ctx context.Context, after int64, limit int) (records []audit.Stored, head, base audit.Head, err error) {
+	return a.next().Audited(ctx, after, limit)
+}
+
+func (a *alternating) AuditedSince(ctx context.Context, since time.Time) (int64, error) {
+	return a.next().AuditedSince(ctx, since)
+}
+
+func (a *alternating) AuditSink(ctx context.Context, name string) (int64, error) {
+	return a.next().AuditSink(ctx, name)
+}
+
+func (a *alternating) SaveAuditSink(ctx context.Context, name string, seq int64) error {
+	return a.next().SaveAuditSink(ctx, name, seq)
+}
+
+func (a *alternating) TrimAudit(ctx context.Context, before time.Time, limit int) (int, error) {
+	return a.next().TrimAudit(ctx, before, limit)
 }
 
 func (a *alternating) Epoch(ctx context.Context) (int64, error) { return a.next().Epoch(ctx) }

@@ -152,7 +152,7 @@ func (s *Store) fillPackages(ctx context.Context, run runner, records []*catalog
 		if err := from.Scan(&key, &encoding, &size, &stored); err != nil {
 			return err
 		}
-		data, err := decompress(encoding, size, stored)
+		data, err := s.decode(ctx, key, encoding, size, stored)
 		if err != nil {
 			return err
 		}

@@ -8,18 +8,20 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// A call is one change that waits for its transaction: writes, or the start or the end
-// of a modification.
+// A call is one change that waits for its transaction: writes, the start or the end of
+// a modification, or audit records.
 type call struct {
 	caller   context.Context //nolint:containedctx // ends when the caller stops waiting
 	begun    time.Time
 	writes   []catalog.Write
-	cascades bool       // deletes a record on which other records may depend
-	token    *tokenCall // instead of writes
-	deferred bool       // was not decided by the last transaction, and needs another one
+	cascades bool           // deletes a record on which other records may depend
+	token    *tokenCall     // instead of writes
+	audits   []audit.Record // instead of writes
+	deferred bool           // was not decided by the last transaction, and needs another one
 	done     chan struct{}
 	outcomes []catalog.Outcome
 	err      error
@@ -224,10 +226,10 @@ func dropExpired(calls []*call, last error) []*call {
 	var wanted []*call
 	for _, c := range calls {
 		switch {
+		case last != nil && (c.caller.Err() != nil || time.Since(c.begun) > MaxWait):
+			c.err = fault("commit", away(last)) // why it took too long
 		case c.caller.Err() != nil:
 			c.err = c.caller.Err()
-		case last != nil && time.Since(c.begun) > MaxWait:
-			c.err = fault("commit", away(last))
 		default:
 			wanted = append(wanted, c)
 			continue
@@ -319,6 +321,7 @@ func (g *group) decideAll(ctx context.Context, tx Tx, calls []*call) error {
 	var steps []*call
 	for _, c := range calls {
 		c.deferred = false
+		g.audits = append(g.audits, c.audits...)
 		switch {
 		case c.token != nil:
 			c.err = g.decideToken(c.token)
@@ -353,7 +356,19 @@ func (g *group) logged() bool { return g.last != catalog.Key{} }
 func (g *group) wasCommitted(ctx context.Context, tx Tx) (happened bool, err error) {
 	var h head
 	var now time.Time
-	if !g.logged() {
+	switch {
+	case g.logged():
+	case g.recorded: // the newest audit record has a hash of its own
+		err = tx.Run(ctx, g.store.lockHead(&h, &now), Statement{
+			SQL:  "SELECT seq FROM audit WHERE seq = $1 AND hash = $2",
+			Args: []any{g.head.audited, chainValue(g.head)},
+			Scan: func(from Row) error {
+				happened = true
+				return from.Scan(new(int64))
+			},
+		})
+		return happened, fault("read whether the audit records were written", err)
+	default:
 		return false, nil
 	}
 	err = tx.Run(ctx, g.store.lockHead(&h, &now), Statement{

@@ -63,11 +63,20 @@ func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
 	if err != nil {
 		return nil, err
 	}
-	statements := slices.Concat(g.tokenStatements(), numbering, indexing, g.blobStatements(), entities, changes, g.workStatements())
+	blobs, err := g.blobStatements()
+	if err != nil {
+		return nil, err
+	}
+	audits, err := g.auditStatements()
+	if err != nil {
+		return nil, err
+	}
+	statements := slices.Concat(g.tokenStatements(), numbering, indexing, blobs, entities, changes, g.workStatements(), audits)
 	if n := len(g.changes); n > 0 {
 		g.last = g.changes[n-1].after.Key
 	}
-	g.changes, g.started, g.ended, g.dirty = nil, nil, nil, true
+	g.recorded = g.recorded || len(g.audits) > 0
+	g.changes, g.audits, g.started, g.ended, g.dirty = nil, nil, nil, nil, true
 	clear(g.base)
 	return statements, nil
 }
@@ -336,7 +345,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 }
 
 // blobStatements write the packages that are not known to be stored.
-func (g *group) blobStatements() []Statement {
+func (g *group) blobStatements() ([]Statement, error) {
 	statement := Statement{
 		SQL: "INSERT INTO blob (digest, encoding, size, data) " +
 			"SELECT r.digest, r.encoding, r.size, r.data FROM {rows} WHERE true ON CONFLICT (digest) DO NOTHING",
@@ -351,7 +360,10 @@ func (g *group) blobStatements() []Statement {
 		if _, ok := g.stored.packages.get(r.Digest); ok {
 			continue
 		}
-		encoding, data := compress(r.Package)
+		encoding, data, err := g.store.encode(r.Digest, r.Package)
+		if err != nil {
+			return nil, err
+		}
 		statement.Rows = append(statement.Rows, []any{r.Digest[:], int64(encoding), int64(len(r.Package)), data})
 		digest, own := r.Digest, slices.Clone(r.Package)
 		g.cacheFills = append(g.cacheFills, func() {
@@ -359,7 +371,7 @@ func (g *group) blobStatements() []Statement {
 			g.store.blobs.put(digest, own, len(own)+100)
 		})
 	}
-	return []Statement{statement}
+	return []Statement{statement}, nil
 }
 
 func (g *group) entityStatements() ([]Statement, error) {

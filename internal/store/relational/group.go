@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
@@ -28,12 +29,16 @@ type group struct {
 
 	base    map[catalog.Key]*row // records to be written, as the database has them
 	changes []change
-	started []*tokenCall // whose tokens are to be written
-	ended   []string     // tokens
-	dirty   bool         // statements were already run
-	news    News         // of the work that the transaction enqueues
-	last    catalog.Key  // of the last change of the transaction
-	undo    []func()     // reverts the decisions of the call under way
+	started []*tokenCall   // whose tokens are to be written
+	ended   []string       // tokens
+	caller  *audit.Caller  // of the write that is being decided; nil: not recorded
+	audits  []audit.Record // without changes
+	dirty   bool           // statements were already run
+	news    News           // of the work that the transaction enqueues
+	last    catalog.Key    // of the last change of the transaction
+	undo    []func()       // reverts the decisions of the call under way
+
+	recorded bool // the transaction has audit records without changes
 
 	referred   map[catalog.Key]bool // records to delete on which other records depend, as the database has them
 	step       *stepSizer           // if a step of a deletion was decided
@@ -47,7 +52,12 @@ type group struct {
 }
 
 // A head is the row of the table head.
-type head struct{ position, epoch, gone, number, collected int64 }
+type head struct {
+	position, epoch, gone, number, collected int64
+	access                                   int64      // version of the rules of access
+	audited                                  int64      // number of the newest audit record
+	chain                                    audit.Hash // of that record
+}
 
 type originKey struct {
 	kind   tko.Kind
@@ -74,6 +84,7 @@ type change struct {
 	op     tko.Op
 	before row
 	after  row // as the log has it; Revision is the record's
+	caller *audit.Caller
 }
 
 func newGroup(s *Store) *group {
@@ -85,17 +96,19 @@ func newGroup(s *Store) *group {
 }
 
 func (g *group) changed() bool {
-	return len(g.changes) > 0 || len(g.started) > 0 || len(g.ended) > 0 || g.dirty
+	return len(g.changes) > 0 || len(g.audits) > 0 || len(g.started) > 0 || len(g.ended) > 0 || g.dirty
 }
 
 // lockHead locks the head, so that all transactions that write wait for each
 // other.
 func (s *Store) lockHead(h *head, now *time.Time) Statement {
 	return Statement{
-		SQL: "SELECT position, epoch, gone, number, collected, {now} FROM head WHERE one = 1 {for update}",
+		SQL: "SELECT position, epoch, gone, number, collected, access, audited, chain, {now} FROM head WHERE one = 1 {for update}",
 		Scan: func(from Row) error {
 			var at int64
-			err := from.Scan(&h.position, &h.epoch, &h.gone, &h.number, &h.collected, &at)
+			var chain []byte
+			err := from.Scan(&h.position, &h.epoch, &h.gone, &h.number, &h.collected, &h.access, &h.audited, &chain, &at)
+			h.chain = hashOf(chain)
 			*now = moment(at)
 			if err == nil {
 				s.clock.observe(at)
@@ -107,8 +120,8 @@ func (s *Store) lockHead(h *head, now *time.Time) Statement {
 
 func (g *group) saveHead() Statement {
 	return Statement{
-		SQL:  "UPDATE head SET position = $1, epoch = $2, number = $3 WHERE one = 1",
-		Args: []any{g.head.position, g.head.epoch, g.head.number},
+		SQL:  "UPDATE head SET position = $1, epoch = $2, number = $3, audited = $4, chain = $5 WHERE one = 1",
+		Args: []any{g.head.position, g.head.epoch, g.head.number, g.head.audited, chainValue(g.head)},
 	}
 }
 
@@ -294,6 +307,7 @@ func (g *group) decide(writes []catalog.Write) ([]catalog.Outcome, error) {
 func (g *group) decideOne(w *catalog.Write) (catalog.Outcome, error) {
 	key := w.Record.Key
 	current := g.state[key]
+	g.caller = w.Audit
 	if current == nil && w.Op == tko.OpWritten && w.Expect <= catalog.Absent && w.Record.Origin != "" {
 		if id, ok := g.origins[originKey{key.Kind, w.Record.Origin}]; ok {
 			there := catalog.Key{Kind: key.Kind, ID: id}
@@ -346,6 +360,9 @@ func (g *group) check(w *catalog.Write, current *row) error {
 		if r := g.state[required]; r == nil || r.Deleting() {
 			return &catalog.MissingError{Key: required, Deleting: r != nil}
 		}
+	}
+	if w.Access != nil && *w.Access != g.head.access {
+		return &catalog.StaleError{What: staleAccess}
 	}
 	if w.Epoch != nil && *w.Epoch != g.head.epoch {
 		return &catalog.StaleError{What: "the set of plugins and custom resource definitions"}
@@ -494,7 +511,7 @@ func (g *group) change(op tko.Op, before, after row) (position int64) {
 	if op != tko.OpStatus && (after.Kind == tko.KindPlugin || before.CRDs || after.CRDs) {
 		g.head.epoch = after.Position
 	}
-	g.changes = append(g.changes, change{op: op, before: before, after: after})
+	g.changes = append(g.changes, change{op: op, before: before, after: after, caller: g.caller})
 	if !touched {
 		g.base[key] = old
 	}

@@ -27,6 +27,7 @@ func (s *Store) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog
 			err = ctx.Err()
 		} else if err == nil {
 			err = s.stream(ctx, yield, func(yield func(catalog.Record, error) bool) error {
+				query.Fields.Scope = query.Scope
 				l := &lister{store: s, query: query, yield: yield}
 				return l.list(ctx)
 			})
@@ -253,11 +254,14 @@ func (l *lister) fillDeployments(ctx context.Context, rows []row) error {
 		return l.store.fillDeployments(ctx, l.lease.run, l.query.Fields, rows)
 	}
 	column := "e." + string(kind)
+	b := &builder{dialect: &l.store.dialect}
+	sql := "SELECT " + column + ", e.id FROM entity e" + l.store.dialect.indexHint("entity_by_"+string(kind)) +
+		" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " >= " + b.arg(rows[0].ID) + " AND " + column + " <= " + b.arg(rows[len(rows)-1].ID) +
+		" AND " + within("e", tko.KindDeployment, l.query.Fields.Scope.Of(tko.KindDeployment))(b) + " ORDER BY " + column + ", e.id"
 	next := 0
 	return l.lease.run(ctx, Statement{
-		SQL: "SELECT " + column + ", e.id FROM entity e" + l.store.dialect.indexHint("entity_by_"+string(kind)) +
-			" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " >= $1 AND " + column + " <= $2 ORDER BY " + column + ", e.id",
-		Args: []any{rows[0].ID, rows[len(rows)-1].ID},
+		SQL:  sql,
+		Args: b.args,
 		Scan: func(from Row) error {
 			var owner, id string
 			err := from.Scan(&owner, &id)
@@ -278,6 +282,8 @@ const minRangeRows = 8
 
 // fillCounts sets the numbers of deployments of templates and sites.
 func (l *lister) fillCounts(ctx context.Context, rows []row) error {
+	b := &builder{dialect: &l.store.dialect}
+	visible := within("e", tko.KindDeployment, l.query.Scope.Of(tko.KindDeployment))(b)
 	if kind := l.query.Kind; kind != tko.KindTemplate && kind != tko.KindSite {
 		return nil
 	}
@@ -286,7 +292,8 @@ func (l *lister) fillCounts(ctx context.Context, rows []row) error {
 	counts := make(map[string]int, len(rows))
 	statement := Statement{
 		SQL: "SELECT r.i, (SELECT count(*) FROM entity e" + l.store.dialect.indexHint("entity_by_"+name) +
-			" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " = r.i) FROM {rows}",
+			" WHERE e.kind = 'deployment' AND " + column + " <> '' AND " + column + " = r.i AND " + visible + ") FROM {rows}",
+		Args:    b.args,
 		Columns: []Column{{"i", Text}},
 		Scan: func(from Row) error {
 			var id string

@@ -3,6 +3,7 @@ package relational
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -128,6 +129,13 @@ func queryKey(q *catalog.Query) string {
 		fmt.Fprintf(&b, " %t", *flag)
 	}
 	fmt.Fprintf(&b, " %t", q.CRDs)
+	if q.Outdated != nil {
+		fmt.Fprintf(&b, " outdated %t", *q.Outdated)
+	}
+	for _, key := range slices.Sorted(maps.Keys(q.Labels)) {
+		fmt.Fprintf(&b, " label %q=%q", key, q.Labels[key].String())
+	}
+	fmt.Fprintf(&b, " %q %q", q.Origin, q.Scope.Key())
 	return b.String()
 }
 
@@ -162,7 +170,7 @@ func (l *lister) validMarks(ctx context.Context, known *offsetMarks, position in
 	missed, count := 0, len(known.marks)
 	q := &l.query
 	everything := len(q.IDs) == 0 && q.Parent == "" && len(q.Templates)+len(q.Sites)+len(q.Metadata)+len(q.TemplateMetadata)+len(q.SiteMetadata) == 0 &&
-		q.Prepared == nil && q.Approved == nil && !q.CRDs
+		q.Prepared == nil && q.Approved == nil && !q.CRDs && len(q.Labels) == 0 && q.Outdated == nil && q.Origin == "" && q.Scope.Of(q.Kind).IsAll()
 	err = l.lease.run(ctx, Statement{
 		SQL: "SELECT c.kind, c.id, c.op, CASE WHEN c.created = c.updated THEN 1 ELSE 0 END FROM change c " +
 			"WHERE c.position > $1 AND c.position <= $2 ORDER BY c.position LIMIT $3",
@@ -176,7 +184,7 @@ func (l *lister) validMarks(ctx context.Context, known *offsetMarks, position in
 			missed++
 			switch {
 			case tko.Op(op) == tko.OpStatus:
-			case tko.Kind(kind) == tko.KindTemplate && len(q.TemplateMetadata) > 0, tko.Kind(kind) == tko.KindSite && len(q.SiteMetadata) > 0:
+			case tko.Kind(kind) == tko.KindTemplate && (len(q.TemplateMetadata) > 0 || q.Outdated != nil), tko.Kind(kind) == tko.KindSite && len(q.SiteMetadata) > 0:
 				count = 0
 			case tko.Kind(kind) != q.Kind, everything && tko.Op(op) == tko.OpWritten && created == 0: // the set of matches is unchanged
 			default:

@@ -71,9 +71,12 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 		// NULL, which the column refuses, fails the transaction if another store has
 		// written, or has collected content that is known as stored. A position that
 		// is already in the log would fail it, too, but only while the log retains it.
-		SQL: "UPDATE head SET position = CASE WHEN position = $1 AND collected = $5 THEN CAST($2 AS bigint) END, epoch = $3, number = $4 " +
-			"WHERE one = 1 RETURNING {now}",
-		Args: []any{cc.head.position, g.head.position, g.head.epoch, g.head.number, cc.head.collected},
+		SQL: "UPDATE head SET position = CASE WHEN position = $1 AND collected = $5 AND access = $6 AND audited = $7 THEN CAST($2 AS bigint) END, " +
+			"epoch = $3, number = $4, audited = $8, chain = $9 WHERE one = 1 RETURNING {now}",
+		Args: []any{
+			cc.head.position, g.head.position, g.head.epoch, g.head.number, cc.head.collected,
+			cc.head.access, cc.head.audited, g.head.audited, chainValue(g.head),
+		},
 		Scan: func(from Row) error {
 			var at int64
 			err := from.Scan(&at)
@@ -106,7 +109,7 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 // unlikely to exist. Writes with an origin are excluded: they are often repeated.
 func optimistic(calls []*call) bool {
 	for _, c := range calls {
-		if c.token != nil {
+		if len(c.writes) == 0 {
 			return false
 		}
 		for i := range c.writes {

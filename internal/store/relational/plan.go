@@ -209,6 +209,10 @@ func newPlan(s *Store, query *catalog.Query, run runner) *plan {
 
 // prepare finds the filters of the query.
 func (p *plan) prepare(ctx context.Context) error {
+	p.limit()
+	if p.empty {
+		return nil
+	}
 	q := p.query
 	for _, pattern := range q.IDs {
 		p.matchID(pattern)
@@ -223,6 +227,12 @@ func (p *plan) prepare(ctx context.Context) error {
 	p.flag("approved", q.Approved)
 	if q.Outdated != nil {
 		p.filters = append(p.filters, filter{hidden: outdated(*q.Outdated)})
+	}
+	if c := p.limitRelated("template", tko.KindTemplate); c != nil && (q.Outdated != nil || len(q.TemplateMetadata) > 0) {
+		p.filters = append(p.filters, filter{hidden: c})
+	}
+	if c := p.limitRelated("site", tko.KindSite); c != nil && len(q.SiteMetadata) > 0 {
+		p.filters = append(p.filters, filter{hidden: c})
 	}
 	if q.CRDs {
 		p.filters = append(p.filters, filter{hidden: plain("e.crds"), path: p.entityPath("entity_crds", plain("e.crds"))})

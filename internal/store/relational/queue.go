@@ -132,6 +132,27 @@ func (s *Store) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.
 	return slices.DeleteFunc(items, func(i tko.WorkItem) bool { return !held[name{i.Queue, i.Key, i.Claim}] }), nil
 }
 
+// WorkClaim returns the claim of an item.
+func (s *Store) WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error) {
+	if err := checkTexts("queue", queue, "key", key); err != nil {
+		return "", time.Time{}, err
+	}
+	var now, end int64
+	err = s.run(ctx, Statement{
+		SQL:  "SELECT {now}, claim, lease_until FROM work WHERE queue = $1 AND key = $2 AND lease_until > {now}",
+		Args: []any{queue, key},
+		Scan: func(from Row) error { return from.Scan(&now, &claim, &end) },
+	})
+	if err != nil {
+		return "", time.Time{}, fault("read a claim", err)
+	}
+	if claim == "" {
+		return "", time.Time{}, tko.Errorf(tko.ErrNotFound, "%s %q is not claimed", queue, key)
+	}
+	// The database's clock may differ from this machine's.
+	return claim, time.Now().Add(time.Duration(end-now) * time.Microsecond), nil
+}
+
 // FinishWork ends claims.
 func (s *Store) FinishWork(ctx context.Context, items []tko.FinishedWork, backoff func(attempt int) time.Duration) error {
 	items = slices.Clone(items)

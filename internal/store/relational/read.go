@@ -101,9 +101,11 @@ func (s *Store) fillDeployments(ctx context.Context, run runner, fields catalog.
 	var statements []Statement
 	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite} {
 		column := string(kind)
+		b := &builder{dialect: &s.dialect}
 		statement := Statement{
 			SQL: "SELECT e." + column + ", e.id FROM {rows} CROSS JOIN entity e WHERE e.kind = 'deployment' AND e." + column + " = r.i " +
-				"AND e." + column + " <> ''",
+				"AND e." + column + " <> '' AND " + within("e", tko.KindDeployment, fields.Scope.Of(tko.KindDeployment))(b),
+			Args:    b.args,
 			Columns: []Column{{"i", Text}},
 			Scan: func(from Row) error {
 				var owner, id string

@@ -25,6 +25,7 @@ type Store struct {
 	wait  sync.WaitGroup
 	close func() error
 
+	sealer      Sealer // nil if packages are not encrypted
 	blobs       *cache[catalog.Digest, []byte]
 	metasets    *cache[int64, *catalog.Metadata]
 	commitCache commitCache

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
@@ -25,7 +26,7 @@ func TestConnectionsOfReadersHaveSmallCaches(t *testing.T) {
 			return err
 		}})
 	})
-	for _, err := range s.List(ctx, catalog.Query{Kind: tko.KindSite, Limit: 1}) {
+	for _, err := range s.List(ctx, catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: 1}) {
 		if err != nil {
 			t.Fatal(err)
 		}

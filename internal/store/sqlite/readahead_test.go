@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
@@ -40,7 +41,7 @@ func manySites(t *testing.T) *relational.Store {
 	return s
 }
 
-var allSites = catalog.Query{Kind: tko.KindSite, Limit: -1}
+var allSites = catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}
 
 // While the caller reads rows, the next chunk is read, but not more.
 func TestListReadsOneChunkAhead(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
@@ -129,7 +130,7 @@ func CheckConsistency(t *testing.T, store catalog.Store) {
 	stored := map[catalog.Key]state{}
 	indexed := map[string]int{}
 	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin} {
-		for r, err := range store.List(t.Context(), catalog.Query{Kind: kind, Limit: -1, Fields: catalog.Fields{Package: true}}) {
+		for r, err := range store.List(t.Context(), catalog.Query{Scope: access.ScopeAll, Kind: kind, Limit: -1, Fields: catalog.Fields{Package: true}}) {
 			w.ok(err)
 			stored[r.Key] = state{r.Revision, r.Position}
 			revision, err := store.Revision(t.Context(), r.Key, r.Revision)

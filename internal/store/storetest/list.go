@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -476,7 +477,7 @@ func listIsOneSnapshot(w *world) {
 	}
 	w.commit(writes...)
 	seen := map[string]string{}
-	for r, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: catalog.Fields{Package: true}}) {
+	for r, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1, Fields: catalog.Fields{Package: true}}) {
 		w.ok(err)
 		seen[r.ID] = r.Metadata.Effective["k"] + " " + string(r.Package)
 		if len(seen) == 1 { // all others are changed, one is deleted and one created
@@ -503,7 +504,7 @@ func listMayBeAbandoned(w *world) {
 	}
 	w.commit(writes...)
 	for range 50 { // more than there can be connections
-		for r, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindSite, Limit: -1}) {
+		for r, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
 			w.ok(err)
 			if r.ID == "s040" {
 				break
@@ -513,7 +514,7 @@ func listMayBeAbandoned(w *world) {
 	var wait sync.WaitGroup
 	for range 40 { // more lists than connections, each of which writes
 		wait.Go(func() {
-			for r, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindSite, Limit: 3}) {
+			for r, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: 3}) {
 				if err == nil {
 					_, err = w.store.Commit(w.ctx(), status(r.Key))
 				}
@@ -706,7 +707,7 @@ func stalledListsAreClosed(w *world) {
 	for i := range lists {
 		wait.Go(func() {
 			first := true
-			for r, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindSite, Limit: -1}) {
+			for r, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
 				if err != nil {
 					results[i] = err
 					return

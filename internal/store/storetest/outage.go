@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -127,7 +128,7 @@ func (u *users) read(n int) error {
 // list reads slowly, so that outages interrupt it.
 func (u *users) list(int) error {
 	last, count := "", 0
-	for r, err := range u.store.List(u.ctx(), catalog.Query{Kind: tko.KindDeployment, Limit: -1}) {
+	for r, err := range u.store.List(u.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Limit: -1}) {
 		switch {
 		case err != nil && count > 0 && errors.Is(err, tko.ErrUnavailable) && strings.Contains(err.Error(), fmt.Sprintf("%q", last)):
 			return nil
@@ -148,7 +149,7 @@ func (u *users) list(int) error {
 }
 
 func (u *users) listQuickly(n int) error {
-	for _, err := range u.store.List(u.ctx(), catalog.Query{Kind: tko.KindDeployment, Limit: 1, Metadata: values("n", strconv.Itoa(n%10))}) {
+	for _, err := range u.store.List(u.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Limit: 1, Metadata: values("n", strconv.Itoa(n%10))}) {
 		if err != nil {
 			return fmt.Errorf("list one: %w", err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
@@ -259,8 +260,6 @@ func epochFollowsSchemas(w *world) {
 
 func textThatCannotBeStored(w *world) {
 	for _, bad := range []string{"a\x00b", "a\xffb"} {
-		pattern, err := tko.ParsePattern(bad)
-		w.ok(err)
 		writes := []catalog.Write{
 			site(bad), site("s", of(bad)), deployment("d", at(bad)), deployment("d", under(bad)), deployment("d", origin(bad)),
 			site("s", metadata(bad, "v")), site("s", metadata("k", bad)), site("s", by(bad, "")), site("s", by("", bad)),
@@ -272,21 +271,23 @@ func textThatCannotBeStored(w *world) {
 			write.Expect = catalog.Any
 			w.refused(tko.ErrInvalid, write)
 		}
-		if strings.Contains(bad, "\x00") { // ParsePattern replaces invalid UTF-8
+		if strings.Contains(bad, "\x00") { // patterns are valid UTF-8
+			pattern, err := tko.ParsePattern(bad)
+			w.ok(err)
 			for _, q := range []catalog.Query{{IDs: []tko.Pattern{pattern}}, {Metadata: map[string]tko.Pattern{"k": pattern}}} {
-				q.Kind, q.Limit = tko.KindSite, -1
+				q.Kind, q.Limit, q.Scope = tko.KindSite, -1, access.ScopeAll
 				for _, err := range w.store.List(w.ctx(), q) {
 					w.failed(err, tko.ErrInvalid)
 				}
 			}
 		}
-		for _, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindSite, After: bad, Limit: -1}) {
+		for _, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, After: bad, Limit: -1}) {
 			w.failed(err, tko.ErrInvalid)
 		}
 		if r := w.get(catalog.Fields{}, siteKey(bad))[0]; r.Revision != 0 {
 			w.Errorf("%q was found, want none", bad)
 		}
-		_, _, err = w.store.Modification(w.ctx(), bad)
+		_, _, err := w.store.Modification(w.ctx(), bad)
 		w.failed(err, tko.ErrNotFound)
 		w.failed(w.store.CancelModification(w.ctx(), bad), tko.ErrNotFound)
 	}
@@ -302,7 +303,7 @@ func readingEndsWithContext(w *world) {
 	if _, err := w.store.Get(ctx, catalog.Fields{}, siteKey("s")); !errors.Is(err, context.Canceled) {
 		w.Errorf("get: %v", err)
 	}
-	for _, err := range w.store.List(ctx, catalog.Query{Kind: tko.KindSite, Limit: -1}) {
+	for _, err := range w.store.List(ctx, catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
 		if !errors.Is(err, context.Canceled) {
 			w.Errorf("list: %v", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -330,7 +331,7 @@ func CollectWhileWriting(t *testing.T, open func(t *testing.T) catalog.Store) {
 	fresh := open(t)
 	found := 0
 	texted := map[string][]string{}
-	for r, err := range fresh.List(t.Context(), catalog.Query{Kind: tko.KindSite, Limit: -1, Fields: catalog.Fields{Package: true}}) {
+	for r, err := range fresh.List(t.Context(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1, Fields: catalog.Fields{Package: true}}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
@@ -28,7 +29,7 @@ type promise struct {
 // it when the test ends.
 func Run(t *testing.T, open func(t *testing.T) catalog.Store) {
 	t.Helper()
-	for _, p := range slices.Concat(readPromises, listPromises, writePromises, cascadePromises, retentionPromises, feedPromises, tokenPromises, queuePromises, sourcePromises, targetPromises) {
+	for _, p := range slices.Concat(readPromises, listPromises, writePromises, cascadePromises, retentionPromises, feedPromises, tokenPromises, queuePromises, sourcePromises, targetPromises, accessPromises, auditPromises) {
 		t.Run(p.promise, func(t *testing.T) {
 			t.Parallel()
 			p.check(&world{T: t, store: open(t)})
@@ -207,6 +208,7 @@ func (w *world) head() int64 {
 
 func (w *world) get(fields catalog.Fields, keys ...catalog.Key) []catalog.Record {
 	w.Helper()
+	fields.Scope = access.ScopeAll
 	records, err := w.store.Get(w.ctx(), fields, keys...)
 	w.ok(err)
 	if len(records) != len(keys) {
@@ -244,7 +246,15 @@ func (w *world) logged(after int64) []loggedChange {
 	return list
 }
 
+// list returns the records that a query selects, whatever their scope.
 func (w *world) list(query catalog.Query) []catalog.Record {
+	w.Helper()
+	query.Scope = access.ScopeAll
+	return w.within(query)
+}
+
+// within returns the records that a query selects in its scope.
+func (w *world) within(query catalog.Query) []catalog.Record {
 	w.Helper()
 	var records []catalog.Record
 	for r, err := range w.store.List(w.ctx(), query) {

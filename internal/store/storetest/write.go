@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
@@ -88,7 +89,7 @@ func replacesAndBaseAreStored(w *world) {
 	check("written")
 	w.remove(templateKey("t"))
 	check("without its template")
-	for r, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindDeployment, Limit: -1}) {
+	for r, err := range w.store.List(w.ctx(), catalog.Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Limit: -1}) {
 		w.equal("listed", []any{r.Replaces, r.Base, err}, []any{[]string{"x", "y"}, int64(7), error(nil)})
 	}
 	w.commit(deployment("d", expect(3)))

@@ -100,6 +100,7 @@ spec:
         - --kubernetes-key=/certificate/tls.key
         {{- end }}
         - --listen-health=*:50059
+        - --insecure # inside the cluster; see docs/security.md for TLS and identities
         - --log-format=json
         {{- if and (not .Values.approval.automatic) (or $data (eq .role "preparer")) }}
         - --preparer-auto-approve=false

@@ -34,6 +34,8 @@ class Request:
     log_file: str = ""
     log_address: str = ""
     log_token: str = ""
+    grpc_token: str = field(default="", repr=False)
+    """The token of the plugin's client, as long as the plugin runs. Clients send it by themselves."""
     document: dict[str, Any] = field(default_factory=dict)
     """The document of the request."""
 
@@ -157,6 +159,7 @@ def _common(document: dict[str, Any], package: str) -> dict[str, Any]:
         "log_file": str(document.get("logFile") or ""),
         "log_address": str(document.get("logAddressPort") or ""),
         "log_token": str(document.get("logToken") or ""),
+        "grpc_token": str(document.get("grpcToken") or ""),
         "package": as_package(document.get(package), package),
         "document": document,
     }

@@ -20,7 +20,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
 from . import tko_pb2 as pb
-from ._encoding import decode_package, encode_package
+from ._encoding import decode_package, encode_package, yaml
 from ._error import Error
 from ._package import GVK, Package, PackageList, Resource
 from ._plugin import _current
@@ -264,9 +264,13 @@ class Client:
     environment, or this machine.
 
     ``tls`` is True for the certificates that this machine trusts, or the path of a file of certificates to trust.
-    ``certificate`` and ``key`` are paths of the client's own. ``token`` authenticates the client; it is sent over TLS
-    or to this machine, and refused otherwise. ``timeout`` bounds each call, in seconds; of lists, the time between two
-    results. ``who`` and ``why`` are recorded with changes.
+    ``certificate`` and ``key`` are paths of the client's own. ``server_name`` is the name in the server's certificate,
+    if it isn't that of ``host``. ``token`` authenticates the client; it is sent over TLS or to this machine, else
+    refused. What isn't given is taken from the environment, as by the ``tko`` command: TKO_TLS_CA, TKO_TLS (true for
+    the certificates that this machine trusts), TKO_TLS_CERT, TKO_TLS_KEY, TKO_TLS_SERVER_NAME, TKO_TOKEN_FILE,
+    TKO_TOKEN. In a plugin, the token is that of its request. ``context`` is the name of a context of the ``tko``
+    command, with the host, the files and the token file. ``timeout`` bounds each call, in seconds; of lists, the time
+    between two results. ``who`` and ``why`` are recorded with changes.
 
     The server refuses to delete very much (more than 100 entities that are more than half of their kind, unless it is
     configured otherwise) if ``confirm`` isn't the number of deleted entities, children included: ``dry_run`` counts
@@ -279,17 +283,31 @@ class Client:
         self,
         host: str | None = None,
         *,
-        tls: bool | str | os.PathLike[str] = False,
+        tls: bool | str | os.PathLike[str] | None = None,
         certificate: str | os.PathLike[str] | None = None,
         key: str | os.PathLike[str] | None = None,
         token: str | None = None,
         timeout: float | None = 60.0,
         who: str | None = None,
         why: str | None = None,
+        server_name: str | None = None,
+        context: str | None = None,
     ) -> None:
+        request = _current.get(None)
+        settings = _context(context) if context else _environment()
         if not host:
-            request = _current.get(None)
-            host = (request.grpc_host if request else "") or os.environ.get("TKO_GRPC_HOST") or DEFAULT_HOST
+            host = settings.get("address") or (request.grpc_host if request and not context else "")
+        host = host or os.environ.get("TKO_GRPC_HOST") or DEFAULT_HOST
+        of_request = request is not None and host == request.grpc_host
+        if not of_request:  # the plugin's server is the one that runs it, with settings of its own
+            tls = settings.get("tls-ca") or settings.get("tls") == "true" if tls is None else tls
+            certificate = certificate or settings.get("tls-cert")
+            key = key or settings.get("tls-key")
+            server_name = server_name or settings.get("tls-server-name")
+            token = token or settings.get("token") or _read_token(settings.get("token-file"))
+        elif request is not None and not token and (tls or _is_local(host)):
+            token = request.grpc_token
+        tls = bool(tls) if tls is None else tls
         self.host = host
         self.timeout = timeout
         self._metadata: list[tuple[str, str | bytes]] = []
@@ -300,11 +318,13 @@ class Client:
         for name, value in (("tko-who", who), ("tko-why", why)):
             if value:
                 self._metadata.append((name, quote(value, safe=" !#$&'()*+,/:;<=>?@[]^`{|}~\"\\")))
-        options = [
+        options: list[tuple[str, str | int]] = [
             ("grpc.max_receive_message_length", MAX_MESSAGE),
             ("grpc.max_send_message_length", MAX_MESSAGE),
             ("grpc.enable_http_proxy", 0),
         ]
+        if server_name:
+            options.append(("grpc.ssl_target_name_override", server_name))
         if tls or certificate:
             roots = None if isinstance(tls, bool) else Path(tls).read_bytes()
             credentials = grpc.ssl_channel_credentials(
@@ -779,6 +799,34 @@ class Client:
         if not response.deleted:
             raise RequestError(response.notDeletedReason or "not deleted")
         return Deleted(response.count, response.descendants)
+
+
+def _environment() -> dict[str, str]:
+    names = ("tls-ca", "tls", "tls-cert", "tls-key", "tls-server-name", "token-file", "token")
+    return {name: os.environ.get("TKO_" + name.upper().replace("-", "_"), "") for name in names}
+
+
+def _context(name: str) -> dict[str, str]:
+    """Reads a context of the ``tko`` command."""
+    configured = os.environ.get("TKO_CONFIG")
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    path = Path(configured) if configured else Path(home) / "tko" / "config.yaml"
+    try:
+        contexts = (yaml.load(path.read_text("utf-8")) or {}).get("contexts") or {}
+    except FileNotFoundError:
+        contexts = {}
+    if name not in contexts:
+        raise Error(f"there is no context {name!r} in {path}: make one with tko context set {name}")
+    return {key: ("true" if value is True else str(value)) for key, value in (contexts[name] or {}).items() if value}
+
+
+def _read_token(path: str | None) -> str:
+    if not path:
+        return ""
+    token = Path(path).read_text("utf-8").strip()
+    if not token or len(token.split()) != 1:
+        raise Error(f"the token file {path} must have one token, and nothing else")
+    return token
 
 
 def _is_local(host: str) -> bool:

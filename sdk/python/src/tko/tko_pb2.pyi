@@ -13,7 +13,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AboutResponse(_message.Message):
-    __slots__ = ("instanceName", "instanceDescription", "tkoVersion", "backend", "addressPorts", "defaultPackageFormat", "position")
+    __slots__ = ("instanceName", "instanceDescription", "tkoVersion", "backend", "addressPorts", "defaultPackageFormat", "position", "conditions", "isolation")
     INSTANCENAME_FIELD_NUMBER: _ClassVar[int]
     INSTANCEDESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TKOVERSION_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +21,8 @@ class AboutResponse(_message.Message):
     ADDRESSPORTS_FIELD_NUMBER: _ClassVar[int]
     DEFAULTPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    ISOLATION_FIELD_NUMBER: _ClassVar[int]
     instanceName: str
     instanceDescription: str
     tkoVersion: str
@@ -28,7 +30,19 @@ class AboutResponse(_message.Message):
     addressPorts: _containers.RepeatedScalarFieldContainer[str]
     defaultPackageFormat: str
     position: int
-    def __init__(self, instanceName: _Optional[str] = ..., instanceDescription: _Optional[str] = ..., tkoVersion: _Optional[str] = ..., backend: _Optional[str] = ..., addressPorts: _Optional[_Iterable[str]] = ..., defaultPackageFormat: _Optional[str] = ..., position: _Optional[int] = ...) -> None: ...
+    conditions: _containers.RepeatedCompositeFieldContainer[Condition]
+    isolation: _containers.RepeatedCompositeFieldContainer[IsolationLayer]
+    def __init__(self, instanceName: _Optional[str] = ..., instanceDescription: _Optional[str] = ..., tkoVersion: _Optional[str] = ..., backend: _Optional[str] = ..., addressPorts: _Optional[_Iterable[str]] = ..., defaultPackageFormat: _Optional[str] = ..., position: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., isolation: _Optional[_Iterable[_Union[IsolationLayer, _Mapping]]] = ...) -> None: ...
+
+class IsolationLayer(_message.Message):
+    __slots__ = ("name", "state", "reason")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: str
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RegisterResponse(_message.Message):
     __slots__ = ("registered", "notRegisteredReason", "revision")
@@ -1168,3 +1182,18 @@ class SaveTargetStateResponse(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     version: int
     def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class WhoAmIResponse(_message.Message):
+    __slots__ = ("subject", "groups", "authenticator", "displayName", "expires")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    AUTHENTICATOR_FIELD_NUMBER: _ClassVar[int]
+    DISPLAYNAME_FIELD_NUMBER: _ClassVar[int]
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    authenticator: str
+    displayName: str
+    expires: _timestamp_pb2.Timestamp
+    def __init__(self, subject: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., authenticator: _Optional[str] = ..., displayName: _Optional[str] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., **kwargs) -> None: ...

@@ -1,0 +1,70 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/tko-orchestrator/tko/api/tkopb"
+)
+
+// Access returns the client of tko.Access: rights, policies of approvals, and the
+// audit log. It uses the connection and the settings of the client.
+func (c *Client) Access() *Access { return &Access{client: c, stub: c.access} }
+
+// Access calls tko.Access. Its methods may be called concurrently. Their errors are
+// of the kinds of package tko; the messages are those of the protocol.
+type Access struct {
+	client *Client
+	stub   tkopb.AccessClient
+}
+
+// CanI returns whether the caller may use a verb, and how rights are enforced.
+func (a *Access) CanI(ctx context.Context, m *tkopb.CanI) (*tkopb.CanIResponse, error) {
+	return call(ctx, a.client, a.stub.CanI, m)
+}
+
+// Bindings streams the bindings, or the caller's own if it may not bind.
+func (a *Access) Bindings(ctx context.Context) iter.Seq2[*tkopb.Binding, error] {
+	return rows(ctx, a.client, a.stub.ListBindings, &emptypb.Empty{}, same[tkopb.Binding])
+}
+
+// Bind adds a binding and returns it.
+func (a *Access) Bind(ctx context.Context, b *tkopb.Binding) (*tkopb.Binding, error) {
+	return call(ctx, a.client, a.stub.Bind, b)
+}
+
+// Unbind removes a binding or a policy.
+func (a *Access) Unbind(ctx context.Context, id string) error {
+	_, err := call(ctx, a.client, a.stub.Unbind, &tkopb.Unbind{Id: id})
+	return err
+}
+
+// Policies streams the policies of approvals.
+func (a *Access) Policies(ctx context.Context) iter.Seq2[*tkopb.Policy, error] {
+	return rows(ctx, a.client, a.stub.ListPolicies, &emptypb.Empty{}, same[tkopb.Policy])
+}
+
+// AddPolicy adds a policy and returns it.
+func (a *Access) AddPolicy(ctx context.Context, p *tkopb.Policy) (*tkopb.Policy, error) {
+	return call(ctx, a.client, a.stub.AddPolicy, p)
+}
+
+// BreakGlass makes the local user of the server administrator for an hour.
+func (a *Access) BreakGlass(ctx context.Context, why string) (*tkopb.Binding, error) {
+	return call(ctx, a.client, a.stub.BreakGlass, &tkopb.BreakGlass{Why: why})
+}
+
+// Audit streams audit records in their order, up to the newest one.
+func (a *Access) Audit(ctx context.Context, m *tkopb.ListAudit) iter.Seq2[*tkopb.AuditRecord, error] {
+	return rows(ctx, a.client, a.stub.ListAudit, m, same[tkopb.AuditRecord])
+}
+
+// VerifyAudit checks the chain of the audit log. A broken chain is a
+// tko.ErrConflict with the first bad record.
+func (a *Access) VerifyAudit(ctx context.Context, checkpoints ...*tkopb.AuditHead) (*tkopb.VerifyAuditResponse, error) {
+	return call(ctx, a.client, a.stub.VerifyAudit, &tkopb.VerifyAudit{Checkpoints: checkpoints})
+}
+
+func same[M any](m *M) (*M, error) { return m, nil }

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/identity"
+)
+
+// localAdministrators returns the subjects that may break glass: the user of this
+// process, and root.
+func localAdministrators() []string {
+	return []string{identity.Unix + strconv.Itoa(os.Getuid()), identity.Unix + "0"}
+}
+
+// logAccess logs how rights are enforced.
+func (s *server) logAccess(ctx context.Context) {
+	switch mode := s.config.AccessMode(); {
+	case mode == string(catalog.AccessReport):
+		s.log.WarnContext(ctx, "rights are reported and not enforced: every client has all rights (--access=report)")
+	case mode == string(catalog.AccessEnforce):
+		version, err := s.store.AccessVersion(ctx)
+		if err == nil && version == 0 {
+			s.log.WarnContext(ctx, "rights are enforced, and there is no administrator: run tko-server access init --store=... --admin=SUBJECT")
+			return
+		}
+		s.log.InfoContext(ctx, "rights are enforced", "version", version)
+	default:
+		s.log.InfoContext(ctx, "rights are off: every client on this machine has all rights (--access)")
+	}
+	if role := s.config.Access.Anonymous; role != "" && s.config.AccessMode() != string(catalog.AccessOff) {
+		s.log.WarnContext(ctx, "clients on this machine without credentials have a role (--access-anonymous)", "role", role)
+	}
+}
+
+// keepAudit starts what maintains the audit log: checkpoints, exports, retention.
+func (s *server) keepAudit(ctx context.Context, group *errgroup.Group) error {
+	a := s.config.Access
+	if !a.Audit {
+		return nil
+	}
+	group.Go(func() error {
+		return s.service.KeepAudit(ctx, a.AuditKeep, a.AuditInterval, func(head audit.Head) {
+			s.log.InfoContext(ctx, "audit checkpoint", "seq", head.Seq, "hash", head.Hash.String())
+		})
+	})
+	if a.AuditExport == "" {
+		return nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	send := fileSink(a.AuditExport)
+	if address, ok := strings.CutPrefix(a.AuditExport, "syslog:"); ok {
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return tko.Errorf(tko.ErrInvalid, "--audit-export=%s: use syslog:HOST:PORT", a.AuditExport)
+		}
+		send = (&audit.Syslog{Address: address, Host: host}).Send
+	}
+	group.Go(func() error { return s.service.ExportAudit(ctx, host+" "+a.AuditExport, a.AuditInterval, send) })
+	return nil
+}
+
+// fileSink appends records to a file, as JSON lines with their hashes.
+func fileSink(path string) func(context.Context, []audit.Stored) error {
+	return func(_ context.Context, records []audit.Stored) error {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // the operator names the file
+		if err != nil {
+			return err
+		}
+		var text []byte
+		for _, r := range records {
+			text = append(append(text, r.Line()...), '\n')
+		}
+		_, err = f.Write(text)
+		if err == nil {
+			err = f.Sync()
+		}
+		if closeErr := f.Close(); err == nil {
+			err = closeErr
+		}
+		return err
+	}
+}
+
+// accessCommand returns the commands on the rules of access that need the store, and
+// no server.
+func accessCommand() *cobra.Command {
+	group := &cobra.Command{Use: "access", Short: "Initialise the rights of clients", Args: noArguments, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	var store, admin, why string
+	initialise := &cobra.Command{
+		Use: "init", Short: "Make the first administrator", Args: noArguments,
+		Long: `Make the first administrator of everything, in the store. It is refused once there is one: from then on,
+administrators bind others with tko access bind.
+
+The subject is the verified name of a client: cert:NAME, spiffe://..., oidc:ALIAS:SUB, k8s:NAME, token:NAME or unix:UID.
+tko about --whoami, or the audit log of a refused request, shows the name of a client.`,
+		Example: "  tko-server access init --store=postgres://tko@db/tko --admin=oidc:corp:248289761001",
+		RunE: func(command *cobra.Command, _ []string) error {
+			if admin == "" {
+				return tko.Errorf(tko.ErrInvalid, "name the administrator: --admin=SUBJECT")
+			}
+			if store == "" {
+				store = os.Getenv("TKO_STORE")
+			}
+			if store == "" {
+				return tko.Errorf(tko.ErrInvalid, "name the store: --store=DSN, as the server has it")
+			}
+			settings := config.Flags(pflag.NewFlagSet("", pflag.ContinueOnError))
+			if err := settings.Store.Set(store); err != nil {
+				return err
+			}
+			settings.StoreWait = 10 * time.Second
+			opened, err := openStore(command.Context(), settings, slog.New(slog.DiscardHandler))
+			if err != nil {
+				return err
+			}
+			defer func() { _ = opened.Close() }()
+			b, err := catalog.InitAccess(command.Context(), opened, admin, why, time.Time{})
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(command.OutOrStdout(), "%s is administrator of everything (binding %s)\n", b.Subject, b.ID)
+			return nil
+		},
+	}
+	initialise.Flags().StringVar(&store, "store", "", "store of the state, as for tko-server (default: TKO_STORE)")
+	initialise.Flags().StringVar(&admin, "admin", "", "subject of the administrator")
+	initialise.Flags().StringVar(&why, "reason", "first administrator", "reason that is recorded")
+	group.AddCommand(initialise)
+	return group
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/authn"
+	"github.com/tko-orchestrator/tko/internal/certs"
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/webapi"
+)
+
+// security holds how ports are secured and clients identified.
+type security struct {
+	insecure bool
+	certs    *certs.Server    // nil without TLS
+	tokens   *authn.TokenFile // nil without static tokens
+	callers  *authn.Authenticator
+	readers  []authn.TokenReader
+}
+
+// newSecurity reads the files that the settings name.
+func newSecurity(c *config.Identity, log *slog.Logger) (*security, error) {
+	s := &security{insecure: c.Insecure}
+	var err error
+	if c.TLSCert != "" {
+		s.certs, err = certs.NewServer(certs.Options{
+			Cert: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA, CRL: c.TLSCRL, ClientAuth: certs.ClientAuth(c.TLSClientAuth), Log: log,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	if c.TokenFile != "" {
+		if s.tokens, err = authn.OpenTokenFile(c.TokenFile, log); err != nil {
+			return nil, err
+		}
+		s.readers = append(s.readers, s.tokens)
+	}
+	if c.OIDCIssuer != "" {
+		issuer, err := authn.NewOIDC(authn.OIDCOptions{
+			Issuer: c.OIDCIssuer, Alias: c.OIDCAlias, Audience: c.OIDCAudience, Algorithms: c.OIDCAlgorithms, GroupsClaim: c.OIDCGroupsClaim, CA: c.OIDCCA,
+		})
+		if err != nil {
+			return nil, err
+		}
+		s.readers = append(s.readers, issuer)
+	}
+	if c.TokenReview != "" {
+		cluster, err := authn.NewReviewer(c.TokenReview, c.TokenReviewAudience)
+		if err != nil {
+			return nil, err
+		}
+		s.readers = append(s.readers, cluster)
+	}
+	return s, s.authenticate(c, nil)
+}
+
+// authenticate makes the authenticator; claims are those of the data controller,
+// which validate the tokens of plugins, or nil.
+func (s *security) authenticate(c *config.Identity, claims authn.Claims) error {
+	controllers, err := authn.ParseControllers(c.Controllers)
+	if err != nil {
+		return tko.Errorf(tko.ErrInvalid, "--controllers: %w", err)
+	}
+	readers := s.readers
+	if claims != nil {
+		readers = append([]authn.TokenReader{authn.Plugins{Claims: claims}}, readers...)
+	}
+	o := authn.Options{SPIFFEDomains: c.SPIFFEDomains, Tokens: readers, Controllers: controllers, Insecure: s.insecure}
+	if s.certs != nil {
+		o.Certificates = s.certs
+	}
+	s.callers = authn.New(o)
+	return nil
+}
+
+// run reads the files again when they change, until the context ends.
+func (s *security) run(ctx context.Context) error {
+	if s.tokens != nil {
+		go s.tokens.Run(ctx, certs.DefaultInterval)
+	}
+	if s.certs != nil {
+		s.certs.Run(ctx)
+	}
+	return nil
+}
+
+// expiresSoon is the time before the expiry of a certificate at which it is
+// reported.
+const expiresSoon = 14 * 24 * time.Hour
+
+// conditions returns the problems of the files, and of the settings.
+func (s *security) conditions() []tko.Condition {
+	var all []tko.Condition
+	add := func(typ, reason, format string, args ...any) {
+		all = append(all, tko.Condition{Type: typ, Status: tko.ConditionFalse, Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
+	if s.insecure {
+		add("Secure", "Insecure", "other machines are served without TLS or identities (--insecure)")
+	}
+	if s.certs != nil {
+		if problem := s.certs.Problem(); problem != "" {
+			add("CertificatesLoaded", "Invalid", "the previous files are in use: %s", problem)
+		}
+		if until := s.certs.Expires(); time.Until(until) < expiresSoon {
+			add("CertificatesValid", "ExpiresSoon", "the certificate of this server expires at %s", until.UTC().Format(time.RFC3339))
+		}
+		if until := s.certs.RevocationsExpire(); !until.IsZero() && time.Now().After(until) {
+			add("RevocationsValid", "Outdated", "the revocation lists are outdated since %s", until.UTC().Format(time.RFC3339))
+		}
+	}
+	if s.tokens != nil {
+		if problem := s.tokens.Problem(); problem != "" {
+			add("TokensLoaded", "Invalid", "the previous content is in use: %s", problem)
+		}
+	}
+	return all
+}
+
+// grpc returns how the gRPC API makes connections secure.
+func (s *security) grpc() *grpcapi.Secure {
+	if s.certs == nil {
+		return nil
+	}
+	return &grpcapi.Secure{Accept: s.certs.Accept, Peer: certs.Peer}
+}
+
+// listener returns a listener whose connections are secure, if there is TLS.
+func (s *security) listener(l net.Listener, protocols ...string) net.Listener {
+	if s.certs == nil {
+		return l
+	}
+	return s.certs.Listener(l, protocols...)
+}
+
+// httpProtocol is the protocol of the ports that serve HTTP.
+const httpProtocol = "http/1.1"
+
+type connKey struct{}
+
+// serveHTTP serves HTTP securely. It returns when the listener is closed.
+func (s *security) serveHTTP(server *http.Server, l net.Listener) error {
+	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, conn)
+	}
+	if err := server.Serve(s.listener(l, httpProtocol)); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// identified adds the identities of callers to requests, and refuses those
+// without one.
+func (s *security) identified(handler http.Handler, log *slog.Logger) http.Handler {
+	return webapi.WithIdentity(handler, s.callers, func(r *http.Request) authn.Connection {
+		c := webapi.ConnectionOf(r)
+		if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
+			c.Peer = certs.Peer(conn)
+		}
+		return c
+	}, log)
+}
+
+// logInsecure logs that other machines are served without TLS or identities.
+func (s *server) logInsecure(ctx context.Context) {
+	if !s.config.Identity.Insecure {
+		return
+	}
+	s.log.WarnContext(ctx, "INSECURE: clients on other machines have all rights without TLS and identities (--insecure)", "addresses", strings.Join(s.config.Exposed(), " "))
+}
+
+// listenUnix opens the Unix socket of the gRPC API, whose port is known. A
+// socket that a killed server left is replaced.
+func (s *server) listenUnix(ctx context.Context) error {
+	path := s.config.Identity.ListenUnix
+	if path == "" || !s.config.Has(config.RoleData) {
+		return nil
+	}
+	auto := path == config.UnixAuto
+	if auto {
+		_, port, err := net.SplitHostPort(s.config.ListenGRPC)
+		dir := client.SocketDir()
+		if err != nil || port == "0" || dir == "" {
+			return nil //nolint:nilerr // without a port there is no name for the socket
+		}
+		path = filepath.Join(dir, client.SocketName(port))
+	}
+	l, err := openUnix(ctx, path)
+	if err != nil && auto { // TCP works
+		s.log.InfoContext(ctx, "no unix socket", "path", path, "err", err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("listen on the Unix socket %q (--listen-unix): %w", path, err)
+	}
+	s.unix = l
+	return nil
+}
+
+func openUnix(ctx context.Context, path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, err
+	}
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode().Type() != os.ModeSocket {
+			return nil, tko.Errorf(tko.ErrInvalid, "there is a file that is no socket: remove it")
+		}
+		if conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", path); err == nil {
+			_ = conn.Close()
+			return nil, errors.New("another server uses it")
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o660); err != nil { //nolint:gosec // the group of the folder may connect: its user IDs are known
+		_ = l.Close()
+		return nil, err
+	}
+	return l, nil
+}

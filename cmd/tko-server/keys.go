@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/tink-crypto/tink-go/v2/tink"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/seal"
+	"github.com/tko-orchestrator/tko/internal/secret"
+	"github.com/tko-orchestrator/tko/internal/store/relational"
+)
+
+// An encryptedStore is a store that can encrypt packages.
+type encryptedStore interface {
+	seal.KeyStore
+	Encrypt(sealer relational.Sealer)
+	Reseal(ctx context.Context, progress func(done int)) error
+	Close() error
+}
+
+// encrypt makes a store encrypt packages with the key in a file. Without a file,
+// it returns an error if the store has encrypted packages.
+func encrypt(ctx context.Context, store any, path string) error {
+	s, ok := store.(encryptedStore)
+	if !ok {
+		return nil
+	}
+	if path == "" {
+		_, version, err := s.SealingKey(ctx)
+		if err == nil && version > 0 {
+			err = tko.Errorf(tko.ErrInvalid, "the packages in the store are encrypted: give --encryption-key")
+		}
+		return err
+	}
+	kek, err := seal.File(path)
+	if err != nil {
+		return err
+	}
+	keys, err := seal.Open(ctx, s, kek)
+	if err != nil {
+		return err
+	}
+	s.Encrypt(keys)
+	return nil
+}
+
+// keysCommand returns the command that manages encryption keys.
+func keysCommand(stderr io.Writer) *cobra.Command {
+	var path string
+	where := secret.Text("sqlite:tko.db")
+	keys := &cobra.Command{Use: "keys", Short: "Manage the keys of encrypted packages", Args: noArguments, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
+	create := &cobra.Command{
+		Use: "create FILE", Short: "Create a key for --encryption-key in a new file", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := seal.Create(args[0]); err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(stderr, "created %s: keep a copy apart from backups of the database, because without it encrypted packages are lost\n", args[0])
+			return nil
+		},
+	}
+	open := func(c *cobra.Command) (s encryptedStore, k *seal.Keys, err error) {
+		if err := config.Load(c.Flags(), os.LookupEnv, ""); err != nil {
+			return nil, nil, err
+		}
+		if path == "" {
+			return nil, nil, tko.Errorf(tko.ErrInvalid, "give --encryption-key, the file of the current key")
+		}
+		kek, err := seal.File(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		store, err := openStore(c.Context(), &config.Config{Store: where, StoreWait: time.Minute}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			return nil, nil, err
+		}
+		s, ok := store.(encryptedStore)
+		if !ok {
+			return nil, nil, tko.Errorf(tko.ErrInvalid, "this store can't be encrypted")
+		}
+		if k, err = seal.Open(c.Context(), s, kek); err != nil {
+			_ = s.Close()
+			return nil, nil, err
+		}
+		s.Encrypt(k)
+		return s, k, nil
+	}
+	check := &cobra.Command{
+		Use: "check", Short: "Check that the key fits the store", Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, k, err := open(c)
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(stderr, "the key fits; the store has %d data keys\n", k.Len())
+			return s.Close()
+		},
+	}
+	var newPath string
+	var rewrite bool
+	rotate := &cobra.Command{
+		Use: "rotate", Short: "Add a data key for new packages, and optionally replace the key of --encryption-key", Args: noArguments,
+		Long: "Add a data key, which encrypts packages from now on. With --new-encryption-key, the data keys are encrypted with that key\n" +
+			"from now on: start servers with it afterwards. With --rewrite, all packages are encrypted with the new data key, also those\n" +
+			"that were stored without encryption. Other servers on the same PostgreSQL database may run meanwhile.",
+		Example: "  tko-server keys rotate --store=sqlite:tko.db --encryption-key=/etc/tko/key --rewrite",
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			s, k, err := open(c)
+			if err != nil {
+				return err
+			}
+			defer func() {
+				if closeErr := s.Close(); err == nil {
+					err = closeErr
+				}
+			}()
+			var kek tink.AEAD
+			if newPath != "" {
+				if kek, err = seal.File(newPath); err != nil {
+					return err
+				}
+			}
+			if err := k.Rotate(c.Context(), kek); err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(stderr, "the store has %d data keys\n", k.Len())
+			if !rewrite {
+				return nil
+			}
+			return s.Reseal(c.Context(), func(done int) { _, _ = fmt.Fprintf(stderr, "%d packages encrypted\n", done) })
+		},
+	}
+	rotate.Flags().StringVar(&newPath, "new-encryption-key", "", "file of the key that replaces that of --encryption-key")
+	rotate.Flags().BoolVar(&rewrite, "rewrite", false, "encrypt all packages again")
+	for _, c := range []*cobra.Command{check, rotate} {
+		c.Flags().StringVar(&path, "encryption-key", "", "file of the current key")
+		c.Flags().Var(&where, "store", "store, as for tko-server; a server on the same SQLite file must not run")
+		c.Flags().Lookup("store").DefValue = string(where)
+	}
+	keys.AddCommand(create, check, rotate)
+	return keys
+}

@@ -1,0 +1,137 @@
+package access
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// A Verb is a kind of action.
+type Verb string
+
+// Verbs on entities. A verb is granted within a scope.
+const (
+	Read      Verb = "read"      // get, list, watch, count: a list shows contents, so these are one verb
+	Create    Verb = "create"    // templates, sites, deployments
+	Update    Verb = "update"    // templates, sites, deployments
+	Delete    Verb = "delete"    // templates, sites, deployments
+	Purge     Verb = "purge"     // deletion of a selection, in addition to delete
+	Approve   Verb = "approve"   // deployments
+	Call      Verb = "call"      // reconciliation of a site
+	Register  Verb = "register"  // create, replace and delete plugins, which run programs
+	Commit    Verb = "commit"    // results of a controller: packages of deployments and their children
+	Provision Verb = "provision" // sites with generated IDs
+	Condition Verb = "condition" // conditions of sites, deployments and plugins
+	Secret    Verb = "secret"    // values of Secrets in packages
+)
+
+// Verbs without an entity. They are granted as a whole: only bindings without a
+// scope grant them.
+const (
+	Prepare     Verb = "prepare"     // work of the preparer
+	Schedule    Verb = "schedule"    // work of the meta-scheduler, and the states of its targets
+	Events      Verb = "events"      // work of posting Kubernetes Events
+	Source      Verb = "source"      // work of the GitOps controller, and its sources
+	Inspect     Verb = "inspect"     // modification tokens of others, GitOps sources, and calls of them
+	Bind        Verb = "bind"        // bindings and policies
+	Audit       Verb = "audit"       // the audit log
+	Backup      Verb = "backup"      // whole backups
+	Impersonate Verb = "impersonate" // to act under a name that the caller verified
+	Open        Verb = "open"        // every caller: about and health
+)
+
+// Scoped reports whether a verb is granted within a scope.
+func (v Verb) Scoped() bool {
+	switch v {
+	case Prepare, Schedule, Events, Source, Inspect, Bind, Audit, Backup, Impersonate, Open:
+		return false
+	default:
+		return true
+	}
+}
+
+// A Role is a named set of verbs.
+type Role string
+
+// The roles. Each right of its own is a role of the same name: secret, audit,
+// backup and impersonate.
+const (
+	Viewer    Role = "viewer"
+	Editor    Role = "editor"
+	Approver  Role = "approver"
+	Operator  Role = "operator"
+	Admin     Role = "admin"
+	Delegated Role = "delegated" // for callers of the Kubernetes API: RBAC decides the verb, the scope narrows it
+
+	ControllerPrepare  Role = "controller-prepare"
+	ControllerSchedule Role = "controller-schedule"
+	ControllerGitOps   Role = "controller-gitops"
+	Plugin             Role = "plugin"
+
+	SecretRole      Role = "secret"
+	AuditRole       Role = "audit"
+	BackupRole      Role = "backup"
+	ImpersonateRole Role = "impersonate"
+)
+
+var entities = []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment}
+
+// kindsOf returns the kinds of entities that a verb is for.
+func (v Verb) kindsOf() []tko.Kind {
+	switch v {
+	case Read:
+		return append(slices.Clone(entities), tko.KindPlugin)
+	case Create, Update, Delete, Purge, Secret:
+		return entities
+	case Approve, Commit:
+		return []tko.Kind{tko.KindDeployment}
+	case Call, Provision:
+		return []tko.Kind{tko.KindSite}
+	case Register:
+		return []tko.Kind{tko.KindPlugin}
+	case Condition:
+		return []tko.Kind{tko.KindSite, tko.KindDeployment, tko.KindPlugin}
+	default:
+		return nil
+	}
+}
+
+// users are the verbs that concern users; administrators hold them all.
+var users = []Verb{Read, Create, Update, Delete, Purge, Approve, Call, Inspect, Register}
+
+var roles = map[Role][]Verb{
+	Viewer:    {Read},
+	Editor:    {Read, Create, Update, Delete},
+	Approver:  {Read, Approve},
+	Operator:  {Read, Call, Purge, Inspect},
+	Admin:     append(slices.Clone(users), Bind, Audit, Backup, Secret),
+	Delegated: append(slices.Clone(users), Condition, Secret),
+
+	ControllerPrepare:  {Read, Create, Commit, Provision, Condition, Prepare, Secret},
+	ControllerSchedule: {Read, Condition, Schedule, Call, Secret},
+	ControllerGitOps:   {Read, Create, Update, Delete, Register, Condition, Source, Inspect, Call, Secret},
+	Plugin:             {Read, Create, Update, Delete, Provision},
+
+	SecretRole:      {Read, Secret},
+	AuditRole:       {Audit},
+	BackupRole:      {Backup},
+	ImpersonateRole: {Impersonate},
+}
+
+// Roles returns the names of all roles, sorted.
+func Roles() []Role { return slices.Sorted(maps.Keys(roles)) }
+
+// Verbs returns the verbs of a role; nil for an unknown role.
+func (r Role) Verbs() []Verb { return slices.Clone(roles[r]) }
+
+// AllVerbs returns all verbs, sorted.
+func AllVerbs() []Verb {
+	all := map[Verb]bool{Open: true}
+	for _, verbs := range roles {
+		for _, v := range verbs {
+			all[v] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}

@@ -1,0 +1,645 @@
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// The rights of callers are enforced here, once for all transports: each method
+// that a transport calls begins with [Service.enter], lists are limited to the
+// scope of the caller by the store's query, single entities are checked by the
+// same predicate, and each commit carries the version of the rules that permit it.
+
+// An AccessMode is how rights are enforced.
+type AccessMode string
+
+// The modes.
+const (
+	AccessOff     AccessMode = "off"     // every caller may do everything
+	AccessReport  AccessMode = "report"  // likewise, but what enforce would refuse is logged and audited
+	AccessEnforce AccessMode = "enforce" // callers may do what bindings permit
+)
+
+// rulesAge is the maximum age of the cached rules of access for reads. Writes read
+// the version of the rules in their transaction.
+const rulesAge = time.Second
+
+// maxCachedGrants is the maximum number of cached grants.
+const maxCachedGrants = 10_000
+
+// A caller is who calls, with its rights.
+type caller struct {
+	identity identity.Identity
+	grant    *access.Grant
+	verb     access.Verb // of the request, for the audit log
+	// bound reports that the grant depends on the rules of access, so that commits
+	// must check their version.
+	bound bool
+	// verified reports that the identity is the author of changes, whatever the
+	// caller claims.
+	verified bool
+	root     string // the deployment that a plugin works on: it may change its descendants
+}
+
+type callerKey struct{}
+
+// callerOf returns the caller of a request that was entered.
+func callerOf(ctx context.Context) (*caller, bool) {
+	c, _ := ctx.Value(callerKey{}).(*caller)
+	return c, c != nil
+}
+
+// enter begins a method: it returns a context with the caller and its rights. A
+// caller who may use none of the verbs anywhere on entities of the kind is refused.
+func (s *Service) enter(ctx context.Context, kind tko.Kind, verbs ...access.Verb) (context.Context, *caller, error) {
+	c, err := s.caller(ctx)
+	if err != nil {
+		return ctx, nil, err
+	}
+	c.verb = verbs[0]
+	ctx = context.WithValue(ctx, callerKey{}, c)
+	if c.root != "" && kind == tko.KindDeployment || slices.ContainsFunc(verbs, func(v access.Verb) bool { return c.grant.Somewhere(v, kind) }) {
+		return ctx, c, nil
+	}
+	return ctx, c, s.refuse(ctx, c, kind, "", verbs[0])
+}
+
+// caller returns the caller of a context with its current rights.
+func (s *Service) caller(ctx context.Context) (*caller, error) {
+	if c, ok := callerOf(ctx); ok { // a method that another one calls
+		again := *c
+		return &again, nil
+	}
+	who, _ := identity.From(ctx)
+	c := &caller{identity: who, grant: access.All}
+	if s.options.Access == AccessOff {
+		return c, nil
+	}
+	c.verified = !who.IsZero()
+	if who.Expired(time.Now()) {
+		return nil, tko.Errorf(tko.ErrDenied, "the credentials of %q have expired: log in again", who.Subject)
+	}
+	if role := who.Role(); role != "" {
+		c.grant, c.verified = ownGrants[role], tko.AuthorOf(ctx).Who == ""
+		return c, nil
+	}
+	rules, err := s.rulesOf(ctx, rulesAge)
+	if err != nil {
+		return nil, err
+	}
+	c.bound = s.options.Access == AccessEnforce
+	if who.Plugin != nil && who.Plugin.Kind == tko.KindDeployment {
+		c.root = who.Plugin.ID
+	}
+	c.grant = rules.grant(who, s.options.AccessAnonymous, s.options.AccessKubernetes)
+	if c.grant.May(access.Impersonate, access.Attributes{}) && tko.AuthorOf(ctx).Who != "" {
+		c.verified = false
+	}
+	return c, nil
+}
+
+// ownGrants are the rights of our own controllers, by role.
+var ownGrants = map[string]*access.Grant{
+	identity.RoleServer:    access.All,
+	identity.RolePreparer:  access.GrantOf(access.ControllerPrepare),
+	identity.RoleScheduler: access.GrantOf(access.ControllerSchedule),
+	identity.RoleGitOps:    access.GrantOf(access.ControllerGitOps),
+}
+
+// A ruleBook is the rules of access at a version, with the grants compiled from
+// them. It is safe for concurrent use.
+type ruleBook struct {
+	access.Rules
+
+	approvals map[string]pendingApproval // by deployment
+	read      time.Time                  // used with the lock of the service
+
+	mutex  sync.Mutex
+	grants map[string]*access.Grant
+}
+
+// rulesOf returns the rules of access, at most as old as age.
+func (s *Service) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, error) {
+	unlock, err := s.accessLock.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	book, now := s.accessRules, time.Now()
+	if book != nil && age > 0 && now.Sub(book.read) < age {
+		return book, nil
+	}
+	if book != nil {
+		version, err := s.store.AccessVersion(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if version == book.Version {
+			book.read = now
+			return book, nil
+		}
+	}
+	version, stored, err := s.store.Access(ctx)
+	if err != nil {
+		return nil, err
+	}
+	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: map[string]*access.Grant{}, approvals: map[string]pendingApproval{}}
+	for _, r := range stored {
+		var err error
+		switch r.Kind {
+		case ruleBinding:
+			var b access.Binding
+			err = json.Unmarshal(r.Doc, &b)
+			book.Bindings = append(book.Bindings, b)
+		case rulePolicy:
+			var p access.Policy
+			err = json.Unmarshal(r.Doc, &p)
+			book.Policies = append(book.Policies, p)
+		case ruleApproval:
+			var a pendingApproval
+			err = json.Unmarshal(r.Doc, &a)
+			book.approvals[r.ID] = a
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the stored %s %q can't be read: %w", r.Kind, r.ID, err)
+		}
+	}
+	s.accessRules = book
+	return book, nil
+}
+
+// grant returns the rights of a caller.
+func (b *ruleBook) grant(who identity.Identity, anonymous, delegated access.Role) *access.Grant {
+	key := who.Authenticator + "\x00" + who.Subject + "\x00" + strings.Join(who.Groups, "\x00")
+	if who.IsAnonymous() {
+		key = fmt.Sprintf("%s\x00%t", who.Subject, who.IsLocal())
+	}
+	now := time.Now()
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	if g, ok := b.grants[key]; ok && (g.Until.IsZero() || now.Before(g.Until)) {
+		return g
+	}
+	bindings := b.Bindings
+	switch {
+	case who.Plugin != nil:
+		bindings = append(slices.Clip(bindings), access.Binding{Subject: who.Subject, Role: access.Viewer})
+	case who.Authenticator == identity.Delegated && delegated != "":
+		bindings = append(slices.Clip(bindings), access.Binding{Subject: who.Subject, Role: delegated})
+	case who.IsAnonymous() && who.IsLocal() && anonymous != "":
+		bindings = append(slices.Clip(bindings), access.Binding{Subject: who.Subject, Role: anonymous})
+	}
+	g := access.Compile(b.Version, bindings, who.Subject, who.Groups, now)
+	if len(b.grants) >= maxCachedGrants {
+		clear(b.grants)
+	}
+	b.grants[key] = g
+	return g
+}
+
+// attributesOf returns the properties of a record that scopes select by.
+func attributesOf(r Record) access.Attributes {
+	return access.Attributes{Kind: r.Kind, ID: r.ID, Template: r.Template, Site: r.Site, Metadata: r.effective()}
+}
+
+// view returns what the caller may read.
+func (c *caller) view(s *Service) access.View {
+	if s.options.Access == AccessReport {
+		return access.ScopeAll
+	}
+	return c.grant.View()
+}
+
+// scope returns the records of a kind that the caller may select for a verb; other
+// kinds as it may read them.
+func (c *caller) scope(s *Service, verb access.Verb, kind tko.Kind) access.View {
+	if s.options.Access == AccessReport {
+		return access.ScopeAll
+	}
+	return c.grant.View().With(kind, c.grant.On(verb, kind))
+}
+
+// sees reports whether the caller may read a record. It doesn't see a record that
+// doesn't exist.
+func (c *caller) sees(s *Service, r Record) bool {
+	return r.Revision != 0 && (c.grant.IsAll() || s.options.Access == AccessReport || c.grant.May(access.Read, attributesOf(r)))
+}
+
+// visible returns a record, or ErrNotFound with the same text if it doesn't exist or
+// the caller may not read it.
+func (s *Service) visible(c *caller, r Record) error {
+	if c.sees(s, r) {
+		return nil
+	}
+	return missing(r.Key)
+}
+
+// refuse returns the ErrDenied of a request, and logs and audits it. In report mode,
+// it returns nil.
+func (s *Service) refuse(ctx context.Context, c *caller, kind tko.Kind, id string, verb access.Verb) error {
+	what := string(kind)
+	switch {
+	case kind == "":
+		what = "this"
+	case id == "":
+		what += "s"
+	default:
+		what += fmt.Sprintf(" %q", id)
+	}
+	who := c.identity.Subject
+	if who == "" {
+		who = "a caller without an identity"
+	}
+	text := fmt.Sprintf("%s may not %s %s", who, verb, what)
+	if s.options.Access == AccessReport {
+		s.log.WarnContext(ctx, "access would be refused", "subject", who, "verb", verb, "kind", kind, "id", id)
+		s.refusals.add(ctx, c.record(ctx, kind, id, verb, audit.Report, text))
+		return nil
+	}
+	s.log.InfoContext(ctx, "access refused", "subject", who, "verb", verb, "kind", kind, "id", id)
+	s.refusals.add(ctx, c.record(ctx, kind, id, verb, audit.Refuse, text))
+	return tko.Errorf(tko.ErrDenied, "%s: ask an administrator for a role that permits it (tko access can-i shows what you may)", text)
+}
+
+func (c *caller) record(ctx context.Context, kind tko.Kind, id string, verb access.Verb, decision, detail string) audit.Record {
+	r := audit.Record{Caller: *c.auditCaller(ctx), Kind: string(kind), ID: id, Detail: detail, Why: author(ctx).Why}
+	r.Action, r.Decision = string(verb), decision
+	return r
+}
+
+// auditCaller returns the caller as audit records have it.
+func (c *caller) auditCaller(ctx context.Context) *audit.Caller {
+	i := c.identity
+	a := &audit.Caller{Subject: i.Subject, Authn: i.Authenticator, Claimed: i.Claimed, Source: i.From, Groups: i.Groups, Action: string(c.verb), Access: c.grant.Version}
+	if a.Subject == "" || i.IsAnonymous() {
+		if who := tko.AuthorOf(ctx).Who; a.Claimed == "" && who != "" {
+			a.Claimed = who
+		}
+	}
+	return a
+}
+
+// permit checks that the caller may use one of the verbs on a record as it was
+// and as it becomes. Either may be without Revision and ID: it doesn't exist. If the
+// caller may not read the record as it was, the error is ErrNotFound.
+func (s *Service) permit(ctx context.Context, before, after *Record, verbs ...access.Verb) error {
+	c, ok := callerOf(ctx)
+	if !ok {
+		return errNotEntered
+	}
+	if c.grant.IsAll() {
+		return nil
+	}
+	for _, r := range []*Record{before, after} {
+		if r == nil || slices.ContainsFunc(verbs, func(v access.Verb) bool { return c.grant.May(v, attributesOf(*r)) }) {
+			continue
+		}
+		below, err := s.isBelow(ctx, c.root, r)
+		if err != nil {
+			return err
+		}
+		if below && (verbs[0] == access.Update || verbs[0] == access.Create || verbs[0] == access.Commit || verbs[0] == access.Delete) {
+			continue
+		}
+		if r == before && !c.sees(s, *before) {
+			if err := s.refuse(ctx, c, r.Kind, r.ID, verbs[0]); err == nil {
+				return nil // report mode
+			}
+			return missing(r.Key)
+		}
+		return s.refuse(ctx, c, r.Kind, r.ID, verbs[0])
+	}
+	return nil
+}
+
+// errNotEntered is a fault: a method of the catalog wrote or decided without a caller.
+var errNotEntered = errors.New("a method of the catalog didn't establish the caller's rights")
+
+// maxAncestors is the maximum number of ancestors that are read.
+const maxAncestors = 64
+
+// isBelow reports whether a deployment is root or descends from it.
+func (s *Service) isBelow(ctx context.Context, root string, r *Record) (bool, error) {
+	if root == "" || r.Kind != tko.KindDeployment {
+		return false, nil
+	}
+	id, parent := r.ID, r.Parent
+	for range maxAncestors {
+		if id == root {
+			return true, nil
+		}
+		if parent == "" {
+			return false, nil
+		}
+		above, err := s.get(ctx, Fields{}, deploymentKey(tko.DeploymentID(parent)))
+		if err != nil {
+			return false, err
+		}
+		id, parent = above.ID, above.Parent
+	}
+	return false, nil
+}
+
+// permitReferences checks that the caller may read the template and site that a record
+// newly refers to, and change the parent of a new deployment. What it may not read
+// is reported as missing.
+func (s *Service) permitReferences(ctx context.Context, before, after *Record) error {
+	c, ok := callerOf(ctx)
+	if !ok {
+		return errNotEntered
+	}
+	if c.grant.IsAll() || s.options.Access == AccessReport {
+		return nil
+	}
+	var keys []Key
+	if before == nil || before.Template != after.Template {
+		keys = append(keys, references(after.Template, "")...)
+	}
+	if before == nil || before.Site != after.Site {
+		keys = append(keys, references("", after.Site)...)
+	}
+	if before == nil && after.Parent != "" {
+		keys = append(keys, deploymentKey(tko.DeploymentID(after.Parent)))
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	records, err := s.store.Get(ctx, Fields{}, keys...)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		if !c.sees(s, r) {
+			return explain(&MissingError{Key: r.Key})
+		}
+		if r.Kind == tko.KindDeployment {
+			if err := s.permit(ctx, &r, nil, access.Update, access.Commit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// permitDeletion checks that the caller may delete a record and all its descendants.
+func (s *Service) permitDeletion(ctx context.Context, verb access.Verb, keys ...Key) error {
+	c, ok := callerOf(ctx)
+	if !ok {
+		return errNotEntered
+	}
+	if c.grant.IsAll() {
+		return nil
+	}
+	var ids []string
+	check := func(keys []Key, below bool) (refused int, err error) {
+		for batch := range slices.Chunk(keys, selectedPage) {
+			records, err := s.store.Get(ctx, Fields{}, batch...)
+			if err != nil {
+				return refused, err
+			}
+			for _, r := range records {
+				if below && r.Revision != 0 {
+					if within, err := s.isBelow(ctx, c.root, &r); err != nil {
+						return refused, err
+					} else if !within && !c.grant.May(verb, attributesOf(r)) {
+						refused++
+					}
+					continue
+				}
+				if r.Revision == 0 && !below {
+					continue
+				}
+				if err := s.permit(ctx, &r, nil, verb); err != nil {
+					return refused, err
+				}
+				if r.Kind == tko.KindDeployment {
+					ids = append(ids, r.ID)
+				}
+			}
+		}
+		return refused, nil
+	}
+	if _, err := check(keys, false); err != nil || len(ids) == 0 || c.grant.On(verb, tko.KindDeployment).IsAll() {
+		return err
+	}
+	var below []Key
+	seen := map[string]bool{}
+	err := s.store.Descendants(ctx, ids, func(id string) {
+		if !seen[id] {
+			seen[id] = true
+			below = append(below, deploymentKey(tko.DeploymentID(id)))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	refused, err := check(below, true)
+	if err != nil || refused == 0 {
+		return err
+	}
+	if err := s.refuse(ctx, c, keys[0].Kind, keys[0].ID, verb); err == nil {
+		return nil
+	}
+	return tko.Errorf(tko.ErrDenied, "%s may not %s %d of the descendants: nothing was changed; ask an administrator for a role that permits it", c.identity.Subject, verb, refused)
+}
+
+// pluginVerb returns the verb for changes of a kind: plugins run programs, so they
+// have one of their own.
+func changeVerb(kind tko.Kind, verb access.Verb) access.Verb {
+	if kind == tko.KindPlugin {
+		return access.Register
+	}
+	return verb
+}
+
+// permitWrite checks a write of a whole record: before has Revision 0 if it is new.
+func (s *Service) permitWrite(ctx context.Context, before, after Record) error {
+	if before.Revision == 0 {
+		err := s.permit(ctx, nil, &after, changeVerb(after.Kind, access.Create))
+		if err == nil {
+			err = s.permitReferences(ctx, nil, &after)
+		}
+		return err
+	}
+	c, ok := callerOf(ctx)
+	if !ok {
+		return errNotEntered
+	}
+	err := s.permit(ctx, nil, &after, changeVerb(after.Kind, access.Update))
+	if err == nil && !c.sees(s, before) { // the same error as for an ID at which the caller may not create
+		return s.refuse(ctx, c, after.Kind, after.ID, changeVerb(after.Kind, access.Create))
+	}
+	if err == nil {
+		err = s.permit(ctx, &before, nil, changeVerb(after.Kind, access.Update))
+	}
+	if err == nil {
+		err = s.permitReferences(ctx, &before, &after)
+	}
+	return err
+}
+
+// reveals reports whether the caller may see the values of Secrets in a record.
+func (c *caller) reveals(s *Service, r Record) bool {
+	return c.grant.IsAll() || s.options.Access == AccessReport || c.grant.May(access.Secret, attributesOf(r))
+}
+
+// RevealsSecrets reports whether the caller of a context may see the values of
+// Secrets in a record, for transports that encode records themselves.
+func (s *Service) RevealsSecrets(ctx context.Context, r Record) bool {
+	c, err := s.caller(ctx)
+	return err == nil && c.reveals(s, r)
+}
+
+// redact hides the values of Secrets in a package from callers without the right to
+// see them.
+func (s *Service) redact(c *caller, r Record, pkg krm.Package) krm.Package {
+	if pkg == nil || !krm.MayHoldSecrets(r.Package) || c.reveals(s, r) {
+		return pkg
+	}
+	return pkg.WithoutSecrets()
+}
+
+// restore replaces the redacted values of a package that a caller read without the
+// right to see them by those of the package before.
+func (s *Service) restore(ctx context.Context, before Record, pkg krm.Package) (krm.Package, error) {
+	c, ok := callerOf(ctx)
+	if !ok || before.Revision == 0 || !krm.MayHoldSecrets(before.Package) || c.reveals(s, before) {
+		return pkg, nil
+	}
+	old, err := packageOf(before)
+	if err != nil {
+		return nil, err
+	}
+	restored, _ := pkg.WithSecretsOf(old)
+	return restored, nil
+}
+
+// A Watcher is what the caller of a watch may see. It is for transports that filter
+// events themselves.
+type Watcher struct {
+	service *Service
+	caller  *caller
+	checked time.Time // when the rights were compared last
+}
+
+// Rights are what the caller of a watch may see: a [Watcher], or that of another
+// process.
+type Rights interface {
+	// Sees reports whether the caller may read a record.
+	Sees(r Record) bool
+	// All reports whether the caller may read everything.
+	All() bool
+	// Interval returns a channel that ticks when Still must be called.
+	Interval() (ticks <-chan time.Time, stop func())
+	// Still returns ErrDenied if the rights have changed since the watch began.
+	Still(ctx context.Context) error
+}
+
+// Rights returns what the caller of a context may see now.
+func (s *Service) Rights(ctx context.Context) (Rights, error) { return s.Watcher(ctx) }
+
+// Key returns a text that is equal as long as the caller sees the same.
+func (w *Watcher) Key() string { return w.caller.view(w.service).Key() }
+
+// Watcher returns what the caller of a context may see now.
+func (s *Service) Watcher(ctx context.Context) (*Watcher, error) {
+	_, c, err := s.enter(ctx, tko.KindDeployment, access.Open)
+	if err != nil {
+		return nil, err
+	}
+	return &Watcher{service: s, caller: c, checked: time.Now()}, nil
+}
+
+// Sees reports whether the caller may read a record. It doesn't see a record that
+// doesn't exist.
+func (w *Watcher) Sees(r Record) bool { return w.caller.sees(w.service, r) }
+
+// All reports whether the caller may read everything.
+func (w *Watcher) All() bool { return w.caller.view(w.service).IsAll() }
+
+// Check returns ErrDenied if the rights of the caller have changed since the watch
+// began, or if its credentials have expired. Call it at intervals.
+func (w *Watcher) Check(ctx context.Context) error {
+	if w.service.options.Access == AccessOff {
+		return nil
+	}
+	c, err := w.service.caller(context.WithValue(ctx, callerKey{}, (*caller)(nil)))
+	if err != nil {
+		return err
+	}
+	if w.service.options.Access == AccessEnforce && !c.grant.Same(w.caller.grant) {
+		return tko.Errorf(tko.ErrDenied, "the rights of %q have changed: list again, and watch from there", c.identity.Subject)
+	}
+	return nil
+}
+
+// reads begins a list.
+func (s *Service) reads(ctx context.Context, kind tko.Kind) (context.Context, *Watcher, error) {
+	ctx, c, err := s.enter(ctx, kind, access.Read)
+	if err != nil {
+		return ctx, nil, err
+	}
+	return ctx, &Watcher{service: s, caller: c, checked: time.Now()}, nil
+}
+
+// Interval returns a channel that ticks when rights must be compared again.
+func (w *Watcher) Interval() (ticks <-chan time.Time, stop func()) { return w.interval() }
+
+// Still is Check, at most once in an interval.
+func (w *Watcher) Still(ctx context.Context) error { return w.still(ctx) }
+
+// still is Check, at intervals of rulesAge.
+func (w *Watcher) still(ctx context.Context) error {
+	if w.service.options.Access == AccessOff {
+		return nil
+	}
+	now := time.Now()
+	if now.Sub(w.checked) < rulesAge {
+		return nil
+	}
+	w.checked = now
+	return w.Check(ctx)
+}
+
+func (s *Service) templateOf(c *caller, r Record) (tko.Template, error) {
+	t, err := templateOf(r)
+	t.Package = s.redact(c, r, t.Package)
+	return t, err
+}
+
+func (s *Service) siteOf(c *caller, r Record) (tko.Site, error) {
+	site, err := siteOf(r)
+	site.Package = s.redact(c, r, site.Package)
+	return site, err
+}
+
+func (s *Service) deploymentOf(c *caller, r Record) (tko.Deployment, error) {
+	d, err := deploymentOf(r)
+	d.Package = s.redact(c, r, d.Package)
+	return d, err
+}
+
+// restored is restore for the package of a record that is written as a whole.
+func (s *Service) restored(ctx context.Context, key Key, pkg krm.Package) (krm.Package, error) {
+	c, ok := callerOf(ctx)
+	if !ok || c.grant.IsAll() || CheckKey(key) != nil {
+		return pkg, nil //nolint:nilerr // the write reports the key
+	}
+	current, err := s.get(ctx, Fields{Package: true}, key)
+	if err != nil || !c.sees(s, current) {
+		return pkg, err
+	}
+	return s.restore(ctx, current, pkg)
+}

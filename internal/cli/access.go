@@ -1,0 +1,314 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/client"
+)
+
+const accessHelp = `Rights of clients: who may do what, where.
+
+A binding gives a role to a subject or a group, within a scope, until it expires. Roles:
+viewer, editor, approver, operator, admin; for programs controller-prepare,
+controller-schedule, controller-gitops, plugin, delegated; and the rights of their own
+secret, audit, backup, impersonate. Subjects have the prefix of their authenticator, as
+tko whoami shows: cert:NAME, spiffe://..., oidc:ALIAS:SUB, k8s:NAME, token:NAME, unix:UID.
+
+The first administrator is made on the machine of the server: tko-server access init.`
+
+func (a *app) accessCommand() *cobra.Command {
+	cmd := group("access", "Rights of clients", a.accessList(), a.accessBind(), a.accessUnbind(), a.accessCanI(), a.accessBreakGlass(), a.accessPolicy())
+	cmd.Long = accessHelp
+	return cmd
+}
+
+// rights returns the client of tko.Access.
+func (s *session) rights() (*client.Access, error) {
+	with, ok := s.server.(interface{ Access() *client.Access })
+	if !ok {
+		return nil, errors.New("this connection has no service of rights")
+	}
+	return with.Access(), nil
+}
+
+func scopeText(s *tkopb.Scope) string {
+	var parts []string
+	if len(s.GetKinds()) > 0 {
+		parts = append(parts, "kind="+strings.Join(s.GetKinds(), "|"))
+	}
+	if s.GetSiteId() != "" {
+		parts = append(parts, "site-id="+s.GetSiteId())
+	}
+	if s.GetTemplateId() != "" {
+		parts = append(parts, "template-id="+s.GetTemplateId())
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.GetMetadata())) {
+		parts = append(parts, key+"="+s.GetMetadata()[key])
+	}
+	if len(parts) == 0 {
+		return "all"
+	}
+	return strings.Join(parts, ",")
+}
+
+func scopeValue(s *tkopb.Scope) map[string]any {
+	value := map[string]any{}
+	if len(s.GetKinds()) > 0 {
+		value["kinds"] = listValue(s.GetKinds())
+	}
+	if s.GetSiteId() != "" {
+		value["siteId"] = s.GetSiteId()
+	}
+	if s.GetTemplateId() != "" {
+		value["templateId"] = s.GetTemplateId()
+	}
+	if len(s.GetMetadata()) > 0 {
+		metadata := map[string]any{}
+		for k, v := range s.GetMetadata() {
+			metadata[k] = v
+		}
+		value["metadata"] = metadata
+	}
+	return value
+}
+
+func timeText(t *timestamppb.Timestamp) string {
+	if t == nil {
+		return ""
+	}
+	return t.AsTime().Format(time.RFC3339)
+}
+
+var bindingView = view[*tkopb.Binding]{
+	id: func(b *tkopb.Binding) string { return b.GetId() },
+	row: func(b *tkopb.Binding) map[string]any {
+		return map[string]any{
+			"id": b.GetId(), "subject": b.GetSubject(), "group": b.GetGroup(), "role": b.GetRole(), "scope": scopeValue(b.GetScope()),
+			"expires": timeText(b.GetExpires()), "reason": b.GetReason(), "boundBy": b.GetBoundBy(), "created": timeText(b.GetCreated()),
+		}
+	},
+	columns: []column[*tkopb.Binding]{
+		{name: "ID", text: func(b *tkopb.Binding) string { return b.GetId() }},
+		{name: "SUBJECT", text: func(b *tkopb.Binding) string { return b.GetSubject() }},
+		{name: "GROUP", text: func(b *tkopb.Binding) string { return b.GetGroup() }},
+		{name: "ROLE", text: func(b *tkopb.Binding) string { return b.GetRole() }},
+		{name: "SCOPE", text: func(b *tkopb.Binding) string { return scopeText(b.GetScope()) }},
+		{name: "EXPIRES", text: func(b *tkopb.Binding) string { return timeText(b.GetExpires()) }},
+		{name: "BY", wide: true, text: func(b *tkopb.Binding) string { return b.GetBoundBy() }},
+		{name: "REASON", wide: true, text: func(b *tkopb.Binding) string { return b.GetReason() }},
+	},
+}
+
+var policyView = view[*tkopb.Policy]{
+	id: func(p *tkopb.Policy) string { return p.GetId() },
+	row: func(p *tkopb.Policy) map[string]any {
+		return map[string]any{
+			"id": p.GetId(), "scope": scopeValue(p.GetScope()), "approvers": int64(p.GetApprovers()), "groups": listValue(p.GetGroups()),
+			"reason": p.GetReason(), "addedBy": p.GetAddedBy(), "created": timeText(p.GetCreated()),
+		}
+	},
+	columns: []column[*tkopb.Policy]{
+		{name: "ID", text: func(p *tkopb.Policy) string { return p.GetId() }},
+		{name: "SCOPE", text: func(p *tkopb.Policy) string { return scopeText(p.GetScope()) }},
+		{name: "APPROVERS", text: func(p *tkopb.Policy) string { return strconv.FormatUint(uint64(p.GetApprovers()), 10) }},
+		{name: "GROUPS", text: func(p *tkopb.Policy) string { return strings.Join(p.GetGroups(), " ") }},
+		{name: "REASON", text: func(p *tkopb.Policy) string { return p.GetReason() }},
+	},
+}
+
+func (a *app) accessList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List bindings", Long: "List bindings: all of them for those who may bind, otherwise the caller's own.",
+		Example: "  tko access list\n  tko access list -o wide", Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			rights, err := s.rights()
+			if err != nil {
+				return err
+			}
+			return list(ctx, s, bindingView, nil, rights.Bindings)
+		}),
+	}
+}
+
+// scopeFlags are the flags of a scope.
+type scopeFlags struct {
+	kinds          []string
+	site, template string
+	metadata       map[string]string
+}
+
+func (f *scopeFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&f.kinds, "kind", nil, "`kinds` of the scope: template, site, deployment, plugin (default all)")
+	cmd.Flags().StringVar(&f.site, "site-id", "", "`ID` of the site, or the beginning of IDs followed by **: sites, and deployments at them")
+	cmd.Flags().StringVar(&f.template, "template-id", "", "`ID` of the template, or the beginning of IDs followed by **: templates, and sites and deployments made from them")
+	cmd.Flags().StringToStringVar(&f.metadata, "metadata", nil, "`KEY=VALUE` that the metadata must have")
+}
+
+func (f *scopeFlags) scope() *tkopb.Scope {
+	return &tkopb.Scope{Kinds: f.kinds, SiteId: f.site, TemplateId: f.template, Metadata: f.metadata}
+}
+
+func (a *app) accessBind() *cobra.Command {
+	var scope scopeFlags
+	var isGroup bool
+	var expires time.Duration
+	cmd := &cobra.Command{
+		Use: "bind SUBJECT ROLE", Short: "Give a role to a subject or a group",
+		Long: `Give a role to a subject or a group, within a scope. One binds only roles and scopes that
+one holds. A scope covers only kinds that have all its fields: for example, --site-id
+covers sites and deployments, and no templates. Use --reason to record why.`,
+		Example: `  tko access bind oidc:corp:248289761001 editor --site-id 'emea/**' --expires 720h
+  tko access bind oidc:corp:noc viewer --group`,
+		Args: arguments(2, 2), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			b := &tkopb.Binding{Subject: args[0], Role: args[1], Scope: scope.scope(), Reason: a.globals.reason}
+			if isGroup {
+				b.Subject, b.Group = "", args[0]
+			}
+			if expires < 0 {
+				return tko.Errorf(errUsage, "--expires %s is negative", expires)
+			}
+			if expires > 0 {
+				b.Expires = timestamppb.New(a.now().Add(expires))
+			}
+			rights, err := s.rights()
+			if err != nil {
+				return err
+			}
+			bound, err := call(ctx, s, func(ctx context.Context) (*tkopb.Binding, error) { return rights.Bind(ctx, b) })
+			if err != nil {
+				return err
+			}
+			return a.printFacts([]fact{{"id", "ID", bound.GetId(), bound.GetId()}})
+		}),
+	}
+	scope.add(cmd)
+	cmd.Flags().BoolVar(&isGroup, "group", false, "the name is that of a group")
+	cmd.Flags().DurationVar(&expires, "expires", 0, "`duration` after which the binding ends (0: never)")
+	return cmd
+}
+
+func (a *app) accessUnbind() *cobra.Command {
+	return &cobra.Command{
+		Use: "unbind ID", Short: "Remove a binding or a policy",
+		Long: `Remove a binding or a policy. Writes of its subject that have not committed fail, and
+its streams end within a second.`,
+		Example: `  tko access unbind "$id"`, Args: arguments(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			rights, err := s.rights()
+			if err != nil {
+				return err
+			}
+			_, err = call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, rights.Unbind(ctx, args[0]) })
+			return err
+		}),
+	}
+}
+
+func (a *app) accessCanI() *cobra.Command {
+	return &cobra.Command{
+		Use: "can-i VERB [KIND [ID]]", Short: "Whether you may do something",
+		Long: `Whether you may use a verb on an entity, or on some entity of a kind. Verbs: read, create,
+update, delete, purge, approve, call, register, commit, provision, condition, secret;
+without a kind inspect, bind, audit, backup, impersonate. The exit code is 6 if you may not.`,
+		Example: "  tko access can-i update site emea/lagos\n  tko access can-i bind", Args: arguments(1, 3), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			args = append(args, "", "")
+			rights, err := s.rights()
+			if err != nil {
+				return err
+			}
+			may, err := call(ctx, s, func(ctx context.Context) (*tkopb.CanIResponse, error) {
+				return rights.CanI(ctx, &tkopb.CanI{Verb: args[0], Kind: args[1], Id: args[2]})
+			})
+			if err != nil {
+				return err
+			}
+			text := map[bool]string{true: "yes", false: "no"}[may.GetAllowed()]
+			if err := a.printFacts([]fact{{"allowed", "Allowed", text, may.GetAllowed()}, {"access", "Rights", may.GetAccess(), may.GetAccess()}}); err != nil {
+				return err
+			}
+			if !may.GetAllowed() {
+				return tko.Errorf(tko.ErrDenied, "you may not %s", strings.TrimSpace(strings.Join(args[:3], " ")))
+			}
+			return nil
+		}),
+	}
+}
+
+func (a *app) accessBreakGlass() *cobra.Command {
+	var why string
+	cmd := &cobra.Command{
+		Use: "break-glass", Short: "Become administrator for an hour, in an emergency",
+		Long: `Become administrator for an hour, in an emergency: only on the machine of the server,
+through its Unix socket, as the server's user or as root. It is recorded in the audit
+log, and exported with the severity critical.`,
+		Example: `  tko access break-glass --why 'the identity provider is down'`, Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			rights, err := s.rights()
+			if err != nil {
+				return err
+			}
+			b, err := call(ctx, s, func(ctx context.Context) (*tkopb.Binding, error) { return rights.BreakGlass(ctx, why) })
+			if err != nil {
+				return err
+			}
+			return a.printFacts([]fact{
+				{"subject", "Subject", b.GetSubject(), b.GetSubject()}, {"role", "Role", b.GetRole(), b.GetRole()}, {"expires", "Expires", timeText(b.GetExpires()), timeText(b.GetExpires())},
+			})
+		}),
+	}
+	cmd.Flags().StringVar(&why, "why", "", "`reason`, which is recorded")
+	return cmd
+}
+
+func (a *app) accessPolicy() *cobra.Command {
+	list := &cobra.Command{
+		Use: "list", Short: "List policies of approvals", Example: "  tko access policy list", Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			rights, err := s.rights()
+			if err != nil {
+				return err
+			}
+			return list(ctx, s, policyView, nil, rights.Policies)
+		}),
+	}
+	var scope scopeFlags
+	var approvers uint32
+	var groups []string
+	add := &cobra.Command{
+		Use: "add", Short: "Require approvals by others than the authors",
+		Long: `Require explicit approvals of the deployments of a scope, by others than those who changed
+them since their last approval. Deployments are not approved automatically any more, and
+a change of an approved deployment withdraws its approval.`,
+		Example: "  tko access policy add --site-id 'emea/**' --approvers 2 --groups oidc:corp:change-board", Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			rights, err := s.rights()
+			if err != nil {
+				return err
+			}
+			p, err := call(ctx, s, func(ctx context.Context) (*tkopb.Policy, error) {
+				return rights.AddPolicy(ctx, &tkopb.Policy{Scope: scope.scope(), Approvers: approvers, Groups: groups, Reason: a.globals.reason})
+			})
+			if err != nil {
+				return err
+			}
+			return a.printFacts([]fact{{"id", "ID", p.GetId(), p.GetId()}})
+		}),
+	}
+	scope.add(add)
+	add.Flags().Uint32Var(&approvers, "approvers", 1, "`number` of persons who must approve")
+	add.Flags().StringSliceVar(&groups, "groups", nil, "`groups` that approvers are from (default any)")
+	return group("policy", "Policies of approvals", list, add)
+}

@@ -1,0 +1,6 @@
+//go:build !unix
+
+package cli
+
+// lockFile does nothing: these systems have no such lock.
+func lockFile(string) (unlock func(), err error) { return func() {}, nil }

@@ -1,0 +1,75 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/tko-orchestrator/tko/internal/access"
+)
+
+// AccessAuto is the value of Access that depends on the addresses.
+const AccessAuto = "auto"
+
+// Access holds the settings of rights and of the audit log.
+type Access struct {
+	Mode       string // AccessAuto, off, report, enforce
+	Anonymous  string // role, or ""
+	Kubernetes string // role, or ""
+
+	Audit         bool
+	AuditKeep     time.Duration
+	AuditExport   string // file, syslog:ADDRESS, or ""
+	AuditInterval time.Duration
+}
+
+func (a *Access) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&a.Mode, "access", AccessAuto, "rights of clients: enforce, report (all rights; what enforce would refuse is logged and audited), off (all rights), or auto: enforce if other machines are served without --insecure, else off. The first administrator: tko-server access init")
+	flags.StringVar(&a.Anonymous, "access-anonymous", "", "role of clients on this machine without credentials, such as viewer, where rights are enforced; empty for none")
+	flags.StringVar(&a.Kubernetes, "access-kubernetes", string(access.Delegated), "role of users of the Kubernetes API, about whose verbs the cluster decides, where rights are enforced; empty for none: then they need bindings (k8s:USER, group k8s:GROUP)")
+	flags.BoolVar(&a.Audit, "audit", true, "record each change and each refusal in the audit log, in the transaction of the change")
+	flags.DurationVar(&a.AuditKeep, "audit-keep", 17520*time.Hour, "retention time of audit records, at least 24h; 0 for ever")
+	flags.StringVar(&a.AuditExport, "audit-export", "", "copy audit records to a file, as JSON lines, or to syslog:HOST:PORT (RFC 5424 over TCP), each at least once; empty for none")
+	flags.DurationVar(&a.AuditInterval, "audit-interval", 10*time.Second, "interval at which audit records are exported, checkpoints are logged, and old records are removed")
+}
+
+// AccessMode returns how rights are enforced, which depends on the addresses for auto.
+func (c *Config) AccessMode() string {
+	if c.Access.Mode != AccessAuto {
+		return c.Access.Mode
+	}
+	if len(c.Exposed()) > 0 && !c.Identity.Insecure {
+		return "enforce"
+	}
+	return "off"
+}
+
+// checkAccess returns the problems of the settings of rights and audit.
+func (c *Config) checkAccess() []string {
+	var wrong []string
+	a := &c.Access
+	roles := access.Roles()
+	switch {
+	case !slices.Contains([]string{AccessAuto, "off", "report", "enforce"}, a.Mode):
+		wrong = append(wrong, "--access is \""+a.Mode+"\": use auto, off, report or enforce")
+	case (a.Mode == "off" || a.Mode == "report") && c.Has(RoleData) && len(c.Exposed()) > 0 && !c.Identity.Insecure:
+		wrong = append(wrong, "--access="+a.Mode+" gives every client all rights, and other machines are served ("+strings.Join(c.Exposed(), " ")+"): use --access=enforce, or --insecure")
+	}
+	for flag, role := range map[string]string{"access-anonymous": a.Anonymous, "access-kubernetes": a.Kubernetes} {
+		if role != "" && !slices.Contains(roles, access.Role(role)) {
+			wrong = append(wrong, "--"+flag+" is \""+role+"\", which is no role")
+		}
+	}
+	if a.AuditKeep != 0 && a.AuditKeep < 24*time.Hour {
+		wrong = append(wrong, "--audit-keep is less than 24h: use more, or 0 for ever")
+	}
+	if a.AuditInterval <= 0 {
+		wrong = append(wrong, "--audit-interval must be more than 0")
+	}
+	if a.AuditExport != "" && !a.Audit {
+		wrong = append(wrong, "--audit-export needs --audit")
+	}
+	return wrong
+}

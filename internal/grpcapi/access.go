@@ -1,0 +1,193 @@
+package grpcapi
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/audit"
+)
+
+// A RightsBackend implements tko.Access: *catalog.Service in production. A backend
+// without it serves tko.Data only.
+type RightsBackend interface {
+	Ruler
+	Auditor
+	AccessMode() string // off, report or enforce
+	CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id string) (bool, error)
+	BreakGlass(ctx context.Context, why string) (access.Binding, error)
+}
+
+// A Ruler keeps the rules of access.
+type Ruler interface {
+	Bindings(ctx context.Context) (access.Rules, error)
+	Bind(ctx context.Context, b access.Binding) (access.Binding, error)
+	Unbind(ctx context.Context, id string) error
+	AddPolicy(ctx context.Context, p access.Policy) (access.Policy, error)
+}
+
+// An Auditor reads the audit log.
+type Auditor interface {
+	AuditRecords(ctx context.Context, sel audit.Select) iter.Seq2[audit.Stored, error]
+	VerifyAudit(ctx context.Context, checkpoints ...audit.Head) (base, head audit.Head, err error)
+}
+
+// rights implements tko.Access on a backend.
+type rights struct {
+	tkopb.UnimplementedAccessServer
+
+	backend RightsBackend
+}
+
+func (r *rights) CanI(ctx context.Context, m *tkopb.CanI) (*tkopb.CanIResponse, error) {
+	allowed, err := r.backend.CanI(ctx, access.Verb(m.GetVerb()), tko.Kind(m.GetKind()), m.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.CanIResponse{Allowed: allowed, Access: r.backend.AccessMode()}, nil
+}
+
+func (r *rights) ListBindings(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Binding]) error {
+	rules, err := r.backend.Bindings(s.Context())
+	if err != nil {
+		return err
+	}
+	for _, b := range rules.Bindings {
+		if err := s.Send(newBinding(b)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rights) ListPolicies(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Policy]) error {
+	rules, err := r.backend.Bindings(s.Context())
+	if err != nil {
+		return err
+	}
+	for _, p := range rules.Policies {
+		if err := s.Send(newPolicy(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rights) Bind(ctx context.Context, m *tkopb.Binding) (*tkopb.Binding, error) {
+	b, err := r.backend.Bind(ctx, access.Binding{
+		Subject: m.GetSubject(), Group: m.GetGroup(), Role: access.Role(m.GetRole()), Scope: scope(m.GetScope()), Expires: moment(m.GetExpires()), Reason: m.GetReason(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newBinding(b), nil
+}
+
+func (r *rights) Unbind(ctx context.Context, m *tkopb.Unbind) (*emptypb.Empty, error) {
+	if err := r.backend.Unbind(ctx, m.GetId()); err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, nil
+}
+
+func (r *rights) AddPolicy(ctx context.Context, m *tkopb.Policy) (*tkopb.Policy, error) {
+	p, err := r.backend.AddPolicy(ctx, access.Policy{
+		Scope: scope(m.GetScope()), Approvers: int(m.GetApprovers()), Groups: m.GetGroups(), Reason: m.GetReason(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newPolicy(p), nil
+}
+
+func (r *rights) BreakGlass(ctx context.Context, m *tkopb.BreakGlass) (*tkopb.Binding, error) {
+	b, err := r.backend.BreakGlass(ctx, m.GetWhy())
+	if err != nil {
+		return nil, err
+	}
+	return newBinding(b), nil
+}
+
+func (r *rights) ListAudit(m *tkopb.ListAudit, s grpc.ServerStreamingServer[tkopb.AuditRecord]) error {
+	sel := audit.Select{
+		Subject: m.GetSubject(), Kind: m.GetKind(), ID: m.GetId(), Site: m.GetSiteId(), Decision: m.GetDecision(), Action: m.GetAction(),
+		Since: moment(m.GetSince()), Until: moment(m.GetUntil()), After: m.GetAfter(), Max: int(m.GetMax()),
+	}
+	for record, err := range r.backend.AuditRecords(s.Context(), sel) {
+		if err != nil {
+			return err
+		}
+		if err := s.Send(&tkopb.AuditRecord{Seq: record.Seq, Text: record.Text, Hash: record.Hash[:]}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rights) VerifyAudit(ctx context.Context, m *tkopb.VerifyAudit) (*tkopb.VerifyAuditResponse, error) {
+	var checkpoints []audit.Head
+	for _, c := range m.GetCheckpoints() {
+		if len(c.GetHash()) != len(audit.Hash{}) {
+			return nil, tko.Errorf(tko.ErrInvalid, "the hash of the checkpoint %d has %d bytes: use %d", c.GetSeq(), len(c.GetHash()), len(audit.Hash{}))
+		}
+		checkpoints = append(checkpoints, audit.Head{Seq: c.GetSeq(), Hash: audit.Hash(c.GetHash())})
+	}
+	base, head, err := r.backend.VerifyAudit(ctx, checkpoints...)
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.VerifyAuditResponse{Base: newHead(base), Head: newHead(head)}, nil
+}
+
+func newHead(h audit.Head) *tkopb.AuditHead { return &tkopb.AuditHead{Seq: h.Seq, Hash: h.Hash[:]} }
+
+func scope(m *tkopb.Scope) access.Scope {
+	s := access.Scope{SiteID: m.GetSiteId(), TemplateID: m.GetTemplateId(), Metadata: m.GetMetadata()}
+	for _, k := range m.GetKinds() {
+		s.Kinds = append(s.Kinds, tko.Kind(k))
+	}
+	return s
+}
+
+func newScope(s access.Scope) *tkopb.Scope {
+	m := &tkopb.Scope{SiteId: s.SiteID, TemplateId: s.TemplateID, Metadata: s.Metadata}
+	for _, k := range s.Kinds {
+		m.Kinds = append(m.Kinds, string(k))
+	}
+	return m
+}
+
+func newBinding(b access.Binding) *tkopb.Binding {
+	return &tkopb.Binding{
+		Id: b.ID, Subject: b.Subject, Group: b.Group, Role: string(b.Role), Scope: newScope(b.Scope), Expires: timestamp(b.Expires), Reason: b.Reason,
+		BoundBy: b.By.Who, Created: timestamp(b.Created),
+	}
+}
+
+func newPolicy(p access.Policy) *tkopb.Policy {
+	return &tkopb.Policy{
+		Id: p.ID, Scope: newScope(p.Scope), Approvers: uint32(max(p.Approvers, 0)), Groups: p.Groups, Reason: p.Reason, AddedBy: p.By.Who, Created: timestamp(p.Created), //nolint:gosec // small
+	}
+}
+
+// moment returns a time; zero if there is none.
+func moment(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
+}
+
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
