@@ -51,14 +51,18 @@ clean-demo: ## forget the demo's state
 test: ## set up what the tests need, and run them all
 	@test/setup/setup.sh
 	@test/setup/run.sh "./test/e2e ./internal/store/postgres ./..." -timeout 40m $(ARGS) # the slowest packages start first
+	@cd tools/monitoring && $(GO) test ./... # dashboards and alert rules
 
 .PHONY: quick
 quick: ## the tests that need no server: within a minute
 	$(GO) test -short $(ARGS) . ./krm/... ./client/... $$($(GO) list ./internal/... | grep -v /store/postgres)
 
+FAULTS_TIME ?= 1h
+
 .PHONY: soak
-soak: ## kill -9 everything at random moments, 50 rounds, the Kubernetes API under 100,000 objects, and the image
+soak: ## break everything at random for FAULTS_TIME (1h), kill -9 in 50 rounds, the Kubernetes API under 100,000 objects, and the image
 	@test/setup/setup.sh
+	TKO_FAULTS_SEED=$${TKO_FAULTS_SEED:-random} TKO_FAULTS_TIME=$(FAULTS_TIME) $(GO) test -count=1 -timeout 24h -run Faults -v $(ARGS) ./test/faults
 	TKO_SOAK_ROUNDS=50 $(GO) test -count=1 -timeout 60m -run Kill -v $(ARGS) ./test/e2e
 	TKO_KUBERNETES_OBJECTS=10000 $(GO) test -count=1 -timeout 20m -run Followers -v $(ARGS) ./test/kubernetes
 	TKO_KUBERNETES_OBJECTS=100000 TKO_KUBERNETES_WATCHERS=50 TKO_KUBERNETES_WRITES=1000 $(GO) test -count=1 -timeout 20m -run Load -v $(ARGS) ./test/kubernetes
@@ -85,10 +89,13 @@ licences: ## check that the licences of all dependencies are among the allowed o
 	@cd tools/security && $(GO) build -o ../../$(BIN)/ ./sbom
 	@$(BIN)/sbom -licences $(PROGRAMS:%=./cmd/%)
 
-.PHONY: release-files
-release-files: build ## write the programs' bills of materials (CycloneDX) and SHA256SUMS into bin/, and check that building again gives the same bytes
+PLATFORMS ?= amd64,arm64
+
+.PHONY: release
+release: ## make tarballs, .deb, .rpm, the image, bills of materials and SHA256SUMS in dist/, twice, and compare (PLATFORMS=amd64)
 	@cd tools/security && $(GO) build -o ../../$(BIN)/ ./sbom
-	@tools/security/release.sh $(BIN) $(PROGRAMS)
+	@cd tools/release && $(GO) build -o ../../$(BIN)/release .
+	@tools/release/release.sh $(BIN) dist $(PLATFORMS)
 
 .PHONY: bench
 bench: build ## measure TKO and raw PostgreSQL in the same run (results: docs/performance.md)
@@ -118,7 +125,7 @@ verify: generate format lint licences test ## all that CI does: and the work tre
 
 .PHONY: clean
 clean: clean-demo ## remove what was built
-	rm -rf $(BIN)
+	rm -rf $(BIN) dist
 
 $(BIN)/buf: tools/proto/go.mod
 	@mkdir -p $(BIN)

@@ -154,6 +154,7 @@ type DeploymentCommit struct {
 	Conditions []Condition
 	Steps      []PreparationStep // see [BoundSteps]
 	Why        string            // the reason of the change, instead of the context's author's
+	Cause      string            // of the work that the commit is a result of, instead of the context's
 }
 
 // A Modification is the exclusive right to write a deployment until it expires.

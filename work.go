@@ -31,7 +31,37 @@ type WorkItem struct {
 	Claim     string // proves the claim
 	Attempt   int    // number of failures so far
 	LastError string
+	Cause     string // the request, and its trace, that the work is due for; opaque
+	// Keep is true if the worker must remove nothing that the store doesn't know
+	// from the place where it works: the store was restored from a backup, and the
+	// place may be newer (see [HoldKeep]).
+	Keep bool
 }
+
+// The modes of holds.
+const (
+	HoldAll  = "held" // no worker gets the work
+	HoldKeep = "keep" // workers do the work, and remove nothing that the store doesn't know
+)
+
+// A Hold is work that waits after a restore until an administrator releases it.
+type Hold struct {
+	Queue string
+	Key   string // "": the whole queue
+	Mode  string
+}
+
+// ReleaseHolds selects held work to release.
+type ReleaseHolds struct {
+	Sites  []string // patterns of site IDs
+	Queues bool     // the queues that are held as a whole
+	Remove bool     // workers may also remove what the store doesn't know
+	DryRun bool
+}
+
+// OtherDeployments stands for all deployments that the store doesn't have, where
+// deployments are named whose objects must stay.
+const OtherDeployments DeploymentID = "*"
 
 // A WorkOutcome is the result of reconciling an item.
 type WorkOutcome string

@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/certs"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/internal/wire"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -80,6 +81,8 @@ type TLS struct {
 type Client struct {
 	data    tkopb.DataClient
 	access  tkopb.AccessClient
+	logs    tkopb.LogsClient
+	admin   tkopb.AdminClient
 	options Options
 	calls   []grpc.CallOption
 	codecs  bool // the connection is gRPC's own type, which accepts codecs
@@ -195,6 +198,8 @@ func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 	return &Client{
 		data:    tkopb.NewDataClient(conn),
 		access:  tkopb.NewAccessClient(conn),
+		logs:    tkopb.NewLogsClient(conn),
+		admin:   tkopb.NewAdminClient(conn),
 		options: o,
 		codecs:  codecs,
 		calls: []grpc.CallOption{
@@ -223,6 +228,12 @@ func (c *Client) outgoing(ctx context.Context) context.Context {
 		author = c.options.Author
 	}
 	pairs := []string{wire.ErrorSizeKey, errorSize, wire.RowSizeKey, rowSize}
+	if id := trail.Request(ctx); id != "" {
+		pairs = append(pairs, trail.RequestKey, id)
+	}
+	if traceparent := trail.Traceparent(ctx); traceparent != "" {
+		pairs = append(pairs, trail.TraceparentKey, traceparent)
+	}
 	if author.Who != "" {
 		pairs = append(pairs, wire.WhoKey, wire.NewAuthorText(author.Who))
 	}

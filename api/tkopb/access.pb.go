@@ -495,6 +495,7 @@ func (x *BreakGlass) GetWhy() string {
 
 type ListAudit struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       string                 `protobuf:"bytes,140,opt,name=request,proto3" json:"request,omitempty"` // ID of a request
 	Subject       string                 `protobuf:"bytes,520,opt,name=subject,proto3" json:"subject,omitempty"`
 	Kind          string                 `protobuf:"bytes,521,opt,name=kind,proto3" json:"kind,omitempty"`
 	Id            string                 `protobuf:"bytes,522,opt,name=id,proto3" json:"id,omitempty"`
@@ -537,6 +538,13 @@ func (x *ListAudit) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ListAudit.ProtoReflect.Descriptor instead.
 func (*ListAudit) Descriptor() ([]byte, []int) {
 	return file_tko_access_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *ListAudit) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
 }
 
 func (x *ListAudit) GetSubject() string {
@@ -864,8 +872,9 @@ const file_tko_access_proto_rawDesc = "" +
 	"\acreated\x18\x8e\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\"\x1f\n" +
 	"\n" +
 	"BreakGlass\x12\x11\n" +
-	"\x03why\x18\x88\x04 \x01(\tR\x03why\"\xab\x02\n" +
+	"\x03why\x18\x88\x04 \x01(\tR\x03why\"\xc6\x02\n" +
 	"\tListAudit\x12\x19\n" +
+	"\arequest\x18\x8c\x01 \x01(\tR\arequest\x12\x19\n" +
 	"\asubject\x18\x88\x04 \x01(\tR\asubject\x12\x13\n" +
 	"\x04kind\x18\x89\x04 \x01(\tR\x04kind\x12\x0f\n" +
 	"\x02id\x18\x8a\x04 \x01(\tR\x02id\x12\x17\n" +

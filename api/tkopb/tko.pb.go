@@ -3528,6 +3528,7 @@ type CommitDeployment struct {
 	Package       []byte                 `protobuf:"bytes,4,opt,name=package,proto3" json:"package,omitempty"`
 	Conditions    []*Condition           `protobuf:"bytes,5,rep,name=conditions,proto3" json:"conditions,omitempty"`
 	Steps         []*PreparationStep     `protobuf:"bytes,300,rep,name=steps,proto3" json:"steps,omitempty"` // recorded with the revision: the first 20
+	Cause         string                 `protobuf:"bytes,140,opt,name=cause,proto3" json:"cause,omitempty"` // request and trace of the work that the commit is a result of, instead of the call's
 	Why           string                 `protobuf:"bytes,420,opt,name=why,proto3" json:"why,omitempty"`     // the reason of the change, instead of the call's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3603,6 +3604,13 @@ func (x *CommitDeployment) GetSteps() []*PreparationStep {
 		return x.Steps
 	}
 	return nil
+}
+
+func (x *CommitDeployment) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
 }
 
 func (x *CommitDeployment) GetWhy() string {
@@ -4352,6 +4360,8 @@ type WorkItem struct {
 	Claim         string                 `protobuf:"bytes,3,opt,name=claim,proto3" json:"claim,omitempty"`      // proves the claim
 	Attempt       uint32                 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"` // number of failures so far
 	LastError     string                 `protobuf:"bytes,5,opt,name=lastError,proto3" json:"lastError,omitempty"`
+	Cause         string                 `protobuf:"bytes,140,opt,name=cause,proto3" json:"cause,omitempty"` // request and trace that caused the work
+	Keep          bool                   `protobuf:"varint,160,opt,name=keep,proto3" json:"keep,omitempty"`  // after a restore: remove nothing that the store doesn't have
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4419,6 +4429,20 @@ func (x *WorkItem) GetLastError() string {
 		return x.LastError
 	}
 	return ""
+}
+
+func (x *WorkItem) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *WorkItem) GetKeep() bool {
+	if x != nil {
+		return x.Keep
+	}
+	return false
 }
 
 type RenewWork struct {
@@ -6437,7 +6461,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06select\x18\x02 \x01(\v2\x16.tko.SelectDeploymentsR\x06select\x12\x19\n" +
 	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"8\n" +
 	"\x1aApproveDeploymentsResponse\x12\x1a\n" +
-	"\bapproved\x18\x01 \x01(\x04R\bapproved\"\x82\x02\n" +
+	"\bapproved\x18\x01 \x01(\x04R\bapproved\"\x99\x02\n" +
 	"\x10CommitDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12$\n" +
@@ -6446,7 +6470,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\x05 \x03(\v2\x0e.tko.ConditionR\n" +
 	"conditions\x12+\n" +
-	"\x05steps\x18\xac\x02 \x03(\v2\x14.tko.PreparationStepR\x05steps\x12\x11\n" +
+	"\x05steps\x18\xac\x02 \x03(\v2\x14.tko.PreparationStepR\x05steps\x12\x15\n" +
+	"\x05cause\x18\x8c\x01 \x01(\tR\x05cause\x12\x11\n" +
 	"\x03why\x18\xa4\x03 \x01(\tR\x03why\"6\n" +
 	"\x18CommitDeploymentResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"D\n" +
@@ -6503,13 +6528,15 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05lease\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05lease\x12-\n" +
 	"\x04wait\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x04wait\"8\n" +
 	"\x11ClaimWorkResponse\x12#\n" +
-	"\x05items\x18\x01 \x03(\v2\r.tko.WorkItemR\x05items\"\x80\x01\n" +
+	"\x05items\x18\x01 \x03(\v2\r.tko.WorkItemR\x05items\"\xac\x01\n" +
 	"\bWorkItem\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x14\n" +
 	"\x05claim\x18\x03 \x01(\tR\x05claim\x12\x18\n" +
 	"\aattempt\x18\x04 \x01(\rR\aattempt\x12\x1c\n" +
-	"\tlastError\x18\x05 \x01(\tR\tlastError\"a\n" +
+	"\tlastError\x18\x05 \x01(\tR\tlastError\x12\x15\n" +
+	"\x05cause\x18\x8c\x01 \x01(\tR\x05cause\x12\x13\n" +
+	"\x04keep\x18\xa0\x01 \x01(\bR\x04keep\"a\n" +
 	"\tRenewWork\x12#\n" +
 	"\x05items\x18\x01 \x03(\v2\r.tko.WorkItemR\x05items\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05lease\"8\n" +

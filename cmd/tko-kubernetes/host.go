@@ -14,15 +14,19 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
+	"github.com/tko-orchestrator/tko/internal/certs"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/flux"
 	"github.com/tko-orchestrator/tko/internal/kubeapi"
 	"github.com/tko-orchestrator/tko/internal/kubeapi/remote"
+	"github.com/tko-orchestrator/tko/internal/logging"
+	"github.com/tko-orchestrator/tko/internal/metrics"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/pod"
 	kubetarget "github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
 	"github.com/tko-orchestrator/tko/internal/sibling"
+	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
 // A host holds what the server asked for at the start, and makes the rest when it is
@@ -30,6 +34,7 @@ import (
 type host struct {
 	settings wiring.KubernetesSettings
 	log      *slog.Logger
+	metrics  *metrics.Metrics
 	server   *sibling.Peer
 
 	catalog *remote.Catalog
@@ -38,7 +43,8 @@ type host struct {
 	engine  *gitops.Controller   // nil without Flux sources
 	flux    *flux.Controller
 	hooks   []net.Listener
-	fail    chan error // receives errors that end the program
+	certs   *certs.Server // of the listeners of hooks; nil without TLS
+	fail    chan error    // receives errors that end the program
 
 	newTarget func() *kubetarget.Target
 	pods      *pod.Executor
@@ -49,10 +55,10 @@ type host struct {
 }
 
 // newHost builds all that the settings ask for. ctx ends with the program.
-func newHost(ctx context.Context, parent *sibling.Parent, settings wiring.KubernetesSettings, log *slog.Logger) (*host, error) {
+func newHost(ctx context.Context, parent *sibling.Parent, settings wiring.KubernetesSettings, counted *metrics.Metrics, log *slog.Logger) (*host, error) {
 	c := settings.Config
 	h := &host{
-		settings: settings, log: log, server: parent.Peer, fail: make(chan error, 1),
+		settings: settings, log: log, metrics: counted, server: parent.Peer, fail: make(chan error, 1),
 		pods: pod.New(pod.Options{Kubeconfig: c.PluginKubeconfig}), catalog: remote.New(ctx, parent.Peer),
 	}
 	guards, err := wiring.NewGuards(c)
@@ -86,8 +92,9 @@ func (h *host) newAPI(ctx context.Context, parent *sibling.Parent) error {
 			PolicyFile: c.KubernetesAudit.Policy, LogPath: c.KubernetesAudit.Log,
 			MaxAge: c.KubernetesAudit.MaxAge, MaxBackups: c.KubernetesAudit.MaxBackups, MaxSize: c.KubernetesAudit.MaxSize,
 		},
-		Watches: kubeapi.WatchLimits{User: c.StreamsPerClient, Total: c.Streams, Slow: c.SlowWatch},
-		Log:     h.log,
+		Watches:  kubeapi.WatchLimits{Rate: c.RequestsPerClient, User: c.StreamsPerClient, Total: c.Streams, Slow: c.SlowWatch},
+		Observer: h.metrics.API("kubernetes", kubeapi.LimitNames()...),
+		Log:      h.log.With("component", logging.KubernetesAPI), Tracer: trail.TracerOf(ctx),
 	})
 	if err != nil || !c.KubernetesEvents || c.KubernetesTrustEverybody {
 		return err
@@ -99,12 +106,12 @@ func (h *host) newAPI(ctx context.Context, parent *sibling.Parent) error {
 // newGitOps makes the controllers of the role gitops.
 func (h *host) newGitOps(parent *sibling.Parent, guards wiring.Guards) error {
 	c := &h.settings.Config.GitOps
-	log := h.log.With("role", config.RoleGitOps)
+	log := h.log.With("role", config.RoleGitOps, "component", logging.GitOps)
 	data, err := h.connect(parent.Data)
 	if err != nil {
 		return err
 	}
-	if h.engine, err = wiring.GitOps(h.settings.Config, data, h.settings.Worker, log); err != nil {
+	if h.engine, err = wiring.GitOps(h.settings.Config, data, h.settings.Worker, h.metrics, log); err != nil {
 		return err
 	}
 	cluster, err := clientcmd.BuildConfigFromFlags("", c.FluxKubeconfig) // without a kubeconfig, the cluster that this runs in
@@ -118,7 +125,16 @@ func (h *host) newGitOps(parent *sibling.Parent, guards wiring.Guards) error {
 	if err != nil {
 		return err
 	}
-	h.hooks, err = parent.Listeners(wiring.ListenersHooks)
+	if h.certs, err = wiring.Certificates(&h.settings.Config.Identity, log); err != nil {
+		return err
+	}
+	hooks, err := parent.Listeners(wiring.ListenersHooks)
+	for _, l := range hooks {
+		if h.certs != nil {
+			l = h.certs.Listener(l, wiring.HTTPProtocol)
+		}
+		h.hooks = append(h.hooks, l)
+	}
 	return err
 }
 
@@ -152,7 +168,7 @@ func (h *host) targetOf(ctx context.Context, guards wiring.Guards) *kubetarget.T
 	return kubetarget.New(kubetarget.Options{
 		Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Proxies: c.ClusterProxies, Interval: c.ClusterInterval,
 		Charts: c.Charts, Logins: c.ChartCredentials, ChartTimeout: c.ChartTimeout, Guard: guards.Git,
-		Watched: wiring.LimitOr(c.ClusterWatches), Log: h.log.With("role", config.RoleMetaScheduler),
+		Watched: wiring.LimitOr(c.ClusterWatches), Log: h.log.With("role", config.RoleMetaScheduler, "component", logging.MetaScheduler),
 		Enqueue: func(id tko.SiteID) {
 			h.enqueued.Go(func() { // the caller must not wait
 				if err := sibling.Call(ctx, h.server, wiring.EnqueueSites, []tko.SiteID{id}, nil); err != nil && ctx.Err() == nil {
@@ -205,9 +221,12 @@ func (h *host) methods() sibling.Endpoint {
 			if h.cluster == nil {
 				return errors.New("there is no cluster for Events")
 			}
-			return kubeapi.NewRecorder(h.catalog, h.cluster.CoreV1().Events(kubeapi.EventNamespace), h.log.With("role", config.RoleData)).Run(ctx)
+			return kubeapi.NewRecorder(h.catalog, h.cluster.CoreV1().Events(kubeapi.EventNamespace), h.log.With("role", config.RoleData, "component", logging.KubernetesAPI)).Run(ctx)
 		}),
 		wiring.GitOpsRun: wiring.Until(h.runGitOps),
+		wiring.MetricsEncode: sibling.Unary(func(context.Context, wiring.None) ([]byte, error) {
+			return h.metrics.Encode()
+		}),
 	}
 }
 
@@ -218,6 +237,12 @@ func (h *host) runGitOps(ctx context.Context) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() error { return h.engine.Run(ctx) })
 	all.Go(func() error { return h.flux.Run(ctx) })
+	if h.certs != nil && len(h.hooks) > 0 {
+		all.Go(func() error {
+			h.certs.Run(ctx)
+			return nil
+		})
+	}
 	for _, l := range h.hooks {
 		all.Go(func() error { return wiring.ServeHooks(ctx, &h.settings.Config.GitOps, l, h.engine, h.log) })
 	}

@@ -6,14 +6,18 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
 	"github.com/tko-orchestrator/tko/internal/logging"
+	"github.com/tko-orchestrator/tko/internal/metrics"
 	"github.com/tko-orchestrator/tko/internal/plugin/supervise"
 	"github.com/tko-orchestrator/tko/internal/sibling"
+	"github.com/tko-orchestrator/tko/internal/tracing"
+	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
 func main() { os.Exit(mainCode()) }
@@ -34,14 +38,33 @@ func mainCode() int {
 	if err != nil {
 		return 1 // the server reports it
 	}
-	log := logging.New(settings.Config, os.Stderr)
-	logging.Libraries(log)
-	h, err := newHost(ctx, parent, settings, log)
+	c := settings.Config
+	c.LogFormat = settings.Format
+	log, err := logging.New(c.Log(os.Stderr))
 	if err != nil {
 		parent.Failed(err)
 		return 1
 	}
-	if err := h.run(ctx, parent); err != nil {
+	counted := metrics.New(wiring.Kubernetes)
+	log.Logger = slog.New(counted.CountLines(log.Handler()))
+	logging.Libraries(log.Logger)
+	traces, err := tracing.New(ctx, tracing.Options{Program: wiring.Kubernetes, Endpoint: c.TracesEndpoint, Sample: c.TracesSample})
+	if err != nil {
+		parent.Failed(err)
+		return 1
+	}
+	ctx = trail.WithTracer(ctx, traces.Tracer())
+	go wiring.FollowLevels(ctx, parent.Peer, log.Levels, log.Logger)
+	h, err := newHost(ctx, parent, settings, counted, log.Logger)
+	if err != nil {
+		parent.Failed(err)
+		return 1
+	}
+	err = h.run(ctx, parent)
+	if closeErr := traces.Close(ctx); closeErr != nil {
+		log.WarnContext(ctx, "the last traces are lost", "err", closeErr)
+	}
+	if err != nil {
 		log.ErrorContext(ctx, "tko-kubernetes failed", "err", err)
 		return 1
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/authn"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/identity"
@@ -61,20 +63,24 @@ func (s *server) keepAudit(ctx context.Context, group *errgroup.Group) error {
 	if a.AuditExport == "" {
 		return nil
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
+	host := hostname()
 	send := fileSink(a.AuditExport)
-	if address, ok := strings.CutPrefix(a.AuditExport, "syslog:"); ok {
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			return tko.Errorf(tko.ErrInvalid, "--audit-export=%s: use syslog:HOST:PORT", a.AuditExport)
+	for prefix, secure := range map[string]*tls.Config{"syslog:": nil, "syslog+tls:": {MinVersion: tls.VersionTLS12}} {
+		address, ok := strings.CutPrefix(a.AuditExport, prefix)
+		if !ok {
+			continue
 		}
-		send = (&audit.Syslog{Address: address, Host: host}).Send
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return tko.Errorf(tko.ErrInvalid, "--audit-export=%s: use %sHOST:PORT", a.AuditExport, prefix)
+		}
+		send = (&audit.Syslog{Address: address, Host: host, TLS: secure}).Send
 	}
-	group.Go(func() error { return s.service.ExportAudit(ctx, host+" "+a.AuditExport, a.AuditInterval, send) })
+	group.Go(func() error { return s.service.ExportAudit(ctx, sinkName(a.AuditExport), a.AuditInterval, send) })
 	return nil
 }
+
+// sinkName returns the name of this server's sink of the audit log.
+func sinkName(export string) string { return hostname() + " " + export }
 
 // fileSink appends records to a file, as JSON lines with their hashes.
 func fileSink(path string) func(context.Context, []audit.Stored) error {
@@ -98,6 +104,9 @@ func fileSink(path string) func(context.Context, []audit.Stored) error {
 	}
 }
 
+// setupTime is the lifetime of the one-time token for the first administrator.
+const setupTime = 15 * time.Minute
+
 // accessCommand returns the commands on the rules of access that need the store, and
 // no server.
 func accessCommand() *cobra.Command {
@@ -108,13 +117,14 @@ func accessCommand() *cobra.Command {
 		Long: `Make the first administrator of everything, in the store. It is refused once there is one: from then on,
 administrators bind others with tko access bind.
 
+Without --admin, print a one-time token, which is valid for 15 minutes: its holder binds the first administrator
+with tko access bind, and can do nothing else with it. A SQLite file must not be in use by a server.
+
 The subject is the verified name of a client: cert:NAME, spiffe://..., oidc:ALIAS:SUB, k8s:NAME, token:NAME or unix:UID.
 tko about --whoami, or the audit log of a refused request, shows the name of a client.`,
-		Example: "  tko-server access init --store=postgres://tko@db/tko --admin=oidc:corp:248289761001",
+		Example: "  tko-server access init --store=postgres://tko@db/tko --admin=oidc:corp:248289761001\n" +
+			"  TKO_TOKEN=$(tko-server access init --store=postgres://tko@db/tko) tko access bind oidc:corp:248289761001 admin",
 		RunE: func(command *cobra.Command, _ []string) error {
-			if admin == "" {
-				return tko.Errorf(tko.ErrInvalid, "name the administrator: --admin=SUBJECT")
-			}
 			if store == "" {
 				store = os.Getenv("TKO_STORE")
 			}
@@ -131,6 +141,14 @@ tko about --whoami, or the audit log of a refused request, shows the name of a c
 				return err
 			}
 			defer func() { _ = opened.Close() }()
+			if admin == "" {
+				token, hash := authn.NewSetupToken()
+				if err := catalog.AddSetupToken(command.Context(), opened, hash, time.Now().Add(setupTime)); err != nil {
+					return err
+				}
+				_, _ = fmt.Fprintln(command.OutOrStdout(), token)
+				return nil
+			}
 			b, err := catalog.InitAccess(command.Context(), opened, admin, why, time.Time{})
 			if err != nil {
 				return err
@@ -140,7 +158,7 @@ tko about --whoami, or the audit log of a refused request, shows the name of a c
 		},
 	}
 	initialise.Flags().StringVar(&store, "store", "", "store of the state, as for tko-server (default: TKO_STORE)")
-	initialise.Flags().StringVar(&admin, "admin", "", "subject of the administrator")
+	initialise.Flags().StringVar(&admin, "admin", "", "subject of the administrator; without it, a one-time token is printed")
 	initialise.Flags().StringVar(&why, "reason", "first administrator", "reason that is recorded")
 	group.AddCommand(initialise)
 	return group

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -12,9 +13,10 @@ import (
 )
 
 // serveHealth serves health probes until the context ends: /healthz is OK while the
-// process runs, /readyz while it reaches the data controller, its own or another, and
-// the program that it needs serves.
-func serveHealth(ctx context.Context, l net.Listener, data *client.Client, kubernetes *sibling.Program) error {
+// process runs, /readyz while it reaches the data controller, its own or another, the
+// program that it needs serves, and the disk of the database is not full. disks returns
+// the problem of disks, or "", and warnings, which /readyz shows while it succeeds.
+func serveHealth(ctx context.Context, l net.Listener, data *client.Client, kubernetes *sibling.Program, disks func(context.Context) (problem string, warnings []string)) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
@@ -26,6 +28,16 @@ func serveHealth(ctx context.Context, l net.Listener, data *client.Client, kuber
 		}
 		if err := kubernetes.Problem(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		problem, warnings := disks(asking)
+		if problem != "" {
+			http.Error(w, problem, http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		for _, warning := range warnings {
+			_, _ = fmt.Fprintf(w, "warning: %s\n", warning)
 		}
 	})
 	health := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}

@@ -25,7 +25,7 @@ func TestHealthReportsDataController(t *testing.T) {
 	awaitStatus(t, preparer.Health[0], "/healthz", http.StatusOK)
 }
 
-type serving struct{ GRPC, Health []string }
+type serving struct{ GRPC, Web, Health, Metrics []string }
 
 // start runs a server until stop is called or the test ends.
 func start(t *testing.T, args ...string) (s serving, stop func()) {

@@ -14,33 +14,33 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
 	"github.com/tko-orchestrator/tko/internal/authn"
 	"github.com/tko-orchestrator/tko/internal/certs"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/webapi"
 )
 
 // security holds how ports are secured and clients identified.
 type security struct {
 	insecure bool
-	certs    *certs.Server    // nil without TLS
-	tokens   *authn.TokenFile // nil without static tokens
+	rate     float64                                          // requests per second of a client; 0: no limit
+	refused  func(ctx context.Context, source, detail string) // records callers that could not be authenticated; may be nil
+	certs    *certs.Server                                    // nil without TLS
+	tokens   *authn.TokenFile                                 // nil without static tokens
 	callers  *authn.Authenticator
 	readers  []authn.TokenReader
+	runs     authn.Runs // of plugins that validate
 }
 
 // newSecurity reads the files that the settings name.
 func newSecurity(c *config.Identity, log *slog.Logger) (*security, error) {
 	s := &security{insecure: c.Insecure}
 	var err error
-	if c.TLSCert != "" {
-		s.certs, err = certs.NewServer(certs.Options{
-			Cert: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA, CRL: c.TLSCRL, ClientAuth: certs.ClientAuth(c.TLSClientAuth), Log: log,
-		})
-		if err != nil {
-			return nil, err
-		}
+	if s.certs, err = wiring.Certificates(c, log); err != nil {
+		return nil, err
 	}
 	if c.TokenFile != "" {
 		if s.tokens, err = authn.OpenTokenFile(c.TokenFile, log); err != nil {
@@ -67,16 +67,22 @@ func newSecurity(c *config.Identity, log *slog.Logger) (*security, error) {
 	return s, s.authenticate(c, nil)
 }
 
+// dataTokens are the tokens of which the data controller knows.
+type dataTokens interface {
+	authn.Claims
+	authn.SetupTokens
+}
+
 // authenticate makes the authenticator; claims are those of the data controller,
 // which validate the tokens of plugins, or nil.
-func (s *security) authenticate(c *config.Identity, claims authn.Claims) error {
+func (s *security) authenticate(c *config.Identity, claims dataTokens) error {
 	controllers, err := authn.ParseControllers(c.Controllers)
 	if err != nil {
 		return tko.Errorf(tko.ErrInvalid, "--controllers: %w", err)
 	}
 	readers := s.readers
 	if claims != nil {
-		readers = append([]authn.TokenReader{authn.Plugins{Claims: claims}}, readers...)
+		readers = append([]authn.TokenReader{authn.Plugins{Claims: claims}, &s.runs, authn.Setup{Tokens: claims}}, readers...)
 	}
 	o := authn.Options{SPIFFEDomains: c.SPIFFEDomains, Tokens: readers, Controllers: controllers, Insecure: s.insecure}
 	if s.certs != nil {
@@ -145,17 +151,17 @@ func (s *security) listener(l net.Listener, protocols ...string) net.Listener {
 	return s.certs.Listener(l, protocols...)
 }
 
-// httpProtocol is the protocol of the ports that serve HTTP.
-const httpProtocol = "http/1.1"
-
 type connKey struct{}
 
-// serveHTTP serves HTTP securely. It returns when the listener is closed.
+// withConn keeps a connection of an [http.Server] for its requests.
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, conn)
+}
+
+// serveHTTP serves HTTP securely, by a server whose ConnContext is [withConn]. It
+// returns when the listener is closed.
 func (s *security) serveHTTP(server *http.Server, l net.Listener) error {
-	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		return context.WithValue(ctx, connKey{}, conn)
-	}
-	if err := server.Serve(s.listener(l, httpProtocol)); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(s.listener(l, wiring.HTTPProtocol)); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
@@ -164,13 +170,17 @@ func (s *security) serveHTTP(server *http.Server, l net.Listener) error {
 // identified adds the identities of callers to requests, and refuses those
 // without one.
 func (s *security) identified(handler http.Handler, log *slog.Logger) http.Handler {
+	o := webapi.IdentityOptions{Log: log, Refused: s.refused}
+	if s.rate > 0 {
+		o.Limits = identity.NewRates(s.rate, max(1, int(2*s.rate)))
+	}
 	return webapi.WithIdentity(handler, s.callers, func(r *http.Request) authn.Connection {
 		c := webapi.ConnectionOf(r)
 		if conn, ok := r.Context().Value(connKey{}).(net.Conn); ok {
 			c.Peer = certs.Peer(conn)
 		}
 		return c
-	}, log)
+	}, o)
 }
 
 // logInsecure logs that other machines are served without TLS or identities.
@@ -184,6 +194,10 @@ func (s *server) logInsecure(ctx context.Context) {
 // listenUnix opens the Unix socket of the gRPC API, whose port is known. A
 // socket that a killed server left is replaced.
 func (s *server) listenUnix(ctx context.Context) error {
+	if passed := s.passed[socketUnix]; len(passed) > 0 {
+		s.unix = passed
+		return nil
+	}
 	path := s.config.Identity.ListenUnix
 	if path == "" || !s.config.Has(config.RoleData) {
 		return nil
@@ -205,7 +219,7 @@ func (s *server) listenUnix(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen on the Unix socket %q (--listen-unix): %w", path, err)
 	}
-	s.unix = l
+	s.unix = []net.Listener{l}
 	return nil
 }
 

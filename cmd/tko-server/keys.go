@@ -6,10 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/tink-crypto/tink-go/v2/tink"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/config"
@@ -26,9 +26,21 @@ type encryptedStore interface {
 	Close() error
 }
 
-// encrypt makes a store encrypt packages with the key in a file. Without a file,
+// keyEncryptor returns the key that --encryption-key names: a file, or a key in Vault.
+func keyEncryptor(name string, v config.Vault) (seal.KeyEncryptor, error) {
+	if !strings.HasPrefix(name, secret.TransitPrefix) {
+		return seal.File(name)
+	}
+	key, err := secret.NewTransit(&secret.Vault{Address: v.Address, TokenFile: v.TokenFile, Role: v.Role, JWTFile: v.JWTFile}, name)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "--encryption-key: %w", err)
+	}
+	return key, nil
+}
+
+// encrypt makes a store encrypt packages with a key. Without one,
 // it returns an error if the store has encrypted packages.
-func encrypt(ctx context.Context, store any, path string) error {
+func encrypt(ctx context.Context, store any, path string, vault config.Vault) error {
 	s, ok := store.(encryptedStore)
 	if !ok {
 		return nil
@@ -40,7 +52,7 @@ func encrypt(ctx context.Context, store any, path string) error {
 		}
 		return err
 	}
-	kek, err := seal.File(path)
+	kek, err := keyEncryptor(path, vault)
 	if err != nil {
 		return err
 	}
@@ -55,6 +67,7 @@ func encrypt(ctx context.Context, store any, path string) error {
 // keysCommand returns the command that manages encryption keys.
 func keysCommand(stderr io.Writer) *cobra.Command {
 	var path string
+	var vault config.Vault
 	where := secret.Text("sqlite:tko.db")
 	keys := &cobra.Command{Use: "keys", Short: "Manage the keys of encrypted packages", Args: noArguments, RunE: func(c *cobra.Command, _ []string) error { return c.Help() }}
 	create := &cobra.Command{
@@ -72,9 +85,9 @@ func keysCommand(stderr io.Writer) *cobra.Command {
 			return nil, nil, err
 		}
 		if path == "" {
-			return nil, nil, tko.Errorf(tko.ErrInvalid, "give --encryption-key, the file of the current key")
+			return nil, nil, tko.Errorf(tko.ErrInvalid, "give --encryption-key, the current key")
 		}
-		kek, err := seal.File(path)
+		kek, err := keyEncryptor(path, vault)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -82,10 +95,7 @@ func keysCommand(stderr io.Writer) *cobra.Command {
 		if err != nil {
 			return nil, nil, err
 		}
-		s, ok := store.(encryptedStore)
-		if !ok {
-			return nil, nil, tko.Errorf(tko.ErrInvalid, "this store can't be encrypted")
-		}
+		s = store
 		if k, err = seal.Open(c.Context(), s, kek); err != nil {
 			_ = s.Close()
 			return nil, nil, err
@@ -122,9 +132,9 @@ func keysCommand(stderr io.Writer) *cobra.Command {
 					err = closeErr
 				}
 			}()
-			var kek tink.AEAD
+			var kek seal.KeyEncryptor
 			if newPath != "" {
-				if kek, err = seal.File(newPath); err != nil {
+				if kek, err = keyEncryptor(newPath, vault); err != nil {
 					return err
 				}
 			}
@@ -138,10 +148,11 @@ func keysCommand(stderr io.Writer) *cobra.Command {
 			return s.Reseal(c.Context(), func(done int) { _, _ = fmt.Fprintf(stderr, "%d packages encrypted\n", done) })
 		},
 	}
-	rotate.Flags().StringVar(&newPath, "new-encryption-key", "", "file of the key that replaces that of --encryption-key")
+	rotate.Flags().StringVar(&newPath, "new-encryption-key", "", "key that replaces that of --encryption-key: a file, or vault:MOUNT/NAME")
 	rotate.Flags().BoolVar(&rewrite, "rewrite", false, "encrypt all packages again")
 	for _, c := range []*cobra.Command{check, rotate} {
-		c.Flags().StringVar(&path, "encryption-key", "", "file of the current key")
+		c.Flags().StringVar(&path, "encryption-key", "", "current key: a file, or vault:MOUNT/NAME")
+		vault.Flags(c.Flags())
 		c.Flags().Var(&where, "store", "store, as for tko-server; a server on the same SQLite file must not run")
 		c.Flags().Lookup("store").DefValue = string(where)
 	}

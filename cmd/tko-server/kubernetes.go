@@ -17,6 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/kubeapi/remote"
+	"github.com/tko-orchestrator/tko/internal/logging"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/work"
 )
@@ -26,12 +27,13 @@ import (
 func (s *server) prepareKubernetes() {
 	c := s.config
 	settings := wiring.KubernetesSettings{
-		Config: c, Worker: s.worker, API: len(s.kube) > 0, GitOps: c.Has(config.RoleGitOps) && c.GitOps.FollowsFlux(),
+		Config: c, Worker: s.worker, Format: s.format, API: len(s.kube) > 0, GitOps: c.Has(config.RoleGitOps) && c.GitOps.FollowsFlux(),
 	}
 	o := sibling.Options{
 		Name: wiring.Kubernetes, Purpose: wiring.KubernetesPurpose, Settings: settings, Required: settings.API || settings.GitOps,
-		Files: map[string]sibling.Files{}, Methods: s.clusters.Methods(), Stdout: s.out.out, Stderr: s.out.err, Log: s.log,
+		Files: map[string]sibling.Files{}, Methods: s.clusters.Methods(), Stdout: s.out.out, Stderr: s.out.err, Log: s.log.With("component", logging.Siblings),
 	}
+	o.Methods[wiring.LogLevels] = wiring.SendLevels(s.levels)
 	if settings.API {
 		o.Files[wiring.ListenersAPI] = files(s.kube)
 		maps.Copy(o.Methods, remote.Methods(s.service))
@@ -94,7 +96,7 @@ func (s *server) events(ctx context.Context, controllers *errgroup.Group) error 
 		return nil
 	}
 	loop := work.Loop{
-		Client: s.service, Queue: tko.QueueEvents, Worker: s.worker, Concurrency: 1, Lease: c.WorkLease, Log: s.log.With("role", config.RoleData),
+		Client: s.service, Queue: tko.QueueEvents, Worker: s.worker, Concurrency: 1, Lease: c.WorkLease, Observer: s.metrics, Log: s.log.With("role", config.RoleData, "component", logging.KubernetesAPI),
 		Do: func(claimed context.Context, _ tko.WorkItem) work.Result {
 			following, stop := context.WithCancel(claimed)
 			defer stop()
@@ -121,14 +123,14 @@ func (s *server) gitOps(ctx context.Context, controllers *errgroup.Group, data *
 		controllers.Go(func() error { return s.runFlux(ctx) })
 		return nil
 	}
-	engine, err := wiring.GitOps(c, data, s.worker, s.log.With("role", config.RoleGitOps))
+	engine, err := wiring.GitOps(c, data, s.worker, s.metrics, s.log.With("role", config.RoleGitOps, "component", logging.GitOps))
 	if err != nil || engine == nil {
 		return err
 	}
 	controllers.Go(func() error { return engine.Run(ctx) })
 	for _, l := range s.hooks {
 		controllers.Go(func() error {
-			return wiring.ServeHooks(ctx, &c.GitOps, s.security.listener(l, httpProtocol), engine, s.log)
+			return wiring.ServeHooks(ctx, &c.GitOps, s.security.listener(l, wiring.HTTPProtocol), engine, s.log)
 		})
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/test/bufconn"
 
@@ -30,6 +31,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/logging"
+	"github.com/tko-orchestrator/tko/internal/manual"
+	"github.com/tko-orchestrator/tko/internal/metrics"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
@@ -40,7 +43,11 @@ import (
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
+	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
+	"github.com/tko-orchestrator/tko/internal/systemd"
+	"github.com/tko-orchestrator/tko/internal/tracing"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/internal/validate/remote"
 	"github.com/tko-orchestrator/tko/internal/version"
@@ -63,6 +70,9 @@ kubectl uses the Kubernetes aggregated API, which the role data serves with --ku
 
 Plugins run only programs below --plugin-programs, isolated from the machine as far as it can: see docs/plugins.md.
 
+tko-server backup writes everything in the store to an archive while servers run, tko-server restore fills an empty store from it,
+also one of the other kind: see docs/operations.md.
+
 A schema that is missing or of an older version is migrated at the start; a newer one is rejected.
 
 By default the APIs are served to this machine only: over the loopback interface, and over a Unix socket whose clients are known by
@@ -73,6 +83,10 @@ their user IDs. Other machines are served with TLS, and only if clients have ide
 Instead of certificates, or in addition to them, clients may have tokens: of an OpenID Connect issuer (--oidc-issuer), of a Kubernetes
 cluster (--token-review), or static ones (--token-file; make them with tko-server token add). See docs/security.md.
 
+Under systemd, or another service manager with its protocols, the server takes the sockets that it is passed (LISTEN_FDS), named grpc,
+unix, web, kubernetes, webhook, log, debug, health or metrics, in place of the addresses in its settings; notifies it when it serves, and its
+watchdog; and reads certificates and tokens again at SIGHUP. See docs/install.md.
+
 Every flag can be set by an environment variable, TKO_ and its name in capitals with _ (TKO_STORE), or in a YAML file given
 with --config (store: ...). Flags win over the environment, and that over the file.
 
@@ -82,7 +96,7 @@ Exit codes: 0 stopped as asked, 1 failed, 2 wrong flags.`
 // returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var file string
-	var log *slog.Logger // nil until the settings are loaded
+	var log *logging.Log // nil until the settings are loaded
 	command := &cobra.Command{
 		Use: "tko-server", Short: "Serve TKO", Long: long, Version: version.String(), Args: noArguments,
 		SilenceErrors: true, SilenceUsage: true,
@@ -95,19 +109,29 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if err := config.Load(command.Flags(), os.LookupEnv, file); err != nil {
 			return err
 		}
-		if err := c.Validate(); err != nil {
+		passed, err := systemd.Sockets()
+		if err != nil {
+			return err
+		}
+		defer closeAll(passed)
+		if err := errors.Join(inherit(c, passed), c.Validate()); err != nil {
 			return err
 		}
 		if os.Geteuid() == 0 && !c.AllowRoot {
 			return tko.Errorf(tko.ErrInvalid, "tko-server must not run as root, because a fault would then concern the whole machine: start it as an ordinary user, or give --allow-root")
 		}
-		log = logging.New(c, stderr)
-		logging.Libraries(log)
+		if log, err = logging.New(c.Log(stderr)); err != nil {
+			return err
+		}
+		counted := newMetrics(c)
+		log.Logger = slog.New(counted.CountLines(log.Handler()))
+		logging.Libraries(log.Logger)
 		ctx := command.Context()
-		return endWithin(ctx, c.StopTimeout, log, func() error { return serve(ctx, c, log, streams{stdout, stderr}) })
+		return endWithin(ctx, c.StopTimeout, log.Logger, func() error { return serveTraced(ctx, c, counted, log, streams{stdout, stderr, passed}) })
 	}
 	command.AddCommand(accessCommand()) //nolint:contextcheck // the command carries the context
-	command.AddCommand(tokenCommand())
+	command.AddCommand(tokenCommand(), manual.Command("8"))
+	command.AddCommand(backupCommand(), restoreCommand(), schemaCommand()) //nolint:contextcheck // the command carries the context
 	command.CompletionOptions.DisableDefaultCmd = true
 	command.SetHelpCommand(&cobra.Command{Hidden: true})
 	command.SetArgs(args)
@@ -118,7 +142,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
-	case log != nil && c.LogFormat == "json": // a plain line would not be JSON
+	case log != nil && log.Format != logging.Text: // a plain line would not be JSON
 		log.ErrorContext(ctx, "tko-server failed", "err", err)
 		if errors.Is(err, tko.ErrInvalid) {
 			return 2
@@ -141,7 +165,10 @@ func noArguments(_ *cobra.Command, args []string) error {
 }
 
 // streams are the process's output.
-type streams struct{ out, err io.Writer }
+type streams struct {
+	out, err io.Writer
+	passed   map[string][]net.Listener // sockets of the service manager
+}
 
 func hostname() string {
 	host, err := os.Hostname()
@@ -153,18 +180,33 @@ func hostname() string {
 
 func workerName() string { return fmt.Sprintf("%s/%d", hostname(), os.Getpid()) }
 
+// serveTraced serves, and exports traces if that is configured.
+func serveTraced(ctx context.Context, c *config.Config, counted *metrics.Metrics, log *logging.Log, out streams) error {
+	traces, err := tracing.New(ctx, tracing.Options{Program: "tko-server", Endpoint: c.TracesEndpoint, Sample: c.TracesSample})
+	if err != nil {
+		return err
+	}
+	err = serve(trail.WithTracer(ctx, traces.Tracer()), c, counted, log, out)
+	if closeErr := traces.Close(ctx); closeErr != nil {
+		log.WarnContext(ctx, "the last traces are lost", "err", closeErr)
+	}
+	return err
+}
+
 // serve starts the roles and serves until the context ends.
-func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams) error {
+func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root *logging.Log, out streams) error {
+	log := root.Logger
 	log.InfoContext(ctx, "starting", "version", version.String(), "roles", strings.Join(c.Roles, ","), "pid", os.Getpid())
 	allowed, err := wiring.NewGuards(c)
 	if err != nil {
 		return err
 	}
-	secure, err := newSecurity(&c.Identity, log)
+	secure, err := newSecurity(&c.Identity, log.With("component", logging.Security))
 	if err != nil {
 		return err
 	}
-	s := &server{config: c, log: log, allowed: allowed, pods: &wiring.Pods{}, clusters: &wiring.Clusters{}, worker: workerName(), out: out, security: secure}
+	s := &server{config: c, log: log, levels: root.Levels, format: root.Format, tracer: trail.TracerOf(ctx), metrics: counted, allowed: allowed, pods: &wiring.Pods{}, clusters: &wiring.Clusters{}, worker: workerName(), out: out, security: secure, passed: out.passed}
+	counted.Add(certificateSampler(c, secure))
 	if c.KubernetesCert == "" && c.KubernetesKey == "" {
 		c.KubernetesCert, c.KubernetesKey = c.Identity.TLSCert, c.Identity.TLSKey
 	}
@@ -222,14 +264,14 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 		}
 	}
 	if len(types) > 0 {
-		inspector := &plugin.Inspector{Plugins: data, Runner: runner, Types: types, Host: hostname(), Log: log}
+		inspector := &plugin.Inspector{Plugins: data, Runner: runner, Types: types, Host: hostname(), Log: log.With("component", logging.Plugins)}
 		controllers.Go(func() error { return inspector.Run(working) })
 	}
 	if c.Has(config.RolePreparer) {
 		p := prepare.New(clients.of(identity.RolePreparer), runner, prepare.Options{
 			Worker: s.worker, Concurrency: c.PreparerConcurrency, Lease: c.WorkLease, MaxIterations: c.PreparerIterations,
 			TOSCA:   tosca.New(tosca.Options{Schemes: c.TOSCASchemes, Guard: allowed.TOSCA}),
-			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Log: log.With("role", config.RolePreparer),
+			Backoff: c.Retry, MaxBackoff: c.RetryMax, ManualApprove: !c.PreparerAutoApprove, Observer: counted, Log: log.With("role", config.RolePreparer, "component", logging.Preparer),
 		})
 		controllers.Go(func() error { return p.Run(working) })
 	}
@@ -241,7 +283,7 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 				return s.clusters
 			},
 			OSM: osm.Options{Secrets: c.OSMSecrets, Interval: c.ClusterInterval},
-			Log: log.With("role", config.RoleMetaScheduler),
+			Log: log.With("role", config.RoleMetaScheduler, "component", logging.MetaScheduler), Observer: counted, Applied: counted.Applied,
 		})
 		controllers.Go(func() error { return m.Run(working) })
 	}
@@ -257,11 +299,17 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 		controllers.Go(func() error { return s.serveDebug(working, l) })
 	}
 	for _, l := range s.health {
-		controllers.Go(func() error { return serveHealth(working, secure.listener(l, httpProtocol), data, s.kubernetes) })
+		controllers.Go(func() error {
+			return serveHealth(working, secure.listener(l, wiring.HTTPProtocol), data, s.kubernetes, s.disks)
+		})
+	}
+	for _, l := range s.scraped {
+		controllers.Go(func() error { return s.serveMetrics(working, l) })
 	}
 	for _, l := range s.logs {
 		controllers.Go(func() error { return s.logServer.Serve(working, secure.listener(l)) })
 	}
+	controllers.Go(func() error { return s.manage(working) })
 	controllers.Go(func() error { // an API that fails ends all of them
 		select {
 		case <-working.Done():
@@ -286,44 +334,53 @@ func serve(ctx context.Context, c *config.Config, log *slog.Logger, out streams)
 type server struct {
 	config  *config.Config
 	log     *slog.Logger
+	metrics *metrics.Metrics
+	levels  *logging.Levels
+	format  string       // of the log
+	tracer  trace.Tracer // nil without traces
 	allowed wiring.Guards
-	worker  string // shown to users
+	worker  string                    // shown to users
+	passed  map[string][]net.Listener // by the service manager
 	out     streams
 
 	kubernetes *sibling.Program // started when it is first needed
 	clusters   *wiring.Clusters
 	pods       *wiring.Pods
 
-	grpc, web, logs, debug, health, kube, hooks []net.Listener
-	unix                                        net.Listener // nil without a Unix socket
-	security                                    *security
-	store                                       catalog.Store
-	service                                     *catalog.Service
-	inProcess                                   map[string]*bufconn.Listener // by role; nil without the data controller
-	logServer                                   plugin.LogServer
-	isolated                                    *isolate.Isolation
+	grpc, web, logs, debug, health, scraped, kube, hooks []net.Listener
+	unix                                                 []net.Listener // none without a Unix socket
+	security                                             *security
+	store                                                catalog.Store
+	database                                             *relational.Store // the same; nil without the data controller
+	service                                              *catalog.Service
+	inProcess                                            map[string]*bufconn.Listener // by role; nil without the data controller
+	logServer                                            plugin.LogServer
+	isolated                                             *isolate.Isolation
 }
 
 // listen opens the sockets first, so that clients can connect as soon as the
 // addresses are known.
 func (s *server) listen(ctx context.Context) error {
-	open := func(address string, to *[]net.Listener) (err error) {
-		if address != "" {
-			*to, err = config.Listen(ctx, address, s.config.IPStack)
-		}
+	open := func(name, address string, to *[]net.Listener) (err error) {
+		*to, err = s.sockets(ctx, name, address)
 		return err
 	}
 	if s.config.Has(config.RoleData) {
-		if err := errors.Join(open(s.config.ListenGRPC, &s.grpc), open(s.config.ListenWeb, &s.web), open(s.config.Kubernetes, &s.kube), s.listenUnix(ctx)); err != nil {
+		if err := errors.Join(open("grpc", s.config.ListenGRPC, &s.grpc), open("web", s.config.ListenWeb, &s.web), open("kubernetes", s.config.Kubernetes, &s.kube), s.listenUnix(ctx)); err != nil {
 			return err
 		}
 	}
-	logs := open(s.config.ListenLog, &s.logs)
+	logs := open("log", s.config.ListenLog, &s.logs)
 	if config.IsInUse(logs) && s.config.ListenLog == config.DefaultListenLog {
 		s.log.InfoContext(ctx, "no log server for plugins: another server uses the address", "listen_log", s.config.ListenLog)
 		logs = nil
 	}
-	return errors.Join(logs, open(s.config.ListenDebug, &s.debug), open(s.config.ListenHealth, &s.health), open(s.config.GitOps.Webhook, &s.hooks))
+	scraped := open("metrics", s.config.ListenMetrics, &s.scraped)
+	if config.IsInUse(scraped) && s.config.ListenMetrics == config.DefaultListenMetrics {
+		s.log.InfoContext(ctx, "no metrics: another server uses the address", "listen_metrics", s.config.ListenMetrics)
+		scraped = nil
+	}
+	return errors.Join(logs, scraped, open("debug", s.config.ListenDebug, &s.debug), open("health", s.config.ListenHealth, &s.health), open("webhook", s.config.GitOps.Webhook, &s.hooks))
 }
 
 // logReachability warns that a server that listens on loopback only can't be reached
@@ -373,7 +430,12 @@ func (s *server) isolation(ctx context.Context) (*isolate.Isolation, error) {
 	if err := programs.CheckFolders(); err != nil {
 		return nil, err
 	}
-	o := isolate.Options{Mode: c.PluginIsolation, Readable: c.PluginFiles, Writable: c.PluginFilesWritable, Log: s.log}
+	for _, path := range slices.Concat(c.PluginFiles, c.PluginFilesWritable) {
+		if _, err := os.Stat(path); err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "--plugin-files or --plugin-files-writable: plugins can't use %q: %w: create it, or remove it from the flag", path, err)
+		}
+	}
+	o := isolate.Options{Mode: c.PluginIsolation, Readable: c.PluginFiles, Writable: c.PluginFilesWritable, Log: s.log.With("component", logging.Plugins)}
 	switch c.PluginUsers {
 	case "none":
 	case "auto":
@@ -416,15 +478,20 @@ func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 	o := plugin.Options{
 		Programs: s.config.PluginPrograms, Isolation: s.isolated,
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
+		Ran:             s.metrics.Ran,
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
-		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log,
+		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log.With("component", logging.Plugins),
 		Pods: s.pods, Host: ownAddress(s.config.IPStack),
 		Functions: krmfn.Options{
 			Guard: s.allowed.Remote, Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
 		},
 	}
+	if len(s.grpc) > 0 { // otherwise the data controller is another process
+		o.Token = s.security.runs.Issue
+	}
 	if len(s.logs) > 0 {
+		s.logServer.Log = o.Log
 		o.LogServer, o.LogAddressPort = &s.logServer, s.logs[0].Addr().String()
 		if a, ok := s.logs[0].Addr().(*net.TCPAddr); ok && a.IP.IsUnspecified() {
 			o.LogAddressPort = net.JoinHostPort("localhost", strconv.Itoa(a.Port))
@@ -480,17 +547,22 @@ func functionCache(configured string) string {
 }
 
 func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner *plugin.Runner) error {
-	store, err := openStore(ctx, s.config, s.log)
+	store, err := openStore(ctx, s.config, s.log.With("component", logging.Store))
 	if err != nil {
 		return err
 	}
-	s.store = store
-	if err := encrypt(ctx, store, s.config.EncryptionKey); err != nil {
+	s.store, s.database = store, store
+	s.observe(store)
+	if err := encrypt(ctx, store, s.config.EncryptionKey, s.config.Vault); err != nil {
 		return err
 	}
 	validator, err := validate.New(validate.Options{
-		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Secrets: s.config.SecretsCheck, Fetch: remote.Fetch, Plugins: runner, Log: s.log,
+		SchemaLocations: s.config.SchemaLocations, KubernetesVersion: s.config.KubernetesVersion, Secrets: s.config.SecretsCheck, Fetch: remote.Fetch, Plugins: runner, Log: s.log.With("component", logging.Catalog),
 	})
+	if err != nil {
+		return err
+	}
+	persons, err := s.config.Access.PersonsBySubject()
 	if err != nil {
 		return err
 	}
@@ -502,15 +574,17 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		ConfirmAbove: s.config.ConfirmAbove, ConfirmPercent: s.config.ConfirmAbovePercent,
 		WithdrawApproval: s.config.WithdrawApproval, ManualApprove: !s.config.PreparerAutoApprove,
 		Access: catalog.AccessMode(s.config.AccessMode()), AccessAnonymous: access.Role(s.config.Access.Anonymous), AccessKubernetes: access.Role(s.config.Access.Kubernetes),
-		Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
-		Log: s.log.With("role", config.RoleData),
+		Persons: persons, Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
+		Log: s.log.With("role", config.RoleData, "component", logging.Catalog), LogLevels: s.levels, Refused: s.metrics.Denied,
 	})
 	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {
 		return err
 	}
+	s.security.refused, s.security.rate = s.service.RecordRefusal, s.config.RequestsPerClient
 	api := grpcapi.NewServer(s.service, grpcapi.Options{
-		Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
-		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log,
+		Refused:  s.service.RecordRefusal,
+		Observer: s.grpcMetrics(), Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
+		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log.With("component", logging.API), Tracer: s.tracer,
 		Limits: grpcapi.Limits{
 			Connection: wiring.LimitOr(s.config.StreamsPerConnection), Client: wiring.LimitOr(s.config.StreamsPerClient), Total: wiring.LimitOr(s.config.Streams),
 			Rate: rateOr(s.config.RequestsPerClient),
@@ -522,8 +596,8 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		s.inProcess[role] = bufconn.Listen(1 << 20)
 		listeners = append(listeners, grpcapi.ListenProcess(s.inProcess[role], role))
 	}
-	if s.unix != nil {
-		listeners = append(listeners, grpcapi.Listen(s.unix))
+	for _, l := range s.unix {
+		listeners = append(listeners, grpcapi.Listen(l))
 	}
 	s.prepareKubernetes()
 	for _, l := range s.grpc {
@@ -532,7 +606,9 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	for _, l := range listeners {
 		serving.Go(func() error { return api.Serve(l) })
 	}
-	web := &http.Server{Handler: webapi.WithHosts(s.security.identified(webapi.New(s.service, s.log), s.log), s.allowedHosts(s.config.ListenWeb)), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelWarn)}
+	webLog := s.log.With("component", logging.Web)
+	handler := s.observeWeb(webapi.WithRequests(webapi.WithHosts(s.security.identified(webapi.New(s.service, webLog), webLog), s.allowedHosts(s.config.ListenWeb)), s.tracer))
+	web := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ConnContext: withConn, ErrorLog: slog.NewLogLogger(webLog.Handler(), slog.LevelWarn)}
 	for _, l := range s.web {
 		serving.Go(func() error { return s.security.serveHTTP(web, l) })
 	}
@@ -552,10 +628,24 @@ func (s *server) serveDebug(ctx context.Context, l net.Listener) error {
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	debug := &http.Server{Handler: webapi.WithHosts(s.security.identified(mux, s.log), s.allowedHosts(s.config.ListenDebug)), ReadHeaderTimeout: 10 * time.Second}
+	debug := &http.Server{Handler: webapi.WithHosts(s.security.identified(s.inspectors(mux), s.log), s.allowedHosts(s.config.ListenDebug)), ReadHeaderTimeout: 10 * time.Second, ConnContext: withConn}
 	stop := context.AfterFunc(ctx, func() { _ = debug.Close() })
 	defer stop()
 	return s.security.serveHTTP(debug, l)
+}
+
+// inspectors refuses callers without the right to inspect: profiles show what the server
+// works on. Without a data controller in this process, every identified caller has it.
+func (s *server) inspectors(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.service != nil {
+			if err := s.service.Authorize(r.Context(), access.Inspect, ""); err != nil {
+				http.Error(w, err.Error(), http.StatusForbidden)
+				return
+			}
+		}
+		handler.ServeHTTP(w, r)
+	})
 }
 
 // clients are the controllers' clients of the data controller, by role. They use
@@ -593,7 +683,7 @@ func (s *server) ready() error {
 		return nil
 	}
 	text, err := json.Marshal(map[string][]string{
-		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health), "webhook": addresses(s.hooks),
+		"grpc": addresses(s.grpc), "web": addresses(s.web), "kubernetes": addresses(s.kube), "health": addresses(s.health), "metrics": addresses(s.scraped), "webhook": addresses(s.hooks),
 	})
 	if err != nil {
 		return err
@@ -606,10 +696,7 @@ func (s *server) ready() error {
 }
 
 func (s *server) close() {
-	if s.unix != nil {
-		_ = s.unix.Close()
-	}
-	for _, l := range slices.Concat(s.grpc, s.web, s.kube, s.logs, s.debug, s.health, s.hooks) {
+	for _, l := range slices.Concat(s.unix, s.grpc, s.web, s.kube, s.logs, s.debug, s.health, s.scraped, s.hooks) {
 		_ = l.Close()
 	}
 	if s.store != nil {
@@ -619,14 +706,26 @@ func (s *server) close() {
 	}
 }
 
-// openStore opens the store of --store.
-func openStore(ctx context.Context, c *config.Config, log *slog.Logger) (catalog.Store, error) {
+// openStore opens the store of --store. A store with an incomplete restore is an error.
+func openStore(ctx context.Context, c *config.Config, log *slog.Logger) (*relational.Store, error) {
+	store, err := openStoreAs(ctx, c, log, true)
+	if err != nil {
+		return nil, err
+	}
+	if err := store.CheckComplete(ctx); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	return store, nil
+}
+
+// openStoreAs opens a store. If exclusive is false, a server may use the same SQLite file.
+func openStoreAs(ctx context.Context, c *config.Config, log *slog.Logger, exclusive bool) (*relational.Store, error) {
 	where := string(c.Store)
 	if path, ok := strings.CutPrefix(where, "sqlite:"); ok {
 		if path == ":memory:" {
 			return sqlite.OpenMemory(ctx)
 		}
-		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: true})
+		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: exclusive})
 	}
 	if strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://") || strings.Contains(where, "=") {
 		options := postgres.Options{Wait: c.StoreWait, Log: log}

@@ -27,6 +27,7 @@ func TestExitCodes(t *testing.T) {
 		"version":          {why: "it names the version", args: []string{"--version"}, code: 0, want: "version"},
 		"unknown flag":     {why: "a typo", args: []string{"--rolls=data"}, code: 2, want: "rolls"},
 		"argument":         {why: "there are none", args: []string{"data"}, code: 2, want: "data"},
+		"exposed metrics":  {why: "beyond loopback, they need TLS and identities", args: []string{"--listen-metrics=*:0"}, code: 2, want: "--listen-metrics=*:0"},
 		"unknown role":     {why: "a typo", args: []string{"--roles=cook"}, code: 2, want: "cook"},
 		"unknown store":    {why: "it lists the kinds", args: []string{"--store=mysql://root@db", "--listen-grpc=localhost:0", "--listen-web="}, code: 2, want: "sqlite:PATH"},
 		"no such file":     {why: "it names the file", args: []string{"--config=/does/not/exist.yaml"}, code: 2, want: "/does/not/exist.yaml"},
@@ -53,7 +54,7 @@ func TestFirstLinesWarnAboutLoopback(t *testing.T) {
 		code := make(chan int, 1)
 		go func() {
 			code <- run(ctx, []string{
-				"--insecure", "--store=sqlite::memory:", "--listen-grpc=" + address, "--listen-web=", "--listen-log=", "--ready-file=" + ready, "--git-cache=" + t.TempDir(),
+				"--insecure", "--log-format=text", "--store=sqlite::memory:", "--listen-grpc=" + address, "--listen-web=", "--listen-log=", "--ready-file=" + ready, "--git-cache=" + t.TempDir(),
 			}, &out, &out)
 		}()
 		waitReady(t, ready, code, &out)

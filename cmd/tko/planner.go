@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko/internal/cli"
 	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/osm"
@@ -37,6 +38,19 @@ func (planner) PlanSource(ctx context.Context, client cli.SourceClient, tree fs.
 		return failed, err
 	}
 	return sourcePlan(preview), nil
+}
+
+// ReadManifests implements [cli.ManifestReader].
+func (planner) ReadManifests(tree fs.FS) ([]cli.Manifest, error) {
+	found, err := manifest.Read(tree, ".")
+	if err != nil {
+		return nil, err
+	}
+	manifests := make([]cli.Manifest, len(found))
+	for i, m := range found {
+		manifests[i] = cli.Manifest{File: m.File, Name: m.Name, Put: m.Put}
+	}
+	return manifests, nil
 }
 
 func sourcePlan(preview *gitops.Preview) cli.SourcePlan {

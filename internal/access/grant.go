@@ -153,6 +153,13 @@ func GrantOf(role Role, scopes ...Scope) *Grant {
 	return new(Grant).with(bindings)
 }
 
+// GrantOfRight returns the grant of one right that is not on entities.
+func GrantOfRight(v Verb) *Grant {
+	g := new(Grant).with(nil)
+	g.rights[v] = true
+	return g
+}
+
 func (g *Grant) with(bindings []Binding) *Grant {
 	g.predicates, g.rights = map[verbOn]Predicate{}, map[Verb]bool{}
 	terms := map[verbOn][]Term{}

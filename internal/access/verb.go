@@ -37,6 +37,7 @@ const (
 	Bind        Verb = "bind"        // bindings and policies
 	Audit       Verb = "audit"       // the audit log
 	Backup      Verb = "backup"      // whole backups
+	Logs        Verb = "log"         // levels of the server's log
 	Impersonate Verb = "impersonate" // to act under a name that the caller verified
 	Open        Verb = "open"        // every caller: about and health
 )
@@ -44,7 +45,7 @@ const (
 // Scoped reports whether a verb is granted within a scope.
 func (v Verb) Scoped() bool {
 	switch v {
-	case Prepare, Schedule, Events, Source, Inspect, Bind, Audit, Backup, Impersonate, Open:
+	case Prepare, Schedule, Events, Source, Inspect, Bind, Audit, Backup, Logs, Impersonate, Open:
 		return false
 	default:
 		return true
@@ -105,7 +106,7 @@ var roles = map[Role][]Verb{
 	Editor:    {Read, Create, Update, Delete},
 	Approver:  {Read, Approve},
 	Operator:  {Read, Call, Purge, Inspect},
-	Admin:     append(slices.Clone(users), Bind, Audit, Backup, Secret),
+	Admin:     append(slices.Clone(users), Bind, Audit, Backup, Logs, Secret),
 	Delegated: append(slices.Clone(users), Condition, Secret),
 
 	ControllerPrepare:  {Read, Create, Commit, Provision, Condition, Prepare, Secret},

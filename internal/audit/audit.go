@@ -203,6 +203,7 @@ type Select struct {
 	Site     string // of the site itself, and of deployments at it
 	Decision string
 	Action   string
+	Request  string // ID
 	Since    time.Time
 	Until    time.Time
 	After    int64 // number
@@ -213,6 +214,6 @@ type Select struct {
 func (a *Select) Match(r Record) bool {
 	return (a.Subject == "" || a.Subject == r.Subject) && (a.Kind == "" || a.Kind == r.Kind) && (a.ID == "" || a.ID == r.ID) &&
 		(a.Site == "" || a.Site == r.Site || r.Kind == string(tko.KindSite) && a.Site == r.ID) &&
-		(a.Decision == "" || a.Decision == r.Decision) && (a.Action == "" || a.Action == r.Action) &&
+		(a.Decision == "" || a.Decision == r.Decision) && (a.Action == "" || a.Action == r.Action) && (a.Request == "" || a.Request == r.Request) &&
 		(a.Since.IsZero() || !r.Time.Before(a.Since)) && (a.Until.IsZero() || r.Time.Before(a.Until))
 }

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -28,9 +29,13 @@ func ParseLine(line []byte) (Stored, error) {
 	if i < 0 || !strings.HasSuffix(text, `"}`) {
 		return Stored{}, fmt.Errorf("%.60q is no exported audit record", text)
 	}
-	hash, err := ParseHash(strings.TrimSuffix(text[i+len(`,"hash":"`):], `"}`))
+	encoded := strings.TrimSuffix(text[i+len(`,"hash":"`):], `"}`)
+	hash, err := ParseHash(encoded)
 	if err != nil {
 		return Stored{}, err
+	}
+	if encoded == "" {
+		return Stored{}, fmt.Errorf("%.60q has no hash", text)
 	}
 	s := Stored{Text: []byte(text[:i] + "}"), Hash: hash}
 	var r Record
@@ -56,23 +61,32 @@ const (
 // Syslog sends records to a syslog server, as RFC 5424 over TCP with octet counting
 // (RFC 6587).
 type Syslog struct {
-	Address string // host:port
-	Host    string // of this machine
+	Address string      // host:port
+	Host    string      // of this machine
+	TLS     *tls.Config // of the connection (RFC 5425); nil for plain text
 }
 
 // Send sends records over a connection of its own. The server may have received some of
 // them if it fails.
 func (s *Syslog) Send(ctx context.Context, records []Stored) error {
-	conn, err := (&net.Dialer{Timeout: syslogTimeout}).DialContext(ctx, "tcp", s.Address)
+	dial := (&net.Dialer{Timeout: syslogTimeout}).DialContext
+	if s.TLS != nil {
+		dial = (&tls.Dialer{NetDialer: &net.Dialer{Timeout: syslogTimeout}, Config: s.TLS}).DialContext
+	}
+	conn, err := dial(ctx, "tcp", s.Address)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
 	if err := conn.SetDeadline(time.Now().Add(syslogTimeout)); err != nil {
 		return err
 	}
 	var text []byte
 	for _, r := range records {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		message := s.format(r)
 		text = append(strconv.AppendInt(text, int64(len(message)), 10), ' ')
 		text = append(text, message...)

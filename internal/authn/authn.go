@@ -67,10 +67,7 @@ func ParseControllers(texts []string) (map[string]string, error) {
 		if !ok || !slices.Contains(identity.Roles(), role) {
 			return nil, tko.Errorf(tko.ErrInvalid, "controller %q: use ROLE=SUBJECT, with a role of %s", text, strings.Join(identity.Roles(), ", "))
 		}
-		known := slices.ContainsFunc([]string{identity.Certificate, identity.SPIFFE, identity.OIDC, identity.Kubernetes, identity.Token, identity.Unix}, func(prefix string) bool {
-			return strings.HasPrefix(subject, prefix) && len(subject) > len(prefix)
-		})
-		if !known {
+		if !identity.IsSubject(subject) {
 			return nil, tko.Errorf(tko.ErrInvalid, "controller %q: the subject %q has no prefix of an authenticator, such as spiffe:// or token:", text, subject)
 		}
 		if other, ok := controllers[subject]; ok && other != role {

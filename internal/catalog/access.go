@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -95,6 +96,10 @@ func (s *Service) caller(ctx context.Context) (*caller, error) {
 		c.grant, c.verified = ownGrants[role], tko.AuthorOf(ctx).Who == ""
 		return c, nil
 	}
+	if who.IsSetup() {
+		c.grant = access.GrantOfRight(access.Bind)
+		return c, nil
+	}
 	rules, err := s.rulesOf(ctx, rulesAge)
 	if err != nil {
 		return nil, err
@@ -124,6 +129,7 @@ type ruleBook struct {
 	access.Rules
 
 	approvals map[string]pendingApproval // by deployment
+	setups    map[string]setupToken      // by hash
 	read      time.Time                  // used with the lock of the service
 
 	mutex  sync.Mutex
@@ -155,7 +161,7 @@ func (s *Service) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, er
 	if err != nil {
 		return nil, err
 	}
-	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: map[string]*access.Grant{}, approvals: map[string]pendingApproval{}}
+	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: map[string]*access.Grant{}, approvals: map[string]pendingApproval{}, setups: map[string]setupToken{}}
 	for _, r := range stored {
 		var err error
 		switch r.Kind {
@@ -171,6 +177,10 @@ func (s *Service) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, er
 			var a pendingApproval
 			err = json.Unmarshal(r.Doc, &a)
 			book.approvals[r.ID] = a
+		case ruleSetup:
+			var t setupToken
+			err = json.Unmarshal(r.Doc, &t)
+			book.setups[r.ID] = t
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the stored %s %q can't be read: %w", r.Kind, r.ID, err)
@@ -282,7 +292,7 @@ func (c *caller) record(ctx context.Context, kind tko.Kind, id string, verb acce
 // auditCaller returns the caller as audit records have it.
 func (c *caller) auditCaller(ctx context.Context) *audit.Caller {
 	i := c.identity
-	a := &audit.Caller{Subject: i.Subject, Authn: i.Authenticator, Claimed: i.Claimed, Source: i.From, Groups: i.Groups, Action: string(c.verb), Access: c.grant.Version}
+	a := &audit.Caller{Subject: i.Subject, Authn: i.Authenticator, Claimed: i.Claimed, Source: i.From, Groups: i.Groups, Action: string(c.verb), Request: trail.Request(ctx), Access: c.grant.Version}
 	if a.Subject == "" || i.IsAnonymous() {
 		if who := tko.AuthorOf(ctx).Who; a.Claimed == "" && who != "" {
 			a.Claimed = who

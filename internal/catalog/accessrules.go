@@ -22,6 +22,7 @@ const (
 	ruleBinding  = "binding"
 	rulePolicy   = "policy"
 	ruleApproval = "approval"
+	ruleSetup    = "setup"
 )
 
 // breakGlassTime is the duration of the rights that [Service.BreakGlass] gives.
@@ -66,7 +67,11 @@ func (s *Service) Bind(ctx context.Context, b access.Binding) (access.Binding, e
 	if !b.Expires.IsZero() && !b.Expires.After(time.Now()) {
 		return access.Binding{}, tko.Errorf(tko.ErrInvalid, "the binding would expire at %s, which is over", b.Expires.Format(time.RFC3339))
 	}
-	if err := c.grant.MayBind(b); err != nil {
+	if c.identity.IsSetup() {
+		if err := checkFirst(b); err != nil {
+			return access.Binding{}, err
+		}
+	} else if err := c.grant.MayBind(b); err != nil {
 		if s.refuse(ctx, c, "", "", access.Bind) != nil {
 			return access.Binding{}, err
 		}
@@ -85,9 +90,91 @@ func (s *Service) Bind(ctx context.Context, b access.Binding) (access.Binding, e
 		if same >= access.MaxTerms {
 			return nil, nil, tko.Errorf(tko.ErrInvalid, "%s has %d bindings: use at most %d, with wider scopes", b.Subject+b.Group, same, access.MaxTerms)
 		}
+		if c.identity.IsSetup() {
+			for _, other := range book.Bindings {
+				if other.IsUnlimitedAdmin() {
+					return nil, nil, tko.Errorf(tko.ErrDenied, "there is an administrator already: the one-time token is for the first one only")
+				}
+			}
+			if len(book.setups) == 0 {
+				return nil, nil, tko.Errorf(tko.ErrDenied, "the one-time token was used")
+			}
+			for hash := range book.setups {
+				remove = append(remove, AccessRule{Kind: ruleSetup, ID: hash})
+			}
+		}
 		rule, err := ruleOf(ruleBinding, b.ID, b)
-		return []AccessRule{rule}, nil, err
+		return []AccessRule{rule}, remove, err
 	}, describeBinding("bound", b))
+}
+
+// checkFirst returns ErrDenied if a binding is not that of a first administrator.
+func checkFirst(b access.Binding) error {
+	if !b.IsUnlimitedAdmin() || !identity.IsSubject(b.Subject) {
+		return tko.Errorf(tko.ErrDenied, "the one-time token binds the first administrator only: the role admin, without a scope and without an end, to a subject as tko whoami shows it")
+	}
+	return nil
+}
+
+// A setupToken is a one-time token for the first administrator. Its ID is its hash.
+type setupToken struct {
+	Expires time.Time `json:"expires"`
+}
+
+// SetupToken returns when the one-time token with a hash ends. It returns ErrNotFound if
+// there is none, or it was used.
+func (s *Service) SetupToken(ctx context.Context, hash string) (time.Time, error) {
+	book, err := s.rulesOf(ctx, rulesAge)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if t, ok := book.setups[hash]; ok {
+		return t.Expires, nil
+	}
+	return time.Time{}, tko.Errorf(tko.ErrNotFound, "one-time token: not found")
+}
+
+// AddSetupToken stores the hash of a one-time token, with which one binds the first
+// administrator, in place of earlier ones. It returns ErrConflict if there is an
+// administrator. It is for the operator of the store, without a server.
+func AddSetupToken(ctx context.Context, store Store, hash string, expires time.Time) error {
+	version, rules, err := store.Access(ctx)
+	if err != nil {
+		return err
+	}
+	if err := noAdministrator(rules); err != nil {
+		return err
+	}
+	var remove []AccessRule
+	for _, r := range rules {
+		if r.Kind == ruleSetup {
+			remove = append(remove, AccessRule{Kind: ruleSetup, ID: r.ID})
+		}
+	}
+	rule, err := ruleOf(ruleSetup, hash, setupToken{Expires: expires.UTC()})
+	if err != nil {
+		return err
+	}
+	record := audit.Record{Kind: ruleSetup, Op: "initialised", Detail: "one-time token for the first administrator", Caller: audit.Caller{Subject: "process", Decision: audit.Allow}}
+	_, err = store.ChangeAccess(ctx, version, []AccessRule{rule}, remove, record)
+	return err
+}
+
+// noAdministrator returns ErrConflict if there is an administrator of everything.
+func noAdministrator(rules []AccessRule) error {
+	for _, r := range rules {
+		var b access.Binding
+		if r.Kind != ruleBinding {
+			continue
+		}
+		if err := json.Unmarshal(r.Doc, &b); err != nil {
+			return fmt.Errorf("the stored binding %q can't be read: %w", r.ID, err)
+		}
+		if b.IsUnlimitedAdmin() {
+			return tko.Errorf(tko.ErrConflict, "%s is administrator already: let it bind others (tko access bind), or use tko access break-glass", b.Subject)
+		}
+	}
+	return nil
 }
 
 func describeBinding(verb string, b access.Binding) audit.Record {
@@ -298,21 +385,15 @@ func InitAccess(ctx context.Context, store Store, subject, why string, expires t
 	if err := b.Check(); err != nil {
 		return b, err
 	}
+	if !identity.IsSubject(subject) {
+		return b, tko.Errorf(tko.ErrInvalid, "the subject %q has no prefix of an authenticator, so no client can have it: use a subject as tko whoami shows it, such as oidc:ALIAS:SUB", subject)
+	}
 	version, rules, err := store.Access(ctx)
 	if err != nil {
 		return b, err
 	}
-	for _, r := range rules {
-		var other access.Binding
-		if r.Kind != ruleBinding {
-			continue
-		}
-		if err := json.Unmarshal(r.Doc, &other); err != nil {
-			return b, fmt.Errorf("the stored binding %q can't be read: %w", r.ID, err)
-		}
-		if other.IsUnlimitedAdmin() {
-			return b, tko.Errorf(tko.ErrConflict, "%s is administrator already: let it bind others (tko access bind), or use tko access break-glass", other.Subject)
-		}
+	if err := noAdministrator(rules); err != nil {
+		return b, err
 	}
 	rule, err := ruleOf(ruleBinding, b.ID, b)
 	if err != nil {
@@ -438,8 +519,10 @@ func (s *Service) vote(ctx context.Context, r Record, dryRun bool) (enough bool,
 	if err != nil {
 		return false, err
 	}
-	if slices.Contains(authors, subject) {
-		return false, deny("a policy asks that who approves is not who changed it, and %s changed it since its last approval: ask another person", subject)
+	for _, a := range authors {
+		if s.person(a) == s.person(subject) {
+			return false, deny("a policy asks that who approves is not who changed it, and %s changed it since its last approval: ask another person", a)
+		}
 	}
 	if need <= 1 || dryRun {
 		return true, nil
@@ -451,7 +534,7 @@ func (s *Service) vote(ctx context.Context, r Record, dryRun bool) (enough bool,
 		} else {
 			vote.Subjects = nil
 		}
-		if !slices.Contains(vote.Subjects, subject) {
+		if !slices.ContainsFunc(vote.Subjects, func(other string) bool { return s.person(other) == s.person(subject) }) {
 			vote.Subjects = append(vote.Subjects, subject)
 		}
 		rule, err := ruleOf(ruleApproval, r.ID, vote)
@@ -485,8 +568,18 @@ func (s *Service) forgetVotes(ctx context.Context, id string) {
 // controllers and plugins are not.
 func isPerson(who string) bool { return who != "" && !strings.HasPrefix(who, identity.Own) }
 
+// person returns the name of the person that a subject is an identity of: the subject
+// itself, unless Options.Persons has it.
+func (s *Service) person(subject string) string {
+	if name, ok := s.options.Persons[subject]; ok {
+		return "person " + name
+	}
+	return subject
+}
+
 // authorsSinceApproval returns the persons who wrote revisions of a deployment since
-// it was last approved, or the revision of the template that it was made from since.
+// it was last approved, the revision of the template that it was made from since, or
+// the registrations of the plugins that changed it since.
 func (s *Service) authorsSinceApproval(ctx context.Context, r Record) ([]string, error) {
 	var authors []string
 	note := func(who string) {
@@ -494,7 +587,7 @@ func (s *Service) authorsSinceApproval(ctx context.Context, r Record) ([]string,
 			authors = append(authors, who)
 		}
 	}
-	approvedBase := int64(0)
+	approvedBase, plugins := int64(0), map[string]bool{}
 	for revision := r.Revision; revision > 0 && r.Revision-revision < maxAuthors; revision-- {
 		was, err := s.store.Revision(ctx, r.Key, revision)
 		if errors.Is(err, tko.ErrNotFound) {
@@ -511,13 +604,29 @@ func (s *Service) authorsSinceApproval(ctx context.Context, r Record) ([]string,
 			break
 		}
 		note(was.Author.Who)
+		if id, ok := strings.CutPrefix(was.Author.Who, identity.Own+"plugin:"); ok {
+			typ, name, _ := strings.Cut(id, "/")
+			plugins[tko.PluginID(typ, name)] = true
+		}
+		for _, step := range was.Steps {
+			if step.Plugin != "" {
+				plugins[tko.PluginID(tko.PluginPrepare, step.Plugin)] = true
+			}
+		}
 	}
-	if r.Template != "" && r.Base != 0 && approvedBase == 0 {
+	if r.Template != "" && r.Base != 0 && r.Base != approvedBase {
 		was, err := s.store.Revision(ctx, Key{Kind: tko.KindTemplate, ID: r.Template}, r.Base)
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
 			return nil, err
 		}
 		note(was.Author.Who)
+	}
+	for id := range plugins {
+		registered, err := s.get(ctx, Fields{}, Key{Kind: tko.KindPlugin, ID: id})
+		if err != nil {
+			return nil, err
+		}
+		note(registered.Author.Who)
 	}
 	return authors, nil
 }

@@ -28,6 +28,7 @@ type refusals struct {
 	store   AuditLog
 	enabled bool
 	log     *slog.Logger
+	refused func(verb, kind, decision string) // nil: not counted
 
 	mutex  sync.Mutex
 	tokens float64
@@ -40,6 +41,9 @@ type foldKey struct{ subject, action, kind, decision string }
 
 // add writes the record of a refusal, or folds it.
 func (f *refusals) add(ctx context.Context, r audit.Record) {
+	if f.refused != nil {
+		f.refused(r.Action, r.Kind, r.Decision)
+	}
 	if !f.enabled {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/identity"
 )
 
 // The limits of conditions, in number or bytes.
@@ -42,6 +43,9 @@ func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, c
 func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string, require Requirement) error {
 	kind, id := key.Kind, key.ID
 	if err := CheckKey(key); err != nil {
+		return err
+	}
+	if err := s.permitConditions(ctx, key, conditions, without); err != nil {
 		return err
 	}
 	return retry(ctx, func() error {
@@ -197,4 +201,31 @@ func flagConditions(current []tko.Condition, prepared, approved bool) []tko.Cond
 		}
 	}
 	return changed
+}
+
+// controllerConditions are the conditions that our own controllers set.
+var controllerConditions = []string{
+	tko.ConditionPrepared, tko.ConditionApproved, tko.ConditionScheduled, tko.ConditionHealthy, tko.ConditionDeleting,
+	tko.ConditionPlaced, tko.ConditionHandled, tko.ConditionMatched, tko.ConditionRunnable, tko.ConditionCleanedUp,
+}
+
+// permitConditions refuses conditions of our own controllers to users of the Kubernetes
+// API, whatever the cluster permits them: others rely on these.
+func (s *Service) permitConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string) error {
+	c, ok := callerOf(ctx)
+	if !ok || !c.bound || c.identity.Authenticator != identity.Delegated {
+		return nil
+	}
+	types := slices.Clone(without)
+	for _, one := range conditions {
+		types = append(types, one.Type)
+	}
+	for _, typ := range types {
+		if slices.Contains(controllerConditions, typ) {
+			if err := s.refuse(ctx, c, key.Kind, key.ID, access.Condition); err != nil {
+				return tko.Errorf(tko.ErrDenied, "%s %q: the condition %s is set by the server's own controllers only: set conditions of other types", key.Kind, key.ID, typ)
+			}
+		}
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -45,7 +46,14 @@ func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (t
 	case err != nil:
 		return tko.Modification{}, err
 	}
-	pkg, err := deploymentPackage(r)
+	// The deployment may have left the caller's scope since it was read.
+	var pkg krm.Package
+	if err = s.visible(c, r); err == nil {
+		err = s.permit(ctx, &r, nil, access.Update)
+	}
+	if err == nil {
+		pkg, err = deploymentPackage(r)
+	}
 	if err != nil {
 		return tko.Modification{}, errors.Join(err, s.store.CancelModification(ctx, c.token(token)))
 	}
@@ -384,6 +392,7 @@ func (s *Service) commitFrom(ctx context.Context, reads *readSet, current Record
 	if err := checkRevision(current, commit); err != nil {
 		return 0, err
 	}
+	ctx = trail.WithCause(ctx, commit.Cause)
 	if commit.Why != "" {
 		ctx = tko.WithAuthor(ctx, tko.Author{Who: tko.AuthorOf(ctx).Who, Why: commit.Why})
 	}

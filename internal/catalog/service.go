@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -52,13 +53,21 @@ type Options struct {
 	// BreakGlass are the subjects that may make themselves administrators for an
 	// hour: the Unix users of the server and root.
 	BreakGlass []string
+	// Persons are the names of persons by subject: subjects of one person count as one
+	// author and one approver.
+	Persons map[string]string
 	// AccessKubernetes is the role of users of the Kubernetes API, about whose verbs
 	// the cluster decides; none if empty.
 	AccessKubernetes access.Role
 	// Audit records changes and refusals in the audit log.
 	Audit bool
 
-	Log *slog.Logger // for deletions and approvals; none if nil
+	Log       *slog.Logger // for deletions and approvals; none if nil
+	LogLevels LogLevels    // of the server's log; none if nil
+	// Refused is called for each request for which the caller has no right (verb, kind),
+	// or no valid credentials (login), with the decision: refuse, or report if the
+	// request is served nevertheless. None if nil.
+	Refused func(verb, kind, decision string)
 }
 
 // A Service is the catalog. All records are written through it. Its methods may
@@ -83,6 +92,7 @@ type Service struct {
 	ids       idSource
 	changes   *changeCache
 	idle      map[string]*idleQueue // by queue
+	current   atomic.Int32          // number of watches that have reached the newest change
 
 	accessLock  lock
 	accessRules *ruleBook // nil: not read yet
@@ -102,7 +112,7 @@ func New(store Store, validator Validator, options Options) *Service {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{refusals: refusals{store: store, enabled: options.Audit, log: options.Log}, store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: map[string]*idleQueue{
+	return &Service{refusals: refusals{refused: options.Refused, store: store, enabled: options.Audit, log: options.Log}, store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: map[string]*idleQueue{
 		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {},
 	}}
 }
@@ -198,7 +208,7 @@ func (s *Service) atOf(ctx context.Context, c *caller, key Key, revision int64) 
 
 // commit commits writes under the claim of the context, and makes users' errors
 // of the store's errors.
-func (s *Service) commit(ctx context.Context, writes ...Write) ([]Outcome, error) {
+func (s *Service) commit(ctx context.Context, writes ...Write) (_ []Outcome, err error) {
 	if claim, ok := tko.ClaimOf(ctx); ok {
 		for i := range writes {
 			writes[i].Claim = &claim
@@ -208,8 +218,15 @@ func (s *Service) commit(ctx context.Context, writes ...Write) ([]Outcome, error
 	if !ok {
 		return nil, errNotEntered
 	}
+	ctx, span := trail.Start(ctx, "catalog.commit")
+	if span.IsRecording() && len(writes) > 0 {
+		span.SetAttributes(trail.Kind.String(string(writes[0].Record.Kind)), trail.ID.String(writes[0].Record.ID), trail.Count.Int(len(writes)))
+	}
+	defer func() { trail.End(span, err) }()
+	cause := trail.Cause(ctx)
 	for again := 0; ; again++ {
 		for i := range writes {
+			writes[i].Cause = cause
 			if c.bound && s.options.Access == AccessEnforce {
 				writes[i].Access = &c.grant.Version
 			}
@@ -273,6 +290,9 @@ func explain(err error) error {
 // its record has changed.
 const maxAttempts = 12
 
+// maxPause is the longest pause before a change is derived again.
+const maxPause = 2 * time.Second
+
 // A finalError ends [retry], whatever its kind is.
 type finalError struct{ err error }
 
@@ -281,10 +301,13 @@ func (e *finalError) Error() string { return e.err.Error() }
 func final(err error) error { return &finalError{err} }
 
 // retry calls f until the result is not a conflict, or is a final error. With
-// each conflict, another writer has succeeded.
+// each conflict, another writer has succeeded. Pauses grow with the time that an
+// attempt takes: many writers of one entity on a busy machine would otherwise all
+// start again while one of them commits, so that each attempt serves only one.
 func retry(ctx context.Context, f func() error) error {
 	var err error
 	for attempt := range maxAttempts {
+		began := time.Now()
 		err = f()
 		if end, ok := errors.AsType[*finalError](err); ok {
 			return end.err
@@ -292,7 +315,7 @@ func retry(ctx context.Context, f func() error) error {
 		if !errors.Is(err, tko.ErrConflict) {
 			return err
 		}
-		limit := time.Millisecond << min(attempt, 6)
+		limit := min(max(time.Millisecond<<min(attempt, 6), time.Duration(attempt)*time.Since(began)), maxPause)
 		if err := sleep(ctx, rand.N(limit)); err != nil { //nolint:gosec // spreads retries, hides nothing
 			return err
 		}

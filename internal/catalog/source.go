@@ -55,6 +55,16 @@ func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, erro
 			put.Attached, put.Labels = current.Attached(), current.labels()
 		}
 	}
+	if p.DryRun && put.Origin != "" {
+		for existing, err := range s.store.List(ctx, Query{Kind: p.Kind, Scope: access.ScopeAll, Origin: put.Origin, Limit: 1}) {
+			if err != nil {
+				return tko.PutResult{}, err
+			}
+			if c.sees(s, existing) {
+				return tko.PutResult{ID: existing.ID, Revision: existing.Revision}, nil
+			}
+		}
+	}
 	r, created, err := s.PutRecord(ctx, put)
 	if err != nil {
 		return tko.PutResult{}, err

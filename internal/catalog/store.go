@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"iter"
 	"slices"
 	"time"
@@ -37,6 +38,7 @@ type Store interface { //nolint:interfacebloat // of interfaces, one for each co
 // A Lifecycle describes, cleans up and closes a store.
 type Lifecycle interface {
 	Collector
+	Backups
 	// Backend returns the kind of database and its version, for display. It
 	// contains no secrets.
 	Backend() string
@@ -239,6 +241,9 @@ type Write struct {
 	// Audit, if not nil, is the caller in the audit records of the changes that
 	// the write makes. If it is nil, the changes are not recorded.
 	Audit *audit.Caller
+	// Cause is the request that makes the change, for the work that the change
+	// causes; "" if it isn't known.
+	Cause string
 	// Claim, if not nil, is a claim of work that the caller must still hold;
 	// otherwise the commit fails with ErrConflict. While the commit is in
 	// progress, no other worker can claim the item.
@@ -506,6 +511,19 @@ type Collector interface {
 	// a valid token. A collection may be interrupted at any time: the next one
 	// continues it. Only one of the stores on a database collects at a time.
 	Collect(ctx context.Context, retention Retention) (Collected, error)
+}
+
+// Backups write backups, and hold work after one was restored.
+type Backups interface {
+	// Backup writes everything in the store to an archive, as of one snapshot, while
+	// others write. program is the version that the archive names. The archive is
+	// complete only if Backup returns nil.
+	Backup(ctx context.Context, w io.Writer, program string) error
+	// Holds returns the work that is held, sorted by queue, then key.
+	Holds(ctx context.Context) ([]tko.Hold, error)
+	// ReleaseHolds removes those of the holds that exist, or sets their modes, and
+	// makes their work due.
+	ReleaseHolds(ctx context.Context, holds []tko.Hold, mode string) error
 }
 
 // Work is a work item that a change requires.

@@ -51,6 +51,12 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 	}
 	check, stop := w.interval()
 	defer stop()
+	current := false
+	defer func() {
+		if current {
+			s.current.Add(-1)
+		}
+	}()
 	for {
 		if err := w.still(ctx); err != nil {
 			return err
@@ -76,6 +82,10 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 		}
 		if len(changes) > 0 {
 			continue
+		}
+		if !current {
+			current = true
+			s.current.Add(1)
 		}
 		select {
 		case <-ctx.Done():

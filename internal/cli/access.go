@@ -221,7 +221,7 @@ func (a *app) accessCanI() *cobra.Command {
 		Use: "can-i VERB [KIND [ID]]", Short: "Whether you may do something",
 		Long: `Whether you may use a verb on an entity, or on some entity of a kind. Verbs: read, create,
 update, delete, purge, approve, call, register, commit, provision, condition, secret;
-without a kind inspect, bind, audit, backup, impersonate. The exit code is 6 if you may not.`,
+without a kind inspect, bind, audit, backup, log, impersonate. The exit code is 6 if you may not.`,
 		Example: "  tko access can-i update site emea/lagos\n  tko access can-i bind", Args: arguments(1, 3), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			args = append(args, "", "")

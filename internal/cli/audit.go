@@ -54,6 +54,7 @@ var auditView = view[*auditRow]{
 		{name: "REVISION", text: func(r *auditRow) string { return r.field("revision") }},
 		{name: "SITE", wide: true, text: func(r *auditRow) string { return r.field("site") }},
 		{name: "SOURCE", wide: true, text: func(r *auditRow) string { return r.field("source") }},
+		{name: "REQUEST", wide: true, text: func(r *auditRow) string { return r.field("request") }},
 		{name: "DETAIL", wide: true, text: func(r *auditRow) string {
 			return strings.TrimSpace(r.field("status") + " " + r.field("detail") + " " + r.field("why"))
 		}},
@@ -80,6 +81,7 @@ func (f *auditFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.m.Id, "id", "", "`ID` of the entity")
 	cmd.Flags().StringVar(&f.m.SiteId, "site-id", "", "`ID` of a site: records about it and the deployments at it")
 	cmd.Flags().StringVar(&f.m.Decision, "decision", "", "`decision`: allow, refuse, report")
+	cmd.Flags().StringVar(&f.m.Request, "request", "", "`ID` of the request that made the change, or was refused")
 	cmd.Flags().DurationVar(&f.since, "since", 0, "`duration` until now (0: all that is retained)")
 }
 

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -41,7 +42,9 @@ type globals struct {
 	pager      string
 	pagerSet   bool // --pager was given
 
-	reason string
+	reason    string
+	requestID string
+	trace     bool
 
 	tls           bool
 	tlsCA         string
@@ -77,6 +80,8 @@ func (g *globals) flags(f *pflag.FlagSet) {
 	f.StringVar(&g.tlsServerName, "tls-server-name", "", "`name` in the server's certificate (default: the host of its address)")
 	f.StringVar(&g.tokenFile, "token-file", "", "`file` with a token; without one, the token is TKO_TOKEN, or that of tko login")
 	f.StringVar(&g.context, "context", "", "`name` of the context to use (default: the current one, unless --grpc-address or --grpc-port is given)")
+	f.StringVar(&g.requestID, "request-id", "", "`ID` of the command's requests in the server's log and audit log: 1 to 64 letters, digits and . _ : / + = @ - (default: a new one)")
+	f.BoolVar(&g.trace, "trace", false, "trace the command's requests: the server exports their spans, if it exports traces; the trace's ID is printed")
 	f.StringVar(&g.reason, "reason", "", "`why`: reason that is stored with the command's changes")
 }
 
@@ -103,6 +108,9 @@ func (g *globals) check() error {
 	}
 	if g.width < -1 {
 		errs = append(errs, fmt.Errorf("--width %d: use a number of columns, 0 for the terminal's, or -1 for no limit", g.width))
+	}
+	if g.requestID != "" && !trail.IsRequest(g.requestID) {
+		errs = append(errs, fmt.Errorf("--request-id %q: use 1 to 64 letters, digits and . _ : / + = @ -", g.requestID))
 	}
 	if (g.tlsCert == "") != (g.tlsKey == "") {
 		errs = append(errs, errors.New("--tls-cert and --tls-key belong together: give both, or none"))

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
 )
 
 // Streams are the input and outputs of a command.
@@ -137,6 +138,9 @@ func (a *app) fail(ctx context.Context, err error) int {
 	}
 	if e, ok := errors.AsType[*hintedError](err); ok {
 		hint = e.hint
+	}
+	if id := client.RequestID(err); id != "" && hint == "" && (code == exitOther || code == exitUnavailable) {
+		hint = "the server's log has more about request " + printable(id)
 	}
 	message := "tko: " + printable(err.Error())
 	if a.colors(a.streams.Err) {

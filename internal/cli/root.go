@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko/internal/manual"
 )
 
 const rootHelp = `TKO composes, validates and deploys software at very many sites, and watches it.
@@ -31,7 +33,8 @@ func (a *app) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.aboutCommand(), a.versionCommand(),
 		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.pluginCommand(),
-		a.accessCommand(), a.auditCommand(), a.gitopsCommand(), a.kubeCommand(), a.completionCommand(),
+		a.accessCommand(), a.auditCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
+		manual.Command("1"),
 		a.contextCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(),
 	)
 	complete(root, "format", fixed(formats...))

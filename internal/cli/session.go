@@ -14,6 +14,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -155,8 +156,20 @@ func (a *app) connect(ctx context.Context) (context.Context, *session, error) {
 	}
 	a.closers = append(a.closers, srv)
 	ctx = tko.WithAuthor(ctx, tko.Author{Who: who(), Why: a.globals.reason})
-	a.log.InfoContext(ctx, "using server", "address", t.address, "network", t.network)
+	ctx = a.trailed(ctx)
+	a.log.InfoContext(ctx, "using server", "address", t.address, "network", t.network, "request_id", trail.Request(ctx))
 	return ctx, &session{server: srv, app: a, target: t}, nil
+}
+
+// trailed gives the command's requests an ID, and a trace if one is asked for.
+func (a *app) trailed(ctx context.Context) context.Context {
+	ctx = trail.WithRequest(ctx, cmp.Or(a.globals.requestID, trail.NewRequest()))
+	if !a.globals.trace {
+		return ctx
+	}
+	ctx = trail.WithNewTrace(ctx)
+	a.notice("trace %s, request %s", trail.TraceID(ctx), trail.Request(ctx))
+	return ctx
 }
 
 func (a *app) timeout() time.Duration {

@@ -7,7 +7,9 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/identity"
 )
 
 // AccessAuto is the value of Access that depends on the addresses.
@@ -15,9 +17,10 @@ const AccessAuto = "auto"
 
 // Access holds the settings of rights and of the audit log.
 type Access struct {
-	Mode       string // AccessAuto, off, report, enforce
-	Anonymous  string // role, or ""
-	Kubernetes string // role, or ""
+	Mode       string   // AccessAuto, off, report, enforce
+	Anonymous  string   // role, or ""
+	Kubernetes string   // role, or ""
+	Persons    []string // PERSON=SUBJECT
 
 	Audit         bool
 	AuditKeep     time.Duration
@@ -29,9 +32,10 @@ func (a *Access) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&a.Mode, "access", AccessAuto, "rights of clients: enforce, report (all rights; what enforce would refuse is logged and audited), off (all rights), or auto: enforce if other machines are served without --insecure, else off. The first administrator: tko-server access init")
 	flags.StringVar(&a.Anonymous, "access-anonymous", "", "role of clients on this machine without credentials, such as viewer, where rights are enforced; empty for none")
 	flags.StringVar(&a.Kubernetes, "access-kubernetes", string(access.Delegated), "role of users of the Kubernetes API, about whose verbs the cluster decides, where rights are enforced; empty for none: then they need bindings (k8s:USER, group k8s:GROUP)")
+	flags.StringSliceVar(&a.Persons, "access-persons", nil, "identities of one person, as PERSON=SUBJECT, each on its own: ann=oidc:corp:17,ann=cert:ann. They count as one author and one approver; the same for all servers")
 	flags.BoolVar(&a.Audit, "audit", true, "record each change and each refusal in the audit log, in the transaction of the change")
 	flags.DurationVar(&a.AuditKeep, "audit-keep", 17520*time.Hour, "retention time of audit records, at least 24h; 0 for ever")
-	flags.StringVar(&a.AuditExport, "audit-export", "", "copy audit records to a file, as JSON lines, or to syslog:HOST:PORT (RFC 5424 over TCP), each at least once; empty for none")
+	flags.StringVar(&a.AuditExport, "audit-export", "", "copy audit records to a file, as JSON lines, or to syslog:HOST:PORT (RFC 5424 over TCP) or syslog+tls:HOST:PORT (RFC 5425, trusting the certificate authorities of this machine), each at least once; empty for none")
 	flags.DurationVar(&a.AuditInterval, "audit-interval", 10*time.Second, "interval at which audit records are exported, checkpoints are logged, and old records are removed")
 }
 
@@ -44,6 +48,23 @@ func (c *Config) AccessMode() string {
 		return "enforce"
 	}
 	return "off"
+}
+
+// PersonsBySubject returns the names of persons by subject. Malformed texts, and a subject
+// of two persons, are an ErrInvalid.
+func (a *Access) PersonsBySubject() (map[string]string, error) {
+	persons := map[string]string{}
+	for _, text := range a.Persons {
+		person, subject, ok := strings.Cut(text, "=")
+		if !ok || person == "" || !identity.IsSubject(subject) {
+			return nil, tko.Errorf(tko.ErrInvalid, "--access-persons has %q: use PERSON=SUBJECT, with a subject as tko whoami shows it, such as ann=oidc:corp:17", text)
+		}
+		if other, ok := persons[subject]; ok && other != person {
+			return nil, tko.Errorf(tko.ErrInvalid, "--access-persons has the subject %q for %q and for %q: it is of one person", subject, other, person)
+		}
+		persons[subject] = person
+	}
+	return persons, nil
 }
 
 // checkAccess returns the problems of the settings of rights and audit.
@@ -64,6 +85,9 @@ func (c *Config) checkAccess() []string {
 	}
 	if a.AuditKeep != 0 && a.AuditKeep < 24*time.Hour {
 		wrong = append(wrong, "--audit-keep is less than 24h: use more, or 0 for ever")
+	}
+	if _, err := a.PersonsBySubject(); err != nil {
+		wrong = append(wrong, err.Error())
 	}
 	if a.AuditInterval <= 0 {
 		wrong = append(wrong, "--audit-interval must be more than 0")

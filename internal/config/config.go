@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -14,7 +15,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/logging"
 	"github.com/tko-orchestrator/tko/internal/secret"
+	"github.com/tko-orchestrator/tko/internal/tracing"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -43,16 +46,18 @@ type Config struct {
 	StoreWait time.Duration // time limit for a database that is not available at the start
 	Data      string        // address of the data controller, for roles without RoleData
 
-	ListenGRPC   string   // host:port; see Listen
-	ListenWeb    string   // host:port, or "" for none
-	Kubernetes   string   // host:port of the Kubernetes API, or "" for none
-	ListenLog    string   // host:port of the plugins' log server, or "" for none
-	ListenDebug  string   // host:port of Go's profiles, or "" for none
-	ListenHealth string   // host:port of health probes, or "" for none
-	IPStack      string   // dual, ipv6, ipv4
-	WebHosts     []string // names under which browsers may reach the HTTP API, in addition to the safe ones; * for any
-	AllowRoot    bool
-	ReadyFile    string // path of the file for the addresses that are served, or ""
+	ListenGRPC    string   // host:port; see Listen
+	ListenWeb     string   // host:port, or "" for none
+	Kubernetes    string   // host:port of the Kubernetes API, or "" for none
+	ListenLog     string   // host:port of the plugins' log server, or "" for none
+	ListenDebug   string   // host:port of Go's profiles, or "" for none
+	ListenHealth  string   // host:port of health probes, or "" for none
+	ListenMetrics string   // host:port of metrics, or "" for none
+	DiskLow       float64  // percentage of free space below which a disk is reported
+	IPStack       string   // dual, ipv6, ipv4
+	WebHosts      []string // names under which browsers may reach the HTTP API, in addition to the safe ones; * for any
+	AllowRoot     bool
+	ReadyFile     string // path of the file for the addresses that are served, or ""
 
 	KubernetesCert           string // file
 	KubernetesKey            string // file
@@ -79,7 +84,7 @@ type Config struct {
 	KeepChanges   time.Duration // retention of every change and revision; 0: for ever
 	KeepRevisions int           // newest revisions of each entity that are retained longer; 0: all
 
-	EncryptionKey     string   // file of the key that encrypts packages in the store; "" for none
+	EncryptionKey     string   // file of the key that encrypts packages in the store, or vault:MOUNT/NAME; "" for none
 	SecretsCheck      string   // exact, strict, off
 	KubernetesVersion string   // version in schema locations that have several
 	SchemaLocations   []string // in Kubeconform's format; "default" is the built-in schemas
@@ -144,9 +149,12 @@ type Config struct {
 	KptFetchTimeout time.Duration
 	KptCache        string
 
-	LogFormat string // text, json
-	LogLevel  string // debug, info, warn, error
+	LogFormat string // auto, text, json, journald
+	LogLevel  string // see logging.NewLevels
 	Verbose   int    // more than 0 is debug
+
+	TracesEndpoint string  // URL of an OTLP receiver; "" for OpenTelemetry's variables
+	TracesSample   float64 // part of the requests that are traced
 }
 
 // Vault configures the Vault that packages may refer to.
@@ -158,17 +166,27 @@ type Vault struct {
 	JWTFile   string
 }
 
-// check returns what is wrong.
-func (v Vault) check() []string {
+// Flags adds the flags of the connection to Vault.
+func (v *Vault) Flags(flags *pflag.FlagSet) {
+	flags.StringVar(&v.Address, "vault-address", "", "URL of the Vault that sites may refer to for credentials, as vault:PATH#KEY, and that --encryption-key may name a key of (default: none)")
+	flags.StringVar(&v.TokenFile, "vault-token-file", "", "file of the token for Vault (default: the Kubernetes login of --vault-role)")
+	flags.StringVar(&v.Role, "vault-role", "", "role of Vault's Kubernetes login")
+	flags.StringVar(&v.JWTFile, "vault-service-account-file", "/var/run/secrets/kubernetes.io/serviceaccount/token", "file of the service account's token for that login")
+}
+
+// check returns what is wrong. If encrypts, a key of Vault encrypts packages.
+func (v Vault) check(encrypts bool) []string {
 	var wrong []string
 	u, err := url.Parse(v.Address)
 	switch {
 	case v.Address == "" && (len(v.Paths) > 0 || v.TokenFile != "" || v.Role != ""):
 		wrong = append(wrong, "--vault-path, --vault-token-file and --vault-role need --vault-address")
+	case v.Address == "" && encrypts:
+		wrong = append(wrong, "--encryption-key names a key in Vault: give --vault-address")
 	case v.Address == "":
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		wrong = append(wrong, fmt.Sprintf("--vault-address is %q: use a URL such as https://vault.example.com:8200", v.Address))
-	case len(v.Paths) == 0:
+	case len(v.Paths) == 0 && !encrypts:
 		wrong = append(wrong, "--vault-address needs --vault-path, the paths that packages may refer to")
 	case v.TokenFile == "" && v.Role == "":
 		wrong = append(wrong, "--vault-address needs --vault-token-file or --vault-role")
@@ -212,6 +230,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.ListenLog, "listen-log", DefaultListenLog, "address of the log server for plugins that run elsewhere; empty for none. If another server uses the default address, this server has none")
 	flags.StringVar(&c.ListenDebug, "listen-debug", "", "address of Go's profiles (/debug/pprof/), for debugging; empty for none")
 	flags.StringVar(&c.ListenHealth, "listen-health", "", "address of health probes over HTTP (port 50059 by convention): /healthz is OK while the process runs, /readyz while it reaches the data controller and the programs that it started serve; empty for none")
+	flags.StringVar(&c.ListenMetrics, "listen-metrics", DefaultListenMetrics, "address of metrics for Prometheus over HTTP, /metrics; empty for none. If another server uses the default address, this server has none")
+	flags.Float64Var(&c.DiskLow, "disk-low", 5, "percentage of free space on the disks of the server's folders below which /readyz warns; 0 for no warning")
 	flags.StringSliceVar(&c.WebHosts, "web-hosts", nil, "host names under which the HTTP API may be reached, in addition to IP addresses, localhost, names without a dot, *.svc, *.svc.cluster.local, the machine's name and that of --listen-web; *.example.com is every name below, * is any name")
 	flags.StringVar(&c.IPStack, "ip-stack", "dual", "IP stack: dual (IPv6 first), ipv6 or ipv4")
 	flags.StringVar(&c.ReadyFile, "ready-file", "", "file that gets the addresses, as JSON, once they are served")
@@ -224,7 +244,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.IntVar(&c.Streams, "streams", 5000, "concurrent watches, lists and waits for work of the gRPC API, and also of the Kubernetes API; 0 for no limit")
 	flags.IntVar(&c.StreamsPerClient, "streams-per-client", 1000, "the same limit for one client: one identity (or address, without credentials) of the gRPC API, one user of the Kubernetes API; 0 for no limit")
 	flags.IntVar(&c.StreamsPerConnection, "streams-per-connection", 250, "the same limit for one connection to the gRPC API; 0 for no limit")
-	flags.Float64Var(&c.RequestsPerClient, "requests-per-client", 20000, "limit of calls per second of the gRPC API of one identity (or address, without credentials), on average of two seconds; 0 for no limit")
+	flags.Float64Var(&c.RequestsPerClient, "requests-per-client", 20000, "limit of requests per second of one identity (or address, without credentials), of the gRPC, HTTP and Kubernetes API each, on average of two seconds; 0 for no limit")
 	flags.DurationVar(&c.SlowWatch, "slow-watch", 30*time.Second, "time limit for a client of a watch to read what was sent, before the watch is closed")
 	flags.DurationVar(&c.StopTimeout, "stop-timeout", 25*time.Second, "time limit of stopping; requests that take longer are aborted")
 
@@ -235,7 +255,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.KeepChanges, "keep-changes", 168*time.Hour, "retention time of all changes and revisions, at least 10m; 0 for ever")
 	flags.IntVar(&c.KeepRevisions, "keep-revisions", 10, "number of the newest revisions of each entity that are retained longer than that; 0 for all")
 
-	flags.StringVar(&c.EncryptionKey, "encryption-key", "", "file of the key that encrypts packages in the store (tko-server keys create makes one); empty for no encryption")
+	flags.StringVar(&c.EncryptionKey, "encryption-key", "", "key that encrypts packages in the store: a file (tko-server keys create makes one), or vault:MOUNT/NAME for a key of Vault's transit engine; empty for no encryption")
 	flags.StringVar(&c.SecretsCheck, "secrets-check", "exact", "check for secrets in packages: exact (private keys and tokens, by their form), strict (also passwords, by the names of fields and variables), off; the annotation tko.nephio.org/allow-secret, with a reason, exempts a resource")
 	flags.StringVar(&c.KubernetesVersion, "kubernetes-version", "", "version of Kubernetes in schema locations (default: that of the built-in schemas)")
 	flags.StringSliceVar(&c.SchemaLocations, "schema-location", []string{"default"}, "locations of schemas, in Kubeconform's format; default for the built-in schemas")
@@ -266,11 +286,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to (default: none)")
 
 	flags.StringSliceVar(&c.SecretEnvironment, "secret-environment", nil, "names of variables of the server's environment that sites may refer to as credentials, as env:NAME (default: none)")
-	flags.StringVar(&c.Vault.Address, "vault-address", "", "URL of the Vault that sites may refer to for credentials, as vault:PATH#KEY (default: none)")
+	c.Vault.Flags(flags)
 	flags.StringSliceVar(&c.Vault.Paths, "vault-path", nil, "paths in Vault, with the mount, such as secret/data/tko, below which sites may refer to secrets")
-	flags.StringVar(&c.Vault.TokenFile, "vault-token-file", "", "file of the token for Vault (default: the Kubernetes login of --vault-role)")
-	flags.StringVar(&c.Vault.Role, "vault-role", "", "role of Vault's Kubernetes login")
-	flags.StringVar(&c.Vault.JWTFile, "vault-service-account-file", "/var/run/secrets/kubernetes.io/serviceaccount/token", "file of the service account's token for that login")
 
 	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to (default: none)")
 	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to (default: none)")
@@ -308,9 +325,11 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.DurationVar(&c.KptFetchTimeout, "kpt-fetch-timeout", 5*time.Minute, "time limit of pulling an image or fetching a module of a KRM function")
 	flags.StringVar(&c.KptCache, "kpt-cache", "", "folder for the WebAssembly modules of KRM functions, fetched and compiled (default: in the user's cache folder)")
 
-	flags.StringVar(&c.LogFormat, "log-format", "text", "log format: text or json")
-	flags.StringVar(&c.LogLevel, "log-level", "info", "log level: debug, info, warn or error")
+	flags.StringVar(&c.LogFormat, "log-format", logging.Auto, "log format: auto (the journal under systemd, text on a terminal, else JSON), text, json, journald")
+	flags.StringVar(&c.LogLevel, "log-level", "info", "log levels: debug, info, warn or error, and others for components, as in info,store=debug; tko log level changes them while the server runs. Components: "+strings.Join(logging.Components(), ", "))
 	flags.CountVarP(&c.Verbose, "verbose", "v", "debug log, as --log-level=debug")
+	flags.StringVar(&c.TracesEndpoint, "traces-endpoint", "", "URL of the OTLP receiver of traces: grpc://HOST:4317 or grpcs://HOST:4317 for gRPC, http://HOST:4318/v1/traces or https:// for HTTP (default: OpenTelemetry's variables OTEL_EXPORTER_OTLP_ENDPOINT and others; without them, no traces)")
+	flags.Float64Var(&c.TracesSample, "traces-sample", 1, "part of the requests that are traced, 0 to 1; a request whose client traces it is traced in any case")
 	return c
 }
 
@@ -372,6 +391,21 @@ func text(v any) string {
 // Has returns whether the process has a role.
 func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }
 
+// Log returns the options of the program's log.
+func (c *Config) Log(to io.Writer) logging.Options {
+	level := c.LogLevel
+	if c.Verbose > 0 {
+		level = verbose(level)
+	}
+	return logging.Options{Format: c.LogFormat, Level: level, To: to}
+}
+
+// verbose replaces the general level by debug.
+func verbose(level string) string {
+	parts := slices.DeleteFunc(strings.Split(level, ","), func(s string) bool { return !strings.Contains(s, "=") })
+	return strings.Join(append([]string{"debug"}, parts...), ",")
+}
+
 // Validate checks the settings, each and together. The error lists all problems.
 func (c *Config) Validate() error {
 	var wrong []string
@@ -396,15 +430,21 @@ func (c *Config) Validate() error {
 	if f := krm.Format(c.PackageFormat); f != krm.YAML && f != krm.CBOR {
 		add("--package-format is %q: use yaml or cbor", c.PackageFormat)
 	}
-	if c.LogFormat != "text" && c.LogFormat != "json" {
-		add("--log-format is %q: use text or json", c.LogFormat)
+	if !slices.Contains(logging.Formats(), c.LogFormat) {
+		add("--log-format is %q: use %s", c.LogFormat, strings.Join(logging.Formats(), ", "))
 	}
-	if !slices.Contains([]string{"debug", "info", "warn", "error"}, c.LogLevel) {
-		add("--log-level is %q: use debug, info, warn or error", c.LogLevel)
+	if err := logging.CheckLevels(c.LogLevel); err != nil {
+		add("--log-level: %v", err)
+	}
+	if _, err := tracing.ParseEndpoint(c.TracesEndpoint); err != nil {
+		add("--traces-endpoint: %v", err)
+	}
+	if !(c.TracesSample >= 0 && c.TracesSample <= 1) {
+		add("--traces-sample is %v: use 0 (none) to 1 (all)", c.TracesSample)
 	}
 	for name, address := range map[string]string{
 		"listen-grpc": c.ListenGRPC, "listen-web": c.ListenWeb, "kubernetes": c.Kubernetes, "listen-log": c.ListenLog,
-		"listen-debug": c.ListenDebug, "listen-health": c.ListenHealth, "data": c.Data,
+		"listen-debug": c.ListenDebug, "listen-health": c.ListenHealth, "listen-metrics": c.ListenMetrics, "data": c.Data,
 	} {
 		if address == "" && name != "listen-grpc" && name != "data" {
 			continue
@@ -438,6 +478,9 @@ func (c *Config) Validate() error {
 	if c.ConfirmAbovePercent < 1 || c.ConfirmAbovePercent > 100 {
 		add("--confirm-above-percent is %d: use 1 to 100", c.ConfirmAbovePercent)
 	}
+	if !(c.DiskLow >= 0 && c.DiskLow <= 100) {
+		add("--disk-low is %g: use 0 to 100 percent", c.DiskLow)
+	}
 	if !(c.RequestsPerClient >= 0) {
 		add("--requests-per-client is %g: use 0 or more", c.RequestsPerClient)
 	}
@@ -459,7 +502,7 @@ func (c *Config) Validate() error {
 			add("--tosca-schemes has %q: use %s", scheme, strings.Join(toscaSchemes, ", "))
 		}
 	}
-	wrong = append(wrong, c.Vault.check()...)
+	wrong = append(wrong, c.Vault.check(strings.HasPrefix(c.EncryptionKey, secret.TransitPrefix))...)
 	if !slices.Contains([]string{"exact", "strict", "off"}, c.SecretsCheck) {
 		add("--secrets-check is %q: use exact, strict or off", c.SecretsCheck)
 	}

@@ -112,6 +112,7 @@ func (c *Config) Exposed() []string {
 	}
 	add("listen-health", c.ListenHealth)
 	add("listen-log", c.ListenLog)
+	add("listen-metrics", c.ListenMetrics)
 	if c.Has(RoleData) {
 		add("listen-web", c.ListenWeb)
 	}

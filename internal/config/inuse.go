@@ -10,6 +10,10 @@ import (
 // server.
 const DefaultListenLog = "localhost:50055"
 
+// DefaultListenMetrics is the default address of metrics. If it is in use, a process
+// has none.
+const DefaultListenMetrics = "localhost:50057"
+
 // IsInUse returns whether an address could not be listened on because another process
 // does.
 func IsInUse(err error) bool { return errors.Is(err, syscall.EADDRINUSE) }

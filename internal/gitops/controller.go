@@ -102,8 +102,9 @@ type Options struct {
 	Lease       time.Duration // of work items; the loop's default if 0
 	Connections []string      // folders in which connection files of OSMs may be read; none if empty
 	// Changed, if not nil, is called with a source after each save.
-	Changed func(ctx context.Context, s tko.Source)
-	Log     *slog.Logger // nowhere if nil
+	Changed  func(ctx context.Context, s tko.Source)
+	Log      *slog.Logger  // nowhere if nil
+	Observer work.Observer // of the work; none if nil
 }
 
 // A Controller reconciles sources: the role gitops. It is safe for concurrent use.
@@ -224,7 +225,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer stop()
 	loop := &work.Loop{
 		Client: c.client, Queue: tko.QueueGitOps, Worker: c.options.Worker, Concurrency: c.options.Concurrency, Lease: c.options.Lease,
-		Log: c.log, Do: c.do,
+		Log: c.log, Observer: c.options.Observer, Do: c.do,
 	}
 	return loop.Run(ctx)
 }

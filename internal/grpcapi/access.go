@@ -117,7 +117,7 @@ func (r *rights) BreakGlass(ctx context.Context, m *tkopb.BreakGlass) (*tkopb.Bi
 
 func (r *rights) ListAudit(m *tkopb.ListAudit, s grpc.ServerStreamingServer[tkopb.AuditRecord]) error {
 	sel := audit.Select{
-		Subject: m.GetSubject(), Kind: m.GetKind(), ID: m.GetId(), Site: m.GetSiteId(), Decision: m.GetDecision(), Action: m.GetAction(),
+		Subject: m.GetSubject(), Kind: m.GetKind(), ID: m.GetId(), Site: m.GetSiteId(), Decision: m.GetDecision(), Action: m.GetAction(), Request: m.GetRequest(),
 		Since: moment(m.GetSince()), Until: moment(m.GetUntil()), After: m.GetAfter(), Max: int(m.GetMax()),
 	}
 	for record, err := range r.backend.AuditRecords(s.Context(), sel) {

@@ -25,6 +25,7 @@ type data struct {
 	stopping  <-chan struct{}
 	limiter   *limiter
 	slowWatch time.Duration
+	observer  Observer
 	changes   changes
 }
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -23,6 +23,7 @@ import (
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/authn"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
@@ -35,18 +36,21 @@ const maxErrorSize = 1 << 20
 type edge struct {
 	callers     Authenticator
 	impersonate func(context.Context, identity.Identity) bool
+	refused     func(ctx context.Context, source, detail string)
 	limiter     *limiter
 	log         *slog.Logger
+	tracer      trace.Tracer // or nil
 	timeout     time.Duration
 	recheck     time.Duration
 	maxMessage  int // bytes
 }
 
 func (e *edge) unary(ctx context.Context, m any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (response any, err error) {
+	ctx, span := e.begin(ctx, info.FullMethod, setHeader(ctx))
 	ctx, cancel := e.withDeadline(ctx, m)
 	defer cancel() // after done, which evaluates the context's error
 	start := time.Now()
-	defer func() { e.done(ctx, info.FullMethod, start, recover(), &err) }()
+	defer func() { e.done(ctx, span, info.FullMethod, start, recover(), &err) }()
 
 	authored, _, err := e.admit(ctx, info.FullMethod)
 	if err != nil {
@@ -87,8 +91,8 @@ func (e *edge) withDeadline(ctx context.Context, m any) (context.Context, contex
 
 func (e *edge) stream(server any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) (err error) {
 	start := time.Now()
-	ctx := s.Context()
-	defer func() { e.done(ctx, info.FullMethod, start, recover(), &err) }()
+	ctx, span := e.begin(s.Context(), info.FullMethod, s.SetHeader)
+	defer func() { e.done(ctx, span, info.FullMethod, start, recover(), &err) }()
 
 	authored, caller, err := e.admit(ctx, info.FullMethod)
 	if err != nil {
@@ -127,14 +131,15 @@ func (s *authoredStream) Context() context.Context { return s.ctx }
 
 // done ends a call: it converts its error or panic to the client's error, and
 // logs it.
-func (e *edge) done(ctx context.Context, method string, start time.Time, panicked any, err *error) {
+func (e *edge) done(ctx context.Context, span trace.Span, method string, start time.Time, panicked any, err *error) {
 	if panicked != nil {
-		id := uuid.NewString()
-		e.log.ErrorContext(ctx, "call panicked", "method", method, "id", id, "panic", fmt.Sprint(panicked), "stack", string(debug.Stack()))
-		*err = internal(id)
+		e.log.ErrorContext(ctx, "call panicked", "method", method, "id", trail.Request(ctx), "panic", fmt.Sprint(panicked), "stack", string(debug.Stack()))
+		*err = internal(trail.Request(ctx))
 	} else if *err != nil {
 		*err = e.status(ctx, method, *err)
 	}
+	endSpan(span, *err)
+	*err = withRequest(ctx, *err)
 	if e.log.Enabled(ctx, slog.LevelDebug) {
 		e.log.DebugContext(ctx, "call", "method", method, "code", status.Code(*err), "peer", peerHost(ctx), "took", time.Since(start))
 	}
@@ -153,7 +158,7 @@ func (e *edge) status(ctx context.Context, method string, err error) error {
 	if ctx.Err() != nil { // a store may wrap it in an error of its own
 		return status.FromContextError(ctx.Err()).Err()
 	}
-	id := uuid.NewString()
+	id := trail.Request(ctx)
 	e.log.ErrorContext(ctx, "call failed", "method", method, "id", id, "err", err)
 	if unreachable := net.Error(nil); errors.As(err, &unreachable) {
 		return status.Errorf(codes.Unavailable, "the server can't reach its store, see the server's log (id %s)", id)
@@ -231,6 +236,9 @@ func (e *edge) authenticate(ctx context.Context, method string) (context.Context
 	}
 	if err != nil {
 		e.log.InfoContext(ctx, "call refused: not authenticated", "method", method, "peer", peerHost(ctx), "err", err)
+		if !errors.Is(err, tko.ErrUnavailable) && ctx.Err() == nil {
+			e.refused(ctx, callerOf(ctx).connection.From, err.Error())
+		}
 		return ctx, identity.Identity{}, err
 	}
 	i.Claimed = claimed

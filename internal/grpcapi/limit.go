@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -55,9 +54,6 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// maxRates is the number of clients whose rates are remembered.
-const maxRates = 10_000
-
 // clientOf returns the client of a call that limits are for: the identity, or the
 // address of clients without credentials. Clients with credentials can't use up the
 // limits of others that share an address with them, such as that of a proxy.
@@ -78,16 +74,17 @@ func inProcess(ctx context.Context) bool {
 // admit returns an error if too many calls from an address failed to authenticate.
 // The caller reports a failure to failed.
 func (l *limiter) admit(ctx context.Context) error {
-	if inProcess(ctx) || l.limits.Rate < 0 || l.rateOf(failuresOf(ctx)).Tokens() >= 1 {
+	if inProcess(ctx) || l.limits.Rate < 0 || l.rates.Allowed(failuresOf(ctx)) {
 		return nil
 	}
+	l.refused(limitFailures)
 	return status.Errorf(codes.ResourceExhausted, "more than %g calls per second from this address failed to authenticate, which is the limit (--requests-per-client): check the credentials, wait, and try again", l.limits.Rate)
 }
 
 // failed counts a call that failed to authenticate.
 func (l *limiter) failed(ctx context.Context) {
 	if !inProcess(ctx) && l.limits.Rate >= 0 {
-		l.rateOf(failuresOf(ctx)).Allow()
+		l.rates.Allow(failuresOf(ctx))
 	}
 }
 
@@ -95,51 +92,26 @@ func failuresOf(ctx context.Context) string { return "failures of " + peerHost(c
 
 // allow returns an error if a client makes more calls per second than it may.
 func (l *limiter) allow(ctx context.Context, caller identity.Identity) error {
-	if inProcess(ctx) || l.limits.Rate < 0 || l.rateOf(clientOf(ctx, caller)).Allow() {
+	if inProcess(ctx) || l.limits.Rate < 0 || l.rates.Allow(clientOf(ctx, caller)) {
 		return nil
 	}
+	l.refused(limitRate)
 	return status.Errorf(codes.ResourceExhausted, "this client makes more than %g calls per second, which is the limit (--requests-per-client): wait, and try again", l.limits.Rate)
-}
-
-func (l *limiter) rateOf(client string) *rate.Limiter {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	r := l.rates[client]
-	if r == nil {
-		if len(l.rates) >= maxRates {
-			l.forgetRates()
-		}
-		r = rate.NewLimiter(rate.Limit(l.limits.Rate), l.limits.Burst)
-		l.rates[client] = r
-	}
-	return r
-}
-
-// forgetRates forgets clients that have made no calls for some time, or all if
-// there are none.
-func (l *limiter) forgetRates() {
-	for client, r := range l.rates {
-		if r.Tokens() >= float64(l.limits.Burst) {
-			delete(l.rates, client)
-		}
-	}
-	if len(l.rates) >= maxRates {
-		clear(l.rates)
-	}
 }
 
 // A limiter counts long-lived calls.
 type limiter struct {
-	limits Limits
+	limits  Limits
+	refused func(limit string)
+	rates   *identity.Rates // by clientOf and failuresOf
 
 	mutex   sync.Mutex
 	total   int
-	clients map[string]int           // by clientOf
-	rates   map[string]*rate.Limiter // by clientOf and failuresOf
+	clients map[string]int // by clientOf
 }
 
 func newLimiter(limits Limits) *limiter {
-	return &limiter{limits: limits, clients: map[string]int{}, rates: map[string]*rate.Limiter{}}
+	return &limiter{limits: limits, refused: func(string) {}, clients: map[string]int{}, rates: identity.NewRates(limits.Rate, limits.Burst)}
 }
 
 // A slot counts one long-lived call. It is released when the call has ended and
@@ -168,10 +140,13 @@ func (l *limiter) take(ctx context.Context, caller identity.Identity) (*slot, er
 	defer l.mutex.Unlock()
 	switch {
 	case s.conn != nil && l.limits.Connection > 0 && len(s.conn.held) >= l.limits.Connection:
+		l.refused(limitConnection)
 		return nil, exhausted("this connection has %d watches, lists and waits for work under way, which is the limit (--streams-per-connection): end some, read what was sent, or open another connection", len(s.conn.held))
 	case l.limits.Client > 0 && l.clients[s.client] >= l.limits.Client:
+		l.refused(limitClient)
 		return nil, exhausted("this client has %d watches, lists and waits for work under way, which is the limit (--streams-per-client): end some, or read what was sent", l.clients[s.client])
 	case l.limits.Total > 0 && l.total >= l.limits.Total:
+		l.refused(limitTotal)
 		return nil, exhausted("the server has %d watches, lists and waits for work under way, which is the limit (--streams): try again later, or at another server", l.total)
 	}
 	l.total++

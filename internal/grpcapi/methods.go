@@ -91,6 +91,12 @@ func Rights() map[string]Right {
 		tkopb.Access_BreakGlass_FullMethodName:   right("", access.Open), // by the socket and the user
 		tkopb.Access_ListAudit_FullMethodName:    right("", access.Audit),
 		tkopb.Access_VerifyAudit_FullMethodName:  right("", access.Audit),
+
+		tkopb.Admin_Backup_FullMethodName:       right("", access.Backup),
+		tkopb.Admin_ListHolds_FullMethodName:    right("", access.Backup),
+		tkopb.Admin_ReleaseHolds_FullMethodName: right("", access.Backup),
+		tkopb.Logs_GetLogLevels_FullMethodName:  right("", access.Logs),
+		tkopb.Logs_SetLogLevels_FullMethodName:  right("", access.Logs),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	_ "google.golang.org/grpc/encoding/gzip" // clients may compress what they send
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -45,10 +46,13 @@ type Options struct {
 	MaxMessage    int             // maximum size of a received message, in bytes; DefaultMaxMessage if 0
 	Timeout       time.Duration   // for calls without a deadline that are not streams; DefaultTimeout if 0
 	Stopping      <-chan struct{} // once it is closed, the health service reports it, and watches and waits for work end, because GracefulStop would wait for them
+	Tracer        trace.Tracer    // of calls; none if nil
 	Limits        Limits          // of long-lived calls; for limits per connection, the server must serve listeners made by Listen
 	SlowWatch     time.Duration   // maximum time that a watcher may read nothing; DefaultSlowWatch if 0
 	ServerOptions []grpc.ServerOption
 
+	// Observer counts calls; none if nil.
+	Observer Observer
 	// Callers authenticates callers; if nil, all are anonymous.
 	Callers Authenticator
 	// Secure makes connections secure; if nil, they are plain text.
@@ -56,6 +60,9 @@ type Options struct {
 	// Impersonate returns whether a caller may name another author of its
 	// changes; if nil, only our own controllers may.
 	Impersonate func(ctx context.Context, caller identity.Identity) bool
+	// Refused records a call whose caller could not be authenticated: where it came
+	// from, and why. It may be nil.
+	Refused func(ctx context.Context, source, detail string)
 	// Recheck is the interval at which the credentials of streams are checked
 	// again; DefaultRecheck if 0.
 	Recheck time.Duration
@@ -89,11 +96,17 @@ func (o Options) withDefaults() Options {
 		o.SlowWatch = DefaultSlowWatch
 	}
 	o.Limits = o.Limits.withDefaults()
+	if o.Observer == nil {
+		o.Observer = noObserver{}
+	}
 	if o.Callers == nil {
 		o.Callers = authn.New(authn.Options{Insecure: true})
 	}
 	if o.Impersonate == nil {
 		o.Impersonate = func(context.Context, identity.Identity) bool { return false }
+	}
+	if o.Refused == nil {
+		o.Refused = func(context.Context, string, string) {}
 	}
 	if o.Recheck == 0 {
 		o.Recheck = DefaultRecheck
@@ -102,21 +115,22 @@ func (o Options) withDefaults() Options {
 }
 
 // NewServer makes a server of tko.Data on a backend, of tko.Access if the backend
-// is a [RightsBackend], and of gRPC's health and
-// reflection services. The caller serves and stops it: close Options.Stopping
-// before GracefulStop.
+// is a [RightsBackend], of tko.Logs if it is a [LogBackend], of tko.Admin if it is an
+// [AdminBackend], and of gRPC's health and reflection services. The caller serves and
+// stops it: close Options.Stopping before GracefulStop.
 func NewServer(backend Backend, o Options) *grpc.Server {
 	o = o.withDefaults()
 	limiter := newLimiter(o.Limits)
+	limiter.refused = o.Observer.Refused
 	edge := &edge{
-		callers: o.Callers, impersonate: o.Impersonate, limiter: limiter, log: o.Log,
+		callers: o.Callers, impersonate: o.Impersonate, refused: o.Refused, limiter: limiter, log: o.Log, tracer: o.Tracer,
 		timeout: o.Timeout, recheck: o.Recheck, maxMessage: o.MaxMessage,
 	}
 	options := []grpc.ServerOption{
 		grpc.Creds(transport{o.Secure}),
 		grpc.ConnectionTimeout(connectionTimeout),
-		grpc.ChainUnaryInterceptor(edge.unary),
-		grpc.ChainStreamInterceptor(edge.stream),
+		grpc.ChainUnaryInterceptor(observeUnary(o.Observer), edge.unary),
+		grpc.ChainStreamInterceptor(observeStream(o.Observer), edge.stream),
 		grpc.ForceServerCodecV2(wire.NewCodec()),
 		grpc.MaxRecvMsgSize(o.MaxMessage),
 		grpc.NumStreamWorkers(streamWorkers),
@@ -126,11 +140,17 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 	}
 	s := grpc.NewServer(append(options, o.ServerOptions...)...)
+	if logging, ok := backend.(LogBackend); ok {
+		s.RegisterService(withBounds(withRights(tkopb.Logs_ServiceDesc), o.MaxMessage), &logs{backend: logging})
+	}
 	if ruled, ok := backend.(RightsBackend); ok {
 		s.RegisterService(withBounds(withRights(tkopb.Access_ServiceDesc), o.MaxMessage), &rights{backend: ruled})
 	}
+	if administered, ok := backend.(AdminBackend); ok {
+		s.RegisterService(withBounds(withRights(tkopb.Admin_ServiceDesc), o.MaxMessage), &admin{backend: administered})
+	}
 	s.RegisterService(withBounds(withRights(withReads(tkopb.Data_ServiceDesc)), o.MaxMessage), &data{
-		backend: backend, encoder: encoderOf(backend), format: o.DefaultFormat, stopping: o.Stopping, limiter: limiter, slowWatch: o.SlowWatch,
+		backend: backend, encoder: encoderOf(backend), format: o.DefaultFormat, stopping: o.Stopping, limiter: limiter, slowWatch: o.SlowWatch, observer: o.Observer,
 	})
 	healthpb.RegisterHealthServer(s, &health{stopping: o.Stopping})
 	reflection.Register(s)

@@ -98,7 +98,7 @@ func (f *fake) ApproveDeployments(_ context.Context, s tko.DeploymentSelect, dry
 }
 
 // serve serves a backend in memory.
-func serve(t *testing.T, backend grpcapi.Backend, o grpcapi.Options) (*grpc.ClientConn, *grpc.Server) {
+func serve(t testing.TB, backend grpcapi.Backend, o grpcapi.Options) (*grpc.ClientConn, *grpc.Server) {
 	t.Helper()
 	server := grpcapi.NewServer(backend, o)
 	listener := bufconn.Listen(1 << 20)
@@ -146,7 +146,7 @@ func TestFaultsDontLeak(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			_, id, _ := strings.Cut(status.Convert(err).Message(), "(id ")
-			if id = strings.TrimSuffix(id, ")"); len(id) != 36 || !strings.Contains(logged.String(), id) || !strings.Contains(logged.String(), secret) {
+			if id = strings.TrimSuffix(id, ")"); len(id) < 16 || !strings.Contains(logged.String(), id) || !strings.Contains(logged.String(), secret) {
 				t.Errorf("the log doesn't have the cause of %q:\n%s", id, logged)
 			}
 			if _, err := tkopb.NewDataClient(conn).PurgeTemplates(t.Context(), &tkopb.SelectTemplates{}); err != nil {

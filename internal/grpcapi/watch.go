@@ -33,6 +33,7 @@ type flow struct {
 	bytes   int
 	written chan struct{} // has a capacity of one: some was written
 	drained func()        // called when all is written; nil during the watch
+	slow    func(int)     // called when waiting begins (1) and ends (-1); may be nil
 }
 
 func newFlow() *flow { return &flow{written: make(chan struct{}, 1)} }
@@ -80,6 +81,10 @@ func (f *flow) full() bool {
 func (f *flow) wait(ctx context.Context, slow time.Duration) (ok bool, err error) {
 	if !f.full() {
 		return true, nil
+	}
+	if f.slow != nil {
+		f.slow(1)
+		defer f.slow(-1)
 	}
 	timer := time.NewTimer(slow)
 	defer timer.Stop()
@@ -143,7 +148,10 @@ func (d *data) WatchChanges(m *tkopb.WatchChanges, s grpc.ServerStreamingServer[
 	if err := grpc.SetSendCompressor(s.Context(), encoding.Identity); err != nil {
 		return err
 	}
+	d.observer.Watching(1)
+	defer d.observer.Watching(-1)
 	flow := newFlow()
+	flow.slow = d.observer.Slow
 	defer retainUntilDrained(s.Context(), flow)
 	message := wire.Encoded{Pool: flow}
 	last := m.GetAfter()
@@ -159,6 +167,7 @@ func (d *data) WatchChanges(m *tkopb.WatchChanges, s grpc.ServerStreamingServer[
 			return stopped(ctx, err)
 		}
 		if !ok {
+			d.observer.Dropped()
 			s.SetTrailer(metadata.Pairs(watchAfterKey, strconv.FormatInt(last, 10)))
 			return tko.Errorf(wire.ErrUnavailable, "the client read no change for %s, so the server closed the watch (--slow-watch): watch again after the position %d", d.slowWatch, last)
 		}

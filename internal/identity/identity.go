@@ -45,7 +45,7 @@ func Roles() []string { return []string{RoleServer, RolePreparer, RoleScheduler,
 type Identity struct {
 	Subject       string    // with the prefix of its authenticator
 	Groups        []string  // with the prefix of the authenticator; sorted
-	Authenticator string    // the way in which it was authenticated: certificate, oidc, kubernetes, token, unix, plugin, process or none
+	Authenticator string    // the way in which it was authenticated: certificate, oidc, kubernetes, token, unix, plugin, process, setup or none
 	Display       string    // a name for humans, such as an e-mail address; not for decisions
 	Claimed       string    // who the caller says that it is (metadata tko-who); unverified
 	From          string    // remote address, host:port; "unix" for the Unix socket, "process" for the same process
@@ -60,6 +60,18 @@ type Plugin struct {
 	Kind       tko.Kind
 	ID         string // the deployment or site that the plugin works on
 }
+
+// Setup returns the identity of the holder of the one-time token for the first
+// administrator, which ends at a time.
+func Setup(expires time.Time) Identity {
+	return Identity{Subject: Own + "setup", Authenticator: setup, Expires: expires}
+}
+
+const setup = "setup"
+
+// IsSetup reports whether the caller holds the one-time token for the first
+// administrator.
+func (i Identity) IsSetup() bool { return i.Authenticator == setup }
 
 // Anonymous returns the identity of a caller without credentials.
 func Anonymous(from string) Identity {
@@ -139,6 +151,18 @@ func Named(prefix, name string) (string, error) {
 		return "", tko.Errorf(tko.ErrDenied, "the name %q starts with %q, which is for the server's own controllers", name, Own)
 	}
 	return prefix + name, nil
+}
+
+// IsSubject reports whether a text could be the subject of a client: it has the prefix of
+// an authenticator, and a name.
+func IsSubject(subject string) bool {
+	for _, prefix := range []string{Certificate, SPIFFE, OIDC, Kubernetes, Token, Unix} {
+		if name, ok := strings.CutPrefix(subject, prefix); ok {
+			_, err := Named(prefix, name)
+			return err == nil && (prefix != OIDC || strings.Contains(strings.Trim(name, ":"), ":"))
+		}
+	}
+	return false
 }
 
 // Groups returns the groups that an authenticator with a prefix names, sorted

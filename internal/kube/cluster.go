@@ -3,6 +3,8 @@ package kube
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"net/http"
@@ -173,6 +175,18 @@ func (c *Cluster) User(t testing.TB, name string, groups ...string) (certificate
 		t.Fatal(err)
 	}
 	return user.certificatePEM(), user.keyPEM()
+}
+
+// FrontProxy returns a client certificate of the authority of front proxies, which may
+// name users in headers, for a name, and its key, in PEM. The API server's is
+// "front-proxy-client".
+func (c *Cluster) FrontProxy(t testing.TB, name string) (certificate, key []byte) {
+	t.Helper()
+	p, err := c.pki.frontCA.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.certificatePEM(), p.keyPEM()
 }
 
 // UserKubeconfig returns the path of a kubeconfig for a user with a client

@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"errors"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -12,13 +13,16 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
+	"github.com/tko-orchestrator/tko/internal/identity"
 )
 
 // WatchLimits limit the watches that are served concurrently, and how long a
 // watcher may not read: then its connection or stream ends, and it can watch
-// again from the last event that it received. 0 is no limit.
+// again from the last event that it received. They also limit all requests of a user.
+// 0 is no limit.
 type WatchLimits struct {
-	User  int // watches of one user
+	Rate  float64 // requests per second of one user, with bursts of twice as many
+	User  int     // watches of one user
 	Total int
 	Slow  time.Duration
 }
@@ -28,16 +32,22 @@ const retryWatch = 5
 
 // A watchLimiter counts watches.
 type watchLimiter struct {
-	limits WatchLimits
-	codecs runtime.NegotiatedSerializer // encodes errors
+	limits   WatchLimits
+	rates    *identity.Rates              // by user; nil without a limit
+	codecs   runtime.NegotiatedSerializer // encodes errors
+	observer Observer
 
 	mutex sync.Mutex
 	total int
 	users map[string]int
 }
 
-func newWatchLimiter(limits WatchLimits, codecs runtime.NegotiatedSerializer) *watchLimiter {
-	return &watchLimiter{limits: limits, codecs: codecs, users: map[string]int{}}
+func newWatchLimiter(limits WatchLimits, codecs runtime.NegotiatedSerializer, observer Observer) *watchLimiter {
+	l := &watchLimiter{limits: limits, codecs: codecs, observer: observer, users: map[string]int{}}
+	if limits.Rate > 0 {
+		l.rates = identity.NewRates(limits.Rate, max(1, int(2*limits.Rate)))
+	}
+	return l
 }
 
 // acquire counts a watch of a user. If there are too many, problem is the error
@@ -47,8 +57,10 @@ func (l *watchLimiter) acquire(user string) (release func(), problem string) {
 	defer l.mutex.Unlock()
 	switch {
 	case l.limits.User > 0 && l.users[user] >= l.limits.User:
+		l.observer.Refused(limitUser)
 		return nil, "too many watches of one user (--streams-per-client): end some"
 	case l.limits.Total > 0 && l.total >= l.limits.Total:
+		l.observer.Refused(limitTotal)
 		return nil, "too many watches (--streams): try again later"
 	}
 	l.total++
@@ -67,7 +79,7 @@ func (l *watchLimiter) acquire(user string) (release func(), problem string) {
 func (l *watchLimiter) limit(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || !info.IsResourceRequest || info.Verb != "watch" {
+		if !ok || !info.IsResourceRequest {
 			handler.ServeHTTP(w, r)
 			return
 		}
@@ -75,14 +87,24 @@ func (l *watchLimiter) limit(handler http.Handler) http.Handler {
 		if user, ok := request.UserFrom(r.Context()); ok {
 			name = user.GetName()
 		}
+		if l.rates != nil && !l.rates.Allow(name) {
+			responsewriters.ErrorNegotiated(apierrors.NewTooManyRequests("too many requests per second of one user (--requests-per-client): wait, and try again", 1), l.codecs, v1alpha1.GroupVersion, w, r)
+			return
+		}
+		if info.Verb != "watch" {
+			handler.ServeHTTP(w, r)
+			return
+		}
 		release, problem := l.acquire(name)
 		if problem != "" {
 			responsewriters.ErrorNegotiated(apierrors.NewTooManyRequests(problem, retryWatch), l.codecs, v1alpha1.GroupVersion, w, r)
 			return
 		}
 		defer release()
+		l.observer.Watching(1)
+		defer l.observer.Watching(-1)
 		if l.limits.Slow > 0 {
-			w = &timeoutWriter{ResponseWriter: w, controller: http.NewResponseController(w), patience: l.limits.Slow}
+			w = &timeoutWriter{ResponseWriter: w, controller: http.NewResponseController(w), patience: l.limits.Slow, dropped: sync.OnceFunc(l.observer.Dropped)}
 		}
 		handler.ServeHTTP(w, r)
 	})
@@ -95,6 +117,7 @@ type timeoutWriter struct {
 
 	controller *http.ResponseController
 	patience   time.Duration
+	dropped    func() // called when a write takes too long
 }
 
 // Unwrap is called by http.ResponseController.
@@ -109,7 +132,11 @@ func (w *timeoutWriter) extend() {
 // Write implements http.ResponseWriter.
 func (w *timeoutWriter) Write(data []byte) (int, error) {
 	w.extend()
-	return w.ResponseWriter.Write(data)
+	n, err := w.ResponseWriter.Write(data)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		w.dropped()
+	}
+	return n, err
 }
 
 // CloseNotify is called by Kubernetes' libraries.
@@ -123,6 +150,8 @@ func (w *timeoutWriter) CloseNotify() <-chan bool {
 // Flush implements http.Flusher. There is no deadline between two events.
 func (w *timeoutWriter) Flush() {
 	w.extend()
-	_ = w.controller.Flush()
+	if err := w.controller.Flush(); errors.Is(err, os.ErrDeadlineExceeded) {
+		w.dropped()
+	}
 	_ = w.controller.SetWriteDeadline(time.Time{})
 }

@@ -68,8 +68,10 @@ func TestWatcherThatNeverReadsIsEnded(t *testing.T) {
 		"HTTP/2":   {TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			counted := &counter{counts: map[string]int{}}
 			w := newWorld(t, func(o *kubeapi.Options) {
 				o.Watches = kubeapi.WatchLimits{User: 1, Total: 10, Slow: 300 * time.Millisecond}
+				o.Observer = counted
 			})
 			t.Cleanup(transport.CloseIdleConnections)
 			status, _ := w.open(&http.Client{Transport: transport}, "templates?watch=1")
@@ -88,6 +90,14 @@ func TestWatcherThatNeverReadsIsEnded(t *testing.T) {
 				defer end()
 				return status == http.StatusOK
 			})
+			eventually.True(t, "the watch is counted as dropped", func() bool { return counted.of("dropped") == 1 })
 		})
 	}
+}
+
+func TestRequestsOfAUserAreLimited(t *testing.T) {
+	w := newWorld(t, func(o *kubeapi.Options) { o.Watches = kubeapi.WatchLimits{Rate: 0.001} })
+	w.must("GET", "sites", nil)
+	w.fails(http.StatusTooManyRequests, "--requests-per-client", "GET", "sites", nil)
+	w.fails(http.StatusTooManyRequests, "--requests-per-client", "DELETE", "sites/none", nil)
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -60,6 +61,8 @@ type Options struct {
 	// without changes, so that they can resume; 30 s if zero.
 	Bookmarks time.Duration
 	Watches   WatchLimits
+	Observer  Observer     // counts requests; none if nil
+	Tracer    trace.Tracer // of requests; none if nil
 	Log       *slog.Logger // discards if nil
 }
 
@@ -134,9 +137,13 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	config.OpenAPIConfig.Info.Title, config.OpenAPIConfig.Info.Version = "TKO", v1alpha1.GroupVersion.Version
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(openapi.GetOpenAPIDefinitions, apiopenapi.NewDefinitionNamer(public))
 	config.OpenAPIV3Config.Info.Title, config.OpenAPIV3Config.Info.Version = "TKO", v1alpha1.GroupVersion.Version
-	limits := newWatchLimiter(o.Watches, codecs)
+	if o.Observer == nil {
+		o.Observer = noObserver{}
+	}
+	limits := newWatchLimiter(o.Watches, codecs, o.Observer)
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(withAccept(limits.limit(withIdentity(withConfirmation(api)))), c)
+		api = withRequests(withAccept(limits.limit(withIdentity(withConfirmation(api)))), o.Tracer)
+		return observe(genericapiserver.DefaultBuildHandlerChain(api, c), c.RequestInfoResolver, o.Observer)
 	}
 	if err := serveSecurely(config, o); err != nil {
 		return nil, err

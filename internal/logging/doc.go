@@ -1,3 +1,6 @@
-// Package logging makes the loggers of the server's programs, and redirects the
-// loggers of libraries to them.
+// Package logging makes the log of the server's programs: one structured log
+// for the program, its libraries and its plugins, with a level for each
+// component that can be changed while the program runs.
+//
+// Start reading at [New].
 package logging

@@ -17,12 +17,12 @@ var libraryLog atomic.Pointer[slog.Handler]
 func init() { // no other goroutine uses the logger yet
 	handler := slog.DiscardHandler
 	libraryLog.Store(&handler)
-	klog.SetSlogLogger(slog.New(quieter{}).With("component", "kubernetes"))
+	klog.SetSlogLogger(slog.New(quieter{}))
 }
 
 // Kubernetes sends the log of Kubernetes' libraries to a logger.
 func Kubernetes(log *slog.Logger) {
-	handler := log.Handler()
+	handler := log.With(componentKey, KubernetesLib).Handler()
 	libraryLog.Store(&handler)
 }
 

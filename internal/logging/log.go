@@ -2,108 +2,141 @@ package logging
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 
-	"google.golang.org/grpc/grpclog"
+	"github.com/coreos/go-systemd/v22/journal"
+	"golang.org/x/term"
 
-	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
-// New returns the logger of the settings, which writes to a stream.
-func New(c *config.Config, to io.Writer) *slog.Logger {
-	level := map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel]
-	if c.Verbose > 0 {
-		level = slog.LevelDebug
-	}
-	options := &slog.HandlerOptions{Level: level}
-	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(to, options))
-	}
-	return slog.New(slog.NewTextHandler(to, options))
-}
-
-// Libraries redirects the global loggers of libraries to log. Otherwise they would
-// write plain text between its lines.
-func Libraries(log *slog.Logger) {
-	Kubernetes(log)
-	logGRPC(log)
-	// The log of Go's standard library, which HTTP servers and other libraries use.
-	slog.SetDefault(log.With("component", "library"))
-}
-
-// gRPC's logger can only be set before gRPC does anything. It writes to the log of
-// the newest server.
-var (
-	setGRPCLog sync.Once
-	grpcOutput atomic.Pointer[slog.Logger]
+// The formats of the log.
+const (
+	Auto     = "auto"     // the journal under systemd, else text on a terminal, else JSON
+	Text     = "text"     // a line per record: key=value
+	JSON     = "json"     // a line per record: a JSON object
+	Journald = "journald" // records with fields and priorities, by the journal's own protocol
 )
 
-func logGRPC(log *slog.Logger) {
-	grpcOutput.Store(log.With("component", "grpc"))
-	setGRPCLog.Do(func() { grpclog.SetLoggerV2(grpcLog{}) })
+// Formats returns all formats.
+func Formats() []string { return []string{Auto, Text, JSON, Journald} }
+
+// Options configure the log of a program.
+type Options struct {
+	Format string // Auto if empty
+	Level  string // see [NewLevels]; info if empty
+	To     io.Writer
 }
 
-// A grpcLog writes gRPC's log to the server's log. By default gRPC logs errors only,
-// so lower levels are logged at debug level.
-type grpcLog struct{}
+// A Log is the log of a program. Libraries write to the newest one.
+type Log struct {
+	*slog.Logger
 
-func (grpcLog) write(level slog.Level, text string) {
-	grpcOutput.Load().Log(context.Background(), level, strings.TrimSpace(text)) //nolint:sloglint // the text is gRPC's message
+	Levels *Levels
+	Format string // not Auto
 }
 
-func (grpcLog) enabled(level slog.Level) bool {
-	return grpcOutput.Load().Enabled(context.Background(), level)
-}
-
-// The following methods implement grpclog.LoggerV2. They format texts only if they
-// are logged, because gRPC logs every connection.
-func (l grpcLog) Info(args ...any) { l.debug(fmt.Sprint, args) }
-
-func (l grpcLog) Infoln(args ...any) { l.debug(fmt.Sprintln, args) }
-
-func (l grpcLog) Infof(format string, args ...any) { l.debugf(format, args) }
-
-func (l grpcLog) Warning(args ...any) { l.debug(fmt.Sprint, args) }
-
-func (l grpcLog) Warningln(args ...any) { l.debug(fmt.Sprintln, args) }
-
-func (l grpcLog) Warningf(format string, args ...any) { l.debugf(format, args) }
-
-func (l grpcLog) Error(args ...any) { l.write(slog.LevelWarn, fmt.Sprint(args...)) }
-
-func (l grpcLog) Errorln(args ...any) { l.write(slog.LevelWarn, fmt.Sprintln(args...)) }
-
-func (l grpcLog) Errorf(format string, args ...any) {
-	l.write(slog.LevelWarn, fmt.Sprintf(format, args...))
-}
-
-func (l grpcLog) Fatal(args ...any) { l.fatal(fmt.Sprint(args...)) }
-
-func (l grpcLog) Fatalln(args ...any) { l.fatal(fmt.Sprintln(args...)) }
-
-func (l grpcLog) Fatalf(format string, args ...any) { l.fatal(fmt.Sprintf(format, args...)) }
-
-func (l grpcLog) V(level int) bool { return level <= 0 || l.enabled(slog.LevelDebug) }
-
-func (l grpcLog) debug(text func(...any) string, args []any) {
-	if l.enabled(slog.LevelDebug) {
-		l.write(slog.LevelDebug, text(args...))
+// New returns the log of a program.
+func New(o Options) (*Log, error) {
+	if o.Level == "" {
+		o.Level = "info"
 	}
-}
-
-func (l grpcLog) debugf(format string, args []any) {
-	if l.enabled(slog.LevelDebug) {
-		l.write(slog.LevelDebug, fmt.Sprintf(format, args...))
+	levels, err := NewLevels(o.Level)
+	if err != nil {
+		return nil, err
 	}
+	l := &Log{Levels: levels, Format: o.Format}
+	if o.Format == "" || o.Format == Auto {
+		l.Format = formatOf(o.To)
+	}
+	every := &slog.HandlerOptions{Level: slog.LevelDebug}
+	var inner slog.Handler
+	switch l.Format {
+	case Text:
+		inner = slog.NewTextHandler(o.To, every)
+	case JSON:
+		inner = slog.NewJSONHandler(o.To, every)
+	case Journald:
+		if !journal.Enabled() {
+			return nil, tko.Errorf(tko.ErrInvalid, "the log format is journald, and systemd's journal (/run/systemd/journal/socket) is not there: use auto, text or json")
+		}
+		inner = newJournal(journal.Send, slog.NewJSONHandler(o.To, every))
+	default:
+		return nil, tko.Errorf(tko.ErrInvalid, "the log format is %.40q: use %s", l.Format, strings.Join(Formats(), ", "))
+	}
+	l.Logger = slog.New(&handler{inner: inner, levels: levels, level: levels.of(Server)})
+	return l, nil
 }
 
-func (l grpcLog) fatal(text string) {
-	l.write(slog.LevelError, text)
-	os.Exit(1)
+// formatOf returns the format for an output.
+func formatOf(to io.Writer) string {
+	f, ok := to.(*os.File)
+	if !ok {
+		return JSON
+	}
+	if f == os.Stderr && journal.Enabled() {
+		if is, err := journal.StderrIsJournalStream(); err == nil && is {
+			return Journald
+		}
+	}
+	if term.IsTerminal(int(f.Fd())) {
+		return Text
+	}
+	return JSON
+}
+
+// A handler adds the component, the request and the trace to records, and drops
+// those below the level of the component.
+type handler struct {
+	inner     slog.Handler
+	levels    *Levels
+	level     *slog.LevelVar
+	component string
+}
+
+// Enabled implements slog.Handler.
+func (h *handler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level.Level() }
+
+// Handle implements slog.Handler.
+func (h *handler) Handle(ctx context.Context, r slog.Record) error {
+	if h.component != "" {
+		r.AddAttrs(slog.String(componentKey, h.component))
+	}
+	if id := trail.Request(ctx); id != "" {
+		r.AddAttrs(slog.String("request_id", id))
+	}
+	if id := trail.TraceID(ctx); id != "" {
+		r.AddAttrs(slog.String("trace_id", id))
+	}
+	return h.inner.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler. The newest component replaces the one
+// before.
+func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	n := *h
+	rest := slices.DeleteFunc(slices.Clone(attrs), func(a slog.Attr) bool {
+		if a.Key != componentKey {
+			return false
+		}
+		n.component = a.Value.String()
+		n.level = h.levels.of(n.component)
+		return true
+	})
+	if len(rest) > 0 {
+		n.inner = h.inner.WithAttrs(rest)
+	}
+	return &n
+}
+
+// WithGroup implements slog.Handler.
+func (h *handler) WithGroup(name string) slog.Handler {
+	n := *h
+	n.inner = h.inner.WithGroup(name)
+	return &n
 }

@@ -78,7 +78,7 @@ func (r *Runner) limits(p tko.Plugin) supervise.Limits {
 // communicate runs a command with limits on time, output and memory. It returns
 // stdout and stderr also if the command failed.
 func (r *Runner) communicate(ctx context.Context, c confined, input []byte, timeout time.Duration) (stdout []byte, stderr string, err error) {
-	timed, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("it did not end within %s", timeout))
+	timed, cancel := context.WithTimeoutCause(ctx, timeout, timeoutError{timeout})
 	defer cancel()
 	s := streams{limit: r.options.MaxOutput}
 	err = s.run(timed, c, input)

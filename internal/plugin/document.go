@@ -53,6 +53,12 @@ func (r *Runner) input(j job, logFile string) krm.Resource {
 	if j.logToken != "" {
 		document["logToken"] = j.logToken
 	}
+	if j.request != "" {
+		document["requestId"] = j.request
+	}
+	if j.traceparent != "" {
+		document["traceparent"] = j.traceparent
+	}
 	if j.grpcToken != "" {
 		document["grpcToken"] = j.grpcToken
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/plugin/supervise"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -30,9 +31,14 @@ func (r *Runner) function(ctx context.Context, p tko.Plugin, target krm.Identity
 		return false, nil, failure(p, target, err, "%s", err)
 	}
 	defer done()
+	ctx, span := trail.Start(ctx, "plugin.run")
+	if span.IsRecording() {
+		span.SetAttributes(trail.Plugin.String(p.ID()))
+	}
+	defer func() { trail.End(span, err) }()
 	out, err = r.functions.Run(ctx, krmfn.Call{
 		Function: function, Properties: p.Properties, Target: target, Package: pkg, Timeout: r.options.PrepareTimeout,
-		Log: r.options.Log.With("deployment", string(id), "plugin", p.ID(), "resource", target.String()),
+		Log: logOf(ctx, r.options.Log).With("deployment", string(id), "plugin", p.ID(), "resource", target.String()),
 		Note: func(text string) {
 			for _, note := range notes {
 				note(text)

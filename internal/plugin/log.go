@@ -17,9 +17,29 @@ import (
 )
 
 const (
-	maxLine  = 16 << 10 // bytes of a log line; the rest of the line is dropped
-	maxLines = 10_000   // lines of a run or a connection; further lines are only counted
+	maxLine     = 16 << 10 // bytes of a log line; the rest of the line is dropped
+	maxLines    = 10_000   // lines of a run; further lines are only counted
+	maxLogBytes = 16 << 20 // of the lines of a run
 )
+
+// A lineBudget bounds what is logged of a run, over all of its connections.
+type lineBudget struct {
+	mu    sync.Mutex
+	lines int
+	bytes int
+}
+
+// take reports whether a line may be logged.
+func (b *lineBudget) take(line string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.lines >= maxLines || b.bytes+len(line) > maxLogBytes {
+		return false
+	}
+	b.lines++
+	b.bytes += len(line)
+	return true
+}
 
 // logPipe is a FIFO whose lines are logged as lines of a plugin.
 type logPipe struct {
@@ -45,7 +65,7 @@ func openLogPipe(path string, log *slog.Logger) (*logPipe, error) {
 		return nil, err
 	}
 	p := &logPipe{path: path, reader: reader, writer: writer}
-	p.reading.Go(func() { logLines(log, reader) })
+	p.reading.Go(func() { logLines(log, reader, new(lineBudget).take) })
 	return p, nil
 }
 
@@ -71,11 +91,11 @@ func (p *logPipe) close() {
 	_ = p.reader.Close()
 }
 
-// logLines logs lines until the reader ends.
-func logLines(log *slog.Logger, from io.Reader) {
+// logLines logs the lines that take accepts until the reader ends.
+func logLines(log *slog.Logger, from io.Reader, take func(line string) bool) {
 	lines := bufio.NewReaderSize(from, maxLine)
 	dropped := 0
-	for n := 0; ; n++ {
+	for {
 		line, err := lines.ReadSlice('\n')
 		s := strings.TrimRight(strings.ToValidUTF8(string(line), "\uFFFD"), "\r\n")
 		for errors.Is(err, bufio.ErrBufferFull) {
@@ -83,7 +103,7 @@ func logLines(log *slog.Logger, from io.Reader) {
 		}
 		switch {
 		case s == "":
-		case n < maxLines:
+		case take(s):
 			log.Info("plugin log", "line", s)
 		default:
 			dropped++
@@ -105,14 +125,58 @@ const logWord = "tko-log"
 // because the last lines may arrive after the end.
 const tokenRetention = time.Minute
 
+// Limits of connections without the token of a run: no limit of a run bounds
+// them, and they may come from any process that reaches the port.
+const (
+	unnamedPerSecond = 10 // lines, of all such connections
+	unnamedBurst     = 100
+	maxUnnamedLine   = 1 << 10 // bytes; the rest is dropped
+	maxConnections   = 512     // of all kinds; further ones are closed
+	firstLineLimit   = time.Minute
+)
+
 // A LogServer logs the lines that plugins send over TCP. A connection that
 // begins with the line "tko-log TOKEN", with the token of a plugin's run, is
-// logged as that run's. It is safe for concurrent use.
+// logged as that run's; with another token, it is closed. Lines of connections
+// without a token are logged as such, few of them. It is safe for concurrent
+// use.
 type LogServer struct {
 	Log *slog.Logger // discards if nil
 
-	mu   sync.Mutex
-	runs map[string]*slog.Logger // by token
+	mu      sync.Mutex
+	runs    map[string]loggedRun // by token
+	unnamed rateLimit
+}
+
+// A loggedRun is a run of a plugin whose lines are expected.
+type loggedRun struct {
+	log    *slog.Logger
+	budget *lineBudget
+}
+
+// A rateLimit limits the lines of unnamed connections, and counts those that it
+// drops. The mutex of the server guards it.
+type rateLimit struct {
+	tokens  float64
+	filled  time.Time
+	dropped int
+}
+
+// take reports whether a line may be logged, and how many were dropped before it.
+func (r *rateLimit) take(now time.Time) (ok bool, dropped int) {
+	if r.filled.IsZero() {
+		r.tokens = unnamedBurst
+	} else {
+		r.tokens = min(unnamedBurst, r.tokens+now.Sub(r.filled).Seconds()*unnamedPerSecond)
+	}
+	r.filled = now
+	if r.tokens < 1 {
+		r.dropped++
+		return false, 0
+	}
+	r.tokens--
+	dropped, r.dropped = r.dropped, 0
+	return true, dropped
 }
 
 // expect returns a token for a run; lines that are sent with the token go to
@@ -122,9 +186,9 @@ func (s *LogServer) expect(log *slog.Logger) (token string, forget func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.runs == nil {
-		s.runs = map[string]*slog.Logger{}
+		s.runs = map[string]loggedRun{}
 	}
-	s.runs[token] = log
+	s.runs[token] = loggedRun{log, new(lineBudget)}
 	return token, func() {
 		time.AfterFunc(tokenRetention, func() {
 			s.mu.Lock()
@@ -134,20 +198,27 @@ func (s *LogServer) expect(log *slog.Logger) (token string, forget func()) {
 	}
 }
 
-// logOf returns the log of the run whose token a connection's first line
-// contains, and other if it contains none. named reports whether the line is a
-// token line, which is not to be logged.
-func (s *LogServer) logOf(line string, other *slog.Logger) (log *slog.Logger, named bool) {
+// runOf returns the run whose token a connection's first line has. named reports
+// whether the line has a token; run is zero if no run has it.
+func (s *LogServer) runOf(line string) (run loggedRun, named bool) {
 	word, token, _ := strings.Cut(strings.TrimRight(line, "\r\n"), " ")
 	if word != logWord {
-		return other, false
+		return loggedRun{}, false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if log, ok := s.runs[token]; ok {
-		return log, true
+	return s.runs[token], true
+}
+
+// mayLog limits the lines about unnamed connections.
+func (s *LogServer) mayLog(log *slog.Logger) bool {
+	s.mu.Lock()
+	ok, dropped := s.unnamed.take(time.Now())
+	s.mu.Unlock()
+	if dropped > 0 {
+		log.Warn("lines of log connections without the token of a plugin's run were dropped", "dropped_lines", dropped)
 	}
-	return other, true // the run ended long ago; don't log the token
+	return ok
 }
 
 // Serve accepts connections until ctx is done. It closes the listener and all
@@ -163,6 +234,7 @@ func (s *LogServer) Serve(ctx context.Context, listener net.Listener) error {
 	defer serving.Wait()
 	connections, cancel := context.WithCancel(ctx)
 	defer cancel()
+	slots := make(chan struct{}, maxConnections)
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -171,7 +243,17 @@ func (s *LogServer) Serve(ctx context.Context, listener net.Listener) error {
 			}
 			return fmt.Errorf("accepting plugins' log connections: %w", err)
 		}
+		select {
+		case slots <- struct{}{}:
+		default:
+			_ = conn.Close()
+			if s.mayLog(log) {
+				log.WarnContext(ctx, "a log connection was closed: there are too many", "limit", maxConnections, "remote", conn.RemoteAddr().String())
+			}
+			continue
+		}
 		serving.Go(func() {
+			defer func() { <-slots }()
 			stop := context.AfterFunc(connections, func() { _ = conn.Close() })
 			defer stop()
 			defer func() { _ = conn.Close() }()
@@ -181,14 +263,35 @@ func (s *LogServer) Serve(ctx context.Context, listener net.Listener) error {
 }
 
 // serve logs the lines of one connection.
-func (s *LogServer) serve(conn io.Reader, log *slog.Logger) {
+func (s *LogServer) serve(conn net.Conn, log *slog.Logger) {
+	_ = conn.SetReadDeadline(time.Now().Add(firstLineLimit))
 	lines := bufio.NewReaderSize(conn, maxLine)
 	first, err := lines.ReadSlice('\n')
+	_ = conn.SetReadDeadline(time.Time{})
 	if err == nil {
-		var named bool
-		if log, named = s.logOf(string(first), log); named {
-			first = nil
+		if run, named := s.runOf(string(first)); named && run.log != nil {
+			logLines(run.log, lines, run.budget.take)
+			return
+		} else if named { // the run ended long ago, or never was; don't log the token
+			if s.mayLog(log) {
+				log.Warn("a log connection was closed: no run of a plugin has its token")
+			}
+			return
 		}
 	}
-	logLines(log, io.MultiReader(strings.NewReader(string(first)), lines))
+	unnamed := &unnamedLog{s, log}
+	logLines(slog.New(slog.DiscardHandler), io.MultiReader(strings.NewReader(string(first)), lines), unnamed.line)
+}
+
+// An unnamedLog logs the lines of a connection without a token.
+type unnamedLog struct {
+	server *LogServer
+	log    *slog.Logger
+}
+
+func (u *unnamedLog) line(line string) bool {
+	if u.server.mayLog(u.log) {
+		u.log.Info("line of a log connection without the token of a plugin's run", "line", bounded(line, maxUnnamedLine), "attributed", false)
+	}
+	return true
 }

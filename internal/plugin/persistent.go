@@ -78,7 +78,7 @@ func (r *Runner) Close() {
 // persistent sends the request to an idle process of the plugin, or to a new
 // one.
 func (r *Runner) persistent(ctx context.Context, j job) (output []byte, stderr string, err error) {
-	timed, cancel := context.WithTimeoutCause(ctx, j.timeout, fmt.Errorf("it did not end within %s", j.timeout))
+	timed, cancel := context.WithTimeoutCause(ctx, j.timeout, timeoutError{j.timeout})
 	defer cancel()
 	key := r.key(j.plugin)
 	for _, w := range r.pool.takeStale(j.plugin.ID(), key) {

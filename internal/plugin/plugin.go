@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
+	"github.com/tko-orchestrator/tko/internal/plugin/supervise"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -47,7 +50,13 @@ type Options struct {
 	Limits          krm.Limits         // limits of plugins' output documents
 	Pods            Pods               // runs plugins in pods; they fail if nil
 	Functions       krmfn.Options      // settings of the kpt executor; New sets Run, MaxOutput and Limits
-	Log             *slog.Logger       // destination of the plugins' log lines; they are discarded if nil
+	// Token returns the token of a run that is for no work item, and ends it; such plugins
+	// get none if it is nil.
+	Token func(typ, name string) (token string, end func())
+	Log   *slog.Logger // destination of the plugins' log lines; they are discarded if nil
+	// Ran is called after each run of a plugin, with its result: ok, refused, killed
+	// (because of a limit, or by a signal), canceled or failed. None if nil.
+	Ran func(typ, name, result string, took time.Duration)
 }
 
 // A Runner runs plugins. It is safe for concurrent use.
@@ -132,7 +141,10 @@ func (r *Runner) Validate(ctx context.Context, p tko.Plugin, target krm.Identity
 // warnings.
 func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package, notes ...func(string)) (prepared bool, out krm.Package, err error) {
 	if p.Executor == tko.ExecutorKpt {
-		return r.function(ctx, p, target, id, pkg, notes)
+		began := time.Now()
+		prepared, out, err = r.function(ctx, p, target, id, pkg, notes)
+		r.ran(p, began, err)
+		return prepared, out, err
 	}
 	output, err := r.run(ctx, job{
 		plugin: p, target: target, timeout: r.options.PrepareTimeout, log: r.options.Log.With("deployment", string(id)),
@@ -171,9 +183,24 @@ type job struct {
 	timeout time.Duration
 	log     *slog.Logger
 
-	alone     bool   // without the server's network
+	alone       bool   // without the server's network
+	request     string // the ID of the request that the run is for, or ""
+	traceparent string // its trace, or ""
+
 	logToken  string // identifies the run to the log server, or ""
-	grpcToken string // identifies the run to the data controller as long as its work is claimed, or ""
+	grpcToken string // identifies the run to the data controller as long as its work is claimed, or it runs; "" if it has none
+}
+
+// logOf returns the log of a run, whose lines name the request that it is for: they
+// are read when the request's context is no longer at hand.
+func logOf(ctx context.Context, log *slog.Logger) *slog.Logger {
+	if id := trail.Request(ctx); id != "" {
+		log = log.With("request_id", id)
+	}
+	if id := trail.TraceID(ctx); id != "" {
+		log = log.With("trace_id", id)
+	}
+	return log
 }
 
 // slot waits until fewer than MaxProcesses plugins run. The caller calls done
@@ -189,6 +216,52 @@ func (r *Runner) slot(ctx context.Context) (done func(), err error) {
 
 // run runs a plugin and returns its output document, which reports no error.
 func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
+	began := time.Now()
+	output, err := r.execute(ctx, j)
+	r.ran(j.plugin, began, err)
+	return output, err
+}
+
+// ran reports a run to Options.Ran.
+func (r *Runner) ran(p tko.Plugin, began time.Time, err error) {
+	if r.options.Ran != nil {
+		r.options.Ran(p.Type, p.Name, resultOf(err), time.Since(began))
+	}
+}
+
+func resultOf(err error) string {
+	failed, isPlugin := errors.AsType[*Error](err)
+	exit, isExit := errors.AsType[*supervise.ExitError](err)
+	switch {
+	case err == nil:
+		return "ok"
+	case isPlugin && failed.Refused:
+		return "refused"
+	case errors.Is(err, errTimeout), isExit && (exit.Limit != "" || exit.Signal != 0):
+		return "killed"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	default:
+		return "failed"
+	}
+}
+
+// errTimeout is matched by the errors of plugins that did not end in time.
+var errTimeout = errors.New("timeout")
+
+// A timeoutError reports that a plugin did not end in time.
+type timeoutError struct{ limit time.Duration }
+
+func (e timeoutError) Error() string { return fmt.Sprintf("it did not end within %s", e.limit) }
+
+func (timeoutError) Is(target error) bool { return target == errTimeout }
+
+func (r *Runner) execute(ctx context.Context, j job) (_ map[string]any, err error) {
+	ctx, span := trail.Start(ctx, "plugin.run")
+	if span.IsRecording() {
+		span.SetAttributes(trail.Plugin.String(j.plugin.ID()))
+	}
+	defer func() { trail.End(span, err) }()
 	switch executor := orElse(j.plugin.Executor, tko.ExecutorCommand); {
 	case executor != tko.ExecutorCommand:
 		return nil, failure(j.plugin, j.target, nil,
@@ -202,6 +275,8 @@ func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 		return nil, failure(j.plugin, j.target, err, "%s", err)
 	}
 	defer done()
+	j.log = logOf(ctx, j.log)
+	j.request, j.traceparent = trail.Request(ctx), trail.Traceparent(ctx)
 	if r.options.LogServer != nil && r.options.LogAddressPort != "" {
 		token, forget := r.options.LogServer.expect(j.log.With("plugin", j.plugin.ID(), "resource", j.target.String()))
 		defer forget()
@@ -209,6 +284,10 @@ func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 	}
 	if item, ok := tko.ClaimOf(ctx); ok {
 		j.grpcToken = identity.NewPluginToken(j.plugin.Type, j.plugin.Name, item)
+	} else if r.options.Token != nil {
+		token, end := r.options.Token(j.plugin.Type, j.plugin.Name)
+		defer end()
+		j.grpcToken = token
 	}
 	execute := r.command
 	switch {

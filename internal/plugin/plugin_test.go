@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -483,6 +485,67 @@ exec 4<>/dev/tcp/127.0.0.1/PORT; printf 'whose\ntko-log x\n' >&4; exec 5<>/dev/t
 	cancel()
 	if err := <-served; err != nil {
 		t.Error(err)
+	}
+}
+
+// Any process that reaches the port can send lines without a token: they are few, short
+// and marked.
+func TestLogServerLimitsLinesWithoutAToken(t *testing.T) {
+	t.Parallel()
+	log := &eventually.Buffer{}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &plugin.LogServer{Log: slog.New(slog.NewTextHandler(log, nil))}
+	served := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { served <- server.Serve(ctx, listener) }()
+	send := func(text string) {
+		t.Helper()
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(conn, text)
+		_ = conn.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, conn) // until the server has read all
+		_ = conn.Close()
+	}
+	send(strings.Repeat("x", 10_000) + "\n")
+	for range 5 {
+		send(strings.Repeat("line\n", 1000))
+	}
+	send("tko-log run-FORGED\nnot logged\n")
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	got := log.String()
+	if lines := strings.Count(got, "attributed=false"); lines < 50 || lines > 1000 {
+		t.Errorf("%d of 5,001 lines were logged, want about 100, and 10 each second", lines)
+	}
+	if strings.Contains(got, strings.Repeat("x", 2000)) || strings.Contains(got, "not logged") || strings.Contains(got, "FORGED") {
+		t.Errorf("a long line, or one of a connection with a wrong token, was logged:\n%.3000s", got)
+	}
+}
+
+// The lines and the input of a plugin name the request that it runs for.
+func TestPluginsGetTheRequestTheyRunFor(t *testing.T) {
+	t.Parallel()
+	log := &eventually.Buffer{}
+	r := plugin.New(plugin.Options{Programs: []string{"/"}, Log: slog.New(slog.NewTextHandler(log, nil))})
+	ctx := trail.WithNewTrace(trail.WithRequest(t.Context(), "r-1"))
+	script := `input=$(cat); file=$(printf %s "$input" | sed -n 's/^logFile: //p'); printf %s "$input" | grep -E '^(requestId|traceparent):' > "$file"; echo '{prepared: false}'`
+	p := tko.Plugin{Type: "prepare", Name: "p", Arguments: []string{"sh", "-c", script}}
+	if _, _, err := r.Prepare(ctx, p, target, "d1", pkg); err != nil {
+		t.Fatal(err)
+	}
+	got := log.String()
+	for _, want := range []string{"request_id=r-1", "trace_id=" + trail.TraceID(ctx), `line="requestId: r-1"`, trail.Traceparent(ctx)} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the log lacks %q:\n%s", want, got)
+		}
 	}
 }
 

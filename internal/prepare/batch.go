@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/prepare/topology"
+	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
 // Batches reads and commits several deployments by one call. A [Client] that has
@@ -95,7 +96,7 @@ func (b *batcher) CommitDeployment(ctx context.Context, commit tko.DeploymentCom
 	_, claimed := tko.ClaimOf(ctx)
 	if author := tko.AuthorOf(ctx); !claimed && author.Who == topology.Author {
 		c := commit
-		c.Why = author.Why
+		c.Why, c.Cause = author.Why, trail.Cause(ctx)
 		if revision, ok, err := b.commits.run(ctx, c); ok || err != nil {
 			return revision, err
 		}
@@ -188,7 +189,9 @@ func (b *batch[Q, A]) execute(requests []*request[Q, A]) {
 	}
 	// A caller that stops waiting must not end the requests of the others. Commits
 	// have reasons of their own.
-	ctx := tko.WithAuthor(context.WithoutCancel(requests[0].caller), tko.Author{Who: topology.Author})
+	// Nor is the call of one of their requests: each commit has its cause.
+	ctx := trail.Detach(context.WithoutCancel(requests[0].caller))
+	ctx = tko.WithAuthor(ctx, tko.Author{Who: topology.Author})
 	ctx, cancel := context.WithTimeout(ctx, batchLimit)
 	defer cancel()
 	results, done, err := b.do(ctx, questions)

@@ -74,6 +74,7 @@ type Options struct {
 	TOSCA         TOSCA         // prepares TOSCA resources; if nil, they are refused
 	ManualApprove bool          // a deployment whose approval policy is Default needs an approval
 	Log           *slog.Logger  // discarded if nil
+	Observer      work.Observer // of the work; none if nil
 }
 
 // A Preparer prepares deployments.
@@ -124,6 +125,7 @@ func (p *Preparer) Run(ctx context.Context) error {
 		Lease:       p.options.Lease,
 		Grace:       p.options.Grace,
 		Log:         p.log,
+		Observer:    p.options.Observer,
 		Do:          p.Prepare,
 	}
 	return loop.Run(ctx)

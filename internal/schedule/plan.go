@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/git"
+	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/scope"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
@@ -37,6 +39,7 @@ type plan struct {
 	steps       []step
 	deployments []tko.Deployment   // to apply; their packages have only deployable resources, cluster-scoped ones first
 	held        []tko.DeploymentID // approved and being prepared again, or changed and to be approved again
+	keep        bool               // nothing that the store doesn't have is removed
 }
 
 // A step is a trigger with what it triggers: a built-in target or a plugin.
@@ -51,6 +54,21 @@ func (s step) String() string {
 		return s.trigger.Identity().String()
 	}
 	return fmt.Sprintf("plugin %q for %s", s.plugin.ID(), s.trigger.Identity())
+}
+
+// kind returns the kind of the step's target, for metrics.
+func (s step) kind() string {
+	if s.target == nil {
+		return "plugin"
+	}
+	switch s.trigger.GVK() {
+	case git.GVK:
+		return "git"
+	case osm.GVK:
+		return "osm"
+	default:
+		return "kubernetes"
+	}
 }
 
 // reportsHealth reports whether the reports of the step's target have outcomes for
@@ -239,6 +257,9 @@ func siteOutcome(seen snapshot, p plan, results []result) report.Outcome {
 		return outcome
 	}
 	message := "by " + p.steps[0].String()
+	if p.keep {
+		message += "; the store was restored from a backup: what it doesn't have stays until the site is released with --remove (tko hold release)"
+	}
 	if len(p.steps) > 1 {
 		message += fmt.Sprintf(" and %d more", len(p.steps)-1)
 	}

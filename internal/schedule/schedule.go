@@ -17,6 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/internal/secret"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -104,6 +105,12 @@ type Options struct {
 	Kubernetes func(enqueue func(...tko.SiteID)) Clusters
 	OSM        osm.Options  // of OSMs; its Log is replaced by Log
 	Log        *slog.Logger // discarded if nil
+
+	Observer work.Observer // of the work; none if nil
+	// Applied is called after each attempt to apply a site to a target, with the kind
+	// of the target (git, kubernetes, osm or plugin) and the result (ok, invalid or
+	// failed). None if nil.
+	Applied func(target, result string, took time.Duration)
 }
 
 // A Scheduler is the meta-scheduler.
@@ -147,9 +154,9 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	defer s.Close() // enqueues the sites whose watches reported events
 	loop := &work.Loop{
 		Client: s.client, Queue: tko.QueueSchedule, Worker: s.options.Worker,
-		Concurrency: s.options.Concurrency, Lease: s.options.Lease, Log: s.options.Log,
+		Concurrency: s.options.Concurrency, Lease: s.options.Lease, Log: s.options.Log, Observer: s.options.Observer,
 		Do: func(ctx context.Context, item tko.WorkItem) work.Result {
-			return s.Reconcile(tko.WithClaim(ctx, item), tko.SiteID(item.Key))
+			return s.reconcile(tko.WithClaim(ctx, item), tko.SiteID(item.Key), item.Keep)
 		},
 	}
 	var extra sync.WaitGroup
@@ -164,6 +171,12 @@ func (s *Scheduler) Run(ctx context.Context) error {
 // if the failed ones can succeed only after a change of records, which the
 // conditions then report. Otherwise it has failed and should be tried again.
 func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
+	return s.reconcile(ctx, id, false)
+}
+
+// reconcile is Reconcile. If keep is true, nothing is removed from the site that the
+// store doesn't have.
+func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) work.Result {
 	seen, err := s.observe(ctx, id)
 	if errors.Is(err, tko.ErrNotFound) {
 		return work.Result{Outcome: tko.WorkDone}
@@ -175,8 +188,16 @@ func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
 		return work.Result{Outcome: tko.WorkDone}
 	}
 	p := decide(seen, s.targets)
+	if keep {
+		p.keep = true
+		p.held = append(p.held, tko.OtherDeployments)
+	}
 	results := s.act(ctx, seen, p)
-	cleanedUp, cleanUpErr := s.cleanUp(ctx, seen.site) // before the conditions report this revision as observed
+	var cleanedUp time.Duration
+	var cleanUpErr error
+	if !keep {
+		cleanedUp, cleanUpErr = s.cleanUp(ctx, seen.site) // before the conditions report this revision as observed
+	}
 	if ctx.Err() != nil {
 		// steps failed because the context ended, which is no state of the site
 		return work.Result{Outcome: tko.WorkFailed, Err: context.Cause(ctx)}
@@ -253,23 +274,45 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 	for i, step := range p.steps {
 		began := time.Now()
 		r := &results[i]
+		stepCtx, span := trail.Start(ctx, "target.apply")
+		if span.IsRecording() {
+			span.SetAttributes(trail.Site.String(string(seen.site.ID)), trail.Target.String(step.trigger.Identity().String()), trail.Count.Int(len(p.deployments)))
+		}
 		found := step.conflictsOf(p.deployments)
 		switch {
 		case step.target != nil:
 			apply, held := withhold(p.deployments, found)
-			r.report, r.err = step.target.Schedule(ctx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
+			r.report, r.err = step.target.Schedule(stepCtx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
 		case len(found) > 0: // a plugin would remove the deployments that are withheld
+		case p.keep: // a plugin may remove what it isn't given
+			r.err = tko.Errorf(tko.ErrInvalid, "the store was restored from a backup: a plugin is run again when the site is released with --remove (tko hold release)")
 		default:
 			if packages == nil {
 				packages = p.packages()
 			}
-			r.err = s.runner.Schedule(ctx, step.plugin, step.trigger.Identity(), seen.site.ID, seen.site.Package, packages)
+			r.err = s.runner.Schedule(stepCtx, step.plugin, step.trigger.Identity(), seen.site.ID, seen.site.Package, packages)
 		}
+		trail.End(span, r.err)
 		s.options.Log.DebugContext(ctx, "scheduled", "site", string(seen.site.ID), "by", step.String(),
 			"deployments", len(p.deployments), "conflicts", len(found), "took", time.Since(began), "err", r.err)
+		if s.options.Applied != nil && (step.target != nil || len(found) == 0) {
+			s.options.Applied(step.kind(), resultOf(r.err), time.Since(began))
+		}
 		r.reportConflicts(found, p.deployments, step)
 	}
 	return results
+}
+
+// resultOf returns the result of applying a site to a target, for metrics.
+func resultOf(err error) string {
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, tko.ErrInvalid):
+		return "invalid"
+	default:
+		return "failed"
+	}
 }
 
 // write writes conditions; those of one record must be adjacent. It ignores

@@ -34,12 +34,27 @@ type KeyStore interface {
 // Keys seal and open packages. It is safe for concurrent use.
 type Keys struct {
 	store KeyStore
-	kek   tink.AEAD
+	kek   KeyEncryptor
 
 	mu      sync.RWMutex
 	handle  *keyset.Handle
 	current tink.AEAD
 	version int64
+}
+
+// A KeyEncryptor encrypts data keys: with the key of a file, or in a key management
+// system.
+type KeyEncryptor = tink.AEADWithContext
+
+// A local key encrypts in this process.
+type local struct{ tink.AEAD }
+
+func (l local) EncryptWithContext(_ context.Context, plain, associated []byte) ([]byte, error) {
+	return l.Encrypt(plain, associated)
+}
+
+func (l local) DecryptWithContext(_ context.Context, sealed, associated []byte) ([]byte, error) {
+	return l.Decrypt(sealed, associated)
 }
 
 // associated binds wrapped keys to their purpose.
@@ -57,7 +72,7 @@ func Create(path string) error {
 
 // File reads a key encryption key from a file: 32 bytes in base64. The error is
 // an ErrInvalid if other users can read the file.
-func File(path string) (tink.AEAD, error) {
+func File(path string) (KeyEncryptor, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the key of --encryption-key: %w", err)
@@ -73,11 +88,15 @@ func File(path string) (tink.AEAD, error) {
 	if err != nil || len(key) != keyBytes {
 		return nil, tko.Errorf(tko.ErrInvalid, "the key file %s must hold %d bytes in base64: tko-server keys create makes one", path, keyBytes)
 	}
-	return subtle.NewAESGCM(key)
+	cipher, err := subtle.NewAESGCM(key)
+	if err != nil {
+		return nil, err
+	}
+	return local{cipher}, nil
 }
 
 // Open returns the keys of a store. If the store has none, it creates them.
-func Open(ctx context.Context, store KeyStore, kek tink.AEAD) (*Keys, error) {
+func Open(ctx context.Context, store KeyStore, kek KeyEncryptor) (*Keys, error) {
 	k := &Keys{store: store, kek: kek}
 	err := k.load(ctx)
 	if !errors.Is(err, tko.ErrNotFound) {
@@ -103,7 +122,10 @@ func (k *Keys) load(ctx context.Context) error {
 	if version == 0 {
 		return tko.Errorf(tko.ErrNotFound, "the database has no encryption keys")
 	}
-	handle, err := keyset.ReadWithAssociatedData(keyset.NewBinaryReader(bytes.NewReader(wrapped)), k.kek, associated)
+	handle, err := keyset.ReadWithContext(ctx, keyset.NewBinaryReader(bytes.NewReader(wrapped)), k.kek, associated)
+	if _, own := k.kek.(local); err != nil && !own { // it may be out of reach
+		return tko.Errorf(tko.ErrUnavailable, "the key of --encryption-key can't decrypt the keys in the database: check that it is the one with which they were last rotated: %w", err)
+	}
 	if err != nil {
 		return tko.Errorf(tko.ErrInvalid, "the key of --encryption-key doesn't fit the database: give the key with which it was last rotated")
 	}
@@ -117,9 +139,9 @@ func (k *Keys) load(ctx context.Context) error {
 	return nil
 }
 
-func (k *Keys) save(ctx context.Context, handle *keyset.Handle, kek tink.AEAD, version int64) error {
+func (k *Keys) save(ctx context.Context, handle *keyset.Handle, kek KeyEncryptor, version int64) error {
 	var wrapped bytes.Buffer
-	if err := handle.WriteWithAssociatedData(keyset.NewBinaryWriter(&wrapped), kek, associated); err != nil {
+	if err := handle.WriteWithContext(ctx, keyset.NewBinaryWriter(&wrapped), kek, associated); err != nil {
 		return fmt.Errorf("wrap the encryption keys: %w", err)
 	}
 	return k.store.SaveSealingKey(ctx, wrapped.Bytes(), version)
@@ -128,7 +150,7 @@ func (k *Keys) save(ctx context.Context, handle *keyset.Handle, kek tink.AEAD, v
 // Rotate adds a data key, which encrypts packages from now on, and wraps all
 // data keys with a key encryption key: a new one, or the current one if nil.
 // Packages stay readable.
-func (k *Keys) Rotate(ctx context.Context, kek tink.AEAD) error {
+func (k *Keys) Rotate(ctx context.Context, kek KeyEncryptor) error {
 	if kek == nil {
 		kek = k.kek
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/fxamacker/cbor/v2"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
 // contextKey is the metadata of a call with the values of its context.
@@ -30,10 +32,12 @@ type values struct {
 	Confirmation    int
 	PackageRequired bool
 	Caller          identity.Identity
+	Request         string // ID
+	Traceparent     string
 }
 
 func withValues(ctx context.Context) (context.Context, error) {
-	v := values{Author: tko.AuthorOf(ctx), PackageRequired: tko.PackageRequired(ctx)}
+	v := values{Author: tko.AuthorOf(ctx), PackageRequired: tko.PackageRequired(ctx), Request: trail.Request(ctx), Traceparent: trail.Traceparent(ctx)}
 	v.Confirmation, _ = tko.ConfirmationOf(ctx)
 	v.Caller, _ = identity.From(ctx)
 	data, err := encoder.Marshal(v)
@@ -59,6 +63,9 @@ func fromValues(ctx context.Context) (context.Context, error) {
 	}
 	if v.PackageRequired {
 		ctx = tko.WithPackageRequired(ctx)
+	}
+	if v.Request != "" {
+		ctx = trail.WithTraceparent(trail.WithRequest(ctx, v.Request), v.Traceparent)
 	}
 	return ctx, nil
 }
@@ -221,7 +228,7 @@ func Unary[In, Out any](do func(ctx context.Context, in In) (Out, error)) Handle
 type Endpoint map[string]Handler
 
 // server returns a gRPC server of the methods.
-func (e Endpoint) server(who string) *grpc.Server {
+func (e Endpoint) server(who string, tracer trace.Tracer) *grpc.Server {
 	return grpc.NewServer(grpc.ForceServerCodecV2(codec{}), grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(16*window), grpc.WaitForHandlers(true),
 		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
@@ -230,6 +237,8 @@ func (e Endpoint) server(who string) *grpc.Server {
 			if err != nil {
 				return err
 			}
+			ctx, span := trail.Continue(ctx, tracer, "sibling "+strings.TrimPrefix(name, "/sibling/"))
+			defer span.End()
 			s := &Stream{stream: stream, ctx: ctx, who: who}
 			handler, ok := e[strings.TrimPrefix(name, "/sibling/")]
 			if !ok {
@@ -242,9 +251,10 @@ func (e Endpoint) server(who string) *grpc.Server {
 		}))
 }
 
-// Serve serves the methods on one connection until it ends or the context does.
+// Serve serves the methods on one connection until it ends or the context does. If
+// the context has a tracer, calls that are in a trace have spans.
 func (e Endpoint) Serve(ctx context.Context, who string, connection net.Conn) error {
-	server := e.server(who) //nolint:contextcheck // calls have contexts of their own
+	server := e.server(who, trail.TracerOf(ctx)) //nolint:contextcheck // calls have contexts of their own
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()
 	return server.Serve(OneConnection(connection))

@@ -35,7 +35,7 @@ type Options struct {
 	Pause    time.Duration          // before the first attempt to start it again; it doubles up to a minute. 1 s if 0
 	Stop     time.Duration          // limit of stopping, after which the program is killed; 10 s if 0
 	Command  func() (string, error) // finds the program; next to this one or on the PATH if nil
-	Required bool                   // Run fails if the program can't start the first time
+	Required bool                   // Run fails if the program can't start the first time, unless it is killed
 }
 
 // Files are open files with the same purpose.
@@ -122,6 +122,14 @@ func (p *Program) Peer(ctx context.Context) (*Peer, error) {
 	}
 }
 
+// Running returns the program, to call it, if it serves; else nil. It doesn't start
+// the program.
+func (p *Program) Running() *Peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.peer
+}
+
 // Problem returns why a program that is needed doesn't serve; nil if it serves or
 // isn't needed.
 func (p *Program) Problem() error {
@@ -180,7 +188,7 @@ func (p *Program) Run(ctx context.Context) error {
 		p.mu.Lock()
 		served := p.served
 		p.mu.Unlock()
-		if p.options.Required && !served {
+		if p.options.Required && !served && !killed(err) {
 			p.set(nil, err, 0)
 			return err
 		}
@@ -194,6 +202,17 @@ func (p *Program) Run(ctx context.Context) error {
 		}
 		pause = min(2*pause, maxPause)
 	}
+}
+
+// killed returns whether a program ended because it was killed, such as for lack of
+// memory: another start may succeed.
+func killed(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
 // hello is what a program reports once it serves, or can't.

@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/sibling/siblingtest"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/internal/version"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
@@ -37,6 +38,7 @@ type settings struct {
 	Name    string
 	Version string // that the program has
 	Refuse  string // why it can't serve
+	Killed  string // file that the program makes before it is killed; if it exists, the program serves
 }
 
 func child() error {
@@ -48,6 +50,13 @@ func child() error {
 	if err != nil {
 		return err
 	}
+	if s.Killed != "" {
+		file, err := os.OpenFile(s.Killed, os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			_ = file.Close()
+			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+	}
 	if s.Refuse != "" {
 		parent.Failed(tko.Errorf(tko.ErrInvalid, "%s", s.Refuse))
 		return nil
@@ -57,6 +66,11 @@ func child() error {
 		return err
 	}
 	return parent.Serve(ctx, sibling.Endpoint{
+		"request": sibling.Unary(func(ctx context.Context, _ string) (string, error) {
+			var response string
+			err := sibling.Call(ctx, parent.Peer, "request", "", &response)
+			return response + " " + trail.Request(ctx) + " " + trail.TraceID(ctx), err
+		}),
 		"name": sibling.Unary(func(ctx context.Context, greeting string) (string, error) {
 			var response string
 			err := sibling.Call(ctx, parent.Peer, "answer", greeting+" "+s.Name, &response)
@@ -81,7 +95,9 @@ func program(t *testing.T, o sibling.Options) *sibling.Program {
 		o.Settings = settings{Name: "child"}
 	}
 	o.Files = map[string]sibling.Files{"echo": {l.(*net.TCPListener)}}
-	o.Methods = sibling.Endpoint{"answer": sibling.Unary(func(_ context.Context, text string) (string, error) { return "heard " + text, nil })}
+	o.Methods = sibling.Endpoint{"request": sibling.Unary(func(ctx context.Context, _ string) (string, error) {
+		return trail.Request(ctx) + " " + trail.TraceID(ctx), nil
+	}), "answer": sibling.Unary(func(_ context.Context, text string) (string, error) { return "heard " + text, nil })}
 	o.Stdout, o.Stderr = t.Output(), t.Output()
 	p := sibling.New(o)
 	ended := make(chan error, 1)
@@ -126,6 +142,22 @@ func TestProgramStartsWhenItIsFirstNeeded(t *testing.T) {
 	pid := p.PID()
 	if err := syscall.Kill(pid, 0); err != nil {
 		t.Errorf("process %d: %v", pid, err)
+	}
+}
+
+func TestCallsKeepTheirRequestAndTraceInBothDirections(t *testing.T) {
+	p := program(t, sibling.Options{})
+	ctx := trail.WithNewTrace(trail.WithRequest(t.Context(), "r-1"))
+	peer, err := p.Peer(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got string
+	if err := sibling.Call(ctx, peer, "request", "", &got); err != nil {
+		t.Fatal(err)
+	}
+	if want := "r-1 " + trail.TraceID(ctx); got != want+" "+want {
+		t.Errorf("the processes have the requests and traces %q, want %q twice", got, want)
 	}
 }
 
@@ -174,6 +206,11 @@ func TestRequiredProgramThatRefusesEndsTheServer(t *testing.T) {
 	if err == nil || err.Error() != "the certificate is missing" || !errors.Is(err, tko.ErrInvalid) {
 		t.Errorf("the error is %v, want the program's own", err)
 	}
+}
+
+func TestRequiredProgramThatIsKilledWhileItStartsIsStartedAgain(t *testing.T) {
+	p := program(t, sibling.Options{Required: true, Settings: settings{Name: "child", Killed: filepath.Join(t.TempDir(), "killed")}})
+	eventually.NoError(t, "the program to serve", func() error { return greet(t, p) })
 }
 
 func TestProgramOfAnotherReleaseIsRefused(t *testing.T) {

@@ -2,6 +2,7 @@ package webapi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,22 +19,69 @@ type Authenticator interface {
 	Identify(ctx context.Context, c authn.Connection, token string) (identity.Identity, error)
 }
 
+// IdentityOptions are the settings of [WithIdentity]. Only Log is required.
+type IdentityOptions struct {
+	Log     *slog.Logger
+	Limits  Limits                                           // of requests per second
+	Refused func(ctx context.Context, source, detail string) // records requests whose callers could not be authenticated
+}
+
+// Limits limit the requests of each client.
+type Limits interface {
+	// Allow counts a request of a client, and reports whether it is within the limit.
+	Allow(client string) bool
+	// Allowed reports whether Allow would return true, and doesn't count.
+	Allowed(client string) bool
+}
+
+func tooMany(w http.ResponseWriter, which string) {
+	w.Header().Set("Retry-After", "1")
+	writeJSON(w, http.StatusTooManyRequests, errorBody{"too many requests per second " + which + " (--requests-per-client): wait, and try again"})
+}
+
+func peerHost(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
 // WithIdentity authenticates callers, by their certificate or the bearer token in
 // the Authorization header, and refuses requests from pages of other web sites.
 // A browser sends them with the credentials of its user. peer returns what is known about
 // a request's client.
-func WithIdentity(handler http.Handler, callers Authenticator, peer func(*http.Request) authn.Connection, log *slog.Logger) http.Handler {
-	a := &api{log: log}
+func WithIdentity(handler http.Handler, callers Authenticator, peer func(*http.Request) authn.Connection, o IdentityOptions) http.Handler {
+	a := &api{log: o.Log}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !sameOrigin(r) {
 			err := tko.Errorf(tko.ErrDenied, "requests from pages of other web sites (%.100q) are not accepted", r.Header.Get("Origin"))
 			writeJSON(w, http.StatusForbidden, errorBody{err.Error()})
 			return
 		}
+		address := "address " + peerHost(r)
+		if o.Limits != nil && !o.Limits.Allowed("failures of "+address) {
+			tooMany(w, "from this address fail to authenticate")
+			return
+		}
 		i, err := identify(r, callers, peer)
 		if err != nil {
+			if o.Limits != nil {
+				o.Limits.Allow("failures of " + address)
+			}
+			if o.Refused != nil && !errors.Is(err, tko.ErrUnavailable) {
+				o.Refused(r.Context(), r.RemoteAddr, err.Error())
+			}
 			w.Header().Set("WWW-Authenticate", `Bearer realm="tko"`)
 			a.fail(w, r, err)
+			return
+		}
+		client := "identity " + i.Subject
+		if i.IsAnonymous() {
+			client = address
+		}
+		if o.Limits != nil && !o.Limits.Allow(client) {
+			tooMany(w, "are made by this client")
 			return
 		}
 		ctx := identity.With(r.Context(), i)

@@ -212,6 +212,21 @@ func finding(field, reason string) tko.Finding {
 	}
 }
 
+// RequestOf returns the ID of the request that an error of [Error] ended; "" if it
+// isn't known.
+func RequestOf(err error) string {
+	e, ok := errors.AsType[*remoteError](err)
+	if !ok {
+		return ""
+	}
+	for _, detail := range e.status.Details() {
+		if info, ok := detail.(*errdetails.RequestInfo); ok {
+			return info.GetRequestId()
+		}
+	}
+	return ""
+}
+
 // A remoteError is an error that a server returned.
 type remoteError struct {
 	status *status.Status

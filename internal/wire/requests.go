@@ -225,6 +225,7 @@ func NewCommitDeployment(c tko.DeploymentCommit, format krm.Format) (*tkopb.Comm
 		Conditions:    NewConditions(c.Conditions),
 		Steps:         newSteps(c.Steps),
 		Why:           strings.ToValidUTF8(c.Why, "\uFFFD"),
+		Cause:         c.Cause,
 	}, nil
 }
 
@@ -265,6 +266,7 @@ func CommitDeployment(m *tkopb.CommitDeployment) (tko.DeploymentCommit, error) {
 		Conditions: Conditions(m.GetConditions()),
 		Steps:      steps(m.GetSteps()),
 		Why:        m.GetWhy(),
+		Cause:      m.GetCause(),
 	}, nil
 }
 

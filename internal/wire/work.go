@@ -69,6 +69,8 @@ func newWorkItem(i tko.WorkItem) *tkopb.WorkItem {
 		Claim:     i.Claim,
 		Attempt:   uint32(min(max(i.Attempt, 0), math.MaxInt32)),
 		LastError: i.LastError,
+		Cause:     i.Cause,
+		Keep:      i.Keep,
 	}
 }
 
@@ -79,6 +81,8 @@ func workItem(m *tkopb.WorkItem) tko.WorkItem {
 		Claim:     m.GetClaim(),
 		Attempt:   int(min(m.GetAttempt(), math.MaxInt32)),
 		LastError: m.GetLastError(),
+		Cause:     m.GetCause(),
+		Keep:      m.GetKeep(),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
 // Client has the methods of the data controller that the loop calls.
@@ -41,6 +42,15 @@ type Result struct {
 	Retry   time.Duration   // of WorkLater; of WorkFailed it replaces the back-off, if not 0
 }
 
+// An Observer counts work, for metrics.
+type Observer interface {
+	// Worked is called when a reconciliation has ended; again means that the item
+	// had failed before.
+	Worked(queue, result string, again bool, took time.Duration)
+	// Lost is called when the lease of an item was lost.
+	Lost(queue string)
+}
+
 // A Loop does the work of one queue. Client, Queue and Do are required.
 type Loop struct {
 	Client      Client
@@ -51,6 +61,7 @@ type Loop struct {
 	Wait        time.Duration // how long a claim waits for work; 20 s if 0
 	Grace       time.Duration // how long running items may continue when the loop stops; 5 s if 0
 	Log         *slog.Logger  // discarded if nil
+	Observer    Observer      // none if nil
 
 	// Do reconciles an item. It must be safe for concurrent use. The context is
 	// cancelled when the item's lease is lost ([ErrLost]), and when the loop has
@@ -249,10 +260,14 @@ func (r *run) hold(working context.Context, item tko.WorkItem) (context.Context,
 // do processes an item and sends its result to be reported.
 func (r *run) do(ctx context.Context, h *holding) {
 	defer func() { r.slots <- struct{}{} }()
+	began := time.Now()
 	result := r.call(ctx, h.item)
 	cause := context.Cause(ctx)
 	h.cancel(nil)
 	if errors.Is(cause, ErrLost) {
+		if r.Observer != nil {
+			r.Observer.Lost(r.Queue)
+		}
 		r.drop(h.item)
 		r.Log.WarnContext(ctx, "lost the claim of work while it was being done", "queue", r.Queue, "key", h.item.Key)
 		return
@@ -271,10 +286,23 @@ func (r *run) do(ctx context.Context, h *holding) {
 	if done.Outcome == tko.WorkFailed && result.Err != nil {
 		done.Error = result.Err.Error()
 	}
+	if r.Observer != nil {
+		r.Observer.Worked(r.Queue, string(done.Outcome), h.item.Attempt > 0, time.Since(began))
+	}
 	r.finished <- done
 }
 
 func (r *run) call(ctx context.Context, item tko.WorkItem) (result Result) {
+	ctx, span := trail.Resume(ctx, item.Queue+".reconcile", item.Cause)
+	if span.IsRecording() {
+		span.SetAttributes(trail.ID.String(item.Key))
+	}
+	defer func() {
+		if span.IsRecording() {
+			span.SetAttributes(trail.Outcome.String(string(result.Outcome)))
+		}
+		trail.End(span, result.Err)
+	}()
 	defer func() {
 		if p := recover(); p != nil {
 			r.Log.ErrorContext(ctx, "work panicked", "queue", r.Queue, "key", item.Key, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

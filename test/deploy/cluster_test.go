@@ -120,7 +120,7 @@ func TestAPIServerAcceptsProductionManifests(t *testing.T) {
 	c.Kubectl(t, "create", "namespace", "tko-dry")
 	defer c.Kubectl(t, "delete", "namespace", "tko-dry", "--wait=false")
 	everything := map[string]any{
-		"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}, "postgresql": map[string]any{"enabled": true, "storageClass": "fast"},
+		"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}, "podMonitor": map[string]any{"enabled": true}, "postgresql": map[string]any{"enabled": true, "storageClass": "fast"},
 		"kubernetesSites": map[string]any{"management": true},
 		"image":           map[string]any{"pullPolicy": "Always", "pullSecrets": []any{"registry"}},
 		"data":            map[string]any{"flags": []any{"--log-level=debug"}, "nodeSelector": map[string]any{"a": "b"}, "tolerations": []any{map[string]any{"operator": "Exists"}}},

@@ -200,11 +200,14 @@ func TestChartValuesTakeEffect(t *testing.T) {
 			why: "the API server checks the certificate", values: with("kubernetesAPI", with("caBundle", "-----BEGIN CERTIFICATE-----\n")),
 			want: "caBundle: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==",
 		},
-		"image":         {why: "images are mirrored", values: with("image", map[string]any{"repository": "registry.example/tko", "tag": "v1", "pullSecrets": []any{"pull"}}), want: "image: registry.example/tko:v1"},
-		"unknown value": {why: "a typo", values: with("replicaCount", 3), fails: true, want: "replicaCount"},
-		"wrong type":    {why: "the API server's error would be less clear", values: with("data", with("replicas", "many")), fails: true, want: "replicas"},
-		"not a flag":    {why: "tko-server takes no arguments", values: with("data", with("flags", []any{"debug"})), fails: true, want: "flags"},
-		"not PEM":       {why: "base64 would be encoded twice", values: with("kubernetesAPI", with("caBundle", "LS0t")), fails: true, want: "caBundle"},
+		"image":           {why: "images are mirrored", values: with("image", map[string]any{"repository": "registry.example/tko", "tag": "v1", "pullSecrets": []any{"pull"}}), want: "image: registry.example/tko:v1"},
+		"unknown value":   {why: "a typo", values: with("replicaCount", 3), fails: true, want: "replicaCount"},
+		"wrong type":      {why: "the API server's error would be less clear", values: with("data", with("replicas", "many")), fails: true, want: "replicas"},
+		"not a flag":      {why: "tko-server takes no arguments", values: with("data", with("flags", []any{"debug"})), fails: true, want: "flags"},
+		"not PEM":         {why: "base64 would be encoded twice", values: with("kubernetesAPI", with("caBundle", "LS0t")), fails: true, want: "caBundle"},
+		"metrics":         {why: "each server has a port for them, which Prometheus may reach", values: with("podMonitor", map[string]any{"enabled": true, "namespace": "monitoring"}), want: "kubernetes.io/metadata.name: monitoring"},
+		"flag of metrics": {why: "by default they are on loopback only", values: with("podMonitor", with("enabled", true)), want: "- --listen-metrics=*:50057"},
+		"no metrics":      {why: "the Prometheus operator is optional", want: "kind: Deployment", not: "metrics"},
 		"monitor of nothing": {
 			why: "the metrics are the Kubernetes API's", fails: true, want: "serviceMonitor",
 			values: map[string]any{"kubernetesAPI": with("enabled", false), "serviceMonitor": with("enabled", true)},
@@ -356,5 +359,54 @@ func TestManifestsLeaveApprovalToApprovers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// With identities, no role is insecure: each has TLS, and the data controller knows
+// the others by tokens of their service accounts. tko-server accepts the flags.
+func TestChartWithIdentities(t *testing.T) {
+	identity := map[string]any{"enabled": true, "clientCA": "clients", "oidc": map[string]any{"issuer": "https://login.example.com"}}
+	all := objects(t, mustHelm(t, "elsewhere", map[string]any{"identity": identity, "gitops": map[string]any{"enabled": true}}))
+	for _, role := range []string{"data", "preparer", "meta-scheduler", "gitops"} {
+		pod, _ := at(all["Deployment elsewhere/tko-"+role], "spec", "template", "spec").(object)
+		container, _ := pod["containers"].([]any)[0].(object)
+		var args []string
+		for _, arg := range container["args"].([]any) {
+			args = append(args, arg.(string))
+		}
+		flags := pflag.NewFlagSet(role, pflag.ContinueOnError)
+		c := config.Flags(flags)
+		if err := flags.Parse(args); err != nil {
+			t.Fatalf("%s: %v", role, err)
+		}
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s: %v", role, err)
+		}
+		i := c.Identity
+		if i.Insecure || i.TLSCert == "" || role == "data" && (i.TokenReview == "" || i.TLSClientCA == "" || i.OIDCIssuer == "" || c.AccessMode() != "enforce" ||
+			!slices.Contains(i.Controllers, "preparer=k8s:system:serviceaccount:elsewhere:tko-preparer")) {
+			t.Errorf("%s has %+v", role, i)
+		}
+		if role != "data" && (i.DataTLSCA == "" || i.DataTokenFile == "" || i.DataTLSServerName != "tko-data.elsewhere.svc") {
+			t.Errorf("%s connects with %+v", role, i)
+		}
+		mounts := map[string]bool{}
+		for _, m := range container["volumeMounts"].([]any) {
+			path, _ := at(m, "mountPath").(string)
+			mounts[path] = true
+		}
+		for _, file := range []string{i.TLSCert, i.TLSClientCA, i.DataTLSCA, i.DataTokenFile} {
+			if file != "" && !mounts[filepath.Dir(file)] {
+				t.Errorf("%s has the flag of %s, and no such volume", role, file)
+			}
+		}
+		for _, probe := range []string{"startupProbe", "livenessProbe", "readinessProbe"} {
+			if scheme := at(container, probe, "httpGet", "scheme"); scheme != "HTTPS" {
+				t.Errorf("%s has a %s over %v", role, probe, scheme)
+			}
+		}
+	}
+	if _, err := helm("elsewhere", map[string]any{"identity": identity, "kubernetesAPI": map[string]any{"enabled": false}}); err == nil {
+		t.Error("identities without the certificate of the Kubernetes API are accepted")
 	}
 }

@@ -63,7 +63,7 @@ func childrenOf(t *testing.T, pid int) []int {
 
 func startWithKubernetes(t *testing.T) (s *process.Server, child int) {
 	t.Helper()
-	s = process.StartServer(t, "--store=sqlite::memory:", "--kubernetes=localhost:0", "--kubernetes-trust-everybody", "--listen-health=localhost:0")
+	s = process.StartServer(t, "--store=sqlite::memory:", "--kubernetes=localhost:0", "--kubernetes-trust-everybody", "--listen-health=localhost:0", "--listen-metrics=localhost:0")
 	children := childrenOf(t, s.PID)
 	if len(children) != 1 {
 		t.Fatalf("the server has the child processes %v, want tko-kubernetes alone", children)
@@ -101,6 +101,35 @@ func TestKubernetesAPIContinuesAfterItsProgramIsKilled(t *testing.T) {
 	}
 }
 
+// One scrape has the metrics of both programs. Those of one that hangs are absent, and
+// the rest is served.
+func TestMetricsOfBothProgramsAreServed(t *testing.T) {
+	s, child := startWithKubernetes(t)
+	if _, err := fetch("https://" + s.Kube + "/apis/tko.nephio.org/v1alpha1/templates"); err != nil {
+		t.Fatal(err)
+	}
+	const theirs, ours = `tko_api_requests_total{api="kubernetes",code="200",method="list templates"}`, `process_resident_memory_bytes{program="tko-server"}`
+	scrape := func() string {
+		text, err := fetch("http://" + s.Metrics + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	if text := scrape(); !strings.Contains(text, theirs) || !strings.Contains(text, `process_resident_memory_bytes{program="tko-kubernetes"}`) {
+		t.Errorf("the metrics of tko-kubernetes are missing:\n%s", text)
+	}
+	if err := syscall.Kill(child, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if text := scrape(); strings.Contains(text, theirs) || !strings.Contains(text, ours) {
+		t.Errorf("while tko-kubernetes hangs, the metrics are\n%s", text)
+	}
+	if err := syscall.Kill(child, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestKilledServerLeavesNoProgram(t *testing.T) {
 	s, child := startWithKubernetes(t)
 	s.Kill()
@@ -113,7 +142,7 @@ func TestStoppedServerStopsItsProgram(t *testing.T) {
 	if runs(child) {
 		t.Errorf("tko-kubernetes, process %d, still runs", child)
 	}
-	if strings.Contains(s.Log(), "level=ERROR") {
+	if strings.Contains(s.Log(), "\"level\":\"ERROR\"") {
 		t.Error("the server logged an error")
 	}
 }
@@ -139,7 +168,7 @@ func aloneServer(t *testing.T) string {
 func TestMissingKubernetesProgramIsNamedAtTheStart(t *testing.T) {
 	server := aloneServer(t)
 	cmd := exec.Command(server, "--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=", "--listen-log=", "--kubernetes=localhost:0", "--kubernetes-trust-everybody")
-	cmd.Env = []string{"PATH=" + t.TempDir(), "HOME=" + t.TempDir()}
+	cmd.Env = append(process.Environment(), "PATH="+t.TempDir(), "HOME="+t.TempDir())
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
@@ -156,7 +185,7 @@ func TestMissingKubernetesProgramIsACondition(t *testing.T) {
 	dir := t.TempDir()
 	ready := filepath.Join(dir, "ready.json")
 	cmd := exec.Command(aloneServer(t), "--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=", "--listen-log=", "--ready-file="+ready)
-	cmd.Env = []string{"PATH=" + dir, "HOME=" + dir}
+	cmd.Env = append(process.Environment(), "PATH="+dir, "HOME="+dir)
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -109,7 +109,9 @@ type Server struct {
 	Kube string // of its Kubernetes API, if it serves one
 	PID  int
 
-	Health string // of its health probes, if it serves them
+	Health  string // of its health probes, if it serves them
+	Hooks   string // of its webhooks, if it serves them
+	Metrics string // of its metrics, if it serves them
 
 	t      testing.TB
 	cmd    *exec.Cmd
@@ -151,12 +153,27 @@ func Environment() []string {
 	return []string{"TKO_ALLOW_ROOT=true", "TKO_PLUGIN_PROGRAMS=/", "TKO_PLUGIN_USERS=none", "TKO_PLUGIN_FILES_WRITABLE=" + os.TempDir()}
 }
 
+// StartOtherServer is StartServer with a program of another version.
+func StartOtherServer(t testing.TB, program string, args ...string) *Server {
+	t.Helper()
+	return startProgram(t, program, t.TempDir(), nil, nil, args)
+}
+
 func startServer(t testing.TB, dir string, env []string, as *syscall.Credential, args []string) *Server {
+	t.Helper()
+	return startProgram(t, "", dir, env, as, args)
+}
+
+// startProgram starts a program, or that of this repository if it is empty.
+func startProgram(t testing.TB, program, dir string, env []string, as *syscall.Credential, args []string) *Server {
 	t.Helper()
 	ready := filepath.Join(dir, "ready.json")
 	s := &Server{t: t, output: &output{}, done: make(chan struct{})}
 	args = append([]string{"--listen-grpc=localhost:0", "--listen-web=localhost:0", "--listen-log=localhost:0", "--ready-file=" + ready}, args...)
-	programs := Programs(t, args...)
+	programs := []string{program}
+	if program == "" {
+		programs = Programs(t, args...)
+	}
 	s.cmd = exec.Command(programs[0], args...)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
 	s.cmd.Env = append(append(os.Environ(), "XDG_CACHE_HOME="+t.TempDir()), append(Environment(), env...)...)
@@ -190,7 +207,7 @@ func (s *Server) waitReady(path string) {
 	s.t.Helper()
 	deadline := time.After(timeLimit)
 	for {
-		var addresses struct{ GRPC, Web, Kubernetes, Health []string }
+		var addresses struct{ GRPC, Web, Kubernetes, Health, Webhook, Metrics []string }
 		if data, err := os.ReadFile(path); err == nil && json.Unmarshal(data, &addresses) == nil {
 			if len(addresses.GRPC) > 0 {
 				s.GRPC = addresses.GRPC[0]
@@ -201,8 +218,14 @@ func (s *Server) waitReady(path string) {
 			if len(addresses.Kubernetes) > 0 {
 				s.Kube = addresses.Kubernetes[0]
 			}
+			if len(addresses.Metrics) > 0 {
+				s.Metrics = addresses.Metrics[0]
+			}
 			if len(addresses.Health) > 0 {
 				s.Health = addresses.Health[0]
+			}
+			if len(addresses.Webhook) > 0 {
+				s.Hooks = addresses.Webhook[0]
 			}
 			return
 		}

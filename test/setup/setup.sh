@@ -21,6 +21,14 @@ postgres || [ -n "${TKO_TEST_POSTGRES:-}" ] || { install postgresql && postgres;
 	need 'PostgreSQL 15 or later, or set TKO_TEST_POSTGRES to the DSN of a server where databases may be created' 'the store is tested on it'
 go -C "$(dirname "$0")/../../tools/portable" mod download ||
 	need 'what tools/portable/go.mod names, with access to a Go module proxy' 'the SQL is checked against the grammar of CockroachDB'
+system() {
+	local program
+	for program in bwrap ip man curl dpkg systemd-analyze; do
+		command -v "$program" >/dev/null || return 1
+	done
+}
+system || { install bubblewrap iproute2 man-db curl dpkg systemd && system; } ||
+	need 'bubblewrap, iproute2, man-db, curl, dpkg and systemd' 'isolation, networks and packages are tested with them'
 yaml() { python3 -c 'import yaml' 2>/dev/null; }
 yaml || { install python3 python3-yaml && yaml; } ||
 	need 'Python 3 with PyYAML (Debian: python3-yaml)' 'an example plugin is written in it'

@@ -13,11 +13,13 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/certs"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/secret"
+	"github.com/tko-orchestrator/tko/internal/work"
 )
 
 // gitOpsSources returns the sources that the settings name.
@@ -61,7 +63,7 @@ func gitOpsSources(c *config.GitOps) ([]gitops.Spec, error) {
 }
 
 // GitOps returns the controller of the role gitops; nil if there is nothing to do.
-func GitOps(all *config.Config, data *client.Client, worker string, log *slog.Logger) (*gitops.Controller, error) {
+func GitOps(all *config.Config, data *client.Client, worker string, observer work.Observer, log *slog.Logger) (*gitops.Controller, error) {
 	c := &all.GitOps
 	specs, err := gitOpsSources(c)
 	if err != nil {
@@ -78,7 +80,7 @@ func GitOps(all *config.Config, data *client.Client, worker string, log *slog.Lo
 	}
 	tree.Sweep(c.Dir)
 	return gitops.New(data, gitops.Options{
-		Worker: worker, Sources: specs, Lease: all.WorkLease, Connections: c.Connections, Log: log,
+		Worker: worker, Sources: specs, Lease: all.WorkLease, Connections: c.Connections, Log: log, Observer: observer,
 	}), nil
 }
 
@@ -97,6 +99,20 @@ func (d decrypting) Open(_ context.Context, files *tree.Tree, _ string) (fs.FS, 
 	}
 	return sops.FS(files, keys, gitops.Others), nil
 }
+
+// Certificates returns the TLS of all ports, which the caller reloads by its Run; nil
+// without TLS.
+func Certificates(c *config.Identity, log *slog.Logger) (*certs.Server, error) {
+	if c.TLSCert == "" {
+		return nil, nil //nolint:nilnil // there is no TLS
+	}
+	return certs.NewServer(certs.Options{
+		Cert: c.TLSCert, Key: c.TLSKey, ClientCA: c.TLSClientCA, CRL: c.TLSCRL, ClientAuth: certs.ClientAuth(c.TLSClientAuth), Log: log,
+	})
+}
+
+// HTTPProtocol is the protocol of the ports that serve HTTP.
+const HTTPProtocol = "http/1.1"
 
 // ServeHooks serves webhooks until the context ends.
 func ServeHooks(ctx context.Context, c *config.GitOps, l net.Listener, controller *gitops.Controller, log *slog.Logger) error {

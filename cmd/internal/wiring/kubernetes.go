@@ -26,6 +26,7 @@ const (
 type KubernetesSettings struct {
 	Config *config.Config // without secrets
 	Worker string         // name of the server's worker
+	Format string         // of the log; not auto, so that both programs write the same
 	API    bool           // serve the Kubernetes API
 	GitOps bool           // run the role gitops, which has Flux sources
 }
@@ -36,7 +37,7 @@ const (
 	ListenersHooks = "webhook"
 )
 
-// The methods of the program, and the method of the server (EnqueueSites).
+// The methods of the program, and the method of the server (EnqueueSites, LogLevels).
 const (
 	ClustersSchedule = "clusters.Schedule"
 	ClustersLeave    = "clusters.Leave"
@@ -44,7 +45,9 @@ const (
 	PodsRun          = "pods.Run"
 	EventsRecord     = "events.Record"
 	GitOpsRun        = "gitops.Run"
+	MetricsEncode    = "metrics.Encode"
 	EnqueueSites     = "sites.Enqueue"
+	LogLevels        = "log.Levels"
 )
 
 // None is an empty request or response.
@@ -161,6 +164,16 @@ func call(ctx context.Context, program *sibling.Program, method string, in, out 
 		return err
 	}
 	return sibling.Call(ctx, peer, method, in, out)
+}
+
+// Metrics returns the metrics of the program, as text; nil if it doesn't run.
+func Metrics(ctx context.Context, program *sibling.Program) (text []byte, err error) {
+	peer := program.Running()
+	if peer == nil {
+		return nil, nil
+	}
+	err = sibling.Call(ctx, peer, MetricsEncode, None{}, &text)
+	return text, err
 }
 
 // RunUntil runs a method of the program that ends when it is asked to. It returns

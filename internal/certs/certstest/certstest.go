@@ -123,3 +123,10 @@ type File struct {
 	Name string
 	Data []byte
 }
+
+// Pool returns a pool with the authority.
+func (a *Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}

@@ -297,6 +297,21 @@ func (i *Isolation) refused() (*os.File, error) {
 	return nil, failed
 }
 
+// listenLoopback listens on IPv6 or, on machines without it, IPv4: a machine may
+// have only one of them.
+func listenLoopback(ctx context.Context) (net.Listener, error) {
+	var config net.ListenConfig
+	six, err := config.Listen(ctx, "tcp6", "[::1]:0")
+	if err == nil {
+		return six, nil
+	}
+	four, err4 := config.Listen(ctx, "tcp4", "127.0.0.1:0")
+	if err4 == nil {
+		return four, nil
+	}
+	return nil, errors.Join(err, err4)
+}
+
 // try runs the probe under the current method.
 func (i *Isolation) try(ctx context.Context) (output string, err error) {
 	dir, err := os.MkdirTemp(i.options.Dir, "tko-plugin-")
@@ -312,7 +327,7 @@ func (i *Isolation) try(ctx context.Context) (output string, err error) {
 	if err := errors.Join(secret.Chmod(0o644), secret.Close()); err != nil {
 		return "", err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "localhost:0")
+	listener, err := listenLoopback(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -242,7 +242,8 @@ func (p Programs) trusted(path, folder string) error {
 		relative, err := filepath.Rel(dir, path)
 		return dir != "" && err == nil && filepath.IsLocal(relative)
 	}
-	if p.PythonEnv != "" && below(path, p.PythonEnv) || below(path, folder) {
+	// If all folders are allowed, isolated programs can still read only some of them.
+	if p.PythonEnv != "" && below(path, p.PythonEnv) || folder != "/" && below(path, folder) {
 		return nil
 	}
 	real, err := filepath.EvalSymlinks(path)

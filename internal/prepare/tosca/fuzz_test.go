@@ -15,7 +15,10 @@ import (
 func FuzzCSAR(f *testing.F) {
 	for _, files := range []map[string]string{
 		{"TOSCA-Metadata/TOSCA.meta": "TOSCA-Meta-File-Version: 1.1\nEntry-Definitions: main.yaml\n", "main.yaml": "tosca_definitions_version: tosca_simple_yaml_1_3\nimports: [a.yaml, {file: b.yaml}, {url: http://x/y}]\n", "a.yaml": "imports: &x [*x]"},
-		{"TOSCA.meta": "Entry-Definitions: ../../etc/passwd\n"}, {"TOSCA.meta": "Entry-Definitions: /etc/passwd\n"}, {"main.yaml": "imports: {a: [b]}"}, {"a.yaml": "", "b.yaml": ""},
+		{"TOSCA.meta": "Entry-Definitions: ../../etc/passwd\n"},
+		{"TOSCA.meta": "Entry-Definitions: /etc/passwd\n"},
+		{"main.yaml": "imports: {a: [b]}"},
+		{"a.yaml": "", "b.yaml": ""},
 	} {
 		var data bytes.Buffer
 		w := zip.NewWriter(&data)

@@ -124,6 +124,7 @@ func (c *change) site(root *folder, r *request) error {
 				r.path, before.Site, inventoryFile)
 		}
 	}
+	r.holdOthers(before)
 	if len(r.held) > 0 {
 		if err := r.renderWithHeld(f, before); err != nil {
 			return err
@@ -190,6 +191,22 @@ func (c *change) site(root *folder, r *request) error {
 		fmt.Fprintf(&c.message, "  %s\n", line)
 	}
 	return nil
+}
+
+// holdOthers names the deployments of the repository that tko.OtherDeployments stands
+// for.
+func (r *request) holdOthers(before inventory) {
+	if !slices.Contains(r.held, tko.OtherDeployments) {
+		return
+	}
+	var others []tko.DeploymentID
+	for id := range before.Deployments {
+		if !slices.ContainsFunc(r.deployments, func(d tko.Deployment) bool { return d.ID == id }) && !slices.Contains(r.held, id) {
+			others = append(others, id)
+		}
+	}
+	slices.Sort(others)
+	r.held = append(slices.Clone(r.held), others...)
 }
 
 // checkNested returns an ErrConflict if the folder has that of another site inside.

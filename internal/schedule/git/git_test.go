@@ -771,3 +771,22 @@ func BenchmarkSites(b *testing.B) {
 		}
 	}
 }
+
+func TestDeploymentsThatARestoredStoreLacksStayInTheRepository(t *testing.T) {
+	t.Parallel()
+	dir := bare(t)
+	g, repo := target(t), repository(map[string]any{"url": dir})
+	schedule(t, g, repo, "lagos", deployment(t, "a", 1, configMap("x")), deployment(t, "later", 1, configMap("y")))
+	restored := []tko.Deployment{deployment(t, "a", 1, configMap("z"))}
+	removed, err := g.Schedule(t.Context(), repo, tko.Site{ID: "lagos"}, restored, tko.OtherDeployments)
+	if err != nil || len(removed) != 0 {
+		t.Fatalf("removed %v, %v, want nothing", removed, err)
+	}
+	want := []string{"lagos/.tko", "lagos/a/10-namespaced/ns/ConfigMap.v1_z.yaml", "lagos/later/10-namespaced/ns/ConfigMap.v1_y.yaml"}
+	if diff := cmp.Diff(want, files(t, dir)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if removed := schedule(t, g, repo, "lagos", restored...); !slices.Equal(removed, []tko.DeploymentID{"later"}) {
+		t.Errorf("removed %v, want what the store doesn't have", removed)
+	}
+}

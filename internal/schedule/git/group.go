@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
 const (
@@ -52,7 +53,9 @@ type group struct {
 // submit waits until the request is processed, by this caller or another one, and
 // returns the removed deployments. The error is errAbandoned if the caller that
 // processed it was cancelled.
-func (g *group) submit(ctx context.Context, r *request) ([]tko.DeploymentID, error) {
+func (g *group) submit(ctx context.Context, r *request) (_ []tko.DeploymentID, err error) {
+	ctx, span := trail.Start(ctx, "git.commit")
+	defer func() { trail.End(span, err) }()
 	g.mu.Lock()
 	g.waiting = append(g.waiting, r)
 	g.mu.Unlock()

@@ -616,7 +616,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // frozen returns whether the objects that a deployment has, but doesn't want, stay
 // for now: it is held, or some wanted objects don't exist yet.
 func (rc *reconciliation) frozen(id tko.DeploymentID) bool {
-	if slices.Contains(rc.held, id) || rc.blocked[id] != "" || len(rc.wanted.problems[id]) > 0 {
+	if slices.Contains(rc.held, id) || slices.Contains(rc.held, tko.OtherDeployments) && !rc.isWanted(id) || rc.blocked[id] != "" || len(rc.wanted.problems[id]) > 0 {
 		return true
 	}
 	return slices.ContainsFunc(rc.wanted.of[id], func(k key) bool { return rc.states[k].problem != nil || rc.states[k].pending() })

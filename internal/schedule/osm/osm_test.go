@@ -323,3 +323,18 @@ func TestWarningStaysInTheCondition(t *testing.T) {
 		}
 	}
 }
+
+func TestInstancesOfDeploymentsThatARestoredStoreLacksStay(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	a, later := deployment(t, "a", packages+instance("upf", 1)), deployment(t, "later", packages+instance("upf", 2))
+	w.settle([]tko.Deployment{a, later})
+	w.settle([]tko.Deployment{a}, tko.OtherDeployments)
+	if diff := cmp.Diff([]string{"edge.a", "edge.later"}, w.names()); diff != "" {
+		t.Errorf("before the release: -want +got:\n%s", diff)
+	}
+	w.settle([]tko.Deployment{a})
+	if diff := cmp.Diff([]string{"edge.a"}, w.names()); diff != "" {
+		t.Errorf("after it: -want +got:\n%s", diff)
+	}
+}

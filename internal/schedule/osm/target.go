@@ -206,8 +206,12 @@ func (l *reconciliation) read(deployments []tko.Deployment, held []tko.Deploymen
 		l.desired.Instances = append(l.desired.Instances, one.Instances...)
 		l.desired.Packages = append(l.desired.Packages, one.Packages...)
 	}
+	others := slices.Contains(held, tko.OtherDeployments)
+	isOther := func(id tko.DeploymentID) bool {
+		return others && !slices.ContainsFunc(deployments, func(d tko.Deployment) bool { return d.ID == id })
+	}
 	for key, owners := range l.saved.Owners {
-		if slices.ContainsFunc(owners, func(id tko.DeploymentID) bool { return slices.Contains(held, id) }) {
+		if slices.ContainsFunc(owners, func(id tko.DeploymentID) bool { return slices.Contains(held, id) || isOther(id) }) {
 			l.desired.Keep = append(l.desired.Keep, key)
 		}
 	}

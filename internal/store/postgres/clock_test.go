@@ -16,6 +16,17 @@ import (
 
 func TestDeadlinesSurviveClockSetBack(t *testing.T) {
 	t.Parallel()
+	storetest.SetClockBack(withClock(t))
+}
+
+func TestClockSetForwardReordersNothing(t *testing.T) {
+	t.Parallel()
+	storetest.SetClockForward(withClock(t))
+}
+
+// withClock returns what opens stores on a database whose clock step moves.
+func withClock(t *testing.T) (_ *testing.T, opened func(t *testing.T) catalog.Store, step func(by time.Duration)) {
+	t.Helper()
 	dsn := pgtest.DSN(t)
 	db, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
@@ -40,8 +51,8 @@ func TestDeadlinesSurviveClockSetBack(t *testing.T) {
 	query.Set("search_path", "public,fake,pg_catalog")
 	u.RawQuery = query.Encode()
 	offset := time.Duration(0)
-	storetest.SetClockBack(t, func(t *testing.T) catalog.Store { return open(t, u.String()) }, func(by time.Duration) {
+	return t, func(t *testing.T) catalog.Store { return open(t, u.String()) }, func(by time.Duration) {
 		offset += by
 		run(fmt.Sprintf("UPDATE fake.clock SET ahead = '%d seconds'", int(offset.Seconds())))
-	})
+	}
 }

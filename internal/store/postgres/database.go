@@ -77,6 +77,7 @@ func (db *database) makeDialect() relational.Dialect {
 		List:       func(list []string) any { return list },
 		Ints:       func(list []int64) any { return list },
 		IDPrefix:   idPrefix,
+		Size:       "SELECT pg_database_size(current_database())",
 		Lateral:    db.lateral,
 		Regexp:     func(expression, parameter string) string { return expression + " ~ " + parameter },
 		Rows:       rowsTable,
@@ -114,6 +115,12 @@ func rowsTable(columns []relational.Column, first int) string {
 		names.WriteString(c.Name)
 	}
 	return "unnest(" + arrays.String() + ") AS r (" + names.String() + ")"
+}
+
+// Connections implements relational.Connections.
+func (db *database) Connections() (used, idle, limit int) {
+	stat := db.pool.Stat()
+	return int(stat.AcquiredConns()), int(stat.IdleConns()), int(stat.MaxConns())
 }
 
 func (db *database) Close() error {

@@ -22,6 +22,7 @@ const (
 	codeReadOnly        = "25006" // the server is no longer the primary
 	codeStatementEnded  = "57014"
 	codeLockTimeout     = "55P03"
+	codeDiskFull        = "53100"
 	severityConnection  = "FATAL"
 	classFeature        = "0A"
 	classNotUnderstood  = "42" // syntax errors, unknown functions and settings
@@ -44,6 +45,9 @@ var transientCodes = []string{
 // Transient returns true for lost connections, and for transactions that the database
 // chose to end.
 func (*database) Transient(err error) bool { return transient(err) }
+
+// Full reports whether the disk of the database server is full.
+func (*database) Full(err error) bool { return isCode(err, codeDiskFull) }
 
 func transient(err error) bool {
 	if err == nil {

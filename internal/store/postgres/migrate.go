@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
+
+	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
 //go:embed migrations/*.sql
@@ -34,17 +36,30 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
 	}
 	sources := provider.ListSources()
 	newest := sources[len(sources)-1].Version
-	current, err := version(ctx, db)
+	schema, err := readSchema(ctx, db)
 	if err != nil {
 		return fmt.Errorf("open PostgreSQL at %s: %w", where, err)
 	}
-	switch {
-	case current > newest:
-		return fmt.Errorf("the database at %s has the schema %d of a newer TKO, this one knows %d: use the newer TKO", where, current, newest)
-	case current == newest:
-		return nil
+	if needed, err := schema.Check("the database at "+where, newest); err != nil || !needed {
+		return err
 	}
 	err = exclusively(ctx, db, func() error {
+		// Another server may have migrated meanwhile.
+		schema, err := readSchema(ctx, db)
+		if err != nil {
+			return err
+		}
+		if needed, err := schema.Check("the database at "+where, newest); err != nil || !needed {
+			return err
+		}
+		versions := make([]int64, len(sources))
+		for i, source := range sources {
+			versions[i] = source.Version
+		}
+		if err := schema.Rejoin(ctx, db, versions); err != nil {
+			return err
+		}
+		current := schema.Version
 		files, err := adaptMigrations(ctx, db, files)
 		if err != nil {
 			return err
@@ -58,7 +73,10 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
 				return err
 			}
 		}
-		return migrateSoon(ctx, config, files)
+		if err := migrateSoon(ctx, config, files); err != nil {
+			return err
+		}
+		return relational.SaveCompatible(ctx, db)
 	})
 	if err != nil {
 		return fmt.Errorf("migrate the database at %s: %w", where, err)
@@ -218,12 +236,17 @@ func exclusively(ctx context.Context, db *sql.DB, fn func() error) error {
 	}
 }
 
-// version returns the version of the schema, 0 if there is none.
-func version(ctx context.Context, db *sql.DB) (int64, error) {
-	var current sql.NullInt64
-	err := db.QueryRowContext(ctx, "SELECT max(version_id) FROM goose_db_version").Scan(&current)
-	if isCode(err, codeUndefinedTable) {
-		return 0, nil
-	}
-	return current.Int64, err
+// readSchema reads the state of the schema.
+func readSchema(ctx context.Context, db *sql.DB) (relational.Schema, error) {
+	return relational.ReadSchema(ctx, db, func(table string) (there bool, err error) {
+		var one int
+		err = db.QueryRowContext(ctx, "SELECT 1 FROM "+table+" LIMIT 1").Scan(&one)
+		switch {
+		case isCode(err, codeUndefinedTable):
+			return false, nil
+		case errors.Is(err, sql.ErrNoRows):
+			return true, nil
+		}
+		return err == nil, err
+	})
 }

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
@@ -34,7 +37,8 @@ func execute(t *testing.T, dsn, statement string) {
 
 func TestNewerSchemaIsRefused(t *testing.T) {
 	dsn := pgtest.DSN(t)
-	execute(t, dsn, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, true)")
+	execute(t, dsn, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, true)")
+	execute(t, dsn, "UPDATE state SET value = '9999' WHERE name = 'compatible'")
 	_, err := postgres.Open(t.Context(), dsn, postgres.Options{})
 	if err == nil || !strings.Contains(err.Error(), "newer TKO") {
 		t.Errorf("error is %v, want one that names a newer TKO", err)
@@ -176,7 +180,8 @@ func older(dsn string) storetest.OldDatabase {
 func TestMigrationDuringListStopsNoOtherServer(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	execute(t, dsn, `ALTER TABLE entity ADD CONSTRAINT entity_pkey PRIMARY KEY (kind, id); DELETE FROM goose_db_version WHERE version_id > 48`)
+	execute(t, dsn, `DROP SCHEMA public CASCADE; CREATE SCHEMA public`)
+	migrateTo(t, dsn, 48)
 	list, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -207,5 +212,23 @@ func TestMigrationDuringListStopsNoOtherServer(t *testing.T) {
 	}
 	if err := <-opened; err != nil {
 		t.Error(err)
+	}
+}
+
+// migrateTo creates the schema of an older version in an empty database.
+func migrateTo(t *testing.T, dsn string, version int64) {
+	t.Helper()
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := stdlib.OpenDB(*config)
+	defer func() { _ = db.Close() }()
+	migrations, err := goose.NewProvider(goose.DialectPostgres, db, os.DirFS("migrations"), goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := migrations.UpTo(t.Context(), version); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"io"
 	"iter"
 	"os"
 	"sync/atomic"
@@ -100,6 +101,16 @@ func (a *alternating) Descendants(ctx context.Context, ids []string, tell func(i
 
 func (a *alternating) Collect(ctx context.Context, keep catalog.Retention) (catalog.Collected, error) {
 	return a.next().Collect(ctx, keep)
+}
+
+func (a *alternating) Backup(ctx context.Context, w io.Writer, program string) error {
+	return a.next().Backup(ctx, w, program)
+}
+
+func (a *alternating) Holds(ctx context.Context) ([]tko.Hold, error) { return a.next().Holds(ctx) }
+
+func (a *alternating) ReleaseHolds(ctx context.Context, holds []tko.Hold, mode string) error {
+	return a.next().ReleaseHolds(ctx, holds, mode)
 }
 
 func (a *alternating) WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error) {

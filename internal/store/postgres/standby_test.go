@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
@@ -67,7 +68,7 @@ func (r *replicated) list() (ids []string, onStandby bool) {
 	ctx := relational.WithStatementHook(r.t.Context(), func(tx relational.Tx, _ relational.Statement) error {
 		return tx.Run(r.t.Context(), relational.Statement{SQL: "SELECT pg_is_in_recovery()", Scan: func(from relational.Row) error { return from.Scan(&onStandby) }})
 	})
-	for record, err := range r.List(ctx, catalog.Query{Kind: tko.KindSite, Limit: -1}) {
+	for record, err := range r.List(ctx, catalog.Query{Scope: access.ScopeAll, Kind: tko.KindSite, Limit: -1}) {
 		if err != nil {
 			r.t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
 // A call is one change that waits for its transaction: writes, the start or the end of
@@ -63,11 +64,16 @@ func (s *Store) Commit(ctx context.Context, writes ...catalog.Write) ([]catalog.
 		c.cascades = c.cascades || w.Op == tko.OpDeleted && !w.SingleStep && w.Record.Kind != tko.KindPlugin
 	}
 	err := s.submit(ctx, c)
+	if errors.Is(err, tko.ErrConflict) {
+		s.observe(Observer.Conflicted)
+	}
 	return c.outcomes, err
 }
 
 // submit waits until a call is committed, and returns its error.
-func (s *Store) submit(ctx context.Context, c *call) error {
+func (s *Store) submit(ctx context.Context, c *call) (err error) {
+	ctx, span := trail.Start(ctx, "store.commit")
+	defer func() { trail.End(span, err) }()
 	c.caller, c.begun, c.done = ctx, time.Now(), make(chan struct{})
 	select {
 	case s.calls <- c:
@@ -191,20 +197,22 @@ func (s *Store) gather(next *call, deletions *[]*call) (others []*call) {
 // commitGroup commits calls in one transaction. If that fails as a whole, each
 // call is committed alone, so that one doesn't fail the others.
 func (s *Store) commitGroup(ctx context.Context, calls []*call) {
+	endSpans := traceTransaction(calls)
 	var lost *group
 	var last error
 	err := s.retryUntil(ctx, calls[len(calls)-1].begun.Add(MaxWait), func() error {
 		if lost == nil {
-			calls = dropExpired(calls, last)
+			calls = s.dropExpired(calls, last)
 		}
 		last = s.tryGroup(ctx, calls, &lost)
 		return last
 	})
 	if lost != nil && err != nil { // whatever error followed
-		err = away(&UnknownOutcomeError{Err: err})
+		err = s.away(&UnknownOutcomeError{Err: err})
 		s.Wake(Everything())
 	}
 	if err != nil && len(calls) > 1 && lost == nil && !s.db.Transient(err) && ctx.Err() == nil {
+		endSpans()
 		for _, c := range calls {
 			s.commitGroup(ctx, []*call{c})
 		}
@@ -214,6 +222,9 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 		if err != nil {
 			c.outcomes, c.err, c.deferred = nil, fault("commit", err), false
 		}
+	}
+	endSpans()
+	for _, c := range calls {
 		if !c.deferred {
 			close(c.done)
 		}
@@ -222,12 +233,12 @@ func (s *Store) commitGroup(ctx context.Context, calls []*call) {
 
 // dropExpired ends the calls whose callers stopped waiting, and returns the
 // others. No call has been executed yet. last is the error of the last attempt.
-func dropExpired(calls []*call, last error) []*call {
+func (s *Store) dropExpired(calls []*call, last error) []*call {
 	var wanted []*call
 	for _, c := range calls {
 		switch {
 		case last != nil && (c.caller.Err() != nil || time.Since(c.begun) > MaxWait):
-			c.err = fault("commit", away(last)) // why it took too long
+			c.err = fault("commit", s.away(last)) // why it took too long
 		case c.caller.Err() != nil:
 			c.err = c.caller.Err()
 		default:
@@ -303,6 +314,7 @@ func (s *Store) tryGroup(ctx context.Context, calls []*call, lost **group) error
 		}
 		return err
 	}
+	s.observe(func(o Observer) { o.Committed(len(calls), false) })
 	g.fillCaches()
 	s.commitCache.updateLocked(g, found)
 	if g.head != found {

@@ -22,6 +22,8 @@ type Database interface {
 	// Transient reports whether a transaction that failed with err before its
 	// commit was sent may succeed when it is run again.
 	Transient(err error) bool
+	// Full reports whether an error means that the database's disk is full.
+	Full(err error) bool
 	// Close closes all connections. Calls under way fail.
 	Close() error
 }
@@ -90,6 +92,9 @@ type Dialect struct {
 	Regexp func(expression, parameter string) string
 	// Rows returns a table named r of parameters, which are numbered from first.
 	Rows func(columns []Column, first int) string
+	// Size is the statement that returns the size of the database, in bytes; "" if
+	// it can't tell.
+	Size string
 	// Notify is the statement that ends transactions of which other stores are
 	// notified, with the text of their [News] as its parameter; "" if the database
 	// can't notify.

@@ -457,6 +457,7 @@ func (g *group) fillCaches() {
 func (g *group) workStatements() []Statement {
 	type item struct{ queue, key string }
 	enqueued := map[item]bool{} // false: only if the queue has the item
+	causes := map[item]string{}
 	wakes := map[string]bool{}
 	everywhere := false
 	for _, c := range g.changes {
@@ -469,6 +470,9 @@ func (g *group) workStatements() []Statement {
 		}
 		for _, w := range catalog.WorkFor(before, after) {
 			enqueued[item{w.Queue, w.Key}] = enqueued[item{w.Queue, w.Key}] || !w.Again
+			if c.cause != "" {
+				causes[item{w.Queue, w.Key}] = c.cause
+			}
 		}
 		queues, allSites := catalog.QueuesToWake(before, after)
 		for _, q := range queues {
@@ -477,9 +481,9 @@ func (g *group) workStatements() []Statement {
 		everywhere = everywhere || allSites
 	}
 	enqueue := Statement{
-		SQL: enqueueSQL("r.queue, r.key", "{rows}",
+		SQL: enqueueSQL("r.queue, r.key", "r.cause", "{rows}",
 			"r.needed = 1 OR EXISTS (SELECT 1 FROM work w WHERE w.queue = r.queue AND w.key = r.key)"),
-		Args: []any{int64(0)}, Columns: []Column{{"queue", Text}, {"key", Text}, {"needed", Int}},
+		Args: []any{int64(0)}, Columns: []Column{{"queue", Text}, {"key", Text}, {"needed", Int}, {"cause", Text}},
 	}
 	// One statement in the order of the keys, to avoid deadlocks: see lockItems.
 	for _, w := range slices.SortedFunc(maps.Keys(enqueued), func(a, b item) int {
@@ -490,7 +494,7 @@ func (g *group) workStatements() []Statement {
 			needed = 1
 			g.news.add(w.queue)
 		}
-		enqueue.Rows = append(enqueue.Rows, []any{w.queue, w.key, needed})
+		enqueue.Rows = append(enqueue.Rows, []any{w.queue, w.key, needed, causes[w]})
 	}
 	statements := []Statement{enqueue}
 	soon := catalog.WakeDelay.Microseconds()
@@ -511,7 +515,7 @@ func (g *group) workStatements() []Statement {
 	if everywhere {
 		g.news.addSoon(tko.QueueSchedule)
 		statements = append(statements, Statement{
-			SQL:  enqueueSQL("'"+tko.QueueSchedule+"', e.id", "entity e", "e.kind = 'site' ORDER BY e.id"),
+			SQL:  enqueueSQL("'"+tko.QueueSchedule+"', e.id", "''", "entity e", "e.kind = 'site' ORDER BY e.id"),
 			Args: []any{soon},
 		})
 	}
@@ -521,15 +525,16 @@ func (g *group) workStatements() []Statement {
 // enqueueSQL returns the statement that enqueues work items that are due $1
 // microseconds from now. All times of work are the database's when the statement
 // runs, because they are compared with those of claims. An item that is claimed is
-// processed again when its claim ends.
-func enqueueSQL(what, from string, where ...string) string {
+// processed again when its claim ends. Of several causes, the newest one is kept.
+func enqueueSQL(what, cause, from string, where ...string) string {
 	condition := "true"
 	if len(where) > 0 {
 		condition = where[0]
 	}
-	return "INSERT INTO work (queue, key, generation, due, attempt, last_error, lease_until, claim, claimed, claimed_generation, since) " +
-		"SELECT " + what + ", 1, {now} + CAST($1 AS bigint), 0, '', 0, '', 0, 0, {now} FROM " + from + " WHERE " + condition +
+	return "INSERT INTO work (queue, key, generation, due, attempt, last_error, lease_until, claim, claimed, claimed_generation, since, cause) " +
+		"SELECT " + what + ", 1, {now} + CAST($1 AS bigint), 0, '', 0, '', 0, 0, {now}, " + cause + " FROM " + from + " WHERE " + condition +
 		" ON CONFLICT (queue, key) DO UPDATE SET generation = work.generation + 1, due = CASE " +
 		"WHEN work.lease_until > {now} THEN work.due WHEN work.due < excluded.due THEN work.due ELSE excluded.due END, since = CASE " +
-		"WHEN work.lease_until > {now} THEN work.since WHEN work.due < excluded.due THEN work.since ELSE excluded.since END"
+		"WHEN work.lease_until > {now} THEN work.since WHEN work.due < excluded.due THEN work.since ELSE excluded.since END, " +
+		"cause = CASE WHEN excluded.cause = '' THEN work.cause ELSE excluded.cause END"
 }

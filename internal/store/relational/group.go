@@ -32,6 +32,7 @@ type group struct {
 	started []*tokenCall   // whose tokens are to be written
 	ended   []string       // tokens
 	caller  *audit.Caller  // of the write that is being decided; nil: not recorded
+	cause   string         // of the same write
 	audits  []audit.Record // without changes
 	dirty   bool           // statements were already run
 	news    News           // of the work that the transaction enqueues
@@ -85,6 +86,7 @@ type change struct {
 	before row
 	after  row // as the log has it; Revision is the record's
 	caller *audit.Caller
+	cause  string
 }
 
 func newGroup(s *Store) *group {
@@ -307,7 +309,7 @@ func (g *group) decide(writes []catalog.Write) ([]catalog.Outcome, error) {
 func (g *group) decideOne(w *catalog.Write) (catalog.Outcome, error) {
 	key := w.Record.Key
 	current := g.state[key]
-	g.caller = w.Audit
+	g.caller, g.cause = w.Audit, w.Cause
 	if current == nil && w.Op == tko.OpWritten && w.Expect <= catalog.Absent && w.Record.Origin != "" {
 		if id, ok := g.origins[originKey{key.Kind, w.Record.Origin}]; ok {
 			there := catalog.Key{Kind: key.Kind, ID: id}
@@ -511,7 +513,7 @@ func (g *group) change(op tko.Op, before, after row) (position int64) {
 	if op != tko.OpStatus && (after.Kind == tko.KindPlugin || before.CRDs || after.CRDs) {
 		g.head.epoch = after.Position
 	}
-	g.changes = append(g.changes, change{op: op, before: before, after: after, caller: g.caller})
+	g.changes = append(g.changes, change{op: op, before: before, after: after, caller: g.caller, cause: g.cause})
 	if !touched {
 		g.base[key] = old
 	}

@@ -99,6 +99,7 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 		return false, nil // the transaction under the lock returns the error
 	}
 	cc.misses = 0
+	s.observe(func(o Observer) { o.Committed(len(calls), true) })
 	g.fillCaches()
 	cc.update(g)
 	s.Wake(g.news)

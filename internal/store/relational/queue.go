@@ -20,11 +20,11 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 	}
 	// Most calls find no item: they don't lock.
 	var first *int64
-	var now int64
+	var now, holds int64
 	err := s.run(ctx, Statement{
-		SQL:  "SELECT {now}, (SELECT min(due) FROM work WHERE queue = $1)",
+		SQL:  "SELECT {now}, (SELECT min(due) FROM work WHERE queue = $1), CASE WHEN EXISTS (SELECT 1 FROM hold WHERE queue = $1) THEN 1 ELSE 0 END",
 		Args: []any{claim.Queue},
-		Scan: func(from Row) error { return from.Scan(&now, &first) },
+		Scan: func(from Row) error { return from.Scan(&now, &first, &holds) },
 	})
 	if err == nil {
 		s.clock.observe(now)
@@ -53,13 +53,19 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 			Args:    []any{id, claim.Lease.Microseconds()},
 			Columns: []Column{{"queue", Text}, {"key", Text}},
 		}
+		kept, released := "0", ""
+		if holds != 0 {
+			kept, released = keptItem, notHeld
+		}
 		err := tx.Run(ctx, Statement{
-			SQL: "SELECT key, attempt, last_error FROM work WHERE queue = $1 AND due <= {now} " +
-				"ORDER BY due, key LIMIT $2 {skip locked}",
+			SQL: "SELECT key, attempt, last_error, cause, " + kept + " FROM work WHERE queue = $1 AND due <= {now}" + released +
+				" ORDER BY due, key LIMIT $2 {skip locked}",
 			Args: []any{claim.Queue, int64(claim.Max)},
 			Scan: func(from Row) error {
 				item := tko.WorkItem{Queue: claim.Queue, Claim: id}
-				err := from.Scan(&item.Key, &item.Attempt, &item.LastError)
+				var keep int64
+				err := from.Scan(&item.Key, &item.Attempt, &item.LastError, &item.Cause, &keep)
+				item.Keep = keep != 0
 				items = append(items, item)
 				update.Rows = append(update.Rows, []any{item.Queue, item.Key})
 				return err
@@ -69,6 +75,9 @@ func (s *Store) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkI
 	})
 	if err != nil {
 		return nil, time.Time{}, fault("claim work", err)
+	}
+	if len(items) == 0 && holds != 0 { // what is due is held; a release is signalled
+		return nil, moment(now).Add(heldPause), nil
 	}
 	return items, time.Time{}, nil
 }

@@ -47,6 +47,7 @@ func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() erro
 		began := time.Now()
 		err := run()
 		took := time.Since(began)
+		s.failed(err)
 		unknown := (*UnknownOutcomeError)(nil)
 		if !errors.As(err, &unknown) && (err == nil || errors.Is(err, tko.ErrUnavailable) || !s.db.Transient(err)) {
 			return err
@@ -56,7 +57,7 @@ func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() erro
 		// the error before its deadline.
 		late := hasDeadline && time.Until(deadline) <= wait+took
 		if late || time.Until(limit) < wait || !sleep(ctx, wait) {
-			return away(err)
+			return s.away(err)
 		}
 		pause = min(2*pause, maxPause)
 	}
@@ -64,7 +65,10 @@ func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() erro
 
 // away wraps the error of a database that stays unavailable in one with a remedy for
 // the caller.
-func away(err error) error {
+func (s *Store) away(err error) error {
+	if s.base.Full(err) {
+		return &AwayError{"the disk of the database is full, nothing was changed: free space on it, and try again", err}
+	}
 	if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
 		return &AwayError{"the connection to the database was lost during the change, and it is away: whether the change was made is not known, so read it before you repeat it", err}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
 // EnqueueWork enqueues work items of a queue, due at once. If missing is true, it
@@ -16,15 +17,15 @@ func (s *Store) EnqueueWork(ctx context.Context, queue string, keys []string, mi
 	keys = slices.Clone(keys)
 	slices.SortFunc(keys, compareText)
 	keys = slices.Compact(keys)
-	enqueue := Statement{SQL: enqueueSQL("r.queue, r.key", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"queue", Text}, {"key", Text}}}
+	enqueue := Statement{SQL: enqueueSQL("r.queue, r.key", "r.cause", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"queue", Text}, {"key", Text}, {"cause", Text}}}
 	if missing {
-		enqueue.SQL = enqueueSQL("r.queue, r.key", "{rows}", "NOT EXISTS (SELECT 1 FROM work w WHERE w.queue = r.queue AND w.key = r.key)")
+		enqueue.SQL = enqueueSQL("r.queue, r.key", "r.cause", "{rows}", "NOT EXISTS (SELECT 1 FROM work w WHERE w.queue = r.queue AND w.key = r.key)")
 	}
 	for _, key := range keys {
 		if err := checkTexts("queue", queue, "key", key); err != nil {
 			return err
 		}
-		enqueue.Rows = append(enqueue.Rows, []any{queue, key})
+		enqueue.Rows = append(enqueue.Rows, []any{queue, key, trail.Cause(ctx)})
 	}
 	if len(keys) == 0 {
 		return nil

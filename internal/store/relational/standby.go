@@ -35,7 +35,7 @@ const standbyTime = 2 * time.Second
 // standby returns the standbys, if one may be usable, and the position that a read
 // needs.
 func (s *Store) standby(ctx context.Context) (standby Standby, position int64) {
-	standby, ok := s.db.(Standby)
+	standby, ok := s.base.(Standby)
 	if !ok || !standby.HasStandby() {
 		return nil, 0
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/tko-orchestrator/tko"
@@ -15,7 +16,8 @@ import (
 
 // A Store is a [catalog.Store] on a relational database.
 type Store struct {
-	db      Database
+	db      Database // observed
+	base    Database // the same, not observed
 	dialect Dialect
 	backend string
 
@@ -24,6 +26,9 @@ type Store struct {
 	ended context.Context //nolint:containedctx // the life of the store, not of a request
 	wait  sync.WaitGroup
 	close func() error
+
+	observer atomic.Pointer[Observer]
+	disk     diskState
 
 	sealer      Sealer // nil if packages are not encrypted
 	blobs       *cache[catalog.Digest, []byte]
@@ -60,7 +65,7 @@ const (
 // database and closes it.
 func New(ctx context.Context, db Database, backend string) *Store {
 	s := &Store{
-		db:          db,
+		base:        db,
 		dialect:     db.Dialect(),
 		backend:     backend,
 		calls:       make(chan *call),
@@ -75,6 +80,7 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		clock:       newClock(),
 		stepSizers:  map[tko.Kind]*stepSizer{tko.KindTemplate: {}, tko.KindSite: {}, tko.KindDeployment: {}},
 	}
+	s.db = observed{db, s}
 	s.ended, s.quit = context.WithCancel(context.WithoutCancel(ctx))
 	s.close = sync.OnceValue(func() error {
 		s.quit()

@@ -20,3 +20,13 @@ func TestDeadlinesSurviveClockSetBack(t *testing.T) {
 		sqlite.SetClock(offset)
 	})
 }
+
+func TestClockSetForwardReordersNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store.db")
+	t.Cleanup(func() { sqlite.SetClock(0) })
+	offset := time.Duration(0)
+	storetest.SetClockForward(t, func(t *testing.T) catalog.Store { return file(t, path) }, func(by time.Duration) {
+		offset += by
+		sqlite.SetClock(offset)
+	})
+}

@@ -31,7 +31,8 @@ func tamper(t *testing.T, path, statement string) {
 func TestNewerSchemaIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store.db")
 	file(t, path).Close()
-	tamper(t, path, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, 1)")
+	tamper(t, path, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (9999, 1)")
+	tamper(t, path, "UPDATE state SET value = '9999' WHERE name = 'compatible'")
 	_, err := sqlite.Open(t.Context(), path, sqlite.Options{})
 	if err == nil || !strings.Contains(err.Error(), "newer TKO") || !strings.Contains(err.Error(), path) {
 		t.Errorf("error is %v, want one that names a newer TKO and %s", err, path)

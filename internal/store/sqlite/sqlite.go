@@ -200,16 +200,27 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
 	sources := provider.ListSources()
-	newest := sources[len(sources)-1].Version
+	versions := make([]int64, len(sources))
+	for i, source := range sources {
+		versions[i] = source.Version
+	}
 	for attempt := 0; ; attempt++ {
-		current, err := provider.GetDBVersion(ctx)
-		switch {
-		case err == nil && current > newest:
-			return fmt.Errorf("the store %s has the schema %d of a newer TKO, this one knows %d: use the newer TKO", path, current, newest)
-		case err == nil && current == newest:
-			return nil
-		case err == nil:
+		schema, err := relational.ReadSchema(ctx, db, func(table string) (there bool, err error) {
+			err = db.QueryRowContext(ctx, "SELECT count(*) > 0 FROM sqlite_master WHERE type = 'table' AND name = $1", table).Scan(&there)
+			return there, err
+		})
+		if err == nil {
+			needed, unusable := schema.Check("the store "+path, versions[len(versions)-1])
+			if unusable != nil || !needed {
+				return unusable
+			}
+			err = schema.Rejoin(ctx, db, versions)
+		}
+		if err == nil {
 			_, err = provider.Up(ctx)
+		}
+		if err == nil {
+			err = relational.SaveCompatible(ctx, db)
 		}
 		if err == nil {
 			return nil
@@ -296,6 +307,7 @@ const maxPrepared = 200
 func (db *database) Dialect() relational.Dialect {
 	return relational.Dialect{
 		Now:       "tko_now()",
+		Size:      "SELECT page_count * page_size FROM pragma_page_count() CROSS JOIN pragma_page_size()",
 		In:        inJSONList,
 		Among:     inJSONList,
 		IndexHint: func(index string) string { return " INDEXED BY " + index },
@@ -337,6 +349,19 @@ func (db *database) Transient(err error) bool {
 	}
 	code := failure.Code() & 0xff
 	return slices.Contains(transient, code)
+}
+
+// Full reports whether the disk is full, or the file has its maximum size.
+func (db *database) Full(err error) bool {
+	var failure *sqlite.Error
+	return errors.As(err, &failure) && failure.Code()&0xff == sqlite3.SQLITE_FULL
+}
+
+// Connections implements relational.Connections.
+func (db *database) Connections() (used, idle, limit int) {
+	limit = cap(db.writer) + cap(db.quick) + cap(db.lists)
+	idle = len(db.writer) + len(db.quick) + len(db.lists)
+	return limit - idle, idle, limit
 }
 
 var transient = []int{

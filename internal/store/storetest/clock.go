@@ -1,10 +1,12 @@
 package storetest
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -65,4 +67,55 @@ func SetClockBack(t *testing.T, open func(t *testing.T) catalog.Store, step func
 		_, _, err := w.store.StartModification(w.ctx(), "d", "W", time.Hour)
 		return err == nil
 	})
+}
+
+// SetClockForward checks that nothing is done twice or reordered after the database's
+// clock is set forward by an hour, and back again. step moves the clock.
+func SetClockForward(t *testing.T, open func(t *testing.T) catalog.Store, step func(by time.Duration)) {
+	t.Helper()
+	w := &world{T: t, store: open(t)}
+	w.commit(deployment("d"))
+	w.ok(w.store.Audit(w.ctx(), audit.Record{Kind: "login"}))
+	first := w.claim(tko.QueuePrepare, 1, time.Minute)
+	w.equal("claims", len(first), 1)
+	w.start("T", time.Minute)
+
+	step(time.Hour)
+	w.ok(w.store.Audit(w.ctx(), audit.Record{Kind: "login"}))
+	second := w.claim(tko.QueuePrepare, 1, time.Minute)
+	w.equal("claims after the lease", len(second), 1)
+	renewed, err := w.store.RenewWork(w.ctx(), first, time.Minute)
+	w.ok(err)
+	w.equal("leases renewed by the first worker", len(renewed), 0)
+	_, err = w.store.Commit(w.ctx(), deployment("d", expect(1), func(c *catalog.Write) { c.Claim = &first[0] }))
+	if !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrBusy) {
+		t.Errorf("a write of the first worker: %v, want it refused", err)
+	}
+	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: first[0], Outcome: tko.WorkDone}}, nil))
+	if _, _, err := w.store.WorkClaim(w.ctx(), tko.QueuePrepare, "d"); err != nil {
+		t.Errorf("the claim of the second worker after the first one's end: %v, want it held", err)
+	}
+	w.commit(deployment("e"))
+	step(-time.Hour)
+	w.commit(deployment("f"))
+	w.ok(w.store.Audit(w.ctx(), audit.Record{Kind: "login"}))
+
+	last := int64(0)
+	var order []string
+	for _, c := range w.changes(0) {
+		if c.Position <= last {
+			t.Errorf("the change of %s has the position %d after %d", c.ID, c.Position, last)
+		}
+		last = c.Position
+		order = append(order, c.ID)
+	}
+	w.equal("order of the log", order, []string{"d", "e", "f"})
+	records, head, base, err := w.store.Audited(w.ctx(), 0, 10)
+	w.ok(err)
+	v := audit.NewVerifier(base)
+	for _, r := range records {
+		w.ok(v.Next(r))
+	}
+	w.ok(v.End(head))
+	w.equal("audit records", len(records), 3)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -31,8 +32,30 @@ var queuePromises = []promise{
 	{"an unknown outcome is an ErrInvalid", wrongOutcomeIsInvalid},
 	{"a site at which nothing is scheduled enqueues no work", untriggeredSiteIsNoWork},
 	{"its change is not lost if a worker has claimed the site", untriggeredSiteIsClaimed},
+	{"work names the newest request that caused it", workNamesItsCause},
 	{"work signals the workers of its queue", workSignalsItsQueue},
 	{"work that is due soon signals the workers of its queue", soonWorkSignalsItsQueue},
+}
+
+func workNamesItsCause(w *world) {
+	causedBy := func(cause string) func(*catalog.Write) { return func(write *catalog.Write) { write.Cause = cause } }
+	w.commit(deployment("a", causedBy("r-1")), deployment("b", causedBy("r-2")), deployment("c"))
+	w.commit(deployment("b", expect(1), causedBy("r-3")), deployment("a", expect(1)))
+	causes := map[string]string{}
+	items := w.claim(tko.QueuePrepare, 10, time.Minute)
+	for _, item := range items {
+		causes[item.Key] = item.Cause
+	}
+	w.equal("causes", causes, map[string]string{"a": "r-1", "b": "r-3", "c": ""})
+
+	// A retry has the cause, too; the next change replaces it.
+	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: items[0], Outcome: tko.WorkReleased}}, nil))
+	again := w.claim(tko.QueuePrepare, 1, time.Minute)
+	w.equal("the cause of a retry", again[0].Cause, causes[again[0].Key])
+
+	ctx := trail.WithRequest(w.ctx(), "r-4")
+	w.ok(w.store.EnqueueWork(ctx, tko.QueueGitOps, []string{"source"}, false))
+	w.equal("the cause of enqueued work", w.claim(tko.QueueGitOps, 1, time.Minute)[0].Cause, "r-4")
 }
 
 func changesEnqueueWork(w *world) {

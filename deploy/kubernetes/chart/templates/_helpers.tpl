@@ -16,6 +16,11 @@ app.kubernetes.io/component: {{ . }}
 {{- $scheduler := eq .role "meta-scheduler" }}
 {{- $gitops := eq .role "gitops" }}
 {{- $kubernetes := and $data .Values.kubernetesAPI.enabled }}
+{{- $identity := .Values.identity.enabled }}
+{{- if and $identity (not .Values.kubernetesAPI.enabled) }}
+{{- fail "identity.enabled needs kubernetesAPI.enabled: its certificate and its rights to review tokens are used" }}
+{{- end }}
+{{- $scheme := $identity | ternary "HTTPS" "HTTP" }}
 {{- $management := and $scheduler .Values.kubernetesSites.management }}
 apiVersion: v1
 kind: ServiceAccount
@@ -100,7 +105,37 @@ spec:
         - --kubernetes-key=/certificate/tls.key
         {{- end }}
         - --listen-health=*:50059
+        {{- if .Values.podMonitor.enabled }}
+        - --listen-metrics=*:50057
+        {{- end }}
+        {{- if $identity }}
+        - --tls-cert=/certificate/tls.crt
+        - --tls-key=/certificate/tls.key
+        {{- if $data }}
+        - --access={{ .Values.identity.access }}
+        - --token-review=in-cluster
+        {{- range list "preparer" "meta-scheduler" "gitops" }}
+        - --controllers={{ . }}=k8s:system:serviceaccount:{{ $.Release.Namespace }}:tko-{{ . }}
+        {{- end }}
+        {{- with .Values.identity.clientCA }}
+        - --tls-client-ca=/client-ca/ca.crt
+        {{- end }}
+        {{- with .Values.identity.oidc }}
+        {{- if .issuer }}
+        - {{ printf "--oidc-issuer=%s" .issuer | quote }}
+        - {{ printf "--oidc-audience=%s" .audience | quote }}
+        - {{ printf "--oidc-alias=%s" .alias | quote }}
+        - {{ printf "--oidc-groups-claim=%s" .groupsClaim | quote }}
+        {{- end }}
+        {{- end }}
+        {{- else }}
+        - --data-tls-ca=/certificate/ca.crt
+        - --data-tls-server-name=tko-data.{{ .Release.Namespace }}.svc
+        - --data-token-file=/token/token
+        {{- end }}
+        {{- else }}
         - --insecure # inside the cluster; see docs/security.md for TLS and identities
+        {{- end }}
         - --log-format=json
         {{- if and (not .Values.approval.automatic) (or $data (eq .role "preparer")) }}
         - --preparer-auto-approve=false
@@ -145,22 +180,35 @@ spec:
         {{- end }}
         - name: health
           containerPort: 50059
+        {{- if .Values.podMonitor.enabled }}
+        - name: metrics
+          containerPort: 50057
+        {{- end }}
         startupProbe: # migrations of a large database take long
           httpGet:
             path: /healthz
             port: health
+            {{- if $identity }}
+            scheme: {{ $scheme }}
+            {{- end }}
           periodSeconds: 2
           failureThreshold: {{ $data | ternary 900 60 }}
         livenessProbe:
           httpGet:
             path: /healthz
             port: health
+            {{- if $identity }}
+            scheme: {{ $scheme }}
+            {{- end }}
           timeoutSeconds: 5
           failureThreshold: 6
         readinessProbe:
           httpGet:
             path: /readyz
             port: health
+            {{- if $identity }}
+            scheme: {{ $scheme }}
+            {{- end }}
           periodSeconds: 5
           timeoutSeconds: 5
         lifecycle:
@@ -180,9 +228,19 @@ spec:
           mountPath: /cache
         - name: tmp
           mountPath: /tmp
-        {{- if $kubernetes }}
+        {{- if or $kubernetes $identity }}
         - name: certificate
           mountPath: /certificate
+          readOnly: true
+        {{- end }}
+        {{- if and $identity (not $data) }}
+        - name: token
+          mountPath: /token
+          readOnly: true
+        {{- end }}
+        {{- if and $identity $data .Values.identity.clientCA }}
+        - name: client-ca
+          mountPath: /client-ca
           readOnly: true
         {{- end }}
         {{- if $scheduler }}
@@ -211,10 +269,27 @@ spec:
         emptyDir: {}
       - name: tmp
         emptyDir: {}
-      {{- if $kubernetes }}
+      {{- if or $kubernetes $identity }}
       - name: certificate
         secret:
           secretName: {{ .Values.kubernetesAPI.certificateSecret }}
+          defaultMode: 288 # 0440: readable for the group
+      {{- end }}
+      {{- if and $identity (not $data) }}
+      - name: token # identifies the role to the data controller, and to no other service
+        projected:
+          defaultMode: 288 # 0440: readable for the group
+          sources:
+          - serviceAccountToken:
+              audience: tko
+              expirationSeconds: 3600
+              path: token
+      {{- end }}
+      {{- if and $identity $data .Values.identity.clientCA }}
+      - name: client-ca
+        secret:
+          secretName: {{ .Values.identity.clientCA }}
+          items: [{key: ca.crt, path: ca.crt}]
           defaultMode: 288 # 0440: readable for the group
       {{- end }}
       {{- if $scheduler }}

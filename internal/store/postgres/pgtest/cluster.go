@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,7 +28,14 @@ type Cluster struct {
 // NewCluster starts a server. It is removed when the test ends.
 func NewCluster(t testing.TB) *Cluster {
 	t.Helper()
-	c, err := newCluster()
+	return NewClusterIn(t, "")
+}
+
+// NewClusterIn is NewCluster with its data in a new folder below the given one, such as a
+// disk of its own, which other users must be able to enter.
+func NewClusterIn(t testing.TB, folder string) *Cluster {
+	t.Helper()
+	c, err := newCluster(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,6 +62,18 @@ func (c *Cluster) Stop(fast bool) {
 	}
 }
 
+// Kill ends all processes of the server with SIGKILL.
+func (c *Cluster) Kill() {
+	c.t.Helper()
+	if err := c.c.kill(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Processes returns the process IDs of the server: that of its first process, and those
+// of the others. It returns 0 and nil if the server doesn't run.
+func (c *Cluster) Processes() (first int, others []int) { return c.c.processes() }
+
 // Start starts the server again, and waits until it accepts connections.
 func (c *Cluster) Start() {
 	c.t.Helper()
@@ -75,7 +95,7 @@ type cluster struct {
 // script runs the server until its standard input ends, which it does when the test
 // process ends.
 const script = `
-"$1/postgres" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c max_connections=200 >>"$2/log" 2>&1 &
+"$1/postgres" -D "$2/data" -k "$2" -p "$3" -c listen_addresses="$4" -c max_connections=200 >>"$2/log" 2>&1 &
 server=$!
 read keep
 kill -INT $server 2>/dev/null
@@ -83,12 +103,12 @@ wait $server
 [ "$keep" ] || { cd / && rm -rf "$2"; }
 `
 
-func newCluster() (*cluster, error) {
+func newCluster(parent string) (*cluster, error) {
 	binaries, err := find()
 	if err != nil {
 		return nil, err
 	}
-	folder, err := os.MkdirTemp("", "tko-postgres-")
+	folder, err := os.MkdirTemp(parent, "tko-postgres-")
 	if err != nil {
 		return nil, err
 	}
@@ -110,11 +130,12 @@ func newCluster() (*cluster, error) {
 }
 
 func (c *cluster) dsn() string {
-	return fmt.Sprintf("postgres://tko@127.0.0.1:%d/postgres?sslmode=disable", c.port)
+	return fmt.Sprintf("postgres://tko@%s/postgres?sslmode=disable", net.JoinHostPort(address(), strconv.Itoa(c.port)))
 }
 
 func (c *cluster) start() error {
-	command := exec.Command("/bin/sh", "-c", script, "sh", c.binaries, c.folder, strconv.Itoa(c.port)) //nolint:noctx,gosec // ends with the test process; our own script and paths
+	c.forget()
+	command := exec.Command("/bin/sh", "-c", script, "sh", c.binaries, c.folder, strconv.Itoa(c.port), address()) //nolint:noctx,gosec // ends with the test process; our own script and paths
 	command.SysProcAttr, command.Dir = c.attributes, c.folder
 	life, err := command.StdinPipe()
 	if err != nil {
@@ -161,11 +182,61 @@ func (c *cluster) end(signal syscall.Signal) error {
 	if err := syscall.Kill(pid, signal); err != nil {
 		return err
 	}
+	c.forget()
+	return nil
+}
+
+// forget waits for the end of the server's processes, if it was started. Its data stays.
+func (c *cluster) forget() {
+	if c.command == nil {
+		return
+	}
 	_, _ = io.WriteString(c.life, "keep\n")
 	_ = c.life.Close()
 	_ = c.command.Wait()
 	c.command = nil
+}
+
+// kill ends all processes of the server at once. Its data stays.
+func (c *cluster) kill() error {
+	first, others := c.processes()
+	if first == 0 {
+		return errors.New("PostgreSQL does not run")
+	}
+	for _, pid := range append([]int{first}, others...) {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
+	c.forget()
 	return nil
+}
+
+func (c *cluster) processes() (first int, others []int) {
+	text, err := os.ReadFile(filepath.Join(c.folder, "data", "postmaster.pid"))
+	if err != nil {
+		return 0, nil
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	first, err = strconv.Atoi(line)
+	if err != nil {
+		return 0, nil
+	}
+	// After a crash the file is left, and another process may have the number.
+	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", first))
+	if err != nil || !strings.Contains(string(command), c.folder) {
+		return 0, nil
+	}
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", first, first))
+	if err != nil {
+		return first, nil
+	}
+	for field := range strings.FieldsSeq(string(children)) {
+		if pid, err := strconv.Atoi(field); err == nil {
+			others = append(others, pid)
+		}
+	}
+	return first, others
 }
 
 // remove stops the server, if it runs, and removes its data.

@@ -4,9 +4,11 @@
 package pgtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -172,7 +174,7 @@ func (s *server) database(name string) string {
 
 // launch starts our own server.
 func (s *server) launch() error {
-	c, err := newCluster()
+	c, err := newCluster("")
 	if err != nil {
 		return err
 	}
@@ -237,8 +239,31 @@ func ordinary(folder string) (*syscall.SysProcAttr, error) {
 	return attributes, os.Chown(folder, int(uid), int(gid))
 }
 
+// addressVariable names the address on which servers listen, in place of IPv4's
+// loopback, for tests of IPv6.
+const addressVariable = "TKO_TEST_POSTGRES_ADDRESS"
+
+func address() string { return cmp.Or(os.Getenv(addressVariable), "127.0.0.1") }
+
+// freePort returns a port that no outgoing connection gets while the server is stopped:
+// those have ports from 32768 on.
 func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
+	for range 100 {
+		listener, err := net.Listen("tcp", net.JoinHostPort(address(), strconv.Itoa(16_000+rand.IntN(16_000)))) //nolint:noctx,gosec // at once; not a secret
+		if err != nil {
+			continue
+		}
+		address, ok := listener.Addr().(*net.TCPAddr)
+		if !ok {
+			return 0, errors.New("no port")
+		}
+		return address.Port, listener.Close()
+	}
+	return anyPort()
+}
+
+func anyPort() (int, error) {
+	listener, err := net.Listen("tcp", net.JoinHostPort(address(), "0")) //nolint:noctx // at once
 	if err != nil {
 		return 0, err
 	}

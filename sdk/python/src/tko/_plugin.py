@@ -36,6 +36,9 @@ class Request:
     log_token: str = ""
     grpc_token: str = field(default="", repr=False)
     """The token of the plugin's client, as long as the plugin runs. Clients send it by themselves."""
+    request_id: str = ""
+    """The ID of the request that caused the run, or empty. Clients send it by themselves, as they do the trace."""
+    traceparent: str = ""
     document: dict[str, Any] = field(default_factory=dict)
     """The document of the request."""
 
@@ -160,6 +163,8 @@ def _common(document: dict[str, Any], package: str) -> dict[str, Any]:
         "log_address": str(document.get("logAddressPort") or ""),
         "log_token": str(document.get("logToken") or ""),
         "grpc_token": str(document.get("grpcToken") or ""),
+        "request_id": str(document.get("requestId") or ""),
+        "traceparent": str(document.get("traceparent") or ""),
         "package": as_package(document.get(package), package),
         "document": document,
     }

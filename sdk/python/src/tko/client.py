@@ -315,6 +315,9 @@ class Client:
             if not tls and not _is_local(host):
                 raise Error(f"a token for {host} needs TLS, or others could read it: use tls=True")
             self._metadata.append(("authorization", f"Bearer {token}"))
+        if of_request and request is not None:
+            trail = (("tko-request-id", request.request_id), ("traceparent", request.traceparent))
+            self._metadata += [(name, value) for name, value in trail if value]
         for name, value in (("tko-who", who), ("tko-why", why)):
             if value:
                 self._metadata.append((name, quote(value, safe=" !#$&'()*+,/:;<=>?@[]^`{|}~\"\\")))

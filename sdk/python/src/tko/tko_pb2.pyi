@@ -724,13 +724,14 @@ class ApproveDeploymentsResponse(_message.Message):
     def __init__(self, approved: _Optional[int] = ...) -> None: ...
 
 class CommitDeployment(_message.Message):
-    __slots__ = ("deploymentId", "revision", "packageFormat", "package", "conditions", "steps", "why")
+    __slots__ = ("deploymentId", "revision", "packageFormat", "package", "conditions", "steps", "cause", "why")
     DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     PACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     revision: int
@@ -738,8 +739,9 @@ class CommitDeployment(_message.Message):
     package: bytes
     conditions: _containers.RepeatedCompositeFieldContainer[Condition]
     steps: _containers.RepeatedCompositeFieldContainer[PreparationStep]
+    cause: str
     why: str
-    def __init__(self, deploymentId: _Optional[str] = ..., revision: _Optional[int] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[PreparationStep, _Mapping]]] = ..., why: _Optional[str] = ...) -> None: ...
+    def __init__(self, deploymentId: _Optional[str] = ..., revision: _Optional[int] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., steps: _Optional[_Iterable[_Union[PreparationStep, _Mapping]]] = ..., cause: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class CommitDeploymentResponse(_message.Message):
     __slots__ = ("revision",)
@@ -867,18 +869,22 @@ class ClaimWorkResponse(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[WorkItem, _Mapping]]] = ...) -> None: ...
 
 class WorkItem(_message.Message):
-    __slots__ = ("queue", "key", "claim", "attempt", "lastError")
+    __slots__ = ("queue", "key", "claim", "attempt", "lastError", "cause", "keep")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     LASTERROR_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
     queue: str
     key: str
     claim: str
     attempt: int
     lastError: str
-    def __init__(self, queue: _Optional[str] = ..., key: _Optional[str] = ..., claim: _Optional[str] = ..., attempt: _Optional[int] = ..., lastError: _Optional[str] = ...) -> None: ...
+    cause: str
+    keep: bool
+    def __init__(self, queue: _Optional[str] = ..., key: _Optional[str] = ..., claim: _Optional[str] = ..., attempt: _Optional[int] = ..., lastError: _Optional[str] = ..., cause: _Optional[str] = ..., keep: _Optional[bool] = ...) -> None: ...
 
 class RenewWork(_message.Message):
     __slots__ = ("items", "lease")

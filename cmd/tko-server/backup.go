@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/archive"
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/secret"
+	"github.com/tko-orchestrator/tko/internal/store/relational"
+	"github.com/tko-orchestrator/tko/internal/version"
+)
+
+// storeFlag adds the flag of a command that opens the store.
+func storeFlag(c *cobra.Command, where *secret.Text) {
+	c.Flags().Var(where, "store", "store, as for tko-server")
+	c.Flags().Lookup("store").DefValue = string(*where)
+}
+
+// openArchiver opens a store, which may have an incomplete restore. A server may use a
+// SQLite file meanwhile if exclusive is false.
+func openArchiver(ctx context.Context, where secret.Text, exclusive bool) (*relational.Store, error) {
+	if path, ok := strings.CutPrefix(string(where), "sqlite:"); ok && !exclusive {
+		if _, err := os.Stat(path); err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "the store --store=%s can't be read: %w", where, err)
+		}
+	}
+	return openStoreAs(ctx, &config.Config{Store: where, StoreWait: time.Minute}, slog.New(slog.DiscardHandler), exclusive)
+}
+
+func backupCommand() *cobra.Command {
+	where := secret.Text("sqlite:tko.db")
+	var verify bool
+	command := &cobra.Command{
+		Use: "backup FILE", Short: "Write everything in the store to an archive, while servers run", Args: cobra.ExactArgs(1),
+		Long: `Write everything in the store to an archive, as of one moment, while servers run: entities with their history,
+conditions, plugins, rights, the audit log, GitOps sources and the states of targets. FILE must not exist; - is
+the standard output. The archive doesn't depend on the database: what was backed up from SQLite can be restored
+into PostgreSQL, and the other way round.
+
+The archive has everything in the store, so it is as secret as the store. Packages that are encrypted stay encrypted
+in it, and so are their keys: without the file of --encryption-key they are lost. Keep that file apart.
+
+Clients with the right backup can do the same through a server: tko backup FILE.`,
+		Example: "  tko-server backup --store=postgres://tko@db/tko tko-2026-01-31.backup\n  tko-server backup --verify tko-2026-01-31.backup",
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := config.Load(c.Flags(), os.LookupEnv, ""); err != nil {
+				return err
+			}
+			if verify {
+				return verifyArchive(c, args[0])
+			}
+			store, err := openArchiver(c.Context(), where, false)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = store.Close() }()
+			var summary archive.Summary
+			err = writeArchive(args[0], c.OutOrStdout(), func(w io.Writer) (err error) {
+				summary, err = store.Archive(c.Context(), w, version.String())
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(c.ErrOrStderr(), "backed up %s\n", describe(summary))
+			return nil
+		},
+	}
+	storeFlag(command, &where)
+	command.Flags().BoolVar(&verify, "verify", false, "check that FILE is a complete archive, without a store")
+	return command
+}
+
+// writeArchive calls write with a new file that gets its name when it is complete, or
+// with the standard output.
+func writeArchive(name string, stdout io.Writer, write func(io.Writer) error) (err error) {
+	if name == "-" {
+		return write(stdout)
+	}
+	if _, err := os.Lstat(name); err == nil {
+		return tko.Errorf(tko.ErrInvalid, "the file %s exists: choose another name, or remove it", name)
+	}
+	partial, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = partial.Close()
+			_ = os.Remove(partial.Name())
+		}
+	}()
+	if err := write(partial); err != nil {
+		return err
+	}
+	if err := errors.Join(partial.Sync(), partial.Close()); err != nil {
+		return err
+	}
+	// A link fails if the name was taken meanwhile; a rename would replace the file.
+	if err := os.Link(partial.Name(), name); err != nil {
+		return err
+	}
+	return os.Remove(partial.Name())
+}
+
+func describe(s archive.Summary) string {
+	return fmt.Sprintf("%d rows as of position %d (%s), SHA-256 %s", s.Total(), s.Manifest.Position, s.Manifest.Created.Format(time.RFC3339), s.Digest)
+}
+
+func verifyArchive(c *cobra.Command, name string) error {
+	file, err := openFile(c, name)
+	if err != nil {
+		return err
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	summary, err := archive.Read(file, archive.Handlers{})
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	_, _ = fmt.Fprintf(c.ErrOrStderr(), "%s is complete: %s\n", name, describe(summary))
+	return nil
+}
+
+func openFile(c *cobra.Command, name string) (io.ReadCloser, error) {
+	if name == "-" {
+		return io.NopCloser(c.InOrStdin()), nil
+	}
+	return os.Open(name) //nolint:gosec // the operator names the file
+}
+
+func restoreCommand() *cobra.Command {
+	where := secret.Text("sqlite:tko.db")
+	var rights string
+	command := &cobra.Command{
+		Use: "restore FILE", Short: "Fill an empty store from an archive", Args: cobra.ExactArgs(1),
+		Long: `Fill an empty store from an archive of tko-server backup or tko backup. Stop all servers on the store before. The
+archive is checked as a whole before anything is written. If the restore is interrupted, servers refuse the store,
+and a second restore begins anew. FILE may be - for the standard input, which is checked while it is restored.
+
+A backup has the rights of its time: people who have left since then have theirs again. So --access must be given if
+there are any: "backup" restores them, "none" leaves them out (then run tko-server access init).
+
+After a restore, clients that watch begin anew, and modification tokens are void. Sites may be newer than the store.
+So nothing is scheduled, prepared or synchronised until an administrator releases it: see tko hold --help. Start
+servers with the same --encryption-key as before if packages were encrypted.`,
+		Example: "  tko-server restore --store=postgres://tko@db/tko --access=backup tko-2026-01-31.backup",
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := config.Load(c.Flags(), os.LookupEnv, ""); err != nil {
+				return err
+			}
+			if rights != "" && rights != "backup" && rights != "none" {
+				return tko.Errorf(tko.ErrInvalid, "--access=%s: use backup or none", rights)
+			}
+			if args[0] != "-" { // first, so that a damaged archive changes nothing
+				if err := verifyArchive(c, args[0]); err != nil {
+					return err
+				}
+			}
+			file, err := openFile(c, args[0])
+			if err != nil {
+				return err
+			}
+			defer file.Close() //nolint:errcheck // it was only read
+			store, err := openArchiver(c.Context(), where, true)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = store.Close() }()
+			summary, err := store.Restore(c.Context(), file, relational.Restore{
+				WithoutAccess: rights == "none",
+				Started: func(m archive.Manifest) error {
+					if m.Access > 0 && rights == "" {
+						return tko.Errorf(tko.ErrInvalid, "the archive has rights of clients, as of %s: give --access=backup to restore them, or --access=none to leave them out", m.Created.Format(time.RFC3339))
+					}
+					return nil
+				},
+			})
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(c.ErrOrStderr(), "restored %s\nNothing is scheduled, prepared or synchronised until it is released: start a server, then see tko hold list and tko hold release --help.\n", describe(summary))
+			if summary.Manifest.Sealed {
+				_, _ = fmt.Fprintln(c.ErrOrStderr(), "Packages are encrypted: start servers with the --encryption-key of the store that was backed up (check it with tko-server keys check).")
+			}
+			return nil
+		},
+	}
+	storeFlag(command, &where)
+	command.Flags().StringVar(&rights, "access", "", "rights of clients: backup (as in the archive) or none")
+	return command
+}

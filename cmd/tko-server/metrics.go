@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/metrics"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
+	"github.com/tko-orchestrator/tko/internal/store/relational"
+	"github.com/tko-orchestrator/tko/internal/version"
+	"github.com/tko-orchestrator/tko/internal/webapi"
+)
+
+// The intervals of sampling what costs the database something.
+const (
+	sampleQueues   = 15 * time.Second
+	sampleDatabase = time.Minute
+	sampleFiles    = time.Minute
+)
+
+var queues = []string{tko.QueuePrepare, tko.QueueSchedule, tko.QueueGitOps, tko.QueueEvents}
+
+// newMetrics returns the metrics of this process, except those of the data controller.
+func newMetrics(c *config.Config) *metrics.Metrics {
+	m := metrics.New("tko-server")
+	m.Server(version.String(), c.Identity.Insecure)
+	m.Add(metrics.Disks(folders(c)))
+	for role, queue := range map[string]string{config.RolePreparer: tko.QueuePrepare, config.RoleMetaScheduler: tko.QueueSchedule} {
+		if c.Has(role) {
+			m.Queue(queue)
+		}
+	}
+	return m
+}
+
+// folders returns the folders that the server writes to, by their purpose.
+func folders(c *config.Config) map[string]string {
+	all := map[string]string{"temporary": os.TempDir()}
+	if path, ok := strings.CutPrefix(string(c.Store), "sqlite:"); ok && path != ":memory:" && c.Has(config.RoleData) {
+		all["database"] = filepath.Dir(path)
+	}
+	if c.Has(config.RoleMetaScheduler) && c.GitCache != "" {
+		all["git-cache"] = c.GitCache
+	}
+	if c.Has(config.RoleGitOps) && c.GitOps.Dir != "" {
+		all["gitops"] = c.GitOps.Dir
+	}
+	if dir := functionCache(c.KptCache); c.Has(config.RolePreparer) && dir != "" {
+		all["functions"] = dir
+	}
+	return all
+}
+
+// observe adds the metrics of the data controller.
+func (s *server) observe(store *relational.Store) {
+	store.Observe(s.metrics)
+	s.metrics.Add(storeSampler(store, &s.config.Access))
+	s.metrics.Add(databaseSampler(store))
+	s.metrics.Add(connectionSampler(store))
+	s.metrics.Add(metrics.NewSampler(time.Second, []metrics.Gauge{
+		{Name: "tko_feed_lag_seconds", Help: "Age of the oldest change that this server has not read for its watchers."},
+	}, func(ctx context.Context) ([]metrics.Value, error) {
+		lag, err := s.service.FeedLag(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return []metrics.Value{{Name: "tko_feed_lag_seconds", Value: lag.Seconds()}}, nil
+	}))
+}
+
+// storeSampler samples the queues and the logs of the database.
+func storeSampler(store *relational.Store, c *config.Access) *metrics.Sampler {
+	return metrics.NewSampler(sampleQueues, []metrics.Gauge{
+		{Name: "tko_store_up", Help: "Whether the database responds to the queries of these metrics."},
+		{Name: "tko_store_disk_full", Help: "Whether the disk of the database is full."},
+		{Name: "tko_work_items", Help: "Items in the queues, by state; counts stop at 100,000.", Labels: []string{"queue", "state"}},
+		{Name: "tko_work_oldest_age_seconds", Help: "Time since the first of the ready items of a queue became due.", Labels: []string{"queue"}},
+		{Name: "tko_feed_position", Help: "Position of the newest change.", Counter: true},
+		{Name: "tko_audit_records_total", Help: "Records of the audit log, of all servers.", Counter: true},
+		{Name: "tko_audit_sink_lag_records", Help: "Records that a sink of the audit log has not received.", Labels: []string{"sink"}},
+	}, func(ctx context.Context) ([]metrics.Value, error) {
+		full, _ := store.DiskFull(ctx)
+		values := []metrics.Value{{Name: "tko_store_disk_full", Value: number(full)}}
+		st, err := store.Statistics(ctx, queues...)
+		values = append(values, metrics.Value{Name: "tko_store_up", Value: number(err == nil)})
+		if err != nil {
+			return values, err
+		}
+		values = append(values, metrics.Value{Name: "tko_feed_position", Value: float64(st.Head)})
+		if c.Audit {
+			values = append(values, metrics.Value{Name: "tko_audit_records_total", Value: float64(st.Audited)})
+		}
+		if c.Audit && c.AuditExport != "" {
+			kind, behind := "file", st.Audited // before it has received any
+			if strings.HasPrefix(c.AuditExport, "syslog:") {
+				kind = "syslog"
+			}
+			if n, ok := st.Behind[sinkName(c.AuditExport)]; ok {
+				behind = n
+			}
+			values = append(values, metrics.Value{Name: "tko_audit_sink_lag_records", Value: float64(behind), Labels: []string{kind}})
+		}
+		for _, q := range st.Queues {
+			for state, n := range map[string]int{"ready": q.Ready, "running": q.Running, "retrying": q.Retrying, "waiting": q.Waiting} {
+				values = append(values, metrics.Value{Name: "tko_work_items", Value: float64(n), Labels: []string{q.Queue, state}})
+			}
+			values = append(values, metrics.Value{Name: "tko_work_oldest_age_seconds", Value: q.Oldest.Seconds(), Labels: []string{q.Queue}})
+		}
+		return values, nil
+	})
+}
+
+func number(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// The states of sites.
+const (
+	siteOK          = "ok"          // scheduled, and not unhealthy
+	siteUnhealthy   = "unhealthy"   // scheduled, and some objects have failed
+	siteUnreachable = "unreachable" // its cluster or OSM does not respond
+	siteFailed      = "failed"      // not scheduled for another reason
+	siteIdle        = "idle"        // nothing was ever scheduled
+)
+
+// databaseSampler samples what takes longer to read.
+func databaseSampler(store *relational.Store) *metrics.Sampler {
+	return metrics.NewSampler(sampleDatabase, []metrics.Gauge{
+		{Name: "tko_store_size_bytes", Help: "Size of the database."},
+		{Name: "tko_sites", Help: "Sites, by the state that their conditions report; counts stop at 100,000.", Labels: []string{"state"}},
+	}, func(ctx context.Context) ([]metrics.Value, error) {
+		values := []metrics.Value{}
+		if size, err := store.Size(ctx); err == nil && size > 0 {
+			values = append(values, metrics.Value{Name: "tko_store_size_bytes", Value: float64(size)})
+		}
+		counts := map[string]int{siteOK: 0, siteUnhealthy: 0, siteUnreachable: 0, siteFailed: 0, siteIdle: 0}
+		if err := store.SiteConditions(ctx, func(all []tko.Condition) { counts[siteState(all)]++ }); err != nil {
+			return values, err
+		}
+		for state, n := range counts {
+			values = append(values, metrics.Value{Name: "tko_sites", Value: float64(n), Labels: []string{state}})
+		}
+		return values, nil
+	})
+}
+
+func siteState(conditions []tko.Condition) string {
+	state := siteIdle
+	for _, c := range conditions {
+		switch {
+		case c.Reason == trigger.ReasonUnreachable:
+			return siteUnreachable
+		case c.Type == tko.ConditionScheduled && c.Status != tko.ConditionTrue:
+			state = siteFailed
+		case c.Type == tko.ConditionHealthy && c.Status == tko.ConditionFalse && state != siteFailed:
+			state = siteUnhealthy
+		case c.Type == tko.ConditionScheduled && state == siteIdle:
+			state = siteOK
+		}
+	}
+	return state
+}
+
+func connectionSampler(store *relational.Store) *metrics.Sampler {
+	const name = "tko_store_connections"
+	return metrics.NewSampler(0, []metrics.Gauge{
+		{Name: name, Help: "Connections to the database: used and idle ones, and their limit.", Labels: []string{"state"}},
+	}, func(context.Context) ([]metrics.Value, error) {
+		used, idle, limit := store.Connections()
+		var values []metrics.Value
+		for state, n := range map[string]int{"used": used, "idle": idle, "limit": limit} {
+			values = append(values, metrics.Value{Name: name, Value: float64(n), Labels: []string{state}})
+		}
+		return values, nil
+	})
+}
+
+// certificateSampler samples when the certificates of the settings expire.
+func certificateSampler(c *config.Config, secure *security) *metrics.Sampler {
+	const name = "tko_tls_certificate_expiry_timestamp_seconds"
+	return metrics.NewSampler(sampleFiles, []metrics.Gauge{
+		{Name: name, Help: "Time at which a certificate, or the revocation lists, expire.", Labels: []string{"use"}},
+	}, func(context.Context) ([]metrics.Value, error) {
+		values := []metrics.Value{}
+		add := func(use string, at time.Time) {
+			if !at.IsZero() {
+				values = append(values, metrics.Value{Name: name, Value: float64(at.Unix()), Labels: []string{use}})
+			}
+		}
+		if secure.certs != nil {
+			add("server", secure.certs.Expires())
+			add("revocations", secure.certs.RevocationsExpire())
+		}
+		if c.Kubernetes != "" && c.KubernetesCert != c.Identity.TLSCert {
+			add("kubernetes", expiryOf(c.KubernetesCert))
+		}
+		add("data-client", expiryOf(c.Identity.DataTLSCert))
+		return values, nil
+	})
+}
+
+// expiryOf returns when the first certificate in a file expires; zero if that can't be
+// read.
+func expiryOf(path string) time.Time {
+	if path == "" {
+		return time.Time{}
+	}
+	data, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return time.Time{}
+	}
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return time.Time{}
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}
+	}
+	return cert.NotAfter
+}
+
+// grpcMetrics returns the observer of the gRPC API.
+func (s *server) grpcMetrics() grpcapi.Observer {
+	return s.metrics.API("grpc", grpcapi.LimitNames()...)
+}
+
+// observeWeb counts the requests of the HTTP API.
+func (s *server) observeWeb(handler http.Handler) http.Handler {
+	return webapi.WithObserver(handler, s.metrics.API("http").Requested)
+}
+
+// serveMetrics serves /metrics until the context ends.
+func (s *server) serveMetrics(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.metrics.Handler(s.log, func(ctx context.Context) ([]byte, error) { //nolint:contextcheck // the context of each request
+		return wiring.Metrics(ctx, s.kubernetes)
+	}))
+	server := &http.Server{
+		Handler: webapi.WithHosts(s.security.identified(mux, s.log), s.allowedHosts(s.config.ListenMetrics)), ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, ConnContext: withConn,
+	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	return s.security.serveHTTP(server, l)
+}
+
+// minFree is the free space of a database's disk, in bytes, below which it counts as
+// full.
+const minFree = 1 << 20
+
+// disks returns why changes fail, or "", and what will soon make them fail.
+func (s *server) disks(ctx context.Context) (problem string, warnings []string) {
+	if store := s.database; store != nil {
+		if full, since := store.DiskFull(ctx); full {
+			problem = fmt.Sprintf("the disk of the database is full since %s, changes fail: free space on it, the server then continues by itself", since.UTC().Format(time.RFC3339))
+		}
+	}
+	all := folders(s.config)
+	for _, purpose := range slices.Sorted(maps.Keys(all)) {
+		space, err := metrics.SpaceOf(all[purpose])
+		if err != nil || space.Size == 0 {
+			continue
+		}
+		percent := 100 * float64(space.Free) / float64(space.Size)
+		switch {
+		case purpose == "database" && space.Free < minFree && problem == "":
+			problem = fmt.Sprintf("the disk of the database (%s) has %s free, changes fail: free space on it, the server then continues by itself", all[purpose], bytesText(space.Free))
+		case percent < s.config.DiskLow:
+			warnings = append(warnings, fmt.Sprintf("the disk of the folder %s (%s) has %s free, %.1f percent: free space on it before writes fail (--disk-low)", purpose, all[purpose], bytesText(space.Free), percent))
+		}
+	}
+	return problem, warnings
+}
+
+// bytesText returns a size with a unit.
+func bytesText(n uint64) string {
+	for _, unit := range []struct {
+		name string
+		size uint64
+	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n >= unit.size {
+			return fmt.Sprintf("%.1f %s", float64(n)/float64(unit.size), unit.name)
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

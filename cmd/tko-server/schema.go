@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/secret"
+)
+
+func schemaCommand() *cobra.Command {
+	where := secret.Text("sqlite:tko.db")
+	var allow int64
+	var ignoreRights bool
+	command := &cobra.Command{
+		Use: "schema", Short: "Show the schema of the store, or allow an older TKO to use it", Args: noArguments,
+		Long: `Show the schema of the store, and which programs may use it. A store with an older schema is migrated, as by a server.
+
+Servers of different versions may share a PostgreSQL database during an upgrade: the first new one migrates it, and the old
+ones go on. An older TKO that checks this starts on a newer schema, too, if that is compatible. Versions up to schema 54 don't
+check it and refuse a newer schema: to go back to one, allow it with --allow. Newer servers may go on meanwhile; what only they
+know stays in the store.`,
+		Example: "  tko-server schema --store=postgres://tko@db/tko\n  tko-server schema --store=postgres://tko@db/tko --allow=54",
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if err := config.Load(c.Flags(), os.LookupEnv, ""); err != nil {
+				return err
+			}
+			store, err := openArchiver(c.Context(), where, false)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = store.Close() }()
+			if allow > 0 {
+				if err := store.AllowOlder(c.Context(), allow, ignoreRights); err != nil {
+					return err
+				}
+			}
+			s, err := store.Schema(c.Context())
+			if err != nil {
+				return err
+			}
+			_, _ = fmt.Fprintf(c.OutOrStdout(), "schema: %d\nusable by programs of schema: %d and newer\n", s.Version, min(s.Compatible, s.Recorded))
+			return nil
+		},
+	}
+	storeFlag(command, &where)
+	command.Flags().Int64Var(&allow, "allow", 0, "newest schema of an older TKO that may use the store")
+	command.Flags().BoolVar(&ignoreRights, "ignore-rights", false, "allow it although that TKO ignores rights of clients")
+	return command
+}

@@ -1,0 +1,113 @@
+package catalog
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/audit"
+)
+
+// Backup writes an archive of everything in the store, as of one snapshot. It is
+// recorded in the audit log before it begins, because the archive has what the right
+// secret protects.
+func (s *Service) Backup(ctx context.Context, w io.Writer) error {
+	ctx, c, err := s.enter(ctx, "", access.Backup)
+	if err != nil {
+		return err
+	}
+	if err := s.recordAdmin(ctx, c, "backup", ""); err != nil {
+		return err
+	}
+	return s.store.Backup(ctx, w, s.options.Version)
+}
+
+// recordAdmin records an action of an administrator in the audit log, if there is one.
+func (s *Service) recordAdmin(ctx context.Context, c *caller, op, detail string) error {
+	if !s.options.Audit {
+		return nil
+	}
+	record := audit.Record{Caller: *c.auditCaller(ctx), Kind: "store", Op: op, Detail: detail}
+	if record.Decision == "" {
+		record.Decision = audit.Allow
+	}
+	return s.store.Audit(ctx, record)
+}
+
+// Holds returns the work that is held after a restore, sorted by queue, then key.
+func (s *Service) Holds(ctx context.Context) ([]tko.Hold, error) {
+	ctx, _, err := s.enter(ctx, "", access.Backup)
+	if err != nil {
+		return nil, err
+	}
+	return s.store.Holds(ctx)
+}
+
+// releaseBatch is the number of holds that one transaction releases.
+const releaseBatch = 1000
+
+// ReleaseHolds releases held work, and returns it, also without doing so (DryRun). Work
+// that is released already to the same extent is not part of it.
+func (s *Service) ReleaseHolds(ctx context.Context, r tko.ReleaseHolds) ([]tko.Hold, error) {
+	ctx, c, err := s.enter(ctx, "", access.Backup)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.Sites) == 0 && !r.Queues {
+		return nil, tko.Errorf(tko.ErrInvalid, "nothing is selected: name patterns of site IDs (** for all), or queues")
+	}
+	var patterns []tko.Pattern
+	for _, text := range r.Sites {
+		p, err := tko.ParsePattern(text)
+		if err != nil {
+			return nil, err
+		}
+		patterns = append(patterns, p)
+	}
+	mode := tko.HoldKeep
+	if r.Remove {
+		mode = ""
+	}
+	all, err := s.store.Holds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var released []tko.Hold
+	for _, h := range all {
+		whole := h.Key == ""
+		switch {
+		case whole && !r.Queues, !whole && !slices.ContainsFunc(patterns, func(p tko.Pattern) bool { return p.Match(h.Key) }), !whole && h.Mode == mode:
+			continue
+		}
+		released = append(released, h)
+	}
+	if r.DryRun || len(released) == 0 {
+		return released, nil
+	}
+	if err := s.recordAdmin(ctx, c, "released", releaseDetail(r)); err != nil {
+		return nil, err
+	}
+	// Queues have no places from which something could be removed: they are released.
+	whole := slices.DeleteFunc(slices.Clone(released), func(h tko.Hold) bool { return h.Key != "" })
+	if err := s.store.ReleaseHolds(ctx, whole, ""); err != nil {
+		return nil, err
+	}
+	sites := slices.DeleteFunc(slices.Clone(released), func(h tko.Hold) bool { return h.Key == "" })
+	for batch := range slices.Chunk(sites, releaseBatch) {
+		if err := s.store.ReleaseHolds(ctx, batch, mode); err != nil {
+			return nil, err
+		}
+	}
+	return released, nil
+}
+
+func releaseDetail(r tko.ReleaseHolds) string {
+	what := "sites remove nothing that the store doesn't have"
+	if r.Remove {
+		what = "sites may remove what the store doesn't have"
+	}
+	return plainText(strings.Join(append(slices.Clone(r.Sites), map[bool][]string{true: {"the queues"}}[r.Queues]...), " "), 500) + ": " + what
+}

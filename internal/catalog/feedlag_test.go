@@ -1,0 +1,87 @@
+package catalog_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/test/eventually"
+)
+
+// A deafStore doesn't signal changes while it is deaf, as one that lost its connection
+// to the database.
+type deafStore struct {
+	catalog.Store
+
+	deaf atomic.Bool
+}
+
+func (s *deafStore) Signal() <-chan struct{} {
+	if s.deaf.Load() {
+		return nil
+	}
+	return s.Store.Signal()
+}
+
+// The lag grows while watchers don't get a change that is in the log, and is 0 without
+// watchers and without changes.
+func TestFeedLagIsTheAgeOfWhatWatchersMiss(t *testing.T) {
+	t.Parallel()
+	store := &deafStore{Store: openStore(t)}
+	w := &world{Service: catalog.New(store, &validator{}, catalog.Options{}), t: t, ctx: t.Context(), store: store}
+	lag := func() (seconds float64) {
+		t.Helper()
+		d, err := w.FeedLag(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d.Seconds()
+	}
+	w.site("first", "")
+	if got := lag(); got != 0 {
+		t.Errorf("without watchers the lag is %g", got)
+	}
+	store.deaf.Store(true)
+	watching, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range w.Watch(watching, 0) {
+		}
+	}()
+	// Until the watcher waits, it reads by itself.
+	eventually.True(t, "the watcher misses a change", func() bool {
+		w.site("second", "")
+		return lag() > 0
+	})
+	first := lag()
+	eventually.True(t, "the lag grows", func() bool { return lag() > first })
+	stop()
+	<-ended
+	if got := lag(); got != 0 {
+		t.Errorf("after the last watcher has gone the lag is %g", got)
+	}
+}
+
+// Refusals are counted also if they are not audited.
+func TestRefusalsAreCounted(t *testing.T) {
+	t.Parallel()
+	var verb, kind, decision string
+	count := 0
+	s := catalog.New(openStore(t), &validator{}, catalog.Options{Access: catalog.AccessEnforce, Refused: func(v, k, d string) {
+		verb, kind, decision = v, k, d
+		count++
+	}})
+	ctx := identity.With(t.Context(), identity.Identity{Subject: "cert:ann"})
+	if _, err := s.RegisterSite(ctx, tko.Site{ID: "lagos"}); err == nil {
+		t.Fatal("ann may register sites")
+	}
+	if count != 1 || kind != "site" || decision != audit.Refuse || verb == "" {
+		t.Errorf("counted %d refusals, the last %s %s %s", count, verb, kind, decision)
+	}
+}

@@ -1,0 +1,199 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/client"
+)
+
+// admin returns the client of tko.Admin.
+func (s *session) admin() (*client.Admin, error) {
+	with, ok := s.server.(interface{ Admin() *client.Admin })
+	if !ok {
+		return nil, errors.New("this connection has no service for administrators")
+	}
+	return with.Admin(), nil
+}
+
+func (a *app) backupCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "backup FILE", Short: "Write everything in the store to an archive",
+		Long: `Write everything in the store of the server to an archive, as of one moment, while others write:
+entities with their history, conditions, plugins, rights, the audit log, GitOps sources and the
+states of targets. FILE must not exist; - is the standard output.
+
+It needs the right backup, and is recorded in the audit log: the archive has everything, also the
+values of Secrets. Encrypted packages stay encrypted, and so do their keys; the key file of the
+server isn't in the archive.
+
+To restore an archive, stop the servers and use tko-server restore, on the machine of a server.
+Check an archive with tko-server backup --verify.`,
+		Example: "  tko backup tko-2026-01-31.backup",
+		Args:    arguments(1, 1),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			admin, err := s.admin()
+			if err != nil {
+				return err
+			}
+			size := &counter{}
+			err = newFile(args[0], a.streams.Out, func(w io.Writer) error {
+				size.to = w
+				return s.explain(ctx, admin.Backup(ctx, size))
+			})
+			if err == nil {
+				a.notice("backed up %d bytes", size.n)
+			}
+			return err
+		}),
+	}
+}
+
+// A counter counts what is written.
+type counter struct {
+	to io.Writer
+	n  int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.to.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// newFile calls write with a file that gets its name once it is complete, or with the
+// standard output. A file with the name is an error.
+func newFile(name string, stdout io.Writer, write func(io.Writer) error) (err error) {
+	if name == "-" {
+		return write(stdout)
+	}
+	if _, err := os.Lstat(name); err == nil {
+		return tko.Errorf(tko.ErrInvalid, "the file %s exists: choose another name, or remove it", name)
+	}
+	partial, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = partial.Close()
+			_ = os.Remove(partial.Name())
+		}
+	}()
+	if err := write(partial); err != nil {
+		return err
+	}
+	if err := errors.Join(partial.Sync(), partial.Close()); err != nil {
+		return err
+	}
+	// A link fails if the name was taken meanwhile; a rename would replace the file.
+	if err := os.Link(partial.Name(), name); err != nil {
+		return err
+	}
+	return os.Remove(partial.Name())
+}
+
+const holdHelp = `Work that is held after a restore.
+
+A restored store may be older than the sites: what was deployed since the backup is there, and
+the store doesn't know it. So after a restore nothing is scheduled, prepared or synchronised
+until it is released, in steps:
+
+  1. tko hold list                          shows what is held
+  2. tko hold release --queues              prepares and synchronises again: the store changes,
+                                            and no site does
+  3. tko hold release 'emea/lagos'          applies what the store has to some sites; what the
+                                            store doesn't have stays there
+  4. tko hold release 'emea/lagos' --remove lets the sites be as the store has them: deployments
+                                            that it doesn't have are removed
+
+It needs the right backup. Sites are selected by patterns of their IDs; ** is all.`
+
+func (a *app) holdCommand() *cobra.Command {
+	cmd := group("hold", "Work that is held after a restore", a.holdList(), a.holdRelease())
+	cmd.Long = holdHelp
+	return cmd
+}
+
+var holdView = view[*tkopb.Hold]{
+	id: func(h *tkopb.Hold) string { return h.GetQueue() + " " + h.GetKey() },
+	row: func(h *tkopb.Hold) map[string]any {
+		return map[string]any{"queue": h.GetQueue(), "key": h.GetKey(), "mode": h.GetMode()}
+	},
+	columns: []column[*tkopb.Hold]{
+		{name: "QUEUE", text: func(h *tkopb.Hold) string { return h.GetQueue() }},
+		{name: "SITE", text: func(h *tkopb.Hold) string { return h.GetKey() }},
+		{name: "MODE", text: func(h *tkopb.Hold) string { return h.GetMode() }},
+	},
+}
+
+func (a *app) holdList() *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the work that is held",
+		Long: "List the work that is held: of a queue as a whole, or of sites. In the mode held, no worker\ngets it; in the mode keep, sites are reconciled, and nothing that the store doesn't have is removed.",
+		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions, Example: "  tko hold list -o yaml",
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			admin, err := s.admin()
+			if err != nil {
+				return err
+			}
+			return list(ctx, s, holdView, nil, func(ctx context.Context) iter.Seq2[*tkopb.Hold, error] { return admin.Holds(ctx) })
+		}),
+	}
+}
+
+func (a *app) holdRelease() *cobra.Command {
+	m := &tkopb.ReleaseHolds{}
+	cmd := &cobra.Command{
+		Use: "release [SITE-PATTERN...]", Short: "Release held work",
+		Long:              holdHelp,
+		Example:           "  tko hold release --queues\n  tko hold release 'emea/**' --dry-run\n  tko hold release 'emea/**'\n  tko hold release 'emea/**' --remove",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			admin, err := s.admin()
+			if err != nil {
+				return err
+			}
+			m.Sites = args
+			if m.GetRemove() && !m.GetDryRun() && a.interactive {
+				try := &tkopb.ReleaseHolds{Sites: args, Queues: m.GetQueues(), Remove: true, DryRun: true}
+				would, err := call(ctx, s, func(ctx context.Context) (*tkopb.ReleaseHoldsResponse, error) { return admin.ReleaseHolds(ctx, try) })
+				if err != nil {
+					return err
+				}
+				if n := len(would.GetSites()); n > 0 && !a.ask("This lets %s lose what the store doesn't have. Continue?", count(n, "site", "sites")) {
+					return errNotConfirmed
+				}
+			}
+			released, err := call(ctx, s, func(ctx context.Context) (*tkopb.ReleaseHoldsResponse, error) { return admin.ReleaseHolds(ctx, m) })
+			if err != nil {
+				return err
+			}
+			for _, name := range released.GetQueues() {
+				_, _ = fmt.Fprintln(a.streams.Out, "queue", name)
+			}
+			for _, name := range released.GetSites() {
+				_, _ = fmt.Fprintln(a.streams.Out, name)
+			}
+			verb := "released"
+			if m.GetDryRun() {
+				verb = "would release"
+			}
+			a.notice("%s %s and %s", verb, count(len(released.GetQueues()), "queue", "queues"), count(len(released.GetSites()), "site", "sites"))
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&m.Queues, "queues", false, "preparing and GitOps sources, as a whole")
+	cmd.Flags().BoolVar(&m.Remove, "remove", false, "also remove from sites what the store doesn't have")
+	dryRunFlag(cmd.Flags(), &m.DryRun)
+	return cmd
+}

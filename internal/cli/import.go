@@ -1,0 +1,256 @@
+package cli
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/kubename"
+)
+
+// A Manifest is the desired state of an entity, in a file.
+type Manifest struct {
+	File string
+	Name string // the ID; of a deployment, the name of the manifest
+	Put  tko.Put
+}
+
+// A ManifestReader is a [SourcePlanner] that reads manifests.
+type ManifestReader interface {
+	// ReadManifests reads the manifests in a tree, in the order in which they can be
+	// applied. The error is an ErrInvalid with one line for each problem.
+	ReadManifests(tree fs.FS) ([]Manifest, error)
+}
+
+// An importStep is what an import does with a manifest.
+type importStep struct {
+	Manifest
+	verb string // create, update; "": nothing
+}
+
+func (a *app) importCommand() *cobra.Command {
+	var dryRun bool
+	var confirm int
+	cmd := &cobra.Command{
+		Use: "import FOLDER|FILE.tar", Short: "Create or update entities from plain KRM manifests",
+		Long: `Create or update plugins, templates, sites and deployments from plain KRM manifests, such as those
+of tko export. The command first checks all of them, and shows what it will create and update. If
+one is wrong, nothing is changed. Then it asks; without a terminal, it needs --confirm COUNT with
+the number of changes that the plan shows (see --dry-run).
+
+Nothing is deleted. A deployment is created once: manifests of deployments that are there, by their
+ID or from an earlier import, change nothing. If the command is interrupted, the same command
+continues.`,
+		Example: "  tko import ./fleet --dry-run\n  tko import ./fleet\n  tko import emea.tar --confirm 120",
+		Args:    arguments(1, 1),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			steps, err := a.planImport(ctx, s, args[0])
+			if err != nil {
+				return err
+			}
+			changes := 0
+			for _, step := range steps {
+				if step.verb != "" {
+					changes++
+					_, _ = fmt.Fprintf(a.streams.Out, "%s %s %s\n", step.verb, step.Put.Kind, step.Name)
+				}
+			}
+			a.notice("%s, %d unchanged", count(changes, "change", "changes"), len(steps)-changes)
+			switch {
+			case dryRun || changes == 0:
+				return nil
+			case confirm > 0 && confirm != changes:
+				return tko.Errorf(errUsage, "--confirm %d, and there are %d changes: look at them (--dry-run), and confirm their number", confirm, changes)
+			case confirm > 0:
+			case !a.interactive:
+				return tko.Errorf(errUsage, "%w", fmt.Errorf("nothing was changed: confirm the changes with --confirm %d", changes))
+			case !a.ask("This will make %s. Continue?", count(changes, "change", "changes")):
+				return errNotConfirmed
+			}
+			return a.applyImport(ctx, s, steps)
+		}),
+	}
+	f := cmd.Flags()
+	dryRunFlag(f, &dryRun)
+	f.IntVar(&confirm, "confirm", 0, "`number` of changes to make: another one is refused")
+	return cmd
+}
+
+// planImport reads and checks all manifests.
+func (a *app) planImport(ctx context.Context, s *session, from string) ([]importStep, error) {
+	reader, ok := a.planner.(ManifestReader)
+	if !ok {
+		return nil, errors.New("this program can't read manifests")
+	}
+	tree, done, err := openTree(from)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	manifests, err := reader.ReadManifests(tree)
+	if err != nil {
+		return nil, err
+	}
+	if len(manifests) == 0 {
+		return nil, tko.Errorf(tko.ErrInvalid, "%s has no manifests of the group tko.nephio.org", from)
+	}
+	coming := map[string]bool{} // entities of the import, by kind and ID
+	for _, m := range manifests {
+		coming[string(m.Put.Kind)+" "+m.Put.ID] = true
+	}
+	var steps []importStep
+	var wrong []error
+	for _, m := range manifests {
+		step, err := planOne(ctx, s, m, coming)
+		if err != nil {
+			if !errors.Is(err, tko.ErrInvalid) {
+				return nil, err
+			}
+			wrong = append(wrong, fmt.Errorf("%s: %s %q: %w", m.File, m.Put.Kind, m.Name, err))
+		}
+		steps = append(steps, step)
+	}
+	return steps, errors.Join(wrong...)
+}
+
+// planOne checks a manifest on the server. References to entities of the same import
+// need not exist yet.
+func planOne(ctx context.Context, s *session, m Manifest, coming map[string]bool) (importStep, error) {
+	step := importStep{Manifest: m}
+	if m.Put.Kind == tko.KindDeployment {
+		id, err := kubename.Unescape(m.Name)
+		if err != nil {
+			id = m.Name
+		}
+		_, err = call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, tko.DeploymentID(id), 0) })
+		if err == nil {
+			return step, nil
+		}
+		if !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrInvalid) {
+			return step, err
+		}
+		step.Put.Origin = "import/" + m.Name
+	}
+	try := step.Put
+	try.DryRun = true
+	if coming["template "+string(try.Template)] {
+		try.Template = ""
+	}
+	if coming["site "+string(try.Site)] {
+		try.Site = ""
+	}
+	r, err := call(ctx, s, func(ctx context.Context) (tko.PutResult, error) { return s.PutEntity(ctx, try) })
+	switch {
+	case err != nil:
+		return step, err
+	case r.Created:
+		step.verb = "create"
+	case r.Changed && m.Put.Kind != tko.KindDeployment, try.Template != step.Put.Template && m.Put.Kind == tko.KindSite:
+		step.verb = "update"
+	}
+	return step, nil
+}
+
+// applyImport makes the changes, in their order.
+func (a *app) applyImport(ctx context.Context, s *session, steps []importStep) error {
+	done := 0
+	for _, step := range steps {
+		if step.verb == "" {
+			continue
+		}
+		if _, err := call(ctx, s, func(ctx context.Context) (tko.PutResult, error) { return s.PutEntity(ctx, step.Put) }); err != nil {
+			return fmt.Errorf("%s: %s %q: %w (%s made before it: the same command continues)", step.File, step.Put.Kind, step.Name, err, count(done, "change was", "changes were"))
+		}
+		done++
+	}
+	a.notice("made %s", count(done, "change", "changes"))
+	return nil
+}
+
+// The limits of a tar file to import.
+const (
+	maxImport      = 4 << 30
+	maxImportFiles = 1_000_000
+)
+
+// openTree opens a folder, or a tar file, which it unpacks into a temporary folder.
+func openTree(from string) (tree fs.FS, done func(), err error) {
+	info, err := os.Stat(from)
+	if err != nil {
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "%w", err)
+	}
+	folder, remove := from, func() {}
+	if !info.IsDir() {
+		if folder, err = os.MkdirTemp("", "tko-import-"); err != nil {
+			return nil, nil, err
+		}
+		remove = func() { _ = os.RemoveAll(folder) }
+		if err := unpack(from, folder); err != nil {
+			remove()
+			return nil, nil, tko.Errorf(tko.ErrInvalid, "%s: %w", from, err)
+		}
+	}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		remove()
+		return nil, nil, err
+	}
+	return root.FS(), func() {
+		_ = root.Close()
+		remove()
+	}, nil
+}
+
+// unpack writes the files of a tar file into a folder, and nothing outside of it.
+func unpack(from, folder string) error {
+	file, err := os.Open(from) //nolint:gosec // the user names the file
+	if err != nil {
+		return err
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer root.Close() //nolint:errcheck // nothing is written through it
+	in := tar.NewReader(file)
+	for size, files := int64(0), 0; ; files++ {
+		header, err := in.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if header.Typeflag != tar.TypeReg {
+			continue
+		}
+		if size += header.Size; size > maxImport || files > maxImportFiles {
+			return fmt.Errorf("it has more than %d bytes or %d files: unpack it, and import a folder", int64(maxImport), maxImportFiles)
+		}
+		name := filepath.FromSlash(strings.TrimPrefix(header.Name, "./"))
+		if !filepath.IsLocal(name) {
+			return fmt.Errorf("the name %.100q leads out of the file", header.Name)
+		}
+		if err := root.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			return err
+		}
+		out, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.CopyN(out, in, header.Size)
+		if err = errors.Join(err, out.Close()); err != nil {
+			return err
+		}
+	}
+}

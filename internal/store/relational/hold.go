@@ -1,0 +1,69 @@
+package relational
+
+import (
+	"context"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// keptItem and notHeld are the column and the condition of claims while there are holds.
+const (
+	keptItem = "(SELECT count(*) FROM hold h WHERE h.queue = work.queue AND h.key IN (work.key, '') AND h.mode = '" + tko.HoldKeep + "')"
+	notHeld  = " AND NOT EXISTS (SELECT 1 FROM hold h WHERE h.queue = work.queue AND h.key IN (work.key, '') AND h.mode = '" + tko.HoldAll + "')"
+)
+
+// heldPause is the time after which a worker that found only held work claims again.
+const heldPause = time.Second
+
+// Holds returns all holds, sorted by queue, then key.
+func (s *Store) Holds(ctx context.Context) (holds []tko.Hold, err error) {
+	err = s.run(ctx, Statement{
+		SQL: "SELECT queue, key, mode FROM hold ORDER BY queue, key",
+		Scan: func(from Row) error {
+			var h tko.Hold
+			err := from.Scan(&h.Queue, &h.Key, &h.Mode)
+			holds = append(holds, h)
+			return err
+		},
+	})
+	return holds, fault("read what is held", err)
+}
+
+// ReleaseHolds removes those of the holds that exist; in the mode [tko.HoldKeep], it
+// sets their modes. The released work is due at once.
+func (s *Store) ReleaseHolds(ctx context.Context, holds []tko.Hold, mode string) error {
+	if len(holds) == 0 {
+		return ctx.Err()
+	}
+	columns := []Column{{"queue", Text}, {"key", Text}}
+	change := Statement{SQL: "DELETE FROM hold WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})", Columns: columns}
+	if mode == tko.HoldKeep {
+		change = Statement{SQL: "UPDATE hold SET mode = $1 WHERE (queue, key) IN (SELECT r.queue, r.key FROM {rows})", Args: []any{mode}, Columns: columns}
+	}
+	news := News{}
+	enqueued := map[string][]string{}
+	for _, h := range holds {
+		if err := checkTexts("queue", h.Queue, "key", h.Key); err != nil {
+			return err
+		}
+		change.Rows = append(change.Rows, []any{h.Queue, h.Key})
+		news.add(h.Queue)
+		if h.Key != "" && mode != tko.HoldKeep { // held work is due already
+			enqueued[h.Queue] = append(enqueued[h.Queue], h.Key)
+		}
+	}
+	err := s.write(ctx, func(Tx) ([]Statement, error) {
+		return append([]Statement{change}, s.notify(news)...), nil
+	})
+	if err != nil {
+		return fault("release work", err)
+	}
+	s.Wake(news)
+	for queue, keys := range enqueued {
+		if err := s.EnqueueWork(ctx, queue, keys, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}

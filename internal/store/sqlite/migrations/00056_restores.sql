@@ -1,0 +1,15 @@
+-- +goose Up
+
+-- Facts about the store as a whole, by name.
+CREATE TABLE state (
+    name TEXT NOT NULL PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Work that waits after a restore, until an administrator releases it.
+CREATE TABLE hold (
+    queue TEXT NOT NULL,
+    key TEXT NOT NULL, -- '': the whole queue
+    mode TEXT NOT NULL, -- held: no worker gets the item, keep: workers remove nothing
+    PRIMARY KEY (queue, key)
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,281 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/archive"
+	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/store/relational"
+)
+
+// An Archiver is a store that can be backed up and restored.
+type Archiver interface {
+	catalog.Store
+	Archive(ctx context.Context, w io.Writer, program string) (archive.Summary, error)
+	Restore(ctx context.Context, r io.Reader, o relational.Restore) (archive.Summary, error)
+	CheckComplete(ctx context.Context) error
+}
+
+// contents returns everything that callers can read from a store, as text, except for
+// positions, which a restore changes.
+func (w *world) contents() string {
+	w.Helper()
+	var b strings.Builder
+	for _, kind := range []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin} {
+		query := catalog.Query{Kind: kind, Limit: -1, Fields: catalog.Fields{Package: true, Deployments: true}}
+		for _, r := range w.list(query) {
+			metadata := *r.Metadata
+			r.Metadata = nil
+			fmt.Fprintf(&b, "%+v\n  metadata %+v\n", r, metadata)
+			for revision := int64(1); revision <= r.Revision; revision++ {
+				old, err := w.store.Revision(w.ctx(), r.Key, revision)
+				w.ok(err)
+				old.Metadata = nil
+				fmt.Fprintf(&b, "  revision %+v\n", old)
+			}
+		}
+	}
+	find := catalog.Query{Kind: tko.KindDeployment, Limit: -1, Metadata: values("region", "north")}
+	fmt.Fprintln(&b, "north", w.ids(find))
+	version, rules, err := w.store.Access(w.ctx())
+	w.ok(err)
+	fmt.Fprintf(&b, "access %d %s\n", version, rules)
+	sources, err := w.store.Sources(w.ctx())
+	w.ok(err)
+	for _, s := range sources {
+		full, err := w.store.Source(w.ctx(), s.Name)
+		w.ok(err)
+		full.Enqueued = false
+		fmt.Fprintf(&b, "source %+v\n", full)
+	}
+	state, err := w.store.TargetState(w.ctx(), "lagos", "main")
+	w.ok(err)
+	fmt.Fprintf(&b, "state %+v\n", state)
+	records, _, base, err := w.store.Audited(w.ctx(), 0, 1000)
+	w.ok(err)
+	fmt.Fprintf(&b, "audit after %v\n", base)
+	for _, r := range records {
+		record, err := r.Record()
+		w.ok(err)
+		if record.Action != "restore" {
+			fmt.Fprintf(&b, "  %s %x\n", r.Text, r.Hash)
+		}
+	}
+	return b.String()
+}
+
+// fill writes some of everything.
+func (w *world) fillAll() {
+	w.Helper()
+	w.commit(template("cu", metadata("region", "north")), site("lagos", metadata("region", "north")), site("oslo"))
+	w.commit(written(tko.KindPlugin, "prepare|x", func(c *catalog.Write) {
+		c.Record.Plugin, c.Record.Package, c.Record.Digest = []byte(`{"name":"x"}`), nil, catalog.Digest{}
+	}))
+	for i := range 9 {
+		id := fmt.Sprint("d", i)
+		w.commit(deployment(id, of("cu"), at("lagos"), metadata("region", "north"), by("ann", "because"), origin("origin of "+id), ready))
+		w.commit(deployment(id, expect(1), of("cu"), at("lagos"), metadata("region", "south"), withPackage(strings.Repeat("large ", 1000)+id), ready))
+		w.commit(status(deploymentKey(id), tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}))
+	}
+	w.commit(status(siteKey("lagos"), tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue}))
+	w.commit(deleted(deploymentKey("d8")))
+	w.commit(deployment("unprepared", under("d0")))
+	_, err := w.store.ChangeAccess(w.ctx(), 0, []catalog.AccessRule{{Kind: "binding", ID: "b", Doc: []byte(`{"subject":"token:root"}`)}}, nil,
+		audit.Record{Caller: audit.Caller{Subject: "token:root"}, Kind: "binding"})
+	w.ok(err)
+	w.ok(w.store.Audit(w.ctx(), audit.Record{Kind: "login", Detail: "refused"}))
+	_, err = w.store.SaveSource(w.ctx(), tko.Source{Name: "fleet", State: []byte("state")}, w.claimSource(time.Hour, "fleet")[0])
+	w.ok(err)
+	_, err = w.store.SaveTargetState(w.ctx(), tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 1}}, w.claimSite(time.Hour))
+	w.ok(err)
+}
+
+// Backups checks that a backup of one store, taken while others write, restored into
+// another one, has the same contents; and what clients of the lost store see.
+func Backups(t *testing.T, from, to Archiver) { //nolint:funlen // one story
+	t.Helper()
+	old := &world{T: t, store: from}
+	old.fillAll()
+	want := old.contents()
+	_, _, err := from.StartModification(t.Context(), "d1", "token of a lost client", time.Hour)
+	old.ok(err)
+
+	// Others write while the backup is taken.
+	ctx, stop := context.WithCancel(t.Context())
+	var writer sync.WaitGroup
+	started := make(chan struct{})
+	writer.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			if _, err := from.Commit(context.WithoutCancel(ctx), template(fmt.Sprintf("pair/%d/a", i)), template(fmt.Sprintf("pair/%d/b", i))); err != nil {
+				t.Error(err)
+			}
+			if i == 3 {
+				close(started)
+			}
+		}
+	})
+	<-started
+	var buffer bytes.Buffer
+	summary, err := from.Archive(t.Context(), &buffer, "v1")
+	stop()
+	writer.Wait()
+	old.ok(err)
+	lost, err := from.Head(t.Context())
+	old.ok(err)
+
+	restored := &world{T: t, store: to}
+	got, err := to.Restore(t.Context(), bytes.NewReader(buffer.Bytes()), relational.Restore{})
+	restored.ok(err)
+	if diff := cmp.Diff(summary, got); diff != "" {
+		t.Errorf("summary of the restore (-backup +restore):\n%s", diff)
+	}
+	pairs := map[string]int{}
+	for _, id := range restored.ids(catalog.Query{Kind: tko.KindTemplate, Limit: -1}) {
+		if name, ok := strings.CutPrefix(id, "pair/"); ok {
+			pairs[strings.TrimSuffix(strings.TrimSuffix(name, "/a"), "/b")]++
+			_, err := to.Commit(t.Context(), deleted(templateKey(id)))
+			restored.ok(err)
+		}
+	}
+	for i, n := range pairs {
+		if n != 2 {
+			t.Errorf("the backup has %d records of the transaction %s, want all or none", n, i)
+		}
+	}
+	if len(pairs) < 4 {
+		t.Errorf("the backup has %d of the records written before it, want all", len(pairs))
+	}
+	if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(restored.contents(), "\n")); diff != "" {
+		t.Errorf("contents (-backed up +restored):\n%s", diff)
+	}
+
+	head, err := to.Head(t.Context())
+	restored.ok(err)
+	if head <= lost {
+		t.Errorf("the restored store is at position %d, want one after %d, which clients of the lost store know", head, lost)
+	}
+	for _, after := range []int64{0, summary.Manifest.Position, lost} {
+		if changes, err := to.Changes(t.Context(), after, 10); !errors.Is(err, tko.ErrGone) {
+			t.Errorf("changes after %d: %d, %v: want ErrGone, so that watchers list again", after, len(changes), err)
+		}
+	}
+	if _, _, err := to.Modification(t.Context(), "token of a lost client"); !errors.Is(err, tko.ErrNotFound) {
+		t.Errorf("a modification token of the lost store: %v, want ErrNotFound", err)
+	}
+	records, head2, base, err := to.Audited(t.Context(), 0, 1000)
+	restored.ok(err)
+	v := audit.NewVerifier(base)
+	for _, r := range records {
+		restored.ok(v.Next(r))
+	}
+	restored.ok(v.End(head2))
+	if text := string(records[len(records)-1].Text); !strings.Contains(text, "restored") || !strings.Contains(text, summary.Digest) {
+		t.Errorf("the last audit record is %s, want the restore with the archive's checksum", text)
+	}
+	if _, err := to.Restore(t.Context(), bytes.NewReader(buffer.Bytes()), relational.Restore{}); !errors.Is(err, tko.ErrConflict) || !strings.Contains(err.Error(), "not empty") {
+		t.Errorf("a restore into a store that is not empty: %v, want a refusal", err)
+	}
+	restored.checkHeld()
+}
+
+// checkHeld checks that nothing happens after a restore until it is released.
+func (w *world) checkHeld() {
+	w.Helper()
+	claim := func(queue string) []tko.WorkItem {
+		items, _, err := w.store.ClaimWork(w.ctx(), tko.ClaimWork{Queue: queue, Max: 100, Lease: time.Hour, Worker: "w"})
+		w.ok(err)
+		return items
+	}
+	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueSchedule, []string{"lagos", "oslo"}, false)) // a user changes something
+	w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueGitOps, []string{"fleet"}, false))
+	for _, queue := range []string{tko.QueueSchedule, tko.QueuePrepare, tko.QueueGitOps} {
+		if items := claim(queue); len(items) != 0 {
+			w.Errorf("work of the queue %s after the restore: %v, want none until it is released", queue, items)
+		}
+	}
+	all, err := w.store.Holds(w.ctx())
+	w.ok(err)
+	w.equal("holds", all, []tko.Hold{
+		{Queue: tko.QueueGitOps, Mode: tko.HoldAll},
+		{Queue: tko.QueuePrepare, Mode: tko.HoldAll},
+		{Queue: tko.QueueSchedule, Key: "lagos", Mode: tko.HoldAll},
+		{Queue: tko.QueueSchedule, Key: "oslo", Mode: tko.HoldAll},
+	})
+	lagos := all[2:3]
+	w.ok(w.store.ReleaseHolds(w.ctx(), lagos, tko.HoldKeep))
+	items := claim(tko.QueueSchedule)
+	if len(items) != 1 || items[0].Key != "lagos" || !items[0].Keep {
+		w.Fatalf("released work is %+v, want that of lagos, which removes nothing", items)
+	}
+	w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: items[0], Outcome: tko.WorkDone}}, nil))
+	w.ok(w.store.ReleaseHolds(w.ctx(), lagos, ""))
+	if items = claim(tko.QueueSchedule); len(items) != 1 || items[0].Key != "lagos" || items[0].Keep {
+		w.Errorf("work that may remove is %+v, want that of lagos", items)
+	}
+	w.ok(w.store.ReleaseHolds(w.ctx(), all, ""))
+	for queue, key := range map[string]string{tko.QueueSchedule: "oslo", tko.QueuePrepare: "unprepared", tko.QueueGitOps: "fleet"} {
+		if items := claim(queue); len(items) != 1 || items[0].Key != key {
+			w.Errorf("work of the queue %s after the release: %v, want %s", queue, items, key)
+		}
+	}
+}
+
+// DamagedBackups checks that archives that were cut or changed are refused, that a store
+// in which one was begun says so, and that a later restore succeeds.
+func DamagedBackups(t *testing.T, from, to Archiver) {
+	t.Helper()
+	w := &world{T: t, store: from}
+	w.fillAll()
+	var good bytes.Buffer
+	_, err := from.Archive(t.Context(), &good, "v1")
+	w.ok(err)
+	size := good.Len()
+	damaged := map[string][]byte{
+		"empty":              {},
+		"another file":       []byte("PK\x03\x04 this is a zip"),
+		"a newer format":     append([]byte("tko-backup 2\n"), good.Bytes()[13:]...),
+		"without its end":    good.Bytes()[:size-1],
+		"half of it":         good.Bytes()[:size/2],
+		"its beginning":      good.Bytes()[:20],
+		"with more at end":   append(bytes.Clone(good.Bytes()), good.Bytes()[13:]...),
+		"one byte is edited": flipped(good.Bytes(), size/2),
+	}
+	for name, data := range damaged {
+		if _, err := archive.Read(bytes.NewReader(data), archive.Handlers{}); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("verify an archive, %s: %v, want ErrInvalid", name, err)
+		}
+		if _, err := to.Restore(t.Context(), bytes.NewReader(data), relational.Restore{}); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("restore an archive, %s: %v, want ErrInvalid", name, err)
+		}
+		if head, err := to.Head(t.Context()); head != 0 || err != nil {
+			t.Errorf("after an archive, %s: the head is %d, %v: want 0", name, head, err)
+		}
+	}
+	if err := to.CheckComplete(t.Context()); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "tko-server restore") {
+		t.Errorf("a store with an incomplete restore: %v, want an error with the remedy", err)
+	}
+	_, err = to.Restore(t.Context(), bytes.NewReader(good.Bytes()), relational.Restore{WithoutAccess: true})
+	w.ok(err)
+	w.ok(to.CheckComplete(t.Context()))
+	if version, rules, err := to.Access(t.Context()); version != 0 || len(rules) != 0 || err != nil {
+		t.Errorf("a restore without the rules of access has %d %v, %v: want none", version, rules, err)
+	}
+}
+
+func flipped(data []byte, at int) []byte {
+	data = bytes.Clone(data)
+	data[at] ^= 0x40
+	return data
+}
