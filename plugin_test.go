@@ -1,8 +1,8 @@
 package tko_test
 
 import (
-	"maps"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 

@@ -71,7 +71,9 @@ func TestUnchangedStateLaunchesOneJob(t *testing.T) {
 			t.Errorf("a job that is %s is described as %v", status, err)
 		}
 	}
-	s.Change(1000, func(j *awxtest.Job) { j.Status, j.Artifacts = "successful", map[string]any{"plugin_output": map[string]any{"error": ""}} })
+	s.Change(1000, func(j *awxtest.Job) {
+		j.Status, j.Artifacts = "successful", map[string]any{"plugin_output": map[string]any{"error": ""}}
+	})
 	for range 3 {
 		got, err := e.Run(t.Context(), call(s, "a"))
 		if err != nil || string(got.Output) != `{"error":""}` || !strings.Contains(got.Job, "job 1000 of AWX") {
@@ -335,5 +337,26 @@ func TestGuardLimitsTheHostOfAWX(t *testing.T) {
 	failed(t, err, "--remote-addresses")
 	if len(s.Requests()) > 0 {
 		t.Errorf("AWX got %v", s.Requests())
+	}
+}
+
+// While AWX processes a launch, another process calls for the same state.
+func TestLaunchUnderWayIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	other := 0
+	s.BeforeLaunch = func() {
+		if other++; other > 1 {
+			return
+		}
+		_, err := awx.New(awx.Options{}).Run(t.Context(), call(s, "a"))
+		if p := pending(t, err); !strings.Contains(p.Message, "is being launched") {
+			t.Errorf("got %v", p)
+		}
+	}
+	_, err := awx.New(awx.Options{}).Run(t.Context(), call(s, "a"))
+	pending(t, err)
+	if s.Launches() != 1 || other != 1 {
+		t.Errorf("%d jobs were launched by %d requests", s.Launches(), other)
 	}
 }
