@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import re
 import traceback
 
 from ansible.module_utils.basic import AnsibleModule, env_fallback, missing_required_lib
@@ -161,7 +162,7 @@ def read_package(path):
 
 
 def diff_of(name, before, after):
-    """Returns a diff for Ansible. Values of Secrets are replaced by digests."""
+    """Returns a diff for Ansible. Values of Secrets, and credentials of plugins, are replaced by digests."""
     return {
         "before_header": name,
         "after_header": name,
@@ -179,9 +180,33 @@ def _readable(value):
 
 
 def _without_secrets(value):
+    if value.get("properties"):
+        value = dict(value, properties=without_credentials(value["properties"]))
     if "package" not in value:
         return value
     return dict(value, package=[_without_data(r) for r in value["package"]])
+
+
+CREDENTIAL = re.compile(r"(?i)passw|passphrase|secret|token|credential|(api|private|access)[._-]?key")
+REFERENCES = ("env:", "vault:", "file:")
+
+
+def credentials(properties):
+    """Returns the properties of a plugin that are credentials by their names, and no references to secrets."""
+    return {
+        k: v
+        for k, v in (properties or {}).items()
+        if CREDENTIAL.search(str(k)) and v and not str(v).startswith(REFERENCES)
+    }
+
+
+def without_credentials(properties):
+    """Returns the properties of a plugin with digests in place of credentials."""
+    return dict(properties, **{k: _digest(v) for k, v in credentials(properties).items()})
+
+
+def _digest(value):
+    return "sha256:" + hashlib.sha256(str(value).encode()).hexdigest()[:12]
 
 
 def _without_data(resource):
@@ -190,7 +215,5 @@ def _without_data(resource):
     resource = dict(resource)
     for field in ("data", "stringData"):
         if isinstance(resource.get(field), dict):
-            resource[field] = {
-                k: "sha256:" + hashlib.sha256(str(v).encode()).hexdigest()[:12] for k, v in resource[field].items()
-            }
+            resource[field] = {k: _digest(v) for k, v in resource[field].items()}
     return resource

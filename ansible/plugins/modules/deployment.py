@@ -57,6 +57,16 @@ options:
       - An approval can't be withdrawn by V(false).
     type: bool
     default: false
+  wait:
+    description:
+      - State that the module waits for, at most O(wait_timeout) seconds. V(scheduled) is that of a deployment at its site.
+      - The module fails if the deployment does not reach it, with the message of the condition. In check mode, it does not wait.
+    type: str
+    choices: [prepared, approved, scheduled]
+  wait_timeout:
+    description: Time limit of O(wait), in seconds.
+    type: float
+    default: 300
   state:
     description: Whether the deployment exists.
     type: str
@@ -113,6 +123,8 @@ deployment:
   type: dict
   sample: {deployment_id: 2bXc, template_id: "nf/upf:v1", site_id: "lagos/1", prepared: true, approved: true, package: []}
 """
+
+import time
 
 from ansible_collections.tko.tko.plugins.module_utils.client import (
     diff_of,
@@ -241,7 +253,40 @@ def modify(client, name, package, prepare):
             stored.package[:] = new
 
 
+def waited(module, client, result):
+    """Waits until the deployment of a result has the state of the option wait, and returns the result."""
+    wanted, limit = module.params["wait"], module.params["wait_timeout"]
+    if not wanted or module.check_mode or "deployment" not in result:
+        return result
+    name = result["deployment"]["deployment_id"]
+    end = time.monotonic() + limit
+    pause = 0.2
+    while True:
+        current = client.get_deployment(name)
+        condition = next((c for c in current.conditions if c.type == wanted.capitalize()), None)
+        if wanted == "scheduled":
+            done = condition is not None and condition.status == "True" and condition.observed_revision == current.revision
+        else:
+            done = getattr(current, wanted)
+        if done:
+            return dict(result, deployment=ard(current))
+        left = end - time.monotonic()
+        if left <= 0:
+            reason = f": {condition.reason}: {condition.message}" if condition is not None else ""
+            module.fail_json(
+                msg=f"deployment {name} is not {wanted} after {limit:g} s{reason}",
+                changed=result["changed"],
+                deployment=ard(current),
+            )
+        time.sleep(min(pause, left))
+        pause = min(pause * 1.5, 3)
+
+
 def act(module, client):
+    return waited(module, client, acted(module, client))
+
+
+def acted(module, client):
     params = module.params
     identity = texts("identity", params["identity"])
     metadata = dict(texts("metadata", params["metadata"]), **identity)
@@ -273,6 +318,8 @@ def main():
             approved=dict(type="bool", default=False),
             state=dict(type="str", choices=["present", "absent"], default="present"),
             confirm=dict(type="int"),
+            wait=dict(type="str", choices=["prepared", "approved", "scheduled"]),
+            wait_timeout=dict(type="float", default=300),
         ),
         mutually_exclusive=[("package", "src")],
         required_one_of=[("deployment_id", "template_id")],

@@ -32,7 +32,9 @@ options:
     type: list
     elements: str
   properties:
-    description: Properties of the plugin. Those that start with C(_) configure the executor.
+    description:
+      - Properties of the plugin. Those that start with C(_) configure the executor.
+      - Results do not show properties that are named like credentials, except references to secrets (C(env:), C(vault:), C(file:)).
     type: dict
     default: {}
   triggers:
@@ -64,7 +66,7 @@ attributes:
     description: The module predicts the result, and changes nothing.
     support: full
   diff_mode:
-    description: The module returns the state before and after. Values of Secrets are replaced by digests.
+    description: The module returns the state before and after. Credentials among the properties are replaced by digests.
     support: full
 """
 
@@ -86,7 +88,7 @@ plugin:
   sample: {type: prepare, name: addresses, executor: command, arguments: [/opt/plugins/addresses.py], properties: {}, triggers: []}
 """
 
-from ansible_collections.tko.tko.plugins.module_utils.client import diff_of, found, run, texts
+from ansible_collections.tko.tko.plugins.module_utils.client import credentials, diff_of, found, run, texts
 from ansible_collections.tko.tko.plugins.module_utils.rows import plugin_row
 
 
@@ -94,6 +96,8 @@ def act(module, client):
     params = module.params
     current = found(client.get_plugin, params["type"], params["name"])
     before = plugin_row(current) if current else None
+    for properties in (params["properties"], before and before["properties"]):
+        module.no_log_values.update(str(v) for v in credentials(properties).values())
     title = f"plugin {params['type']}|{params['name']}"
     if params["state"] == "absent":
         if current is not None and not module.check_mode:

@@ -92,6 +92,18 @@ class Time(datetime.datetime):
 
 
 @dataclass(frozen=True)
+class Condition:
+    """An observation about an object, such as whether it is prepared."""
+
+    type: str
+    status: str
+    """True, False or Unknown."""
+    reason: str
+    message: str
+    observed_revision: int
+
+
+@dataclass(frozen=True)
 class _Packaged:
     metadata: dict[str, str]
     updated: Time | None
@@ -187,6 +199,7 @@ class Deployment(_Packaged, _OfTemplate, _OfSite):
     created: Time | None
     prepared: bool
     approved: bool
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def deploymentId(self) -> str:
@@ -960,6 +973,9 @@ def _deployment(message: pb.Deployment | pb.ListedDeployment) -> Deployment:
         created=_time(message, "created"),
         prepared=message.prepared,
         approved=message.approved,
+        conditions=tuple(
+            Condition(c.type, c.status, c.reason, c.message, c.observedRevision) for c in message.stamp.conditions
+        ),
     )
 
 
