@@ -2,9 +2,14 @@ package ansible
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/tko-orchestrator/tko/test/process"
 )
 
 // Each module and plugin is documented, with examples and results.
@@ -41,6 +46,52 @@ func TestModulesAreDocumented(t *testing.T) {
 		if name := strings.TrimSuffix(filepath.Base(f), ".py"); !strings.Contains(string(groups), "- "+name+"\n") {
 			t.Errorf("the action group tko lacks the module %s", name)
 		}
+	}
+}
+
+// The collection passes the linters.
+func TestCollectionIsFormattedAndChecked(t *testing.T) {
+	t.Parallel()
+	python := filepath.Join(process.Python(t), "bin", "python3")
+	for _, args := range [][]string{{"check"}, {"format", "--check"}} {
+		args = append([]string{"-m", "ruff", args[0], "--no-cache", "--config=ruff.toml", "../../ansible", "../../internal/plugin/callback.py"}, args[1:]...)
+		if out, err := exec.CommandContext(t.Context(), python, args...).CombinedOutput(); err != nil {
+			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// Playbooks of the example are valid. Those for AWX need its collection, so only their form
+// is checked: each task calls one module of it.
+func TestExampleSetsUpAWX(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../examples/ansible/awx.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plays []struct {
+		Tasks []map[string]any `json:"tasks"`
+	}
+	if err := yaml.Unmarshal(text, &plays); err != nil || len(plays) != 1 {
+		t.Fatalf("%d plays: %v", len(plays), err)
+	}
+	prompts := 0
+	for _, task := range plays[0].Tasks {
+		modules := 0
+		for key, arguments := range task {
+			if strings.HasPrefix(key, "awx.awx.") {
+				modules++
+			}
+			if a, ok := arguments.(map[string]any); ok && a["ask_labels_on_launch"] == true && a["ask_variables_on_launch"] == true && a["ask_inventory_on_launch"] == true {
+				prompts++
+			}
+		}
+		if modules != 1 {
+			t.Errorf("the task %v calls %d modules of AWX", task["name"], modules)
+		}
+	}
+	if prompts != 1 {
+		t.Errorf("%d tasks make templates with the prompts that TKO needs, want 1", prompts)
 	}
 }
 

@@ -183,7 +183,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         except (tko.Error, OSError) as e:
             raise AnsibleParserError(f"the sites of TKO at {self.get_option('host')} can't be read: {e}") from e
         if count is not None and len(sites) > count:
-            self.display.warning(f"TKO has more than {count} sites that match: max_count (TKO_MAX_COUNT) leaves the rest out")
+            self.display.warning(
+                f"TKO has more than {count} sites that match: max_count (TKO_MAX_COUNT) leaves the rest out"
+            )
             sites = sites[:count]
         return sites
 

@@ -99,13 +99,10 @@ class Registered:
             desired["package"] = list(current.get_package()) if current else []
         return desired
 
-
     def register(self, name, desired):
         """Registers the entity, and returns its revision."""
         if self.kind == "site":
-            return self.client.register_site(
-                name, desired["template"], desired["metadata"], package=desired["package"]
-            )
+            return self.client.register_site(name, desired["template"], desired["metadata"], package=desired["package"])
         return self.client.register_template(name, desired["metadata"], package=desired["package"])
 
     def predicted(self, module, name, current, desired):

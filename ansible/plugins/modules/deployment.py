@@ -265,7 +265,9 @@ def waited(module, client, result):
         current = client.get_deployment(name)
         condition = next((c for c in current.conditions if c.type == wanted.capitalize()), None)
         if wanted == "scheduled":
-            done = condition is not None and condition.status == "True" and condition.observed_revision == current.revision
+            done = (
+                condition is not None and condition.status == "True" and condition.observed_revision == current.revision
+            )
         else:
             done = getattr(current, wanted)
         if done:

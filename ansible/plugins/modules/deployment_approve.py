@@ -94,7 +94,9 @@ def act(module, client):
             raise ValueError("deployment_id excludes all and selections: set one of them")
         count = one(module, client, params["deployment_id"])
     elif not chosen and not params["all"]:
-        raise ValueError("nothing is selected: set deployment_id or a selection, or all=true for every prepared deployment")
+        raise ValueError(
+            "nothing is selected: set deployment_id or a selection, or all=true for every prepared deployment"
+        )
     else:
         count = client.approve_deployments(
             parent_deployment_id=params["parent_deployment_id"],
