@@ -92,7 +92,7 @@ func TestCheckModePredictsTheRun(t *testing.T) {
 		if change.key != "" {
 			for _, field := range []string{"metadata", "package", "template_id"} {
 				if change.key != "plugin" {
-					same += " and predicted." + change.key + "." + field + "|default('') == result." + change.key + "." + field + "|default('')"
+					same += " and predicted." + change.key + "." + field + "|default('') == result." + change.key + "." + field + "|default('')" //nolint:perfsprint // few fields
 				}
 			}
 		}

@@ -334,7 +334,7 @@ func (r *run) cancel(ctx context.Context, prefix string, except ...string) (wait
 		return nil, err
 	}
 	for _, j := range wait {
-		err := r.do(ctx, http.MethodPost, j.path()+"cancel/", nil, map[string]any{}, nil)
+		err := r.do(ctx, http.MethodPost, j.path()+"cancel/", map[string]any{}, nil)
 		// 405: it has ended, or is ending.
 		if failed, ok := errors.AsType[*statusError](err); ok && (failed.status == http.StatusMethodNotAllowed || failed.status == http.StatusNotFound) {
 			continue
@@ -444,7 +444,7 @@ func (r *run) launch(ctx context.Context, newest *job) error {
 		ID       int64          `json:"id"`
 		Ignored  map[string]any `json:"ignored_fields"`
 	}
-	if err := r.do(ctx, http.MethodPost, fmt.Sprintf("%s%d/launch/", path, t.ID), nil, body, &launched); err != nil {
+	if err := r.do(ctx, http.MethodPost, fmt.Sprintf("%s%d/launch/", path, t.ID), body, &launched); err != nil {
 		failed, ok := errors.AsType[*statusError](err)
 		if ok && failed.status >= 400 && failed.status < 500 {
 			r.free(ctx, own) // AWX launched nothing, so the next call may launch
@@ -456,7 +456,7 @@ func (r *run) launch(ctx context.Context, newest *job) error {
 		j.ID, j.Type = cmp.Or(launched.Workflow, launched.ID), "workflow_job"
 	}
 	if _, ignored := launched.Ignored["labels"]; ignored {
-		_ = r.do(ctx, http.MethodPost, j.path()+"cancel/", nil, map[string]any{}, nil)
+		_ = r.do(ctx, http.MethodPost, j.path()+"cancel/", map[string]any{}, nil)
 		return fmt.Errorf("the %s %q of AWX ignores labels: turn on \"Prompt on launch\" of Labels there; %s was canceled", what, t.Name, r.describe(j))
 	}
 	return r.pending(j)
@@ -482,7 +482,7 @@ func (r *run) label(ctx context.Context, t template, newest *job) (id int64, err
 		return 0, fmt.Errorf("the template %q of AWX has no organization, and labels need one: set the organization of its project", t.Name)
 	}
 	var made label
-	err = r.do(ctx, http.MethodPost, "labels/", nil, map[string]any{"name": name, "organization": organization}, &made)
+	err = r.do(ctx, http.MethodPost, "labels/", map[string]any{"name": name, "organization": organization}, &made)
 	if err == nil {
 		return made.ID, nil
 	}
@@ -499,7 +499,7 @@ func (r *run) label(ctx context.Context, t template, newest *job) (id int64, err
 		return 0, refused
 	}
 	if left := unknownLaunch - r.now.Sub(found.Created); left > 0 {
-		return 0, &tko.PendingError{Message: fmt.Sprintf("a job of AWX was or is being launched with the label %s", name), Retry: min(left, minPoll)}
+		return 0, &tko.PendingError{Message: "a job of AWX was or is being launched with the label " + name, Retry: min(left, minPoll)}
 	}
 	return found.ID, nil
 }
@@ -508,7 +508,7 @@ func (r *run) label(ctx context.Context, t template, newest *job) (id int64, err
 // launch waits until the label is old.
 func (r *run) free(ctx context.Context, id int64) {
 	name := fmt.Sprintf("%s-unused-%d", cmp.Or(r.call.Plugin.Properties[labelProperty], defaultLabel), id)
-	_ = r.do(ctx, http.MethodPatch, fmt.Sprintf("labels/%d/", id), nil, map[string]any{"name": name}, nil)
+	_ = r.do(ctx, http.MethodPatch, fmt.Sprintf("labels/%d/", id), map[string]any{"name": name}, nil)
 }
 
 // pending returns the error of a job that has not ended. The longer it has been running,
@@ -630,7 +630,7 @@ func (r *run) output(ctx context.Context, j job) (json.RawMessage, error) {
 		var detail struct {
 			Artifacts map[string]json.RawMessage `json:"artifacts"`
 		}
-		if err := r.do(ctx, http.MethodGet, j.path(), nil, nil, &detail); err != nil {
+		if err := r.do(ctx, http.MethodGet, j.path(), nil, &detail); err != nil {
 			return nil, err
 		}
 		if output, ok := detail.Artifacts[OutputStat]; ok {

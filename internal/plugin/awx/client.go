@@ -94,13 +94,12 @@ func (e *statusError) Error() string {
 	return text
 }
 
-// do makes a request of the API, with a path and a query relative to it.
-func (c *client) do(ctx context.Context, method, path string, query url.Values, body, into any) error {
+// do makes a request of the API, with a path relative to it.
+func (c *client) do(ctx context.Context, method, path string, body, into any) error {
 	target := c.base.JoinPath(path)
 	if strings.HasSuffix(path, "/") && !strings.HasSuffix(target.Path, "/") {
 		target.Path += "/"
 	}
-	target.RawQuery = query.Encode()
 	return c.request(ctx, method, target, body, into)
 }
 
