@@ -4906,6 +4906,7 @@ type PutEntity struct {
 	DryRun             bool                   `protobuf:"varint,11,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
 	Claim              *WorkItem              `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"`                 // if given, a claim that the caller must still hold
 	FromTemplate       bool                   `protobuf:"varint,200,opt,name=fromTemplate,proto3" json:"fromTemplate,omitempty"` // the package of an existing deployment was made from the current revision of its template
+	Name               string                 `protobuf:"bytes,240,opt,name=name,proto3" json:"name,omitempty"`                  // of a deployment, instead of id and origin: its name in the Kubernetes API; it is created once
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -5029,6 +5030,13 @@ func (x *PutEntity) GetFromTemplate() bool {
 		return x.FromTemplate
 	}
 	return false
+}
+
+func (x *PutEntity) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
 }
 
 type PutEntityResponse struct {
@@ -6669,7 +6677,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\xed\x03\n" +
+	"\x06STATUS\x10\x02\"\x82\x04\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -6686,7 +6694,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	" \x01(\tR\x06origin\x12\x16\n" +
 	"\x06dryRun\x18\v \x01(\bR\x06dryRun\x12#\n" +
 	"\x05claim\x18\f \x01(\v2\r.tko.WorkItemR\x05claim\x12#\n" +
-	"\ffromTemplate\x18\xc8\x01 \x01(\bR\ffromTemplate\x1a;\n" +
+	"\ffromTemplate\x18\xc8\x01 \x01(\bR\ffromTemplate\x12\x13\n" +
+	"\x04name\x18\xf0\x01 \x01(\tR\x04name\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
