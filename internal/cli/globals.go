@@ -34,6 +34,12 @@ type globals struct {
 	strict   bool
 	pretty   bool
 
+	noHeaders bool
+	sortBy    string
+
+	expression *expressionFormat // of format, or nil
+	sortSteps  []pathStep        // of sortBy, or nil
+
 	ipStack    string
 	address    string
 	port       uint16
@@ -64,7 +70,9 @@ func (g *globals) flags(f *pflag.FlagSet) {
 	f.StringVarP(&g.logFile, "log", "l", "", "`file` for the log (default stderr)")
 	f.CountVarP(&g.verbose, "verbose", "v", "log of each step; twice: of each call, too")
 	f.IntVarP(&g.width, "width", "j", 0, "width of tables in `columns` (0: the terminal's; -1: unlimited)")
-	f.StringVarP(&g.format, "format", "o", "", "output `format`: "+strings.Join(formats, ", ")+" (default table on a terminal, else yaml)")
+	f.StringVarP(&g.format, "format", "o", "", "output `format`: "+strings.Join(formats, ", ")+", jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=NAME:PATH,… (default table on a terminal, else yaml)")
+	f.BoolVar(&g.noHeaders, "no-headers", false, "tables without the line of column names")
+	f.StringVar(&g.sortBy, "sort-by", "", "`path` of the field to sort lists by, such as .created or .metadata.region (default: the ID)")
 	f.StringVarP(&g.colorize, "colorize", "z", "true", "colors on terminals: true, false, or force for all outputs")
 	f.BoolVarP(&g.strict, "strict", "y", false, "YAML with all strings quoted, which all YAML parsers read alike")
 	f.BoolVarP(&g.pretty, "pretty", "p", true, "indentation of JSON, XML and Go")
@@ -89,8 +97,16 @@ func (g *globals) flags(f *pflag.FlagSet) {
 // check validates the settings and returns all problems.
 func (g *globals) check() error {
 	var errs []error
-	if g.format != "" && !slices.Contains(formats, g.format) {
-		errs = append(errs, fmt.Errorf("--format %q: use %s", g.format, strings.Join(formats, ", ")))
+	var err error
+	if g.expression, err = parseExpression(g.format); err != nil {
+		errs = append(errs, err)
+	} else if g.format != "" && g.expression == nil && !slices.Contains(formats, g.format) {
+		errs = append(errs, fmt.Errorf("--format %q: use %s, or %s", g.format, strings.Join(formats, ", "), strings.Join(expressionFormats, "=…, ")+"=…"))
+	}
+	if g.sortBy != "" {
+		if g.sortSteps, err = parsePath(g.sortBy); err != nil {
+			errs = append(errs, fmt.Errorf("--sort-by: %w", err))
+		}
 	}
 	if _, err := strconv.ParseBool(g.colorize); err != nil && g.colorize != "force" {
 		errs = append(errs, fmt.Errorf("--colorize %q: use true, false or force", g.colorize))
