@@ -240,7 +240,7 @@ func TestCommandsPrintResultsAndErrors(t *testing.T) {
 		},
 		"a wrong setting": {
 			args: []string{"about", "-o", "toml", "--grpc-ip-stack", "ipv5", "--grpc-timeout", "-1"},
-			err:  "tko: --format \"toml\": use table, wide, bare, yaml, json, xjson, xml, cbor, messagepack, go --grpc-ip-stack", code: 2,
+			err:  "tko: --format \"toml\": use table, wide, bare, yaml, json, xjson, xml, cbor, messagepack, go, or jsonpath=…, go-template=…, custom-columns=… --grpc-ip-stack", code: 2,
 		},
 	}
 	for name, test := range tests {

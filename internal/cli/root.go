@@ -34,7 +34,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetVersionTemplate("tko {{.Version}}\n")
 	a.globals.flags(root.PersistentFlags())
 	root.AddCommand(
-		a.aboutCommand(), a.versionCommand(), a.statusCommand(), a.waitCommand(), a.applyCommand(), a.diffFilesCommand(),
+		a.aboutCommand(), a.versionCommand(), a.statusCommand(), a.waitCommand(), a.eventsCommand(), a.applyCommand(), a.diffFilesCommand(),
 		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.pluginCommand(),
 		a.accessCommand(), a.auditCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
 		manual.Command("1"),
