@@ -392,7 +392,7 @@ With --url the package is written to a file, or to package.yaml in a folder.`,
 			}
 		}
 		if !m.Expires.IsZero() {
-			a.notice("the modification must end by %s", m.Expires.Local().Format(time.TimeOnly))
+			a.notice("the modification must end by %s", m.Expires.Local().Format(time.RFC3339))
 		}
 		return a.printScalar(m.Token)
 	})
