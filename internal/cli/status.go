@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -246,7 +247,7 @@ func (f *fleet) sorted() []*failure {
 }
 
 var failureColumns = []column[*failure]{
-	{name: "COUNT", text: func(f *failure) string { return fmt.Sprint(f.count) }},
+	{name: "COUNT", text: func(f *failure) string { return strconv.Itoa(f.count) }},
 	{name: "KIND", text: func(f *failure) string { return string(f.kind) }},
 	{name: "CONDITION", text: func(f *failure) string { return f.typ }},
 	{name: "REASON", text: func(f *failure) string { return f.reason }},
