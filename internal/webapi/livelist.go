@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -30,9 +31,15 @@ type pageBody struct {
 	Next     string `json:"next,omitempty"` // the next page begins after this ID
 }
 
-// list responds with a page of a list: ?after=ID&limit=N and filters.
+// list responds with a page of a list: ?after=ID&limit=N and filters. With
+// ?state= or &reason= a page may be short, or empty, and still have a next one: one
+// request reads at most 10,000 entities.
 func (l *live) list(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
-	f, err := filterOf(kind, r.URL.Query(), "after", "limit")
+	query := r.URL.Query()
+	f, err := filterOf(kind, query, "after", "limit", "state", "reason")
+	if err == nil {
+		err = checkState(query)
+	}
 	var limit int64
 	if err == nil {
 		limit, err = number(r, "limit", defaultPage, 32)
@@ -49,20 +56,36 @@ func (l *live) list(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
 		return
 	}
 	body := pageBody{Position: about.Position, Rows: make([]any, 0, limit)}
+	state, reason := tko.State(query.Get("state")), query.Get("reason")
 	most := int(limit) + 1
-	last := ""
-	for row, err := range l.rows(r.Context(), f, tko.ListOptions{Window: tko.Window{After: r.URL.Query().Get("after"), Max: &most}}) {
+	if state != "" || reason != "" {
+		most = maxCounted + 1
+	}
+	last, read := "", 0
+	for row, err := range l.rows(r.Context(), f, tko.ListOptions{Window: tko.Window{After: query.Get("after"), Max: &most}}) {
 		if err != nil {
 			l.fail(w, r, err)
 			return
 		}
-		if len(body.Rows) == int(limit) {
+		if len(body.Rows) == int(limit) || read == maxCounted {
 			body.Next = last
 			break
 		}
-		body.Rows, last = append(body.Rows, row.body), row.id
+		read++
+		last = row.id
+		if (state == "" || row.summary.State == state) && (reason == "" || row.summary.Reason == reason) {
+			body.Rows = append(body.Rows, row.body)
+		}
 	}
 	writeJSON(w, http.StatusOK, body)
+}
+
+func checkState(query url.Values) error {
+	state := tko.State(query.Get("state"))
+	if state == "" || slices.Contains(tko.States(), state) {
+		return nil
+	}
+	return tko.Errorf(tko.ErrInvalid, "state=%.40q is unknown: use failing, waiting, working, healthy or unknown", string(state))
 }
 
 type groupBody struct {
@@ -96,8 +119,8 @@ func (l *live) count(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
 		}
 	}
 	state := tko.State(query.Get("state"))
-	if err == nil && state != "" && !slices.Contains(tko.States(), state) {
-		err = tko.Errorf(tko.ErrInvalid, "state=%.40q is unknown: use failing, waiting, working, healthy or unknown", string(state))
+	if err == nil {
+		err = checkState(query)
 	}
 	var about tko.About
 	if err == nil {
