@@ -38,7 +38,7 @@ func filterOf(kind tko.Kind, query url.Values, others ...string) (filter, error)
 			return filter{}, tko.Errorf(tko.ErrInvalid, "the parameter %.40q is unknown: filters of %ss are %s; other parameters are %s",
 				name, kind, strings.Join(words[kind], ", "), strings.Join(others, ", "))
 		}
-		if slices.Contains(values, "") {
+		if name != "after" && slices.Contains(values, "") { // an empty after is the beginning
 			return filter{}, tko.Errorf(tko.ErrInvalid, "the parameter %.40q is empty: give it a value, or leave it out", name)
 		}
 	}

@@ -205,9 +205,12 @@ func (l *live) send(ctx context.Context, w http.ResponseWriter, buffer *pending)
 			if !ended {
 				continue
 			}
-			if errors.Is(err, tko.ErrGone) {
+			switch {
+			case errors.Is(err, tko.ErrGone):
 				write("reset", 0, map[string]any{"error": err.Error()})
-			} else if !errors.Is(err, context.Canceled) {
+			case errors.Is(err, tko.ErrDenied): // or the rights have changed
+				write("bye", 0, map[string]any{"retryAfter": 30, "error": err.Error()})
+			case !errors.Is(err, context.Canceled):
 				bye()
 			}
 			return

@@ -180,7 +180,7 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
     e.preventDefault()
     move()
   }
-  const done = (result?: { count: number }) => { setPlan(undefined); if (result) { setMarked(new Set()); setMatching(false) } scroller.current?.focus() }
+  const done = (result?: { count: number }) => { setPlan(undefined); if (result) { setMarked(new Set()); setMatching(false) } setTimeout(() => scroller.current?.focus()) } // once the dialog is gone
   const count = matching ? 'All that match' : marked.size > 0 ? `${marked.size} marked` : ''
   return <div className={embedded ? 'list embedded' : 'list'}>
     {!embedded && <form role="search" onSubmit={e => { e.preventDefault(); submit() }}>

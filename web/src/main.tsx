@@ -188,7 +188,7 @@ function Matrix({ search, feed }: { search: string, feed: Feed }) {
         const share = Math.ceil(4 * bad / g.count)
         const to = r && c ? `/sites?${new URLSearchParams([['metadata', `${rows}=${r}`], ['metadata', `${cols}=${c}`]])}` : undefined
         const text = <><b>{bad}</b> of {g.count} failing</>
-        return <td key={c} className={`heat${share}`}>{to ? <Link to={to} label={`${r}, ${c}: ${bad} of ${g.count} sites failing`}>{text}</Link> : text} <StateMark state={worst(g)} /></td>
+        return <td key={c} className={`heat${share}`}>{to ? <Link to={to}>{text}</Link> : text} <StateMark state={worst(g)} /></td>
       })}</tr>)}
     </tbody></table></div>}
     {partial && <p>The first {count!.counted.toLocaleString('en')} sites were counted. <button onClick={more}>Count further</button></p>}
