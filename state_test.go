@@ -30,8 +30,10 @@ func TestStateOfADeploymentIsItsMostUrgentCondition(t *testing.T) {
 		"healthy":            {"everything is as wanted", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Healthy", "True", "Healthy")}, tko.StateHealthy},
 		"topology":           {"it needs no site", tko.Deployment{Prepared: true, Approved: true}, []tko.Condition{condition("Placed", "True", "UpToDate")}, tko.StateHealthy},
 		"failing and working": {
-			"the most urgent one decides, in any order", tko.Deployment{Prepared: true, Approved: true, Site: "s"},
-			[]tko.Condition{condition("Healthy", "False", "InProgress"), condition("Scheduled", "False", "Failed")}, tko.StateFailing,
+			"the most urgent one decides, in any order",
+			tko.Deployment{Prepared: true, Approved: true, Site: "s"},
+			[]tko.Condition{condition("Healthy", "False", "InProgress"), condition("Scheduled", "False", "Failed")},
+			tko.StateFailing,
 		},
 	} {
 		d := test.d

@@ -383,7 +383,7 @@ func TestPagesOfTheDashboardHaveAStrictPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]int{"/": 200, "/sites/a/b": 200, "/assets/a.js": 200, "/unknown": 404, "/assets/../index.html": 404} {
-		r := httptest.NewRequest("GET", path, nil)
+		r := httptest.NewRequest(http.MethodGet, path, nil)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if w.Code != want {

@@ -46,7 +46,7 @@ func (s *Sessions) name() string {
 }
 
 func (s *Sessions) cookie(value string, age int) *http.Cookie {
-	return &http.Cookie{Name: s.name(), Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: s.secure, SameSite: http.SameSiteLaxMode}
+	return &http.Cookie{Name: s.name(), Value: value, Path: "/", MaxAge: age, HttpOnly: true, Secure: s.secure, SameSite: http.SameSiteLaxMode} //nolint:gosec // Secure with TLS; without, the server serves this machine only
 }
 
 // open starts a session, and returns the value of its cookie.

@@ -107,15 +107,15 @@ func secured(t *testing.T) (s *process.Server, viewer, admin string) {
 	admin = last(run(t, program, "token", "add", "--file="+tokens, "admin"))
 	run(t, program, "access", "init", store, "--admin=token:admin")
 	s = process.StartServer(t, "--roles=data", store, "--token-file="+tokens, "--access=enforce")
-	tko := func(args ...string) {
+	command := func(args ...string) {
 		cmd := exec.CommandContext(t.Context(), process.Build(t, "tko"), args...)
 		cmd.Env = append(append(os.Environ(), s.Env()...), "TKO_TOKEN="+admin)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("tko %s: %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
-	tko("access", "bind", "token:viewer", "viewer")
-	tko("site", "register", "one")
+	command("access", "bind", "token:viewer", "viewer")
+	command("site", "register", "one")
 	return s, viewer, admin
 }
 

@@ -26,7 +26,7 @@ function App() {
   const { data: me, error, reload } = useGet<Me>('/api/v1/me')
   const [asked, setAsked] = useState(false)
   const [help, setHelp] = useState(false)
-  const feed = useFeed(asked ? undefined : me && me.position)
+  const feed = useFeed(asked || !me ? undefined : Math.max(0, me.position - 100)) // with some changes before, for the overview
   useEffect(() => { if (me) { setServerTime(me.now); setAsked(false) } }, [me])
   useEffect(() => { const f = () => setAsked(true); window.addEventListener('tko-login', f); return () => window.removeEventListener('tko-login', f) }, [])
   const prefix = useRef(0)
@@ -153,7 +153,7 @@ function Overview({ feed, me }: { feed: Feed, me: Me }) {
     </>}
     {sites.error && <Problem error={sites.error} />}
     {sites.count && <section aria-labelledby="sites"><h2 id="sites">{sites.count.counted.toLocaleString('en')}{sites.partial ? '+' : ''} sites</h2><ul className="tiles">{sites.count.groups.map(g => <li key={g.keys[0]}><Link to={`/sites?state=${g.keys[0]}`} className="tile"><StateMark state={g.keys[0] as never} /><b>{g.count.toLocaleString('en')}</b></Link></li>)}</ul></section>}
-    <section aria-labelledby="changed"><h2 id="changed">Changed since this page is open</h2>
+    <section aria-labelledby="changed"><h2 id="changed">Changed lately</h2>
       {feed.recent.length === 0 ? <p className="empty">Nothing yet.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Changes"><table><thead><tr><th>When</th><th>What</th><th>Change</th><th>Who</th><th>Why</th></tr></thead><tbody>
         {feed.recent.slice(0, 15).map(c => <tr key={`${c.kind} ${c.id} ${c.time} ${c.op}`}><td><Ago at={c.time} /></td><td>{c.kind} {c.op === 'deleted' ? c.id : <Link to={entityPath(c.kind, c.id)}>{c.id}</Link>}</td><td>{c.op === 'status' ? 'conditions' : c.op === 'written' ? `revision ${c.revision}` : 'deleted'}</td><td>{c.who}</td><td>{c.why}</td></tr>)}</tbody></table></div>}
     </section>
