@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -142,5 +143,39 @@ func TestDashboardInABrowser(t *testing.T) {
 	t.Logf("%s", &out)
 	if err != nil {
 		t.Errorf("the steps in the browser failed: %v", err)
+	}
+}
+
+// files returns the contents of the files below a folder by their paths.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		all[name] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestCommittedBundleIsBuiltFromItsSources(t *testing.T) {
+	run(t, filepath.Join("..", "setup", "web.sh"))
+	web, built := filepath.Join("..", "..", "web"), t.TempDir()
+	run(t, "npm", "--prefix", web, "run", "build", "--", "--outDir", built, "--emptyOutDir")
+	committed := files(t, filepath.Join(web, "dist"))
+	for name, text := range files(t, built) {
+		if committed[name] != text {
+			t.Errorf("web/dist/%s is missing, or differs from what its sources give: run make web, and commit web/dist", name)
+		}
+		delete(committed, name)
+	}
+	for name := range committed {
+		t.Errorf("web/dist/%s is no longer built: run make web, and commit web/dist", name)
 	}
 }
