@@ -619,7 +619,10 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		serving.Go(func() error { return api.Serve(l) })
 	}
 	webLog := s.log.With("component", logging.Web)
-	handler := s.observeWeb(webapi.WithRequests(webapi.WithHosts(s.security.identified(webapi.New(s.service, webLog), webLog), s.allowedHosts(s.config.ListenWeb)), s.tracer))
+	handler, err := s.webHandler(webLog, apis.Done())
+	if err != nil {
+		return err
+	}
 	web := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ConnContext: withConn, ErrorLog: slog.NewLogLogger(webLog.Handler(), slog.LevelWarn)}
 	for _, l := range s.web {
 		serving.Go(func() error { return s.security.serveHTTP(web, l) })
