@@ -54,6 +54,11 @@ type Policy struct {
 	Adopt   bool   // take over existing entities, even if they differ
 	Budget  Budget
 	Approve string // digest of the approved removal that exceeds the budget
+	// Careful is for inventories that others keep. A removal needs an approval if it
+	// exceeds either limit of the budget, or if deployments are at a removed site. While
+	// it waits, nothing else is changed: what left and what is new may be the same
+	// entities under other IDs.
+	Careful bool
 }
 
 // A Budget limits removals: one that exceeds both limits needs an approval.
@@ -66,6 +71,12 @@ type Budget struct {
 var DefaultBudget = Budget{Percent: 50, Entities: 20}
 
 func (b Budget) over(n, total int) bool { return n > b.Entities && n*100 > b.Percent*total }
+
+// CarefulBudget is the budget of inventories that set none.
+var CarefulBudget = Budget{Percent: 5, Entities: 20}
+
+// overEither is over for a careful policy.
+func (b Budget) overEither(n, total int) bool { return n > b.Entities || n*100 > b.Percent*total }
 
 // The verbs of actions.
 const (
@@ -215,7 +226,9 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 			plan.Actions = append(plan.Actions, *a)
 		}
 	}
-	m.charge(plan, removals)
+	if err := m.charge(ctx, plan, removals); err != nil {
+		return nil, err
+	}
 	if err := m.outdate(ctx, plan); err != nil {
 		return nil, err
 	}
@@ -305,7 +318,7 @@ const statusKeep = "Keep"
 
 // charge adds removals to the plan: as actions if the budget or an approval allows
 // them, otherwise as held ones.
-func (m *maker) charge(plan *Plan, removals []Action) {
+func (m *maker) charge(ctx context.Context, plan *Plan, removals []Action) error {
 	n, total := 0, len(m.items)
 	digest := sha256.New()
 	for _, r := range removals {
@@ -313,14 +326,54 @@ func (m *maker) charge(plan *Plan, removals []Action) {
 		fmt.Fprintf(digest, "%s %s %s\n", r.Kind, r.Name, r.ID)
 	}
 	ask := hex.EncodeToString(digest.Sum(nil)[:8])
-	if !m.policy.Budget.over(n, total) || m.policy.Approve == ask {
+	over, occupied := m.policy.Budget.over(n, total), ""
+	if m.policy.Careful {
+		over = m.policy.Budget.overEither(n, total)
+	}
+	if m.policy.Careful && !over && m.policy.Approve != ask {
+		var err error
+		if occupied, err = m.occupied(ctx, removals); err != nil {
+			return err
+		}
+	}
+	if !over && occupied == "" || m.policy.Approve == ask {
 		plan.Actions = append(plan.Actions, removals...)
-		return
+		return nil
 	}
 	plan.Held, plan.Asks = removals, ask
+	if m.policy.Careful {
+		if waiting := len(plan.Actions); waiting > 0 {
+			plan.Messages = append(plan.Messages, fmt.Sprintf("%d other changes wait for the removal, because entities may have other IDs now", waiting))
+		}
+		plan.Held = append(plan.Actions, removals...)
+		plan.Actions = nil
+	}
+	if occupied != "" {
+		plan.Messages = append(plan.Messages, fmt.Sprintf(
+			"%d of %d entities would be removed, and deployments are at %s: %s. To approve: tko gitops approve %s %s", n, total, occupied, few(removals), m.policy.Source, ask))
+		return nil
+	}
 	plan.Messages = append(plan.Messages, fmt.Sprintf(
 		"%d of %d entities would be removed, which is more than the budget allows (%d %%, %d entities): %s. To approve: tko gitops approve %s %s",
 		n, total, m.policy.Budget.Percent, m.policy.Budget.Entities, few(removals), m.policy.Source, ask))
+	return nil
+}
+
+// occupied names the first removed site at which deployments are; "" if there is none.
+func (m *maker) occupied(ctx context.Context, removals []Action) (string, error) {
+	for _, r := range removals {
+		if r.Kind != tko.KindSite {
+			continue
+		}
+		sel := tko.DeploymentSelect{Sites: []string{r.Name}} // an ID is a pattern of itself
+		for _, err := range m.client.Deployments(ctx, sel, tko.ListOptions{Window: tko.Window{Max: new(1)}}) {
+			if err != nil {
+				return "", fmt.Errorf("list the deployments at site %q: %w", r.Name, err)
+			}
+			return fmt.Sprintf("site %q", r.Name), nil
+		}
+	}
+	return "", nil
 }
 
 // few names the first removals and counts the others.
