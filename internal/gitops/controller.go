@@ -83,6 +83,7 @@ type Spec struct {
 	// Inventory, if not nil, takes the place of From: it makes the manifests itself. Its
 	// removals are subject to the rules of [plan.Policy.Careful].
 	Inventory Inventory
+	AddOnly   bool          // existing entities are never changed
 	Path      string        // folder of the manifests in the revision
 	Interval  time.Duration // between reconciliations; 1 min if 0
 	Resync    time.Duration // between comparisons with TKO while the revision stays; 10 min if 0

@@ -32,7 +32,8 @@ type PreviewOptions struct {
 	Prune bool
 	Adopt bool
 	// Budget limits removals; the default of the kind of source if nil.
-	Budget *plan.Budget
+	Budget  *plan.Budget
+	addOnly bool // the policy of catalogs
 	// Keys decrypt files that are encrypted with SOPS; without keys, TKO's manifests
 	// must be plain.
 	Keys *sops.Keys
@@ -100,7 +101,7 @@ func PreviewInventory(ctx context.Context, client PreviewClient, spec Spec) (*Pr
 	if err != nil {
 		return p, err
 	}
-	if err := p.plan(ctx, client, manifests, source, PreviewOptions{Name: spec.Name, Prune: spec.Prune, Adopt: spec.Adopt, Budget: &spec.Budget}, true); err != nil {
+	if err := p.plan(ctx, client, manifests, source, PreviewOptions{Name: spec.Name, Prune: spec.Prune, Adopt: spec.Adopt, Budget: &spec.Budget, addOnly: spec.AddOnly}, true); err != nil {
 		return p, err
 	}
 	p.Plan.Messages = append(p.Plan.Messages, notes...)
@@ -109,7 +110,7 @@ func PreviewInventory(ctx context.Context, client PreviewClient, spec Spec) (*Pr
 
 // plan sets the Plan, with its explanations.
 func (p *Preview) plan(ctx context.Context, client PreviewClient, manifests []manifest.Manifest, source tko.Source, o PreviewOptions, careful bool) (err error) {
-	policy := plan.Policy{Source: o.Name, Prune: o.Prune, Adopt: o.Adopt, Budget: plan.DefaultBudget, Approve: source.Approved, Careful: careful}
+	policy := plan.Policy{Source: o.Name, Prune: o.Prune, Adopt: o.Adopt, Budget: plan.DefaultBudget, Approve: source.Approved, Careful: careful, AddOnly: o.addOnly}
 	if o.Budget != nil {
 		policy.Budget = *o.Budget
 	}

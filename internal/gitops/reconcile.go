@@ -447,7 +447,7 @@ func (l *reconciliation) succeed(revision string) {
 }
 
 func (l *reconciliation) policy() plan.Policy {
-	return plan.Policy{Source: l.spec.Name, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: l.spec.Budget, Approve: l.source.record.Approved, Careful: l.spec.Inventory != nil}
+	return plan.Policy{Source: l.spec.Name, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: l.spec.Budget, Approve: l.source.record.Approved, Careful: l.spec.Inventory != nil, AddOnly: l.spec.AddOnly}
 }
 
 // invalid returns the error for a revision that has to change. It is tried again

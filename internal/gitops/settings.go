@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/catalog"
 	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
@@ -26,12 +27,15 @@ type Settings struct {
 	Git  GitSettings `json:"git,omitzero"`
 	// Inventory, if not nil, takes the place of Git.
 	Inventory *inventory.Settings `json:"inventory,omitempty"`
-	Path      string              `json:"path,omitempty"`
-	Interval  string              `json:"interval,omitempty"` // 1m
-	Resync    string              `json:"resync,omitempty"`   // 10m
-	Suspend   bool                `json:"suspend,omitempty"`
-	Prune     *bool               `json:"prune,omitempty"` // true
-	Adopt     bool                `json:"adopt,omitempty"`
+	// Catalog, if not nil, makes templates of the packages in Git, instead of reading
+	// manifests.
+	Catalog  *catalog.Settings `json:"catalog,omitempty"`
+	Path     string            `json:"path,omitempty"`
+	Interval string            `json:"interval,omitempty"` // 1m
+	Resync   string            `json:"resync,omitempty"`   // 10m
+	Suspend  bool              `json:"suspend,omitempty"`
+	Prune    *bool             `json:"prune,omitempty"` // true
+	Adopt    bool              `json:"adopt,omitempty"`
 
 	Budget    *BudgetSettings `json:"budget,omitempty"` // 50 %, 20 entities
 	DependsOn []string        `json:"dependsOn,omitempty"`
@@ -119,6 +123,8 @@ func (s Settings) SpecWith(dir string, access inventory.Access) (Spec, error) {
 	}
 	var err error
 	switch {
+	case s.Inventory != nil && s.Catalog != nil:
+		return fail("inventory and catalog are both set: make them two sources")
 	case s.Inventory != nil && s.Git != (GitSettings{}):
 		return fail("git and inventory are both set: make them two sources")
 	case s.Inventory != nil:
@@ -166,7 +172,18 @@ func (s Settings) repository(spec *Spec, dir string) error {
 			SSHKeyFile: s.Git.SSHKeyFile, KnownHostsFile: s.Git.KnownHostsFile,
 		},
 	})
+	if err != nil {
+		return err
+	}
 	spec.Kind, spec.URL, spec.Ref, spec.From = KindGit, s.Git.URL, s.Git.Ref, repo
+	if s.Catalog == nil {
+		return nil
+	}
+	if s.Git.Ref != "" || s.Prune != nil && *s.Prune || s.Adopt || !reflect.ValueOf(s.OSM).IsZero() {
+		return tko.Errorf(tko.ErrInvalid, "git.ref, prune, adopt and osm are not settings of catalogs, which only add templates: leave them out")
+	}
+	spec.Kind, spec.From, spec.Prune, spec.AddOnly = KindCatalog, nil, false, true
+	spec.Inventory, err = catalog.New(*s.Catalog, s.Path, repo)
 	return err
 }
 
@@ -187,6 +204,7 @@ func (s Settings) inventory(spec *Spec, access inventory.Access) error {
 const (
 	KindGit       = "git"
 	KindInventory = "inventory"
+	KindCatalog   = "catalog"
 )
 
 // generation returns a hash of the settings.

@@ -109,7 +109,7 @@ func (i *Inventory) Revision(ctx context.Context) (string, error) {
 	manifests := make([]manifest.Manifest, len(sites))
 	sum := sha256.New()
 	for n, s := range sites {
-		m, err := manifest.OfSite(s.at, tko.Put{Kind: tko.KindSite, ID: s.ID, Template: tko.TemplateID(s.Template), Metadata: s.Metadata, Package: s.Package})
+		m, err := manifest.Of(s.at, tko.Put{Kind: tko.KindSite, ID: s.ID, Template: tko.TemplateID(s.Template), Metadata: s.Metadata, Package: s.Package})
 		if err != nil {
 			return "", err
 		}

@@ -238,9 +238,9 @@ func read(r krm.Resource) (*Manifest, error) {
 	return m, err
 }
 
-// OfSite returns the manifest of a site that wasn't read from a file. file names what
-// it was made from in messages.
-func OfSite(file string, put tko.Put) (Manifest, error) {
+// Of returns the manifest of a template or site that wasn't read from a file. file names
+// what it was made from in messages.
+func Of(file string, put tko.Put) (Manifest, error) {
 	m := Manifest{File: file, Name: put.ID, Put: put}
 	var err error
 	m.Digest, err = digest(put)

@@ -59,6 +59,9 @@ type Policy struct {
 	// it waits, nothing else is changed: what left and what is new may be the same
 	// entities under other IDs.
 	Careful bool
+	// AddOnly is for catalogs: existing entities are never changed or removed. Messages
+	// name those that differ.
+	AddOnly bool
 }
 
 // A Budget limits removals: one that exceeds both limits needs an approval.
@@ -168,6 +171,7 @@ type maker struct {
 
 	mu     sync.Mutex
 	live   map[key]*entity // nil: doesn't exist
+	stays  []string        // messages about entities that differ, with AddOnly
 	others map[key]string  // entities of other sources, with the source's name; read when needed
 }
 
@@ -221,6 +225,11 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
+	slices.Sort(m.stays)
+	if more := len(m.stays) - maxStays; more > 0 {
+		m.stays = append(m.stays[:maxStays], fmt.Sprintf("and %d more stay as they are", more))
+	}
+	plan.Messages = append(plan.Messages, m.stays...)
 	for _, a := range actions {
 		if a != nil {
 			plan.Actions = append(plan.Actions, *a)
@@ -235,6 +244,9 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 	m.inventory(plan)
 	return plan, nil
 }
+
+// maxStays is how many entities that stay as they are messages name.
+const maxStays = 10
 
 // outdate adds a message for each template that changes: the number of deployments
 // that keep its earlier revision, without those that the plan recreates.
@@ -292,6 +304,8 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 			return nil, err
 		case there == nil || item.Pending && there.who != AuthorOf(m.policy.Source):
 			delete(m.items, k) // it doesn't exist, or was never ours
+			continue
+		case m.policy.AddOnly:
 			continue
 		case item.Status == statusKeep:
 			plan.Messages = append(plan.Messages, fmt.Sprintf("%s %q stays although its manifest was removed: it had the annotation %s: disabled", k.kind, k.name, manifest.AnnotationPrune))
@@ -462,6 +476,15 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 		return nil, err
 	}
 	a := &Action{Kind: k.kind, Name: k.name, File: w.File, manifest: w, put: w.Put}
+	if m.policy.AddOnly && there != nil && !(item.Pending && there.who == AuthorOf(m.policy.Source)) {
+		if !owned || item.Digest != w.Digest || item.Revision != there.revision {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.stays = append(m.stays, fmt.Sprintf("%s %q stays as it is (%s wrote it last), and differs from %s or isn't owned by this source: give new content a new version",
+				k.kind, k.name, orUnknown(there.who), w.File))
+		}
+		return nil, nil
+	}
 	if k.kind == tko.KindDeployment {
 		return m.decideDeployment(ctx, a, item, there)
 	}
