@@ -18,8 +18,12 @@ func inventorySettings(o cli.InventoryOptions) (gitops.Settings, inventory.Acces
 	}
 	var found []gitops.Settings
 	var names []string
+	kind, kinds := "inventory", "inventories"
+	if o.Catalog {
+		kind, kinds = "catalog", "catalogs"
+	}
 	for _, s := range all {
-		if s.Inventory != nil {
+		if o.Catalog && s.Catalog != nil || !o.Catalog && s.Inventory != nil {
 			names = append(names, s.Name)
 			if o.Name == "" || s.Name == o.Name {
 				found = append(found, s)
@@ -28,12 +32,15 @@ func inventorySettings(o cli.InventoryOptions) (gitops.Settings, inventory.Acces
 	}
 	switch {
 	case len(names) == 0:
-		return gitops.Settings{}, inventory.Access{}, tko.Errorf(tko.ErrInvalid, "%s has no source with an inventory", o.File)
+		return gitops.Settings{}, inventory.Access{}, tko.Errorf(tko.ErrInvalid, "%s has no source with %s", o.File, kind)
 	case len(found) != 1:
-		return gitops.Settings{}, inventory.Access{}, tko.Errorf(tko.ErrInvalid, "%s has the inventories %s: name one of them with --name", o.File, strings.Join(names, ", "))
+		return gitops.Settings{}, inventory.Access{}, tko.Errorf(tko.ErrInvalid, "%s has the %s %s: name one of them with --name", o.File, kinds, strings.Join(names, ", "))
 	}
 	// The file is the user's own, and so are the variables that it names.
 	access := inventory.Access{}
+	if o.Catalog {
+		return found[0], access, nil
+	}
 	for _, from := range found[0].Inventory.From {
 		for _, reference := range []string{from.Token, from.Password} {
 			if name, ok := strings.CutPrefix(reference, "env:"); ok {

@@ -29,7 +29,9 @@ type InventoryReader interface {
 // InventoryOptions select an inventory.
 type InventoryOptions struct {
 	File string // of sources, as for --gitops-sources
-	Name string // of the source; the only inventory of the file if empty
+	Name string // of the source; the only inventory, or catalog, of the file if empty
+	// Catalog selects a catalog in place of an inventory.
+	Catalog bool
 }
 
 // An InventorySite is a site that records became.
@@ -44,10 +46,30 @@ type InventorySite struct {
 
 func (a *app) inventoryCommand() *cobra.Command {
 	cmd := group("inventory", "Sites from inventories that others keep",
-		a.inventoryTest(), a.inventoryPlan(), a.inventoryStatus(), a.gitopsSync(), a.gitopsApprove())
+		a.inventoryTest(), a.inventoryPlan(false), a.inventoryStatus("inventory"), a.gitopsSync(), a.gitopsApprove())
 	cmd.Long = `Sites from inventories that others keep: files, URLs, NetBox, O2 IMS and Kubernetes
 clusters. An inventory is a source of the role gitops, in the file of
 --gitops-sources. The commands test and plan read such a file here.`
+	return cmd
+}
+
+func (a *app) catalogCommand() *cobra.Command {
+	plan := a.inventoryPlan(true)
+	plan.Short = "Show which templates a catalog would register now"
+	plan.Long = `Read a catalog from here, and show which templates it would register. Nothing is changed.
+
+With --exit-code the exit code is 7 if something would change, and 0 if not.`
+	plan.Example = "  tko catalog plan --file sources.yaml --name nephio"
+	list := a.inventoryStatus("catalog")
+	list.Use, list.Short = "list", "Show catalogs and their status"
+	list.Long = `Show catalogs: the number of their templates, problems, and for how long the templates
+have been those of an earlier state. Show the details of one with tko gitops status
+NAME.`
+	list.Example = "  tko catalog list"
+	cmd := group("catalog", "Templates from catalogs that others publish", list, plan, a.gitopsSync())
+	cmd.Long = `Templates from catalogs that others publish: repositories with a folder for each
+package, and a tag for each version. A catalog is a source of the role gitops, in the
+file of --gitops-sources. The command plan reads such a file here.`
 	return cmd
 }
 
@@ -154,7 +176,8 @@ of each part. The server isn't called. With IDs, only these sites are shown.`,
 	return cmd
 }
 
-func (a *app) inventoryPlan() *cobra.Command {
+// inventoryPlan returns the command that plans an inventory or a catalog.
+func (a *app) inventoryPlan(catalog bool) *cobra.Command {
 	var o InventoryOptions
 	var exitCode bool
 	cmd := &cobra.Command{
@@ -173,6 +196,7 @@ With --exit-code the exit code is 7 if something would change, and 0 if not.`,
 			if err != nil {
 				return err
 			}
+			o.Catalog = catalog
 			plan, err := callLong(ctx, s, func(ctx context.Context) (SourcePlan, error) { return reader.PlanInventory(ctx, s, o) })
 			if err != nil {
 				return err
@@ -191,7 +215,7 @@ var inventoryView = view[tko.Source]{
 	columns: []column[tko.Source]{
 		{name: "NAME", text: func(s tko.Source) string { return s.Name }},
 		{name: "READY", text: func(s tko.Source) string { return status(s.Status.Conditions, tko.ConditionReady) }},
-		{name: "SITES", text: func(s tko.Source) string { return fmt.Sprint(len(s.Status.Items)) }},
+		{name: "OWNS", text: func(s tko.Source) string { return fmt.Sprint(len(s.Status.Items)) }},
 		{name: "STALE", age: func(s tko.Source) time.Time {
 			if c := readiness(s); c.Status != tko.ConditionTrue {
 				return c.LastTransition
@@ -203,7 +227,8 @@ var inventoryView = view[tko.Source]{
 	},
 }
 
-func (a *app) inventoryStatus() *cobra.Command {
+// inventoryStatus returns the command that lists the sources of a kind.
+func (a *app) inventoryStatus(kind string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show the status of inventories",
@@ -218,7 +243,7 @@ status NAME.`,
 			if err != nil {
 				return err
 			}
-			sources = slices.DeleteFunc(sources, func(source tko.Source) bool { return source.Status.Kind != "inventory" })
+			sources = slices.DeleteFunc(sources, func(source tko.Source) bool { return source.Status.Kind != kind })
 			return list(ctx, s, inventoryView, nil, func(context.Context) iter.Seq2[tko.Source, error] { return sequence(sources) })
 		}),
 	}

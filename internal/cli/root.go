@@ -33,7 +33,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.aboutCommand(), a.versionCommand(),
 		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.pluginCommand(),
-		a.accessCommand(), a.auditCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.inventoryCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
+		a.accessCommand(), a.auditCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.inventoryCommand(), a.catalogCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
 		manual.Command("1"),
 		a.contextCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(),
 	)

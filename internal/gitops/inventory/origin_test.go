@@ -369,3 +369,21 @@ func TestInvalidSettingsAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkNetBox reads 20,000 sites, and looks at them again without a change.
+func BenchmarkNetBox(b *testing.B) {
+	n := newNetBox(b, 20_000)
+	settings := n.settings(b)
+	b.Run("read", func(b *testing.B) {
+		for b.Loop() {
+			revision(b, open(b, settings))
+		}
+	})
+	b.Run("unchanged", func(b *testing.B) {
+		i := open(b, settings)
+		revision(b, i)
+		for b.Loop() {
+			revision(b, i)
+		}
+	})
+}

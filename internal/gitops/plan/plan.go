@@ -510,6 +510,10 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 		return nil, err
 	}
 	a.changes = changed
+	if a.Verb == Adopt && changed && !w.Adopt && !m.policy.Adopt && m.policy.Careful {
+		return nil, tko.Errorf(tko.ErrInvalid, "it exists, differs, and isn't owned by this source (%s wrote it last): make them equal, map the record to another ID, or set adopt: true for the source",
+			orUnknown(there.who))
+	}
 	if a.Verb == Adopt && changed && !w.Adopt && !m.policy.Adopt {
 		return nil, tko.Errorf(tko.ErrInvalid, "it exists, differs, and isn't owned by this source (%s wrote it last): make them equal, or set the annotation %s: \"true\"",
 			orUnknown(there.who), manifest.AnnotationAdopt)
