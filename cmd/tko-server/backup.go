@@ -200,3 +200,21 @@ servers with the same --encryption-key as before if packages were encrypted.`,
 	command.Flags().StringVar(&rights, "access", "", "rights of clients: backup (as in the archive) or none")
 	return command
 }
+
+// logHolds logs how much work is held after a restore.
+func (s *server) logHolds(ctx context.Context) {
+	holds, err := s.store.Holds(ctx)
+	if err != nil {
+		s.log.WarnContext(ctx, "the work that is held after a restore can't be read", "err", err)
+		return
+	}
+	held := 0
+	for _, h := range holds {
+		if h.Mode == tko.HoldAll {
+			held++
+		}
+	}
+	if held > 0 {
+		s.log.WarnContext(ctx, "the store was restored: sites are not scheduled, or nothing is prepared or synchronised, until tko hold release (see tko hold list)", "held", held)
+	}
+}

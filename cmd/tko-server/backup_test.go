@@ -45,6 +45,7 @@ type backupWorld struct {
 	*testing.T
 	repository string
 	folder     string
+	log        *eventually.Buffer // of the server
 }
 
 func (w *backupWorld) serve(store string, args ...string) (*client.Client, func()) {
@@ -52,6 +53,7 @@ func (w *backupWorld) serve(store string, args ...string) (*client.Client, func(
 	served, stop := start(w.T, append([]string{
 		"--roles=data,preparer,meta-scheduler", "--store=" + store, "--listen-grpc=localhost:0", "--listen-web=", "--listen-log=", "--git-cache=" + filepath.Join(w.folder, "cache"), "--git-local=" + filepath.Dir(w.repository),
 	}, args...)...)
+	w.log = served.log
 	return dial(w.T, served), stop
 }
 
@@ -132,6 +134,9 @@ func TestRestoredServerRemovesNothingFromSitesUntilReleased(t *testing.T) {
 	}
 
 	c, _ = w.serve(restored)
+	if !strings.Contains(w.log.String(), "until tko hold release") {
+		t.Errorf("the log of the restored server does not say that sites wait:\n%s", w.log)
+	}
 	for _, err := range c.Watch(t.Context(), position) {
 		if !errors.Is(err, tko.ErrGone) {
 			t.Errorf("a watcher of the lost store: %v, want ErrGone", err)

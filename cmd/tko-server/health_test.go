@@ -25,7 +25,11 @@ func TestHealthReportsDataController(t *testing.T) {
 	awaitStatus(t, preparer.Health[0], "/healthz", http.StatusOK)
 }
 
-type serving struct{ GRPC, Web, Health, Metrics []string }
+type serving struct {
+	GRPC, Web, Health, Metrics []string
+
+	log *eventually.Buffer
+}
 
 // start runs a server until stop is called or the test ends.
 func start(t *testing.T, args ...string) (s serving, stop func()) {
@@ -43,6 +47,7 @@ func start(t *testing.T, args ...string) (s serving, stop func()) {
 		<-done
 	}
 	t.Cleanup(stop)
+	s.log = &out
 	eventually.True(t, "the server", func() bool {
 		if len(code) > 0 {
 			t.Fatalf("the server ended\n%s", &out)

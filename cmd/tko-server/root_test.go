@@ -22,7 +22,7 @@ func TestRootIsRefusedUnlessAllowed(t *testing.T) {
 func TestProgramFoldersMustExist(t *testing.T) {
 	var out eventually.Buffer
 	code := run(t.Context(), []string{"--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=", "--plugin-programs=/does/not/exist"}, &out, &out)
-	if code != 2 || !strings.Contains(out.String(), `"/does/not/exist"`) {
+	if code != 2 || !strings.Contains(out.String(), "/does/not/exist") {
 		t.Errorf("exit code %d, want 2 and the folder:\n%s", code, &out)
 	}
 }
@@ -31,7 +31,7 @@ func TestMissingFilesOfPluginsAreReportedAtTheStart(t *testing.T) {
 	for _, flag := range []string{"--plugin-files", "--plugin-files-writable"} {
 		var out eventually.Buffer
 		code := run(t.Context(), []string{"--store=sqlite::memory:", "--listen-grpc=localhost:0", "--listen-web=", flag + "=" + t.TempDir() + ",/does/not/exist"}, &out, &out)
-		if code != 2 || !strings.Contains(out.String(), `"/does/not/exist"`) {
+		if code != 2 || !strings.Contains(out.String(), "/does/not/exist") {
 			t.Errorf("%s: exit code %d, want 2 and the folder:\n%s", flag, code, &out)
 		}
 	}

@@ -249,6 +249,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 			return err
 		}
 		s.logAccess(ctx)
+		s.logHolds(ctx)
 		if err := s.keepAudit(working, controllers); err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ import (
 // as below /usr/share. The pages have the date of SOURCE_DATE_EPOCH.
 func Command(section string) *cobra.Command {
 	return &cobra.Command{
-		Use: "documentation FOLDER", Short: "Write man pages and completions below a folder", Hidden: true, Args: cobra.ExactArgs(1),
+		Use: "documentation FOLDER", Short: "Write man pages and completions below a folder", Hidden: true, Args: cobra.ExactArgs(1), Example: "  tko documentation share",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(c *cobra.Command, args []string) error { return write(c.Root(), section, args[0]) },
 	}

@@ -92,7 +92,7 @@ func TestFailedStartIsExplained(t *testing.T) {
 			if strings.Contains(output, secret) {
 				t.Errorf("the output contains the password:\n%s", output)
 			}
-			if !strings.Contains(output, "tko-server: ") {
+			if !strings.Contains(output, "tko-server") {
 				t.Error("the output lacks the name of the program")
 			}
 			t.Log(output)

@@ -37,6 +37,8 @@ func (p *patchy) Begin(ctx context.Context, _ Mode) (Tx, error) {
 	return patchyTx{p}, nil
 }
 
+func (*patchy) Full(error) bool { return false }
+
 type patchyTx struct{ p *patchy }
 
 func (t patchyTx) Run(ctx context.Context, _ ...Statement) error {
