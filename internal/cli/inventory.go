@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,7 +77,7 @@ file of --gitops-sources. The command plan reads such a file here.`
 func (o *InventoryOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.File, "file", "", "YAML `file` of sources, as for --gitops-sources of the server")
 	cmd.Flags().StringVar(&o.Name, "name", "", "`name` of the source (default: the only inventory of the file)")
-	_ = cmd.MarkFlagRequired("file") //nolint:errcheck // the flag exists
+	_ = cmd.MarkFlagRequired("file")
 }
 
 func (a *app) inventories() (InventoryReader, error) {
@@ -119,7 +120,7 @@ var inventorySiteView = view[InventorySite]{
 	columns: []column[InventorySite]{
 		{name: "SITE", text: func(s InventorySite) string { return s.ID }},
 		{name: "TEMPLATE", text: func(s InventorySite) string { return s.Template }},
-		{name: "RESOURCES", text: func(s InventorySite) string { return fmt.Sprint(len(s.Package)) }},
+		{name: "RESOURCES", text: func(s InventorySite) string { return strconv.Itoa(len(s.Package)) }},
 	},
 }
 
@@ -215,7 +216,7 @@ var inventoryView = view[tko.Source]{
 	columns: []column[tko.Source]{
 		{name: "NAME", text: func(s tko.Source) string { return s.Name }},
 		{name: "READY", text: func(s tko.Source) string { return status(s.Status.Conditions, tko.ConditionReady) }},
-		{name: "OWNS", text: func(s tko.Source) string { return fmt.Sprint(len(s.Status.Items)) }},
+		{name: "OWNS", text: func(s tko.Source) string { return strconv.Itoa(len(s.Status.Items)) }},
 		{name: "STALE", age: func(s tko.Source) time.Time {
 			if c := readiness(s); c.Status != tko.ConditionTrue {
 				return c.LastTransition

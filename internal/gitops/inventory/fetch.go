@@ -59,7 +59,7 @@ func newGetter(ctx context.Context, s OriginSettings, access Access, scheme stri
 		}
 		transport = access.Guard.Wrap(&http.Transport{
 			TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true,
-			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: requestTimeout, DisableKeepAlives: false, IdleConnTimeout: 10 * time.Second,
+			TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: requestTimeout, IdleConnTimeout: 10 * time.Second,
 		})
 	}
 	g := &getter{header: http.Header{}, origin: u.Scheme + "://" + u.Host, left: s.MaxBytes, limit: s.MaxBytes}

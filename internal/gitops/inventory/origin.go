@@ -244,9 +244,9 @@ func (n *netBox) page(limit, offset int, ordering string) string {
 
 // A netBoxPage is a page of a list.
 type netBoxPage struct {
-	Count   *int     `json:"count"`
-	Next    *string  `json:"next"`
-	Results []record `json:"results"`
+	Count   *int
+	Next    *string // nil or "" on the last page
+	Results []record
 }
 
 func (n *netBox) get(ctx context.Context, g *getter, at string) (p netBoxPage, err error) {
@@ -291,7 +291,7 @@ func (n *netBox) read(ctx context.Context, known string) ([]record, string, erro
 	if err != nil {
 		return nil, "", err
 	}
-	tag := fmt.Sprintf("%d", *probe.Count)
+	tag := strconv.Itoa(*probe.Count)
 	stamped := *probe.Count == 0
 	if len(probe.Results) > 0 {
 		updated, ok := probe.Results[0]["last_updated"].(string)
@@ -484,7 +484,9 @@ func (k *kubernetes) read(ctx context.Context, known string) ([]record, string, 
 		token = ""
 		if m, ok := value.(map[string]any); ok {
 			if metadata, ok := m["metadata"].(map[string]any); ok {
-				token, _ = metadata["continue"].(string) //nolint:errcheck // absent on the last page
+				if next, ok := metadata["continue"].(string); ok {
+					token = next
+				}
 			}
 		}
 		if token != "" {
