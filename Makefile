@@ -116,7 +116,7 @@ format: $(BIN)/golangci-lint ## format the code
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## check the code (linters), the words of texts (test/conventions/words.txt) and the imports (docs/architecture.md)
-	$(BIN)/golangci-lint run ./...
+	$(BIN)/golangci-lint run --allow-parallel-runners ./...
 	$(GO) test ./test/conventions
 
 .PHONY: verify

@@ -208,7 +208,7 @@ func TestTwoServersOnOneDatabaseAreConsistent(t *testing.T) {
 	})
 }
 
-// A schema that is newer than the server is rejected, and not changed.
+// A newer schema that is not compatible with the server is rejected, and not changed.
 func TestNewerSchemaIsRejected(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
@@ -218,7 +218,7 @@ func TestNewerSchemaIsRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close(ctx)
-	if _, err := conn.Exec(ctx, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)"); err != nil {
+	if _, err := conn.Exec(ctx, "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true); UPDATE state SET value = '99999' WHERE name = 'compatible'"); err != nil {
 		t.Fatal(err)
 	}
 	output, code := startFails(t, "--store="+dsn)

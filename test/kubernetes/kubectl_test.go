@@ -214,7 +214,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: editors}]
 		t.Fatalf("alice may create: %s", stderr)
 	}
 	id := strings.TrimPrefix(name, "deployment.tko.nephio.org/")
-	if log, stderr, code := w.CLI("deployment", "explain", id, "-o", "json"); code != 0 || !strings.Contains(log, `"alice"`) {
+	if log, stderr, code := w.CLI("deployment", "explain", id, "-o", "json"); code != 0 || !strings.Contains(log, `"k8s:alice"`) {
 		t.Errorf("the log lacks the author: %d, %s%s", code, log, stderr)
 	}
 	w.with("", "wait", "--for=condition=Prepared", name, "--timeout=240s")
