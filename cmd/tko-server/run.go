@@ -43,7 +43,6 @@ import (
 	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
-	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
@@ -281,7 +280,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 	}
 	if c.Has(config.RoleMetaScheduler) {
 		m := schedule.New(clients.of(identity.RoleScheduler), runner, schedule.Options{
-			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets, References: references(c),
+			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets, References: wiring.Secrets(c),
 			Kubernetes: func(enqueue func(...tko.SiteID)) schedule.Clusters {
 				s.clusters.Enqueue(enqueue)
 				return s.clusters
@@ -758,13 +757,4 @@ func rateOr(r float64) float64 {
 		return -1
 	}
 	return r
-}
-
-// references returns what packages may refer to as secrets, in addition to files.
-func references(c *config.Config) secret.Sources {
-	s := secret.Sources{Environment: c.SecretEnvironment}
-	if c.Vault.Address != "" {
-		s.Vault = &secret.Vault{Address: c.Vault.Address, Prefixes: c.Vault.Paths, TokenFile: c.Vault.TokenFile, Role: c.Vault.Role, JWTFile: c.Vault.JWTFile}
-	}
-	return s
 }
