@@ -19,7 +19,8 @@ import (
 
 // StartModification issues a token that gives its holder the exclusive right to
 // write a deployment, until it is ended, cancelled or expired. It returns
-// ErrBusy while another token for the deployment is valid.
+// ErrBusy while another token for the deployment is valid. [tko.WithModificationTime]
+// sets how long the token is valid.
 func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error) {
 	if !isDeploymentID(id) {
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
@@ -38,8 +39,15 @@ func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (t
 	if err != nil {
 		return tko.Modification{}, err
 	}
+	validity := s.options.ModificationTime
+	if asked, ok := tko.ModificationTimeOf(ctx); ok {
+		if asked < time.Second || asked > tko.MaxModification {
+			return tko.Modification{}, tko.Errorf(tko.ErrInvalid, "the modification would take %v: use 1s to %v", asked, tko.MaxModification)
+		}
+		validity = asked
+	}
 	token := rand.Text()
-	r, expires, err := s.store.StartModification(tko.WithAuthor(ctx, author(ctx)), string(id), c.token(token), s.options.ModificationTime)
+	r, expires, err := s.store.StartModification(tko.WithAuthor(ctx, author(ctx)), string(id), c.token(token), validity)
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
