@@ -6026,7 +6026,7 @@ type WhoAmIResponse struct {
 	Groups        []string               `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
 	Authenticator string                 `protobuf:"bytes,3,opt,name=authenticator,proto3" json:"authenticator,omitempty"` // certificate, oidc, kubernetes, token, unix, plugin, process or none
 	DisplayName   string                 `protobuf:"bytes,4,opt,name=displayName,proto3" json:"displayName,omitempty"`     // for humans, such as an e-mail address
-	From          string                 `protobuf:"bytes,5,opt,name=from,proto3" json:"from,omitempty"`                   // the caller's address, as the server sees it
+	Address       string                 `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`             // the caller's address, as the server sees it
 	Expires       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires,proto3" json:"expires,omitempty"`             // the end of the credentials; absent if they don't end
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -6090,9 +6090,9 @@ func (x *WhoAmIResponse) GetDisplayName() string {
 	return ""
 }
 
-func (x *WhoAmIResponse) GetFrom() string {
+func (x *WhoAmIResponse) GetAddress() string {
 	if x != nil {
-		return x.From
+		return x.Address
 	}
 	return ""
 }
@@ -6677,13 +6677,13 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05state\x18\x01 \x01(\v2\x10.tko.TargetStateR\x05state\x12#\n" +
 	"\x05claim\x18\x02 \x01(\v2\r.tko.WorkItemR\x05claim\"3\n" +
 	"\x17SaveTargetStateResponse\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x03R\aversion\"\xd4\x01\n" +
+	"\aversion\x18\x01 \x01(\x03R\aversion\"\xda\x01\n" +
 	"\x0eWhoAmIResponse\x12\x18\n" +
 	"\asubject\x18\x01 \x01(\tR\asubject\x12\x16\n" +
 	"\x06groups\x18\x02 \x03(\tR\x06groups\x12$\n" +
 	"\rauthenticator\x18\x03 \x01(\tR\rauthenticator\x12 \n" +
-	"\vdisplayName\x18\x04 \x01(\tR\vdisplayName\x12\x12\n" +
-	"\x04from\x18\x05 \x01(\tR\x04from\x124\n" +
+	"\vdisplayName\x18\x04 \x01(\tR\vdisplayName\x12\x18\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\x124\n" +
 	"\aexpires\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires2\xe1\x16\n" +
 	"\x04Data\x123\n" +
 	"\x05about\x12\x16.google.protobuf.Empty\x1a\x12.tko.AboutResponse\x128\n" +

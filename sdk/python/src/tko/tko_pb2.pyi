@@ -1190,16 +1190,17 @@ class SaveTargetStateResponse(_message.Message):
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class WhoAmIResponse(_message.Message):
-    __slots__ = ("subject", "groups", "authenticator", "displayName", "expires")
+    __slots__ = ("subject", "groups", "authenticator", "displayName", "address", "expires")
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     AUTHENTICATOR_FIELD_NUMBER: _ClassVar[int]
     DISPLAYNAME_FIELD_NUMBER: _ClassVar[int]
-    FROM_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
     subject: str
     groups: _containers.RepeatedScalarFieldContainer[str]
     authenticator: str
     displayName: str
+    address: str
     expires: _timestamp_pb2.Timestamp
-    def __init__(self, subject: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., authenticator: _Optional[str] = ..., displayName: _Optional[str] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., **kwargs) -> None: ...
+    def __init__(self, subject: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., authenticator: _Optional[str] = ..., displayName: _Optional[str] = ..., address: _Optional[str] = ..., expires: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
