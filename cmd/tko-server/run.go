@@ -491,7 +491,7 @@ func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
 		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log.With("component", logging.Plugins),
 		Pods: s.pods, Host: ownAddress(s.config.IPStack),
-		AWX: awx.Options{Guard: s.allowed.Remote, Secrets: s.config.AWXSecrets, References: references(s.config)},
+		AWX: awx.Options{Guard: s.allowed.Remote, Secrets: s.config.AWXSecrets, References: wiring.Secrets(s.config)},
 		Functions: krmfn.Options{
 			Guard: s.allowed.Remote, Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
