@@ -27,12 +27,13 @@ const (
 	RolePreparer      = "preparer"
 	RoleMetaScheduler = "meta-scheduler"
 	RoleGitOps        = "gitops"
+	RoleRollout       = "rollout"
 )
 
 var toscaSchemes = []string{"file", "http", "https", "git"}
 
 // Roles are all roles, in the order in which they start.
-var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler, RoleGitOps}
+var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler, RoleGitOps, RoleRollout}
 
 // minKeepChanges is the least value of --keep-changes. With less, watchers would have
 // to list again after every pause.

@@ -45,6 +45,8 @@ type Client interface {
 	work.Client
 	// EnqueueSites makes the work of sites due at once.
 	EnqueueSites(ctx context.Context, ids []tko.SiteID) error
+	// Freezes returns the freezes of sites that aren't over.
+	Freezes(ctx context.Context) ([]tko.Freeze, error)
 }
 
 // Runner runs schedule plugins.
@@ -188,6 +190,13 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
 	p := decide(seen, s.targets)
+	frozen, err := s.freeze(ctx, seen, p)
+	if err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	if frozen > 0 {
+		return work.Result{Outcome: tko.WorkLater, Retry: frozen}
+	}
 	if keep {
 		p.keep = true
 		p.held = append(p.held, tko.OtherDeployments)
