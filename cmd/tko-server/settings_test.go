@@ -24,7 +24,7 @@ func TestGeneratedSettingsAreUpToDate(t *testing.T) {
 	for file, want := range map[string]string{"settings.md": config.Reference(command.Flags()), "tko-server.yaml": sample} {
 		path := filepath.Join("../../docs", file)
 		if *update {
-			if err := os.WriteFile(path, []byte(want), 0o644); err != nil { //nolint:gosec // documentation is for all users
+			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}

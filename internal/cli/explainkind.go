@@ -244,7 +244,7 @@ func (a *app) explainKind(k kindSchema, path string, recursive bool) error {
 	}
 	fmt.Fprintf(a.out, "KIND:         %s\nAPI VERSION:  %s\n", k.kind, k.apiVersion)
 	about := k.about
-	if len(fields) > 0 && !(len(fields) == 1 && path == "") {
+	if len(fields) > 1 || path != "" {
 		fmt.Fprintf(a.out, "FIELD:        %s  %s\n", strings.Join(fields, "."), schemaType(at, required))
 		about = k.describe(fields, at)
 	}
@@ -322,9 +322,9 @@ func isRequired(schema map[string]any, name string) bool {
 
 // schemaType returns the type of a field, as in <[]string> required, one of a, b.
 func schemaType(schema map[string]any, required bool) string {
-	text := "<" + typeName(schema) + ">"
+	parts := []string{"<" + typeName(schema) + ">"}
 	if required {
-		text += " required"
+		parts[0] += " required"
 	}
 	for at := schema; at != nil; at = asMap(at["items"]) {
 		if values, ok := at["enum"].([]any); ok {
@@ -332,13 +332,13 @@ func schemaType(schema map[string]any, required bool) string {
 			for _, v := range values {
 				names = append(names, fmt.Sprint(v))
 			}
-			text += ", one of " + strings.Join(names, ", ")
+			parts = append(parts, "one of "+strings.Join(names, ", "))
 		}
 	}
 	if v, ok := schema["default"]; ok {
-		text += fmt.Sprintf(", default %v", v)
+		parts = append(parts, fmt.Sprintf("default %v", v))
 	}
-	return text
+	return strings.Join(parts, ", ")
 }
 
 func typeName(schema map[string]any) string {
