@@ -68,8 +68,8 @@ func (s *Service) advance(ctx context.Context, r Record, v RolloutView) (time.Du
 			err = s.failPlan(ctx, r, v, err)
 		}
 		return -1, err
-	case st.State == execute.Undoing && st.UndoneBy == "":
-		return 0, s.makeUndo(ctx, r, v)
+	case st.State == execute.Undoing && st.UndoneBy == "": // of a TKO that committed this alone
+		return 0, s.undo(ctx, r, v, RolloutWrite{})
 	case st.State.Active(), st.Settling:
 		return s.evaluate(ctx, r, v)
 	}
@@ -148,8 +148,12 @@ func (s *Service) evaluate(ctx context.Context, r Record, v RolloutView) (time.D
 	if len(writes)+len(change.Rows)+len(change.Land) == 0 && st.State == v.State.State && st.Reason == v.State.Reason && slices.Equal(st.Blocks, v.State.Blocks) && st.Settling == v.State.Settling {
 		return wait, nil
 	}
-	if out.StartUndo {
-		st.UndoneBy = ""
+	if out.StartUndo { // nothing is admitted: the decision and the undo are one commit
+		st.UndoneBy, v.State, v.known, v.Rows = "", st, nil, slices.Clone(v.Rows)
+		for i, row := range rows {
+			v.Rows[i] = row
+		}
+		return 0, s.undo(ctx, r, v, change)
 	}
 	return wait, s.saveRollout(ctx, r, v, st, change, writes...)
 }
@@ -202,11 +206,12 @@ func (s *Service) input(ctx context.Context, v RolloutView, sp spec.Rollout) (*i
 // metadataAhead returns a function that returns the metadata of the site of a row, and
 // reads that of the next waiting ones with it.
 func (s *Service) metadataAhead(ctx context.Context, in *input, known map[string]map[string]string) func(int) (map[string]string, bool) {
+	ahead := 16
 	return func(row int) (map[string]string, bool) {
 		site := string(in.Rows[row].Site)
 		if _, ok := known[site]; !ok && site != "" {
-			sites := make([]string, 0, rowsPage)
-			for i := row; i < len(in.Rows) && len(sites) < rowsPage; i++ {
+			sites := make([]string, 0, ahead)
+			for i := row; i < len(in.Rows) && len(sites) < ahead; i++ {
 				id := string(in.Rows[i].Site)
 				if _, ok := known[id]; !ok && in.Rows[i].Progress == execute.Waiting {
 					sites = append(sites, id)
@@ -220,6 +225,7 @@ func (s *Service) metadataAhead(ctx context.Context, in *input, known map[string
 			for _, id := range sites {
 				known[id] = next[id] // nil: the site was deleted
 			}
+			ahead = min(2*ahead, rowsPage) // few if few can be admitted
 		}
 		return known[site], in.err == nil
 	}
@@ -676,16 +682,12 @@ func (s *Service) beginUndo(ctx context.Context, r Record, v RolloutView, st Rol
 		st.Reason.Message = "it is undone"
 	}
 	v.State = st
-	return s.undo(ctx, r, v, skipped)
+	return s.undo(ctx, r, v, RolloutWrite{Rows: v.changedRows(skipped)})
 }
 
-// makeUndo makes the rollout that undoes one whose failures exceeded its budget.
-func (s *Service) makeUndo(ctx context.Context, r Record, v RolloutView) error {
-	return s.undo(ctx, r, v, nil)
-}
-
-// undo makes the rollout that undoes another one, and records it there, in one commit.
-func (s *Service) undo(ctx context.Context, r Record, v RolloutView, skipped []execute.Row) error {
+// undo makes the rollout that undoes another one, and commits it together with a change of
+// that one. v has the state and rows after the change.
+func (s *Service) undo(ctx context.Context, r Record, v RolloutView, change RolloutWrite) error {
 	sp, err := s.specOf(ctx, r, v.State)
 	if err != nil {
 		return err
@@ -760,13 +762,14 @@ func (s *Service) undo(ctx context.Context, r Record, v RolloutView, skipped []e
 	st.UndoneBy = id
 	undoing := RolloutState{
 		ID: id, State: execute.Running, Family: st.Family, Undoes: st.ID, Started: st.Started, Time: v.Now, By: author(ctx), Plan: 1, Digest: p.Digest(),
-		Spec: 1, Kinds: kinds, AnyTime: st.AnyTime,
+		Spec: 1, Kinds: kinds, AnyTime: st.AnyTime, Rows: v.Version + 1,
 	}
 	if undoing.By.Who == "" {
 		undoing.By.Who = st.By.Who
 	}
 	record.Conditions = mergeConditions(nil, undoing.conditions(), 1, v.Now)
-	return s.saveRollout(ctx, r, v, st, RolloutWrite{States: []RolloutState{undoing}, Rows: v.changedRows(skipped), Wake: []string{id, st.ID}},
+	change.States, change.Wake = append(change.States, undoing), append(change.Wake, id, st.ID)
+	return s.saveRollout(ctx, r, v, st, change,
 		Write{Op: tko.OpWritten, Record: record, Expect: Absent})
 }
 

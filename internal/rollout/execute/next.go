@@ -198,7 +198,7 @@ func (e *evaluation) observe() {
 			}
 		}
 		next := Observe(row, e.in.Observed(row.Deployment), e.in.Rollout.Spec.Health, e.in.Now)
-		if next.Progress == row.Progress && next.Credit == row.Credit && next.Evaluated.Equal(row.Evaluated) && next.Counted == row.Counted {
+		if next.Progress == row.Progress && next.Credit == row.Credit && next.Evaluated.Equal(row.Evaluated) && next.Counted == row.Counted && next.Reason == row.Reason {
 			continue
 		}
 		e.out.Rows[i] = next
@@ -223,6 +223,9 @@ func Observe(row Row, o Observation, health spec.Health, now time.Time) Row {
 		passed := time.Duration(0)
 		if row.Progress == Soaking || row.Progress == Failed && row.Credit > 0 {
 			passed = min(max(now.Sub(row.Evaluated), 0), 2*Interval)
+			if passed < Interval && now.After(row.Evaluated) && row.Credit+passed <= health.Soak {
+				return row // it is credited with a later evaluation: not each one writes the row
+			}
 		}
 		// The first evaluation that finds it healthy gives no credit; 1 ns marks it.
 		row.Credit = max(row.Credit+passed, 1)
@@ -241,7 +244,7 @@ func Observe(row Row, o Observation, health spec.Health, now time.Time) Row {
 		row.Progress, row.Credit, row.Counted = Failed, 0, true
 		row.Reason = fmt.Sprintf("not healthy within %s: %s", health.Within, cmp.Or(o.Reason, "its site has not reported that it is"))
 	default:
-		row.Progress, row.Credit, row.Evaluated, row.Reason = Applied, 0, now, o.Reason
+		row.Progress, row.Credit, row.Reason = Applied, 0, o.Reason
 	}
 	return row
 }

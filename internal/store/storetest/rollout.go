@@ -114,7 +114,7 @@ func changedRowsAreRead(w *world) {
 	v := read("at first", "a Waiting;b Waiting;c Waiting;", false)
 	change := func(state catalog.RolloutState, replan int64, rows ...catalog.RolloutRow) {
 		w.Helper()
-		w.commit(site("s", changing(catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{state}, Rollout: "r", Number: 1, Replan: replan, Rows: rows})))
+		w.commit(site(fmt.Sprint("s", v.Version), changing(catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{state}, Rollout: "r", Number: 1, Replan: replan, Rows: rows})))
 	}
 	v = read("nothing has changed", "", true)
 	change(v.State, 0, rolloutRow("b", func(r *catalog.RolloutRow) { r.Progress = execute.Skipped }))
