@@ -32,6 +32,9 @@ type Flight struct {
 	per     map[perKey]int
 	apart   map[valueKey]map[tko.SiteID]int // sites with a value, of all entries
 	strict  map[valueKey]map[tko.SiteID]int // of entries whose rollout names the key in apart
+
+	block   *Block // of the limit concurrent, which must not be changed, for so many entries
+	blocked int
 }
 
 type perKey struct{ family, key, value string }
@@ -166,7 +169,10 @@ func (f *Flight) full(r Rollout, row Row) (b *Block, taken bool) {
 		return nil, true
 	}
 	if n := f.total[r.Family]; n >= r.Spec.Limits.Concurrent {
-		return &Block{Code: "Concurrent", Text: count(n, "deployment is", "deployments are") + " changed and not yet healthy, the most that limits.concurrent allows"}, false
+		if f.block == nil || f.blocked != n { // the same for thousands of rows
+			f.block, f.blocked = &Block{Code: "Concurrent", Text: count(n, "deployment is", "deployments are") + " changed and not yet healthy, the most that limits.concurrent allows"}, n
+		}
+		return f.block, false
 	}
 	return nil, false
 }

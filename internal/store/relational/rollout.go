@@ -408,8 +408,8 @@ func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt
 				},
 			},
 			Statement{ // an item that is due later, without a failure, only repeats the work
-				SQL: "SELECT DISTINCT r.site FROM flight f JOIN rollout_row r ON r.deployment = f.deployment JOIN work w ON w.queue = '" + tko.QueueSchedule + "' AND w.key = r.site " +
-					"WHERE r.rollout = $1 AND r.plan = $2 AND r.kind = 3 AND r.site <> '' AND r.progress IN ('Applied', 'Soaking', 'Failed') " +
+				SQL: "SELECT DISTINCT r.site FROM flight f CROSS JOIN rollout_row r CROSS JOIN work w " + // in this order: few are in flight
+					"WHERE r.deployment = f.deployment AND w.queue = '" + tko.QueueSchedule + "' AND w.key = r.site AND r.rollout = $1 AND r.plan = $2 AND r.kind = 3 AND r.site <> '' AND r.progress IN ('Applied', 'Soaking', 'Failed') " +
 					"AND (w.attempt > 0 OR w.due <= {now} OR w.lease_until > {now})",
 				Args: []any{id, v.State.Plan},
 				Scan: func(from Row) error {
@@ -429,9 +429,8 @@ func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt
 // which started earlier (or at all, if this one has not started).
 func (s *Store) heldRows(state catalog.RolloutState, found func(deployment, rollout string)) Statement {
 	return Statement{
-		SQL: "SELECT o.deployment, o.rollout, h.doc FROM rollout h JOIN rollout_row o ON o.rollout = h.id " +
-			"JOIN rollout_row m ON m.deployment = o.deployment AND m.rollout = $1 AND m.plan = $2 AND m.kind IN (1, 2, 3) " +
-			"WHERE h.active AND h.id <> $1 AND h.started > 0 AND (h.started < $3 OR $3 = 0) AND o.kind IN (1, 2, 3) " +
+		SQL: "SELECT o.deployment, o.rollout, h.doc FROM rollout h CROSS JOIN rollout_row o CROSS JOIN rollout_row m " + // in this order: mostly there is no h
+			"WHERE o.rollout = h.id AND m.deployment = o.deployment AND m.rollout = $1 AND m.plan = $2 AND m.kind IN (1, 2, 3) AND h.active AND h.id <> $1 AND h.started > 0 AND (h.started < $3 OR $3 = 0) AND o.kind IN (1, 2, 3) " +
 			"AND o.progress IN ('Waiting', 'Applied', 'Soaking', 'Failed', 'Stale') ORDER BY o.deployment, h.started",
 		Args: []any{state.ID, state.Plan, state.Started},
 		Scan: func(from Row) error {
