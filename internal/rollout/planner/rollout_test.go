@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -71,10 +72,10 @@ func (w *world) fleet(n int) []tko.DeploymentID {
 	var ids []tko.DeploymentID
 	for i := range n {
 		site := tko.SiteID(fmt.Sprintf("s%02d", i))
-		if _, err := w.RegisterSite(w.ctx, tko.Site{ID: site, Metadata: map[string]string{"pair": fmt.Sprint(i / 2)}}); err != nil {
+		if _, err := w.RegisterSite(w.ctx, tko.Site{ID: site, Metadata: map[string]string{"pair": strconv.Itoa(i / 2)}}); err != nil {
 			w.t.Fatal(err)
 		}
-		id, err := w.CreateDeployment(w.ctx, tko.NewDeployment{Template: "t:v1", Site: site, Prepared: true, Approved: true, Metadata: map[string]string{"num": fmt.Sprint(i)}})
+		id, err := w.CreateDeployment(w.ctx, tko.NewDeployment{Template: "t:v1", Site: site, Prepared: true, Approved: true, Metadata: map[string]string{"num": strconv.Itoa(i)}})
 		if err != nil {
 			w.t.Fatal(err)
 		}

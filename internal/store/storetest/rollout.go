@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -102,11 +103,11 @@ func changedRowsAreRead(w *world) {
 		w.Helper()
 		v, err := w.store.RolloutView(w.ctx(), "r", known)
 		w.ok(err)
-		got := ""
+		var got strings.Builder
 		for _, r := range v.Rows {
-			got += fmt.Sprint(r.Deployment, " ", r.Progress, ";")
+			fmt.Fprint(&got, r.Deployment, " ", r.Progress, ";")
 		}
-		w.equal(what, got, want)
+		w.equal(what, got.String(), want)
 		w.equal(what+": only changes", v.Changes, changes)
 		known = catalog.RowsAt{Set: v.State.Rows, Version: v.Version}
 		return v
