@@ -476,7 +476,11 @@ type change struct {
 // that the package was made from, with its own package; current is the
 // deployment now.
 func (s *Service) changed(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package) (change, error) {
-	return s.changedWith(ctx, reads, start, current, pkg, attributes{template: current.Template, site: current.Site, passed: current.passed(), removed: current.removed(), labels: current.labels(), attached: current.Attached()})
+	return s.changedWith(ctx, reads, start, current, pkg, current.attributes())
+}
+
+func (r Record) attributes() attributes {
+	return attributes{template: r.Template, site: r.Site, passed: r.passed(), removed: r.removed(), labels: r.labels(), attached: r.Attached()}
 }
 
 // attributes are the properties of a deployment other than its package:
@@ -492,9 +496,15 @@ type attributes struct {
 
 func (s *Service) changedWith(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package, attributes attributes) (change, error) {
 	before, err := deploymentPackage(start)
-	if err == nil {
-		pkg, err = s.restore(ctx, start, pkg)
+	if err != nil {
+		return change{}, err
 	}
+	return s.changedFrom(ctx, reads, start, before, current, pkg, attributes)
+}
+
+// changedFrom is changedWith for a caller who has the package of start.
+func (s *Service) changedFrom(ctx context.Context, reads *readSet, start Record, before krm.Package, current Record, pkg krm.Package, attributes attributes) (change, error) {
+	pkg, err := s.restore(ctx, start, pkg)
 	if err != nil {
 		return change{}, err
 	}
