@@ -158,8 +158,10 @@ type ImpactRollout struct {
 
 // An ImpactGroup is a set of deployments with equal changes.
 type ImpactGroup struct {
+	Kind        string // Change, Create, Delete, Conflict, Invalid
 	Deployments int
 	Examples    []DeploymentID
 	Changes     []RolloutChange
-	Conflicts   []string
+	MoreChanges int      // that Changes leaves out
+	Conflicts   []string // of the first example: what blocks an upgrade
 }

@@ -1143,6 +1143,8 @@ type ImpactGroup struct {
 	Examples      []string               `protobuf:"bytes,2,rep,name=examples,proto3" json:"examples,omitempty"` // IDs
 	Changes       []*ImpactChange        `protobuf:"bytes,3,rep,name=changes,proto3" json:"changes,omitempty"`
 	Conflicts     []string               `protobuf:"bytes,4,rep,name=conflicts,proto3" json:"conflicts,omitempty"`
+	Kind          string                 `protobuf:"bytes,5,opt,name=kind,proto3" json:"kind,omitempty"`                // Change, Create, Delete, Conflict, Invalid
+	MoreChanges   int64                  `protobuf:"varint,6,opt,name=moreChanges,proto3" json:"moreChanges,omitempty"` // that changes leaves out
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1203,6 +1205,20 @@ func (x *ImpactGroup) GetConflicts() []string {
 		return x.Conflicts
 	}
 	return nil
+}
+
+func (x *ImpactGroup) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *ImpactGroup) GetMoreChanges() int64 {
+	if x != nil {
+		return x.MoreChanges
+	}
+	return 0
 }
 
 type ImpactChange struct {
@@ -1385,12 +1401,14 @@ const file_tko_why_proto_rawDesc = "" +
 	"\aselects\x18\x04 \x01(\bR\aselects\"C\n" +
 	"\rImpactRollout\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x14\n" +
-	"\x05state\x18\x02 \x01(\tR\x05state\"\x96\x01\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\"\xcc\x01\n" +
 	"\vImpactGroup\x12 \n" +
 	"\vdeployments\x18\x01 \x01(\x03R\vdeployments\x12\x1a\n" +
 	"\bexamples\x18\x02 \x03(\tR\bexamples\x12+\n" +
 	"\achanges\x18\x03 \x03(\v2\x11.tko.ImpactChangeR\achanges\x12\x1c\n" +
-	"\tconflicts\x18\x04 \x03(\tR\tconflicts\"l\n" +
+	"\tconflicts\x18\x04 \x03(\tR\tconflicts\x12\x12\n" +
+	"\x04kind\x18\x05 \x01(\tR\x04kind\x12 \n" +
+	"\vmoreChanges\x18\x06 \x01(\x03R\vmoreChanges\"l\n" +
 	"\fImpactChange\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
