@@ -231,9 +231,16 @@ func (s *Service) impactGroups(ctx context.Context, i *tko.TemplateImpact, knows
 	}
 	grouper := plan.NewGrouper(rules.types(), key)
 	conflicts := map[tko.DeploymentID][]string{}
-	err = knows.Impact(ctx, i.Template, pkg, func(d plan.Draft) error {
+	c, err := s.caller(ctx)
+	if err != nil {
+		return err
+	}
+	all := c.view(s).IsAll()
+	// Plans need plugins and topologies that the caller may not read.
+	planning := context.WithValue(ctx, callerKey{}, &caller{identity: c.identity, grant: access.All, verified: c.verified})
+	err = knows.Impact(planning, i.Template, pkg, func(d plan.Draft) error {
 		switch {
-		case !seen[d.Deployment] && !seen[d.Parent] && !seen[d.Root]:
+		case !all && !seen[d.Deployment]:
 			return nil // the caller may not read it
 		case d.Kind == plan.Same:
 			i.Same++

@@ -28,6 +28,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
 
@@ -45,7 +46,7 @@ func (named) Identify(_ context.Context, _ authn.Connection, token string) (iden
 func methods(t *testing.T) []protoreflect.MethodDescriptor {
 	t.Helper()
 	var all []protoreflect.MethodDescriptor
-	for _, name := range []protoreflect.FullName{"tko.Data", "tko.Access", "tko.Logs", "tko.Admin", "tko.Rollouts"} {
+	for _, name := range []protoreflect.FullName{"tko.Data", "tko.Access", "tko.Logs", "tko.Admin", "tko.Rollouts", "tko.Why"} {
 		d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
 		if err != nil {
 			t.Fatal(err)
@@ -109,6 +110,7 @@ func newFixture(t *testing.T) *fixture {
 	if _, err := catalog.InitAccess(t.Context(), store, "token:root", "first", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
+	service.PlanWith(planner.New(planner.OnCatalog(service), planner.Options{}))
 	server := grpcapi.NewServer(service, grpcapi.Options{Callers: named{}})
 	listener := bufconn.Listen(1 << 20)
 	go func() { _ = server.Serve(listener) }()
