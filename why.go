@@ -102,7 +102,7 @@ type PlacementExplanation struct {
 	Selected    bool
 	Unmet       []UnmetCondition // the smallest set: the site would be selected if all of them were met
 	Deployments []DeploymentID   // children at the site
-	Note        string           // what users should know besides
+	Note        string           // what else users should know
 }
 
 // An UnmetCondition is a condition that a site doesn't meet.

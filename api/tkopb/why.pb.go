@@ -621,7 +621,7 @@ type PlacementExplanation struct {
 	Selected      bool                   `protobuf:"varint,4,opt,name=selected,proto3" json:"selected,omitempty"`
 	Unmet         []*UnmetCondition      `protobuf:"bytes,5,rep,name=unmet,proto3" json:"unmet,omitempty"`
 	DeploymentIds []string               `protobuf:"bytes,6,rep,name=deploymentIds,proto3" json:"deploymentIds,omitempty"` // children at the site
-	Note          string                 `protobuf:"bytes,7,opt,name=note,proto3" json:"note,omitempty"`                   // what users should know besides
+	Note          string                 `protobuf:"bytes,7,opt,name=note,proto3" json:"note,omitempty"`                   // what else users should know
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -329,7 +329,7 @@ func (w *Walker) baseFor(ctx context.Context, made *derivation.Record, key [32]b
 // leaf at this revision.
 func (w *Walker) baseOf(ctx context.Context, at, before Revision, was state, leaf merge.Leaf) (string, error) {
 	if was == found && !at.Anew && sameBase(at, before) {
-		return "", nil // whoever wrote the revision set the value
+		return "", nil // the author of the revision set the value
 	}
 	b, err := w.baseFor(ctx, at.Made, at.MadeKey)
 	if err != nil || b == nil || b.missing {

@@ -308,7 +308,7 @@ func (p *pipeline) undo() string {
 	p.history = append(p.history, p.origins)
 	p.settle(p.id)
 	p.advance(undo)
-	p.arrive(func(string, string) string { return "edit by nobody" })
+	p.arrive(func(string, string) string { return "nothing" })
 	return "undo"
 }
 
