@@ -3,6 +3,7 @@ package planner_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -239,5 +240,60 @@ func TestExplainSiteOfADeploymentAndOfATemplate(t *testing.T) {
 	}
 	if _, err = w.ExplainSite(w.ctx, tko.SiteExplanationRequest{Site: "rome"}); !errors.Is(err, tko.ErrInvalid) {
 		t.Errorf("without a topology: %v", err)
+	}
+}
+
+func TestBlameNamesEachPluginThatAPlanRan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, name := range []string{"first", "second"} {
+		kind := strings.ToUpper(name[:1]) + name[1:]
+		if _, err := w.RegisterPlugin(w.ctx, tko.Plugin{
+			Type: tko.PluginPrepare, Name: name, Executor: tko.ExecutorCommand, Arguments: []string{"x"}, Properties: map[string]string{"_plan": "pure"},
+			Triggers: []krm.GVK{krm.ParseGVK("a.plugin.nephio.org/v1alpha1", kind)},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.plugins[name] = &plugin{do: func(target krm.Identity, _ tko.DeploymentID, pkg krm.Package) krm.Package {
+			in := pkg.Find(krm.Identity{GVK: krm.ParseGVK("v1", "ConfigMap"), Name: "in"})
+			pkg.Find(target).SetPrepared()
+			pkg = slices.DeleteFunc(pkg, func(r krm.Resource) bool { return r.Text("metadata", "name") == name })
+			pkg = append(pkg, read(t, config(name, "by: "+in.Text("data", "x")))...)
+			if both := pkg.Find(krm.Identity{GVK: krm.ParseGVK("v1", "ConfigMap"), Name: "first"}); name == "second" && both != nil {
+				both.Set("second", "data", "touched")
+			}
+			return pkg
+		}}
+	}
+	for v, x := range map[string]string{"v1": "one", "v2": "two"} {
+		w.template("t:"+v, config("in", "x: "+x)+"{apiVersion: a.plugin.nephio.org/v1alpha1, kind: First, metadata: {name: f}}\n---\n{apiVersion: a.plugin.nephio.org/v1alpha1, kind: Second, metadata: {name: s}}")
+	}
+	id := w.deploy("t:v1", "", "")
+	check := func(what string) {
+		t.Helper()
+		for field, want := range map[string]string{`"first" data.by`: "first", `"first" data.touched`: "second", `"second" data.by`: "second"} {
+			if o := w.originOf(tko.KindDeployment, string(id), "v1 ConfigMap "+field); o.Plugin != want || o.PluginRevision != 1 {
+				t.Errorf("%s: %s: %+v, want plugin %q at revision 1", what, field, o, want)
+			}
+		}
+	}
+	check("prepared")
+	w.RegisterUpgrade(t)
+	w.advance("r")
+	if s := w.status("r"); s.State != "Planned" {
+		t.Fatalf("%s: %s", s.State, s.Reason)
+	}
+	plan, err := w.RolloutPlan(w.ctx, "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.do("r", "start", func(c *tko.RolloutCommand) { c.Plan = plan.Digest })
+	w.advance("r")
+	if d := w.deployment(id); d.Template != "t:v2" || !d.Prepared {
+		t.Fatalf("the upgrade isn't applied: %q", d.Template)
+	}
+	check("upgraded")
+	if o := w.originOf(tko.KindDeployment, string(id), `v1 ConfigMap "in" data.x`); o.Template != "t:v2" || o.Rollout != "r" {
+		t.Errorf("the upgrade: %+v", o)
 	}
 }
