@@ -43,7 +43,7 @@ func (a *api) blame(w http.ResponseWriter, r *http.Request) {
 		body.Fields = append(body.Fields, fieldBody{Resource: f.Resource, Path: f.Path, Value: f.Value, Hidden: f.Hidden, Origin: originOf(b.Origins[f.Origin])})
 	}
 	for _, c := range b.Changes {
-		one := changeBody{Resource: c.Resource, Path: c.Path, Before: c.Before, After: c.After, Hidden: c.Hidden, Origin: originOf(c.Origin)}
+		one := fieldChangeBody{Resource: c.Resource, Path: c.Path, Before: c.Before, After: c.After, Hidden: c.Hidden, Origin: originOf(c.Origin)}
 		if len(c.Upstream) > 0 {
 			up := originOf(c.Upstream[0])
 			one.Upstream = &up
@@ -54,11 +54,11 @@ func (a *api) blame(w http.ResponseWriter, r *http.Request) {
 }
 
 type blameBody struct {
-	Kind     tko.Kind     `json:"kind"`
-	ID       string       `json:"id"`
-	Revision int64        `json:"revision"`
-	Fields   []fieldBody  `json:"fields,omitempty"`
-	Changes  []changeBody `json:"changes,omitempty"`
+	Kind     tko.Kind          `json:"kind"`
+	ID       string            `json:"id"`
+	Revision int64             `json:"revision"`
+	Fields   []fieldBody       `json:"fields,omitempty"`
+	Changes  []fieldChangeBody `json:"changes,omitempty"`
 }
 
 type fieldBody struct {
@@ -69,7 +69,7 @@ type fieldBody struct {
 	Origin   originBody `json:"origin"`
 }
 
-type changeBody struct {
+type fieldChangeBody struct {
 	Resource string      `json:"resource"`
 	Path     string      `json:"path"`
 	Before   string      `json:"before"`
@@ -159,7 +159,7 @@ func (a *api) templateImpact(w http.ResponseWriter, r *http.Request) {
 	}
 	body := impactBody{
 		Template: i.Template, Revision: i.Revision, Deployments: i.Deployments, DeploymentSites: i.DeploymentSites, Sites: i.Sites, Same: i.Same, Unknown: i.Unknown, More: i.More,
-		Revisions: []revisionBody{}, Topologies: []topologyBody{}, Rollouts: []impactRolloutBody{}, Groups: []groupBody{},
+		Revisions: []revisionBody{}, Topologies: []topologyBody{}, Rollouts: []impactRolloutBody{}, Groups: []impactGroupBody{},
 	}
 	for _, one := range i.Revisions {
 		body.Revisions = append(body.Revisions, revisionBody(one))
@@ -171,7 +171,7 @@ func (a *api) templateImpact(w http.ResponseWriter, r *http.Request) {
 		body.Rollouts = append(body.Rollouts, impactRolloutBody(one))
 	}
 	for _, g := range i.Groups {
-		group := groupBody{Kind: g.Kind, Deployments: g.Deployments, Examples: orEmpty(g.Examples), MoreChanges: g.MoreChanges, Conflicts: orEmpty(g.Conflicts), Changes: []lineBody{}}
+		group := impactGroupBody{Kind: g.Kind, Deployments: g.Deployments, Examples: orEmpty(g.Examples), MoreChanges: g.MoreChanges, Conflicts: orEmpty(g.Conflicts), Changes: []lineBody{}}
 		for _, c := range g.Changes {
 			group.Changes = append(group.Changes, lineBody(c))
 		}
@@ -189,7 +189,7 @@ type impactBody struct {
 	Revisions       []revisionBody      `json:"revisions"`
 	Topologies      []topologyBody      `json:"topologies"`
 	Rollouts        []impactRolloutBody `json:"rollouts"`
-	Groups          []groupBody         `json:"groups"`
+	Groups          []impactGroupBody   `json:"groups"`
 	Same            int                 `json:"same"`
 	Unknown         int                 `json:"unknown"`
 	More            bool                `json:"more"`
@@ -212,7 +212,7 @@ type impactRolloutBody struct {
 	State string        `json:"state"`
 }
 
-type groupBody struct {
+type impactGroupBody struct {
 	Kind        string             `json:"kind"`
 	Deployments int                `json:"deployments"`
 	Examples    []tko.DeploymentID `json:"examples"`
