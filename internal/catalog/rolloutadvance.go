@@ -540,7 +540,7 @@ func (s *Service) applied(ctx context.Context, st RolloutState, sp spec.Rollout,
 	} else if err := row.Check(exists, now.UID, now.Revision); err != nil {
 		return Write{}, err
 	}
-	by := tko.Author{Who: st.By.Who, Why: fmt.Sprintf("rollout %q", st.ID)}
+	by := tko.Author{Who: st.By.Who, Why: fmt.Sprintf(rolloutReason+"%q", st.ID)}
 	if st.By.Why != "" {
 		by.Why += ": " + st.By.Why
 	}

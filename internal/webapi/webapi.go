@@ -67,6 +67,12 @@ func New(catalog Catalog, log *slog.Logger) http.Handler {
 		mux.HandleFunc("GET /api/rollout/list", a.rolloutList)
 		mux.HandleFunc("GET /api/rollout/status", a.rolloutStatus)
 	}
+	if reasons, ok := catalog.(Reasons); ok {
+		a.reasons = reasons
+		mux.HandleFunc("GET /api/blame", a.blame)
+		mux.HandleFunc("GET /api/site/explain", a.siteExplain)
+		mux.HandleFunc("GET /api/template/impact", a.templateImpact)
+	}
 	mux.HandleFunc("/api/", a.unknown)
 	return mux
 }
@@ -74,6 +80,7 @@ func New(catalog Catalog, log *slog.Logger) http.Handler {
 type api struct {
 	catalog  Catalog
 	rollouts Rollouts // nil if the catalog has none
+	reasons  Reasons  // nil if the catalog has none
 	log      *slog.Logger
 }
 
