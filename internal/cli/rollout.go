@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
@@ -961,7 +962,7 @@ conflicts. Its ID is printed: tko rollout undo ID takes the upgrade back.`,
 		if err := s.upgradable(ctx, args, tko.TemplateID(to)); err != nil {
 			return err
 		}
-		id := tko.RolloutID(fmt.Sprintf("upgrade-%s-%s", time.Now().UTC().Format("20060102-150405"), strings.ToLower(args[0][max(0, len(args[0])-6):])))
+		id := tko.RolloutID(fmt.Sprintf("upgrade-%s-%s", time.Now().UTC().Format("20060102-150405"), strings.ToLower(rand.Text()[:8])))
 		content := krm.Package{{
 			"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": string(id)},
 			"spec": map[string]any{"edits": []any{map[string]any{"upgrade": map[string]any{"to": to}, "select": map[string]any{"deploymentIds": ids}}}},
