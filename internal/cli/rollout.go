@@ -674,6 +674,10 @@ func (a *app) planText(p tko.RolloutPlan) error {
 	}
 	for _, g := range p.Groups {
 		fmt.Fprintf(&text, "\n%s %s, such as %s\n", g.Kind, count(g.Count, "deployment", "deployments"), strings.Join(idTexts(g.Examples), ", "))
+		if g.Kind == "Invalid" { // nothing comes of it, so there are no changes to show
+			fmt.Fprintf(&text, "  why: tko rollout plan %s --deployment %s\n", p.ID, strings.Join(idTexts(g.Examples[:min(1, len(g.Examples))]), ""))
+			continue
+		}
 		for _, c := range g.Changes {
 			fmt.Fprintf(&text, "  %s %s: %s → %s\n", c.Resource, c.Path, c.Before, c.After)
 		}
