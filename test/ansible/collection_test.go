@@ -1,10 +1,12 @@
 package ansible
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -57,6 +59,81 @@ func TestCollectionIsFormattedAndChecked(t *testing.T) {
 		args = append([]string{"-m", "ruff", args[0], "--no-cache", "--config=ruff.toml", "../../ansible", "../../internal/plugin/callback.py"}, args[1:]...)
 		if out, err := exec.CommandContext(t.Context(), python, args...).CombinedOutput(); err != nil {
 			t.Errorf("%v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// pipBootstrap is the script from which ansible-test gets pip for the environments of its
+// tests. It would download one, and not from PyPI.
+const pipBootstrap = `import sys
+
+sys.path.insert(0, %q)
+from pip._internal.cli.main import main
+
+sys.exit(main(["install", *(a for a in sys.argv[1:] if a not in ("--no-setuptools", "--no-wheel"))]))
+`
+
+// The collection passes all tests of ansible-test sanity.
+func TestCollectionPassesSanityTests(t *testing.T) {
+	t.Parallel()
+	environment := process.Ansible(t)
+	packages, err := filepath.Glob(filepath.Join(environment, "lib", "python3.*", "site-packages"))
+	if err != nil || len(packages) != 1 {
+		t.Fatalf("the folders of packages are %v, %v", packages, err)
+	}
+	collection := filepath.Join(t.TempDir(), "ansible_collections", "tko", "tko")
+	if err := os.CopyFS(collection, os.DirFS("../../ansible")); err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(environment, "sanity") // keeps the environments of its tests
+	bootstrap := filepath.Join(home, ".ansible", "test", "cache", "get_pip_24_2.py")
+	if err := os.MkdirAll(filepath.Dir(bootstrap), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.Create(filepath.Join(home, "lock")) // ansible-test makes them without one
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Close() }()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(bootstrap, fmt.Appendf(nil, pipBootstrap, packages[0]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	version := strings.TrimPrefix(filepath.Base(filepath.Dir(packages[0])), "python")
+	cmd := exec.CommandContext(t.Context(), filepath.Join(environment, "bin", "ansible-test"), "sanity", "--lint", "--truncate=0", "--python="+version)
+	cmd.Dir = collection
+	// On another PATH it may find other versions of Python that don't run.
+	cmd.Env = append(os.Environ(), "HOME="+home, "PATH="+filepath.Join(environment, "bin")+":/usr/bin:/bin")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, test := range []string{"ansible-doc", "import", "pylint", "validate-modules", "yamllint"} {
+		if !strings.Contains(string(out), "Running sanity test \""+test+"\"") {
+			t.Errorf("the test %s did not run:\n%s", test, out)
+		}
+	}
+	if strings.Contains(string(out), "Skipping") {
+		t.Errorf("a test was skipped:\n%s", out)
+	}
+}
+
+// The license is the only thing that the sanity tests let pass.
+func TestSanityTestsIgnoreOnlyTheLicense(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../ansible/tests/sanity/ignore-*.txt")
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files %v, %v", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) < 2 || fields[1] != "validate-modules:missing-gplv3-license" {
+			t.Errorf("%s ignores %q", files[0], line)
 		}
 	}
 }

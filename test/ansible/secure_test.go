@@ -7,18 +7,18 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko/internal/certs/certstest"
-	"github.com/tko-orchestrator/tko/test/process"
+	"github.com/tko-orchestrator/tko/test/process/secure"
 )
 
 // Modules and the inventory prove who calls, by options or by the environment, to a server
 // that enforces rights.
 func TestModulesUseTLSAndTokens(t *testing.T) {
 	t.Parallel()
-	s := process.StartSecure(t, []string{"stranger"})
+	s := secure.Start(t, []string{"stranger"})
 	c := &control{t: t, dir: t.TempDir()}
 	c.link()
 	address := "localhost:" + s.Port()
-	file := c.write("token", s.Tokens[process.Root]+"\n")
+	file := c.write("token", s.Tokens[secure.Root]+"\n")
 	otherCA := c.write("other.crt", string(certstest.New(t, "another authority").PEM()))
 	site := func(options string) string {
 		return fmt.Sprintf("- tko.tko.site: {name: lagos, metadata: {region: west}, host: '%s', timeout: 20%s}", address, options)
@@ -37,10 +37,10 @@ func TestModulesUseTLSAndTokens(t *testing.T) {
 			t.Errorf("%s: the output has the token", name)
 		}
 	}
-	if out, changed := c.play(site(", ca_path: "+s.CA+", token_file: "+file), "-vvv"); changed != 1 || strings.Contains(out, s.Tokens[process.Root]) {
+	if out, changed := c.play(site(", ca_path: "+s.CA+", token_file: "+file), "-vvv"); changed != 1 || strings.Contains(out, s.Tokens[secure.Root]) {
 		t.Errorf("by options: %d changes:\n%s", changed, out)
 	}
-	c.env = []string{"TKO_TLS_CA=" + s.CA, "TKO_TOKEN=" + s.Tokens[process.Root], "TKO_DATA_HOST=" + address}
+	c.env = []string{"TKO_TLS_CA=" + s.CA, "TKO_TOKEN=" + s.Tokens[secure.Root], "TKO_DATA_HOST=" + address}
 	if out, changed := c.play(site("")); changed != 0 {
 		t.Errorf("by the environment: %d changes:\n%s", changed, out)
 	}

@@ -4,7 +4,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 name: sites
 short_description: Sites of TKO as hosts
-author: TKO contributors
+author: TKO contributors (!UNKNOWN)
 description:
   - Each site that matches is a host, with the site's ID as its name.
   - The variables of a host are C(template_id), C(metadata), C(updated), C(deployment_ids), and C(package) if O(packages=true).

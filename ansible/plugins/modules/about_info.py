@@ -10,7 +10,7 @@ description: Returns the name, version and store of the server. It fails if the 
 options: {}
 extends_documentation_fragment:
   - tko.tko.client
-author: TKO contributors
+author: TKO contributors (!UNKNOWN)
 attributes:
   check_mode:
     description: The module only reads.

@@ -45,7 +45,7 @@ options:
     type: str
 extends_documentation_fragment:
   - tko.tko.client
-author: TKO contributors
+author: TKO contributors (!UNKNOWN)
 attributes:
   check_mode:
     description: The module predicts the result, and changes nothing.

@@ -22,7 +22,7 @@ options:
     choices: [command, kpt, ansible]
 extends_documentation_fragment:
   - tko.tko.client
-author: TKO contributors
+author: TKO contributors (!UNKNOWN)
 attributes:
   check_mode:
     description: The module only reads.

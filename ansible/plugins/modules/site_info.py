@@ -35,7 +35,7 @@ options:
     default: 0
 extends_documentation_fragment:
   - tko.tko.client
-author: TKO contributors
+author: TKO contributors (!UNKNOWN)
 attributes:
   check_mode:
     description: The module only reads.

@@ -22,7 +22,7 @@ options:
     type: str
 extends_documentation_fragment:
   - tko.tko.client
-author: TKO contributors
+author: TKO contributors (!UNKNOWN)
 attributes:
   check_mode:
     description: In check mode, the module changes nothing.
