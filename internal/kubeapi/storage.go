@@ -33,7 +33,6 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/krm"
-	"github.com/tko-orchestrator/tko/kubename"
 )
 
 // A Catalog is the served catalog; see
@@ -158,7 +157,7 @@ func (s *storage) show(ctx context.Context, name string, r catalog.Record, whole
 // can have the name.
 func (s *storage) key(ctx context.Context, name string) (catalog.Key, error) {
 	key := catalog.Key{Kind: s.kind.kind}
-	id, err := kubename.Unescape(name)
+	id, err := unescape(key.Kind, name)
 	if err == nil {
 		key.ID = id
 		err = catalog.CheckKey(key)
@@ -425,7 +424,7 @@ const discarded = "metadata.name %q is discarded, because TKO names deployments:
 
 func (s *storage) create(ctx context.Context, o object, key catalog.Key, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
 	if key.ID != "" {
-		name, err := kubename.Escape(key.ID)
+		name, err := escape(key.Kind, key.ID)
 		if err != nil {
 			return nil, s.failed(ctx, o.GetName(), nil, err)
 		}
