@@ -39,6 +39,21 @@ type SourceStatus struct {
 	// Operations are the most recent operations, the newest first.
 	Operations []SourceOperation `json:"operations,omitempty"`
 	Conditions []Condition       `json:"conditions,omitempty"` // Ready, Reconciling, Stalled
+	// Origins are those of the items of an inventory of sites, each once. They are never
+	// changed in place.
+	Origins []SourceOrigins `json:"origins,omitempty"`
+}
+
+// SourceOrigins name where the parts of an entity come from: the name of an origin for
+// each part, which is "template", "package", or "metadata." and a key.
+type SourceOrigins map[string]string
+
+// OriginsOf returns the origins of an item; nil if it has none.
+func (s SourceStatus) OriginsOf(item SourceItem) SourceOrigins {
+	if item.Origins < 1 || item.Origins > len(s.Origins) {
+		return nil
+	}
+	return s.Origins[item.Origins-1]
 }
 
 // A SourceItem is an entry of the inventory of a source.
@@ -50,6 +65,7 @@ type SourceItem struct {
 	Revision int64  `json:"revision,omitempty"` // of the entity, after the source was applied
 	Pending  bool   `json:"pending,omitempty"`  // its creation began, and its result is not recorded
 	Status   string `json:"status,omitempty"`   // its status in the target system
+	Origins  int    `json:"origins,omitempty"`  // number of its element of the status' Origins, from 1; 0 if it has none
 }
 
 // A SourceOperation is an operation that the controller performed for a source.

@@ -5352,6 +5352,7 @@ type SourceStatus struct {
 	Items             []*SourceItem          `protobuf:"bytes,10,rep,name=items,proto3" json:"items,omitempty"`
 	Operations        []*SourceOperation     `protobuf:"bytes,11,rep,name=operations,proto3" json:"operations,omitempty"` // the newest first
 	Conditions        []*Condition           `protobuf:"bytes,12,rep,name=conditions,proto3" json:"conditions,omitempty"` // Ready, Reconciling, Stalled
+	Origins           []*SourceOrigins       `protobuf:"bytes,580,rep,name=origins,proto3" json:"origins,omitempty"`      // of the items of an inventory of sites
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -5470,6 +5471,58 @@ func (x *SourceStatus) GetConditions() []*Condition {
 	return nil
 }
 
+func (x *SourceStatus) GetOrigins() []*SourceOrigins {
+	if x != nil {
+		return x.Origins
+	}
+	return nil
+}
+
+// Where the parts of entities come from.
+type SourceOrigins struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Parts         map[string]string      `protobuf:"bytes,580,rep,name=parts,proto3" json:"parts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // names of origins by part: template, package, metadata.KEY
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceOrigins) Reset() {
+	*x = SourceOrigins{}
+	mi := &file_tko_tko_proto_msgTypes[73]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceOrigins) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceOrigins) ProtoMessage() {}
+
+func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[73]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceOrigins.ProtoReflect.Descriptor instead.
+func (*SourceOrigins) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+}
+
+func (x *SourceOrigins) GetParts() map[string]string {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
 type SourceItem struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -5479,13 +5532,14 @@ type SourceItem struct {
 	Revision      int64                  `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	Pending       bool                   `protobuf:"varint,6,opt,name=pending,proto3" json:"pending,omitempty"` // its creation began, and its result is not recorded
 	Status        string                 `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	Origins       int32                  `protobuf:"varint,580,opt,name=origins,proto3" json:"origins,omitempty"` // number of its element of the status' origins, from 1; 0 if it has none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5497,7 +5551,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5510,7 +5564,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -5562,6 +5616,13 @@ func (x *SourceItem) GetStatus() string {
 	return ""
 }
 
+func (x *SourceItem) GetOrigins() int32 {
+	if x != nil {
+		return x.Origins
+	}
+	return 0
+}
+
 type SourceOperation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
@@ -5576,7 +5637,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5588,7 +5649,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5601,7 +5662,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -5656,7 +5717,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5668,7 +5729,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5681,7 +5742,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -5707,7 +5768,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5719,7 +5780,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5732,7 +5793,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -5752,7 +5813,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5764,7 +5825,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5777,7 +5838,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{77}
+	return file_tko_tko_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -5804,7 +5865,7 @@ type GetTargetState struct {
 
 func (x *GetTargetState) Reset() {
 	*x = GetTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5816,7 +5877,7 @@ func (x *GetTargetState) String() string {
 func (*GetTargetState) ProtoMessage() {}
 
 func (x *GetTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5829,7 +5890,7 @@ func (x *GetTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
 func (*GetTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{78}
+	return file_tko_tko_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *GetTargetState) GetSiteId() string {
@@ -5861,7 +5922,7 @@ type TargetState struct {
 
 func (x *TargetState) Reset() {
 	*x = TargetState{}
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5873,7 +5934,7 @@ func (x *TargetState) String() string {
 func (*TargetState) ProtoMessage() {}
 
 func (x *TargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5886,7 +5947,7 @@ func (x *TargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
 func (*TargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{79}
+	return file_tko_tko_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *TargetState) GetSiteId() string {
@@ -5934,7 +5995,7 @@ type SaveTargetState struct {
 
 func (x *SaveTargetState) Reset() {
 	*x = SaveTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5946,7 +6007,7 @@ func (x *SaveTargetState) String() string {
 func (*SaveTargetState) ProtoMessage() {}
 
 func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5959,7 +6020,7 @@ func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
 func (*SaveTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{80}
+	return file_tko_tko_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SaveTargetState) GetState() *TargetState {
@@ -5985,7 +6046,7 @@ type SaveTargetStateResponse struct {
 
 func (x *SaveTargetStateResponse) Reset() {
 	*x = SaveTargetStateResponse{}
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5997,7 +6058,7 @@ func (x *SaveTargetStateResponse) String() string {
 func (*SaveTargetStateResponse) ProtoMessage() {}
 
 func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6010,7 +6071,7 @@ func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{81}
+	return file_tko_tko_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SaveTargetStateResponse) GetVersion() int64 {
@@ -6034,7 +6095,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6046,7 +6107,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6059,7 +6120,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{82}
+	return file_tko_tko_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *WhoAmIResponse) GetSubject() string {
@@ -6620,7 +6681,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\bapproved\x18\x04 \x01(\tR\bapproved\x12)\n" +
 	"\x06status\x18\x05 \x01(\v2\x11.tko.SourceStatusR\x06status\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\fR\x05state\x12\x16\n" +
-	"\x06called\x18\a \x01(\bR\x06called\"\x87\x03\n" +
+	"\x06called\x18\a \x01(\bR\x06called\"\xb6\x03\n" +
 	"\fSourceStatus\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12\x10\n" +
@@ -6638,7 +6699,14 @@ const file_tko_tko_proto_rawDesc = "" +
 	"operations\x12.\n" +
 	"\n" +
 	"conditions\x18\f \x03(\v2\x0e.tko.ConditionR\n" +
-	"conditions\"\xaa\x01\n" +
+	"conditions\x12-\n" +
+	"\aorigins\x18\xc4\x04 \x03(\v2\x12.tko.SourceOriginsR\aorigins\"\x7f\n" +
+	"\rSourceOrigins\x124\n" +
+	"\x05parts\x18\xc4\x04 \x03(\v2\x1d.tko.SourceOrigins.PartsEntryR\x05parts\x1a8\n" +
+	"\n" +
+	"PartsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc5\x01\n" +
 	"\n" +
 	"SourceItem\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
@@ -6647,7 +6715,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x18\n" +
 	"\apending\x18\x06 \x01(\bR\apending\x12\x16\n" +
-	"\x06status\x18\a \x01(\tR\x06status\"\xaf\x01\n" +
+	"\x06status\x18\a \x01(\tR\x06status\x12\x19\n" +
+	"\aorigins\x18\xc4\x04 \x01(\x05R\aorigins\"\xaf\x01\n" +
 	"\x0fSourceOperation\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\tR\brevision\x12\x12\n" +
@@ -6752,7 +6821,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -6829,224 +6898,228 @@ var file_tko_tko_proto_goTypes = []any{
 	(*GetSource)(nil),                            // 72: tko.GetSource
 	(*Source)(nil),                               // 73: tko.Source
 	(*SourceStatus)(nil),                         // 74: tko.SourceStatus
-	(*SourceItem)(nil),                           // 75: tko.SourceItem
-	(*SourceOperation)(nil),                      // 76: tko.SourceOperation
-	(*SaveSource)(nil),                           // 77: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 78: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 79: tko.ForgetSource
-	(*GetTargetState)(nil),                       // 80: tko.GetTargetState
-	(*TargetState)(nil),                          // 81: tko.TargetState
-	(*SaveTargetState)(nil),                      // 82: tko.SaveTargetState
-	(*SaveTargetStateResponse)(nil),              // 83: tko.SaveTargetStateResponse
-	(*WhoAmIResponse)(nil),                       // 84: tko.WhoAmIResponse
-	nil,                                          // 85: tko.Template.MetadataEntry
-	nil,                                          // 86: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 87: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 88: tko.Site.MetadataEntry
-	nil,                                          // 89: tko.ListedSite.MetadataEntry
-	nil,                                          // 90: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 91: tko.Deployment.MetadataEntry
-	nil,                                          // 92: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 93: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 94: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 95: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 96: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 97: tko.Plugin.PropertiesEntry
-	nil,                                          // 98: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 99: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 100: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 101: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 102: google.protobuf.Empty
+	(*SourceOrigins)(nil),                        // 75: tko.SourceOrigins
+	(*SourceItem)(nil),                           // 76: tko.SourceItem
+	(*SourceOperation)(nil),                      // 77: tko.SourceOperation
+	(*SaveSource)(nil),                           // 78: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 79: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 80: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 81: tko.GetTargetState
+	(*TargetState)(nil),                          // 82: tko.TargetState
+	(*SaveTargetState)(nil),                      // 83: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 84: tko.SaveTargetStateResponse
+	(*WhoAmIResponse)(nil),                       // 85: tko.WhoAmIResponse
+	nil,                                          // 86: tko.Template.MetadataEntry
+	nil,                                          // 87: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 88: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 89: tko.Site.MetadataEntry
+	nil,                                          // 90: tko.ListedSite.MetadataEntry
+	nil,                                          // 91: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 92: tko.Deployment.MetadataEntry
+	nil,                                          // 93: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 94: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 95: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 96: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 97: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 98: tko.Plugin.PropertiesEntry
+	nil,                                          // 99: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 100: tko.PutEntity.MetadataEntry
+	nil,                                          // 101: tko.SourceOrigins.PartsEntry
+	(*timestamppb.Timestamp)(nil),                // 102: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 103: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 104: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
 	42,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
 	3,   // 1: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
-	85,  // 2: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	100, // 3: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	86,  // 2: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	102, // 3: tko.Template.updated:type_name -> google.protobuf.Timestamp
 	41,  // 4: tko.Template.stamp:type_name -> tko.Stamp
-	86,  // 5: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	100, // 6: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	87,  // 5: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	102, // 6: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
 	41,  // 7: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	87,  // 8: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	88,  // 8: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
 	6,   // 9: tko.ListTemplates.window:type_name -> tko.Window
 	11,  // 10: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	88,  // 11: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	100, // 12: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	89,  // 11: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	102, // 12: tko.Site.updated:type_name -> google.protobuf.Timestamp
 	41,  // 13: tko.Site.stamp:type_name -> tko.Stamp
-	89,  // 14: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	100, // 15: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	90,  // 14: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	102, // 15: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
 	41,  // 16: tko.ListedSite.stamp:type_name -> tko.Stamp
-	90,  // 17: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	91,  // 17: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
 	6,   // 18: tko.ListSites.window:type_name -> tko.Window
 	17,  // 19: tko.ListSites.select:type_name -> tko.SelectSites
-	91,  // 20: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	100, // 21: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	100, // 22: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	92,  // 20: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	102, // 21: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	102, // 22: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
 	41,  // 23: tko.Deployment.stamp:type_name -> tko.Stamp
-	92,  // 24: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	100, // 25: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	100, // 26: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	93,  // 24: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	102, // 25: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	102, // 26: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
 	41,  // 27: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	93,  // 28: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	94,  // 29: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	95,  // 30: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	96,  // 31: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	94,  // 28: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	95,  // 29: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	96,  // 30: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	97,  // 31: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
 	6,   // 32: tko.ListDeployments.window:type_name -> tko.Window
 	25,  // 33: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	100, // 34: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	100, // 35: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	100, // 36: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	97,  // 37: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	102, // 34: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	102, // 35: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	102, // 36: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	98,  // 37: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
 	37,  // 38: tko.Plugin.triggers:type_name -> tko.GVK
 	41,  // 39: tko.Plugin.stamp:type_name -> tko.Stamp
 	37,  // 40: tko.SelectPlugins.trigger:type_name -> tko.GVK
 	6,   // 41: tko.ListPlugins.window:type_name -> tko.Window
 	39,  // 42: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	100, // 43: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	100, // 44: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	102, // 43: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	102, // 44: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
 	42,  // 45: tko.Stamp.conditions:type_name -> tko.Condition
 	43,  // 46: tko.Stamp.steps:type_name -> tko.PreparationStep
-	100, // 47: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	100, // 48: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	101, // 49: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	102, // 47: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	102, // 48: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	103, // 49: tko.PreparationStep.took:type_name -> google.protobuf.Duration
 	25,  // 50: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
 	42,  // 51: tko.CommitDeployment.conditions:type_name -> tko.Condition
 	43,  // 52: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
 	46,  // 53: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
 	20,  // 54: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
 	53,  // 55: tko.CreateChildren.children:type_name -> tko.Child
-	98,  // 56: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	99,  // 56: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
 	42,  // 57: tko.SetConditions.conditions:type_name -> tko.Condition
-	101, // 58: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	101, // 59: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	103, // 58: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	103, // 59: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
 	60,  // 60: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
 	60,  // 61: tko.RenewWork.items:type_name -> tko.WorkItem
-	101, // 62: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	103, // 62: tko.RenewWork.lease:type_name -> google.protobuf.Duration
 	60,  // 63: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
 	64,  // 64: tko.FinishWork.items:type_name -> tko.FinishedWork
 	60,  // 65: tko.FinishedWork.item:type_name -> tko.WorkItem
 	0,   // 66: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	101, // 67: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	103, // 67: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
 	1,   // 68: tko.Change.op:type_name -> tko.Change.Op
-	100, // 69: tko.Change.time:type_name -> google.protobuf.Timestamp
-	99,  // 70: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	102, // 69: tko.Change.time:type_name -> google.protobuf.Timestamp
+	100, // 70: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
 	38,  // 71: tko.PutEntity.plugin:type_name -> tko.Plugin
 	60,  // 72: tko.PutEntity.claim:type_name -> tko.WorkItem
 	60,  // 73: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	100, // 74: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	102, // 74: tko.Source.updated:type_name -> google.protobuf.Timestamp
 	74,  // 75: tko.Source.status:type_name -> tko.SourceStatus
-	75,  // 76: tko.SourceStatus.items:type_name -> tko.SourceItem
-	76,  // 77: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	76,  // 76: tko.SourceStatus.items:type_name -> tko.SourceItem
+	77,  // 77: tko.SourceStatus.operations:type_name -> tko.SourceOperation
 	42,  // 78: tko.SourceStatus.conditions:type_name -> tko.Condition
-	100, // 79: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	73,  // 80: tko.SaveSource.source:type_name -> tko.Source
-	60,  // 81: tko.SaveSource.claim:type_name -> tko.WorkItem
-	60,  // 82: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	100, // 83: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	81,  // 84: tko.SaveTargetState.state:type_name -> tko.TargetState
-	60,  // 85: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	100, // 86: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	102, // 87: tko.Data.about:input_type -> google.protobuf.Empty
-	8,   // 88: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 89: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	10,  // 90: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	12,  // 91: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	11,  // 92: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	14,  // 93: tko.Data.registerSite:input_type -> tko.Site
-	13,  // 94: tko.Data.deleteSite:input_type -> tko.SiteID
-	16,  // 95: tko.Data.getSite:input_type -> tko.GetSite
-	18,  // 96: tko.Data.listSites:input_type -> tko.ListSites
-	17,  // 97: tko.Data.purgeSites:input_type -> tko.SelectSites
-	22,  // 98: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	19,  // 99: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	24,  // 100: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	26,  // 101: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	25,  // 102: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	27,  // 103: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	29,  // 104: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	31,  // 105: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	38,  // 106: tko.Data.registerPlugin:input_type -> tko.Plugin
-	36,  // 107: tko.Data.deletePlugin:input_type -> tko.PluginID
-	36,  // 108: tko.Data.getPlugin:input_type -> tko.PluginID
-	40,  // 109: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	39,  // 110: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	44,  // 111: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	46,  // 112: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	48,  // 113: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	50,  // 114: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	33,  // 115: tko.Data.listModifications:input_type -> tko.ListModifications
-	35,  // 116: tko.Data.breakModification:input_type -> tko.BreakModification
-	52,  // 117: tko.Data.createChildren:input_type -> tko.CreateChildren
-	55,  // 118: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	57,  // 119: tko.Data.setConditions:input_type -> tko.SetConditions
-	58,  // 120: tko.Data.claimWork:input_type -> tko.ClaimWork
-	61,  // 121: tko.Data.renewWork:input_type -> tko.RenewWork
-	63,  // 122: tko.Data.finishWork:input_type -> tko.FinishWork
-	65,  // 123: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	67,  // 124: tko.Data.putEntity:input_type -> tko.PutEntity
-	69,  // 125: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	70,  // 126: tko.Data.callSites:input_type -> tko.CallSites
-	71,  // 127: tko.Data.callSources:input_type -> tko.CallSources
-	72,  // 128: tko.Data.getSource:input_type -> tko.GetSource
-	102, // 129: tko.Data.listSources:input_type -> google.protobuf.Empty
-	77,  // 130: tko.Data.saveSource:input_type -> tko.SaveSource
-	79,  // 131: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	80,  // 132: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	82,  // 133: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	102, // 134: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 135: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 136: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 137: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 138: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 139: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 140: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 141: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 142: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 143: tko.Data.getSite:output_type -> tko.Site
-	15,  // 144: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 145: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	23,  // 146: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 147: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	20,  // 148: tko.Data.getDeployment:output_type -> tko.Deployment
-	21,  // 149: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 150: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	28,  // 151: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	30,  // 152: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	32,  // 153: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 154: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 155: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	38,  // 156: tko.Data.getPlugin:output_type -> tko.Plugin
-	38,  // 157: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 158: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	45,  // 159: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	47,  // 160: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	49,  // 161: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	51,  // 162: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	34,  // 163: tko.Data.listModifications:output_type -> tko.Modification
-	34,  // 164: tko.Data.breakModification:output_type -> tko.Modification
-	54,  // 165: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	56,  // 166: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	102, // 167: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	59,  // 168: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	62,  // 169: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	102, // 170: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	66,  // 171: tko.Data.watchChanges:output_type -> tko.Change
-	68,  // 172: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 173: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	102, // 174: tko.Data.callSites:output_type -> google.protobuf.Empty
-	102, // 175: tko.Data.callSources:output_type -> google.protobuf.Empty
-	73,  // 176: tko.Data.getSource:output_type -> tko.Source
-	73,  // 177: tko.Data.listSources:output_type -> tko.Source
-	78,  // 178: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	102, // 179: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	81,  // 180: tko.Data.getTargetState:output_type -> tko.TargetState
-	83,  // 181: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	84,  // 182: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	135, // [135:183] is the sub-list for method output_type
-	87,  // [87:135] is the sub-list for method input_type
-	87,  // [87:87] is the sub-list for extension type_name
-	87,  // [87:87] is the sub-list for extension extendee
-	0,   // [0:87] is the sub-list for field type_name
+	75,  // 79: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
+	101, // 80: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
+	102, // 81: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	73,  // 82: tko.SaveSource.source:type_name -> tko.Source
+	60,  // 83: tko.SaveSource.claim:type_name -> tko.WorkItem
+	60,  // 84: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	102, // 85: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	82,  // 86: tko.SaveTargetState.state:type_name -> tko.TargetState
+	60,  // 87: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	102, // 88: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	104, // 89: tko.Data.about:input_type -> google.protobuf.Empty
+	8,   // 90: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 91: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	10,  // 92: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	12,  // 93: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	11,  // 94: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	14,  // 95: tko.Data.registerSite:input_type -> tko.Site
+	13,  // 96: tko.Data.deleteSite:input_type -> tko.SiteID
+	16,  // 97: tko.Data.getSite:input_type -> tko.GetSite
+	18,  // 98: tko.Data.listSites:input_type -> tko.ListSites
+	17,  // 99: tko.Data.purgeSites:input_type -> tko.SelectSites
+	22,  // 100: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	19,  // 101: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	24,  // 102: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	26,  // 103: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	25,  // 104: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	27,  // 105: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	29,  // 106: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	31,  // 107: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	38,  // 108: tko.Data.registerPlugin:input_type -> tko.Plugin
+	36,  // 109: tko.Data.deletePlugin:input_type -> tko.PluginID
+	36,  // 110: tko.Data.getPlugin:input_type -> tko.PluginID
+	40,  // 111: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	39,  // 112: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	44,  // 113: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	46,  // 114: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	48,  // 115: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	50,  // 116: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	33,  // 117: tko.Data.listModifications:input_type -> tko.ListModifications
+	35,  // 118: tko.Data.breakModification:input_type -> tko.BreakModification
+	52,  // 119: tko.Data.createChildren:input_type -> tko.CreateChildren
+	55,  // 120: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	57,  // 121: tko.Data.setConditions:input_type -> tko.SetConditions
+	58,  // 122: tko.Data.claimWork:input_type -> tko.ClaimWork
+	61,  // 123: tko.Data.renewWork:input_type -> tko.RenewWork
+	63,  // 124: tko.Data.finishWork:input_type -> tko.FinishWork
+	65,  // 125: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	67,  // 126: tko.Data.putEntity:input_type -> tko.PutEntity
+	69,  // 127: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	70,  // 128: tko.Data.callSites:input_type -> tko.CallSites
+	71,  // 129: tko.Data.callSources:input_type -> tko.CallSources
+	72,  // 130: tko.Data.getSource:input_type -> tko.GetSource
+	104, // 131: tko.Data.listSources:input_type -> google.protobuf.Empty
+	78,  // 132: tko.Data.saveSource:input_type -> tko.SaveSource
+	80,  // 133: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	81,  // 134: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	83,  // 135: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	104, // 136: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 137: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 138: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 139: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	8,   // 140: tko.Data.getTemplate:output_type -> tko.Template
+	9,   // 141: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 142: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 143: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 144: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	14,  // 145: tko.Data.getSite:output_type -> tko.Site
+	15,  // 146: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 147: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	23,  // 148: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 149: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	20,  // 150: tko.Data.getDeployment:output_type -> tko.Deployment
+	21,  // 151: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 152: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	28,  // 153: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	30,  // 154: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	32,  // 155: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 156: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 157: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	38,  // 158: tko.Data.getPlugin:output_type -> tko.Plugin
+	38,  // 159: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 160: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	45,  // 161: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	47,  // 162: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	49,  // 163: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	51,  // 164: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	34,  // 165: tko.Data.listModifications:output_type -> tko.Modification
+	34,  // 166: tko.Data.breakModification:output_type -> tko.Modification
+	54,  // 167: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	56,  // 168: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	104, // 169: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	59,  // 170: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	62,  // 171: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	104, // 172: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	66,  // 173: tko.Data.watchChanges:output_type -> tko.Change
+	68,  // 174: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 175: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	104, // 176: tko.Data.callSites:output_type -> google.protobuf.Empty
+	104, // 177: tko.Data.callSources:output_type -> google.protobuf.Empty
+	73,  // 178: tko.Data.getSource:output_type -> tko.Source
+	73,  // 179: tko.Data.listSources:output_type -> tko.Source
+	79,  // 180: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	104, // 181: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	82,  // 182: tko.Data.getTargetState:output_type -> tko.TargetState
+	84,  // 183: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	85,  // 184: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	137, // [137:185] is the sub-list for method output_type
+	89,  // [89:137] is the sub-list for method input_type
+	89,  // [89:89] is the sub-list for extension type_name
+	89,  // [89:89] is the sub-list for extension extendee
+	0,   // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -7062,7 +7135,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   98,
+			NumMessages:   100,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -101,11 +101,13 @@ func (i *Inventory) Revision(ctx context.Context) (string, error) {
 	if !i.dirty && i.revision != "" {
 		return i.revision, nil
 	}
-	sites, notes := merge(i.parts)
-	if len(sites) == 0 && !i.settings.AllowEmpty {
-		i.revision = ""
-		return "", tko.Errorf(tko.ErrInvalid, "the inventory has no sites: all sites stay as they are. If it is meant to be empty, set allowEmpty: true")
+	for _, p := range i.parts {
+		if len(p.sites) == 0 && !p.settings.Enrich && !p.settings.AllowEmpty && !i.settings.AllowEmpty {
+			i.revision = ""
+			return "", tko.Errorf(tko.ErrInvalid, "inventory %q has no sites: all sites stay as they are. If it is meant to be empty, set allowEmpty: true", p.settings.Name)
+		}
 	}
+	sites, notes := merge(i.parts)
 	manifests := make([]manifest.Manifest, len(sites))
 	sum := sha256.New()
 	for n, s := range sites {
@@ -113,8 +115,13 @@ func (i *Inventory) Revision(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		m.Origins = s.Origins
 		manifests[n] = m
-		fmt.Fprintf(sum, "%s %s\n", m.Name, m.Digest)
+		fmt.Fprintf(sum, "%s %s", m.Name, m.Digest)
+		for _, part := range slices.Sorted(maps.Keys(s.Origins)) {
+			fmt.Fprintf(sum, " %q %q", part, s.Origins[part])
+		}
+		fmt.Fprintln(sum)
 	}
 	i.sites, i.manifests, i.notes, i.dirty = sites, manifests, notes, false
 	i.revision = "sites@sha256:" + hex.EncodeToString(sum.Sum(nil))

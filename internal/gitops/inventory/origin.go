@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -62,12 +63,23 @@ func (f file) read(_ context.Context, known string) ([]record, string, error) {
 		return nil, "", err
 	}
 	defer func() { _ = opened.Close() }()
+	before, err := opened.Stat()
+	if err != nil {
+		return nil, "", err
+	}
 	data, err := io.ReadAll(io.LimitReader(opened, f.settings.MaxBytes+1))
 	if err != nil {
 		return nil, "", err
 	}
 	if int64(len(data)) > f.settings.MaxBytes {
 		return nil, "", tko.Errorf(tko.ErrInvalid, "it has more than %d bytes: set maxBytes", f.settings.MaxBytes)
+	}
+	after, err := os.Stat(f.settings.File)
+	if err != nil {
+		return nil, "", err
+	}
+	if before.Mode().IsRegular() && (!os.SameFile(before, after) || after.Size() != int64(len(data)) || !after.ModTime().Equal(before.ModTime())) {
+		return nil, "", errors.New("the file changed while it was read: it is read again. Replace files by renaming complete ones")
 	}
 	tag := digestTag(data)
 	if tag == known {

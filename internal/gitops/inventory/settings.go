@@ -16,7 +16,7 @@ import (
 type Settings struct {
 	// From lists the origins of records; earlier ones take precedence.
 	From []OriginSettings `json:"from"`
-	// AllowEmpty permits an inventory without sites. Otherwise it is an error.
+	// AllowEmpty permits an inventory, and origins, without sites. Otherwise that is an error.
 	AllowEmpty bool `json:"allowEmpty,omitempty"`
 }
 
@@ -38,8 +38,10 @@ type OriginSettings struct {
 	MaxRecords int   `json:"maxRecords,omitempty"` // 100,000 if 0
 
 	// Enrich adds to sites of other origins only, and makes none.
-	Enrich bool    `json:"enrich,omitempty"`
-	Map    Mapping `json:"map"`
+	Enrich bool `json:"enrich,omitempty"`
+	// AllowEmpty permits an origin that makes no sites. Otherwise it is an error.
+	AllowEmpty bool    `json:"allowEmpty,omitempty"`
+	Map        Mapping `json:"map"`
 }
 
 // Credentials refer to what an origin asks for. Secrets are read for each reading.
