@@ -17,6 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/catalog"
 	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 )
@@ -105,10 +106,10 @@ func NameOf(address string) string {
 
 // Spec returns the Spec of the settings. The files of revisions are stored below
 // dir, "" for the system's temporary folder. The error is an ErrInvalid.
-func (s Settings) Spec(dir string) (Spec, error) { return s.SpecWith(dir, inventory.Access{}) }
+func (s Settings) Spec(dir string) (Spec, error) { return s.SpecWith(dir, remote.Access{}) }
 
 // SpecWith is Spec with what inventories may use.
-func (s Settings) SpecWith(dir string, access inventory.Access) (Spec, error) {
+func (s Settings) SpecWith(dir string, access remote.Access) (Spec, error) {
 	if s.Name == "" {
 		s.Name = NameOf(s.Git.URL)
 	}
@@ -188,7 +189,7 @@ func (s Settings) repository(spec *Spec, dir string) error {
 }
 
 // inventory has a spec read an inventory.
-func (s Settings) inventory(spec *Spec, access inventory.Access) error {
+func (s Settings) inventory(spec *Spec, access remote.Access) error {
 	if s.Path != "" || !reflect.ValueOf(s.OSM).IsZero() {
 		return tko.Errorf(tko.ErrInvalid, "path and osm are settings of repositories, not of inventories: leave them out")
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 )
 
 // An Inventory makes manifests of sites from records of its origins. One goroutine at
@@ -37,7 +38,7 @@ type part struct {
 }
 
 // New returns an Inventory, without reading its origins. The error is an ErrInvalid.
-func New(s Settings, access Access) (*Inventory, error) {
+func New(s Settings, access remote.Access) (*Inventory, error) {
 	if len(s.From) == 0 || len(s.From) > maxOrigins {
 		return nil, tko.Errorf(tko.ErrInvalid, "inventory.from has %d elements: use 1 to %d", len(s.From), maxOrigins)
 	}
@@ -95,7 +96,7 @@ func (i *Inventory) Revision(ctx context.Context) (string, error) {
 		changed, err := p.read(ctx)
 		i.dirty = i.dirty || changed // also if a later origin fails
 		if err != nil {
-			return "", fmt.Errorf("inventory %q: %w: all sites stay as they are", p.settings.Name, cause(ctx, err))
+			return "", fmt.Errorf("inventory %q: %w: all sites stay as they are", p.settings.Name, remote.Cause(ctx, err))
 		}
 	}
 	if !i.dirty && i.revision != "" {
