@@ -83,7 +83,7 @@ const (
 	ConditionReady       = "Ready"
 	ConditionReconciling = "Reconciling" // present only while it is true
 	ConditionStalled     = "Stalled"     // present only while it is true
-	ConditionConsistent  = "Consistent"  // of inventories; present only while it is false
+	ConditionConsistent  = "Consistent"  // of inventories and catalogs; present only while it is false
 )
 
 // Reasons of the conditions of sources: Flux's where it has them.
@@ -98,5 +98,6 @@ const (
 	SourceReasonDependency  = "DependencyNotReady"      // another source must be ready first
 	SourceReasonNothing     = "NothingForUs"            // the revision holds no files for TKO
 	SourceReasonConflicts   = "Contradictions"          // origins of an inventory differ
+	SourceReasonLeftOut     = "LeftOut"                 // versions of a catalog are left out, or differ from their templates
 	SourceReasonDenied      = "AccessDenied"            // credentials or a connection file are refused
 )

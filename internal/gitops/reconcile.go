@@ -436,11 +436,13 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 	if l.source.position = about.Position; p != nil && len(p.Actions) > 0 {
 		l.source.position = -1
 	}
-	l.setConsistent(r.notes)
-	if len(p.Invalid) > 0 {
-		r.notes = append(slices.Clone(p.Invalid), r.notes...)
+	messages := slices.Concat(p.Messages, p.Invalid, r.notes)
+	if l.spec.AddOnly {
+		l.setConsistent(tko.SourceReasonLeftOut, messages)
+	} else {
+		l.setConsistent(tko.SourceReasonConflicts, r.notes)
 	}
-	return l.conclude(ctx, revision, osm, append(slices.Clone(p.Messages), r.notes...), p.Asks)
+	return l.conclude(ctx, revision, osm, messages, p.Asks)
 }
 
 // conclude applies the revision to an OSM, after it was applied to TKO, and saves
@@ -663,13 +665,14 @@ func (l *reconciliation) setCondition(typ, status, reason, message string) {
 	l.status.Conditions[i] = c
 }
 
-// setConsistent sets Consistent to False if there are notes about contradictions.
-func (l *reconciliation) setConsistent(notes []string) {
+// setConsistent sets Consistent to False if there are notes about contradictions, or
+// about what is left out.
+func (l *reconciliation) setConsistent(reason string, notes []string) {
 	if len(notes) == 0 {
 		l.removeCondition(tko.ConditionConsistent)
 		return
 	}
-	l.setCondition(tko.ConditionConsistent, tko.ConditionFalse, tko.SourceReasonConflicts, strings.Join(notes, "\n"))
+	l.setCondition(tko.ConditionConsistent, tko.ConditionFalse, reason, strings.Join(notes, "\n"))
 }
 
 func (l *reconciliation) removeCondition(typ string) {

@@ -247,6 +247,9 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 				plan.Invalid = append(plan.Invalid, problem.Error())
 			}
 		}
+		if more := len(plan.Invalid) - maxStays; more > 0 {
+			plan.Invalid = append(plan.Invalid[:maxStays], fmt.Sprintf("and %d more are invalid", more))
+		}
 	} else if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
