@@ -39,11 +39,19 @@ func inventorySettings(o cli.InventoryOptions) (gitops.Settings, remote.Access, 
 	}
 	// The file is the user's own, and so are the variables that it names.
 	access := remote.Access{}
-	if o.Catalog {
-		return found[0], access, nil
+	var used []remote.Credentials
+	switch s := found[0]; {
+	case s.Inventory != nil:
+		for _, from := range s.Inventory.From {
+			used = append(used, from.Credentials)
+		}
+	case s.Catalog.OCI != nil:
+		used = append(used, s.Catalog.OCI.Credentials)
+	case s.Catalog.Helm != nil:
+		used = append(used, s.Catalog.Helm.Credentials)
 	}
-	for _, from := range found[0].Inventory.From {
-		for _, reference := range []string{from.Token, from.Password} {
+	for _, c := range used {
+		for _, reference := range []string{c.Token, c.Password} {
 			if name, ok := strings.CutPrefix(reference, "env:"); ok {
 				access.Secrets.Environment = append(access.Secrets.Environment, name)
 			}

@@ -229,16 +229,21 @@ func (d *deploymentFilter) selection() tko.DeploymentSelect {
 func (a *app) deploymentList() *cobra.Command {
 	var filter deploymentFilter
 	var window windowFlag
+	var newer bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List deployments",
 		Example: `  tko deployment list --prepared=false -o wide
   tko deployment list --site-metadata region=west --template-id 'nf/**'
   tko deployment list --outdated --template-id nf/upf:v1
+  tko deployment list --upgradable --template-id 'nephio/**'
   tko deployment list --parent 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf -o json`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			if newer {
+				return upgradableDeployments(ctx, s, filter.selection(), &window)
+			}
 			return list(ctx, s, deploymentView, &window, func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
 				return s.Deployments(ctx, filter.selection(), window.options(a))
 			})
@@ -246,6 +251,7 @@ func (a *app) deploymentList() *cobra.Command {
 	}
 	filter.flags(a, cmd)
 	window.flags(cmd.Flags())
+	cmd.Flags().BoolVar(&newer, "upgradable", false, "only deployments whose template has a newer version: another one with a higher version after the last colon of the ID")
 	return cmd
 }
 
