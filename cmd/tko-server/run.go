@@ -34,10 +34,13 @@ import (
 	"github.com/tko-orchestrator/tko/internal/manual"
 	"github.com/tko-orchestrator/tko/internal/metrics"
 	"github.com/tko-orchestrator/tko/internal/plugin"
+	"github.com/tko-orchestrator/tko/internal/plugin/awx"
 	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
+	"github.com/tko-orchestrator/tko/internal/rollout/controller"
+	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/sibling"
@@ -287,6 +290,12 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 		})
 		controllers.Go(func() error { return m.Run(working) })
 	}
+	if c.Has(config.RoleRollout) {
+		rollouts := clients.of(identity.RoleRollout)
+		controllers.Go(func() error {
+			return controller.Run(working, rollouts, controller.Options{Worker: s.worker, Lease: c.WorkLease, Log: log.With("role", config.RoleRollout)})
+		})
+	}
 	if c.Has(config.RoleGitOps) {
 		if err := s.gitOps(working, controllers, clients.of(identity.RoleGitOps)); err != nil {
 			return err
@@ -482,6 +491,7 @@ func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
 		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log.With("component", logging.Plugins),
 		Pods: s.pods, Host: ownAddress(s.config.IPStack),
+		AWX: awx.Options{Guard: s.allowed.Remote, Secrets: s.config.AWXSecrets, References: wiring.Secrets(s.config)},
 		Functions: krmfn.Options{
 			Guard: s.allowed.Remote, Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
@@ -577,6 +587,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		Persons: persons, Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
 		Log: s.log.With("role", config.RoleData, "component", logging.Catalog), LogLevels: s.levels, Refused: s.metrics.Denied,
 	})
+	s.service.PlanWith(planner.New(planner.OnCatalog(s.service), planner.Options{Runner: runner, ManualApprove: !s.config.PreparerAutoApprove}))
 	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {
 		return err
 	}
@@ -607,7 +618,10 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		serving.Go(func() error { return api.Serve(l) })
 	}
 	webLog := s.log.With("component", logging.Web)
-	handler := s.observeWeb(webapi.WithRequests(webapi.WithHosts(s.security.identified(webapi.New(s.service, webLog), webLog), s.allowedHosts(s.config.ListenWeb)), s.tracer))
+	handler, err := s.webHandler(webLog, apis.Done())
+	if err != nil {
+		return err
+	}
 	web := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ConnContext: withConn, ErrorLog: slog.NewLogLogger(webLog.Handler(), slog.LevelWarn)}
 	for _, l := range s.web {
 		serving.Go(func() error { return s.security.serveHTTP(web, l) })

@@ -32,6 +32,19 @@ type Reader interface {
 	Sources(ctx context.Context) ([]tko.Source, error)
 }
 
+// A RolloutReader is a Reader of rollouts, too.
+type RolloutReader interface {
+	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
+}
+
+func rollout(ctx context.Context, client Reader, id string) (tko.Rollout, error) {
+	r, ok := client.(RolloutReader)
+	if !ok {
+		return tko.Rollout{}, errors.New("this connection has no service of rollouts")
+	}
+	return r.Rollout(ctx, tko.RolloutID(id), 0)
+}
+
 // Writer writes the changes of a plan, or makes dry runs of them.
 type Writer interface {
 	// PutEntity creates or replaces an entity. With DryRun it only validates it and
@@ -572,6 +585,9 @@ func (m *maker) read(ctx context.Context, k key, id string) (*entity, error) {
 	case tko.KindSite:
 		s, err := m.client.Site(ctx, tko.SiteID(k.name), 0)
 		return &entity{id: k.name, revision: s.Stamp.Revision, who: s.Stamp.Who, template: s.Template, metadata: s.Metadata}, err
+	case tko.KindRollout:
+		r, err := rollout(ctx, m.client, k.name)
+		return &entity{id: k.name, revision: r.Stamp.Revision, who: r.Stamp.Who}, err
 	case tko.KindPlugin:
 		typ, name, _ := tko.SplitPluginID(k.name)
 		p, err := m.client.Plugin(ctx, typ, name)
