@@ -29,7 +29,7 @@ func newOutside(t testing.TB) *outside {
 	t.Helper()
 	o := &outside{}
 	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		o.body.Load().(func(http.ResponseWriter, *http.Request))(w, r) //nolint:forcetypeassert // it holds no other type
+		o.body.Load().(func(http.ResponseWriter, *http.Request))(w, r)
 	}))
 	t.Cleanup(o.Close)
 	return o

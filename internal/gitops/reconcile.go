@@ -526,7 +526,7 @@ func (l *reconciliation) applyPlan(ctx context.Context, p *plan.Plan, revision s
 func (l *reconciliation) setItems(items []tko.SourceItem, origins []tko.SourceOrigins) {
 	items, l.status.Origins = compact(items, origins)
 	rest := slices.DeleteFunc(slices.Clone(l.status.Items), func(i tko.SourceItem) bool { return slices.Contains(manifest.Order, tko.Kind(i.Kind)) })
-	l.status.Items = append(items, rest...)
+	l.status.Items = slices.Concat(items, rest)
 }
 
 // compact returns the items with the origins that they use, and no others.

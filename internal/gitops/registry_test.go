@@ -155,9 +155,10 @@ func chart(t *testing.T, name string) []byte {
 	})
 }
 
-func condition(s tko.Source, typ string) tko.Condition {
+// consistent returns the condition Consistent of a source; it is empty if there is none.
+func consistent(s tko.Source) tko.Condition {
 	for _, c := range s.Status.Conditions {
-		if c.Type == typ {
+		if c.Type == tko.ConditionConsistent {
 			return c
 		}
 	}
@@ -213,7 +214,7 @@ func TestCatalogRegistersArtifactsOfRegistries(t *testing.T) {
 	if r.Text("spec", "chart") != "oci://"+h.host+"/vendor/charts/web" || r.Text("spec", "version") != "2.0.0+build" || r.Text("metadata", "annotations", catalog.AnnotationSchema) != `{"type":"object"}` {
 		t.Errorf("the chart's resource is %v", r)
 	}
-	left := condition(s, tko.ConditionConsistent)
+	left := consistent(s)
 	for _, want := range []string{"broken:v1 is left out: a layer is not", "broken:v2 is left out", "leads out", "missing is left out: the registry doesn't have it"} {
 		if left.Status != tko.ConditionFalse || !strings.Contains(left.Message, want) {
 			t.Errorf("the condition is %q %q: want %q", left.Status, left.Message, want)
@@ -224,8 +225,8 @@ func TestCatalogRegistersArtifactsOfRegistries(t *testing.T) {
 	h.flux("vendor/upf", "v1.1.0", "moved")
 	pushed := h.blobs.Load()
 	w.settle("vendor")
-	s = w.until("vendor", "noticed", func(s tko.Source) bool {
-		return strings.Contains(condition(s, tko.ConditionConsistent).Message, `template "nf/upf:v1.1.0" stays as it is`)
+	w.until("vendor", "noticed", func(s tko.Source) bool {
+		return strings.Contains(consistent(s).Message, `template "nf/upf:v1.1.0" stays as it is`)
 	})
 	if diff := cmp.Diff(templates, w.entities()); diff != "" {
 		t.Error(diff)
@@ -286,7 +287,7 @@ func TestCatalogLeavesOutArtifactsWithoutValidSignatures(t *testing.T) {
 	if diff := cmp.Diff([]string{"template upf:good 1 gitops:vendor"}, w.entities()); diff != "" {
 		t.Error(diff)
 	}
-	left := condition(s, tko.ConditionConsistent).Message
+	left := consistent(s).Message
 	for _, want := range []string{"unknown-key is left out: none of its 1 signatures is valid", "replayed is left out: none", "unsigned is left out: it isn't signed"} {
 		if !strings.Contains(left, want) {
 			t.Errorf("the condition is %q: want %q", left, want)
@@ -353,7 +354,7 @@ func TestCatalogLeavesOutTagsWithoutValidSignatures(t *testing.T) {
 	if diff := cmp.Diff([]string{"template upf:v1 1 gitops:vendor"}, w.entities()); diff != "" {
 		t.Error(diff)
 	}
-	left := condition(s, tko.ConditionConsistent).Message
+	left := consistent(s).Message
 	for _, want := range []string{"v2 is left out: its signature is not valid", "v3 is left out: it isn't signed with a PGP key", "v4 is left out: it isn't signed", `v9 is left out: its signature is for the tag "v1"`} {
 		if !strings.Contains(left, want) {
 			t.Errorf("the condition is %q: want %q", left, want)
@@ -423,10 +424,10 @@ func TestCatalogRegistersChartsOfHelmRepositories(t *testing.T) {
 	if r := web.Package[0]; r.Text("spec", "chart") != "web" || r.Text("spec", "repository") != server.URL+"/repo" || r.Text("spec", "version") != "1.0.0" {
 		t.Errorf("the chart's resource is %v", r)
 	}
-	if left := condition(first, tko.ConditionConsistent).Message; !strings.Contains(left, "web:1.2.0 is left out: the archive has another digest") {
+	if left := consistent(first).Message; !strings.Contains(left, "web:1.2.0 is left out: the archive has another digest") {
 		t.Errorf("the condition is %q", left)
 	}
-	left := condition(second, tko.ConditionConsistent).Message
+	left := consistent(second).Message
 	for _, want := range []string{"web:1.1.0 is left out: it isn't signed", "web:1.3.0 is left out: its signature is for another archive"} {
 		if !strings.Contains(left, want) {
 			t.Errorf("the condition is %q: want %q", left, want)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func (s sheet) write(n, value int) map[string]string {
 			v = value
 		}
 		fmt.Fprintf(&b, "%s,%d\n", id, v)
-		want[id] = fmt.Sprint(v)
+		want[id] = strconv.Itoa(v)
 	}
 	if err := os.WriteFile(s.path+".new", []byte(b.String()), 0o600); err != nil {
 		s.t.Fatal(err)
@@ -99,19 +100,19 @@ func TestInventoryLosesNoSitesAfterKills(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), timeLimit)
 	defer cancel()
-	until := func(what string, holds func(values map[string]string, s tko.Source) error) (s tko.Source) {
+	until := func(what string, holds func(values map[string]string, s tko.Source) error) {
 		t.Helper()
 		eventually.Within(t, timeLimit, what, func() error {
 			values, err := valuesOf(ctx, c)
 			if err != nil {
 				return err
 			}
-			if s, err = c.Source(ctx, "sheet"); err != nil {
+			s, err := c.Source(ctx, "sheet")
+			if err != nil {
 				return err
 			}
 			return holds(values, s)
 		})
-		return s
 	}
 	applied := func(want map[string]string) func(map[string]string, tko.Source) error {
 		return func(values map[string]string, s tko.Source) error {

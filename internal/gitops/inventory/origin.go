@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -253,9 +254,7 @@ func newNetBox(s OriginSettings, access remote.Access) (*netBox, error) {
 
 func (n *netBox) page(limit, offset int, ordering string) string {
 	u, query := *n.list, url.Values{}
-	for name, values := range n.settings.NetBox.Filter {
-		query[name] = values
-	}
+	maps.Copy(query, n.settings.NetBox.Filter)
 	query.Set("limit", strconv.Itoa(limit))
 	query.Set("ordering", ordering)
 	if offset > 0 {

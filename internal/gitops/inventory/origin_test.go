@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -71,9 +72,7 @@ func (b *netBox) serve(w http.ResponseWriter, r *http.Request) {
 	page["results"] = objects[min(offset, end):end]
 	if q.Get("ordering") == "id" && end < len(objects) {
 		next := url.Values{}
-		for key, values := range q {
-			next[key] = values
-		}
+		maps.Copy(next, q)
 		next.Set("offset", strconv.Itoa(end))
 		page["next"] = "http://netbox.internal/api/dcim/sites/?" + next.Encode() // the name that NetBox has behind its proxy
 	}

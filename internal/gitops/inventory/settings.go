@@ -121,7 +121,7 @@ func (s *OriginSettings) check() error {
 		}
 		return nil
 	}
-	return s.Credentials.Check(s.address())
+	return s.Check(s.address())
 }
 
 // address returns the URL that the origin is read from; "" for a file.

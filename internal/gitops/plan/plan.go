@@ -459,7 +459,7 @@ func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Acti
 	if others := len(plan.Actions) - len(lost) - len(altered); others > 0 && len(removals) > 0 {
 		plan.Messages = append(plan.Messages, fmt.Sprintf("%d other changes wait for the removal, because entities may have other IDs now", others))
 	}
-	plan.Held, plan.Asks, plan.Actions = append(plan.Actions, removals...), ask, nil
+	plan.Held, plan.Asks, plan.Actions = slices.Concat(plan.Actions, removals), ask, nil
 	plan.Messages = append(plan.Messages, fmt.Sprintf("%s. To approve: tko gitops approve %s %s", strings.Join(causes, "; "), m.policy.Source, ask))
 	return nil
 }
@@ -610,7 +610,7 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 		return nil, err
 	}
 	a := &Action{Kind: k.kind, Name: k.name, File: w.File, manifest: w, put: w.Put}
-	if m.policy.AddOnly && there != nil && !(item.Pending && there.who == AuthorOf(m.policy.Source)) {
+	if m.policy.AddOnly && there != nil && (!item.Pending || there.who != AuthorOf(m.policy.Source)) {
 		if !owned || item.Digest != w.Digest || item.Revision != there.revision {
 			m.mu.Lock()
 			defer m.mu.Unlock()

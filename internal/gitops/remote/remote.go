@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -137,7 +138,7 @@ func credential(ctx context.Context, reference, file string, secrets secret.Sour
 	if file == "" {
 		return "", nil
 	}
-	data, err := os.ReadFile(file)
+	data, err := os.ReadFile(file) //nolint:gosec // the operator names the file
 	if err != nil {
 		return "", fmt.Errorf("read a credential: %w", err)
 	}
@@ -185,9 +186,7 @@ func (g *Getter) once(ctx context.Context, address string, header http.Header) (
 		return got, 0, tko.Errorf(tko.ErrInvalid, "the URL can't be parsed")
 	}
 	for _, from := range []http.Header{g.header, header} {
-		for key, values := range from {
-			request.Header[key] = values
-		}
+		maps.Copy(request.Header, from)
 	}
 	if originOf(request.URL) != g.origin {
 		request.Header.Del("Authorization")
