@@ -5478,6 +5478,7 @@ type SourceStatus struct {
 	Items             []*SourceItem          `protobuf:"bytes,10,rep,name=items,proto3" json:"items,omitempty"`
 	Operations        []*SourceOperation     `protobuf:"bytes,11,rep,name=operations,proto3" json:"operations,omitempty"` // the newest first
 	Conditions        []*Condition           `protobuf:"bytes,12,rep,name=conditions,proto3" json:"conditions,omitempty"` // Ready, Reconciling, Stalled
+	Origins           []*SourceOrigins       `protobuf:"bytes,580,rep,name=origins,proto3" json:"origins,omitempty"`      // of the items of an inventory of sites
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -5596,6 +5597,58 @@ func (x *SourceStatus) GetConditions() []*Condition {
 	return nil
 }
 
+func (x *SourceStatus) GetOrigins() []*SourceOrigins {
+	if x != nil {
+		return x.Origins
+	}
+	return nil
+}
+
+// Where the parts of entities come from.
+type SourceOrigins struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Parts         map[string]string      `protobuf:"bytes,580,rep,name=parts,proto3" json:"parts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // names of origins by part: template, package, metadata.KEY
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceOrigins) Reset() {
+	*x = SourceOrigins{}
+	mi := &file_tko_tko_proto_msgTypes[74]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceOrigins) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceOrigins) ProtoMessage() {}
+
+func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[74]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceOrigins.ProtoReflect.Descriptor instead.
+func (*SourceOrigins) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+}
+
+func (x *SourceOrigins) GetParts() map[string]string {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
 type SourceItem struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -5605,13 +5658,14 @@ type SourceItem struct {
 	Revision      int64                  `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	Pending       bool                   `protobuf:"varint,6,opt,name=pending,proto3" json:"pending,omitempty"` // its creation began, and its result is not recorded
 	Status        string                 `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	Origins       int32                  `protobuf:"varint,580,opt,name=origins,proto3" json:"origins,omitempty"` // number of its element of the status' origins, from 1; 0 if it has none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5623,7 +5677,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5636,7 +5690,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -5688,6 +5742,13 @@ func (x *SourceItem) GetStatus() string {
 	return ""
 }
 
+func (x *SourceItem) GetOrigins() int32 {
+	if x != nil {
+		return x.Origins
+	}
+	return 0
+}
+
 type SourceOperation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
@@ -5702,7 +5763,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5714,7 +5775,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5727,7 +5788,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -5782,7 +5843,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5794,7 +5855,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5807,7 +5868,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -5833,7 +5894,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5845,7 +5906,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5858,7 +5919,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{77}
+	return file_tko_tko_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -5878,7 +5939,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5890,7 +5951,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5903,7 +5964,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{78}
+	return file_tko_tko_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -5930,7 +5991,7 @@ type GetTargetState struct {
 
 func (x *GetTargetState) Reset() {
 	*x = GetTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5942,7 +6003,7 @@ func (x *GetTargetState) String() string {
 func (*GetTargetState) ProtoMessage() {}
 
 func (x *GetTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5955,7 +6016,7 @@ func (x *GetTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
 func (*GetTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{79}
+	return file_tko_tko_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GetTargetState) GetSiteId() string {
@@ -5987,7 +6048,7 @@ type TargetState struct {
 
 func (x *TargetState) Reset() {
 	*x = TargetState{}
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5999,7 +6060,7 @@ func (x *TargetState) String() string {
 func (*TargetState) ProtoMessage() {}
 
 func (x *TargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6012,7 +6073,7 @@ func (x *TargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
 func (*TargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{80}
+	return file_tko_tko_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *TargetState) GetSiteId() string {
@@ -6060,7 +6121,7 @@ type SaveTargetState struct {
 
 func (x *SaveTargetState) Reset() {
 	*x = SaveTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6072,7 +6133,7 @@ func (x *SaveTargetState) String() string {
 func (*SaveTargetState) ProtoMessage() {}
 
 func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6085,7 +6146,7 @@ func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
 func (*SaveTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{81}
+	return file_tko_tko_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SaveTargetState) GetState() *TargetState {
@@ -6111,7 +6172,7 @@ type SaveTargetStateResponse struct {
 
 func (x *SaveTargetStateResponse) Reset() {
 	*x = SaveTargetStateResponse{}
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6123,7 +6184,7 @@ func (x *SaveTargetStateResponse) String() string {
 func (*SaveTargetStateResponse) ProtoMessage() {}
 
 func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6136,7 +6197,7 @@ func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{82}
+	return file_tko_tko_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *SaveTargetStateResponse) GetVersion() int64 {
@@ -6160,7 +6221,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_tko_tko_proto_msgTypes[83]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6172,7 +6233,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[83]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6185,7 +6246,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{83}
+	return file_tko_tko_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *WhoAmIResponse) GetSubject() string {
@@ -6762,7 +6823,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\bapproved\x18\x04 \x01(\tR\bapproved\x12)\n" +
 	"\x06status\x18\x05 \x01(\v2\x11.tko.SourceStatusR\x06status\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\fR\x05state\x12\x16\n" +
-	"\x06called\x18\a \x01(\bR\x06called\"\x87\x03\n" +
+	"\x06called\x18\a \x01(\bR\x06called\"\xb6\x03\n" +
 	"\fSourceStatus\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12\x10\n" +
@@ -6780,7 +6841,14 @@ const file_tko_tko_proto_rawDesc = "" +
 	"operations\x12.\n" +
 	"\n" +
 	"conditions\x18\f \x03(\v2\x0e.tko.ConditionR\n" +
-	"conditions\"\xaa\x01\n" +
+	"conditions\x12-\n" +
+	"\aorigins\x18\xc4\x04 \x03(\v2\x12.tko.SourceOriginsR\aorigins\"\x7f\n" +
+	"\rSourceOrigins\x124\n" +
+	"\x05parts\x18\xc4\x04 \x03(\v2\x1d.tko.SourceOrigins.PartsEntryR\x05parts\x1a8\n" +
+	"\n" +
+	"PartsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc5\x01\n" +
 	"\n" +
 	"SourceItem\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
@@ -6789,7 +6857,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x18\n" +
 	"\apending\x18\x06 \x01(\bR\apending\x12\x16\n" +
-	"\x06status\x18\a \x01(\tR\x06status\"\xaf\x01\n" +
+	"\x06status\x18\a \x01(\tR\x06status\x12\x19\n" +
+	"\aorigins\x18\xc4\x04 \x01(\x05R\aorigins\"\xaf\x01\n" +
 	"\x0fSourceOperation\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\tR\brevision\x12\x12\n" +
@@ -6894,7 +6963,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -6972,227 +7041,231 @@ var file_tko_tko_proto_goTypes = []any{
 	(*GetSource)(nil),                            // 73: tko.GetSource
 	(*Source)(nil),                               // 74: tko.Source
 	(*SourceStatus)(nil),                         // 75: tko.SourceStatus
-	(*SourceItem)(nil),                           // 76: tko.SourceItem
-	(*SourceOperation)(nil),                      // 77: tko.SourceOperation
-	(*SaveSource)(nil),                           // 78: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 79: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 80: tko.ForgetSource
-	(*GetTargetState)(nil),                       // 81: tko.GetTargetState
-	(*TargetState)(nil),                          // 82: tko.TargetState
-	(*SaveTargetState)(nil),                      // 83: tko.SaveTargetState
-	(*SaveTargetStateResponse)(nil),              // 84: tko.SaveTargetStateResponse
-	(*WhoAmIResponse)(nil),                       // 85: tko.WhoAmIResponse
-	nil,                                          // 86: tko.Template.MetadataEntry
-	nil,                                          // 87: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 88: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 89: tko.Site.MetadataEntry
-	nil,                                          // 90: tko.ListedSite.MetadataEntry
-	nil,                                          // 91: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 92: tko.Deployment.MetadataEntry
-	nil,                                          // 93: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 94: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 95: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 96: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 97: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 98: tko.Plugin.PropertiesEntry
-	nil,                                          // 99: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 100: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 101: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 102: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 103: google.protobuf.Empty
+	(*SourceOrigins)(nil),                        // 76: tko.SourceOrigins
+	(*SourceItem)(nil),                           // 77: tko.SourceItem
+	(*SourceOperation)(nil),                      // 78: tko.SourceOperation
+	(*SaveSource)(nil),                           // 79: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 80: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 81: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 82: tko.GetTargetState
+	(*TargetState)(nil),                          // 83: tko.TargetState
+	(*SaveTargetState)(nil),                      // 84: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 85: tko.SaveTargetStateResponse
+	(*WhoAmIResponse)(nil),                       // 86: tko.WhoAmIResponse
+	nil,                                          // 87: tko.Template.MetadataEntry
+	nil,                                          // 88: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 89: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 90: tko.Site.MetadataEntry
+	nil,                                          // 91: tko.ListedSite.MetadataEntry
+	nil,                                          // 92: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 93: tko.Deployment.MetadataEntry
+	nil,                                          // 94: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 95: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 96: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 97: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 98: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 99: tko.Plugin.PropertiesEntry
+	nil,                                          // 100: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 101: tko.PutEntity.MetadataEntry
+	nil,                                          // 102: tko.SourceOrigins.PartsEntry
+	(*timestamppb.Timestamp)(nil),                // 103: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 104: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 105: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
 	43,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
 	3,   // 1: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
-	86,  // 2: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	101, // 3: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	87,  // 2: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	103, // 3: tko.Template.updated:type_name -> google.protobuf.Timestamp
 	42,  // 4: tko.Template.stamp:type_name -> tko.Stamp
-	87,  // 5: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	101, // 6: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	88,  // 5: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	103, // 6: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
 	42,  // 7: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	88,  // 8: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	89,  // 8: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
 	6,   // 9: tko.ListTemplates.window:type_name -> tko.Window
 	11,  // 10: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	89,  // 11: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	101, // 12: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	90,  // 11: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	103, // 12: tko.Site.updated:type_name -> google.protobuf.Timestamp
 	42,  // 13: tko.Site.stamp:type_name -> tko.Stamp
-	90,  // 14: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	101, // 15: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	91,  // 14: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	103, // 15: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
 	42,  // 16: tko.ListedSite.stamp:type_name -> tko.Stamp
-	91,  // 17: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	92,  // 17: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
 	18,  // 18: tko.SelectSites.conditions:type_name -> tko.SelectCondition
 	6,   // 19: tko.ListSites.window:type_name -> tko.Window
 	17,  // 20: tko.ListSites.select:type_name -> tko.SelectSites
-	92,  // 21: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	101, // 22: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	101, // 23: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	93,  // 21: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	103, // 22: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	103, // 23: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
 	42,  // 24: tko.Deployment.stamp:type_name -> tko.Stamp
-	93,  // 25: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	101, // 26: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	101, // 27: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	94,  // 25: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	103, // 26: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	103, // 27: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
 	42,  // 28: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	94,  // 29: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	95,  // 30: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	96,  // 31: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	97,  // 32: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	95,  // 29: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	96,  // 30: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	97,  // 31: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	98,  // 32: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
 	18,  // 33: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
 	6,   // 34: tko.ListDeployments.window:type_name -> tko.Window
 	26,  // 35: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	102, // 36: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
-	101, // 37: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	101, // 38: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	101, // 39: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	98,  // 40: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	104, // 36: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
+	103, // 37: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	103, // 38: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	103, // 39: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	99,  // 40: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
 	38,  // 41: tko.Plugin.triggers:type_name -> tko.GVK
 	42,  // 42: tko.Plugin.stamp:type_name -> tko.Stamp
 	38,  // 43: tko.SelectPlugins.trigger:type_name -> tko.GVK
 	6,   // 44: tko.ListPlugins.window:type_name -> tko.Window
 	40,  // 45: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	101, // 46: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	101, // 47: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	103, // 46: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	103, // 47: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
 	43,  // 48: tko.Stamp.conditions:type_name -> tko.Condition
 	44,  // 49: tko.Stamp.steps:type_name -> tko.PreparationStep
-	101, // 50: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	101, // 51: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	102, // 52: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	103, // 50: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	103, // 51: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	104, // 52: tko.PreparationStep.took:type_name -> google.protobuf.Duration
 	26,  // 53: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
 	43,  // 54: tko.CommitDeployment.conditions:type_name -> tko.Condition
 	44,  // 55: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
 	47,  // 56: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
 	21,  // 57: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
 	54,  // 58: tko.CreateChildren.children:type_name -> tko.Child
-	99,  // 59: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	100, // 59: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
 	43,  // 60: tko.SetConditions.conditions:type_name -> tko.Condition
-	102, // 61: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	102, // 62: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	104, // 61: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	104, // 62: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
 	61,  // 63: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
 	61,  // 64: tko.RenewWork.items:type_name -> tko.WorkItem
-	102, // 65: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	104, // 65: tko.RenewWork.lease:type_name -> google.protobuf.Duration
 	61,  // 66: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
 	65,  // 67: tko.FinishWork.items:type_name -> tko.FinishedWork
 	61,  // 68: tko.FinishedWork.item:type_name -> tko.WorkItem
 	0,   // 69: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	102, // 70: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	104, // 70: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
 	1,   // 71: tko.Change.op:type_name -> tko.Change.Op
-	101, // 72: tko.Change.time:type_name -> google.protobuf.Timestamp
-	100, // 73: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	103, // 72: tko.Change.time:type_name -> google.protobuf.Timestamp
+	101, // 73: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
 	39,  // 74: tko.PutEntity.plugin:type_name -> tko.Plugin
 	61,  // 75: tko.PutEntity.claim:type_name -> tko.WorkItem
 	61,  // 76: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	101, // 77: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	103, // 77: tko.Source.updated:type_name -> google.protobuf.Timestamp
 	75,  // 78: tko.Source.status:type_name -> tko.SourceStatus
-	76,  // 79: tko.SourceStatus.items:type_name -> tko.SourceItem
-	77,  // 80: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	77,  // 79: tko.SourceStatus.items:type_name -> tko.SourceItem
+	78,  // 80: tko.SourceStatus.operations:type_name -> tko.SourceOperation
 	43,  // 81: tko.SourceStatus.conditions:type_name -> tko.Condition
-	101, // 82: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	74,  // 83: tko.SaveSource.source:type_name -> tko.Source
-	61,  // 84: tko.SaveSource.claim:type_name -> tko.WorkItem
-	61,  // 85: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	101, // 86: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	82,  // 87: tko.SaveTargetState.state:type_name -> tko.TargetState
-	61,  // 88: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	101, // 89: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	103, // 90: tko.Data.about:input_type -> google.protobuf.Empty
-	8,   // 91: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 92: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	10,  // 93: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	12,  // 94: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	11,  // 95: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	14,  // 96: tko.Data.registerSite:input_type -> tko.Site
-	13,  // 97: tko.Data.deleteSite:input_type -> tko.SiteID
-	16,  // 98: tko.Data.getSite:input_type -> tko.GetSite
-	19,  // 99: tko.Data.listSites:input_type -> tko.ListSites
-	17,  // 100: tko.Data.purgeSites:input_type -> tko.SelectSites
-	23,  // 101: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	20,  // 102: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	25,  // 103: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	27,  // 104: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	26,  // 105: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	28,  // 106: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	30,  // 107: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	32,  // 108: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	39,  // 109: tko.Data.registerPlugin:input_type -> tko.Plugin
-	37,  // 110: tko.Data.deletePlugin:input_type -> tko.PluginID
-	37,  // 111: tko.Data.getPlugin:input_type -> tko.PluginID
-	41,  // 112: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	40,  // 113: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	45,  // 114: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	47,  // 115: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	49,  // 116: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	51,  // 117: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	34,  // 118: tko.Data.listModifications:input_type -> tko.ListModifications
-	36,  // 119: tko.Data.breakModification:input_type -> tko.BreakModification
-	53,  // 120: tko.Data.createChildren:input_type -> tko.CreateChildren
-	56,  // 121: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	58,  // 122: tko.Data.setConditions:input_type -> tko.SetConditions
-	59,  // 123: tko.Data.claimWork:input_type -> tko.ClaimWork
-	62,  // 124: tko.Data.renewWork:input_type -> tko.RenewWork
-	64,  // 125: tko.Data.finishWork:input_type -> tko.FinishWork
-	66,  // 126: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	68,  // 127: tko.Data.putEntity:input_type -> tko.PutEntity
-	70,  // 128: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	71,  // 129: tko.Data.callSites:input_type -> tko.CallSites
-	72,  // 130: tko.Data.callSources:input_type -> tko.CallSources
-	73,  // 131: tko.Data.getSource:input_type -> tko.GetSource
-	103, // 132: tko.Data.listSources:input_type -> google.protobuf.Empty
-	78,  // 133: tko.Data.saveSource:input_type -> tko.SaveSource
-	80,  // 134: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	81,  // 135: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	83,  // 136: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	103, // 137: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 138: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 139: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 140: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 141: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 142: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 143: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 144: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 145: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 146: tko.Data.getSite:output_type -> tko.Site
-	15,  // 147: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 148: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	24,  // 149: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 150: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	21,  // 151: tko.Data.getDeployment:output_type -> tko.Deployment
-	22,  // 152: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 153: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	29,  // 154: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	31,  // 155: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	33,  // 156: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 157: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 158: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	39,  // 159: tko.Data.getPlugin:output_type -> tko.Plugin
-	39,  // 160: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 161: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	46,  // 162: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	48,  // 163: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	50,  // 164: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	52,  // 165: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	35,  // 166: tko.Data.listModifications:output_type -> tko.Modification
-	35,  // 167: tko.Data.breakModification:output_type -> tko.Modification
-	55,  // 168: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	57,  // 169: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	103, // 170: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	60,  // 171: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	63,  // 172: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	103, // 173: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	67,  // 174: tko.Data.watchChanges:output_type -> tko.Change
-	69,  // 175: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 176: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	103, // 177: tko.Data.callSites:output_type -> google.protobuf.Empty
-	103, // 178: tko.Data.callSources:output_type -> google.protobuf.Empty
-	74,  // 179: tko.Data.getSource:output_type -> tko.Source
-	74,  // 180: tko.Data.listSources:output_type -> tko.Source
-	79,  // 181: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	103, // 182: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	82,  // 183: tko.Data.getTargetState:output_type -> tko.TargetState
-	84,  // 184: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	85,  // 185: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	138, // [138:186] is the sub-list for method output_type
-	90,  // [90:138] is the sub-list for method input_type
-	90,  // [90:90] is the sub-list for extension type_name
-	90,  // [90:90] is the sub-list for extension extendee
-	0,   // [0:90] is the sub-list for field type_name
+	76,  // 82: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
+	102, // 83: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
+	103, // 84: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	74,  // 85: tko.SaveSource.source:type_name -> tko.Source
+	61,  // 86: tko.SaveSource.claim:type_name -> tko.WorkItem
+	61,  // 87: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	103, // 88: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	83,  // 89: tko.SaveTargetState.state:type_name -> tko.TargetState
+	61,  // 90: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	103, // 91: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	105, // 92: tko.Data.about:input_type -> google.protobuf.Empty
+	8,   // 93: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 94: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	10,  // 95: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	12,  // 96: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	11,  // 97: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	14,  // 98: tko.Data.registerSite:input_type -> tko.Site
+	13,  // 99: tko.Data.deleteSite:input_type -> tko.SiteID
+	16,  // 100: tko.Data.getSite:input_type -> tko.GetSite
+	19,  // 101: tko.Data.listSites:input_type -> tko.ListSites
+	17,  // 102: tko.Data.purgeSites:input_type -> tko.SelectSites
+	23,  // 103: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	20,  // 104: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	25,  // 105: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	27,  // 106: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	26,  // 107: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	28,  // 108: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	30,  // 109: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	32,  // 110: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	39,  // 111: tko.Data.registerPlugin:input_type -> tko.Plugin
+	37,  // 112: tko.Data.deletePlugin:input_type -> tko.PluginID
+	37,  // 113: tko.Data.getPlugin:input_type -> tko.PluginID
+	41,  // 114: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	40,  // 115: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	45,  // 116: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	47,  // 117: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	49,  // 118: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	51,  // 119: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	34,  // 120: tko.Data.listModifications:input_type -> tko.ListModifications
+	36,  // 121: tko.Data.breakModification:input_type -> tko.BreakModification
+	53,  // 122: tko.Data.createChildren:input_type -> tko.CreateChildren
+	56,  // 123: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	58,  // 124: tko.Data.setConditions:input_type -> tko.SetConditions
+	59,  // 125: tko.Data.claimWork:input_type -> tko.ClaimWork
+	62,  // 126: tko.Data.renewWork:input_type -> tko.RenewWork
+	64,  // 127: tko.Data.finishWork:input_type -> tko.FinishWork
+	66,  // 128: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	68,  // 129: tko.Data.putEntity:input_type -> tko.PutEntity
+	70,  // 130: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	71,  // 131: tko.Data.callSites:input_type -> tko.CallSites
+	72,  // 132: tko.Data.callSources:input_type -> tko.CallSources
+	73,  // 133: tko.Data.getSource:input_type -> tko.GetSource
+	105, // 134: tko.Data.listSources:input_type -> google.protobuf.Empty
+	79,  // 135: tko.Data.saveSource:input_type -> tko.SaveSource
+	81,  // 136: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	82,  // 137: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	84,  // 138: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	105, // 139: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 140: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 141: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 142: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	8,   // 143: tko.Data.getTemplate:output_type -> tko.Template
+	9,   // 144: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 145: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 146: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 147: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	14,  // 148: tko.Data.getSite:output_type -> tko.Site
+	15,  // 149: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 150: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	24,  // 151: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 152: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	21,  // 153: tko.Data.getDeployment:output_type -> tko.Deployment
+	22,  // 154: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 155: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	29,  // 156: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	31,  // 157: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	33,  // 158: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 159: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 160: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	39,  // 161: tko.Data.getPlugin:output_type -> tko.Plugin
+	39,  // 162: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 163: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	46,  // 164: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	48,  // 165: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	50,  // 166: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	52,  // 167: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	35,  // 168: tko.Data.listModifications:output_type -> tko.Modification
+	35,  // 169: tko.Data.breakModification:output_type -> tko.Modification
+	55,  // 170: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	57,  // 171: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	105, // 172: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	60,  // 173: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	63,  // 174: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	105, // 175: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	67,  // 176: tko.Data.watchChanges:output_type -> tko.Change
+	69,  // 177: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 178: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	105, // 179: tko.Data.callSites:output_type -> google.protobuf.Empty
+	105, // 180: tko.Data.callSources:output_type -> google.protobuf.Empty
+	74,  // 181: tko.Data.getSource:output_type -> tko.Source
+	74,  // 182: tko.Data.listSources:output_type -> tko.Source
+	80,  // 183: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	105, // 184: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	83,  // 185: tko.Data.getTargetState:output_type -> tko.TargetState
+	85,  // 186: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	86,  // 187: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	140, // [140:188] is the sub-list for method output_type
+	92,  // [92:140] is the sub-list for method input_type
+	92,  // [92:92] is the sub-list for extension type_name
+	92,  // [92:92] is the sub-list for extension extendee
+	0,   // [0:92] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -7208,7 +7281,7 @@ func file_tko_tko_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   99,
+			NumMessages:   101,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

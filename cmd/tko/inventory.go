@@ -8,13 +8,14 @@ import (
 	"github.com/tko-orchestrator/tko/internal/cli"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 )
 
 // inventorySettings reads the settings of an inventory.
-func inventorySettings(o cli.InventoryOptions) (gitops.Settings, inventory.Access, error) {
+func inventorySettings(o cli.InventoryOptions) (gitops.Settings, remote.Access, error) {
 	all, err := gitops.ReadSettings(o.File)
 	if err != nil {
-		return gitops.Settings{}, inventory.Access{}, err
+		return gitops.Settings{}, remote.Access{}, err
 	}
 	var found []gitops.Settings
 	var names []string
@@ -32,17 +33,25 @@ func inventorySettings(o cli.InventoryOptions) (gitops.Settings, inventory.Acces
 	}
 	switch {
 	case len(names) == 0:
-		return gitops.Settings{}, inventory.Access{}, tko.Errorf(tko.ErrInvalid, "%s has no source with %s", o.File, kind)
+		return gitops.Settings{}, remote.Access{}, tko.Errorf(tko.ErrInvalid, "%s has no source with %s", o.File, kind)
 	case len(found) != 1:
-		return gitops.Settings{}, inventory.Access{}, tko.Errorf(tko.ErrInvalid, "%s has the %s %s: name one of them with --name", o.File, kinds, strings.Join(names, ", "))
+		return gitops.Settings{}, remote.Access{}, tko.Errorf(tko.ErrInvalid, "%s has the %s %s: name one of them with --name", o.File, kinds, strings.Join(names, ", "))
 	}
 	// The file is the user's own, and so are the variables that it names.
-	access := inventory.Access{}
-	if o.Catalog {
-		return found[0], access, nil
+	access := remote.Access{}
+	var used []remote.Credentials
+	switch s := found[0]; {
+	case s.Inventory != nil:
+		for _, from := range s.Inventory.From {
+			used = append(used, from.Credentials)
+		}
+	case s.Catalog.OCI != nil:
+		used = append(used, s.Catalog.OCI.Credentials)
+	case s.Catalog.Helm != nil:
+		used = append(used, s.Catalog.Helm.Credentials)
 	}
-	for _, from := range found[0].Inventory.From {
-		for _, reference := range []string{from.Token, from.Password} {
+	for _, c := range used {
+		for _, reference := range []string{c.Token, c.Password} {
 			if name, ok := strings.CutPrefix(reference, "env:"); ok {
 				access.Secrets.Environment = append(access.Secrets.Environment, name)
 			}

@@ -235,12 +235,14 @@ func (a *app) deploymentList() *cobra.Command {
 	var conditions conditionFlags
 	var window windowFlag
 	var watch watchFlag
+	var newer bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List deployments",
 		Example: `  tko deployment list --prepared=false -o wide
   tko deployment list --site-metadata region=west --template-id 'nf/**'
   tko deployment list --outdated --template-id nf/upf:v1
+  tko deployment list --upgradable --template-id 'nephio/**'
   tko deployment list --condition Healthy=False --condition Prepared=True
   tko deployment list --parent 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf -o json`,
 		Args:              arguments(0, 0),
@@ -249,6 +251,9 @@ func (a *app) deploymentList() *cobra.Command {
 			sel := filter.selection()
 			if sel.Conditions, err = conditions.selects(); err != nil {
 				return err
+			}
+			if newer {
+				return upgradableDeployments(ctx, s, sel, &window)
 			}
 			ask := func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
 				return s.Deployments(ctx, sel, window.options(a))
@@ -270,6 +275,8 @@ func (a *app) deploymentList() *cobra.Command {
 	conditions.flags(cmd)
 	window.flags(cmd.Flags())
 	watch.flags(cmd)
+	cmd.Flags().BoolVar(&newer, "upgradable", false, "only deployments whose template has a newer version: another one with a higher version after the last colon of the ID")
+	cmd.MarkFlagsMutuallyExclusive("upgradable", "watch")
 	return cmd
 }
 

@@ -68,9 +68,9 @@ have been those of an earlier state. Show the details of one with tko gitops sta
 NAME.`
 	list.Example = "  tko catalog list"
 	cmd := group("catalog", "Templates from catalogs that others publish", list, plan, a.gitopsSync())
-	cmd.Long = `Templates from catalogs that others publish: repositories with a folder for each
-package, and a tag for each version. A catalog is a source of the role gitops, in the
-file of --gitops-sources. The command plan reads such a file here.`
+	cmd.Long = `Templates from catalogs that others publish: git repositories, OCI registries and Helm
+repositories. A catalog is a source of the role gitops, in the file of
+--gitops-sources. The command plan reads such a file here.`
 	return cmd
 }
 

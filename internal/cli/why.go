@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -235,13 +236,19 @@ func changesText(changes []tko.FieldChange) string {
 
 func (a *app) siteExplain() *cobra.Command {
 	var topology string
-	cmd := &cobra.Command{
-		Use:   "explain ID --topology ID",
-		Short: "Show why the placements of a topology select a site or not",
-		Long: `Show for each template of each placement of a topology whether it selects a site, and if
+	var cmd *cobra.Command
+	cmd = &cobra.Command{
+		Use:   "explain ID",
+		Short: "Show where a site's template and metadata come from, or why a topology selects it or not",
+		Long: `Show for the template and each key of the metadata of a site where the value comes
+from: an origin of an inventory, another GitOps source, the site's template, or a user;
+and who set it when. It reads the newest 50 revisions.
+
+With --topology: show for each template of each placement of a topology whether it selects a site, and if
 not, the smallest set of conditions that the site doesn't meet. The topology is a
 deployment, or a template that deployments are made from.`,
-		Example: `  tko site explain lagos/1 --topology 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
+		Example: `  tko site explain lagos/1
+  tko site explain lagos/1 --topology 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
   tko site explain lagos/1 --topology topology/cu:v1`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeSites),
@@ -250,7 +257,14 @@ deployment, or a template that deployments are made from.`,
 				return err
 			}
 			if topology == "" {
-				return tko.Errorf(errUsage, "name the topology with --topology: the ID of a deployment or of a template")
+				if cmd.Flags().Changed("topology") {
+					return tko.Errorf(errUsage, "--topology is empty: name a deployment or a template")
+				}
+				parts, err := readSiteParts(ctx, s, tko.SiteID(args[0]))
+				if err != nil {
+					return err
+				}
+				return list(ctx, s, sitePartView, nil, func(context.Context) iter.Seq2[sitePart, error] { return sequence(parts) })
 			}
 			request := tko.SiteExplanationRequest{Site: tko.SiteID(args[0]), Template: tko.TemplateID(topology)}
 			if looksLikeDeployment(topology) {

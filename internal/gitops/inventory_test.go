@@ -29,7 +29,7 @@ func newOutside(t testing.TB) *outside {
 	t.Helper()
 	o := &outside{}
 	o.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		o.body.Load().(func(http.ResponseWriter, *http.Request))(w, r) //nolint:forcetypeassert // it holds no other type
+		o.body.Load().(func(http.ResponseWriter, *http.Request))(w, r)
 	}))
 	t.Cleanup(o.Close)
 	return o
@@ -244,5 +244,128 @@ func TestInventoryPlanChangesNothing(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, w.entities()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Sites that stay, but lose what the inventory gave them, are lost, too: a column that
+// was renamed, or an origin that only adds to sites and is empty, changes nothing.
+func TestInventoryThatLosesValuesWaitsForApproval(t *testing.T) {
+	t.Parallel()
+	o := newOutside(t)
+	extra := filepath.Join(t.TempDir(), "extra.csv")
+	var names strings.Builder
+	names.WriteString("site;contact\n")
+	for _, name := range numbered("a", 60) {
+		names.WriteString(name + ";ops\n;\n")
+	}
+	write := func(content string) {
+		if err := os.WriteFile(extra, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	records := func(key string, value func(n int) string) {
+		var all []string
+		for n, name := range numbered("a", 60) {
+			all = append(all, fmt.Sprintf(`{"name": %q, %q: %q}`, name, key, value(n)))
+		}
+		o.serve(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("[" + strings.Join(all, ",") + "]"))
+		})
+	}
+	settings := o.settings()
+	settings.Inventory.From[0].Map.Metadata["region"] = "record.?region"
+	settings.Inventory.From = append(settings.Inventory.From, inventory.OriginSettings{
+		Name: "extra", File: extra, Enrich: true, Map: inventory.Mapping{ID: "record.site", Metadata: map[string]string{"contact": "record.contact"}},
+	})
+	west := func(int) string { return "west" }
+	write(names.String())
+	records("region", west)
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
+	s := w.until("sites", "applied", func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue && len(s.Status.Items) == 60 })
+	if diff := cmp.Diff(tko.SourceOrigins{"metadata.region": "url", "metadata.contact": "extra"}, s.Status.OriginsOf(s.Status.Items[7])); diff != "" {
+		t.Error(diff)
+	}
+	before := w.entities()
+	for name, fault := range map[string]struct {
+		cause func()
+		want  string
+	}{
+		"a renamed column":        {func() { records("Region", west) }, "60 of 60 sites would lose their template or metadata"},
+		"an empty origin":         {func() { records("region", west); write("site;contact\n") }, "60 of 60 sites would lose"},
+		"other values at most":    {func() { write(names.String()); records("region", func(int) string { return "#REF!" }) }, "60 of 60 sites would get another template or other metadata"},
+		"values of some are lost": {func() { records("region", func(n int) string { return strings.Repeat("west", min(1, n/10)) }) }, "10 of 60 sites would lose"},
+	} {
+		fault.cause()
+		w.refused("sites", tko.SourceReasonApproval, fault.want)
+		if diff := cmp.Diff(before, w.entities()); diff != "" {
+			t.Errorf("%s: sites have changed: %s", name, diff)
+		}
+		write(names.String())
+		records("region", west)
+		w.settle("sites")
+		w.until("sites", "ready again", func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue })
+	}
+	// Few changes, and approved ones, are made.
+	records("region", func(n int) string { return strings.Repeat("west", min(1, n/2)) })
+	w.settle("sites")
+	w.until("sites", "few changes applied", func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue })
+	records("region", func(int) string { return "east" })
+	held := w.refused("sites", tko.SourceReasonApproval)
+	if err := w.controller.Approve(t.Context(), "sites", held.Status.PendingRemoval); err != nil {
+		t.Fatal(err)
+	}
+	w.until("sites", "approved", func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue })
+	site, err := w.Site(t.Context(), "a-001", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"region": "east", "contact": "ops"}, site.Metadata); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// An inventory that loses a few sites again and again loses no more than its budget
+// within an hour.
+func TestInventoryThatLosesSitesSlowlyIsStopped(t *testing.T) {
+	t.Parallel()
+	o := newOutside(t)
+	o.sites(t, numbered("a", 60)...)
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, o.settings())}})
+	owns := func(n int) func(tko.Source) bool {
+		return func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue && len(s.Status.Items) == n }
+	}
+	w.until("sites", "applied", owns(60))
+	o.sites(t, numbered("a", 59)...)
+	w.settle("sites")
+	w.until("sites", "one is removed", owns(59))
+	o.sites(t, numbered("a", 58)...)
+	w.settle("sites")
+	w.until("sites", "two are removed", owns(58))
+	o.sites(t, numbered("a", 57)...)
+	w.refused("sites", tko.SourceReasonApproval, "1 of 58 entities would be removed", "2 were removed lately")
+	if n := len(w.entities()); n != 58 {
+		t.Errorf("there are %d sites: want 58", n)
+	}
+}
+
+// An origin without sites stops the whole inventory, even if those of others are many.
+func TestInventoryWithOneEmptyOriginChangesNothing(t *testing.T) {
+	t.Parallel()
+	o := newOutside(t)
+	o.sites(t, numbered("a", 60)...)
+	few := filepath.Join(t.TempDir(), "few.csv")
+	if err := os.WriteFile(few, []byte("name\nb\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	settings := o.settings()
+	settings.Inventory.From = append(settings.Inventory.From, inventory.OriginSettings{Name: "few", File: few, Map: inventory.Mapping{ID: "record.name"}})
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
+	w.until("sites", "applied", func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue && len(s.Status.Items) == 61 })
+	if err := os.WriteFile(few, []byte("name\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.refused("sites", tko.SourceReasonFetchFailed, `inventory "few" has no sites`, "allowEmpty")
+	if n := len(w.entities()); n != 61 {
+		t.Errorf("there are %d sites: want 61", n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
@@ -104,13 +105,20 @@ func PreviewInventory(ctx context.Context, client PreviewClient, spec Spec) (*Pr
 	if err := p.plan(ctx, client, manifests, source, PreviewOptions{Name: spec.Name, Prune: spec.Prune, Adopt: spec.Adopt, Budget: &spec.Budget, addOnly: spec.AddOnly}, true); err != nil {
 		return p, err
 	}
-	p.Plan.Messages = append(p.Plan.Messages, notes...)
+	p.Plan.Messages = slices.Concat(p.Plan.Messages, p.Plan.Invalid, notes)
 	return p, nil
 }
 
 // plan sets the Plan, with its explanations.
 func (p *Preview) plan(ctx context.Context, client PreviewClient, manifests []manifest.Manifest, source tko.Source, o PreviewOptions, careful bool) (err error) {
-	policy := plan.Policy{Source: o.Name, Prune: o.Prune, Adopt: o.Adopt, Budget: plan.DefaultBudget, Approve: source.Approved, Careful: careful, AddOnly: o.addOnly}
+	policy := plan.Policy{Source: o.Name, Prune: o.Prune, Adopt: o.Adopt, Budget: plan.DefaultBudget, Approve: source.Approved, Careful: careful && !o.addOnly, AddOnly: o.addOnly, Origins: source.Status.Origins}
+	var state savedState
+	if len(source.State) > 0 {
+		if err := json.Unmarshal(source.State, &state); err != nil {
+			return fmt.Errorf("read the state of source %q: %w", o.Name, err)
+		}
+		policy.Spent = state.charged(time.Now())
+	}
 	if o.Budget != nil {
 		policy.Budget = *o.Budget
 	}

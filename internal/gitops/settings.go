@@ -17,6 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/catalog"
 	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 )
@@ -105,10 +106,10 @@ func NameOf(address string) string {
 
 // Spec returns the Spec of the settings. The files of revisions are stored below
 // dir, "" for the system's temporary folder. The error is an ErrInvalid.
-func (s Settings) Spec(dir string) (Spec, error) { return s.SpecWith(dir, inventory.Access{}) }
+func (s Settings) Spec(dir string) (Spec, error) { return s.SpecWith(dir, remote.Access{}) }
 
 // SpecWith is Spec with what inventories may use.
-func (s Settings) SpecWith(dir string, access inventory.Access) (Spec, error) {
+func (s Settings) SpecWith(dir string, access remote.Access) (Spec, error) {
 	if s.Name == "" {
 		s.Name = NameOf(s.Git.URL)
 	}
@@ -129,6 +130,8 @@ func (s Settings) SpecWith(dir string, access inventory.Access) (Spec, error) {
 		return fail("git and inventory are both set: make them two sources")
 	case s.Inventory != nil:
 		err = s.inventory(&spec, access)
+	case s.Catalog != nil && (s.Catalog.OCI != nil || s.Catalog.Helm != nil):
+		err = s.registry(&spec, dir, access)
 	default:
 		err = s.repository(&spec, dir)
 	}
@@ -179,16 +182,43 @@ func (s Settings) repository(spec *Spec, dir string) error {
 	if s.Catalog == nil {
 		return nil
 	}
+	if err := s.addsOnly(spec); err != nil {
+		return err
+	}
+	spec.From = nil
+	spec.Inventory, err = catalog.NewGit(*s.Catalog, s.Path, repo)
+	return err
+}
+
+// addsOnly makes a spec that of a catalog.
+func (s Settings) addsOnly(spec *Spec) error {
 	if s.Git.Ref != "" || s.Prune != nil && *s.Prune || s.Adopt || !reflect.ValueOf(s.OSM).IsZero() {
 		return tko.Errorf(tko.ErrInvalid, "git.ref, prune, adopt and osm are not settings of catalogs, which only add templates: leave them out")
 	}
-	spec.Kind, spec.From, spec.Prune, spec.AddOnly = KindCatalog, nil, false, true
-	spec.Inventory, err = catalog.New(*s.Catalog, s.Path, repo)
+	spec.Kind, spec.Prune, spec.AddOnly = KindCatalog, false, true
+	return nil
+}
+
+// registry has a spec read an OCI registry or a Helm repository.
+func (s Settings) registry(spec *Spec, dir string, access remote.Access) (err error) {
+	if s.Git != (GitSettings{}) || s.Path != "" {
+		return tko.Errorf(tko.ErrInvalid, "git or path, and catalog.oci or catalog.helm, are set: make them two sources")
+	}
+	if err := s.addsOnly(spec); err != nil {
+		return err
+	}
+	if s.Catalog.OCI != nil {
+		spec.URL = s.Catalog.OCI.URL
+		spec.Inventory, err = catalog.NewOCI(*s.Catalog, dir, access)
+		return err
+	}
+	spec.URL = s.Catalog.Helm.URL
+	spec.Inventory, err = catalog.NewHelm(*s.Catalog, access)
 	return err
 }
 
 // inventory has a spec read an inventory.
-func (s Settings) inventory(spec *Spec, access inventory.Access) error {
+func (s Settings) inventory(spec *Spec, access remote.Access) error {
 	if s.Path != "" || !reflect.ValueOf(s.OSM).IsZero() {
 		return tko.Errorf(tko.ErrInvalid, "path and osm are settings of repositories, not of inventories: leave them out")
 	}

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"math"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/krm"
@@ -68,8 +70,11 @@ func NewSource(s tko.Source) *tkopb.Source {
 	}
 	for _, i := range s.Status.Items {
 		m.Status.Items = append(m.Status.Items, &tkopb.SourceItem{
-			Kind: i.Kind, Name: i.Name, Id: i.ID, Digest: i.Digest, Revision: i.Revision, Pending: i.Pending, Status: i.Status,
+			Kind: i.Kind, Name: i.Name, Id: i.ID, Digest: i.Digest, Revision: i.Revision, Pending: i.Pending, Status: i.Status, Origins: int32(min(i.Origins, math.MaxInt32)), //nolint:gosec // it is bounded
 		})
+	}
+	for _, parts := range s.Status.Origins {
+		m.Status.Origins = append(m.Status.Origins, &tkopb.SourceOrigins{Parts: parts})
 	}
 	for _, o := range s.Status.Operations {
 		m.Status.Operations = append(m.Status.Operations, &tkopb.SourceOperation{
@@ -92,8 +97,11 @@ func Source(m *tkopb.Source) tko.Source {
 	}
 	for _, i := range status.GetItems() {
 		s.Status.Items = append(s.Status.Items, tko.SourceItem{
-			Kind: i.GetKind(), Name: i.GetName(), ID: i.GetId(), Digest: i.GetDigest(), Revision: i.GetRevision(), Pending: i.GetPending(), Status: i.GetStatus(),
+			Kind: i.GetKind(), Name: i.GetName(), ID: i.GetId(), Digest: i.GetDigest(), Revision: i.GetRevision(), Pending: i.GetPending(), Status: i.GetStatus(), Origins: int(i.GetOrigins()),
 		})
+	}
+	for _, o := range status.GetOrigins() {
+		s.Status.Origins = append(s.Status.Origins, o.GetParts())
 	}
 	for _, o := range status.GetOperations() {
 		s.Status.Operations = append(s.Status.Operations, tko.SourceOperation{

@@ -16,7 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/certs"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
-	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/secret"
@@ -24,7 +24,7 @@ import (
 )
 
 // gitOpsSources returns the sources that the settings name.
-func gitOpsSources(c *config.GitOps, access inventory.Access) ([]gitops.Spec, error) {
+func gitOpsSources(c *config.GitOps, access remote.Access) ([]gitops.Spec, error) {
 	var all []gitops.Settings
 	if c.Sources != "" {
 		read, err := gitops.ReadSettings(c.Sources)
@@ -70,7 +70,7 @@ func GitOps(all *config.Config, data *client.Client, worker string, observer wor
 	if err != nil {
 		return nil, err
 	}
-	specs, err := gitOpsSources(c, inventory.Access{Guard: guards.Remote, Secrets: Secrets(all)})
+	specs, err := gitOpsSources(c, remote.Access{Guard: guards.Remote, Secrets: Secrets(all)})
 	if err != nil {
 		return nil, err
 	}

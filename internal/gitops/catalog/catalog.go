@@ -1,5 +1,5 @@
-// Package catalog makes templates from the packages of a git repository: a folder for
-// each package, and a tag for each version. Start reading at [Catalog].
+// Package catalog makes templates from packages that others publish: in git repositories,
+// OCI registries and Helm repositories. Start reading at [Catalog].
 package catalog
 
 import (
@@ -7,20 +7,21 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/Masterminds/semver/v3"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
-	"github.com/tko-orchestrator/tko/internal/gitops/tree"
-	"github.com/tko-orchestrator/tko/internal/location"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 // Settings describe how a repository is read.
@@ -32,6 +33,29 @@ type Settings struct {
 	// that of the tag networks/upf/v1 is v1, of the package networks/upf only.
 	Tags []string `json:"tags,omitempty"`
 	Keep int      `json:"keep,omitempty"` // number of the newest versions that are registered; 10 if 0
+
+	// OCI or Helm, if one is not nil, is read in place of a git repository.
+	OCI  *OCISettings  `json:"oci,omitempty"`
+	Helm *HelmSettings `json:"helm,omitempty"`
+
+	// Versions must be signed by the key, if it is set: tags in git, and charts in Helm
+	// repositories, by a PGP key; artifacts in registries by a cosign key.
+	PGPKeyFile    string `json:"pgpKeyFile,omitempty"`
+	CosignKeyFile string `json:"cosignKeyFile,omitempty"`
+}
+
+// OCISettings select artifacts in a registry.
+type OCISettings struct {
+	URL          string   `json:"url"`                    // oci://REGISTRY/PATH
+	Repositories []string `json:"repositories,omitempty"` // below the path; the path is the only one if empty
+	remote.Credentials
+}
+
+// HelmSettings select charts in a repository with an index.
+type HelmSettings struct {
+	URL    string   `json:"url"`
+	Charts []string `json:"charts,omitempty"` // patterns; all if empty
+	remote.Credentials
 }
 
 const (
@@ -40,29 +64,62 @@ const (
 	maxPackages = 10_000 // of a version
 )
 
-// A Repository holds the packages.
-type Repository interface {
-	// Tags returns the commits of all tags, by their names.
-	Tags(ctx context.Context) (map[string]string, error)
-	// FetchTag returns the files of a tag at a commit. The caller closes them.
-	FetchTag(ctx context.Context, tag, commit string) (*tree.Tree, error)
+// A publisher lists versions of packages, and reads them.
+type publisher interface {
+	// versions returns all versions of all packages. Problems of single packages are
+	// for users.
+	versions(ctx context.Context) (all []version, problems []string, err error)
+	// resolve completes the version's digest, if versions doesn't know it.
+	resolve(ctx context.Context, v version) (version, error)
+	// read returns the packages of a version. A version whose error is an ErrInvalid, an
+	// ErrDenied or an ErrNotFound is left out.
+	read(ctx context.Context, v version) (packages []published, problems []string, err error)
+}
+
+// A version is one of a package, or of all packages of the publisher.
+type version struct {
+	Of     string // path of the package; "" for all packages
+	Name   string // such as v1.2.0
+	Tag    string // as the publisher names the version
+	Digest string // of its content
+	at     string // where the publisher has it
+}
+
+func (v version) key() string { return v.Of + " " + v.Tag + " " + v.Digest }
+
+// String names a version for users.
+func (v version) String() string {
+	if v.Of == "" || strings.HasPrefix(v.Tag, v.Of+"/") {
+		return v.Tag
+	}
+	return v.Of + ":" + v.Tag
+}
+
+// published is a package of a version.
+type published struct {
+	path    string
+	content krm.Package
 }
 
 // A Catalog makes the manifests of templates. One goroutine at a time uses it.
 type Catalog struct {
-	settings   Settings
-	folder     string
-	repository Repository
+	settings  Settings
+	publisher publisher
 
-	known     map[string][]manifest.Manifest // by tag and commit
+	known     map[string]known // by key of the version
 	revision  string
 	manifests []manifest.Manifest
 	notes     []string
 }
 
-// New returns a Catalog of the packages in a folder, "" for all. The error is an
-// ErrInvalid.
-func New(s Settings, folder string, r Repository) (*Catalog, error) {
+// known is what a version became.
+type known struct {
+	manifests []manifest.Manifest
+	problems  []string
+}
+
+// newCatalog returns a Catalog of a publisher. The error is an ErrInvalid.
+func newCatalog(s Settings, p publisher) (*Catalog, error) {
 	s.ID = cmp.Or(s.ID, "{path}:{tag}")
 	if !strings.Contains(s.ID, "{tag}") || !strings.Contains(s.ID, "{path}") && !strings.Contains(s.ID, "{name}") {
 		return nil, tko.Errorf(tko.ErrInvalid, "catalog.id is %q: use a pattern with {tag}, and {path} or {name}, such as nephio/{path}:{tag}", s.ID)
@@ -78,60 +135,129 @@ func New(s Settings, folder string, r Repository) (*Catalog, error) {
 	if s.Keep < 1 || s.Keep > maxKeep {
 		return nil, tko.Errorf(tko.ErrInvalid, "catalog.keep is %d: use 1 to %d", s.Keep, maxKeep)
 	}
-	if folder = path.Clean(strings.TrimPrefix(folder, "/")); !fs.ValidPath(folder) {
-		return nil, tko.Errorf(tko.ErrInvalid, "path %q leads out of the repository", folder)
-	}
-	return &Catalog{settings: s, folder: folder, repository: r, known: map[string][]manifest.Manifest{}}, nil
+	return &Catalog{settings: s, publisher: p, known: map[string]known{}}, nil
 }
 
-// A version is a tag: of the package Of, or of all packages if that is "".
-type version struct{ Tag, Commit, Of, Name string }
+const (
+	asks        = 8   // concurrent requests
+	maxProblems = 100 // that are shown
+)
+
+// left reports whether a version is left out because of an error, without stopping the
+// others.
+func left(err error) bool {
+	return errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrNotFound)
+}
 
 // Revision returns a digest of the versions. It reads the packages of versions that it
-// doesn't know; of the others it needs the list of tags only.
+// doesn't know; of the others it needs the lists of versions only. Versions that are
+// invalid are left out, with a note.
 func (c *Catalog) Revision(ctx context.Context) (string, error) {
-	tags, err := c.repository.Tags(ctx)
+	all, notes, err := c.publisher.versions(ctx)
 	if err != nil {
 		return "", err
 	}
-	versions := c.versions(tags)
+	versions := c.newest(all)
 	if len(versions) == 0 {
-		return "", tko.Errorf(tko.ErrInvalid, "the repository has no tag that catalog.tags selects (%s): all templates stay", cmp.Or(strings.Join(c.settings.Tags, ", "), "*"))
+		cause := errors.New(cmp.Or(strings.Join(notes, "; "), "it has no tag that catalog.tags selects ("+cmp.Or(strings.Join(c.settings.Tags, ", "), "*")+")"))
+		return "", tko.Errorf(tko.ErrInvalid, "the catalog has no versions: %w: all templates stay", cause)
 	}
-	sum, known := sha256.New(), map[string][]manifest.Manifest{}
-	for _, v := range versions {
-		key := v.Tag + " " + v.Commit
-		fmt.Fprintln(sum, key)
-		found, ok := c.known[key]
-		if !ok {
-			if found, err = c.read(ctx, v); err != nil {
-				return "", fmt.Errorf("tag %q: %w", v.Tag, err)
-			}
-			c.known[key] = found // also if a later version fails
-		}
-		known[key] = found
+	results, err := c.readAll(ctx, versions)
+	if err != nil {
+		return "", err
 	}
+	sum, current := sha256.New(), map[string]known{}
+	for i, v := range versions {
+		current[v.key()] = results[i]
+		fmt.Fprintf(sum, "%q %q\n", v.key(), results[i].problems)
+		notes = append(notes, results[i].problems...)
+	}
+	fmt.Fprintf(sum, "%q\n", notes)
+	c.known = current
 	revision := "tags@sha256:" + hex.EncodeToString(sum.Sum(nil))
 	if revision == c.revision {
 		return revision, nil
 	}
-	c.known = known
-	c.manifests, c.notes = nil, nil
 	first := map[string]manifest.Manifest{}
-	for _, v := range versions {
-		for _, m := range known[v.Tag+" "+v.Commit] {
+	for i := range versions {
+		for _, m := range results[i].manifests {
 			if other, twice := first[m.Name]; twice {
-				c.notes = append(c.notes, fmt.Sprintf("template %q is that of %s, and not of %s: use {path} in catalog.id", m.Name, other.File, m.File))
+				notes = append(notes, fmt.Sprintf("template %q is that of %s, and not of %s: use {path} in catalog.id", m.Name, other.File, m.File))
 				continue
 			}
 			first[m.Name] = m
 		}
 	}
+	if more := len(notes) - maxProblems; more > 0 {
+		notes = append(notes[:maxProblems:maxProblems], fmt.Sprintf("and %d more", more))
+	}
+	c.manifests, c.notes = nil, notes
 	for _, id := range slices.Sorted(maps.Keys(first)) {
 		c.manifests = append(c.manifests, first[id])
 	}
 	c.revision = revision
 	return revision, nil
+}
+
+// readAll reads the versions that aren't known. It sets their digests.
+func (c *Catalog) readAll(ctx context.Context, versions []version) ([]known, error) {
+	results := make([]known, len(versions))
+	var mu sync.Mutex
+	group, reading := errgroup.WithContext(ctx)
+	group.SetLimit(asks)
+	for i := range versions {
+		group.Go(func() error {
+			v, err := c.publisher.resolve(reading, versions[i])
+			versions[i] = v
+			if err == nil {
+				mu.Lock()
+				found, ok := c.known[v.key()]
+				mu.Unlock()
+				if ok {
+					results[i] = found
+					return nil
+				}
+				results[i], err = c.read(reading, v)
+			}
+			if err != nil && left(err) {
+				results[i] = known{problems: []string{fmt.Sprintf("%s is left out: %v", v, err)}}
+				return nil // it is read again the next time
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", v, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			c.known[v.key()] = results[i] // also if another version fails
+			return nil
+		})
+	}
+	return results, group.Wait()
+}
+
+// read reads a version, and makes the manifests of its packages.
+func (c *Catalog) read(ctx context.Context, v version) (result known, err error) {
+	packages, problems, err := c.publisher.read(ctx, v)
+	if err != nil {
+		return result, err
+	}
+	for _, problem := range problems {
+		result.problems = append(result.problems, fmt.Sprintf("%s: %s", v, problem))
+	}
+	for _, p := range packages {
+		id := strings.NewReplacer("{path}", p.path, "{name}", path.Base(p.path), "{tag}", v.Name).Replace(c.settings.ID)
+		err := tko.CheckID("template ID", id)
+		var m manifest.Manifest
+		if err == nil {
+			m, err = manifest.Of(v.Tag+":"+p.path, tko.Put{Kind: tko.KindTemplate, ID: id, Package: p.content})
+		}
+		if err != nil {
+			result.problems = append(result.problems, fmt.Sprintf("%s: %s is left out: %v", v, p.path, err))
+			continue
+		}
+		result.manifests = append(result.manifests, m)
+	}
+	return result, nil
 }
 
 // Manifests returns the templates of the revision that Revision returned last, and notes.
@@ -142,26 +268,24 @@ func (c *Catalog) Manifests(revision string) ([]manifest.Manifest, []string, err
 	return c.manifests, c.notes, nil
 }
 
-// versions returns the newest versions that the settings select, the newest first: by
-// semantic version, others after them by name.
-func (c *Catalog) versions(tags map[string]string) []version {
+// newest returns the newest versions of each package that the settings select, the
+// newest first: by semantic version, others after them by name.
+func (c *Catalog) newest(all []version) []version {
 	byPackage := map[string][]version{}
-	for tag, commit := range tags {
-		of, name := path.Split(tag)
-		matches := func(pattern string) bool { ok, err := path.Match(pattern, name); return ok && err == nil }
+	for _, v := range all {
+		matches := func(pattern string) bool { ok, err := path.Match(pattern, v.Name); return ok && err == nil }
 		if len(c.settings.Tags) > 0 && !slices.ContainsFunc(c.settings.Tags, matches) {
 			continue
 		}
-		of = strings.Trim(of, "/")
-		byPackage[of] = append(byPackage[of], version{Tag: tag, Commit: commit, Of: of, Name: name})
+		byPackage[v.Of] = append(byPackage[v.Of], v)
 	}
-	var all []version
+	var selected []version
 	for _, of := range slices.Sorted(maps.Keys(byPackage)) {
 		found := byPackage[of]
 		slices.SortFunc(found, func(a, b version) int { return newer(a.Name, b.Name) })
-		all = append(all, found[:min(len(found), c.settings.Keep)]...)
+		selected = append(selected, found[:min(len(found), c.settings.Keep)]...)
 	}
-	return all
+	return selected
 }
 
 // newer compares versions for sorting: the newest first.
@@ -177,76 +301,4 @@ func newer(a, b string) int {
 		return 1
 	}
 	return strings.Compare(b, a)
-}
-
-// read reads the packages of a version.
-func (c *Catalog) read(ctx context.Context, v version) ([]manifest.Manifest, error) {
-	files, err := c.repository.FetchTag(ctx, v.Tag, v.Commit)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = files.Close() }()
-	folders, err := packages(files, c.folder)
-	if err != nil {
-		return nil, err
-	}
-	var all []manifest.Manifest
-	for _, folder := range folders {
-		if v.Of != "" && folder != v.Of && path.Join(c.folder, v.Of) != folder {
-			continue
-		}
-		relative := folder
-		if c.folder != "." {
-			relative = strings.TrimPrefix(folder, c.folder+"/")
-		}
-		id := strings.NewReplacer("{path}", relative, "{name}", path.Base(folder), "{tag}", v.Name).Replace(c.settings.ID)
-		at := v.Tag + ":" + folder
-		if err := tko.CheckID("template ID", id); err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", folder, err)
-		}
-		pkg, err := location.Read(ctx, filepath.Join(files.Dir(), filepath.FromSlash(folder)), location.Options{})
-		if err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", folder, err)
-		}
-		m, err := manifest.Of(at, tko.Put{Kind: tko.KindTemplate, ID: id, Package: pkg})
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, m)
-	}
-	return all, nil
-}
-
-// packages returns the folders of packages: those with a Kptfile, without those within
-// them; or, if there is none, the folders directly below that have a YAML file.
-func packages(files fs.FS, folder string) ([]string, error) {
-	var kpt, plain []string
-	err := fs.WalkDir(files, folder, func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() && name != folder && strings.HasPrefix(d.Name(), ".") {
-			return fs.SkipDir
-		}
-		if !d.IsDir() {
-			relative := strings.TrimPrefix(strings.TrimPrefix(name, folder), "/")
-			first, _, below := strings.Cut(relative, "/")
-			if ext := path.Ext(name); below && (ext == ".yaml" || ext == ".yml") && !slices.Contains(plain, path.Join(folder, first)) {
-				plain = append(plain, path.Join(folder, first))
-			}
-			return nil
-		}
-		if _, err := fs.Stat(files, path.Join(name, "Kptfile")); err == nil && name != "." {
-			kpt = append(kpt, name)
-			return fs.SkipDir
-		}
-		if len(kpt)+len(plain) > maxPackages {
-			return tko.Errorf(tko.ErrInvalid, "it has more than %d packages: set path to a folder with fewer", maxPackages)
-		}
-		return nil
-	})
-	if len(kpt) > 0 {
-		return kpt, err
-	}
-	return plain, err
 }

@@ -40,7 +40,9 @@ func decode(format string, data []byte, items string, most int) ([]record, error
 }
 
 func decodeCSV(data []byte, most int) ([]record, error) {
-	reader := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff")))) // as spreadsheets write it
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as spreadsheets write it
+	reader := csv.NewReader(bytes.NewReader(data))
+	reader.Comma = separator(data)
 	reader.TrimLeadingSpace = true
 	names, err := reader.Read()
 	if err != nil {
@@ -60,6 +62,9 @@ func decodeCSV(data []byte, most int) ([]record, error) {
 		if err != nil {
 			return nil, tko.Errorf(tko.ErrInvalid, "it is not complete CSV: %w", err)
 		}
+		if !slices.ContainsFunc(row, func(text string) bool { return strings.TrimSpace(text) != "" }) {
+			continue // as spreadsheets write rows whose content was deleted
+		}
 		if len(all) == most {
 			return nil, tooMany(most)
 		}
@@ -69,6 +74,18 @@ func decodeCSV(data []byte, most int) ([]record, error) {
 		}
 		all = append(all, r)
 	}
+}
+
+// separator returns the separator of columns: a comma, or else what the header has in
+// its place, as spreadsheets write it where the comma separates decimals.
+func separator(data []byte) rune {
+	header, _, _ := bytes.Cut(data, []byte("\n"))
+	for _, c := range ",;\t" {
+		if bytes.ContainsRune(header, c) {
+			return c
+		}
+	}
+	return ','
 }
 
 func tooMany(most int) error {

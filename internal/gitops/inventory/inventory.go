@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 )
 
 // An Inventory makes manifests of sites from records of its origins. One goroutine at
@@ -37,7 +38,7 @@ type part struct {
 }
 
 // New returns an Inventory, without reading its origins. The error is an ErrInvalid.
-func New(s Settings, access Access) (*Inventory, error) {
+func New(s Settings, access remote.Access) (*Inventory, error) {
 	if len(s.From) == 0 || len(s.From) > maxOrigins {
 		return nil, tko.Errorf(tko.ErrInvalid, "inventory.from has %d elements: use 1 to %d", len(s.From), maxOrigins)
 	}
@@ -95,17 +96,19 @@ func (i *Inventory) Revision(ctx context.Context) (string, error) {
 		changed, err := p.read(ctx)
 		i.dirty = i.dirty || changed // also if a later origin fails
 		if err != nil {
-			return "", fmt.Errorf("inventory %q: %w: all sites stay as they are", p.settings.Name, cause(ctx, err))
+			return "", fmt.Errorf("inventory %q: %w: all sites stay as they are", p.settings.Name, remote.Cause(ctx, err))
 		}
 	}
 	if !i.dirty && i.revision != "" {
 		return i.revision, nil
 	}
-	sites, notes := merge(i.parts)
-	if len(sites) == 0 && !i.settings.AllowEmpty {
-		i.revision = ""
-		return "", tko.Errorf(tko.ErrInvalid, "the inventory has no sites: all sites stay as they are. If it is meant to be empty, set allowEmpty: true")
+	for _, p := range i.parts {
+		if len(p.sites) == 0 && !p.settings.Enrich && !p.settings.AllowEmpty && !i.settings.AllowEmpty {
+			i.revision = ""
+			return "", tko.Errorf(tko.ErrInvalid, "inventory %q has no sites: all sites stay as they are. If it is meant to be empty, set allowEmpty: true", p.settings.Name)
+		}
 	}
+	sites, notes := merge(i.parts)
 	manifests := make([]manifest.Manifest, len(sites))
 	sum := sha256.New()
 	for n, s := range sites {
@@ -113,8 +116,13 @@ func (i *Inventory) Revision(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		m.Origins = s.Origins
 		manifests[n] = m
-		fmt.Fprintf(sum, "%s %s\n", m.Name, m.Digest)
+		fmt.Fprintf(sum, "%s %s", m.Name, m.Digest)
+		for _, part := range slices.Sorted(maps.Keys(s.Origins)) {
+			fmt.Fprintf(sum, " %q %q", part, s.Origins[part])
+		}
+		fmt.Fprintln(sum)
 	}
 	i.sites, i.manifests, i.notes, i.dirty = sites, manifests, notes, false
 	i.revision = "sites@sha256:" + hex.EncodeToString(sum.Sum(nil))

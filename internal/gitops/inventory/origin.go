@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -15,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 )
 
 // An origin reads records.
@@ -25,7 +28,7 @@ type origin interface {
 }
 
 // newOrigin returns the origin of checked settings. The error is an ErrInvalid.
-func newOrigin(s OriginSettings, access Access) (origin, error) {
+func newOrigin(s OriginSettings, access remote.Access) (origin, error) {
 	switch {
 	case s.NetBox != nil:
 		return newNetBox(s, access)
@@ -42,6 +45,16 @@ func newOrigin(s OriginSettings, access Access) (origin, error) {
 		return file{s, format}, nil
 	}
 	return &address{settings: s, access: access, format: format}, nil
+}
+
+const (
+	readTimeout = 10 * time.Minute // of an inventory
+	maxPages    = 100_000
+)
+
+// newGetter returns a Getter for an origin.
+func newGetter(ctx context.Context, s OriginSettings, access remote.Access, scheme string) (*remote.Getter, error) {
+	return remote.New(ctx, s.address(), s.Credentials, access, scheme, s.MaxBytes)
 }
 
 // digestTag returns the tag of content.
@@ -62,12 +75,23 @@ func (f file) read(_ context.Context, known string) ([]record, string, error) {
 		return nil, "", err
 	}
 	defer func() { _ = opened.Close() }()
+	before, err := opened.Stat()
+	if err != nil {
+		return nil, "", err
+	}
 	data, err := io.ReadAll(io.LimitReader(opened, f.settings.MaxBytes+1))
 	if err != nil {
 		return nil, "", err
 	}
 	if int64(len(data)) > f.settings.MaxBytes {
 		return nil, "", tko.Errorf(tko.ErrInvalid, "it has more than %d bytes: set maxBytes", f.settings.MaxBytes)
+	}
+	after, err := os.Stat(f.settings.File)
+	if err != nil {
+		return nil, "", err
+	}
+	if before.Mode().IsRegular() && (!os.SameFile(before, after) || after.Size() != int64(len(data)) || !after.ModTime().Equal(before.ModTime())) {
+		return nil, "", errors.New("the file changed while it was read: it is read again. Replace files by renaming complete ones")
 	}
 	tag := digestTag(data)
 	if tag == known {
@@ -81,7 +105,7 @@ func (f file) read(_ context.Context, known string) ([]record, string, error) {
 // headers.
 type address struct {
 	settings     OriginSettings
-	access       Access
+	access       remote.Access
 	format       string
 	etag, before string // of the last response, and its tag
 }
@@ -95,21 +119,21 @@ func (a *address) read(ctx context.Context, known string) ([]record, string, err
 	if a.etag != "" && a.before == known {
 		header.Set("If-None-Match", a.etag)
 	}
-	first, err := g.get(ctx, a.settings.URL, header)
+	first, err := g.Get(ctx, a.settings.URL, header)
 	if err != nil {
 		return nil, "", err
 	}
-	if first.unchanged {
+	if first.Unchanged {
 		return nil, known, nil
 	}
-	if a.etag = first.header.Get("ETag"); hasNext(first.header) {
+	if a.etag = first.Header.Get("ETag"); hasNext(first.Header) {
 		a.etag = "" // it is that of the first page only
 	}
 	if a.format != "json" {
-		if a.before = digestTag(first.body); a.before == known {
+		if a.before = digestTag(first.Body); a.before == known {
 			return nil, known, nil
 		}
-		records, err := decode(a.format, first.body, a.settings.Items, a.settings.MaxRecords)
+		records, err := decode(a.format, first.Body, a.settings.Items, a.settings.MaxRecords)
 		return records, a.before, err
 	}
 	records, tag, err := linked(ctx, g, a.settings.URL, first, a.settings.Items, a.settings.MaxRecords)
@@ -120,24 +144,24 @@ func (a *address) read(ctx context.Context, known string) ([]record, string, err
 }
 
 // linked reads the pages that follow a first one by Link headers.
-func linked(ctx context.Context, g *getter, at string, page response, items string, most int) ([]record, string, error) {
+func linked(ctx context.Context, g *remote.Getter, at string, page remote.Response, items string, most int) ([]record, string, error) {
 	sum := sha256.New()
 	var all []record
 	for range maxPages {
-		_, _ = sum.Write(page.body)
-		records, err := decode("json", page.body, items, most)
+		_, _ = sum.Write(page.Body)
+		records, err := decode("json", page.Body, items, most)
 		if err != nil {
 			return nil, "", err
 		}
 		if all = append(all, records...); len(all) > most {
 			return nil, "", tooMany(most)
 		}
-		next, err := nextLink(at, page.header)
+		next, err := nextLink(at, page.Header)
 		if err != nil || next == "" {
 			return all, "sha256:" + hex.EncodeToString(sum.Sum(nil)), err
 		}
 		at = next
-		if page, err = g.get(ctx, at, nil); err != nil {
+		if page, err = g.Get(ctx, at, nil); err != nil {
 			return nil, "", fmt.Errorf("a later page: %w", err)
 		}
 	}
@@ -179,7 +203,7 @@ func nextLink(at string, h http.Header) (string, error) {
 // A netBox is an origin by NetBox' REST API.
 type netBox struct {
 	settings OriginSettings
-	access   Access
+	access   remote.Access
 	list     *url.URL
 	size     int
 	every    time.Duration
@@ -191,7 +215,7 @@ const (
 	maxPage     = 1000 // NetBox' own default limit
 )
 
-func newNetBox(s OriginSettings, access Access) (*netBox, error) {
+func newNetBox(s OriginSettings, access remote.Access) (*netBox, error) {
 	object := strings.Trim(s.NetBox.Object, "/")
 	if object == "" {
 		object = "dcim/sites"
@@ -230,9 +254,7 @@ func newNetBox(s OriginSettings, access Access) (*netBox, error) {
 
 func (n *netBox) page(limit, offset int, ordering string) string {
 	u, query := *n.list, url.Values{}
-	for name, values := range n.settings.NetBox.Filter {
-		query[name] = values
-	}
+	maps.Copy(query, n.settings.NetBox.Filter)
 	query.Set("limit", strconv.Itoa(limit))
 	query.Set("ordering", ordering)
 	if offset > 0 {
@@ -249,12 +271,12 @@ type netBoxPage struct {
 	Results []record
 }
 
-func (n *netBox) get(ctx context.Context, g *getter, at string) (p netBoxPage, err error) {
-	got, err := g.get(ctx, at, nil)
+func (n *netBox) get(ctx context.Context, g *remote.Getter, at string) (p netBoxPage, err error) {
+	got, err := g.Get(ctx, at, nil)
 	if err != nil {
 		return p, err
 	}
-	value, err := decodeJSON(got.body)
+	value, err := decodeJSON(got.Body)
 	if err != nil {
 		return p, err
 	}
@@ -310,7 +332,7 @@ func (n *netBox) read(ctx context.Context, known string) ([]record, string, erro
 
 // all reads all pages. It is an error if they don't hold each object once: objects
 // that are created or deleted meanwhile move those of later pages.
-func (n *netBox) all(ctx context.Context, g *getter) ([]record, error) {
+func (n *netBox) all(ctx context.Context, g *remote.Getter) ([]record, error) {
 	seen := map[string]bool{}
 	var all []record
 	count := -1
@@ -360,11 +382,11 @@ func (n *netBox) all(ctx context.Context, g *getter) ([]record, error) {
 // An o2IMS is an origin by the O-RAN O2 IMS API.
 type o2IMS struct {
 	settings OriginSettings
-	access   Access
+	access   remote.Access
 	list     string
 }
 
-func newO2IMS(s OriginSettings, access Access) (*o2IMS, error) {
+func newO2IMS(s OriginSettings, access remote.Access) (*o2IMS, error) {
 	resource := s.O2IMS.Resource
 	if resource == "" {
 		resource = "deploymentManagers"
@@ -393,7 +415,7 @@ func (o *o2IMS) read(ctx context.Context, known string) ([]record, string, error
 	if err != nil {
 		return nil, "", err
 	}
-	first, err := g.get(ctx, o.list, nil)
+	first, err := g.Get(ctx, o.list, nil)
 	if err != nil {
 		return nil, "", err
 	}
@@ -407,12 +429,12 @@ func (o *o2IMS) read(ctx context.Context, known string) ([]record, string, error
 // A kubernetes is an origin by the API of a Kubernetes cluster.
 type kubernetes struct {
 	settings OriginSettings
-	access   Access
+	access   remote.Access
 	list     *url.URL
 	size     int
 }
 
-func newKubernetes(s OriginSettings, access Access) (*kubernetes, error) {
+func newKubernetes(s OriginSettings, access remote.Access) (*kubernetes, error) {
 	parts := strings.SplitN(s.Kubernetes.Resource, ".", 3)
 	if len(parts) < 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" || strings.ContainsAny(s.Kubernetes.Resource, "/?#% ") {
 		return nil, tko.Errorf(tko.ErrInvalid, "kubernetes.resource is %q: use RESOURCES.VERSION.GROUP, such as managedclusters.v1.cluster.open-cluster-management.io", s.Kubernetes.Resource)
@@ -458,11 +480,11 @@ func (k *kubernetes) read(ctx context.Context, known string) ([]record, string, 
 			query.Set("continue", token)
 		}
 		u.RawQuery = query.Encode()
-		got, err := g.get(ctx, u.String(), nil)
+		got, err := g.Get(ctx, u.String(), nil)
 		if err != nil {
 			return nil, "", err
 		}
-		value, err := decodeJSON(got.body)
+		value, err := decodeJSON(got.Body)
 		if err != nil {
 			return nil, "", err
 		}

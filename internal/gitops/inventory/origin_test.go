@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
@@ -70,9 +72,7 @@ func (b *netBox) serve(w http.ResponseWriter, r *http.Request) {
 	page["results"] = objects[min(offset, end):end]
 	if q.Get("ordering") == "id" && end < len(objects) {
 		next := url.Values{}
-		for key, values := range q {
-			next[key] = values
-		}
+		maps.Copy(next, q)
 		next.Set("offset", strconv.Itoa(end))
 		page["next"] = "http://netbox.internal/api/dcim/sites/?" + next.Encode() // the name that NetBox has behind its proxy
 	}
@@ -87,7 +87,7 @@ func (b *netBox) settings(t testing.TB) inventory.Settings {
 	}
 	return inventory.Settings{From: []inventory.OriginSettings{{
 		NetBox:      &inventory.NetBoxSettings{URL: b.URL, Filter: map[string][]string{"tag": {"edge"}}},
-		Credentials: inventory.Credentials{TokenFile: token},
+		Credentials: remote.Credentials{TokenFile: token},
 		Map: inventory.Mapping{
 			When: `record.status.value == "active"`, ID: "record.slug", Template: `"edge:v1"`,
 			Metadata: map[string]string{"region": "record.region.slug", "tier": "record.custom_fields.tier", "tags": `record.tags.map(t, t.slug).join(",")`},
@@ -97,7 +97,7 @@ func (b *netBox) settings(t testing.TB) inventory.Settings {
 
 func open(t testing.TB, s inventory.Settings) *inventory.Inventory {
 	t.Helper()
-	i, err := inventory.New(s, inventory.Access{})
+	i, err := inventory.New(s, remote.Access{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func TestCredentialsStayWithTheirServer(t *testing.T) {
 	}
 	s := b.settings(t)
 	s.From[0].NetBox.URL = "http://netbox.example.com"
-	if _, err := inventory.New(s, inventory.Access{}); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "TLS") {
+	if _, err := inventory.New(s, remote.Access{}); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "TLS") {
 		t.Errorf("a token without TLS: the error is %v", err)
 	}
 }
@@ -254,7 +254,7 @@ func TestInventoriesAreGuarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := newNetBox(t, 1)
-	i, err := inventory.New(b.settings(t), inventory.Access{Guard: g})
+	i, err := inventory.New(b.settings(t), remote.Access{Guard: g})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +355,7 @@ func TestInvalidSettingsAreRefused(t *testing.T) {
 		"map.id is missing":     {From: []inventory.OriginSettings{{File: "a.csv"}}},
 		"map.id: ERROR":         {From: []inventory.OriginSettings{{File: "a.csv", Map: inventory.Mapping{ID: "record."}}}},
 		"the format is":         {From: []inventory.OriginSettings{{File: "a.txt", Map: id}}},
-		"is no reference":       {From: []inventory.OriginSettings{{URL: "https://x/a.csv", Credentials: inventory.Credentials{Token: "hush"}, Map: id}}},
+		"is no reference":       {From: []inventory.OriginSettings{{URL: "https://x/a.csv", Credentials: remote.Credentials{Token: "hush"}, Map: id}}},
 		"contains credentials":  {From: []inventory.OriginSettings{{URL: "https://u:hush@x/a.csv", Map: id}}},
 		"has the name":          {From: []inventory.OriginSettings{{File: "a.csv", Map: id}, {File: "b.csv", Map: id}}},
 		"must make sites":       {From: []inventory.OriginSettings{{File: "a.csv", Enrich: true, Map: id}}},
@@ -363,7 +363,7 @@ func TestInvalidSettingsAreRefused(t *testing.T) {
 		"RESOURCES.VERSION":     {From: []inventory.OriginSettings{{Kubernetes: &inventory.KubernetesSettings{URL: "https://x", Resource: "clusters"}, Map: id}}},
 		"deploymentManagers or": {From: []inventory.OriginSettings{{O2IMS: &inventory.O2IMSSettings{URL: "https://x", Resource: "oClouds"}, Map: id}}},
 	} {
-		_, err := inventory.New(s, inventory.Access{})
+		_, err := inventory.New(s, remote.Access{})
 		if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("the error is %v: want one with %q", err, want)
 		}

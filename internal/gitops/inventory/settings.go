@@ -1,22 +1,20 @@
 package inventory
 
 import (
-	"net"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/guard"
-	"github.com/tko-orchestrator/tko/internal/secret"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 )
 
 // Settings describe an inventory.
 type Settings struct {
 	// From lists the origins of records; earlier ones take precedence.
 	From []OriginSettings `json:"from"`
-	// AllowEmpty permits an inventory without sites. Otherwise it is an error.
+	// AllowEmpty permits an inventory, and origins, without sites. Otherwise that is an error.
 	AllowEmpty bool `json:"allowEmpty,omitempty"`
 }
 
@@ -33,23 +31,15 @@ type OriginSettings struct {
 	Format string `json:"format,omitempty"` // of File and URL: csv, json or yaml; by the name's end if empty
 	Items  string `json:"items,omitempty"`  // path of the list in JSON or YAML, such as data.sites; the document itself if empty
 
-	Credentials
+	remote.Credentials
 	MaxBytes   int64 `json:"maxBytes,omitempty"`   // 256 MiB if 0
 	MaxRecords int   `json:"maxRecords,omitempty"` // 100,000 if 0
 
 	// Enrich adds to sites of other origins only, and makes none.
-	Enrich bool    `json:"enrich,omitempty"`
-	Map    Mapping `json:"map"`
-}
-
-// Credentials refer to what an origin asks for. Secrets are read for each reading.
-type Credentials struct {
-	TokenFile    string `json:"tokenFile,omitempty"`
-	Token        string `json:"token,omitempty"` // reference: env:NAME or vault:PATH#KEY
-	Username     string `json:"username,omitempty"`
-	PasswordFile string `json:"passwordFile,omitempty"`
-	Password     string `json:"password,omitempty"` // reference
-	CAFile       string `json:"caFile,omitempty"`
+	Enrich bool `json:"enrich,omitempty"`
+	// AllowEmpty permits an origin that makes no sites. Otherwise it is an error.
+	AllowEmpty bool    `json:"allowEmpty,omitempty"`
+	Map        Mapping `json:"map"`
 }
 
 // Mapping holds expressions (CEL) over the variable record.
@@ -86,12 +76,6 @@ type KubernetesSettings struct {
 	Namespace string `json:"namespace,omitempty"`
 	Selector  string `json:"selector,omitempty"` // of labels
 	PageSize  int    `json:"pageSize,omitempty"`
-}
-
-// Access is what inventories may use to read their origins.
-type Access struct {
-	Guard   *guard.Guard   // limits hosts; all are allowed if nil
-	Secrets secret.Sources // resolve references
 }
 
 const (
@@ -131,7 +115,13 @@ func (s *OriginSettings) check() error {
 	if kind != "file" && kind != "url" && (s.Format != "" || s.Items != "") {
 		return tko.Errorf(tko.ErrInvalid, "format and items are settings of file and url, not of %s: leave them out", kind)
 	}
-	return s.checkCredentials(s.address())
+	if s.File != "" {
+		if s.Credentials != (remote.Credentials{}) {
+			return tko.Errorf(tko.ErrInvalid, "a file needs no credentials: leave them out")
+		}
+		return nil
+	}
+	return s.Check(s.address())
 }
 
 // address returns the URL that the origin is read from; "" for a file.
@@ -145,44 +135,6 @@ func (s *OriginSettings) address() string {
 		return s.Kubernetes.URL
 	}
 	return s.URL
-}
-
-func (s *OriginSettings) checkCredentials(address string) error {
-	c := s.Credentials
-	for field, reference := range map[string]string{"token": c.Token, "password": c.Password} {
-		if reference != "" && !secret.IsReference(reference) {
-			return tko.Errorf(tko.ErrInvalid, "%s is no reference: use env:NAME or vault:PATH#KEY, or %sFile", field, field)
-		}
-	}
-	if c.Token != "" && c.TokenFile != "" || c.Password != "" && c.PasswordFile != "" {
-		return tko.Errorf(tko.ErrInvalid, "credentials are given twice, as a reference and as a file: use one")
-	}
-	token, password := c.Token+c.TokenFile != "", c.Username+c.Password+c.PasswordFile != ""
-	if token && password {
-		return tko.Errorf(tko.ErrInvalid, "there is a token as well as a user: use one")
-	}
-	if s.File != "" {
-		if token || password || c.CAFile != "" {
-			return tko.Errorf(tko.ErrInvalid, "a file needs no credentials: leave them out")
-		}
-		return nil
-	}
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-		return tko.Errorf(tko.ErrInvalid, "the URL is not one of http or https") // the cause may show a secret
-	}
-	if u.User != nil {
-		return tko.Errorf(tko.ErrInvalid, "the URL of %q contains credentials: put them into a file, and name that", u.Host)
-	}
-	if u.Scheme == "http" && (token || password) && !isLoopback(u.Hostname()) {
-		return tko.Errorf(tko.ErrInvalid, "the URL of %q has no TLS, and credentials are sent over TLS only: use https", u.Host)
-	}
-	return nil
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // format returns the format of a file or URL. The error is an ErrInvalid.

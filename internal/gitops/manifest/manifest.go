@@ -50,6 +50,8 @@ type Manifest struct {
 	Digest string // of Put
 	Adopt  bool   // take over an existing entity
 	Keep   bool   // don't delete the entity when the manifest is removed
+	// Origins names the origins of the parts, if they are several.
+	Origins tko.SourceOrigins
 }
 
 // String names the manifest in messages.

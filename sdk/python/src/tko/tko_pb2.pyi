@@ -1095,7 +1095,7 @@ class Source(_message.Message):
     def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., approved: _Optional[str] = ..., status: _Optional[_Union[SourceStatus, _Mapping]] = ..., state: _Optional[bytes] = ..., called: _Optional[bool] = ...) -> None: ...
 
 class SourceStatus(_message.Message):
-    __slots__ = ("kind", "url", "ref", "path", "attemptedRevision", "appliedRevision", "asks", "holder", "messages", "items", "operations", "conditions")
+    __slots__ = ("kind", "url", "ref", "path", "attemptedRevision", "appliedRevision", "asks", "holder", "messages", "items", "operations", "conditions", "origins")
     KIND_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
@@ -1108,6 +1108,7 @@ class SourceStatus(_message.Message):
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     OPERATIONS_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    ORIGINS_FIELD_NUMBER: _ClassVar[int]
     kind: str
     url: str
     ref: str
@@ -1120,10 +1121,24 @@ class SourceStatus(_message.Message):
     items: _containers.RepeatedCompositeFieldContainer[SourceItem]
     operations: _containers.RepeatedCompositeFieldContainer[SourceOperation]
     conditions: _containers.RepeatedCompositeFieldContainer[Condition]
-    def __init__(self, kind: _Optional[str] = ..., url: _Optional[str] = ..., ref: _Optional[str] = ..., path: _Optional[str] = ..., attemptedRevision: _Optional[str] = ..., appliedRevision: _Optional[str] = ..., asks: _Optional[str] = ..., holder: _Optional[str] = ..., messages: _Optional[_Iterable[str]] = ..., items: _Optional[_Iterable[_Union[SourceItem, _Mapping]]] = ..., operations: _Optional[_Iterable[_Union[SourceOperation, _Mapping]]] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+    origins: _containers.RepeatedCompositeFieldContainer[SourceOrigins]
+    def __init__(self, kind: _Optional[str] = ..., url: _Optional[str] = ..., ref: _Optional[str] = ..., path: _Optional[str] = ..., attemptedRevision: _Optional[str] = ..., appliedRevision: _Optional[str] = ..., asks: _Optional[str] = ..., holder: _Optional[str] = ..., messages: _Optional[_Iterable[str]] = ..., items: _Optional[_Iterable[_Union[SourceItem, _Mapping]]] = ..., operations: _Optional[_Iterable[_Union[SourceOperation, _Mapping]]] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., origins: _Optional[_Iterable[_Union[SourceOrigins, _Mapping]]] = ...) -> None: ...
+
+class SourceOrigins(_message.Message):
+    __slots__ = ("parts",)
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    parts: _containers.ScalarMap[str, str]
+    def __init__(self, parts: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class SourceItem(_message.Message):
-    __slots__ = ("kind", "name", "id", "digest", "revision", "pending", "status")
+    __slots__ = ("kind", "name", "id", "digest", "revision", "pending", "status", "origins")
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -1131,6 +1146,7 @@ class SourceItem(_message.Message):
     REVISION_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    ORIGINS_FIELD_NUMBER: _ClassVar[int]
     kind: str
     name: str
     id: str
@@ -1138,7 +1154,8 @@ class SourceItem(_message.Message):
     revision: int
     pending: bool
     status: str
-    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., id: _Optional[str] = ..., digest: _Optional[str] = ..., revision: _Optional[int] = ..., pending: _Optional[bool] = ..., status: _Optional[str] = ...) -> None: ...
+    origins: int
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., id: _Optional[str] = ..., digest: _Optional[str] = ..., revision: _Optional[int] = ..., pending: _Optional[bool] = ..., status: _Optional[str] = ..., origins: _Optional[int] = ...) -> None: ...
 
 class SourceOperation(_message.Message):
     __slots__ = ("time", "revision", "verb", "kind", "name", "error")
