@@ -37,6 +37,7 @@ func (r *Runner) job(ctx context.Context, j job) (map[string]any, error) {
 	if err != nil {
 		return nil, failure(j.plugin, j.target, err, "it was not run: %s", err)
 	}
+	r.roster.add(j.plugin)
 	result, err := r.awx.Run(ctx, awx.Call{
 		Plugin: j.plugin, Entity: j.entity, Target: j.target.String(), Input: data, Digest: sha256.Sum256(state),
 	})
@@ -62,25 +63,6 @@ func (r *Runner) ansibleOutput(j job, data []byte, where string) (map[string]any
 			"%s has no output: a playbook that prepares sets the stat %s (ansible.builtin.set_stats) to a map with prepared and package", where, awx.OutputStat)
 	}
 	return output, refusal(j, output)
-}
-
-// Withdraw ends what continues in other systems for a site, except for the triggers that
-// each plugin still has there.
-func (r *Runner) Withdraw(ctx context.Context, p tko.Plugin, site tko.SiteID, triggers []krm.Identity) error {
-	if p.Executor != tko.ExecutorAnsible || len(p.Arguments) != 1 {
-		return nil
-	}
-	if _, local := tko.ParsePlaybook(p.Arguments[0]); local {
-		return nil
-	}
-	var wanted []string
-	for _, t := range triggers {
-		wanted = append(wanted, t.String())
-	}
-	if err := r.awx.Cancel(ctx, p, string(site), wanted...); err != nil {
-		return failure(p, krm.Identity{}, err, "%s", bounded(err.Error(), maxMessage))
-	}
-	return nil
 }
 
 // callback is the callback plugin of Ansible that writes the custom stats, and the
