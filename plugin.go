@@ -266,7 +266,9 @@ type Withdrawal struct {
 	Entity     string   // ID of the deployment or site
 	Registered []Plugin // at least those of the type whose work continues in other systems
 	// Wanted are the triggers whose work is not ended, by the ID of a registered plugin.
-	Wanted  map[string][]krm.Identity
+	Wanted map[string][]krm.Identity
+	// Removed limits the request to the work of plugins that are no longer registered.
+	Removed bool
 	Attempt int // number of failures so far
 }
 

@@ -34,20 +34,28 @@ func (r *Runner) Withdraw(ctx context.Context, w tko.Withdrawal) error {
 	for _, p := range w.Registered {
 		registered[placeOf(p)] = true
 	}
+	last := w.Attempt+1 >= maxWithdrawals
 	var failed []error
-	for place, p := range r.roster.of(w.Type) {
+	for place, p := range r.roster.of(w.Type, w.Entity) {
 		var wanted []string
 		if registered[place] {
+			if w.Removed {
+				continue
+			}
 			for _, trigger := range w.Wanted[p.ID()] {
 				wanted = append(wanted, trigger.String())
 			}
 		}
-		if err := r.awx.Cancel(ctx, p, w.Entity, wanted...); err != nil {
+		err := r.awx.Cancel(ctx, p, w.Entity, wanted...)
+		if err != nil {
 			failed = append(failed, failure(p, krm.Identity{}, err, "its jobs for %q can't be canceled: %s", w.Entity, bounded(err.Error(), maxMessage)))
+		}
+		if !registered[place] && (err == nil || last && ctx.Err() == nil) {
+			r.roster.ended(place, w.Entity)
 		}
 	}
 	err := errors.Join(failed...)
-	if err == nil || ctx.Err() != nil || w.Attempt+1 < maxWithdrawals {
+	if err == nil || ctx.Err() != nil || !last {
 		return err
 	}
 	r.options.Log.WarnContext(ctx, "can't cancel jobs that are no longer wanted, which may run on", "entity", w.Entity, "attempts", w.Attempt+1, "err", err)
@@ -63,6 +71,7 @@ type roster struct {
 type seen struct {
 	plugin tko.Plugin
 	at     time.Time
+	ended  map[string]bool // entities without work of the plugin, since it was removed
 }
 
 // placeOf identifies the AWX of a plugin, and the labels of its jobs there.
@@ -96,15 +105,30 @@ func (r *roster) add(plugins ...tko.Plugin) {
 	}
 }
 
-// of returns the plugins of a type, by place.
-func (r *roster) of(typ string) map[string]tko.Plugin {
+// of returns the plugins of a type that may have work for an entity, by place.
+func (r *roster) of(typ, entity string) map[string]tko.Plugin {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	found := map[string]tko.Plugin{}
 	for place, s := range r.plugins {
-		if s.plugin.Type == typ && time.Since(s.at) <= rosterTime {
+		if s.plugin.Type == typ && time.Since(s.at) <= rosterTime && !s.ended[entity] {
 			found[place] = s.plugin
 		}
 	}
 	return found
+}
+
+// ended records that a removed plugin has no work for an entity.
+func (r *roster) ended(place, entity string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, ok := r.plugins[place]
+	if !ok {
+		return
+	}
+	if s.ended == nil {
+		s.ended = map[string]bool{}
+	}
+	s.ended[entity] = true
+	r.plugins[place] = s
 }

@@ -50,9 +50,15 @@ func TestWithdrawCancelsWhatIsNotWanted(t *testing.T) {
 			t.Errorf("job %d of another type or site is %s", j.ID, j.Status)
 		}
 	}
+	w.Removed = true
 	if err := r.Withdraw(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
+	requests := len(s.Requests())
+	if err := r.Withdraw(t.Context(), w); err != nil || len(s.Requests()) != requests {
+		t.Errorf("a removed plugin is withdrawn again and again: %v, %v", err, s.Requests()[requests:])
+	}
+	w.Removed = false
 	for i, want := range []string{"pending", "canceled", "canceled"} {
 		if j := s.Jobs()[i]; j.Status != want {
 			t.Errorf("job %d is %s, want %s", j.ID, j.Status, want)

@@ -178,8 +178,8 @@ func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, item tko.Wo
 		return work.Result{}, err
 	case d.Prepared:
 		if c := preparedOf(d); c != nil && c.Reason == ReasonRunning { // a user prepared it
-			if err := p.withdraw(ctx, id, item, nil, nil); err != nil {
-				return work.Result{Outcome: tko.WorkFailed, Err: err}, nil
+			if result, err := p.abandon(ctx, id, item); err != nil || result.Outcome != tko.WorkDone {
+				return result, err
 			}
 		}
 		return p.review(ctx, d)

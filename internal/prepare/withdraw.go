@@ -17,14 +17,14 @@ type withdrawer interface {
 	Withdraw(ctx context.Context, w tko.Withdrawal) error
 }
 
-// withdraw ends the work that continues in other systems for a deployment, except for the
-// wanted triggers.
-func (p *Preparer) withdraw(ctx context.Context, id tko.DeploymentID, item tko.WorkItem, plugins triggerMap, wanted map[string][]krm.Identity) error {
+// withdraw ends the work that continues in other systems for a deployment.
+func (p *Preparer) withdraw(ctx context.Context, item tko.WorkItem, of tko.Withdrawal) error {
 	w, ok := p.runner.(withdrawer)
 	if !ok {
 		return nil
 	}
-	return w.Withdraw(ctx, tko.Withdrawal{Type: tko.PluginPrepare, Entity: string(id), Registered: plugins.elsewhere(), Wanted: wanted, Attempt: item.Attempt})
+	of.Type, of.Attempt = tko.PluginPrepare, item.Attempt
+	return w.Withdraw(ctx, of)
 }
 
 // abandon ends the work that continues in other systems for a deployment that was deleted.
@@ -36,7 +36,7 @@ func (p *Preparer) abandon(ctx context.Context, id tko.DeploymentID, item tko.Wo
 	if err != nil {
 		return work.Result{}, err
 	}
-	if err := p.withdraw(ctx, id, item, plugins, nil); err != nil {
+	if err := p.withdraw(ctx, item, tko.Withdrawal{Entity: string(id), Registered: plugins.elsewhere()}); err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}, nil
 	}
 	return work.Result{Outcome: tko.WorkDone}, nil
@@ -49,10 +49,9 @@ func (rc *reconciliation) withdraw(ctx context.Context) error {
 	if rc.item.Keep || was == nil || was.Status == tko.ConditionTrue {
 		return nil
 	}
-	if (len(rc.running) > 0 || was.Reason != ReasonRunning) && was.ObservedRevision == rc.d.Stamp.Revision {
-		return nil // it is what runs, or nothing ran
-	}
-	return rc.p.withdraw(ctx, rc.d.ID, rc.item, rc.plugins, rc.running)
+	// Otherwise it is what runs, or nothing ran.
+	changed := len(rc.running) == 0 && was.Reason == ReasonRunning || was.ObservedRevision != rc.d.Stamp.Revision
+	return rc.p.withdraw(ctx, rc.item, tko.Withdrawal{Entity: string(rc.d.ID), Registered: rc.plugins.elsewhere(), Wanted: rc.running, Removed: !changed})
 }
 
 // preparedOf returns the condition Prepared, or nil.

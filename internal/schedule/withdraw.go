@@ -25,16 +25,15 @@ func (s *Scheduler) withdraw(ctx context.Context, seen snapshot, p plan, results
 		return nil
 	}
 	running := slices.ContainsFunc(results, func(r result) bool { return r.report.Site.Scheduled.Reason == ReasonRunning })
-	if (running || was.Reason != ReasonRunning) && was.ObservedRevision == seen.site.Stamp.Revision {
-		return nil // it is what runs, or nothing ran
-	}
+	// Otherwise it is what runs, or nothing ran.
+	changed := !running && was.Reason == ReasonRunning || was.ObservedRevision != seen.site.Stamp.Revision
 	wanted := map[string][]krm.Identity{}
 	for _, step := range p.steps {
 		if step.target == nil {
 			wanted[step.plugin.ID()] = append(wanted[step.plugin.ID()], step.trigger.Identity())
 		}
 	}
-	return s.end(ctx, seen.site.ID, seen.plugins, wanted)
+	return s.end(ctx, tko.Withdrawal{Entity: string(seen.site.ID), Registered: seen.plugins, Wanted: wanted, Removed: !changed})
 }
 
 // abandon ends the work that continues in other systems for a site that was deleted.
@@ -43,16 +42,17 @@ func (s *Scheduler) abandon(ctx context.Context, site tko.SiteID) error {
 	if err != nil {
 		return err
 	}
-	return s.end(ctx, site, plugins, nil)
+	return s.end(ctx, tko.Withdrawal{Entity: string(site), Registered: plugins})
 }
 
-func (s *Scheduler) end(ctx context.Context, site tko.SiteID, registered []tko.Plugin, wanted map[string][]krm.Identity) error {
+func (s *Scheduler) end(ctx context.Context, of tko.Withdrawal) error {
 	w, ok := s.runner.(withdrawer)
 	if !ok {
 		return nil
 	}
 	item, _ := tko.ClaimOf(ctx)
-	return w.Withdraw(ctx, tko.Withdrawal{Type: tko.PluginSchedule, Entity: string(site), Registered: registered, Wanted: wanted, Attempt: item.Attempt})
+	of.Type, of.Attempt = tko.PluginSchedule, item.Attempt
+	return w.Withdraw(ctx, of)
 }
 
 // running returns the outcome of a site for which a plugin's work continues.
