@@ -55,7 +55,8 @@ const (
 	stepChanged
 )
 
-// run reconciles. It returns the errors of the data controller only.
+// run reconciles. It returns the errors of the data controller, and of the withdrawal of
+// work in other systems.
 func (rc *reconciliation) run(ctx context.Context) (work.Result, error) {
 	rc.failures = map[krm.Identity]problem{}
 	endless, err := rc.converge(ctx)
@@ -63,7 +64,7 @@ func (rc *reconciliation) run(ctx context.Context) (work.Result, error) {
 		return work.Result{}, err
 	}
 	if err := rc.withdraw(ctx); err != nil { // before the condition no longer reports that it runs
-		return work.Result{Outcome: tko.WorkFailed, Err: err}, nil
+		return work.Result{}, err
 	}
 	switch {
 	case endless != nil:

@@ -37,7 +37,7 @@ func (p *Preparer) abandon(ctx context.Context, id tko.DeploymentID, item tko.Wo
 		return work.Result{}, err
 	}
 	if err := p.withdraw(ctx, item, tko.Withdrawal{Entity: string(id), Registered: plugins.elsewhere()}); err != nil {
-		return work.Result{Outcome: tko.WorkFailed, Err: err}, nil
+		return work.Result{}, err
 	}
 	return work.Result{Outcome: tko.WorkDone}, nil
 }
