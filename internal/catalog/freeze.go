@@ -134,13 +134,20 @@ func (s *Service) activeFreezes(ctx context.Context) ([]tko.Freeze, int64, error
 	return active, book.Version, nil
 }
 
-// freezes returns the freezes for the rules of rollouts.
+// suspendedAgain is the time after which a rollout looks again at the metadata of
+// suspended sites.
+const suspendedAgain = 5 * time.Minute
+
+// freezes returns the freezes, and the suspension of sites, for the rules of rollouts.
 func (s *Service) freezes(ctx context.Context) ([]execute.Freeze, error) {
 	active, _, err := s.activeFreezes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var all []execute.Freeze
+	all := []execute.Freeze{{
+		Matches: func(_ tko.SiteID, metadata map[string]string) bool { return tko.Suspended(metadata) },
+		Until:   time.Now().Add(suspendedAgain), Reason: "suspended, and looked at again",
+	}}
 	for _, f := range active {
 		all = append(all, execute.Freeze{
 			Matches: func(_ tko.SiteID, metadata map[string]string) bool { return f.Selects(metadata) },
