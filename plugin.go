@@ -196,6 +196,15 @@ func ParseAWXTemplate(argument string) (name string, workflow bool) {
 	return strings.TrimPrefix(argument, "job:"), false
 }
 
+// UsesAWX reports whether a plugin runs as jobs of AWX.
+func (p Plugin) UsesAWX() bool {
+	if p.Executor != ExecutorAnsible || len(p.Arguments) != 1 {
+		return false
+	}
+	_, local := ParsePlaybook(p.Arguments[0])
+	return !local
+}
+
 func (p Plugin) checkAnsible() error {
 	if p.Type != PluginPrepare && p.Type != PluginSchedule {
 		return Errorf(ErrInvalid, "plugin %q: the ansible executor can only prepare and schedule, not %s", p.ID(), p.Type)
@@ -249,6 +258,19 @@ type PendingError struct {
 }
 
 func (e *PendingError) Error() string { return e.Message }
+
+// A Withdrawal is a request to end the work that plugins continue in other systems for a
+// deployment or site.
+type Withdrawal struct {
+	Type       string   // of the plugins
+	Entity     string   // ID of the deployment or site
+	Registered []Plugin // at least those of the type whose work continues in other systems
+	// Wanted are the triggers whose work is not ended, by the ID of a registered plugin.
+	Wanted map[string][]krm.Identity
+	// Removed limits the request to the work of plugins that are no longer registered.
+	Removed bool
+	Attempt int // number of failures so far
+}
 
 // The runtimes of KRM functions.
 const (

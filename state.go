@@ -35,7 +35,7 @@ type Summary struct {
 // Reasons of conditions that aren't True, and still no failure.
 var (
 	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed"}
-	reasonsOfWork = []string{"InProgress", "Removing", "NotPrepared", "NotEvaluatedYet", "New"}
+	reasonsOfWork = []string{"InProgress", "Running", "Removing", "NotPrepared", "NotEvaluatedYet", "New"}
 )
 
 // Summary returns the state of a deployment: its most urgent condition decides.

@@ -1,9 +1,11 @@
 package plugin
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +39,7 @@ func (r *Runner) job(ctx context.Context, j job) (map[string]any, error) {
 	if err != nil {
 		return nil, failure(j.plugin, j.target, err, "it was not run: %s", err)
 	}
+	r.roster.add(j.plugin)
 	result, err := r.awx.Run(ctx, awx.Call{
 		Plugin: j.plugin, Entity: j.entity, Target: j.target.String(), Input: data, Digest: sha256.Sum256(state),
 	})
@@ -54,7 +57,7 @@ func (r *Runner) ansibleOutput(j job, data []byte, where string) (map[string]any
 	output := map[string]any{}
 	if len(data) > 0 && string(data) != "null" {
 		var err error
-		if output, err = decodeOutput(data, r.options.Limits); err != nil {
+		if output, err = decodeAnsible(data, r.options.Limits); err != nil {
 			return nil, failure(j.plugin, j.target, err, "%s: its stat %s: %s", where, awx.OutputStat, err)
 		}
 	} else if j.plugin.Type == tko.PluginPrepare {
@@ -62,25 +65,6 @@ func (r *Runner) ansibleOutput(j job, data []byte, where string) (map[string]any
 			"%s has no output: a playbook that prepares sets the stat %s (ansible.builtin.set_stats) to a map with prepared and package", where, awx.OutputStat)
 	}
 	return output, refusal(j, output)
-}
-
-// Withdraw ends what continues in other systems for a site, except for the triggers that
-// each plugin still has there.
-func (r *Runner) Withdraw(ctx context.Context, p tko.Plugin, site tko.SiteID, triggers []krm.Identity) error {
-	if p.Executor != tko.ExecutorAnsible || len(p.Arguments) != 1 {
-		return nil
-	}
-	if _, local := tko.ParsePlaybook(p.Arguments[0]); local {
-		return nil
-	}
-	var wanted []string
-	for _, t := range triggers {
-		wanted = append(wanted, t.String())
-	}
-	if err := r.awx.Cancel(ctx, p, string(site), wanted...); err != nil {
-		return failure(p, krm.Identity{}, err, "%s", bounded(err.Error(), maxMessage))
-	}
-	return nil
 }
 
 // callback is the callback plugin of Ansible that writes the custom stats, and the
@@ -129,14 +113,14 @@ func (r *Runner) playbook(ctx context.Context, j job) (output []byte, stderr str
 		}
 	}
 	work := filepath.Join(dir, "work")
-	data, err := encodeJSON(variables)
+	data, err := inert(variables)
 	if err == nil {
-		err = writeAll(work, map[string][]byte{"extravars.json": data, "callback/tko_output.py": callback, "tmp/.keep": nil})
+		err = writeAll(work, map[string][]byte{"extravars.yaml": data, "callback/tko_output.py": callback, "tmp/.keep": nil})
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("it was not run: %w", err)
 	}
-	arguments := []string{"", "--extra-vars", "@" + filepath.Join(work, "extravars.json")}
+	arguments := []string{"", "--extra-vars", "@" + filepath.Join(work, "extravars.yaml")}
 	readable := []string{folder}
 	if inventory := j.plugin.Properties[tko.PropertyInventory]; inventory != "" {
 		path, of, err := r.programs().File(filepath.Join(filepath.Dir(playbook), inventory))
@@ -177,7 +161,9 @@ func (r *Runner) playbook(ctx context.Context, j job) (output []byte, stderr str
 		}
 		return []byte("{}"), "", nil
 	}
-	data, err = encodeJSON(written.output)
+	if data, err = encodeJSON(written.output); err == nil {
+		data, err = jsonToYAML(data, false) // the caller reads YAML
+	}
 	return data, "", err
 }
 
@@ -189,6 +175,98 @@ func ansibleEnvironment(work, project string) []string {
 		"ANSIBLE_COLLECTIONS_PATH=" + filepath.Join(project, "collections") + ":/usr/share/ansible/collections",
 		"ANSIBLE_NOCOLOR=true", "ANSIBLE_RETRY_FILES_ENABLED=false", "ANSIBLE_LOCALHOST_WARNING=false", "ANSIBLE_INVENTORY_UNPARSED_WARNING=false",
 	}
+}
+
+// inert encodes variables of Ansible as YAML, whose expressions Ansible does not evaluate:
+// an author of a package must not run code, and expressions in a package are not Ansible's.
+func inert(variables krm.Resource) ([]byte, error) {
+	data, err := encodeJSON(variables)
+	if err != nil {
+		return nil, err
+	}
+	return jsonToYAML(data, true)
+}
+
+// decodeAnsible decodes JSON that Ansible wrote, like decodeOutput.
+func decodeAnsible(data []byte, limits krm.Limits) (map[string]any, error) {
+	data, err := jsonToYAML(data, false)
+	if err != nil {
+		return nil, fmt.Errorf("its output is malformed: %w", err)
+	}
+	return decodeOutput(data, limits)
+}
+
+// jsonToYAML returns JSON as YAML, which lacks some of JSON's escapes. If inert, Ansible
+// evaluates none of its texts.
+func jsonToYAML(data []byte, inert bool) ([]byte, error) {
+	var value any // only types of JSON
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber()
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	writeYAML(&b, value, inert)
+	b.WriteByte('\n')
+	return b.Bytes(), nil
+}
+
+func writeYAML(b *bytes.Buffer, value any, inert bool) {
+	switch v := value.(type) {
+	case map[string]any:
+		b.WriteByte('{')
+		for i, key := range slices.Sorted(maps.Keys(v)) {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			b.WriteString("? ") // keys may be longer than YAML's implicit ones
+			writeQuoted(b, key)
+			b.WriteString(" : ")
+			writeYAML(b, v[key], inert)
+		}
+		b.WriteByte('}')
+	case []any:
+		b.WriteByte('[')
+		for i, entry := range v {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			writeYAML(b, entry, inert)
+		}
+		b.WriteByte(']')
+	case string:
+		if inert && strings.ContainsAny(v, "{}#") { // Ansible's tags, and its line comments
+			b.WriteString("!unsafe ")
+		}
+		writeQuoted(b, v)
+	case nil:
+		b.WriteString("null")
+	default: // numbers and booleans
+		text := fmt.Sprint(v)
+		if _, ok := v.(json.Number); ok && inert && strings.ContainsAny(text, "eE") { // YAML 1.1 would read a text
+			text = "!!float " + text
+		}
+		b.WriteString(text)
+	}
+}
+
+// writeQuoted writes a text in double quotes, in ASCII: YAML allows few other characters.
+func writeQuoted(b *bytes.Buffer, text string) {
+	b.WriteByte('"')
+	for _, c := range text {
+		switch {
+		case c == '"' || c == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(c)
+		case c >= ' ' && c < 0x7f:
+			b.WriteRune(c)
+		case c <= 0xffff:
+			_, _ = fmt.Fprintf(b, "\\u%04x", c)
+		default:
+			_, _ = fmt.Fprintf(b, "\\U%08x", c)
+		}
+	}
+	b.WriteByte('"')
 }
 
 func writeAll(dir string, files map[string][]byte) error {
@@ -239,7 +317,7 @@ func (r *Runner) written(work string) (result playbookResult, err error) {
 	if len(data) > r.options.MaxOutput {
 		return result, fmt.Errorf("its output is longer than %d bytes", r.options.MaxOutput)
 	}
-	document, err := decodeOutput(data, r.options.Limits)
+	document, err := decodeAnsible(data, r.options.Limits)
 	if err != nil {
 		return result, err
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin"
 	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
@@ -139,5 +141,49 @@ func TestPlaybookNeedsItsFolderAmongThePrograms(t *testing.T) {
 	}
 	if err := r.Check(p); !errors.Is(err, isolate.ErrOutside) {
 		t.Errorf("Check returns %v", err)
+	}
+}
+
+// Who writes a package must not run code in a playbook, and expressions in packages, such
+// as those of Helm charts, are data.
+func TestPlaybookDoesNotEvaluateItsInput(t *testing.T) {
+	t.Parallel()
+	marker := filepath.Join(t.TempDir(), "marker")
+	values := []string{
+		"{{ lookup('ansible.builtin.pipe', 'touch " + marker + "') }}",
+		"{% set x = 1 %}{{ x }}", "{# comment #}", "plain: text # {", "{{ get('v1').spec }} \"quoted\" \\ \n\t\u0001\u007f\u0085\u2028\ufeffä😀",
+	}
+	numbers := map[string]any{"{{ 1 + 1 }}": int64(1) << 60, "exponent": 1e30, "fraction": 0.1, "no": false, "nothing": nil, "yes": "yes", "1": "012", "": "", strings.Repeat("k", 2000): ""}
+	list := make([]any, len(values))
+	for i, v := range values {
+		list[i] = v
+	}
+	r, _ := playbooks(t, nil, map[string]string{"pass.yaml": `
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - ansible.builtin.set_stats:
+        data:
+          plugin_output: {prepared: true, package: "{{ plugin.deploymentPackage + [own] }}"}
+      vars:
+        own: {apiVersion: v1, kind: ConfigMap, metadata: {name: own}, data: {region: "{{ region }}"}}
+`})
+	in := append(pkg.Clone(), krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "evil"}, "list": list, "map": numbers})
+	prepared, out, err := r.Prepare(t.Context(), playbookPlugin("prepare", "pass.yaml", map[string]string{"region": values[0]}), target, "d1", in)
+	if err != nil || !prepared {
+		t.Fatalf("prepared is %t: %v", prepared, err)
+	}
+	if _, err := os.Stat(marker); !errors.Is(err, os.ErrNotExist) {
+		t.Error("the input was evaluated")
+	}
+	config := krm.GVK{Version: "v1", Kind: "ConfigMap"}
+	if diff := cmp.Diff(any(list), out.Find(krm.Identity{GVK: config, Name: "evil"})["list"]); diff != "" {
+		t.Errorf("the package was changed:\n%s", diff)
+	}
+	if diff := cmp.Diff(any(numbers), out.Find(krm.Identity{GVK: config, Name: "evil"})["map"]); diff != "" {
+		t.Errorf("the package was changed:\n%s", diff)
+	}
+	if got := out.Find(krm.Identity{GVK: config, Name: "own"}).Text("data", "region"); got != values[0] {
+		t.Errorf("the property was changed to %q", got)
 	}
 }

@@ -68,6 +68,7 @@ type Runner struct {
 	pool      pool // of persistent plugins
 	functions *krmfn.Executor
 	awx       *awx.Executor
+	roster    roster // of plugins that awx runs
 }
 
 // New returns a Runner. Close ends the processes of persistent plugins.

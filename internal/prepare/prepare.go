@@ -113,11 +113,15 @@ func New(data Client, runner Runner, options Options) *Preparer {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 	data = batched(data)
+	seen := func(...tko.Plugin) {}
+	if w, ok := runner.(withdrawer); ok {
+		seen = w.Remember
+	}
 	return &Preparer{
 		client:  data,
 		runner:  runner,
 		options: options,
-		plugins: newPluginList(data),
+		plugins: newPluginList(data, seen),
 		log:     options.Log,
 	}
 }
@@ -169,10 +173,15 @@ func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, item tko.Wo
 	d, err := p.client.Deployment(ctx, id, 0)
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
-		return work.Result{Outcome: tko.WorkDone}, nil
+		return p.abandon(ctx, id, item)
 	case err != nil:
 		return work.Result{}, err
 	case d.Prepared:
+		if c := preparedOf(d); c != nil && c.Reason == ReasonRunning { // a user prepared it
+			if result, err := p.abandon(ctx, id, item); err != nil || result.Outcome != tko.WorkDone {
+				return result, err
+			}
+		}
 		return p.review(ctx, d)
 	}
 	plugins, err := p.plugins.get(ctx, d.Stamp.Position)

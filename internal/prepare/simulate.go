@@ -21,8 +21,8 @@ const (
 	PlanPure     = "pure"
 )
 
-// IsPure reports whether a plan may run a plugin.
-func IsPure(p tko.Plugin) bool { return p.Properties[PropertyPlan] == PlanPure }
+// IsPure reports whether a plan may run a plugin. A plan launches no jobs of AWX.
+func IsPure(p tko.Plugin) bool { return p.Properties[PropertyPlan] == PlanPure && !p.UsesAWX() }
 
 // A View is the state that a simulation reads: topologies, children and plugins as of
 // one position. It is only read.

@@ -183,7 +183,12 @@ func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
 func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) work.Result {
 	seen, err := s.observe(ctx, id)
 	if errors.Is(err, tko.ErrNotFound) || err == nil && isDeleting(seen.site) {
-		s.abandon(ctx, id)
+		if keep {
+			return work.Result{Outcome: tko.WorkDone}
+		}
+		if err := s.abandon(ctx, id); err != nil {
+			return work.Result{Outcome: tko.WorkFailed, Err: err}
+		}
 		return work.Result{Outcome: tko.WorkDone}
 	}
 	if err != nil {
@@ -261,12 +266,8 @@ func (s *Scheduler) observe(ctx context.Context, id tko.SiteID) (snapshot, error
 	if seen.site, err = s.client.Site(ctx, id, 0); err != nil {
 		return snapshot{}, fmt.Errorf("reading site %q: %w", id, err)
 	}
-	schedule := tko.PluginSchedule
-	for p, err := range s.client.Plugins(ctx, tko.PluginSelect{Type: &schedule}, tko.ListOptions{}) {
-		if err != nil {
-			return snapshot{}, fmt.Errorf("reading the schedule plugins: %w", err)
-		}
-		seen.plugins = append(seen.plugins, p)
+	if seen.plugins, err = s.plugins(ctx); err != nil {
+		return snapshot{}, err
 	}
 	at := tko.DeploymentSelect{Sites: []string{string(id)}} // IDs have no characters that are special in patterns
 	for d, err := range s.client.Deployments(ctx, at, tko.ListOptions{Packages: true}) {
@@ -367,4 +368,19 @@ func (s *Scheduler) release(ctx context.Context, site tko.SiteID, results []resu
 		}
 	}
 	return nil
+}
+
+// plugins returns the schedule plugins.
+func (s *Scheduler) plugins(ctx context.Context) (all []tko.Plugin, err error) {
+	schedule := tko.PluginSchedule
+	for p, err := range s.client.Plugins(ctx, tko.PluginSelect{Type: &schedule}, tko.ListOptions{}) {
+		if err != nil {
+			return nil, fmt.Errorf("reading the schedule plugins: %w", err)
+		}
+		all = append(all, p)
+	}
+	if w, ok := s.runner.(withdrawer); ok {
+		w.Remember(all...)
+	}
+	return all, nil
 }

@@ -11,53 +11,48 @@ import (
 
 // A withdrawer is a Runner of plugins whose work continues in other systems.
 type withdrawer interface {
-	// Withdraw ends what a plugin does for a site in another system, except for these
-	// triggers.
-	Withdraw(ctx context.Context, p tko.Plugin, site tko.SiteID, triggers []krm.Identity) error
+	// Remember reports which plugins are registered.
+	Remember(plugins ...tko.Plugin)
+	// Withdraw ends what plugins do for a site in other systems, unless it is wanted.
+	Withdraw(ctx context.Context, w tko.Withdrawal) error
 }
 
 // withdraw ends the work that continues in other systems for a site whose plan no longer
 // has it.
 func (s *Scheduler) withdraw(ctx context.Context, seen snapshot, p plan, results []result) error {
-	w, ok := s.runner.(withdrawer)
 	was := scheduledOf(seen.site.Stamp)
-	if !ok || p.keep || was == nil || was.Reason != ReasonRunning {
+	if p.keep || was == nil || was.Status == tko.ConditionTrue {
 		return nil
 	}
-	runs := slices.ContainsFunc(results, func(r result) bool { return r.report.Site.Scheduled.Reason == ReasonRunning })
-	if runs && was.ObservedRevision == seen.site.Stamp.Revision {
-		return nil // it is what runs
-	}
-	for _, plugin := range seen.plugins {
-		var triggers []krm.Identity
-		for _, step := range p.steps {
-			if step.target == nil && step.plugin.ID() == plugin.ID() {
-				triggers = append(triggers, step.trigger.Identity())
-			}
-		}
-		if err := w.Withdraw(ctx, plugin, seen.site.ID, triggers); err != nil {
-			return err
+	running := slices.ContainsFunc(results, func(r result) bool { return r.report.Site.Scheduled.Reason == ReasonRunning })
+	// Otherwise it is what runs, or nothing ran.
+	changed := !running && was.Reason == ReasonRunning || was.ObservedRevision != seen.site.Stamp.Revision
+	wanted := map[string][]krm.Identity{}
+	for _, step := range p.steps {
+		if step.target == nil {
+			wanted[step.plugin.ID()] = append(wanted[step.plugin.ID()], step.trigger.Identity())
 		}
 	}
-	return nil
+	return s.end(ctx, tko.Withdrawal{Entity: string(seen.site.ID), Registered: seen.plugins, Wanted: wanted, Removed: !changed})
 }
 
-// abandon ends the work that continues in other systems for a site that was deleted. It
-// tries once: without the site, no condition reports a failure.
-func (s *Scheduler) abandon(ctx context.Context, site tko.SiteID) {
+// abandon ends the work that continues in other systems for a site that was deleted.
+func (s *Scheduler) abandon(ctx context.Context, site tko.SiteID) error {
+	plugins, err := s.plugins(ctx)
+	if err != nil {
+		return err
+	}
+	return s.end(ctx, tko.Withdrawal{Entity: string(site), Registered: plugins})
+}
+
+func (s *Scheduler) end(ctx context.Context, of tko.Withdrawal) error {
 	w, ok := s.runner.(withdrawer)
 	if !ok {
-		return
+		return nil
 	}
-	schedule := tko.PluginSchedule
-	for plugin, err := range s.client.Plugins(ctx, tko.PluginSelect{Type: &schedule}, tko.ListOptions{}) {
-		if err == nil {
-			err = w.Withdraw(ctx, plugin, site, nil)
-		}
-		if err != nil {
-			s.options.Log.WarnContext(ctx, "can't end what plugins do for a deleted site", "site", string(site), "plugin", plugin.ID(), "err", err)
-		}
-	}
+	item, _ := tko.ClaimOf(ctx)
+	of.Type, of.Attempt = tko.PluginSchedule, item.Attempt
+	return w.Withdraw(ctx, of)
 }
 
 // running returns the outcome of a site for which a plugin's work continues.

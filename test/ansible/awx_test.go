@@ -3,6 +3,8 @@ package ansible
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -141,6 +143,141 @@ func TestServerKilledWhileItLaunchesFollowsThatJob(t *testing.T) {
 	wait(t, func() bool { return s.Jobs()[1].Status == "canceled" }, "the job is canceled")
 }
 
+// The preparer is killed while AWX processes its launch. Its successor follows that job.
+func TestPreparerKilledWhileItLaunchesFollowsThatJob(t *testing.T) {
+	t.Setenv("AWX_PASSWORD", awxtest.Password)
+	s := awxtest.Start(t, false, awxtest.Template{Name: "fill"})
+	var victim atomic.Pointer[process.Server]
+	s.AfterLaunch = func() {
+		if server := victim.Swap(nil); server != nil {
+			server.Kill()
+		}
+	}
+	store := t.TempDir() + "/tko.db"
+	server, c := startAWX(t, store)
+	victim.Store(server)
+	ctx := context.WithoutCancel(t.Context())
+	if _, err := c.RegisterPlugin(ctx, awxPlugin(s, "prepare", "fill", fill)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.RegisterTemplate(ctx, tko.Template{ID: "nf:v1", Package: krm.Package{resource(fill)}}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = c.CreateDeployment(ctx, tko.NewDeployment{Template: "nf:v1"}) // the server may be killed before it responds
+	wait(t, func() bool { return victim.Load() == nil }, "the server is killed")
+	_, c = startAWX(t, store)
+	var d tko.Deployment
+	wait(t, func() bool {
+		for found, err := range c.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{Packages: true}) {
+			d = found
+			return err == nil && condition(d.Stamp, tko.ConditionPrepared).Reason == "Running"
+		}
+		return false
+	}, "the deployment waits for the job")
+	s.Change(1000, func(j *awxtest.Job) { j.Status, j.Artifacts = "successful", prepared(d.Package) })
+	wait(t, func() bool {
+		d, err := c.Deployment(ctx, d.ID, 0)
+		return err == nil && d.Prepared
+	}, "the deployment is prepared")
+	if n := s.Launches(); n != 1 {
+		t.Errorf("%d jobs were launched, want 1", n)
+	}
+}
+
+// prepared returns the artifacts of a job that has prepared a package.
+func prepared(pkg krm.Package) map[string]any {
+	out := pkg.Clone()
+	for _, r := range out {
+		if r.GVK() == fill {
+			r.SetPrepared()
+		}
+	}
+	return map[string]any{"plugin_output": map[string]any{"prepared": true, "package": out}}
+}
+
+func TestJobsThatAreNoLongerWantedAreCanceled(t *testing.T) {
+	t.Setenv("AWX_PASSWORD", awxtest.Password)
+	s := awxtest.Start(t, false, awxtest.Template{Name: "apply"}, awxtest.Template{Name: "fill"})
+	moved := awxtest.Start(t, false, awxtest.Template{Name: "apply"})
+	_, c := startAWX(t, t.TempDir()+"/tko.db")
+	ctx := t.Context()
+	if _, err := c.RegisterTemplate(ctx, tko.Template{ID: "nf:v1", Package: krm.Package{resource(fill)}}); err != nil {
+		t.Fatal(err)
+	}
+	site := func() error {
+		_, err := c.RegisterPlugin(ctx, awxPlugin(s, "schedule", "apply", edge))
+		return errors.Join(err, registerSite(ctx, c, edge))
+	}
+	var id tko.DeploymentID
+	deployment := func() (err error) {
+		_, registerErr := c.RegisterPlugin(ctx, awxPlugin(s, "prepare", "fill", fill))
+		id, err = c.CreateDeployment(ctx, tko.NewDeployment{Template: "nf:v1"})
+		return errors.Join(registerErr, err)
+	}
+	for _, test := range []struct {
+		why         string
+		begin, undo func() error
+	}{
+		{"the site was deleted", site, func() error {
+			_, err := c.DeleteSite(ctx, "lagos")
+			return err
+		}},
+		{"the plugin of the site was deleted", site, func() error {
+			_, err := c.DeletePlugin(ctx, "schedule", "ansible")
+			return err
+		}},
+		{"the plugin of the site uses another AWX", site, func() error {
+			_, err := c.RegisterPlugin(ctx, awxPlugin(moved, "schedule", "apply", edge))
+			return err
+		}},
+		{"the deployment was deleted", deployment, func() error {
+			_, err := c.DeleteDeployment(ctx, id)
+			return err
+		}},
+		{"the plugin of the deployment was deleted", deployment, func() error {
+			_, err := c.DeletePlugin(ctx, "prepare", "ansible")
+			return err
+		}},
+		{"the deployment was changed", deployment, func() error {
+			m, err := c.StartModification(ctx, id)
+			if err != nil {
+				return err
+			}
+			_, _, err = c.EndModification(ctx, m.Token, slices.DeleteFunc(m.Package, func(r krm.Resource) bool { return r.GVK() == fill }))
+			return err
+		}},
+	} {
+		before := len(s.Jobs())
+		if err := test.begin(); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, func() bool { return len(s.Jobs()) > before }, "a job runs before "+test.why)
+		// the condition says so, which is what a change is compared with
+		wait(t, func() bool {
+			return strings.Contains(messages(ctx, c, id), fmt.Sprintf("job %d of AWX", s.Jobs()[before].ID))
+		}, "the condition has the job before "+test.why)
+		if err := test.undo(); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, func() bool { return s.Jobs()[before].Status == "canceled" }, "the job is canceled because "+test.why)
+		if n := len(s.Jobs()); n != before+1 {
+			t.Errorf("%s: %d jobs were launched, want 1", test.why, n-before)
+		}
+	}
+}
+
+// messages returns the messages of the conditions of the site and of a deployment.
+func messages(ctx context.Context, c *client.Client, id tko.DeploymentID) string {
+	text := ""
+	if site, err := c.Site(ctx, "lagos", 0); err == nil {
+		text += condition(site.Stamp, tko.ConditionScheduled).Message
+	}
+	if d, err := c.Deployment(ctx, id, 0); err == nil {
+		text += condition(d.Stamp, tko.ConditionPrepared).Message
+	}
+	return text
+}
+
 func TestJobOfAWXPreparesADeployment(t *testing.T) {
 	t.Setenv("AWX_PASSWORD", awxtest.Password)
 	s := awxtest.Start(t, false, awxtest.Template{Name: "fill", Workflow: true})
@@ -162,13 +299,7 @@ func TestJobOfAWXPreparesADeployment(t *testing.T) {
 		d, err = c.Deployment(ctx, id, 0)
 		return err == nil && strings.Contains(condition(d.Stamp, tko.ConditionPrepared).Message, "workflow job 1000 of AWX")
 	}, "the deployment waits for the job")
-	out := d.Package.Clone()
-	for _, r := range out {
-		if r.GVK() == fill {
-			r.SetPrepared()
-		}
-	}
-	node := s.Add(awxtest.Job{Type: "job", Status: "successful", Artifacts: map[string]any{"plugin_output": map[string]any{"prepared": true, "package": out}}})
+	node := s.Add(awxtest.Job{Type: "job", Status: "successful", Artifacts: prepared(d.Package)})
 	s.Change(1000, func(j *awxtest.Job) { j.Status, j.Nodes = "successful", []int64{node} })
 	wait(t, func() bool {
 		d, err := c.Deployment(ctx, id, 0)

@@ -57,8 +57,9 @@ func (c *control) registerSites(n int) {
 	for worker := range 16 {
 		wait.Go(func() {
 			for i := worker; i < n; i += 16 {
+				// "expression" is text: an author of metadata must not run code
 				site := tko.Site{ID: tko.SiteID(fmt.Sprintf("edge/%05d", i)), Metadata: map[string]string{
-					"region": []string{"west", "east"}[i%2], "address": fmt.Sprintf("10.0.%d.%d", i/256, i%256),
+					"region": []string{"west", "east"}[i%2], "address": fmt.Sprintf("10.0.%d.%d", i/256, i%256), "expression": "{{ 1 + 1 }}",
 				}}
 				if _, err := client.RegisterSite(c.t.Context(), site); err != nil {
 					c.t.Error(err)
@@ -82,6 +83,7 @@ cache_plugin: ansible.builtin.jsonfile
 cache_connection: `+filepath.Join(c.dir, "cache")+`
 compose:
   ansible_host: metadata.address
+  copy: metadata.expression
 `)
 	hosts, groups, _ := c.list(source)
 	if n := len(hosts.Meta.Hostvars); n != sites {
@@ -93,7 +95,7 @@ compose:
 	if n := len(hosts.All.Children); n > 10 {
 		t.Errorf("%d groups: each address has one", n)
 	}
-	if vars := hosts.Meta.Hostvars["edge/00258"]; vars["ansible_host"] != "10.0.1.2" || vars["metadata"].(map[string]any)["region"] != "west" {
+	if vars := hosts.Meta.Hostvars["edge/00258"]; vars["ansible_host"] != "10.0.1.2" || vars["metadata"].(map[string]any)["region"] != "west" || vars["copy"] != "{{ 1 + 1 }}" {
 		t.Errorf("variables are %v", vars)
 	}
 

@@ -107,6 +107,7 @@ import json
 
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
+from ansible.utils.unsafe_proxy import wrap_var
 from ansible_collections.tko.tko.plugins.module_utils.client import connect, tko
 
 FILTERS = ("host", "site_ids", "template_ids", "metadata_patterns", "max_count", "packages")
@@ -196,7 +197,8 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         constructed = any(self.get_option(name) for name in ("compose", "groups", "keyed_groups"))
         groups = {}
         for site in sites:
-            variables = {k: v for k, v in site.items() if k != "site_id"}
+            # Expressions in metadata are data: those who write it must not run code here.
+            variables = wrap_var({k: v for k, v in site.items() if k != "site_id"})
             host = self.inventory.add_host(site["site_id"])
             for name, value in variables.items():
                 self.inventory.set_variable(host, name, value)

@@ -46,8 +46,9 @@ const (
 	// unknownLaunch is the time after which a launch whose response was lost has no effect
 	// any more. It is longer than the time limit of a request.
 	unknownLaunch = 2 * requestTimeout
-	maxFailures   = 25 // jobs that are read to count failures
-	idLength      = 24 // hexadecimal digits of a part of a label
+	maxFailures   = 25          // jobs that are read to count failures
+	idLength      = 24          // hexadecimal digits of a part of a label
+	withdrawn     = "withdrawn" // instead of the digest in the label of a job that TKO canceled
 )
 
 // Options are the settings of an Executor.
@@ -335,6 +336,9 @@ func (r *run) cancel(ctx context.Context, prefix string, except ...string) (wait
 	}
 	for _, j := range wait {
 		err := r.do(ctx, http.MethodPost, j.path()+"cancel/", map[string]any{}, nil)
+		if err == nil {
+			r.mark(ctx, j)
+		}
 		// 405: it has ended, or is ending.
 		if failed, ok := errors.AsType[*statusError](err); ok && (failed.status == http.StatusMethodNotAllowed || failed.status == http.StatusNotFound) {
 			continue
@@ -344,6 +348,21 @@ func (r *run) cancel(ctx context.Context, prefix string, except ...string) (wait
 		}
 	}
 	return wait, nil
+}
+
+// mark renames the label of a job that TKO cancels: it has not failed, so its state may be
+// launched again at once. If that fails, it is launched later.
+func (r *run) mark(ctx context.Context, j job) {
+	prefix := cmp.Or(r.call.Plugin.Properties[labelProperty], defaultLabel) + "-"
+	for _, l := range j.Summary.Labels.Results {
+		// The name keeps the parts that identify the plugin's entity and the target.
+		parts := strings.SplitN(strings.TrimPrefix(l.Name, prefix), "-", 3)
+		if !strings.HasPrefix(l.Name, prefix) || len(parts) < 3 || strings.HasPrefix(parts[2], withdrawn) {
+			continue
+		}
+		name := fmt.Sprintf("%s%s-%s-%s-%d", prefix, parts[0], parts[1], withdrawn, l.ID)
+		_ = r.do(ctx, http.MethodPatch, fmt.Sprintf("labels/%d/", l.ID), map[string]any{"name": name}, nil)
+	}
 }
 
 // A template is a job template or workflow job template.

@@ -109,6 +109,29 @@ func TestNewStateCancelsTheJobOfTheOldOneBeforeItsOwn(t *testing.T) {
 	}
 }
 
+// A job that TKO canceled has not failed, so its state does not wait for the time after a
+// failure.
+func TestStateThatIsWantedAgainIsLaunchedAtOnce(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	e := awx.New(awx.Options{})
+	for i, state := range []string{"a", "b", "a", "a"} { // b cancels the first job, and is no longer wanted when that has ended
+		_, err := e.Run(t.Context(), call(s, state))
+		pending(t, err)
+		if want := []int{1, 1, 2, 2}[i]; s.Launches() != want {
+			t.Fatalf("after %d calls %d jobs were launched, want %d", i+1, s.Launches(), want)
+		}
+	}
+	if err := e.Cancel(t.Context(), call(s, "a").Plugin, "lagos"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.Run(t.Context(), call(s, "a"))
+	pending(t, err)
+	if jobs := s.Jobs(); len(jobs) != 3 || jobs[1].Status != "canceled" || jobs[2].Status != "pending" {
+		t.Errorf("the jobs are %+v", jobs)
+	}
+}
+
 func TestJobOfAnotherSiteIsNotTouched(t *testing.T) {
 	t.Parallel()
 	s := start(t)
