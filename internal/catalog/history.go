@@ -160,7 +160,7 @@ func (b *rewind) before(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		if r.Revision == 0 || !b.query.matches(r) {
+		if r.Revision == 0 || !b.query.Matches(r) {
 			continue
 		}
 		if err := b.emit(r); err != nil {
@@ -228,9 +228,9 @@ func (r *Record) restoreConditions(now Record, before time.Time) {
 	}
 }
 
-// matches reports whether a record that the store didn't list matches the
-// query.
-func (q *Query) matches(r Record) bool {
+// Matches reports whether a record matches the query, except for the metadata of its
+// template and site, and for Outdated.
+func (q *Query) Matches(r Record) bool {
 	match := func(patterns []tko.Pattern, text string) bool {
 		return !slices.ContainsFunc(patterns, func(p tko.Pattern) bool { return !p.Match(text) })
 	}
