@@ -189,7 +189,7 @@ func (s *Service) recordBefore(ctx context.Context, change tko.Change, fields Fi
 	if err != nil || uid != "" && uid != r.UID {
 		return Record{}, err // an earlier record of the same ID, deleted before
 	}
-	return s.asOf(ctx, r, change.Time, fields)
+	return s.withConditions(ctx, r, change.Time, fields)
 }
 
 func (s *Service) revision(ctx context.Context, key Key, revision int64) (Record, error) {
@@ -200,9 +200,9 @@ func (s *Service) revision(ctx context.Context, key Key, revision int64) (Record
 	return r, err
 }
 
-// asOf adds to a revision the properties that revisions don't record: the
+// withConditions adds to a revision the properties that revisions don't record: the
 // conditions that are older than a time, and the current deployments.
-func (s *Service) asOf(ctx context.Context, r Record, before time.Time, fields Fields) (Record, error) {
+func (s *Service) withConditions(ctx context.Context, r Record, before time.Time, fields Fields) (Record, error) {
 	now, err := s.get(ctx, Fields{Deployments: fields.Deployments, Scope: fields.Scope}, r.Key)
 	if err != nil {
 		return Record{}, err

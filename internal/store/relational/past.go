@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
@@ -208,7 +209,7 @@ func (s *Store) GetAt(ctx context.Context, position int64, fields catalog.Fields
 	found := map[catalog.Key]catalog.Record{}
 	for kind, ids := range byKind {
 		slices.Sort(ids)
-		rows, err := p.records(ctx, kind, slices.Compact(ids), nil)
+		rows, err := p.records(ctx, access.ScopeAll, kind, slices.Compact(ids), nil)
 		if err == nil {
 			err = p.complete(ctx, kind, fields, rows)
 		}
@@ -237,9 +238,9 @@ type tombstone struct {
 }
 
 // records returns those of the records with the sorted IDs that existed at the
-// position, in their order, with their metadata. now has current records by ID; the
-// other ones are read.
-func (p *pastReader) records(ctx context.Context, kind tko.Kind, ids []string, now map[string]catalog.Record) ([]catalog.Record, error) {
+// position, in their order, with their metadata. It leaves out those that exist outside
+// of a view now. now has current records by ID; the other ones are read.
+func (p *pastReader) records(ctx context.Context, view access.View, kind tko.Kind, ids []string, now map[string]catalog.Record) ([]catalog.Record, error) {
 	current := make(map[string]catalog.Record, len(ids))
 	var unread []catalog.Key
 	for _, id := range ids {
@@ -257,6 +258,12 @@ func (p *pastReader) records(ctx context.Context, kind tko.Kind, ids []string, n
 		for _, r := range read {
 			current[r.ID] = r
 		}
+	}
+	if scope := view.Of(kind); !scope.IsAll() {
+		ids = slices.DeleteFunc(ids, func(id string) bool {
+			r := current[id]
+			return r.Revision != 0 && !scope.Match(catalog.AttributesOf(r))
+		})
 	}
 	var moved [][]any
 	for _, id := range ids {
@@ -427,7 +434,7 @@ func (p *pastReader) fillDeployments(ctx context.Context, kind tko.Kind, fields 
 	}
 	scope := fields.Scope.Of(tko.KindDeployment)
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(candidates)), fullChunk) {
-		deployments, err := p.records(ctx, tko.KindDeployment, ids, nil)
+		deployments, err := p.records(ctx, fields.Scope, tko.KindDeployment, ids, nil)
 		if err != nil {
 			return err
 		}
@@ -695,7 +702,7 @@ func (l *pastLister) list(ctx context.Context, yield func(catalog.Record, error)
 			l.more = l.more[1:]
 		}
 		slices.Sort(ids)
-		records, err := l.records(ctx, l.query.Kind, slices.Compact(ids), now)
+		records, err := l.records(ctx, l.query.Scope, l.query.Kind, slices.Compact(ids), now)
 		if err != nil {
 			return err
 		}

@@ -293,20 +293,25 @@ func (m *pastModel) compare(q catalog.Query) {
 		m.ok(err)
 		got = append(got, pastRecordOf(r))
 	}
-	state := m.states[q.AsOf]
+	state, now := m.states[q.AsOf], m.state()
+	// A record must be in the scope as it was and as it is, unless it was deleted.
+	visible := func(r catalog.Record) bool {
+		scope, current := q.Scope.Of(r.Kind), now[r.Key]
+		return r.Revision != 0 && scope.Match(catalog.AttributesOf(r)) && (current.Revision == 0 || scope.Match(catalog.AttributesOf(current)))
+	}
 	has := func(kind tko.Kind, id string, patterns map[string]tko.Pattern) bool {
 		r := state[catalog.Key{Kind: kind, ID: id}]
-		return len(patterns) == 0 || r.Revision != 0 && q.Scope.Of(kind).Match(catalog.AttributesOf(r)) && (&catalog.Query{Kind: kind, Scope: q.Scope, Metadata: patterns}).Matches(r)
+		return len(patterns) == 0 || visible(r) && (&catalog.Query{Kind: kind, Scope: q.Scope, Metadata: patterns}).Matches(r)
 	}
 	skip := int(q.Offset)
 	for _, key := range slices.SortedFunc(maps.Keys(state), func(a, b catalog.Key) int { return compareIDs(a.ID, b.ID) }) {
 		r := state[key]
-		if key.Kind != q.Kind || !q.Matches(r) || !has(tko.KindSite, r.Site, q.SiteMetadata) || !has(tko.KindTemplate, r.Template, q.TemplateMetadata) {
+		if key.Kind != q.Kind || !visible(r) || !q.Matches(r) || !has(tko.KindSite, r.Site, q.SiteMetadata) || !has(tko.KindTemplate, r.Template, q.TemplateMetadata) {
 			continue
 		}
 		if q.Outdated != nil {
 			t := state[catalog.Key{Kind: tko.KindTemplate, ID: r.Template}]
-			if t.Revision == 0 || !q.Scope.Of(tko.KindTemplate).Match(catalog.AttributesOf(t)) {
+			if !visible(t) {
 				t = catalog.Record{}
 			}
 			if r.Base == 0 || len(q.TemplateMetadata) > 0 {
@@ -329,7 +334,7 @@ func (m *pastModel) compare(q catalog.Query) {
 		}
 		for _, d := range slices.SortedFunc(maps.Keys(state), func(a, b catalog.Key) int { return compareIDs(a.ID, b.ID) }) {
 			owned := d.Kind == tko.KindDeployment && (q.Kind == tko.KindSite && state[d].Site == key.ID || q.Kind == tko.KindTemplate && state[d].Template == key.ID)
-			if !owned || !q.Scope.Of(d.Kind).Match(catalog.AttributesOf(state[d])) {
+			if !owned || !visible(state[d]) {
 				continue
 			}
 			if q.Fields.Deployments || q.Fields.Counts {
