@@ -37,7 +37,7 @@ var siteView = view[tko.Site]{
 
 func (a *app) siteCommand() *cobra.Command {
 	return group("site", "Sites, where deployments run",
-		a.siteRegister(), a.siteGet(), a.siteDelete(), a.siteList(), a.sitePurge())
+		a.siteRegister(), asOfFlag(a.siteGet()), a.siteDelete(), asOfFlag(a.siteList()), a.sitePurge())
 }
 
 func (a *app) siteRegister() *cobra.Command {
