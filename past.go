@@ -115,3 +115,80 @@ func AsOfOf(ctx context.Context) AsOf {
 	a, _ := ctx.Value(asOfKey{}).(AsOf)
 	return a
 }
+
+// A PastSelect selects entities of a kind by what they were. Fields that the kind's
+// select doesn't have must be empty.
+type PastSelect struct {
+	Kind             Kind
+	ID               string   // one entity ("type|name" for plugins); "": all that match
+	IDs              []string // patterns
+	Metadata         map[string]string
+	Templates        []string
+	TemplateMetadata map[string]string
+	Sites            []string
+	SiteMetadata     map[string]string
+	Parent           DeploymentID
+}
+
+// IsAll reports whether s selects all entities of its kind.
+func (s PastSelect) IsAll() bool {
+	return s.ID == "" && s.Parent == "" && len(s.IDs)+len(s.Metadata)+len(s.Templates)+len(s.TemplateMetadata)+len(s.Sites)+len(s.SiteMetadata) == 0
+}
+
+// A HistoryRequest selects changes.
+type HistoryRequest struct {
+	Select   PastSelect
+	From, To AsOf // zero: the oldest moment that is retained, and now
+	Max      int  // at most as many changes; 0 or negative: no limit
+}
+
+// The operations of histories and differences.
+const (
+	PastCreated = "created"
+	PastChanged = "changed"
+	PastDeleted = "deleted"
+)
+
+// A HistoryEntry is a change of an entity.
+type HistoryEntry struct {
+	Change
+	What    string // created, changed or deleted
+	Summary string // what changed, in one line
+}
+
+// A DiffRequest selects what to compare.
+type DiffRequest struct {
+	Select                   PastSelect
+	From, To                 AsOf  // To is zero: now
+	FromRevision, ToRevision int64 // of one entity, instead of From and To
+}
+
+// A PastGroup is a set of entities with equal differences.
+type PastGroup struct {
+	What     string // created, changed or deleted
+	Count    int
+	Examples []string // IDs
+	Changes  []RolloutChange
+	More     int  // changes that Changes leaves out
+	Coarse   bool // the entities change the same fields, with different values
+}
+
+// A RestoreRequest selects what is restored. The selection must name an entity or have
+// a filter.
+type RestoreRequest struct {
+	Select PastSelect
+	AsOf   AsOf
+	DryRun bool
+}
+
+// A Restored is the result of a restore.
+type Restored struct {
+	Position                        int64 // as of which entities were restored
+	Created, Changed, Deleted, Same int
+}
+
+// A Retention says which part of the past can be read. A zero time is not known.
+type Retention struct {
+	OldestPosition, NewestPosition int64
+	OldestTime, NewestTime         time.Time
+}

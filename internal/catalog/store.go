@@ -186,6 +186,17 @@ type Past interface {
 	// PositionAt returns the position of the newest change up to a time. It returns
 	// ErrGone if the time is before the oldest one that is retained.
 	PositionAt(ctx context.Context, t time.Time) (int64, error)
+	// History returns changes, newest first, without those of conditions. It returns
+	// none up to the oldest position that is retained.
+	History(ctx context.Context, q HistoryQuery) ([]tko.Change, error)
+}
+
+// A HistoryQuery selects changes of a kind.
+type HistoryQuery struct {
+	Kind          tko.Kind
+	ID            string // "": all
+	After, Before int64  // positions between which changes are, both exclusive
+	Limit         int    // maximum number of changes
 }
 
 // A Moment is a position of the log and the time of its change.
@@ -285,6 +296,8 @@ type Write struct {
 	// Cause is the request that makes the change, for the work that the change
 	// causes; "" if it isn't known.
 	Cause string
+	// Used, of a new record, reports that an earlier record may have had its ID.
+	Used bool
 	// Claim, if not nil, is a claim of work that the caller must still hold;
 	// otherwise the commit fails with ErrConflict. While the commit is in
 	// progress, no other worker can claim the item.

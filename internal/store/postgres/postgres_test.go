@@ -276,3 +276,7 @@ func (a *alternating) Past(ctx context.Context) (oldest, newest catalog.Moment, 
 func (a *alternating) PositionAt(ctx context.Context, t time.Time) (int64, error) {
 	return a.next().PositionAt(ctx, t)
 }
+
+func (a *alternating) History(ctx context.Context, q catalog.HistoryQuery) ([]tko.Change, error) {
+	return a.next().History(ctx, q)
+}

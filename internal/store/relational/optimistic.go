@@ -115,7 +115,7 @@ func optimistic(calls []*call) bool {
 		}
 		for i := range c.writes {
 			w := &c.writes[i]
-			if w.Op != tko.OpWritten || w.Expect != catalog.Absent || w.Token != "" || w.Record.Origin != "" || w.ParentRevision != 0 || w.Claim != nil || w.Rollout != nil {
+			if w.Op != tko.OpWritten || w.Expect != catalog.Absent || w.Token != "" || w.Record.Origin != "" || w.ParentRevision != 0 || w.Claim != nil || w.Rollout != nil || w.Used {
 				return false
 			}
 		}
@@ -126,7 +126,7 @@ func optimistic(calls []*call) bool {
 // unusedIDs returns the statement that fails the transaction if the log has a revision
 // of an earlier record with an ID: revisions continue those. The uniqueness of
 // revisions doesn't suffice, because the first ones may have been collected. IDs of new
-// deployments are new.
+// deployments are new, unless Used is set.
 func unusedIDs(calls []*call) Statement {
 	s := Statement{
 		SQL: "UPDATE head SET position = NULL WHERE one = 1 AND EXISTS " +

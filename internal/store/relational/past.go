@@ -732,3 +732,48 @@ func (l *pastLister) list(ctx context.Context, yield func(catalog.Record, error)
 		after.inclusive = false
 	}
 }
+
+// History returns changes newest first, without those of conditions.
+func (s *Store) History(ctx context.Context, q catalog.HistoryQuery) ([]tko.Change, error) {
+	if q.Limit <= 0 {
+		return nil, ctx.Err()
+	}
+	oldest, _, err := s.Past(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var changes []tko.Change
+	read := func(order string, where ...string) Statement {
+		b := &builder{dialect: &s.dialect}
+		sql := "SELECT c.position, c.kind, c.id, c.op, c.revision, c.updated, c.who, c.why FROM change c WHERE c.op <> 'status' AND c.position > " +
+			b.arg(max(q.After, oldest.Position)) + " AND c.position < " + b.arg(q.Before) + " AND c.kind = " + b.arg(string(q.Kind))
+		for _, w := range where {
+			sql += w
+		}
+		if q.ID != "" {
+			sql += " AND c.id = " + b.arg(q.ID)
+		}
+		return Statement{
+			SQL: sql + " ORDER BY " + order + " DESC LIMIT " + b.arg(int64(q.Limit)), Args: b.args,
+			Scan: func(from Row) error {
+				var c tko.Change
+				var kind, op string
+				var at int64
+				err := from.Scan(&c.Position, &kind, &c.ID, &op, &c.Revision, &at, &c.Author.Who, &c.Author.Why)
+				c.Kind, c.Op, c.Time = tko.Kind(kind), tko.Op(op), moment(at)
+				changes = append(changes, c)
+				return err
+			},
+		}
+	}
+	if q.ID == "" {
+		err = s.run(ctx, read("c.position"))
+	} else { // by one index each
+		err = s.run(ctx, read("c.revision", " AND c.op = 'written'"), read("c.position", " AND c.op = 'deleted' AND c.departed <> 0"))
+	}
+	if err != nil {
+		return nil, fault("read the history", err)
+	}
+	slices.SortFunc(changes, func(a, b tko.Change) int { return int(b.Position - a.Position) })
+	return changes[:min(len(changes), q.Limit)], nil
+}
