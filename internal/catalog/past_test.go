@@ -253,7 +253,7 @@ func (w *world) exists(id tko.DeploymentID) bool {
 
 func mustPackage(t *testing.T, yaml string) krm.Package {
 	t.Helper()
-	p, err := krm.Decode(krm.YAML, []byte(yaml))
+	p, err := krm.Decode(krm.YAML, []byte(yaml), krm.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
