@@ -470,7 +470,10 @@ func (s *Service) history(ctx context.Context, request tko.HistoryRequest, yield
 			if r.Revision != 0 && (!c.sees(s, r) || !query.Matches(r)) || r.Revision == 0 && !query.Scope.IsAll() {
 				continue
 			}
-			e := tko.HistoryEntry{Change: change, What: d.what(), Summary: summary(d, types, mask)}
+			e := tko.HistoryEntry{Change: change, What: d.what()}
+			if d.before.Revision == 0 || c.sees(s, d.before) { // else its values are hidden
+				e.Summary = summary(d, types, mask)
+			}
 			if change.Op == tko.OpDeleted {
 				e.What = tko.PastDeleted
 			}

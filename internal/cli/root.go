@@ -33,6 +33,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.AddCommand(
 		a.aboutCommand(), a.versionCommand(),
 		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.rolloutCommand(), a.pluginCommand(),
+		a.historyCommand(), a.diffCommand(), a.restoreCommand(), a.retentionCommand(),
 		a.accessCommand(), a.auditCommand(), a.freezeCommand(), a.unfreezeCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
 		manual.Command("1"),
 		a.contextCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(),

@@ -95,6 +95,11 @@ func Rights() map[string]Right {
 		tkopb.Rollouts_ProposeRollout_FullMethodName:     right("", access.Prepare),
 		tkopb.Rollouts_GetReservedOrigins_FullMethodName: right("", access.Prepare),
 
+		tkopb.Past_ListHistory_FullMethodName:  right(s, access.Read), // of the kind that is selected
+		tkopb.Past_DiffPast_FullMethodName:     right(s, access.Read),
+		tkopb.Past_RestorePast_FullMethodName:  right(s, access.Update),
+		tkopb.Past_GetRetention_FullMethodName: right(d, access.Read),
+
 		tkopb.Access_CanI_FullMethodName:         right("", access.Open),
 		tkopb.Access_ListBindings_FullMethodName: right("", access.Open), // one's own
 		tkopb.Access_Bind_FullMethodName:         right("", access.Bind),
