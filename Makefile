@@ -47,6 +47,11 @@ demo-kubernetes: build-demo-kubernetes ## the same with two real Kubernetes clus
 clean-demo: ## forget the demo's state
 	rm -rf demo
 
+.PHONY: web
+web: ## build the web dashboard into web/dist, which is committed
+	npm --prefix web ci --no-audit --no-fund
+	npm --prefix web run build
+
 .PHONY: test
 test: ## set up what the tests need, and run them all
 	@test/setup/setup.sh

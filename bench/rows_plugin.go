@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -167,11 +166,22 @@ func (r *run) preparing(ctx context.Context, template tko.TemplateID, preparers 
 		left, ready = r.Prepared, began
 	}
 	for {
-		err := first(r.client.Deployments(ctx, tko.DeploymentSelect{Templates: []string{string(template)}, Prepared: &no}, tko.ListOptions{Window: tko.Window{Max: &row}}))
-		if errors.Is(err, errNoRow) {
+		var waits *tko.Deployment
+		for d, err := range r.client.Deployments(ctx, tko.DeploymentSelect{Templates: []string{string(template)}, Prepared: &no}, tko.ListOptions{Window: tko.Window{Max: &row}}) {
+			if err != nil {
+				return 0, err
+			}
+			waits = &d
+		}
+		if waits == nil {
 			return float64(left) / time.Since(ready).Seconds(), nil
 		}
-		if err = errors.Join(err, pause(ctx, 20*time.Millisecond)); err != nil {
+		for _, c := range waits.Stamp.Conditions {
+			if c.Type == tko.ConditionPrepared && c.Status == tko.ConditionFalse {
+				return 0, fmt.Errorf("deployment %s: %s: %s", waits.ID, c.Reason, c.Message)
+			}
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
 			return 0, err
 		}
 	}

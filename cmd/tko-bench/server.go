@@ -65,7 +65,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 			}
 		}
 		for range n {
-			p, err := start(ctx, "--roles=preparer", "--data="+data.GRPC[0], "--python-env="+o.Python, "--plugin-environment=PYTHONPATH")
+			p, err := start(ctx, "--roles=preparer", "--data="+data.GRPC[0], "--python-env="+o.Python, "--plugin-environment=PYTHONPATH", "--plugin-programs=/")
 			if err != nil {
 				stop()
 				return nil, nil, err

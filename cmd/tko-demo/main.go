@@ -232,7 +232,16 @@ func (o options) plugins() string {
 	return dir
 }
 
+// start starts the server, at the usual ports if they are free.
 func start(ctx context.Context, o options) (*server, error) {
+	s, err := startAt(ctx, o, address(ctx, "50050", o.once), address(ctx, "50051", o.once))
+	if err != nil && strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) { // since it was free
+		return startAt(ctx, o, anyAddress, anyAddress)
+	}
+	return s, err
+}
+
+func startAt(ctx context.Context, o options, grpc, web string) (*server, error) {
 	s := &server{log: filepath.Join(o.dir, "server.log"), done: make(chan struct{})}
 	ready, inventory := filepath.Join(o.dir, "ready.json"), filepath.Join(o.dir, "inventory")
 	if err := os.MkdirAll(inventory, 0o750); err != nil { // isolated plugins can write only to folders that exist
@@ -249,7 +258,7 @@ func start(ctx context.Context, o options) (*server, error) {
 	//nolint:gosec // the binary that make built; it outlives the context, to be stopped in order
 	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), append([]string{
 		"--store=" + o.store, "--ready-file=" + ready,
-		"--listen-grpc=" + address(ctx, "50050", o.once), "--listen-web=" + address(ctx, "50051", o.once),
+		"--listen-grpc=" + grpc, "--listen-web=" + web,
 		"--git-cache=" + filepath.Join(o.dir, "git-cache"), "--git-local=" + o.dir, "--tosca-local=" + o.catalog, "--instance-name=demo",
 		"--plugin-programs=" + o.bin, "--plugin-programs=" + o.plugins(), "--plugin-files-writable=" + inventory,
 	}, o.arguments...)...)
@@ -288,17 +297,22 @@ func (s *server) stop() {
 	<-s.done
 }
 
+const anyAddress = "localhost:0"
+
 // address returns host:port with the given port if it is free and anyPort is false,
 // else with port 0.
 func address(ctx context.Context, port string, anyPort bool) string {
 	if anyPort {
-		return "localhost:0"
+		return anyAddress
 	}
 	for _, host := range []string{"127.0.0.1", "::1"} {
-		c, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", net.JoinHostPort(host, port))
+		// The port may be that of an outgoing connection, too, to which one can't connect.
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(host, port))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return anyAddress
+		}
 		if err == nil {
-			_ = c.Close()
-			return "localhost:0"
+			_ = listener.Close()
 		}
 	}
 	return "localhost:" + port

@@ -227,8 +227,9 @@ type Query struct {
 	// Outdated, if not nil, selects deployments by whether Base is less than
 	// the revision of the template. If Base was not recorded, the creation time
 	// of the deployment is compared with the time of the template's revision.
-	Outdated *bool
-	CRDs     bool // only templates whose packages contain custom resource definitions
+	Outdated   *bool
+	Conditions []tko.ConditionSelect // all must match
+	CRDs       bool                  // only templates whose packages contain custom resource definitions
 
 	// AsOf, if not 0, is the position as of which records are selected and returned:
 	// see [Past].

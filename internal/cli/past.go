@@ -190,44 +190,56 @@ func (a *app) printGroup(kind tko.Kind, g tko.PastGroup) error {
 func (a *app) diffCommand() *cobra.Command {
 	var filter pastFilter
 	var from, to string
-	cmd := &cobra.Command{
-		Use: "diff [KIND [ID]] --from MOMENT", Short: "Show what differs between two moments or revisions",
-		Long: `Show what differs between two moments, of an entity, of those that matched filters at
-either moment, or, without KIND, of all sites, templates, deployments and plugins. Equal
-differences are shown once, with their number. For one entity, --from and --to may be
-revisions: r1, r2. Values of Secrets are not shown.`,
-		Example: `  tko diff --from 2h
+	cmd := a.diffFilesCommand()
+	manifests, long := cmd.RunE, cmd.Long
+	cmd.Use, cmd.Short = "diff -f FILE|FOLDER|-, or diff [KIND [ID]] --from MOMENT", "Show what tko apply would change, or what changed between two moments"
+	cmd.Long = long + `
+
+With --from instead of -f: show what differs between two moments, of an entity, of those that
+matched filters at either moment, or, without KIND, of all sites, templates, deployments and
+plugins. Equal differences are shown once, with their number. For one entity, --from and --to
+may be revisions: r1, r2.`
+	cmd.Example += `
+  tko diff --from 2h
   tko diff deployment --site-metadata region=north --from 'yesterday 14:00' --to 'yesterday 15:00'
-  tko diff site lagos/1 --from r1 --to r3`,
-		Args: arguments(0, 3),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			var requests []tko.DiffRequest
-			kinds := pastKinds
-			if len(args) > 0 {
-				kinds = args[:1]
-			}
-			for _, kind := range kinds {
-				sel, err := filter.read(append([]string{kind}, args[min(1, len(args)):]...))
-				if err != nil {
-					return err
-				}
-				request, err := diffRequest(sel, from, to)
-				if err != nil {
-					return err
-				}
-				if all := sel; len(args) == 0 {
-					if all.Kind = ""; !all.IsAll() {
-						return tko.Errorf(errUsage, "filters are of one kind: name it (tko diff deployment …)")
-					}
-				}
-				requests = append(requests, request)
-			}
-			p, err := s.past()
+  tko diff site lagos/1 --from r1 --to r3`
+	cmd.Args = arguments(0, 3)
+	between := a.run(func(ctx context.Context, s *session, args []string) error {
+		var requests []tko.DiffRequest
+		kinds := pastKinds
+		if len(args) > 0 {
+			kinds = args[:1]
+		}
+		for _, kind := range kinds {
+			sel, err := filter.read(append([]string{kind}, args[min(1, len(args)):]...))
 			if err != nil {
 				return err
 			}
-			return a.printDiff(ctx, p, requests)
-		}),
+			request, err := diffRequest(sel, from, to)
+			if err != nil {
+				return err
+			}
+			if all := sel; len(args) == 0 {
+				if all.Kind = ""; !all.IsAll() {
+					return tko.Errorf(errUsage, "filters are of one kind: name it (tko diff deployment …)")
+				}
+			}
+			requests = append(requests, request)
+		}
+		p, err := s.past()
+		if err != nil {
+			return err
+		}
+		return a.printDiff(ctx, p, requests)
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !cmd.Flags().Changed("filename") {
+			return between(cmd, args)
+		}
+		if all := filter.sel; len(args) > 0 || from != "" || to != "" || filter.parent != "" || !all.IsAll() {
+			return tko.Errorf(errUsage, "-f can't be used together with KIND, filters, --from or --to: use one")
+		}
+		return manifests(cmd, args)
 	}
 	filter.flags(cmd)
 	cmd.Flags().StringVar(&from, "from", "", "`moment` to compare with"+momentHelp+"; rN is a revision")
@@ -239,7 +251,7 @@ revisions: r1, r2. Values of Secrets are not shown.`,
 func diffRequest(sel tko.PastSelect, from, to string) (tko.DiffRequest, error) {
 	request := tko.DiffRequest{Select: sel}
 	if from == "" {
-		return request, tko.Errorf(errUsage, "name what to compare with: --from MOMENT, or of one entity --from rN")
+		return request, tko.Errorf(errUsage, "name what to compare with: --from MOMENT, or of one entity --from rN; or compare with manifests: -f FILE")
 	}
 	revision := func(text string) (int64, bool) {
 		n, err := strconv.ParseInt(strings.TrimPrefix(text, "r"), 10, 64)
@@ -279,11 +291,14 @@ func (a *app) printDiff(ctx context.Context, p past, requests []tko.DiffRequest)
 		}
 	}
 	if !text {
-		return a.encoder(f).value(a.out, rows)
+		if err := a.encoder(f).value(a.out, rows); err != nil {
+			return err
+		}
 	}
-	if !any {
-		a.notice("no differences")
+	if any {
+		return errChanges
 	}
+	a.notice("no differences")
 	return nil
 }
 

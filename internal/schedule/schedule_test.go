@@ -236,7 +236,7 @@ type runner struct {
 	err  map[string]error // by plugin
 }
 
-func (r *runner) Schedule(_ context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, _ krm.Package, deployments map[tko.DeploymentID]krm.Package) error {
+func (r *runner) Schedule(_ context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, _ krm.Package, deployments map[tko.DeploymentID]krm.Package, _ ...func(string)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var ids []string

@@ -31,14 +31,14 @@ func NewAbout(a tko.About) *tkopb.AboutResponse {
 // NewCaller writes the identity of a caller.
 func NewCaller(c tko.Caller) *tkopb.WhoAmIResponse {
 	return &tkopb.WhoAmIResponse{
-		Subject: c.Subject, Groups: c.Groups, Authenticator: c.Authenticator, DisplayName: c.Display, From: c.From, Expires: newTime(c.Expires),
+		Subject: c.Subject, Groups: c.Groups, Authenticator: c.Authenticator, DisplayName: c.Display, Address: c.From, Expires: newTime(c.Expires),
 	}
 }
 
 // Caller reads the identity of a caller.
 func Caller(m *tkopb.WhoAmIResponse) tko.Caller {
 	return tko.Caller{
-		Subject: m.GetSubject(), Groups: m.GetGroups(), Authenticator: m.GetAuthenticator(), Display: m.GetDisplayName(), From: m.GetFrom(), Expires: timeOf(m.GetExpires()),
+		Subject: m.GetSubject(), Groups: m.GetGroups(), Authenticator: m.GetAuthenticator(), Display: m.GetDisplayName(), From: m.GetAddress(), Expires: timeOf(m.GetExpires()),
 	}
 }
 

@@ -36,10 +36,11 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
+	"github.com/tko-orchestrator/tko/test/process/secure"
 )
 
 // secureConnect connects to a server over TLS, without credentials.
-func secureConnect(t *testing.T, s *process.Secure) *grpc.ClientConn {
+func secureConnect(t *testing.T, s *secure.Server) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///localhost:"+s.Port(), grpc.WithTransportCredentials(credentials.NewTLS(s.TLS(t))),
 		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(1<<30)))
@@ -56,7 +57,7 @@ func withToken(ctx context.Context, token string) context.Context {
 
 // rawCall sends a request to any path, as gRPC's libraries would not, and returns its
 // HTTP status and gRPC status.
-func rawCall(t *testing.T, s *process.Secure, path, token string, m proto.Message) (httpStatus, grpcStatus string) {
+func rawCall(t *testing.T, s *secure.Server, path, token string, m proto.Message) (httpStatus, grpcStatus string) {
 	t.Helper()
 	config := s.TLS(t)
 	config.NextProtos = []string{"h2"}
@@ -122,11 +123,11 @@ func rawCall(t *testing.T, s *process.Secure, path, token string, m proto.Messag
 // the protocol, as one who may not call the method and as one who may.
 func TestDisguisedPathsReachNoMethod(t *testing.T) {
 	t.Parallel()
-	s := process.StartSecure(t, []string{"eve"})
+	s := secure.Start(t, []string{"eve"})
 	s.Bind(t, &tkopb.Binding{Subject: "token:eve", Role: "viewer"})
-	root := s.Dial(t, s.Tokens[process.Root])
+	root := s.Dial(t, s.Tokens[secure.Root])
 	site := func(id string) *tkopb.Site { return &tkopb.Site{SiteId: id} }
-	if httpStatus, grpcStatus := rawCall(t, s, "/tko.Data/registerSite", s.Tokens[process.Root], site("plain")); httpStatus != "200" || grpcStatus != "0" {
+	if httpStatus, grpcStatus := rawCall(t, s, "/tko.Data/registerSite", s.Tokens[secure.Root], site("plain")); httpStatus != "200" || grpcStatus != "0" {
 		t.Fatalf("the path of the protocol: %s, %s", httpStatus, grpcStatus)
 	}
 	if _, grpcStatus := rawCall(t, s, "/tko.Data/registerSite", s.Tokens["eve"], site("disguised")); grpcStatus != "7" {
@@ -137,7 +138,7 @@ func TestDisguisedPathsReachNoMethod(t *testing.T) {
 		"/tko.data/registersite", "/TKO.DATA/REGISTERSITE", "/tko.Data/registerSite?x=1", "/tko.Data/registerSite#x", "/./tko.Data/registerSite", "/x/../tko.Data/registerSite",
 		"/tko.Data/registerSite\x00", "/tko.Data/ registerSite", "*", "/", "", "/tko.Data", "/tko.Data/", "/tko.Other/registerSite", "/tko.Data/missing", "http://localhost/tko.Data/registerSite",
 	} {
-		for _, who := range []string{"", "eve", process.Root} {
+		for _, who := range []string{"", "eve", secure.Root} {
 			if httpStatus, grpcStatus := rawCall(t, s, path, s.Tokens[who], site("disguised")); grpcStatus == "0" {
 				t.Errorf("the path %q as %q: %s, %s, want it refused", path, who, httpStatus, grpcStatus)
 			}
@@ -179,8 +180,8 @@ func TestDisguisedPathsReachNoMethod(t *testing.T) {
 // page of another site, to a server at which every local client has rights.
 func TestWebPagesCannotUseTheRightsOfTheirVisitors(t *testing.T) {
 	t.Parallel()
-	s := process.StartSecure(t, nil, "--access-anonymous=admin")
-	if _, err := s.Dial(t, s.Tokens[process.Root]).RegisterSite(patient(t), tko.Site{ID: "canary"}); err != nil {
+	s := secure.Start(t, nil, "--access-anonymous=admin")
+	if _, err := s.Dial(t, s.Tokens[secure.Root]).RegisterSite(patient(t), tko.Site{ID: "canary"}); err != nil {
 		t.Fatal(err)
 	}
 	get := func(method, path, host string, headers map[string]string) (int, string, http.Header) {
@@ -252,7 +253,7 @@ func TestWebPagesCannotUseTheRightsOfTheirVisitors(t *testing.T) {
 // more than it accepts.
 func TestCompressedBombsAreRefused(t *testing.T) {
 	t.Parallel()
-	s := process.StartSecure(t, []string{"eve"})
+	s := secure.Start(t, []string{"eve"})
 	s.Bind(t, &tkopb.Binding{Subject: "token:eve", Role: "editor"})
 	data := tkopb.NewDataClient(secureConnect(t, s))
 	zeros := &tkopb.Site{SiteId: "bomb", PackageFormat: "yaml", Package: make([]byte, 400<<20)}
@@ -278,11 +279,11 @@ func TestCompressedBombsAreRefused(t *testing.T) {
 func TestStreamsOfOneIdentityDoNotUseUpThoseOfOthers(t *testing.T) {
 	t.Parallel()
 	const limit, attempts, connections = 500, 10_000, 50
-	s := process.StartSecure(t, []string{"eve", "ada"}, fmt.Sprint("--streams-per-client=", limit))
+	s := secure.Start(t, []string{"eve", "ada"}, fmt.Sprint("--streams-per-client=", limit))
 	for _, name := range []string{"eve", "ada"} {
 		s.Bind(t, &tkopb.Binding{Subject: "token:" + name, Role: "viewer"})
 	}
-	if _, err := s.Dial(t, s.Tokens[process.Root]).RegisterSite(patient(t), tko.Site{ID: "s"}); err != nil {
+	if _, err := s.Dial(t, s.Tokens[secure.Root]).RegisterSite(patient(t), tko.Site{ID: "s"}); err != nil {
 		t.Fatal(err)
 	}
 	var opened, refused, other atomic.Int64
@@ -363,8 +364,8 @@ func TestPluginTokensAreForTheirWorkOnly(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	input, goOn := filepath.Join(folder, "input"), filepath.Join(folder, "go")
-	s := process.StartSecure(t, nil, "--retry=1h")
-	root := s.Dial(t, s.Tokens[process.Root])
+	s := secure.Start(t, nil, "--retry=1h")
+	root := s.Dial(t, s.Tokens[secure.Root])
 	ctx := patient(t)
 	script := fmt.Sprintf(`cat >%[1]s.new; mv %[1]s.new %[1]s; while [ ! -e %[2]s ]; do sleep 0.1; done; sed -n '/^deploymentPackage:/,$p' %[1]s >/dev/null; echo '{}'; exit 1`, input, goOn)
 	if _, err := root.RegisterPlugin(ctx, tko.Plugin{
@@ -476,8 +477,8 @@ func TestTokensOfValidatePluginsOnlyRead(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	input, goOn := filepath.Join(folder, "input"), filepath.Join(folder, "go")
-	s := process.StartSecure(t, nil)
-	root, ctx := s.Dial(t, s.Tokens[process.Root]), patient(t)
+	s := secure.Start(t, nil)
+	root, ctx := s.Dial(t, s.Tokens[secure.Root]), patient(t)
 	script := fmt.Sprintf(`cat >%[1]s.new; mv %[1]s.new %[1]s; while [ ! -e %[2]s ]; do sleep 0.1; done; echo '{}'`, input, goOn)
 	if _, err := root.RegisterSite(ctx, tko.Site{ID: "canary"}); err != nil {
 		t.Fatal(err)

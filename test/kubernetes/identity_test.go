@@ -22,7 +22,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/fluxtest"
 	"github.com/tko-orchestrator/tko/internal/kube"
 	"github.com/tko-orchestrator/tko/test/eventually"
-	"github.com/tko-orchestrator/tko/test/process"
+	"github.com/tko-orchestrator/tko/test/process/secure"
 )
 
 // allVerbs lets a group of the cluster use all verbs of TKO's API.
@@ -46,13 +46,13 @@ func TestCallersOfTheKubernetesAPIHaveTheRightsOfTheirBindings(t *testing.T) {
 	c.Apply(t, rights+"---"+allVerbs)
 	certificate, key := c.ServingCertificate(t)
 	port := freePort(t)
-	s := process.StartSecure(t, nil, "--roles=data", "--kubernetes=localhost:"+strconv.Itoa(port), "--kubernetes-cert="+certificate, "--kubernetes-key="+key,
+	s := secure.Start(t, nil, "--roles=data", "--kubernetes=localhost:"+strconv.Itoa(port), "--kubernetes-cert="+certificate, "--kubernetes-key="+key,
 		"--kubernetes-kubeconfig="+c.UserKubeconfig(t, "tko-data"), "--access-kubernetes=")
 	c.RegisterAPIService(t, "tko.nephio.org", "v1alpha1", port, c.CA())
 	t.Cleanup(func() { c.UnregisterAPIService(t, "tko.nephio.org", "v1alpha1") })
 	s.Bind(t, &tkopb.Binding{Subject: "k8s:vera", Role: "viewer", Scope: &tkopb.Scope{SiteId: "emea**"}})
 	s.Bind(t, &tkopb.Binding{Subject: "k8s:ed", Role: "editor", Scope: &tkopb.Scope{SiteId: "emea**"}})
-	root := s.Dial(t, s.Tokens[process.Root])
+	root := s.Dial(t, s.Tokens[secure.Root])
 	for _, id := range []tko.SiteID{"emealagos", "apacperth"} {
 		if _, err := root.RegisterSite(t.Context(), tko.Site{ID: id}); err != nil {
 			t.Fatal(err)
@@ -163,7 +163,7 @@ func TestCallersOfTheKubernetesAPIHaveTheRightsOfTheirBindings(t *testing.T) {
 func TestServiceAccountsAreIdentifiedByTheirCluster(t *testing.T) {
 	c := kube.Shared(t, kube.Options{})
 	c.Apply(t, rights+"---\napiVersion: v1\nkind: ServiceAccount\nmetadata: {name: robot, namespace: default}\n")
-	s := process.StartSecure(t, nil, "--roles=data", "--token-review="+c.UserKubeconfig(t, "tko-data"))
+	s := secure.Start(t, nil, "--roles=data", "--token-review="+c.UserKubeconfig(t, "tko-data"))
 	s.Bind(t, &tkopb.Binding{Group: "k8s:system:serviceaccounts:default", Role: "editor", Scope: &tkopb.Scope{SiteId: "emea/**"}})
 	token := func(args ...string) string {
 		return strings.TrimSpace(c.Kubectl(t, append([]string{"create", "token", "robot"}, args...)...))
@@ -214,7 +214,7 @@ func TestWebhooksOfFluxSourcesAreServedOverTLS(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("the secret of webhooks"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := process.StartSecure(t, nil, "--flux-kubeconfig="+c.Kubeconfig, "--listen-webhook=localhost:0", "--webhook-secret-file="+secret)
+	s := secure.Start(t, nil, "--flux-kubeconfig="+c.Kubeconfig, "--listen-webhook=localhost:0", "--webhook-secret-file="+secret)
 	_, port, _ := strings.Cut(s.Hooks[strings.LastIndex(s.Hooks, "]")+1:], ":")
 	body := `{"ref": "refs/heads/main"}`
 	call := func(signature string) (int, error) {

@@ -29,6 +29,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/certs/certstest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
+	"github.com/tko-orchestrator/tko/test/process/secure"
 )
 
 // timeLimit bounds waits. It is generous for busy machines.
@@ -164,7 +165,7 @@ func (i *issuer) confirm(ctx context.Context, address, code, name string) error 
 type person struct {
 	t      *testing.T
 	name   string
-	server *process.Secure
+	server *secure.Server
 	folder string
 }
 
@@ -249,7 +250,7 @@ func (p *person) whoami() tko.Caller {
 	return tko.Caller{Subject: seen.Subject, Groups: seen.Groups, Display: seen.DisplayName}
 }
 
-func newPerson(t *testing.T, name string, server *process.Secure, i *issuer) *person {
+func newPerson(t *testing.T, name string, server *secure.Server, i *issuer) *person {
 	t.Helper()
 	p := &person{t: t, name: name, server: server, folder: t.TempDir()}
 	if out, err := p.run("context", "set", "production", "--address=localhost:"+server.Port(), "--tls-ca="+server.CA, "--oidc-issuer="+i.url, "--oidc-ca="+i.ca); err != nil {
@@ -259,9 +260,9 @@ func newPerson(t *testing.T, name string, server *process.Secure, i *issuer) *pe
 	return p
 }
 
-func startServer(t *testing.T, i *issuer) *process.Secure {
+func startServer(t *testing.T, i *issuer) *secure.Server {
 	t.Helper()
-	return process.StartSecure(t, nil, "--oidc-issuer="+i.url, "--oidc-alias=corp", "--oidc-ca="+i.ca)
+	return secure.Start(t, nil, "--oidc-issuer="+i.url, "--oidc-alias=corp", "--oidc-ca="+i.ca)
 }
 
 // TestLoginAtARealIssuerGivesTheRightsOfItsGroups logs in by the device flow, changes
@@ -291,7 +292,7 @@ func TestLoginAtARealIssuerGivesTheRightsOfItsGroups(t *testing.T) {
 	if out, err := bob.run("site", "list"); err != nil || !strings.Contains(out, "lagos") {
 		t.Errorf("a viewer lists sites: %s, %v", out, err)
 	}
-	site, err := server.Dial(t, server.Tokens[process.Root]).Site(t.Context(), "lagos", 0)
+	site, err := server.Dial(t, server.Tokens[secure.Root]).Site(t.Context(), "lagos", 0)
 	if err != nil || site.Stamp.Who != seen.Subject {
 		t.Errorf("the author of the site is %q, want %q (%v)", site.Stamp.Who, seen.Subject, err)
 	}

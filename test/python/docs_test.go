@@ -48,7 +48,7 @@ func TestTutorialCommandsWork(t *testing.T) {
 			t.Errorf("the tutorial's output lacks %q", want)
 		}
 	}
-	if !strings.Contains(server.Log(), `line="greeted Lagos"`) {
+	if !strings.Contains(server.Log(), `"line":"greeted Lagos"`) {
 		t.Error("the plugin's line is not in the log")
 	}
 }

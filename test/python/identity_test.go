@@ -6,14 +6,14 @@ import (
 
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/certs/certstest"
-	"github.com/tko-orchestrator/tko/test/process"
+	"github.com/tko-orchestrator/tko/test/process/secure"
 )
 
 // TestSDKHasTheIdentityOfItsCredentials calls a server over mutual TLS, and with a
 // token.
 func TestSDKHasTheIdentityOfItsCredentials(t *testing.T) {
 	t.Parallel()
-	s := process.StartSecure(t, []string{"robot"}, "--roles=data")
+	s := secure.Start(t, []string{"robot"}, "--roles=data")
 	cert, key, _ := s.Authority.Issue("ada", nil)
 	foreign, foreignKey, _ := certstest.New(t, "another authority").Issue("ada", nil)
 	paths := certstest.Write(t, t.TempDir(), certstest.File{Name: "ada.crt", Data: cert}, certstest.File{Name: "ada.key", Data: key},
@@ -55,7 +55,7 @@ print("a foreign authority:", outcome(tls=foreign_cert))
 		t.Errorf("not only the client with a certificate registered a site")
 	}
 	t.Logf("%s", out)
-	site, err := s.Dial(t, s.Tokens[process.Root]).Site(t.Context(), "by-cc", 0)
+	site, err := s.Dial(t, s.Tokens[secure.Root]).Site(t.Context(), "by-cc", 0)
 	if err != nil || site.Stamp.Who != "cert:ada" {
 		t.Errorf("the author is %q, %v, want the name of the certificate", site.Stamp.Who, err)
 	}

@@ -53,7 +53,7 @@ func TestSchedulePluginOnKubernetes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.RegisterPlugin(t.Context(), tko.Plugin{Type: tko.PluginSchedule, Name: "apply", Arguments: []string{program}, Triggers: []krm.GVK{trigger}}); err != nil {
+	if _, err := c.RegisterPlugin(t.Context(), tko.Plugin{Type: tko.PluginSchedule, Name: "apply", Arguments: []string{program}, Triggers: []krm.GVK{trigger}, Properties: map[string]string{tko.PropertyNetwork: "true"}}); err != nil {
 		t.Fatal(err)
 	}
 	site := krm.Package{{"apiVersion": "example.plugin.nephio.org/v1", "kind": "Cluster", "metadata": map[string]any{"name": "c"}, "spec": map[string]any{"context": context}}}

@@ -241,6 +241,15 @@ func read(r krm.Resource) (*Manifest, error) {
 	return m, err
 }
 
+// Of returns the manifest of a template or site that wasn't read from a file. file names
+// what it was made from in messages.
+func Of(file string, put tko.Put) (Manifest, error) {
+	m := Manifest{File: file, Name: put.ID, Put: put}
+	var err error
+	m.Digest, err = digest(put)
+	return m, err
+}
+
 func digest(p tko.Put) (string, error) {
 	content, _, err := krm.DigestOf(p.Package)
 	if err != nil {

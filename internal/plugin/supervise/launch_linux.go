@@ -183,8 +183,14 @@ func restrictAndExecute(text, path string, args []string) error {
 	if err := loadFilter(filter); err != nil {
 		return err
 	}
-	_, _ = syscall.Write(errorFile, []byte(launched))
-	return fmt.Errorf("start %q: %w", path, syscall.Exec(program, args, environment)) //nolint:gosec // see startLauncher
+	done := []byte(launched)
+	// Last, and without calls for which Go may start a thread: this process may
+	// already hold more memory than the program may, and then gets none.
+	if err := limit(rlimitData, uint64(o.Memory)); err != nil { //nolint:gosec // the value is positive
+		return err
+	}
+	_, _, _ = syscall.RawSyscall(syscall.SYS_WRITE, errorFile, uintptr(unsafe.Pointer(&done[0])), uintptr(len(done))) //nolint:gosec // write(2) takes a pointer
+	return fmt.Errorf("start %q: %w", path, syscall.Exec(program, args, environment))                                 //nolint:gosec // see startLauncher
 }
 
 // forward listens in the program's network namespace and passes the sockets to
@@ -252,20 +258,33 @@ func listen(address string) (fd int, err error) {
 	return fd, err
 }
 
+// limit sets the limits of the program other than that of its memory.
 func (o orders) limit() error {
-	for resource, most := range map[int]uint64{syscall.RLIMIT_CORE: 0, syscall.RLIMIT_NOFILE: maxOpenFiles, rlimitData: uint64(o.Memory), syscall.RLIMIT_FSIZE: uint64(o.Files)} { //nolint:gosec // the values are positive
-		if most == 0 && resource != syscall.RLIMIT_CORE {
-			continue
-		}
-		var now syscall.Rlimit
-		if err := syscall.Getrlimit(resource, &now); err == nil && now.Max < most {
-			continue
-		}
-		limit := syscall.Rlimit{Cur: most, Max: most}
-		//nolint:gosec // setrlimit(2) takes a pointer; syscall.Setrlimit would have Go raise the limit of files again
-		if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, 0, uintptr(resource), uintptr(unsafe.Pointer(&limit)), 0, 0, 0); errno != 0 {
-			return fmt.Errorf("limit a resource: %w", errno)
-		}
+	if err := limit(syscall.RLIMIT_CORE, 0); err != nil {
+		return err
+	}
+	if err := limit(syscall.RLIMIT_NOFILE, maxOpenFiles); err != nil {
+		return err
+	}
+	if o.Files == 0 {
+		return nil
+	}
+	return limit(syscall.RLIMIT_FSIZE, uint64(o.Files)) //nolint:gosec // the value is positive
+}
+
+// limit lowers a limit of this process, if it is higher.
+func limit(resource int, most uint64) error {
+	if most == 0 && resource == rlimitData { // no limit
+		return nil
+	}
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(resource, &now); err == nil && now.Max < most {
+		return nil
+	}
+	l := syscall.Rlimit{Cur: most, Max: most}
+	//nolint:gosec // setrlimit(2) takes a pointer; syscall.Setrlimit would have Go raise the limit of files again
+	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, 0, uintptr(resource), uintptr(unsafe.Pointer(&l)), 0, 0, 0); errno != 0 {
+		return fmt.Errorf("limit a resource: %w", errno)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	gogit "github.com/go-git/go-git/v5"
@@ -33,14 +34,51 @@ import (
 // from.
 type remote struct {
 	url     string
+	dir     string // of the clone
 	branch  plumbing.ReferenceName
 	auth    auth
 	guard   *guard.Guard
 	storage *filesystem.Storage
 	timeout time.Duration // of a response
 
-	session transport.ReceivePackSession // of the last tip
+	session *session // of the last tip
 	refs    *packp.AdvRefs
+}
+
+// A session is used by one goroutine at a time: one that was given up may
+// continue.
+type session struct {
+	transport.ReceivePackSession
+
+	use sync.Mutex
+}
+
+// drop closes the session, as soon as nothing uses it.
+func (r *remote) drop() {
+	s := r.session
+	r.session = nil
+	if s == nil {
+		return
+	}
+	if s.use.TryLock() {
+		defer s.use.Unlock()
+		_ = s.Close()
+		return
+	}
+	go func() {
+		s.use.Lock()
+		defer s.use.Unlock()
+		_ = s.Close()
+	}()
+}
+
+// using calls a function that uses a session (see [within]).
+func using[T any](ctx context.Context, limit time.Duration, s *session, do func(context.Context) (T, error)) (T, error) {
+	s.use.Lock()
+	return within(ctx, limit, func(ctx context.Context) (T, error) {
+		defer s.use.Unlock()
+		return do(ctx)
+	}, nil)
 }
 
 // cacheDir returns the folder of the clone of a branch.
@@ -51,7 +89,7 @@ func cacheDir(cache string, s spec) string {
 
 // openRemote opens the clone. It creates an empty one if there is no usable one.
 func openRemote(dir string, s spec, a auth, g *guard.Guard, timeout time.Duration) (*remote, error) {
-	r := &remote{url: s.URL, branch: plumbing.NewBranchReferenceName(s.Branch), auth: a, guard: g, timeout: timeout}
+	r := &remote{url: s.URL, dir: dir, branch: plumbing.NewBranchReferenceName(s.Branch), auth: a, guard: g, timeout: timeout}
 	if !isBare(dir) {
 		if err := os.RemoveAll(dir); err != nil {
 			return nil, fmt.Errorf("making room for the clone: %w", err)
@@ -67,18 +105,12 @@ func openRemote(dir string, s spec, a auth, g *guard.Guard, timeout time.Duratio
 func (r *remote) objects() storer.EncodedObjectStorer { return r.storage }
 
 func (r *remote) close() {
-	if r.session != nil {
-		_ = r.session.Close()
-		r.session = nil
-	}
+	r.drop()
 	_ = r.storage.Close()
 }
 
 func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
-	if r.session != nil {
-		_ = r.session.Close()
-		r.session = nil
-	}
+	r.drop()
 	ctx, location, proxy, err := r.guard.Git(ctx, r.url)
 	if err != nil {
 		return plumbing.ZeroHash, err
@@ -93,14 +125,14 @@ func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
 		return plumbing.ZeroHash, tko.Errorf(tko.ErrInvalid, "spec.url has a scheme that isn't supported")
 	}
 	// some transports ignore the context while they connect
-	if r.session, err = within(ctx, r.timeout, func(context.Context) (transport.ReceivePackSession, error) {
+	opened, err := within(ctx, r.timeout, func(context.Context) (transport.ReceivePackSession, error) {
 		return c.NewReceivePackSession(ep, r.auth.method)
-	}, func(s transport.ReceivePackSession) { _ = s.Close() }); err != nil {
-		r.session = nil
+	}, func(s transport.ReceivePackSession) { _ = s.Close() })
+	if err != nil {
 		return plumbing.ZeroHash, r.auth.hide(fmt.Errorf("connecting: %w", err))
 	}
-	session := r.session
-	r.refs, err = within(ctx, r.timeout, func(ctx context.Context) (*packp.AdvRefs, error) { return session.AdvertisedReferencesContext(ctx) }, nil)
+	r.session = &session{ReceivePackSession: opened}
+	r.refs, err = using(ctx, r.timeout, r.session, opened.AdvertisedReferencesContext)
 	if errors.Is(err, transport.ErrEmptyRemoteRepository) {
 		r.refs, err = packp.NewAdvRefs(), nil
 	}
@@ -123,8 +155,11 @@ func (r *remote) fetch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	from := gogit.NewRemote(r.storage, &config.RemoteConfig{Name: "origin", URLs: []string{location}})
 	_, err = within(ctx, transferTime*r.timeout, func(ctx context.Context) (struct{}, error) {
+		// A storage of its own, as it may continue when it is given up.
+		storage := openStorage(r.dir)
+		defer func() { _ = storage.Close() }()
+		from := gogit.NewRemote(storage, &config.RemoteConfig{Name: "origin", URLs: []string{location}})
 		return struct{}{}, from.FetchContext(ctx, &gogit.FetchOptions{
 			RefSpecs: []config.RefSpec{spec}, Auth: r.auth.method, ProxyOptions: proxy, Tags: gogit.NoTags, Force: true,
 		})
@@ -150,13 +185,13 @@ func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added *stagin
 	}
 	request.Commands = []*packp.Command{{Name: r.branch, Old: from, New: to}}
 	request.Packfile = io.NopCloser(&pack)
-	session := r.session
 	ctx, _, _, err := r.guard.Git(ctx, r.url)
 	if err != nil {
 		return err
 	}
-	push := func(ctx context.Context) (*packp.ReportStatus, error) { return session.ReceivePack(ctx, request) }
-	if _, err := within(ctx, transferTime*r.timeout, push, nil); err != nil {
+	opened := r.session
+	push := func(ctx context.Context) (*packp.ReportStatus, error) { return opened.ReceivePack(ctx, request) }
+	if _, err := using(ctx, transferTime*r.timeout, opened, push); err != nil {
 		pushed := r.auth.hide(fmt.Errorf("pushing: %w", err))
 		now, err := r.tip(ctx)
 		switch {

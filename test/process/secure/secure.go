@@ -1,4 +1,6 @@
-package process
+// Package secure starts servers that serve over TLS, know the identities of their clients,
+// and enforce rights.
+package secure
 
 import (
 	"context"
@@ -18,16 +20,16 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/authn"
 	"github.com/tko-orchestrator/tko/internal/certs/certstest"
+	"github.com/tko-orchestrator/tko/test/process"
 )
 
-// Root is the name of the static token of the first administrator of a [Secure]
-// server.
+// Root is the name of the static token of the first administrator of a [Server].
 const Root = "root"
 
-// A Secure server serves over TLS, knows the identities of its clients, and enforces
+// A Server serves over TLS, knows the identities of its clients, and enforces
 // rights.
-type Secure struct {
-	*Server
+type Server struct {
+	*process.Server
 
 	Authority *certstest.Authority
 	CA        string            // file of the authority, of the server and of clients
@@ -35,12 +37,12 @@ type Secure struct {
 	Tokens    map[string]string // by name; token:NAME is the subject
 }
 
-// StartSecure starts a server with static tokens of names, and of [Root]. Further flags
+// Start starts a server with static tokens of names, and of [Root]. Further flags
 // follow.
-func StartSecure(t testing.TB, names []string, args ...string) *Secure {
+func Start(t testing.TB, names []string, args ...string) *Server {
 	t.Helper()
 	dir := t.TempDir()
-	s := &Secure{Authority: certstest.New(t, "authority of tests"), Store: "sqlite:" + filepath.Join(dir, "tko.db"), Tokens: map[string]string{}}
+	s := &Server{Authority: certstest.New(t, "authority of tests"), Store: "sqlite:" + filepath.Join(dir, "tko.db"), Tokens: map[string]string{}}
 	cert, key, _ := s.Authority.Issue("tko-server", certstest.Localhost)
 	paths := certstest.Write(t, dir, certstest.File{Name: "ca.crt", Data: s.Authority.PEM()}, certstest.File{Name: "server.crt", Data: cert}, certstest.File{Name: "server.key", Data: key})
 	s.CA = paths[0]
@@ -52,24 +54,24 @@ func StartSecure(t testing.TB, names []string, args ...string) *Secure {
 		}
 		s.Tokens[name] = token
 	}
-	initialise := exec.Command(Build(t, "tko-server"), "access", "init", "--store="+s.Store, "--admin=token:"+Root)
+	initialise := exec.Command(process.Build(t, "tko-server"), "access", "init", "--store="+s.Store, "--admin=token:"+Root)
 	if out, err := initialise.CombinedOutput(); err != nil {
 		t.Fatalf("make the first administrator: %v\n%s", err, out)
 	}
-	s.Server = StartServer(t, append([]string{
+	s.Server = process.StartServer(t, append([]string{
 		"--store=" + s.Store, "--tls-cert=" + paths[1], "--tls-key=" + paths[2], "--tls-client-ca=" + s.CA, "--token-file=" + file, "--access=enforce",
 	}, args...)...)
 	return s
 }
 
 // Port returns the port of the gRPC API.
-func (s *Secure) Port() string {
+func (s *Server) Port() string {
 	_, port, _ := net.SplitHostPort(s.GRPC) // as the server wrote it
 	return port
 }
 
 // Dial connects as the holder of a token, over TLS.
-func (s *Secure) Dial(t testing.TB, token string) *client.Client {
+func (s *Server) Dial(t testing.TB, token string) *client.Client {
 	t.Helper()
 	o := client.Options{Address: "localhost:" + s.Port(), TLS: &client.TLS{CA: s.CA}, Author: tko.Author{Why: t.Name()}}
 	if token != "" {
@@ -84,7 +86,7 @@ func (s *Secure) Dial(t testing.TB, token string) *client.Client {
 }
 
 // Bind gives a role to a subject.
-func (s *Secure) Bind(t testing.TB, b *tkopb.Binding) {
+func (s *Server) Bind(t testing.TB, b *tkopb.Binding) {
 	t.Helper()
 	if _, err := s.Dial(t, s.Tokens[Root]).Access().Bind(t.Context(), b); err != nil {
 		t.Fatal(err)
@@ -92,7 +94,7 @@ func (s *Secure) Bind(t testing.TB, b *tkopb.Binding) {
 }
 
 // TLS returns the configuration of a client that trusts the server.
-func (s *Secure) TLS(t testing.TB) *tls.Config {
+func (s *Server) TLS(t testing.TB) *tls.Config {
 	t.Helper()
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(s.Authority.PEM())
@@ -100,7 +102,7 @@ func (s *Secure) TLS(t testing.TB) *tls.Config {
 }
 
 // HTTP returns a client of the HTTP API.
-func (s *Secure) HTTP(t testing.TB) *http.Client {
+func (s *Server) HTTP(t testing.TB) *http.Client {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: s.TLS(t)}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -109,9 +111,9 @@ func (s *Secure) HTTP(t testing.TB) *http.Client {
 
 // Command returns the command tko for the server, in an environment of its own
 // (folder) without other credentials than those of env.
-func (s *Secure) Command(t testing.TB, folder string, env []string, args ...string) *exec.Cmd {
+func (s *Server) Command(t testing.TB, folder string, env []string, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), Build(t, "tko"), args...)
+	cmd := exec.CommandContext(t.Context(), process.Build(t, "tko"), args...)
 	for _, variable := range os.Environ() {
 		if !strings.HasPrefix(variable, "TKO_") {
 			cmd.Env = append(cmd.Env, variable)
