@@ -83,6 +83,7 @@ type Client struct {
 	access   tkopb.AccessClient
 	rollouts tkopb.RolloutsClient
 	why      tkopb.WhyClient
+	past     tkopb.PastClient
 	logs     tkopb.LogsClient
 	admin    tkopb.AdminClient
 	options  Options
@@ -202,6 +203,7 @@ func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 		access:   tkopb.NewAccessClient(conn),
 		rollouts: tkopb.NewRolloutsClient(conn),
 		why:      tkopb.NewWhyClient(conn),
+		past:     tkopb.NewPastClient(conn),
 		logs:     tkopb.NewLogsClient(conn),
 		admin:    tkopb.NewAdminClient(conn),
 		options:  o,

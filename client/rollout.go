@@ -31,7 +31,7 @@ func (c *Client) DeleteRollout(ctx context.Context, id tko.RolloutID) error {
 
 // Rollout returns a rollout with its package, as of a revision; 0 is the current one.
 func (c *Client) Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error) {
-	m, err := callAgain(ctx, c, c.rollouts.GetRollout, &tkopb.GetRollout{RolloutId: string(id), PreferredPackageFormat: string(c.options.PackageFormat), Revision: revision})
+	m, err := callAgain(ctx, c, c.rollouts.GetRollout, &tkopb.GetRollout{RolloutId: string(id), PreferredPackageFormat: string(c.options.PackageFormat), Revision: revision, AsOf: tko.AsOfOf(ctx).String()})
 	if err != nil {
 		return tko.Rollout{}, err
 	}
@@ -41,6 +41,7 @@ func (c *Client) Rollout(ctx context.Context, id tko.RolloutID, revision int64) 
 // Rollouts streams the rollouts that match, sorted by ID.
 func (c *Client) Rollouts(ctx context.Context, s tko.RolloutSelect, o tko.ListOptions) iter.Seq2[tko.Rollout, error] {
 	return rows(ctx, c, c.rollouts.ListRollouts, &tkopb.ListRollouts{
+		AsOf:   tko.AsOfOf(ctx).String(),
 		Window: wire.NewWindow(o.Window), RolloutIdPatterns: s.IDs, MetadataPatterns: s.Metadata, WithPackages: o.Packages, PreferredPackageFormat: string(c.options.PackageFormat),
 	}, wire.Rollout)
 }

@@ -166,6 +166,7 @@ type GetRollout struct {
 	RolloutId              string                 `protobuf:"bytes,1,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
 	PreferredPackageFormat string                 `protobuf:"bytes,2,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
 	Revision               int64                  `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"` // 0: the current one
+	AsOf                   string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"`        // as for GetTemplate
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -221,6 +222,13 @@ func (x *GetRollout) GetRevision() int64 {
 	return 0
 }
 
+func (x *GetRollout) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
 type ListRollouts struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	Window                 *Window                `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
@@ -228,6 +236,7 @@ type ListRollouts struct {
 	MetadataPatterns       map[string]string      `protobuf:"bytes,3,rep,name=metadataPatterns,proto3" json:"metadataPatterns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	WithPackages           bool                   `protobuf:"varint,4,opt,name=withPackages,proto3" json:"withPackages,omitempty"`
 	PreferredPackageFormat string                 `protobuf:"bytes,5,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
+	AsOf                   string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"` // as for GetTemplate
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -293,6 +302,13 @@ func (x *ListRollouts) GetWithPackages() bool {
 func (x *ListRollouts) GetPreferredPackageFormat() string {
 	if x != nil {
 		return x.PreferredPackageFormat
+	}
+	return ""
+}
+
+func (x *ListRollouts) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
 	}
 	return ""
 }
@@ -1316,18 +1332,20 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"~\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x93\x01\n" +
 	"\n" +
 	"GetRollout\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x03R\brevision\"\xd7\x02\n" +
+	"\brevision\x18\x03 \x01(\x03R\brevision\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xec\x02\n" +
 	"\fListRollouts\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12,\n" +
 	"\x11rolloutIdPatterns\x18\x02 \x03(\tR\x11rolloutIdPatterns\x12S\n" +
 	"\x10metadataPatterns\x18\x03 \x03(\v2'.tko.ListRollouts.MetadataPatternsEntryR\x10metadataPatterns\x12\"\n" +
 	"\fwithPackages\x18\x04 \x01(\bR\fwithPackages\x126\n" +
-	"\x16preferredPackageFormat\x18\x05 \x01(\tR\x16preferredPackageFormat\x1aC\n" +
+	"\x16preferredPackageFormat\x18\x05 \x01(\tR\x16preferredPackageFormat\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd2\x01\n" +

@@ -763,8 +763,12 @@ type GetTemplate struct {
 	TemplateId             string                 `protobuf:"bytes,1,opt,name=templateId,proto3" json:"templateId,omitempty"`
 	PreferredPackageFormat string                 `protobuf:"bytes,2,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
 	Revision               int64                  `protobuf:"varint,100,opt,name=revision,proto3" json:"revision,omitempty"` // 0: the current one
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// The moment as of which to read: a position, a time in RFC 3339, or a duration
+	// before now ("2h"); empty: now. Servers that support it respond with the gRPC
+	// header tko-as-of, which is the moment as they understood it.
+	AsOf          string `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetTemplate) Reset() {
@@ -816,6 +820,13 @@ func (x *GetTemplate) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *GetTemplate) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
 }
 
 type SelectTemplates struct {
@@ -894,6 +905,7 @@ type ListTemplates struct {
 	PreferredPackageFormat string                 `protobuf:"bytes,101,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
 	WithoutDeploymentIds   bool                   `protobuf:"varint,102,opt,name=withoutDeploymentIds,proto3" json:"withoutDeploymentIds,omitempty"` // leaves deploymentIds empty: cheaper
 	WithDeploymentCounts   bool                   `protobuf:"varint,103,opt,name=withDeploymentCounts,proto3" json:"withDeploymentCounts,omitempty"` // fills deploymentCount: cheaper than deploymentIds
+	AsOf                   string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"`                                  // as for GetTemplate
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -968,6 +980,13 @@ func (x *ListTemplates) GetWithDeploymentCounts() bool {
 		return x.WithDeploymentCounts
 	}
 	return false
+}
+
+func (x *ListTemplates) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
 }
 
 type SiteID struct {
@@ -1243,6 +1262,7 @@ type GetSite struct {
 	SiteId                 string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
 	PreferredPackageFormat string                 `protobuf:"bytes,2,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
 	Revision               int64                  `protobuf:"varint,100,opt,name=revision,proto3" json:"revision,omitempty"`
+	AsOf                   string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"` // as for GetTemplate
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -1296,6 +1316,13 @@ func (x *GetSite) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *GetSite) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
 }
 
 type SelectSites struct {
@@ -1460,6 +1487,7 @@ type ListSites struct {
 	PreferredPackageFormat string                 `protobuf:"bytes,101,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
 	WithoutDeploymentIds   bool                   `protobuf:"varint,102,opt,name=withoutDeploymentIds,proto3" json:"withoutDeploymentIds,omitempty"`
 	WithDeploymentCounts   bool                   `protobuf:"varint,103,opt,name=withDeploymentCounts,proto3" json:"withDeploymentCounts,omitempty"` // fills deploymentCount: cheaper than deploymentIds
+	AsOf                   string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"`                                  // as for GetTemplate
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -1534,6 +1562,13 @@ func (x *ListSites) GetWithDeploymentCounts() bool {
 		return x.WithDeploymentCounts
 	}
 	return false
+}
+
+func (x *ListSites) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
 }
 
 type DeploymentID struct {
@@ -2074,6 +2109,7 @@ type GetDeployment struct {
 	DeploymentId           string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
 	PreferredPackageFormat string                 `protobuf:"bytes,2,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
 	Revision               int64                  `protobuf:"varint,100,opt,name=revision,proto3" json:"revision,omitempty"`
+	AsOf                   string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"` // as for GetTemplate
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -2127,6 +2163,13 @@ func (x *GetDeployment) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *GetDeployment) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
 }
 
 type SelectDeployments struct {
@@ -2275,6 +2318,7 @@ type ListDeployments struct {
 	Select                 *SelectDeployments     `protobuf:"bytes,2,opt,name=select,proto3" json:"select,omitempty"`
 	WithPackages           bool                   `protobuf:"varint,100,opt,name=withPackages,proto3" json:"withPackages,omitempty"`
 	PreferredPackageFormat string                 `protobuf:"bytes,101,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
+	AsOf                   string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"` // as for GetTemplate
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -2333,6 +2377,13 @@ func (x *ListDeployments) GetWithPackages() bool {
 func (x *ListDeployments) GetPreferredPackageFormat() string {
 	if x != nil {
 		return x.PreferredPackageFormat
+	}
+	return ""
+}
+
+func (x *ListDeployments) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
 	}
 	return ""
 }
@@ -2867,6 +2918,7 @@ type PluginID struct {
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Confirm       uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"` // deletions only
+	AsOf          string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"`        // as for GetTemplate; only for reading
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2920,6 +2972,13 @@ func (x *PluginID) GetConfirm() uint64 {
 		return x.Confirm
 	}
 	return 0
+}
+
+func (x *PluginID) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
 }
 
 type GVK struct {
@@ -3162,6 +3221,7 @@ type ListPlugins struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Window        *Window                `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
 	Select        *SelectPlugins         `protobuf:"bytes,2,opt,name=select,proto3" json:"select,omitempty"`
+	AsOf          string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"` // as for GetTemplate
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3208,6 +3268,13 @@ func (x *ListPlugins) GetSelect() *SelectPlugins {
 		return x.Select
 	}
 	return nil
+}
+
+func (x *ListPlugins) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
 }
 
 // The data that TKO records about an entity in addition to what its user wrote.
@@ -6364,13 +6431,14 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x81\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x96\x01\n" +
 	"\vGetTemplate\x12\x1e\n" +
 	"\n" +
 	"templateId\x18\x01 \x01(\tR\n" +
 	"templateId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
-	"\brevision\x18d \x01(\x03R\brevision\"\x91\x02\n" +
+	"\brevision\x18d \x01(\x03R\brevision\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\x91\x02\n" +
 	"\x0fSelectTemplates\x12.\n" +
 	"\x12templateIdPatterns\x18\x03 \x03(\tR\x12templateIdPatterns\x12V\n" +
 	"\x10metadataPatterns\x18\x04 \x03(\v2*.tko.SelectTemplates.MetadataPatternsEntryR\x10metadataPatterns\x12\x16\n" +
@@ -6378,14 +6446,15 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbb\x02\n" +
 	"\rListTemplates\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12,\n" +
 	"\x06select\x18\x02 \x01(\v2\x14.tko.SelectTemplatesR\x06select\x12\"\n" +
 	"\fwithPackages\x18d \x01(\bR\fwithPackages\x126\n" +
 	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\x122\n" +
 	"\x14withoutDeploymentIds\x18f \x01(\bR\x14withoutDeploymentIds\x122\n" +
-	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\";\n" +
+	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\";\n" +
 	"\x06SiteID\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x19\n" +
 	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x91\x03\n" +
@@ -6421,11 +6490,12 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"u\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x01\n" +
 	"\aGetSite\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
-	"\brevision\x18d \x01(\x03R\brevision\"\xe8\x02\n" +
+	"\brevision\x18d \x01(\x03R\brevision\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xe8\x02\n" +
 	"\vSelectSites\x12&\n" +
 	"\x0esiteIdPatterns\x18\x03 \x03(\tR\x0esiteIdPatterns\x12.\n" +
 	"\x12templateIdPatterns\x18\x04 \x03(\tR\x12templateIdPatterns\x12R\n" +
@@ -6442,14 +6512,15 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x10\n" +
-	"\x03not\x18\x04 \x01(\bR\x03not\"\x9e\x02\n" +
+	"\x03not\x18\x04 \x01(\bR\x03not\"\xb3\x02\n" +
 	"\tListSites\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12(\n" +
 	"\x06select\x18\x02 \x01(\v2\x10.tko.SelectSitesR\x06select\x12\"\n" +
 	"\fwithPackages\x18d \x01(\bR\fwithPackages\x126\n" +
 	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\x122\n" +
 	"\x14withoutDeploymentIds\x18f \x01(\bR\x14withoutDeploymentIds\x122\n" +
-	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\"j\n" +
+	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"j\n" +
 	"\fDeploymentID\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x1b\n" +
 	"\brevision\x18\xc8\x01 \x01(\x03R\brevision\x12\x19\n" +
@@ -6517,11 +6588,12 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x18CreateDeploymentResponse\x12\x18\n" +
 	"\acreated\x18\x01 \x01(\bR\acreated\x12*\n" +
 	"\x10notCreatedReason\x18\x02 \x01(\tR\x10notCreatedReason\x12\"\n" +
-	"\fdeploymentId\x18\x03 \x01(\tR\fdeploymentId\"\x87\x01\n" +
+	"\fdeploymentId\x18\x03 \x01(\tR\fdeploymentId\"\x9c\x01\n" +
 	"\rGetDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
-	"\brevision\x18d \x01(\x03R\brevision\"\xee\a\n" +
+	"\brevision\x18d \x01(\x03R\brevision\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xee\a\n" +
 	"\x11SelectDeployments\x123\n" +
 	"\x12parentDeploymentId\x18\x03 \x01(\tH\x00R\x12parentDeploymentId\x88\x01\x01\x12X\n" +
 	"\x10metadataPatterns\x18\x04 \x03(\v2,.tko.SelectDeployments.MetadataPatternsEntryR\x10metadataPatterns\x12.\n" +
@@ -6551,12 +6623,13 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x13_parentDeploymentIdB\v\n" +
 	"\t_preparedB\v\n" +
 	"\t_approvedB\v\n" +
-	"\t_outdated\"\xc2\x01\n" +
+	"\t_outdated\"\xd7\x01\n" +
 	"\x0fListDeployments\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12.\n" +
 	"\x06select\x18\x02 \x01(\v2\x16.tko.SelectDeploymentsR\x06select\x12\"\n" +
 	"\fwithPackages\x18d \x01(\bR\fwithPackages\x126\n" +
-	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\"\xb1\x01\n" +
+	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xb1\x01\n" +
 	"\x1bStartDeploymentModification\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x126\n" +
@@ -6590,11 +6663,12 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x03who\x18\x04 \x01(\tR\x03who\x12\x10\n" +
 	"\x03why\x18\x05 \x01(\tR\x03why\"7\n" +
 	"\x11BreakModification\x12\"\n" +
-	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\"M\n" +
+	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\"b\n" +
 	"\bPluginID\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"I\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"I\n" +
 	"\x03GVK\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
@@ -6623,10 +6697,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05_typeB\v\n" +
 	"\t_executorB\n" +
 	"\n" +
-	"\b_trigger\"^\n" +
+	"\b_trigger\"s\n" +
 	"\vListPlugins\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12*\n" +
-	"\x06select\x18\x02 \x01(\v2\x12.tko.SelectPluginsR\x06select\"\xd9\x02\n" +
+	"\x06select\x18\x02 \x01(\v2\x12.tko.SelectPluginsR\x06select\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xd9\x02\n" +
 	"\x05Stamp\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1a\n" +

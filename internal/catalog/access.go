@@ -230,6 +230,9 @@ func attributesOf(r Record) access.Attributes {
 	return access.Attributes{Kind: r.Kind, ID: r.ID, Template: r.Template, Site: r.Site, Metadata: r.effective()}
 }
 
+// AttributesOf returns the properties of a record that scopes select by.
+func AttributesOf(r Record) access.Attributes { return attributesOf(r) }
+
 // view returns what the caller may read.
 func (c *caller) view(s *Service) access.View {
 	if s.options.Access == AccessReport {

@@ -29,7 +29,8 @@ func (s *Service) Deployments(ctx context.Context, sel tko.DeploymentSelect, opt
 	return list(ctx, s, query, err, s.deploymentOf)
 }
 
-// list streams the entities of a query.
+// list streams the entities of a query, as of the moment of the context (see
+// [tko.WithAsOf]).
 func list[T any](ctx context.Context, s *Service, query Query, err error, entity func(*caller, Record) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
@@ -43,6 +44,10 @@ func list[T any](ctx context.Context, s *Service, query Query, err error, entity
 			return
 		}
 		query.Scope = w.caller.view(s)
+		if query.AsOf, err = s.asOf(ctx); err != nil {
+			yield(zero, err)
+			return
+		}
 		for r, err := range s.store.List(ctx, query) {
 			e := zero
 			if err == nil {
@@ -105,7 +110,11 @@ func (s *Service) selectPlugins(ctx context.Context, scope access.View, sel tko.
 	if err := checkPatternCount(len(sel.Names)); err != nil {
 		return nil, err
 	}
-	query := Query{Kind: tko.KindPlugin, Scope: scope, After: after, Limit: -1}
+	asOf, err := s.asOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	query := Query{Kind: tko.KindPlugin, Scope: scope, AsOf: asOf, After: after, Limit: -1}
 	sel = sel.WithoutEmpty()
 	prefix := "*|"
 	if sel.Type != nil {

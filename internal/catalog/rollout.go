@@ -102,6 +102,9 @@ func (s *Service) Rollouts(ctx context.Context, sel tko.RolloutSelect, options t
 			query.Scope = w.caller.view(s)
 			err = errors.Join(p.err, checkPatternCount(len(sel.IDs)+len(sel.Metadata)))
 		}
+		if err == nil {
+			query.AsOf, err = s.asOf(ctx)
+		}
 		if err != nil {
 			yield(tko.Rollout{}, err)
 			return

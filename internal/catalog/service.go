@@ -165,7 +165,8 @@ func (s *Service) get(ctx context.Context, fields Fields, key Key) (Record, erro
 	return records[0], nil
 }
 
-// at returns a record with its package, as of a revision; 0 is the current one.
+// at returns a record with its package, as of a revision; 0 is the current one, or
+// that as of the moment of the context (see [tko.WithAsOf]).
 // It returns ErrNotFound if there is none.
 func (s *Service) at(ctx context.Context, key Key, revision int64) (Record, *caller, error) {
 	ctx, c, err := s.enter(ctx, key.Kind, access.Read)
@@ -182,6 +183,12 @@ func (s *Service) atOf(ctx context.Context, c *caller, key Key, revision int64) 
 	}
 	if CheckKey(key) != nil {
 		return Record{}, missing(key)
+	}
+	if asOf := tko.AsOfOf(ctx); !asOf.IsZero() {
+		if revision > 0 {
+			return Record{}, tko.Errorf(tko.ErrInvalid, "%s %q: a revision and a moment of the past are given: use one", key.Kind, key.ID)
+		}
+		return s.past(ctx, c, key, Fields{Package: true, Deployments: key.Kind != tko.KindDeployment})
 	}
 	if revision > 0 {
 		r, err := s.store.Revision(ctx, key, revision)

@@ -26,6 +26,7 @@ import (
 // is unknown.
 type Store interface { //nolint:interfacebloat // of interfaces, one for each concern
 	Reader
+	Past
 	Writer
 	Tokens
 	Queue
@@ -169,6 +170,41 @@ type Reader interface {
 	Epoch(ctx context.Context) (int64, error)
 }
 
+// Past reads records as of a position of the log, as [Query.AsOf] does: as they were
+// after the change at the position, deleted records included. The metadata and the
+// deployments of templates and sites are as of the position, too. Conditions are those
+// that have not changed since. Replaces is empty.
+//
+// A position before the oldest one that is retained is an ErrGone that names the
+// oldest one. One beyond the newest is an ErrInvalid.
+type Past interface {
+	// GetAt is Get as of a position.
+	GetAt(ctx context.Context, position int64, fields Fields, keys ...Key) ([]Record, error)
+	// Past returns the oldest and the newest state that can be read. The time of
+	// either is zero if it isn't known or if there are no changes.
+	Past(ctx context.Context) (oldest, newest Moment, err error)
+	// PositionAt returns the position of the newest change up to a time. It returns
+	// ErrGone if the time is before the oldest one that is retained.
+	PositionAt(ctx context.Context, t time.Time) (int64, error)
+	// History returns changes, newest first, without those of conditions. It returns
+	// none up to the oldest position that is retained.
+	History(ctx context.Context, q HistoryQuery) ([]tko.Change, error)
+}
+
+// A HistoryQuery selects changes of a kind.
+type HistoryQuery struct {
+	Kind          tko.Kind
+	ID            string // "": all
+	After, Before int64  // positions between which changes are, both exclusive
+	Limit         int    // maximum number of changes
+}
+
+// A Moment is a position of the log and the time of its change.
+type Moment struct {
+	Position int64
+	Time     time.Time
+}
+
 // A Query selects records of one kind.
 type Query struct {
 	Kind tko.Kind
@@ -194,6 +230,10 @@ type Query struct {
 	Outdated   *bool
 	Conditions []tko.ConditionSelect // all must match
 	CRDs       bool                  // only templates whose packages contain custom resource definitions
+
+	// AsOf, if not 0, is the position as of which records are selected and returned:
+	// see [Past].
+	AsOf int64
 
 	After  string // only IDs greater than this
 	Offset uint32 // number of matching records to skip, counted after After
@@ -257,6 +297,8 @@ type Write struct {
 	// Cause is the request that makes the change, for the work that the change
 	// causes; "" if it isn't known.
 	Cause string
+	// Used, of a new record, reports that an earlier record may have had its ID.
+	Used bool
 	// Claim, if not nil, is a claim of work that the caller must still hold;
 	// otherwise the commit fails with ErrConflict. While the commit is in
 	// progress, no other worker can claim the item.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -155,6 +156,25 @@ func dryRunFlag(f *pflag.FlagSet, to *bool) {
 
 func revisionFlag(f *pflag.FlagSet, to *int64) {
 	f.Int64Var(to, "revision", 0, "`revision` of the package (0: the newest)")
+}
+
+// asOfFlag adds --as-of to a command that reads.
+func asOfFlag(cmd *cobra.Command) *cobra.Command {
+	const name = "as-of"
+	var text string
+	cmd.Flags().StringVar(&text, name, "", "`moment` of the past to read: a position, a time (2026-11-22T14:00:00Z), a duration before now (2h), \"yesterday 14:00\"")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed(name) {
+			asOf, err := tko.ParseAsOf(text, time.Now())
+			if err != nil {
+				return tko.Errorf(errUsage, "--%s: %w", name, err)
+			}
+			cmd.SetContext(tko.WithAsOf(cmd.Context(), asOf))
+		}
+		return run(cmd, args)
+	}
+	return cmd
 }
 
 func parseTrigger(text string) (krm.GVK, error) {

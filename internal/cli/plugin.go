@@ -53,7 +53,7 @@ func triggersText(p tko.Plugin) string {
 
 func (a *app) pluginCommand() *cobra.Command {
 	return group("plugin", "Plugins: programs that validate, prepare and schedule",
-		a.pluginNew(), a.pluginRegister(), a.pluginGet(), a.pluginDelete(), a.pluginList(), a.pluginPurge())
+		a.pluginNew(), a.pluginRegister(), asOfFlag(a.pluginGet()), a.pluginDelete(), asOfFlag(a.pluginList()), a.pluginPurge())
 }
 
 func (a *app) pluginRegister() *cobra.Command {

@@ -93,7 +93,7 @@ func (a *app) rolloutCommand() *cobra.Command {
 			}),
 		command("skip", "Leave out deployments that are no longer as planned", "", deployment),
 		command("waive", "Let failed deployments not count any more, for the budget and for limits", "", deployment),
-		a.rolloutList(), a.rolloutGet(), a.rolloutDelete())
+		asOfFlag(a.rolloutList()), asOfFlag(a.rolloutGet()), a.rolloutDelete())
 }
 
 // command does a command of a rollout.

@@ -36,7 +36,7 @@ var templateView = view[tko.Template]{
 
 func (a *app) templateCommand() *cobra.Command {
 	return group("template", "Templates, from which deployments are created",
-		a.templateRegister(), a.templateGet(), a.templateDelete(), a.templateList(), a.templateImpact(), a.templatePurge())
+		a.templateRegister(), asOfFlag(a.templateGet()), a.templateDelete(), asOfFlag(a.templateList()), a.templateImpact(), a.templatePurge())
 }
 
 func (a *app) templateRegister() *cobra.Command {

@@ -99,6 +99,11 @@ func Rights() map[string]Right {
 		tkopb.Why_ExplainSite_FullMethodName:       right(s, access.Read),
 		tkopb.Why_GetTemplateImpact_FullMethodName: right(t, access.Read),
 
+		tkopb.Past_ListHistory_FullMethodName:  right(s, access.Read), // of the kind that is selected
+		tkopb.Past_DiffPast_FullMethodName:     right(s, access.Read),
+		tkopb.Past_RestorePast_FullMethodName:  right(s, access.Update),
+		tkopb.Past_GetRetention_FullMethodName: right(d, access.Read),
+
 		tkopb.Access_CanI_FullMethodName:         right("", access.Open),
 		tkopb.Access_ListBindings_FullMethodName: right("", access.Open), // one's own
 		tkopb.Access_Bind_FullMethodName:         right("", access.Bind),

@@ -46,7 +46,7 @@ func (named) Identify(_ context.Context, _ authn.Connection, token string) (iden
 func methods(t *testing.T) []protoreflect.MethodDescriptor {
 	t.Helper()
 	var all []protoreflect.MethodDescriptor
-	for _, name := range []protoreflect.FullName{"tko.Data", "tko.Access", "tko.Logs", "tko.Admin", "tko.Rollouts", "tko.Why"} {
+	for _, name := range []protoreflect.FullName{"tko.Data", "tko.Access", "tko.Logs", "tko.Admin", "tko.Rollouts", "tko.Why", "tko.Past"} {
 		d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
 		if err != nil {
 			t.Fatal(err)
@@ -261,7 +261,9 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"blame": &tkopb.GetBlame{Kind: "deployment", Id: deployment}, "explainSite": &tkopb.GetSiteExplanation{SiteId: site, TemplateId: template}, "getTemplateImpact": &tkopb.GetTemplateImpact{TemplateId: template},
 		"canI": &tkopb.CanI{Verb: "read", Kind: "site", Id: site}, "bind": &tkopb.Binding{Subject: "token:x", Role: "viewer", Scope: &tkopb.Scope{SiteId: site}},
 		"freeze": &tkopb.Freeze{SiteMetadata: map[string]string{"where": "*"}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "x"}, "unfreeze": &tkopb.Unfreeze{Ids: []string{"missing"}},
-		"unbind": &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
+		"listHistory": &tkopb.ListHistory{Select: &tkopb.PastSelect{Kind: "site"}}, "diffPast": &tkopb.DiffPast{Select: &tkopb.PastSelect{Kind: "site"}, From: "1"},
+		"restorePast": &tkopb.RestorePast{Select: &tkopb.PastSelect{Kind: "site", Id: site}, AsOf: "2", DryRun: true},
+		"unbind":      &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
 	}
 }
 
@@ -270,7 +272,7 @@ var unscoped = []string{
 	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
 	"purgePlugins", "endDeploymentModification", "cancelDeploymentModification", "registerPlugin", "deletePlugin", "getPlugin", "claimWork", "renewWork", "finishWork", "callSources", "getSource",
 	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "releaseHolds", "provisionSite",
-	"registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "proposeRollout",
+	"registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "proposeRollout", "listHistory", "diffPast", "getRetention",
 }
 
 // TestEveryMethodAsEveryRole calls each method of the protocol as each role, in and out

@@ -66,6 +66,9 @@ func (r *rollouts) GetRollout(ctx context.Context, m *tkopb.GetRollout) (*tkopb.
 	if err != nil {
 		return nil, err
 	}
+	if ctx, err = past(ctx, m); err != nil {
+		return nil, err
+	}
 	rollout, err := r.backend.Rollout(ctx, tko.RolloutID(m.GetRolloutId()), m.GetRevision())
 	if err != nil {
 		return nil, err
@@ -81,8 +84,12 @@ func (r *rollouts) ListRollouts(m *tkopb.ListRollouts, s grpc.ServerStreamingSer
 			return err
 		}
 	}
+	ctx, err := past(s.Context(), m)
+	if err != nil {
+		return err
+	}
 	sel := tko.RolloutSelect{IDs: m.GetRolloutIdPatterns(), Metadata: m.GetMetadataPatterns()}
-	for rollout, err := range r.backend.Rollouts(s.Context(), sel, tko.ListOptions{Window: wire.Window(m.GetWindow()), Packages: m.GetWithPackages()}) {
+	for rollout, err := range r.backend.Rollouts(ctx, sel, tko.ListOptions{Window: wire.Window(m.GetWindow()), Packages: m.GetWithPackages()}) {
 		if err != nil {
 			return err
 		}

@@ -152,6 +152,9 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 	if b, ok := backend.(WhyBackend); ok {
 		s.RegisterService(withBounds(withRights(tkopb.Why_ServiceDesc), o.MaxMessage), &why{backend: b})
 	}
+	if b, ok := backend.(PastBackend); ok {
+		s.RegisterService(withBounds(withRights(tkopb.Past_ServiceDesc), o.MaxMessage), &pastService{backend: b})
+	}
 	if administered, ok := backend.(AdminBackend); ok {
 		s.RegisterService(withBounds(withRights(tkopb.Admin_ServiceDesc), o.MaxMessage), &admin{backend: administered})
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -186,7 +187,17 @@ func (a *api) freezes(w http.ResponseWriter, r *http.Request) {
 
 var errNoID = tko.Errorf(tko.ErrInvalid, "there is no ID: add ?id=ID")
 
-// pkg responds with a package as YAML: ?id=, and &revision= for an earlier one.
+// past returns the context of a read: ?asOf= is the moment as of which it reads.
+func past(r *http.Request) (context.Context, error) {
+	text := r.URL.Query().Get("asOf")
+	if text == "" {
+		return r.Context(), nil
+	}
+	asOf, err := tko.ParseAsOf(text, time.Now().UTC())
+	return tko.WithAsOf(r.Context(), asOf), err
+}
+
+// pkg responds with a package as YAML: ?id=, and &revision= or &asOf= for an earlier one.
 func (a *api) pkg(w http.ResponseWriter, r *http.Request, get func(ctx context.Context, id string, revision int64) (krm.Package, error)) {
 	id := r.URL.Query().Get("id")
 	if id == "" {
@@ -198,7 +209,12 @@ func (a *api) pkg(w http.ResponseWriter, r *http.Request, get func(ctx context.C
 		a.fail(w, r, err)
 		return
 	}
-	pkg, err := get(r.Context(), id, revision)
+	ctx, err := past(r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	pkg, err := get(ctx, id, revision)
 	if err != nil {
 		a.fail(w, r, err)
 		return
@@ -241,11 +257,15 @@ func (a *api) plugins(w http.ResponseWriter, r *http.Request) {
 	}, pluginRow)
 }
 
-// stream responds with a list: ?offset= and ?count= select a part of it; with
+// stream responds with a list, now or ?asOf= a moment of the past: ?offset= and ?count= select a part of it; with
 // ?deployments=count, templates and sites have the number of their deployments,
 // not the IDs.
 func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(context.Context, tko.ListOptions) iter.Seq2[T, error], row func(T) R) {
-	ctx := r.Context()
+	ctx, err := past(r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
 	options, err := listOptions(r)
 	if err != nil {
 		a.fail(w, r, err)

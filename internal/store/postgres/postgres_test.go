@@ -264,3 +264,19 @@ func (a *alternating) ReservedOrigins(ctx context.Context, parent tko.Deployment
 func (a *alternating) WriteRolloutPlan(ctx context.Context, id string, number int64, rows []catalog.RolloutRow, groups []byte) error {
 	return a.next().WriteRolloutPlan(ctx, id, number, rows, groups)
 }
+
+func (a *alternating) GetAt(ctx context.Context, position int64, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
+	return a.next().GetAt(ctx, position, fields, keys...)
+}
+
+func (a *alternating) Past(ctx context.Context) (oldest, newest catalog.Moment, err error) {
+	return a.next().Past(ctx)
+}
+
+func (a *alternating) PositionAt(ctx context.Context, t time.Time) (int64, error) {
+	return a.next().PositionAt(ctx, t)
+}
+
+func (a *alternating) History(ctx context.Context, q catalog.HistoryQuery) ([]tko.Change, error) {
+	return a.next().History(ctx, q)
+}

@@ -70,7 +70,7 @@ func savedTables() []savedTable {
 			"change", largeChunk, "position",
 			number("position"), textual("kind"), textual("id"), textual("op"), textual("uid"), number("revision"), number("created"), number("updated"), textual("parent"), textual("template"),
 			textual("site"), flag("prepared"), flag("approved"), optional(textual("origin")), optional(content("digest")), number("metaset"), optional(content("plugin")), flag("crds"),
-			textual("who"), textual("why"), optional(textual("steps")), optional(content("derivation")),
+			textual("who"), textual("why"), optional(textual("steps")), optional(content("derivation")), number("departed"), number("base"),
 		),
 		saved(
 			"work", largeChunk, "queue key",
@@ -94,7 +94,7 @@ func savedTables() []savedTable {
 		saved("audit_sink", largeChunk, "name", textual("name"), number("seq")),
 		saved("sealing_key", largeChunk, "id", number("id"), number("version"), content("wrapped")),
 		saved("audit_base", largeChunk, "one", number("one"), number("seq"), content("hash")),
-		saved("collector", largeChunk, "one", number("one"), textual("holder"), number("until"), number("position"), number("revisions"), number("loose")),
+		saved("collector", largeChunk, "one", number("one"), textual("holder"), number("until"), number("position"), number("revisions"), number("loose"), number("past"), number("past_at")),
 	}
 }
 

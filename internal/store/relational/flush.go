@@ -237,6 +237,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 		return nil, err
 	}
 	maps.Copy(sets, missing)
+	g.sets = sets
 	slices.SortFunc(differences, func(a, b difference) int { return compareKeys(a.key, b.key) })
 
 	// indexed returns the index entries of a metaset: metadata and labels.
@@ -464,7 +465,7 @@ func (g *group) logStatements() ([]Statement, error) {
 		if err != nil {
 			return nil, err
 		}
-		statement.Rows = append(statement.Rows, append(r.values(), string(c.op), orNull(steps)))
+		statement.Rows = append(statement.Rows, append(r.values(), string(c.op), orNull(steps), g.departed(&c), r.Base))
 	}
 	return []Statement{statement}, nil
 }

@@ -48,6 +48,8 @@ type group struct {
 	remaining  int                  // number of records that may still be changed
 	dependents dependents           // of the records that the step deletes
 
+	sets map[int64]*catalog.Metadata // metadata by number, of the last flush; not all of it
+
 	stored     *storedContent // content that need not be written again
 	cacheFills []func()       // run after the commit
 	written    map[catalog.Digest]bool

@@ -25,6 +25,8 @@ func (s *Store) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog
 		err := checkQuery(&query)
 		if err == nil && query.Limit == 0 {
 			err = ctx.Err()
+		} else if err == nil && query.AsOf != 0 {
+			err = s.listAt(ctx, query, yield)
 		} else if err == nil {
 			err = s.stream(ctx, yield, func(yield func(catalog.Record, error) bool) error {
 				query.Fields.Scope = query.Scope

@@ -43,7 +43,7 @@ var stateColumns = []Column{
 
 var (
 	entityColumns = append(slices.Clip(stateColumns), Column{"conditions", Text}, Column{"replaces", Text}, Column{"base", Int})
-	changeColumns = append(slices.Clip(stateColumns), Column{"op", Text}, Column{"steps", Text})
+	changeColumns = append(slices.Clip(stateColumns), Column{"op", Text}, Column{"steps", Text}, Column{"departed", Int}, Column{"base", Int})
 )
 
 // names lists columns, each with a prefix.

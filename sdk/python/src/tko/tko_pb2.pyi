@@ -139,14 +139,16 @@ class ListedTemplate(_message.Message):
     def __init__(self, templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentCount: _Optional[int] = ...) -> None: ...
 
 class GetTemplate(_message.Message):
-    __slots__ = ("templateId", "preferredPackageFormat", "revision")
+    __slots__ = ("templateId", "preferredPackageFormat", "revision", "asOf")
     TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     templateId: str
     preferredPackageFormat: str
     revision: int
-    def __init__(self, templateId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+    asOf: str
+    def __init__(self, templateId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class SelectTemplates(_message.Message):
     __slots__ = ("templateIdPatterns", "metadataPatterns", "dryRun", "confirm")
@@ -168,20 +170,22 @@ class SelectTemplates(_message.Message):
     def __init__(self, templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class ListTemplates(_message.Message):
-    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts")
+    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts", "asOf")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     SELECT_FIELD_NUMBER: _ClassVar[int]
     WITHPACKAGES_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     WITHOUTDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
     WITHDEPLOYMENTCOUNTS_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     window: Window
     select: SelectTemplates
     withPackages: bool
     preferredPackageFormat: str
     withoutDeploymentIds: bool
     withDeploymentCounts: bool
-    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectTemplates, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ..., withDeploymentCounts: _Optional[bool] = ...) -> None: ...
+    asOf: str
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectTemplates, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ..., withDeploymentCounts: _Optional[bool] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class SiteID(_message.Message):
     __slots__ = ("siteId", "confirm")
@@ -250,14 +254,16 @@ class ListedSite(_message.Message):
     def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentCount: _Optional[int] = ...) -> None: ...
 
 class GetSite(_message.Message):
-    __slots__ = ("siteId", "preferredPackageFormat", "revision")
+    __slots__ = ("siteId", "preferredPackageFormat", "revision", "asOf")
     SITEID_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     siteId: str
     preferredPackageFormat: str
     revision: int
-    def __init__(self, siteId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+    asOf: str
+    def __init__(self, siteId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class SelectSites(_message.Message):
     __slots__ = ("siteIdPatterns", "templateIdPatterns", "metadataPatterns", "dryRun", "confirm", "conditions")
@@ -294,20 +300,22 @@ class SelectCondition(_message.Message):
     def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., reason: _Optional[str] = ..., **kwargs) -> None: ...
 
 class ListSites(_message.Message):
-    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts")
+    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts", "asOf")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     SELECT_FIELD_NUMBER: _ClassVar[int]
     WITHPACKAGES_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     WITHOUTDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
     WITHDEPLOYMENTCOUNTS_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     window: Window
     select: SelectSites
     withPackages: bool
     preferredPackageFormat: str
     withoutDeploymentIds: bool
     withDeploymentCounts: bool
-    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectSites, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ..., withDeploymentCounts: _Optional[bool] = ...) -> None: ...
+    asOf: str
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectSites, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ..., withDeploymentCounts: _Optional[bool] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class DeploymentID(_message.Message):
     __slots__ = ("deploymentId", "revision", "confirm")
@@ -439,14 +447,16 @@ class CreateDeploymentResponse(_message.Message):
     def __init__(self, created: _Optional[bool] = ..., notCreatedReason: _Optional[str] = ..., deploymentId: _Optional[str] = ...) -> None: ...
 
 class GetDeployment(_message.Message):
-    __slots__ = ("deploymentId", "preferredPackageFormat", "revision")
+    __slots__ = ("deploymentId", "preferredPackageFormat", "revision", "asOf")
     DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     preferredPackageFormat: str
     revision: int
-    def __init__(self, deploymentId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+    asOf: str
+    def __init__(self, deploymentId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class SelectDeployments(_message.Message):
     __slots__ = ("parentDeploymentId", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "dryRun", "outdated", "confirm", "conditions", "deploymentIdPatterns")
@@ -500,16 +510,18 @@ class SelectDeployments(_message.Message):
     def __init__(self, parentDeploymentId: _Optional[str] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., templateMetadataPatterns: _Optional[_Mapping[str, str]] = ..., siteIdPatterns: _Optional[_Iterable[str]] = ..., siteMetadataPatterns: _Optional[_Mapping[str, str]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., dryRun: _Optional[bool] = ..., outdated: _Optional[bool] = ..., confirm: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[SelectCondition, _Mapping]]] = ..., deploymentIdPatterns: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListDeployments(_message.Message):
-    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat")
+    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "asOf")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     SELECT_FIELD_NUMBER: _ClassVar[int]
     WITHPACKAGES_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     window: Window
     select: SelectDeployments
     withPackages: bool
     preferredPackageFormat: str
-    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectDeployments, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ...) -> None: ...
+    asOf: str
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectDeployments, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class StartDeploymentModification(_message.Message):
     __slots__ = ("deploymentId", "preferredPackageFormat", "validity")
@@ -598,14 +610,16 @@ class BreakModification(_message.Message):
     def __init__(self, deploymentId: _Optional[str] = ...) -> None: ...
 
 class PluginID(_message.Message):
-    __slots__ = ("type", "name", "confirm")
+    __slots__ = ("type", "name", "confirm", "asOf")
     TYPE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     type: str
     name: str
     confirm: int
-    def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ..., confirm: _Optional[int] = ...) -> None: ...
+    asOf: str
+    def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ..., confirm: _Optional[int] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class GVK(_message.Message):
     __slots__ = ("group", "version", "kind")
@@ -659,12 +673,14 @@ class SelectPlugins(_message.Message):
     def __init__(self, type: _Optional[str] = ..., namePatterns: _Optional[_Iterable[str]] = ..., executor: _Optional[str] = ..., trigger: _Optional[_Union[GVK, _Mapping]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class ListPlugins(_message.Message):
-    __slots__ = ("window", "select")
+    __slots__ = ("window", "select", "asOf")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     SELECT_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     window: Window
     select: SelectPlugins
-    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectPlugins, _Mapping]] = ...) -> None: ...
+    asOf: str
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectPlugins, _Mapping]] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class Stamp(_message.Message):
     __slots__ = ("uid", "revision", "position", "created", "updated", "who", "why", "conditions", "leftOut", "steps")
