@@ -32,7 +32,7 @@ func (a *app) rootCommand() *cobra.Command {
 	a.globals.flags(root.PersistentFlags())
 	root.AddCommand(
 		a.aboutCommand(), a.versionCommand(),
-		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.pluginCommand(),
+		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.pluginCommand(), a.dashboardCommand(),
 		a.accessCommand(), a.auditCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
 		manual.Command("1"),
 		a.contextCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(),

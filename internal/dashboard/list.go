@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 )
@@ -34,7 +35,10 @@ type list struct {
 	searched   int  // pages without rows that were read since the user has moved
 	err        error
 	tally      tally
-	counted    bool
+	tallied    bool // tally was read
+	counted    bool // tally was requested
+	recount    bool // something has changed since then
+	countedAt  time.Time
 }
 
 func newList(kind tko.Kind) *list {
@@ -61,7 +65,7 @@ type fetch struct {
 
 // reset shows another query. The rows of the old one stay until the first page comes.
 func (l *list) reset(q query) {
-	l.query, l.generation, l.loaded, l.loading, l.err, l.counted, l.searched = q, l.generation+1, false, false, nil, false, 0
+	l.query, l.generation, l.loaded, l.loading, l.err, l.counted, l.tallied, l.searched = q, l.generation+1, false, false, nil, false, false, 0
 	l.all, l.marks = false, map[string]bool{}
 }
 
@@ -71,7 +75,7 @@ func (l *list) want(height int) (fetch, bool) {
 	case l.loading || l.err != nil:
 		return fetch{}, false
 	case !l.loaded:
-		return fetch{}, true
+		return fetch{where: atStart}, true
 	}
 	begin := 0
 	for _, p := range l.pages {

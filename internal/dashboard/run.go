@@ -49,6 +49,7 @@ func Run(ctx context.Context, s Server, o Options) error {
 	defer running.Wait()
 	defer cancel()
 	m := newModel(s, o, about, me)
+	m.tick = everySecond
 	m.do = func(work func(ctx context.Context) tea.Msg) tea.Cmd {
 		return func() tea.Msg {
 			ctx, stop := context.WithCancel(ctx)
