@@ -188,6 +188,9 @@ type Put struct {
 	// Origin identifies a deployment permanently, in place of its ID: there is
 	// one deployment for each origin. At most 200 bytes.
 	Origin string
+	// Name identifies a deployment in place of its ID and origin: it is its name in
+	// the Kubernetes API. A deployment that exists is not changed.
+	Name   string
 	DryRun bool // derive and validate, without writing
 	// FromTemplate states that the package of an existing deployment was made
 	// from the current revision of its template.

@@ -67,6 +67,7 @@ const (
 	ConditionReady       = "Ready"
 	ConditionReconciling = "Reconciling" // present only while it is true
 	ConditionStalled     = "Stalled"     // present only while it is true
+	ConditionConsistent  = "Consistent"  // of inventories; present only while it is false
 )
 
 // Reasons of the conditions of sources: Flux's where it has them.
@@ -80,5 +81,6 @@ const (
 	SourceReasonSuspended   = "Suspended"               // reconciliation is suspended
 	SourceReasonDependency  = "DependencyNotReady"      // another source must be ready first
 	SourceReasonNothing     = "NothingForUs"            // the revision holds no files for TKO
+	SourceReasonConflicts   = "Contradictions"          // origins of an inventory differ
 	SourceReasonDenied      = "AccessDenied"            // credentials or a connection file are refused
 )

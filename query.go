@@ -16,6 +16,8 @@ type SiteSelect struct {
 	IDs       []string
 	Templates []string
 	Metadata  map[string]string
+
+	Conditions []ConditionSelect // all must match
 }
 
 // DeploymentSelect selects deployments.
@@ -28,7 +30,8 @@ type DeploymentSelect struct {
 	SiteMetadata     map[string]string
 	Prepared         *bool
 	Approved         *bool
-	Outdated         *bool // made from an earlier revision of its template than the current one
+	Outdated         *bool             // made from an earlier revision of its template than the current one
+	Conditions       []ConditionSelect // all must match
 }
 
 // PluginSelect selects plugins. A filter that is present and empty doesn't

@@ -80,7 +80,7 @@ func (x FinishedWork_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FinishedWork_Outcome.Descriptor instead.
 func (FinishedWork_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{62, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63, 0}
 }
 
 type Change_Op int32
@@ -129,7 +129,7 @@ func (x Change_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Change_Op.Descriptor instead.
 func (Change_Op) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{64, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65, 0}
 }
 
 type AboutResponse struct {
@@ -1305,6 +1305,7 @@ type SelectSites struct {
 	MetadataPatterns   map[string]string      `protobuf:"bytes,5,rep,name=metadataPatterns,proto3" json:"metadataPatterns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	DryRun             bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
 	Confirm            uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	Conditions         []*SelectCondition     `protobuf:"bytes,240,rep,name=conditions,proto3" json:"conditions,omitempty"` // all must match
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1374,6 +1375,83 @@ func (x *SelectSites) GetConfirm() uint64 {
 	return 0
 }
 
+func (x *SelectSites) GetConditions() []*SelectCondition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+// SelectCondition selects entities that have a condition; with not, entities that
+// don't have it.
+type SelectCondition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Status        string                 `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"` // empty: any
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // empty: any
+	Not           bool                   `protobuf:"varint,4,opt,name=not,proto3" json:"not,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SelectCondition) Reset() {
+	*x = SelectCondition{}
+	mi := &file_tko_tko_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SelectCondition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SelectCondition) ProtoMessage() {}
+
+func (x *SelectCondition) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SelectCondition.ProtoReflect.Descriptor instead.
+func (*SelectCondition) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SelectCondition) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *SelectCondition) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *SelectCondition) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SelectCondition) GetNot() bool {
+	if x != nil {
+		return x.Not
+	}
+	return false
+}
+
 type ListSites struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	Window                 *Window                `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
@@ -1388,7 +1466,7 @@ type ListSites struct {
 
 func (x *ListSites) Reset() {
 	*x = ListSites{}
-	mi := &file_tko_tko_proto_msgTypes[16]
+	mi := &file_tko_tko_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1478,7 @@ func (x *ListSites) String() string {
 func (*ListSites) ProtoMessage() {}
 
 func (x *ListSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[16]
+	mi := &file_tko_tko_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1491,7 @@ func (x *ListSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSites.ProtoReflect.Descriptor instead.
 func (*ListSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{16}
+	return file_tko_tko_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListSites) GetWindow() *Window {
@@ -1469,7 +1547,7 @@ type DeploymentID struct {
 
 func (x *DeploymentID) Reset() {
 	*x = DeploymentID{}
-	mi := &file_tko_tko_proto_msgTypes[17]
+	mi := &file_tko_tko_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1559,7 @@ func (x *DeploymentID) String() string {
 func (*DeploymentID) ProtoMessage() {}
 
 func (x *DeploymentID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[17]
+	mi := &file_tko_tko_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1572,7 @@ func (x *DeploymentID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeploymentID.ProtoReflect.Descriptor instead.
 func (*DeploymentID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{17}
+	return file_tko_tko_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeploymentID) GetDeploymentId() string {
@@ -1542,7 +1620,7 @@ type Deployment struct {
 
 func (x *Deployment) Reset() {
 	*x = Deployment{}
-	mi := &file_tko_tko_proto_msgTypes[18]
+	mi := &file_tko_tko_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1632,7 @@ func (x *Deployment) String() string {
 func (*Deployment) ProtoMessage() {}
 
 func (x *Deployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[18]
+	mi := &file_tko_tko_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1645,7 @@ func (x *Deployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deployment.ProtoReflect.Descriptor instead.
 func (*Deployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{18}
+	return file_tko_tko_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Deployment) GetDeploymentId() string {
@@ -1698,7 +1776,7 @@ type ListedDeployment struct {
 
 func (x *ListedDeployment) Reset() {
 	*x = ListedDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[19]
+	mi := &file_tko_tko_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1788,7 @@ func (x *ListedDeployment) String() string {
 func (*ListedDeployment) ProtoMessage() {}
 
 func (x *ListedDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[19]
+	mi := &file_tko_tko_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +1801,7 @@ func (x *ListedDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListedDeployment.ProtoReflect.Descriptor instead.
 func (*ListedDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{19}
+	return file_tko_tko_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListedDeployment) GetDeploymentId() string {
@@ -1847,7 +1925,7 @@ type CreateDeployment struct {
 
 func (x *CreateDeployment) Reset() {
 	*x = CreateDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[20]
+	mi := &file_tko_tko_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +1937,7 @@ func (x *CreateDeployment) String() string {
 func (*CreateDeployment) ProtoMessage() {}
 
 func (x *CreateDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[20]
+	mi := &file_tko_tko_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +1950,7 @@ func (x *CreateDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeployment.ProtoReflect.Descriptor instead.
 func (*CreateDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{20}
+	return file_tko_tko_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateDeployment) GetParentDeploymentId() string {
@@ -1942,7 +2020,7 @@ type CreateDeploymentResponse struct {
 
 func (x *CreateDeploymentResponse) Reset() {
 	*x = CreateDeploymentResponse{}
-	mi := &file_tko_tko_proto_msgTypes[21]
+	mi := &file_tko_tko_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2032,7 @@ func (x *CreateDeploymentResponse) String() string {
 func (*CreateDeploymentResponse) ProtoMessage() {}
 
 func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[21]
+	mi := &file_tko_tko_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2045,7 @@ func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{21}
+	return file_tko_tko_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateDeploymentResponse) GetCreated() bool {
@@ -2002,7 +2080,7 @@ type GetDeployment struct {
 
 func (x *GetDeployment) Reset() {
 	*x = GetDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[22]
+	mi := &file_tko_tko_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2092,7 @@ func (x *GetDeployment) String() string {
 func (*GetDeployment) ProtoMessage() {}
 
 func (x *GetDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[22]
+	mi := &file_tko_tko_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2105,7 @@ func (x *GetDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeployment.ProtoReflect.Descriptor instead.
 func (*GetDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{22}
+	return file_tko_tko_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetDeployment) GetDeploymentId() string {
@@ -2064,13 +2142,14 @@ type SelectDeployments struct {
 	DryRun                   bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
 	Outdated                 *bool                  `protobuf:"varint,200,opt,name=outdated,proto3,oneof" json:"outdated,omitempty"` // made from an earlier revision of their template than the current one
 	Confirm                  uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	Conditions               []*SelectCondition     `protobuf:"bytes,240,rep,name=conditions,proto3" json:"conditions,omitempty"` // all must match
 	unknownFields            protoimpl.UnknownFields
 	sizeCache                protoimpl.SizeCache
 }
 
 func (x *SelectDeployments) Reset() {
 	*x = SelectDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[23]
+	mi := &file_tko_tko_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2161,7 @@ func (x *SelectDeployments) String() string {
 func (*SelectDeployments) ProtoMessage() {}
 
 func (x *SelectDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[23]
+	mi := &file_tko_tko_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2174,7 @@ func (x *SelectDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeployments.ProtoReflect.Descriptor instead.
 func (*SelectDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{23}
+	return file_tko_tko_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SelectDeployments) GetParentDeploymentId() string {
@@ -2175,6 +2254,13 @@ func (x *SelectDeployments) GetConfirm() uint64 {
 	return 0
 }
 
+func (x *SelectDeployments) GetConditions() []*SelectCondition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
 type ListDeployments struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	Window                 *Window                `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
@@ -2187,7 +2273,7 @@ type ListDeployments struct {
 
 func (x *ListDeployments) Reset() {
 	*x = ListDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[24]
+	mi := &file_tko_tko_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2285,7 @@ func (x *ListDeployments) String() string {
 func (*ListDeployments) ProtoMessage() {}
 
 func (x *ListDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[24]
+	mi := &file_tko_tko_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2298,7 @@ func (x *ListDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeployments.ProtoReflect.Descriptor instead.
 func (*ListDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{24}
+	return file_tko_tko_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListDeployments) GetWindow() *Window {
@@ -2253,7 +2339,7 @@ type StartDeploymentModification struct {
 
 func (x *StartDeploymentModification) Reset() {
 	*x = StartDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[25]
+	mi := &file_tko_tko_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2265,7 +2351,7 @@ func (x *StartDeploymentModification) String() string {
 func (*StartDeploymentModification) ProtoMessage() {}
 
 func (x *StartDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[25]
+	mi := &file_tko_tko_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2278,7 +2364,7 @@ func (x *StartDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartDeploymentModification.ProtoReflect.Descriptor instead.
 func (*StartDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{25}
+	return file_tko_tko_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StartDeploymentModification) GetDeploymentId() string {
@@ -2309,7 +2395,7 @@ type StartDeploymentModificationResponse struct {
 
 func (x *StartDeploymentModificationResponse) Reset() {
 	*x = StartDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[26]
+	mi := &file_tko_tko_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2321,7 +2407,7 @@ func (x *StartDeploymentModificationResponse) String() string {
 func (*StartDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *StartDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[26]
+	mi := &file_tko_tko_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2334,7 +2420,7 @@ func (x *StartDeploymentModificationResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use StartDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*StartDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{26}
+	return file_tko_tko_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StartDeploymentModificationResponse) GetStarted() bool {
@@ -2390,7 +2476,7 @@ type EndDeploymentModification struct {
 
 func (x *EndDeploymentModification) Reset() {
 	*x = EndDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[27]
+	mi := &file_tko_tko_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2488,7 @@ func (x *EndDeploymentModification) String() string {
 func (*EndDeploymentModification) ProtoMessage() {}
 
 func (x *EndDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[27]
+	mi := &file_tko_tko_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2501,7 @@ func (x *EndDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndDeploymentModification.ProtoReflect.Descriptor instead.
 func (*EndDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{27}
+	return file_tko_tko_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EndDeploymentModification) GetModificationToken() string {
@@ -2451,7 +2537,7 @@ type EndDeploymentModificationResponse struct {
 
 func (x *EndDeploymentModificationResponse) Reset() {
 	*x = EndDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[28]
+	mi := &file_tko_tko_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2463,7 +2549,7 @@ func (x *EndDeploymentModificationResponse) String() string {
 func (*EndDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *EndDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[28]
+	mi := &file_tko_tko_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2476,7 +2562,7 @@ func (x *EndDeploymentModificationResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use EndDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*EndDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{28}
+	return file_tko_tko_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EndDeploymentModificationResponse) GetModified() bool {
@@ -2516,7 +2602,7 @@ type CancelDeploymentModification struct {
 
 func (x *CancelDeploymentModification) Reset() {
 	*x = CancelDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[29]
+	mi := &file_tko_tko_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2614,7 @@ func (x *CancelDeploymentModification) String() string {
 func (*CancelDeploymentModification) ProtoMessage() {}
 
 func (x *CancelDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[29]
+	mi := &file_tko_tko_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2627,7 @@ func (x *CancelDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelDeploymentModification.ProtoReflect.Descriptor instead.
 func (*CancelDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{29}
+	return file_tko_tko_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelDeploymentModification) GetModificationToken() string {
@@ -2561,7 +2647,7 @@ type CancelDeploymentModificationResponse struct {
 
 func (x *CancelDeploymentModificationResponse) Reset() {
 	*x = CancelDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[30]
+	mi := &file_tko_tko_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2573,7 +2659,7 @@ func (x *CancelDeploymentModificationResponse) String() string {
 func (*CancelDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *CancelDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[30]
+	mi := &file_tko_tko_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2586,7 +2672,7 @@ func (x *CancelDeploymentModificationResponse) ProtoReflect() protoreflect.Messa
 
 // Deprecated: Use CancelDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*CancelDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{30}
+	return file_tko_tko_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelDeploymentModificationResponse) GetCancelled() bool {
@@ -2611,7 +2697,7 @@ type ListModifications struct {
 
 func (x *ListModifications) Reset() {
 	*x = ListModifications{}
-	mi := &file_tko_tko_proto_msgTypes[31]
+	mi := &file_tko_tko_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2709,7 @@ func (x *ListModifications) String() string {
 func (*ListModifications) ProtoMessage() {}
 
 func (x *ListModifications) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[31]
+	mi := &file_tko_tko_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2722,7 @@ func (x *ListModifications) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModifications.ProtoReflect.Descriptor instead.
 func (*ListModifications) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{31}
+	return file_tko_tko_proto_rawDescGZIP(), []int{32}
 }
 
 // A modification token, as clients other than its holder may see it.
@@ -2653,7 +2739,7 @@ type Modification struct {
 
 func (x *Modification) Reset() {
 	*x = Modification{}
-	mi := &file_tko_tko_proto_msgTypes[32]
+	mi := &file_tko_tko_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2665,7 +2751,7 @@ func (x *Modification) String() string {
 func (*Modification) ProtoMessage() {}
 
 func (x *Modification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[32]
+	mi := &file_tko_tko_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2678,7 +2764,7 @@ func (x *Modification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Modification.ProtoReflect.Descriptor instead.
 func (*Modification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{32}
+	return file_tko_tko_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Modification) GetDeploymentId() string {
@@ -2725,7 +2811,7 @@ type BreakModification struct {
 
 func (x *BreakModification) Reset() {
 	*x = BreakModification{}
-	mi := &file_tko_tko_proto_msgTypes[33]
+	mi := &file_tko_tko_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2737,7 +2823,7 @@ func (x *BreakModification) String() string {
 func (*BreakModification) ProtoMessage() {}
 
 func (x *BreakModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[33]
+	mi := &file_tko_tko_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2750,7 +2836,7 @@ func (x *BreakModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakModification.ProtoReflect.Descriptor instead.
 func (*BreakModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{33}
+	return file_tko_tko_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BreakModification) GetDeploymentId() string {
@@ -2771,7 +2857,7 @@ type PluginID struct {
 
 func (x *PluginID) Reset() {
 	*x = PluginID{}
-	mi := &file_tko_tko_proto_msgTypes[34]
+	mi := &file_tko_tko_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2869,7 @@ func (x *PluginID) String() string {
 func (*PluginID) ProtoMessage() {}
 
 func (x *PluginID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[34]
+	mi := &file_tko_tko_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2882,7 @@ func (x *PluginID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PluginID.ProtoReflect.Descriptor instead.
 func (*PluginID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{34}
+	return file_tko_tko_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PluginID) GetType() string {
@@ -2831,7 +2917,7 @@ type GVK struct {
 
 func (x *GVK) Reset() {
 	*x = GVK{}
-	mi := &file_tko_tko_proto_msgTypes[35]
+	mi := &file_tko_tko_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +2929,7 @@ func (x *GVK) String() string {
 func (*GVK) ProtoMessage() {}
 
 func (x *GVK) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[35]
+	mi := &file_tko_tko_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +2942,7 @@ func (x *GVK) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GVK.ProtoReflect.Descriptor instead.
 func (*GVK) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{35}
+	return file_tko_tko_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GVK) GetGroup() string {
@@ -2895,7 +2981,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_tko_tko_proto_msgTypes[36]
+	mi := &file_tko_tko_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2907,7 +2993,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[36]
+	mi := &file_tko_tko_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2920,7 +3006,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{36}
+	return file_tko_tko_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Plugin) GetType() string {
@@ -2986,7 +3072,7 @@ type SelectPlugins struct {
 
 func (x *SelectPlugins) Reset() {
 	*x = SelectPlugins{}
-	mi := &file_tko_tko_proto_msgTypes[37]
+	mi := &file_tko_tko_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3084,7 @@ func (x *SelectPlugins) String() string {
 func (*SelectPlugins) ProtoMessage() {}
 
 func (x *SelectPlugins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[37]
+	mi := &file_tko_tko_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3097,7 @@ func (x *SelectPlugins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectPlugins.ProtoReflect.Descriptor instead.
 func (*SelectPlugins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{37}
+	return file_tko_tko_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SelectPlugins) GetType() string {
@@ -3066,7 +3152,7 @@ type ListPlugins struct {
 
 func (x *ListPlugins) Reset() {
 	*x = ListPlugins{}
-	mi := &file_tko_tko_proto_msgTypes[38]
+	mi := &file_tko_tko_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3078,7 +3164,7 @@ func (x *ListPlugins) String() string {
 func (*ListPlugins) ProtoMessage() {}
 
 func (x *ListPlugins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[38]
+	mi := &file_tko_tko_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3091,7 +3177,7 @@ func (x *ListPlugins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlugins.ProtoReflect.Descriptor instead.
 func (*ListPlugins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{38}
+	return file_tko_tko_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListPlugins) GetWindow() *Window {
@@ -3132,7 +3218,7 @@ type Stamp struct {
 
 func (x *Stamp) Reset() {
 	*x = Stamp{}
-	mi := &file_tko_tko_proto_msgTypes[39]
+	mi := &file_tko_tko_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3144,7 +3230,7 @@ func (x *Stamp) String() string {
 func (*Stamp) ProtoMessage() {}
 
 func (x *Stamp) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[39]
+	mi := &file_tko_tko_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3157,7 +3243,7 @@ func (x *Stamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stamp.ProtoReflect.Descriptor instead.
 func (*Stamp) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{39}
+	return file_tko_tko_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Stamp) GetUid() string {
@@ -3247,7 +3333,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_tko_tko_proto_msgTypes[40]
+	mi := &file_tko_tko_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3259,7 +3345,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[40]
+	mi := &file_tko_tko_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3272,7 +3358,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{40}
+	return file_tko_tko_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Condition) GetType() string {
@@ -3346,7 +3432,7 @@ type PreparationStep struct {
 
 func (x *PreparationStep) Reset() {
 	*x = PreparationStep{}
-	mi := &file_tko_tko_proto_msgTypes[41]
+	mi := &file_tko_tko_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3358,7 +3444,7 @@ func (x *PreparationStep) String() string {
 func (*PreparationStep) ProtoMessage() {}
 
 func (x *PreparationStep) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[41]
+	mi := &file_tko_tko_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3371,7 +3457,7 @@ func (x *PreparationStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
 func (*PreparationStep) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{41}
+	return file_tko_tko_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PreparationStep) GetResource() string {
@@ -3427,7 +3513,7 @@ type ApproveDeployments struct {
 
 func (x *ApproveDeployments) Reset() {
 	*x = ApproveDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[42]
+	mi := &file_tko_tko_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3439,7 +3525,7 @@ func (x *ApproveDeployments) String() string {
 func (*ApproveDeployments) ProtoMessage() {}
 
 func (x *ApproveDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[42]
+	mi := &file_tko_tko_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3452,7 +3538,7 @@ func (x *ApproveDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveDeployments.ProtoReflect.Descriptor instead.
 func (*ApproveDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{42}
+	return file_tko_tko_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ApproveDeployments) GetDeploymentId() string {
@@ -3485,7 +3571,7 @@ type ApproveDeploymentsResponse struct {
 
 func (x *ApproveDeploymentsResponse) Reset() {
 	*x = ApproveDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[43]
+	mi := &file_tko_tko_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3497,7 +3583,7 @@ func (x *ApproveDeploymentsResponse) String() string {
 func (*ApproveDeploymentsResponse) ProtoMessage() {}
 
 func (x *ApproveDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[43]
+	mi := &file_tko_tko_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3510,7 +3596,7 @@ func (x *ApproveDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ApproveDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{43}
+	return file_tko_tko_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ApproveDeploymentsResponse) GetApproved() uint64 {
@@ -3536,7 +3622,7 @@ type CommitDeployment struct {
 
 func (x *CommitDeployment) Reset() {
 	*x = CommitDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[44]
+	mi := &file_tko_tko_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3634,7 @@ func (x *CommitDeployment) String() string {
 func (*CommitDeployment) ProtoMessage() {}
 
 func (x *CommitDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[44]
+	mi := &file_tko_tko_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3647,7 @@ func (x *CommitDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeployment.ProtoReflect.Descriptor instead.
 func (*CommitDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{44}
+	return file_tko_tko_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CommitDeployment) GetDeploymentId() string {
@@ -3629,7 +3715,7 @@ type CommitDeploymentResponse struct {
 
 func (x *CommitDeploymentResponse) Reset() {
 	*x = CommitDeploymentResponse{}
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3641,7 +3727,7 @@ func (x *CommitDeploymentResponse) String() string {
 func (*CommitDeploymentResponse) ProtoMessage() {}
 
 func (x *CommitDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3654,7 +3740,7 @@ func (x *CommitDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CommitDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{45}
+	return file_tko_tko_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CommitDeploymentResponse) GetRevision() int64 {
@@ -3673,7 +3759,7 @@ type CommitDeployments struct {
 
 func (x *CommitDeployments) Reset() {
 	*x = CommitDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3685,7 +3771,7 @@ func (x *CommitDeployments) String() string {
 func (*CommitDeployments) ProtoMessage() {}
 
 func (x *CommitDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3698,7 +3784,7 @@ func (x *CommitDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeployments.ProtoReflect.Descriptor instead.
 func (*CommitDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{46}
+	return file_tko_tko_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CommitDeployments) GetCommits() []*CommitDeployment {
@@ -3717,7 +3803,7 @@ type CommitDeploymentsResponse struct {
 
 func (x *CommitDeploymentsResponse) Reset() {
 	*x = CommitDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3729,7 +3815,7 @@ func (x *CommitDeploymentsResponse) String() string {
 func (*CommitDeploymentsResponse) ProtoMessage() {}
 
 func (x *CommitDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3742,7 +3828,7 @@ func (x *CommitDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*CommitDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{47}
+	return file_tko_tko_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CommitDeploymentsResponse) GetRevisions() []int64 {
@@ -3762,7 +3848,7 @@ type GetDeployments struct {
 
 func (x *GetDeployments) Reset() {
 	*x = GetDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3774,7 +3860,7 @@ func (x *GetDeployments) String() string {
 func (*GetDeployments) ProtoMessage() {}
 
 func (x *GetDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3787,7 +3873,7 @@ func (x *GetDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeployments.ProtoReflect.Descriptor instead.
 func (*GetDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{48}
+	return file_tko_tko_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetDeployments) GetDeploymentIds() []string {
@@ -3813,7 +3899,7 @@ type GetDeploymentsResponse struct {
 
 func (x *GetDeploymentsResponse) Reset() {
 	*x = GetDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3825,7 +3911,7 @@ func (x *GetDeploymentsResponse) String() string {
 func (*GetDeploymentsResponse) ProtoMessage() {}
 
 func (x *GetDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3838,7 +3924,7 @@ func (x *GetDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*GetDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{49}
+	return file_tko_tko_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetDeploymentsResponse) GetDeployments() []*Deployment {
@@ -3862,7 +3948,7 @@ type CreateChildren struct {
 
 func (x *CreateChildren) Reset() {
 	*x = CreateChildren{}
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3874,7 +3960,7 @@ func (x *CreateChildren) String() string {
 func (*CreateChildren) ProtoMessage() {}
 
 func (x *CreateChildren) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3887,7 +3973,7 @@ func (x *CreateChildren) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildren.ProtoReflect.Descriptor instead.
 func (*CreateChildren) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{50}
+	return file_tko_tko_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CreateChildren) GetParentDeploymentId() string {
@@ -3937,7 +4023,7 @@ type Child struct {
 
 func (x *Child) Reset() {
 	*x = Child{}
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3949,7 +4035,7 @@ func (x *Child) String() string {
 func (*Child) ProtoMessage() {}
 
 func (x *Child) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3962,7 +4048,7 @@ func (x *Child) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Child.ProtoReflect.Descriptor instead.
 func (*Child) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{51}
+	return file_tko_tko_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Child) GetOrigin() string {
@@ -4003,7 +4089,7 @@ type CreateChildrenResponse struct {
 
 func (x *CreateChildrenResponse) Reset() {
 	*x = CreateChildrenResponse{}
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4015,7 +4101,7 @@ func (x *CreateChildrenResponse) String() string {
 func (*CreateChildrenResponse) ProtoMessage() {}
 
 func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4028,7 +4114,7 @@ func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildrenResponse.ProtoReflect.Descriptor instead.
 func (*CreateChildrenResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{52}
+	return file_tko_tko_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CreateChildrenResponse) GetDeploymentIds() []string {
@@ -4058,7 +4144,7 @@ type ProvisionSite struct {
 
 func (x *ProvisionSite) Reset() {
 	*x = ProvisionSite{}
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4070,7 +4156,7 @@ func (x *ProvisionSite) String() string {
 func (*ProvisionSite) ProtoMessage() {}
 
 func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4083,7 +4169,7 @@ func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSite.ProtoReflect.Descriptor instead.
 func (*ProvisionSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{53}
+	return file_tko_tko_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ProvisionSite) GetOrigin() string {
@@ -4131,7 +4217,7 @@ type ProvisionSiteResponse struct {
 
 func (x *ProvisionSiteResponse) Reset() {
 	*x = ProvisionSiteResponse{}
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4143,7 +4229,7 @@ func (x *ProvisionSiteResponse) String() string {
 func (*ProvisionSiteResponse) ProtoMessage() {}
 
 func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4156,7 +4242,7 @@ func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSiteResponse.ProtoReflect.Descriptor instead.
 func (*ProvisionSiteResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{54}
+	return file_tko_tko_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ProvisionSiteResponse) GetSiteId() string {
@@ -4184,7 +4270,7 @@ type SetConditions struct {
 
 func (x *SetConditions) Reset() {
 	*x = SetConditions{}
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4196,7 +4282,7 @@ func (x *SetConditions) String() string {
 func (*SetConditions) ProtoMessage() {}
 
 func (x *SetConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4209,7 +4295,7 @@ func (x *SetConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConditions.ProtoReflect.Descriptor instead.
 func (*SetConditions) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{55}
+	return file_tko_tko_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SetConditions) GetKind() string {
@@ -4246,7 +4332,7 @@ type ClaimWork struct {
 
 func (x *ClaimWork) Reset() {
 	*x = ClaimWork{}
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4258,7 +4344,7 @@ func (x *ClaimWork) String() string {
 func (*ClaimWork) ProtoMessage() {}
 
 func (x *ClaimWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4271,7 +4357,7 @@ func (x *ClaimWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWork.ProtoReflect.Descriptor instead.
 func (*ClaimWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{56}
+	return file_tko_tko_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ClaimWork) GetQueue() string {
@@ -4318,7 +4404,7 @@ type ClaimWorkResponse struct {
 
 func (x *ClaimWorkResponse) Reset() {
 	*x = ClaimWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4330,7 +4416,7 @@ func (x *ClaimWorkResponse) String() string {
 func (*ClaimWorkResponse) ProtoMessage() {}
 
 func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4343,7 +4429,7 @@ func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWorkResponse.ProtoReflect.Descriptor instead.
 func (*ClaimWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{57}
+	return file_tko_tko_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ClaimWorkResponse) GetItems() []*WorkItem {
@@ -4368,7 +4454,7 @@ type WorkItem struct {
 
 func (x *WorkItem) Reset() {
 	*x = WorkItem{}
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4380,7 +4466,7 @@ func (x *WorkItem) String() string {
 func (*WorkItem) ProtoMessage() {}
 
 func (x *WorkItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4393,7 +4479,7 @@ func (x *WorkItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkItem.ProtoReflect.Descriptor instead.
 func (*WorkItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{58}
+	return file_tko_tko_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WorkItem) GetQueue() string {
@@ -4455,7 +4541,7 @@ type RenewWork struct {
 
 func (x *RenewWork) Reset() {
 	*x = RenewWork{}
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4467,7 +4553,7 @@ func (x *RenewWork) String() string {
 func (*RenewWork) ProtoMessage() {}
 
 func (x *RenewWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4480,7 +4566,7 @@ func (x *RenewWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWork.ProtoReflect.Descriptor instead.
 func (*RenewWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{59}
+	return file_tko_tko_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RenewWork) GetItems() []*WorkItem {
@@ -4506,7 +4592,7 @@ type RenewWorkResponse struct {
 
 func (x *RenewWorkResponse) Reset() {
 	*x = RenewWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4518,7 +4604,7 @@ func (x *RenewWorkResponse) String() string {
 func (*RenewWorkResponse) ProtoMessage() {}
 
 func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4531,7 +4617,7 @@ func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWorkResponse.ProtoReflect.Descriptor instead.
 func (*RenewWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{60}
+	return file_tko_tko_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RenewWorkResponse) GetItems() []*WorkItem {
@@ -4550,7 +4636,7 @@ type FinishWork struct {
 
 func (x *FinishWork) Reset() {
 	*x = FinishWork{}
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4562,7 +4648,7 @@ func (x *FinishWork) String() string {
 func (*FinishWork) ProtoMessage() {}
 
 func (x *FinishWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4575,7 +4661,7 @@ func (x *FinishWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishWork.ProtoReflect.Descriptor instead.
 func (*FinishWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{61}
+	return file_tko_tko_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *FinishWork) GetItems() []*FinishedWork {
@@ -4597,7 +4683,7 @@ type FinishedWork struct {
 
 func (x *FinishedWork) Reset() {
 	*x = FinishedWork{}
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4609,7 +4695,7 @@ func (x *FinishedWork) String() string {
 func (*FinishedWork) ProtoMessage() {}
 
 func (x *FinishedWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4622,7 +4708,7 @@ func (x *FinishedWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedWork.ProtoReflect.Descriptor instead.
 func (*FinishedWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{62}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *FinishedWork) GetItem() *WorkItem {
@@ -4663,7 +4749,7 @@ type WatchChanges struct {
 
 func (x *WatchChanges) Reset() {
 	*x = WatchChanges{}
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4675,7 +4761,7 @@ func (x *WatchChanges) String() string {
 func (*WatchChanges) ProtoMessage() {}
 
 func (x *WatchChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4688,7 +4774,7 @@ func (x *WatchChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchChanges.ProtoReflect.Descriptor instead.
 func (*WatchChanges) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *WatchChanges) GetAfter() int64 {
@@ -4721,7 +4807,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4733,7 +4819,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4746,7 +4832,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{64}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Change) GetPosition() int64 {
@@ -4820,13 +4906,14 @@ type PutEntity struct {
 	DryRun             bool                   `protobuf:"varint,11,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
 	Claim              *WorkItem              `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"`                 // if given, a claim that the caller must still hold
 	FromTemplate       bool                   `protobuf:"varint,200,opt,name=fromTemplate,proto3" json:"fromTemplate,omitempty"` // the package of an existing deployment was made from the current revision of its template
+	Name               string                 `protobuf:"bytes,240,opt,name=name,proto3" json:"name,omitempty"`                  // of a deployment, instead of id and origin: its name in the Kubernetes API; it is created once
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *PutEntity) Reset() {
 	*x = PutEntity{}
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4838,7 +4925,7 @@ func (x *PutEntity) String() string {
 func (*PutEntity) ProtoMessage() {}
 
 func (x *PutEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4851,7 +4938,7 @@ func (x *PutEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntity.ProtoReflect.Descriptor instead.
 func (*PutEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65}
+	return file_tko_tko_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PutEntity) GetKind() string {
@@ -4945,6 +5032,13 @@ func (x *PutEntity) GetFromTemplate() bool {
 	return false
 }
 
+func (x *PutEntity) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 type PutEntityResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -4957,7 +5051,7 @@ type PutEntityResponse struct {
 
 func (x *PutEntityResponse) Reset() {
 	*x = PutEntityResponse{}
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4969,7 +5063,7 @@ func (x *PutEntityResponse) String() string {
 func (*PutEntityResponse) ProtoMessage() {}
 
 func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4982,7 +5076,7 @@ func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntityResponse.ProtoReflect.Descriptor instead.
 func (*PutEntityResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{66}
+	return file_tko_tko_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PutEntityResponse) GetId() string {
@@ -5026,7 +5120,7 @@ type RemoveEntity struct {
 
 func (x *RemoveEntity) Reset() {
 	*x = RemoveEntity{}
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5038,7 +5132,7 @@ func (x *RemoveEntity) String() string {
 func (*RemoveEntity) ProtoMessage() {}
 
 func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5051,7 +5145,7 @@ func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEntity.ProtoReflect.Descriptor instead.
 func (*RemoveEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{67}
+	return file_tko_tko_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RemoveEntity) GetKind() string {
@@ -5098,7 +5192,7 @@ type CallSites struct {
 
 func (x *CallSites) Reset() {
 	*x = CallSites{}
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5110,7 +5204,7 @@ func (x *CallSites) String() string {
 func (*CallSites) ProtoMessage() {}
 
 func (x *CallSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5123,7 +5217,7 @@ func (x *CallSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSites.ProtoReflect.Descriptor instead.
 func (*CallSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{68}
+	return file_tko_tko_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CallSites) GetSiteId() []string {
@@ -5144,7 +5238,7 @@ type CallSources struct {
 
 func (x *CallSources) Reset() {
 	*x = CallSources{}
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5156,7 +5250,7 @@ func (x *CallSources) String() string {
 func (*CallSources) ProtoMessage() {}
 
 func (x *CallSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5169,7 +5263,7 @@ func (x *CallSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSources.ProtoReflect.Descriptor instead.
 func (*CallSources) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{69}
+	return file_tko_tko_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CallSources) GetNames() []string {
@@ -5203,7 +5297,7 @@ type GetSource struct {
 
 func (x *GetSource) Reset() {
 	*x = GetSource{}
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5215,7 +5309,7 @@ func (x *GetSource) String() string {
 func (*GetSource) ProtoMessage() {}
 
 func (x *GetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5228,7 +5322,7 @@ func (x *GetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSource.ProtoReflect.Descriptor instead.
 func (*GetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{70}
+	return file_tko_tko_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *GetSource) GetName() string {
@@ -5261,7 +5355,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5273,7 +5367,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5286,7 +5380,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{71}
+	return file_tko_tko_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Source) GetName() string {
@@ -5358,7 +5452,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5370,7 +5464,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5383,7 +5477,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{72}
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -5485,7 +5579,7 @@ type SourceItem struct {
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5497,7 +5591,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5510,7 +5604,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -5576,7 +5670,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5588,7 +5682,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5601,7 +5695,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -5656,7 +5750,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5668,7 +5762,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5681,7 +5775,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -5707,7 +5801,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5719,7 +5813,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5732,7 +5826,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -5752,7 +5846,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5764,7 +5858,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5777,7 +5871,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{77}
+	return file_tko_tko_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -5804,7 +5898,7 @@ type GetTargetState struct {
 
 func (x *GetTargetState) Reset() {
 	*x = GetTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5816,7 +5910,7 @@ func (x *GetTargetState) String() string {
 func (*GetTargetState) ProtoMessage() {}
 
 func (x *GetTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5829,7 +5923,7 @@ func (x *GetTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
 func (*GetTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{78}
+	return file_tko_tko_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *GetTargetState) GetSiteId() string {
@@ -5861,7 +5955,7 @@ type TargetState struct {
 
 func (x *TargetState) Reset() {
 	*x = TargetState{}
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5873,7 +5967,7 @@ func (x *TargetState) String() string {
 func (*TargetState) ProtoMessage() {}
 
 func (x *TargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5886,7 +5980,7 @@ func (x *TargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
 func (*TargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{79}
+	return file_tko_tko_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *TargetState) GetSiteId() string {
@@ -5934,7 +6028,7 @@ type SaveTargetState struct {
 
 func (x *SaveTargetState) Reset() {
 	*x = SaveTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5946,7 +6040,7 @@ func (x *SaveTargetState) String() string {
 func (*SaveTargetState) ProtoMessage() {}
 
 func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5959,7 +6053,7 @@ func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
 func (*SaveTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{80}
+	return file_tko_tko_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SaveTargetState) GetState() *TargetState {
@@ -5985,7 +6079,7 @@ type SaveTargetStateResponse struct {
 
 func (x *SaveTargetStateResponse) Reset() {
 	*x = SaveTargetStateResponse{}
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5997,7 +6091,7 @@ func (x *SaveTargetStateResponse) String() string {
 func (*SaveTargetStateResponse) ProtoMessage() {}
 
 func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6010,7 +6104,7 @@ func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{81}
+	return file_tko_tko_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SaveTargetStateResponse) GetVersion() int64 {
@@ -6034,7 +6128,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6046,7 +6140,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6059,7 +6153,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{82}
+	return file_tko_tko_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *WhoAmIResponse) GetSubject() string {
@@ -6238,16 +6332,24 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aGetSite\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
-	"\brevision\x18d \x01(\x03R\brevision\"\xb1\x02\n" +
+	"\brevision\x18d \x01(\x03R\brevision\"\xe8\x02\n" +
 	"\vSelectSites\x12&\n" +
 	"\x0esiteIdPatterns\x18\x03 \x03(\tR\x0esiteIdPatterns\x12.\n" +
 	"\x12templateIdPatterns\x18\x04 \x03(\tR\x12templateIdPatterns\x12R\n" +
 	"\x10metadataPatterns\x18\x05 \x03(\v2&.tko.SelectSites.MetadataPatternsEntryR\x10metadataPatterns\x12\x16\n" +
 	"\x06dryRun\x18d \x01(\bR\x06dryRun\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x1aC\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x125\n" +
+	"\n" +
+	"conditions\x18\xf0\x01 \x03(\v2\x14.tko.SelectConditionR\n" +
+	"conditions\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9e\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +
+	"\x0fSelectCondition\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x10\n" +
+	"\x03not\x18\x04 \x01(\bR\x03not\"\x9e\x02\n" +
 	"\tListSites\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12(\n" +
 	"\x06select\x18\x02 \x01(\v2\x10.tko.SelectSitesR\x06select\x12\"\n" +
@@ -6326,7 +6428,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rGetDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
-	"\brevision\x18d \x01(\x03R\brevision\"\x82\a\n" +
+	"\brevision\x18d \x01(\x03R\brevision\"\xb9\a\n" +
 	"\x11SelectDeployments\x123\n" +
 	"\x12parentDeploymentId\x18\x03 \x01(\tH\x00R\x12parentDeploymentId\x88\x01\x01\x12X\n" +
 	"\x10metadataPatterns\x18\x04 \x03(\v2,.tko.SelectDeployments.MetadataPatternsEntryR\x10metadataPatterns\x12.\n" +
@@ -6339,7 +6441,10 @@ const file_tko_tko_proto_rawDesc = "" +
 	" \x01(\bH\x02R\bapproved\x88\x01\x01\x12\x16\n" +
 	"\x06dryRun\x18d \x01(\bR\x06dryRun\x12 \n" +
 	"\boutdated\x18\xc8\x01 \x01(\bH\x03R\boutdated\x88\x01\x01\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x1aC\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x125\n" +
+	"\n" +
+	"conditions\x18\xf0\x01 \x03(\v2\x14.tko.SelectConditionR\n" +
+	"conditions\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aK\n" +
@@ -6572,7 +6677,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\xed\x03\n" +
+	"\x06STATUS\x10\x02\"\x82\x04\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -6589,7 +6694,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	" \x01(\tR\x06origin\x12\x16\n" +
 	"\x06dryRun\x18\v \x01(\bR\x06dryRun\x12#\n" +
 	"\x05claim\x18\f \x01(\v2\r.tko.WorkItemR\x05claim\x12#\n" +
-	"\ffromTemplate\x18\xc8\x01 \x01(\bR\ffromTemplate\x1a;\n" +
+	"\ffromTemplate\x18\xc8\x01 \x01(\bR\ffromTemplate\x12\x13\n" +
+	"\x04name\x18\xf0\x01 \x01(\tR\x04name\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
@@ -6752,7 +6858,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 99)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -6772,281 +6878,284 @@ var file_tko_tko_proto_goTypes = []any{
 	(*ListedSite)(nil),                           // 15: tko.ListedSite
 	(*GetSite)(nil),                              // 16: tko.GetSite
 	(*SelectSites)(nil),                          // 17: tko.SelectSites
-	(*ListSites)(nil),                            // 18: tko.ListSites
-	(*DeploymentID)(nil),                         // 19: tko.DeploymentID
-	(*Deployment)(nil),                           // 20: tko.Deployment
-	(*ListedDeployment)(nil),                     // 21: tko.ListedDeployment
-	(*CreateDeployment)(nil),                     // 22: tko.CreateDeployment
-	(*CreateDeploymentResponse)(nil),             // 23: tko.CreateDeploymentResponse
-	(*GetDeployment)(nil),                        // 24: tko.GetDeployment
-	(*SelectDeployments)(nil),                    // 25: tko.SelectDeployments
-	(*ListDeployments)(nil),                      // 26: tko.ListDeployments
-	(*StartDeploymentModification)(nil),          // 27: tko.StartDeploymentModification
-	(*StartDeploymentModificationResponse)(nil),  // 28: tko.StartDeploymentModificationResponse
-	(*EndDeploymentModification)(nil),            // 29: tko.EndDeploymentModification
-	(*EndDeploymentModificationResponse)(nil),    // 30: tko.EndDeploymentModificationResponse
-	(*CancelDeploymentModification)(nil),         // 31: tko.CancelDeploymentModification
-	(*CancelDeploymentModificationResponse)(nil), // 32: tko.CancelDeploymentModificationResponse
-	(*ListModifications)(nil),                    // 33: tko.ListModifications
-	(*Modification)(nil),                         // 34: tko.Modification
-	(*BreakModification)(nil),                    // 35: tko.BreakModification
-	(*PluginID)(nil),                             // 36: tko.PluginID
-	(*GVK)(nil),                                  // 37: tko.GVK
-	(*Plugin)(nil),                               // 38: tko.Plugin
-	(*SelectPlugins)(nil),                        // 39: tko.SelectPlugins
-	(*ListPlugins)(nil),                          // 40: tko.ListPlugins
-	(*Stamp)(nil),                                // 41: tko.Stamp
-	(*Condition)(nil),                            // 42: tko.Condition
-	(*PreparationStep)(nil),                      // 43: tko.PreparationStep
-	(*ApproveDeployments)(nil),                   // 44: tko.ApproveDeployments
-	(*ApproveDeploymentsResponse)(nil),           // 45: tko.ApproveDeploymentsResponse
-	(*CommitDeployment)(nil),                     // 46: tko.CommitDeployment
-	(*CommitDeploymentResponse)(nil),             // 47: tko.CommitDeploymentResponse
-	(*CommitDeployments)(nil),                    // 48: tko.CommitDeployments
-	(*CommitDeploymentsResponse)(nil),            // 49: tko.CommitDeploymentsResponse
-	(*GetDeployments)(nil),                       // 50: tko.GetDeployments
-	(*GetDeploymentsResponse)(nil),               // 51: tko.GetDeploymentsResponse
-	(*CreateChildren)(nil),                       // 52: tko.CreateChildren
-	(*Child)(nil),                                // 53: tko.Child
-	(*CreateChildrenResponse)(nil),               // 54: tko.CreateChildrenResponse
-	(*ProvisionSite)(nil),                        // 55: tko.ProvisionSite
-	(*ProvisionSiteResponse)(nil),                // 56: tko.ProvisionSiteResponse
-	(*SetConditions)(nil),                        // 57: tko.SetConditions
-	(*ClaimWork)(nil),                            // 58: tko.ClaimWork
-	(*ClaimWorkResponse)(nil),                    // 59: tko.ClaimWorkResponse
-	(*WorkItem)(nil),                             // 60: tko.WorkItem
-	(*RenewWork)(nil),                            // 61: tko.RenewWork
-	(*RenewWorkResponse)(nil),                    // 62: tko.RenewWorkResponse
-	(*FinishWork)(nil),                           // 63: tko.FinishWork
-	(*FinishedWork)(nil),                         // 64: tko.FinishedWork
-	(*WatchChanges)(nil),                         // 65: tko.WatchChanges
-	(*Change)(nil),                               // 66: tko.Change
-	(*PutEntity)(nil),                            // 67: tko.PutEntity
-	(*PutEntityResponse)(nil),                    // 68: tko.PutEntityResponse
-	(*RemoveEntity)(nil),                         // 69: tko.RemoveEntity
-	(*CallSites)(nil),                            // 70: tko.CallSites
-	(*CallSources)(nil),                          // 71: tko.CallSources
-	(*GetSource)(nil),                            // 72: tko.GetSource
-	(*Source)(nil),                               // 73: tko.Source
-	(*SourceStatus)(nil),                         // 74: tko.SourceStatus
-	(*SourceItem)(nil),                           // 75: tko.SourceItem
-	(*SourceOperation)(nil),                      // 76: tko.SourceOperation
-	(*SaveSource)(nil),                           // 77: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 78: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 79: tko.ForgetSource
-	(*GetTargetState)(nil),                       // 80: tko.GetTargetState
-	(*TargetState)(nil),                          // 81: tko.TargetState
-	(*SaveTargetState)(nil),                      // 82: tko.SaveTargetState
-	(*SaveTargetStateResponse)(nil),              // 83: tko.SaveTargetStateResponse
-	(*WhoAmIResponse)(nil),                       // 84: tko.WhoAmIResponse
-	nil,                                          // 85: tko.Template.MetadataEntry
-	nil,                                          // 86: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 87: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 88: tko.Site.MetadataEntry
-	nil,                                          // 89: tko.ListedSite.MetadataEntry
-	nil,                                          // 90: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 91: tko.Deployment.MetadataEntry
-	nil,                                          // 92: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 93: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 94: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 95: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 96: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 97: tko.Plugin.PropertiesEntry
-	nil,                                          // 98: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 99: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 100: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 101: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 102: google.protobuf.Empty
+	(*SelectCondition)(nil),                      // 18: tko.SelectCondition
+	(*ListSites)(nil),                            // 19: tko.ListSites
+	(*DeploymentID)(nil),                         // 20: tko.DeploymentID
+	(*Deployment)(nil),                           // 21: tko.Deployment
+	(*ListedDeployment)(nil),                     // 22: tko.ListedDeployment
+	(*CreateDeployment)(nil),                     // 23: tko.CreateDeployment
+	(*CreateDeploymentResponse)(nil),             // 24: tko.CreateDeploymentResponse
+	(*GetDeployment)(nil),                        // 25: tko.GetDeployment
+	(*SelectDeployments)(nil),                    // 26: tko.SelectDeployments
+	(*ListDeployments)(nil),                      // 27: tko.ListDeployments
+	(*StartDeploymentModification)(nil),          // 28: tko.StartDeploymentModification
+	(*StartDeploymentModificationResponse)(nil),  // 29: tko.StartDeploymentModificationResponse
+	(*EndDeploymentModification)(nil),            // 30: tko.EndDeploymentModification
+	(*EndDeploymentModificationResponse)(nil),    // 31: tko.EndDeploymentModificationResponse
+	(*CancelDeploymentModification)(nil),         // 32: tko.CancelDeploymentModification
+	(*CancelDeploymentModificationResponse)(nil), // 33: tko.CancelDeploymentModificationResponse
+	(*ListModifications)(nil),                    // 34: tko.ListModifications
+	(*Modification)(nil),                         // 35: tko.Modification
+	(*BreakModification)(nil),                    // 36: tko.BreakModification
+	(*PluginID)(nil),                             // 37: tko.PluginID
+	(*GVK)(nil),                                  // 38: tko.GVK
+	(*Plugin)(nil),                               // 39: tko.Plugin
+	(*SelectPlugins)(nil),                        // 40: tko.SelectPlugins
+	(*ListPlugins)(nil),                          // 41: tko.ListPlugins
+	(*Stamp)(nil),                                // 42: tko.Stamp
+	(*Condition)(nil),                            // 43: tko.Condition
+	(*PreparationStep)(nil),                      // 44: tko.PreparationStep
+	(*ApproveDeployments)(nil),                   // 45: tko.ApproveDeployments
+	(*ApproveDeploymentsResponse)(nil),           // 46: tko.ApproveDeploymentsResponse
+	(*CommitDeployment)(nil),                     // 47: tko.CommitDeployment
+	(*CommitDeploymentResponse)(nil),             // 48: tko.CommitDeploymentResponse
+	(*CommitDeployments)(nil),                    // 49: tko.CommitDeployments
+	(*CommitDeploymentsResponse)(nil),            // 50: tko.CommitDeploymentsResponse
+	(*GetDeployments)(nil),                       // 51: tko.GetDeployments
+	(*GetDeploymentsResponse)(nil),               // 52: tko.GetDeploymentsResponse
+	(*CreateChildren)(nil),                       // 53: tko.CreateChildren
+	(*Child)(nil),                                // 54: tko.Child
+	(*CreateChildrenResponse)(nil),               // 55: tko.CreateChildrenResponse
+	(*ProvisionSite)(nil),                        // 56: tko.ProvisionSite
+	(*ProvisionSiteResponse)(nil),                // 57: tko.ProvisionSiteResponse
+	(*SetConditions)(nil),                        // 58: tko.SetConditions
+	(*ClaimWork)(nil),                            // 59: tko.ClaimWork
+	(*ClaimWorkResponse)(nil),                    // 60: tko.ClaimWorkResponse
+	(*WorkItem)(nil),                             // 61: tko.WorkItem
+	(*RenewWork)(nil),                            // 62: tko.RenewWork
+	(*RenewWorkResponse)(nil),                    // 63: tko.RenewWorkResponse
+	(*FinishWork)(nil),                           // 64: tko.FinishWork
+	(*FinishedWork)(nil),                         // 65: tko.FinishedWork
+	(*WatchChanges)(nil),                         // 66: tko.WatchChanges
+	(*Change)(nil),                               // 67: tko.Change
+	(*PutEntity)(nil),                            // 68: tko.PutEntity
+	(*PutEntityResponse)(nil),                    // 69: tko.PutEntityResponse
+	(*RemoveEntity)(nil),                         // 70: tko.RemoveEntity
+	(*CallSites)(nil),                            // 71: tko.CallSites
+	(*CallSources)(nil),                          // 72: tko.CallSources
+	(*GetSource)(nil),                            // 73: tko.GetSource
+	(*Source)(nil),                               // 74: tko.Source
+	(*SourceStatus)(nil),                         // 75: tko.SourceStatus
+	(*SourceItem)(nil),                           // 76: tko.SourceItem
+	(*SourceOperation)(nil),                      // 77: tko.SourceOperation
+	(*SaveSource)(nil),                           // 78: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 79: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 80: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 81: tko.GetTargetState
+	(*TargetState)(nil),                          // 82: tko.TargetState
+	(*SaveTargetState)(nil),                      // 83: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 84: tko.SaveTargetStateResponse
+	(*WhoAmIResponse)(nil),                       // 85: tko.WhoAmIResponse
+	nil,                                          // 86: tko.Template.MetadataEntry
+	nil,                                          // 87: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 88: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 89: tko.Site.MetadataEntry
+	nil,                                          // 90: tko.ListedSite.MetadataEntry
+	nil,                                          // 91: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 92: tko.Deployment.MetadataEntry
+	nil,                                          // 93: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 94: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 95: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 96: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 97: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 98: tko.Plugin.PropertiesEntry
+	nil,                                          // 99: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 100: tko.PutEntity.MetadataEntry
+	(*timestamppb.Timestamp)(nil),                // 101: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 102: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 103: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
-	42,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
+	43,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
 	3,   // 1: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
-	85,  // 2: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	100, // 3: tko.Template.updated:type_name -> google.protobuf.Timestamp
-	41,  // 4: tko.Template.stamp:type_name -> tko.Stamp
-	86,  // 5: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	100, // 6: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
-	41,  // 7: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	87,  // 8: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	86,  // 2: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	101, // 3: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	42,  // 4: tko.Template.stamp:type_name -> tko.Stamp
+	87,  // 5: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	101, // 6: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	42,  // 7: tko.ListedTemplate.stamp:type_name -> tko.Stamp
+	88,  // 8: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
 	6,   // 9: tko.ListTemplates.window:type_name -> tko.Window
 	11,  // 10: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	88,  // 11: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	100, // 12: tko.Site.updated:type_name -> google.protobuf.Timestamp
-	41,  // 13: tko.Site.stamp:type_name -> tko.Stamp
-	89,  // 14: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	100, // 15: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
-	41,  // 16: tko.ListedSite.stamp:type_name -> tko.Stamp
-	90,  // 17: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
-	6,   // 18: tko.ListSites.window:type_name -> tko.Window
-	17,  // 19: tko.ListSites.select:type_name -> tko.SelectSites
-	91,  // 20: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	100, // 21: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	100, // 22: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
-	41,  // 23: tko.Deployment.stamp:type_name -> tko.Stamp
-	92,  // 24: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	100, // 25: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	100, // 26: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
-	41,  // 27: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	93,  // 28: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	94,  // 29: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	95,  // 30: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	96,  // 31: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
-	6,   // 32: tko.ListDeployments.window:type_name -> tko.Window
-	25,  // 33: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	100, // 34: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	100, // 35: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	100, // 36: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	97,  // 37: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
-	37,  // 38: tko.Plugin.triggers:type_name -> tko.GVK
-	41,  // 39: tko.Plugin.stamp:type_name -> tko.Stamp
-	37,  // 40: tko.SelectPlugins.trigger:type_name -> tko.GVK
-	6,   // 41: tko.ListPlugins.window:type_name -> tko.Window
-	39,  // 42: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	100, // 43: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	100, // 44: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
-	42,  // 45: tko.Stamp.conditions:type_name -> tko.Condition
-	43,  // 46: tko.Stamp.steps:type_name -> tko.PreparationStep
-	100, // 47: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	100, // 48: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	101, // 49: tko.PreparationStep.took:type_name -> google.protobuf.Duration
-	25,  // 50: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	42,  // 51: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	43,  // 52: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	46,  // 53: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
-	20,  // 54: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
-	53,  // 55: tko.CreateChildren.children:type_name -> tko.Child
-	98,  // 56: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	42,  // 57: tko.SetConditions.conditions:type_name -> tko.Condition
-	101, // 58: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	101, // 59: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	60,  // 60: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	60,  // 61: tko.RenewWork.items:type_name -> tko.WorkItem
-	101, // 62: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	60,  // 63: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	64,  // 64: tko.FinishWork.items:type_name -> tko.FinishedWork
-	60,  // 65: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 66: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	101, // 67: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 68: tko.Change.op:type_name -> tko.Change.Op
-	100, // 69: tko.Change.time:type_name -> google.protobuf.Timestamp
-	99,  // 70: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	38,  // 71: tko.PutEntity.plugin:type_name -> tko.Plugin
-	60,  // 72: tko.PutEntity.claim:type_name -> tko.WorkItem
-	60,  // 73: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	100, // 74: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	74,  // 75: tko.Source.status:type_name -> tko.SourceStatus
-	75,  // 76: tko.SourceStatus.items:type_name -> tko.SourceItem
-	76,  // 77: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	42,  // 78: tko.SourceStatus.conditions:type_name -> tko.Condition
-	100, // 79: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	73,  // 80: tko.SaveSource.source:type_name -> tko.Source
-	60,  // 81: tko.SaveSource.claim:type_name -> tko.WorkItem
-	60,  // 82: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	100, // 83: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	81,  // 84: tko.SaveTargetState.state:type_name -> tko.TargetState
-	60,  // 85: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	100, // 86: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	102, // 87: tko.Data.about:input_type -> google.protobuf.Empty
-	8,   // 88: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 89: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	10,  // 90: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	12,  // 91: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	11,  // 92: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	14,  // 93: tko.Data.registerSite:input_type -> tko.Site
-	13,  // 94: tko.Data.deleteSite:input_type -> tko.SiteID
-	16,  // 95: tko.Data.getSite:input_type -> tko.GetSite
-	18,  // 96: tko.Data.listSites:input_type -> tko.ListSites
-	17,  // 97: tko.Data.purgeSites:input_type -> tko.SelectSites
-	22,  // 98: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	19,  // 99: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	24,  // 100: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	26,  // 101: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	25,  // 102: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	27,  // 103: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	29,  // 104: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	31,  // 105: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	38,  // 106: tko.Data.registerPlugin:input_type -> tko.Plugin
-	36,  // 107: tko.Data.deletePlugin:input_type -> tko.PluginID
-	36,  // 108: tko.Data.getPlugin:input_type -> tko.PluginID
-	40,  // 109: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	39,  // 110: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	44,  // 111: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	46,  // 112: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	48,  // 113: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	50,  // 114: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	33,  // 115: tko.Data.listModifications:input_type -> tko.ListModifications
-	35,  // 116: tko.Data.breakModification:input_type -> tko.BreakModification
-	52,  // 117: tko.Data.createChildren:input_type -> tko.CreateChildren
-	55,  // 118: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	57,  // 119: tko.Data.setConditions:input_type -> tko.SetConditions
-	58,  // 120: tko.Data.claimWork:input_type -> tko.ClaimWork
-	61,  // 121: tko.Data.renewWork:input_type -> tko.RenewWork
-	63,  // 122: tko.Data.finishWork:input_type -> tko.FinishWork
-	65,  // 123: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	67,  // 124: tko.Data.putEntity:input_type -> tko.PutEntity
-	69,  // 125: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	70,  // 126: tko.Data.callSites:input_type -> tko.CallSites
-	71,  // 127: tko.Data.callSources:input_type -> tko.CallSources
-	72,  // 128: tko.Data.getSource:input_type -> tko.GetSource
-	102, // 129: tko.Data.listSources:input_type -> google.protobuf.Empty
-	77,  // 130: tko.Data.saveSource:input_type -> tko.SaveSource
-	79,  // 131: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	80,  // 132: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	82,  // 133: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	102, // 134: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 135: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 136: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 137: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 138: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 139: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 140: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 141: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 142: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 143: tko.Data.getSite:output_type -> tko.Site
-	15,  // 144: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 145: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	23,  // 146: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 147: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	20,  // 148: tko.Data.getDeployment:output_type -> tko.Deployment
-	21,  // 149: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 150: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	28,  // 151: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	30,  // 152: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	32,  // 153: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 154: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 155: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	38,  // 156: tko.Data.getPlugin:output_type -> tko.Plugin
-	38,  // 157: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 158: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	45,  // 159: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	47,  // 160: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	49,  // 161: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	51,  // 162: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	34,  // 163: tko.Data.listModifications:output_type -> tko.Modification
-	34,  // 164: tko.Data.breakModification:output_type -> tko.Modification
-	54,  // 165: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	56,  // 166: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	102, // 167: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	59,  // 168: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	62,  // 169: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	102, // 170: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	66,  // 171: tko.Data.watchChanges:output_type -> tko.Change
-	68,  // 172: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 173: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	102, // 174: tko.Data.callSites:output_type -> google.protobuf.Empty
-	102, // 175: tko.Data.callSources:output_type -> google.protobuf.Empty
-	73,  // 176: tko.Data.getSource:output_type -> tko.Source
-	73,  // 177: tko.Data.listSources:output_type -> tko.Source
-	78,  // 178: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	102, // 179: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	81,  // 180: tko.Data.getTargetState:output_type -> tko.TargetState
-	83,  // 181: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	84,  // 182: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	135, // [135:183] is the sub-list for method output_type
-	87,  // [87:135] is the sub-list for method input_type
-	87,  // [87:87] is the sub-list for extension type_name
-	87,  // [87:87] is the sub-list for extension extendee
-	0,   // [0:87] is the sub-list for field type_name
+	89,  // 11: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	101, // 12: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	42,  // 13: tko.Site.stamp:type_name -> tko.Stamp
+	90,  // 14: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	101, // 15: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	42,  // 16: tko.ListedSite.stamp:type_name -> tko.Stamp
+	91,  // 17: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	18,  // 18: tko.SelectSites.conditions:type_name -> tko.SelectCondition
+	6,   // 19: tko.ListSites.window:type_name -> tko.Window
+	17,  // 20: tko.ListSites.select:type_name -> tko.SelectSites
+	92,  // 21: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	101, // 22: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	101, // 23: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	42,  // 24: tko.Deployment.stamp:type_name -> tko.Stamp
+	93,  // 25: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	101, // 26: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	101, // 27: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	42,  // 28: tko.ListedDeployment.stamp:type_name -> tko.Stamp
+	94,  // 29: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	95,  // 30: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	96,  // 31: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	97,  // 32: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	18,  // 33: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
+	6,   // 34: tko.ListDeployments.window:type_name -> tko.Window
+	26,  // 35: tko.ListDeployments.select:type_name -> tko.SelectDeployments
+	101, // 36: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	101, // 37: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	101, // 38: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	98,  // 39: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	38,  // 40: tko.Plugin.triggers:type_name -> tko.GVK
+	42,  // 41: tko.Plugin.stamp:type_name -> tko.Stamp
+	38,  // 42: tko.SelectPlugins.trigger:type_name -> tko.GVK
+	6,   // 43: tko.ListPlugins.window:type_name -> tko.Window
+	40,  // 44: tko.ListPlugins.select:type_name -> tko.SelectPlugins
+	101, // 45: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	101, // 46: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	43,  // 47: tko.Stamp.conditions:type_name -> tko.Condition
+	44,  // 48: tko.Stamp.steps:type_name -> tko.PreparationStep
+	101, // 49: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	101, // 50: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	102, // 51: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	26,  // 52: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	43,  // 53: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	44,  // 54: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
+	47,  // 55: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
+	21,  // 56: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
+	54,  // 57: tko.CreateChildren.children:type_name -> tko.Child
+	99,  // 58: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	43,  // 59: tko.SetConditions.conditions:type_name -> tko.Condition
+	102, // 60: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	102, // 61: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	61,  // 62: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	61,  // 63: tko.RenewWork.items:type_name -> tko.WorkItem
+	102, // 64: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	61,  // 65: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	65,  // 66: tko.FinishWork.items:type_name -> tko.FinishedWork
+	61,  // 67: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 68: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	102, // 69: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 70: tko.Change.op:type_name -> tko.Change.Op
+	101, // 71: tko.Change.time:type_name -> google.protobuf.Timestamp
+	100, // 72: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	39,  // 73: tko.PutEntity.plugin:type_name -> tko.Plugin
+	61,  // 74: tko.PutEntity.claim:type_name -> tko.WorkItem
+	61,  // 75: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	101, // 76: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	75,  // 77: tko.Source.status:type_name -> tko.SourceStatus
+	76,  // 78: tko.SourceStatus.items:type_name -> tko.SourceItem
+	77,  // 79: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	43,  // 80: tko.SourceStatus.conditions:type_name -> tko.Condition
+	101, // 81: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	74,  // 82: tko.SaveSource.source:type_name -> tko.Source
+	61,  // 83: tko.SaveSource.claim:type_name -> tko.WorkItem
+	61,  // 84: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	101, // 85: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	82,  // 86: tko.SaveTargetState.state:type_name -> tko.TargetState
+	61,  // 87: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	101, // 88: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	103, // 89: tko.Data.about:input_type -> google.protobuf.Empty
+	8,   // 90: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 91: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	10,  // 92: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	12,  // 93: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	11,  // 94: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	14,  // 95: tko.Data.registerSite:input_type -> tko.Site
+	13,  // 96: tko.Data.deleteSite:input_type -> tko.SiteID
+	16,  // 97: tko.Data.getSite:input_type -> tko.GetSite
+	19,  // 98: tko.Data.listSites:input_type -> tko.ListSites
+	17,  // 99: tko.Data.purgeSites:input_type -> tko.SelectSites
+	23,  // 100: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	20,  // 101: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	25,  // 102: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	27,  // 103: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	26,  // 104: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	28,  // 105: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	30,  // 106: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	32,  // 107: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	39,  // 108: tko.Data.registerPlugin:input_type -> tko.Plugin
+	37,  // 109: tko.Data.deletePlugin:input_type -> tko.PluginID
+	37,  // 110: tko.Data.getPlugin:input_type -> tko.PluginID
+	41,  // 111: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	40,  // 112: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	45,  // 113: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	47,  // 114: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	49,  // 115: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	51,  // 116: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	34,  // 117: tko.Data.listModifications:input_type -> tko.ListModifications
+	36,  // 118: tko.Data.breakModification:input_type -> tko.BreakModification
+	53,  // 119: tko.Data.createChildren:input_type -> tko.CreateChildren
+	56,  // 120: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	58,  // 121: tko.Data.setConditions:input_type -> tko.SetConditions
+	59,  // 122: tko.Data.claimWork:input_type -> tko.ClaimWork
+	62,  // 123: tko.Data.renewWork:input_type -> tko.RenewWork
+	64,  // 124: tko.Data.finishWork:input_type -> tko.FinishWork
+	66,  // 125: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	68,  // 126: tko.Data.putEntity:input_type -> tko.PutEntity
+	70,  // 127: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	71,  // 128: tko.Data.callSites:input_type -> tko.CallSites
+	72,  // 129: tko.Data.callSources:input_type -> tko.CallSources
+	73,  // 130: tko.Data.getSource:input_type -> tko.GetSource
+	103, // 131: tko.Data.listSources:input_type -> google.protobuf.Empty
+	78,  // 132: tko.Data.saveSource:input_type -> tko.SaveSource
+	80,  // 133: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	81,  // 134: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	83,  // 135: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	103, // 136: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 137: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 138: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 139: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	8,   // 140: tko.Data.getTemplate:output_type -> tko.Template
+	9,   // 141: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 142: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 143: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 144: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	14,  // 145: tko.Data.getSite:output_type -> tko.Site
+	15,  // 146: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 147: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	24,  // 148: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 149: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	21,  // 150: tko.Data.getDeployment:output_type -> tko.Deployment
+	22,  // 151: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 152: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	29,  // 153: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	31,  // 154: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	33,  // 155: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 156: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 157: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	39,  // 158: tko.Data.getPlugin:output_type -> tko.Plugin
+	39,  // 159: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 160: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	46,  // 161: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	48,  // 162: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	50,  // 163: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	52,  // 164: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	35,  // 165: tko.Data.listModifications:output_type -> tko.Modification
+	35,  // 166: tko.Data.breakModification:output_type -> tko.Modification
+	55,  // 167: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	57,  // 168: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	103, // 169: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	60,  // 170: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	63,  // 171: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	103, // 172: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	67,  // 173: tko.Data.watchChanges:output_type -> tko.Change
+	69,  // 174: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 175: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	103, // 176: tko.Data.callSites:output_type -> google.protobuf.Empty
+	103, // 177: tko.Data.callSources:output_type -> google.protobuf.Empty
+	74,  // 178: tko.Data.getSource:output_type -> tko.Source
+	74,  // 179: tko.Data.listSources:output_type -> tko.Source
+	79,  // 180: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	103, // 181: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	82,  // 182: tko.Data.getTargetState:output_type -> tko.TargetState
+	84,  // 183: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	85,  // 184: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	137, // [137:185] is the sub-list for method output_type
+	89,  // [89:137] is the sub-list for method input_type
+	89,  // [89:89] is the sub-list for extension type_name
+	89,  // [89:89] is the sub-list for extension extendee
+	0,   // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -7054,15 +7163,15 @@ func file_tko_tko_proto_init() {
 	if File_tko_tko_proto != nil {
 		return
 	}
-	file_tko_tko_proto_msgTypes[23].OneofWrappers = []any{}
-	file_tko_tko_proto_msgTypes[37].OneofWrappers = []any{}
+	file_tko_tko_proto_msgTypes[24].OneofWrappers = []any{}
+	file_tko_tko_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   98,
+			NumMessages:   99,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

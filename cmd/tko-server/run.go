@@ -34,13 +34,15 @@ import (
 	"github.com/tko-orchestrator/tko/internal/manual"
 	"github.com/tko-orchestrator/tko/internal/metrics"
 	"github.com/tko-orchestrator/tko/internal/plugin"
+	"github.com/tko-orchestrator/tko/internal/plugin/awx"
 	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
+	"github.com/tko-orchestrator/tko/internal/rollout/controller"
+	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
-	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
@@ -278,7 +280,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 	}
 	if c.Has(config.RoleMetaScheduler) {
 		m := schedule.New(clients.of(identity.RoleScheduler), runner, schedule.Options{
-			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets, References: references(c),
+			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets, References: wiring.Secrets(c),
 			Kubernetes: func(enqueue func(...tko.SiteID)) schedule.Clusters {
 				s.clusters.Enqueue(enqueue)
 				return s.clusters
@@ -287,6 +289,12 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 			Log: log.With("role", config.RoleMetaScheduler, "component", logging.MetaScheduler), Observer: counted, Applied: counted.Applied,
 		})
 		controllers.Go(func() error { return m.Run(working) })
+	}
+	if c.Has(config.RoleRollout) {
+		rollouts := clients.of(identity.RoleRollout)
+		controllers.Go(func() error {
+			return controller.Run(working, rollouts, controller.Options{Worker: s.worker, Lease: c.WorkLease, Log: log.With("role", config.RoleRollout)})
+		})
 	}
 	if c.Has(config.RoleGitOps) {
 		if err := s.gitOps(working, controllers, clients.of(identity.RoleGitOps)); err != nil {
@@ -483,6 +491,7 @@ func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
 		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log.With("component", logging.Plugins),
 		Pods: s.pods, Host: ownAddress(s.config.IPStack),
+		AWX: awx.Options{Guard: s.allowed.Remote, Secrets: s.config.AWXSecrets, References: wiring.Secrets(s.config)},
 		Functions: krmfn.Options{
 			Guard: s.allowed.Remote, Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
@@ -578,6 +587,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		Persons: persons, Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
 		Log: s.log.With("role", config.RoleData, "component", logging.Catalog), LogLevels: s.levels, Refused: s.metrics.Denied,
 	})
+	s.service.PlanWith(planner.New(planner.OnCatalog(s.service), planner.Options{Runner: runner, ManualApprove: !s.config.PreparerAutoApprove}))
 	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {
 		return err
 	}
@@ -747,13 +757,4 @@ func rateOr(r float64) float64 {
 		return -1
 	}
 	return r
-}
-
-// references returns what packages may refer to as secrets, in addition to files.
-func references(c *config.Config) secret.Sources {
-	s := secret.Sources{Environment: c.SecretEnvironment}
-	if c.Vault.Address != "" {
-		s.Vault = &secret.Vault{Address: c.Vault.Address, Prefixes: c.Vault.Paths, TokenFile: c.Vault.TokenFile, Role: c.Vault.Role, JWTFile: c.Vault.JWTFile}
-	}
-	return s
 }

@@ -240,6 +240,9 @@ func (q *Query) matches(r Record) bool {
 		!q.Scope.Of(q.Kind).Match(attributesOf(r)) || q.CRDs && !r.CRDs || q.Origin != "" && q.Origin != r.Origin {
 		return false
 	}
+	if slices.ContainsFunc(q.Conditions, func(c tko.ConditionSelect) bool { return !c.Match(r.Conditions) }) {
+		return false
+	}
 	for key, pattern := range q.Labels {
 		if value, ok := r.labels()[key]; !ok || !pattern.Match(value) {
 			return false

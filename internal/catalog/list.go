@@ -161,19 +161,20 @@ func templateQuery(sel tko.TemplateSelect, options tko.ListOptions) (Query, erro
 
 func siteQuery(sel tko.SiteSelect, options tko.ListOptions) (Query, error) {
 	p := patternParser{}
-	if err := checkPatternCount(len(sel.IDs) + len(sel.Templates) + len(sel.Metadata)); err != nil {
+	if err := checkPatternCount(len(sel.IDs) + len(sel.Templates) + len(sel.Metadata) + len(sel.Conditions)); err != nil {
 		return Query{}, err
 	}
 	query := p.query(tko.KindSite, options)
 	query.IDs = p.ids("site ID", sel.IDs)
 	query.Templates = p.ids("template ID", sel.Templates)
 	query.Metadata = p.metadata("metadata", sel.Metadata)
+	query.Conditions = p.conditions(sel.Conditions)
 	return query, p.err
 }
 
 func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, error) {
 	p := patternParser{}
-	if err := checkPatternCount(len(sel.Templates) + len(sel.Sites) + len(sel.Metadata) + len(sel.TemplateMetadata) + len(sel.SiteMetadata)); err != nil {
+	if err := checkPatternCount(len(sel.Templates) + len(sel.Sites) + len(sel.Metadata) + len(sel.TemplateMetadata) + len(sel.SiteMetadata) + len(sel.Conditions)); err != nil {
 		return Query{}, err
 	}
 	query := p.query(tko.KindDeployment, options)
@@ -185,6 +186,7 @@ func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, 
 	query.SiteMetadata = p.metadata("site metadata", sel.SiteMetadata)
 	query.Parent, query.Prepared, query.Approved = string(sel.Parent), sel.Prepared, sel.Approved
 	query.Outdated = sel.Outdated
+	query.Conditions = p.conditions(sel.Conditions)
 	if sel.Parent != "" && !isDeploymentID(sel.Parent) {
 		query.Parent, query.Limit = "", 0 // no deployment has such a parent
 	}
@@ -222,6 +224,15 @@ func (p *patternParser) ids(what string, texts []string) []tko.Pattern {
 		p.err = err
 	}
 	return patterns
+}
+
+func (p *patternParser) conditions(selects []tko.ConditionSelect) []tko.ConditionSelect {
+	for _, c := range selects {
+		if err := c.Check(); err != nil && p.err == nil {
+			p.err = err
+		}
+	}
+	return selects
 }
 
 func (p *patternParser) metadata(what string, texts map[string]string) map[string]tko.Pattern {

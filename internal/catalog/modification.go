@@ -401,6 +401,7 @@ func (s *Service) commitFrom(ctx context.Context, reads *readSet, current Record
 		return 0, err
 	}
 	change.record.Steps = tko.BoundSteps(commit.Steps)
+	s.prepared(ctx, current, &change.record, commit.Package, commit.Steps)
 	if sameContent(current, change.record) {
 		if err := checkConditions(commit.Conditions); err != nil || len(commit.Conditions) == 0 {
 			return current.Revision, err
@@ -524,6 +525,9 @@ func (s *Service) changedWith(ctx context.Context, reads *readSet, start, curren
 	record := current
 	record.Template, record.Site, record.Prepared, record.Approved = d.template, d.site, d.prepared, d.approved
 	record.Base = revision
+	if d.template != current.Template {
+		record.Derivation = Digest{} // the package wasn't made from it
+	}
 	if record.Metadata, err = metadataAfter(current.effective(), d.pkg, inherited, attributes.passed); err != nil {
 		return change{}, err
 	}

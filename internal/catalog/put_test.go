@@ -134,3 +134,34 @@ func TestWritesWithAnEndedClaimAreRefused(t *testing.T) {
 		t.Errorf("the template is at %d, %v", r.Stamp.Revision, err)
 	}
 }
+
+// A name identifies one deployment: the second put with it finds the first one, and
+// changes nothing.
+func TestPutByNameFindsTheDeployment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	put := tko.Put{Kind: tko.KindDeployment, Name: "web", DryRun: true}
+	if r, err := w.PutEntity(w.ctx, put); err != nil || !r.Created {
+		t.Fatalf("a dry run of a new name: %+v, error %v, want created", r, err)
+	}
+	put.DryRun = false
+	first, err := w.PutEntity(w.ctx, put)
+	if err != nil || !first.Created || first.ID == "" {
+		t.Fatalf("a new name: %+v, error %v, want created", first, err)
+	}
+	for _, dryRun := range []bool{true, false} {
+		put.DryRun = dryRun
+		if r, err := w.PutEntity(w.ctx, put); err != nil || r.Created || r.Changed || r.ID != first.ID {
+			t.Errorf("a known name, dry run %t: %+v, error %v, want deployment %s unchanged", dryRun, r, err, first.ID)
+		}
+	}
+	for name, wrong := range map[string]tko.Put{
+		"a site":    {Kind: tko.KindSite, ID: "lagos", Name: "web"},
+		"an origin": {Kind: tko.KindDeployment, Name: "web", Origin: "o"},
+		"no name":   {Kind: tko.KindDeployment, Name: "we b"},
+	} {
+		if _, err := w.PutEntity(w.ctx, wrong); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("%s: error %v, want an ErrInvalid", name, err)
+		}
+	}
+}

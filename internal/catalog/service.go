@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -97,6 +98,7 @@ type Service struct {
 	accessLock  lock
 	accessRules *ruleBook // nil: not read yet
 	refusals    refusals
+	planner     plan.Planner
 	transitions transitionCache
 }
 
@@ -113,7 +115,7 @@ func New(store Store, validator Validator, options Options) *Service {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{refusals: refusals{refused: options.Refused, store: store, enabled: options.Audit, log: options.Log}, store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: map[string]*idleQueue{
-		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {},
+		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {}, tko.QueueRollout: {},
 	}}
 }
 
@@ -224,18 +226,27 @@ func (s *Service) commit(ctx context.Context, writes ...Write) (_ []Outcome, err
 	}
 	defer func() { trail.End(span, err) }()
 	cause := trail.Cause(ctx)
+	pinned := make([]*int64, len(writes)) // versions of the rules that freezes were read of
+	isPinned := false
+	for i := range writes {
+		pinned[i] = writes[i].Access
+		isPinned = isPinned || pinned[i] != nil
+	}
 	for again := 0; ; again++ {
 		for i := range writes {
 			writes[i].Cause = cause
 			if c.bound && s.options.Access == AccessEnforce {
 				writes[i].Access = &c.grant.Version
+				if pinned[i] != nil && *pinned[i] < c.grant.Version {
+					writes[i].Access = pinned[i]
+				}
 			}
 			if s.options.Audit {
 				writes[i].Audit = c.auditCaller(ctx)
 			}
 		}
 		outcomes, err := s.commitReplacing(ctx, writes)
-		if c.bound && isStale(err) && again < maxAttempts {
+		if c.bound && !isPinned && isStale(err) && again < maxAttempts {
 			// The rules have changed. If the rights of the caller have not, the commit is
 			// still permitted.
 			if same, renewErr := s.renew(ctx, c); renewErr != nil {

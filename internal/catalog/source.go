@@ -26,8 +26,12 @@ func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, erro
 		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate,
 	}
 	switch {
-	case !slices.Contains([]tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}, p.Kind):
-		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "there are no entities of the kind %.40q: use template, site, deployment or plugin", string(p.Kind))
+	case !slices.Contains(entityKinds, p.Kind):
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "there are no entities of the kind %.40q: use template, site, deployment, plugin or rollout", string(p.Kind))
+	case p.Name != "" && (p.Kind != tko.KindDeployment || p.ID != "" || p.Origin != ""):
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "the name %.40q identifies a deployment: leave the ID and the origin out", p.Name)
+	case p.Name != "":
+		put.Name = p.Name
 	case p.Kind == tko.KindDeployment && p.ID == "":
 		if err := checkOrigin(p.Origin); err != nil {
 			return tko.PutResult{}, err
@@ -44,6 +48,18 @@ func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, erro
 	ctx, c, err := s.enter(ctx, p.Kind, verb, changeVerb(p.Kind, access.Update))
 	if err != nil {
 		return tko.PutResult{}, err
+	}
+	if p.Name != "" {
+		named, err := s.Named(ctx, p.Name)
+		if err != nil {
+			return tko.PutResult{}, err
+		}
+		if named.ID != "" {
+			existing, err := s.get(ctx, Fields{}, named)
+			if err == nil && c.sees(s, existing) {
+				return tko.PutResult{ID: existing.ID, Revision: existing.Revision}, nil
+			}
+		}
 	}
 	var current Record
 	if p.ID != "" {

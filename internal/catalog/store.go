@@ -32,6 +32,8 @@ type Store interface { //nolint:interfacebloat // of interfaces, one for each co
 	Feed
 	AccessRules
 	AuditLog
+	Rollouts
+	RolloutSummaries
 	Lifecycle
 }
 
@@ -81,9 +83,14 @@ type Record struct {
 	// don't record it.
 	Base int64
 
-	Metadata   *Metadata
-	Digest     Digest
-	Package    []byte                // the encoded package; read only on request
+	Metadata *Metadata
+	Digest   Digest
+	Package  []byte // the encoded package; read only on request
+	// Derivation is the digest of an encoded derivation.Record, which says what the
+	// package was made from; zero if that isn't known. Derived is the record, of a
+	// record to be written; the store retains it as long as a revision names it.
+	Derivation Digest
+	Derived    []byte
 	Plugin     []byte                // plugins: the encoded plugin
 	CRDs       bool                  // templates: the package contains custom resource definitions
 	Conditions []tko.Condition       // sites, deployments, plugins
@@ -154,6 +161,9 @@ type Reader interface {
 	// ids, in no order, possibly more than once. It doesn't visit ids
 	// themselves. visit must not use the store.
 	Descendants(ctx context.Context, ids []string, visit func(id string)) error
+	// Derivation returns the content of a [Record.Derivation]. The caller must not
+	// change it. Any error means that it isn't known.
+	Derivation(ctx context.Context, digest Digest) ([]byte, error)
 	// Epoch returns the position of the newest change to the entities that
 	// packages are validated against: plugins, and templates with CRDs.
 	Epoch(ctx context.Context) (int64, error)
@@ -181,8 +191,9 @@ type Query struct {
 	// Outdated, if not nil, selects deployments by whether Base is less than
 	// the revision of the template. If Base was not recorded, the creation time
 	// of the deployment is compared with the time of the template's revision.
-	Outdated *bool
-	CRDs     bool // only templates whose packages contain custom resource definitions
+	Outdated   *bool
+	Conditions []tko.ConditionSelect // all must match
+	CRDs       bool                  // only templates whose packages contain custom resource definitions
 
 	After  string // only IDs greater than this
 	Offset uint32 // number of matching records to skip, counted after After
@@ -241,6 +252,8 @@ type Write struct {
 	// Audit, if not nil, is the caller in the audit records of the changes that
 	// the write makes. If it is nil, the changes are not recorded.
 	Audit *audit.Caller
+	// Rollout, if not nil, changes rollouts in the same transaction.
+	Rollout *RolloutWrite
 	// Cause is the request that makes the change, for the work that the change
 	// causes; "" if it isn't known.
 	Cause string
@@ -570,6 +583,10 @@ func WorkFor(before, after Record) []Work {
 		}
 	case tko.KindDeployment:
 		return workForDeployment(before, after)
+	case tko.KindRollout:
+		if after.Revision != 0 {
+			return []Work{{Queue: tko.QueueRollout, Key: after.ID}}
+		}
 	case tko.KindTemplate, tko.KindPlugin:
 	}
 	return nil
@@ -635,7 +652,7 @@ func QueuesToWake(before, after Record) (queues []string, allSites bool) {
 		case tko.PluginPrepare, tko.PluginValidate:
 			return []string{tko.QueuePrepare}, false
 		}
-	case tko.KindDeployment:
+	case tko.KindDeployment, tko.KindRollout:
 	}
 	return nil, false
 }

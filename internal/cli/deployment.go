@@ -39,6 +39,8 @@ var deploymentView = view[tko.Deployment]{
 		{name: "SITE", text: func(d tko.Deployment) string { return string(d.Site) }},
 		{name: "PREPARED", text: preparedText},
 		{name: "APPROVED", text: func(d tko.Deployment) string { return strconv.FormatBool(d.Approved) }},
+		{name: "SCHEDULED", text: func(d tko.Deployment) string { return status(d.Stamp.Conditions, tko.ConditionScheduled) }},
+		{name: "HEALTHY", text: func(d tko.Deployment) string { return status(d.Stamp.Conditions, tko.ConditionHealthy) }},
 		{name: "AGE", age: func(d tko.Deployment) time.Time { return d.Stamp.Created }},
 		{name: "UPDATED", wide: true, age: func(d tko.Deployment) time.Time { return d.Stamp.Updated }},
 		{name: "REVISION", wide: true, text: func(d tko.Deployment) string { return strconv.FormatInt(d.Stamp.Revision, 10) }},
@@ -62,8 +64,8 @@ func preparedText(d tko.Deployment) string {
 
 func (a *app) deploymentCommand() *cobra.Command {
 	return group("deployment", "Deployments: software at sites, and topologies",
-		a.deploymentCreate(), a.deploymentGet(), a.deploymentExplain(), a.deploymentDelete(), a.deploymentList(), a.deploymentPurge(),
-		a.deploymentApprove(), a.modCommand())
+		a.deploymentCreate(), a.deploymentGet(), a.deploymentEdit(), a.deploymentExplain(), a.deploymentDelete(), a.deploymentList(), a.deploymentPurge(),
+		a.deploymentApprove(), a.deploymentUpgrade(), a.modCommand())
 }
 
 func (a *app) deploymentCreate() *cobra.Command {
@@ -228,6 +230,7 @@ func (d *deploymentFilter) selection() tko.DeploymentSelect {
 
 func (a *app) deploymentList() *cobra.Command {
 	var filter deploymentFilter
+	var conditions conditionFlags
 	var window windowFlag
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -235,16 +238,22 @@ func (a *app) deploymentList() *cobra.Command {
 		Example: `  tko deployment list --prepared=false -o wide
   tko deployment list --site-metadata region=west --template-id 'nf/**'
   tko deployment list --outdated --template-id nf/upf:v1
+  tko deployment list --condition Healthy=False --condition Prepared=True
   tko deployment list --parent 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf -o json`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) (err error) {
+			sel := filter.selection()
+			if sel.Conditions, err = conditions.selects(); err != nil {
+				return err
+			}
 			return list(ctx, s, deploymentView, &window, func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
-				return s.Deployments(ctx, filter.selection(), window.options(a))
+				return s.Deployments(ctx, sel, window.options(a))
 			})
 		}),
 	}
 	filter.flags(a, cmd)
+	conditions.flags(cmd)
 	window.flags(cmd.Flags())
 	return cmd
 }
@@ -383,7 +392,7 @@ With --url the package is written to a file, or to package.yaml in a folder.`,
 			}
 		}
 		if !m.Expires.IsZero() {
-			a.notice("the modification must end by %s", m.Expires.Local().Format(time.TimeOnly))
+			a.notice("the modification must end by %s", m.Expires.Local().Format(time.RFC3339))
 		}
 		return a.printScalar(m.Token)
 	})

@@ -101,6 +101,44 @@ func metadataPatterns(f *pflag.FlagSet, to *map[string]string, name, shorthand, 
 	f.Lookup(name).DefValue = ""
 }
 
+// conditionFlags select entities by their conditions.
+type conditionFlags struct {
+	texts              []string
+	scheduled, healthy state
+}
+
+func (c *conditionFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&c.texts, "condition", nil, "`TYPE[=STATUS][:REASON]` of a condition, such as Healthy=False, Prepared:PluginFailed, or Scheduled!=True (may be repeated, all must match)")
+	for _, flag := range []struct {
+		name, typ string
+		to        *state
+	}{{"scheduled", tko.ConditionScheduled, &c.scheduled}, {"healthy", tko.ConditionHealthy, &c.healthy}} {
+		f.Var(flag.to, flag.name, "only those whose condition "+flag.typ+" is True; =false: all others, those without the condition too")
+		f.Lookup(flag.name).NoOptDefVal = "true"
+		complete(cmd, flag.name, fixed("true", "false"))
+	}
+	complete(cmd, "condition", fixed("Healthy=False", "Scheduled=False", "Prepared=False", "Approved=False", "Placed=False"))
+}
+
+// selects returns the conditions that the flags select.
+func (c *conditionFlags) selects() ([]tko.ConditionSelect, error) {
+	var selects []tko.ConditionSelect
+	for _, text := range c.texts {
+		one, err := tko.ParseConditionSelect(text)
+		if err != nil {
+			return nil, tko.Errorf(errUsage, "--condition: %w", err)
+		}
+		selects = append(selects, one)
+	}
+	for typ, wanted := range map[string]*bool{tko.ConditionScheduled: c.scheduled.value, tko.ConditionHealthy: c.healthy.value} {
+		if wanted != nil {
+			selects = append(selects, tko.ConditionSelect{Type: typ, Status: tko.ConditionTrue, Not: !*wanted})
+		}
+	}
+	return selects, nil
+}
+
 func stateFlag(f *pflag.FlagSet, to *state, name string) {
 	f.Var(to, name, "only "+name+" ones; =false: all others")
 	f.Lookup(name).NoOptDefVal = "true"

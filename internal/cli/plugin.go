@@ -66,7 +66,7 @@ func (a *app) pluginRegister() *cobra.Command {
 		Long: `Create or replace a plugin. TYPE is validate, prepare or schedule. The ARGUMENTs
 are the program and its arguments for the executor command, one KRM function (an
 image, exec:PATH, wasm:PATH, wasm:oci://REFERENCE or builtin:NAME) for kpt, and
-one job template for ansible.
+one job template of AWX, workflow:NAME or playbook:PATH for ansible.
 Put -- before arguments that begin with a dash.`,
 		Example: `  tko plugin register validate free5gc/smf /opt/plugins/smf.py -g free5gc.plugin.nephio.org,v1alpha1,SMF
   tko plugin register prepare namespace gcr.io/kpt-fn/set-namespace:v0.4 -e kpt \

@@ -26,6 +26,7 @@ var siteView = view[tko.Site]{
 		{name: "TEMPLATE", text: func(s tko.Site) string { return string(s.Template) }},
 		{name: "DEPLOYMENTS", text: func(s tko.Site) string { return strconv.Itoa(s.DeploymentCount) }},
 		{name: "SCHEDULED", text: func(s tko.Site) string { return status(s.Stamp.Conditions, tko.ConditionScheduled) }},
+		{name: "HEALTHY", text: func(s tko.Site) string { return status(s.Stamp.Conditions, tko.ConditionHealthy) }},
 		{name: "AGE", age: func(s tko.Site) time.Time { return s.Stamp.Created }},
 		{name: "UPDATED", wide: true, age: func(s tko.Site) time.Time { return s.Stamp.Updated }},
 		{name: "REVISION", wide: true, text: func(s tko.Site) string { return strconv.FormatInt(s.Stamp.Revision, 10) }},
@@ -147,21 +148,27 @@ func (a *app) siteFilters(cmd *cobra.Command, sel *tko.SiteSelect) {
 
 func (a *app) siteList() *cobra.Command {
 	var sel tko.SiteSelect
+	var conditions conditionFlags
 	var window windowFlag
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List sites",
 		Example: `  tko site list -m region=west -o wide
+  tko site list --healthy=false
   tko site list --id 'lagos/*' --template-id 'edge-site:*'`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) (err error) {
+			if sel.Conditions, err = conditions.selects(); err != nil {
+				return err
+			}
 			return list(ctx, s, siteView, &window, func(ctx context.Context) iter.Seq2[tko.Site, error] {
 				return s.Sites(ctx, sel, window.options(a))
 			})
 		}),
 	}
 	a.siteFilters(cmd, &sel)
+	conditions.flags(cmd)
 	window.flags(cmd.Flags())
 	return cmd
 }

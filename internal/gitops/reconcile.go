@@ -174,7 +174,7 @@ func (l *reconciliation) reconcile(ctx context.Context) (again time.Duration, er
 		l.setReady(tko.ConditionUnknown, tko.SourceReasonSuspended, "the source is suspended")
 		return jitter(l.spec.Interval), l.save(ctx)
 	}
-	revision, err := l.spec.From.Revision(ctx)
+	revision, err := l.revision(ctx)
 	if err != nil {
 		return 0, l.fetchFailed(ctx, err)
 	}
@@ -303,6 +303,14 @@ func (l *reconciliation) settled(ctx context.Context, revision string) bool {
 	return true
 }
 
+// revision returns the current revision.
+func (l *reconciliation) revision(ctx context.Context) (string, error) {
+	if l.spec.Inventory != nil {
+		return l.spec.Inventory.Revision(ctx)
+	}
+	return l.spec.From.Revision(ctx)
+}
+
 // at fetches the files of a revision, unless the source has them.
 func (l *reconciliation) at(ctx context.Context, revision string) error {
 	s := l.source
@@ -323,6 +331,7 @@ func (l *reconciliation) at(ctx context.Context, revision string) error {
 // A reading is the content of a revision.
 type reading struct {
 	manifests []manifest.Manifest
+	notes     []string // for users
 	osm       *osmWanted
 	wrong     error // the problems of invalid files, joined
 }
@@ -331,6 +340,10 @@ type reading struct {
 // meanwhile, as when a system cleans its temporary files, the revision is fetched
 // and read again: their entities would seem to have been removed from the source.
 func (l *reconciliation) read(ctx context.Context, revision string) (r reading, err error) {
+	if l.spec.Inventory != nil {
+		r.manifests, r.notes, err = l.spec.Inventory.Manifests(revision)
+		return r, err
+	}
 	for range 2 {
 		if err := l.at(ctx, revision); err != nil {
 			return r, err
@@ -393,7 +406,8 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 	if l.source.position = about.Position; p != nil && len(p.Actions) > 0 {
 		l.source.position = -1
 	}
-	return l.conclude(ctx, revision, osm, p.Messages, p.Asks)
+	l.setConsistent(r.notes)
+	return l.conclude(ctx, revision, osm, append(slices.Clone(p.Messages), r.notes...), p.Asks)
 }
 
 // conclude applies the revision to an OSM, after it was applied to TKO, and saves
@@ -433,7 +447,7 @@ func (l *reconciliation) succeed(revision string) {
 }
 
 func (l *reconciliation) policy() plan.Policy {
-	return plan.Policy{Source: l.spec.Name, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: l.spec.Budget, Approve: l.source.record.Approved}
+	return plan.Policy{Source: l.spec.Name, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: l.spec.Budget, Approve: l.source.record.Approved, Careful: l.spec.Inventory != nil, AddOnly: l.spec.AddOnly}
 }
 
 // invalid returns the error for a revision that has to change. It is tried again
@@ -584,6 +598,15 @@ func (l *reconciliation) setCondition(typ, status, reason, message string) {
 		c.LastTransition = l.status.Conditions[i].LastTransition
 	}
 	l.status.Conditions[i] = c
+}
+
+// setConsistent sets Consistent to False if there are notes about contradictions.
+func (l *reconciliation) setConsistent(notes []string) {
+	if len(notes) == 0 {
+		l.removeCondition(tko.ConditionConsistent)
+		return
+	}
+	l.setCondition(tko.ConditionConsistent, tko.ConditionFalse, tko.SourceReasonConflicts, strings.Join(notes, "\n"))
 }
 
 func (l *reconciliation) removeCondition(typ string) {

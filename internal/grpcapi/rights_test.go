@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
@@ -44,7 +45,7 @@ func (named) Identify(_ context.Context, _ authn.Connection, token string) (iden
 func methods(t *testing.T) []protoreflect.MethodDescriptor {
 	t.Helper()
 	var all []protoreflect.MethodDescriptor
-	for _, name := range []protoreflect.FullName{"tko.Data", "tko.Access", "tko.Logs", "tko.Admin"} {
+	for _, name := range []protoreflect.FullName{"tko.Data", "tko.Access", "tko.Logs", "tko.Admin", "tko.Rollouts"} {
 		d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
 		if err != nil {
 			t.Fatal(err)
@@ -154,6 +155,8 @@ func newFixture(t *testing.T) *fixture {
 	return f
 }
 
+const rolloutPackage = "apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {edits: [{delete: {}, select: {templateIdPatterns: [x]}}]}\n"
+
 type validNothing struct{}
 
 func (validNothing) Validate(context.Context, tko.Validation) error { return nil }
@@ -250,7 +253,11 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"callSites": &tkopb.CallSites{SiteId: []string{site}}, "callSources": &tkopb.CallSources{Names: []string{"x"}}, "getSource": &tkopb.GetSource{Name: "x"},
 		"saveSource": &tkopb.SaveSource{Source: &tkopb.Source{Name: "x"}, Claim: item("gitops", "x")}, "forgetSource": &tkopb.ForgetSource{Name: "x", Claim: item("gitops", "x")},
 		"getTargetState": &tkopb.GetTargetState{SiteId: site, Name: "x"}, "saveTargetState": &tkopb.SaveTargetState{State: &tkopb.TargetState{SiteId: site, Name: "x"}, Claim: item("schedule", site)},
+		"registerRollout": &tkopb.Rollout{RolloutId: "r", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "deleteRollout": &tkopb.RolloutID{RolloutId: "missing"},
+		"getRollout": &tkopb.GetRollout{RolloutId: "r"}, "commandRollout": &tkopb.RolloutCommand{RolloutId: "missing", Command: "pause"}, "getRolloutStatus": &tkopb.RolloutID{RolloutId: "missing"},
+		"getRolloutPlan": &tkopb.RolloutID{RolloutId: "missing"}, "listRolloutRows": &tkopb.ListRolloutRows{RolloutId: "missing"}, "advanceRollout": &tkopb.RolloutID{RolloutId: "missing"}, "proposeRollout": &tkopb.ProposeRollout{RolloutId: "placement/x", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "getReservedOrigins": &tkopb.GetReservedOrigins{ParentDeploymentId: deployment},
 		"canI": &tkopb.CanI{Verb: "read", Kind: "site", Id: site}, "bind": &tkopb.Binding{Subject: "token:x", Role: "viewer", Scope: &tkopb.Scope{SiteId: site}},
+		"freeze": &tkopb.Freeze{SiteMetadata: map[string]string{"where": "*"}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "x"}, "unfreeze": &tkopb.Unfreeze{Ids: []string{"missing"}},
 		"unbind": &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
 	}
 }
@@ -259,7 +266,8 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 var unscoped = []string{
 	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
 	"purgePlugins", "endDeploymentModification", "cancelDeploymentModification", "registerPlugin", "deletePlugin", "getPlugin", "claimWork", "renewWork", "finishWork", "callSources", "getSource",
-	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "releaseHolds", "provisionSite",
+	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "releaseHolds", "provisionSite",
+	"registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "proposeRollout",
 }
 
 // TestEveryMethodAsEveryRole calls each method of the protocol as each role, in and out
@@ -326,6 +334,12 @@ func exceptional(name, subject string) bool {
 	switch name {
 	case "breakGlass": // by the socket and the user
 		return true
+	case "commandRollout": // the command "pause"
+		return strings.HasPrefix(subject, "token:in-") || role == "approver"
+	case "registerRollout": // all of a controller that creates nothing but deployments
+		return strings.HasPrefix(subject, "token:in-") || role == "prepare"
+	case "deleteRollout", "getRollout", "listRollouts", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "proposeRollout":
+		return strings.HasPrefix(subject, "token:in-") // a scope of sites or templates covers no rollout
 	case "claimWork", "renewWork", "finishWork": // of the queue "schedule"
 		return subject != "token:all-controller-schedule"
 	case "putEntity", "removeEntity": // of a site

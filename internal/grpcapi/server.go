@@ -146,6 +146,9 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 	if ruled, ok := backend.(RightsBackend); ok {
 		s.RegisterService(withBounds(withRights(tkopb.Access_ServiceDesc), o.MaxMessage), &rights{backend: ruled})
 	}
+	if b, ok := backend.(RolloutBackend); ok {
+		s.RegisterService(withBounds(withRights(tkopb.Rollouts_ServiceDesc), o.MaxMessage), &rollouts{backend: b, format: o.DefaultFormat})
+	}
 	if administered, ok := backend.(AdminBackend); ok {
 		s.RegisterService(withBounds(withRights(tkopb.Admin_ServiceDesc), o.MaxMessage), &admin{backend: administered})
 	}

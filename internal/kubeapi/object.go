@@ -169,7 +169,7 @@ func redactedAnnotations(annotations map[string]string) map[string]string {
 var resourcesPath = field.NewPath("spec", "package", "resources")
 
 func (k *kind) idPath() *field.Path {
-	name := map[tko.Kind]string{tko.KindTemplate: "templateId", tko.KindSite: "siteId", tko.KindDeployment: "deploymentId", tko.KindPlugin: "pluginId"}[k.kind]
+	name := map[tko.Kind]string{tko.KindTemplate: "templateId", tko.KindSite: "siteId", tko.KindDeployment: "deploymentId", tko.KindPlugin: "pluginId", tko.KindRollout: "rolloutId"}[k.kind]
 	return field.NewPath("spec", name)
 }
 

@@ -19,6 +19,7 @@ type Client interface {
 	work.Client
 	topology.Client
 	topology.Children
+	Rollouts
 	Records
 	Plugins
 }
@@ -34,6 +35,13 @@ type Records interface {
 	CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (revision int64, err error)
 	// SetConditions sets conditions, each by its type.
 	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
+}
+
+// Rollouts plans the changes of placements whose spec has a rollout.
+type Rollouts interface {
+	// ProposeRollout registers a rollout, or replaces one that isn't started, and returns
+	// its state. The ID gets a number if a rollout with it is done.
+	ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error)
 }
 
 // Plugins reads the registered plugins.

@@ -264,6 +264,9 @@ func (rc *reconciliation) stepPlugin(ctx context.Context, plugin tko.Plugin, id 
 	if ctx.Err() != nil {
 		return stepNothing, ctx.Err()
 	}
+	if _, ok := errors.AsType[*tko.PendingError](err); ok {
+		return stepNothing, &waitError{message: err.Error()}
+	}
 	if err != nil {
 		return stepNothing, &failError{problem{reason: ReasonPluginFailed, message: err.Error()}}
 	}

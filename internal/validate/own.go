@@ -285,6 +285,9 @@ func checkPlacement(l inspection) {
 	if update := l.text("spec", "update"); l.complete && l.has("spec", "budget") && (update == "" || update == "Once") {
 		l.add("spec.budget", "has no effect without spec.update: set that to Apply or Propose, or remove the budget")
 	}
+	if l.complete && l.has("spec", "rollout") && l.text("spec", "update") != "Apply" {
+		l.add("spec.rollout", "has no effect without spec.update: Apply: set it, or remove the rollout")
+	}
 	templates, _ := dig(map[string]any(l.resource), "spec", "templates").([]any)
 	for i, entry := range templates {
 		at := "spec.templates[" + strconv.Itoa(i) + "]"

@@ -36,6 +36,13 @@ type Lister interface {
 	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
 }
 
+// Rollouts are a source of rollouts.
+type Rollouts interface {
+	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
+	Rollouts(ctx context.Context, sel tko.RolloutSelect, options tko.ListOptions) iter.Seq2[tko.Rollout, error]
+	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
+}
+
 // New makes the handler of all paths below /api/. It handles GET and HEAD.
 // Lists are JSON arrays, streamed; an array without its closing bracket was cut
 // short by an error. Errors are {"error": TEXT}. Faults of the server are
@@ -54,13 +61,20 @@ func New(catalog Catalog, log *slog.Logger) http.Handler {
 	mux.HandleFunc("GET /api/site/list", a.sites)
 	mux.HandleFunc("GET /api/deployment/list", a.deployments)
 	mux.HandleFunc("GET /api/plugin/list", a.plugins)
+	if rollouts, ok := catalog.(Rollouts); ok {
+		a.rollouts = rollouts
+		mux.HandleFunc("GET /api/rollout", a.rollout)
+		mux.HandleFunc("GET /api/rollout/list", a.rolloutList)
+		mux.HandleFunc("GET /api/rollout/status", a.rolloutStatus)
+	}
 	mux.HandleFunc("/api/", a.unknown)
 	return mux
 }
 
 type api struct {
-	catalog Catalog
-	log     *slog.Logger
+	catalog  Catalog
+	rollouts Rollouts // nil if the catalog has none
+	log      *slog.Logger
 }
 
 func (a *api) unknown(w http.ResponseWriter, r *http.Request) {
@@ -108,6 +122,29 @@ func (a *api) deployment(w http.ResponseWriter, r *http.Request) {
 		d, err := a.catalog.Deployment(ctx, tko.DeploymentID(id), revision)
 		return d.Package, err
 	})
+}
+
+func (a *api) rollout(w http.ResponseWriter, r *http.Request) {
+	a.pkg(w, r, func(ctx context.Context, id string, revision int64) (krm.Package, error) {
+		rollout, err := a.rollouts.Rollout(ctx, tko.RolloutID(id), revision)
+		return rollout.Package, err
+	})
+}
+
+func (a *api) rolloutList(w http.ResponseWriter, r *http.Request) {
+	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Rollout, error] {
+		return a.rollouts.Rollouts(ctx, tko.RolloutSelect{}, options)
+	}, rolloutRow)
+}
+
+// rolloutStatus responds with how far a rollout is: ?id=.
+func (a *api) rolloutStatus(w http.ResponseWriter, r *http.Request) {
+	status, err := a.rollouts.RolloutStatus(r.Context(), tko.RolloutID(r.URL.Query().Get("id")))
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, newStatusBody(status))
 }
 
 // pkg responds with a package as YAML: ?id=, and &revision= for an earlier one.

@@ -14,7 +14,7 @@ func NewPutEntity(p tko.Put, format krm.Format) (*tkopb.PutEntity, error) {
 	}
 	m := &tkopb.PutEntity{
 		Kind: string(p.Kind), Id: p.ID, ParentDeploymentId: string(p.Parent), TemplateId: string(p.Template), SiteId: string(p.Site),
-		Metadata: p.Metadata, PackageFormat: name, Package: data, Origin: p.Origin, DryRun: p.DryRun, FromTemplate: p.FromTemplate,
+		Metadata: p.Metadata, PackageFormat: name, Package: data, Origin: p.Origin, Name: p.Name, DryRun: p.DryRun, FromTemplate: p.FromTemplate,
 	}
 	if p.Kind == tko.KindPlugin {
 		m.Plugin = NewPlugin(p.Plugin)
@@ -31,7 +31,7 @@ func PutEntity(m *tkopb.PutEntity) (tko.Put, error) {
 	put := tko.Put{
 		Kind: tko.Kind(m.GetKind()), ID: m.GetId(), Parent: tko.DeploymentID(m.GetParentDeploymentId()),
 		Template: tko.TemplateID(m.GetTemplateId()), Site: tko.SiteID(m.GetSiteId()),
-		Metadata: m.GetMetadata(), Package: p, Origin: m.GetOrigin(), DryRun: m.GetDryRun(), FromTemplate: m.GetFromTemplate(),
+		Metadata: m.GetMetadata(), Package: p, Origin: m.GetOrigin(), Name: m.GetName(), DryRun: m.GetDryRun(), FromTemplate: m.GetFromTemplate(),
 	}
 	if m.GetPlugin() != nil {
 		put.Plugin = Plugin(m.GetPlugin())

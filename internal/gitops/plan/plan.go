@@ -30,6 +30,19 @@ type Reader interface {
 	Sources(ctx context.Context) ([]tko.Source, error)
 }
 
+// A RolloutReader is a Reader of rollouts, too.
+type RolloutReader interface {
+	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
+}
+
+func rollout(ctx context.Context, client Reader, id string) (tko.Rollout, error) {
+	r, ok := client.(RolloutReader)
+	if !ok {
+		return tko.Rollout{}, errors.New("this connection has no service of rollouts")
+	}
+	return r.Rollout(ctx, tko.RolloutID(id), 0)
+}
+
 // Writer writes the changes of a plan, or makes dry runs of them.
 type Writer interface {
 	// PutEntity creates or replaces an entity. With DryRun it only validates it and
@@ -54,6 +67,14 @@ type Policy struct {
 	Adopt   bool   // take over existing entities, even if they differ
 	Budget  Budget
 	Approve string // digest of the approved removal that exceeds the budget
+	// Careful is for inventories that others keep. A removal needs an approval if it
+	// exceeds either limit of the budget, or if deployments are at a removed site. While
+	// it waits, nothing else is changed: what left and what is new may be the same
+	// entities under other IDs.
+	Careful bool
+	// AddOnly is for catalogs: existing entities are never changed or removed. Messages
+	// name those that differ.
+	AddOnly bool
 }
 
 // A Budget limits removals: one that exceeds both limits needs an approval.
@@ -66,6 +87,12 @@ type Budget struct {
 var DefaultBudget = Budget{Percent: 50, Entities: 20}
 
 func (b Budget) over(n, total int) bool { return n > b.Entities && n*100 > b.Percent*total }
+
+// CarefulBudget is the budget of inventories that set none.
+var CarefulBudget = Budget{Percent: 5, Entities: 20}
+
+// overEither is over for a careful policy.
+func (b Budget) overEither(n, total int) bool { return n > b.Entities || n*100 > b.Percent*total }
 
 // The verbs of actions.
 const (
@@ -157,6 +184,7 @@ type maker struct {
 
 	mu     sync.Mutex
 	live   map[key]*entity // nil: doesn't exist
+	stays  []string        // messages about entities that differ, with AddOnly
 	others map[key]string  // entities of other sources, with the source's name; read when needed
 }
 
@@ -210,18 +238,28 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
+	slices.Sort(m.stays)
+	if more := len(m.stays) - maxStays; more > 0 {
+		m.stays = append(m.stays[:maxStays], fmt.Sprintf("and %d more stay as they are", more))
+	}
+	plan.Messages = append(plan.Messages, m.stays...)
 	for _, a := range actions {
 		if a != nil {
 			plan.Actions = append(plan.Actions, *a)
 		}
 	}
-	m.charge(plan, removals)
+	if err := m.charge(ctx, plan, removals); err != nil {
+		return nil, err
+	}
 	if err := m.outdate(ctx, plan); err != nil {
 		return nil, err
 	}
 	m.inventory(plan)
 	return plan, nil
 }
+
+// maxStays is how many entities that stay as they are messages name.
+const maxStays = 10
 
 // outdate adds a message for each template that changes: the number of deployments
 // that keep its earlier revision, without those that the plan recreates.
@@ -280,6 +318,8 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 		case there == nil || item.Pending && there.who != AuthorOf(m.policy.Source):
 			delete(m.items, k) // it doesn't exist, or was never ours
 			continue
+		case m.policy.AddOnly:
+			continue
 		case item.Status == statusKeep:
 			plan.Messages = append(plan.Messages, fmt.Sprintf("%s %q stays although its manifest was removed: it had the annotation %s: disabled", k.kind, k.name, manifest.AnnotationPrune))
 			continue
@@ -305,7 +345,7 @@ const statusKeep = "Keep"
 
 // charge adds removals to the plan: as actions if the budget or an approval allows
 // them, otherwise as held ones.
-func (m *maker) charge(plan *Plan, removals []Action) {
+func (m *maker) charge(ctx context.Context, plan *Plan, removals []Action) error {
 	n, total := 0, len(m.items)
 	digest := sha256.New()
 	for _, r := range removals {
@@ -313,14 +353,54 @@ func (m *maker) charge(plan *Plan, removals []Action) {
 		fmt.Fprintf(digest, "%s %s %s\n", r.Kind, r.Name, r.ID)
 	}
 	ask := hex.EncodeToString(digest.Sum(nil)[:8])
-	if !m.policy.Budget.over(n, total) || m.policy.Approve == ask {
+	over, occupied := m.policy.Budget.over(n, total), ""
+	if m.policy.Careful {
+		over = m.policy.Budget.overEither(n, total)
+	}
+	if m.policy.Careful && !over && m.policy.Approve != ask {
+		var err error
+		if occupied, err = m.occupied(ctx, removals); err != nil {
+			return err
+		}
+	}
+	if !over && occupied == "" || m.policy.Approve == ask {
 		plan.Actions = append(plan.Actions, removals...)
-		return
+		return nil
 	}
 	plan.Held, plan.Asks = removals, ask
+	if m.policy.Careful {
+		if waiting := len(plan.Actions); waiting > 0 {
+			plan.Messages = append(plan.Messages, fmt.Sprintf("%d other changes wait for the removal, because entities may have other IDs now", waiting))
+		}
+		plan.Held = append(plan.Actions, removals...)
+		plan.Actions = nil
+	}
+	if occupied != "" {
+		plan.Messages = append(plan.Messages, fmt.Sprintf(
+			"%d of %d entities would be removed, and deployments are at %s: %s. To approve: tko gitops approve %s %s", n, total, occupied, few(removals), m.policy.Source, ask))
+		return nil
+	}
 	plan.Messages = append(plan.Messages, fmt.Sprintf(
 		"%d of %d entities would be removed, which is more than the budget allows (%d %%, %d entities): %s. To approve: tko gitops approve %s %s",
 		n, total, m.policy.Budget.Percent, m.policy.Budget.Entities, few(removals), m.policy.Source, ask))
+	return nil
+}
+
+// occupied names the first removed site at which deployments are; "" if there is none.
+func (m *maker) occupied(ctx context.Context, removals []Action) (string, error) {
+	for _, r := range removals {
+		if r.Kind != tko.KindSite {
+			continue
+		}
+		sel := tko.DeploymentSelect{Sites: []string{r.Name}} // an ID is a pattern of itself
+		for _, err := range m.client.Deployments(ctx, sel, tko.ListOptions{Window: tko.Window{Max: new(1)}}) {
+			if err != nil {
+				return "", fmt.Errorf("list the deployments at site %q: %w", r.Name, err)
+			}
+			return fmt.Sprintf("site %q", r.Name), nil
+		}
+	}
+	return "", nil
 }
 
 // few names the first removals and counts the others.
@@ -387,6 +467,9 @@ func (m *maker) read(ctx context.Context, k key, id string) (*entity, error) {
 	case tko.KindSite:
 		s, err := m.client.Site(ctx, tko.SiteID(k.name), 0)
 		return &entity{id: k.name, revision: s.Stamp.Revision, who: s.Stamp.Who, template: s.Template}, err
+	case tko.KindRollout:
+		r, err := rollout(ctx, m.client, k.name)
+		return &entity{id: k.name, revision: r.Stamp.Revision, who: r.Stamp.Who}, err
 	case tko.KindPlugin:
 		typ, name, _ := tko.SplitPluginID(k.name)
 		p, err := m.client.Plugin(ctx, typ, name)
@@ -409,6 +492,15 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 		return nil, err
 	}
 	a := &Action{Kind: k.kind, Name: k.name, File: w.File, manifest: w, put: w.Put}
+	if m.policy.AddOnly && there != nil && !(item.Pending && there.who == AuthorOf(m.policy.Source)) {
+		if !owned || item.Digest != w.Digest || item.Revision != there.revision {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.stays = append(m.stays, fmt.Sprintf("%s %q stays as it is (%s wrote it last), and differs from %s or isn't owned by this source: give new content a new version",
+				k.kind, k.name, orUnknown(there.who), w.File))
+		}
+		return nil, nil
+	}
 	if k.kind == tko.KindDeployment {
 		return m.decideDeployment(ctx, a, item, there)
 	}
@@ -434,6 +526,10 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 		return nil, err
 	}
 	a.changes = changed
+	if a.Verb == Adopt && changed && !w.Adopt && !m.policy.Adopt && m.policy.Careful {
+		return nil, tko.Errorf(tko.ErrInvalid, "it exists, differs, and isn't owned by this source (%s wrote it last): make them equal, map the record to another ID, or set adopt: true for the source",
+			orUnknown(there.who))
+	}
 	if a.Verb == Adopt && changed && !w.Adopt && !m.policy.Adopt {
 		return nil, tko.Errorf(tko.ErrInvalid, "it exists, differs, and isn't owned by this source (%s wrote it last): make them equal, or set the annotation %s: \"true\"",
 			orUnknown(there.who), manifest.AnnotationAdopt)

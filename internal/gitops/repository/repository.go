@@ -85,25 +85,60 @@ func (r *Repository) Revision(ctx context.Context) (string, error) {
 	if plumbing.IsHash(r.options.Ref) {
 		return "sha1:" + r.options.Ref, nil
 	}
-	auth, err := r.auth()
+	refs, err := r.refs(ctx)
 	if err != nil {
 		return "", err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Timeout, fmt.Errorf("the repository did not respond within %s", r.options.Timeout))
-	defer cancel()
-	ca, err := r.ca()
-	if err != nil {
-		return "", err
-	}
-	refs, err := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: auth.method, CABundle: ca, PeelingOption: git.AppendPeeled})
-	if err != nil {
-		return "", auth.hide(explain(ctx, err))
 	}
 	name, hash, err := choose(refs, r.options.Ref)
 	if err != nil {
 		return "", err
 	}
 	return name.Short() + "@sha1:" + hash.String(), nil
+}
+
+// refs returns the references of the repository, with one request.
+func (r *Repository) refs(ctx context.Context) ([]*plumbing.Reference, error) {
+	auth, err := r.auth()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Timeout, fmt.Errorf("the repository did not respond within %s", r.options.Timeout))
+	defer cancel()
+	ca, err := r.ca()
+	if err != nil {
+		return nil, err
+	}
+	refs, err := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: auth.method, CABundle: ca, PeelingOption: git.AppendPeeled})
+	if err != nil {
+		return nil, auth.hide(explain(ctx, err))
+	}
+	return refs, nil
+}
+
+// Tags returns the commits of all tags, by their names, with one request.
+func (r *Repository) Tags(ctx context.Context) (map[string]string, error) {
+	refs, err := r.refs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tags := map[string]string{}
+	for _, peeled := range []bool{false, true} { // the commit of an annotated tag replaces the tag's own hash
+		for _, ref := range refs {
+			name, isPeeled := strings.CutSuffix(ref.Name().String(), "^{}")
+			if tag, ok := strings.CutPrefix(name, "refs/tags/"); ok && isPeeled == peeled {
+				tags[tag] = ref.Hash().String()
+			}
+		}
+	}
+	return tags, nil
+}
+
+// FetchTag returns the files of a tag, which must be at that commit. The caller closes
+// them.
+func (r *Repository) FetchTag(ctx context.Context, tag, commit string) (*tree.Tree, error) {
+	at := &Repository{options: r.options}
+	at.options.Ref = "refs/tags/" + tag
+	return at.Fetch(ctx, tag+"@sha1:"+commit)
 }
 
 func (r *Repository) remote() *config.RemoteConfig {

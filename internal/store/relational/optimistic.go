@@ -115,7 +115,7 @@ func optimistic(calls []*call) bool {
 		}
 		for i := range c.writes {
 			w := &c.writes[i]
-			if w.Op != tko.OpWritten || w.Expect != catalog.Absent || w.Token != "" || w.Record.Origin != "" || w.ParentRevision != 0 || w.Claim != nil {
+			if w.Op != tko.OpWritten || w.Expect != catalog.Absent || w.Token != "" || w.Record.Origin != "" || w.ParentRevision != 0 || w.Claim != nil || w.Rollout != nil {
 				return false
 			}
 		}

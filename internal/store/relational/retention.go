@@ -239,7 +239,7 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 			Statement{
 				SQL: "DELETE FROM change WHERE position IN (SELECT c.position FROM {rows} CROSS JOIN change c WHERE c.kind = r.k AND c.id = r.i " +
 					"AND c.op = 'written' AND c.revision <= r.v AND c.position <= $1 AND NOT EXISTS (SELECT 1 FROM modification m " +
-					"WHERE c.kind = 'deployment' AND m.deployment = c.id AND m.revision = c.revision)) RETURNING position",
+					"WHERE c.kind = 'deployment' AND m.deployment = c.id AND m.revision = c.revision) AND " + unpinned + ") RETURNING position",
 				Args:    []any{last},
 				Columns: []Column{{"k", Text}, {"i", Text}, {"v", Int}}, Rows: rows, Scan: count,
 			},
@@ -308,15 +308,17 @@ func digestPrefix(digest []byte) uint64 {
 // revision of every record is among the changes, so no other table is read.
 func (v *survey) next(limit int, read *int) Statement {
 	return Statement{
-		SQL:  "SELECT c.position, c.digest, c.metaset FROM change c WHERE c.position > $1 ORDER BY c.position LIMIT $2",
+		SQL:  "SELECT c.position, c.digest, c.metaset, c.derivation FROM change c WHERE c.position > $1 ORDER BY c.position LIMIT $2",
 		Args: []any{v.position, int64(limit)},
 		Scan: func(from Row) error {
-			var digest []byte
+			var digest, derivation []byte
 			var metaset int64
 			*read++
-			err := from.Scan(&v.position, &digest, &metaset)
-			if digest != nil {
-				v.packages[digestPrefix(digest)] = struct{}{}
+			err := from.Scan(&v.position, &digest, &metaset, &derivation)
+			for _, d := range [][]byte{digest, derivation} {
+				if d != nil {
+					v.packages[digestPrefix(d)] = struct{}{}
+				}
 			}
 			v.metadata[metaset] = struct{}{}
 			return err

@@ -37,6 +37,7 @@ var stateColumns = []Column{
 	{"crds", Bool},
 	{"who", Text},
 	{"why", Text},
+	{"derivation", Bytes},
 }
 
 var (
@@ -62,6 +63,7 @@ func (r *row) values() []any {
 		string(r.Kind), r.ID, r.UID, r.Revision, r.Position, micros(r.Created), micros(r.Updated),
 		r.Parent, r.Template, r.Site, r.Prepared, r.Approved, orNull(r.Origin),
 		digestValue(r.Digest), r.metaset, r.Plugin, r.CRDs, r.Author.Who, r.Author.Why,
+		digestValue(r.Derivation),
 	}
 }
 
@@ -119,6 +121,7 @@ type scanner struct {
 	replaces         text
 	created, updated int64
 	digest           digest
+	derivation       digest
 	plugin           []byte
 
 	row  row
@@ -132,7 +135,7 @@ func newScanner(more ...any) *scanner {
 	s.dest = append([]any{
 		&s.kind, &s.id, &s.uid, &r.Revision, &r.Position, &s.created, &s.updated,
 		&s.parent, &s.template, &s.site, &r.Prepared, &r.Approved, &s.origin,
-		&s.digest, &r.metaset, &s.plugin, &r.CRDs, &s.who, &s.why,
+		&s.digest, &r.metaset, &s.plugin, &r.CRDs, &s.who, &s.why, &s.derivation,
 	}, more...)
 	return s
 }
@@ -155,7 +158,7 @@ func (s *scanner) scan(from Row) (row, error) {
 	r.Parent, r.Template, r.Site = string(s.parent), string(s.template), string(s.site)
 	r.Author = tko.Author{Who: string(s.who), Why: string(s.why)}
 	r.Created, r.Updated, r.Plugin = moment(s.created), moment(s.updated), s.plugin
-	r.Digest = catalog.Digest(s.digest)
+	r.Digest, r.Derivation = catalog.Digest(s.digest), catalog.Digest(s.derivation)
 	if s.replaces != "" {
 		r.Replaces = strings.Split(string(s.replaces), " ") // IDs have no spaces
 	}

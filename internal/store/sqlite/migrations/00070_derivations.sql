@@ -1,0 +1,5 @@
+-- +goose Up
+
+-- What the package of a revision was made from: the digest of a content in blob; NULL: not known.
+ALTER TABLE entity ADD COLUMN derivation BLOB;
+ALTER TABLE change ADD COLUMN derivation BLOB;
