@@ -154,7 +154,9 @@ func (f *fake) About(context.Context) (tko.About, error) {
 	return tko.About{InstanceName: "demo", Position: 100}, f.fail
 }
 
-func (f *fake) WhoAmI(context.Context) (tko.Caller, error) { return tko.Caller{Subject: "token:ada"}, nil }
+func (f *fake) WhoAmI(context.Context) (tko.Caller, error) {
+	return tko.Caller{Subject: "token:ada"}, nil
+}
 
 func (f *fake) ApproveDeployment(_ context.Context, id tko.DeploymentID) (int, error) {
 	f.approved = append(f.approved, string(id))

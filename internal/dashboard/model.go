@@ -81,7 +81,9 @@ type (
 )
 
 // everySecond returns the command that sends the next tick.
-func everySecond() tea.Cmd { return tea.Tick(time.Second, func(time.Time) tea.Msg { return tickMsg{} }) }
+func everySecond() tea.Cmd {
+	return tea.Tick(time.Second, func(time.Time) tea.Msg { return tickMsg{} })
+}
 
 // Init starts the clock and the first reads.
 func (m *model) Init() tea.Cmd { return tea.Batch(m.tick(), m.fetch()) }

@@ -453,7 +453,6 @@ func (m *model) statusLine(l *list) string {
 	return text
 }
 
-
 func (m *model) keysLine(keys string) string {
 	if m.line != nil && (m.line.prompt == ":" || m.detail != nil || m.list() == nil) {
 		return m.inputLine(m.line)

@@ -15,8 +15,8 @@ import (
 // words are the filters of each kind. They are the flags of the tko command.
 var words = map[tko.Kind][]string{
 	tko.KindTemplate:   {"id", "metadata"},
-	tko.KindSite:       {"id", "template-id", "metadata"},
-	tko.KindDeployment: {"parent", "metadata", "template-id", "template-metadata", "site-id", "site-metadata", "prepared", "approved", "outdated"},
+	tko.KindSite:       {"id", "template-id", "metadata", "condition"},
+	tko.KindDeployment: {"parent", "metadata", "template-id", "template-metadata", "site-id", "site-metadata", "prepared", "approved", "outdated", "condition"},
 	tko.KindPlugin:     {"type", "name", "executor"},
 }
 
@@ -43,6 +43,9 @@ func Parse(kind tko.Kind, query url.Values, others ...string) (Filter, error) {
 		}
 	}
 	_, err := f.flags()
+	if err == nil {
+		_, err = f.conditions()
+	}
 	if err == nil {
 		_, err = f.metadata("metadata", "template-metadata", "site-metadata")
 	}
@@ -71,6 +74,17 @@ func (f Filter) flags() (map[string]*bool, error) {
 		}
 	}
 	return flags, nil
+}
+
+func (f Filter) conditions() (selects []tko.ConditionSelect, err error) {
+	for _, text := range f.query["condition"] {
+		c, err := tko.ParseConditionSelect(text)
+		if err != nil {
+			return nil, err
+		}
+		selects = append(selects, c)
+	}
+	return selects, nil
 }
 
 // metadata reads KEY=PATTERN filters by their names.
@@ -103,17 +117,19 @@ func (f Filter) Templates() tko.TemplateSelect {
 // Sites returns the filter of a list of sites.
 func (f Filter) Sites() tko.SiteSelect {
 	metadata, _ := f.metadata("metadata")
-	return tko.SiteSelect{IDs: f.query["id"], Templates: f.query["template-id"], Metadata: metadata["metadata"]}
+	conditions, _ := f.conditions()
+	return tko.SiteSelect{IDs: f.query["id"], Templates: f.query["template-id"], Metadata: metadata["metadata"], Conditions: conditions}
 }
 
 // Deployments returns the filter of a list of deployments.
 func (f Filter) Deployments() tko.DeploymentSelect {
 	flags, _ := f.flags()
+	conditions, _ := f.conditions()
 	metadata, _ := f.metadata("metadata", "template-metadata", "site-metadata")
 	return tko.DeploymentSelect{
 		Parent: tko.DeploymentID(f.query.Get("parent")), Templates: f.query["template-id"], Sites: f.query["site-id"],
 		Metadata: metadata["metadata"], TemplateMetadata: metadata["template-metadata"], SiteMetadata: metadata["site-metadata"],
-		Prepared: flags["prepared"], Approved: flags["approved"], Outdated: flags["outdated"],
+		Prepared: flags["prepared"], Approved: flags["approved"], Outdated: flags["outdated"], Conditions: conditions,
 	}
 }
 

@@ -21,6 +21,10 @@ func TestLinesQueriesAndCommandsSelectTheSame(t *testing.T) {
 		"a flag":  {tko.KindDeployment, "prepared=false", "tko deployment list --prepared=false", tko.DeploymentSelect{Prepared: new(bool)}},
 		"a space": {tko.KindDeployment, `metadata="owner=Ada Lovelace"`, "tko deployment list --metadata 'owner=Ada Lovelace'", tko.DeploymentSelect{Metadata: map[string]string{"owner": "Ada Lovelace"}}},
 		"a quote": {tko.KindDeployment, "site-id=it's", `tko deployment list --site-id 'it'\''s'`, tko.DeploymentSelect{Sites: []string{"it's"}}},
+		"a condition": {
+			tko.KindDeployment, "condition=Healthy=False", "tko deployment list --condition Healthy=False",
+			tko.DeploymentSelect{Conditions: []tko.ConditionSelect{{Type: "Healthy", Status: tko.ConditionFalse}}},
+		},
 		"nothing": {tko.KindDeployment, "", "tko deployment list", tko.DeploymentSelect{}},
 	}
 	for name, test := range tests {
@@ -50,7 +54,7 @@ func TestLinesQueriesAndCommandsSelectTheSame(t *testing.T) {
 }
 
 func TestWrongLinesAreRefused(t *testing.T) {
-	for _, line := range []string{"north", "site-id=", `site-id=""`, "=x", `"`, "sit-id=x", "prepared=perhaps", "metadata=region", "parent=a parent=b"} {
+	for _, line := range []string{"north", "site-id=", `site-id=""`, "=x", `"`, "sit-id=x", "prepared=perhaps", "metadata=region", "parent=a parent=b", "condition=Healthy=Perhaps"} {
 		query, err := Query(line)
 		if err == nil {
 			_, err = Parse(tko.KindDeployment, query)
