@@ -112,7 +112,7 @@ type row struct {
 	cells      []string // in the columns of its kind
 	changed    time.Time
 	conditions []tko.Condition
-	facts      []string // for the pane beside the list
+	facts      []string // for the pane next to the list
 }
 
 // rows lists what a query selects, whatever its state.

@@ -22,7 +22,7 @@ const (
 	detailBegin = 4
 	leastWidth  = 40
 	leastHeight = 10
-	wide        = 120 // columns from which a list has a pane beside it
+	wide        = 120 // columns from which a list has a pane next to it
 )
 
 func (m *model) listHeight() int   { return max(1, m.height-listBegin-listBelow) }
@@ -94,7 +94,7 @@ func (m *model) paint(s style, text string) string {
 
 func reverse(text string) string { return "\x1b[7m" + text + "\x1b[0m" }
 
-// glyph returns the sign of a state. A word is always beside it.
+// glyph returns the sign of a state. A word is always next to it.
 func (m *model) glyph(s tko.State) string {
 	signs := map[tko.State]string{tko.StateFailing: "▲", tko.StateWaiting: "◐", tko.StateWorking: "◔", tko.StateHealthy: "●", tko.StateUnknown: "○"}
 	if m.options.ASCII {
@@ -214,8 +214,8 @@ func (m *model) listLines() []string {
 	l := m.list()
 	lines := append(m.header(), m.tallyLine(l), m.filterLine(l))
 	width := m.width
-	beside := m.width >= wide
-	if beside {
+	paned := m.width >= wide
+	if paned {
 		width = m.width * 3 / 5
 	}
 	shown := columnWidths(columns[l.kind], width-2)
@@ -237,8 +237,8 @@ func (m *model) listLines() []string {
 	if len(l.rows) == 0 {
 		body = append(body, m.emptyLines(l)...)
 	}
-	if beside {
-		body = m.besides(body, l, width)
+	if paned {
+		body = m.withPane(body, l, width)
 	}
 	lines = append(lines, body...)
 	for len(lines) < m.height-listBelow {
@@ -380,8 +380,8 @@ func (m *model) emptyLines(l *list) []string {
 	return []string{fmt.Sprintf(" there is no %s yet, or you may see none", l.kind)}
 }
 
-// besides puts the pane of the selected row beside a list.
-func (m *model) besides(body []string, l *list, width int) []string {
+// withPane puts the pane of the selected row next to a list.
+func (m *model) withPane(body []string, l *list, width int) []string {
 	right := m.width - width - 2
 	var pane []string
 	if i := l.cursor; i < len(l.rows) {
