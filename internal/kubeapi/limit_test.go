@@ -90,7 +90,7 @@ func TestWatcherThatNeverReadsIsEnded(t *testing.T) {
 				defer end()
 				return status == http.StatusOK
 			})
-			eventually.True(t, "the watch is counted as dropped", func() bool { return counted.of("dropped") == 1 })
+			eventually.True(t, "the watch is counted as dropped", func() bool { return counted.of("dropped") >= 1 }) // another watch may be as slow on a busy machine
 		})
 	}
 }
