@@ -340,6 +340,14 @@ func TestADifferenceShowsWhatARevisionHasChanged(t *testing.T) {
 	u.sees("Revision 3 of 3")
 }
 
+func TestEventsOfOtherKindsNameTheirCommand(t *testing.T) {
+	u := newUser(t, sample(), 100, 24)
+	u.press("5")
+	u.send(feedMsg{live: true, changes: []tko.Change{{Kind: tko.KindRollout, ID: "smf-v2", Op: tko.OpWritten, Time: start}}})
+	u.press("enter")
+	u.sees("a rollout is not shown here: use tko rollout get smf-v2")
+}
+
 func TestTheMouseSelectsRowsAndTabs(t *testing.T) {
 	u := newUser(t, newFake(100), 80, 24)
 	u.send(tea.MouseClickMsg{X: 10, Y: listBegin + 4, Button: tea.MouseLeft})

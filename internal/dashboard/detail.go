@@ -35,7 +35,7 @@ func tabsOf(kind tko.Kind) []int {
 		return []int{tabWhy, tabPackage, tabConditions, tabHistory, tabDiff, tabTree}
 	case tko.KindPlugin:
 		return []int{tabWhy, tabPackage, tabConditions}
-	case tko.KindSite, tko.KindTemplate:
+	case tko.KindSite, tko.KindTemplate, tko.KindRollout:
 	}
 	return []int{tabWhy, tabPackage, tabConditions, tabHistory, tabDiff}
 }
@@ -119,6 +119,10 @@ type contentMsg struct {
 // show opens an entity. Its deletion shows as an error.
 func (m *model) show(kind tko.Kind, id string, tab int) {
 	if id == "" {
+		return
+	}
+	if !slices.Contains(kinds, kind) {
+		m.notice = fmt.Sprintf("a %s is not shown here: use %s", kind, command(kind, id))
 		return
 	}
 	if !slices.Contains(tabsOf(kind), tab) {
@@ -218,6 +222,7 @@ func readEntity(ctx context.Context, s Getter, kind tko.Kind, id string, revisio
 			e.text += fmt.Sprintf("- %q\n", argument)
 		}
 		return e, nil
+	case tko.KindRollout: // show refuses it
 	}
 	if len(pkg) > 0 {
 		encoded, err := krm.Encode(krm.YAML, pkg.WithoutSecrets())
@@ -329,7 +334,7 @@ func whyLines(e entity, kind tko.Kind, zone *time.Location) []line {
 		lines = append(lines, l)
 	}
 	lines = append(lines,
-		line{text: clean(fmt.Sprintf("Revision: %d by %s", e.stamp.Revision, cmp.Or(e.stamp.Author.String(), "-")))},
+		line{text: clean(fmt.Sprintf("Revision: %d by %s", e.stamp.Revision, cmp.Or(e.stamp.String(), "-")))},
 		line{text: "Created: " + stampText(e.stamp.Created, zone)}, line{text: "Updated: " + stampText(e.stamp.Updated, zone)}, line{})
 	return append(lines, conditionLines(e.stamp.Conditions, zone)...)
 }

@@ -212,7 +212,7 @@ func (a action) runQuery(ctx context.Context, s Changer, dryRun bool) (tko.Delet
 		return s.PurgeSites(ctx, f.Sites(), dryRun)
 	case tko.KindTemplate:
 		return s.PurgeTemplates(ctx, f.Templates(), dryRun)
-	case tko.KindPlugin:
+	case tko.KindPlugin, tko.KindRollout:
 	}
 	return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "plugins are deleted by their names only: mark them")
 }

@@ -481,7 +481,7 @@ func (m *model) command(text string) tea.Cmd {
 		}
 	}
 	switch {
-	case strings.HasPrefix("events", name):
+	case name == "e", name == "events":
 		m.open(eventsTab)
 	case name == "q", name == "quit":
 		return tea.Quit

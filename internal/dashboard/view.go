@@ -219,7 +219,8 @@ func (m *model) listLines() []string {
 		width = m.width * 3 / 5
 	}
 	shown := columnWidths(columns[l.kind], width-2)
-	names := "  "
+	var names strings.Builder
+	names.WriteString("  ")
 	for i, c := range columns[l.kind] {
 		if shown[i] == 0 {
 			continue
@@ -228,9 +229,9 @@ func (m *model) listLines() []string {
 		if l.sort == i+1 {
 			name += "^"
 		}
-		names += fit(name, shown[i]) + " "
+		names.WriteString(fit(name, shown[i]) + " ")
 	}
-	body := []string{m.paint(strong, fit(names, width))}
+	body := []string{m.paint(strong, fit(names.String(), width))}
 	for i := l.top; i < min(len(l.rows), l.top+m.listHeight()); i++ {
 		body = append(body, m.rowLine(l, i, shown, width))
 	}
@@ -268,15 +269,15 @@ func columnWidths(all []tableColumn, width int) []int {
 
 func (m *model) rowLine(l *list, i int, widths []int, width int) string {
 	r := l.rows[i]
-	text := " "
+	var cells strings.Builder
+	cursor, mark := " ", " "
 	if i == l.cursor {
-		text = ">"
+		cursor = ">"
 	}
 	if l.marks[r.id] || l.all {
-		text += "*"
-	} else {
-		text += " "
+		mark = "*"
 	}
+	cells.WriteString(cursor + mark)
 	for n, c := range columns[l.kind] {
 		if widths[n] == 0 {
 			continue
@@ -296,9 +297,9 @@ func (m *model) rowLine(l *list, i int, widths []int, width int) string {
 		if i != l.cursor {
 			cell = m.paint(look, cell)
 		}
-		text += cell + " "
+		cells.WriteString(cell + " ")
 	}
-	text = fit(text, width)
+	text := fit(cells.String(), width)
 	if i == l.cursor {
 		return reverse(ansi.Strip(text))
 	}
@@ -328,19 +329,20 @@ func (m *model) tallyLine(l *list) string {
 	if !l.tallied {
 		return m.paint(faint, " counting…")
 	}
-	total := fmt.Sprintf(" %s", amount(l.tally.total, l.kind))
+	var total strings.Builder
 	if l.tally.more {
-		total = fmt.Sprintf(" the first %s", amount(l.tally.total, l.kind))
+		total.WriteString(" the first")
 	}
+	total.WriteString(" " + amount(l.tally.total, l.kind))
 	if l.kind == tko.KindTemplate {
-		return total
+		return total.String()
 	}
 	for _, state := range tko.States() {
 		if n := l.tally.states[state]; n > 0 {
-			total += "  " + m.paint(styleOf(state), fmt.Sprintf("%s %d %s", m.glyph(state), n, state))
+			total.WriteString("  " + m.paint(styleOf(state), fmt.Sprintf("%s %d %s", m.glyph(state), n, state)))
 		}
 	}
-	return total
+	return total.String()
 }
 
 func (m *model) filterLine(l *list) string {

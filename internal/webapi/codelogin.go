@@ -188,9 +188,11 @@ func localPath(text string) string {
 	return u.RequestURI()
 }
 
+func (c *codeLogins) name() string { return c.sessions.name() + "-login" }
+
 func (c *codeLogins) cookie(value string, age int) *http.Cookie {
-	cookie := c.sessions.cookie(value, age)
-	cookie.Name += "-login"
+	cookie := c.sessions.cookie(value, age) //nolint:gosec // Sessions.cookie sets its attributes
+	cookie.Name = c.name()
 	return cookie
 }
 
@@ -207,7 +209,7 @@ func (c *codeLogins) seal(l codeLogin) (string, error) {
 // begun returns the login that the browser has begun.
 func (c *codeLogins) begun(r *http.Request) (l codeLogin, err error) {
 	wrong := tko.Errorf(tko.ErrUnauthenticated, "this browser has begun no login here, or more than %v ago", codeLoginLife)
-	cookie, err := r.Cookie(c.cookie("", 0).Name)
+	cookie, err := r.Cookie(c.name())
 	if err != nil {
 		return l, wrong
 	}

@@ -41,8 +41,11 @@ func TestALoginEndsOnlyInTheBrowserThatHasBegunIt(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)
-		return w.Result()
+		response := w.Result()
+		_ = response.Body.Close()
+		return response
 	}
+	where := func(path string, cookies []*http.Cookie) string { return get(path, cookies).Header.Get("Location") } //nolint:bodyclose // get closes it
 	begin := func() (state string, cookies []*http.Cookie) {
 		response := get("/auth/login?return=/sites", nil)
 		to, err := response.Location()
@@ -73,17 +76,17 @@ func TestALoginEndsOnlyInTheBrowserThatHasBegunIt(t *testing.T) {
 		"without a state":      {"code=good", mine, "/login?problem=failed"},
 		"refused":              {"error=access_denied&state=" + state, mine, "/login?problem=denied"},
 	} {
-		if to := get("/auth/callback?"+test.query, test.cookies).Header.Get("Location"); to != test.want {
+		if to := where("/auth/callback?"+test.query, test.cookies); to != test.want {
 			t.Errorf("a login %s leads to %s, want %s", name, to, test.want)
 		}
 	}
 	if issuer.exchanged > 0 {
 		t.Errorf("%d codes of other logins were sent to the issuer", issuer.exchanged)
 	}
-	if to := get("/auth/callback?code=bad&state="+state, mine).Header.Get("Location"); to != "/login?problem=failed" {
+	if to := where("/auth/callback?code=bad&state="+state, mine); to != "/login?problem=failed" {
 		t.Errorf("a wrong code leads to %s", to)
 	}
-	response := get("/auth/callback?code=good&state="+state, mine)
+	response := get("/auth/callback?code=good&state="+state, mine) //nolint:bodyclose // get closes it
 	if to := response.Header.Get("Location"); to != "/sites" {
 		t.Errorf("a login leads to %s", to)
 	}
