@@ -239,7 +239,7 @@ func TestNestingIsLimited(t *testing.T) {
 
 func TestBigPackageRoundTrips(t *testing.T) {
 	t.Parallel()
-	p := serve(t)
+	p := serve(t, "--modification-time=1h")
 	const size = 16 << 20
 	var resources []resource
 	for i := range 64 {
