@@ -480,12 +480,12 @@ func (m *model) command(text string) tea.Cmd {
 			return nil
 		}
 	}
-	switch {
-	case name == "e", name == "events":
+	switch name {
+	case "e", "events":
 		m.open(eventsTab)
-	case name == "q", name == "quit":
+	case "q", "quit":
 		return tea.Quit
-	case name == "help":
+	case "help":
 		m.help = true
 	default:
 		m.notice = fmt.Sprintf("%q is no command: use deployments, sites, templates, plugins (and a filter), events, help or quit", name)

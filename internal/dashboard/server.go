@@ -125,7 +125,7 @@ func rows(ctx context.Context, s Lister, f filter.Filter, options tko.ListOption
 		return mapped(s.Templates(ctx, f.Templates(), options), templateRow)
 	case tko.KindPlugin:
 		return mapped(s.Plugins(ctx, f.Plugins(), options), pluginRow)
-	case tko.KindDeployment:
+	case tko.KindDeployment, tko.KindRollout: // a filter has no rollouts
 	}
 	return mapped(s.Deployments(ctx, f.Deployments(), options), deploymentRow)
 }

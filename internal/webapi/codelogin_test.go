@@ -47,7 +47,7 @@ func TestALoginEndsOnlyInTheBrowserThatHasBegunIt(t *testing.T) {
 	}
 	where := func(path string, cookies []*http.Cookie) string { return get(path, cookies).Header.Get("Location") } //nolint:bodyclose // get closes it
 	begin := func() (state string, cookies []*http.Cookie) {
-		response := get("/auth/login?return=/sites", nil)
+		response := get("/auth/login?return=/sites", nil) //nolint:bodyclose // get closes it
 		to, err := response.Location()
 		if err != nil {
 			t.Fatal(err)

@@ -87,7 +87,7 @@ func (l *live) action(w http.ResponseWriter, r *http.Request) (tko.Deleted, erro
 		return l.catalog.PurgeSites(ctx, f.Sites(), a.DryRun)
 	case tko.KindTemplate:
 		return l.catalog.PurgeTemplates(ctx, f.Templates(), a.DryRun)
-	case tko.KindPlugin:
+	case tko.KindPlugin, tko.KindRollout:
 	}
 	return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "plugins are deleted by their IDs only: name them in ids")
 }

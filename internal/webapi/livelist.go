@@ -253,6 +253,7 @@ func (l *live) read(r *http.Request, kind tko.Kind) (body entityBody, err error)
 		var p tko.Plugin
 		p, err = l.catalog.Plugin(ctx, typ, name)
 		row, stamp = pluginLive(p), p.Stamp
+	case tko.KindRollout: // it has no route
 	}
 	if err != nil {
 		return body, err
@@ -276,7 +277,7 @@ func verbs(kind tko.Kind) map[string]access.Verb {
 		return map[string]access.Verb{"approve": access.Approve, "delete": access.Delete, "purge": access.Purge}
 	case tko.KindPlugin:
 		return map[string]access.Verb{"delete": access.Register}
-	case tko.KindSite, tko.KindTemplate:
+	case tko.KindSite, tko.KindTemplate, tko.KindRollout:
 	}
 	return map[string]access.Verb{"delete": access.Delete, "purge": access.Purge}
 }
