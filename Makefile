@@ -52,6 +52,11 @@ web: ## build the web dashboard into web/dist, which is committed
 	npm --prefix web ci --no-audit --no-fund
 	npm --prefix web run build
 
+.PHONY: site
+site: ## build the documentation site into site/, with MkDocs in an environment of its own below bin/
+	@test -x $(BIN)/mkdocs/bin/mkdocs || { python3 -m venv $(BIN)/mkdocs && $(BIN)/mkdocs/bin/pip install --quiet --disable-pip-version-check -r tools/site-requirements.txt; }
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs/bin/mkdocs build --quiet --strict
+
 .PHONY: test
 test: ## set up what the tests need, and run them all
 	@test/setup/setup.sh

@@ -195,6 +195,12 @@ type Put struct {
 	// FromTemplate states that the package of an existing deployment was made
 	// from the current revision of its template.
 	FromTemplate bool
+	// Revision, if not 0, is the revision that the entity must be at: otherwise
+	// nothing is changed, and the error is an [ErrConflict].
+	Revision int64
+	// RemoveMetadata are keys of metadata from a template or a package that the
+	// entity shall not have.
+	RemoveMetadata []string
 }
 
 // A PutResult is the result of a [Put].

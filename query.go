@@ -22,6 +22,7 @@ type SiteSelect struct {
 
 // DeploymentSelect selects deployments.
 type DeploymentSelect struct {
+	IDs              []string     // patterns; servers of earlier versions don't know them
 	Parent           DeploymentID // the ID itself, no pattern; "": not filtered
 	Metadata         map[string]string
 	Templates        []string

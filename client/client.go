@@ -82,6 +82,7 @@ type Client struct {
 	data     tkopb.DataClient
 	access   tkopb.AccessClient
 	rollouts tkopb.RolloutsClient
+	why      tkopb.WhyClient
 	logs     tkopb.LogsClient
 	admin    tkopb.AdminClient
 	options  Options
@@ -200,6 +201,7 @@ func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 		data:     tkopb.NewDataClient(conn),
 		access:   tkopb.NewAccessClient(conn),
 		rollouts: tkopb.NewRolloutsClient(conn),
+		why:      tkopb.NewWhyClient(conn),
 		logs:     tkopb.NewLogsClient(conn),
 		admin:    tkopb.NewAdminClient(conn),
 		options:  o,

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/tko-orchestrator/tko"
@@ -280,12 +281,14 @@ func (c *Client) CreateDeployment(ctx context.Context, d tko.NewDeployment) (tko
 
 // StartModification returns a token for the exclusive right to modify a
 // deployment for a limited time, and the deployment's package. It returns a
-// tko.ErrBusy while another client has that right.
+// tko.ErrBusy while another client has that right. [tko.WithModificationTime] sets the
+// time; servers that don't know it use their own.
 func (c *Client) StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error) {
-	response, err := call(ctx, c, c.data.StartDeploymentModification, &tkopb.StartDeploymentModification{
-		DeploymentId:           string(id),
-		PreferredPackageFormat: string(c.options.PackageFormat),
-	})
+	m := &tkopb.StartDeploymentModification{DeploymentId: string(id), PreferredPackageFormat: string(c.options.PackageFormat)}
+	if validity, ok := tko.ModificationTimeOf(ctx); ok {
+		m.Validity = durationpb.New(validity)
+	}
+	response, err := call(ctx, c, c.data.StartDeploymentModification, m)
 	if err != nil {
 		return tko.Modification{}, err
 	}

@@ -831,11 +831,14 @@ type Freeze struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,520,opt,name=id,proto3" json:"id,omitempty"` // set by the server
 	// Patterns of metadata of sites; all must match. Not empty.
-	SiteMetadata  map[string]string      `protobuf:"bytes,521,rep,name=siteMetadata,proto3" json:"siteMetadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Until         *timestamppb.Timestamp `protobuf:"bytes,522,opt,name=until,proto3" json:"until,omitempty"`
-	Reason        string                 `protobuf:"bytes,523,opt,name=reason,proto3" json:"reason,omitempty"`
-	FrozenBy      string                 `protobuf:"bytes,524,opt,name=frozenBy,proto3" json:"frozenBy,omitempty"` // set by the server
-	Created       *timestamppb.Timestamp `protobuf:"bytes,525,opt,name=created,proto3" json:"created,omitempty"`
+	SiteMetadata map[string]string      `protobuf:"bytes,521,rep,name=siteMetadata,proto3" json:"siteMetadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Until        *timestamppb.Timestamp `protobuf:"bytes,522,opt,name=until,proto3" json:"until,omitempty"`
+	Reason       string                 `protobuf:"bytes,523,opt,name=reason,proto3" json:"reason,omitempty"`
+	FrozenBy     string                 `protobuf:"bytes,524,opt,name=frozenBy,proto3" json:"frozenBy,omitempty"` // set by the server
+	Created      *timestamppb.Timestamp `protobuf:"bytes,525,opt,name=created,proto3" json:"created,omitempty"`
+	// The confirmed number of sites: the request is refused if it freezes more or fewer.
+	// 0: not confirmed, so that the server refuses to freeze very many.
+	Confirm       uint64 `protobuf:"varint,526,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -910,6 +913,13 @@ func (x *Freeze) GetCreated() *timestamppb.Timestamp {
 		return x.Created
 	}
 	return nil
+}
+
+func (x *Freeze) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
 }
 
 type Unfreeze struct {
@@ -1026,14 +1036,15 @@ const file_tko_access_proto_rawDesc = "" +
 	"\vcheckpoints\x18\x88\x04 \x03(\v2\x0e.tko.AuditHeadR\vcheckpoints\"_\n" +
 	"\x13VerifyAuditResponse\x12#\n" +
 	"\x04base\x18\x88\x04 \x01(\v2\x0e.tko.AuditHeadR\x04base\x12#\n" +
-	"\x04head\x18\x89\x04 \x01(\v2\x0e.tko.AuditHeadR\x04head\"\xbe\x02\n" +
+	"\x04head\x18\x89\x04 \x01(\v2\x0e.tko.AuditHeadR\x04head\"\xd9\x02\n" +
 	"\x06Freeze\x12\x0f\n" +
 	"\x02id\x18\x88\x04 \x01(\tR\x02id\x12B\n" +
 	"\fsiteMetadata\x18\x89\x04 \x03(\v2\x1d.tko.Freeze.SiteMetadataEntryR\fsiteMetadata\x121\n" +
 	"\x05until\x18\x8a\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x17\n" +
 	"\x06reason\x18\x8b\x04 \x01(\tR\x06reason\x12\x1b\n" +
 	"\bfrozenBy\x18\x8c\x04 \x01(\tR\bfrozenBy\x125\n" +
-	"\acreated\x18\x8d\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x1a?\n" +
+	"\acreated\x18\x8d\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x19\n" +
+	"\aconfirm\x18\x8e\x04 \x01(\x04R\aconfirm\x1a?\n" +
 	"\x11SiteMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1d\n" +

@@ -2143,6 +2143,7 @@ type SelectDeployments struct {
 	Outdated                 *bool                  `protobuf:"varint,200,opt,name=outdated,proto3,oneof" json:"outdated,omitempty"` // made from an earlier revision of their template than the current one
 	Confirm                  uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
 	Conditions               []*SelectCondition     `protobuf:"bytes,240,rep,name=conditions,proto3" json:"conditions,omitempty"` // all must match
+	DeploymentIdPatterns     []string               `protobuf:"bytes,500,rep,name=deploymentIdPatterns,proto3" json:"deploymentIdPatterns,omitempty"`
 	unknownFields            protoimpl.UnknownFields
 	sizeCache                protoimpl.SizeCache
 }
@@ -2261,6 +2262,13 @@ func (x *SelectDeployments) GetConditions() []*SelectCondition {
 	return nil
 }
 
+func (x *SelectDeployments) GetDeploymentIdPatterns() []string {
+	if x != nil {
+		return x.DeploymentIdPatterns
+	}
+	return nil
+}
+
 type ListDeployments struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	Window                 *Window                `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
@@ -2333,6 +2341,7 @@ type StartDeploymentModification struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId           string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
 	PreferredPackageFormat string                 `protobuf:"bytes,2,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
+	Validity               *durationpb.Duration   `protobuf:"bytes,500,opt,name=validity,proto3" json:"validity,omitempty"` // of the token, at most an hour; the server's setting if it isn't given
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -2379,6 +2388,13 @@ func (x *StartDeploymentModification) GetPreferredPackageFormat() string {
 		return x.PreferredPackageFormat
 	}
 	return ""
+}
+
+func (x *StartDeploymentModification) GetValidity() *durationpb.Duration {
+	if x != nil {
+		return x.Validity
+	}
+	return nil
 }
 
 type StartDeploymentModificationResponse struct {
@@ -4904,9 +4920,11 @@ type PutEntity struct {
 	Plugin             *Plugin                `protobuf:"bytes,9,opt,name=plugin,proto3" json:"plugin,omitempty"`
 	Origin             string                 `protobuf:"bytes,10,opt,name=origin,proto3" json:"origin,omitempty"` // identifies a deployment permanently: it is created once
 	DryRun             bool                   `protobuf:"varint,11,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
-	Claim              *WorkItem              `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"`                 // if given, a claim that the caller must still hold
-	FromTemplate       bool                   `protobuf:"varint,200,opt,name=fromTemplate,proto3" json:"fromTemplate,omitempty"` // the package of an existing deployment was made from the current revision of its template
-	Name               string                 `protobuf:"bytes,240,opt,name=name,proto3" json:"name,omitempty"`                  // of a deployment, instead of id and origin: its name in the Kubernetes API; it is created once
+	Claim              *WorkItem              `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"`                     // if given, a claim that the caller must still hold
+	FromTemplate       bool                   `protobuf:"varint,200,opt,name=fromTemplate,proto3" json:"fromTemplate,omitempty"`     // the package of an existing deployment was made from the current revision of its template
+	Name               string                 `protobuf:"bytes,240,opt,name=name,proto3" json:"name,omitempty"`                      // of a deployment, instead of id and origin: its name in the Kubernetes API; it is created once
+	ExpectRevision     int64                  `protobuf:"varint,500,opt,name=expectRevision,proto3" json:"expectRevision,omitempty"` // the entity is at this revision, otherwise nothing is changed; 0 for any
+	RemoveMetadata     []string               `protobuf:"bytes,501,rep,name=removeMetadata,proto3" json:"removeMetadata,omitempty"`  // keys of metadata from a template or package that the entity shall not have
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -5037,6 +5055,20 @@ func (x *PutEntity) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *PutEntity) GetExpectRevision() int64 {
+	if x != nil {
+		return x.ExpectRevision
+	}
+	return 0
+}
+
+func (x *PutEntity) GetRemoveMetadata() []string {
+	if x != nil {
+		return x.RemoveMetadata
+	}
+	return nil
 }
 
 type PutEntityResponse struct {
@@ -6428,7 +6460,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\rGetDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
-	"\brevision\x18d \x01(\x03R\brevision\"\xb9\a\n" +
+	"\brevision\x18d \x01(\x03R\brevision\"\xee\a\n" +
 	"\x11SelectDeployments\x123\n" +
 	"\x12parentDeploymentId\x18\x03 \x01(\tH\x00R\x12parentDeploymentId\x88\x01\x01\x12X\n" +
 	"\x10metadataPatterns\x18\x04 \x03(\v2,.tko.SelectDeployments.MetadataPatternsEntryR\x10metadataPatterns\x12.\n" +
@@ -6444,7 +6476,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x125\n" +
 	"\n" +
 	"conditions\x18\xf0\x01 \x03(\v2\x14.tko.SelectConditionR\n" +
-	"conditions\x1aC\n" +
+	"conditions\x123\n" +
+	"\x14deploymentIdPatterns\x18\xf4\x03 \x03(\tR\x14deploymentIdPatterns\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aK\n" +
@@ -6462,10 +6495,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12.\n" +
 	"\x06select\x18\x02 \x01(\v2\x16.tko.SelectDeploymentsR\x06select\x12\"\n" +
 	"\fwithPackages\x18d \x01(\bR\fwithPackages\x126\n" +
-	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\"y\n" +
+	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\"\xb1\x01\n" +
 	"\x1bStartDeploymentModification\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x126\n" +
-	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\"\x8f\x02\n" +
+	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x126\n" +
+	"\bvalidity\x18\xf4\x03 \x01(\v2\x19.google.protobuf.DurationR\bvalidity\"\x8f\x02\n" +
 	"#StartDeploymentModificationResponse\x12\x18\n" +
 	"\astarted\x18\x01 \x01(\bR\astarted\x12*\n" +
 	"\x10notStartedReason\x18\x02 \x01(\tR\x10notStartedReason\x12,\n" +
@@ -6677,7 +6711,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\x82\x04\n" +
+	"\x06STATUS\x10\x02\"\xd4\x04\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -6695,7 +6729,9 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06dryRun\x18\v \x01(\bR\x06dryRun\x12#\n" +
 	"\x05claim\x18\f \x01(\v2\r.tko.WorkItemR\x05claim\x12#\n" +
 	"\ffromTemplate\x18\xc8\x01 \x01(\bR\ffromTemplate\x12\x13\n" +
-	"\x04name\x18\xf0\x01 \x01(\tR\x04name\x1a;\n" +
+	"\x04name\x18\xf0\x01 \x01(\tR\x04name\x12'\n" +
+	"\x0eexpectRevision\x18\xf4\x03 \x01(\x03R\x0eexpectRevision\x12'\n" +
+	"\x0eremoveMetadata\x18\xf5\x03 \x03(\tR\x0eremoveMetadata\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
@@ -7002,160 +7038,161 @@ var file_tko_tko_proto_depIdxs = []int32{
 	18,  // 33: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
 	6,   // 34: tko.ListDeployments.window:type_name -> tko.Window
 	26,  // 35: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	101, // 36: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	101, // 37: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	101, // 38: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	98,  // 39: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
-	38,  // 40: tko.Plugin.triggers:type_name -> tko.GVK
-	42,  // 41: tko.Plugin.stamp:type_name -> tko.Stamp
-	38,  // 42: tko.SelectPlugins.trigger:type_name -> tko.GVK
-	6,   // 43: tko.ListPlugins.window:type_name -> tko.Window
-	40,  // 44: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	101, // 45: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	101, // 46: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
-	43,  // 47: tko.Stamp.conditions:type_name -> tko.Condition
-	44,  // 48: tko.Stamp.steps:type_name -> tko.PreparationStep
-	101, // 49: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	101, // 50: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	102, // 51: tko.PreparationStep.took:type_name -> google.protobuf.Duration
-	26,  // 52: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	43,  // 53: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	44,  // 54: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	47,  // 55: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
-	21,  // 56: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
-	54,  // 57: tko.CreateChildren.children:type_name -> tko.Child
-	99,  // 58: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	43,  // 59: tko.SetConditions.conditions:type_name -> tko.Condition
-	102, // 60: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	102, // 61: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	61,  // 62: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	61,  // 63: tko.RenewWork.items:type_name -> tko.WorkItem
-	102, // 64: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	61,  // 65: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	65,  // 66: tko.FinishWork.items:type_name -> tko.FinishedWork
-	61,  // 67: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 68: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	102, // 69: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 70: tko.Change.op:type_name -> tko.Change.Op
-	101, // 71: tko.Change.time:type_name -> google.protobuf.Timestamp
-	100, // 72: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	39,  // 73: tko.PutEntity.plugin:type_name -> tko.Plugin
-	61,  // 74: tko.PutEntity.claim:type_name -> tko.WorkItem
-	61,  // 75: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	101, // 76: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	75,  // 77: tko.Source.status:type_name -> tko.SourceStatus
-	76,  // 78: tko.SourceStatus.items:type_name -> tko.SourceItem
-	77,  // 79: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	43,  // 80: tko.SourceStatus.conditions:type_name -> tko.Condition
-	101, // 81: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	74,  // 82: tko.SaveSource.source:type_name -> tko.Source
-	61,  // 83: tko.SaveSource.claim:type_name -> tko.WorkItem
-	61,  // 84: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	101, // 85: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	82,  // 86: tko.SaveTargetState.state:type_name -> tko.TargetState
-	61,  // 87: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	101, // 88: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	103, // 89: tko.Data.about:input_type -> google.protobuf.Empty
-	8,   // 90: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 91: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	10,  // 92: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	12,  // 93: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	11,  // 94: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	14,  // 95: tko.Data.registerSite:input_type -> tko.Site
-	13,  // 96: tko.Data.deleteSite:input_type -> tko.SiteID
-	16,  // 97: tko.Data.getSite:input_type -> tko.GetSite
-	19,  // 98: tko.Data.listSites:input_type -> tko.ListSites
-	17,  // 99: tko.Data.purgeSites:input_type -> tko.SelectSites
-	23,  // 100: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	20,  // 101: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	25,  // 102: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	27,  // 103: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	26,  // 104: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	28,  // 105: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	30,  // 106: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	32,  // 107: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	39,  // 108: tko.Data.registerPlugin:input_type -> tko.Plugin
-	37,  // 109: tko.Data.deletePlugin:input_type -> tko.PluginID
-	37,  // 110: tko.Data.getPlugin:input_type -> tko.PluginID
-	41,  // 111: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	40,  // 112: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	45,  // 113: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	47,  // 114: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	49,  // 115: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	51,  // 116: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	34,  // 117: tko.Data.listModifications:input_type -> tko.ListModifications
-	36,  // 118: tko.Data.breakModification:input_type -> tko.BreakModification
-	53,  // 119: tko.Data.createChildren:input_type -> tko.CreateChildren
-	56,  // 120: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	58,  // 121: tko.Data.setConditions:input_type -> tko.SetConditions
-	59,  // 122: tko.Data.claimWork:input_type -> tko.ClaimWork
-	62,  // 123: tko.Data.renewWork:input_type -> tko.RenewWork
-	64,  // 124: tko.Data.finishWork:input_type -> tko.FinishWork
-	66,  // 125: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	68,  // 126: tko.Data.putEntity:input_type -> tko.PutEntity
-	70,  // 127: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	71,  // 128: tko.Data.callSites:input_type -> tko.CallSites
-	72,  // 129: tko.Data.callSources:input_type -> tko.CallSources
-	73,  // 130: tko.Data.getSource:input_type -> tko.GetSource
-	103, // 131: tko.Data.listSources:input_type -> google.protobuf.Empty
-	78,  // 132: tko.Data.saveSource:input_type -> tko.SaveSource
-	80,  // 133: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	81,  // 134: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	83,  // 135: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	103, // 136: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 137: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 138: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 139: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 140: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 141: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 142: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 143: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 144: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 145: tko.Data.getSite:output_type -> tko.Site
-	15,  // 146: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 147: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	24,  // 148: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 149: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	21,  // 150: tko.Data.getDeployment:output_type -> tko.Deployment
-	22,  // 151: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 152: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	29,  // 153: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	31,  // 154: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	33,  // 155: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 156: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 157: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	39,  // 158: tko.Data.getPlugin:output_type -> tko.Plugin
-	39,  // 159: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 160: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	46,  // 161: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	48,  // 162: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	50,  // 163: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	52,  // 164: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	35,  // 165: tko.Data.listModifications:output_type -> tko.Modification
-	35,  // 166: tko.Data.breakModification:output_type -> tko.Modification
-	55,  // 167: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	57,  // 168: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	103, // 169: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	60,  // 170: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	63,  // 171: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	103, // 172: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	67,  // 173: tko.Data.watchChanges:output_type -> tko.Change
-	69,  // 174: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 175: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	103, // 176: tko.Data.callSites:output_type -> google.protobuf.Empty
-	103, // 177: tko.Data.callSources:output_type -> google.protobuf.Empty
-	74,  // 178: tko.Data.getSource:output_type -> tko.Source
-	74,  // 179: tko.Data.listSources:output_type -> tko.Source
-	79,  // 180: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	103, // 181: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	82,  // 182: tko.Data.getTargetState:output_type -> tko.TargetState
-	84,  // 183: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	85,  // 184: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	137, // [137:185] is the sub-list for method output_type
-	89,  // [89:137] is the sub-list for method input_type
-	89,  // [89:89] is the sub-list for extension type_name
-	89,  // [89:89] is the sub-list for extension extendee
-	0,   // [0:89] is the sub-list for field type_name
+	102, // 36: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
+	101, // 37: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	101, // 38: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	101, // 39: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	98,  // 40: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	38,  // 41: tko.Plugin.triggers:type_name -> tko.GVK
+	42,  // 42: tko.Plugin.stamp:type_name -> tko.Stamp
+	38,  // 43: tko.SelectPlugins.trigger:type_name -> tko.GVK
+	6,   // 44: tko.ListPlugins.window:type_name -> tko.Window
+	40,  // 45: tko.ListPlugins.select:type_name -> tko.SelectPlugins
+	101, // 46: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	101, // 47: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	43,  // 48: tko.Stamp.conditions:type_name -> tko.Condition
+	44,  // 49: tko.Stamp.steps:type_name -> tko.PreparationStep
+	101, // 50: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	101, // 51: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	102, // 52: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	26,  // 53: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	43,  // 54: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	44,  // 55: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
+	47,  // 56: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
+	21,  // 57: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
+	54,  // 58: tko.CreateChildren.children:type_name -> tko.Child
+	99,  // 59: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	43,  // 60: tko.SetConditions.conditions:type_name -> tko.Condition
+	102, // 61: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	102, // 62: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	61,  // 63: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	61,  // 64: tko.RenewWork.items:type_name -> tko.WorkItem
+	102, // 65: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	61,  // 66: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	65,  // 67: tko.FinishWork.items:type_name -> tko.FinishedWork
+	61,  // 68: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 69: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	102, // 70: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 71: tko.Change.op:type_name -> tko.Change.Op
+	101, // 72: tko.Change.time:type_name -> google.protobuf.Timestamp
+	100, // 73: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	39,  // 74: tko.PutEntity.plugin:type_name -> tko.Plugin
+	61,  // 75: tko.PutEntity.claim:type_name -> tko.WorkItem
+	61,  // 76: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	101, // 77: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	75,  // 78: tko.Source.status:type_name -> tko.SourceStatus
+	76,  // 79: tko.SourceStatus.items:type_name -> tko.SourceItem
+	77,  // 80: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	43,  // 81: tko.SourceStatus.conditions:type_name -> tko.Condition
+	101, // 82: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	74,  // 83: tko.SaveSource.source:type_name -> tko.Source
+	61,  // 84: tko.SaveSource.claim:type_name -> tko.WorkItem
+	61,  // 85: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	101, // 86: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	82,  // 87: tko.SaveTargetState.state:type_name -> tko.TargetState
+	61,  // 88: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	101, // 89: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	103, // 90: tko.Data.about:input_type -> google.protobuf.Empty
+	8,   // 91: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 92: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	10,  // 93: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	12,  // 94: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	11,  // 95: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	14,  // 96: tko.Data.registerSite:input_type -> tko.Site
+	13,  // 97: tko.Data.deleteSite:input_type -> tko.SiteID
+	16,  // 98: tko.Data.getSite:input_type -> tko.GetSite
+	19,  // 99: tko.Data.listSites:input_type -> tko.ListSites
+	17,  // 100: tko.Data.purgeSites:input_type -> tko.SelectSites
+	23,  // 101: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	20,  // 102: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	25,  // 103: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	27,  // 104: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	26,  // 105: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	28,  // 106: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	30,  // 107: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	32,  // 108: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	39,  // 109: tko.Data.registerPlugin:input_type -> tko.Plugin
+	37,  // 110: tko.Data.deletePlugin:input_type -> tko.PluginID
+	37,  // 111: tko.Data.getPlugin:input_type -> tko.PluginID
+	41,  // 112: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	40,  // 113: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	45,  // 114: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	47,  // 115: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	49,  // 116: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	51,  // 117: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	34,  // 118: tko.Data.listModifications:input_type -> tko.ListModifications
+	36,  // 119: tko.Data.breakModification:input_type -> tko.BreakModification
+	53,  // 120: tko.Data.createChildren:input_type -> tko.CreateChildren
+	56,  // 121: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	58,  // 122: tko.Data.setConditions:input_type -> tko.SetConditions
+	59,  // 123: tko.Data.claimWork:input_type -> tko.ClaimWork
+	62,  // 124: tko.Data.renewWork:input_type -> tko.RenewWork
+	64,  // 125: tko.Data.finishWork:input_type -> tko.FinishWork
+	66,  // 126: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	68,  // 127: tko.Data.putEntity:input_type -> tko.PutEntity
+	70,  // 128: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	71,  // 129: tko.Data.callSites:input_type -> tko.CallSites
+	72,  // 130: tko.Data.callSources:input_type -> tko.CallSources
+	73,  // 131: tko.Data.getSource:input_type -> tko.GetSource
+	103, // 132: tko.Data.listSources:input_type -> google.protobuf.Empty
+	78,  // 133: tko.Data.saveSource:input_type -> tko.SaveSource
+	80,  // 134: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	81,  // 135: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	83,  // 136: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	103, // 137: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 138: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 139: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 140: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	8,   // 141: tko.Data.getTemplate:output_type -> tko.Template
+	9,   // 142: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 143: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 144: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 145: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	14,  // 146: tko.Data.getSite:output_type -> tko.Site
+	15,  // 147: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 148: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	24,  // 149: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 150: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	21,  // 151: tko.Data.getDeployment:output_type -> tko.Deployment
+	22,  // 152: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 153: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	29,  // 154: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	31,  // 155: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	33,  // 156: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 157: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 158: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	39,  // 159: tko.Data.getPlugin:output_type -> tko.Plugin
+	39,  // 160: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 161: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	46,  // 162: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	48,  // 163: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	50,  // 164: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	52,  // 165: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	35,  // 166: tko.Data.listModifications:output_type -> tko.Modification
+	35,  // 167: tko.Data.breakModification:output_type -> tko.Modification
+	55,  // 168: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	57,  // 169: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	103, // 170: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	60,  // 171: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	63,  // 172: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	103, // 173: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	67,  // 174: tko.Data.watchChanges:output_type -> tko.Change
+	69,  // 175: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 176: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	103, // 177: tko.Data.callSites:output_type -> google.protobuf.Empty
+	103, // 178: tko.Data.callSources:output_type -> google.protobuf.Empty
+	74,  // 179: tko.Data.getSource:output_type -> tko.Source
+	74,  // 180: tko.Data.listSources:output_type -> tko.Source
+	79,  // 181: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	103, // 182: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	82,  // 183: tko.Data.getTargetState:output_type -> tko.TargetState
+	84,  // 184: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	85,  // 185: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	138, // [138:186] is the sub-list for method output_type
+	90,  // [90:138] is the sub-list for method input_type
+	90,  // [90:90] is the sub-list for extension type_name
+	90,  // [90:90] is the sub-list for extension extendee
+	0,   // [0:90] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }

@@ -97,19 +97,17 @@ Exit codes: 0 stopped as asked, 1 failed, 2 wrong flags.`
 // run is the program: it builds all objects, serves until the context ends, and
 // returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var file string
 	var log *logging.Log // nil until the settings are loaded
-	command := &cobra.Command{
-		Use: "tko-server", Short: "Serve TKO", Long: long, Version: version.String(), Args: noArguments,
-		SilenceErrors: true, SilenceUsage: true,
-	}
-	command.Flags().StringVar(&file, "config", "", "YAML file of settings, with the names of the flags")
-	c := config.Flags(command.Flags())
+	command, asked := settingsCommand()
+	c := asked.config
 	command.AddCommand(keysCommand(stderr)) //nolint:contextcheck // the command carries the context
 
 	command.RunE = func(command *cobra.Command, _ []string) error { //nolint:contextcheck // the command carries the context
-		if err := config.Load(command.Flags(), os.LookupEnv, file); err != nil {
+		if err := config.Load(command.Flags(), os.LookupEnv, asked.file); err != nil {
 			return err
+		}
+		if asked.check || asked.print {
+			return asked.report(command)
 		}
 		passed, err := systemd.Sockets()
 		if err != nil {
@@ -157,6 +155,59 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintf(stderr, "tko-server: %v\n", err)
 		return 1
 	}
+}
+
+// settings are what the flags ask for.
+type settings struct {
+	config       *config.Config
+	file         string // of settings, or ""
+	check, print bool
+}
+
+// settingsCommand returns the command with the flags of the server. Its help groups them.
+func settingsCommand() (*cobra.Command, *settings) {
+	command := &cobra.Command{
+		Use: "tko-server", Short: "Serve TKO", Long: long, Version: version.String(), Args: noArguments,
+		SilenceErrors: true, SilenceUsage: true,
+	}
+	s := &settings{config: config.Flags(command.Flags())}
+	command.Flags().StringVar(&s.file, "config", "", "YAML file of settings, with the names of the flags")
+	command.Flags().BoolVar(&s.check, "check", false, "check the settings and the files that they name, and exit: 0 if they are valid, 2 if not")
+	command.Flags().BoolVar(&s.print, "print-config", false, "print all settings as a YAML file for --config, with their descriptions and without secrets, and exit")
+	usage := command.UsageFunc()
+	command.SetUsageFunc(func(c *cobra.Command) error {
+		if c != command {
+			return usage(c)
+		}
+		out := c.OutOrStdout()
+		_, _ = fmt.Fprintf(out, "Usage:\n  tko-server [flags]\n  tko-server [command]\n\nAvailable Commands:\n")
+		for _, below := range c.Commands() {
+			if below.IsAvailableCommand() {
+				_, _ = fmt.Fprintf(out, "  %-10s %s\n", below.Name(), below.Short)
+			}
+		}
+		_, err := fmt.Fprintf(out, "%s\nUse tko-server COMMAND --help for more about a command.\n", config.Usage(c.Flags()))
+		return err
+	})
+	return command, s
+}
+
+// report checks and prints the settings.
+func (s *settings) report(command *cobra.Command) error {
+	if s.check {
+		if err := errors.Join(s.config.Validate(), config.CheckFiles(command.Flags())); err != nil {
+			return err
+		}
+	}
+	text := "the settings are valid\n"
+	if s.print {
+		var err error
+		if text, err = config.Print(command.Flags()); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprint(command.OutOrStdout(), text)
+	return err
 }
 
 func noArguments(_ *cobra.Command, args []string) error {

@@ -29,7 +29,8 @@ const (
 
 // Freeze freezes the sites that match until a time, and returns the freeze with its ID.
 // The caller must hold the right call on each of them. A freeze without a selection, or
-// whose selection matches no site, is an ErrInvalid.
+// whose selection matches no site, is an ErrInvalid. Very many sites must be confirmed:
+// see [tko.WithConfirmation].
 func (s *Service) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error) {
 	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
 	if err != nil {
@@ -45,6 +46,9 @@ func (s *Service) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error) 
 	}
 	if len(sites) == 0 {
 		return tko.Freeze{}, tko.Errorf(tko.ErrInvalid, "no site has metadata that matches %s: correct the selection, as tko site list --metadata shows", selectionText(f))
+	}
+	if _, err := s.allow(ctx, "freeze", tko.KindSite, len(sites)); err != nil {
+		return tko.Freeze{}, err
 	}
 	f.ID, f.By, f.Created, f.Until = uuid.NewString(), author(ctx), now.UTC().Truncate(time.Second), f.Until.UTC().Truncate(time.Second)
 	err = s.changeAccess(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
@@ -134,13 +138,20 @@ func (s *Service) activeFreezes(ctx context.Context) ([]tko.Freeze, int64, error
 	return active, book.Version, nil
 }
 
-// freezes returns the freezes for the rules of rollouts.
+// suspendedAgain is the time after which a rollout looks again at the metadata of
+// suspended sites.
+const suspendedAgain = 5 * time.Minute
+
+// freezes returns the freezes, and the suspension of sites, for the rules of rollouts.
 func (s *Service) freezes(ctx context.Context) ([]execute.Freeze, error) {
 	active, _, err := s.activeFreezes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var all []execute.Freeze
+	all := []execute.Freeze{{
+		Matches: func(_ tko.SiteID, metadata map[string]string) bool { return tko.Suspended(metadata) },
+		Until:   time.Now().Add(suspendedAgain), Reason: "suspended, and looked at again",
+	}}
 	for _, f := range active {
 		all = append(all, execute.Freeze{
 			Matches: func(_ tko.SiteID, metadata map[string]string) bool { return f.Selects(metadata) },

@@ -37,6 +37,27 @@ func TestFreezeOfNothingOrEverythingIsRefused(t *testing.T) {
 	}
 }
 
+func TestFreezeOfVeryManySitesMustBeConfirmed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{ConfirmAbove: 2, ConfirmPercent: 50})
+	for _, id := range []string{"a", "b", "c"} {
+		w.site(id, "", "region", "north")
+	}
+	w.site("d", "", "region", "south")
+	if _, err := w.Freeze(w.ctx, north(time.Hour)); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "freeze 3 of 4 sites") {
+		t.Errorf("three of four sites: %v", err)
+	}
+	if _, err := w.Freeze(tko.WithConfirmation(w.ctx, 2), north(time.Hour)); !errors.Is(err, tko.ErrInvalid) {
+		t.Errorf("with another count: %v", err)
+	}
+	if list, err := w.Freezes(w.ctx); err != nil || len(list) != 0 {
+		t.Errorf("refused freezes froze: %+v, %v", list, err)
+	}
+	if _, err := w.Freeze(tko.WithConfirmation(w.ctx, 3), north(time.Hour)); err != nil {
+		t.Errorf("confirmed: %v", err)
+	}
+}
+
 func TestFreezeIsListedUntilItEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})

@@ -174,7 +174,7 @@ func siteQuery(sel tko.SiteSelect, options tko.ListOptions) (Query, error) {
 
 func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, error) {
 	p := patternParser{}
-	if err := checkPatternCount(len(sel.Templates) + len(sel.Sites) + len(sel.Metadata) + len(sel.TemplateMetadata) + len(sel.SiteMetadata) + len(sel.Conditions)); err != nil {
+	if err := checkPatternCount(len(sel.IDs) + len(sel.Templates) + len(sel.Sites) + len(sel.Metadata) + len(sel.TemplateMetadata) + len(sel.SiteMetadata) + len(sel.Conditions)); err != nil {
 		return Query{}, err
 	}
 	query := p.query(tko.KindDeployment, options)
@@ -185,6 +185,7 @@ func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, 
 	query.TemplateMetadata = p.metadata("template metadata", sel.TemplateMetadata)
 	query.SiteMetadata = p.metadata("site metadata", sel.SiteMetadata)
 	query.Parent, query.Prepared, query.Approved = string(sel.Parent), sel.Prepared, sel.Approved
+	query.IDs = p.ids("deployment ID", sel.IDs)
 	query.Outdated = sel.Outdated
 	query.Conditions = p.conditions(sel.Conditions)
 	if sel.Parent != "" && !isDeploymentID(sel.Parent) {

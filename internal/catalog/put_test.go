@@ -165,3 +165,45 @@ func TestPutByNameFindsTheDeployment(t *testing.T) {
 		}
 	}
 }
+
+func TestPutOfAnotherRevisionChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.site("s", "", "a", "1")
+	put := tko.Put{Kind: tko.KindSite, ID: "s", Metadata: map[string]string{"a": "2"}, Revision: 2}
+	for _, dryRun := range []bool{true, false} {
+		put.DryRun = dryRun
+		_, err := w.PutEntity(w.ctx, put)
+		wantError(t, err, tko.ErrConflict, `site "s" is at revision 1, not at 2`)
+	}
+	if s, err := w.Site(w.ctx, "s", 0); err != nil || s.Metadata["a"] != "1" {
+		t.Errorf("%v, %v", s.Metadata, err)
+	}
+	put.Revision = 1
+	if r, err := w.PutEntity(w.ctx, put); err != nil || r.Revision != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	put.ID, put.Revision = "deleted", 1
+	_, err := w.PutEntity(w.ctx, put)
+	wantError(t, err, tko.ErrNotFound, "deleted")
+	put.Revision = -1
+	_, err = w.PutEntity(w.ctx, put)
+	wantError(t, err, tko.ErrInvalid, "-1")
+}
+
+func TestPutRemovesMetadataOfTheTemplate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", "", "tier", "edge", "vendor", "v")
+	w.site("s", "")
+	put := tko.Put{Kind: tko.KindSite, ID: "s", Template: "t", RemoveMetadata: []string{"tier", "unknown"}}
+	for range 2 {
+		if _, err := w.PutEntity(w.ctx, put); err != nil {
+			t.Fatal(err)
+		}
+		put.Metadata = map[string]string{"vendor": "v"}
+	}
+	if s, err := w.Site(w.ctx, "s", 0); err != nil || len(s.Metadata) != 1 || s.Metadata["vendor"] != "v" {
+		t.Errorf("%v, %v", s.Metadata, err)
+	}
+}

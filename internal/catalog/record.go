@@ -98,6 +98,7 @@ type Requirement struct {
 	Present  bool   // the record exists
 	UID      string // the record has this UID; "": any
 	Position int64  // the record, with its conditions, hasn't changed since; 0: any
+	Revision int64  // the record is at this revision; 0: any
 }
 
 // An ExistsError reports that a record exists that must not.
@@ -120,12 +121,14 @@ func (q Requirement) check(key Key, r Record) error {
 	switch {
 	case r.Revision != 0 && q.Absent:
 		return &ExistsError{Key: key}
-	case r.Revision == 0 && (q.Present || q.UID != "" || q.Position != 0):
+	case r.Revision == 0 && (q.Present || q.UID != "" || q.Position != 0 || q.Revision != 0):
 		return tko.NotFound(key.Kind, key.ID)
 	case q.UID != "" && q.UID != r.UID:
 		return tko.Errorf(tko.ErrConflict, "%s %q has the UID %s, not %s: it is another one, read it again", key.Kind, key.ID, r.UID, q.UID)
 	case q.Position != 0 && q.Position != r.Position:
 		return tko.Errorf(tko.ErrConflict, "%s %q was changed at %d, after %d: read it again", key.Kind, key.ID, r.Position, q.Position)
+	case q.Revision != 0 && q.Revision != r.Revision:
+		return tko.Errorf(tko.ErrConflict, "%s %q is at revision %d, not at %d: another client has changed it, read it again", key.Kind, key.ID, r.Revision, q.Revision)
 	}
 	return nil
 }

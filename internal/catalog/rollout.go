@@ -142,11 +142,15 @@ func rolloutOf(r Record) tko.Rollout {
 // viewRollout returns the record and the view of a rollout that the caller may use.
 // A rollout without a state is a draft.
 func (s *Service) viewRollout(ctx context.Context, id tko.RolloutID, verbs ...access.Verb) (Record, RolloutView, error) {
+	return s.viewSince(ctx, id, RowsAt{}, verbs...)
+}
+
+func (s *Service) viewSince(ctx context.Context, id tko.RolloutID, known RowsAt, verbs ...access.Verb) (Record, RolloutView, error) {
 	key := rolloutKey(id)
 	if err := CheckKey(key); err != nil {
 		return Record{}, RolloutView{}, err
 	}
-	v, err := s.store.RolloutView(ctx, string(id))
+	v, err := s.store.RolloutView(ctx, string(id), known)
 	if err != nil {
 		return Record{}, v, err
 	}
@@ -203,17 +207,16 @@ func (st RolloutState) with(r execute.Rollout) RolloutState {
 	return st
 }
 
-// execution returns the rows that a rollout applies, with the metadata of sites.
-func (v RolloutView) rows(metadata map[string]map[string]string) (rows []execute.Row, index []int) {
-	for i, r := range v.Rows {
-		if !r.Kind.Applies() {
-			continue
+// rows returns the rows that a rollout applies, without metadata of sites, and the index in
+// v.Rows of each. The caller must not change them.
+func (v RolloutView) rows() (rows []execute.Row, index []int) {
+	if v.known != nil {
+		return v.known.apply, v.known.of
+	}
+	for i := range v.Rows {
+		if v.Rows[i].Kind.Applies() {
+			rows, index = append(rows, v.Rows[i].execution()), append(index, i)
 		}
-		rows = append(rows, execute.Row{
-			Deployment: r.Deployment, Parent: tko.DeploymentID(r.Parent), Site: tko.SiteID(r.Site), Metadata: metadata[r.Site], Kind: r.Kind, Wave: r.Wave, Rank: r.Rank,
-			Progress: r.Progress, Since: r.Since, Evaluated: r.Evaluated, Credit: r.Credit, Counted: r.Counted, Broken: r.Broken, Reason: r.Reason,
-		})
-		index = append(index, i)
 	}
 	return rows, index
 }
@@ -243,6 +246,9 @@ func (v RolloutView) changedRows(changed []execute.Row) []RolloutRow {
 // and writes of deployments. All are decided from the view.
 func (s *Service) saveRollout(ctx context.Context, r Record, v RolloutView, st RolloutState, change RolloutWrite, writes ...Write) error {
 	change.Expect = v.Version
+	if st.Plan != v.State.Plan || change.Replan != 0 {
+		st.Rows = v.Version + 1
+	}
 	change.States = append(change.States, st)
 	if change.Rollout == "" {
 		change.Rollout, change.Number = st.ID, st.Plan
@@ -338,7 +344,7 @@ func (s *Service) command(ctx context.Context, cmd tko.RolloutCommand, r Record,
 		return err
 	}
 	from := v.execution(sp)
-	rows, _ := v.rows(nil)
+	rows, _ := v.rows()
 	st, change := v.State, RolloutWrite{Wake: []string{r.ID}}
 	switch cmd.Verb {
 	case string(execute.CommandPlan):
@@ -814,7 +820,7 @@ func (s *Service) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.Rollou
 	if err != nil {
 		return out, err
 	}
-	rows, _ := v.rows(nil)
+	rows, _ := v.rows()
 	out.Waves = wavesOf(sp, v.State, execute.Summarize(rows))
 	doc, err := s.store.RolloutPlan(ctx, string(id), number)
 	if err != nil || len(doc) == 0 {

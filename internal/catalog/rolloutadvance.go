@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -29,10 +30,16 @@ func (s *Service) AdvanceRollout(ctx context.Context, id tko.RolloutID) (time.Du
 	own := *c
 	own.grant, own.bound = access.All, false
 	ctx = context.WithValue(ctx, callerKey{}, &own)
-	wait := time.Duration(-1)
+	known := s.rollouts.of(string(id))
+	unlock, err := known.lock.lock(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	wait, active := time.Duration(-1), false
 	err = retry(ctx, func() error {
-		r, v, err := s.viewRollout(ctx, id)
-		if errors.Is(err, tko.ErrNotFound) {
+		r, v, err := s.viewKnown(ctx, id, known)
+		if active = v.State.Active(); errors.Is(err, tko.ErrNotFound) {
 			return nil // it was deleted
 		}
 		if err != nil {
@@ -41,6 +48,7 @@ func (s *Service) AdvanceRollout(ctx context.Context, id tko.RolloutID) (time.Du
 		wait, err = s.advance(ctx, r, v)
 		return err
 	})
+	s.rollouts.trim(known, active)
 	if errors.Is(err, tko.ErrConflict) { // others are faster: see what they did
 		return 100 * time.Millisecond, nil
 	}
@@ -60,8 +68,8 @@ func (s *Service) advance(ctx context.Context, r Record, v RolloutView) (time.Du
 			err = s.failPlan(ctx, r, v, err)
 		}
 		return -1, err
-	case st.State == execute.Undoing && st.UndoneBy == "":
-		return 0, s.makeUndo(ctx, r, v)
+	case st.State == execute.Undoing && st.UndoneBy == "": // of a TKO that committed this alone
+		return 0, s.undo(ctx, r, v, RolloutWrite{})
 	case st.State.Active(), st.Settling:
 		return s.evaluate(ctx, r, v)
 	}
@@ -87,7 +95,10 @@ func (s *Service) evaluate(ctx context.Context, r Record, v RolloutView) (time.D
 		return 0, err
 	}
 	in.Observed = func(id tko.DeploymentID) execute.Observation { return observed[id].Observation }
-	out := execute.Next(in)
+	out := execute.Next(in.Input)
+	if in.err != nil {
+		return 0, in.err
+	}
 
 	change := RolloutWrite{Rollout: v.State.ID, Number: v.State.Plan}
 	st := v.State.with(out.Rollout)
@@ -95,20 +106,20 @@ func (s *Service) evaluate(ctx context.Context, r Record, v RolloutView) (time.D
 	for _, i := range out.Update {
 		rows[index[i]] = v.Rows[index[i]].with(out.Rows[i])
 	}
-	for i, row := range v.Rows {
-		if o, ok := observed[row.Deployment]; ok && o.chain > row.Chain {
-			to, ok := rows[i]
+	for _, o := range observed {
+		if o.chain > v.Rows[o.row].Chain {
+			to, ok := rows[o.row]
 			if !ok {
-				to = row
+				to = v.Rows[o.row]
 			}
 			to.Chain = o.chain
-			rows[i] = to
+			rows[o.row] = to
 		}
 	}
 	for _, id := range out.Release {
 		change.Land = append(change.Land, string(id))
 	}
-	writes, st, err := s.apply(ctx, v, sp, st, in, out, index, rows, &change)
+	writes, st, err := s.apply(ctx, v, sp, st, in.Flight, out, index, rows, &change)
 	if err != nil {
 		return 0, err
 	}
@@ -120,10 +131,8 @@ func (s *Service) evaluate(ctx context.Context, r Record, v RolloutView) (time.D
 		st.Blocks = append(st.Blocks, b.String())
 	}
 	st.Settling = st.State == execute.Cancelled && slices.ContainsFunc(out.Rows, func(r execute.Row) bool { return r.Progress.InFlight() })
-	for i := range v.Rows {
-		if row, ok := rows[i]; ok {
-			change.Rows = append(change.Rows, row)
-		}
+	for _, i := range slices.Sorted(maps.Keys(rows)) {
+		change.Rows = append(change.Rows, rows[i])
 	}
 	wait := time.Duration(-1)
 	if !out.Wake.IsZero() {
@@ -139,99 +148,130 @@ func (s *Service) evaluate(ctx context.Context, r Record, v RolloutView) (time.D
 	if len(writes)+len(change.Rows)+len(change.Land) == 0 && st.State == v.State.State && st.Reason == v.State.Reason && slices.Equal(st.Blocks, v.State.Blocks) && st.Settling == v.State.Settling {
 		return wait, nil
 	}
-	if out.StartUndo {
-		st.UndoneBy = ""
+	if out.StartUndo { // nothing is admitted: the decision and the undo are one commit
+		st.UndoneBy, v.State, v.known, v.Rows = "", st, nil, slices.Clone(v.Rows)
+		for i, row := range rows {
+			v.Rows[i] = row
+		}
+		return 0, s.undo(ctx, r, v, change)
 	}
 	return wait, s.saveRollout(ctx, r, v, st, change, writes...)
 }
 
+// An input is what a rollout is decided from. What it needs of sites is read when it is
+// asked for.
+type input struct {
+	execute.Input
+
+	err error // of a read
+}
+
 // input returns what a rollout is decided from, except for observations, and the index
 // in v.Rows of each of its rows.
-func (s *Service) input(ctx context.Context, v RolloutView, sp spec.Rollout) (execute.Input, []int, error) {
+func (s *Service) input(ctx context.Context, v RolloutView, sp spec.Rollout) (*input, []int, error) {
 	keys := sp.Limits.Keys()
 	for _, e := range v.Flight {
 		keys = append(keys, e.Apart...)
 	}
 	freezes, err := s.freezes(ctx)
 	if err != nil {
-		return execute.Input{}, nil, err
+		return nil, nil, err
 	}
-	var sites []string
-	for _, e := range v.Flight {
-		sites = append(sites, string(e.Site))
-	}
-	if len(keys) > 0 || len(sp.Windows) > 0 || len(freezes) > 0 {
-		for _, row := range v.Rows {
-			if row.Progress == execute.Waiting {
-				sites = append(sites, row.Site)
-			}
-		}
+	sites := make([]string, len(v.Flight))
+	for i, e := range v.Flight {
+		sites[i] = string(e.Site)
 	}
 	metadata, err := s.siteMetadata(ctx, sites)
 	if err != nil {
-		return execute.Input{}, nil, err
+		return nil, nil, err
 	}
 	entries := slices.Clone(v.Flight)
 	for i := range entries {
 		entries[i].Now = metadata[string(entries[i].Site)]
 	}
-	rows, index := v.rows(metadata)
-	others, err := s.changing(ctx, v, sp, rows, entries)
-	if err != nil {
-		return execute.Input{}, nil, err
-	}
-	return execute.Input{
-		Rollout: v.execution(sp), Rows: rows, Flight: execute.NewFlight(append(others, entries...)), Keys: keys, Freezes: freezes,
+	rows, index := v.rows()
+	in := &input{Input: execute.Input{
+		Rollout: v.execution(sp), Rows: rows, Flight: execute.NewFlight(entries), Keys: keys, Freezes: freezes,
 		Held: func(id tko.DeploymentID) (string, bool) { other, ok := v.Held[id]; return other, ok }, Now: v.Now,
-	}, index, nil
+	}}
+	if len(keys) > 0 || len(sp.Windows) > 0 || len(freezes) > 0 {
+		in.Metadata = s.metadataAhead(ctx, in, metadata)
+	}
+	if len(sp.Limits.Apart) > 0 {
+		in.Others = s.changing(ctx, in, v, sp)
+	}
+	return in, index, nil
+}
+
+// metadataAhead returns a function that returns the metadata of the site of a row, and
+// reads that of the next waiting ones with it.
+func (s *Service) metadataAhead(ctx context.Context, in *input, known map[string]map[string]string) func(int) (map[string]string, bool) {
+	ahead := 16
+	return func(row int) (map[string]string, bool) {
+		site := string(in.Rows[row].Site)
+		if _, ok := known[site]; !ok && site != "" {
+			sites := make([]string, 0, ahead)
+			for i := row; i < len(in.Rows) && len(sites) < ahead; i++ {
+				id := string(in.Rows[i].Site)
+				if _, ok := known[id]; !ok && in.Rows[i].Progress == execute.Waiting {
+					sites = append(sites, id)
+				}
+			}
+			next, err := s.siteMetadata(ctx, sites)
+			if err != nil {
+				in.err = errors.Join(in.err, err)
+				return nil, false
+			}
+			for _, id := range sites {
+				known[id] = next[id] // nil: the site was deleted
+			}
+			ahead = min(2*ahead, rowsPage) // few if few can be admitted
+		}
+		return known[site], in.err == nil
+	}
 }
 
 // maxApartValues limits the values of limits.apart that one evaluation examines.
 const maxApartValues = 200
 
-// changing returns the deployments that others are changing at the sites from which the
-// next rows must be apart.
-func (s *Service) changing(ctx context.Context, v RolloutView, sp spec.Rollout, rows []execute.Row, flight []execute.Entry) ([]execute.Entry, error) {
-	if v.State.State != execute.Running || len(sp.Limits.Apart) == 0 {
-		return nil, nil
-	}
+// changing returns a function that returns the deployments that others are changing at
+// the sites from which a row must be apart.
+func (s *Service) changing(ctx context.Context, in *input, v RolloutView, sp spec.Rollout) func(execute.Row) ([]execute.Entry, bool) {
 	inFlight := map[tko.DeploymentID]bool{}
-	for _, e := range flight {
+	for _, e := range v.Flight {
 		inFlight[e.Deployment] = true
 	}
 	type pair struct{ key, value string }
 	seen := map[pair]bool{}
-	var out []execute.Entry
-	for i := range rows {
-		if rows[i].Progress != execute.Waiting {
-			continue
-		}
+	return func(row execute.Row) ([]execute.Entry, bool) {
+		var out []execute.Entry
 		for _, key := range sp.Limits.Apart {
-			value, ok := rows[i].Metadata[key]
+			value, ok := row.Metadata[key]
 			if !ok || seen[pair{key, value}] {
 				continue
 			}
-			if len(seen) == maxApartValues { // the rest waits for the next evaluation
-				rows[i].Metadata = map[string]string{}
-				return out, nil
+			if len(seen) == maxApartValues || in.err != nil {
+				return out, false
 			}
 			seen[pair{key, value}] = true
 			pattern, err := tko.ParseValuePattern(tko.LiteralPattern(value))
 			if err != nil {
-				return nil, err
+				in.err = err
+				return nil, false
 			}
 			query := Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, SiteMetadata: map[string]tko.Pattern{key: pattern}, Limit: -1}
 			for r, err := range s.store.List(ctx, query) {
 				if err != nil {
-					return nil, err
+					in.err = err
+					return nil, false
 				}
 				if id := tko.DeploymentID(r.ID); !inFlight[id] && isChanging(r, v.Now.Add(-sp.Health.Within)) {
 					out = append(out, execute.Entry{Deployment: id, Site: tko.SiteID(r.Site), Values: map[string]string{key: value}})
 				}
 			}
 		}
+		return out, true
 	}
-	return out, nil
 }
 
 // isChanging reports whether the newest revision of a deployment isn't settled at its
@@ -291,30 +331,36 @@ type observation struct {
 	execute.Observation
 
 	chain int64
+	row   int // in the view
 }
 
 // observe returns what is known of the deployments in flight.
 func (s *Service) observe(ctx context.Context, v RolloutView) (map[tko.DeploymentID]observation, error) {
-	var flying []RolloutRow
-	for _, row := range v.Rows {
-		if row.Progress.InFlight() {
-			flying = append(flying, row)
+	var flying []int
+	rows, index := v.rows()
+	for n := range rows {
+		if rows[n].Progress.InFlight() {
+			flying = append(flying, index[n])
 		}
 	}
 	out := make(map[tko.DeploymentID]observation, len(flying))
 	for batch := range slices.Chunk(flying, rowsPage) {
 		keys := make([]Key, len(batch))
-		for i, row := range batch {
-			keys[i] = deploymentKey(row.Deployment)
+		for i, n := range batch {
+			keys[i] = deploymentKey(v.Rows[n].Deployment)
 		}
 		records, err := s.store.Get(ctx, Fields{}, keys...)
 		if err != nil {
 			return nil, err
 		}
-		for i, row := range batch {
-			if out[row.Deployment], err = s.observeOne(ctx, row, records[i], v.Unscheduled[row.Site]); err != nil {
+		for i, n := range batch {
+			row := v.Rows[n]
+			o, err := s.observeOne(ctx, row, records[i], v.Unscheduled[row.Site])
+			if err != nil {
 				return nil, err
 			}
+			o.row = n
+			out[row.Deployment] = o
 		}
 	}
 	return out, nil
@@ -379,7 +425,7 @@ func (s *Service) follow(ctx context.Context, r Record, from int64) (chain int64
 
 // apply returns the writes of the rows that are admitted, and adds their rows and flights
 // to the change. A row that isn't as planned any more pauses the rollout.
-func (s *Service) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st RolloutState, in execute.Input, out execute.Output, index []int, rows map[int]RolloutRow, change *RolloutWrite) ([]Write, RolloutState, error) {
+func (s *Service) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st RolloutState, flight *execute.Flight, out execute.Output, index []int, rows map[int]RolloutRow, change *RolloutWrite) ([]Write, RolloutState, error) {
 	if len(out.Admit) == 0 {
 		return nil, st, nil
 	}
@@ -396,7 +442,7 @@ func (s *Service) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st 
 		return nil, st, err
 	}
 	flights := map[tko.DeploymentID]execute.Entry{}
-	for _, e := range in.Flight.Entries() {
+	for _, e := range flight.Entries() {
 		flights[e.Deployment] = e
 	}
 	var writes []Write
@@ -444,6 +490,9 @@ type descendants struct {
 func (s *Service) undeleted(ctx context.Context, v RolloutView, out execute.Output, index []int) (map[tko.DeploymentID]descendants, error) {
 	found := map[tko.DeploymentID]descendants{}
 	known, admitted := map[string]RolloutRow{}, map[string]bool{}
+	if !slices.ContainsFunc(out.Admit, func(i int) bool { return out.Rows[i].Kind == plan.Delete }) {
+		return found, nil
+	}
 	for _, row := range v.Rows {
 		if row.Kind == plan.Delete {
 			known[string(row.Deployment)] = row
@@ -491,7 +540,7 @@ func (s *Service) applied(ctx context.Context, st RolloutState, sp spec.Rollout,
 	} else if err := row.Check(exists, now.UID, now.Revision); err != nil {
 		return Write{}, err
 	}
-	by := tko.Author{Who: st.By.Who, Why: fmt.Sprintf("rollout %q", st.ID)}
+	by := tko.Author{Who: st.By.Who, Why: fmt.Sprintf(rolloutReason+"%q", st.ID)}
 	if st.By.Why != "" {
 		by.Why += ": " + st.By.Why
 	}
@@ -633,21 +682,17 @@ func (s *Service) beginUndo(ctx context.Context, r Record, v RolloutView, st Rol
 		st.Reason.Message = "it is undone"
 	}
 	v.State = st
-	return s.undo(ctx, r, v, skipped)
+	return s.undo(ctx, r, v, RolloutWrite{Rows: v.changedRows(skipped)})
 }
 
-// makeUndo makes the rollout that undoes one whose failures exceeded its budget.
-func (s *Service) makeUndo(ctx context.Context, r Record, v RolloutView) error {
-	return s.undo(ctx, r, v, nil)
-}
-
-// undo makes the rollout that undoes another one, and records it there, in one commit.
-func (s *Service) undo(ctx context.Context, r Record, v RolloutView, skipped []execute.Row) error {
+// undo makes the rollout that undoes another one, and commits it together with a change of
+// that one. v has the state and rows after the change.
+func (s *Service) undo(ctx context.Context, r Record, v RolloutView, change RolloutWrite) error {
 	sp, err := s.specOf(ctx, r, v.State)
 	if err != nil {
 		return err
 	}
-	all, _ := v.rows(nil)
+	all, _ := v.rows()
 	todo, left := execute.Undo(all, len(sp.Waves), v.State.Force)
 	of := make(map[tko.DeploymentID]RolloutRow, len(v.Rows))
 	for _, row := range v.Rows {
@@ -717,13 +762,14 @@ func (s *Service) undo(ctx context.Context, r Record, v RolloutView, skipped []e
 	st.UndoneBy = id
 	undoing := RolloutState{
 		ID: id, State: execute.Running, Family: st.Family, Undoes: st.ID, Started: st.Started, Time: v.Now, By: author(ctx), Plan: 1, Digest: p.Digest(),
-		Spec: 1, Kinds: kinds, AnyTime: st.AnyTime,
+		Spec: 1, Kinds: kinds, AnyTime: st.AnyTime, Rows: v.Version + 1,
 	}
 	if undoing.By.Who == "" {
 		undoing.By.Who = st.By.Who
 	}
 	record.Conditions = mergeConditions(nil, undoing.conditions(), 1, v.Now)
-	return s.saveRollout(ctx, r, v, st, RolloutWrite{States: []RolloutState{undoing}, Rows: v.changedRows(skipped), Wake: []string{id, st.ID}},
+	change.States, change.Wake = append(change.States, undoing), append(change.Wake, id, st.ID)
+	return s.saveRollout(ctx, r, v, st, change,
 		Write{Op: tko.OpWritten, Record: record, Expect: Absent})
 }
 

@@ -28,6 +28,7 @@ type RolloutState struct {
 	Left    plan.Digest    `json:"left,omitzero"`     // of the plan Next
 	Spec    int64          `json:"spec,omitempty"`    // revision of the rollout that was planned
 	Planner int            `json:"planner,omitempty"` // version of the rules of the plan
+	Rows    int64          `json:"rows,omitempty"`    // version at which the set of rows of the current plan was replaced
 	Kinds   map[string]int `json:"kinds,omitempty"`   // rows by kind
 
 	Approvals    map[int]execute.Approval `json:"approvals,omitempty"`
@@ -75,7 +76,11 @@ type RolloutView struct {
 	Now     time.Time
 	Found   bool
 	State   RolloutState
-	Rows    []RolloutRow // of the current plan, in the order of ranks, those that aren't applied last
+	// Rows are those of the current plan, in the order of ranks, those that aren't applied
+	// last. If Changes is true, they are only those that have changed since the rows that
+	// the caller knows, in no order.
+	Rows    []RolloutRow
+	Changes bool
 	Flight  []execute.Entry
 	// Unscheduled are the sites, of deployments that the rollout deletes and that are in
 	// flight, whose work of scheduling isn't done.
@@ -84,7 +89,13 @@ type RolloutView struct {
 	// Held has the deployments of Rows that an active rollout of another family, which
 	// started earlier, has in a row that isn't final, with that rollout.
 	Held map[tko.DeploymentID]string
+
+	known *knownRows // that Rows are of; nil: of none
 }
+
+// RowsAt are the rows of a rollout that a caller knows: those of a set
+// ([RolloutState.Rows]), at a version of a [RolloutView]. The zero value is none.
+type RowsAt struct{ Set, Version int64 }
 
 // Rollouts store the states of rollouts, their plans and progress, and what is in
 // flight. They change in commits only, by [Write.Rollout], except for plans that no state
@@ -93,8 +104,9 @@ type Rollouts interface {
 	// RolloutStates returns the states of rollouts; without IDs, of all active ones. One
 	// that doesn't exist is left out.
 	RolloutStates(ctx context.Context, ids ...string) (states []RolloutState, version int64, now time.Time, err error)
-	// RolloutView returns what a rollout is evaluated from.
-	RolloutView(ctx context.Context, id string) (RolloutView, error)
+	// RolloutView returns what a rollout is evaluated from. Of its rows it may return only
+	// the changes to those that the caller knows.
+	RolloutView(ctx context.Context, id string, known RowsAt) (RolloutView, error)
 	// RolloutRows returns rows of a plan after a deployment, in the order of IDs.
 	RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]RolloutRow, error)
 	// RolloutPlan returns the groups of a plan, as they were written.

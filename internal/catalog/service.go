@@ -99,6 +99,7 @@ type Service struct {
 	accessRules *ruleBook // nil: not read yet
 	refusals    refusals
 	planner     plan.Planner
+	rollouts    knownRollouts
 	transitions transitionCache
 }
 

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"crypto/sha256"
 	"iter"
 	"slices"
 	"sync"
@@ -20,9 +21,68 @@ type Snapshot struct {
 	service  *Service
 	position int64
 
-	mutex    sync.Mutex
-	packages map[Digest]krm.Package // decoded
-	size     int                    // of their encodings
+	mutex     sync.Mutex
+	packages  map[Digest]krm.Package // decoded
+	size      int                    // of their encodings
+	resources sharedResources
+}
+
+// sharedResources are decoded resources by the digests of their encodings. Packages that
+// are made from one template share them: so they take little memory, and are compared fast.
+type sharedResources struct {
+	young, old         map[Digest]krm.Resource // old ones occur more than once
+	youngSize, oldSize int
+}
+
+// maxSharedResources is the maximum size of the encodings of young and of old resources.
+const maxSharedResources = 1 << 20
+
+func (s *sharedResources) get(digest Digest, size int) (krm.Resource, bool) {
+	if r, ok := s.old[digest]; ok {
+		return r, true
+	}
+	r, ok := s.young[digest]
+	if !ok {
+		return nil, false
+	}
+	if s.oldSize += size; s.old == nil || s.oldSize > maxSharedResources {
+		s.old, s.oldSize = map[Digest]krm.Resource{}, size
+	}
+	s.old[digest] = r
+	return r, true
+}
+
+func (s *sharedResources) put(digest Digest, size int, r krm.Resource) {
+	if s.youngSize += size; s.young == nil || s.youngSize > maxSharedResources {
+		s.young, s.youngSize = map[Digest]krm.Resource{}, size
+	}
+	s.young[digest] = r
+}
+
+// decode decodes a package. Equal resources of packages share memory.
+func (s *Snapshot) decode(r Record) (krm.Package, error) {
+	encoded, ok := krm.EncodedResources(r.Package)
+	if !ok {
+		return packageOf(r)
+	}
+	pkg := make(krm.Package, len(encoded))
+	for i, data := range encoded {
+		digest := Digest(sha256.Sum256(data))
+		s.mutex.Lock()
+		resource, known := s.resources.get(digest, len(data))
+		s.mutex.Unlock()
+		if !known {
+			var err error
+			if resource, err = krm.DecodeResource(data, krm.Limits{Bytes: maxPackageBytes, Depth: maxPackageDepth, Resources: maxResources}); err != nil {
+				return packageOf(r) // its error names the place
+			}
+			s.mutex.Lock()
+			s.resources.put(digest, len(data), resource)
+			s.mutex.Unlock()
+		}
+		pkg[i] = resource
+	}
+	return pkg, nil
 }
 
 // maxSnapshotPackages is the maximum size of the decoded packages that a Snapshot holds,
@@ -290,7 +350,7 @@ func (s *Snapshot) Package(r Record) (krm.Package, error) {
 	s.mutex.Unlock()
 	if !ok || r.Digest == (Digest{}) {
 		var err error
-		if pkg, err = packageOf(r); err != nil {
+		if pkg, err = s.decode(r); err != nil {
 			return nil, err
 		}
 		s.mutex.Lock()
@@ -347,7 +407,11 @@ func (s *Snapshot) Changed(ctx context.Context, current Record, pkg krm.Package,
 	if err != nil {
 		return Record{}, err
 	}
-	change, err := s.service.changed(ctx, new(readSet), current, current, pkg)
+	before, err := s.Package(current)
+	if err != nil {
+		return Record{}, err
+	}
+	change, err := s.service.changedFrom(ctx, new(readSet), current, before, current, pkg, current.attributes())
 	if err != nil {
 		return Record{}, err
 	}

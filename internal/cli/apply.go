@@ -336,7 +336,7 @@ func (step *applyStep) compare(ctx context.Context, s *session, d tko.Deployment
 	}
 	for _, key := range slices.Sorted(maps.Keys(step.Put.Metadata)) {
 		if wanted := step.Put.Metadata[key]; d.Metadata[key] != wanted {
-			return tko.Errorf(tko.ErrInvalid, "the label %s is %q, and that of the existing deployment %s is %q: labels of existing deployments are changed with kubectl label", key, wanted, d.ID, d.Metadata[key])
+			return tko.Errorf(tko.ErrInvalid, "the label %s is %q, and that of the existing deployment %s is %q: labels of existing deployments are changed with tko label and kubectl label", key, wanted, d.ID, d.Metadata[key])
 		}
 	}
 	merged, changes, err := mergeInto(d.Package, step.Put.Package)
@@ -379,15 +379,7 @@ func mergeInto(pkg, resources krm.Package) (merged krm.Package, changes []string
 	if len(changes) == 0 {
 		return pkg, nil, nil
 	}
-	for i, r := range merged {
-		before, ok := was[r.Identity()]
-		if same := ok && !differ(before, r); same && r.GVK() != krm.DeploymentGVK {
-			continue
-		}
-		merged[i] = r.Clone()
-		merged[i].SetAnnotation(krm.AnnotationPrepared, "")
-	}
-	return merged, changes, nil
+	return unprepared(pkg, merged), changes, nil
 }
 
 func differ(a, b krm.Resource) bool {

@@ -191,6 +191,7 @@ func exportAll(ctx context.Context, s *session, kinds []tko.Kind, flags *exportF
 			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Template, error] { return s.Templates(ctx, sel, options) }, func(t tko.Template) error {
 				return write("Template", string(t.ID), t.Metadata, map[string]any{"package": exportedPackage(t.Package, false)})
 			})
+		case tko.KindRollout: // is not among the kinds: it is about deployments of this server
 		case tko.KindSite:
 			sel := tko.SiteSelect{IDs: flags.ids, Templates: flags.templates, Metadata: flags.metadata}
 			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Site, error] { return s.Sites(ctx, sel, options) }, func(one tko.Site) error {

@@ -37,6 +37,7 @@ var freezeView = view[*tkopb.Freeze]{
 func (a *app) freezeCommand() *cobra.Command {
 	var metadata map[string]string
 	var until string
+	var bulk bulkFlag
 	cmd := &cobra.Command{
 		Use: "freeze --site-metadata KEY=PATTERN --until TIME --reason TEXT", Short: "Keep sites as they are until a time",
 		Long: `Keep sites as they are until a time: nothing is scheduled there, and no rollout changes
@@ -47,36 +48,58 @@ Sites whose metadata matches later are frozen, too.`,
   tko freeze --site-metadata tier=core,region=south --until 8h --reason 'switch replacement'
   tko freeze list`,
 		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			switch {
-			case len(metadata) == 0:
-				return tko.Errorf(errUsage, "name the sites with --site-metadata KEY=PATTERN: a freeze of everything is not a default")
-			case until == "":
-				return tko.Errorf(errUsage, "state with --until when the freeze ends: a time such as 2026-12-27T06:00:00Z, or a duration such as 8h")
-			case strings.TrimSpace(a.globals.reason) == "":
-				return tko.Errorf(errUsage, "state with --reason why, for those who wait for the end of the freeze")
-			}
-			at, err := a.timeAfter(until)
-			if err != nil {
-				return err
-			}
-			rights, err := s.rights()
-			if err != nil {
-				return err
-			}
-			f, err := call(ctx, s, func(ctx context.Context) (*tkopb.Freeze, error) {
-				return rights.Freeze(ctx, &tkopb.Freeze{SiteMetadata: metadata, Until: timestamppb.New(at), Reason: a.globals.reason})
-			})
-			if err != nil {
-				return err
-			}
-			return a.printFacts([]fact{
-				{"id", "ID", f.GetId(), f.GetId()},
-				{"sites", "Sites", metadataText(f.GetSiteMetadata()), metadataText(f.GetSiteMetadata())},
-				{"until", "Until", timeText(f.GetUntil()), timeText(f.GetUntil())},
-			})
-		}),
 	}
+	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
+		if err := emptyFilter(cmd); err != nil {
+			return err
+		}
+		switch {
+		case cmd.Flags().Changed("confirm") && bulk.confirm < 1:
+			return usageError(cmd, tko.Errorf(errUsage, "--confirm %d: use the number of sites, at least 1", bulk.confirm))
+		case len(metadata) == 0:
+			return tko.Errorf(errUsage, "name the sites with --site-metadata KEY=PATTERN: a freeze of everything is not a default")
+		case until == "":
+			return tko.Errorf(errUsage, "state with --until when the freeze ends: a time such as 2026-12-27T06:00:00Z, or a duration such as 8h")
+		case strings.TrimSpace(a.globals.reason) == "":
+			return tko.Errorf(errUsage, "state with --reason why, for those who wait for the end of the freeze")
+		}
+		at, err := a.timeAfter(until)
+		if err != nil {
+			return err
+		}
+		rights, err := s.rights()
+		if err != nil {
+			return err
+		}
+		ctx, err = bulk.settle(ctx, s, "freeze", "site", "sites", func(ctx context.Context) (int, error) {
+			n := 0
+			for _, err := range s.Sites(ctx, tko.SiteSelect{Metadata: metadata}, tko.ListOptions{}) {
+				if err != nil {
+					return 0, err
+				}
+				n++
+			}
+			return n, nil
+		})
+		if err != nil {
+			return err
+		}
+		f, err := call(ctx, s, func(ctx context.Context) (*tkopb.Freeze, error) {
+			confirmed, _ := tko.ConfirmationOf(ctx)
+			return rights.Freeze(ctx, &tkopb.Freeze{
+				SiteMetadata: metadata, Until: timestamppb.New(at), Reason: a.globals.reason, Confirm: uint64(confirmed), //nolint:gosec // a count of entities is not negative
+			})
+		})
+		if err != nil {
+			return err
+		}
+		return a.printFacts([]fact{
+			{"id", "ID", f.GetId(), f.GetId()},
+			{"sites", "Sites", metadataText(f.GetSiteMetadata()), metadataText(f.GetSiteMetadata())},
+			{"until", "Until", timeText(f.GetUntil()), timeText(f.GetUntil())},
+		})
+	})
+	bulk.confirmFlag(cmd.Flags())
 	cmd.Flags().StringToStringVar(&metadata, "site-metadata", nil, "`KEY=PATTERN` that the metadata of sites must match")
 	cmd.Flags().StringVar(&until, "until", "", "`time` at which the freeze ends, or duration until then")
 	cmd.AddCommand(&cobra.Command{

@@ -234,9 +234,9 @@ func (a *app) warnUnknown(cmd *cobra.Command) {
 }
 
 // nearest returns the name that differs from a mistyped one by the fewest
-// characters, at most 2; "" if there is none.
+// characters, at most 2, and less than half of them; "" if there is none.
 func nearest(mistyped string, names []string) string {
-	best, most := "", 3
+	best, most := "", min(3, len(mistyped)/2+1)
 	for _, name := range names {
 		if d := distance(mistyped, name); d < most {
 			best, most = name, d

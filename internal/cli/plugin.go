@@ -197,6 +197,7 @@ func (p *pluginFilter) selection() (tko.PluginSelect, error) {
 func (a *app) pluginList() *cobra.Command {
 	var filter pluginFilter
 	var window windowFlag
+	var watch watchFlag
 	cmd := &cobra.Command{
 		Use:               "list",
 		Short:             "List plugins",
@@ -208,13 +209,19 @@ func (a *app) pluginList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return list(ctx, s, pluginView, &window, func(ctx context.Context) iter.Seq2[tko.Plugin, error] {
-				return s.Plugins(ctx, sel, window.options(a))
+			ask := func(ctx context.Context) iter.Seq2[tko.Plugin, error] { return s.Plugins(ctx, sel, window.options(a)) }
+			if !watch.on {
+				return list(ctx, s, pluginView, &window, ask)
+			}
+			return watchList(ctx, s, &window, watched[tko.Plugin]{
+				view: pluginView, kind: tko.KindPlugin, all: ask,
+				one: func(ctx context.Context, _ string) iter.Seq2[tko.Plugin, error] { return ask(ctx) }, // there are few
 			})
 		}),
 	}
 	filter.flags(cmd)
 	window.flags(cmd.Flags())
+	watch.flags(cmd)
 	return cmd
 }
 

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"iter"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -175,6 +177,30 @@ func (e *rolloutEdits) given() bool {
 	return e.upgrade != "" || e.merge != "" || e.function != "" || e.del
 }
 
+// check refuses flags that would have no effect, and filters that are empty, which are
+// often unset variables: the rollout would select more than intended. complete is true
+// if the whole rollout is read.
+func (e *rolloutEdits) check(cmd *cobra.Command, complete bool) error {
+	if err := emptyFilter(cmd); err != nil {
+		return err
+	}
+	var ignored string
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		switch {
+		case !f.Changed || ignored != "" || f.Name == "metadata" || f.Name == "url" || f.Name == "stdin":
+		case complete, f.Name == "config" && e.function == "":
+			ignored = f.Name
+		}
+	})
+	switch {
+	case ignored == "":
+		return nil
+	case complete:
+		return usageError(cmd, tko.Errorf(errUsage, "--%s and a rollout that is read can't be used together: write it into the rollout", ignored))
+	}
+	return usageError(cmd, tko.Errorf(errUsage, "--%s is for --function only", ignored))
+}
+
 // pkg returns the package of a rollout that the flags describe.
 func (e *rolloutEdits) pkg(ctx context.Context, a *app, cmd *cobra.Command, id string) (krm.Package, error) {
 	sel := selectValue(e.filter.selection())
@@ -187,9 +213,8 @@ func (e *rolloutEdits) pkg(ctx context.Context, a *app, cmd *cobra.Command, id s
 			return nil, usageError(cmd, tko.Errorf(errUsage, "--upgrade %q: use OLD=NEW, such as nf/smf:v1=nf/smf:v2", e.upgrade))
 		}
 		edit["upgrade"] = map[string]any{"to": to}
-		if _, taken := sel["templateIdPatterns"]; !taken {
-			sel["templateIdPatterns"] = []any{tko.LiteralPattern(from)}
-		}
+		templates, _ := sel["templateIdPatterns"].([]any) // all must match: OLD isn't widened by --template-id
+		sel["templateIdPatterns"] = append(templates, tko.LiteralPattern(from))
 	case e.merge != "":
 		p := packageFlag{url: e.merge}
 		var err error
@@ -230,32 +255,10 @@ func (e *rolloutEdits) pkg(ctx context.Context, a *app, cmd *cobra.Command, id s
 // bounds adds waves, limits and policies to a spec.
 func (e *rolloutEdits) bounds(spec map[string]any) error {
 	var waves []any
-	for _, text := range e.waves { // name[=count|percent%][,spread=KEY][,approve]
-		parts := strings.Split(text, ",")
-		name, size, sized := strings.Cut(parts[0], "=")
-		wave := map[string]any{"name": name}
-		if sized {
-			number, percent := strings.CutSuffix(size, "%")
-			n, err := strconv.ParseFloat(number, 64)
-			switch {
-			case err != nil:
-				return tko.Errorf(errUsage, "--wave %q: %q is not a number: use NAME=COUNT or NAME=PERCENT%%", text, size)
-			case percent:
-				wave["percent"] = n
-			default:
-				wave["count"] = int64(n)
-			}
-		}
-		for _, part := range parts[1:] {
-			key, value, _ := strings.Cut(part, "=")
-			switch key {
-			case "spread":
-				wave["spread"] = value
-			case "approve":
-				wave["approval"] = "Required"
-			default:
-				return tko.Errorf(errUsage, "--wave %q: %q is unknown: use spread=KEY or approve", text, part)
-			}
+	for _, text := range e.waves {
+		wave, err := waveOf(text)
+		if err != nil {
+			return err
 		}
 		waves = append(waves, wave)
 	}
@@ -263,30 +266,9 @@ func (e *rolloutEdits) bounds(spec map[string]any) error {
 		spec["waves"] = waves
 	}
 	limits := map[string]any{}
-	for _, text := range e.limits { // concurrent=N, failures=N, failures=N%, apart=KEY, KEY=N
-		key, value, _ := strings.Cut(text, "=")
-		if key == "apart" {
-			apart, _ := limits["apart"].([]any)
-			limits["apart"] = append(apart, value)
-			continue
-		}
-		number, percent := strings.CutSuffix(value, "%")
-		n, err := strconv.ParseFloat(number, 64)
-		if err != nil || percent && key != "failures" {
-			return tko.Errorf(errUsage, "--limit %q: use concurrent=N, failures=N or failures=N%%, apart=KEY, or KEY=N for sites with equal metadata KEY", text)
-		}
-		switch key {
-		case "concurrent":
-			limits["concurrent"] = int64(n)
-		case "failures":
-			if percent {
-				limits["failures"] = map[string]any{"percent": n}
-			} else {
-				limits["failures"] = map[string]any{"count": int64(n)}
-			}
-		default:
-			per, _ := limits["per"].([]any)
-			limits["per"] = append(per, map[string]any{"key": key, "max": int64(n)})
+	for _, text := range e.limits {
+		if err := addLimit(limits, text); err != nil {
+			return err
 		}
 	}
 	if len(limits) > 0 {
@@ -306,6 +288,101 @@ func (e *rolloutEdits) bounds(spec map[string]any) error {
 		spec["onFailure"] = e.onFailure
 	}
 	return nil
+}
+
+// waveOf reads NAME[=COUNT|=PERCENT%][,spread=KEY][,approve].
+func waveOf(text string) (map[string]any, error) {
+	parts := strings.Split(text, ",")
+	name, size, sized := strings.Cut(parts[0], "=")
+	wave := map[string]any{"name": name}
+	if number, percent := strings.CutSuffix(size, "%"); percent {
+		n, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			return nil, tko.Errorf(errUsage, "--wave %q: %q is not a number: use NAME=PERCENT%%", text, number)
+		}
+		wave["percent"] = n
+	} else if sized {
+		n, err := strconv.ParseInt(size, 10, 32)
+		if err != nil {
+			return nil, tko.Errorf(errUsage, "--wave %q: %q is not a number of deployments: use NAME=COUNT or NAME=PERCENT%%", text, size)
+		}
+		wave["count"] = n
+	}
+	for _, part := range parts[1:] {
+		switch key, value, _ := strings.Cut(part, "="); {
+		case key == "spread" && value != "":
+			wave["spread"] = value
+		case part == "approve":
+			wave["approval"] = "Required"
+		default:
+			return nil, tko.Errorf(errUsage, "--wave %q: %q is unknown: use spread=KEY or approve", text, part)
+		}
+	}
+	return wave, nil
+}
+
+// addLimit adds concurrent=N, failures=N, failures=N%, apart=KEY, or KEY=N to limits.
+func addLimit(limits map[string]any, text string) error {
+	key, value, _ := strings.Cut(text, "=")
+	number, percent := strings.CutSuffix(value, "%")
+	switch {
+	case key == "" || value == "" || percent && key != "failures":
+		return tko.Errorf(errUsage, "--limit %q: use concurrent=N, failures=N or failures=N%%, apart=KEY, or KEY=N for sites with equal metadata KEY", text)
+	case key == "apart":
+		apart, _ := limits["apart"].([]any)
+		limits["apart"] = append(apart, value)
+		return nil
+	case percent:
+		n, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			return tko.Errorf(errUsage, "--limit %q: %q is not a number", text, number)
+		}
+		limits["failures"] = map[string]any{"percent": n}
+		return nil
+	}
+	n, err := strconv.ParseInt(value, 10, 32)
+	if err != nil {
+		return tko.Errorf(errUsage, "--limit %q: %q is not a number of deployments", text, value)
+	}
+	switch key {
+	case "concurrent":
+		limits["concurrent"] = n
+	case "failures":
+		limits["failures"] = map[string]any{"count": n}
+	default:
+		// A mistyped name would limit by metadata that no site has, which limits nothing.
+		for _, name := range []string{"concurrent", "failures", "apart"} {
+			if near(key, name) {
+				return tko.Errorf(errUsage, "--limit %q: use %s; for a limit by metadata %q, write the rollout in a file (limits.per)", text, name, key)
+			}
+		}
+		per, _ := limits["per"].([]any)
+		limits["per"] = append(per, map[string]any{"key": key, "max": n})
+	}
+	return nil
+}
+
+// near reports whether a word is a likely misspelling of another: at most two letters
+// are missing, added or different, or upper case.
+func near(word, meant string) bool {
+	a, b := strings.ToLower(word), meant
+	before := make([]int, len(b)+1)
+	for j := range before {
+		before[j] = j
+	}
+	for i := range len(a) {
+		row := make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(before[j]+cost, before[j+1]+1, row[j]+1)
+		}
+		before = row
+	}
+	return before[len(b)] <= 2
 }
 
 // selectValue returns a select as the spec of rollouts has it.
@@ -362,6 +439,9 @@ filters of tko deployment list. Nothing is changed until tko rollout start.`,
 		}
 		if pkg.given() == e.given() {
 			return usageError(cmd, tko.Errorf(errUsage, "give the rollout with --url or --stdin, or one edit: --upgrade, --merge, --function or --delete"))
+		}
+		if err := e.check(cmd, pkg.given()); err != nil {
+			return err
 		}
 		var content krm.Package
 		if pkg.given() {
@@ -594,6 +674,10 @@ func (a *app) planText(p tko.RolloutPlan) error {
 	}
 	for _, g := range p.Groups {
 		fmt.Fprintf(&text, "\n%s %s, such as %s\n", g.Kind, count(g.Count, "deployment", "deployments"), strings.Join(idTexts(g.Examples), ", "))
+		if g.Kind == "Invalid" { // nothing comes of it, so there are no changes to show
+			fmt.Fprintf(&text, "  why: tko rollout plan %s --deployment %s\n", p.ID, strings.Join(idTexts(g.Examples[:min(1, len(g.Examples))]), ""))
+			continue
+		}
 		for _, c := range g.Changes {
 			fmt.Fprintf(&text, "  %s %s: %s → %s\n", c.Resource, c.Path, c.Before, c.After)
 		}
@@ -604,7 +688,11 @@ func (a *app) planText(p tko.RolloutPlan) error {
 			fmt.Fprintf(&text, "  (the same fields, with %s)\n", count(g.Distinct, "different set of values", "different sets of values"))
 		}
 	}
-	if p.Digest != "" && p.State == "Planned" {
+	switch changes := p.Kinds["Change"] + p.Kinds["Create"] + p.Kinds["Delete"]; {
+	case p.Digest == "" || p.State != "Planned":
+	case changes == 0 && len(p.Groups) == 0:
+		fmt.Fprintf(&text, "\nNothing would change: check the filters (tko rollout get %s)\n", p.ID)
+	case changes > 0:
 		fmt.Fprintf(&text, "\nTo start it: tko rollout start %s --plan %.12s\n", p.ID, p.Digest)
 	}
 	for line := range strings.Lines(text.String()) {
@@ -875,7 +963,10 @@ conflicts. Its ID is printed: tko rollout undo ID takes the upgrade back.`,
 		if err != nil {
 			return err
 		}
-		id := tko.RolloutID(fmt.Sprintf("upgrade-%s-%s", time.Now().UTC().Format("20060102-150405"), strings.ToLower(args[0][max(0, len(args[0])-6):])))
+		if err := s.upgradable(ctx, args, tko.TemplateID(to)); err != nil {
+			return err
+		}
+		id := tko.RolloutID(fmt.Sprintf("upgrade-%s-%s", time.Now().UTC().Format("20060102-150405"), strings.ToLower(rand.Text()[:8])))
 		content := krm.Package{{
 			"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": string(id)},
 			"spec": map[string]any{"edits": []any{map[string]any{"upgrade": map[string]any{"to": to}, "select": map[string]any{"deploymentIds": ids}}}},
@@ -911,8 +1002,23 @@ conflicts. Its ID is printed: tko rollout undo ID takes the upgrade back.`,
 	})
 	cmd.Flags().StringVar(&to, "to", "", "`TEMPLATE` to upgrade to")
 	wait.flags(cmd.Flags())
+	cmd.Flags().Lookup("wait").Usage = "wait until all are upgraded and healthy"
 	complete(cmd, "to", a.completion(completeTemplates))
 	return cmd
+}
+
+// upgradable returns an error if the template or a deployment doesn't exist, so that no
+// rollout is made in vain.
+func (s *session) upgradable(ctx context.Context, ids []string, to tko.TemplateID) error {
+	if _, err := call(ctx, s, func(ctx context.Context) (tko.Template, error) { return s.Template(ctx, to, 0) }); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if _, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, tko.DeploymentID(id), 0) }); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // waitRollout waits until a rollout is done. It is an error if it ends otherwise, or

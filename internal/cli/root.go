@@ -34,8 +34,8 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SetVersionTemplate("tko {{.Version}}\n")
 	a.globals.flags(root.PersistentFlags())
 	root.AddCommand(
-		a.aboutCommand(), a.versionCommand(), a.statusCommand(), a.waitCommand(), a.eventsCommand(), a.applyCommand(), a.diffFilesCommand(),
-		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.rolloutCommand(), a.pluginCommand(), a.dashboardCommand(),
+		a.aboutCommand(), a.versionCommand(), a.statusCommand(), a.waitCommand(), a.eventsCommand(), a.applyCommand(), a.diffFilesCommand(), a.patchCommand(), a.labelCommand(), a.explainCommand(),
+		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.rolloutCommand(), a.pluginCommand(), a.dashboardCommand(), a.blameCommand(),
 		a.accessCommand(), a.auditCommand(), a.freezeCommand(), a.unfreezeCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.inventoryCommand(), a.catalogCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
 		manual.Command("1"),
 		a.contextCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(),

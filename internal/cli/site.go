@@ -3,12 +3,14 @@ package cli
 import (
 	"context"
 	"iter"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 var siteView = view[tko.Site]{
@@ -38,7 +40,7 @@ var siteView = view[tko.Site]{
 
 func (a *app) siteCommand() *cobra.Command {
 	return group("site", "Sites, where deployments run",
-		a.siteRegister(), a.siteGet(), a.siteDelete(), a.siteList(), a.sitePurge())
+		a.siteRegister(), a.siteGet(), a.siteDelete(), a.siteList(), a.siteExplain(), a.sitePurge(), a.siteSuspend(), a.siteResume())
 }
 
 func (a *app) siteRegister() *cobra.Command {
@@ -84,6 +86,7 @@ package and metadata; the given ones are merged into them. Without --url and
 
 func (a *app) siteGet() *cobra.Command {
 	var revision int64
+	var watch watchFlag
 	cmd := &cobra.Command{
 		Use:               "get ID",
 		Short:             "Print a site's package",
@@ -94,16 +97,16 @@ func (a *app) siteGet() *cobra.Command {
 			if err := expectID("site ID", args[0]); err != nil {
 				return err
 			}
-			site, err := call(ctx, s, func(ctx context.Context) (tko.Site, error) {
-				return s.Site(ctx, tko.SiteID(args[0]), revision)
+			return watch.get(ctx, s, tko.KindSite, args[0], revision, func(ctx context.Context) (tko.Stamp, krm.Package, error) {
+				site, err := call(ctx, s, func(ctx context.Context) (tko.Site, error) {
+					return s.Site(ctx, tko.SiteID(args[0]), revision)
+				})
+				return site.Stamp, site.Package, err
 			})
-			if err != nil {
-				return err
-			}
-			return a.printPackage(site.Package)
 		}),
 	}
 	revisionFlag(cmd.Flags(), &revision)
+	watch.flags(cmd)
 	return cmd
 }
 
@@ -150,6 +153,7 @@ func (a *app) siteList() *cobra.Command {
 	var sel tko.SiteSelect
 	var conditions conditionFlags
 	var window windowFlag
+	var watch watchFlag
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List sites",
@@ -162,14 +166,24 @@ func (a *app) siteList() *cobra.Command {
 			if sel.Conditions, err = conditions.selects(); err != nil {
 				return err
 			}
-			return list(ctx, s, siteView, &window, func(ctx context.Context) iter.Seq2[tko.Site, error] {
-				return s.Sites(ctx, sel, window.options(a))
+			ask := func(ctx context.Context) iter.Seq2[tko.Site, error] { return s.Sites(ctx, sel, window.options(a)) }
+			if !watch.on {
+				return list(ctx, s, siteView, &window, ask)
+			}
+			return watchList(ctx, s, &window, watched[tko.Site]{
+				view: siteView, kind: tko.KindSite, all: ask,
+				one: func(ctx context.Context, id string) iter.Seq2[tko.Site, error] {
+					one := sel
+					one.IDs = append(slices.Clone(sel.IDs), tko.LiteralPattern(id))
+					return s.Sites(ctx, one, window.options(a))
+				},
 			})
 		}),
 	}
 	a.siteFilters(cmd, &sel)
 	conditions.flags(cmd)
 	window.flags(cmd.Flags())
+	watch.flags(cmd)
 	return cmd
 }
 

@@ -95,6 +95,10 @@ func Rights() map[string]Right {
 		tkopb.Rollouts_ProposeRollout_FullMethodName:     right("", access.Prepare),
 		tkopb.Rollouts_GetReservedOrigins_FullMethodName: right("", access.Prepare),
 
+		tkopb.Why_Blame_FullMethodName:             right("", access.Read), // of the entity
+		tkopb.Why_ExplainSite_FullMethodName:       right(s, access.Read),
+		tkopb.Why_GetTemplateImpact_FullMethodName: right(t, access.Read),
+
 		tkopb.Access_CanI_FullMethodName:         right("", access.Open),
 		tkopb.Access_ListBindings_FullMethodName: right("", access.Open), // one's own
 		tkopb.Access_Bind_FullMethodName:         right("", access.Bind),

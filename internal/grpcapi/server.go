@@ -149,6 +149,9 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 	if b, ok := backend.(RolloutBackend); ok {
 		s.RegisterService(withBounds(withRights(tkopb.Rollouts_ServiceDesc), o.MaxMessage), &rollouts{backend: b, format: o.DefaultFormat})
 	}
+	if b, ok := backend.(WhyBackend); ok {
+		s.RegisterService(withBounds(withRights(tkopb.Why_ServiceDesc), o.MaxMessage), &why{backend: b})
+	}
 	if administered, ok := backend.(AdminBackend); ok {
 		s.RegisterService(withBounds(withRights(tkopb.Admin_ServiceDesc), o.MaxMessage), &admin{backend: administered})
 	}

@@ -45,3 +45,28 @@ func TestRolloutIsAppliedAndReadBack(t *testing.T) {
 		t.Error("it still exists")
 	}
 }
+
+// A rollout is read and watched under the name that was written, such as smf-v2; its
+// escaped name is the same rollout. A deletion shows the last state.
+func TestRolloutKeepsTheHyphensOfItsName(t *testing.T) {
+	w := newWorld(t)
+	next := w.watch("rollouts?watch=1&fieldSelector=metadata.name%3Dsmf-v2")
+	text := strings.ReplaceAll(rollout, "smfv2", "smf-v2")
+	if got := w.must("POST", "rollouts", text); got.text("metadata.name") != "smf-v2" || got.text("spec.rolloutId") != "smf-v2" {
+		t.Errorf("created as %v", got)
+	}
+	if e := next(); e.Type != "ADDED" || e.Object.text("metadata.name") != "smf-v2" {
+		t.Errorf("watched %+v", e)
+	}
+	for _, name := range []string{"smf-v2", "smf-002dv2"} {
+		if got := w.must("GET", "rollouts/"+name, nil); got.text("metadata.name") != "smf-v2" {
+			t.Errorf("%s is %v", name, got)
+		}
+	}
+	w.fails(409, "already exists", "POST", "rollouts", strings.ReplaceAll(text, `"name":"smf-v2"`, `"name":"smf-002dv2"`))
+	w.fails(404, "not found", "GET", "templates/smf-v2", nil) // templates have escaped names only
+	w.must("DELETE", "rollouts/smf-v2", nil)
+	if e := next(); e.Type != "DELETED" || e.Object.text("metadata.name") != "smf-v2" || e.Object.text("status.state") != "Draft" {
+		t.Errorf("watched %+v", e)
+	}
+}

@@ -260,7 +260,7 @@ func (k *kind) byLabel(s *selector, label, value string) (func(*catalog.Query), 
 // byName selects by a pattern of escaped names. A name that no record can have
 // selects nothing.
 func (k *kind) byName(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
-	text, err := kubename.Unescape(value)
+	text, err := unescape(k.kind, value)
 	if k.kind == tko.KindDeployment {
 		return byDeploymentName(value, text, err == nil)
 	}

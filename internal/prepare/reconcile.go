@@ -217,8 +217,12 @@ func (rc *reconciliation) stepTOSCA(ctx context.Context, id krm.Identity) (outco
 	if err != nil {
 		return stepNothing, &failError{problem{reason: topology.ReasonInvalid, message: fmt.Sprintf("%s: can't merge its resources into the package: %v", id, err)}}
 	}
-	rc.d.Package, rc.dirty = merged, true
 	rc.steps = append(rc.steps, tko.PreparationStep{Resource: id.String(), Iteration: rc.iteration, Took: time.Since(started)})
+	// It changes other resources, too, so its revision has no plugin's changes.
+	if err := rc.commit(ctx, merged, nil); err != nil {
+		rc.steps = rc.steps[:len(rc.steps)-1]
+		return stepNothing, rc.refused(id, err)
+	}
 	return stepChanged, nil
 }
 
@@ -258,6 +262,11 @@ func (rc *reconciliation) stepPlugins(ctx context.Context, id krm.Identity) (out
 }
 
 func (rc *reconciliation) stepPlugin(ctx context.Context, plugin tko.Plugin, id krm.Identity) (outcome, error) {
+	if rc.dirty && len(tko.BoundSteps(append(slices.Clip(rc.steps), tko.PreparationStep{}))) <= len(rc.steps) {
+		if err := rc.commit(ctx, rc.d.Package, nil); err != nil { // or the revision wouldn't record the plugin
+			return stepNothing, rc.refused(id, err)
+		}
+	}
 	started := time.Now()
 	var notes []string
 	prepared, out, err := rc.p.runner.Prepare(tko.WithClaim(ctx, rc.item), plugin, id, rc.d.ID, rc.d.Package, func(note string) { notes = append(notes, note) })

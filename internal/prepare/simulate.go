@@ -57,7 +57,15 @@ type Simulation struct {
 	Problems []string          // why the preparation would fail
 	Create   []tko.NewChildren // children that placements would create
 	Delete   []tko.DeploymentID
-	Pure     bool // the result depends on the package, template and site of the deployment alone
+	Commits  []Commit // the packages that the preparation would commit, in their order
+	Pure     bool     // the result depends on the package, template and site of the deployment alone
+}
+
+// A Commit is a package that a simulated preparation would commit, with the steps since
+// the one before.
+type Commit struct {
+	Package krm.Package
+	Steps   []tko.PreparationStep
 }
 
 // Simulate prepares a deployment as [Preparer.Prepare] would, on a view, and changes
@@ -82,7 +90,7 @@ func Simulate(ctx context.Context, view View, d tko.Deployment, options Simulati
 	if _, err := rc.run(tko.WithAuthor(ctx, tko.Author{Who: topology.Author})); err != nil {
 		return Simulation{}, err
 	}
-	out := Simulation{Package: rc.d.Package, Unknown: s.unknown, Create: s.create, Delete: s.deleted, Pure: s.pure}
+	out := Simulation{Package: rc.d.Package, Unknown: s.unknown, Create: s.create, Delete: s.deleted, Commits: s.commits, Pure: s.pure}
 	resource, err := rc.d.Package.Deployment()
 	out.Prepared = err == nil && resource != nil && resource.IsPrepared()
 	for _, id := range rc.failed {
@@ -182,6 +190,7 @@ type simulator struct {
 	later   []string // built-in resources that only a real preparation prepares
 	create  []tko.NewChildren
 	deleted []tko.DeploymentID
+	commits []Commit
 	refused string // the reason of the last unprepared condition
 }
 
@@ -216,8 +225,9 @@ func (s *simulator) Deployment(ctx context.Context, id tko.DeploymentID, revisio
 	return s.view.Revision(ctx, id, revision)
 }
 
-// CommitDeployment only counts: the reconciliation has the package.
+// CommitDeployment records the commit.
 func (s *simulator) CommitDeployment(_ context.Context, commit tko.DeploymentCommit) (int64, error) {
+	s.commits = append(s.commits, Commit{commit.Package, commit.Steps})
 	return commit.Revision + 1, nil
 }
 

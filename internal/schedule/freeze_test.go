@@ -114,3 +114,37 @@ func TestFrozenSiteIsNotScheduledUntilTheFreezeEnds(t *testing.T) {
 		t.Errorf("after the freeze the condition is %+v", c)
 	}
 }
+
+func TestSuspendedSiteIsNotScheduledUntilItResumes(t *testing.T) {
+	gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
+	trigger := krm.Resource{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}
+	suspend := func(value string) map[string]string { return map[string]string{tko.MetadataSuspend: value} }
+	data := &frozenData{
+		sites:       map[tko.SiteID]tko.Site{"a": {ID: "a", Metadata: suspend("true"), Package: krm.Package{trigger}, Stamp: tko.Stamp{Revision: 1}}},
+		deployments: map[tko.DeploymentID]tko.Deployment{"waits": {ID: "waits", Site: "a", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 4}}},
+	}
+	one := &counted{}
+	s := New(data, nil, Options{})
+	s.targets = map[krm.GVK]target{gvk: one}
+	for range 2 {
+		if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkLater || r.Retry != maxFrozen || one.calls != 0 {
+			t.Fatalf("%+v, %d calls", r, one.calls)
+		}
+	}
+	if data.writes != 2 {
+		t.Errorf("%d writes: the second reconciliation wrote the same conditions", data.writes)
+	}
+	if c := conditionIn(data.sites["a"].Stamp, tko.ConditionFrozen); c == nil || c.Status != tko.ConditionTrue || c.Reason != tko.ReasonSuspended {
+		t.Errorf("the site's condition is %+v", c)
+	}
+	if c := scheduledOf(data.deployments["waits"].Stamp); c.Status != tko.ConditionFalse || c.Reason != tko.ReasonSuspended {
+		t.Errorf("the condition of the deployment that waits is %+v", c)
+	}
+	site := data.sites["a"]
+	site.Metadata = suspend("false")
+	data.sites["a"] = site
+	s.Reconcile(t.Context(), "a")
+	if c := conditionIn(data.sites["a"].Stamp, tko.ConditionFrozen); one.calls != 1 || c.Status != tko.ConditionFalse {
+		t.Errorf("%d calls, %+v", one.calls, c)
+	}
+}

@@ -1,7 +1,6 @@
 package validate
 
 import (
-	_ "embed"
 	"fmt"
 	"maps"
 	"net/url"
@@ -16,11 +15,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/kinds"
 	"github.com/tko-orchestrator/tko/krm"
 )
-
-//go:embed own.yaml
-var ownYAML []byte
 
 // metadataGroup is the group of metadata resources, which may have any version
 // and kind.
@@ -43,7 +40,7 @@ var loadOwn = map[bool]func() (*own, error){
 
 func compileOwn(complete bool) (*own, error) {
 	var specs map[string]map[string]any
-	if err := yaml.Unmarshal(ownYAML, &specs); err != nil {
+	if err := yaml.Unmarshal(kinds.Schemas, &specs); err != nil {
 		return nil, fmt.Errorf("read the schemas of TKO's own kinds: %w", err)
 	}
 	k, err := loadKubernetes()

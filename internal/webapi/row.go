@@ -205,3 +205,18 @@ func newStatusBody(s tko.RolloutStatus) statusBody {
 	}
 	return body
 }
+
+type freezeBody struct {
+	ID           string            `json:"id"`
+	SiteMetadata map[string]string `json:"siteMetadata"`
+	Reason       string            `json:"reason"`
+	By           string            `json:"frozenBy"`
+	Until        int64             `json:"untilTimestamp"`   // Unix milliseconds
+	Created      int64             `json:"createdTimestamp"` // Unix milliseconds
+}
+
+func freezeRow(f tko.Freeze) freezeBody {
+	return freezeBody{
+		ID: f.ID, SiteMetadata: orEmptyMap(f.SiteMetadata), Reason: f.Reason, By: f.By.Who, Until: f.Until.UnixMilli(), Created: f.Created.UnixMilli(),
+	}
+}

@@ -36,11 +36,12 @@ type Lister interface {
 	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
 }
 
-// Rollouts are a source of rollouts.
+// Rollouts are a source of rollouts, and of the freezes that they wait for.
 type Rollouts interface {
 	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
 	Rollouts(ctx context.Context, sel tko.RolloutSelect, options tko.ListOptions) iter.Seq2[tko.Rollout, error]
 	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
+	Freezes(ctx context.Context) ([]tko.Freeze, error)
 }
 
 // New makes the handler of all paths below /api/. It handles GET and HEAD.
@@ -66,6 +67,13 @@ func New(catalog Catalog, log *slog.Logger) http.Handler {
 		mux.HandleFunc("GET /api/rollout", a.rollout)
 		mux.HandleFunc("GET /api/rollout/list", a.rolloutList)
 		mux.HandleFunc("GET /api/rollout/status", a.rolloutStatus)
+		mux.HandleFunc("GET /api/freeze/list", a.freezes)
+	}
+	if reasons, ok := catalog.(Reasons); ok {
+		a.reasons = reasons
+		mux.HandleFunc("GET /api/blame", a.blame)
+		mux.HandleFunc("GET /api/site/explain", a.siteExplain)
+		mux.HandleFunc("GET /api/template/impact", a.templateImpact)
 	}
 	mux.HandleFunc("/api/", a.unknown)
 	return mux
@@ -74,6 +82,7 @@ func New(catalog Catalog, log *slog.Logger) http.Handler {
 type api struct {
 	catalog  Catalog
 	rollouts Rollouts // nil if the catalog has none
+	reasons  Reasons  // nil if the catalog has none
 	log      *slog.Logger
 }
 
@@ -139,7 +148,12 @@ func (a *api) rolloutList(w http.ResponseWriter, r *http.Request) {
 
 // rolloutStatus responds with how far a rollout is: ?id=.
 func (a *api) rolloutStatus(w http.ResponseWriter, r *http.Request) {
-	status, err := a.rollouts.RolloutStatus(r.Context(), tko.RolloutID(r.URL.Query().Get("id")))
+	id := r.URL.Query().Get("id")
+	if id == "" {
+		a.fail(w, r, errNoID)
+		return
+	}
+	status, err := a.rollouts.RolloutStatus(r.Context(), tko.RolloutID(id))
 	if err != nil {
 		a.fail(w, r, err)
 		return
@@ -147,11 +161,36 @@ func (a *api) rolloutStatus(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, newStatusBody(status))
 }
 
+// freezes responds with the freezes that aren't over, those that end first at the
+// beginning: a part of them with ?offset= and ?count=.
+func (a *api) freezes(w http.ResponseWriter, r *http.Request) {
+	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Freeze, error] {
+		return func(yield func(tko.Freeze, error) bool) {
+			all, err := a.rollouts.Freezes(ctx)
+			if err != nil {
+				yield(tko.Freeze{}, err)
+				return
+			}
+			all = all[min(int(options.Window.Offset), len(all)):]
+			if n := *options.Window.Max; n >= 0 {
+				all = all[:min(n, len(all))]
+			}
+			for _, f := range all {
+				if !yield(f, nil) {
+					return
+				}
+			}
+		}
+	}, freezeRow)
+}
+
+var errNoID = tko.Errorf(tko.ErrInvalid, "there is no ID: add ?id=ID")
+
 // pkg responds with a package as YAML: ?id=, and &revision= for an earlier one.
 func (a *api) pkg(w http.ResponseWriter, r *http.Request, get func(ctx context.Context, id string, revision int64) (krm.Package, error)) {
 	id := r.URL.Query().Get("id")
 	if id == "" {
-		a.fail(w, r, tko.Errorf(tko.ErrInvalid, "there is no ID: add ?id=ID"))
+		a.fail(w, r, errNoID)
 		return
 	}
 	revision, err := number(r, "revision", 0, 64)

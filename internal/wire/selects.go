@@ -64,6 +64,7 @@ func NewDeploymentSelect(s tko.DeploymentSelect, dryRun bool) *tkopb.SelectDeplo
 		Approved:                 s.Approved,
 		Outdated:                 s.Outdated,
 		Conditions:               newConditionSelects(s.Conditions),
+		DeploymentIdPatterns:     s.IDs,
 		DryRun:                   dryRun,
 	}
 	if s.Parent != "" {
@@ -89,6 +90,7 @@ func DeploymentSelect(m *tkopb.SelectDeployments) tko.DeploymentSelect {
 		Prepared:         m.Prepared,
 		Approved:         m.Approved,
 		Outdated:         m.Outdated,
+		IDs:              m.GetDeploymentIdPatterns(),
 		Conditions:       conditionSelects(m.GetConditions()),
 	}
 }

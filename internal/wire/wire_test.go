@@ -116,7 +116,7 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 	checkRoundTrip(t, "select templates", tko.TemplateSelect{IDs: []string{"a"}, Metadata: metadata}, withTrue(NewTemplateSelect), infallible(TemplateSelect))
 	checkRoundTrip(t, "select sites", tko.SiteSelect{IDs: []string{"a"}, Templates: []string{"b"}, Metadata: metadata, Conditions: conditions}, withTrue(NewSiteSelect), infallible(SiteSelect))
 	checkRoundTrip(t, "select deployments", tko.DeploymentSelect{
-		Parent: "p", Metadata: metadata, Templates: []string{"a"}, TemplateMetadata: map[string]string{"t": "1"},
+		IDs: []string{"d*"}, Parent: "p", Metadata: metadata, Templates: []string{"a"}, TemplateMetadata: map[string]string{"t": "1"},
 		Sites: []string{"b"}, SiteMetadata: map[string]string{"s": "1"}, Prepared: &yes, Approved: &yes, Conditions: conditions,
 	}, withTrue(NewDeploymentSelect), infallible(DeploymentSelect))
 	checkRoundTrip(t, "select plugins", tko.PluginSelect{Type: &typ, Names: []string{"a"}, Executor: &typ, Trigger: &krm.GVK{Version: "v1", Kind: "K"}}, withTrue(NewPluginSelect), infallible(PluginSelect))
@@ -139,7 +139,7 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 	checkRoundTrip(t, "target state", tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 255}, Version: 3, Updated: moment}, infallible(NewTargetState), infallible(TargetState))
 	checkRoundTrip(t, "put", tko.Put{
 		Kind: tko.KindPlugin, ID: "i", Parent: "p", Template: "t", Site: "s", Metadata: metadata, Package: pkg, Plugin: tko.Plugin{Type: "prepare", Name: "n"},
-		Origin: "o", Name: "web", DryRun: true,
+		Origin: "o", Name: "web", DryRun: true, Revision: 7, RemoveMetadata: []string{"k"},
 	}, func(p tko.Put) (*tkopb.PutEntity, error) { return NewPutEntity(p, krm.CBOR) }, PutEntity)
 	for _, op := range []tko.Op{tko.OpWritten, tko.OpDeleted, tko.OpStatus} {
 		checkRoundTrip(t, "change "+string(op), tko.Change{Position: 1, Kind: tko.KindSite, ID: "s", Op: op, Revision: 2, Time: moment, Author: tko.Author{Who: "a", Why: "b"}}, infallible(NewChange), infallible(Change))

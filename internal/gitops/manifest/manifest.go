@@ -319,6 +319,10 @@ func identity(r krm.Resource, spec map[string]any, field string) (string, error)
 		return named, nil
 	case id != "" && name == id:
 		return id, nil
+	case field == "rolloutId":
+		if named, err := kubename.UnescapeHyphens(name); err == nil && named == id {
+			return id, nil
+		}
 	case id == "":
 		return "", fmt.Errorf("metadata.name: %w", err)
 	}
@@ -352,9 +356,9 @@ func (m *Manifest) rollout(r krm.Resource) error {
 		return err
 	}
 	if _, ok := spec["rolloutId"]; !ok {
-		if _, err := kubename.Unescape(r.Name()); err != nil { // the ID itself, such as smf-v2
-			spec = maps.Clone(spec)
-			spec["rolloutId"] = r.Name()
+		spec = maps.Clone(spec)
+		if spec["rolloutId"], err = kubename.UnescapeHyphens(r.Name()); err != nil { // as the Kubernetes API reads it
+			return fmt.Errorf("metadata.name: %w", err)
 		}
 	}
 	if m.Name, err = identity(r, spec, "rolloutId"); err != nil {

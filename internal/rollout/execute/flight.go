@@ -32,6 +32,9 @@ type Flight struct {
 	per     map[perKey]int
 	apart   map[valueKey]map[tko.SiteID]int // sites with a value, of all entries
 	strict  map[valueKey]map[tko.SiteID]int // of entries whose rollout names the key in apart
+
+	block   *Block // of the limit concurrent, which must not be changed, for so many entries
+	blocked int
 }
 
 type perKey struct{ family, key, value string }
@@ -127,16 +130,10 @@ func add(m map[valueKey]map[tko.SiteID]int, v valueKey, site tko.SiteID, by int)
 //     the one that changed it, and takes over its slot, so that no limit is nearer than
 //     before; or if no rollout changed it.
 func (f *Flight) Check(r Rollout, row Row) *Block {
-	if own, taken := f.entries[row.Deployment]; taken && own.Family != "" {
-		if own.Family != r.Family || own.Rollout == r.ID {
-			return &Block{Code: "OtherRollout", Key: own.Rollout, Text: fmt.Sprintf("rollout %q has not finished with the deployment", own.Rollout)}
-		}
-		return nil
+	if b, taken := f.full(r, row); b != nil || taken {
+		return b
 	}
 	limits := r.Spec.Limits
-	if n := f.total[r.Family]; n >= limits.Concurrent {
-		return &Block{Code: "Concurrent", Text: count(n, "deployment is", "deployments are") + " changed and not yet healthy, the most that limits.concurrent allows"}
-	}
 	for _, p := range limits.Per {
 		value, ok := row.Metadata[p.Key]
 		if n := f.per[perKey{r.Family, p.Key, value}]; ok && n >= p.Max {
@@ -160,6 +157,45 @@ func (f *Flight) Check(r Rollout, row Row) *Block {
 		}
 	}
 	return nil
+}
+
+// full is the part of Check that needs no metadata. If taken is true, the rollout takes a
+// slot over, and no limit applies.
+func (f *Flight) full(r Rollout, row Row) (b *Block, taken bool) {
+	if own, found := f.entries[row.Deployment]; found && own.Family != "" {
+		if own.Family != r.Family || own.Rollout == r.ID {
+			return &Block{Code: "OtherRollout", Key: own.Rollout, Text: fmt.Sprintf("rollout %q has not finished with the deployment", own.Rollout)}, false
+		}
+		return nil, true
+	}
+	if n := f.total[r.Family]; n >= r.Spec.Limits.Concurrent {
+		if f.block == nil || f.blocked != n { // the same for thousands of rows
+			f.block, f.blocked = &Block{Code: "Concurrent", Text: count(n, "deployment is", "deployments are") + " changed and not yet healthy, the most that limits.concurrent allows"}, n
+		}
+		return f.block, false
+	}
+	return nil, false
+}
+
+// addOthers adds entries without a rollout, each with all values under which it was found.
+// It returns false if it had all of them.
+func (f *Flight) addOthers(entries []Entry) (added bool) {
+	for _, e := range entries {
+		if own, found := f.entries[e.Deployment]; found {
+			if own.Family != "" {
+				continue
+			}
+			values := maps.Clone(own.Values)
+			maps.Copy(values, e.Values)
+			if maps.Equal(values, own.Values) {
+				continue
+			}
+			e.Values = values
+		}
+		f.Add(e)
+		added = true
+	}
+	return added
 }
 
 func apartBlock(key, value string, other tko.SiteID) *Block {

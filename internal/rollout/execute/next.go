@@ -55,8 +55,16 @@ type Input struct {
 	// that it doesn't wait for rollouts that wait for the one that it undoes. nil: there is
 	// none.
 	Held func(tko.DeploymentID) (rollout string, held bool)
-	Now  time.Time
-	Page int // rows to admit at most; DefaultPage if 0
+	// Metadata returns the metadata of the site of a row, by its index in Rows; ok is
+	// false if the caller doesn't know it now: then the row waits. It is called only for
+	// rows that may be admitted, mostly in the order of Rows. nil: Rows have it.
+	Metadata func(row int) (metadata map[string]string, ok bool)
+	// Others returns what other clients are changing at the sites from which a row must be
+	// apart; ok is false if the caller doesn't know it now: then the row waits. It is
+	// called only for rows that nothing else keeps from being admitted. nil: Flight has it.
+	Others func(row Row) (others []Entry, ok bool)
+	Now    time.Time
+	Page   int // rows to admit at most; DefaultPage if 0
 }
 
 // An Output is what the caller writes, in one transaction, and reports.
@@ -153,8 +161,9 @@ func Next(in Input) Output {
 }
 
 type evaluation struct {
-	in  Input
-	out *Output
+	in      Input
+	out     *Output
+	applied map[tko.DeploymentID]bool // whether rows were applied; see parentApplied
 }
 
 func (e *evaluation) become(s State, reason Reason) {
@@ -189,7 +198,7 @@ func (e *evaluation) observe() {
 			}
 		}
 		next := Observe(row, e.in.Observed(row.Deployment), e.in.Rollout.Spec.Health, e.in.Now)
-		if next.Progress == row.Progress && next.Credit == row.Credit && next.Evaluated.Equal(row.Evaluated) && next.Counted == row.Counted {
+		if next.Progress == row.Progress && next.Credit == row.Credit && next.Evaluated.Equal(row.Evaluated) && next.Counted == row.Counted && next.Reason == row.Reason {
 			continue
 		}
 		e.out.Rows[i] = next
@@ -214,6 +223,9 @@ func Observe(row Row, o Observation, health spec.Health, now time.Time) Row {
 		passed := time.Duration(0)
 		if row.Progress == Soaking || row.Progress == Failed && row.Credit > 0 {
 			passed = min(max(now.Sub(row.Evaluated), 0), 2*Interval)
+			if passed < Interval && now.After(row.Evaluated) && row.Credit+passed <= health.Soak {
+				return row // it is credited with a later evaluation: not each one writes the row
+			}
 		}
 		// The first evaluation that finds it healthy gives no credit; 1 ns marks it.
 		row.Credit = max(row.Credit+passed, 1)
@@ -232,7 +244,7 @@ func Observe(row Row, o Observation, health spec.Health, now time.Time) Row {
 		row.Progress, row.Credit, row.Counted = Failed, 0, true
 		row.Reason = fmt.Sprintf("not healthy within %s: %s", health.Within, cmp.Or(o.Reason, "its site has not reported that it is"))
 	default:
-		row.Progress, row.Credit, row.Evaluated, row.Reason = Applied, 0, now, o.Reason
+		row.Progress, row.Credit, row.Reason = Applied, 0, o.Reason
 	}
 	return row
 }
@@ -302,9 +314,8 @@ func (e *evaluation) ahead(n int) int {
 		}
 	}
 	for i, row := range e.out.Rows {
-		if row.Wave > n && row.Progress == Waiting && e.in.Flight.Of(e.out.Rollout.Family, row.Deployment) && e.blocked(row, nil) == nil {
-			e.out.Admit = append(e.out.Admit, i)
-			e.in.Flight.Add(e.in.Flight.EntryOf(e.out.Rollout, row, e.in.Keys))
+		if row.Wave > n && row.Progress == Waiting && e.in.Flight.Of(e.out.Rollout.Family, row.Deployment) && e.blocked(i) == nil {
+			e.take(i)
 			return 1
 		}
 	}
@@ -317,31 +328,56 @@ func (e *evaluation) wave(n int) {
 	if page <= 0 {
 		page = DefaultPage
 	}
-	applied := map[tko.DeploymentID]bool{}
-	for _, row := range e.out.Rows {
-		applied[row.Deployment] = row.Progress != Waiting && row.Progress != Stale
-	}
-	for i, row := range e.out.Rows {
-		if row.Wave != n || row.Progress != Waiting {
-			continue
-		}
-		if b := e.blocked(row, applied); b != nil {
-			e.block(*b, 1)
+	for i := range e.out.Rows {
+		if row := &e.out.Rows[i]; row.Wave != n || row.Progress != Waiting {
 			continue
 		}
 		if len(e.out.Admit) == page {
-			e.block(Block{Code: "Page", Text: "they are applied next"}, 1)
+			e.block(Block{Code: "Page", Text: "they are examined next"}, 1)
 			e.wake(e.in.Now)
 			continue
 		}
-		e.out.Admit = append(e.out.Admit, i)
-		e.in.Flight.Add(e.in.Flight.EntryOf(e.out.Rollout, row, e.in.Keys))
+		if b := e.blocked(i); b != nil {
+			e.block(*b, 1)
+			continue
+		}
+		e.take(i)
 	}
 }
 
-// blocked returns what keeps a row from being applied, or nil.
-func (e *evaluation) blocked(row Row, applied map[tko.DeploymentID]bool) *Block {
-	r, now := e.out.Rollout, e.in.Now
+// take admits a row.
+func (e *evaluation) take(i int) {
+	e.out.Admit = append(e.out.Admit, i)
+	e.in.Flight.Add(e.in.Flight.EntryOf(e.out.Rollout, e.out.Rows[i], e.in.Keys))
+}
+
+// parentApplied reports whether the parent of a row is in the rollout, and was applied.
+func (e *evaluation) parentApplied(row Row) (inRollout, applied bool) {
+	if e.applied == nil {
+		e.applied = make(map[tko.DeploymentID]bool, len(e.out.Rows))
+		for i := range e.out.Rows {
+			r := &e.out.Rows[i]
+			e.applied[r.Deployment] = r.Progress != Waiting && r.Progress != Stale
+		}
+	}
+	applied, inRollout = e.applied[row.Parent]
+	return inRollout, applied
+}
+
+// blocked returns what keeps a row from being applied, or nil. What costs most is examined
+// last.
+func (e *evaluation) blocked(i int) *Block {
+	r, now, row := e.out.Rollout, e.in.Now, e.out.Rows[i]
+	if b, _ := e.in.Flight.full(r, row); b != nil {
+		return b
+	}
+	if e.in.Metadata != nil {
+		metadata, ok := e.in.Metadata(i)
+		if !ok {
+			return &Block{Code: "Page", Text: "they are examined next"}
+		}
+		row.Metadata, e.out.Rows[i].Metadata = metadata, metadata
+	}
 	if b := e.in.Flight.Check(r, row); b != nil {
 		return b
 	}
@@ -352,8 +388,10 @@ func (e *evaluation) blocked(row Row, applied map[tko.DeploymentID]bool) *Block 
 			return &Block{Code: "OtherRollout", Key: other, Text: fmt.Sprintf("rollout %q, which started earlier, has not finished with the deployment", other)}
 		}
 	}
-	if done, inRollout := applied[row.Parent]; row.Kind == plan.Create && inRollout && !done {
-		return &Block{Code: "Parent", Text: "their parent must be created first"}
+	if row.Kind == plan.Create {
+		if inRollout, applied := e.parentApplied(row); inRollout && !applied {
+			return &Block{Code: "Parent", Text: "their parent must be created first"}
+		}
 	}
 	for _, f := range e.in.Freezes {
 		if now.Before(f.Until) && f.Matches(row.Site, row.Metadata) {
@@ -363,6 +401,16 @@ func (e *evaluation) blocked(row Row, applied map[tko.DeploymentID]bool) *Block 
 	if !r.AnyTime && !r.Spec.Windows.Open(now, row.Metadata) {
 		next := r.Spec.Windows.NextOpening(now, row.Metadata)
 		return &Block{Code: "Window", Key: next.UTC().Format(time.RFC3339), Text: "the window of their sites is closed", Until: next}
+	}
+	if e.in.Others == nil || len(r.Spec.Limits.Apart) == 0 || e.in.Flight.Of(r.Family, row.Deployment) {
+		return nil
+	}
+	others, ok := e.in.Others(row)
+	if !ok {
+		return &Block{Code: "Page", Text: "they are examined next"}
+	}
+	if e.in.Flight.addOthers(others) {
+		return e.in.Flight.Check(r, row)
 	}
 	return nil
 }

@@ -26,21 +26,26 @@ type Count struct {
 // Summarize counts rows.
 func Summarize(rows []Row) Summary {
 	s := Summary{Total: Count{By: map[Progress]int{}}}
+	equal := 0 // rows before the present one that are equal to it; most neighbours are
 	for i := range rows {
 		row := &rows[i]
 		if row.Wave < 0 {
+			continue
+		}
+		if row.Counted {
+			s.Failures++
+		}
+		if equal++; i+1 < len(rows) && rows[i+1].Wave == row.Wave && rows[i+1].Progress == row.Progress {
 			continue
 		}
 		for len(s.Waves) <= row.Wave {
 			s.Waves = append(s.Waves, Count{By: map[Progress]int{}})
 		}
 		for _, c := range []*Count{&s.Waves[row.Wave], &s.Total} {
-			c.Rows++
-			c.By[row.Progress]++
+			c.Rows += equal
+			c.By[row.Progress] += equal
 		}
-		if row.Counted {
-			s.Failures++
-		}
+		equal = 0
 	}
 	return s
 }

@@ -2,6 +2,7 @@ package merge
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/tko-orchestrator/tko/krm"
@@ -22,20 +23,66 @@ type Change struct {
 // matched by group, kind, version and name; their order doesn't count. Of several
 // resources with one identity the last one counts.
 func Differences(a, b krm.Package, types Types) []Change {
+	return NewDiffer(types).Differences(a, b)
+}
+
+// A Differ compares many packages that share resources: it compares equal pairs of them
+// once. It isn't safe for concurrent use.
+type Differ struct {
+	types Types
+	known map[[2]uintptr]pair // by their addresses
+}
+
+// A pair is two resources with what differs between them. It keeps them in memory, so that
+// no others have their addresses.
+type pair struct {
+	before, after krm.Resource
+	changes       []Change
+}
+
+// maxPairs limits the pairs that a Differ knows.
+const maxPairs = 1000
+
+// NewDiffer returns a Differ.
+func NewDiffer(types Types) *Differ { return &Differ{types: types, known: map[[2]uintptr]pair{}} }
+
+// Differences is the function of that name. The packages and the result must not be
+// changed.
+func (d *Differ) Differences(a, b krm.Package) []Change {
 	before, after := byIdentity(a), byIdentity(b)
 	all := maps.Clone(before)
 	maps.Copy(all, after)
 	var out []Change
-	for _, id := range slices.SortedFunc(maps.Keys(all), func(x, y krm.Identity) int {
-		return compareNames(name{x.Group, x.Kind, x.Name, x.Version}, name{y.Group, y.Kind, y.Name, y.Version})
-	}) {
-		x, hasX := before[id]
-		y, hasY := after[id]
-		d := differ{id: id, out: &out}
-		if hasX != hasY {
-			d.add(nil, Value{map[string]any(x), hasX}, Value{map[string]any(y), hasY}, false)
+	for _, id := range slices.SortedFunc(maps.Keys(all), compareIdentities) {
+		x, y := before[id], after[id]
+		at := [2]uintptr{reflect.ValueOf(x).Pointer(), reflect.ValueOf(y).Pointer()}
+		if at[0] == at[1] {
 			continue
 		}
+		p, ok := d.known[at]
+		if !ok {
+			p = pair{x, y, differencesOf(id, x, y, d.types)}
+			if len(d.known) == maxPairs {
+				clear(d.known)
+			}
+			d.known[at] = p
+		}
+		out = append(out, p.changes...)
+	}
+	return out
+}
+
+func compareIdentities(x, y krm.Identity) int {
+	return compareNames(name{x.Group, x.Kind, x.Name, x.Version}, name{y.Group, y.Kind, y.Name, y.Version})
+}
+
+// differencesOf returns what differs between two resources; nil: there is none.
+func differencesOf(id krm.Identity, x, y krm.Resource, types Types) []Change {
+	var out []Change
+	d := differ{id: id, out: &out}
+	if (x == nil) != (y == nil) {
+		d.add(nil, Value{map[string]any(x), x != nil}, Value{map[string]any(y), y != nil}, false)
+	} else {
 		d.value(nil, typeOf(types, id.GVK), Value{map[string]any(x), true}, Value{map[string]any(y), true})
 	}
 	return out
@@ -59,14 +106,28 @@ func (d differ) add(path []string, a, b Value, order bool) {
 }
 
 func (d differ) value(path []string, t *Type, a, b Value) {
-	if Equal(a, b) {
-		return
+	if !Equal(a, b) {
+		d.different(path, t, a, b)
 	}
+}
+
+// different adds what differs between values that aren't equal.
+func (d differ) different(path []string, t *Type, a, b Value) {
 	if am, bm, ok := both[map[string]any](a, b); ok && (t == nil || !t.atomic) {
-		all := maps.Clone(am)
-		maps.Copy(all, bm)
-		for _, key := range slices.Sorted(maps.Keys(all)) {
-			d.value(append(slices.Clip(path), key), t.field(key), at(am, key), at(bm, key))
+		var different []string
+		for key, v := range am {
+			if w, ok := bm[key]; !ok || !equal(v, w) {
+				different = append(different, key)
+			}
+		}
+		for key := range bm {
+			if _, ok := am[key]; !ok {
+				different = append(different, key)
+			}
+		}
+		slices.Sort(different)
+		for _, key := range different {
+			d.different(append(slices.Clip(path), key), t.field(key), at(am, key), at(bm, key))
 		}
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -454,6 +455,9 @@ func equal(a, b any) bool {
 		if !ok || len(a) != len(b) {
 			return false
 		}
+		if reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() { // packages share unchanged parts
+			return true
+		}
 		for key, v := range a {
 			if w, ok := b[key]; !ok || !equal(v, w) {
 				return false
@@ -462,6 +466,9 @@ func equal(a, b any) bool {
 		return true
 	case []any:
 		b, ok := b.([]any)
+		if ok && len(a) > 0 && len(a) == len(b) && &a[0] == &b[0] {
+			return true
+		}
 		return ok && slices.EqualFunc(a, b, equal)
 	case float64:
 		b, ok := b.(float64)

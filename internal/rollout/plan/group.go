@@ -46,7 +46,7 @@ type Line struct {
 // A Grouper groups rows by what changes. Its memory is bounded by the number of
 // different changes, of which it keeps digests only, except for those it shows.
 type Grouper struct {
-	types  merge.Types
+	differ *merge.Differ
 	mask   []byte
 	fine   map[Digest]int
 	groups []*Group // by fine index; those after MaxGroups without lines
@@ -59,7 +59,7 @@ type Grouper struct {
 // compared by a keyed hash, so that equal ones are grouped and none can be found by
 // trial.
 func NewGrouper(types merge.Types, key []byte) *Grouper {
-	return &Grouper{types: types, mask: key, fine: map[Digest]int{}, coarse: map[Digest]int{}}
+	return &Grouper{differ: merge.NewDiffer(types), mask: key, fine: map[Digest]int{}, coarse: map[Digest]int{}}
 }
 
 // Add adds a row, and returns the index that Finish maps to its group. tokens are the
@@ -67,7 +67,7 @@ func NewGrouper(types merge.Types, key []byte) *Grouper {
 // placeholders; they are replaced where they are whole words. Rows must be added in the
 // order of IDs.
 func (g *Grouper) Add(r Row, before, after krm.Package, tokens map[string]string) int {
-	changes := merge.Differences(before, after, g.types)
+	changes := g.differ.Differences(before, after)
 	exact, shape := sha256.New(), sha256.New()
 	for _, h := range []*writer{{h: exact}, {h: shape}} {
 		h.number(int64(r.Kind))

@@ -140,6 +140,7 @@ type changed struct {
 	remove    []tko.DeploymentID
 	dependent bool // the result depends on more than the lineage, package and state
 
+	commits            []prepare.Commit   // of the planned preparation, until derivation is set
 	derivation         *derivation.Record // what pkg is made from; nil if it isn't known
 	template           tko.TemplateID
 	prepared, approved bool // as in pkg
@@ -247,6 +248,7 @@ func (p *run) edit(ctx context.Context, d Deployment, l lineage, list []int) (ch
 		return c, err
 	}
 	c.derivation = p.derived(d, l, c, back, prepared.Package, types)
+	c.commits = nil
 	return c, nil
 }
 
@@ -259,14 +261,18 @@ func (p *run) derived(d Deployment, l lineage, c changed, back []derivation.Step
 	if c.from != nil {
 		r.Template, r.Revision = c.from.ID, c.from.Stamp.Revision
 	}
-	r, _ = r.After(unprepared, c.pkg, types, func(id krm.Identity) (string, int64) {
-		for _, name := range slices.Sorted(maps.Keys(p.plugins)) {
-			if slices.Contains(p.plugins[name].Triggers, id.GVK) {
-				return name, p.plugins[name].Stamp.Revision
+	before := unprepared
+	for _, commit := range append(slices.Clip(c.commits), prepare.Commit{Package: c.pkg}) {
+		r, _ = r.After(before, commit.Package, types, func(id krm.Identity) (string, int64) {
+			for _, step := range slices.Backward(commit.Steps) {
+				if step.Plugin != "" && step.Resource == id.String() {
+					return step.Plugin, p.plugins[step.Plugin].Stamp.Revision
+				}
 			}
-		}
-		return "", 0
-	})
+			return "", 0
+		})
+		before = commit.Package
+	}
 	return &r
 }
 
@@ -276,6 +282,7 @@ func (p *run) prepare(ctx context.Context, c *changed, d tko.Deployment) error {
 	if err != nil {
 		return err
 	}
+	c.commits = s.Commits
 	c.pkg, c.unknown, c.problems = s.Package, s.Unknown, append(c.problems, s.Problems...)
 	c.create, c.remove = s.Create, s.Delete
 	c.template = d.Template

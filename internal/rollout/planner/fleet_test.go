@@ -132,7 +132,7 @@ func TestUndoOfManyMixedChangesIsByteForByte(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		own := append(slices.Clone(d.Package), krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "own"}, "data": map[string]any{"n": fmt.Sprint(r.IntN(9))}})
+		own := append(slices.Clone(d.Package), krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "own"}, "data": map[string]any{"n": strconv.Itoa(r.IntN(9))}})
 		if _, err := w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: d.Stamp.Revision, Package: own}); err != nil {
 			t.Fatal(err)
 		}

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -70,10 +72,10 @@ func (w *world) fleet(n int) []tko.DeploymentID {
 	var ids []tko.DeploymentID
 	for i := range n {
 		site := tko.SiteID(fmt.Sprintf("s%02d", i))
-		if _, err := w.RegisterSite(w.ctx, tko.Site{ID: site, Metadata: map[string]string{"pair": fmt.Sprint(i / 2)}}); err != nil {
+		if _, err := w.RegisterSite(w.ctx, tko.Site{ID: site, Metadata: map[string]string{"pair": strconv.Itoa(i / 2)}}); err != nil {
 			w.t.Fatal(err)
 		}
-		id, err := w.CreateDeployment(w.ctx, tko.NewDeployment{Template: "t:v1", Site: site, Prepared: true, Approved: true, Metadata: map[string]string{"num": fmt.Sprint(i)}})
+		id, err := w.CreateDeployment(w.ctx, tko.NewDeployment{Template: "t:v1", Site: site, Prepared: true, Approved: true, Metadata: map[string]string{"num": strconv.Itoa(i)}})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -489,6 +491,95 @@ func TestFailuresBeyondTheBudgetUndoTheCanary(t *testing.T) {
 		if s := w.status("r"); s.Failures != 1 || policy == "Undo" && w.content(ids) != before || strings.Count(w.versions(ids), "v2") > 1 {
 			t.Errorf("%s: %+v, %s", policy, s, w.versions(ids))
 		}
+	}
+}
+
+// Each call commits at most once: an executor that is killed between two of them leaves no
+// rollout that is to be undone without the one that undoes it.
+func TestDecisionToUndoAndItsRolloutAreOneCommit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.fleet(3)
+	w.started("r", strings.Replace(upgrade, "health: {within: 15m}", "health: {within: 1s}\n  onFailure: Undo", 1))
+	eventually(t, func() bool {
+		if _, err := w.AdvanceRollout(w.ctx, "r"); err != nil {
+			t.Fatal(err)
+		}
+		return w.status("r").State != "Running"
+	})
+	s := w.status("r")
+	if s.State != "Undoing" || s.UndoneBy == "" || s.Failures != 1 {
+		t.Fatalf("after the commit of the decision: %+v", s)
+	}
+	items, err := w.ClaimWork(w.ctx, tko.ClaimWork{Queue: tko.QueueRollout, Max: 10, Lease: time.Minute})
+	if err != nil || !slices.ContainsFunc(items, func(i tko.WorkItem) bool { return i.Key == string(s.UndoneBy) }) {
+		t.Errorf("no executor will advance %s: %v, %v", s.UndoneBy, items, err)
+	}
+	eventually(t, func() bool { // others go on
+		w.advance(s.UndoneBy)
+		w.advance("r")
+		w.settle(ids...)
+		return w.status("r").State == "Undone"
+	})
+}
+
+// The executor reads rows that have changed, and sites of rows that may be admitted.
+func TestEvaluationCostsWhatChangedAndNotAllRows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.fleet(150)
+	w.started("r", strings.Replace(upgrade, "waves: [{name: canary, count: 1}, {name: rest}]", "limits: {concurrent: 3, per: [{key: pair, max: 2}]}", 1))
+	w.advance("r")
+	w.advance("r") // reads its own writes
+	cost := func(what string, rows, sites int64) {
+		t.Helper()
+		w.counted.rows.Store(0)
+		w.counted.sites.Store(0)
+		w.advance("r")
+		if r, s := w.counted.rows.Load(), w.counted.sites.Load(); r > rows || s > sites {
+			t.Errorf("%s: %d rows and %d sites are read, want at most %d and %d", what, r, s, rows, sites)
+		}
+	}
+	cost("nothing has changed", 0, 3)
+	for _, id := range ids {
+		if w.version(id) == "v2" {
+			w.settle(id)
+			break
+		}
+	}
+	cost("one is healthy", 10, 40)
+	w.do("r", "pause")
+	cost("it is paused", 10, 10)
+}
+
+// A service that knows the rows of a rollout decides by what others wrote since.
+func TestEvaluationSeesWhatOtherProcessesWrote(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.fleet(4)
+	w.started("r", strings.Replace(upgrade, "waves: [{name: canary, count: 1}, {name: rest}]", "limits: {concurrent: 1}\n  ", 1))
+	other := catalog.New(w.counted.Store, nil, catalog.Options{})
+	other.PlanWith(w.planner)
+	for n := range 200 {
+		s := w.status("r")
+		if s.State == "Done" {
+			break
+		}
+		for _, service := range []*catalog.Service{w.Service, other} {
+			if _, err := service.AdvanceRollout(w.ctx, "r"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n == 3 { // what is left is replaced
+			w.do("r", "pause")
+			w.do("r", "plan")
+			w.advance("r")
+			w.do("r", "resume", func(c *tko.RolloutCommand) { c.Plan = w.status("r").Plan })
+		}
+		w.settle(ids...)
+	}
+	if s := w.status("r"); s.State != "Done" || strings.Count(w.versions(ids), "v2") != 4 {
+		t.Errorf("%+v, %s", s, w.versions(ids))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
@@ -23,6 +24,7 @@ import (
 // A world is a catalog with a planner, and preparation on request.
 type world struct {
 	*catalog.Service
+	counted  *counted
 	t        testing.TB
 	ctx      context.Context
 	planner  *interrupted
@@ -82,6 +84,28 @@ func (s snapshot) Deployments(ctx context.Context, sel tko.DeploymentSelect) ite
 	}
 }
 
+// A counted store counts what is read of rollouts and sites.
+type counted struct {
+	catalog.Store
+
+	rows, sites atomic.Int64
+}
+
+func (c *counted) RolloutView(ctx context.Context, id string, known catalog.RowsAt) (catalog.RolloutView, error) {
+	v, err := c.Store.RolloutView(ctx, id, known)
+	c.rows.Add(int64(len(v.Rows)))
+	return v, err
+}
+
+func (c *counted) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
+	for _, k := range keys {
+		if k.Kind == tko.KindSite {
+			c.sites.Add(1)
+		}
+	}
+	return c.Store.Get(ctx, fields, keys...)
+}
+
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	store, err := sqlite.OpenMemory(t.Context())
@@ -93,8 +117,9 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	counted := &counted{Store: store}
 	w := &world{
-		Service: catalog.New(store, validator, catalog.Options{}), t: t, ctx: t.Context(), plugins: runner{},
+		Service: catalog.New(counted, validator, catalog.Options{}), counted: counted, t: t, ctx: t.Context(), plugins: runner{},
 		spec: spec.Rollout{Conflicts: merge.Fail},
 	}
 	w.preparer = prepare.New(client{w.Service}, w.plugins, prepare.Options{})

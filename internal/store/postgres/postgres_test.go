@@ -241,8 +241,8 @@ func (a *alternating) RolloutStates(ctx context.Context, ids ...string) ([]catal
 	return a.next().RolloutStates(ctx, ids...)
 }
 
-func (a *alternating) RolloutView(ctx context.Context, id string) (catalog.RolloutView, error) {
-	return a.next().RolloutView(ctx, id)
+func (a *alternating) RolloutView(ctx context.Context, id string, known catalog.RowsAt) (catalog.RolloutView, error) {
+	return a.next().RolloutView(ctx, id, known)
 }
 
 func (a *alternating) RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]catalog.RolloutRow, error) {

@@ -23,7 +23,8 @@ const unpinned = "NOT EXISTS (SELECT 1 FROM rollout_row p WHERE c.kind = 'deploy
 type rolloutChange struct {
 	*catalog.RolloutWrite
 
-	rows []catalog.RolloutRow // with the revisions that were applied
+	rows    []catalog.RolloutRow // with the revisions that were applied
+	version int64                // that the change makes
 }
 
 // decideRollout adds the change of rollouts that belongs to a write.
@@ -34,7 +35,7 @@ func (g *group) decideRollout(w *catalog.Write) {
 	before, count := g.head.rollouts, len(g.rollouts)
 	g.undo = append(g.undo, func() { g.head.rollouts, g.rollouts = before, g.rollouts[:count] })
 	g.head.rollouts++
-	c := rolloutChange{w.Rollout, slices.Clone(w.Rollout.Rows)}
+	c := rolloutChange{w.Rollout, slices.Clone(w.Rollout.Rows), g.head.rollouts}
 	for i := range c.rows {
 		r := &c.rows[i]
 		if r.Progress != execute.Applied || r.Applied != 0 {
@@ -74,7 +75,11 @@ var rolloutRowColumns = []Column{
 	{"chain", Int},
 	{"target", Int},
 	{"doc", Text},
+	{"version", Int},
 }
+
+// rolloutRowNames are the columns that scanRolloutRow reads.
+var rolloutRowNames = names(rolloutRowColumns[2:len(rolloutRowColumns)-1], "")
 
 // A rowDoc holds what only few rows have.
 type rowDoc struct {
@@ -86,7 +91,7 @@ type rowDoc struct {
 	Root     tko.DeploymentID `json:"root,omitempty"`
 }
 
-func rolloutRowValues(id string, number int64, r catalog.RolloutRow) ([]any, error) {
+func rolloutRowValues(id string, number, version int64, r catalog.RolloutRow) ([]any, error) {
 	doc := ""
 	if d := (rowDoc{r.RowDetails, r.Findings, r.Unknown, r.Edits, r.Root}); d.Base != 0 || d.Force || d.Origin != "" || len(d.Replaces)+len(d.Pins)+len(d.Findings)+len(d.Unknown)+len(d.Edits)+len(d.Root) > 0 {
 		text, err := json.Marshal(d)
@@ -98,7 +103,7 @@ func rolloutRowValues(id string, number int64, r catalog.RolloutRow) ([]any, err
 	return []any{
 		id, number, string(r.Deployment), r.UID, r.Revision, int64(r.Kind), int64(r.Wave), int64(r.Rank),
 		digestValue(catalog.Digest(r.Before)), digestValue(catalog.Digest(r.After)), int64(r.Group), r.Parent, r.Site, string(r.Progress), microsOrZero(r.Since), microsOrZero(r.Evaluated),
-		int64(r.Credit), r.Counted, r.Broken, cleanText(r.Reason), r.Applied, r.Chain, r.Target, doc,
+		int64(r.Credit), r.Counted, r.Broken, cleanText(r.Reason), r.Applied, r.Chain, r.Target, doc, version,
 	}, nil
 }
 
@@ -175,7 +180,7 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 		}
 		var rows [][]any
 		for _, r := range c.rows {
-			values, err := rolloutRowValues(c.Rollout, c.Number, r)
+			values, err := rolloutRowValues(c.Rollout, c.Number, c.version, r)
 			if err != nil {
 				return nil, err
 			}
@@ -346,7 +351,7 @@ func (s *Store) RolloutSummary(ctx context.Context, id string, examples int) (su
 				},
 			},
 			Statement{
-				SQL: "SELECT " + names(rolloutRowColumns[2:], "") + " FROM rollout_row WHERE rollout = $1 AND plan = $2 " +
+				SQL: "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 " +
 					"AND (progress IN ('Failed', 'Stale', 'Superseded') OR kind IN (4, 5)) ORDER BY wave, rank, deployment LIMIT $3",
 				Args: []any{id, sum.State.Plan, int64(examples)},
 				Scan: func(from Row) error {
@@ -361,7 +366,7 @@ func (s *Store) RolloutSummary(ctx context.Context, id string, examples int) (su
 }
 
 // RolloutView returns what a rollout is evaluated from.
-func (s *Store) RolloutView(ctx context.Context, id string) (v catalog.RolloutView, err error) {
+func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt) (v catalog.RolloutView, err error) {
 	err = s.read(ctx, func(tx Tx) error {
 		v = catalog.RolloutView{Held: map[tko.DeploymentID]string{}, Unscheduled: map[string]bool{}}
 		var own []catalog.RolloutState
@@ -372,18 +377,23 @@ func (s *Store) RolloutView(ctx context.Context, id string) (v catalog.RolloutVi
 			return nil
 		}
 		v.Found, v.State = true, own[0]
+		rows := Statement{
+			SQL:  "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 ORDER BY wave, rank, deployment",
+			Args: []any{id, v.State.Plan},
+		}
+		if v.Changes = known.Set == v.State.Rows && known.Set > 0; v.Changes {
+			rows.SQL = "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 AND version > $3 AND version > 0"
+			rows.Args = append(rows.Args, known.Version)
+		}
+		rows.Scan = func(from Row) error {
+			r, err := scanRolloutRow(from)
+			v.Rows = append(v.Rows, r)
+			return err
+		}
 		return tx.Commit(
 			ctx,
+			rows,
 			Statement{SQL: rolloutDocs + " WHERE active OR undoes = $1 OR id = $2 ORDER BY id", Args: []any{id, v.State.UndoneBy}, Scan: scanState(&v.Active)},
-			Statement{
-				SQL:  "SELECT " + names(rolloutRowColumns[2:], "") + " FROM rollout_row WHERE rollout = $1 AND plan = $2 ORDER BY wave, rank, deployment",
-				Args: []any{id, v.State.Plan},
-				Scan: func(from Row) error {
-					r, err := scanRolloutRow(from)
-					v.Rows = append(v.Rows, r)
-					return err
-				},
-			},
 			Statement{
 				SQL: "SELECT doc FROM flight ORDER BY deployment",
 				Scan: func(from Row) error {
@@ -398,8 +408,8 @@ func (s *Store) RolloutView(ctx context.Context, id string) (v catalog.RolloutVi
 				},
 			},
 			Statement{ // an item that is due later, without a failure, only repeats the work
-				SQL: "SELECT DISTINCT r.site FROM rollout_row r JOIN work w ON w.queue = '" + tko.QueueSchedule + "' AND w.key = r.site " +
-					"WHERE r.rollout = $1 AND r.plan = $2 AND r.kind = 3 AND r.site <> '' AND r.progress IN ('Applied', 'Soaking', 'Failed') " +
+				SQL: "SELECT DISTINCT r.site FROM flight f CROSS JOIN rollout_row r CROSS JOIN work w " + // in this order: few are in flight
+					"WHERE r.deployment = f.deployment AND w.queue = '" + tko.QueueSchedule + "' AND w.key = r.site AND r.rollout = $1 AND r.plan = $2 AND r.kind = 3 AND r.site <> '' AND r.progress IN ('Applied', 'Soaking', 'Failed') " +
 					"AND (w.attempt > 0 OR w.due <= {now} OR w.lease_until > {now})",
 				Args: []any{id, v.State.Plan},
 				Scan: func(from Row) error {
@@ -419,9 +429,8 @@ func (s *Store) RolloutView(ctx context.Context, id string) (v catalog.RolloutVi
 // which started earlier (or at all, if this one has not started).
 func (s *Store) heldRows(state catalog.RolloutState, found func(deployment, rollout string)) Statement {
 	return Statement{
-		SQL: "SELECT o.deployment, o.rollout, h.doc FROM rollout h JOIN rollout_row o ON o.rollout = h.id " +
-			"JOIN rollout_row m ON m.deployment = o.deployment AND m.rollout = $1 AND m.plan = $2 AND m.kind IN (1, 2, 3) " +
-			"WHERE h.active AND h.id <> $1 AND h.started > 0 AND (h.started < $3 OR $3 = 0) AND o.kind IN (1, 2, 3) " +
+		SQL: "SELECT o.deployment, o.rollout, h.doc FROM rollout h CROSS JOIN rollout_row o CROSS JOIN rollout_row m " + // in this order: mostly there is no h
+			"WHERE o.rollout = h.id AND m.deployment = o.deployment AND m.rollout = $1 AND m.plan = $2 AND m.kind IN (1, 2, 3) AND h.active AND h.id <> $1 AND h.started > 0 AND (h.started < $3 OR $3 = 0) AND o.kind IN (1, 2, 3) " +
 			"AND o.progress IN ('Waiting', 'Applied', 'Soaking', 'Failed', 'Stale') ORDER BY o.deployment, h.started",
 		Args: []any{state.ID, state.Plan, state.Started},
 		Scan: func(from Row) error {
@@ -446,7 +455,7 @@ func (s *Store) RolloutRows(ctx context.Context, id string, number int64, after 
 	err = s.read(ctx, func(tx Tx) error {
 		rows = nil
 		return tx.Commit(ctx, Statement{
-			SQL:  "SELECT " + names(rolloutRowColumns[2:], "") + " FROM rollout_row WHERE rollout = $1 AND plan = $2 AND deployment > $3 ORDER BY deployment LIMIT $4",
+			SQL:  "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 AND deployment > $3 ORDER BY deployment LIMIT $4",
 			Args: []any{id, number, after, int64(limit)},
 			Scan: func(from Row) error {
 				r, err := scanRolloutRow(from)
@@ -485,7 +494,7 @@ func (s *Store) WriteRolloutPlan(ctx context.Context, id string, number int64, r
 		}
 		var values, pins [][]any
 		for _, r := range batch {
-			row, encodeErr := rolloutRowValues(id, number, r)
+			row, encodeErr := rolloutRowValues(id, number, 0, r)
 			if encodeErr != nil {
 				return encodeErr
 			}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +16,7 @@ import (
 
 var rolloutPromises = []promise{
 	{"states, rows and flights of rollouts are read as they were written", rolloutsAreAsWritten},
+	{"only changed rows are read again, until the set of rows is replaced", changedRowsAreRead},
 	{"a write that was decided from an older view of rollouts fails", staleViewFails},
 	{"a failed commit changes nothing of rollouts", failedCommitKeepsRollouts},
 	{"an applied row has the revision that its commit wrote", appliedRowHasRevision},
@@ -28,7 +30,7 @@ var rolloutKey = key(tko.KindRollout, "r")
 
 func (w *world) view(id string) catalog.RolloutView {
 	w.Helper()
-	v, err := w.store.RolloutView(w.ctx(), id)
+	v, err := w.store.RolloutView(w.ctx(), id, catalog.RowsAt{})
 	w.ok(err)
 	return v
 }
@@ -53,7 +55,7 @@ func (w *world) rollout(id string, started int64, state execute.State, rows ...c
 	_, version, _, err := w.store.RolloutStates(w.ctx())
 	w.ok(err)
 	w.commit(written(tko.KindRollout, id, changing(catalog.RolloutWrite{
-		Expect: version, States: []catalog.RolloutState{{ID: id, Family: id, State: state, Plan: 1, Started: started}},
+		Expect: version, States: []catalog.RolloutState{{ID: id, Family: id, State: state, Plan: 1, Started: started, Rows: version + 1}},
 	})))
 }
 
@@ -92,6 +94,39 @@ func rolloutsAreAsWritten(w *world) {
 	v = w.view("r")
 	w.equal("found after its deletion", v.Found, false)
 	w.equal("rows after its deletion", len(v.Rows)+len(v.Flight), 0)
+}
+
+func changedRowsAreRead(w *world) {
+	w.rollout("r", 1, execute.Running, rolloutRow("a"), rolloutRow("b"), rolloutRow("c"))
+	known := catalog.RowsAt{}
+	read := func(what, want string, changes bool) catalog.RolloutView {
+		w.Helper()
+		v, err := w.store.RolloutView(w.ctx(), "r", known)
+		w.ok(err)
+		var got strings.Builder
+		for _, r := range v.Rows {
+			fmt.Fprint(&got, r.Deployment, " ", r.Progress, ";")
+		}
+		w.equal(what, got.String(), want)
+		w.equal(what+": only changes", v.Changes, changes)
+		known = catalog.RowsAt{Set: v.State.Rows, Version: v.Version}
+		return v
+	}
+	v := read("at first", "a Waiting;b Waiting;c Waiting;", false)
+	change := func(state catalog.RolloutState, replan int64, rows ...catalog.RolloutRow) {
+		w.Helper()
+		w.commit(site(fmt.Sprint("s", v.Version), changing(catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{state}, Rollout: "r", Number: 1, Replan: replan, Rows: rows})))
+	}
+	v = read("nothing has changed", "", true)
+	change(v.State, 0, rolloutRow("b", func(r *catalog.RolloutRow) { r.Progress = execute.Skipped }))
+	w.rollout("other", 2, execute.Running, rolloutRow("a"))
+	v = read("a row has changed", "b Skipped;", true)
+	v = read("and not again", "", true)
+	w.ok(w.store.WriteRolloutPlan(w.ctx(), "r", 2, []catalog.RolloutRow{rolloutRow("a")}, nil))
+	state := v.State
+	state.Rows = v.Version + 1
+	change(state, 2)
+	read("what is left was replaced", "a Waiting;b Skipped;", false)
 }
 
 func staleViewFails(w *world) {

@@ -47,9 +47,11 @@ CREATE TABLE rollout_row (
     chain BIGINT NOT NULL,   -- the newest revision that preparation made of it
     target BIGINT NOT NULL,  -- the revision that an undo restores
     doc TEXT NOT NULL,
+    version BIGINT NOT NULL DEFAULT 0, -- of head.rollouts with the newest change of the row; 0: as it was planned
     PRIMARY KEY (rollout, plan, deployment)
 );
 CREATE INDEX rollout_row_by_deployment ON rollout_row (deployment);
+CREATE INDEX rollout_row_changed ON rollout_row (rollout, plan, version) WHERE version > 0;
 
 -- What plans need besides deployments: it isn't collected.
 CREATE TABLE rollout_pin (
