@@ -32,16 +32,25 @@ func (s *server) webHandler(log *slog.Logger, stopping <-chan struct{}) (http.Ha
 	if err != nil {
 		return nil, err
 	}
+	logins := webapi.CodeLoginOptions{URL: s.config.Identity.WebURL, Logins: []string{"token"}, Log: log}
+	if s.security.issuer != nil {
+		logins.Issuer, logins.Logins = s.security.issuer, []string{"oidc", "token"}
+	}
+	codeLogin, err := sessions.CodeLogin(logins)
+	if err != nil {
+		return nil, err
+	}
 	inner := http.NewServeMux()
 	inner.Handle("/api/", webapi.New(s.service, log))
 	inner.Handle("/api/v1/", webapi.NewLive(webapi.LiveCatalog{Catalog: s.service, Watcher: s.service, Actor: actor{s.service}}, webapi.LiveOptions{
-		Log: log, Stopping: stopping, Logins: []string{"token"},
+		Log: log, Stopping: stopping, Logins: logins.Logins,
 	}))
 	inner.Handle("/auth/", sessions.Handler())
 	identified := sessions.Wrap(s.security.identified(inner, log))
 	mux := http.NewServeMux()
 	mux.Handle("/api/", identified)
-	mux.Handle("/auth/", identified)
+	mux.Handle("/auth/", codeLogin) // for browsers that have no identity yet
+	mux.Handle("/auth/session", identified)
 	mux.Handle("/", assets)
 	return s.observeWeb(webapi.WithRequests(webapi.WithHosts(mux, s.allowedHosts(s.config.ListenWeb)), s.tracer)), nil
 }

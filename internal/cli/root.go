@@ -35,7 +35,7 @@ func (a *app) rootCommand() *cobra.Command {
 	a.globals.flags(root.PersistentFlags())
 	root.AddCommand(
 		a.aboutCommand(), a.versionCommand(), a.statusCommand(), a.waitCommand(), a.eventsCommand(), a.applyCommand(), a.diffCommand(), a.patchCommand(), a.labelCommand(), a.explainCommand(),
-		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.rolloutCommand(), a.pluginCommand(),
+		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.rolloutCommand(), a.pluginCommand(), a.dashboardCommand(),
 		a.historyCommand(), a.blameCommand(), a.restoreCommand(), a.retentionCommand(),
 		a.accessCommand(), a.auditCommand(), a.freezeCommand(), a.unfreezeCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.inventoryCommand(), a.catalogCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
 		manual.Command("1"),

@@ -54,18 +54,26 @@ func NewLive(catalog LiveCatalog, o LiveOptions) http.Handler {
 	}
 	l := &live{api: api{catalog: catalog.Catalog, log: log}, catalog: catalog, options: o, streams: newStreams()}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/v1/me", l.me)
-	mux.HandleFunc("GET /api/v1/stream", l.stream)
-	mux.HandleFunc("POST /api/v1/actions", l.act)
-	for _, kind := range kinds {
-		mux.HandleFunc("GET /api/v1/"+string(kind), func(w http.ResponseWriter, r *http.Request) { l.entity(w, r, kind) })
-		mux.HandleFunc("GET /api/v1/"+string(kind)+"/list", func(w http.ResponseWriter, r *http.Request) { l.list(w, r, kind) })
-		mux.HandleFunc("GET /api/v1/"+string(kind)+"/count", func(w http.ResponseWriter, r *http.Request) { l.count(w, r, kind) })
+	for pattern, handler := range l.routes() {
+		mux.HandleFunc(pattern, handler)
 	}
 	mux.HandleFunc("/api/v1/", func(w http.ResponseWriter, r *http.Request) {
 		l.fail(w, r, tko.Errorf(tko.ErrNotFound, "there is no %s %.200q in this API", r.Method, r.URL.Path))
 	})
 	return mux
+}
+
+// routes returns the handlers of the API. Each is described in [description].
+func (l *live) routes() map[string]http.HandlerFunc {
+	routes := map[string]http.HandlerFunc{
+		"GET /api/v1/me": l.me, "GET /api/v1/stream": l.stream, "POST /api/v1/actions": l.act, "GET /api/v1/openapi.json": l.openapi,
+	}
+	for _, kind := range kinds {
+		routes["GET /api/v1/"+string(kind)] = func(w http.ResponseWriter, r *http.Request) { l.entity(w, r, kind) }
+		routes["GET /api/v1/"+string(kind)+"/list"] = func(w http.ResponseWriter, r *http.Request) { l.list(w, r, kind) }
+		routes["GET /api/v1/"+string(kind)+"/count"] = func(w http.ResponseWriter, r *http.Request) { l.count(w, r, kind) }
+	}
+	return routes
 }
 
 var kinds = []tko.Kind{tko.KindDeployment, tko.KindSite, tko.KindTemplate, tko.KindPlugin}

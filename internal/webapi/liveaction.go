@@ -10,6 +10,7 @@ import (
 	"net/url"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
 )
 
 // Limits of an action.
@@ -81,22 +82,22 @@ func (l *live) action(w http.ResponseWriter, r *http.Request) (tko.Deleted, erro
 	}
 	switch a.Kind {
 	case tko.KindDeployment:
-		return l.catalog.PurgeDeployments(ctx, f.deployments(), a.DryRun)
+		return l.catalog.PurgeDeployments(ctx, f.Deployments(), a.DryRun)
 	case tko.KindSite:
-		return l.catalog.PurgeSites(ctx, f.sites(), a.DryRun)
+		return l.catalog.PurgeSites(ctx, f.Sites(), a.DryRun)
 	case tko.KindTemplate:
-		return l.catalog.PurgeTemplates(ctx, f.templates(), a.DryRun)
-	case tko.KindPlugin:
+		return l.catalog.PurgeTemplates(ctx, f.Templates(), a.DryRun)
+	case tko.KindPlugin, tko.KindRollout:
 	}
 	return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "plugins are deleted by their IDs only: name them in ids")
 }
 
 // check returns the filter of an action.
-func (a actionBody) check() (f filter, err error) {
+func (a actionBody) check() (f filter.Filter, err error) {
 	switch {
 	case a.Verb != "approve" && a.Verb != "delete":
 		return f, tko.Errorf(tko.ErrInvalid, "the verb %.40q is unknown: use approve or delete", a.Verb)
-	case words[a.Kind] == nil:
+	case filter.Words(a.Kind) == nil:
 		return f, tko.Errorf(tko.ErrInvalid, "the kind %.40q is unknown: use deployment, site, template or plugin", string(a.Kind))
 	case a.Verb == "approve" && a.Kind != tko.KindDeployment:
 		return f, tko.Errorf(tko.ErrInvalid, "a %s can't be approved: only deployments can", a.Kind)
@@ -115,15 +116,15 @@ func (a actionBody) check() (f filter, err error) {
 	if err != nil {
 		return f, tko.Errorf(tko.ErrInvalid, "the filter %.80q is no query of an address: %v", a.Filter, err)
 	}
-	if f, err = filterOf(a.Kind, query); err == nil && f.empty() {
+	if f, err = filter.Parse(a.Kind, query); err == nil && f.IsEmpty() {
 		err = tko.Errorf(tko.ErrInvalid, "the filter %.80q selects everything: add a filter", a.Filter)
 	}
 	return f, err
 }
 
-func (l *live) approve(ctx context.Context, a actionBody, f filter) (tko.Deleted, error) {
+func (l *live) approve(ctx context.Context, a actionBody, f filter.Filter) (tko.Deleted, error) {
 	if len(a.IDs) == 0 {
-		n, err := l.catalog.ApproveDeployments(ctx, f.deployments(), a.DryRun)
+		n, err := l.catalog.ApproveDeployments(ctx, f.Deployments(), a.DryRun)
 		return tko.Deleted{Count: n}, err
 	}
 	var open []tko.DeploymentID

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/filter"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -36,7 +37,7 @@ type pageBody struct {
 // request reads at most 10,000 entities.
 func (l *live) list(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
 	query := r.URL.Query()
-	f, err := filterOf(kind, query, "after", "limit", "state", "reason")
+	f, err := filter.Parse(kind, query, "after", "limit", "state", "reason")
 	if err == nil {
 		err = checkState(query)
 	}
@@ -108,7 +109,7 @@ type countBody struct {
 // ends early whatever the size; next continues.
 func (l *live) count(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
 	query := r.URL.Query()
-	f, err := filterOf(kind, query, "after", "by", "state")
+	f, err := filter.Parse(kind, query, "after", "by", "state")
 	by := strings.Split(cmp.Or(query.Get("by"), "state"), ",")
 	if err == nil && len(by) > 2 {
 		err = tko.Errorf(tko.ErrInvalid, "by=%.80q has %d keys: use one or two", query.Get("by"), len(by))
@@ -252,6 +253,7 @@ func (l *live) read(r *http.Request, kind tko.Kind) (body entityBody, err error)
 		var p tko.Plugin
 		p, err = l.catalog.Plugin(ctx, typ, name)
 		row, stamp = pluginLive(p), p.Stamp
+	case tko.KindRollout: // it has no route
 	}
 	if err != nil {
 		return body, err
@@ -275,7 +277,7 @@ func verbs(kind tko.Kind) map[string]access.Verb {
 		return map[string]access.Verb{"approve": access.Approve, "delete": access.Delete, "purge": access.Purge}
 	case tko.KindPlugin:
 		return map[string]access.Verb{"delete": access.Register}
-	case tko.KindSite, tko.KindTemplate:
+	case tko.KindSite, tko.KindTemplate, tko.KindRollout:
 	}
 	return map[string]access.Verb{"delete": access.Delete, "purge": access.Purge}
 }

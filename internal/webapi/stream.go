@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
 	"github.com/tko-orchestrator/tko/internal/identity"
 )
 
@@ -121,7 +122,7 @@ func (l *live) stream(w http.ResponseWriter, r *http.Request) {
 	var only []tko.Kind
 	for _, kind := range query["kind"] {
 		only = append(only, tko.Kind(kind))
-		if words[tko.Kind(kind)] == nil && err == nil {
+		if filter.Words(tko.Kind(kind)) == nil && err == nil {
 			err = tko.Errorf(tko.ErrInvalid, "the kind %.40q is unknown: use deployment, site, template or plugin", kind)
 		}
 	}

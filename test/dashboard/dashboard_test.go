@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // timeLimit bounds the steps in the browser. It is generous for busy machines.
-const timeLimit = 10 * time.Minute
+const timeLimit = 30 * time.Minute
 
 func config(name, text string) krm.Package {
 	return krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": map[string]any{"text": text}}}

@@ -51,6 +51,10 @@ export const query = (parts: Record<string, string | number | undefined>, base =
   return q.toString()
 }
 
+// A transient error may be gone when the same is read again.
+const transient = (error: ApiError) => [0, 429, 502, 503, 504].includes(error.status)
+const pause = (tries: number) => 500 + Math.random() * Math.min(30_000, 1000 * 2 ** tries)
+
 export interface Loaded<T> { data?: T, error?: ApiError, loading: boolean, reload: () => void }
 
 // useGet reads a path, and again on reload. It keeps the data that it has meanwhile.
@@ -60,10 +64,18 @@ export function useGet<T>(path: string | null): Loaded<T> {
   useEffect(() => {
     if (path === null) return
     const abort = new AbortController()
-    get<T>(path, abort.signal).then(
-      data => setState({ path, data }),
-      error => { if (!abort.signal.aborted) setState(old => ({ path, data: old.path === path ? old.data : undefined, error })) })
-    return () => abort.abort()
+    let tries = 0, timer: ReturnType<typeof setTimeout> | undefined
+    const read = () => {
+      get<T>(path, abort.signal).then(
+        data => setState({ path, data }),
+        error => {
+          if (abort.signal.aborted) return
+          setState(old => ({ path, data: old.path === path ? old.data : undefined, error }))
+          if (transient(error)) timer = setTimeout(read, pause(tries++))
+        })
+    }
+    read()
+    return () => { abort.abort(); clearTimeout(timer) }
   }, [path, turn])
   const reload = useCallback(() => setTurn(n => n + 1), [])
   const mine = state.path === path
@@ -156,9 +168,11 @@ export function useCount(kind: Kind, parts: Record<string, string>, filter: stri
   const [state, setState] = useState<{ count?: Count, error?: ApiError }>({})
   const [pages, setPages] = useState(limit)
   const address = query(parts, filter)
+  const again = useRef(() => {})
   useEffect(() => {
     const abort = new AbortController()
-    const run = async () => {
+    let running = false, stale = false, tries = 0, timer: ReturnType<typeof setTimeout> | undefined
+    const read = async () => {
       let sum: Count | undefined, after: string | undefined
       for (let page = 0; page < pages; page++) {
         const next: Count = await get(`/api/v1/${kind}/count?${query({ after }, address)}`, abort.signal)
@@ -166,11 +180,27 @@ export function useCount(kind: Kind, parts: Record<string, string>, filter: stri
         after = next.next
         if (!after) break
       }
-      setState({ count: sum })
+      return sum
     }
-    run().catch(error => { if (!abort.signal.aborted) setState(old => ({ ...old, error })) })
-    return () => abort.abort()
-  }, [kind, address, refresh, pages])
+    // A count that runs is finished, and then repeated: constant changes would keep one that begins anew from ending.
+    const start = () => {
+      if (running) { stale = true; return }
+      running = true
+      clearTimeout(timer)
+      read().then(count => { tries = 0; if (!abort.signal.aborted) setState({ count }) }, error => {
+        if (abort.signal.aborted) return
+        setState(old => ({ ...old, error }))
+        if (transient(error)) timer = setTimeout(start, pause(tries++))
+      }).finally(() => {
+        running = false
+        if (stale && !abort.signal.aborted) { stale = false; start() }
+      })
+    }
+    again.current = start
+    start()
+    return () => { abort.abort(); clearTimeout(timer) }
+  }, [kind, address, pages])
+  useEffect(() => { if (refresh > 0) again.current() }, [refresh])
   return { ...state, partial: !!state.count?.next, more: () => setPages(n => n * 4) }
 }
 

@@ -2,8 +2,8 @@
 import type { Kind } from './api'
 
 export const words: Record<Kind, string[]> = {
-  deployment: ['parent', 'metadata', 'template-id', 'template-metadata', 'site-id', 'site-metadata', 'prepared', 'approved', 'outdated'],
-  site: ['id', 'template-id', 'metadata'],
+  deployment: ['parent', 'metadata', 'template-id', 'template-metadata', 'site-id', 'site-metadata', 'prepared', 'approved', 'outdated', 'condition'],
+  site: ['id', 'template-id', 'metadata', 'condition'],
   template: ['id', 'metadata'],
   plugin: ['type', 'name', 'executor'],
 }

@@ -1,5 +1,5 @@
 // Lists: pages of rows around the visible part, filters in the address, marks and actions.
-import { useCallback, useEffect, useMemo, useRef, useState, type KeyboardEvent } from 'react'
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, type KeyboardEvent } from 'react'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { ApiError, get, query, type Feed, type Kind, type Me, type Page, type Row } from './api'
 import { command, format, parse } from './filter'
@@ -41,35 +41,28 @@ function usePages(kind: Kind, filter: string, feed: Feed) {
   useEffect(() => { set([]); start() }, [start])
   const down = useCallback(async () => {
     const last = current.current.at(-1)
-    if (loading.current || !last?.next) return 0
+    if (loading.current || !last?.next) return
     const mine = turn.current
     loading.current = true
     try {
       const page = await read(last.next)
-      if (mine !== turn.current) return 0
+      if (mine !== turn.current) return
       const next = [...current.current, page]
-      let dropped = 0
-      if (next.length > maxPages) {
-        const first = next.shift()!
-        before.current.push(first.after)
-        dropped = first.rows.length
-      }
+      if (next.length > maxPages) before.current.push(next.shift()!.after)
       set(next)
       setError(undefined)
-      return dropped
-    } catch (e) { setError(e as ApiError); return 0 } finally { if (mine === turn.current) loading.current = false }
+    } catch (e) { setError(e as ApiError) } finally { if (mine === turn.current) loading.current = false }
   }, [read])
   const up = useCallback(async () => {
-    if (loading.current || before.current.length === 0) return 0
+    if (loading.current || before.current.length === 0) return
     const mine = turn.current
     loading.current = true
     try {
       const page = await read(before.current.at(-1)!)
-      if (mine !== turn.current) return 0
+      if (mine !== turn.current) return
       before.current.pop()
       set([page, ...current.current].slice(0, maxPages))
-      return page.rows.length
-    } catch (e) { setError(e as ApiError); return 0 } finally { if (mine === turn.current) loading.current = false }
+    } catch (e) { setError(e as ApiError) } finally { if (mine === turn.current) loading.current = false }
   }, [read])
   // Changes: pages that have a changed row are read again, twice a second at most.
   useEffect(() => {
@@ -133,15 +126,28 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
   const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => height, overscan: 12 })
   const items = virtual.getVirtualItems()
   const first = items[0]?.index ?? 0, last = items.at(-1)?.index ?? 0
-  useEffect(() => {
-    const shift = (n: number, sign: number) => {
-      if (!n || !scroller.current) return
-      scroller.current.scrollTop += sign * n * height
-      setAt(i => Math.max(0, i + sign * n))
+  // The first visible row stays where it is when pages are put before it or dropped, or rows are new.
+  const anchor = useRef<{ id: string, index: number } | undefined>(undefined)
+  const remember = () => {
+    const index = Math.min(rows.length - 1, Math.floor((scroller.current?.scrollTop ?? 0) / height))
+    anchor.current = rows[index] && { id: rows[index].id, index }
+  }
+  useLayoutEffect(() => {
+    const old = anchor.current
+    const index = old ? rows.findIndex(r => r.id === old.id) : -1
+    if (scroller.current && old && index >= 0 && index !== old.index) {
+      scroller.current.scrollTop += (index - old.index) * height
+      setAt(i => Math.max(0, i + index - old.index))
     }
-    if (rows.length > 0 && last > rows.length - 40 && more) down().then(n => shift(n, -1))
-    else if (first < 20 && !atStart) up().then(n => shift(n, 1))
-  }, [first, last, rows.length, more, atStart, down, up])
+    remember()
+  }, [rows])
+  // What is visible is read from the element: the virtualizer knows of a new position only after an event.
+  useEffect(() => {
+    const view = scroller.current
+    if (!view || rows.length === 0) return
+    if ((view.scrollTop + view.clientHeight) / height > rows.length - 40 && more) down()
+    else if (view.scrollTop / height < 20 && !atStart) up()
+  }, [first, last, rows, more, atStart, down, up])
   const can = me.can[kind] ?? []
   const shown = columns[kind]
   const grid = { gridTemplateColumns: `2rem ${shown.map(c => c.width).join(' ')}` }
@@ -199,7 +205,7 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
     </div>
     {error && <Problem error={error} retry={start} />}
     {rows.length === 0 && !error && (busy ? <Loading /> : <p className="empty">No {kind} matches{filter ? <>. Remove a filter, or <button onClick={() => navigate(`/${kind}s`)}>show all</button></> : ': there is none yet, or you may see none'}.</p>)}
-    {rows.length > 0 && <div className="grid" role="grid" aria-label={`${kind}s`} aria-rowcount={more || !atStart ? -1 : rows.length + 1} tabIndex={0} ref={scroller} onKeyDown={keys} aria-activedescendant={items.some(i => i.index === at) ? `row-${at}` : undefined}>
+    {rows.length > 0 && <div className="grid" role="grid" aria-label={`${kind}s`} aria-rowcount={more || !atStart ? -1 : rows.length + 1} tabIndex={0} ref={scroller} onKeyDown={keys} onScroll={remember} aria-activedescendant={items.some(i => i.index === at) ? `row-${at}` : undefined}>
       <div role="row" className="head" style={grid}><span role="columnheader"><span className="hidden">Marked</span></span>{shown.map(c => <span role="columnheader" key={c.name}>{c.name}</span>)}</div>
       <div role="rowgroup" className="body" style={{ height: virtual.getTotalSize() }}>
         {items.map(item => {

@@ -51,7 +51,7 @@ function App() {
   const id = rest.map(decodeURIComponent).join('/')
   const title = nav.find(([to]) => to === `/${first}`)?.[1] ?? 'Not found'
   useEffect(() => { document.title = `${id || title} – TKO` }, [id, title])
-  if (asked || error?.status === 401) return <Login done={() => { setAsked(false); reload() }} logins={me?.logins ?? ['token']} />
+  if (asked || error?.status === 401 || first === 'login') return <Login done={() => { setAsked(false); if (first === 'login') navigate('/'); reload() }} />
   if (error && !me) return <main><h1>TKO</h1><Problem error={error} retry={reload} /></main>
   if (!me) return <Loading />
   const lostFor = feed.live ? 0 : Date.now() - feed.since
@@ -97,7 +97,12 @@ function Help({ close }: { close: () => void }) {
     <p className="actions"><button autoFocus onClick={close}>Close</button></p></dialog>
 }
 
-function Login({ done }: { done: () => void, logins: string[] }) {
+const problems: Record<string, string> = {
+  denied: 'The issuer refused the login.', unavailable: 'The issuer can\'t be reached, or is busy: try again.', failed: 'The login has failed or took too long: try again. The log of the server has the reason.',
+}
+
+function Login({ done }: { done: () => void }) {
+  const { data } = useGet<{ logins: string[] }>('/auth/logins')
   const [error, setError] = useState<ApiError>()
   const [busy, setBusy] = useState(false)
   const submit = (e: FormEvent<HTMLFormElement>) => {
@@ -108,9 +113,13 @@ function Login({ done }: { done: () => void, logins: string[] }) {
     setBusy(true)
     login(token).then(() => { form.reset(); done() }, setError).finally(() => setBusy(false))
   }
+  const here = location.pathname === '/login' ? '/' : location.pathname + location.search
+  const problem = problems[new URLSearchParams(location.search).get('problem') ?? '']
   return <main className="login"><h1>Log in to TKO</h1>
+    {location.pathname === '/login' && problem && !error && <p className="problem" role="alert">{problem}</p>}
     {error && <Problem error={error} />}
-    <form onSubmit={submit}><label>Token <input name="token" type="password" autoComplete="off" autoFocus required spellCheck={false} /></label>
+    {data?.logins.includes('oidc') && <p><a className="button primary" href={`/auth/login?${query({ return: here })}`}>Log in with single sign-on</a></p>}
+    <form onSubmit={submit}><label>Token <input name="token" type="password" autoComplete="off" autoFocus={!data?.logins.includes('oidc')} required spellCheck={false} /></label>
       <button className="primary" disabled={busy}>{busy ? 'Checking…' : 'Log in'}</button></form>
     <p className="muted">A static token, or an ID token of your OpenID Connect issuer. The browser keeps a session cookie that scripts can't read.</p></main>
 }

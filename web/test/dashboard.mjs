@@ -1,13 +1,14 @@
 // Drives the dashboard in a real browser. It is started by the Go test in test/dashboard, which has filled a server.
 // Environment: URL, TOKEN_URL, BROWSER, SHOTS (a folder for screenshots), TKO (the command, with its server in the environment).
 import { chromium } from 'playwright-core'
-import { execFileSync } from 'node:child_process'
+import { execFile, execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
+import { promisify } from 'node:util'
 
 const { URL: url, TOKEN_URL: tokenUrl, BROWSER: executablePath, SHOTS: shots, TKO: tko, VIEWER: viewer, ADMIN: admin } = process.env
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
-const limit = 60_000
+const limit = 120_000
 const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-background-networking'] })
 let failed = 0, passed = 0
 
@@ -29,6 +30,7 @@ async function test(name, options, run) {
   } catch (e) {
     failed++
     console.log(`FAIL ${name}: ${e.message}\n${e.stack.split('\n').filter(l => l.includes('dashboard.mjs')).slice(0, 3).join('\n')}`)
+    console.log(`# ${page.url()} shows: ${(await page.locator('body').innerText({ timeout: 5000 }).catch(() => '')).slice(0, 600)}`)
     await page.screenshot({ path: `${shots}/failed-${failed}.png` }).catch(() => {})
   } finally { await context.close() }
 }
@@ -68,26 +70,31 @@ await test('a change shows within a second', {}, async page => {
   check(took < 1000, `it took ${took} ms`)
 })
 
+await test('constant changes do not keep the matrix from its first count', {}, async page => {
+  await page.route('**/api/v1/site/count*', async route => { await new Promise(resolve => setTimeout(resolve, 1500)); await route.continue().catch(() => {}) })
+  await page.goto(url + '/matrix?rows=region&cols=tier')
+  let shown = false
+  const ready = page.locator('table.matrix').waitFor().then(() => { shown = true })
+  for (let n = 0; !shown && n < 60; n++) await promisify(execFile)(tko, ['site', 'register', 'busy/one', '-m', `round=${n}`])
+  check(shown, 'the count was begun anew with each change')
+  await ready
+})
+
 await test('a list scrolls through all its pages and back', {}, async page => {
   await open(page, '/sites?id=north/**')
   const grid = page.getByRole('grid')
   await grid.waitFor()
-  let steps = 0
+  const end = Date.now() + 5 * limit
   const last = async () => page.locator('.row').last().getAttribute('data-id')
-  for (; await last() !== 'north/edge-999' && steps < 400; steps++) {
+  while (await last() !== 'north/edge-999' && Date.now() < end) {
     const before = await last()
     await grid.evaluate(e => { e.scrollTop = e.scrollHeight })
     await page.waitForFunction(id => [...document.querySelectorAll('.row')].at(-1)?.dataset.id !== id, before)
   }
   same('last row', await last(), 'north/edge-999')
   check((await page.locator('.row').count()) < 100, 'rows that are not visible are drawn')
-  for (steps = 0; await page.locator('[data-id="north/edge-1"]').count() === 0 && steps < 400; steps++) {
-    const before = await page.locator('.row').first().getAttribute('data-id')
-    await grid.evaluate(e => { e.scrollTop = 0 })
-    await page.waitForFunction(id => [...document.querySelectorAll('.row')].at(0)?.dataset.id !== id, before)
-  }
-  // The view may still move down by the page that was put before it: go to its top once more.
-  await page.waitForFunction(() => { document.querySelector('[role=grid]').scrollTop = 0; return document.querySelector('.row')?.dataset.id === 'north/edge-1' })
+  // Each page that is put before the view moves it down: go to its top until the list begins there.
+  await page.waitForFunction(() => { document.querySelector('[role=grid]').scrollTop = 0; return document.querySelector('.row')?.dataset.id === 'north/edge-1' }, undefined, { timeout: 5 * limit })
 })
 
 await test('a wrong filter word is marked and keeps the rows', {}, async page => {
