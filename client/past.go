@@ -13,7 +13,7 @@ import (
 // last.
 func (c *Client) HistoryOf(ctx context.Context, r tko.HistoryRequest) iter.Seq2[tko.HistoryEntry, error] {
 	return rows(ctx, c, c.past.ListHistory, &tkopb.ListHistory{
-		Select: wire.NewPastSelect(r.Select), From: r.From.String(), To: r.To.String(), MaxCount: int32(min(max(r.Max, 0), 1<<31-1)), //nolint:gosec // bounded
+		Select: wire.NewPastSelect(r.Select), From: r.From.String(), To: r.To.String(), MaxCount: int32(min(max(r.Max, 0), 1<<31-1)),
 	}, wire.HistoryEntry)
 }
 

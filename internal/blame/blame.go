@@ -364,7 +364,7 @@ func lookup(p krm.Package, leaf merge.Leaf, types merge.Types) merge.Value {
 type absent struct{}
 
 func valueOf(leaf merge.Leaf) merge.Value {
-	if leaf.Value == (any)(absent{}) {
+	if leaf.Value == any(absent{}) {
 		return merge.Value{}
 	}
 	return merge.Value{V: leaf.Value, Present: true}

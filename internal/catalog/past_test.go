@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -72,9 +73,11 @@ func TestEqualDifferencesAreOneGroup(t *testing.T) {
 	for _, g := range w.diff(tko.DiffRequest{Select: tko.PastSelect{Kind: tko.KindSite}, From: at(before)}) {
 		text := fmt.Sprintf("%s %d %v", g.What, g.Count, g.Examples)
 		if g.What == tko.PastChanged {
+			var changes strings.Builder
 			for _, c := range g.Changes {
-				text += fmt.Sprintf(" %s %s -> %s", c.Path, c.Before, c.After)
+				fmt.Fprintf(&changes, " %s %s -> %s", c.Path, c.Before, c.After)
 			}
+			text += changes.String()
 		}
 		got = append(got, text)
 	}
@@ -151,9 +154,9 @@ func TestHistoryIsNewestFirst(t *testing.T) {
 func TestDifferenceIsEmptyAfterRestore(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
-			random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // the same each time
+			random := rand.New(rand.NewPCG(seed, 0))
 			w := newWorld(t, catalog.Options{ConfirmAbove: 1000})
 			ctx := tko.WithAuthor(w.ctx, tko.Author{Who: "Ann", Why: "incident 7"})
 			fleet := tko.PastSelect{Kind: tko.KindDeployment, Metadata: map[string]string{"fleet": "f"}}
@@ -161,7 +164,7 @@ func TestDifferenceIsEmptyAfterRestore(t *testing.T) {
 			w.template("t", configMap("one"), "fleet", "f")
 			var ids []tko.DeploymentID
 			change := func() {
-				value := fmt.Sprint(random.IntN(3))
+				value := strconv.Itoa(random.IntN(3))
 				switch site := fmt.Sprint("s", random.IntN(4)); random.IntN(6) {
 				case 0, 1:
 					w.site(site, configMap(value), "region", value)
@@ -231,7 +234,7 @@ func TestRestoreOfManyIsConfirmed(t *testing.T) {
 	before := map[bool]int64{}
 	for _, again := range []bool{false, true} {
 		for i := range 4 {
-			w.site(fmt.Sprint("s", i), configMap(fmt.Sprint(again)))
+			w.site(fmt.Sprint("s", i), configMap(strconv.FormatBool(again)))
 		}
 		before[again] = w.head()
 	}

@@ -191,7 +191,7 @@ func (s *Service) impactTopologies(ctx context.Context, i *tko.TemplateImpact, t
 // deployments.
 func (s *Service) impactRollouts(ctx context.Context, i *tko.TemplateImpact) error {
 	if _, _, err := s.enter(ctx, tko.KindRollout, access.Read); err != nil {
-		return nil //nolint:nilerr // the caller may not read them
+		return nil // the caller may not read them
 	}
 	for r, err := range s.Rollouts(ctx, tko.RolloutSelect{}, tko.ListOptions{Packages: true}) {
 		if err != nil {
@@ -245,7 +245,7 @@ func (s *Service) impactGroups(ctx context.Context, i *tko.TemplateImpact, knows
 		case d.Kind == plan.Same:
 			i.Same++
 			return nil
-		case len(d.Row.Unknown) > 0:
+		case len(d.Unknown) > 0:
 			i.Unknown++
 		}
 		var before, after krm.Package

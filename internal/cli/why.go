@@ -301,7 +301,7 @@ func looksLikeDeployment(id string) bool {
 
 func explanationText(e tko.SiteExplanation, topology string) string {
 	if len(e.Placements) == 0 {
-		return fmt.Sprintf("%s has no placement with templates.\n", topology)
+		return topology + " has no placement with templates.\n"
 	}
 	var text strings.Builder
 	for _, p := range e.Placements {

@@ -92,7 +92,7 @@ func TestReadsAreAsOfAMoment(t *testing.T) {
 	if got := must[tko.Deployment](t)(c.Deployment(past, d, 0)); got.Site != "s" || got.Package == nil {
 		t.Errorf("the deleted deployment is %+v", got)
 	}
-	if got := must[tko.Template](t)(c.Template(past, "t:v1", 0)); got.Metadata["kind"] != "old" || len(got.Deployments) != 1 || got.Package[0]["data"].(map[string]any)["key"] != "first" { //nolint:forcetypeassert,errcheck // written above
+	if got := must[tko.Template](t)(c.Template(past, "t:v1", 0)); got.Metadata["kind"] != "old" || len(got.Deployments) != 1 || got.Package[0]["data"].(map[string]any)["key"] != "first" {
 		t.Errorf("the template is %+v", got)
 	}
 	if got := must[tko.Plugin](t)(c.Plugin(past, tko.PluginPrepare, "p")); got.Arguments[0] != "first" {

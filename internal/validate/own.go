@@ -140,20 +140,20 @@ func (l inspection) mistyped(gvk krm.GVK) {
 	if err != nil || o.schema(gvk) != nil {
 		return
 	}
-	var kinds []string // of the group
+	var siblings []string // of the group
 	for name := range o.kinds {
 		apiVersion, kind, _ := strings.Cut(name, " ")
 		if group, version, _ := strings.Cut(apiVersion, "/"); group == gvk.Group {
-			kinds = append(kinds, kind)
+			siblings = append(siblings, kind)
 			if kind == gvk.Kind && slices.Contains(ownGroups, group) {
 				l.add("apiVersion", "is %s/%s, which has no kind %s: write %s", gvk.Group, gvk.Version, kind, group+"/"+version)
 				return
 			}
 		}
 	}
-	slices.Sort(kinds)
+	slices.Sort(siblings)
 	nearest, distance := "", 3
-	for _, kind := range kinds {
+	for _, kind := range siblings {
 		if d := editDistance(strings.ToLower(kind), strings.ToLower(gvk.Kind)); d < distance && 3*d <= len(kind) && kind != gvk.Kind {
 			nearest, distance = kind, d
 		}
@@ -162,7 +162,7 @@ func (l inspection) mistyped(gvk krm.GVK) {
 	case nearest != "":
 		l.add("kind", "is %q, which %s doesn't have: do you mean %s?", gvk.Kind, gvk.Group, nearest)
 	case slices.Contains(ownGroups, gvk.Group):
-		l.add("kind", "is %q, which %s doesn't have: use %s", gvk.Kind, gvk.Group, strings.Join(kinds, ", "))
+		l.add("kind", "is %q, which %s doesn't have: use %s", gvk.Kind, gvk.Group, strings.Join(siblings, ", "))
 	}
 }
 

@@ -29,7 +29,7 @@ func (l *live) rows(ctx context.Context, f filter.Filter, options tko.ListOption
 		return mapped(l.catalog.Sites(ctx, f.Sites(), options), siteLive)
 	case tko.KindPlugin:
 		return mapped(l.catalog.Plugins(ctx, f.Plugins(), options), pluginLive)
-	case tko.KindDeployment:
+	case tko.KindDeployment, tko.KindRollout:
 	}
 	return mapped(l.catalog.Deployments(ctx, f.Deployments(), options), deploymentLive)
 }

@@ -188,13 +188,13 @@ func (a *api) freezes(w http.ResponseWriter, r *http.Request) {
 var errNoID = tko.Errorf(tko.ErrInvalid, "there is no ID: add ?id=ID")
 
 // past returns the context of a read: ?asOf= is the moment as of which it reads.
-func past(r *http.Request) (context.Context, error) {
+func past(ctx context.Context, r *http.Request) (context.Context, error) {
 	text := r.URL.Query().Get("asOf")
 	if text == "" {
-		return r.Context(), nil
+		return ctx, nil
 	}
 	asOf, err := tko.ParseAsOf(text, time.Now().UTC())
-	return tko.WithAsOf(r.Context(), asOf), err
+	return tko.WithAsOf(ctx, asOf), err
 }
 
 // pkg responds with a package as YAML: ?id=, and &revision= or &asOf= for an earlier one.
@@ -209,7 +209,7 @@ func (a *api) pkg(w http.ResponseWriter, r *http.Request, get func(ctx context.C
 		a.fail(w, r, err)
 		return
 	}
-	ctx, err := past(r)
+	ctx, err := past(r.Context(), r)
 	if err != nil {
 		a.fail(w, r, err)
 		return
@@ -261,7 +261,7 @@ func (a *api) plugins(w http.ResponseWriter, r *http.Request) {
 // ?deployments=count, templates and sites have the number of their deployments,
 // not the IDs.
 func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(context.Context, tko.ListOptions) iter.Seq2[T, error], row func(T) R) {
-	ctx, err := past(r)
+	ctx, err := past(r.Context(), r)
 	if err != nil {
 		a.fail(w, r, err)
 		return

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -72,7 +73,7 @@ func (p *pipeline) draw(names ...string) values {
 		v[name+"/always"] = "x" // so that no ConfigMap disappears
 		for key := range 5 {
 			if p.random.IntN(3) > 0 {
-				v[fmt.Sprintf("%s/k%d", name, key)] = fmt.Sprint(p.random.IntN(3))
+				v[fmt.Sprintf("%s/k%d", name, key)] = strconv.Itoa(p.random.IntN(3))
 			}
 		}
 	}
@@ -317,7 +318,7 @@ func (p *pipeline) undo() string {
 func TestBlameIsRightForEachField(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			p := &pipeline{world: newWorld(t), random: rand.New(rand.NewPCG(seed, 13)), template: "t:v1", templates: map[string]values{}, history: []map[string]string{nil}, did: map[string]int{}}
 			var properties map[string]string

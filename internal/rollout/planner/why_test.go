@@ -45,11 +45,11 @@ func TestBlameFollowsAFieldIntoItsTemplate(t *testing.T) {
 	}
 	var got []string
 	for _, c := range b.Changes {
-		line := c.Before + "→" + c.After + " " + text(c.Origin)
+		line := []string{c.Before + "→" + c.After + " " + text(c.Origin)}
 		for _, up := range c.Upstream {
-			line += " ← " + up.Author.Who + " " + text(up)
+			line = append(line, "←", up.Author.Who, text(up))
 		}
-		got = append(got, line)
+		got = append(got, strings.Join(line, " "))
 	}
 	last := b.Changes[0].Origin.Revision
 	want := []string{fmt.Sprintf(`"two"→"three" edit by ann at %d`, last), `→"two" template t:v1@2 at 1 ← dave edit by dave at 2`}

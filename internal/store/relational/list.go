@@ -23,11 +23,13 @@ const (
 func (s *Store) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
 	return func(yield func(catalog.Record, error) bool) {
 		err := checkQuery(&query)
-		if err == nil && query.Limit == 0 {
+		switch {
+		case err != nil:
+		case query.Limit == 0:
 			err = ctx.Err()
-		} else if err == nil && query.AsOf != 0 {
+		case query.AsOf != 0:
 			err = s.listAt(ctx, query, yield)
-		} else if err == nil {
+		default:
 			err = s.stream(ctx, yield, func(yield func(catalog.Record, error) bool) error {
 				query.Fields.Scope = query.Scope
 				l := &lister{store: s, query: query, yield: yield}

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -747,9 +748,7 @@ func (s *Store) History(ctx context.Context, q catalog.HistoryQuery) ([]tko.Chan
 		b := &builder{dialect: &s.dialect}
 		sql := "SELECT c.position, c.kind, c.id, c.op, c.revision, c.updated, c.who, c.why FROM change c WHERE c.op <> 'status' AND c.position > " +
 			b.arg(max(q.After, oldest.Position)) + " AND c.position < " + b.arg(q.Before) + " AND c.kind = " + b.arg(string(q.Kind))
-		for _, w := range where {
-			sql += w
-		}
+		sql += strings.Join(where, "")
 		if q.ID != "" {
 			sql += " AND c.id = " + b.arg(q.ID)
 		}

@@ -148,7 +148,7 @@ func (m *pastModel) write(key catalog.Key, current catalog.Record) catalog.Write
 		}
 	case 2:
 		if current.Revision != 0 {
-			return status(key, tko.Condition{Type: "Healthy", Status: tko.ConditionTrue, Reason: fmt.Sprint(m.random.IntN(3))})
+			return status(key, tko.Condition{Type: "Healthy", Status: tko.ConditionTrue, Reason: strconv.Itoa(m.random.IntN(3))})
 		}
 	}
 	m.uids++
@@ -161,14 +161,14 @@ func (m *pastModel) write(key catalog.Key, current catalog.Record) catalog.Write
 	pairs := []string{}
 	for _, k := range []string{"a", "b"} {
 		if v := m.random.IntN(4); v > 0 {
-			pairs = append(pairs, k, fmt.Sprint(v))
+			pairs = append(pairs, k, strconv.Itoa(v))
 		}
 	}
 	metadata(pairs...)(&write)
 	if m.random.IntN(3) == 0 {
-		r.Metadata = &catalog.Metadata{Effective: r.Metadata.Effective, Labels: map[string]string{"x/l": fmt.Sprint(m.random.IntN(3))}}
+		r.Metadata = &catalog.Metadata{Effective: r.Metadata.Effective, Labels: map[string]string{"x/l": strconv.Itoa(m.random.IntN(3))}}
 	}
-	r.Author = tko.Author{Who: "Ann", Why: fmt.Sprint(m.uids)}
+	r.Author = tko.Author{Who: "Ann", Why: strconv.Itoa(m.uids)}
 	switch key.Kind {
 	case tko.KindDeployment:
 		r.Prepared, r.Approved, r.Base = m.random.IntN(2) == 0, m.random.IntN(2) == 0, m.random.Int64N(4)
@@ -180,6 +180,7 @@ func (m *pastModel) write(key catalog.Key, current catalog.Record) catalog.Write
 		r.Template = m.reference(tko.KindTemplate)
 	case tko.KindTemplate:
 		r.CRDs = m.random.IntN(3) == 0
+	case tko.KindPlugin, tko.KindRollout:
 	}
 	return write
 }
