@@ -128,8 +128,8 @@ x Placement "p", template "b": selects lagos/1, by x Sites "all"
 	if diff := cmp.Diff(tko.SiteExplanationRequest{Site: "lagos/1", Deployment: "2Zq8LmV3xT6YbN9cWd4RkJ5HsGf"}, r.asked); diff != "" {
 		t.Error(diff)
 	}
-	if out := runServer(t.Context(), r.fake, r, "", "site", "explain", "lagos/1"); out.code == 0 || !strings.Contains(out.err, "--topology") {
-		t.Errorf("without a topology: %q", out.err)
+	if out := runServer(t.Context(), r.fake, r, "", "site", "explain", "lagos/1", "--topology", ""); out.code == 0 || !strings.Contains(out.err, "--topology is empty") {
+		t.Errorf("an empty topology: %q", out.err)
 	}
 }
 

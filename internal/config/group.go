@@ -28,7 +28,7 @@ var Groups = []Group{
 	{"APIs", "The addresses of the APIs", words(`listen-grpc listen-web listen-unix web-hosts ip-stack package-format max-message`)},
 	{"Kubernetes API", "The aggregated API of kubectl", words(`kubernetes kubernetes-cert kubernetes-key kubernetes-kubeconfig kubernetes-events kubernetes-trust-everybody
 		kubernetes-audit-policy kubernetes-audit-log kubernetes-audit-log-max-age kubernetes-audit-log-max-backups kubernetes-audit-log-max-size`)},
-	{"Identities", "Who calls, and TLS", words(`insecure tls-cert tls-key tls-client-ca tls-client-auth tls-crl tls-spiffe-domains oidc-issuer oidc-alias oidc-audience
+	{"Identities", "Who calls, and TLS", words(`insecure tls-cert tls-key tls-client-ca tls-client-auth tls-crl tls-spiffe-domains oidc-issuer oidc-alias oidc-audience oidc-secret-file oidc-scopes web-url
 		oidc-algorithms oidc-groups-claim oidc-ca token-file token-review token-review-audience controllers data-tls data-tls-ca data-tls-cert data-tls-key
 		data-tls-server-name data-token-file`)},
 	{"Rights and audit", "Who may do what, and the record of it", words(`access access-anonymous access-kubernetes access-persons audit audit-keep audit-export audit-interval`)},
