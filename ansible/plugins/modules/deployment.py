@@ -278,7 +278,8 @@ def waited(module, client, result):
             module.fail_json(
                 msg=f"deployment {name} is not {wanted} after {limit:g} s{reason}",
                 changed=result["changed"],
-                deployment=ard(current),
+                # Failures are always printed, and packages may have Secrets.
+                deployment={key: value for key, value in ard(current).items() if key != "package"},
             )
         time.sleep(min(pause, left))
         pause = min(pause * 1.5, 3)
