@@ -118,13 +118,19 @@ type timeoutWriter struct {
 	controller *http.ResponseController
 	patience   time.Duration
 	dropped    func() // called when a write takes too long
+
+	deadline time.Time // of the current write; zero between two events
+	missed   bool      // the deadline before it passed
 }
 
 // Unwrap is called by http.ResponseController.
 func (w *timeoutWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *timeoutWriter) extend() {
-	if err := w.controller.SetWriteDeadline(time.Now().Add(w.patience)); errors.Is(err, http.ErrNotSupported) {
+	now := time.Now()
+	w.missed = !w.deadline.IsZero() && now.After(w.deadline)
+	w.deadline = now.Add(w.patience)
+	if err := w.controller.SetWriteDeadline(w.deadline); errors.Is(err, http.ErrNotSupported) {
 		return // then only the connection's own limits apply
 	}
 }
@@ -133,10 +139,16 @@ func (w *timeoutWriter) extend() {
 func (w *timeoutWriter) Write(data []byte) (int, error) {
 	w.extend()
 	n, err := w.ResponseWriter.Write(data)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	w.check(err)
+	return n, err
+}
+
+// check counts the response as dropped if a write failed because it took too long.
+// HTTP/2 only says that the stream is closed.
+func (w *timeoutWriter) check(err error) {
+	if err != nil && (w.missed || errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(w.deadline)) {
 		w.dropped()
 	}
-	return n, err
 }
 
 // CloseNotify is called by Kubernetes' libraries.
@@ -150,8 +162,7 @@ func (w *timeoutWriter) CloseNotify() <-chan bool {
 // Flush implements http.Flusher. There is no deadline between two events.
 func (w *timeoutWriter) Flush() {
 	w.extend()
-	if err := w.controller.Flush(); errors.Is(err, os.ErrDeadlineExceeded) {
-		w.dropped()
-	}
+	w.check(w.controller.Flush())
+	w.deadline = time.Time{}
 	_ = w.controller.SetWriteDeadline(time.Time{})
 }

@@ -184,8 +184,11 @@ func restrictAndExecute(text, path string, args []string) error {
 		return err
 	}
 	done := []byte(launched)
-	// Last, and without calls for which Go may start a thread: this process may
-	// already hold more memory than the program may, and then gets none.
+	// Last: this process may already hold more memory than the program may, and then
+	// gets none for another thread. With one processor, which this goroutine has just
+	// got, and without calls that may block, Go starts none.
+	runtime.GOMAXPROCS(1)
+	runtime.Gosched()
 	if err := limit(rlimitData, uint64(o.Memory)); err != nil { //nolint:gosec // the value is positive
 		return err
 	}
