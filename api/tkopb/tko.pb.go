@@ -1409,14 +1409,14 @@ func (x *SelectSites) GetConditions() []*SelectCondition {
 	return nil
 }
 
-// SelectCondition selects entities that have a condition; with not, entities that
+// SelectCondition selects entities that have a condition; with negate, entities that
 // don't have it.
 type SelectCondition struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	Status        string                 `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"` // empty: any
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // empty: any
-	Not           bool                   `protobuf:"varint,4,opt,name=not,proto3" json:"not,omitempty"`
+	Negate        bool                   `protobuf:"varint,4,opt,name=negate,proto3" json:"negate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1472,9 +1472,9 @@ func (x *SelectCondition) GetReason() string {
 	return ""
 }
 
-func (x *SelectCondition) GetNot() bool {
+func (x *SelectCondition) GetNegate() bool {
 	if x != nil {
-		return x.Not
+		return x.Negate
 	}
 	return false
 }
@@ -6507,12 +6507,12 @@ const file_tko_tko_proto_rawDesc = "" +
 	"conditions\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"m\n" +
 	"\x0fSelectCondition\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x10\n" +
-	"\x03not\x18\x04 \x01(\bR\x03not\"\xb3\x02\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06negate\x18\x04 \x01(\bR\x06negate\"\xb3\x02\n" +
 	"\tListSites\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12(\n" +
 	"\x06select\x18\x02 \x01(\v2\x10.tko.SelectSitesR\x06select\x12\"\n" +

@@ -39,7 +39,7 @@ func SiteSelect(m *tkopb.SelectSites) tko.SiteSelect {
 func newConditionSelects(selects []tko.ConditionSelect) []*tkopb.SelectCondition {
 	var messages []*tkopb.SelectCondition
 	for _, c := range selects {
-		messages = append(messages, &tkopb.SelectCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Not: c.Not})
+		messages = append(messages, &tkopb.SelectCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Negate: c.Not})
 	}
 	return messages
 }
@@ -47,7 +47,7 @@ func newConditionSelects(selects []tko.ConditionSelect) []*tkopb.SelectCondition
 func conditionSelects(messages []*tkopb.SelectCondition) []tko.ConditionSelect {
 	var selects []tko.ConditionSelect
 	for _, m := range messages {
-		selects = append(selects, tko.ConditionSelect{Type: m.GetType(), Status: m.GetStatus(), Reason: m.GetReason(), Not: m.GetNot()})
+		selects = append(selects, tko.ConditionSelect{Type: m.GetType(), Status: m.GetStatus(), Reason: m.GetReason(), Not: m.GetNegate()})
 	}
 	return selects
 }

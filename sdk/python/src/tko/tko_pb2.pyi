@@ -289,15 +289,16 @@ class SelectSites(_message.Message):
     def __init__(self, siteIdPatterns: _Optional[_Iterable[str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[SelectCondition, _Mapping]]] = ...) -> None: ...
 
 class SelectCondition(_message.Message):
-    __slots__ = ("type", "status", "reason")
+    __slots__ = ("type", "status", "reason", "negate")
     TYPE_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
-    NOT_FIELD_NUMBER: _ClassVar[int]
+    NEGATE_FIELD_NUMBER: _ClassVar[int]
     type: str
     status: str
     reason: str
-    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., reason: _Optional[str] = ..., **kwargs) -> None: ...
+    negate: bool
+    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., reason: _Optional[str] = ..., negate: _Optional[bool] = ...) -> None: ...
 
 class ListSites(_message.Message):
     __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts", "asOf")
