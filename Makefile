@@ -47,6 +47,16 @@ demo-kubernetes: build-demo-kubernetes ## the same with two real Kubernetes clus
 clean-demo: ## forget the demo's state
 	rm -rf demo
 
+.PHONY: web
+web: ## build the web dashboard into web/dist, which is committed
+	npm --prefix web ci --no-audit --no-fund
+	npm --prefix web run build
+
+.PHONY: site
+site: ## build the documentation site into site/, with MkDocs in an environment of its own below bin/
+	@test -x $(BIN)/mkdocs/bin/mkdocs || { python3 -m venv $(BIN)/mkdocs && $(BIN)/mkdocs/bin/pip install --quiet --disable-pip-version-check -r tools/site-requirements.txt; }
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs/bin/mkdocs build --quiet --strict
+
 .PHONY: test
 test: ## set up what the tests need, and run them all
 	@test/setup/setup.sh
@@ -60,10 +70,13 @@ quick: ## the tests that need no server: within a minute
 FAULTS_TIME ?= 1h
 
 .PHONY: soak
-soak: ## break everything at random for FAULTS_TIME (1h), kill -9 in 50 rounds, the Kubernetes API under 100,000 objects, and the image
+soak: ## break everything at random for FAULTS_TIME (1h), kill -9 in 50 rounds, 100,000 simulated fleets, the Kubernetes API under 100,000 objects, and the image
 	@test/setup/setup.sh
 	TKO_FAULTS_SEED=$${TKO_FAULTS_SEED:-random} TKO_FAULTS_TIME=$(FAULTS_TIME) $(GO) test -count=1 -timeout 24h -run Faults -v $(ARGS) ./test/faults
 	TKO_SOAK_ROUNDS=50 $(GO) test -count=1 -timeout 60m -run Kill -v $(ARGS) ./test/e2e
+	TKO_ROLLOUT_FLEET=5000 $(GO) test -count=1 -timeout 60m -run Mixed -v $(ARGS) ./internal/rollout/planner
+	TKO_PAST_CHANGES=10000 $(GO) test -count=1 -timeout 120m -run "MemoryStoreKeepsAllPromises/every_read_as_of" -v $(ARGS) ./internal/store/sqlite
+	TKO_ROLLOUT_SEEDS=100000 $(GO) test -count=1 -timeout 60m -run Limit -v $(ARGS) ./internal/rollout/fleettest
 	TKO_KUBERNETES_OBJECTS=10000 $(GO) test -count=1 -timeout 20m -run Followers -v $(ARGS) ./test/kubernetes
 	TKO_KUBERNETES_OBJECTS=100000 TKO_KUBERNETES_WATCHERS=50 TKO_KUBERNETES_WRITES=1000 $(GO) test -count=1 -timeout 20m -run Load -v $(ARGS) ./test/kubernetes
 	$(GO) test -count=1 -timeout 20m -tags image -run Image -v $(ARGS) ./test/deploy

@@ -1,6 +1,9 @@
 package tko
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // The defaults for how many entities a request may delete or approve without a
 // confirmation. It needs one only if it exceeds both.
@@ -40,4 +43,23 @@ func WithPackageRequired(ctx context.Context) context.Context {
 func PackageRequired(ctx context.Context) bool {
 	required, _ := ctx.Value(packageRequiredKey{}).(bool)
 	return required
+}
+
+// MaxModification is the longest validity of a modification token that a client can
+// ask for.
+const MaxModification = time.Hour
+
+type modificationTimeKey struct{}
+
+// WithModificationTime returns a context that sets the validity of a modification token,
+// at most [MaxModification].
+func WithModificationTime(ctx context.Context, validity time.Duration) context.Context {
+	return context.WithValue(ctx, modificationTimeKey{}, validity)
+}
+
+// ModificationTimeOf returns the validity that the context sets. ok is false if it sets
+// none.
+func ModificationTimeOf(ctx context.Context) (validity time.Duration, ok bool) {
+	validity, ok = ctx.Value(modificationTimeKey{}).(time.Duration)
+	return validity, ok
 }

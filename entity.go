@@ -188,10 +188,19 @@ type Put struct {
 	// Origin identifies a deployment permanently, in place of its ID: there is
 	// one deployment for each origin. At most 200 bytes.
 	Origin string
+	// Name identifies a deployment in place of its ID and origin: it is its name in
+	// the Kubernetes API. A deployment that exists is not changed.
+	Name   string
 	DryRun bool // derive and validate, without writing
 	// FromTemplate states that the package of an existing deployment was made
 	// from the current revision of its template.
 	FromTemplate bool
+	// Revision, if not 0, is the revision that the entity must be at: otherwise
+	// nothing is changed, and the error is an [ErrConflict].
+	Revision int64
+	// RemoveMetadata are keys of metadata from a template or a package that the
+	// entity shall not have.
+	RemoveMetadata []string
 }
 
 // A PutResult is the result of a [Put].

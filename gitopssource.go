@@ -39,6 +39,21 @@ type SourceStatus struct {
 	// Operations are the most recent operations, the newest first.
 	Operations []SourceOperation `json:"operations,omitempty"`
 	Conditions []Condition       `json:"conditions,omitempty"` // Ready, Reconciling, Stalled
+	// Origins are those of the items of an inventory of sites, each once. They are never
+	// changed in place.
+	Origins []SourceOrigins `json:"origins,omitempty"`
+}
+
+// SourceOrigins name where the parts of an entity come from: the name of an origin for
+// each part, which is "template", "package", or "metadata." and a key.
+type SourceOrigins map[string]string
+
+// OriginsOf returns the origins of an item; nil if it has none.
+func (s SourceStatus) OriginsOf(item SourceItem) SourceOrigins {
+	if item.Origins < 1 || item.Origins > len(s.Origins) {
+		return nil
+	}
+	return s.Origins[item.Origins-1]
 }
 
 // A SourceItem is an entry of the inventory of a source.
@@ -50,6 +65,7 @@ type SourceItem struct {
 	Revision int64  `json:"revision,omitempty"` // of the entity, after the source was applied
 	Pending  bool   `json:"pending,omitempty"`  // its creation began, and its result is not recorded
 	Status   string `json:"status,omitempty"`   // its status in the target system
+	Origins  int    `json:"origins,omitempty"`  // number of its element of the status' Origins, from 1; 0 if it has none
 }
 
 // A SourceOperation is an operation that the controller performed for a source.
@@ -67,6 +83,7 @@ const (
 	ConditionReady       = "Ready"
 	ConditionReconciling = "Reconciling" // present only while it is true
 	ConditionStalled     = "Stalled"     // present only while it is true
+	ConditionConsistent  = "Consistent"  // of inventories and catalogs; present only while it is false
 )
 
 // Reasons of the conditions of sources: Flux's where it has them.
@@ -80,5 +97,7 @@ const (
 	SourceReasonSuspended   = "Suspended"               // reconciliation is suspended
 	SourceReasonDependency  = "DependencyNotReady"      // another source must be ready first
 	SourceReasonNothing     = "NothingForUs"            // the revision holds no files for TKO
+	SourceReasonConflicts   = "Contradictions"          // origins of an inventory differ
+	SourceReasonLeftOut     = "LeftOut"                 // versions of a catalog are left out, or differ from their templates
 	SourceReasonDenied      = "AccessDenied"            // credentials or a connection file are refused
 )

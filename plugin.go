@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -155,21 +156,120 @@ func (p Plugin) checkExecutor() error {
 		}
 		return p.checkFunction()
 	case ExecutorAnsible:
-		if p.Type != PluginSchedule {
-			return Errorf(ErrInvalid, "plugin %q: the ansible executor can only schedule, not %s", p.ID(), p.Type)
-		}
-		if len(p.Arguments) != 1 || p.Arguments[0] == "" {
-			return Errorf(ErrInvalid, "plugin %q has %d arguments: the ansible executor needs exactly one, the AWX job template", p.ID(), len(p.Arguments))
-		}
-		for _, key := range []string{"_awx.host", "_awx.username", "_awx.password", "_awx.inventory"} {
-			if p.Properties[key] == "" {
-				return Errorf(ErrInvalid, "plugin %q lacks the property %q, which the ansible executor needs", p.ID(), key)
-			}
-		}
+		return p.checkAnsible()
 	default:
 		return Errorf(ErrInvalid, "plugin %q has the executor %q: use command, kpt or ansible", p.ID(), p.Executor)
 	}
 	return nil
+}
+
+// The properties of plugins of ExecutorAnsible that configure the executor.
+const (
+	PropertyAWXHost      = "_awx.host"      // NAME, NAME:PORT or a URL
+	PropertyAWXUsername  = "_awx.username"  // with PropertyAWXPassword
+	PropertyAWXPassword  = "_awx.password"  // itself, or env:NAME, vault:PATH#KEY or file:PATH
+	PropertyAWXToken     = "_awx.token"     // instead of username and password; as PropertyAWXPassword
+	PropertyAWXInventory = "_awx.inventory" // name or number
+	PropertyAWXCA        = "_awx.ca"        // certificates to trust, in PEM form; as PropertyAWXPassword
+	PropertyAWXLabel     = "_awx.label"     // beginning of the labels of jobs; "tko" if absent
+	PropertyAWXRetries   = "_awx.retries"   // how often a failed job is launched again; 3 if absent
+	// PropertyInventory is the inventory of a local playbook: a file or folder next to it.
+	PropertyInventory = "_ansible.inventory"
+)
+
+// AnsibleInput is the extra variable with the input of plugins of ExecutorAnsible.
+const AnsibleInput = "plugin"
+
+// ParsePlaybook returns the path in the argument of a plugin of ExecutorAnsible that
+// runs a playbook on the server's machine: playbook:PATH. ok is false if it is a
+// template of AWX.
+func ParsePlaybook(argument string) (path string, ok bool) {
+	return strings.CutPrefix(argument, "playbook:")
+}
+
+// ParseAWXTemplate returns the name or number of the template in the argument of a
+// plugin of ExecutorAnsible: NAME, job:NAME, or workflow:NAME for a workflow job template.
+func ParseAWXTemplate(argument string) (name string, workflow bool) {
+	if name, ok := strings.CutPrefix(argument, "workflow:"); ok {
+		return name, true
+	}
+	return strings.TrimPrefix(argument, "job:"), false
+}
+
+// UsesAWX reports whether a plugin runs as jobs of AWX.
+func (p Plugin) UsesAWX() bool {
+	if p.Executor != ExecutorAnsible || len(p.Arguments) != 1 {
+		return false
+	}
+	_, local := ParsePlaybook(p.Arguments[0])
+	return !local
+}
+
+func (p Plugin) checkAnsible() error {
+	if p.Type != PluginPrepare && p.Type != PluginSchedule {
+		return Errorf(ErrInvalid, "plugin %q: the ansible executor can only prepare and schedule, not %s", p.ID(), p.Type)
+	}
+	if len(p.Arguments) != 1 || p.Arguments[0] == "" {
+		return Errorf(ErrInvalid, "plugin %q has %d arguments: the ansible executor needs exactly one, the AWX job template, workflow:NAME or playbook:PATH", p.ID(), len(p.Arguments))
+	}
+	if _, ok := p.Properties[AnsibleInput]; ok {
+		return Errorf(ErrInvalid, "plugin %q has the property %q, which is the extra variable of the plugin's input: use another name", p.ID(), AnsibleInput)
+	}
+	if path, ok := ParsePlaybook(p.Arguments[0]); ok {
+		if path == "" || strings.ContainsRune(path, 0) {
+			return Errorf(ErrInvalid, "plugin %q has the argument %q, which names no playbook: write playbook:PATH", p.ID(), p.Arguments[0])
+		}
+		_, err := p.Memory()
+		return err
+	}
+	if name, _ := ParseAWXTemplate(p.Arguments[0]); name == "" {
+		return Errorf(ErrInvalid, "plugin %q has the argument %q, which names no template", p.ID(), p.Arguments[0])
+	}
+	required := []string{PropertyAWXHost, PropertyAWXUsername, PropertyAWXPassword, PropertyAWXInventory}
+	if p.Properties[PropertyAWXToken] != "" {
+		if p.Properties[PropertyAWXUsername] != "" || p.Properties[PropertyAWXPassword] != "" {
+			return Errorf(ErrInvalid, "plugin %q has the property %q, and also %q or %q: use the token, or the others", p.ID(), PropertyAWXToken, PropertyAWXUsername, PropertyAWXPassword)
+		}
+		required = []string{PropertyAWXHost, PropertyAWXInventory}
+	}
+	for _, key := range required {
+		if p.Properties[key] == "" {
+			return Errorf(ErrInvalid, "plugin %q lacks the property %q, which the ansible executor needs", p.ID(), key)
+		}
+	}
+	if text, ok := p.Properties[PropertyAWXRetries]; ok {
+		if n, err := strconv.Atoi(text); err != nil || n < 0 || n > 20 {
+			return Errorf(ErrInvalid, "plugin %q has the property %s=%q: use a number from 0 to 20", p.ID(), PropertyAWXRetries, text)
+		}
+	}
+	if label := p.Properties[PropertyAWXLabel]; label != "" && !labelPrefix.MatchString(label) {
+		return Errorf(ErrInvalid, "plugin %q has the property %s=%.80q: use up to 100 letters, digits and hyphens", p.ID(), PropertyAWXLabel, label)
+	}
+	return nil
+}
+
+var labelPrefix = regexp.MustCompile(`^[A-Za-z0-9-]{1,100}$`)
+
+// A PendingError reports that a plugin's work continues in another system. It is no
+// failure: the plugin is to be run again.
+type PendingError struct {
+	Message string        // what is pending, for users
+	Retry   time.Duration // until the next run
+}
+
+func (e *PendingError) Error() string { return e.Message }
+
+// A Withdrawal is a request to end the work that plugins continue in other systems for a
+// deployment or site.
+type Withdrawal struct {
+	Type       string   // of the plugins
+	Entity     string   // ID of the deployment or site
+	Registered []Plugin // at least those of the type whose work continues in other systems
+	// Wanted are the triggers whose work is not ended, by the ID of a registered plugin.
+	Wanted map[string][]krm.Identity
+	// Removed limits the request to the work of plugins that are no longer registered.
+	Removed bool
+	Attempt int // number of failures so far
 }
 
 // The runtimes of KRM functions.

@@ -2,6 +2,7 @@ package tko_test
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -62,7 +63,16 @@ func TestPluginsThatTheirExecutorCannotRunAreRefused(t *testing.T) {
 		"kpt empty config":     {why: "an empty path is meaningless", plugin: kpt("image", "_kpt.config="), want: `property "_kpt.config" is empty`},
 		"kpt pull":             {why: "a typo would pull nothing", plugin: kpt("image", "_kpt.pull=sometimes"), want: "missing, always or never"},
 		"kpt unknown":          {why: "a typo would do nothing", plugin: kpt("image", "_kpt.poll=always"), want: `"_kpt.poll" is unknown`},
-		"ansible can't":        {why: "job templates act on sites", plugin: tko.Plugin{Type: "prepare", Name: "a", Executor: "ansible", Arguments: []string{"job"}, Properties: awx}, want: "can only schedule"},
+		"ansible prepares":     {why: "a playbook may prepare a package", plugin: tko.Plugin{Type: "prepare", Name: "a", Executor: "ansible", Arguments: []string{"workflow:all"}, Properties: awx}},
+		"ansible token":        {why: "a token replaces user and password", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Arguments: []string{"job"}, Properties: map[string]string{"_awx.host": "h", "_awx.token": "env:T", "_awx.inventory": "i"}}},
+		"ansible both":         {why: "it is unclear which counts", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Arguments: []string{"job"}, Properties: with(awx, "_awx.token", "t")}, want: "use the token, or the others"},
+		"ansible retries":      {why: "a typo must not launch jobs for ever", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Arguments: []string{"job"}, Properties: with(awx, "_awx.retries", "many")}, want: "number from 0 to 20"},
+		"ansible label":        {why: "it is part of labels", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Arguments: []string{"job"}, Properties: with(awx, "_awx.label", "a b")}, want: "letters, digits and hyphens"},
+		"ansible input":        {why: "it would hide the input", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Arguments: []string{"job"}, Properties: with(awx, "plugin", "x")}, want: "use another name"},
+		"ansible workflow":     {why: "it has no name", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Arguments: []string{"workflow:"}, Properties: awx}, want: "names no template"},
+		"ansible playbook":     {why: "a playbook needs no AWX", plugin: tko.Plugin{Type: "prepare", Name: "a", Executor: "ansible", Arguments: []string{"playbook:du.yaml"}}},
+		"ansible no playbook":  {why: "it has no path", plugin: tko.Plugin{Type: "prepare", Name: "a", Executor: "ansible", Arguments: []string{"playbook:"}}, want: "write playbook:PATH"},
+		"ansible can't":        {why: "validation waits for no job", plugin: tko.Plugin{Type: "validate", Name: "a", Executor: "ansible", Arguments: []string{"job"}, Properties: awx}, want: "can only prepare and schedule"},
 		"ansible arguments":    {why: "exactly one", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Properties: awx}, want: "exactly one"},
 		"ansible properties":   {why: "it has to find AWX", plugin: tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Arguments: []string{"job"}, Properties: map[string]string{"_awx.host": "h"}}, want: "_awx.username"},
 		"trigger without kind": {why: "it would never trigger", plugin: tko.Plugin{Type: "prepare", Name: "a", Arguments: []string{"true"}, Triggers: []krm.GVK{{Group: "g", Version: "v1"}}}, want: "trigger"},
@@ -105,4 +115,11 @@ func TestErrorsHaveTheGivenKind(t *testing.T) {
 	if err := tko.NotFound(tko.KindSite, tko.SiteID("nowhere")); err.Error() != `site "nowhere": not found` || !errors.Is(err, tko.ErrNotFound) {
 		t.Error(err)
 	}
+}
+
+// with returns properties with another one.
+func with(properties map[string]string, key, value string) map[string]string {
+	all := maps.Clone(properties)
+	all[key] = value
+	return all
 }

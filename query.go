@@ -16,10 +16,13 @@ type SiteSelect struct {
 	IDs       []string
 	Templates []string
 	Metadata  map[string]string
+
+	Conditions []ConditionSelect // all must match
 }
 
 // DeploymentSelect selects deployments.
 type DeploymentSelect struct {
+	IDs              []string     // patterns; servers of earlier versions don't know them
 	Parent           DeploymentID // the ID itself, no pattern; "": not filtered
 	Metadata         map[string]string
 	Templates        []string
@@ -28,7 +31,8 @@ type DeploymentSelect struct {
 	SiteMetadata     map[string]string
 	Prepared         *bool
 	Approved         *bool
-	Outdated         *bool // made from an earlier revision of its template than the current one
+	Outdated         *bool             // made from an earlier revision of its template than the current one
+	Conditions       []ConditionSelect // all must match
 }
 
 // PluginSelect selects plugins. A filter that is present and empty doesn't

@@ -33,6 +33,7 @@ type Options struct {
 	Missed      int    // changes that a watch has missed when it resumes; all if fewer
 	Prepared    int    // deployments that a plugin prepares
 	Backlog     int    // deployments that preparers prepare without plugins
+	Planned     int    // deployments of a rollout that is planned
 	StreamSites int    // sites of a list
 	// StreamDeployments is the number of deployments of a list; those of the fleet if
 	// fewer.
@@ -165,6 +166,7 @@ func (r *run) steps() []step {
 			rowStreamSites(r.StreamSites), rowGrowth(rowStreamSites(r.StreamSites)),
 			rowStreamDeployments(r.streamed()), rowGrowth(rowStreamDeployments(r.streamed())), rowPurge(r.StreamSites),
 		}, r.streams},
+		step{[]string{rowPlan(r.Planned), rowGrowth(rowPlan(r.Planned)), rowPlanStatus(r.Planned), rowApply(r.Planned), rowUndo(r.Planned)}, r.plans},
 		step{[]string{rowWatch(r.Watchers)}, r.watch},
 		step{[]string{rowResume}, r.resume},
 		step{[]string{rowDeleteTemplate(r.Dependents), rowDeleteParent(r.Dependents)}, r.deletes},

@@ -20,7 +20,7 @@ import (
 func tiny() bench.Options {
 	return bench.Options{
 		Clients: 4, Register: 20, Create: 20, Deployments: 500, Sites: 40, Seed: 1, Placements: []int{10}, Samples: 3, Watchers: 10,
-		Dependents: 50, Missed: 100, Backlog: 20, StreamSites: 60, StreamDeployments: 40, Idle: 50 * time.Millisecond, PreparerWait: 200 * time.Millisecond,
+		Dependents: 50, Missed: 100, Backlog: 20, Planned: 30, StreamSites: 60, StreamDeployments: 40, Idle: 50 * time.Millisecond, PreparerWait: 200 * time.Millisecond,
 	}
 }
 
@@ -34,7 +34,7 @@ func TestRunMeasuresServerThatRuns(t *testing.T) {
 	}{
 		"ours": {
 			"rows that need only the API are measured",
-			nil, `^(create \d|create deployments|modification|stream|first row|get|register|change feed|longest wait) ?`,
+			nil, `^(create \d|create deployments|plan|apply|undo|modification|stream|first row|get|register|change feed|longest wait) ?`,
 		},
 		"contract only": {
 			"rows that need no addition are measured",

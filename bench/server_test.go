@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
 
@@ -32,7 +33,7 @@ var additions = []string{
 // contractOnly returns options of a server without the additions.
 func contractOnly() []grpc.ServerOption {
 	refuse := func(method string) error {
-		if name := method[strings.LastIndex(method, "/")+1:]; slices.Contains(additions, name) {
+		if name := method[strings.LastIndex(method, "/")+1:]; slices.Contains(additions, name) || strings.Contains(method, "Rollouts/") {
 			return status.Errorf(codes.Unimplemented, "unknown method %s", name)
 		}
 		return nil
@@ -67,7 +68,9 @@ func serveAs(t *testing.T, as func(*catalog.Service) grpcapi.Backend, options ..
 		t.Fatal(err)
 	}
 	stopping := make(chan struct{})
-	server := grpcapi.NewServer(as(catalog.New(store, anything{}, catalog.Options{})), grpcapi.Options{Stopping: stopping, ServerOptions: options})
+	service := catalog.New(store, anything{}, catalog.Options{})
+	service.PlanWith(planner.New(planner.OnCatalog(service), planner.Options{}))
+	server := grpcapi.NewServer(as(service), grpcapi.Options{Stopping: stopping, ServerOptions: options})
 	listener, err := net.Listen("tcp", "localhost:0")
 	if err != nil {
 		t.Fatal(err)

@@ -2,10 +2,12 @@ package client
 
 import (
 	"context"
+	"errors"
 	"iter"
 
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 )
 
@@ -54,6 +56,41 @@ func (a *Access) AddPolicy(ctx context.Context, p *tkopb.Policy) (*tkopb.Policy,
 // BreakGlass makes the local user of the server administrator for an hour.
 func (a *Access) BreakGlass(ctx context.Context, why string) (*tkopb.Binding, error) {
 	return call(ctx, a.client, a.stub.BreakGlass, &tkopb.BreakGlass{Why: why})
+}
+
+// Freeze freezes sites until a time, and returns the freeze with its ID.
+func (a *Access) Freeze(ctx context.Context, f *tkopb.Freeze) (*tkopb.Freeze, error) {
+	return call(ctx, a.client, a.stub.Freeze, f)
+}
+
+// Unfreeze ends freezes.
+func (a *Access) Unfreeze(ctx context.Context, ids ...string) error {
+	_, err := call(ctx, a.client, a.stub.Unfreeze, &tkopb.Unfreeze{Ids: ids})
+	return err
+}
+
+// Freezes streams the freezes that aren't over, those that end first at the beginning.
+func (a *Access) Freezes(ctx context.Context) iter.Seq2[*tkopb.Freeze, error] {
+	return rows(ctx, a.client, a.stub.ListFreezes, &emptypb.Empty{}, same[tkopb.Freeze])
+}
+
+// Freezes returns the freezes of sites that aren't over. A data controller that is too
+// old to have any returns none.
+func (c *Client) Freezes(ctx context.Context) ([]tko.Freeze, error) {
+	var all []tko.Freeze
+	for f, err := range c.Access().Freezes(ctx) {
+		if errors.Is(err, errors.ErrUnsupported) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, tko.Freeze{
+			ID: f.GetId(), SiteMetadata: f.GetSiteMetadata(), Until: f.GetUntil().AsTime(), Reason: f.GetReason(),
+			By: tko.Author{Who: f.GetFrozenBy()}, Created: f.GetCreated().AsTime(),
+		})
+	}
+	return all, nil
 }
 
 // Audit streams audit records in their order, up to the newest one.

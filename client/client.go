@@ -79,14 +79,17 @@ type TLS struct {
 
 // A Client calls a server. Its methods may be called concurrently.
 type Client struct {
-	data    tkopb.DataClient
-	access  tkopb.AccessClient
-	logs    tkopb.LogsClient
-	admin   tkopb.AdminClient
-	options Options
-	calls   []grpc.CallOption
-	codecs  bool // the connection is gRPC's own type, which accepts codecs
-	close   func() error
+	data     tkopb.DataClient
+	access   tkopb.AccessClient
+	rollouts tkopb.RolloutsClient
+	why      tkopb.WhyClient
+	past     tkopb.PastClient
+	logs     tkopb.LogsClient
+	admin    tkopb.AdminClient
+	options  Options
+	calls    []grpc.CallOption
+	codecs   bool // the connection is gRPC's own type, which accepts codecs
+	close    func() error
 }
 
 // Dial makes a client with a connection of its own. The connection is made when
@@ -196,12 +199,15 @@ func New(conn grpc.ClientConnInterface, o Options) (*Client, error) {
 	o.PackageFormat = format
 	_, codecs := conn.(*grpc.ClientConn)
 	return &Client{
-		data:    tkopb.NewDataClient(conn),
-		access:  tkopb.NewAccessClient(conn),
-		logs:    tkopb.NewLogsClient(conn),
-		admin:   tkopb.NewAdminClient(conn),
-		options: o,
-		codecs:  codecs,
+		data:     tkopb.NewDataClient(conn),
+		access:   tkopb.NewAccessClient(conn),
+		rollouts: tkopb.NewRolloutsClient(conn),
+		why:      tkopb.NewWhyClient(conn),
+		past:     tkopb.NewPastClient(conn),
+		logs:     tkopb.NewLogsClient(conn),
+		admin:    tkopb.NewAdminClient(conn),
+		options:  o,
+		codecs:   codecs,
 		calls: []grpc.CallOption{
 			grpc.WaitForReady(o.WaitForReady),
 			grpc.MaxCallRecvMsgSize(math.MaxInt32), // the server limits what it stores

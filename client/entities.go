@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/tko-orchestrator/tko"
@@ -57,6 +58,7 @@ func (c *Client) Template(ctx context.Context, id tko.TemplateID, revision int64
 		TemplateId:             string(id),
 		PreferredPackageFormat: string(c.options.PackageFormat),
 		Revision:               revision,
+		AsOf:                   tko.AsOfOf(ctx).String(),
 	})
 	if err != nil {
 		return tko.Template{}, err
@@ -68,6 +70,7 @@ func (c *Client) Template(ctx context.Context, id tko.TemplateID, revision int64
 // snapshot. An error comes last.
 func (c *Client) Templates(ctx context.Context, s tko.TemplateSelect, o tko.ListOptions) iter.Seq2[tko.Template, error] {
 	return rows(ctx, c, c.data.ListTemplates, &tkopb.ListTemplates{
+		AsOf:                   tko.AsOfOf(ctx).String(),
 		Window:                 wire.NewWindow(o.Window),
 		Select:                 wire.NewTemplateSelect(s, false),
 		WithPackages:           o.Packages,
@@ -114,6 +117,7 @@ func (c *Client) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.S
 		SiteId:                 string(id),
 		PreferredPackageFormat: string(c.options.PackageFormat),
 		Revision:               revision,
+		AsOf:                   tko.AsOfOf(ctx).String(),
 	})
 	if err != nil {
 		return tko.Site{}, err
@@ -125,6 +129,7 @@ func (c *Client) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.S
 // error comes last.
 func (c *Client) Sites(ctx context.Context, s tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error] {
 	return rows(ctx, c, c.data.ListSites, &tkopb.ListSites{
+		AsOf:                   tko.AsOfOf(ctx).String(),
 		Window:                 wire.NewWindow(o.Window),
 		Select:                 wire.NewSiteSelect(s, false),
 		WithPackages:           o.Packages,
@@ -156,6 +161,7 @@ func (c *Client) Deployment(ctx context.Context, id tko.DeploymentID, revision i
 		DeploymentId:           string(id),
 		PreferredPackageFormat: string(c.options.PackageFormat),
 		Revision:               revision,
+		AsOf:                   tko.AsOfOf(ctx).String(),
 	})
 	if err != nil {
 		return tko.Deployment{}, err
@@ -167,6 +173,7 @@ func (c *Client) Deployment(ctx context.Context, id tko.DeploymentID, revision i
 // snapshot. An error comes last.
 func (c *Client) Deployments(ctx context.Context, s tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
 	m := &tkopb.ListDeployments{
+		AsOf:                   tko.AsOfOf(ctx).String(),
 		Window:                 wire.NewWindow(o.Window),
 		Select:                 wire.NewDeploymentSelect(s, false),
 		WithPackages:           o.Packages,
@@ -222,7 +229,7 @@ func (c *Client) RegisterPlugin(ctx context.Context, p tko.Plugin) (revision int
 
 // Plugin returns a plugin. An unknown plugin is a tko.ErrNotFound.
 func (c *Client) Plugin(ctx context.Context, typ, name string) (tko.Plugin, error) {
-	m, err := callAgain(ctx, c, c.data.GetPlugin, &tkopb.PluginID{Type: typ, Name: name})
+	m, err := callAgain(ctx, c, c.data.GetPlugin, &tkopb.PluginID{Type: typ, Name: name, AsOf: tko.AsOfOf(ctx).String()})
 	if err != nil {
 		return tko.Plugin{}, err
 	}
@@ -233,6 +240,7 @@ func (c *Client) Plugin(ctx context.Context, typ, name string) (tko.Plugin, erro
 // snapshot. An error comes last.
 func (c *Client) Plugins(ctx context.Context, s tko.PluginSelect, o tko.ListOptions) iter.Seq2[tko.Plugin, error] {
 	return rows(ctx, c, c.data.ListPlugins, &tkopb.ListPlugins{
+		AsOf:   tko.AsOfOf(ctx).String(),
 		Window: wire.NewWindow(o.Window),
 		Select: wire.NewPluginSelect(s, false),
 	}, func(m *tkopb.Plugin) (tko.Plugin, error) { return wire.Plugin(m), nil })
@@ -280,12 +288,14 @@ func (c *Client) CreateDeployment(ctx context.Context, d tko.NewDeployment) (tko
 
 // StartModification returns a token for the exclusive right to modify a
 // deployment for a limited time, and the deployment's package. It returns a
-// tko.ErrBusy while another client has that right.
+// tko.ErrBusy while another client has that right. [tko.WithModificationTime] sets the
+// time; servers that don't know it use their own.
 func (c *Client) StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error) {
-	response, err := call(ctx, c, c.data.StartDeploymentModification, &tkopb.StartDeploymentModification{
-		DeploymentId:           string(id),
-		PreferredPackageFormat: string(c.options.PackageFormat),
-	})
+	m := &tkopb.StartDeploymentModification{DeploymentId: string(id), PreferredPackageFormat: string(c.options.PackageFormat)}
+	if validity, ok := tko.ModificationTimeOf(ctx); ok {
+		m.Validity = durationpb.New(validity)
+	}
+	response, err := call(ctx, c, c.data.StartDeploymentModification, m)
 	if err != nil {
 		return tko.Modification{}, err
 	}

@@ -11,6 +11,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
 // connectParams reconnect quickly: calls of controllers are on the critical
@@ -36,8 +40,31 @@ func callFor[M, A any](ctx context.Context, c *Client, timeout time.Duration, me
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	response, err := method(c.outgoing(ctx), m, c.calls...)
+	calls, header := c.calls, metadata.MD{}
+	past := isPast(m)
+	if past {
+		calls = append(slices.Clip(calls), grpc.Header(&header))
+	}
+	response, err := method(c.outgoing(ctx), m, calls...)
+	if err == nil && past {
+		err = checkPast(header)
+	}
 	return response, c.failed(err)
+}
+
+// isPast reports whether a request reads as of a moment of the past.
+func isPast(m any) bool {
+	past, ok := m.(interface{ GetAsOf() string })
+	return ok && past.GetAsOf() != ""
+}
+
+// checkPast returns an error if the server, which is older than reads of the past, has
+// responded with the current state.
+func checkPast(header metadata.MD) error {
+	if len(header.Get(wire.AsOfKey)) > 0 {
+		return nil
+	}
+	return tko.Errorf(tko.ErrInvalid, "the server doesn't support reads of the past: upgrade it")
 }
 
 // callAgain makes a call that is safe to repeat, and repeats it if the server
@@ -125,6 +152,15 @@ func once[M, R any](
 	stream, err := method(c.outgoing(ctx), m, slices.Concat(c.calls, calls)...)
 	if err != nil {
 		return false, c.failed(err)
+	}
+	if isPast(m) {
+		header, err := stream.Header()
+		if err == nil && header != nil {
+			err = checkPast(header)
+		}
+		if err != nil {
+			return false, c.failed(err)
+		}
 	}
 	for {
 		more, err := take(stream)

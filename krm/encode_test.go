@@ -222,3 +222,33 @@ func TestExamplesSurviveBothFormats(t *testing.T) {
 		t.Errorf("%d files, %v", seen, err)
 	}
 }
+
+func TestEncodedResourcesAreThoseOfThePackage(t *testing.T) {
+	t.Parallel()
+	pkg := krm.Package{
+		{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"}, "data": map[string]any{"n": int64(-70000), "f": 1.5, "list": []any{nil, true, "x"}}},
+		{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "b"}},
+	}
+	encoded, err := krm.Encode(krm.CBOR, pkg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, ok := krm.EncodedResources(encoded)
+	if !ok || len(parts) != len(pkg) {
+		t.Fatalf("%d resources, %t", len(parts), ok)
+	}
+	for i, part := range parts {
+		got, err := krm.DecodeResource(part, krm.Limits{})
+		if diff := cmp.Diff(pkg[i], got); err != nil || diff != "" {
+			t.Error(err, diff)
+		}
+	}
+	for n := range encoded {
+		if _, ok := krm.EncodedResources(encoded[:n]); ok {
+			t.Errorf("the first %d bytes are a package", n)
+		}
+	}
+	if _, ok := krm.EncodedResources(append(encoded, 0)); ok {
+		t.Error("a package with more behind it is a package")
+	}
+}

@@ -56,6 +56,34 @@ func IsEncoded(data []byte) bool {
 	return ok
 }
 
+// EncodedResources returns the encodings of a package's resources. They share memory with encoded. If encoded has
+// another form than Encode writes, or isn't a package, ok is false.
+func EncodedResources(encoded []byte) (resources [][]byte, ok bool) {
+	s := cborScanner{data: encoded}
+	major, count := s.head()
+	if major != majorArray || count > uint64(len(encoded)) {
+		return nil, false
+	}
+	resources = make([][]byte, 0, count)
+	for range count {
+		start := s.at
+		if _, ok := s.resource(); !ok {
+			return nil, false
+		}
+		resources = append(resources, encoded[start:s.at])
+	}
+	return resources, s.at == len(s.data) && !s.failed
+}
+
+// DecodeResource decodes one of EncodedResources.
+func DecodeResource(encoded []byte, limits Limits) (Resource, error) {
+	p, err := Decode(CBOR, append([]byte{majorArray<<5 | 1}, encoded...), limits)
+	if err != nil {
+		return nil, err
+	}
+	return p[0], nil
+}
+
 // deploymentGrowth is more than the size, in bytes, of a Deployment resource
 // with its state, apart from the IDs.
 const deploymentGrowth = 256

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/tko-orchestrator/tko"
@@ -19,17 +20,26 @@ const MaxLength = 253
 // the four lower-case hexadecimal digits of its code point. Different IDs have
 // different names; [Unescape] is the inverse. An ID that can't be written in
 // this way is a tko.ErrInvalid.
-func Escape(id string) (string, error) {
+func Escape(id string) (string, error) { return escape(id, false) }
+
+// EscapeKeepingHyphens writes an ID as [Escape] does, but a - that can't be mistaken for
+// the beginning of an escape stays: smf-v2 is smf-v2. Rollouts have such names. The ID
+// must be ASCII. [UnescapeHyphens] is the inverse.
+func EscapeKeepingHyphens(id string) (string, error) { return escape(id, true) }
+
+func escape(id string, hyphens bool) (string, error) {
 	if id == "" {
 		return "", tko.Errorf(tko.ErrInvalid, "an empty ID has no Kubernetes name")
 	}
 	var b strings.Builder
 	for i, c := range id {
 		switch {
-		case isPlain(c):
+		case isPlain(c), hyphens && c == '-' && !isEscape(id[i+1:]):
 			b.WriteRune(c)
 		case c == utf8.RuneError && !strings.HasPrefix(id[i:], string(utf8.RuneError)):
 			return "", tko.Errorf(tko.ErrInvalid, "the ID %.80q has no Kubernetes name: it is not valid UTF-8", id)
+		case hyphens && c > unicode.MaxASCII:
+			return "", tko.Errorf(tko.ErrInvalid, "the ID %.80q has no Kubernetes name: it has the character %q", id, c)
 		case c > 0xffff:
 			return "", tko.Errorf(tko.ErrInvalid, "the ID %.80q has no Kubernetes name: the code point of %q has more than four hexadecimal digits", id, c)
 		default:
@@ -44,7 +54,13 @@ func Escape(id string) (string, error) {
 
 // Unescape returns the ID that [Escape] wrote as name. A name that Escape
 // never writes is a tko.ErrInvalid.
-func Unescape(name string) (string, error) {
+func Unescape(name string) (string, error) { return unescapeName(name, false) }
+
+// UnescapeHyphens returns the ID that [EscapeKeepingHyphens] or [Escape] wrote as name. A
+// name that neither writes is a tko.ErrInvalid.
+func UnescapeHyphens(name string) (string, error) { return unescapeName(name, true) }
+
+func unescapeName(name string, hyphens bool) (string, error) {
 	if name == "" {
 		return "", tko.Errorf(tko.ErrInvalid, "an empty Kubernetes name stands for no ID")
 	}
@@ -62,6 +78,10 @@ func Unescape(name string) (string, error) {
 			return "", tko.Errorf(tko.ErrInvalid, "the Kubernetes name %q stands for no ID: write the character at %d as - and four hexadecimal digits", name, i)
 		}
 		char, ok := unescape(name[i+1:])
+		if hyphens && (!ok || char > unicode.MaxASCII) {
+			b.WriteByte(c)
+			continue
+		}
 		if !ok {
 			return "", tko.Errorf(tko.ErrInvalid, "the Kubernetes name %q stands for no ID: after the - at %d, write the four lower-case hexadecimal digits of a character that needs them", name, i)
 		}
@@ -83,6 +103,12 @@ func unescape(s string) (char rune, ok bool) {
 	}
 	char = rune(code)
 	return char, utf8.ValidRune(char) && !isPlain(char)
+}
+
+// isEscape reports whether a - before s begins the escape of an ASCII character.
+func isEscape(s string) bool {
+	char, ok := unescape(s)
+	return ok && char <= unicode.MaxASCII
 }
 
 func isPlain(c rune) bool {

@@ -826,6 +826,146 @@ func (x *VerifyAuditResponse) GetHead() *AuditHead {
 	return nil
 }
 
+// Sites at which nothing is changed until a time.
+type Freeze struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,520,opt,name=id,proto3" json:"id,omitempty"` // set by the server
+	// Patterns of metadata of sites; all must match. Not empty.
+	SiteMetadata map[string]string      `protobuf:"bytes,521,rep,name=siteMetadata,proto3" json:"siteMetadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Until        *timestamppb.Timestamp `protobuf:"bytes,522,opt,name=until,proto3" json:"until,omitempty"`
+	Reason       string                 `protobuf:"bytes,523,opt,name=reason,proto3" json:"reason,omitempty"`
+	FrozenBy     string                 `protobuf:"bytes,524,opt,name=frozenBy,proto3" json:"frozenBy,omitempty"` // set by the server
+	Created      *timestamppb.Timestamp `protobuf:"bytes,525,opt,name=created,proto3" json:"created,omitempty"`
+	// The confirmed number of sites: the request is refused if it freezes more or fewer.
+	// 0: not confirmed, so that the server refuses to freeze very many.
+	Confirm       uint64 `protobuf:"varint,526,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Freeze) Reset() {
+	*x = Freeze{}
+	mi := &file_tko_access_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Freeze) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Freeze) ProtoMessage() {}
+
+func (x *Freeze) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Freeze.ProtoReflect.Descriptor instead.
+func (*Freeze) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Freeze) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Freeze) GetSiteMetadata() map[string]string {
+	if x != nil {
+		return x.SiteMetadata
+	}
+	return nil
+}
+
+func (x *Freeze) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *Freeze) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Freeze) GetFrozenBy() string {
+	if x != nil {
+		return x.FrozenBy
+	}
+	return ""
+}
+
+func (x *Freeze) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *Freeze) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
+}
+
+type Unfreeze struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Ids           []string               `protobuf:"bytes,520,rep,name=ids,proto3" json:"ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Unfreeze) Reset() {
+	*x = Unfreeze{}
+	mi := &file_tko_access_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Unfreeze) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Unfreeze) ProtoMessage() {}
+
+func (x *Unfreeze) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Unfreeze.ProtoReflect.Descriptor instead.
+func (*Unfreeze) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Unfreeze) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
 var File_tko_access_proto protoreflect.FileDescriptor
 
 const file_tko_access_proto_rawDesc = "" +
@@ -896,7 +1036,20 @@ const file_tko_access_proto_rawDesc = "" +
 	"\vcheckpoints\x18\x88\x04 \x03(\v2\x0e.tko.AuditHeadR\vcheckpoints\"_\n" +
 	"\x13VerifyAuditResponse\x12#\n" +
 	"\x04base\x18\x88\x04 \x01(\v2\x0e.tko.AuditHeadR\x04base\x12#\n" +
-	"\x04head\x18\x89\x04 \x01(\v2\x0e.tko.AuditHeadR\x04head2\xb0\x03\n" +
+	"\x04head\x18\x89\x04 \x01(\v2\x0e.tko.AuditHeadR\x04head\"\xd9\x02\n" +
+	"\x06Freeze\x12\x0f\n" +
+	"\x02id\x18\x88\x04 \x01(\tR\x02id\x12B\n" +
+	"\fsiteMetadata\x18\x89\x04 \x03(\v2\x1d.tko.Freeze.SiteMetadataEntryR\fsiteMetadata\x121\n" +
+	"\x05until\x18\x8a\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x17\n" +
+	"\x06reason\x18\x8b\x04 \x01(\tR\x06reason\x12\x1b\n" +
+	"\bfrozenBy\x18\x8c\x04 \x01(\tR\bfrozenBy\x125\n" +
+	"\acreated\x18\x8d\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x19\n" +
+	"\aconfirm\x18\x8e\x04 \x01(\x04R\aconfirm\x1a?\n" +
+	"\x11SiteMetadataEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1d\n" +
+	"\bUnfreeze\x12\x11\n" +
+	"\x03ids\x18\x88\x04 \x03(\tR\x03ids2\xbd\x04\n" +
 	"\x06Access\x12$\n" +
 	"\x04canI\x12\t.tko.CanI\x1a\x11.tko.CanIResponse\x126\n" +
 	"\flistBindings\x12\x16.google.protobuf.Empty\x1a\f.tko.Binding0\x01\x12\"\n" +
@@ -905,7 +1058,10 @@ const file_tko_access_proto_rawDesc = "" +
 	"\flistPolicies\x12\x16.google.protobuf.Empty\x1a\v.tko.Policy0\x01\x12%\n" +
 	"\taddPolicy\x12\v.tko.Policy\x1a\v.tko.Policy\x12+\n" +
 	"\n" +
-	"breakGlass\x12\x0f.tko.BreakGlass\x1a\f.tko.Binding\x12/\n" +
+	"breakGlass\x12\x0f.tko.BreakGlass\x1a\f.tko.Binding\x12\"\n" +
+	"\x06freeze\x12\v.tko.Freeze\x1a\v.tko.Freeze\x121\n" +
+	"\bunfreeze\x12\r.tko.Unfreeze\x1a\x16.google.protobuf.Empty\x124\n" +
+	"\vlistFreezes\x12\x16.google.protobuf.Empty\x1a\v.tko.Freeze0\x01\x12/\n" +
 	"\tlistAudit\x12\x0e.tko.ListAudit\x1a\x10.tko.AuditRecord0\x01\x129\n" +
 	"\vverifyAudit\x12\x10.tko.VerifyAudit\x1a\x18.tko.VerifyAuditResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
@@ -921,7 +1077,7 @@ func file_tko_access_proto_rawDescGZIP() []byte {
 	return file_tko_access_proto_rawDescData
 }
 
-var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_tko_access_proto_goTypes = []any{
 	(*CanI)(nil),                  // 0: tko.CanI
 	(*CanIResponse)(nil),          // 1: tko.CanIResponse
@@ -935,45 +1091,57 @@ var file_tko_access_proto_goTypes = []any{
 	(*AuditHead)(nil),             // 9: tko.AuditHead
 	(*VerifyAudit)(nil),           // 10: tko.VerifyAudit
 	(*VerifyAuditResponse)(nil),   // 11: tko.VerifyAuditResponse
-	nil,                           // 12: tko.Scope.MetadataEntry
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),         // 14: google.protobuf.Empty
+	(*Freeze)(nil),                // 12: tko.Freeze
+	(*Unfreeze)(nil),              // 13: tko.Unfreeze
+	nil,                           // 14: tko.Scope.MetadataEntry
+	nil,                           // 15: tko.Freeze.SiteMetadataEntry
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
+	(*emptypb.Empty)(nil),         // 17: google.protobuf.Empty
 }
 var file_tko_access_proto_depIdxs = []int32{
-	12, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
+	14, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
 	2,  // 1: tko.Binding.scope:type_name -> tko.Scope
-	13, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
-	13, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
+	16, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
+	16, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
 	2,  // 4: tko.Policy.scope:type_name -> tko.Scope
-	13, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
-	13, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
-	13, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
+	16, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
+	16, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
+	16, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
 	9,  // 8: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
 	9,  // 9: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
 	9,  // 10: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
-	0,  // 11: tko.Access.canI:input_type -> tko.CanI
-	14, // 12: tko.Access.listBindings:input_type -> google.protobuf.Empty
-	3,  // 13: tko.Access.bind:input_type -> tko.Binding
-	4,  // 14: tko.Access.unbind:input_type -> tko.Unbind
-	14, // 15: tko.Access.listPolicies:input_type -> google.protobuf.Empty
-	5,  // 16: tko.Access.addPolicy:input_type -> tko.Policy
-	6,  // 17: tko.Access.breakGlass:input_type -> tko.BreakGlass
-	7,  // 18: tko.Access.listAudit:input_type -> tko.ListAudit
-	10, // 19: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
-	1,  // 20: tko.Access.canI:output_type -> tko.CanIResponse
-	3,  // 21: tko.Access.listBindings:output_type -> tko.Binding
-	3,  // 22: tko.Access.bind:output_type -> tko.Binding
-	14, // 23: tko.Access.unbind:output_type -> google.protobuf.Empty
-	5,  // 24: tko.Access.listPolicies:output_type -> tko.Policy
-	5,  // 25: tko.Access.addPolicy:output_type -> tko.Policy
-	3,  // 26: tko.Access.breakGlass:output_type -> tko.Binding
-	8,  // 27: tko.Access.listAudit:output_type -> tko.AuditRecord
-	11, // 28: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
-	20, // [20:29] is the sub-list for method output_type
-	11, // [11:20] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	15, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
+	16, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
+	16, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
+	0,  // 14: tko.Access.canI:input_type -> tko.CanI
+	17, // 15: tko.Access.listBindings:input_type -> google.protobuf.Empty
+	3,  // 16: tko.Access.bind:input_type -> tko.Binding
+	4,  // 17: tko.Access.unbind:input_type -> tko.Unbind
+	17, // 18: tko.Access.listPolicies:input_type -> google.protobuf.Empty
+	5,  // 19: tko.Access.addPolicy:input_type -> tko.Policy
+	6,  // 20: tko.Access.breakGlass:input_type -> tko.BreakGlass
+	12, // 21: tko.Access.freeze:input_type -> tko.Freeze
+	13, // 22: tko.Access.unfreeze:input_type -> tko.Unfreeze
+	17, // 23: tko.Access.listFreezes:input_type -> google.protobuf.Empty
+	7,  // 24: tko.Access.listAudit:input_type -> tko.ListAudit
+	10, // 25: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
+	1,  // 26: tko.Access.canI:output_type -> tko.CanIResponse
+	3,  // 27: tko.Access.listBindings:output_type -> tko.Binding
+	3,  // 28: tko.Access.bind:output_type -> tko.Binding
+	17, // 29: tko.Access.unbind:output_type -> google.protobuf.Empty
+	5,  // 30: tko.Access.listPolicies:output_type -> tko.Policy
+	5,  // 31: tko.Access.addPolicy:output_type -> tko.Policy
+	3,  // 32: tko.Access.breakGlass:output_type -> tko.Binding
+	12, // 33: tko.Access.freeze:output_type -> tko.Freeze
+	17, // 34: tko.Access.unfreeze:output_type -> google.protobuf.Empty
+	12, // 35: tko.Access.listFreezes:output_type -> tko.Freeze
+	8,  // 36: tko.Access.listAudit:output_type -> tko.AuditRecord
+	11, // 37: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
+	26, // [26:38] is the sub-list for method output_type
+	14, // [14:26] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_tko_access_proto_init() }
@@ -987,7 +1155,7 @@ func file_tko_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_access_proto_rawDesc), len(file_tko_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -29,6 +29,9 @@ const (
 	Access_ListPolicies_FullMethodName = "/tko.Access/listPolicies"
 	Access_AddPolicy_FullMethodName    = "/tko.Access/addPolicy"
 	Access_BreakGlass_FullMethodName   = "/tko.Access/breakGlass"
+	Access_Freeze_FullMethodName       = "/tko.Access/freeze"
+	Access_Unfreeze_FullMethodName     = "/tko.Access/unfreeze"
+	Access_ListFreezes_FullMethodName  = "/tko.Access/listFreezes"
 	Access_ListAudit_FullMethodName    = "/tko.Access/listAudit"
 	Access_VerifyAudit_FullMethodName  = "/tko.Access/verifyAudit"
 )
@@ -51,6 +54,12 @@ type AccessClient interface {
 	AddPolicy(ctx context.Context, in *Policy, opts ...grpc.CallOption) (*Policy, error)
 	// Makes a local user administrator for an hour: only through the Unix socket.
 	BreakGlass(ctx context.Context, in *BreakGlass, opts ...grpc.CallOption) (*Binding, error)
+	// Freezes the sites that match until a time, and returns the freeze with its ID.
+	Freeze(ctx context.Context, in *Freeze, opts ...grpc.CallOption) (*Freeze, error)
+	// Ends freezes.
+	Unfreeze(ctx context.Context, in *Unfreeze, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// Lists the freezes that are not over, those that end first at the beginning.
+	ListFreezes(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Freeze], error)
 	// Lists audit records in their order. Ends at the newest one.
 	ListAudit(ctx context.Context, in *ListAudit, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditRecord], error)
 	// Checks the chain of the audit log. Aborted with the first bad record.
@@ -153,9 +162,48 @@ func (c *accessClient) BreakGlass(ctx context.Context, in *BreakGlass, opts ...g
 	return out, nil
 }
 
+func (c *accessClient) Freeze(ctx context.Context, in *Freeze, opts ...grpc.CallOption) (*Freeze, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(Freeze)
+	err := c.cc.Invoke(ctx, Access_Freeze_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) Unfreeze(ctx context.Context, in *Unfreeze, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, Access_Unfreeze_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) ListFreezes(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Freeze], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[2], Access_ListFreezes_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[emptypb.Empty, Freeze]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Access_ListFreezesClient = grpc.ServerStreamingClient[Freeze]
+
 func (c *accessClient) ListAudit(ctx context.Context, in *ListAudit, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditRecord], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[2], Access_ListAudit_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[3], Access_ListAudit_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -200,6 +248,12 @@ type AccessServer interface {
 	AddPolicy(context.Context, *Policy) (*Policy, error)
 	// Makes a local user administrator for an hour: only through the Unix socket.
 	BreakGlass(context.Context, *BreakGlass) (*Binding, error)
+	// Freezes the sites that match until a time, and returns the freeze with its ID.
+	Freeze(context.Context, *Freeze) (*Freeze, error)
+	// Ends freezes.
+	Unfreeze(context.Context, *Unfreeze) (*emptypb.Empty, error)
+	// Lists the freezes that are not over, those that end first at the beginning.
+	ListFreezes(*emptypb.Empty, grpc.ServerStreamingServer[Freeze]) error
 	// Lists audit records in their order. Ends at the newest one.
 	ListAudit(*ListAudit, grpc.ServerStreamingServer[AuditRecord]) error
 	// Checks the chain of the audit log. Aborted with the first bad record.
@@ -234,6 +288,15 @@ func (UnimplementedAccessServer) AddPolicy(context.Context, *Policy) (*Policy, e
 }
 func (UnimplementedAccessServer) BreakGlass(context.Context, *BreakGlass) (*Binding, error) {
 	return nil, status.Error(codes.Unimplemented, "method BreakGlass not implemented")
+}
+func (UnimplementedAccessServer) Freeze(context.Context, *Freeze) (*Freeze, error) {
+	return nil, status.Error(codes.Unimplemented, "method Freeze not implemented")
+}
+func (UnimplementedAccessServer) Unfreeze(context.Context, *Unfreeze) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method Unfreeze not implemented")
+}
+func (UnimplementedAccessServer) ListFreezes(*emptypb.Empty, grpc.ServerStreamingServer[Freeze]) error {
+	return status.Error(codes.Unimplemented, "method ListFreezes not implemented")
 }
 func (UnimplementedAccessServer) ListAudit(*ListAudit, grpc.ServerStreamingServer[AuditRecord]) error {
 	return status.Error(codes.Unimplemented, "method ListAudit not implemented")
@@ -374,6 +437,53 @@ func _Access_BreakGlass_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Access_Freeze_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Freeze)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).Freeze(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_Freeze_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).Freeze(ctx, req.(*Freeze))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_Unfreeze_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(Unfreeze)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).Unfreeze(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_Unfreeze_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).Unfreeze(ctx, req.(*Unfreeze))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_ListFreezes_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(emptypb.Empty)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AccessServer).ListFreezes(m, &grpc.GenericServerStream[emptypb.Empty, Freeze]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Access_ListFreezesServer = grpc.ServerStreamingServer[Freeze]
+
 func _Access_ListAudit_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ListAudit)
 	if err := stream.RecvMsg(m); err != nil {
@@ -431,6 +541,14 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Access_BreakGlass_Handler,
 		},
 		{
+			MethodName: "freeze",
+			Handler:    _Access_Freeze_Handler,
+		},
+		{
+			MethodName: "unfreeze",
+			Handler:    _Access_Unfreeze_Handler,
+		},
+		{
 			MethodName: "verifyAudit",
 			Handler:    _Access_VerifyAudit_Handler,
 		},
@@ -444,6 +562,11 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "listPolicies",
 			Handler:       _Access_ListPolicies_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "listFreezes",
+			Handler:       _Access_ListFreezes_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -80,7 +80,7 @@ func (x FinishedWork_Outcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FinishedWork_Outcome.Descriptor instead.
 func (FinishedWork_Outcome) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{62, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63, 0}
 }
 
 type Change_Op int32
@@ -129,7 +129,7 @@ func (x Change_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Change_Op.Descriptor instead.
 func (Change_Op) EnumDescriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{64, 0}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65, 0}
 }
 
 type AboutResponse struct {
@@ -763,8 +763,12 @@ type GetTemplate struct {
 	TemplateId             string                 `protobuf:"bytes,1,opt,name=templateId,proto3" json:"templateId,omitempty"`
 	PreferredPackageFormat string                 `protobuf:"bytes,2,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
 	Revision               int64                  `protobuf:"varint,100,opt,name=revision,proto3" json:"revision,omitempty"` // 0: the current one
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// The moment as of which to read: a position, a time in RFC 3339, or a duration
+	// before now ("2h"); empty: now. Servers that support it respond with the gRPC
+	// header tko-as-of, which is the moment as they understood it.
+	AsOf          string `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetTemplate) Reset() {
@@ -816,6 +820,13 @@ func (x *GetTemplate) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *GetTemplate) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
 }
 
 type SelectTemplates struct {
@@ -894,6 +905,7 @@ type ListTemplates struct {
 	PreferredPackageFormat string                 `protobuf:"bytes,101,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
 	WithoutDeploymentIds   bool                   `protobuf:"varint,102,opt,name=withoutDeploymentIds,proto3" json:"withoutDeploymentIds,omitempty"` // leaves deploymentIds empty: cheaper
 	WithDeploymentCounts   bool                   `protobuf:"varint,103,opt,name=withDeploymentCounts,proto3" json:"withDeploymentCounts,omitempty"` // fills deploymentCount: cheaper than deploymentIds
+	AsOf                   string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"`                                  // as for GetTemplate
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -968,6 +980,13 @@ func (x *ListTemplates) GetWithDeploymentCounts() bool {
 		return x.WithDeploymentCounts
 	}
 	return false
+}
+
+func (x *ListTemplates) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
 }
 
 type SiteID struct {
@@ -1243,6 +1262,7 @@ type GetSite struct {
 	SiteId                 string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
 	PreferredPackageFormat string                 `protobuf:"bytes,2,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
 	Revision               int64                  `protobuf:"varint,100,opt,name=revision,proto3" json:"revision,omitempty"`
+	AsOf                   string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"` // as for GetTemplate
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -1298,6 +1318,13 @@ func (x *GetSite) GetRevision() int64 {
 	return 0
 }
 
+func (x *GetSite) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
 type SelectSites struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	SiteIdPatterns     []string               `protobuf:"bytes,3,rep,name=siteIdPatterns,proto3" json:"siteIdPatterns,omitempty"`
@@ -1305,6 +1332,7 @@ type SelectSites struct {
 	MetadataPatterns   map[string]string      `protobuf:"bytes,5,rep,name=metadataPatterns,proto3" json:"metadataPatterns,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	DryRun             bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
 	Confirm            uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	Conditions         []*SelectCondition     `protobuf:"bytes,240,rep,name=conditions,proto3" json:"conditions,omitempty"` // all must match
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1374,6 +1402,83 @@ func (x *SelectSites) GetConfirm() uint64 {
 	return 0
 }
 
+func (x *SelectSites) GetConditions() []*SelectCondition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+// SelectCondition selects entities that have a condition; with negate, entities that
+// don't have it.
+type SelectCondition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Status        string                 `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"` // empty: any
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"` // empty: any
+	Negate        bool                   `protobuf:"varint,4,opt,name=negate,proto3" json:"negate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SelectCondition) Reset() {
+	*x = SelectCondition{}
+	mi := &file_tko_tko_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SelectCondition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SelectCondition) ProtoMessage() {}
+
+func (x *SelectCondition) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SelectCondition.ProtoReflect.Descriptor instead.
+func (*SelectCondition) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SelectCondition) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *SelectCondition) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *SelectCondition) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SelectCondition) GetNegate() bool {
+	if x != nil {
+		return x.Negate
+	}
+	return false
+}
+
 type ListSites struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	Window                 *Window                `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
@@ -1382,13 +1487,14 @@ type ListSites struct {
 	PreferredPackageFormat string                 `protobuf:"bytes,101,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
 	WithoutDeploymentIds   bool                   `protobuf:"varint,102,opt,name=withoutDeploymentIds,proto3" json:"withoutDeploymentIds,omitempty"`
 	WithDeploymentCounts   bool                   `protobuf:"varint,103,opt,name=withDeploymentCounts,proto3" json:"withDeploymentCounts,omitempty"` // fills deploymentCount: cheaper than deploymentIds
+	AsOf                   string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"`                                  // as for GetTemplate
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
 
 func (x *ListSites) Reset() {
 	*x = ListSites{}
-	mi := &file_tko_tko_proto_msgTypes[16]
+	mi := &file_tko_tko_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1400,7 +1506,7 @@ func (x *ListSites) String() string {
 func (*ListSites) ProtoMessage() {}
 
 func (x *ListSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[16]
+	mi := &file_tko_tko_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1413,7 +1519,7 @@ func (x *ListSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSites.ProtoReflect.Descriptor instead.
 func (*ListSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{16}
+	return file_tko_tko_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListSites) GetWindow() *Window {
@@ -1458,6 +1564,13 @@ func (x *ListSites) GetWithDeploymentCounts() bool {
 	return false
 }
 
+func (x *ListSites) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
 type DeploymentID struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId  string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
@@ -1469,7 +1582,7 @@ type DeploymentID struct {
 
 func (x *DeploymentID) Reset() {
 	*x = DeploymentID{}
-	mi := &file_tko_tko_proto_msgTypes[17]
+	mi := &file_tko_tko_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1594,7 @@ func (x *DeploymentID) String() string {
 func (*DeploymentID) ProtoMessage() {}
 
 func (x *DeploymentID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[17]
+	mi := &file_tko_tko_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1607,7 @@ func (x *DeploymentID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeploymentID.ProtoReflect.Descriptor instead.
 func (*DeploymentID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{17}
+	return file_tko_tko_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DeploymentID) GetDeploymentId() string {
@@ -1542,7 +1655,7 @@ type Deployment struct {
 
 func (x *Deployment) Reset() {
 	*x = Deployment{}
-	mi := &file_tko_tko_proto_msgTypes[18]
+	mi := &file_tko_tko_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1667,7 @@ func (x *Deployment) String() string {
 func (*Deployment) ProtoMessage() {}
 
 func (x *Deployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[18]
+	mi := &file_tko_tko_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1680,7 @@ func (x *Deployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deployment.ProtoReflect.Descriptor instead.
 func (*Deployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{18}
+	return file_tko_tko_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Deployment) GetDeploymentId() string {
@@ -1698,7 +1811,7 @@ type ListedDeployment struct {
 
 func (x *ListedDeployment) Reset() {
 	*x = ListedDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[19]
+	mi := &file_tko_tko_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1710,7 +1823,7 @@ func (x *ListedDeployment) String() string {
 func (*ListedDeployment) ProtoMessage() {}
 
 func (x *ListedDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[19]
+	mi := &file_tko_tko_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1723,7 +1836,7 @@ func (x *ListedDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListedDeployment.ProtoReflect.Descriptor instead.
 func (*ListedDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{19}
+	return file_tko_tko_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListedDeployment) GetDeploymentId() string {
@@ -1847,7 +1960,7 @@ type CreateDeployment struct {
 
 func (x *CreateDeployment) Reset() {
 	*x = CreateDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[20]
+	mi := &file_tko_tko_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +1972,7 @@ func (x *CreateDeployment) String() string {
 func (*CreateDeployment) ProtoMessage() {}
 
 func (x *CreateDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[20]
+	mi := &file_tko_tko_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +1985,7 @@ func (x *CreateDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeployment.ProtoReflect.Descriptor instead.
 func (*CreateDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{20}
+	return file_tko_tko_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateDeployment) GetParentDeploymentId() string {
@@ -1942,7 +2055,7 @@ type CreateDeploymentResponse struct {
 
 func (x *CreateDeploymentResponse) Reset() {
 	*x = CreateDeploymentResponse{}
-	mi := &file_tko_tko_proto_msgTypes[21]
+	mi := &file_tko_tko_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2067,7 @@ func (x *CreateDeploymentResponse) String() string {
 func (*CreateDeploymentResponse) ProtoMessage() {}
 
 func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[21]
+	mi := &file_tko_tko_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2080,7 @@ func (x *CreateDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CreateDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{21}
+	return file_tko_tko_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateDeploymentResponse) GetCreated() bool {
@@ -1996,13 +2109,14 @@ type GetDeployment struct {
 	DeploymentId           string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
 	PreferredPackageFormat string                 `protobuf:"bytes,2,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
 	Revision               int64                  `protobuf:"varint,100,opt,name=revision,proto3" json:"revision,omitempty"`
+	AsOf                   string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"` // as for GetTemplate
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
 
 func (x *GetDeployment) Reset() {
 	*x = GetDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[22]
+	mi := &file_tko_tko_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2014,7 +2128,7 @@ func (x *GetDeployment) String() string {
 func (*GetDeployment) ProtoMessage() {}
 
 func (x *GetDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[22]
+	mi := &file_tko_tko_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2027,7 +2141,7 @@ func (x *GetDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeployment.ProtoReflect.Descriptor instead.
 func (*GetDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{22}
+	return file_tko_tko_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetDeployment) GetDeploymentId() string {
@@ -2051,6 +2165,13 @@ func (x *GetDeployment) GetRevision() int64 {
 	return 0
 }
 
+func (x *GetDeployment) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
 type SelectDeployments struct {
 	state                    protoimpl.MessageState `protogen:"open.v1"`
 	ParentDeploymentId       *string                `protobuf:"bytes,3,opt,name=parentDeploymentId,proto3,oneof" json:"parentDeploymentId,omitempty"`
@@ -2064,13 +2185,15 @@ type SelectDeployments struct {
 	DryRun                   bool                   `protobuf:"varint,100,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
 	Outdated                 *bool                  `protobuf:"varint,200,opt,name=outdated,proto3,oneof" json:"outdated,omitempty"` // made from an earlier revision of their template than the current one
 	Confirm                  uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	Conditions               []*SelectCondition     `protobuf:"bytes,240,rep,name=conditions,proto3" json:"conditions,omitempty"` // all must match
+	DeploymentIdPatterns     []string               `protobuf:"bytes,500,rep,name=deploymentIdPatterns,proto3" json:"deploymentIdPatterns,omitempty"`
 	unknownFields            protoimpl.UnknownFields
 	sizeCache                protoimpl.SizeCache
 }
 
 func (x *SelectDeployments) Reset() {
 	*x = SelectDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[23]
+	mi := &file_tko_tko_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2205,7 @@ func (x *SelectDeployments) String() string {
 func (*SelectDeployments) ProtoMessage() {}
 
 func (x *SelectDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[23]
+	mi := &file_tko_tko_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2218,7 @@ func (x *SelectDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectDeployments.ProtoReflect.Descriptor instead.
 func (*SelectDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{23}
+	return file_tko_tko_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SelectDeployments) GetParentDeploymentId() string {
@@ -2175,19 +2298,34 @@ func (x *SelectDeployments) GetConfirm() uint64 {
 	return 0
 }
 
+func (x *SelectDeployments) GetConditions() []*SelectCondition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+func (x *SelectDeployments) GetDeploymentIdPatterns() []string {
+	if x != nil {
+		return x.DeploymentIdPatterns
+	}
+	return nil
+}
+
 type ListDeployments struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	Window                 *Window                `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
 	Select                 *SelectDeployments     `protobuf:"bytes,2,opt,name=select,proto3" json:"select,omitempty"`
 	WithPackages           bool                   `protobuf:"varint,100,opt,name=withPackages,proto3" json:"withPackages,omitempty"`
 	PreferredPackageFormat string                 `protobuf:"bytes,101,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
+	AsOf                   string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"` // as for GetTemplate
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
 
 func (x *ListDeployments) Reset() {
 	*x = ListDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[24]
+	mi := &file_tko_tko_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2337,7 @@ func (x *ListDeployments) String() string {
 func (*ListDeployments) ProtoMessage() {}
 
 func (x *ListDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[24]
+	mi := &file_tko_tko_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2350,7 @@ func (x *ListDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeployments.ProtoReflect.Descriptor instead.
 func (*ListDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{24}
+	return file_tko_tko_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListDeployments) GetWindow() *Window {
@@ -2243,17 +2381,25 @@ func (x *ListDeployments) GetPreferredPackageFormat() string {
 	return ""
 }
 
+func (x *ListDeployments) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
 type StartDeploymentModification struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	DeploymentId           string                 `protobuf:"bytes,1,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
 	PreferredPackageFormat string                 `protobuf:"bytes,2,opt,name=preferredPackageFormat,proto3" json:"preferredPackageFormat,omitempty"`
+	Validity               *durationpb.Duration   `protobuf:"bytes,500,opt,name=validity,proto3" json:"validity,omitempty"` // of the token, at most an hour; the server's setting if it isn't given
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
 
 func (x *StartDeploymentModification) Reset() {
 	*x = StartDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[25]
+	mi := &file_tko_tko_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2265,7 +2411,7 @@ func (x *StartDeploymentModification) String() string {
 func (*StartDeploymentModification) ProtoMessage() {}
 
 func (x *StartDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[25]
+	mi := &file_tko_tko_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2278,7 +2424,7 @@ func (x *StartDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartDeploymentModification.ProtoReflect.Descriptor instead.
 func (*StartDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{25}
+	return file_tko_tko_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StartDeploymentModification) GetDeploymentId() string {
@@ -2295,6 +2441,13 @@ func (x *StartDeploymentModification) GetPreferredPackageFormat() string {
 	return ""
 }
 
+func (x *StartDeploymentModification) GetValidity() *durationpb.Duration {
+	if x != nil {
+		return x.Validity
+	}
+	return nil
+}
+
 type StartDeploymentModificationResponse struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Started           bool                   `protobuf:"varint,1,opt,name=started,proto3" json:"started,omitempty"`
@@ -2309,7 +2462,7 @@ type StartDeploymentModificationResponse struct {
 
 func (x *StartDeploymentModificationResponse) Reset() {
 	*x = StartDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[26]
+	mi := &file_tko_tko_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2321,7 +2474,7 @@ func (x *StartDeploymentModificationResponse) String() string {
 func (*StartDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *StartDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[26]
+	mi := &file_tko_tko_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2334,7 +2487,7 @@ func (x *StartDeploymentModificationResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use StartDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*StartDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{26}
+	return file_tko_tko_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StartDeploymentModificationResponse) GetStarted() bool {
@@ -2390,7 +2543,7 @@ type EndDeploymentModification struct {
 
 func (x *EndDeploymentModification) Reset() {
 	*x = EndDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[27]
+	mi := &file_tko_tko_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2555,7 @@ func (x *EndDeploymentModification) String() string {
 func (*EndDeploymentModification) ProtoMessage() {}
 
 func (x *EndDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[27]
+	mi := &file_tko_tko_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2568,7 @@ func (x *EndDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndDeploymentModification.ProtoReflect.Descriptor instead.
 func (*EndDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{27}
+	return file_tko_tko_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EndDeploymentModification) GetModificationToken() string {
@@ -2451,7 +2604,7 @@ type EndDeploymentModificationResponse struct {
 
 func (x *EndDeploymentModificationResponse) Reset() {
 	*x = EndDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[28]
+	mi := &file_tko_tko_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2463,7 +2616,7 @@ func (x *EndDeploymentModificationResponse) String() string {
 func (*EndDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *EndDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[28]
+	mi := &file_tko_tko_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2476,7 +2629,7 @@ func (x *EndDeploymentModificationResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use EndDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*EndDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{28}
+	return file_tko_tko_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EndDeploymentModificationResponse) GetModified() bool {
@@ -2516,7 +2669,7 @@ type CancelDeploymentModification struct {
 
 func (x *CancelDeploymentModification) Reset() {
 	*x = CancelDeploymentModification{}
-	mi := &file_tko_tko_proto_msgTypes[29]
+	mi := &file_tko_tko_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2681,7 @@ func (x *CancelDeploymentModification) String() string {
 func (*CancelDeploymentModification) ProtoMessage() {}
 
 func (x *CancelDeploymentModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[29]
+	mi := &file_tko_tko_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2694,7 @@ func (x *CancelDeploymentModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelDeploymentModification.ProtoReflect.Descriptor instead.
 func (*CancelDeploymentModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{29}
+	return file_tko_tko_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CancelDeploymentModification) GetModificationToken() string {
@@ -2561,7 +2714,7 @@ type CancelDeploymentModificationResponse struct {
 
 func (x *CancelDeploymentModificationResponse) Reset() {
 	*x = CancelDeploymentModificationResponse{}
-	mi := &file_tko_tko_proto_msgTypes[30]
+	mi := &file_tko_tko_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2573,7 +2726,7 @@ func (x *CancelDeploymentModificationResponse) String() string {
 func (*CancelDeploymentModificationResponse) ProtoMessage() {}
 
 func (x *CancelDeploymentModificationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[30]
+	mi := &file_tko_tko_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2586,7 +2739,7 @@ func (x *CancelDeploymentModificationResponse) ProtoReflect() protoreflect.Messa
 
 // Deprecated: Use CancelDeploymentModificationResponse.ProtoReflect.Descriptor instead.
 func (*CancelDeploymentModificationResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{30}
+	return file_tko_tko_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CancelDeploymentModificationResponse) GetCancelled() bool {
@@ -2611,7 +2764,7 @@ type ListModifications struct {
 
 func (x *ListModifications) Reset() {
 	*x = ListModifications{}
-	mi := &file_tko_tko_proto_msgTypes[31]
+	mi := &file_tko_tko_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2623,7 +2776,7 @@ func (x *ListModifications) String() string {
 func (*ListModifications) ProtoMessage() {}
 
 func (x *ListModifications) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[31]
+	mi := &file_tko_tko_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2636,7 +2789,7 @@ func (x *ListModifications) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModifications.ProtoReflect.Descriptor instead.
 func (*ListModifications) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{31}
+	return file_tko_tko_proto_rawDescGZIP(), []int{32}
 }
 
 // A modification token, as clients other than its holder may see it.
@@ -2653,7 +2806,7 @@ type Modification struct {
 
 func (x *Modification) Reset() {
 	*x = Modification{}
-	mi := &file_tko_tko_proto_msgTypes[32]
+	mi := &file_tko_tko_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2665,7 +2818,7 @@ func (x *Modification) String() string {
 func (*Modification) ProtoMessage() {}
 
 func (x *Modification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[32]
+	mi := &file_tko_tko_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2678,7 +2831,7 @@ func (x *Modification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Modification.ProtoReflect.Descriptor instead.
 func (*Modification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{32}
+	return file_tko_tko_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Modification) GetDeploymentId() string {
@@ -2725,7 +2878,7 @@ type BreakModification struct {
 
 func (x *BreakModification) Reset() {
 	*x = BreakModification{}
-	mi := &file_tko_tko_proto_msgTypes[33]
+	mi := &file_tko_tko_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2737,7 +2890,7 @@ func (x *BreakModification) String() string {
 func (*BreakModification) ProtoMessage() {}
 
 func (x *BreakModification) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[33]
+	mi := &file_tko_tko_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2750,7 +2903,7 @@ func (x *BreakModification) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakModification.ProtoReflect.Descriptor instead.
 func (*BreakModification) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{33}
+	return file_tko_tko_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BreakModification) GetDeploymentId() string {
@@ -2765,13 +2918,14 @@ type PluginID struct {
 	Type          string                 `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Confirm       uint64                 `protobuf:"varint,220,opt,name=confirm,proto3" json:"confirm,omitempty"` // deletions only
+	AsOf          string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"`        // as for GetTemplate; only for reading
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PluginID) Reset() {
 	*x = PluginID{}
-	mi := &file_tko_tko_proto_msgTypes[34]
+	mi := &file_tko_tko_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2937,7 @@ func (x *PluginID) String() string {
 func (*PluginID) ProtoMessage() {}
 
 func (x *PluginID) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[34]
+	mi := &file_tko_tko_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2950,7 @@ func (x *PluginID) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PluginID.ProtoReflect.Descriptor instead.
 func (*PluginID) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{34}
+	return file_tko_tko_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PluginID) GetType() string {
@@ -2820,6 +2974,13 @@ func (x *PluginID) GetConfirm() uint64 {
 	return 0
 }
 
+func (x *PluginID) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
+}
+
 type GVK struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
@@ -2831,7 +2992,7 @@ type GVK struct {
 
 func (x *GVK) Reset() {
 	*x = GVK{}
-	mi := &file_tko_tko_proto_msgTypes[35]
+	mi := &file_tko_tko_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +3004,7 @@ func (x *GVK) String() string {
 func (*GVK) ProtoMessage() {}
 
 func (x *GVK) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[35]
+	mi := &file_tko_tko_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +3017,7 @@ func (x *GVK) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GVK.ProtoReflect.Descriptor instead.
 func (*GVK) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{35}
+	return file_tko_tko_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GVK) GetGroup() string {
@@ -2895,7 +3056,7 @@ type Plugin struct {
 
 func (x *Plugin) Reset() {
 	*x = Plugin{}
-	mi := &file_tko_tko_proto_msgTypes[36]
+	mi := &file_tko_tko_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2907,7 +3068,7 @@ func (x *Plugin) String() string {
 func (*Plugin) ProtoMessage() {}
 
 func (x *Plugin) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[36]
+	mi := &file_tko_tko_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2920,7 +3081,7 @@ func (x *Plugin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plugin.ProtoReflect.Descriptor instead.
 func (*Plugin) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{36}
+	return file_tko_tko_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Plugin) GetType() string {
@@ -2986,7 +3147,7 @@ type SelectPlugins struct {
 
 func (x *SelectPlugins) Reset() {
 	*x = SelectPlugins{}
-	mi := &file_tko_tko_proto_msgTypes[37]
+	mi := &file_tko_tko_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2998,7 +3159,7 @@ func (x *SelectPlugins) String() string {
 func (*SelectPlugins) ProtoMessage() {}
 
 func (x *SelectPlugins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[37]
+	mi := &file_tko_tko_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3011,7 +3172,7 @@ func (x *SelectPlugins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SelectPlugins.ProtoReflect.Descriptor instead.
 func (*SelectPlugins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{37}
+	return file_tko_tko_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SelectPlugins) GetType() string {
@@ -3060,13 +3221,14 @@ type ListPlugins struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Window        *Window                `protobuf:"bytes,1,opt,name=window,proto3" json:"window,omitempty"`
 	Select        *SelectPlugins         `protobuf:"bytes,2,opt,name=select,proto3" json:"select,omitempty"`
+	AsOf          string                 `protobuf:"bytes,400,opt,name=asOf,proto3" json:"asOf,omitempty"` // as for GetTemplate
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListPlugins) Reset() {
 	*x = ListPlugins{}
-	mi := &file_tko_tko_proto_msgTypes[38]
+	mi := &file_tko_tko_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3078,7 +3240,7 @@ func (x *ListPlugins) String() string {
 func (*ListPlugins) ProtoMessage() {}
 
 func (x *ListPlugins) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[38]
+	mi := &file_tko_tko_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3091,7 +3253,7 @@ func (x *ListPlugins) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPlugins.ProtoReflect.Descriptor instead.
 func (*ListPlugins) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{38}
+	return file_tko_tko_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListPlugins) GetWindow() *Window {
@@ -3106,6 +3268,13 @@ func (x *ListPlugins) GetSelect() *SelectPlugins {
 		return x.Select
 	}
 	return nil
+}
+
+func (x *ListPlugins) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
+	}
+	return ""
 }
 
 // The data that TKO records about an entity in addition to what its user wrote.
@@ -3132,7 +3301,7 @@ type Stamp struct {
 
 func (x *Stamp) Reset() {
 	*x = Stamp{}
-	mi := &file_tko_tko_proto_msgTypes[39]
+	mi := &file_tko_tko_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3144,7 +3313,7 @@ func (x *Stamp) String() string {
 func (*Stamp) ProtoMessage() {}
 
 func (x *Stamp) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[39]
+	mi := &file_tko_tko_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3157,7 +3326,7 @@ func (x *Stamp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stamp.ProtoReflect.Descriptor instead.
 func (*Stamp) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{39}
+	return file_tko_tko_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Stamp) GetUid() string {
@@ -3247,7 +3416,7 @@ type Condition struct {
 
 func (x *Condition) Reset() {
 	*x = Condition{}
-	mi := &file_tko_tko_proto_msgTypes[40]
+	mi := &file_tko_tko_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3259,7 +3428,7 @@ func (x *Condition) String() string {
 func (*Condition) ProtoMessage() {}
 
 func (x *Condition) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[40]
+	mi := &file_tko_tko_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3272,7 +3441,7 @@ func (x *Condition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Condition.ProtoReflect.Descriptor instead.
 func (*Condition) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{40}
+	return file_tko_tko_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Condition) GetType() string {
@@ -3346,7 +3515,7 @@ type PreparationStep struct {
 
 func (x *PreparationStep) Reset() {
 	*x = PreparationStep{}
-	mi := &file_tko_tko_proto_msgTypes[41]
+	mi := &file_tko_tko_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3358,7 +3527,7 @@ func (x *PreparationStep) String() string {
 func (*PreparationStep) ProtoMessage() {}
 
 func (x *PreparationStep) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[41]
+	mi := &file_tko_tko_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3371,7 +3540,7 @@ func (x *PreparationStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
 func (*PreparationStep) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{41}
+	return file_tko_tko_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PreparationStep) GetResource() string {
@@ -3427,7 +3596,7 @@ type ApproveDeployments struct {
 
 func (x *ApproveDeployments) Reset() {
 	*x = ApproveDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[42]
+	mi := &file_tko_tko_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3439,7 +3608,7 @@ func (x *ApproveDeployments) String() string {
 func (*ApproveDeployments) ProtoMessage() {}
 
 func (x *ApproveDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[42]
+	mi := &file_tko_tko_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3452,7 +3621,7 @@ func (x *ApproveDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveDeployments.ProtoReflect.Descriptor instead.
 func (*ApproveDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{42}
+	return file_tko_tko_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ApproveDeployments) GetDeploymentId() string {
@@ -3485,7 +3654,7 @@ type ApproveDeploymentsResponse struct {
 
 func (x *ApproveDeploymentsResponse) Reset() {
 	*x = ApproveDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[43]
+	mi := &file_tko_tko_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3497,7 +3666,7 @@ func (x *ApproveDeploymentsResponse) String() string {
 func (*ApproveDeploymentsResponse) ProtoMessage() {}
 
 func (x *ApproveDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[43]
+	mi := &file_tko_tko_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3510,7 +3679,7 @@ func (x *ApproveDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApproveDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*ApproveDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{43}
+	return file_tko_tko_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ApproveDeploymentsResponse) GetApproved() uint64 {
@@ -3536,7 +3705,7 @@ type CommitDeployment struct {
 
 func (x *CommitDeployment) Reset() {
 	*x = CommitDeployment{}
-	mi := &file_tko_tko_proto_msgTypes[44]
+	mi := &file_tko_tko_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3717,7 @@ func (x *CommitDeployment) String() string {
 func (*CommitDeployment) ProtoMessage() {}
 
 func (x *CommitDeployment) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[44]
+	mi := &file_tko_tko_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3730,7 @@ func (x *CommitDeployment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeployment.ProtoReflect.Descriptor instead.
 func (*CommitDeployment) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{44}
+	return file_tko_tko_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *CommitDeployment) GetDeploymentId() string {
@@ -3629,7 +3798,7 @@ type CommitDeploymentResponse struct {
 
 func (x *CommitDeploymentResponse) Reset() {
 	*x = CommitDeploymentResponse{}
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3641,7 +3810,7 @@ func (x *CommitDeploymentResponse) String() string {
 func (*CommitDeploymentResponse) ProtoMessage() {}
 
 func (x *CommitDeploymentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[45]
+	mi := &file_tko_tko_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3654,7 +3823,7 @@ func (x *CommitDeploymentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeploymentResponse.ProtoReflect.Descriptor instead.
 func (*CommitDeploymentResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{45}
+	return file_tko_tko_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *CommitDeploymentResponse) GetRevision() int64 {
@@ -3673,7 +3842,7 @@ type CommitDeployments struct {
 
 func (x *CommitDeployments) Reset() {
 	*x = CommitDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3685,7 +3854,7 @@ func (x *CommitDeployments) String() string {
 func (*CommitDeployments) ProtoMessage() {}
 
 func (x *CommitDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[46]
+	mi := &file_tko_tko_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3698,7 +3867,7 @@ func (x *CommitDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeployments.ProtoReflect.Descriptor instead.
 func (*CommitDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{46}
+	return file_tko_tko_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CommitDeployments) GetCommits() []*CommitDeployment {
@@ -3717,7 +3886,7 @@ type CommitDeploymentsResponse struct {
 
 func (x *CommitDeploymentsResponse) Reset() {
 	*x = CommitDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3729,7 +3898,7 @@ func (x *CommitDeploymentsResponse) String() string {
 func (*CommitDeploymentsResponse) ProtoMessage() {}
 
 func (x *CommitDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[47]
+	mi := &file_tko_tko_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3742,7 +3911,7 @@ func (x *CommitDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*CommitDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{47}
+	return file_tko_tko_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CommitDeploymentsResponse) GetRevisions() []int64 {
@@ -3762,7 +3931,7 @@ type GetDeployments struct {
 
 func (x *GetDeployments) Reset() {
 	*x = GetDeployments{}
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3774,7 +3943,7 @@ func (x *GetDeployments) String() string {
 func (*GetDeployments) ProtoMessage() {}
 
 func (x *GetDeployments) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[48]
+	mi := &file_tko_tko_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3787,7 +3956,7 @@ func (x *GetDeployments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeployments.ProtoReflect.Descriptor instead.
 func (*GetDeployments) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{48}
+	return file_tko_tko_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetDeployments) GetDeploymentIds() []string {
@@ -3813,7 +3982,7 @@ type GetDeploymentsResponse struct {
 
 func (x *GetDeploymentsResponse) Reset() {
 	*x = GetDeploymentsResponse{}
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3825,7 +3994,7 @@ func (x *GetDeploymentsResponse) String() string {
 func (*GetDeploymentsResponse) ProtoMessage() {}
 
 func (x *GetDeploymentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[49]
+	mi := &file_tko_tko_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3838,7 +4007,7 @@ func (x *GetDeploymentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeploymentsResponse.ProtoReflect.Descriptor instead.
 func (*GetDeploymentsResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{49}
+	return file_tko_tko_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetDeploymentsResponse) GetDeployments() []*Deployment {
@@ -3862,7 +4031,7 @@ type CreateChildren struct {
 
 func (x *CreateChildren) Reset() {
 	*x = CreateChildren{}
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3874,7 +4043,7 @@ func (x *CreateChildren) String() string {
 func (*CreateChildren) ProtoMessage() {}
 
 func (x *CreateChildren) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[50]
+	mi := &file_tko_tko_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3887,7 +4056,7 @@ func (x *CreateChildren) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildren.ProtoReflect.Descriptor instead.
 func (*CreateChildren) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{50}
+	return file_tko_tko_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *CreateChildren) GetParentDeploymentId() string {
@@ -3937,7 +4106,7 @@ type Child struct {
 
 func (x *Child) Reset() {
 	*x = Child{}
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3949,7 +4118,7 @@ func (x *Child) String() string {
 func (*Child) ProtoMessage() {}
 
 func (x *Child) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[51]
+	mi := &file_tko_tko_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3962,7 +4131,7 @@ func (x *Child) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Child.ProtoReflect.Descriptor instead.
 func (*Child) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{51}
+	return file_tko_tko_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Child) GetOrigin() string {
@@ -4003,7 +4172,7 @@ type CreateChildrenResponse struct {
 
 func (x *CreateChildrenResponse) Reset() {
 	*x = CreateChildrenResponse{}
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4015,7 +4184,7 @@ func (x *CreateChildrenResponse) String() string {
 func (*CreateChildrenResponse) ProtoMessage() {}
 
 func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[52]
+	mi := &file_tko_tko_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4028,7 +4197,7 @@ func (x *CreateChildrenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateChildrenResponse.ProtoReflect.Descriptor instead.
 func (*CreateChildrenResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{52}
+	return file_tko_tko_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *CreateChildrenResponse) GetDeploymentIds() []string {
@@ -4058,7 +4227,7 @@ type ProvisionSite struct {
 
 func (x *ProvisionSite) Reset() {
 	*x = ProvisionSite{}
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4070,7 +4239,7 @@ func (x *ProvisionSite) String() string {
 func (*ProvisionSite) ProtoMessage() {}
 
 func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[53]
+	mi := &file_tko_tko_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4083,7 +4252,7 @@ func (x *ProvisionSite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSite.ProtoReflect.Descriptor instead.
 func (*ProvisionSite) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{53}
+	return file_tko_tko_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ProvisionSite) GetOrigin() string {
@@ -4131,7 +4300,7 @@ type ProvisionSiteResponse struct {
 
 func (x *ProvisionSiteResponse) Reset() {
 	*x = ProvisionSiteResponse{}
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4143,7 +4312,7 @@ func (x *ProvisionSiteResponse) String() string {
 func (*ProvisionSiteResponse) ProtoMessage() {}
 
 func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[54]
+	mi := &file_tko_tko_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4156,7 +4325,7 @@ func (x *ProvisionSiteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProvisionSiteResponse.ProtoReflect.Descriptor instead.
 func (*ProvisionSiteResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{54}
+	return file_tko_tko_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ProvisionSiteResponse) GetSiteId() string {
@@ -4184,7 +4353,7 @@ type SetConditions struct {
 
 func (x *SetConditions) Reset() {
 	*x = SetConditions{}
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4196,7 +4365,7 @@ func (x *SetConditions) String() string {
 func (*SetConditions) ProtoMessage() {}
 
 func (x *SetConditions) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[55]
+	mi := &file_tko_tko_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4209,7 +4378,7 @@ func (x *SetConditions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConditions.ProtoReflect.Descriptor instead.
 func (*SetConditions) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{55}
+	return file_tko_tko_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SetConditions) GetKind() string {
@@ -4246,7 +4415,7 @@ type ClaimWork struct {
 
 func (x *ClaimWork) Reset() {
 	*x = ClaimWork{}
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4258,7 +4427,7 @@ func (x *ClaimWork) String() string {
 func (*ClaimWork) ProtoMessage() {}
 
 func (x *ClaimWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[56]
+	mi := &file_tko_tko_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4271,7 +4440,7 @@ func (x *ClaimWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWork.ProtoReflect.Descriptor instead.
 func (*ClaimWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{56}
+	return file_tko_tko_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ClaimWork) GetQueue() string {
@@ -4318,7 +4487,7 @@ type ClaimWorkResponse struct {
 
 func (x *ClaimWorkResponse) Reset() {
 	*x = ClaimWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4330,7 +4499,7 @@ func (x *ClaimWorkResponse) String() string {
 func (*ClaimWorkResponse) ProtoMessage() {}
 
 func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[57]
+	mi := &file_tko_tko_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4343,7 +4512,7 @@ func (x *ClaimWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimWorkResponse.ProtoReflect.Descriptor instead.
 func (*ClaimWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{57}
+	return file_tko_tko_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ClaimWorkResponse) GetItems() []*WorkItem {
@@ -4368,7 +4537,7 @@ type WorkItem struct {
 
 func (x *WorkItem) Reset() {
 	*x = WorkItem{}
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4380,7 +4549,7 @@ func (x *WorkItem) String() string {
 func (*WorkItem) ProtoMessage() {}
 
 func (x *WorkItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[58]
+	mi := &file_tko_tko_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4393,7 +4562,7 @@ func (x *WorkItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkItem.ProtoReflect.Descriptor instead.
 func (*WorkItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{58}
+	return file_tko_tko_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *WorkItem) GetQueue() string {
@@ -4455,7 +4624,7 @@ type RenewWork struct {
 
 func (x *RenewWork) Reset() {
 	*x = RenewWork{}
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4467,7 +4636,7 @@ func (x *RenewWork) String() string {
 func (*RenewWork) ProtoMessage() {}
 
 func (x *RenewWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[59]
+	mi := &file_tko_tko_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4480,7 +4649,7 @@ func (x *RenewWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWork.ProtoReflect.Descriptor instead.
 func (*RenewWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{59}
+	return file_tko_tko_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *RenewWork) GetItems() []*WorkItem {
@@ -4506,7 +4675,7 @@ type RenewWorkResponse struct {
 
 func (x *RenewWorkResponse) Reset() {
 	*x = RenewWorkResponse{}
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4518,7 +4687,7 @@ func (x *RenewWorkResponse) String() string {
 func (*RenewWorkResponse) ProtoMessage() {}
 
 func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[60]
+	mi := &file_tko_tko_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4531,7 +4700,7 @@ func (x *RenewWorkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewWorkResponse.ProtoReflect.Descriptor instead.
 func (*RenewWorkResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{60}
+	return file_tko_tko_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *RenewWorkResponse) GetItems() []*WorkItem {
@@ -4550,7 +4719,7 @@ type FinishWork struct {
 
 func (x *FinishWork) Reset() {
 	*x = FinishWork{}
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4562,7 +4731,7 @@ func (x *FinishWork) String() string {
 func (*FinishWork) ProtoMessage() {}
 
 func (x *FinishWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[61]
+	mi := &file_tko_tko_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4575,7 +4744,7 @@ func (x *FinishWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishWork.ProtoReflect.Descriptor instead.
 func (*FinishWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{61}
+	return file_tko_tko_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *FinishWork) GetItems() []*FinishedWork {
@@ -4597,7 +4766,7 @@ type FinishedWork struct {
 
 func (x *FinishedWork) Reset() {
 	*x = FinishedWork{}
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4609,7 +4778,7 @@ func (x *FinishedWork) String() string {
 func (*FinishedWork) ProtoMessage() {}
 
 func (x *FinishedWork) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[62]
+	mi := &file_tko_tko_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4622,7 +4791,7 @@ func (x *FinishedWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishedWork.ProtoReflect.Descriptor instead.
 func (*FinishedWork) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{62}
+	return file_tko_tko_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *FinishedWork) GetItem() *WorkItem {
@@ -4663,7 +4832,7 @@ type WatchChanges struct {
 
 func (x *WatchChanges) Reset() {
 	*x = WatchChanges{}
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4675,7 +4844,7 @@ func (x *WatchChanges) String() string {
 func (*WatchChanges) ProtoMessage() {}
 
 func (x *WatchChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[63]
+	mi := &file_tko_tko_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4688,7 +4857,7 @@ func (x *WatchChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchChanges.ProtoReflect.Descriptor instead.
 func (*WatchChanges) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{63}
+	return file_tko_tko_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *WatchChanges) GetAfter() int64 {
@@ -4721,7 +4890,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4733,7 +4902,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[64]
+	mi := &file_tko_tko_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4746,7 +4915,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{64}
+	return file_tko_tko_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Change) GetPosition() int64 {
@@ -4818,15 +4987,18 @@ type PutEntity struct {
 	Plugin             *Plugin                `protobuf:"bytes,9,opt,name=plugin,proto3" json:"plugin,omitempty"`
 	Origin             string                 `protobuf:"bytes,10,opt,name=origin,proto3" json:"origin,omitempty"` // identifies a deployment permanently: it is created once
 	DryRun             bool                   `protobuf:"varint,11,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
-	Claim              *WorkItem              `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"`                 // if given, a claim that the caller must still hold
-	FromTemplate       bool                   `protobuf:"varint,200,opt,name=fromTemplate,proto3" json:"fromTemplate,omitempty"` // the package of an existing deployment was made from the current revision of its template
+	Claim              *WorkItem              `protobuf:"bytes,12,opt,name=claim,proto3" json:"claim,omitempty"`                     // if given, a claim that the caller must still hold
+	FromTemplate       bool                   `protobuf:"varint,200,opt,name=fromTemplate,proto3" json:"fromTemplate,omitempty"`     // the package of an existing deployment was made from the current revision of its template
+	Name               string                 `protobuf:"bytes,240,opt,name=name,proto3" json:"name,omitempty"`                      // of a deployment, instead of id and origin: its name in the Kubernetes API; it is created once
+	ExpectRevision     int64                  `protobuf:"varint,500,opt,name=expectRevision,proto3" json:"expectRevision,omitempty"` // the entity is at this revision, otherwise nothing is changed; 0 for any
+	RemoveMetadata     []string               `protobuf:"bytes,501,rep,name=removeMetadata,proto3" json:"removeMetadata,omitempty"`  // keys of metadata from a template or package that the entity shall not have
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
 
 func (x *PutEntity) Reset() {
 	*x = PutEntity{}
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4838,7 +5010,7 @@ func (x *PutEntity) String() string {
 func (*PutEntity) ProtoMessage() {}
 
 func (x *PutEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[65]
+	mi := &file_tko_tko_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4851,7 +5023,7 @@ func (x *PutEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntity.ProtoReflect.Descriptor instead.
 func (*PutEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{65}
+	return file_tko_tko_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *PutEntity) GetKind() string {
@@ -4945,6 +5117,27 @@ func (x *PutEntity) GetFromTemplate() bool {
 	return false
 }
 
+func (x *PutEntity) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PutEntity) GetExpectRevision() int64 {
+	if x != nil {
+		return x.ExpectRevision
+	}
+	return 0
+}
+
+func (x *PutEntity) GetRemoveMetadata() []string {
+	if x != nil {
+		return x.RemoveMetadata
+	}
+	return nil
+}
+
 type PutEntityResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -4957,7 +5150,7 @@ type PutEntityResponse struct {
 
 func (x *PutEntityResponse) Reset() {
 	*x = PutEntityResponse{}
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4969,7 +5162,7 @@ func (x *PutEntityResponse) String() string {
 func (*PutEntityResponse) ProtoMessage() {}
 
 func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[66]
+	mi := &file_tko_tko_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4982,7 +5175,7 @@ func (x *PutEntityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutEntityResponse.ProtoReflect.Descriptor instead.
 func (*PutEntityResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{66}
+	return file_tko_tko_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *PutEntityResponse) GetId() string {
@@ -5026,7 +5219,7 @@ type RemoveEntity struct {
 
 func (x *RemoveEntity) Reset() {
 	*x = RemoveEntity{}
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5038,7 +5231,7 @@ func (x *RemoveEntity) String() string {
 func (*RemoveEntity) ProtoMessage() {}
 
 func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[67]
+	mi := &file_tko_tko_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5051,7 +5244,7 @@ func (x *RemoveEntity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveEntity.ProtoReflect.Descriptor instead.
 func (*RemoveEntity) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{67}
+	return file_tko_tko_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *RemoveEntity) GetKind() string {
@@ -5098,7 +5291,7 @@ type CallSites struct {
 
 func (x *CallSites) Reset() {
 	*x = CallSites{}
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5110,7 +5303,7 @@ func (x *CallSites) String() string {
 func (*CallSites) ProtoMessage() {}
 
 func (x *CallSites) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[68]
+	mi := &file_tko_tko_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5123,7 +5316,7 @@ func (x *CallSites) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSites.ProtoReflect.Descriptor instead.
 func (*CallSites) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{68}
+	return file_tko_tko_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *CallSites) GetSiteId() []string {
@@ -5144,7 +5337,7 @@ type CallSources struct {
 
 func (x *CallSources) Reset() {
 	*x = CallSources{}
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5156,7 +5349,7 @@ func (x *CallSources) String() string {
 func (*CallSources) ProtoMessage() {}
 
 func (x *CallSources) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[69]
+	mi := &file_tko_tko_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5169,7 +5362,7 @@ func (x *CallSources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CallSources.ProtoReflect.Descriptor instead.
 func (*CallSources) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{69}
+	return file_tko_tko_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *CallSources) GetNames() []string {
@@ -5203,7 +5396,7 @@ type GetSource struct {
 
 func (x *GetSource) Reset() {
 	*x = GetSource{}
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5215,7 +5408,7 @@ func (x *GetSource) String() string {
 func (*GetSource) ProtoMessage() {}
 
 func (x *GetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[70]
+	mi := &file_tko_tko_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5228,7 +5421,7 @@ func (x *GetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSource.ProtoReflect.Descriptor instead.
 func (*GetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{70}
+	return file_tko_tko_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *GetSource) GetName() string {
@@ -5261,7 +5454,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5273,7 +5466,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[71]
+	mi := &file_tko_tko_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5286,7 +5479,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{71}
+	return file_tko_tko_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Source) GetName() string {
@@ -5352,13 +5545,14 @@ type SourceStatus struct {
 	Items             []*SourceItem          `protobuf:"bytes,10,rep,name=items,proto3" json:"items,omitempty"`
 	Operations        []*SourceOperation     `protobuf:"bytes,11,rep,name=operations,proto3" json:"operations,omitempty"` // the newest first
 	Conditions        []*Condition           `protobuf:"bytes,12,rep,name=conditions,proto3" json:"conditions,omitempty"` // Ready, Reconciling, Stalled
+	Origins           []*SourceOrigins       `protobuf:"bytes,580,rep,name=origins,proto3" json:"origins,omitempty"`      // of the items of an inventory of sites
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5370,7 +5564,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[72]
+	mi := &file_tko_tko_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5383,7 +5577,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{72}
+	return file_tko_tko_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *SourceStatus) GetKind() string {
@@ -5470,6 +5664,58 @@ func (x *SourceStatus) GetConditions() []*Condition {
 	return nil
 }
 
+func (x *SourceStatus) GetOrigins() []*SourceOrigins {
+	if x != nil {
+		return x.Origins
+	}
+	return nil
+}
+
+// Where the parts of entities come from.
+type SourceOrigins struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Parts         map[string]string      `protobuf:"bytes,580,rep,name=parts,proto3" json:"parts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // names of origins by part: template, package, metadata.KEY
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceOrigins) Reset() {
+	*x = SourceOrigins{}
+	mi := &file_tko_tko_proto_msgTypes[74]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceOrigins) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceOrigins) ProtoMessage() {}
+
+func (x *SourceOrigins) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_tko_proto_msgTypes[74]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceOrigins.ProtoReflect.Descriptor instead.
+func (*SourceOrigins) Descriptor() ([]byte, []int) {
+	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+}
+
+func (x *SourceOrigins) GetParts() map[string]string {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
 type SourceItem struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -5479,13 +5725,14 @@ type SourceItem struct {
 	Revision      int64                  `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	Pending       bool                   `protobuf:"varint,6,opt,name=pending,proto3" json:"pending,omitempty"` // its creation began, and its result is not recorded
 	Status        string                 `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
+	Origins       int32                  `protobuf:"varint,580,opt,name=origins,proto3" json:"origins,omitempty"` // number of its element of the status' origins, from 1; 0 if it has none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SourceItem) Reset() {
 	*x = SourceItem{}
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5497,7 +5744,7 @@ func (x *SourceItem) String() string {
 func (*SourceItem) ProtoMessage() {}
 
 func (x *SourceItem) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[73]
+	mi := &file_tko_tko_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5510,7 +5757,7 @@ func (x *SourceItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceItem.ProtoReflect.Descriptor instead.
 func (*SourceItem) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{73}
+	return file_tko_tko_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SourceItem) GetKind() string {
@@ -5562,6 +5809,13 @@ func (x *SourceItem) GetStatus() string {
 	return ""
 }
 
+func (x *SourceItem) GetOrigins() int32 {
+	if x != nil {
+		return x.Origins
+	}
+	return 0
+}
+
 type SourceOperation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Time          *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=time,proto3" json:"time,omitempty"`
@@ -5576,7 +5830,7 @@ type SourceOperation struct {
 
 func (x *SourceOperation) Reset() {
 	*x = SourceOperation{}
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5588,7 +5842,7 @@ func (x *SourceOperation) String() string {
 func (*SourceOperation) ProtoMessage() {}
 
 func (x *SourceOperation) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[74]
+	mi := &file_tko_tko_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5601,7 +5855,7 @@ func (x *SourceOperation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceOperation.ProtoReflect.Descriptor instead.
 func (*SourceOperation) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{74}
+	return file_tko_tko_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SourceOperation) GetTime() *timestamppb.Timestamp {
@@ -5656,7 +5910,7 @@ type SaveSource struct {
 
 func (x *SaveSource) Reset() {
 	*x = SaveSource{}
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5668,7 +5922,7 @@ func (x *SaveSource) String() string {
 func (*SaveSource) ProtoMessage() {}
 
 func (x *SaveSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[75]
+	mi := &file_tko_tko_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5681,7 +5935,7 @@ func (x *SaveSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSource.ProtoReflect.Descriptor instead.
 func (*SaveSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{75}
+	return file_tko_tko_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *SaveSource) GetSource() *Source {
@@ -5707,7 +5961,7 @@ type SaveSourceResponse struct {
 
 func (x *SaveSourceResponse) Reset() {
 	*x = SaveSourceResponse{}
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5719,7 +5973,7 @@ func (x *SaveSourceResponse) String() string {
 func (*SaveSourceResponse) ProtoMessage() {}
 
 func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[76]
+	mi := &file_tko_tko_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5732,7 +5986,7 @@ func (x *SaveSourceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSourceResponse.ProtoReflect.Descriptor instead.
 func (*SaveSourceResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{76}
+	return file_tko_tko_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *SaveSourceResponse) GetVersion() int64 {
@@ -5752,7 +6006,7 @@ type ForgetSource struct {
 
 func (x *ForgetSource) Reset() {
 	*x = ForgetSource{}
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5764,7 +6018,7 @@ func (x *ForgetSource) String() string {
 func (*ForgetSource) ProtoMessage() {}
 
 func (x *ForgetSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[77]
+	mi := &file_tko_tko_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5777,7 +6031,7 @@ func (x *ForgetSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetSource.ProtoReflect.Descriptor instead.
 func (*ForgetSource) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{77}
+	return file_tko_tko_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ForgetSource) GetName() string {
@@ -5804,7 +6058,7 @@ type GetTargetState struct {
 
 func (x *GetTargetState) Reset() {
 	*x = GetTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5816,7 +6070,7 @@ func (x *GetTargetState) String() string {
 func (*GetTargetState) ProtoMessage() {}
 
 func (x *GetTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[78]
+	mi := &file_tko_tko_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5829,7 +6083,7 @@ func (x *GetTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTargetState.ProtoReflect.Descriptor instead.
 func (*GetTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{78}
+	return file_tko_tko_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GetTargetState) GetSiteId() string {
@@ -5861,7 +6115,7 @@ type TargetState struct {
 
 func (x *TargetState) Reset() {
 	*x = TargetState{}
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5873,7 +6127,7 @@ func (x *TargetState) String() string {
 func (*TargetState) ProtoMessage() {}
 
 func (x *TargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[79]
+	mi := &file_tko_tko_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5886,7 +6140,7 @@ func (x *TargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TargetState.ProtoReflect.Descriptor instead.
 func (*TargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{79}
+	return file_tko_tko_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *TargetState) GetSiteId() string {
@@ -5934,7 +6188,7 @@ type SaveTargetState struct {
 
 func (x *SaveTargetState) Reset() {
 	*x = SaveTargetState{}
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5946,7 +6200,7 @@ func (x *SaveTargetState) String() string {
 func (*SaveTargetState) ProtoMessage() {}
 
 func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[80]
+	mi := &file_tko_tko_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5959,7 +6213,7 @@ func (x *SaveTargetState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetState.ProtoReflect.Descriptor instead.
 func (*SaveTargetState) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{80}
+	return file_tko_tko_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SaveTargetState) GetState() *TargetState {
@@ -5985,7 +6239,7 @@ type SaveTargetStateResponse struct {
 
 func (x *SaveTargetStateResponse) Reset() {
 	*x = SaveTargetStateResponse{}
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5997,7 +6251,7 @@ func (x *SaveTargetStateResponse) String() string {
 func (*SaveTargetStateResponse) ProtoMessage() {}
 
 func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[81]
+	mi := &file_tko_tko_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6010,7 +6264,7 @@ func (x *SaveTargetStateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveTargetStateResponse.ProtoReflect.Descriptor instead.
 func (*SaveTargetStateResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{81}
+	return file_tko_tko_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *SaveTargetStateResponse) GetVersion() int64 {
@@ -6034,7 +6288,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6046,7 +6300,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_tko_proto_msgTypes[82]
+	mi := &file_tko_tko_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6059,7 +6313,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_tko_tko_proto_rawDescGZIP(), []int{82}
+	return file_tko_tko_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *WhoAmIResponse) GetSubject() string {
@@ -6177,13 +6431,14 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x81\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x96\x01\n" +
 	"\vGetTemplate\x12\x1e\n" +
 	"\n" +
 	"templateId\x18\x01 \x01(\tR\n" +
 	"templateId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
-	"\brevision\x18d \x01(\x03R\brevision\"\x91\x02\n" +
+	"\brevision\x18d \x01(\x03R\brevision\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\x91\x02\n" +
 	"\x0fSelectTemplates\x12.\n" +
 	"\x12templateIdPatterns\x18\x03 \x03(\tR\x12templateIdPatterns\x12V\n" +
 	"\x10metadataPatterns\x18\x04 \x03(\v2*.tko.SelectTemplates.MetadataPatternsEntryR\x10metadataPatterns\x12\x16\n" +
@@ -6191,14 +6446,15 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa6\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xbb\x02\n" +
 	"\rListTemplates\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12,\n" +
 	"\x06select\x18\x02 \x01(\v2\x14.tko.SelectTemplatesR\x06select\x12\"\n" +
 	"\fwithPackages\x18d \x01(\bR\fwithPackages\x126\n" +
 	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\x122\n" +
 	"\x14withoutDeploymentIds\x18f \x01(\bR\x14withoutDeploymentIds\x122\n" +
-	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\";\n" +
+	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\";\n" +
 	"\x06SiteID\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\x19\n" +
 	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"\x91\x03\n" +
@@ -6234,27 +6490,37 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x0fdeploymentCount\x18g \x01(\x04R\x0fdeploymentCount\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"u\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x8a\x01\n" +
 	"\aGetSite\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
-	"\brevision\x18d \x01(\x03R\brevision\"\xb1\x02\n" +
+	"\brevision\x18d \x01(\x03R\brevision\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xe8\x02\n" +
 	"\vSelectSites\x12&\n" +
 	"\x0esiteIdPatterns\x18\x03 \x03(\tR\x0esiteIdPatterns\x12.\n" +
 	"\x12templateIdPatterns\x18\x04 \x03(\tR\x12templateIdPatterns\x12R\n" +
 	"\x10metadataPatterns\x18\x05 \x03(\v2&.tko.SelectSites.MetadataPatternsEntryR\x10metadataPatterns\x12\x16\n" +
 	"\x06dryRun\x18d \x01(\bR\x06dryRun\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x1aC\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x125\n" +
+	"\n" +
+	"conditions\x18\xf0\x01 \x03(\v2\x14.tko.SelectConditionR\n" +
+	"conditions\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9e\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"m\n" +
+	"\x0fSelectCondition\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06negate\x18\x04 \x01(\bR\x06negate\"\xb3\x02\n" +
 	"\tListSites\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12(\n" +
 	"\x06select\x18\x02 \x01(\v2\x10.tko.SelectSitesR\x06select\x12\"\n" +
 	"\fwithPackages\x18d \x01(\bR\fwithPackages\x126\n" +
 	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\x122\n" +
 	"\x14withoutDeploymentIds\x18f \x01(\bR\x14withoutDeploymentIds\x122\n" +
-	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\"j\n" +
+	"\x14withDeploymentCounts\x18g \x01(\bR\x14withDeploymentCounts\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"j\n" +
 	"\fDeploymentID\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x12\x1b\n" +
 	"\brevision\x18\xc8\x01 \x01(\x03R\brevision\x12\x19\n" +
@@ -6322,11 +6588,12 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x18CreateDeploymentResponse\x12\x18\n" +
 	"\acreated\x18\x01 \x01(\bR\acreated\x12*\n" +
 	"\x10notCreatedReason\x18\x02 \x01(\tR\x10notCreatedReason\x12\"\n" +
-	"\fdeploymentId\x18\x03 \x01(\tR\fdeploymentId\"\x87\x01\n" +
+	"\fdeploymentId\x18\x03 \x01(\tR\fdeploymentId\"\x9c\x01\n" +
 	"\rGetDeployment\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x126\n" +
 	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x12\x1a\n" +
-	"\brevision\x18d \x01(\x03R\brevision\"\x82\a\n" +
+	"\brevision\x18d \x01(\x03R\brevision\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xee\a\n" +
 	"\x11SelectDeployments\x123\n" +
 	"\x12parentDeploymentId\x18\x03 \x01(\tH\x00R\x12parentDeploymentId\x88\x01\x01\x12X\n" +
 	"\x10metadataPatterns\x18\x04 \x03(\v2,.tko.SelectDeployments.MetadataPatternsEntryR\x10metadataPatterns\x12.\n" +
@@ -6339,7 +6606,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	" \x01(\bH\x02R\bapproved\x88\x01\x01\x12\x16\n" +
 	"\x06dryRun\x18d \x01(\bR\x06dryRun\x12 \n" +
 	"\boutdated\x18\xc8\x01 \x01(\bH\x03R\boutdated\x88\x01\x01\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x1aC\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x125\n" +
+	"\n" +
+	"conditions\x18\xf0\x01 \x03(\v2\x14.tko.SelectConditionR\n" +
+	"conditions\x123\n" +
+	"\x14deploymentIdPatterns\x18\xf4\x03 \x03(\tR\x14deploymentIdPatterns\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1aK\n" +
@@ -6352,15 +6623,17 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x13_parentDeploymentIdB\v\n" +
 	"\t_preparedB\v\n" +
 	"\t_approvedB\v\n" +
-	"\t_outdated\"\xc2\x01\n" +
+	"\t_outdated\"\xd7\x01\n" +
 	"\x0fListDeployments\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12.\n" +
 	"\x06select\x18\x02 \x01(\v2\x16.tko.SelectDeploymentsR\x06select\x12\"\n" +
 	"\fwithPackages\x18d \x01(\bR\fwithPackages\x126\n" +
-	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\"y\n" +
+	"\x16preferredPackageFormat\x18e \x01(\tR\x16preferredPackageFormat\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xb1\x01\n" +
 	"\x1bStartDeploymentModification\x12\"\n" +
 	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\x126\n" +
-	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\"\x8f\x02\n" +
+	"\x16preferredPackageFormat\x18\x02 \x01(\tR\x16preferredPackageFormat\x126\n" +
+	"\bvalidity\x18\xf4\x03 \x01(\v2\x19.google.protobuf.DurationR\bvalidity\"\x8f\x02\n" +
 	"#StartDeploymentModificationResponse\x12\x18\n" +
 	"\astarted\x18\x01 \x01(\bR\astarted\x12*\n" +
 	"\x10notStartedReason\x18\x02 \x01(\tR\x10notStartedReason\x12,\n" +
@@ -6390,11 +6663,12 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x03who\x18\x04 \x01(\tR\x03who\x12\x10\n" +
 	"\x03why\x18\x05 \x01(\tR\x03why\"7\n" +
 	"\x11BreakModification\x12\"\n" +
-	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\"M\n" +
+	"\fdeploymentId\x18\x01 \x01(\tR\fdeploymentId\"b\n" +
 	"\bPluginID\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x19\n" +
-	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\"I\n" +
+	"\aconfirm\x18\xdc\x01 \x01(\x04R\aconfirm\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"I\n" +
 	"\x03GVK\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x12\n" +
@@ -6423,10 +6697,11 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x05_typeB\v\n" +
 	"\t_executorB\n" +
 	"\n" +
-	"\b_trigger\"^\n" +
+	"\b_trigger\"s\n" +
 	"\vListPlugins\x12#\n" +
 	"\x06window\x18\x01 \x01(\v2\v.tko.WindowR\x06window\x12*\n" +
-	"\x06select\x18\x02 \x01(\v2\x12.tko.SelectPluginsR\x06select\"\xd9\x02\n" +
+	"\x06select\x18\x02 \x01(\v2\x12.tko.SelectPluginsR\x06select\x12\x13\n" +
+	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\"\xd9\x02\n" +
 	"\x05Stamp\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1a\n" +
@@ -6572,7 +6847,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aWRITTEN\x10\x00\x12\v\n" +
 	"\aDELETED\x10\x01\x12\n" +
 	"\n" +
-	"\x06STATUS\x10\x02\"\xed\x03\n" +
+	"\x06STATUS\x10\x02\"\xd4\x04\n" +
 	"\tPutEntity\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12.\n" +
@@ -6589,7 +6864,10 @@ const file_tko_tko_proto_rawDesc = "" +
 	" \x01(\tR\x06origin\x12\x16\n" +
 	"\x06dryRun\x18\v \x01(\bR\x06dryRun\x12#\n" +
 	"\x05claim\x18\f \x01(\v2\r.tko.WorkItemR\x05claim\x12#\n" +
-	"\ffromTemplate\x18\xc8\x01 \x01(\bR\ffromTemplate\x1a;\n" +
+	"\ffromTemplate\x18\xc8\x01 \x01(\bR\ffromTemplate\x12\x13\n" +
+	"\x04name\x18\xf0\x01 \x01(\tR\x04name\x12'\n" +
+	"\x0eexpectRevision\x18\xf4\x03 \x01(\x03R\x0eexpectRevision\x12'\n" +
+	"\x0eremoveMetadata\x18\xf5\x03 \x03(\tR\x0eremoveMetadata\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
@@ -6620,7 +6898,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\bapproved\x18\x04 \x01(\tR\bapproved\x12)\n" +
 	"\x06status\x18\x05 \x01(\v2\x11.tko.SourceStatusR\x06status\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\fR\x05state\x12\x16\n" +
-	"\x06called\x18\a \x01(\bR\x06called\"\x87\x03\n" +
+	"\x06called\x18\a \x01(\bR\x06called\"\xb6\x03\n" +
 	"\fSourceStatus\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12\x10\n" +
@@ -6638,7 +6916,14 @@ const file_tko_tko_proto_rawDesc = "" +
 	"operations\x12.\n" +
 	"\n" +
 	"conditions\x18\f \x03(\v2\x0e.tko.ConditionR\n" +
-	"conditions\"\xaa\x01\n" +
+	"conditions\x12-\n" +
+	"\aorigins\x18\xc4\x04 \x03(\v2\x12.tko.SourceOriginsR\aorigins\"\x7f\n" +
+	"\rSourceOrigins\x124\n" +
+	"\x05parts\x18\xc4\x04 \x03(\v2\x1d.tko.SourceOrigins.PartsEntryR\x05parts\x1a8\n" +
+	"\n" +
+	"PartsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc5\x01\n" +
 	"\n" +
 	"SourceItem\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
@@ -6647,7 +6932,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x18\n" +
 	"\apending\x18\x06 \x01(\bR\apending\x12\x16\n" +
-	"\x06status\x18\a \x01(\tR\x06status\"\xaf\x01\n" +
+	"\x06status\x18\a \x01(\tR\x06status\x12\x19\n" +
+	"\aorigins\x18\xc4\x04 \x01(\x05R\aorigins\"\xaf\x01\n" +
 	"\x0fSourceOperation\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\tR\brevision\x12\x12\n" +
@@ -6752,7 +7038,7 @@ func file_tko_tko_proto_rawDescGZIP() []byte {
 }
 
 var file_tko_tko_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 98)
+var file_tko_tko_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
 var file_tko_tko_proto_goTypes = []any{
 	(FinishedWork_Outcome)(0),                    // 0: tko.FinishedWork.Outcome
 	(Change_Op)(0),                               // 1: tko.Change.Op
@@ -6772,281 +7058,289 @@ var file_tko_tko_proto_goTypes = []any{
 	(*ListedSite)(nil),                           // 15: tko.ListedSite
 	(*GetSite)(nil),                              // 16: tko.GetSite
 	(*SelectSites)(nil),                          // 17: tko.SelectSites
-	(*ListSites)(nil),                            // 18: tko.ListSites
-	(*DeploymentID)(nil),                         // 19: tko.DeploymentID
-	(*Deployment)(nil),                           // 20: tko.Deployment
-	(*ListedDeployment)(nil),                     // 21: tko.ListedDeployment
-	(*CreateDeployment)(nil),                     // 22: tko.CreateDeployment
-	(*CreateDeploymentResponse)(nil),             // 23: tko.CreateDeploymentResponse
-	(*GetDeployment)(nil),                        // 24: tko.GetDeployment
-	(*SelectDeployments)(nil),                    // 25: tko.SelectDeployments
-	(*ListDeployments)(nil),                      // 26: tko.ListDeployments
-	(*StartDeploymentModification)(nil),          // 27: tko.StartDeploymentModification
-	(*StartDeploymentModificationResponse)(nil),  // 28: tko.StartDeploymentModificationResponse
-	(*EndDeploymentModification)(nil),            // 29: tko.EndDeploymentModification
-	(*EndDeploymentModificationResponse)(nil),    // 30: tko.EndDeploymentModificationResponse
-	(*CancelDeploymentModification)(nil),         // 31: tko.CancelDeploymentModification
-	(*CancelDeploymentModificationResponse)(nil), // 32: tko.CancelDeploymentModificationResponse
-	(*ListModifications)(nil),                    // 33: tko.ListModifications
-	(*Modification)(nil),                         // 34: tko.Modification
-	(*BreakModification)(nil),                    // 35: tko.BreakModification
-	(*PluginID)(nil),                             // 36: tko.PluginID
-	(*GVK)(nil),                                  // 37: tko.GVK
-	(*Plugin)(nil),                               // 38: tko.Plugin
-	(*SelectPlugins)(nil),                        // 39: tko.SelectPlugins
-	(*ListPlugins)(nil),                          // 40: tko.ListPlugins
-	(*Stamp)(nil),                                // 41: tko.Stamp
-	(*Condition)(nil),                            // 42: tko.Condition
-	(*PreparationStep)(nil),                      // 43: tko.PreparationStep
-	(*ApproveDeployments)(nil),                   // 44: tko.ApproveDeployments
-	(*ApproveDeploymentsResponse)(nil),           // 45: tko.ApproveDeploymentsResponse
-	(*CommitDeployment)(nil),                     // 46: tko.CommitDeployment
-	(*CommitDeploymentResponse)(nil),             // 47: tko.CommitDeploymentResponse
-	(*CommitDeployments)(nil),                    // 48: tko.CommitDeployments
-	(*CommitDeploymentsResponse)(nil),            // 49: tko.CommitDeploymentsResponse
-	(*GetDeployments)(nil),                       // 50: tko.GetDeployments
-	(*GetDeploymentsResponse)(nil),               // 51: tko.GetDeploymentsResponse
-	(*CreateChildren)(nil),                       // 52: tko.CreateChildren
-	(*Child)(nil),                                // 53: tko.Child
-	(*CreateChildrenResponse)(nil),               // 54: tko.CreateChildrenResponse
-	(*ProvisionSite)(nil),                        // 55: tko.ProvisionSite
-	(*ProvisionSiteResponse)(nil),                // 56: tko.ProvisionSiteResponse
-	(*SetConditions)(nil),                        // 57: tko.SetConditions
-	(*ClaimWork)(nil),                            // 58: tko.ClaimWork
-	(*ClaimWorkResponse)(nil),                    // 59: tko.ClaimWorkResponse
-	(*WorkItem)(nil),                             // 60: tko.WorkItem
-	(*RenewWork)(nil),                            // 61: tko.RenewWork
-	(*RenewWorkResponse)(nil),                    // 62: tko.RenewWorkResponse
-	(*FinishWork)(nil),                           // 63: tko.FinishWork
-	(*FinishedWork)(nil),                         // 64: tko.FinishedWork
-	(*WatchChanges)(nil),                         // 65: tko.WatchChanges
-	(*Change)(nil),                               // 66: tko.Change
-	(*PutEntity)(nil),                            // 67: tko.PutEntity
-	(*PutEntityResponse)(nil),                    // 68: tko.PutEntityResponse
-	(*RemoveEntity)(nil),                         // 69: tko.RemoveEntity
-	(*CallSites)(nil),                            // 70: tko.CallSites
-	(*CallSources)(nil),                          // 71: tko.CallSources
-	(*GetSource)(nil),                            // 72: tko.GetSource
-	(*Source)(nil),                               // 73: tko.Source
-	(*SourceStatus)(nil),                         // 74: tko.SourceStatus
-	(*SourceItem)(nil),                           // 75: tko.SourceItem
-	(*SourceOperation)(nil),                      // 76: tko.SourceOperation
-	(*SaveSource)(nil),                           // 77: tko.SaveSource
-	(*SaveSourceResponse)(nil),                   // 78: tko.SaveSourceResponse
-	(*ForgetSource)(nil),                         // 79: tko.ForgetSource
-	(*GetTargetState)(nil),                       // 80: tko.GetTargetState
-	(*TargetState)(nil),                          // 81: tko.TargetState
-	(*SaveTargetState)(nil),                      // 82: tko.SaveTargetState
-	(*SaveTargetStateResponse)(nil),              // 83: tko.SaveTargetStateResponse
-	(*WhoAmIResponse)(nil),                       // 84: tko.WhoAmIResponse
-	nil,                                          // 85: tko.Template.MetadataEntry
-	nil,                                          // 86: tko.ListedTemplate.MetadataEntry
-	nil,                                          // 87: tko.SelectTemplates.MetadataPatternsEntry
-	nil,                                          // 88: tko.Site.MetadataEntry
-	nil,                                          // 89: tko.ListedSite.MetadataEntry
-	nil,                                          // 90: tko.SelectSites.MetadataPatternsEntry
-	nil,                                          // 91: tko.Deployment.MetadataEntry
-	nil,                                          // 92: tko.ListedDeployment.MetadataEntry
-	nil,                                          // 93: tko.CreateDeployment.MergeMetadataEntry
-	nil,                                          // 94: tko.SelectDeployments.MetadataPatternsEntry
-	nil,                                          // 95: tko.SelectDeployments.TemplateMetadataPatternsEntry
-	nil,                                          // 96: tko.SelectDeployments.SiteMetadataPatternsEntry
-	nil,                                          // 97: tko.Plugin.PropertiesEntry
-	nil,                                          // 98: tko.ProvisionSite.MetadataEntry
-	nil,                                          // 99: tko.PutEntity.MetadataEntry
-	(*timestamppb.Timestamp)(nil),                // 100: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),                  // 101: google.protobuf.Duration
-	(*emptypb.Empty)(nil),                        // 102: google.protobuf.Empty
+	(*SelectCondition)(nil),                      // 18: tko.SelectCondition
+	(*ListSites)(nil),                            // 19: tko.ListSites
+	(*DeploymentID)(nil),                         // 20: tko.DeploymentID
+	(*Deployment)(nil),                           // 21: tko.Deployment
+	(*ListedDeployment)(nil),                     // 22: tko.ListedDeployment
+	(*CreateDeployment)(nil),                     // 23: tko.CreateDeployment
+	(*CreateDeploymentResponse)(nil),             // 24: tko.CreateDeploymentResponse
+	(*GetDeployment)(nil),                        // 25: tko.GetDeployment
+	(*SelectDeployments)(nil),                    // 26: tko.SelectDeployments
+	(*ListDeployments)(nil),                      // 27: tko.ListDeployments
+	(*StartDeploymentModification)(nil),          // 28: tko.StartDeploymentModification
+	(*StartDeploymentModificationResponse)(nil),  // 29: tko.StartDeploymentModificationResponse
+	(*EndDeploymentModification)(nil),            // 30: tko.EndDeploymentModification
+	(*EndDeploymentModificationResponse)(nil),    // 31: tko.EndDeploymentModificationResponse
+	(*CancelDeploymentModification)(nil),         // 32: tko.CancelDeploymentModification
+	(*CancelDeploymentModificationResponse)(nil), // 33: tko.CancelDeploymentModificationResponse
+	(*ListModifications)(nil),                    // 34: tko.ListModifications
+	(*Modification)(nil),                         // 35: tko.Modification
+	(*BreakModification)(nil),                    // 36: tko.BreakModification
+	(*PluginID)(nil),                             // 37: tko.PluginID
+	(*GVK)(nil),                                  // 38: tko.GVK
+	(*Plugin)(nil),                               // 39: tko.Plugin
+	(*SelectPlugins)(nil),                        // 40: tko.SelectPlugins
+	(*ListPlugins)(nil),                          // 41: tko.ListPlugins
+	(*Stamp)(nil),                                // 42: tko.Stamp
+	(*Condition)(nil),                            // 43: tko.Condition
+	(*PreparationStep)(nil),                      // 44: tko.PreparationStep
+	(*ApproveDeployments)(nil),                   // 45: tko.ApproveDeployments
+	(*ApproveDeploymentsResponse)(nil),           // 46: tko.ApproveDeploymentsResponse
+	(*CommitDeployment)(nil),                     // 47: tko.CommitDeployment
+	(*CommitDeploymentResponse)(nil),             // 48: tko.CommitDeploymentResponse
+	(*CommitDeployments)(nil),                    // 49: tko.CommitDeployments
+	(*CommitDeploymentsResponse)(nil),            // 50: tko.CommitDeploymentsResponse
+	(*GetDeployments)(nil),                       // 51: tko.GetDeployments
+	(*GetDeploymentsResponse)(nil),               // 52: tko.GetDeploymentsResponse
+	(*CreateChildren)(nil),                       // 53: tko.CreateChildren
+	(*Child)(nil),                                // 54: tko.Child
+	(*CreateChildrenResponse)(nil),               // 55: tko.CreateChildrenResponse
+	(*ProvisionSite)(nil),                        // 56: tko.ProvisionSite
+	(*ProvisionSiteResponse)(nil),                // 57: tko.ProvisionSiteResponse
+	(*SetConditions)(nil),                        // 58: tko.SetConditions
+	(*ClaimWork)(nil),                            // 59: tko.ClaimWork
+	(*ClaimWorkResponse)(nil),                    // 60: tko.ClaimWorkResponse
+	(*WorkItem)(nil),                             // 61: tko.WorkItem
+	(*RenewWork)(nil),                            // 62: tko.RenewWork
+	(*RenewWorkResponse)(nil),                    // 63: tko.RenewWorkResponse
+	(*FinishWork)(nil),                           // 64: tko.FinishWork
+	(*FinishedWork)(nil),                         // 65: tko.FinishedWork
+	(*WatchChanges)(nil),                         // 66: tko.WatchChanges
+	(*Change)(nil),                               // 67: tko.Change
+	(*PutEntity)(nil),                            // 68: tko.PutEntity
+	(*PutEntityResponse)(nil),                    // 69: tko.PutEntityResponse
+	(*RemoveEntity)(nil),                         // 70: tko.RemoveEntity
+	(*CallSites)(nil),                            // 71: tko.CallSites
+	(*CallSources)(nil),                          // 72: tko.CallSources
+	(*GetSource)(nil),                            // 73: tko.GetSource
+	(*Source)(nil),                               // 74: tko.Source
+	(*SourceStatus)(nil),                         // 75: tko.SourceStatus
+	(*SourceOrigins)(nil),                        // 76: tko.SourceOrigins
+	(*SourceItem)(nil),                           // 77: tko.SourceItem
+	(*SourceOperation)(nil),                      // 78: tko.SourceOperation
+	(*SaveSource)(nil),                           // 79: tko.SaveSource
+	(*SaveSourceResponse)(nil),                   // 80: tko.SaveSourceResponse
+	(*ForgetSource)(nil),                         // 81: tko.ForgetSource
+	(*GetTargetState)(nil),                       // 82: tko.GetTargetState
+	(*TargetState)(nil),                          // 83: tko.TargetState
+	(*SaveTargetState)(nil),                      // 84: tko.SaveTargetState
+	(*SaveTargetStateResponse)(nil),              // 85: tko.SaveTargetStateResponse
+	(*WhoAmIResponse)(nil),                       // 86: tko.WhoAmIResponse
+	nil,                                          // 87: tko.Template.MetadataEntry
+	nil,                                          // 88: tko.ListedTemplate.MetadataEntry
+	nil,                                          // 89: tko.SelectTemplates.MetadataPatternsEntry
+	nil,                                          // 90: tko.Site.MetadataEntry
+	nil,                                          // 91: tko.ListedSite.MetadataEntry
+	nil,                                          // 92: tko.SelectSites.MetadataPatternsEntry
+	nil,                                          // 93: tko.Deployment.MetadataEntry
+	nil,                                          // 94: tko.ListedDeployment.MetadataEntry
+	nil,                                          // 95: tko.CreateDeployment.MergeMetadataEntry
+	nil,                                          // 96: tko.SelectDeployments.MetadataPatternsEntry
+	nil,                                          // 97: tko.SelectDeployments.TemplateMetadataPatternsEntry
+	nil,                                          // 98: tko.SelectDeployments.SiteMetadataPatternsEntry
+	nil,                                          // 99: tko.Plugin.PropertiesEntry
+	nil,                                          // 100: tko.ProvisionSite.MetadataEntry
+	nil,                                          // 101: tko.PutEntity.MetadataEntry
+	nil,                                          // 102: tko.SourceOrigins.PartsEntry
+	(*timestamppb.Timestamp)(nil),                // 103: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),                  // 104: google.protobuf.Duration
+	(*emptypb.Empty)(nil),                        // 105: google.protobuf.Empty
 }
 var file_tko_tko_proto_depIdxs = []int32{
-	42,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
+	43,  // 0: tko.AboutResponse.conditions:type_name -> tko.Condition
 	3,   // 1: tko.AboutResponse.isolation:type_name -> tko.IsolationLayer
-	85,  // 2: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
-	100, // 3: tko.Template.updated:type_name -> google.protobuf.Timestamp
-	41,  // 4: tko.Template.stamp:type_name -> tko.Stamp
-	86,  // 5: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
-	100, // 6: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
-	41,  // 7: tko.ListedTemplate.stamp:type_name -> tko.Stamp
-	87,  // 8: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
+	87,  // 2: tko.Template.metadata:type_name -> tko.Template.MetadataEntry
+	103, // 3: tko.Template.updated:type_name -> google.protobuf.Timestamp
+	42,  // 4: tko.Template.stamp:type_name -> tko.Stamp
+	88,  // 5: tko.ListedTemplate.metadata:type_name -> tko.ListedTemplate.MetadataEntry
+	103, // 6: tko.ListedTemplate.updated:type_name -> google.protobuf.Timestamp
+	42,  // 7: tko.ListedTemplate.stamp:type_name -> tko.Stamp
+	89,  // 8: tko.SelectTemplates.metadataPatterns:type_name -> tko.SelectTemplates.MetadataPatternsEntry
 	6,   // 9: tko.ListTemplates.window:type_name -> tko.Window
 	11,  // 10: tko.ListTemplates.select:type_name -> tko.SelectTemplates
-	88,  // 11: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
-	100, // 12: tko.Site.updated:type_name -> google.protobuf.Timestamp
-	41,  // 13: tko.Site.stamp:type_name -> tko.Stamp
-	89,  // 14: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
-	100, // 15: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
-	41,  // 16: tko.ListedSite.stamp:type_name -> tko.Stamp
-	90,  // 17: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
-	6,   // 18: tko.ListSites.window:type_name -> tko.Window
-	17,  // 19: tko.ListSites.select:type_name -> tko.SelectSites
-	91,  // 20: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
-	100, // 21: tko.Deployment.created:type_name -> google.protobuf.Timestamp
-	100, // 22: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
-	41,  // 23: tko.Deployment.stamp:type_name -> tko.Stamp
-	92,  // 24: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
-	100, // 25: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
-	100, // 26: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
-	41,  // 27: tko.ListedDeployment.stamp:type_name -> tko.Stamp
-	93,  // 28: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
-	94,  // 29: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
-	95,  // 30: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
-	96,  // 31: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
-	6,   // 32: tko.ListDeployments.window:type_name -> tko.Window
-	25,  // 33: tko.ListDeployments.select:type_name -> tko.SelectDeployments
-	100, // 34: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
-	100, // 35: tko.Modification.started:type_name -> google.protobuf.Timestamp
-	100, // 36: tko.Modification.expires:type_name -> google.protobuf.Timestamp
-	97,  // 37: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
-	37,  // 38: tko.Plugin.triggers:type_name -> tko.GVK
-	41,  // 39: tko.Plugin.stamp:type_name -> tko.Stamp
-	37,  // 40: tko.SelectPlugins.trigger:type_name -> tko.GVK
-	6,   // 41: tko.ListPlugins.window:type_name -> tko.Window
-	39,  // 42: tko.ListPlugins.select:type_name -> tko.SelectPlugins
-	100, // 43: tko.Stamp.created:type_name -> google.protobuf.Timestamp
-	100, // 44: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
-	42,  // 45: tko.Stamp.conditions:type_name -> tko.Condition
-	43,  // 46: tko.Stamp.steps:type_name -> tko.PreparationStep
-	100, // 47: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
-	100, // 48: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
-	101, // 49: tko.PreparationStep.took:type_name -> google.protobuf.Duration
-	25,  // 50: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
-	42,  // 51: tko.CommitDeployment.conditions:type_name -> tko.Condition
-	43,  // 52: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
-	46,  // 53: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
-	20,  // 54: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
-	53,  // 55: tko.CreateChildren.children:type_name -> tko.Child
-	98,  // 56: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
-	42,  // 57: tko.SetConditions.conditions:type_name -> tko.Condition
-	101, // 58: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
-	101, // 59: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
-	60,  // 60: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
-	60,  // 61: tko.RenewWork.items:type_name -> tko.WorkItem
-	101, // 62: tko.RenewWork.lease:type_name -> google.protobuf.Duration
-	60,  // 63: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
-	64,  // 64: tko.FinishWork.items:type_name -> tko.FinishedWork
-	60,  // 65: tko.FinishedWork.item:type_name -> tko.WorkItem
-	0,   // 66: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
-	101, // 67: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
-	1,   // 68: tko.Change.op:type_name -> tko.Change.Op
-	100, // 69: tko.Change.time:type_name -> google.protobuf.Timestamp
-	99,  // 70: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
-	38,  // 71: tko.PutEntity.plugin:type_name -> tko.Plugin
-	60,  // 72: tko.PutEntity.claim:type_name -> tko.WorkItem
-	60,  // 73: tko.RemoveEntity.claim:type_name -> tko.WorkItem
-	100, // 74: tko.Source.updated:type_name -> google.protobuf.Timestamp
-	74,  // 75: tko.Source.status:type_name -> tko.SourceStatus
-	75,  // 76: tko.SourceStatus.items:type_name -> tko.SourceItem
-	76,  // 77: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	42,  // 78: tko.SourceStatus.conditions:type_name -> tko.Condition
-	100, // 79: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	73,  // 80: tko.SaveSource.source:type_name -> tko.Source
-	60,  // 81: tko.SaveSource.claim:type_name -> tko.WorkItem
-	60,  // 82: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	100, // 83: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	81,  // 84: tko.SaveTargetState.state:type_name -> tko.TargetState
-	60,  // 85: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	100, // 86: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	102, // 87: tko.Data.about:input_type -> google.protobuf.Empty
-	8,   // 88: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 89: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	10,  // 90: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	12,  // 91: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	11,  // 92: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	14,  // 93: tko.Data.registerSite:input_type -> tko.Site
-	13,  // 94: tko.Data.deleteSite:input_type -> tko.SiteID
-	16,  // 95: tko.Data.getSite:input_type -> tko.GetSite
-	18,  // 96: tko.Data.listSites:input_type -> tko.ListSites
-	17,  // 97: tko.Data.purgeSites:input_type -> tko.SelectSites
-	22,  // 98: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	19,  // 99: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	24,  // 100: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	26,  // 101: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	25,  // 102: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	27,  // 103: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	29,  // 104: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	31,  // 105: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	38,  // 106: tko.Data.registerPlugin:input_type -> tko.Plugin
-	36,  // 107: tko.Data.deletePlugin:input_type -> tko.PluginID
-	36,  // 108: tko.Data.getPlugin:input_type -> tko.PluginID
-	40,  // 109: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	39,  // 110: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	44,  // 111: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	46,  // 112: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	48,  // 113: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	50,  // 114: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	33,  // 115: tko.Data.listModifications:input_type -> tko.ListModifications
-	35,  // 116: tko.Data.breakModification:input_type -> tko.BreakModification
-	52,  // 117: tko.Data.createChildren:input_type -> tko.CreateChildren
-	55,  // 118: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	57,  // 119: tko.Data.setConditions:input_type -> tko.SetConditions
-	58,  // 120: tko.Data.claimWork:input_type -> tko.ClaimWork
-	61,  // 121: tko.Data.renewWork:input_type -> tko.RenewWork
-	63,  // 122: tko.Data.finishWork:input_type -> tko.FinishWork
-	65,  // 123: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	67,  // 124: tko.Data.putEntity:input_type -> tko.PutEntity
-	69,  // 125: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	70,  // 126: tko.Data.callSites:input_type -> tko.CallSites
-	71,  // 127: tko.Data.callSources:input_type -> tko.CallSources
-	72,  // 128: tko.Data.getSource:input_type -> tko.GetSource
-	102, // 129: tko.Data.listSources:input_type -> google.protobuf.Empty
-	77,  // 130: tko.Data.saveSource:input_type -> tko.SaveSource
-	79,  // 131: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	80,  // 132: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	82,  // 133: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	102, // 134: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 135: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 136: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 137: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 138: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 139: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 140: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 141: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 142: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 143: tko.Data.getSite:output_type -> tko.Site
-	15,  // 144: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 145: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	23,  // 146: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 147: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	20,  // 148: tko.Data.getDeployment:output_type -> tko.Deployment
-	21,  // 149: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 150: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	28,  // 151: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	30,  // 152: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	32,  // 153: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 154: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 155: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	38,  // 156: tko.Data.getPlugin:output_type -> tko.Plugin
-	38,  // 157: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 158: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	45,  // 159: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	47,  // 160: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	49,  // 161: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	51,  // 162: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	34,  // 163: tko.Data.listModifications:output_type -> tko.Modification
-	34,  // 164: tko.Data.breakModification:output_type -> tko.Modification
-	54,  // 165: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	56,  // 166: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	102, // 167: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	59,  // 168: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	62,  // 169: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	102, // 170: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	66,  // 171: tko.Data.watchChanges:output_type -> tko.Change
-	68,  // 172: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 173: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	102, // 174: tko.Data.callSites:output_type -> google.protobuf.Empty
-	102, // 175: tko.Data.callSources:output_type -> google.protobuf.Empty
-	73,  // 176: tko.Data.getSource:output_type -> tko.Source
-	73,  // 177: tko.Data.listSources:output_type -> tko.Source
-	78,  // 178: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	102, // 179: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	81,  // 180: tko.Data.getTargetState:output_type -> tko.TargetState
-	83,  // 181: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	84,  // 182: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	135, // [135:183] is the sub-list for method output_type
-	87,  // [87:135] is the sub-list for method input_type
-	87,  // [87:87] is the sub-list for extension type_name
-	87,  // [87:87] is the sub-list for extension extendee
-	0,   // [0:87] is the sub-list for field type_name
+	90,  // 11: tko.Site.metadata:type_name -> tko.Site.MetadataEntry
+	103, // 12: tko.Site.updated:type_name -> google.protobuf.Timestamp
+	42,  // 13: tko.Site.stamp:type_name -> tko.Stamp
+	91,  // 14: tko.ListedSite.metadata:type_name -> tko.ListedSite.MetadataEntry
+	103, // 15: tko.ListedSite.updated:type_name -> google.protobuf.Timestamp
+	42,  // 16: tko.ListedSite.stamp:type_name -> tko.Stamp
+	92,  // 17: tko.SelectSites.metadataPatterns:type_name -> tko.SelectSites.MetadataPatternsEntry
+	18,  // 18: tko.SelectSites.conditions:type_name -> tko.SelectCondition
+	6,   // 19: tko.ListSites.window:type_name -> tko.Window
+	17,  // 20: tko.ListSites.select:type_name -> tko.SelectSites
+	93,  // 21: tko.Deployment.metadata:type_name -> tko.Deployment.MetadataEntry
+	103, // 22: tko.Deployment.created:type_name -> google.protobuf.Timestamp
+	103, // 23: tko.Deployment.updated:type_name -> google.protobuf.Timestamp
+	42,  // 24: tko.Deployment.stamp:type_name -> tko.Stamp
+	94,  // 25: tko.ListedDeployment.metadata:type_name -> tko.ListedDeployment.MetadataEntry
+	103, // 26: tko.ListedDeployment.created:type_name -> google.protobuf.Timestamp
+	103, // 27: tko.ListedDeployment.updated:type_name -> google.protobuf.Timestamp
+	42,  // 28: tko.ListedDeployment.stamp:type_name -> tko.Stamp
+	95,  // 29: tko.CreateDeployment.mergeMetadata:type_name -> tko.CreateDeployment.MergeMetadataEntry
+	96,  // 30: tko.SelectDeployments.metadataPatterns:type_name -> tko.SelectDeployments.MetadataPatternsEntry
+	97,  // 31: tko.SelectDeployments.templateMetadataPatterns:type_name -> tko.SelectDeployments.TemplateMetadataPatternsEntry
+	98,  // 32: tko.SelectDeployments.siteMetadataPatterns:type_name -> tko.SelectDeployments.SiteMetadataPatternsEntry
+	18,  // 33: tko.SelectDeployments.conditions:type_name -> tko.SelectCondition
+	6,   // 34: tko.ListDeployments.window:type_name -> tko.Window
+	26,  // 35: tko.ListDeployments.select:type_name -> tko.SelectDeployments
+	104, // 36: tko.StartDeploymentModification.validity:type_name -> google.protobuf.Duration
+	103, // 37: tko.StartDeploymentModificationResponse.expires:type_name -> google.protobuf.Timestamp
+	103, // 38: tko.Modification.started:type_name -> google.protobuf.Timestamp
+	103, // 39: tko.Modification.expires:type_name -> google.protobuf.Timestamp
+	99,  // 40: tko.Plugin.properties:type_name -> tko.Plugin.PropertiesEntry
+	38,  // 41: tko.Plugin.triggers:type_name -> tko.GVK
+	42,  // 42: tko.Plugin.stamp:type_name -> tko.Stamp
+	38,  // 43: tko.SelectPlugins.trigger:type_name -> tko.GVK
+	6,   // 44: tko.ListPlugins.window:type_name -> tko.Window
+	40,  // 45: tko.ListPlugins.select:type_name -> tko.SelectPlugins
+	103, // 46: tko.Stamp.created:type_name -> google.protobuf.Timestamp
+	103, // 47: tko.Stamp.updated:type_name -> google.protobuf.Timestamp
+	43,  // 48: tko.Stamp.conditions:type_name -> tko.Condition
+	44,  // 49: tko.Stamp.steps:type_name -> tko.PreparationStep
+	103, // 50: tko.Condition.lastTransitionTime:type_name -> google.protobuf.Timestamp
+	103, // 51: tko.Condition.nextTry:type_name -> google.protobuf.Timestamp
+	104, // 52: tko.PreparationStep.took:type_name -> google.protobuf.Duration
+	26,  // 53: tko.ApproveDeployments.select:type_name -> tko.SelectDeployments
+	43,  // 54: tko.CommitDeployment.conditions:type_name -> tko.Condition
+	44,  // 55: tko.CommitDeployment.steps:type_name -> tko.PreparationStep
+	47,  // 56: tko.CommitDeployments.commits:type_name -> tko.CommitDeployment
+	21,  // 57: tko.GetDeploymentsResponse.deployments:type_name -> tko.Deployment
+	54,  // 58: tko.CreateChildren.children:type_name -> tko.Child
+	100, // 59: tko.ProvisionSite.metadata:type_name -> tko.ProvisionSite.MetadataEntry
+	43,  // 60: tko.SetConditions.conditions:type_name -> tko.Condition
+	104, // 61: tko.ClaimWork.lease:type_name -> google.protobuf.Duration
+	104, // 62: tko.ClaimWork.wait:type_name -> google.protobuf.Duration
+	61,  // 63: tko.ClaimWorkResponse.items:type_name -> tko.WorkItem
+	61,  // 64: tko.RenewWork.items:type_name -> tko.WorkItem
+	104, // 65: tko.RenewWork.lease:type_name -> google.protobuf.Duration
+	61,  // 66: tko.RenewWorkResponse.items:type_name -> tko.WorkItem
+	65,  // 67: tko.FinishWork.items:type_name -> tko.FinishedWork
+	61,  // 68: tko.FinishedWork.item:type_name -> tko.WorkItem
+	0,   // 69: tko.FinishedWork.outcome:type_name -> tko.FinishedWork.Outcome
+	104, // 70: tko.FinishedWork.retry:type_name -> google.protobuf.Duration
+	1,   // 71: tko.Change.op:type_name -> tko.Change.Op
+	103, // 72: tko.Change.time:type_name -> google.protobuf.Timestamp
+	101, // 73: tko.PutEntity.metadata:type_name -> tko.PutEntity.MetadataEntry
+	39,  // 74: tko.PutEntity.plugin:type_name -> tko.Plugin
+	61,  // 75: tko.PutEntity.claim:type_name -> tko.WorkItem
+	61,  // 76: tko.RemoveEntity.claim:type_name -> tko.WorkItem
+	103, // 77: tko.Source.updated:type_name -> google.protobuf.Timestamp
+	75,  // 78: tko.Source.status:type_name -> tko.SourceStatus
+	77,  // 79: tko.SourceStatus.items:type_name -> tko.SourceItem
+	78,  // 80: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	43,  // 81: tko.SourceStatus.conditions:type_name -> tko.Condition
+	76,  // 82: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
+	102, // 83: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
+	103, // 84: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	74,  // 85: tko.SaveSource.source:type_name -> tko.Source
+	61,  // 86: tko.SaveSource.claim:type_name -> tko.WorkItem
+	61,  // 87: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	103, // 88: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	83,  // 89: tko.SaveTargetState.state:type_name -> tko.TargetState
+	61,  // 90: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	103, // 91: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	105, // 92: tko.Data.about:input_type -> google.protobuf.Empty
+	8,   // 93: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 94: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	10,  // 95: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	12,  // 96: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	11,  // 97: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	14,  // 98: tko.Data.registerSite:input_type -> tko.Site
+	13,  // 99: tko.Data.deleteSite:input_type -> tko.SiteID
+	16,  // 100: tko.Data.getSite:input_type -> tko.GetSite
+	19,  // 101: tko.Data.listSites:input_type -> tko.ListSites
+	17,  // 102: tko.Data.purgeSites:input_type -> tko.SelectSites
+	23,  // 103: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	20,  // 104: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	25,  // 105: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	27,  // 106: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	26,  // 107: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	28,  // 108: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	30,  // 109: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	32,  // 110: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	39,  // 111: tko.Data.registerPlugin:input_type -> tko.Plugin
+	37,  // 112: tko.Data.deletePlugin:input_type -> tko.PluginID
+	37,  // 113: tko.Data.getPlugin:input_type -> tko.PluginID
+	41,  // 114: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	40,  // 115: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	45,  // 116: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	47,  // 117: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	49,  // 118: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	51,  // 119: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	34,  // 120: tko.Data.listModifications:input_type -> tko.ListModifications
+	36,  // 121: tko.Data.breakModification:input_type -> tko.BreakModification
+	53,  // 122: tko.Data.createChildren:input_type -> tko.CreateChildren
+	56,  // 123: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	58,  // 124: tko.Data.setConditions:input_type -> tko.SetConditions
+	59,  // 125: tko.Data.claimWork:input_type -> tko.ClaimWork
+	62,  // 126: tko.Data.renewWork:input_type -> tko.RenewWork
+	64,  // 127: tko.Data.finishWork:input_type -> tko.FinishWork
+	66,  // 128: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	68,  // 129: tko.Data.putEntity:input_type -> tko.PutEntity
+	70,  // 130: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	71,  // 131: tko.Data.callSites:input_type -> tko.CallSites
+	72,  // 132: tko.Data.callSources:input_type -> tko.CallSources
+	73,  // 133: tko.Data.getSource:input_type -> tko.GetSource
+	105, // 134: tko.Data.listSources:input_type -> google.protobuf.Empty
+	79,  // 135: tko.Data.saveSource:input_type -> tko.SaveSource
+	81,  // 136: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	82,  // 137: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	84,  // 138: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	105, // 139: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 140: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 141: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 142: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	8,   // 143: tko.Data.getTemplate:output_type -> tko.Template
+	9,   // 144: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 145: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 146: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 147: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	14,  // 148: tko.Data.getSite:output_type -> tko.Site
+	15,  // 149: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 150: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	24,  // 151: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 152: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	21,  // 153: tko.Data.getDeployment:output_type -> tko.Deployment
+	22,  // 154: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 155: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	29,  // 156: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	31,  // 157: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	33,  // 158: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 159: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 160: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	39,  // 161: tko.Data.getPlugin:output_type -> tko.Plugin
+	39,  // 162: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 163: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	46,  // 164: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	48,  // 165: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	50,  // 166: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	52,  // 167: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	35,  // 168: tko.Data.listModifications:output_type -> tko.Modification
+	35,  // 169: tko.Data.breakModification:output_type -> tko.Modification
+	55,  // 170: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	57,  // 171: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	105, // 172: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	60,  // 173: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	63,  // 174: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	105, // 175: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	67,  // 176: tko.Data.watchChanges:output_type -> tko.Change
+	69,  // 177: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 178: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	105, // 179: tko.Data.callSites:output_type -> google.protobuf.Empty
+	105, // 180: tko.Data.callSources:output_type -> google.protobuf.Empty
+	74,  // 181: tko.Data.getSource:output_type -> tko.Source
+	74,  // 182: tko.Data.listSources:output_type -> tko.Source
+	80,  // 183: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	105, // 184: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	83,  // 185: tko.Data.getTargetState:output_type -> tko.TargetState
+	85,  // 186: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	86,  // 187: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	140, // [140:188] is the sub-list for method output_type
+	92,  // [92:140] is the sub-list for method input_type
+	92,  // [92:92] is the sub-list for extension type_name
+	92,  // [92:92] is the sub-list for extension extendee
+	0,   // [0:92] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }
@@ -7054,15 +7348,15 @@ func file_tko_tko_proto_init() {
 	if File_tko_tko_proto != nil {
 		return
 	}
-	file_tko_tko_proto_msgTypes[23].OneofWrappers = []any{}
-	file_tko_tko_proto_msgTypes[37].OneofWrappers = []any{}
+	file_tko_tko_proto_msgTypes[24].OneofWrappers = []any{}
+	file_tko_tko_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_tko_proto_rawDesc), len(file_tko_tko_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   98,
+			NumMessages:   101,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -215,3 +215,78 @@ type PluginList struct {
 
 	Items []Plugin `json:"items"`
 }
+
+// Rollout is a planned change of many deployments, in waves. Its labels are its metadata.
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+type Rollout struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	Spec RolloutSpec `json:"spec,omitempty"`
+	// +optional
+	Status RolloutStatus `json:"status,omitempty"`
+}
+
+// RolloutSpec is the part of a rollout that users write: see docs/rollouts.md.
+type RolloutSpec struct {
+	// The ID, which can't be changed. metadata.name is the escaped ID: one of the two is enough.
+	// +optional
+	RolloutID string `json:"rolloutId,omitempty"`
+	// What is changed, in this order; each edit selects deployments.
+	// +optional
+	// +listType=atomic
+	Edits []runtime.RawExtension `json:"edits,omitempty"`
+	// A deployment is in the first wave that takes it.
+	// +optional
+	// +listType=atomic
+	Waves []runtime.RawExtension `json:"waves,omitempty"`
+	// What is changed at a time.
+	// +optional
+	Limits *runtime.RawExtension `json:"limits,omitempty"`
+	// When a changed deployment is healthy: within, soak.
+	// +optional
+	Health *runtime.RawExtension `json:"health,omitempty"`
+	// When deployments may be changed.
+	// +optional
+	// +listType=atomic
+	Windows []runtime.RawExtension `json:"windows,omitempty"`
+	// Pause, Undo or Continue.
+	// +optional
+	OnFailure string `json:"onFailure,omitempty"`
+	// Fail, KeepTheirs or TakeEdit.
+	// +optional
+	Conflicts string `json:"conflicts,omitempty"`
+	// The rollout that this one undoes. TKO sets it.
+	// +optional
+	Undoes string `json:"undoes,omitempty"`
+	// The resources that edits merge.
+	// +optional
+	Package Package `json:"package,omitempty"`
+}
+
+// RolloutStatus is the part of a rollout that TKO writes.
+type RolloutStatus struct {
+	// Draft, Planning, Planned, Running, Paused, Done, Undoing, Undone or Cancelled.
+	// +optional
+	State string `json:"state,omitempty"`
+	// What the state means, in words.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// The conditions of the rollout: State, Planned, Progressing.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +patchStrategy=merge
+	// +patchMergeKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
+}
+
+// RolloutList is a list of rollouts.
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+type RolloutList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Rollout `json:"items"`
+}

@@ -53,6 +53,26 @@ func (in PluginStatus) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Rollout) OpenAPIModelName() string {
+	return "io.nephio.tko.v1alpha1.Rollout"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RolloutList) OpenAPIModelName() string {
+	return "io.nephio.tko.v1alpha1.RolloutList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RolloutSpec) OpenAPIModelName() string {
+	return "io.nephio.tko.v1alpha1.RolloutSpec"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in RolloutStatus) OpenAPIModelName() string {
+	return "io.nephio.tko.v1alpha1.RolloutStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Site) OpenAPIModelName() string {
 	return "io.nephio.tko.v1alpha1.Site"
 }

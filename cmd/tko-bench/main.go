@@ -101,6 +101,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.Missed, "missed", 1_000_000, "number of changes that a resumed watch reads; all changes if there are fewer")
 	flags.IntVar(&o.Dependents, "dependents", 100_000, "number of deployments of the template that is deleted")
 	flags.IntVar(&o.Prepared, "prepared", 1000, "number of deployments that a plugin prepares")
+	flags.IntVar(&o.Planned, "planned", 20_000, "number of deployments of a rollout that is planned")
 	flags.IntVar(&o.Backlog, "backlog", 6000, "number of deployments that preparers prepare without plugins")
 	flags.IntVar(&o.StreamSites, "stream-sites", 90_000, "number of sites of a list")
 	flags.IntVar(&o.StreamDeployments, "stream-deployments", 20_000, "number of deployments of a list; those of the fleet if there are fewer")

@@ -26,7 +26,7 @@ func TestMeasuresBothStores(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	err := run(t.Context(), []string{
 		"-bin", filepath.Dir(process.Build(t, "tko-server")), "-json", "-deployments", "1000", "-register", "40", "-create", "40", "-placements", "20",
-		"-samples", "5", "-watchers", "20", "-dependents", "200", "-idle", "500ms", "-prepared", "8", "-backlog", "300", "-stream-sites", "60", "-stream-deployments", "1200", "-python", process.Python(t),
+		"-samples", "5", "-watchers", "20", "-dependents", "200", "-idle", "500ms", "-prepared", "8", "-backlog", "1200", "-planned", "300", "-missed", "2000", "-stream-sites", "60", "-stream-deployments", "1200", "-python", process.Python(t),
 	}, &stdout, &stderr)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &stderr)

@@ -148,6 +148,18 @@ func work(ctx context.Context, o options, c *client.Client) (demo.Progress, erro
 	if err != nil {
 		return progress, err
 	}
+	if err := catalog.Check(progress, filepath.Join(o.dir, "sites.git")); err != nil {
+		return progress, err
+	}
+	say("")
+	say("rollout: upgrade the SMF in two waves, then undo it")
+	if err := demo.Upgrade(ctx, c, func(text string) { say("        %s", text) }); err != nil {
+		return progress, err
+	}
+	progress, err = demo.Follow(ctx, c, 200*time.Millisecond, func(p demo.Progress) { say("        %s", p) })
+	if err != nil {
+		return progress, err
+	}
 	return progress, catalog.Check(progress, filepath.Join(o.dir, "sites.git"))
 }
 

@@ -30,6 +30,7 @@ type security struct {
 	refused  func(ctx context.Context, source, detail string) // records callers that could not be authenticated; may be nil
 	certs    *certs.Server                                    // nil without TLS
 	tokens   *authn.TokenFile                                 // nil without static tokens
+	issuer   *authn.OIDC                                      // nil without an issuer
 	callers  *authn.Authenticator
 	readers  []authn.TokenReader
 	runs     authn.Runs // of plugins that validate
@@ -49,13 +50,24 @@ func newSecurity(c *config.Identity, log *slog.Logger) (*security, error) {
 		s.readers = append(s.readers, s.tokens)
 	}
 	if c.OIDCIssuer != "" {
-		issuer, err := authn.NewOIDC(authn.OIDCOptions{
+		secret := ""
+		if c.OIDCSecretFile != "" {
+			text, err := os.ReadFile(c.OIDCSecretFile)
+			if err != nil {
+				return nil, tko.Errorf(tko.ErrInvalid, "--oidc-secret-file: %w", err)
+			}
+			if secret = strings.TrimSpace(string(text)); secret == "" {
+				return nil, tko.Errorf(tko.ErrInvalid, "--oidc-secret-file: %s is empty", c.OIDCSecretFile)
+			}
+		}
+		s.issuer, err = authn.NewOIDC(authn.OIDCOptions{
 			Issuer: c.OIDCIssuer, Alias: c.OIDCAlias, Audience: c.OIDCAudience, Algorithms: c.OIDCAlgorithms, GroupsClaim: c.OIDCGroupsClaim, CA: c.OIDCCA,
+			Secret: secret, Scopes: c.OIDCScopes,
 		})
 		if err != nil {
 			return nil, err
 		}
-		s.readers = append(s.readers, issuer)
+		s.readers = append(s.readers, s.issuer)
 	}
 	if c.TokenReview != "" {
 		cluster, err := authn.NewReviewer(c.TokenReview, c.TokenReviewAudience)

@@ -34,13 +34,15 @@ import (
 	"github.com/tko-orchestrator/tko/internal/manual"
 	"github.com/tko-orchestrator/tko/internal/metrics"
 	"github.com/tko-orchestrator/tko/internal/plugin"
+	"github.com/tko-orchestrator/tko/internal/plugin/awx"
 	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/prepare"
 	"github.com/tko-orchestrator/tko/internal/prepare/tosca"
+	"github.com/tko-orchestrator/tko/internal/rollout/controller"
+	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
-	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
@@ -95,19 +97,17 @@ Exit codes: 0 stopped as asked, 1 failed, 2 wrong flags.`
 // run is the program: it builds all objects, serves until the context ends, and
 // returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	var file string
 	var log *logging.Log // nil until the settings are loaded
-	command := &cobra.Command{
-		Use: "tko-server", Short: "Serve TKO", Long: long, Version: version.String(), Args: noArguments,
-		SilenceErrors: true, SilenceUsage: true,
-	}
-	command.Flags().StringVar(&file, "config", "", "YAML file of settings, with the names of the flags")
-	c := config.Flags(command.Flags())
+	command, asked := settingsCommand()
+	c := asked.config
 	command.AddCommand(keysCommand(stderr)) //nolint:contextcheck // the command carries the context
 
 	command.RunE = func(command *cobra.Command, _ []string) error { //nolint:contextcheck // the command carries the context
-		if err := config.Load(command.Flags(), os.LookupEnv, file); err != nil {
+		if err := config.Load(command.Flags(), os.LookupEnv, asked.file); err != nil {
 			return err
+		}
+		if asked.check || asked.print {
+			return asked.report(command)
 		}
 		passed, err := systemd.Sockets()
 		if err != nil {
@@ -155,6 +155,59 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintf(stderr, "tko-server: %v\n", err)
 		return 1
 	}
+}
+
+// settings are what the flags ask for.
+type settings struct {
+	config       *config.Config
+	file         string // of settings, or ""
+	check, print bool
+}
+
+// settingsCommand returns the command with the flags of the server. Its help groups them.
+func settingsCommand() (*cobra.Command, *settings) {
+	command := &cobra.Command{
+		Use: "tko-server", Short: "Serve TKO", Long: long, Version: version.String(), Args: noArguments,
+		SilenceErrors: true, SilenceUsage: true,
+	}
+	s := &settings{config: config.Flags(command.Flags())}
+	command.Flags().StringVar(&s.file, "config", "", "YAML file of settings, with the names of the flags")
+	command.Flags().BoolVar(&s.check, "check", false, "check the settings and the files that they name, and exit: 0 if they are valid, 2 if not")
+	command.Flags().BoolVar(&s.print, "print-config", false, "print all settings as a YAML file for --config, with their descriptions and without secrets, and exit")
+	usage := command.UsageFunc()
+	command.SetUsageFunc(func(c *cobra.Command) error {
+		if c != command {
+			return usage(c)
+		}
+		out := c.OutOrStdout()
+		_, _ = fmt.Fprintf(out, "Usage:\n  tko-server [flags]\n  tko-server [command]\n\nAvailable Commands:\n")
+		for _, below := range c.Commands() {
+			if below.IsAvailableCommand() {
+				_, _ = fmt.Fprintf(out, "  %-10s %s\n", below.Name(), below.Short)
+			}
+		}
+		_, err := fmt.Fprintf(out, "%s\nUse tko-server COMMAND --help for more about a command.\n", config.Usage(c.Flags()))
+		return err
+	})
+	return command, s
+}
+
+// report checks and prints the settings.
+func (s *settings) report(command *cobra.Command) error {
+	if s.check {
+		if err := errors.Join(s.config.Validate(), config.CheckFiles(command.Flags())); err != nil {
+			return err
+		}
+	}
+	text := "the settings are valid\n"
+	if s.print {
+		var err error
+		if text, err = config.Print(command.Flags()); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprint(command.OutOrStdout(), text)
+	return err
 }
 
 func noArguments(_ *cobra.Command, args []string) error {
@@ -278,7 +331,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 	}
 	if c.Has(config.RoleMetaScheduler) {
 		m := schedule.New(clients.of(identity.RoleScheduler), runner, schedule.Options{
-			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets, References: references(c),
+			Worker: s.worker, Concurrency: c.SchedulerConcurrency, Lease: c.WorkLease, Guard: allowed.Git, GitCache: c.GitCache, GitSecrets: c.GitSecrets, References: wiring.Secrets(c),
 			Kubernetes: func(enqueue func(...tko.SiteID)) schedule.Clusters {
 				s.clusters.Enqueue(enqueue)
 				return s.clusters
@@ -287,6 +340,12 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 			Log: log.With("role", config.RoleMetaScheduler, "component", logging.MetaScheduler), Observer: counted, Applied: counted.Applied,
 		})
 		controllers.Go(func() error { return m.Run(working) })
+	}
+	if c.Has(config.RoleRollout) {
+		rollouts := clients.of(identity.RoleRollout)
+		controllers.Go(func() error {
+			return controller.Run(working, rollouts, controller.Options{Worker: s.worker, Lease: c.WorkLease, Log: log.With("role", config.RoleRollout)})
+		})
 	}
 	if c.Has(config.RoleGitOps) {
 		if err := s.gitOps(working, controllers, clients.of(identity.RoleGitOps)); err != nil {
@@ -483,6 +542,7 @@ func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
 		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log.With("component", logging.Plugins),
 		Pods: s.pods, Host: ownAddress(s.config.IPStack),
+		AWX: awx.Options{Guard: s.allowed.Remote, Secrets: s.config.AWXSecrets, References: wiring.Secrets(s.config)},
 		Functions: krmfn.Options{
 			Guard: s.allowed.Remote, Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
@@ -578,6 +638,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		Persons: persons, Audit: s.config.Access.Audit, BreakGlass: localAdministrators(),
 		Log: s.log.With("role", config.RoleData, "component", logging.Catalog), LogLevels: s.levels, Refused: s.metrics.Denied,
 	})
+	s.service.PlanWith(planner.New(planner.OnCatalog(s.service), planner.Options{Runner: runner, ManualApprove: !s.config.PreparerAutoApprove}))
 	if err := s.security.authenticate(&s.config.Identity, s.service); err != nil {
 		return err
 	}
@@ -608,7 +669,10 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 		serving.Go(func() error { return api.Serve(l) })
 	}
 	webLog := s.log.With("component", logging.Web)
-	handler := s.observeWeb(webapi.WithRequests(webapi.WithHosts(s.security.identified(webapi.New(s.service, webLog), webLog), s.allowedHosts(s.config.ListenWeb)), s.tracer))
+	handler, err := s.webHandler(webLog, apis.Done())
+	if err != nil {
+		return err
+	}
 	web := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, ConnContext: withConn, ErrorLog: slog.NewLogLogger(webLog.Handler(), slog.LevelWarn)}
 	for _, l := range s.web {
 		serving.Go(func() error { return s.security.serveHTTP(web, l) })
@@ -744,13 +808,4 @@ func rateOr(r float64) float64 {
 		return -1
 	}
 	return r
-}
-
-// references returns what packages may refer to as secrets, in addition to files.
-func references(c *config.Config) secret.Sources {
-	s := secret.Sources{Environment: c.SecretEnvironment}
-	if c.Vault.Address != "" {
-		s.Vault = &secret.Vault{Address: c.Vault.Address, Prefixes: c.Vault.Paths, TokenFile: c.Vault.TokenFile, Role: c.Vault.Role, JWTFile: c.Vault.JWTFile}
-	}
-	return s
 }

@@ -19,9 +19,9 @@ func schemaCommand() *cobra.Command {
 		Long: `Show the schema of the store, and which programs may use it. A store with an older schema is migrated, as by a server.
 
 Servers of different versions may share a PostgreSQL database during an upgrade: the first new one migrates it, and the old
-ones go on. An older TKO that checks this starts on a newer schema, too, if that is compatible. Versions up to schema 54 don't
-check it and refuse a newer schema: to go back to one, allow it with --allow. Newer servers may go on meanwhile; what only they
-know stays in the store.`,
+ones go on. An older TKO that checks this starts on a newer schema, too, if that is compatible. Others refuse it: those up to
+schema 54, and those that don't know rollouts and freezes (before 70). To go back to one, allow it with --allow. Newer servers
+may go on meanwhile; what only they know stays in the store.`,
 		Example: "  tko-server schema --store=postgres://tko@db/tko\n  tko-server schema --store=postgres://tko@db/tko --allow=54",
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if err := config.Load(c.Flags(), os.LookupEnv, ""); err != nil {

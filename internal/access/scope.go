@@ -57,8 +57,8 @@ const maxScopeMetadata = 8
 // Check returns ErrInvalid for a scope that can't be compiled.
 func (s Scope) Check() error {
 	for _, k := range s.Kinds {
-		if !slices.Contains([]tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}, k) {
-			return tko.Errorf(tko.ErrInvalid, "the scope has the unknown kind %.40q: use template, site, deployment or plugin", string(k))
+		if !slices.Contains(viewKinds[:], k) {
+			return tko.Errorf(tko.ErrInvalid, "the scope has the unknown kind %.40q: use template, site, deployment, plugin or rollout", string(k))
 		}
 	}
 	for what, text := range map[string]string{"site-id": s.SiteID, "template-id": s.TemplateID} {
@@ -181,6 +181,8 @@ func (s Scope) term(kind tko.Kind) (t Term, ok bool) {
 	case tko.KindDeployment:
 		t.Site, t.Template = site, template
 		return t, true
+	case tko.KindRollout: // its deployments have the scopes
+		return t, site == nil && template == nil
 	case tko.KindPlugin:
 		return t, site == nil && template == nil && len(s.Metadata) == 0
 	}
@@ -246,10 +248,10 @@ func predicateOf(terms []Term) Predicate {
 // shows nothing.
 type View struct{ of *[len(viewKinds)]Predicate }
 
-var viewKinds = [...]tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}
+var viewKinds = [...]tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin, tko.KindRollout}
 
 // ScopeAll shows everything. It is for the server's own purposes and for tests.
-var ScopeAll = View{&[len(viewKinds)]Predicate{Everything, Everything, Everything, Everything}}
+var ScopeAll = View{&[len(viewKinds)]Predicate{Everything, Everything, Everything, Everything, Everything}}
 
 // newView returns the view of the predicates that of returns.
 func newView(of func(tko.Kind) Predicate) View {

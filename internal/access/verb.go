@@ -13,7 +13,7 @@ type Verb string
 // Verbs on entities. A verb is granted within a scope.
 const (
 	Read      Verb = "read"      // get, list, watch, count: a list shows contents, so these are one verb
-	Create    Verb = "create"    // templates, sites, deployments
+	Create    Verb = "create"    // templates, sites, deployments, rollouts
 	Update    Verb = "update"    // templates, sites, deployments
 	Delete    Verb = "delete"    // templates, sites, deployments
 	Purge     Verb = "purge"     // deletion of a selection, in addition to delete
@@ -31,6 +31,7 @@ const (
 const (
 	Prepare     Verb = "prepare"     // work of the preparer
 	Schedule    Verb = "schedule"    // work of the meta-scheduler, and the states of its targets
+	Advance     Verb = "advance"     // work of the rollout controller
 	Events      Verb = "events"      // work of posting Kubernetes Events
 	Source      Verb = "source"      // work of the GitOps controller, and its sources
 	Inspect     Verb = "inspect"     // modification tokens of others, GitOps sources, and calls of them
@@ -45,7 +46,7 @@ const (
 // Scoped reports whether a verb is granted within a scope.
 func (v Verb) Scoped() bool {
 	switch v {
-	case Prepare, Schedule, Events, Source, Inspect, Bind, Audit, Backup, Logs, Impersonate, Open:
+	case Prepare, Schedule, Advance, Events, Source, Inspect, Bind, Audit, Backup, Logs, Impersonate, Open:
 		return false
 	default:
 		return true
@@ -68,6 +69,7 @@ const (
 	ControllerPrepare  Role = "controller-prepare"
 	ControllerSchedule Role = "controller-schedule"
 	ControllerGitOps   Role = "controller-gitops"
+	ControllerRollout  Role = "controller-rollout"
 	Plugin             Role = "plugin"
 
 	SecretRole      Role = "secret"
@@ -82,10 +84,14 @@ var entities = []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment}
 func (v Verb) kindsOf() []tko.Kind {
 	switch v {
 	case Read:
-		return append(slices.Clone(entities), tko.KindPlugin)
-	case Create, Update, Delete, Purge, Secret:
+		return append(slices.Clone(entities), tko.KindPlugin, tko.KindRollout)
+	case Create, Update, Delete:
+		return append(slices.Clone(entities), tko.KindRollout)
+	case Purge, Secret:
 		return entities
-	case Approve, Commit:
+	case Approve:
+		return []tko.Kind{tko.KindDeployment, tko.KindRollout}
+	case Commit:
 		return []tko.Kind{tko.KindDeployment}
 	case Call, Provision:
 		return []tko.Kind{tko.KindSite}
@@ -112,6 +118,7 @@ var roles = map[Role][]Verb{
 	ControllerPrepare:  {Read, Create, Commit, Provision, Condition, Prepare, Secret},
 	ControllerSchedule: {Read, Condition, Schedule, Call, Secret},
 	ControllerGitOps:   {Read, Create, Update, Delete, Register, Condition, Source, Inspect, Call, Secret},
+	ControllerRollout:  {Read, Advance},
 	Plugin:             {Read, Create, Update, Delete, Provision},
 
 	SecretRole:      {Read, Secret},

@@ -2,6 +2,7 @@ package authn
 
 import (
 	"context"
+	"crypto/subtle"
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/certs"
@@ -28,6 +30,10 @@ type OIDCOptions struct {
 	Algorithms  []string
 	GroupsClaim string // name of the claim with the groups; "" for no groups
 	CA          string // file of the issuer's certificate authorities; the system's if ""
+
+	// For logins of browsers, with the audience as the client ID:
+	Secret string   // of the client; "" for a public client
+	Scopes []string // in addition to openid
 }
 
 // Algorithms are the signature algorithms that may be accepted: asymmetric ones
@@ -48,6 +54,7 @@ type OIDC struct {
 	client  *http.Client
 
 	mutex    sync.Mutex
+	endpoint oauth2.Endpoint
 	verifier *oidc.IDTokenVerifier
 	failed   error
 	retry    time.Time
@@ -188,8 +195,60 @@ func (o *OIDC) discover(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 		o.failed, o.retry = err, time.Now().Add(discoveryPause)
 		return nil, err
 	}
+	o.endpoint = provider.Endpoint()
 	o.verifier = provider.Verifier(&oidc.Config{ClientID: o.options.Audience, SupportedSigningAlgs: o.options.Algorithms})
 	return o.verifier, nil
+}
+
+// A CodeLogin is one login of a browser at the issuer. Its parts are secrets of the
+// server and that browser.
+type CodeLogin struct {
+	Redirect string // address of this server to which the issuer sends the browser back
+	State    string
+	Nonce    string
+	Verifier string // of PKCE
+}
+
+// LoginURL returns the address of the issuer where a browser logs in.
+func (o *OIDC) LoginURL(ctx context.Context, l CodeLogin) (string, error) {
+	if _, err := o.discover(ctx); err != nil {
+		return "", tko.Errorf(tko.ErrUnavailable, "the issuer %s can't be reached: %w", o.options.Issuer, err)
+	}
+	return o.oauth(l).AuthCodeURL(l.State, oidc.Nonce(l.Nonce), oauth2.S256ChallengeOption(l.Verifier)), nil
+}
+
+// Exchange returns the ID token that the issuer gives for the code of a login, with
+// the identity in it.
+func (o *OIDC) Exchange(ctx context.Context, l CodeLogin, code string) (token string, i identity.Identity, err error) {
+	verifier, err := o.discover(ctx)
+	if err != nil {
+		return "", i, tko.Errorf(tko.ErrUnavailable, "the issuer %s can't be reached: %w", o.options.Issuer, err)
+	}
+	ctx = oidc.ClientContext(ctx, o.client)
+	got, err := o.oauth(l).Exchange(ctx, code, oauth2.VerifierOption(l.Verifier))
+	if err != nil {
+		if refused := (*oauth2.RetrieveError)(nil); errors.As(err, &refused) && refused.Response.StatusCode < http.StatusInternalServerError {
+			return "", i, unauthenticated("the issuer %s refused the login: %w", o.options.Issuer, err)
+		}
+		return "", i, tko.Errorf(tko.ErrUnavailable, "the issuer %s gave no token: %w", o.options.Issuer, err)
+	}
+	token, _ = got.Extra("id_token").(string)
+	verified, err := verifier.Verify(ctx, token)
+	if err != nil {
+		return "", i, unauthenticated("the issuer %s gave no valid ID token: %w", o.options.Issuer, err)
+	}
+	if subtle.ConstantTimeCompare([]byte(verified.Nonce), []byte(l.Nonce)) != 1 {
+		return "", i, unauthenticated("the ID token of the issuer %s is of another login", o.options.Issuer)
+	}
+	i, err = o.named(verified)
+	return token, i, err
+}
+
+func (o *OIDC) oauth(l CodeLogin) *oauth2.Config {
+	return &oauth2.Config{
+		ClientID: o.options.Audience, ClientSecret: o.options.Secret, Endpoint: o.endpoint, RedirectURL: l.Redirect,
+		Scopes: append([]string{oidc.ScopeOpenID}, o.options.Scopes...),
+	}
 }
 
 // issuerOf returns the issuer that a JWT claims, without verifying it; "" for

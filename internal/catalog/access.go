@@ -121,6 +121,7 @@ var ownGrants = map[string]*access.Grant{
 	identity.RolePreparer:  access.GrantOf(access.ControllerPrepare),
 	identity.RoleScheduler: access.GrantOf(access.ControllerSchedule),
 	identity.RoleGitOps:    access.GrantOf(access.ControllerGitOps),
+	identity.RoleRollout:   access.GrantOf(access.ControllerRollout),
 }
 
 // A ruleBook is the rules of access at a version, with the grants compiled from
@@ -130,7 +131,8 @@ type ruleBook struct {
 
 	approvals map[string]pendingApproval // by deployment
 	setups    map[string]setupToken      // by hash
-	read      time.Time                  // used with the lock of the service
+	freezes   []tko.Freeze
+	read      time.Time // used with the lock of the service
 
 	mutex  sync.Mutex
 	grants map[string]*access.Grant
@@ -177,6 +179,10 @@ func (s *Service) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, er
 			var a pendingApproval
 			err = json.Unmarshal(r.Doc, &a)
 			book.approvals[r.ID] = a
+		case ruleFreeze:
+			var f tko.Freeze
+			err = json.Unmarshal(r.Doc, &f)
+			book.freezes = append(book.freezes, f)
 		case ruleSetup:
 			var t setupToken
 			err = json.Unmarshal(r.Doc, &t)
@@ -223,6 +229,9 @@ func (b *ruleBook) grant(who identity.Identity, anonymous, delegated access.Role
 func attributesOf(r Record) access.Attributes {
 	return access.Attributes{Kind: r.Kind, ID: r.ID, Template: r.Template, Site: r.Site, Metadata: r.effective()}
 }
+
+// AttributesOf returns the properties of a record that scopes select by.
+func AttributesOf(r Record) access.Attributes { return attributesOf(r) }
 
 // view returns what the caller may read.
 func (c *caller) view(s *Service) access.View {

@@ -22,7 +22,7 @@ func (e *ExceededError) Is(target error) bool { return target == tko.ErrInvalid 
 // affects count records of a kind, descendants included. The request is an
 // ErrInvalid if it confirms another count, or if it confirms none and exceeds
 // both ConfirmAbove and ConfirmPercent of the kind. doing is the verb of the
-// request: delete or approve.
+// request: delete, approve or freeze.
 func (s *Service) allow(ctx context.Context, doing string, kind tko.Kind, count int) (most int, err error) {
 	if confirmed, ok := tko.ConfirmationOf(ctx); ok {
 		if confirmed != count {

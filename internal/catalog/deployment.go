@@ -11,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -107,6 +108,9 @@ func (s *Service) newRecord(ctx context.Context, reads *readSet, base base, requ
 			Package:  c.encoded,
 		},
 		requires: references(d.template, d.site),
+	}
+	if d.template != "" && d.template == string(request.Template) {
+		n.record.derive(derivation.Record{Template: request.Template, Revision: revision, Merge: request.Merge})
 	}
 	n.record.Conditions = mergeConditions(nil, flagConditions(nil, d.prepared, d.approved), 1, time.Now())
 	return n, nil

@@ -448,6 +448,8 @@ func TestListsReturnTheSelected(t *testing.T) {
 		want   []tko.DeploymentID
 	}{
 		"all":                  {why: "sorted by ID", want: []tko.DeploymentID{one, two, three}},
+		"ID":                   {why: "a pattern", sel: tko.DeploymentSelect{IDs: []string{string(two)}}, want: []tko.DeploymentID{two}},
+		"ID and template":      {why: "all must match", sel: tko.DeploymentSelect{IDs: []string{string(two)}, Templates: []string{"nf/upf:*"}}},
 		"template":             {why: "a pattern", sel: tko.DeploymentSelect{Templates: []string{"nf/upf:*"}}, want: []tko.DeploymentID{one, three}},
 		"template metadata":    {why: "the metadata of its template", sel: tko.DeploymentSelect{TemplateMetadata: map[string]string{"vendor": "b"}}, want: []tko.DeploymentID{two}},
 		"site metadata":        {why: "the metadata of its site", sel: tko.DeploymentSelect{SiteMetadata: map[string]string{"tier": "co*"}}, want: []tko.DeploymentID{two, three}},

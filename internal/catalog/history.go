@@ -160,7 +160,7 @@ func (b *rewind) before(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		if r.Revision == 0 || !b.query.matches(r) {
+		if r.Revision == 0 || !b.query.Matches(r) {
 			continue
 		}
 		if err := b.emit(r); err != nil {
@@ -189,7 +189,7 @@ func (s *Service) recordBefore(ctx context.Context, change tko.Change, fields Fi
 	if err != nil || uid != "" && uid != r.UID {
 		return Record{}, err // an earlier record of the same ID, deleted before
 	}
-	return s.asOf(ctx, r, change.Time, fields)
+	return s.withConditions(ctx, r, change.Time, fields)
 }
 
 func (s *Service) revision(ctx context.Context, key Key, revision int64) (Record, error) {
@@ -200,9 +200,9 @@ func (s *Service) revision(ctx context.Context, key Key, revision int64) (Record
 	return r, err
 }
 
-// asOf adds to a revision the properties that revisions don't record: the
+// withConditions adds to a revision the properties that revisions don't record: the
 // conditions that are older than a time, and the current deployments.
-func (s *Service) asOf(ctx context.Context, r Record, before time.Time, fields Fields) (Record, error) {
+func (s *Service) withConditions(ctx context.Context, r Record, before time.Time, fields Fields) (Record, error) {
 	now, err := s.get(ctx, Fields{Deployments: fields.Deployments, Scope: fields.Scope}, r.Key)
 	if err != nil {
 		return Record{}, err
@@ -228,9 +228,9 @@ func (r *Record) restoreConditions(now Record, before time.Time) {
 	}
 }
 
-// matches reports whether a record that the store didn't list matches the
-// query.
-func (q *Query) matches(r Record) bool {
+// Matches reports whether a record matches the query, except for the metadata of its
+// template and site, and for Outdated.
+func (q *Query) Matches(r Record) bool {
 	match := func(patterns []tko.Pattern, text string) bool {
 		return !slices.ContainsFunc(patterns, func(p tko.Pattern) bool { return !p.Match(text) })
 	}
@@ -238,6 +238,9 @@ func (q *Query) matches(r Record) bool {
 		q.Parent != "" && q.Parent != r.Parent ||
 		q.Prepared != nil && *q.Prepared != r.Prepared || q.Approved != nil && *q.Approved != r.Approved ||
 		!q.Scope.Of(q.Kind).Match(attributesOf(r)) || q.CRDs && !r.CRDs || q.Origin != "" && q.Origin != r.Origin {
+		return false
+	}
+	if slices.ContainsFunc(q.Conditions, func(c tko.ConditionSelect) bool { return !c.Match(r.Conditions) }) {
 		return false
 	}
 	for key, pattern := range q.Labels {

@@ -29,7 +29,8 @@ func (s *Service) Deployments(ctx context.Context, sel tko.DeploymentSelect, opt
 	return list(ctx, s, query, err, s.deploymentOf)
 }
 
-// list streams the entities of a query.
+// list streams the entities of a query, as of the moment of the context (see
+// [tko.WithAsOf]).
 func list[T any](ctx context.Context, s *Service, query Query, err error, entity func(*caller, Record) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
@@ -43,6 +44,10 @@ func list[T any](ctx context.Context, s *Service, query Query, err error, entity
 			return
 		}
 		query.Scope = w.caller.view(s)
+		if query.AsOf, err = s.asOf(ctx); err != nil {
+			yield(zero, err)
+			return
+		}
 		for r, err := range s.store.List(ctx, query) {
 			e := zero
 			if err == nil {
@@ -105,7 +110,11 @@ func (s *Service) selectPlugins(ctx context.Context, scope access.View, sel tko.
 	if err := checkPatternCount(len(sel.Names)); err != nil {
 		return nil, err
 	}
-	query := Query{Kind: tko.KindPlugin, Scope: scope, After: after, Limit: -1}
+	asOf, err := s.asOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	query := Query{Kind: tko.KindPlugin, Scope: scope, AsOf: asOf, After: after, Limit: -1}
 	sel = sel.WithoutEmpty()
 	prefix := "*|"
 	if sel.Type != nil {
@@ -161,19 +170,20 @@ func templateQuery(sel tko.TemplateSelect, options tko.ListOptions) (Query, erro
 
 func siteQuery(sel tko.SiteSelect, options tko.ListOptions) (Query, error) {
 	p := patternParser{}
-	if err := checkPatternCount(len(sel.IDs) + len(sel.Templates) + len(sel.Metadata)); err != nil {
+	if err := checkPatternCount(len(sel.IDs) + len(sel.Templates) + len(sel.Metadata) + len(sel.Conditions)); err != nil {
 		return Query{}, err
 	}
 	query := p.query(tko.KindSite, options)
 	query.IDs = p.ids("site ID", sel.IDs)
 	query.Templates = p.ids("template ID", sel.Templates)
 	query.Metadata = p.metadata("metadata", sel.Metadata)
+	query.Conditions = p.conditions(sel.Conditions)
 	return query, p.err
 }
 
 func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, error) {
 	p := patternParser{}
-	if err := checkPatternCount(len(sel.Templates) + len(sel.Sites) + len(sel.Metadata) + len(sel.TemplateMetadata) + len(sel.SiteMetadata)); err != nil {
+	if err := checkPatternCount(len(sel.IDs) + len(sel.Templates) + len(sel.Sites) + len(sel.Metadata) + len(sel.TemplateMetadata) + len(sel.SiteMetadata) + len(sel.Conditions)); err != nil {
 		return Query{}, err
 	}
 	query := p.query(tko.KindDeployment, options)
@@ -184,7 +194,9 @@ func deploymentQuery(sel tko.DeploymentSelect, options tko.ListOptions) (Query, 
 	query.TemplateMetadata = p.metadata("template metadata", sel.TemplateMetadata)
 	query.SiteMetadata = p.metadata("site metadata", sel.SiteMetadata)
 	query.Parent, query.Prepared, query.Approved = string(sel.Parent), sel.Prepared, sel.Approved
+	query.IDs = p.ids("deployment ID", sel.IDs)
 	query.Outdated = sel.Outdated
+	query.Conditions = p.conditions(sel.Conditions)
 	if sel.Parent != "" && !isDeploymentID(sel.Parent) {
 		query.Parent, query.Limit = "", 0 // no deployment has such a parent
 	}
@@ -222,6 +234,15 @@ func (p *patternParser) ids(what string, texts []string) []tko.Pattern {
 		p.err = err
 	}
 	return patterns
+}
+
+func (p *patternParser) conditions(selects []tko.ConditionSelect) []tko.ConditionSelect {
+	for _, c := range selects {
+		if err := c.Check(); err != nil && p.err == nil {
+			p.err = err
+		}
+	}
+	return selects
 }
 
 func (p *patternParser) metadata(what string, texts map[string]string) map[string]tko.Pattern {

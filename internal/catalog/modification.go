@@ -19,7 +19,8 @@ import (
 
 // StartModification issues a token that gives its holder the exclusive right to
 // write a deployment, until it is ended, cancelled or expired. It returns
-// ErrBusy while another token for the deployment is valid.
+// ErrBusy while another token for the deployment is valid. [tko.WithModificationTime]
+// sets how long the token is valid.
 func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error) {
 	if !isDeploymentID(id) {
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
@@ -38,8 +39,15 @@ func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (t
 	if err != nil {
 		return tko.Modification{}, err
 	}
+	validity := s.options.ModificationTime
+	if asked, ok := tko.ModificationTimeOf(ctx); ok {
+		if asked < time.Second || asked > tko.MaxModification {
+			return tko.Modification{}, tko.Errorf(tko.ErrInvalid, "the modification would take %v: use 1s to %v", asked, tko.MaxModification)
+		}
+		validity = asked
+	}
 	token := rand.Text()
-	r, expires, err := s.store.StartModification(tko.WithAuthor(ctx, author(ctx)), string(id), c.token(token), s.options.ModificationTime)
+	r, expires, err := s.store.StartModification(tko.WithAuthor(ctx, author(ctx)), string(id), c.token(token), validity)
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
@@ -401,6 +409,7 @@ func (s *Service) commitFrom(ctx context.Context, reads *readSet, current Record
 		return 0, err
 	}
 	change.record.Steps = tko.BoundSteps(commit.Steps)
+	s.prepared(ctx, current, &change.record, commit.Package, commit.Steps)
 	if sameContent(current, change.record) {
 		if err := checkConditions(commit.Conditions); err != nil || len(commit.Conditions) == 0 {
 			return current.Revision, err
@@ -467,7 +476,11 @@ type change struct {
 // that the package was made from, with its own package; current is the
 // deployment now.
 func (s *Service) changed(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package) (change, error) {
-	return s.changedWith(ctx, reads, start, current, pkg, attributes{template: current.Template, site: current.Site, passed: current.passed(), removed: current.removed(), labels: current.labels(), attached: current.Attached()})
+	return s.changedWith(ctx, reads, start, current, pkg, current.attributes())
+}
+
+func (r Record) attributes() attributes {
+	return attributes{template: r.Template, site: r.Site, passed: r.passed(), removed: r.removed(), labels: r.labels(), attached: r.Attached()}
 }
 
 // attributes are the properties of a deployment other than its package:
@@ -483,9 +496,15 @@ type attributes struct {
 
 func (s *Service) changedWith(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package, attributes attributes) (change, error) {
 	before, err := deploymentPackage(start)
-	if err == nil {
-		pkg, err = s.restore(ctx, start, pkg)
+	if err != nil {
+		return change{}, err
 	}
+	return s.changedFrom(ctx, reads, start, before, current, pkg, attributes)
+}
+
+// changedFrom is changedWith for a caller who has the package of start.
+func (s *Service) changedFrom(ctx context.Context, reads *readSet, start Record, before krm.Package, current Record, pkg krm.Package, attributes attributes) (change, error) {
+	pkg, err := s.restore(ctx, start, pkg)
 	if err != nil {
 		return change{}, err
 	}
@@ -524,6 +543,9 @@ func (s *Service) changedWith(ctx context.Context, reads *readSet, start, curren
 	record := current
 	record.Template, record.Site, record.Prepared, record.Approved = d.template, d.site, d.prepared, d.approved
 	record.Base = revision
+	if d.template != current.Template {
+		record.Derivation = Digest{} // the package wasn't made from it
+	}
 	if record.Metadata, err = metadataAfter(current.effective(), d.pkg, inherited, attributes.passed); err != nil {
 		return change{}, err
 	}

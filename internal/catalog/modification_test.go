@@ -412,3 +412,17 @@ func TestModificationEndsFromTheCachedOrTheCurrentDeployment(t *testing.T) {
 		})
 	}
 }
+
+func TestClientsSetHowLongAModificationTakes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{ModificationTime: time.Second})
+	id := w.create(tko.NewDeployment{})
+	for _, wrong := range []time.Duration{-time.Second, 0, time.Millisecond, tko.MaxModification + 1} {
+		_, err := w.StartModification(tko.WithModificationTime(w.ctx, wrong), id)
+		wantError(t, err, tko.ErrInvalid, "use 1s to 1h0m0s")
+	}
+	m, err := w.StartModification(tko.WithModificationTime(w.ctx, time.Hour), id)
+	if err != nil || time.Until(m.Expires) < 50*time.Minute {
+		t.Errorf("%v, %v", m.Expires, err)
+	}
+}

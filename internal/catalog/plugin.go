@@ -38,8 +38,10 @@ func (s *Service) Plugin(ctx context.Context, typ, name string) (tko.Plugin, err
 	if err := CheckKey(key); err != nil {
 		return tko.Plugin{}, err
 	}
-	r, err := s.get(ctx, Fields{}, key)
-	if err == nil {
+	var r Record
+	if !tko.AsOfOf(ctx).IsZero() {
+		r, err = s.past(ctx, c, key, Fields{})
+	} else if r, err = s.get(ctx, Fields{}, key); err == nil {
 		err = s.visible(c, r)
 	}
 	if err != nil {

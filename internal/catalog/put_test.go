@@ -134,3 +134,76 @@ func TestWritesWithAnEndedClaimAreRefused(t *testing.T) {
 		t.Errorf("the template is at %d, %v", r.Stamp.Revision, err)
 	}
 }
+
+// A name identifies one deployment: the second put with it finds the first one, and
+// changes nothing.
+func TestPutByNameFindsTheDeployment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	put := tko.Put{Kind: tko.KindDeployment, Name: "web", DryRun: true}
+	if r, err := w.PutEntity(w.ctx, put); err != nil || !r.Created {
+		t.Fatalf("a dry run of a new name: %+v, error %v, want created", r, err)
+	}
+	put.DryRun = false
+	first, err := w.PutEntity(w.ctx, put)
+	if err != nil || !first.Created || first.ID == "" {
+		t.Fatalf("a new name: %+v, error %v, want created", first, err)
+	}
+	for _, dryRun := range []bool{true, false} {
+		put.DryRun = dryRun
+		if r, err := w.PutEntity(w.ctx, put); err != nil || r.Created || r.Changed || r.ID != first.ID {
+			t.Errorf("a known name, dry run %t: %+v, error %v, want deployment %s unchanged", dryRun, r, err, first.ID)
+		}
+	}
+	for name, wrong := range map[string]tko.Put{
+		"a site":    {Kind: tko.KindSite, ID: "lagos", Name: "web"},
+		"an origin": {Kind: tko.KindDeployment, Name: "web", Origin: "o"},
+		"no name":   {Kind: tko.KindDeployment, Name: "we b"},
+	} {
+		if _, err := w.PutEntity(w.ctx, wrong); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("%s: error %v, want an ErrInvalid", name, err)
+		}
+	}
+}
+
+func TestPutOfAnotherRevisionChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.site("s", "", "a", "1")
+	put := tko.Put{Kind: tko.KindSite, ID: "s", Metadata: map[string]string{"a": "2"}, Revision: 2}
+	for _, dryRun := range []bool{true, false} {
+		put.DryRun = dryRun
+		_, err := w.PutEntity(w.ctx, put)
+		wantError(t, err, tko.ErrConflict, `site "s" is at revision 1, not at 2`)
+	}
+	if s, err := w.Site(w.ctx, "s", 0); err != nil || s.Metadata["a"] != "1" {
+		t.Errorf("%v, %v", s.Metadata, err)
+	}
+	put.Revision = 1
+	if r, err := w.PutEntity(w.ctx, put); err != nil || r.Revision != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	put.ID, put.Revision = "deleted", 1
+	_, err := w.PutEntity(w.ctx, put)
+	wantError(t, err, tko.ErrNotFound, "deleted")
+	put.Revision = -1
+	_, err = w.PutEntity(w.ctx, put)
+	wantError(t, err, tko.ErrInvalid, "-1")
+}
+
+func TestPutRemovesMetadataOfTheTemplate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", "", "tier", "edge", "vendor", "v")
+	w.site("s", "")
+	put := tko.Put{Kind: tko.KindSite, ID: "s", Template: "t", RemoveMetadata: []string{"tier", "unknown"}}
+	for range 2 {
+		if _, err := w.PutEntity(w.ctx, put); err != nil {
+			t.Fatal(err)
+		}
+		put.Metadata = map[string]string{"vendor": "v"}
+	}
+	if s, err := w.Site(w.ctx, "s", 0); err != nil || len(s.Metadata) != 1 || s.Metadata["vendor"] != "v" {
+		t.Errorf("%v, %v", s.Metadata, err)
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -52,6 +53,8 @@ func checkNewID(key Key) error {
 		return tko.CheckID("template ID", key.ID)
 	case tko.KindSite:
 		return tko.CheckID("site ID", key.ID)
+	case tko.KindRollout:
+		return tko.CheckID("rollout ID", key.ID)
 	case tko.KindDeployment, tko.KindPlugin: // TKO makes the IDs of deployments, [tko.Plugin.Check] checks those of plugins
 	}
 	return nil
@@ -95,6 +98,7 @@ type Requirement struct {
 	Present  bool   // the record exists
 	UID      string // the record has this UID; "": any
 	Position int64  // the record, with its conditions, hasn't changed since; 0: any
+	Revision int64  // the record is at this revision; 0: any
 }
 
 // An ExistsError reports that a record exists that must not.
@@ -117,12 +121,14 @@ func (q Requirement) check(key Key, r Record) error {
 	switch {
 	case r.Revision != 0 && q.Absent:
 		return &ExistsError{Key: key}
-	case r.Revision == 0 && (q.Present || q.UID != "" || q.Position != 0):
+	case r.Revision == 0 && (q.Present || q.UID != "" || q.Position != 0 || q.Revision != 0):
 		return tko.NotFound(key.Kind, key.ID)
 	case q.UID != "" && q.UID != r.UID:
 		return tko.Errorf(tko.ErrConflict, "%s %q has the UID %s, not %s: it is another one, read it again", key.Kind, key.ID, r.UID, q.UID)
 	case q.Position != 0 && q.Position != r.Position:
 		return tko.Errorf(tko.ErrConflict, "%s %q was changed at %d, after %d: read it again", key.Kind, key.ID, r.Position, q.Position)
+	case q.Revision != 0 && q.Revision != r.Revision:
+		return tko.Errorf(tko.ErrConflict, "%s %q is at revision %d, not at %d: another client has changed it, read it again", key.Kind, key.ID, r.Revision, q.Revision)
 	}
 	return nil
 }
@@ -351,6 +357,8 @@ func (s *Service) derived(ctx context.Context, p Put, current Record) (record Re
 		if err == nil && record.Key != p.Key {
 			err = tko.Errorf(tko.ErrInvalid, "the plugin is %q, and its key %q", record.ID, p.Key.ID)
 		}
+	case tko.KindRollout:
+		record, err = s.rolloutRecord(ctx, tko.Rollout{ID: tko.RolloutID(p.Key.ID), Metadata: passed, Package: p.Package})
 	case tko.KindDeployment:
 		return s.derivedDeployment(ctx, p, current, passed, removed)
 	}
@@ -388,6 +396,7 @@ func (s *Service) derivedDeployment(ctx context.Context, p Put, current Record, 
 			return Record{}, nil, err
 		}
 		record.Base = base.revision
+		record.derive(derivation.Record{Template: tko.TemplateID(record.Template), Revision: base.revision, Whole: record.Digest})
 	}
 	record.Conditions = mergeConditions(current.Conditions, change.flags(current.Conditions), current.Revision+1, time.Now())
 	if p.DryRun {
@@ -469,6 +478,9 @@ func (s *Service) PutApproval(ctx context.Context, key Key, require Requirement,
 // RemoveRecord deletes a record and its descendants, and returns it as it was;
 // with dryRun it only counts.
 func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement, dryRun bool) (Record, tko.Deleted, error) {
+	if key.Kind == tko.KindRollout {
+		return s.removeRollout(ctx, key, require, dryRun)
+	}
 	require.Present = true
 	ctx, _, err := s.enter(ctx, key.Kind, changeVerb(key.Kind, access.Delete))
 	if err != nil {
@@ -518,6 +530,9 @@ func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement
 // If one doesn't meet the requirement, that is an ErrConflict, and none is
 // deleted.
 func (s *Service) RemoveRecords(ctx context.Context, kind tko.Kind, ids []string, require Requirement, dryRun bool) (tko.Deleted, error) {
+	if kind == tko.KindRollout {
+		return s.removeRollouts(ctx, ids, require, dryRun)
+	}
 	verb := changeVerb(kind, access.Purge)
 	ctx, c, err := s.enter(ctx, kind, verb, changeVerb(kind, access.Delete))
 	if err != nil {

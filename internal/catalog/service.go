@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -97,6 +98,8 @@ type Service struct {
 	accessLock  lock
 	accessRules *ruleBook // nil: not read yet
 	refusals    refusals
+	planner     plan.Planner
+	rollouts    knownRollouts
 	transitions transitionCache
 }
 
@@ -113,7 +116,7 @@ func New(store Store, validator Validator, options Options) *Service {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{refusals: refusals{refused: options.Refused, store: store, enabled: options.Audit, log: options.Log}, store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: map[string]*idleQueue{
-		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {},
+		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {}, tko.QueueRollout: {},
 	}}
 }
 
@@ -162,7 +165,8 @@ func (s *Service) get(ctx context.Context, fields Fields, key Key) (Record, erro
 	return records[0], nil
 }
 
-// at returns a record with its package, as of a revision; 0 is the current one.
+// at returns a record with its package, as of a revision; 0 is the current one, or
+// that as of the moment of the context (see [tko.WithAsOf]).
 // It returns ErrNotFound if there is none.
 func (s *Service) at(ctx context.Context, key Key, revision int64) (Record, *caller, error) {
 	ctx, c, err := s.enter(ctx, key.Kind, access.Read)
@@ -179,6 +183,12 @@ func (s *Service) atOf(ctx context.Context, c *caller, key Key, revision int64) 
 	}
 	if CheckKey(key) != nil {
 		return Record{}, missing(key)
+	}
+	if asOf := tko.AsOfOf(ctx); !asOf.IsZero() {
+		if revision > 0 {
+			return Record{}, tko.Errorf(tko.ErrInvalid, "%s %q: a revision and a moment of the past are given: use one", key.Kind, key.ID)
+		}
+		return s.past(ctx, c, key, Fields{Package: true, Deployments: key.Kind != tko.KindDeployment})
 	}
 	if revision > 0 {
 		r, err := s.store.Revision(ctx, key, revision)
@@ -224,18 +234,27 @@ func (s *Service) commit(ctx context.Context, writes ...Write) (_ []Outcome, err
 	}
 	defer func() { trail.End(span, err) }()
 	cause := trail.Cause(ctx)
+	pinned := make([]*int64, len(writes)) // versions of the rules that freezes were read of
+	isPinned := false
+	for i := range writes {
+		pinned[i] = writes[i].Access
+		isPinned = isPinned || pinned[i] != nil
+	}
 	for again := 0; ; again++ {
 		for i := range writes {
 			writes[i].Cause = cause
 			if c.bound && s.options.Access == AccessEnforce {
 				writes[i].Access = &c.grant.Version
+				if pinned[i] != nil && *pinned[i] < c.grant.Version {
+					writes[i].Access = pinned[i]
+				}
 			}
 			if s.options.Audit {
 				writes[i].Audit = c.auditCaller(ctx)
 			}
 		}
 		outcomes, err := s.commitReplacing(ctx, writes)
-		if c.bound && isStale(err) && again < maxAttempts {
+		if c.bound && !isPinned && isStale(err) && again < maxAttempts {
 			// The rules have changed. If the rights of the caller have not, the commit is
 			// still permitted.
 			if same, renewErr := s.renew(ctx, c); renewErr != nil {

@@ -24,10 +24,19 @@ func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, erro
 	put := Put{
 		Key: Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
 		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate,
+		Require: Requirement{Revision: p.Revision},
 	}
 	switch {
-	case !slices.Contains([]tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}, p.Kind):
-		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "there are no entities of the kind %.40q: use template, site, deployment or plugin", string(p.Kind))
+	case p.Revision < 0 || p.Revision > 0 && p.ID == "":
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "the expected revision is %d: give the revision of an entity with an ID", p.Revision)
+	case len(p.RemoveMetadata) > maxMetadata:
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "%d keys of metadata are to be removed: use at most %d", len(p.RemoveMetadata), maxMetadata)
+	case !slices.Contains(entityKinds, p.Kind):
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "there are no entities of the kind %.40q: use template, site, deployment, plugin or rollout", string(p.Kind))
+	case p.Name != "" && (p.Kind != tko.KindDeployment || p.ID != "" || p.Origin != ""):
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "the name %.40q identifies a deployment: leave the ID and the origin out", p.Name)
+	case p.Name != "":
+		put.Name = p.Name
 	case p.Kind == tko.KindDeployment && p.ID == "":
 		if err := checkOrigin(p.Origin); err != nil {
 			return tko.PutResult{}, err
@@ -45,6 +54,18 @@ func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, erro
 	if err != nil {
 		return tko.PutResult{}, err
 	}
+	if p.Name != "" {
+		named, err := s.Named(ctx, p.Name)
+		if err != nil {
+			return tko.PutResult{}, err
+		}
+		if named.ID != "" {
+			existing, err := s.get(ctx, Fields{}, named)
+			if err == nil && c.sees(s, existing) {
+				return tko.PutResult{ID: existing.ID, Revision: existing.Revision}, nil
+			}
+		}
+	}
 	var current Record
 	if p.ID != "" {
 		var err error
@@ -53,6 +74,11 @@ func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, erro
 		}
 		if c.sees(s, current) {
 			put.Attached, put.Labels = current.Attached(), current.labels()
+			for _, key := range p.RemoveMetadata {
+				if _, has := current.effective()[key]; has {
+					put.Remove = append(put.Remove, key)
+				}
+			}
 		}
 	}
 	if p.DryRun && put.Origin != "" {

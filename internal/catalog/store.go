@@ -26,12 +26,15 @@ import (
 // is unknown.
 type Store interface { //nolint:interfacebloat // of interfaces, one for each concern
 	Reader
+	Past
 	Writer
 	Tokens
 	Queue
 	Feed
 	AccessRules
 	AuditLog
+	Rollouts
+	RolloutSummaries
 	Lifecycle
 }
 
@@ -81,9 +84,14 @@ type Record struct {
 	// don't record it.
 	Base int64
 
-	Metadata   *Metadata
-	Digest     Digest
-	Package    []byte                // the encoded package; read only on request
+	Metadata *Metadata
+	Digest   Digest
+	Package  []byte // the encoded package; read only on request
+	// Derivation is the digest of an encoded derivation.Record, which says what the
+	// package was made from; zero if that isn't known. Derived is the record, of a
+	// record to be written; the store retains it as long as a revision names it.
+	Derivation Digest
+	Derived    []byte
 	Plugin     []byte                // plugins: the encoded plugin
 	CRDs       bool                  // templates: the package contains custom resource definitions
 	Conditions []tko.Condition       // sites, deployments, plugins
@@ -154,9 +162,47 @@ type Reader interface {
 	// ids, in no order, possibly more than once. It doesn't visit ids
 	// themselves. visit must not use the store.
 	Descendants(ctx context.Context, ids []string, visit func(id string)) error
+	// Derivation returns the content of a [Record.Derivation]. The caller must not
+	// change it. Any error means that it isn't known.
+	Derivation(ctx context.Context, digest Digest) ([]byte, error)
 	// Epoch returns the position of the newest change to the entities that
 	// packages are validated against: plugins, and templates with CRDs.
 	Epoch(ctx context.Context) (int64, error)
+}
+
+// Past reads records as of a position of the log, as [Query.AsOf] does: as they were
+// after the change at the position, deleted records included. The metadata and the
+// deployments of templates and sites are as of the position, too. Conditions are those
+// that have not changed since. Replaces is empty.
+//
+// A position before the oldest one that is retained is an ErrGone that names the
+// oldest one. One beyond the newest is an ErrInvalid.
+type Past interface {
+	// GetAt is Get as of a position.
+	GetAt(ctx context.Context, position int64, fields Fields, keys ...Key) ([]Record, error)
+	// Past returns the oldest and the newest state that can be read. The time of
+	// either is zero if it isn't known or if there are no changes.
+	Past(ctx context.Context) (oldest, newest Moment, err error)
+	// PositionAt returns the position of the newest change up to a time. It returns
+	// ErrGone if the time is before the oldest one that is retained.
+	PositionAt(ctx context.Context, t time.Time) (int64, error)
+	// History returns changes, newest first, without those of conditions. It returns
+	// none up to the oldest position that is retained.
+	History(ctx context.Context, q HistoryQuery) ([]tko.Change, error)
+}
+
+// A HistoryQuery selects changes of a kind.
+type HistoryQuery struct {
+	Kind          tko.Kind
+	ID            string // "": all
+	After, Before int64  // positions between which changes are, both exclusive
+	Limit         int    // maximum number of changes
+}
+
+// A Moment is a position of the log and the time of its change.
+type Moment struct {
+	Position int64
+	Time     time.Time
 }
 
 // A Query selects records of one kind.
@@ -181,8 +227,13 @@ type Query struct {
 	// Outdated, if not nil, selects deployments by whether Base is less than
 	// the revision of the template. If Base was not recorded, the creation time
 	// of the deployment is compared with the time of the template's revision.
-	Outdated *bool
-	CRDs     bool // only templates whose packages contain custom resource definitions
+	Outdated   *bool
+	Conditions []tko.ConditionSelect // all must match
+	CRDs       bool                  // only templates whose packages contain custom resource definitions
+
+	// AsOf, if not 0, is the position as of which records are selected and returned:
+	// see [Past].
+	AsOf int64
 
 	After  string // only IDs greater than this
 	Offset uint32 // number of matching records to skip, counted after After
@@ -241,9 +292,13 @@ type Write struct {
 	// Audit, if not nil, is the caller in the audit records of the changes that
 	// the write makes. If it is nil, the changes are not recorded.
 	Audit *audit.Caller
+	// Rollout, if not nil, changes rollouts in the same transaction.
+	Rollout *RolloutWrite
 	// Cause is the request that makes the change, for the work that the change
 	// causes; "" if it isn't known.
 	Cause string
+	// Used, of a new record, reports that an earlier record may have had its ID.
+	Used bool
 	// Claim, if not nil, is a claim of work that the caller must still hold;
 	// otherwise the commit fails with ErrConflict. While the commit is in
 	// progress, no other worker can claim the item.
@@ -570,6 +625,10 @@ func WorkFor(before, after Record) []Work {
 		}
 	case tko.KindDeployment:
 		return workForDeployment(before, after)
+	case tko.KindRollout:
+		if after.Revision != 0 {
+			return []Work{{Queue: tko.QueueRollout, Key: after.ID}}
+		}
 	case tko.KindTemplate, tko.KindPlugin:
 	}
 	return nil
@@ -635,7 +694,7 @@ func QueuesToWake(before, after Record) (queues []string, allSites bool) {
 		case tko.PluginPrepare, tko.PluginValidate:
 			return []string{tko.QueuePrepare}, false
 		}
-	case tko.KindDeployment:
+	case tko.KindDeployment, tko.KindRollout:
 	}
 	return nil, false
 }

@@ -107,6 +107,9 @@ func (s *Service) register(ctx context.Context, reads *readSet, record Record, g
 			s.rewrites.Store(readFirst)
 			written.retainAttached(current)
 			if sameContent(current, written) {
+				if reads != nil && len(reads.versions) > 0 { // no commit would check that the cached template is the current one
+					return final(&StaleError{What: "the template"})
+				}
 				outcome = Outcome{Key: record.Key, Revision: current.Revision, Position: current.Position}
 				return nil
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -29,6 +30,8 @@ type ruleSet struct {
 	plugins []tko.Plugin // of type validate
 	// schedulers are the kinds of resources that trigger schedule plugins.
 	schedulers map[krm.GVK]bool
+	preparers  map[string]int64        // revisions of the prepare plugins, by name
+	types      func() derivation.Types // how resources merge
 }
 
 // A ruleCache caches the newest ruleSet and the CRDs of templates, equal ones
@@ -136,6 +139,15 @@ func (s *Service) currentRules(ctx context.Context) (*ruleSet, error) {
 			rules.schedulers[trigger] = true
 		}
 	}
+	preparers, err := s.loadPlugins(ctx, tko.PluginPrepare)
+	if err != nil {
+		return nil, fmt.Errorf("read the prepare plugins: %w", err)
+	}
+	rules.preparers = map[string]int64{}
+	for _, p := range preparers {
+		rules.preparers[p.Name] = p.Stamp.Revision
+	}
+	rules.types = mergeTypes(rules.crds)
 	s.rules.current.Store(rules)
 	return rules, nil
 }

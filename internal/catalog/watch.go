@@ -12,6 +12,9 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 )
 
+// entityKinds are all kinds of entities.
+var entityKinds = []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin, tko.KindRollout}
+
 // watchBatch is the number of changes that are read at once.
 const watchBatch = 1000
 
@@ -32,7 +35,7 @@ func (s *Service) Watch(ctx context.Context, after int64, kinds ...tko.Kind) ite
 // watch returns nil when yield returns false.
 func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yield func(tko.Change, error) bool) error {
 	for _, k := range kinds {
-		if !slices.Contains([]tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}, k) {
+		if !slices.Contains(entityKinds, k) {
 			return tko.Errorf(tko.ErrInvalid, "there is no kind %.40q: use template, site, deployment or plugin", string(k))
 		}
 	}
@@ -100,7 +103,7 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 // one.
 func (s *Service) watcher(ctx context.Context, kinds []tko.Kind) (context.Context, *Watcher, error) {
 	if len(kinds) == 0 {
-		kinds = []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}
+		kinds = entityKinds
 	}
 	first := kinds[0]
 	if c, err := s.caller(ctx); err == nil {

@@ -124,8 +124,8 @@ func checkClaim(claim *tko.ClaimWork) error {
 }
 
 func checkQueue(queue string) error {
-	if queue != tko.QueuePrepare && queue != tko.QueueSchedule && queue != tko.QueueGitOps && queue != tko.QueueEvents {
-		return tko.Errorf(tko.ErrInvalid, "there is no queue %.40q: use %s, %s, %s or %s", queue, tko.QueuePrepare, tko.QueueSchedule, tko.QueueGitOps, tko.QueueEvents)
+	if queue != tko.QueuePrepare && queue != tko.QueueSchedule && queue != tko.QueueGitOps && queue != tko.QueueEvents && queue != tko.QueueRollout {
+		return tko.Errorf(tko.ErrInvalid, "there is no queue %.40q: use %s, %s, %s, %s or %s", queue, tko.QueuePrepare, tko.QueueSchedule, tko.QueueGitOps, tko.QueueRollout, tko.QueueEvents)
 	}
 	return nil
 }
@@ -298,6 +298,8 @@ func workVerb(queue string) access.Verb {
 		return access.Schedule
 	case tko.QueueGitOps:
 		return access.Source
+	case tko.QueueRollout:
+		return access.Advance
 	}
 	return access.Events
 }

@@ -122,7 +122,7 @@ func emptyFilter(cmd *cobra.Command) error {
 // filterNames are the flags that select entities.
 var filterNames = map[string]bool{
 	"id": true, "metadata": true, "template-id": true, "template-metadata": true, "site-id": true, "site-metadata": true,
-	"parent": true, "prepared": true, "approved": true, "outdated": true, "type": true, "name": true, "executor": true, "trigger": true,
+	"parent": true, "deployment-metadata": true, "prepared": true, "approved": true, "outdated": true, "type": true, "name": true, "executor": true, "trigger": true,
 }
 
 // filtered reports whether a filter was given.

@@ -159,3 +159,12 @@ func complete(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
 		panic(err)
 	}
 }
+
+func completeRollouts(ctx context.Context, s *session, prefix string) ([]string, error) {
+	r, err := s.rollouts()
+	if err != nil {
+		return nil, err
+	}
+	sel := tko.RolloutSelect{IDs: []string{prefixPattern(prefix)}}
+	return offers(ctx, s, r.Rollouts(ctx, sel, firstFew("")), func(r tko.Rollout) string { return describe(string(r.ID), r.State) })
+}

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +40,8 @@ var deploymentView = view[tko.Deployment]{
 		{name: "SITE", text: func(d tko.Deployment) string { return string(d.Site) }},
 		{name: "PREPARED", text: preparedText},
 		{name: "APPROVED", text: func(d tko.Deployment) string { return strconv.FormatBool(d.Approved) }},
+		{name: "SCHEDULED", text: func(d tko.Deployment) string { return status(d.Stamp.Conditions, tko.ConditionScheduled) }},
+		{name: "HEALTHY", text: func(d tko.Deployment) string { return status(d.Stamp.Conditions, tko.ConditionHealthy) }},
 		{name: "AGE", age: func(d tko.Deployment) time.Time { return d.Stamp.Created }},
 		{name: "UPDATED", wide: true, age: func(d tko.Deployment) time.Time { return d.Stamp.Updated }},
 		{name: "REVISION", wide: true, text: func(d tko.Deployment) string { return strconv.FormatInt(d.Stamp.Revision, 10) }},
@@ -62,8 +65,8 @@ func preparedText(d tko.Deployment) string {
 
 func (a *app) deploymentCommand() *cobra.Command {
 	return group("deployment", "Deployments: software at sites, and topologies",
-		a.deploymentCreate(), a.deploymentGet(), a.deploymentExplain(), a.deploymentDelete(), a.deploymentList(), a.deploymentPurge(),
-		a.deploymentApprove(), a.modCommand())
+		a.deploymentCreate(), asOfFlag(a.deploymentGet()), a.deploymentEdit(), a.deploymentExplain(), a.deploymentDelete(), asOfFlag(a.deploymentList()), a.deploymentPurge(),
+		a.deploymentApprove(), a.deploymentUpgrade(), a.modCommand())
 }
 
 func (a *app) deploymentCreate() *cobra.Command {
@@ -131,6 +134,7 @@ into the template's. Without a template, it is the deployment's package.`,
 
 func (a *app) deploymentGet() *cobra.Command {
 	var revision int64
+	var watch watchFlag
 	cmd := &cobra.Command{
 		Use:               "get ID",
 		Short:             "Print a deployment's package, and why it isn't prepared",
@@ -141,19 +145,19 @@ func (a *app) deploymentGet() *cobra.Command {
 			if err := expectID("deployment ID", args[0]); err != nil {
 				return err
 			}
-			d, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) {
-				return s.Deployment(ctx, tko.DeploymentID(args[0]), revision)
+			return watch.get(ctx, s, tko.KindDeployment, args[0], revision, func(ctx context.Context) (tko.Stamp, krm.Package, error) {
+				d, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) {
+					return s.Deployment(ctx, tko.DeploymentID(args[0]), revision)
+				})
+				if text := trouble(d); err == nil && text != "" && revision == 0 {
+					a.notice("%s", text)
+				}
+				return d.Stamp, d.Package, err
 			})
-			if err != nil {
-				return err
-			}
-			if text := trouble(d); text != "" && revision == 0 {
-				a.notice("%s", text)
-			}
-			return a.printPackage(d.Package)
 		}),
 	}
 	revisionFlag(cmd.Flags(), &revision)
+	watch.flags(cmd)
 	return cmd
 }
 
@@ -228,24 +232,51 @@ func (d *deploymentFilter) selection() tko.DeploymentSelect {
 
 func (a *app) deploymentList() *cobra.Command {
 	var filter deploymentFilter
+	var conditions conditionFlags
 	var window windowFlag
+	var watch watchFlag
+	var newer bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List deployments",
 		Example: `  tko deployment list --prepared=false -o wide
   tko deployment list --site-metadata region=west --template-id 'nf/**'
   tko deployment list --outdated --template-id nf/upf:v1
+  tko deployment list --upgradable --template-id 'nephio/**'
+  tko deployment list --condition Healthy=False --condition Prepared=True
   tko deployment list --parent 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf -o json`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			return list(ctx, s, deploymentView, &window, func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
-				return s.Deployments(ctx, filter.selection(), window.options(a))
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) (err error) {
+			sel := filter.selection()
+			if sel.Conditions, err = conditions.selects(); err != nil {
+				return err
+			}
+			if newer {
+				return upgradableDeployments(ctx, s, sel, &window)
+			}
+			ask := func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
+				return s.Deployments(ctx, sel, window.options(a))
+			}
+			if !watch.on {
+				return list(ctx, s, deploymentView, &window, ask)
+			}
+			return watchList(ctx, s, &window, watched[tko.Deployment]{
+				view: deploymentView, kind: tko.KindDeployment, all: ask,
+				one: func(ctx context.Context, id string) iter.Seq2[tko.Deployment, error] {
+					one := sel
+					one.IDs = append(slices.Clone(sel.IDs), tko.LiteralPattern(id))
+					return s.Deployments(ctx, one, window.options(a))
+				},
 			})
 		}),
 	}
 	filter.flags(a, cmd)
+	conditions.flags(cmd)
 	window.flags(cmd.Flags())
+	watch.flags(cmd)
+	cmd.Flags().BoolVar(&newer, "upgradable", false, "only deployments whose template has a newer version: another one with a higher version after the last colon of the ID")
+	cmd.MarkFlagsMutuallyExclusive("upgradable", "watch")
 	return cmd
 }
 
@@ -351,22 +382,33 @@ func (a *app) modCommand() *cobra.Command {
 
 func (a *app) modStart() *cobra.Command {
 	var to string
+	var validity time.Duration
 	cmd := &cobra.Command{
 		Use:   "start ID",
 		Short: "Start to modify a deployment, and print the token",
 		Long: `Start to modify a deployment, and print the modification's token. No other client
 can modify the deployment until the modification ends, is cancelled, or expires.
-With --url the package is written to a file, or to package.yaml in a folder.`,
-		Example: `  token=$(tko deployment mod start "$id" --url ./work)
+With --url the package is written to a file, or to package.yaml in a folder. At a
+terminal the token is valid for a minute; otherwise for the time that the server sets,
+10 seconds by default. To change a package by hand, tko deployment edit needs no token.`,
+		Example: `  token=$(tko deployment mod start "$id" --url ./work --for 10m)
   sed -i 's/replicas: 1/replicas: 2/' work/package.yaml
   tko deployment mod end "$token" --url ./work`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeDeployments),
 	}
 	cmd.Flags().StringVarP(&to, "url", "u", "", "`file` (.yaml, .yml) or folder to write the package to")
+	cmd.Flags().DurationVar(&validity, "for", 0, "`time` that the token is valid, 1s to 1h (default 1m at a terminal, else the server's)")
+	cmd.Flags().Lookup("for").DefValue = ""
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
 		if err := expectID("deployment ID", args[0]); err != nil {
 			return err
+		}
+		switch {
+		case validity != 0 || cmd.Flags().Changed("for"):
+			ctx = tko.WithModificationTime(ctx, validity)
+		case a.interactive:
+			ctx = tko.WithModificationTime(ctx, time.Minute)
 		}
 		m, err := call(ctx, s, func(ctx context.Context) (tko.Modification, error) {
 			return s.StartModification(ctx, tko.DeploymentID(args[0]))
@@ -383,7 +425,7 @@ With --url the package is written to a file, or to package.yaml in a folder.`,
 			}
 		}
 		if !m.Expires.IsZero() {
-			a.notice("the modification must end by %s", m.Expires.Local().Format(time.TimeOnly))
+			a.notice("the modification must end by %s", m.Expires.Local().Format(time.RFC3339))
 		}
 		return a.printScalar(m.Token)
 	})

@@ -42,10 +42,15 @@ type encoder struct {
 	format string
 	pretty bool
 	strict bool
+
+	expression *expressionFormat // of the formats with an expression; else nil
 }
 
 // value writes one value, and a line break where the format is text.
 func (e encoder) value(w io.Writer, v any) error {
+	if e.expression != nil {
+		return e.expression.value(w, v)
+	}
 	switch e.format {
 	case formatCBOR:
 		mode, err := cbor.CoreDetEncOptions().EncMode()

@@ -21,20 +21,29 @@ const (
 )
 
 func (a *app) deploymentExplain() *cobra.Command {
-	return &cobra.Command{
+	var field string
+	cmd := &cobra.Command{
 		Use:   "explain ID",
 		Short: "Show how a deployment was prepared, and what it waits for",
 		Long: `Show how a deployment was prepared, and what it waits for: the author of each
 revision; the resources that were prepared, with plugin, iteration and duration;
 why it isn't prepared, and the time of the next try; the changes that its
-placements propose; and the progress of its children.`,
+placements propose; and the progress of its children.
+
+With --field, show all values that one field of its package has had, newest first: who
+set each, when, and from where. The template's own history follows a value from a
+template. A field is a resource and a path, as tko blame writes them.`,
 		Example: `  tko deployment explain 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
+  tko deployment explain 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --field 'apps/v1 Deployment "smf" spec.replicas'
   tko deployment explain 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf -o json`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeDeployments),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			if err := expectID("deployment ID", args[0]); err != nil {
 				return err
+			}
+			if field != "" {
+				return a.explainField(ctx, s, tko.BlameRequest{Kind: tko.KindDeployment, ID: args[0], Field: field, History: true})
 			}
 			h, err := readHistory(ctx, s, tko.DeploymentID(args[0]))
 			if err != nil {
@@ -48,6 +57,8 @@ placements propose; and the progress of its children.`,
 			}
 		}),
 	}
+	cmd.Flags().StringVar(&field, "field", "", "`FIELD` whose values to show: a resource and a path")
+	return cmd
 }
 
 // A history is a deployment with its revisions and the progress of its children.

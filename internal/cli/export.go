@@ -209,6 +209,7 @@ func exportAll(ctx context.Context, s *session, kinds []tko.Kind, flags *exportF
 				setText(spec, "siteId", string(d.Site))
 				return write("Deployment", string(d.ID), d.Metadata, spec)
 			})
+		case tko.KindRollout: // not exported: a rollout selects deployments of its own fleet
 		}
 		if err != nil {
 			return n, err

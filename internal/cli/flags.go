@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -101,6 +102,44 @@ func metadataPatterns(f *pflag.FlagSet, to *map[string]string, name, shorthand, 
 	f.Lookup(name).DefValue = ""
 }
 
+// conditionFlags select entities by their conditions.
+type conditionFlags struct {
+	texts              []string
+	scheduled, healthy state
+}
+
+func (c *conditionFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&c.texts, "condition", nil, "`TYPE[=STATUS][:REASON]` of a condition, such as Healthy=False, Prepared:PluginFailed, or Scheduled!=True (may be repeated, all must match)")
+	for _, flag := range []struct {
+		name, typ string
+		to        *state
+	}{{"scheduled", tko.ConditionScheduled, &c.scheduled}, {"healthy", tko.ConditionHealthy, &c.healthy}} {
+		f.Var(flag.to, flag.name, "only those whose condition "+flag.typ+" is True; =false: all others, those without the condition too")
+		f.Lookup(flag.name).NoOptDefVal = "true"
+		complete(cmd, flag.name, fixed("true", "false"))
+	}
+	complete(cmd, "condition", fixed("Healthy=False", "Scheduled=False", "Prepared=False", "Approved=False", "Placed=False"))
+}
+
+// selects returns the conditions that the flags select.
+func (c *conditionFlags) selects() ([]tko.ConditionSelect, error) {
+	var selects []tko.ConditionSelect
+	for _, text := range c.texts {
+		one, err := tko.ParseConditionSelect(text)
+		if err != nil {
+			return nil, tko.Errorf(errUsage, "--condition: %w", err)
+		}
+		selects = append(selects, one)
+	}
+	for typ, wanted := range map[string]*bool{tko.ConditionScheduled: c.scheduled.value, tko.ConditionHealthy: c.healthy.value} {
+		if wanted != nil {
+			selects = append(selects, tko.ConditionSelect{Type: typ, Status: tko.ConditionTrue, Not: !*wanted})
+		}
+	}
+	return selects, nil
+}
+
 func stateFlag(f *pflag.FlagSet, to *state, name string) {
 	f.Var(to, name, "only "+name+" ones; =false: all others")
 	f.Lookup(name).NoOptDefVal = "true"
@@ -117,6 +156,25 @@ func dryRunFlag(f *pflag.FlagSet, to *bool) {
 
 func revisionFlag(f *pflag.FlagSet, to *int64) {
 	f.Int64Var(to, "revision", 0, "`revision` of the package (0: the newest)")
+}
+
+// asOfFlag adds --as-of to a command that reads.
+func asOfFlag(cmd *cobra.Command) *cobra.Command {
+	const name = "as-of"
+	var text string
+	cmd.Flags().StringVar(&text, name, "", "`moment` of the past to read: a position, a time (2026-11-22T14:00:00Z), a duration before now (2h), \"yesterday 14:00\"")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed(name) {
+			asOf, err := tko.ParseAsOf(text, time.Now())
+			if err != nil {
+				return tko.Errorf(errUsage, "--%s: %w", name, err)
+			}
+			cmd.SetContext(tko.WithAsOf(cmd.Context(), asOf))
+		}
+		return run(cmd, args)
+	}
+	return cmd
 }
 
 func parseTrigger(text string) (krm.GVK, error) {

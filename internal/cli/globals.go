@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
 	"os/user"
@@ -24,6 +25,7 @@ import (
 
 // globals are the flags of all commands.
 type globals struct {
+	withDiff bool // the command can write the format diff
 	quiet    bool
 	logFile  string
 	verbose  int
@@ -32,6 +34,12 @@ type globals struct {
 	colorize string
 	strict   bool
 	pretty   bool
+
+	noHeaders bool
+	sortBy    string
+
+	expression *expressionFormat // of format, or nil
+	sortSteps  []pathStep        // of sortBy, or nil
 
 	ipStack    string
 	address    string
@@ -59,11 +67,13 @@ type globals struct {
 }
 
 func (g *globals) flags(f *pflag.FlagSet) {
-	f.BoolVarP(&g.quiet, "quiet", "q", false, "no output except errors")
+	f.BoolVarP(&g.quiet, "quiet", "q", false, "no notices and progress: only results and errors")
 	f.StringVarP(&g.logFile, "log", "l", "", "`file` for the log (default stderr)")
 	f.CountVarP(&g.verbose, "verbose", "v", "log of each step; twice: of each call, too")
 	f.IntVarP(&g.width, "width", "j", 0, "width of tables in `columns` (0: the terminal's; -1: unlimited)")
-	f.StringVarP(&g.format, "format", "o", "", "output `format`: "+strings.Join(formats, ", ")+" (default table on a terminal, else yaml)")
+	f.StringVarP(&g.format, "format", "o", "", "output `format`: "+strings.Join(formats, ", ")+", jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=NAME:PATH,… (default table on a terminal, else yaml)")
+	f.BoolVar(&g.noHeaders, "no-headers", false, "tables without the line of column names")
+	f.StringVar(&g.sortBy, "sort-by", "", "`path` of the field to sort lists by, such as .created or .metadata.region (default: the ID)")
 	f.StringVarP(&g.colorize, "colorize", "z", "true", "colors on terminals: true, false, or force for all outputs")
 	f.BoolVarP(&g.strict, "strict", "y", false, "YAML with all strings quoted, which all YAML parsers read alike")
 	f.BoolVarP(&g.pretty, "pretty", "p", true, "indentation of JSON, XML and Go")
@@ -88,8 +98,20 @@ func (g *globals) flags(f *pflag.FlagSet) {
 // check validates the settings and returns all problems.
 func (g *globals) check() error {
 	var errs []error
-	if g.format != "" && !slices.Contains(formats, g.format) {
-		errs = append(errs, fmt.Errorf("--format %q: use %s", g.format, strings.Join(formats, ", ")))
+	allowed := formats
+	if g.withDiff {
+		allowed = append([]string{formatDiff}, formats...)
+	}
+	var err error
+	if g.expression, err = parseExpression(g.format); err != nil {
+		errs = append(errs, err)
+	} else if g.format != "" && g.expression == nil && !slices.Contains(allowed, g.format) {
+		errs = append(errs, fmt.Errorf("--format %q: use %s, or %s", g.format, strings.Join(allowed, ", "), strings.Join(expressionFormats, "=…, ")+"=…"))
+	}
+	if g.sortBy != "" {
+		if g.sortSteps, err = parsePath(g.sortBy); err != nil {
+			errs = append(errs, fmt.Errorf("--sort-by: %w", err))
+		}
 	}
 	if _, err := strconv.ParseBool(g.colorize); err != nil && g.colorize != "force" {
 		errs = append(errs, fmt.Errorf("--colorize %q: use true, false or force", g.colorize))
@@ -127,6 +149,8 @@ func (a *app) setup(cmd *cobra.Command) error {
 	if err := setFromEnvironment(cmd); err != nil {
 		return err
 	}
+	_, a.globals.withDiff = cmd.Annotations[withDiff]
+	a.warnUnknown(cmd)
 	if err := a.globals.check(); err != nil {
 		return usageError(cmd, err)
 	}
@@ -137,9 +161,6 @@ func (a *app) setup(cmd *cobra.Command) error {
 	}
 	a.globals.timeoutSet = cmd.Flags().Changed("grpc-timeout")
 	a.globals.pagerSet = cmd.Flags().Changed("pager")
-	if a.globals.quiet {
-		a.out.Reset(io.Discard)
-	}
 	if a.globals.verbose == 0 && a.globals.logFile == "" {
 		return nil
 	}
@@ -174,6 +195,88 @@ func setFromEnvironment(cmd *cobra.Command) error {
 		}
 	})
 	return first
+}
+
+// environmentOnly are variables of the command that aren't flags. TKO_TEST_ and
+// TKO_GRPC_HOST are of the Python client and of tests.
+var environmentOnly = []string{"TKO_CONFIG", "TKO_TOKEN", "TKO_GRPC_HOST"}
+
+// warnUnknown reports environment variables that no flag of any command reads:
+// they are often misspelled.
+func (a *app) warnUnknown(cmd *cobra.Command) {
+	known := map[string]bool{}
+	var collect func(c *cobra.Command)
+	collect = func(c *cobra.Command) {
+		note := func(f *pflag.Flag) { known[environmentName(f.Name)] = true }
+		c.Flags().VisitAll(note)
+		c.PersistentFlags().VisitAll(note)
+		for _, below := range c.Commands() {
+			collect(below)
+		}
+	}
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if !strings.HasPrefix(name, "TKO_") || strings.HasPrefix(name, "TKO_TEST_") || slices.Contains(environmentOnly, name) {
+			continue
+		}
+		if len(known) == 0 {
+			collect(cmd.Root())
+		}
+		if known[name] {
+			continue
+		}
+		if similar := nearest(name, slices.Sorted(maps.Keys(known))); similar != "" {
+			a.notice("the environment variable %s is unknown, and has no effect: did you mean %s?", name, similar)
+		} else {
+			a.notice("the environment variable %s is unknown to this command, and has no effect on it", name)
+		}
+	}
+}
+
+// nearest returns the name that differs from a mistyped one by the fewest
+// characters, at most 2, and less than half of them; "" if there is none.
+func nearest(mistyped string, names []string) string {
+	best, most := "", min(3, len(mistyped)/2+1)
+	for _, name := range names {
+		if d := distance(mistyped, name); d < most {
+			best, most = name, d
+		}
+	}
+	return best
+}
+
+// distance returns the number of characters to insert, remove or replace to make b
+// of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		last := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := last
+			if a[i] != b[j] {
+				cost++
+			}
+			last = row[j+1]
+			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// flagError adds the nearest flag to the error of a mistyped one.
+func flagError(cmd *cobra.Command, err error) error {
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if similar := nearest(e.GetSpecifiedName(), names); similar != "" && len(e.GetSpecifiedName()) > 1 {
+			err = fmt.Errorf("%w: did you mean --%s?", err, similar)
+		}
+	}
+	return usageError(cmd, err)
 }
 
 // ownContext returns whether a command doesn't use a context: it changes contexts,

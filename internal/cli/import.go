@@ -40,8 +40,9 @@ type importStep struct {
 func (a *app) importCommand() *cobra.Command {
 	var dryRun bool
 	var confirm int
+	var from fromFlag
 	cmd := &cobra.Command{
-		Use: "import FOLDER|FILE.tar", Short: "Create or update entities from plain KRM manifests",
+		Use: "import FOLDER|FILE.tar", Short: "Create or update entities from plain KRM manifests, or from another server",
 		Long: `Create or update plugins, templates, sites and deployments from plain KRM manifests, such as those
 of tko export. The command first checks all of them, and shows what it will create and update. If
 one is wrong, nothing is changed. Then it asks; without a terminal, it needs --confirm COUNT with
@@ -49,11 +50,33 @@ the number of changes that the plan shows (see --dry-run).
 
 Nothing is deleted. A deployment is created once: manifests of deployments that are there, by their
 ID or from an earlier import, change nothing. If the command is interrupted, the same command
-continues.`,
-		Example: "  tko import ./fleet --dry-run\n  tko import ./fleet\n  tko import emea.tar --confirm 120",
-		Args:    arguments(1, 1),
+continues.
+
+With --from or --from-context, the command copies templates, plugins, sites and deployments from
+another server, also of the original TKO: parents first, with their metadata, and prepared and
+approved as they are there. Deployments get new IDs. Sites are created suspended, so that two
+servers don't apply to the same places: stop the other server, then use tko site resume. A second
+import adds what is new, and updates templates, plugins and sites that have changed there.`,
+		Example: "  tko import ./fleet --dry-run\n  tko import ./fleet\n  tko import emea.tar --confirm 120\n  tko import --from old.example.com:50050 --dry-run",
+		Args:    arguments(0, 1),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			steps, err := a.planImport(ctx, s, args[0])
+			if from.given() == (len(args) > 0) {
+				return tko.Errorf(errUsage, "name what to import: a folder, a tar file, or another server with --from or --from-context")
+			}
+			var steps []importStep
+			apply := func() error { return a.applyImport(ctx, s, steps) }
+			var err error
+			if from.given() {
+				other, connectErr := from.connect(s)
+				if connectErr != nil {
+					return connectErr
+				}
+				c := &copier{from: other, to: s, suspend: from.suspend, ids: map[tko.DeploymentID]tko.DeploymentID{}, inherit: map[tko.TemplateID]map[string]string{}, coming: map[tko.TemplateID]bool{}}
+				steps, err = c.plan(ctx)
+				apply = func() error { return c.apply(ctx, steps) }
+			} else {
+				steps, err = a.planImport(ctx, s, args[0])
+			}
 			if err != nil {
 				return err
 			}
@@ -76,10 +99,11 @@ continues.`,
 			case !a.ask("This will make %s. Continue?", count(changes, "change", "changes")):
 				return errNotConfirmed
 			}
-			return a.applyImport(ctx, s, steps)
+			return apply()
 		}),
 	}
 	f := cmd.Flags()
+	from.flags(f)
 	dryRunFlag(f, &dryRun)
 	f.IntVar(&confirm, "confirm", 0, "`number` of changes to make: another one is refused")
 	return cmd

@@ -38,7 +38,7 @@ var logLevelView = view[tko.LogLevel]{
 			if l.Until.IsZero() {
 				return ""
 			}
-			return l.Until.Local().Format(time.DateTime)
+			return l.Until.Local().Format(time.RFC3339)
 		}},
 	},
 }

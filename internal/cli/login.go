@@ -297,7 +297,7 @@ func (a *app) logIn(ctx context.Context, given serverContext) error {
 	if err := saveLogin(name, l); err != nil {
 		return err
 	}
-	a.notice("logged in to the context %q until %s; renewed automatically: %t", name, l.Expires.Local().Format(time.DateTime), l.Refresh != "")
+	a.notice("logged in to the context %q until %s; renewed automatically: %t", name, l.Expires.Local().Format(time.RFC3339), l.Refresh != "")
 	return nil
 }
 

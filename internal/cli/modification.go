@@ -23,7 +23,7 @@ var modificationView = view[tko.OpenModification]{
 	columns: []column[tko.OpenModification]{
 		{name: "DEPLOYMENT", text: func(m tko.OpenModification) string { return string(m.Deployment) }},
 		{name: "STARTED", age: func(m tko.OpenModification) time.Time { return m.Started }},
-		{name: "EXPIRES", text: func(m tko.OpenModification) string { return m.Expires.Local().Format(time.DateTime) }},
+		{name: "EXPIRES", text: func(m tko.OpenModification) string { return m.Expires.Local().Format(time.RFC3339) }},
 		{name: "WHO", text: func(m tko.OpenModification) string { return m.Author.Who }},
 		{name: "WHY", text: func(m tko.OpenModification) string { return m.Author.Why }},
 	},

@@ -27,7 +27,7 @@ func (a *app) format() string {
 }
 
 func (a *app) encoder(format string) encoder {
-	return encoder{format: format, pretty: a.globals.pretty, strict: a.globals.strict}
+	return encoder{format: format, pretty: a.globals.pretty, strict: a.globals.strict, expression: a.globals.expression}
 }
 
 // printScalar writes a text: plain in the formats for users, otherwise encoded.
@@ -113,6 +113,13 @@ func (a *app) printPackage(pkg krm.Package) error {
 		_, err = a.out.Write(text)
 		return err
 	}
+	if e := a.globals.expression; e != nil {
+		items := make([]any, len(pkg))
+		for i, r := range pkg {
+			items[i] = plainResource(r)
+		}
+		return e.list(a, items)
+	}
 	list := &listEncoder{encoder: a.encoder(f), w: a.out}
 	for _, r := range pkg {
 		if err := list.add(plainResource(r)); err != nil {
@@ -153,6 +160,9 @@ type view[T any] struct {
 // list streams entities, on a terminal through a pager. If the window cuts the
 // list, it prints a notice. The window may be nil.
 func list[T any](ctx context.Context, s *session, v view[T], w *windowFlag, ask func(ctx context.Context) iter.Seq2[T, error]) error {
+	if s.app.globals.sortSteps != nil && w != nil && (w.max >= 0 || w.offset > 0) {
+		return tko.Errorf(errUsage, "--sort-by sorts whole lists: leave --max-count and --offset out, and cut the output instead")
+	}
 	cut := false
 	if w != nil && w.max >= 0 {
 		whole := ask
@@ -184,6 +194,31 @@ func list[T any](ctx context.Context, s *session, v view[T], w *windowFlag, ask 
 
 func listed[T any](ctx context.Context, s *session, v view[T], ask func(ctx context.Context) iter.Seq2[T, error]) error {
 	a := s.app
+	if steps := a.globals.sortSteps; steps != nil {
+		var items []T
+		err := each(ctx, s, ask, func(item T) error {
+			if items = append(items, item); len(items) > maxSorted {
+				return tko.Errorf(errUsage, "%w", errTooManyToSort)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		items = sorted(sorter{steps}, items, v.row)
+		ask = func(context.Context) iter.Seq2[T, error] { return sequence(items) }
+	}
+	if e := a.globals.expression; e != nil {
+		items := []any{}
+		err := each(ctx, s, ask, func(item T) error {
+			items = append(items, v.row(item))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return e.list(a, items)
+	}
 	switch f := a.format(); f {
 	case formatTable, formatWide:
 		t := table[T]{app: a, columns: v.columns, below: v.below, wide: f == formatWide}

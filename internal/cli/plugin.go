@@ -53,7 +53,7 @@ func triggersText(p tko.Plugin) string {
 
 func (a *app) pluginCommand() *cobra.Command {
 	return group("plugin", "Plugins: programs that validate, prepare and schedule",
-		a.pluginNew(), a.pluginRegister(), a.pluginGet(), a.pluginDelete(), a.pluginList(), a.pluginPurge())
+		a.pluginNew(), a.pluginRegister(), asOfFlag(a.pluginGet()), a.pluginDelete(), asOfFlag(a.pluginList()), a.pluginPurge())
 }
 
 func (a *app) pluginRegister() *cobra.Command {
@@ -66,7 +66,7 @@ func (a *app) pluginRegister() *cobra.Command {
 		Long: `Create or replace a plugin. TYPE is validate, prepare or schedule. The ARGUMENTs
 are the program and its arguments for the executor command, one KRM function (an
 image, exec:PATH, wasm:PATH, wasm:oci://REFERENCE or builtin:NAME) for kpt, and
-one job template for ansible.
+one job template of AWX, workflow:NAME or playbook:PATH for ansible.
 Put -- before arguments that begin with a dash.`,
 		Example: `  tko plugin register validate free5gc/smf /opt/plugins/smf.py -g free5gc.plugin.nephio.org,v1alpha1,SMF
   tko plugin register prepare namespace gcr.io/kpt-fn/set-namespace:v0.4 -e kpt \
@@ -197,6 +197,7 @@ func (p *pluginFilter) selection() (tko.PluginSelect, error) {
 func (a *app) pluginList() *cobra.Command {
 	var filter pluginFilter
 	var window windowFlag
+	var watch watchFlag
 	cmd := &cobra.Command{
 		Use:               "list",
 		Short:             "List plugins",
@@ -208,13 +209,19 @@ func (a *app) pluginList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return list(ctx, s, pluginView, &window, func(ctx context.Context) iter.Seq2[tko.Plugin, error] {
-				return s.Plugins(ctx, sel, window.options(a))
+			ask := func(ctx context.Context) iter.Seq2[tko.Plugin, error] { return s.Plugins(ctx, sel, window.options(a)) }
+			if !watch.on {
+				return list(ctx, s, pluginView, &window, ask)
+			}
+			return watchList(ctx, s, &window, watched[tko.Plugin]{
+				view: pluginView, kind: tko.KindPlugin, all: ask,
+				one: func(ctx context.Context, _ string) iter.Seq2[tko.Plugin, error] { return ask(ctx) }, // there are few
 			})
 		}),
 	}
 	filter.flags(cmd)
 	window.flags(cmd.Flags())
+	watch.flags(cmd)
 	return cmd
 }
 

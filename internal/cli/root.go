@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko/internal/manual"
+	"github.com/tko-orchestrator/tko/internal/version"
 )
 
 const rootHelp = `TKO composes, validates and deploys software at very many sites, and watches it.
@@ -28,12 +29,15 @@ func (a *app) rootCommand() *cobra.Command {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return a.setup(cmd) }
-	root.SetFlagErrorFunc(usageError)
+	root.SetFlagErrorFunc(flagError)
+	root.Version = version.String()
+	root.SetVersionTemplate("tko {{.Version}}\n")
 	a.globals.flags(root.PersistentFlags())
 	root.AddCommand(
-		a.aboutCommand(), a.versionCommand(),
-		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.pluginCommand(),
-		a.accessCommand(), a.auditCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
+		a.aboutCommand(), a.versionCommand(), a.statusCommand(), a.waitCommand(), a.eventsCommand(), a.applyCommand(), a.diffCommand(), a.patchCommand(), a.labelCommand(), a.explainCommand(),
+		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.rolloutCommand(), a.pluginCommand(), a.dashboardCommand(),
+		a.historyCommand(), a.blameCommand(), a.restoreCommand(), a.retentionCommand(),
+		a.accessCommand(), a.auditCommand(), a.freezeCommand(), a.unfreezeCommand(), a.backupCommand(), a.holdCommand(), a.exportCommand(), a.importCommand(), a.gitopsCommand(), a.inventoryCommand(), a.catalogCommand(), a.logCommand(), a.kubeCommand(), a.completionCommand(),
 		manual.Command("1"),
 		a.contextCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(),
 	)

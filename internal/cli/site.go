@@ -3,12 +3,14 @@ package cli
 import (
 	"context"
 	"iter"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 var siteView = view[tko.Site]{
@@ -26,6 +28,7 @@ var siteView = view[tko.Site]{
 		{name: "TEMPLATE", text: func(s tko.Site) string { return string(s.Template) }},
 		{name: "DEPLOYMENTS", text: func(s tko.Site) string { return strconv.Itoa(s.DeploymentCount) }},
 		{name: "SCHEDULED", text: func(s tko.Site) string { return status(s.Stamp.Conditions, tko.ConditionScheduled) }},
+		{name: "HEALTHY", text: func(s tko.Site) string { return status(s.Stamp.Conditions, tko.ConditionHealthy) }},
 		{name: "AGE", age: func(s tko.Site) time.Time { return s.Stamp.Created }},
 		{name: "UPDATED", wide: true, age: func(s tko.Site) time.Time { return s.Stamp.Updated }},
 		{name: "REVISION", wide: true, text: func(s tko.Site) string { return strconv.FormatInt(s.Stamp.Revision, 10) }},
@@ -37,7 +40,7 @@ var siteView = view[tko.Site]{
 
 func (a *app) siteCommand() *cobra.Command {
 	return group("site", "Sites, where deployments run",
-		a.siteRegister(), a.siteGet(), a.siteDelete(), a.siteList(), a.sitePurge())
+		a.siteRegister(), asOfFlag(a.siteGet()), a.siteDelete(), asOfFlag(a.siteList()), a.siteExplain(), a.sitePurge(), a.siteSuspend(), a.siteResume())
 }
 
 func (a *app) siteRegister() *cobra.Command {
@@ -83,6 +86,7 @@ package and metadata; the given ones are merged into them. Without --url and
 
 func (a *app) siteGet() *cobra.Command {
 	var revision int64
+	var watch watchFlag
 	cmd := &cobra.Command{
 		Use:               "get ID",
 		Short:             "Print a site's package",
@@ -93,16 +97,16 @@ func (a *app) siteGet() *cobra.Command {
 			if err := expectID("site ID", args[0]); err != nil {
 				return err
 			}
-			site, err := call(ctx, s, func(ctx context.Context) (tko.Site, error) {
-				return s.Site(ctx, tko.SiteID(args[0]), revision)
+			return watch.get(ctx, s, tko.KindSite, args[0], revision, func(ctx context.Context) (tko.Stamp, krm.Package, error) {
+				site, err := call(ctx, s, func(ctx context.Context) (tko.Site, error) {
+					return s.Site(ctx, tko.SiteID(args[0]), revision)
+				})
+				return site.Stamp, site.Package, err
 			})
-			if err != nil {
-				return err
-			}
-			return a.printPackage(site.Package)
 		}),
 	}
 	revisionFlag(cmd.Flags(), &revision)
+	watch.flags(cmd)
 	return cmd
 }
 
@@ -147,22 +151,39 @@ func (a *app) siteFilters(cmd *cobra.Command, sel *tko.SiteSelect) {
 
 func (a *app) siteList() *cobra.Command {
 	var sel tko.SiteSelect
+	var conditions conditionFlags
 	var window windowFlag
+	var watch watchFlag
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List sites",
 		Example: `  tko site list -m region=west -o wide
+  tko site list --healthy=false
   tko site list --id 'lagos/*' --template-id 'edge-site:*'`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			return list(ctx, s, siteView, &window, func(ctx context.Context) iter.Seq2[tko.Site, error] {
-				return s.Sites(ctx, sel, window.options(a))
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) (err error) {
+			if sel.Conditions, err = conditions.selects(); err != nil {
+				return err
+			}
+			ask := func(ctx context.Context) iter.Seq2[tko.Site, error] { return s.Sites(ctx, sel, window.options(a)) }
+			if !watch.on {
+				return list(ctx, s, siteView, &window, ask)
+			}
+			return watchList(ctx, s, &window, watched[tko.Site]{
+				view: siteView, kind: tko.KindSite, all: ask,
+				one: func(ctx context.Context, id string) iter.Seq2[tko.Site, error] {
+					one := sel
+					one.IDs = append(slices.Clone(sel.IDs), tko.LiteralPattern(id))
+					return s.Sites(ctx, one, window.options(a))
+				},
 			})
 		}),
 	}
 	a.siteFilters(cmd, &sel)
+	conditions.flags(cmd)
 	window.flags(cmd.Flags())
+	watch.flags(cmd)
 	return cmd
 }
 

@@ -80,8 +80,10 @@ func (t *table[T]) begin() error {
 			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(text))
 		}
 	}
-	if err := t.write(header, true); err != nil {
-		return err
+	if !t.app.globals.noHeaders {
+		if err := t.write(header, true); err != nil {
+			return err
+		}
 	}
 	for _, row := range t.sample {
 		if err := t.writeRow(row); err != nil {

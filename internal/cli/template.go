@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"iter"
+	"slices"
 	"strconv"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 var templateView = view[tko.Template]{
@@ -34,7 +36,7 @@ var templateView = view[tko.Template]{
 
 func (a *app) templateCommand() *cobra.Command {
 	return group("template", "Templates, from which deployments are created",
-		a.templateRegister(), a.templateGet(), a.templateDelete(), a.templateList(), a.templatePurge())
+		a.templateRegister(), asOfFlag(a.templateGet()), a.templateDelete(), asOfFlag(a.templateList()), a.templateImpact(), a.templatePurge())
 }
 
 func (a *app) templateRegister() *cobra.Command {
@@ -105,6 +107,7 @@ func countOutdated(ctx context.Context, s *session, id tko.TemplateID, revision 
 
 func (a *app) templateGet() *cobra.Command {
 	var revision int64
+	var watch watchFlag
 	cmd := &cobra.Command{
 		Use:               "get ID",
 		Short:             "Print a template's package",
@@ -115,16 +118,16 @@ func (a *app) templateGet() *cobra.Command {
 			if err := expectID("template ID", args[0]); err != nil {
 				return err
 			}
-			t, err := call(ctx, s, func(ctx context.Context) (tko.Template, error) {
-				return s.Template(ctx, tko.TemplateID(args[0]), revision)
+			return watch.get(ctx, s, tko.KindTemplate, args[0], revision, func(ctx context.Context) (tko.Stamp, krm.Package, error) {
+				t, err := call(ctx, s, func(ctx context.Context) (tko.Template, error) {
+					return s.Template(ctx, tko.TemplateID(args[0]), revision)
+				})
+				return t.Stamp, t.Package, err
 			})
-			if err != nil {
-				return err
-			}
-			return a.printPackage(t.Package)
 		}),
 	}
 	revisionFlag(cmd.Flags(), &revision)
+	watch.flags(cmd)
 	return cmd
 }
 
@@ -166,6 +169,7 @@ func templateFilters(f *pflag.FlagSet, sel *tko.TemplateSelect) {
 func (a *app) templateList() *cobra.Command {
 	var sel tko.TemplateSelect
 	var window windowFlag
+	var watch watchFlag
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List templates",
@@ -174,13 +178,25 @@ func (a *app) templateList() *cobra.Command {
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			return list(ctx, s, templateView, &window, func(ctx context.Context) iter.Seq2[tko.Template, error] {
+			ask := func(ctx context.Context) iter.Seq2[tko.Template, error] {
 				return s.Templates(ctx, sel, window.options(a))
+			}
+			if !watch.on {
+				return list(ctx, s, templateView, &window, ask)
+			}
+			return watchList(ctx, s, &window, watched[tko.Template]{
+				view: templateView, kind: tko.KindTemplate, all: ask,
+				one: func(ctx context.Context, id string) iter.Seq2[tko.Template, error] {
+					one := sel
+					one.IDs = append(slices.Clone(sel.IDs), tko.LiteralPattern(id))
+					return s.Templates(ctx, one, window.options(a))
+				},
 			})
 		}),
 	}
 	templateFilters(cmd.Flags(), &sel)
 	window.flags(cmd.Flags())
+	watch.flags(cmd)
 	complete(cmd, "id", a.completion(completeTemplates))
 	return cmd
 }

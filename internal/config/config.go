@@ -27,12 +27,13 @@ const (
 	RolePreparer      = "preparer"
 	RoleMetaScheduler = "meta-scheduler"
 	RoleGitOps        = "gitops"
+	RoleRollout       = "rollout"
 )
 
 var toscaSchemes = []string{"file", "http", "https", "git"}
 
 // Roles are all roles, in the order in which they start.
-var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler, RoleGitOps}
+var Roles = []string{RoleData, RolePreparer, RoleMetaScheduler, RoleGitOps, RoleRollout}
 
 // minKeepChanges is the least value of --keep-changes. With less, watchers would have
 // to list again after every pause.
@@ -114,6 +115,7 @@ type Config struct {
 	SecretEnvironment    []string // names of variables that packages may refer to
 	Vault                Vault
 	OSMSecrets           string
+	AWXSecrets           string
 
 	Kubeconfigs          string // folder
 	ManagementKubeconfig string
@@ -283,6 +285,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringVar(&c.GitCache, "git-cache", "", "folder of the cached clones of the sites' repositories (default: in the user's cache folder)")
 
 	flags.StringVar(&c.OSMSecrets, "osm-secrets", "", "folder of the passwords and CAs that sites' OSMs may refer to (default: none)")
+	flags.StringVar(&c.AWXSecrets, "awx-secrets", "", "folder of the passwords, tokens and CAs of AWX that plugins may refer to, as file:PATH (default: none)")
 	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to (default: none)")
 
 	flags.StringSliceVar(&c.SecretEnvironment, "secret-environment", nil, "names of variables of the server's environment that sites may refer to as credentials, as env:NAME (default: none)")

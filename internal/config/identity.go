@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net"
+	"net/url"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -25,6 +26,9 @@ type Identity struct {
 	OIDCAlgorithms  []string
 	OIDCGroupsClaim string
 	OIDCCA          string // file
+	OIDCSecretFile  string
+	OIDCScopes      []string
+	WebURL          string // of the dashboard, or "" for that of each request
 
 	TokenFile           string // or "" for none
 	TokenReview         string // kubeconfig, "in-cluster", or "" for none
@@ -61,6 +65,10 @@ func (i *Identity) flags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&i.OIDCAlgorithms, "oidc-algorithms", []string{"RS256", "ES256"}, "accepted signature algorithms of its tokens")
 	flags.StringVar(&i.OIDCGroupsClaim, "oidc-groups-claim", "groups", "claim with the groups of users; empty for none")
 	flags.StringVar(&i.OIDCCA, "oidc-ca", "", "file of the certificate authorities of the issuer (default: those of this machine)")
+
+	flags.StringVar(&i.OIDCSecretFile, "oidc-secret-file", "", "file with the secret of the client --oidc-audience, for logins in the web dashboard; empty for a public client")
+	flags.StringSliceVar(&i.OIDCScopes, "oidc-scopes", []string{"groups", "email"}, "scopes that the web dashboard requests at logins, in addition to openid")
+	flags.StringVar(&i.WebURL, "web-url", "", "URL of the web dashboard in browsers, such as https://tko.example.com: the issuer sends users back to /auth/callback there (default: as in each request)")
 
 	flags.StringVar(&i.TokenFile, "token-file", "", "file of static tokens (their hashes), reloaded when it changes: see tko-server token")
 	flags.StringVar(&i.TokenReview, "token-review", "", "kubeconfig of the cluster whose service account tokens are identities, or in-cluster for the one that the server runs in; empty for none")
@@ -127,6 +135,9 @@ func (c *Config) checkIdentity() []string {
 	var wrong []string
 	add := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	i := &c.Identity
+	if u, err := url.Parse(i.WebURL); i.WebURL != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "") {
+		add("--web-url is %q: use the URL of the dashboard without a path, such as https://tko.example.com", i.WebURL)
+	}
 	if (i.TLSCert == "") != (i.TLSKey == "") {
 		add("--tls-cert and --tls-key belong together: give both, or none")
 	}

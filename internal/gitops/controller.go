@@ -52,6 +52,17 @@ type Fetcher interface {
 	Fetch(ctx context.Context, revision string) (*tree.Tree, error)
 }
 
+// An Inventory makes manifests from records that others keep. One goroutine at a time
+// uses it.
+type Inventory interface {
+	// Revision returns the current revision. The error means that it isn't known
+	// completely, and that nothing may change.
+	Revision(ctx context.Context) (string, error)
+	// Manifests returns the manifests of the revision that Revision returned last, in
+	// the order of [manifest.Read], and notes for users.
+	Manifests(revision string) (manifests []manifest.Manifest, notes []string, err error)
+}
+
 // An Opener is a Fetcher whose files are transformed before they are read, for
 // example decrypted. Each reconciliation that reads files calls Open first, so
 // that it may use keys that have changed, or return an error.
@@ -69,14 +80,18 @@ type Spec struct {
 	Name           string
 	Kind, URL, Ref string // shown in the status
 	From           Fetcher
-	Path           string        // folder of the manifests in the revision
-	Interval       time.Duration // between reconciliations; 1 min if 0
-	Resync         time.Duration // between comparisons with TKO while the revision stays; 10 min if 0
-	Suspend        bool
-	Prune          bool
-	Adopt          bool
-	Budget         plan.Budget
-	OSM            OSM
+	// Inventory, if not nil, takes the place of From: it makes the manifests itself. Its
+	// removals are subject to the rules of [plan.Policy.Careful].
+	Inventory Inventory
+	AddOnly   bool          // existing entities are never changed
+	Path      string        // folder of the manifests in the revision
+	Interval  time.Duration // between reconciliations; 1 min if 0
+	Resync    time.Duration // between comparisons with TKO while the revision stays; 10 min if 0
+	Suspend   bool
+	Prune     bool
+	Adopt     bool
+	Budget    plan.Budget
+	OSM       OSM
 	// Forget removes the source: its entities are deleted (Prune) or savedState, then its
 	// record is deleted.
 	Forget bool

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
@@ -31,6 +32,9 @@ type PreviewOptions struct {
 	Path  string // folder of the manifests
 	Prune bool
 	Adopt bool
+	// Budget limits removals; the default of the kind of source if nil.
+	Budget  *plan.Budget
+	addOnly bool // the policy of catalogs
 	// Keys decrypt files that are encrypted with SOPS; without keys, TKO's manifests
 	// must be plain.
 	Keys *sops.Keys
@@ -72,12 +76,7 @@ func PreviewFiles(ctx context.Context, client PreviewClient, fsys fs.FS, o Previ
 	if err != nil {
 		return p, err
 	}
-	if p.Plan, err = plan.Make(ctx, client, manifests, source.Status.Items, plan.Policy{
-		Source: o.Name, Prune: o.Prune, Adopt: o.Adopt, Budget: plan.DefaultBudget, Approve: source.Approved,
-	}); err != nil {
-		return p, err
-	}
-	if err := p.Plan.Explain(ctx); err != nil || repository == nil {
+	if err := p.plan(ctx, client, manifests, source, o, false); err != nil || repository == nil {
 		return p, err
 	}
 	if p.Unasked = o.Connection == nil; p.Unasked {
@@ -85,6 +84,48 @@ func PreviewFiles(ctx context.Context, client PreviewClient, fsys fs.FS, o Previ
 	}
 	p.OSM, err = previewOSM(ctx, repository, source, o)
 	return p, err
+}
+
+// PreviewInventory computes what an inventory would change now, under its settings. The
+// error and the Preview are those of [PreviewFiles].
+func PreviewInventory(ctx context.Context, client PreviewClient, spec Spec) (*Preview, error) {
+	source, err := client.Source(ctx, spec.Name)
+	if err != nil && !errors.Is(err, tko.ErrNotFound) {
+		return nil, err
+	}
+	p := &Preview{New: source.Version == 0}
+	revision, err := spec.Inventory.Revision(ctx)
+	if err != nil {
+		return p, err
+	}
+	manifests, notes, err := spec.Inventory.Manifests(revision)
+	if err != nil {
+		return p, err
+	}
+	if err := p.plan(ctx, client, manifests, source, PreviewOptions{Name: spec.Name, Prune: spec.Prune, Adopt: spec.Adopt, Budget: &spec.Budget, addOnly: spec.AddOnly}, true); err != nil {
+		return p, err
+	}
+	p.Plan.Messages = slices.Concat(p.Plan.Messages, p.Plan.Invalid, notes)
+	return p, nil
+}
+
+// plan sets the Plan, with its explanations.
+func (p *Preview) plan(ctx context.Context, client PreviewClient, manifests []manifest.Manifest, source tko.Source, o PreviewOptions, careful bool) (err error) {
+	policy := plan.Policy{Source: o.Name, Prune: o.Prune, Adopt: o.Adopt, Budget: plan.DefaultBudget, Approve: source.Approved, Careful: careful && !o.addOnly, AddOnly: o.addOnly, Origins: source.Status.Origins}
+	var state savedState
+	if len(source.State) > 0 {
+		if err := json.Unmarshal(source.State, &state); err != nil {
+			return fmt.Errorf("read the state of source %q: %w", o.Name, err)
+		}
+		policy.Spent = state.charged(time.Now())
+	}
+	if o.Budget != nil {
+		policy.Budget = *o.Budget
+	}
+	if p.Plan, err = plan.Make(ctx, client, manifests, source.Status.Items, policy); err != nil {
+		return err
+	}
+	return p.Plan.Explain(ctx)
 }
 
 // previewOSM compares the files for an OSM with it.

@@ -22,6 +22,36 @@ import (
 type savedState struct {
 	Generation string    `json:"generation,omitempty"` // of the spec that was applied last
 	OSM        *osmState `json:"osm,omitempty"`
+	// Removals are those that the budget of an inventory allowed, the oldest first.
+	Removals []removals `json:"removals,omitempty"`
+}
+
+// removals are a number of removals at a time.
+type removals struct {
+	Time  time.Time `json:"time"`
+	Count int       `json:"count"`
+}
+
+// budgetWindow is the time for which removals are charged to the budget of an inventory:
+// one that loses a few sites again and again would lose all.
+const budgetWindow = time.Hour
+
+// charge records removals before they are made, and drops those that are over.
+func (s *savedState) charge(n int, now time.Time) {
+	s.Removals = slices.DeleteFunc(slices.Clone(s.Removals), func(r removals) bool { return now.Sub(r.Time) >= budgetWindow })
+	if n > 0 {
+		s.Removals = append(s.Removals, removals{now.UTC().Truncate(time.Second), n})
+	}
+}
+
+// charged returns the number of removals that the budget allowed lately.
+func (s *savedState) charged(now time.Time) (n int) {
+	for _, r := range s.Removals {
+		if now.Sub(r.Time) < budgetWindow {
+			n += r.Count
+		}
+	}
+	return n
 }
 
 // A reconciliation is one reconciliation of one source, under a claim of its work item.
@@ -174,7 +204,7 @@ func (l *reconciliation) reconcile(ctx context.Context) (again time.Duration, er
 		l.setReady(tko.ConditionUnknown, tko.SourceReasonSuspended, "the source is suspended")
 		return jitter(l.spec.Interval), l.save(ctx)
 	}
-	revision, err := l.spec.From.Revision(ctx)
+	revision, err := l.revision(ctx)
 	if err != nil {
 		return 0, l.fetchFailed(ctx, err)
 	}
@@ -303,6 +333,14 @@ func (l *reconciliation) settled(ctx context.Context, revision string) bool {
 	return true
 }
 
+// revision returns the current revision.
+func (l *reconciliation) revision(ctx context.Context) (string, error) {
+	if l.spec.Inventory != nil {
+		return l.spec.Inventory.Revision(ctx)
+	}
+	return l.spec.From.Revision(ctx)
+}
+
 // at fetches the files of a revision, unless the source has them.
 func (l *reconciliation) at(ctx context.Context, revision string) error {
 	s := l.source
@@ -323,6 +361,7 @@ func (l *reconciliation) at(ctx context.Context, revision string) error {
 // A reading is the content of a revision.
 type reading struct {
 	manifests []manifest.Manifest
+	notes     []string // for users
 	osm       *osmWanted
 	wrong     error // the problems of invalid files, joined
 }
@@ -331,6 +370,10 @@ type reading struct {
 // meanwhile, as when a system cleans its temporary files, the revision is fetched
 // and read again: their entities would seem to have been removed from the source.
 func (l *reconciliation) read(ctx context.Context, revision string) (r reading, err error) {
+	if l.spec.Inventory != nil {
+		r.manifests, r.notes, err = l.spec.Inventory.Manifests(revision)
+		return r, err
+	}
 	for range 2 {
 		if err := l.at(ctx, revision); err != nil {
 			return r, err
@@ -382,7 +425,7 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 			return 0, err
 		}
 		l.status.Messages = nil
-		l.setItems(p.Items)
+		l.setItems(p.Items, p.Origins)
 		if len(p.Actions) == 0 {
 			break
 		}
@@ -393,7 +436,13 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 	if l.source.position = about.Position; p != nil && len(p.Actions) > 0 {
 		l.source.position = -1
 	}
-	return l.conclude(ctx, revision, osm, p.Messages, p.Asks)
+	messages := slices.Concat(p.Messages, p.Invalid, r.notes)
+	if l.spec.AddOnly {
+		l.setConsistent(tko.SourceReasonLeftOut, messages)
+	} else {
+		l.setConsistent(tko.SourceReasonConflicts, r.notes)
+	}
+	return l.conclude(ctx, revision, osm, messages, p.Asks)
 }
 
 // conclude applies the revision to an OSM, after it was applied to TKO, and saves
@@ -433,7 +482,10 @@ func (l *reconciliation) succeed(revision string) {
 }
 
 func (l *reconciliation) policy() plan.Policy {
-	return plan.Policy{Source: l.spec.Name, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: l.spec.Budget, Approve: l.source.record.Approved}
+	return plan.Policy{
+		Source: l.spec.Name, Prune: l.spec.Prune, Adopt: l.spec.Adopt, Budget: l.spec.Budget, Approve: l.source.record.Approved, Careful: l.spec.Inventory != nil && !l.spec.AddOnly, AddOnly: l.spec.AddOnly,
+		Origins: l.status.Origins, Spent: l.state.charged(time.Now()),
+	}
 }
 
 // invalid returns the error for a revision that has to change. It is tried again
@@ -446,8 +498,14 @@ func (l *reconciliation) invalid(err error) error {
 func (l *reconciliation) applyPlan(ctx context.Context, p *plan.Plan, revision string) error {
 	l.setProgressing(fmt.Sprintf("applying revision %s: %d changes", revision, len(p.Actions)))
 	l.log.InfoContext(ctx, "applying", "revision", revision, "changes", len(p.Actions))
+	if p.Charged > 0 && l.spec.Inventory != nil { // before: a process that is killed meanwhile has spent it
+		l.state.charge(p.Charged, time.Now())
+		if err := l.save(ctx); err != nil {
+			return err
+		}
+	}
 	operations, err := p.Apply(ctx, l.controller.client, revision, func(ctx context.Context, items []tko.SourceItem) error {
-		l.setItems(items)
+		l.setItems(items, p.Origins)
 		return l.save(ctx)
 	})
 	l.addOperations(operations...)
@@ -463,10 +521,31 @@ func (l *reconciliation) applyPlan(ctx context.Context, p *plan.Plan, revision s
 	return err
 }
 
-// setItems replaces the entities in the inventory. Items of an OSM stay.
-func (l *reconciliation) setItems(items []tko.SourceItem) {
+// setItems replaces the entities in the inventory, and their origins. Items of an OSM
+// stay.
+func (l *reconciliation) setItems(items []tko.SourceItem, origins []tko.SourceOrigins) {
+	items, l.status.Origins = compact(items, origins)
 	rest := slices.DeleteFunc(slices.Clone(l.status.Items), func(i tko.SourceItem) bool { return slices.Contains(manifest.Order, tko.Kind(i.Kind)) })
-	l.status.Items = append(slices.Clone(items), rest...)
+	l.status.Items = slices.Concat(items, rest)
+}
+
+// compact returns the items with the origins that they use, and no others.
+func compact(items []tko.SourceItem, origins []tko.SourceOrigins) (renumbered []tko.SourceItem, used []tko.SourceOrigins) {
+	renumbered = slices.Clone(items)
+	numbers := map[int]int{}
+	for i, item := range renumbered {
+		parts := tko.SourceStatus{Origins: origins}.OriginsOf(item)
+		if parts == nil {
+			renumbered[i].Origins = 0
+			continue
+		}
+		if numbers[item.Origins] == 0 {
+			used = append(used, parts)
+			numbers[item.Origins] = len(used)
+		}
+		renumbered[i].Origins = numbers[item.Origins]
+	}
+	return renumbered, used
 }
 
 // maxOperations is how many operations the status of a source holds.
@@ -584,6 +663,16 @@ func (l *reconciliation) setCondition(typ, status, reason, message string) {
 		c.LastTransition = l.status.Conditions[i].LastTransition
 	}
 	l.status.Conditions[i] = c
+}
+
+// setConsistent sets Consistent to False if there are notes about contradictions, or
+// about what is left out.
+func (l *reconciliation) setConsistent(reason string, notes []string) {
+	if len(notes) == 0 {
+		l.removeCondition(tko.ConditionConsistent)
+		return
+	}
+	l.setCondition(tko.ConditionConsistent, tko.ConditionFalse, reason, strings.Join(notes, "\n"))
 }
 
 func (l *reconciliation) removeCondition(typ string) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -199,6 +200,8 @@ func TestHooksRefuseUnsignedRequests(t *testing.T) {
 	mac := hmac.New(sha256.New, []byte("secret"))
 	mac.Write([]byte(body))
 	good := "sha256=" + hex.EncodeToString(mac.Sum(nil))
+	long := hmac.New(sha512.New, []byte("secret"))
+	long.Write([]byte(body))
 	tests := map[string]struct {
 		why, path, header, value, method string
 		want                             int
@@ -207,6 +210,9 @@ func TestHooksRefuseUnsignedRequests(t *testing.T) {
 		"GitHub":         {"as GitHub signs", "/hook/fleet", "X-Hub-Signature-256", good, "", 202},
 		"generic":        {"as any other client signs", "/hook/fleet", "X-Signature", good, "", 202},
 		"GitLab":         {"as GitLab authenticates", "/hook/fleet", "X-Gitlab-Token", "secret", "", 202},
+		"NetBox":         {"as NetBox signs", "/hook/fleet", "X-Hook-Signature", hex.EncodeToString(long.Sum(nil)), "", 202},
+		"wrong NetBox":   {"an attacker tries a signature", "/hook/fleet", "X-Hook-Signature", strings.Repeat("00", 64), "", 401},
+		"short NetBox":   {"an attacker tries half a signature", "/hook/fleet", "X-Hook-Signature", hex.EncodeToString(long.Sum(nil))[:64], "", 401},
 		"name with path": {"names may have slashes", "/hook/flux-system/fleet", "X-Signature", good, "", 202},
 		"no signature":   {"an unsigned request is from an unknown client", "/hook/fleet", "X-Other", good, "", 401},
 		"wrong":          {"an attacker tries a signature", "/hook/fleet", "X-Hub-Signature-256", "sha256=" + strings.Repeat("00", 32), "", 401},

@@ -7,27 +7,36 @@ import (
 	"net/url"
 	"os"
 	"path"
+	"reflect"
 	"strings"
 	"time"
 
 	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/catalog"
+	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 )
 
 // Settings describe a source in the file of an operator.
 type Settings struct {
-	Name     string      `json:"name"`
-	Git      GitSettings `json:"git"`
-	Path     string      `json:"path,omitempty"`
-	Interval string      `json:"interval,omitempty"` // 1m
-	Resync   string      `json:"resync,omitempty"`   // 10m
-	Suspend  bool        `json:"suspend,omitempty"`
-	Prune    *bool       `json:"prune,omitempty"` // true
-	Adopt    bool        `json:"adopt,omitempty"`
+	Name string      `json:"name"`
+	Git  GitSettings `json:"git,omitzero"`
+	// Inventory, if not nil, takes the place of Git.
+	Inventory *inventory.Settings `json:"inventory,omitempty"`
+	// Catalog, if not nil, makes templates of the packages in Git, instead of reading
+	// manifests.
+	Catalog  *catalog.Settings `json:"catalog,omitempty"`
+	Path     string            `json:"path,omitempty"`
+	Interval string            `json:"interval,omitempty"` // 1m
+	Resync   string            `json:"resync,omitempty"`   // 10m
+	Suspend  bool              `json:"suspend,omitempty"`
+	Prune    *bool             `json:"prune,omitempty"` // true
+	Adopt    bool              `json:"adopt,omitempty"`
 
 	Budget    *BudgetSettings `json:"budget,omitempty"` // 50 %, 20 entities
 	DependsOn []string        `json:"dependsOn,omitempty"`
@@ -97,7 +106,10 @@ func NameOf(address string) string {
 
 // Spec returns the Spec of the settings. The files of revisions are stored below
 // dir, "" for the system's temporary folder. The error is an ErrInvalid.
-func (s Settings) Spec(dir string) (Spec, error) {
+func (s Settings) Spec(dir string) (Spec, error) { return s.SpecWith(dir, remote.Access{}) }
+
+// SpecWith is Spec with what inventories may use.
+func (s Settings) SpecWith(dir string, access remote.Access) (Spec, error) {
 	if s.Name == "" {
 		s.Name = NameOf(s.Git.URL)
 	}
@@ -107,22 +119,24 @@ func (s Settings) Spec(dir string) (Spec, error) {
 	if s.Name == "" || strings.ContainsFunc(s.Name, func(c rune) bool { return c <= ' ' || c > '~' }) || len(s.Name) > 253 {
 		return fail("use a name of 1 to 253 visible ASCII characters")
 	}
-	if s.Git.URL == "" {
-		return fail("git.url is missing")
+	spec := Spec{
+		Name: s.Name, Path: s.Path, Suspend: s.Suspend, Prune: s.Prune == nil || *s.Prune, Adopt: s.Adopt, Budget: plan.DefaultBudget, DependsOn: s.DependsOn,
 	}
-	repo, err := repository.New(repository.Options{
-		URL: s.Git.URL, Ref: s.Git.Ref, CAFile: s.Git.CAFile, Dir: dir, Limits: tree.Limits{Bytes: s.Git.MaxBytes, Files: s.Git.MaxFiles},
-		Credentials: repository.Credentials{
-			Username: s.Git.Username, PasswordFile: s.Git.PasswordFile, TokenFile: s.Git.TokenFile,
-			SSHKeyFile: s.Git.SSHKeyFile, KnownHostsFile: s.Git.KnownHostsFile,
-		},
-	})
+	var err error
+	switch {
+	case s.Inventory != nil && s.Catalog != nil:
+		return fail("inventory and catalog are both set: make them two sources")
+	case s.Inventory != nil && s.Git != (GitSettings{}):
+		return fail("git and inventory are both set: make them two sources")
+	case s.Inventory != nil:
+		err = s.inventory(&spec, access)
+	case s.Catalog != nil && (s.Catalog.OCI != nil || s.Catalog.Helm != nil):
+		err = s.registry(&spec, dir, access)
+	default:
+		err = s.repository(&spec, dir)
+	}
 	if err != nil {
 		return fail("%w", err)
-	}
-	spec := Spec{
-		Name: s.Name, Kind: "git", URL: s.Git.URL, Ref: s.Git.Ref, From: repo, Path: s.Path, Suspend: s.Suspend, Prune: s.Prune == nil || *s.Prune,
-		Adopt: s.Adopt, Budget: plan.DefaultBudget, DependsOn: s.DependsOn,
 	}
 	for name, d := range map[string]struct {
 		text  string
@@ -148,6 +162,80 @@ func (s Settings) Spec(dir string) (Spec, error) {
 	spec.Generation, err = generation(s)
 	return spec, err
 }
+
+// repository has a spec read a git repository.
+func (s Settings) repository(spec *Spec, dir string) error {
+	if s.Git.URL == "" {
+		return tko.Errorf(tko.ErrInvalid, "git.url is missing")
+	}
+	repo, err := repository.New(repository.Options{
+		URL: s.Git.URL, Ref: s.Git.Ref, CAFile: s.Git.CAFile, Dir: dir, Limits: tree.Limits{Bytes: s.Git.MaxBytes, Files: s.Git.MaxFiles},
+		Credentials: repository.Credentials{
+			Username: s.Git.Username, PasswordFile: s.Git.PasswordFile, TokenFile: s.Git.TokenFile,
+			SSHKeyFile: s.Git.SSHKeyFile, KnownHostsFile: s.Git.KnownHostsFile,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	spec.Kind, spec.URL, spec.Ref, spec.From = KindGit, s.Git.URL, s.Git.Ref, repo
+	if s.Catalog == nil {
+		return nil
+	}
+	if err := s.addsOnly(spec); err != nil {
+		return err
+	}
+	spec.From = nil
+	spec.Inventory, err = catalog.NewGit(*s.Catalog, s.Path, repo)
+	return err
+}
+
+// addsOnly makes a spec that of a catalog.
+func (s Settings) addsOnly(spec *Spec) error {
+	if s.Git.Ref != "" || s.Prune != nil && *s.Prune || s.Adopt || !reflect.ValueOf(s.OSM).IsZero() {
+		return tko.Errorf(tko.ErrInvalid, "git.ref, prune, adopt and osm are not settings of catalogs, which only add templates: leave them out")
+	}
+	spec.Kind, spec.Prune, spec.AddOnly = KindCatalog, false, true
+	return nil
+}
+
+// registry has a spec read an OCI registry or a Helm repository.
+func (s Settings) registry(spec *Spec, dir string, access remote.Access) (err error) {
+	if s.Git != (GitSettings{}) || s.Path != "" {
+		return tko.Errorf(tko.ErrInvalid, "git or path, and catalog.oci or catalog.helm, are set: make them two sources")
+	}
+	if err := s.addsOnly(spec); err != nil {
+		return err
+	}
+	if s.Catalog.OCI != nil {
+		spec.URL = s.Catalog.OCI.URL
+		spec.Inventory, err = catalog.NewOCI(*s.Catalog, dir, access)
+		return err
+	}
+	spec.URL = s.Catalog.Helm.URL
+	spec.Inventory, err = catalog.NewHelm(*s.Catalog, access)
+	return err
+}
+
+// inventory has a spec read an inventory.
+func (s Settings) inventory(spec *Spec, access remote.Access) error {
+	if s.Path != "" || !reflect.ValueOf(s.OSM).IsZero() {
+		return tko.Errorf(tko.ErrInvalid, "path and osm are settings of repositories, not of inventories: leave them out")
+	}
+	read, err := inventory.New(*s.Inventory, access)
+	if err != nil {
+		return err
+	}
+	spec.Kind, spec.URL, spec.Inventory, spec.Budget = KindInventory, read.URL(), read, plan.CarefulBudget
+	return nil
+}
+
+// The kinds of sources that settings describe, as the status shows them.
+const (
+	KindGit       = "git"
+	KindInventory = "inventory"
+	KindCatalog   = "catalog"
+)
 
 // generation returns a hash of the settings.
 func generation(of any) (string, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/subtle"
 	"encoding/hex"
 	"io"
@@ -22,8 +23,8 @@ const maxHook = 25 << 20
 // Hooks returns a handler of webhooks: POST /hook/NAME enqueues a source. It
 // refuses requests that aren't signed with the secret, and unknown sources. It
 // accepts the signatures of GitHub and Gitea (X-Hub-Signature-256), GitLab
-// (X-Gitlab-Token), Bitbucket (X-Hub-Signature), and of other senders
-// (X-Signature: sha256=HMAC, of the body). readKey is called for each request.
+// (X-Gitlab-Token), Bitbucket (X-Hub-Signature), NetBox (X-Hook-Signature), and of
+// other senders (X-Signature: sha256=HMAC, of the body). readKey is called for each request.
 func Hooks(readKey func() (secret.Text, error), names func() []string, call func(ctx context.Context, names ...string) error, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /hook/{name...}", func(w http.ResponseWriter, r *http.Request) {
@@ -56,12 +57,16 @@ func Hooks(readKey func() (secret.Text, error), names func() []string, call func
 
 // signed reads the body, and reports whether the request is signed with key.
 func signed(r *http.Request, w http.ResponseWriter, key string) bool {
-	mac := hmac.New(sha256.New, []byte(key))
-	if _, err := io.Copy(mac, http.MaxBytesReader(w, r.Body, maxHook)); err != nil {
+	mac, long := hmac.New(sha256.New, []byte(key)), hmac.New(sha512.New, []byte(key))
+	if _, err := io.Copy(io.MultiWriter(mac, long), http.MaxBytesReader(w, r.Body, maxHook)); err != nil {
 		return false
 	}
 	if token := r.Header.Get("X-Gitlab-Token"); token != "" {
 		return subtle.ConstantTimeCompare([]byte(token), []byte(key)) == 1
+	}
+	if text := r.Header.Get("X-Hook-Signature"); text != "" {
+		sum, err := hex.DecodeString(text)
+		return err == nil && hmac.Equal(sum, long.Sum(nil))
 	}
 	signature := cmp.Or(r.Header.Get("X-Hub-Signature-256"), r.Header.Get("X-Signature"), r.Header.Get("X-Hub-Signature"))
 	text, ok := strings.CutPrefix(signature, "sha256=")

@@ -19,6 +19,7 @@ import (
 // without it serves tko.Data only.
 type RightsBackend interface {
 	Ruler
+	Freezer
 	Auditor
 	AccessMode() string // off, report or enforce
 	CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id string) (bool, error)
@@ -31,6 +32,13 @@ type Ruler interface {
 	Bind(ctx context.Context, b access.Binding) (access.Binding, error)
 	Unbind(ctx context.Context, id string) error
 	AddPolicy(ctx context.Context, p access.Policy) (access.Policy, error)
+}
+
+// A Freezer keeps the freezes of sites.
+type Freezer interface {
+	Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error)
+	Unfreeze(ctx context.Context, ids ...string) error
+	Freezes(ctx context.Context) ([]tko.Freeze, error)
 }
 
 // An Auditor reads the audit log.
@@ -113,6 +121,38 @@ func (r *rights) BreakGlass(ctx context.Context, m *tkopb.BreakGlass) (*tkopb.Bi
 		return nil, err
 	}
 	return newBinding(b), nil
+}
+
+func (r *rights) Freeze(ctx context.Context, m *tkopb.Freeze) (*tkopb.Freeze, error) {
+	f, err := r.backend.Freeze(ctx, tko.Freeze{SiteMetadata: m.GetSiteMetadata(), Until: moment(m.GetUntil()), Reason: m.GetReason()})
+	if err != nil {
+		return nil, err
+	}
+	return newFreeze(f), nil
+}
+
+func (r *rights) Unfreeze(ctx context.Context, m *tkopb.Unfreeze) (*emptypb.Empty, error) {
+	if err := r.backend.Unfreeze(ctx, m.GetIds()...); err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, nil
+}
+
+func (r *rights) ListFreezes(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Freeze]) error {
+	freezes, err := r.backend.Freezes(s.Context())
+	if err != nil {
+		return err
+	}
+	for _, f := range freezes {
+		if err := s.Send(newFreeze(f)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newFreeze(f tko.Freeze) *tkopb.Freeze {
+	return &tkopb.Freeze{Id: f.ID, SiteMetadata: f.SiteMetadata, Until: timestamp(f.Until), Reason: f.Reason, FrozenBy: f.By.Who, Created: timestamp(f.Created)}
 }
 
 func (r *rights) ListAudit(m *tkopb.ListAudit, s grpc.ServerStreamingServer[tkopb.AuditRecord]) error {

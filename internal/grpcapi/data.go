@@ -96,6 +96,10 @@ func (d *data) RegisterPlugin(ctx context.Context, m *tkopb.Plugin) (*tkopb.Regi
 }
 
 func (d *data) GetPlugin(ctx context.Context, m *tkopb.PluginID) (*tkopb.Plugin, error) {
+	ctx, err := past(ctx, m)
+	if err != nil {
+		return nil, err
+	}
 	p, err := d.backend.Plugin(ctx, m.GetType(), m.GetName())
 	if err != nil {
 		return nil, err
@@ -104,8 +108,12 @@ func (d *data) GetPlugin(ctx context.Context, m *tkopb.PluginID) (*tkopb.Plugin,
 }
 
 func (d *data) ListPlugins(m *tkopb.ListPlugins, s grpc.ServerStreamingServer[tkopb.Plugin]) error {
+	ctx, err := past(s.Context(), m)
+	if err != nil {
+		return err
+	}
 	options := tko.ListOptions{Window: wire.Window(m.GetWindow())}
-	for p, err := range d.backend.Plugins(s.Context(), wire.PluginSelect(m.GetSelect()), options) {
+	for p, err := range d.backend.Plugins(ctx, wire.PluginSelect(m.GetSelect()), options) {
 		if err != nil {
 			return err
 		}
@@ -117,6 +125,9 @@ func (d *data) ListPlugins(m *tkopb.ListPlugins, s grpc.ServerStreamingServer[tk
 }
 
 func (d *data) DeletePlugin(ctx context.Context, m *tkopb.PluginID) (*tkopb.DeleteResponse, error) {
+	if m.GetAsOf() != "" {
+		return nil, tko.Errorf(tko.ErrInvalid, "plugin %q: a moment of the past can't be changed: leave it out", tko.PluginID(m.GetType(), m.GetName()))
+	}
 	return deleted(d.backend.DeletePlugin(ctx, m.GetType(), m.GetName()))
 }
 

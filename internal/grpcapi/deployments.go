@@ -52,6 +52,13 @@ func (d *data) StartDeploymentModification(ctx context.Context, m *tkopb.StartDe
 	if err != nil {
 		return nil, err
 	}
+	if m.GetValidity() != nil {
+		validity, err := wire.Duration("validity of the token", m.GetValidity())
+		if err != nil {
+			return nil, err
+		}
+		ctx = tko.WithModificationTime(ctx, validity)
+	}
 	modification, err := d.backend.StartModification(ctx, tko.DeploymentID(m.GetDeploymentId()))
 	if err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ func Rights() map[string]Right {
 		s = tko.KindSite
 		d = tko.KindDeployment
 		p = tko.KindPlugin
+		r = tko.KindRollout
 	)
 	return map[string]Right{
 		tkopb.Data_About_FullMethodName:  right("", access.Open),
@@ -82,6 +83,27 @@ func Rights() map[string]Right {
 		tkopb.Data_GetTargetState_FullMethodName:     right("", access.Schedule),
 		tkopb.Data_SaveTargetState_FullMethodName:    right("", access.Schedule),
 
+		tkopb.Rollouts_RegisterRollout_FullMethodName:    right(r, access.Create, access.Update),
+		tkopb.Rollouts_DeleteRollout_FullMethodName:      right(r, access.Delete),
+		tkopb.Rollouts_GetRollout_FullMethodName:         right(r, access.Read),
+		tkopb.Rollouts_ListRollouts_FullMethodName:       right(r, access.Read),
+		tkopb.Rollouts_CommandRollout_FullMethodName:     right(r, access.Update, access.Approve), // approve: Approve
+		tkopb.Rollouts_GetRolloutStatus_FullMethodName:   right(r, access.Read),
+		tkopb.Rollouts_GetRolloutPlan_FullMethodName:     right(r, access.Read),
+		tkopb.Rollouts_ListRolloutRows_FullMethodName:    right(r, access.Read),
+		tkopb.Rollouts_AdvanceRollout_FullMethodName:     right("", access.Advance),
+		tkopb.Rollouts_ProposeRollout_FullMethodName:     right("", access.Prepare),
+		tkopb.Rollouts_GetReservedOrigins_FullMethodName: right("", access.Prepare),
+
+		tkopb.Why_Blame_FullMethodName:             right("", access.Read), // of the entity
+		tkopb.Why_ExplainSite_FullMethodName:       right(s, access.Read),
+		tkopb.Why_GetTemplateImpact_FullMethodName: right(t, access.Read),
+
+		tkopb.Past_ListHistory_FullMethodName:  right(s, access.Read), // of the kind that is selected
+		tkopb.Past_DiffPast_FullMethodName:     right(s, access.Read),
+		tkopb.Past_RestorePast_FullMethodName:  right(s, access.Update),
+		tkopb.Past_GetRetention_FullMethodName: right(d, access.Read),
+
 		tkopb.Access_CanI_FullMethodName:         right("", access.Open),
 		tkopb.Access_ListBindings_FullMethodName: right("", access.Open), // one's own
 		tkopb.Access_Bind_FullMethodName:         right("", access.Bind),
@@ -89,6 +111,9 @@ func Rights() map[string]Right {
 		tkopb.Access_ListPolicies_FullMethodName: right("", access.Open),
 		tkopb.Access_AddPolicy_FullMethodName:    right("", access.Bind),
 		tkopb.Access_BreakGlass_FullMethodName:   right("", access.Open), // by the socket and the user
+		tkopb.Access_Freeze_FullMethodName:       right(tko.KindSite, access.Call),
+		tkopb.Access_Unfreeze_FullMethodName:     right(tko.KindSite, access.Call),
+		tkopb.Access_ListFreezes_FullMethodName:  right(tko.KindSite, access.Read),
 		tkopb.Access_ListAudit_FullMethodName:    right("", access.Audit),
 		tkopb.Access_VerifyAudit_FullMethodName:  right("", access.Audit),
 

@@ -3,8 +3,10 @@ package grpcapi
 import (
 	"context"
 	"iter"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
@@ -115,6 +117,22 @@ func encoded[E any](entity E, pkg *krm.Package, format krm.Format) (tko.Encoded[
 	return with, nil
 }
 
+// past returns the context of a read as of the moment of its request, and responds with
+// the moment.
+func past(ctx context.Context, m interface{ GetAsOf() string }) (context.Context, error) {
+	if m.GetAsOf() == "" {
+		return ctx, nil
+	}
+	asOf, err := tko.ParseAsOf(m.GetAsOf(), time.Now().UTC())
+	if err != nil {
+		return ctx, err
+	}
+	if err := grpc.SetHeader(ctx, metadata.Pairs(wire.AsOfKey, asOf.String())); err != nil {
+		return ctx, err
+	}
+	return tko.WithAsOf(ctx, asOf), nil
+}
+
 // withReads returns a service whose methods that read one entity have handlers
 // that return a [wire.Message].
 func withReads(service grpc.ServiceDesc) grpc.ServiceDesc {
@@ -149,6 +167,10 @@ func readHandler[Request any](method string, read func(*data, context.Context, *
 }
 
 func (d *data) getTemplate(ctx context.Context, m *tkopb.GetTemplate) (*wire.Message, error) {
+	ctx, err := past(ctx, m)
+	if err != nil {
+		return nil, err
+	}
 	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
 	if err != nil {
 		return nil, err
@@ -162,6 +184,10 @@ func (d *data) getTemplate(ctx context.Context, m *tkopb.GetTemplate) (*wire.Mes
 }
 
 func (d *data) getSite(ctx context.Context, m *tkopb.GetSite) (*wire.Message, error) {
+	ctx, err := past(ctx, m)
+	if err != nil {
+		return nil, err
+	}
 	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
 	if err != nil {
 		return nil, err
@@ -175,6 +201,10 @@ func (d *data) getSite(ctx context.Context, m *tkopb.GetSite) (*wire.Message, er
 }
 
 func (d *data) getDeployment(ctx context.Context, m *tkopb.GetDeployment) (*wire.Message, error) {
+	ctx, err := past(ctx, m)
+	if err != nil {
+		return nil, err
+	}
 	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
 	if err != nil {
 		return nil, err
@@ -187,6 +217,10 @@ func (d *data) getDeployment(ctx context.Context, m *tkopb.GetDeployment) (*wire
 }
 
 func (d *data) ListTemplates(m *tkopb.ListTemplates, s grpc.ServerStreamingServer[tkopb.ListedTemplate]) error {
+	ctx, err := past(s.Context(), m)
+	if err != nil {
+		return err
+	}
 	format, err := d.listFormat(m.GetPreferredPackageFormat(), m.GetWithPackages())
 	if err != nil {
 		return err
@@ -197,8 +231,8 @@ func (d *data) ListTemplates(m *tkopb.ListTemplates, s grpc.ServerStreamingServe
 		Deployments: !m.GetWithoutDeploymentIds(),
 		Counts:      m.GetWithDeploymentCounts(),
 	}
-	size := rowSize(s.Context())
-	return send(s, d.encoder.EncodedTemplates(s.Context(), wire.TemplateSelect(m.GetSelect()), options, format),
+	size := rowSize(ctx)
+	return send(s, d.encoder.EncodedTemplates(ctx, wire.TemplateSelect(m.GetSelect()), options, format),
 		func(row *wire.Message, t *tko.Encoded[tko.Template]) *wire.Message {
 			wire.FitTemplate(&t.Entity).Fit(size)
 			return row.ListedTemplate(*t, format)
@@ -206,6 +240,10 @@ func (d *data) ListTemplates(m *tkopb.ListTemplates, s grpc.ServerStreamingServe
 }
 
 func (d *data) ListSites(m *tkopb.ListSites, s grpc.ServerStreamingServer[tkopb.ListedSite]) error {
+	ctx, err := past(s.Context(), m)
+	if err != nil {
+		return err
+	}
 	format, err := d.listFormat(m.GetPreferredPackageFormat(), m.GetWithPackages())
 	if err != nil {
 		return err
@@ -216,8 +254,8 @@ func (d *data) ListSites(m *tkopb.ListSites, s grpc.ServerStreamingServer[tkopb.
 		Deployments: !m.GetWithoutDeploymentIds(),
 		Counts:      m.GetWithDeploymentCounts(),
 	}
-	size := rowSize(s.Context())
-	return send(s, d.encoder.EncodedSites(s.Context(), wire.SiteSelect(m.GetSelect()), options, format),
+	size := rowSize(ctx)
+	return send(s, d.encoder.EncodedSites(ctx, wire.SiteSelect(m.GetSelect()), options, format),
 		func(row *wire.Message, site *tko.Encoded[tko.Site]) *wire.Message {
 			wire.FitSite(&site.Entity).Fit(size)
 			return row.ListedSite(*site, format)
@@ -225,6 +263,10 @@ func (d *data) ListSites(m *tkopb.ListSites, s grpc.ServerStreamingServer[tkopb.
 }
 
 func (d *data) ListDeployments(m *tkopb.ListDeployments, s grpc.ServerStreamingServer[tkopb.ListedDeployment]) error {
+	ctx, err := past(s.Context(), m)
+	if err != nil {
+		return err
+	}
 	format, err := d.listFormat(m.GetPreferredPackageFormat(), m.GetWithPackages())
 	if err != nil {
 		return err
@@ -233,8 +275,8 @@ func (d *data) ListDeployments(m *tkopb.ListDeployments, s grpc.ServerStreamingS
 		Window:   wire.Window(m.GetWindow()),
 		Packages: m.GetWithPackages(),
 	}
-	size := rowSize(s.Context())
-	return send(s, d.encoder.EncodedDeployments(s.Context(), wire.DeploymentSelect(m.GetSelect()), options, format),
+	size := rowSize(ctx)
+	return send(s, d.encoder.EncodedDeployments(ctx, wire.DeploymentSelect(m.GetSelect()), options, format),
 		func(row *wire.Message, dep *tko.Encoded[tko.Deployment]) *wire.Message {
 			wire.FitDeployment(&dep.Entity).Fit(size)
 			return row.ListedDeployment(*dep, format)

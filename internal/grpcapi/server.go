@@ -146,6 +146,15 @@ func NewServer(backend Backend, o Options) *grpc.Server {
 	if ruled, ok := backend.(RightsBackend); ok {
 		s.RegisterService(withBounds(withRights(tkopb.Access_ServiceDesc), o.MaxMessage), &rights{backend: ruled})
 	}
+	if b, ok := backend.(RolloutBackend); ok {
+		s.RegisterService(withBounds(withRights(tkopb.Rollouts_ServiceDesc), o.MaxMessage), &rollouts{backend: b, format: o.DefaultFormat})
+	}
+	if b, ok := backend.(WhyBackend); ok {
+		s.RegisterService(withBounds(withRights(tkopb.Why_ServiceDesc), o.MaxMessage), &why{backend: b})
+	}
+	if b, ok := backend.(PastBackend); ok {
+		s.RegisterService(withBounds(withRights(tkopb.Past_ServiceDesc), o.MaxMessage), &pastService{backend: b})
+	}
 	if administered, ok := backend.(AdminBackend); ok {
 		s.RegisterService(withBounds(withRights(tkopb.Admin_ServiceDesc), o.MaxMessage), &admin{backend: administered})
 	}

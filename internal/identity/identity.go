@@ -35,10 +35,13 @@ const (
 	RolePreparer  = "preparer"
 	RoleScheduler = "meta-scheduler"
 	RoleGitOps    = "gitops"
+	RoleRollout   = "rollout"
 )
 
 // Roles returns all roles of our own controllers.
-func Roles() []string { return []string{RoleServer, RolePreparer, RoleScheduler, RoleGitOps} }
+func Roles() []string {
+	return []string{RoleServer, RolePreparer, RoleScheduler, RoleGitOps, RoleRollout}
+}
 
 // An Identity is an authenticated caller. The zero value is no caller: it has
 // no rights.

@@ -279,6 +279,19 @@ func TestDeploymentsAreSelectedByFieldAndRowsHaveReasons(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
+	for selector, want := range map[string][]string{
+		"status.conditions.Healthy=False":                                  {child},
+		"status.conditions.Prepared=False:Waits":                           {child},
+		"status.conditions.Prepared=False:Other":                           {},
+		"status.conditions.Scheduled!=True":                                {one, two},
+		"status.conditions.Healthy=False,status.conditions.Scheduled=True": {child},
+	} {
+		slices.Sort(want)
+		if got := w.must("GET", "deployments?fieldSelector="+selector, nil).names(); !slices.Equal(got, want) {
+			t.Errorf("%s selects %v, want %v", selector, got, want)
+		}
+	}
+	w.fails(400, "use True, False or Unknown", "GET", "deployments?fieldSelector=status.conditions.Healthy=Flase", nil)
 	table := w.must("GET", "deployments/"+child, nil, "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
 	rows, _ := table["rows"].([]any)
 	row, _ := rows[0].(map[string]any)

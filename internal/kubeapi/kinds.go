@@ -54,7 +54,7 @@ func (k *kind) read(whole bool) catalog.Fields {
 
 // kinds returns all kinds.
 func kinds() []*kind {
-	return []*kind{templates(), sites(), deployments(), plugins()}
+	return []*kind{templates(), sites(), deployments(), plugins(), rollouts()}
 }
 
 func templates() *kind {
@@ -224,6 +224,39 @@ func plugins() *kind {
 				triggers = append(triggers, krm.GVK(t).String())
 			}
 			return []any{spec.Type, spec.PluginID, spec.Executor, strings.Join(triggers, ", "), strings.Join(spec.Arguments, " ")}
+		},
+	}
+}
+
+func rollouts() *kind {
+	return &kind{
+		kind: tko.KindRollout, name: "Rollout", resource: "rollouts", singular: "rollout", shortNames: []string{"tkor"},
+		fields:    map[string]fieldSelector{"spec.rolloutId": byID},
+		newObject: func() object { return new(v1alpha1.Rollout) },
+		newList:   func() runtime.Object { return &v1alpha1.RolloutList{Items: []v1alpha1.Rollout{}} },
+		add: func(list runtime.Object, o object) {
+			l := as[*v1alpha1.RolloutList](list)
+			l.Items = append(l.Items, *as[*v1alpha1.Rollout](o))
+		},
+		encode: encodeRollout,
+		decode: decodeRollout,
+		columns: []metav1.TableColumnDefinition{
+			column("ID", "string", 0, "ID, from which the name is escaped"),
+			column("State", "string", 0, "state, such as Planned, Running or Done"),
+			column("Progress", "string", 0, "what the rollout waits for, or how it ended"),
+			column("Plan", "string", 1, "digest of the plan, and what it changes"),
+		},
+		cells: func(o object) []any {
+			r := as[*v1alpha1.Rollout](o)
+			message := func(typ string) string {
+				for _, c := range r.Status.Conditions {
+					if c.Type == typ {
+						return c.Message
+					}
+				}
+				return ""
+			}
+			return []any{r.Spec.RolloutID, r.Status.State, message(tko.ConditionProgressing), message(tko.ConditionPlanned)}
 		},
 	}
 }

@@ -43,7 +43,24 @@ func nameOf(r catalog.Record) (string, error) {
 	if name := r.KubernetesName(); name != "" {
 		return name, nil
 	}
-	return kubename.Escape(r.ID)
+	return escape(r.Kind, r.ID)
+}
+
+// escape returns the name of an ID. The hyphens of rollouts' IDs stay, so that a rollout
+// is applied and read under the name that people give it, such as smf-v2.
+func escape(kind tko.Kind, id string) (string, error) {
+	if kind == tko.KindRollout {
+		return kubename.EscapeKeepingHyphens(id)
+	}
+	return kubename.Escape(id)
+}
+
+// unescape is the inverse of escape.
+func unescape(kind tko.Kind, name string) (string, error) {
+	if kind == tko.KindRollout {
+		return kubename.UnescapeHyphens(name)
+	}
+	return kubename.Unescape(name)
 }
 
 // object returns a record as a Kubernetes object, or a tko.ErrInvalid if it has
@@ -169,7 +186,7 @@ func redactedAnnotations(annotations map[string]string) map[string]string {
 var resourcesPath = field.NewPath("spec", "package", "resources")
 
 func (k *kind) idPath() *field.Path {
-	name := map[tko.Kind]string{tko.KindTemplate: "templateId", tko.KindSite: "siteId", tko.KindDeployment: "deploymentId", tko.KindPlugin: "pluginId"}[k.kind]
+	name := map[tko.Kind]string{tko.KindTemplate: "templateId", tko.KindSite: "siteId", tko.KindDeployment: "deploymentId", tko.KindPlugin: "pluginId", tko.KindRollout: "rolloutId"}[k.kind]
 	return field.NewPath("spec", name)
 }
 
@@ -291,13 +308,13 @@ func (k *kind) newKey(o object, generate func(base string) string) (catalog.Key,
 		if id == "" {
 			return key, &fieldsError{field.ErrorList{field.Required(field.NewPath("metadata", "name"), "or "+k.idPath().String())}}
 		}
-		if _, err := kubename.Escape(id); err != nil {
+		if _, err := escape(k.kind, id); err != nil {
 			return key, &fieldsError{field.ErrorList{field.Invalid(k.idPath(), id, err.Error())}}
 		}
 		key.ID = id
 		return key, nil
 	}
-	if key.ID, err = kubename.Unescape(name); err != nil {
+	if key.ID, err = unescape(k.kind, name); err != nil {
 		return key, &fieldsError{field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), name, err.Error()+`; "tko kube to ID" prints names`)}}
 	}
 	return key, nil

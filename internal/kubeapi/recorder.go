@@ -149,7 +149,7 @@ type eventDraft struct {
 // quietReasons are reasons of conditions that are not True and need no
 // attention.
 var quietReasons = []string{
-	"Waiting", "InProgress", "Removing", "NotPrepared", "NotApproved", "Postponed", tko.ReasonChangeProposed, tko.ReasonUnscheduled, "Left",
+	"Waiting", "InProgress", "Running", "Removing", "NotPrepared", "NotApproved", "Postponed", tko.ReasonChangeProposed, tko.ReasonUnscheduled, "Left",
 }
 
 // draftEvents returns the Events of a change. before holds the previous hashes

@@ -203,6 +203,16 @@ func metadata(r catalog.Record) map[string]string {
 // an escape or is too long.
 const labelsField = "metadata.labels."
 
+// conditionsField is the prefix of field selectors for conditions: the type follows,
+// and the value is a status, or a status, a colon and a reason.
+const conditionsField = "status.conditions."
+
+func byConditionField(typ, value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
+	c, err := tko.ParseConditionSelect(typ + "=" + value)
+	return func(q *catalog.Query) { q.Conditions = append(q.Conditions, c) },
+		func(r catalog.Record) bool { return c.Match(r.Conditions) }, err
+}
+
 // field adds a requirement for a field.
 func (k *kind) field(s *selector, r fields.Requirement) error {
 	name := r.Field
@@ -213,6 +223,10 @@ func (k *kind) field(s *selector, r fields.Requirement) error {
 	case strings.HasPrefix(name, labelsField):
 		by = func(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
 			return k.byLabel(s, strings.TrimPrefix(name, labelsField), value)
+		}
+	case strings.HasPrefix(name, conditionsField):
+		by = func(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
+			return byConditionField(strings.TrimPrefix(name, conditionsField), value)
 		}
 	case !ok:
 		return unknownField(k, name)
@@ -230,7 +244,7 @@ func (k *kind) field(s *selector, r fields.Requirement) error {
 }
 
 func unknownField(k *kind, name string) error {
-	known := []string{"metadata.name", labelsField + "KEY"}
+	known := []string{"metadata.name", labelsField + "KEY", conditionsField + "TYPE"}
 	for f := range k.fields {
 		known = append(known, f)
 	}
@@ -246,7 +260,7 @@ func (k *kind) byLabel(s *selector, label, value string) (func(*catalog.Query), 
 // byName selects by a pattern of escaped names. A name that no record can have
 // selects nothing.
 func (k *kind) byName(value string) (func(*catalog.Query), func(catalog.Record) bool, error) {
-	text, err := kubename.Unescape(value)
+	text, err := unescape(k.kind, value)
 	if k.kind == tko.KindDeployment {
 		return byDeploymentName(value, text, err == nil)
 	}

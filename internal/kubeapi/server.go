@@ -193,7 +193,7 @@ func (s *Server) storages(catalog Catalog, config *genericapiserver.RecommendedC
 			storages[k.resource+"/status"], storages[k.resource+"/approval"] = statusOf(one), approvalOf(one)
 		case tko.KindSite:
 			storages[k.resource+"/status"] = statusOf(one)
-		case tko.KindTemplate, tko.KindPlugin:
+		case tko.KindTemplate, tko.KindPlugin, tko.KindRollout:
 		}
 	}
 	return storages

@@ -401,7 +401,7 @@ func TestDiscoveryAndOpenAPIListAllKinds(t *testing.T) {
 		seen[fmt.Sprint(m["name"])] = fmt.Sprint(m["categories"], m["namespaced"])
 	}
 	want := map[string]string{}
-	for _, name := range []string{"templates", "sites", "deployments", "plugins"} {
+	for _, name := range []string{"templates", "sites", "deployments", "plugins", "rollouts"} {
 		want[name] = "[tko] false"
 	}
 	for _, name := range []string{"deployments/status", "deployments/approval", "sites/status"} {

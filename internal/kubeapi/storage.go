@@ -33,7 +33,6 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/krm"
-	"github.com/tko-orchestrator/tko/kubename"
 )
 
 // A Catalog is the served catalog; see
@@ -119,7 +118,16 @@ func withAuthor(ctx context.Context) context.Context {
 	if i, ok := identity.From(ctx); ok && !i.IsAnonymous() {
 		who = i.Subject
 	}
-	return tko.WithAuthor(ctx, tko.Author{Who: who})
+	return tko.WithAuthor(ctx, tko.Author{Who: who, Why: tko.AuthorOf(ctx).Why})
+}
+
+// managedBy adds the field manager of a request to the context as the reason of changes,
+// so that the origin of each field that they set names it.
+func managedBy(ctx context.Context, manager string) context.Context {
+	if manager == "" {
+		return ctx
+	}
+	return tko.WithAuthor(ctx, tko.Author{Why: fmt.Sprintf("field manager %q", manager)})
 }
 
 // Get returns one object.
@@ -149,7 +157,7 @@ func (s *storage) show(ctx context.Context, name string, r catalog.Record, whole
 // can have the name.
 func (s *storage) key(ctx context.Context, name string) (catalog.Key, error) {
 	key := catalog.Key{Kind: s.kind.kind}
-	id, err := kubename.Unescape(name)
+	id, err := unescape(key.Kind, name)
 	if err == nil {
 		key.ID = id
 		err = catalog.CheckKey(key)
@@ -364,6 +372,7 @@ func named(r catalog.Record) bool {
 
 // Create creates an object.
 func (s *storage) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	ctx = managedBy(ctx, options.FieldManager)
 	o, ok := obj.(object)
 	if !ok {
 		return nil, s.failed(ctx, "", nil, fmt.Errorf("created a %T", obj))
@@ -415,7 +424,7 @@ const discarded = "metadata.name %q is discarded, because TKO names deployments:
 
 func (s *storage) create(ctx context.Context, o object, key catalog.Key, validate rest.ValidateObjectFunc, dryRun bool) (runtime.Object, error) {
 	if key.ID != "" {
-		name, err := kubename.Escape(key.ID)
+		name, err := escape(key.Kind, key.ID)
 		if err != nil {
 			return nil, s.failed(ctx, o.GetName(), nil, err)
 		}
@@ -501,6 +510,7 @@ func (s *storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 	validate rest.ValidateObjectUpdateFunc, mayCreate bool, options *metav1.UpdateOptions,
 ) (o runtime.Object, created bool, err error) {
 	dryRun := len(options.DryRun) > 0
+	ctx = managedBy(ctx, options.FieldManager)
 	err = retryRaces(ctx, func() error {
 		current, err := s.record(ctx, catalog.Fields{Package: true, Deployments: true}, name)
 		created = mayCreate && errors.Is(err, tko.ErrNotFound)

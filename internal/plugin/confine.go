@@ -57,14 +57,15 @@ func (r *Runner) networked(p tko.Plugin) bool {
 	return r.options.Isolation.Off() || p.Properties[tko.PropertyNetwork] == "true"
 }
 
-// confine restricts a command to what its plugin needs.
-func (r *Runner) confine(ctx context.Context, cmd *exec.Cmd, program *isolate.Program, dir string, p tko.Plugin, limits supervise.Limits) (confined, error) {
+// confine restricts a command to what its plugin needs. It may read the given files and
+// folders in addition to its program's.
+func (r *Runner) confine(ctx context.Context, cmd *exec.Cmd, program *isolate.Program, dir string, p tko.Plugin, limits supervise.Limits, readable ...string) (confined, error) {
 	if p.Properties[tko.PropertyIsolation] == strict {
 		if err := r.options.Isolation.Strict(); err != nil {
 			return confined{}, fmt.Errorf("it was not run: its property %s is strict, and %w", tko.PropertyIsolation, err)
 		}
 	}
-	run := isolate.Run{Program: program, Dir: dir, Network: r.networked(p), Readable: r.readable(program), Files: r.options.MaxFile}
+	run := isolate.Run{Program: program, Dir: dir, Network: r.networked(p), Readable: append(r.readable(program), readable...), Files: r.options.MaxFile}
 	if !run.Network {
 		run.Forward = r.forwards()
 		for _, target := range run.Forward {

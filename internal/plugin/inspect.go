@@ -31,9 +31,12 @@ const (
 )
 
 // Check returns an error if a plugin's program is missing or not executable, as
-// far as that is known without running it: only command plugins that run on
-// this machine are checked. The error names the program.
+// far as that is known without running it: only command plugins and playbooks that run
+// on this machine are checked. The error names the program.
 func (r *Runner) Check(p tko.Plugin) error {
+	if p.Executor == tko.ExecutorAnsible && len(p.Arguments) == 1 {
+		return r.checkAnsible(p)
+	}
 	if p.Executor != tko.ExecutorCommand && p.Executor != "" || len(p.Arguments) == 0 || p.Properties[tko.PropertyPod] != "" {
 		return nil
 	}

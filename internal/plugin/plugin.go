@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/plugin/awx"
 	"github.com/tko-orchestrator/tko/internal/plugin/isolate"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
 	"github.com/tko-orchestrator/tko/internal/plugin/supervise"
@@ -50,6 +51,7 @@ type Options struct {
 	Limits          krm.Limits         // limits of plugins' output documents
 	Pods            Pods               // runs plugins in pods; they fail if nil
 	Functions       krmfn.Options      // settings of the kpt executor; New sets Run, MaxOutput and Limits
+	AWX             awx.Options        // settings of the ansible executor
 	// Token returns the token of a run that is for no work item, and ends it; such plugins
 	// get none if it is nil.
 	Token func(typ, name string) (token string, end func())
@@ -65,6 +67,8 @@ type Runner struct {
 	slots     chan struct{}
 	pool      pool // of persistent plugins
 	functions *krmfn.Executor
+	awx       *awx.Executor
+	roster    roster // of plugins that awx runs
 }
 
 // New returns a Runner. Close ends the processes of persistent plugins.
@@ -91,7 +95,7 @@ func New(o Options) *Runner {
 		pool: pool{size: o.MaxProcesses, idle: o.IdleTime, uses: o.MaxRequests},
 	}
 	o.Functions.Run, o.Functions.MaxOutput, o.Functions.Limits = r.process, o.MaxOutput, o.Limits
-	r.functions = krmfn.New(o.Functions)
+	r.functions, r.awx = krmfn.New(o.Functions), awx.New(o.AWX)
 	return r
 }
 
@@ -136,7 +140,8 @@ func (r *Runner) Validate(ctx context.Context, p tko.Plugin, target krm.Identity
 // Prepare runs a prepare plugin on a deployment's package. If prepared is true,
 // out is the whole new package, to be stored in place of pkg; otherwise the
 // plugin must run again later. The plugin itself marks resources as prepared.
-// The error is an [*Error]; with an error, prepared is false and out is nil.
+// The error is an [*Error]; with an error, prepared is false and out is nil. It wraps a
+// [tko.PendingError] if the work continues in another system.
 // Each of notes is called with additional messages of the plugin, such as
 // warnings.
 func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity, id tko.DeploymentID, pkg krm.Package, notes ...func(string)) (prepared bool, out krm.Package, err error) {
@@ -147,7 +152,7 @@ func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity,
 		return prepared, out, err
 	}
 	output, err := r.run(ctx, job{
-		plugin: p, target: target, timeout: r.options.PrepareTimeout, log: r.options.Log.With("deployment", string(id)),
+		plugin: p, target: target, entity: string(id), notes: notes, timeout: r.options.PrepareTimeout, log: r.options.Log.With("deployment", string(id)),
 		input: map[string]any{"deploymentId": string(id), "deploymentPackage": list(pkg)},
 	})
 	if err != nil {
@@ -162,14 +167,15 @@ func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity,
 
 // Schedule runs a schedule plugin for a site. The map holds all deployments at
 // the site: the plugin removes from the site whatever belongs to none of them.
-// The error is an [*Error].
-func (r *Runner) Schedule(ctx context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, sitePackage krm.Package, deployments map[tko.DeploymentID]krm.Package) error {
+// The error is an [*Error]. It wraps a [tko.PendingError] if the work continues in
+// another system. Each of notes is called with a description of the run, if there is one.
+func (r *Runner) Schedule(ctx context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, sitePackage krm.Package, deployments map[tko.DeploymentID]krm.Package, notes ...func(string)) error {
 	packages := make(map[string]any, len(deployments))
 	for id, pkg := range deployments {
 		packages[string(id)] = list(pkg)
 	}
 	_, err := r.run(ctx, job{
-		plugin: p, target: target, timeout: r.options.ScheduleTimeout, log: r.options.Log.With("site", string(site)),
+		plugin: p, target: target, entity: string(site), notes: notes, timeout: r.options.ScheduleTimeout, log: r.options.Log.With("site", string(site)),
 		input: map[string]any{"siteId": string(site), "sitePackage": list(sitePackage), "deployments": packages},
 	})
 	return err
@@ -180,6 +186,8 @@ type job struct {
 	plugin  tko.Plugin
 	target  krm.Identity
 	input   map[string]any // keys of the document that depend on the plugin type
+	entity  string         // the deployment or site, or ""
+	notes   []func(string)
 	timeout time.Duration
 	log     *slog.Logger
 
@@ -218,7 +226,9 @@ func (r *Runner) slot(ctx context.Context) (done func(), err error) {
 func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 	began := time.Now()
 	output, err := r.execute(ctx, j)
-	r.ran(j.plugin, began, err)
+	if _, pending := errors.AsType[*tko.PendingError](err); !pending {
+		r.ran(j.plugin, began, err)
+	}
 	return output, err
 }
 
@@ -262,12 +272,22 @@ func (r *Runner) execute(ctx context.Context, j job) (_ map[string]any, err erro
 		span.SetAttributes(trail.Plugin.String(j.plugin.ID()))
 	}
 	defer func() { trail.End(span, err) }()
-	switch executor := orElse(j.plugin.Executor, tko.ExecutorCommand); {
-	case executor != tko.ExecutorCommand:
-		return nil, failure(j.plugin, j.target, nil,
-			"the %s executor is not built into this server yet: use the command executor", executor)
+	executor := orElse(j.plugin.Executor, tko.ExecutorCommand)
+	switch {
+	case executor != tko.ExecutorCommand && executor != tko.ExecutorAnsible:
+		return nil, failure(j.plugin, j.target, nil, "the %s executor can't %s", executor, j.plugin.Type)
 	case len(j.plugin.Arguments) == 0:
 		return nil, failure(j.plugin, j.target, nil, "it has no arguments: the first must be the program")
+	}
+	execute := r.command
+	if executor == tko.ExecutorAnsible {
+		if err := j.plugin.Check(); err != nil { // it was registered before a change of the rules
+			return nil, failure(j.plugin, j.target, err, "%s", err)
+		}
+		if _, local := tko.ParsePlaybook(j.plugin.Arguments[0]); !local {
+			return r.job(ctx, j)
+		}
+		execute = r.playbook
 	}
 
 	done, err := r.slot(ctx)
@@ -289,8 +309,8 @@ func (r *Runner) execute(ctx context.Context, j job) (_ map[string]any, err erro
 		defer end()
 		j.grpcToken = token
 	}
-	execute := r.command
 	switch {
+	case executor == tko.ExecutorAnsible:
 	case j.plugin.Properties[tko.PropertyPod] != "":
 		execute = r.inPod
 	case j.plugin.Properties[tko.PropertyPersistent] == "true":
@@ -308,14 +328,19 @@ func (r *Runner) execute(ctx context.Context, j job) (_ map[string]any, err erro
 		e.Stderr = stderr
 		return nil, e
 	}
+	return output, refusal(j, output)
+}
+
+// refusal returns the error that a plugin's output reports; nil if there is none.
+func refusal(j job, output map[string]any) error {
 	message, err := text(output, "error")
 	if err != nil {
-		return nil, failure(j.plugin, j.target, err, "its output is malformed: %s", err)
+		return failure(j.plugin, j.target, err, "its output is malformed: %s", err)
 	}
-	if message != "" {
-		e := failure(j.plugin, j.target, nil, "%s", bounded(message, maxMessage))
-		e.Refused = true
-		return nil, e
+	if message == "" {
+		return nil
 	}
-	return output, nil
+	e := failure(j.plugin, j.target, nil, "%s", bounded(message, maxMessage))
+	e.Refused = true
+	return e
 }

@@ -100,7 +100,9 @@ func TestPluginsThatCannotRunAreErrors(t *testing.T) {
 		plugin tko.Plugin
 		want   string
 	}{
-		"ansible":   {tko.Plugin{Type: "schedule", Executor: "ansible", Arguments: []string{"job"}}, "ansible executor is not built"},
+		"ansible":   {tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Arguments: []string{"job"}}, "_awx.host"},
+		"kpt":       {tko.Plugin{Type: "schedule", Executor: "kpt", Arguments: []string{"builtin:set-labels"}}, "the kpt executor can't"},
+		"playbook":  {tko.Plugin{Type: "schedule", Name: "a", Executor: "ansible", Arguments: []string{"playbook:/no/such.yaml"}}, `"/no/such.yaml" does not exist`},
 		"missing":   {tko.Plugin{Type: "validate", Arguments: []string{"/no/such/program"}}, `"/no/such/program" does not exist`},
 		"not there": {tko.Plugin{Type: "validate", Arguments: []string{"no-such-program-anywhere"}}, "does not exist"},
 		"a folder":  {tko.Plugin{Type: "validate", Arguments: []string{"/tmp"}}, "does not exist"},

@@ -17,6 +17,7 @@ import (
 const (
 	ReasonPrepared          = "Prepared"          // all resources are prepared
 	ReasonWaiting           = "Waiting"           // a resource can only be prepared later
+	ReasonRunning           = "Running"           // a plugin's work continues in another system
 	ReasonInvalid           = "Invalid"           // the package is not completely valid
 	ReasonPluginFailed      = "PluginFailed"      // a plugin failed, or returned what can't be stored
 	ReasonTooManyIterations = "TooManyIterations" // the preparation doesn't end
@@ -188,7 +189,7 @@ func unprepared(revision int64, problems []problem, attempt int, next time.Time)
 		Message: bounded(strings.Join(lines, "; ")), ObservedRevision: revision,
 	}
 	switch problems[0].reason {
-	case ReasonWaiting:
+	case ReasonWaiting, ReasonRunning:
 	case ReasonTooManyIterations: // only a change helps
 		c.Attempt = attempt + 1
 	default:

@@ -24,6 +24,7 @@ type memory struct {
 	position    int64
 	deployments map[tko.DeploymentID]*tko.Deployment
 	origins     map[string]string
+	reserved    map[string]tko.RolloutID
 	templates   map[tko.TemplateID]krm.Package
 	sites       map[tko.SiteID]krm.Package
 	plugins     []tko.Plugin
@@ -183,6 +184,16 @@ func (m *memory) CreateChildren(_ context.Context, c tko.NewChildren) (ids []tko
 		return nil
 	})
 	return ids, created, err
+}
+
+func (m *memory) ReservedOrigins(context.Context, tko.DeploymentID) (map[string]tko.RolloutID, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.reserved), nil
+}
+
+func (m *memory) ProposeRollout(context.Context, tko.RolloutID, krm.Package) (tko.RolloutStatus, error) {
+	return tko.RolloutStatus{}, errors.ErrUnsupported
 }
 
 func (m *memory) Deployments(_ context.Context, sel tko.DeploymentSelect, _ tko.ListOptions) iter.Seq2[tko.Deployment, error] {

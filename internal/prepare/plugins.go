@@ -21,6 +21,7 @@ type triggerMap map[krm.GVK][]tko.Plugin
 // sees each plugin that was registered before the newest change of its deployment.
 type pluginList struct {
 	client Plugins
+	seen   func(...tko.Plugin) // called with the plugins of each list
 
 	lock     chan struct{} // holds one element while a goroutine reads or fetches
 	triggers triggerMap
@@ -28,8 +29,8 @@ type pluginList struct {
 	fetched  time.Time // when fetching began
 }
 
-func newPluginList(client Plugins) *pluginList {
-	return &pluginList{client: client, lock: make(chan struct{}, 1)}
+func newPluginList(client Plugins, seen func(...tko.Plugin)) *pluginList {
+	return &pluginList{client: client, seen: seen, lock: make(chan struct{}, 1)}
 }
 
 // get returns the plugins, with all changes up to position. If the list is too old,
@@ -55,6 +56,7 @@ func (l *pluginList) get(ctx context.Context, position int64) (triggerMap, error
 		if err != nil {
 			return nil, fmt.Errorf("list the prepare plugins: %w", err)
 		}
+		l.seen(plugin)
 		for _, gvk := range plugin.Triggers {
 			triggers[gvk] = append(triggers[gvk], plugin)
 		}

@@ -19,6 +19,7 @@ type Client interface {
 	work.Client
 	topology.Client
 	topology.Children
+	Rollouts
 	Records
 	Plugins
 }
@@ -34,6 +35,13 @@ type Records interface {
 	CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (revision int64, err error)
 	// SetConditions sets conditions, each by its type.
 	SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error
+}
+
+// Rollouts plans the changes of placements whose spec has a rollout.
+type Rollouts interface {
+	// ProposeRollout registers a rollout, or replaces one that isn't started, and returns
+	// its state. The ID gets a number if a rollout with it is done.
+	ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error)
 }
 
 // Plugins reads the registered plugins.
@@ -105,11 +113,15 @@ func New(data Client, runner Runner, options Options) *Preparer {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 	data = batched(data)
+	seen := func(...tko.Plugin) {}
+	if w, ok := runner.(withdrawer); ok {
+		seen = w.Remember
+	}
 	return &Preparer{
 		client:  data,
 		runner:  runner,
 		options: options,
-		plugins: newPluginList(data),
+		plugins: newPluginList(data, seen),
 		log:     options.Log,
 	}
 }
@@ -161,10 +173,15 @@ func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, item tko.Wo
 	d, err := p.client.Deployment(ctx, id, 0)
 	switch {
 	case errors.Is(err, tko.ErrNotFound):
-		return work.Result{Outcome: tko.WorkDone}, nil
+		return p.abandon(ctx, id, item)
 	case err != nil:
 		return work.Result{}, err
 	case d.Prepared:
+		if c := preparedOf(d); c != nil && c.Reason == ReasonRunning { // a user prepared it
+			if result, err := p.abandon(ctx, id, item); err != nil || result.Outcome != tko.WorkDone {
+				return result, err
+			}
+		}
 		return p.review(ctx, d)
 	}
 	plugins, err := p.plugins.get(ctx, d.Stamp.Position)

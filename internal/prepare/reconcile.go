@@ -32,6 +32,9 @@ type reconciliation struct {
 	failures  map[krm.Identity]problem // not tried again in this reconciliation
 	failed    []krm.Identity           // in the order of the failures
 	waits     []problem                // of the current iteration
+	retry     time.Duration            // of work that continues in other systems; 0 if there is none
+	// running are the triggers for which work continues in other systems, by plugin ID.
+	running map[string][]krm.Identity
 }
 
 // stepsPerIteration is the number of steps that are allowed in each iteration, on
@@ -52,11 +55,15 @@ const (
 	stepChanged
 )
 
-// run reconciles. It returns the errors of the data controller only.
+// run reconciles. It returns the errors of the data controller, and of the withdrawal of
+// work in other systems.
 func (rc *reconciliation) run(ctx context.Context) (work.Result, error) {
 	rc.failures = map[krm.Identity]problem{}
 	endless, err := rc.converge(ctx)
 	if err != nil {
+		return work.Result{}, err
+	}
+	if err := rc.withdraw(ctx); err != nil { // before the condition no longer reports that it runs
 		return work.Result{}, err
 	}
 	switch {
@@ -69,7 +76,11 @@ func (rc *reconciliation) run(ctx context.Context) (work.Result, error) {
 		}
 		return rc.unprepared(ctx, append(problems, rc.waits...), work.Result{Outcome: tko.WorkFailed})
 	case len(rc.waits) > 0:
-		retry := jitter(retryWaiting(rc.d.Stamp.Conditions, tko.ConditionPrepared, ReasonWaiting, time.Now()))
+		retry := retryWaiting(rc.d.Stamp.Conditions, tko.ConditionPrepared, ReasonWaiting, time.Now())
+		if rc.retry > 0 {
+			retry = min(rc.retry, maxRetryWait)
+		}
+		retry = jitter(retry)
 		return rc.unprepared(ctx, rc.waits, work.Result{Outcome: tko.WorkLater, Retry: retry})
 	}
 	return rc.finish(ctx)
@@ -111,10 +122,19 @@ func (rc *reconciliation) tasks() []krm.Identity {
 
 // iterate prepares each preparable resource once.
 func (rc *reconciliation) iterate(ctx context.Context) (changed bool, err error) {
-	rc.waits = nil
-	for _, id := range rc.tasks() {
+	rc.waits, rc.retry, rc.running = nil, 0, map[string][]krm.Identity{}
+	tasks := rc.tasks()
+	// Work in other systems comes last, and one after the other: each change of the package
+	// makes it begin anew.
+	slices.SortStableFunc(tasks, func(a, b krm.Identity) int {
+		return compareBool(rc.plugins.isElsewhere(a.GVK), rc.plugins.isElsewhere(b.GVK))
+	})
+	for _, id := range tasks {
 		if rc.stepCount >= rc.limit {
 			return true, nil
+		}
+		if rc.plugins.isElsewhere(id.GVK) && (changed || len(rc.running) > 0) {
+			return changed, nil
 		}
 		// Another step may have prepared or removed it.
 		if r := rc.d.Package.Find(id); r == nil || !rc.plugins.preparable(r) {
@@ -127,6 +147,11 @@ func (rc *reconciliation) iterate(ctx context.Context) (changed bool, err error)
 		case ctx.Err() != nil:
 			return false, ctx.Err()
 		case errors.As(err, &wait):
+			if wait.retry > 0 {
+				rc.retry = wait.retry
+				rc.waits = slices.Insert(rc.waits, 0, problem{reason: ReasonRunning, message: wait.message})
+				break
+			}
 			rc.waits = append(rc.waits, problem{reason: ReasonWaiting, message: wait.message})
 		case errors.As(err, &fail):
 			rc.failures[id] = fail.problem
@@ -142,8 +167,21 @@ func (rc *reconciliation) iterate(ctx context.Context) (changed bool, err error)
 	return changed, nil
 }
 
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
 // A waitError reports that a step has to wait.
-type waitError struct{ message string }
+type waitError struct {
+	message string
+	retry   time.Duration // if work continues in another system: until the next reconciliation
+}
 
 func (e *waitError) Error() string { return e.message }
 
@@ -217,8 +255,12 @@ func (rc *reconciliation) stepTOSCA(ctx context.Context, id krm.Identity) (outco
 	if err != nil {
 		return stepNothing, &failError{problem{reason: topology.ReasonInvalid, message: fmt.Sprintf("%s: can't merge its resources into the package: %v", id, err)}}
 	}
-	rc.d.Package, rc.dirty = merged, true
 	rc.steps = append(rc.steps, tko.PreparationStep{Resource: id.String(), Iteration: rc.iteration, Took: time.Since(started)})
+	// It changes other resources, too, so its revision has no plugin's changes.
+	if err := rc.commit(ctx, merged, nil); err != nil {
+		rc.steps = rc.steps[:len(rc.steps)-1]
+		return stepNothing, rc.refused(id, err)
+	}
 	return stepChanged, nil
 }
 
@@ -258,11 +300,20 @@ func (rc *reconciliation) stepPlugins(ctx context.Context, id krm.Identity) (out
 }
 
 func (rc *reconciliation) stepPlugin(ctx context.Context, plugin tko.Plugin, id krm.Identity) (outcome, error) {
+	if rc.dirty && len(tko.BoundSteps(append(slices.Clip(rc.steps), tko.PreparationStep{}))) <= len(rc.steps) {
+		if err := rc.commit(ctx, rc.d.Package, nil); err != nil { // or the revision wouldn't record the plugin
+			return stepNothing, rc.refused(id, err)
+		}
+	}
 	started := time.Now()
 	var notes []string
 	prepared, out, err := rc.p.runner.Prepare(tko.WithClaim(ctx, rc.item), plugin, id, rc.d.ID, rc.d.Package, func(note string) { notes = append(notes, note) })
 	if ctx.Err() != nil {
 		return stepNothing, ctx.Err()
+	}
+	if pending, ok := errors.AsType[*tko.PendingError](err); ok {
+		rc.running[plugin.ID()] = append(rc.running[plugin.ID()], id)
+		return stepNothing, &waitError{message: err.Error(), retry: pending.Retry}
 	}
 	if err != nil {
 		return stepNothing, &failError{problem{reason: ReasonPluginFailed, message: err.Error()}}

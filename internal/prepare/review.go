@@ -205,6 +205,17 @@ func (r *review) placements(ctx context.Context, ids []krm.Identity) error {
 func (r *review) placement(ctx context.Context, preparer topology.Preparer, found topology.Review) error {
 	id := found.Placement
 	decision := found.Decide(isApproved(r.d.Stamp.Conditions))
+	if base, pkg := found.Rollout(r.d.ID, r.pkg.Find(id)); pkg != nil {
+		wait, err := r.propose(ctx, base, pkg)
+		if errors.Is(err, tko.ErrInvalid) {
+			r.problems = append(r.problems, problem{reason: topology.ReasonInvalid, message: fmt.Sprintf("%s: spec.rollout: %v", id, err)})
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		decision = found.Planned(wait)
+	}
 	if err := preparer.CarryOut(ctx, id, decision); err != nil {
 		return r.problem(err)
 	}
@@ -224,6 +235,28 @@ func (r *review) placement(ctx context.Context, preparer topology.Preparer, foun
 	}
 	r.pkg = replace(r.pkg, found.Status(r.pkg.Find(id), decision))
 	return nil
+}
+
+// propose has a rollout make the changes of a placement, and returns what it waits for.
+func (r *review) propose(ctx context.Context, base tko.RolloutID, pkg krm.Package) (wait string, err error) {
+	s, err := r.p.client.ProposeRollout(ctx, base, pkg)
+	if err != nil {
+		return "", err
+	}
+	switch s.State {
+	case "Draft", "Planning":
+		wait = fmt.Sprintf("rollout %q is being planned", s.ID)
+		if s.Reason != "" {
+			wait += ": " + s.Reason
+		}
+	case "Planned":
+		wait = fmt.Sprintf("rollout %q is planned: review it with tko rollout plan, then start it", s.ID)
+	case "Undone", "Cancelled":
+		wait = fmt.Sprintf("rollout %q is %s: delete it to have the changes planned again", s.ID, s.State)
+	default:
+		wait = fmt.Sprintf("rollout %q makes the changes: it is %s", s.ID, s.State)
+	}
+	return wait, nil
 }
 
 // problem records an error that users can mend, and returns any other.

@@ -20,6 +20,7 @@ const (
 	ReasonScheduled   = "Scheduled"   // all steps succeeded
 	ReasonFailed      = "Failed"      // a step failed; it is tried again
 	ReasonInvalid     = "Invalid"     // a step can succeed only after a change of the site's package
+	ReasonRunning     = "Running"     // the work of a plugin continues in another system
 	ReasonNoScheduler = "NoScheduler" // no resource of the site's package triggers anything
 	ReasonUnscheduled = tko.ReasonUnscheduled
 )
@@ -82,6 +83,7 @@ func (s step) reportsHealth() bool {
 type result struct {
 	report report.Report
 	err    error
+	note   string // description of the run of a plugin, or ""
 }
 
 // A conditionOf is a condition of a record, to be written.
@@ -149,7 +151,7 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 		v, own := deploymentOutcome(d.ID, whole, results)
 		was := scheduledOf(d.Stamp)
 		// A failure of another deployment doesn't change that this one is scheduled.
-		trouble := whole.Reason == ReasonFailed || whole.Reason == trigger.ReasonWaiting
+		trouble := whole.Reason == ReasonFailed || whole.Reason == ReasonRunning || whole.Reason == trigger.ReasonWaiting
 		if own || !trouble || !settled || was == nil || was.Status != tko.ConditionTrue || was.ObservedRevision != d.Stamp.Revision {
 			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, v)...)
 		}
@@ -257,6 +259,9 @@ func siteOutcome(seen snapshot, p plan, results []result) report.Outcome {
 		return outcome
 	}
 	message := "by " + p.steps[0].String()
+	if results[0].note != "" {
+		message += ": " + results[0].note
+	}
 	if p.keep {
 		message += "; the store was restored from a backup: what it doesn't have stays until the site is released with --remove (tko hold release)"
 	}

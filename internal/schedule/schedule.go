@@ -45,12 +45,16 @@ type Client interface {
 	work.Client
 	// EnqueueSites makes the work of sites due at once.
 	EnqueueSites(ctx context.Context, ids []tko.SiteID) error
+	// Freezes returns the freezes of sites that aren't over.
+	Freezes(ctx context.Context) ([]tko.Freeze, error)
 }
 
 // Runner runs schedule plugins.
 type Runner interface {
-	// Schedule runs a plugin with all deployments of a site.
-	Schedule(ctx context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, sitePackage krm.Package, deployments map[tko.DeploymentID]krm.Package) error
+	// Schedule runs a plugin with all deployments of a site. The error wraps a
+	// [tko.PendingError] if the work continues in another system. Each of notes is called
+	// with a description of the run, if there is one.
+	Schedule(ctx context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, sitePackage krm.Package, deployments map[tko.DeploymentID]krm.Package, notes ...func(string)) error
 }
 
 // A target is a built-in scheduling target.
@@ -178,16 +182,26 @@ func (s *Scheduler) Reconcile(ctx context.Context, id tko.SiteID) work.Result {
 // store doesn't have.
 func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) work.Result {
 	seen, err := s.observe(ctx, id)
-	if errors.Is(err, tko.ErrNotFound) {
+	if errors.Is(err, tko.ErrNotFound) || err == nil && isDeleting(seen.site) {
+		if keep {
+			return work.Result{Outcome: tko.WorkDone}
+		}
+		if err := s.abandon(ctx, id); err != nil {
+			return work.Result{Outcome: tko.WorkFailed, Err: err}
+		}
 		return work.Result{Outcome: tko.WorkDone}
 	}
 	if err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
-	if isDeleting(seen.site) {
-		return work.Result{Outcome: tko.WorkDone}
-	}
 	p := decide(seen, s.targets)
+	frozen, err := s.freeze(ctx, seen, p)
+	if err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	if frozen > 0 {
+		return work.Result{Outcome: tko.WorkLater, Retry: frozen}
+	}
 	if keep {
 		p.keep = true
 		p.held = append(p.held, tko.OtherDeployments)
@@ -204,6 +218,9 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	}
 	if cleanUpErr != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: cleanUpErr}
+	}
+	if err := s.withdraw(ctx, seen, p, results); err != nil { // before the conditions no longer report that it runs
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
 	if err := s.write(ctx, conclude(seen, p, results)); err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
@@ -249,12 +266,8 @@ func (s *Scheduler) observe(ctx context.Context, id tko.SiteID) (snapshot, error
 	if seen.site, err = s.client.Site(ctx, id, 0); err != nil {
 		return snapshot{}, fmt.Errorf("reading site %q: %w", id, err)
 	}
-	schedule := tko.PluginSchedule
-	for p, err := range s.client.Plugins(ctx, tko.PluginSelect{Type: &schedule}, tko.ListOptions{}) {
-		if err != nil {
-			return snapshot{}, fmt.Errorf("reading the schedule plugins: %w", err)
-		}
-		seen.plugins = append(seen.plugins, p)
+	if seen.plugins, err = s.plugins(ctx); err != nil {
+		return snapshot{}, err
 	}
 	at := tko.DeploymentSelect{Sites: []string{string(id)}} // IDs have no characters that are special in patterns
 	for d, err := range s.client.Deployments(ctx, at, tko.ListOptions{Packages: true}) {
@@ -290,7 +303,11 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 			if packages == nil {
 				packages = p.packages()
 			}
-			r.err = s.runner.Schedule(stepCtx, step.plugin, step.trigger.Identity(), seen.site.ID, seen.site.Package, packages)
+			r.err = s.runner.Schedule(stepCtx, step.plugin, step.trigger.Identity(), seen.site.ID, seen.site.Package, packages, func(note string) { r.note = note })
+			if pending, ok := errors.AsType[*tko.PendingError](r.err); ok {
+				r.report.Site.Scheduled = running(r.err.Error())
+				r.report.Requeue, r.err = pending.Retry, nil
+			}
 		}
 		trail.End(span, r.err)
 		s.options.Log.DebugContext(ctx, "scheduled", "site", string(seen.site.ID), "by", step.String(),
@@ -351,4 +368,19 @@ func (s *Scheduler) release(ctx context.Context, site tko.SiteID, results []resu
 		}
 	}
 	return nil
+}
+
+// plugins returns the schedule plugins.
+func (s *Scheduler) plugins(ctx context.Context) (all []tko.Plugin, err error) {
+	schedule := tko.PluginSchedule
+	for p, err := range s.client.Plugins(ctx, tko.PluginSelect{Type: &schedule}, tko.ListOptions{}) {
+		if err != nil {
+			return nil, fmt.Errorf("reading the schedule plugins: %w", err)
+		}
+		all = append(all, p)
+	}
+	if w, ok := s.runner.(withdrawer); ok {
+		w.Remember(all...)
+	}
+	return all, nil
 }

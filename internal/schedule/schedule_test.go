@@ -39,7 +39,10 @@ type records struct {
 	retry       bool               // whether work that failed comes back
 	fail        error              // of reading deployments
 	past        map[int64]tko.Site // of a site, by revision
+	freezes     []tko.Freeze
 }
+
+func (r *records) Freezes(context.Context) ([]tko.Freeze, error) { return r.freezes, nil }
 
 func (r *records) Site(_ context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
 	r.mu.Lock()
@@ -233,7 +236,7 @@ type runner struct {
 	err  map[string]error // by plugin
 }
 
-func (r *runner) Schedule(_ context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, _ krm.Package, deployments map[tko.DeploymentID]krm.Package) error {
+func (r *runner) Schedule(_ context.Context, p tko.Plugin, target krm.Identity, site tko.SiteID, _ krm.Package, deployments map[tko.DeploymentID]krm.Package, _ ...func(string)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var ids []string

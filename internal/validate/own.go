@@ -1,7 +1,6 @@
 package validate
 
 import (
-	_ "embed"
 	"fmt"
 	"maps"
 	"net/url"
@@ -16,11 +15,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/kinds"
 	"github.com/tko-orchestrator/tko/krm"
 )
-
-//go:embed own.yaml
-var ownYAML []byte
 
 // metadataGroup is the group of metadata resources, which may have any version
 // and kind.
@@ -43,7 +40,7 @@ var loadOwn = map[bool]func() (*own, error){
 
 func compileOwn(complete bool) (*own, error) {
 	var specs map[string]map[string]any
-	if err := yaml.Unmarshal(ownYAML, &specs); err != nil {
+	if err := yaml.Unmarshal(kinds.Schemas, &specs); err != nil {
 		return nil, fmt.Errorf("read the schemas of TKO's own kinds: %w", err)
 	}
 	k, err := loadKubernetes()
@@ -143,20 +140,20 @@ func (l inspection) mistyped(gvk krm.GVK) {
 	if err != nil || o.schema(gvk) != nil {
 		return
 	}
-	var kinds []string // of the group
+	var siblings []string // of the group
 	for name := range o.kinds {
 		apiVersion, kind, _ := strings.Cut(name, " ")
 		if group, version, _ := strings.Cut(apiVersion, "/"); group == gvk.Group {
-			kinds = append(kinds, kind)
+			siblings = append(siblings, kind)
 			if kind == gvk.Kind && slices.Contains(ownGroups, group) {
 				l.add("apiVersion", "is %s/%s, which has no kind %s: write %s", gvk.Group, gvk.Version, kind, group+"/"+version)
 				return
 			}
 		}
 	}
-	slices.Sort(kinds)
+	slices.Sort(siblings)
 	nearest, distance := "", 3
-	for _, kind := range kinds {
+	for _, kind := range siblings {
 		if d := editDistance(strings.ToLower(kind), strings.ToLower(gvk.Kind)); d < distance && 3*d <= len(kind) && kind != gvk.Kind {
 			nearest, distance = kind, d
 		}
@@ -165,7 +162,7 @@ func (l inspection) mistyped(gvk krm.GVK) {
 	case nearest != "":
 		l.add("kind", "is %q, which %s doesn't have: do you mean %s?", gvk.Kind, gvk.Group, nearest)
 	case slices.Contains(ownGroups, gvk.Group):
-		l.add("kind", "is %q, which %s doesn't have: use %s", gvk.Kind, gvk.Group, strings.Join(kinds, ", "))
+		l.add("kind", "is %q, which %s doesn't have: use %s", gvk.Kind, gvk.Group, strings.Join(siblings, ", "))
 	}
 }
 
@@ -284,6 +281,9 @@ func (l inspection) patterns() {
 func checkPlacement(l inspection) {
 	if update := l.text("spec", "update"); l.complete && l.has("spec", "budget") && (update == "" || update == "Once") {
 		l.add("spec.budget", "has no effect without spec.update: set that to Apply or Propose, or remove the budget")
+	}
+	if l.complete && l.has("spec", "rollout") && l.text("spec", "update") != "Apply" {
+		l.add("spec.rollout", "has no effect without spec.update: Apply: set it, or remove the rollout")
 	}
 	templates, _ := dig(map[string]any(l.resource), "spec", "templates").([]any)
 	for i, entry := range templates {

@@ -9,6 +9,11 @@ import (
 var paths = map[string]bool{
 	"/api/about": true, "/api/template": true, "/api/site": true, "/api/deployment": true,
 	"/api/template/list": true, "/api/site/list": true, "/api/deployment/list": true, "/api/plugin/list": true,
+	"/api/v1/me": true, "/api/v1/stream": true, "/api/v1/actions": true, "/auth/session": true,
+	"/api/v1/openapi.json": true, "/auth/login": true, "/auth/callback": true, "/auth/logins": true,
+	"/api/v1/template": true, "/api/v1/site": true, "/api/v1/deployment": true, "/api/v1/plugin": true,
+	"/api/v1/template/list": true, "/api/v1/site/list": true, "/api/v1/deployment/list": true, "/api/v1/plugin/list": true,
+	"/api/v1/template/count": true, "/api/v1/site/count": true, "/api/v1/deployment/count": true, "/api/v1/plugin/count": true,
 }
 
 // WithObserver calls observe at the end of each request, with its path (other for

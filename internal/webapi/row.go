@@ -158,3 +158,65 @@ func orEmptyMap(m map[string]string) map[string]string {
 	}
 	return m
 }
+
+type rolloutBody struct {
+	ID       string            `json:"id"`
+	Metadata map[string]string `json:"metadata"`
+	State    string            `json:"state"`
+	Reason   string            `json:"reason"`
+	stampBody
+}
+
+func rolloutRow(r tko.Rollout) rolloutBody {
+	body := rolloutBody{ID: string(r.ID), Metadata: r.Metadata, State: r.State, Reason: r.Reason, stampBody: stampOf(r.Stamp)}
+	if body.Metadata == nil {
+		body.Metadata = map[string]string{}
+	}
+	return body
+}
+
+type statusBody struct {
+	ID       string         `json:"id"`
+	State    string         `json:"state"`
+	Reason   string         `json:"reason"`
+	Plan     string         `json:"plan"`
+	Undoes   string         `json:"undoes,omitempty"`
+	UndoneBy string         `json:"undoneBy,omitempty"`
+	Kinds    map[string]int `json:"kinds"`
+	Failures int            `json:"failures"`
+	Blocks   []string       `json:"blocks"`
+	Waves    []waveBody     `json:"waves"`
+}
+
+type waveBody struct {
+	Name        string         `json:"name"`
+	Deployments int            `json:"deployments"`
+	Approval    string         `json:"approval,omitempty"`
+	Progress    map[string]int `json:"progress"`
+}
+
+func newStatusBody(s tko.RolloutStatus) statusBody {
+	body := statusBody{
+		ID: string(s.ID), State: s.State, Reason: s.Reason, Plan: s.Plan, Undoes: string(s.Undoes), UndoneBy: string(s.UndoneBy),
+		Kinds: s.Kinds, Failures: s.Failures, Blocks: orEmpty(s.Blocks), Waves: []waveBody{},
+	}
+	for _, w := range s.Waves {
+		body.Waves = append(body.Waves, waveBody{Name: w.Name, Deployments: w.Rows, Approval: w.Approval, Progress: w.Progress})
+	}
+	return body
+}
+
+type freezeBody struct {
+	ID           string            `json:"id"`
+	SiteMetadata map[string]string `json:"siteMetadata"`
+	Reason       string            `json:"reason"`
+	By           string            `json:"frozenBy"`
+	Until        int64             `json:"untilTimestamp"`   // Unix milliseconds
+	Created      int64             `json:"createdTimestamp"` // Unix milliseconds
+}
+
+func freezeRow(f tko.Freeze) freezeBody {
+	return freezeBody{
+		ID: f.ID, SiteMetadata: orEmptyMap(f.SiteMetadata), Reason: f.Reason, By: f.By.Who, Until: f.Until.UnixMilli(), Created: f.Created.UnixMilli(),
+	}
+}

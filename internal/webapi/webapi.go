@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -36,6 +37,14 @@ type Lister interface {
 	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
 }
 
+// Rollouts are a source of rollouts, and of the freezes that they wait for.
+type Rollouts interface {
+	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
+	Rollouts(ctx context.Context, sel tko.RolloutSelect, options tko.ListOptions) iter.Seq2[tko.Rollout, error]
+	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
+	Freezes(ctx context.Context) ([]tko.Freeze, error)
+}
+
 // New makes the handler of all paths below /api/. It handles GET and HEAD.
 // Lists are JSON arrays, streamed; an array without its closing bracket was cut
 // short by an error. Errors are {"error": TEXT}. Faults of the server are
@@ -54,13 +63,28 @@ func New(catalog Catalog, log *slog.Logger) http.Handler {
 	mux.HandleFunc("GET /api/site/list", a.sites)
 	mux.HandleFunc("GET /api/deployment/list", a.deployments)
 	mux.HandleFunc("GET /api/plugin/list", a.plugins)
+	if rollouts, ok := catalog.(Rollouts); ok {
+		a.rollouts = rollouts
+		mux.HandleFunc("GET /api/rollout", a.rollout)
+		mux.HandleFunc("GET /api/rollout/list", a.rolloutList)
+		mux.HandleFunc("GET /api/rollout/status", a.rolloutStatus)
+		mux.HandleFunc("GET /api/freeze/list", a.freezes)
+	}
+	if reasons, ok := catalog.(Reasons); ok {
+		a.reasons = reasons
+		mux.HandleFunc("GET /api/blame", a.blame)
+		mux.HandleFunc("GET /api/site/explain", a.siteExplain)
+		mux.HandleFunc("GET /api/template/impact", a.templateImpact)
+	}
 	mux.HandleFunc("/api/", a.unknown)
 	return mux
 }
 
 type api struct {
-	catalog Catalog
-	log     *slog.Logger
+	catalog  Catalog
+	rollouts Rollouts // nil if the catalog has none
+	reasons  Reasons  // nil if the catalog has none
+	log      *slog.Logger
 }
 
 func (a *api) unknown(w http.ResponseWriter, r *http.Request) {
@@ -110,11 +134,74 @@ func (a *api) deployment(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// pkg responds with a package as YAML: ?id=, and &revision= for an earlier one.
+func (a *api) rollout(w http.ResponseWriter, r *http.Request) {
+	a.pkg(w, r, func(ctx context.Context, id string, revision int64) (krm.Package, error) {
+		rollout, err := a.rollouts.Rollout(ctx, tko.RolloutID(id), revision)
+		return rollout.Package, err
+	})
+}
+
+func (a *api) rolloutList(w http.ResponseWriter, r *http.Request) {
+	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Rollout, error] {
+		return a.rollouts.Rollouts(ctx, tko.RolloutSelect{}, options)
+	}, rolloutRow)
+}
+
+// rolloutStatus responds with how far a rollout is: ?id=.
+func (a *api) rolloutStatus(w http.ResponseWriter, r *http.Request) {
+	id := r.URL.Query().Get("id")
+	if id == "" {
+		a.fail(w, r, errNoID)
+		return
+	}
+	status, err := a.rollouts.RolloutStatus(r.Context(), tko.RolloutID(id))
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, newStatusBody(status))
+}
+
+// freezes responds with the freezes that aren't over, those that end first at the
+// beginning: a part of them with ?offset= and ?count=.
+func (a *api) freezes(w http.ResponseWriter, r *http.Request) {
+	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Freeze, error] {
+		return func(yield func(tko.Freeze, error) bool) {
+			all, err := a.rollouts.Freezes(ctx)
+			if err != nil {
+				yield(tko.Freeze{}, err)
+				return
+			}
+			all = all[min(int(options.Window.Offset), len(all)):]
+			if n := *options.Window.Max; n >= 0 {
+				all = all[:min(n, len(all))]
+			}
+			for _, f := range all {
+				if !yield(f, nil) {
+					return
+				}
+			}
+		}
+	}, freezeRow)
+}
+
+var errNoID = tko.Errorf(tko.ErrInvalid, "there is no ID: add ?id=ID")
+
+// past returns the context of a read: ?asOf= is the moment as of which it reads.
+func past(ctx context.Context, r *http.Request) (context.Context, error) {
+	text := r.URL.Query().Get("asOf")
+	if text == "" {
+		return ctx, nil
+	}
+	asOf, err := tko.ParseAsOf(text, time.Now().UTC())
+	return tko.WithAsOf(ctx, asOf), err
+}
+
+// pkg responds with a package as YAML: ?id=, and &revision= or &asOf= for an earlier one.
 func (a *api) pkg(w http.ResponseWriter, r *http.Request, get func(ctx context.Context, id string, revision int64) (krm.Package, error)) {
 	id := r.URL.Query().Get("id")
 	if id == "" {
-		a.fail(w, r, tko.Errorf(tko.ErrInvalid, "there is no ID: add ?id=ID"))
+		a.fail(w, r, errNoID)
 		return
 	}
 	revision, err := number(r, "revision", 0, 64)
@@ -122,7 +209,12 @@ func (a *api) pkg(w http.ResponseWriter, r *http.Request, get func(ctx context.C
 		a.fail(w, r, err)
 		return
 	}
-	pkg, err := get(r.Context(), id, revision)
+	ctx, err := past(r.Context(), r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	pkg, err := get(ctx, id, revision)
 	if err != nil {
 		a.fail(w, r, err)
 		return
@@ -165,11 +257,15 @@ func (a *api) plugins(w http.ResponseWriter, r *http.Request) {
 	}, pluginRow)
 }
 
-// stream responds with a list: ?offset= and ?count= select a part of it; with
+// stream responds with a list, now or ?asOf= a moment of the past: ?offset= and ?count= select a part of it; with
 // ?deployments=count, templates and sites have the number of their deployments,
 // not the IDs.
 func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(context.Context, tko.ListOptions) iter.Seq2[T, error], row func(T) R) {
-	ctx := r.Context()
+	ctx, err := past(r.Context(), r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
 	options, err := listOptions(r)
 	if err != nil {
 		a.fail(w, r, err)

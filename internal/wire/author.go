@@ -14,6 +14,7 @@ const (
 	WhyKey       = "tko-why"        // reason for the change
 	ErrorSizeKey = "tko-error-size" // size of errors that the client accepts, in bytes; see DefaultErrorSize
 	RowSizeKey   = "tko-row-size"   // size of rows that the client accepts, in bytes; see DefaultRowSize
+	AsOfKey      = "tko-as-of"      // header of responses: the moment as of which the server has read
 )
 
 // MaxAuthorLength is the maximum length of author and reason, in bytes.

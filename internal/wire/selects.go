@@ -24,13 +24,32 @@ func NewSiteSelect(s tko.SiteSelect, dryRun bool) *tkopb.SelectSites {
 		SiteIdPatterns:     s.IDs,
 		TemplateIdPatterns: s.Templates,
 		MetadataPatterns:   s.Metadata,
+		Conditions:         newConditionSelects(s.Conditions),
 		DryRun:             dryRun,
 	}
 }
 
 // SiteSelect reads a select of sites. nil selects all.
 func SiteSelect(m *tkopb.SelectSites) tko.SiteSelect {
-	return tko.SiteSelect{IDs: m.GetSiteIdPatterns(), Templates: m.GetTemplateIdPatterns(), Metadata: m.GetMetadataPatterns()}
+	return tko.SiteSelect{
+		IDs: m.GetSiteIdPatterns(), Templates: m.GetTemplateIdPatterns(), Metadata: m.GetMetadataPatterns(), Conditions: conditionSelects(m.GetConditions()),
+	}
+}
+
+func newConditionSelects(selects []tko.ConditionSelect) []*tkopb.SelectCondition {
+	var messages []*tkopb.SelectCondition
+	for _, c := range selects {
+		messages = append(messages, &tkopb.SelectCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Negate: c.Not})
+	}
+	return messages
+}
+
+func conditionSelects(messages []*tkopb.SelectCondition) []tko.ConditionSelect {
+	var selects []tko.ConditionSelect
+	for _, m := range messages {
+		selects = append(selects, tko.ConditionSelect{Type: m.GetType(), Status: m.GetStatus(), Reason: m.GetReason(), Not: m.GetNegate()})
+	}
+	return selects
 }
 
 // NewDeploymentSelect writes a select of deployments.
@@ -44,6 +63,8 @@ func NewDeploymentSelect(s tko.DeploymentSelect, dryRun bool) *tkopb.SelectDeplo
 		Prepared:                 s.Prepared,
 		Approved:                 s.Approved,
 		Outdated:                 s.Outdated,
+		Conditions:               newConditionSelects(s.Conditions),
+		DeploymentIdPatterns:     s.IDs,
 		DryRun:                   dryRun,
 	}
 	if s.Parent != "" {
@@ -69,6 +90,8 @@ func DeploymentSelect(m *tkopb.SelectDeployments) tko.DeploymentSelect {
 		Prepared:         m.Prepared,
 		Approved:         m.Approved,
 		Outdated:         m.Outdated,
+		IDs:              m.GetDeploymentIdPatterns(),
+		Conditions:       conditionSelects(m.GetConditions()),
 	}
 }
 

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"math"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/krm"
@@ -14,7 +16,8 @@ func NewPutEntity(p tko.Put, format krm.Format) (*tkopb.PutEntity, error) {
 	}
 	m := &tkopb.PutEntity{
 		Kind: string(p.Kind), Id: p.ID, ParentDeploymentId: string(p.Parent), TemplateId: string(p.Template), SiteId: string(p.Site),
-		Metadata: p.Metadata, PackageFormat: name, Package: data, Origin: p.Origin, DryRun: p.DryRun, FromTemplate: p.FromTemplate,
+		Metadata: p.Metadata, PackageFormat: name, Package: data, Origin: p.Origin, Name: p.Name, DryRun: p.DryRun, FromTemplate: p.FromTemplate,
+		ExpectRevision: p.Revision, RemoveMetadata: p.RemoveMetadata,
 	}
 	if p.Kind == tko.KindPlugin {
 		m.Plugin = NewPlugin(p.Plugin)
@@ -31,7 +34,8 @@ func PutEntity(m *tkopb.PutEntity) (tko.Put, error) {
 	put := tko.Put{
 		Kind: tko.Kind(m.GetKind()), ID: m.GetId(), Parent: tko.DeploymentID(m.GetParentDeploymentId()),
 		Template: tko.TemplateID(m.GetTemplateId()), Site: tko.SiteID(m.GetSiteId()),
-		Metadata: m.GetMetadata(), Package: p, Origin: m.GetOrigin(), DryRun: m.GetDryRun(), FromTemplate: m.GetFromTemplate(),
+		Metadata: m.GetMetadata(), Package: p, Origin: m.GetOrigin(), Name: m.GetName(), DryRun: m.GetDryRun(), FromTemplate: m.GetFromTemplate(),
+		Revision: m.GetExpectRevision(), RemoveMetadata: m.GetRemoveMetadata(),
 	}
 	if m.GetPlugin() != nil {
 		put.Plugin = Plugin(m.GetPlugin())
@@ -66,8 +70,11 @@ func NewSource(s tko.Source) *tkopb.Source {
 	}
 	for _, i := range s.Status.Items {
 		m.Status.Items = append(m.Status.Items, &tkopb.SourceItem{
-			Kind: i.Kind, Name: i.Name, Id: i.ID, Digest: i.Digest, Revision: i.Revision, Pending: i.Pending, Status: i.Status,
+			Kind: i.Kind, Name: i.Name, Id: i.ID, Digest: i.Digest, Revision: i.Revision, Pending: i.Pending, Status: i.Status, Origins: int32(min(i.Origins, math.MaxInt32)), //nolint:gosec // it is bounded
 		})
+	}
+	for _, parts := range s.Status.Origins {
+		m.Status.Origins = append(m.Status.Origins, &tkopb.SourceOrigins{Parts: parts})
 	}
 	for _, o := range s.Status.Operations {
 		m.Status.Operations = append(m.Status.Operations, &tkopb.SourceOperation{
@@ -90,8 +97,11 @@ func Source(m *tkopb.Source) tko.Source {
 	}
 	for _, i := range status.GetItems() {
 		s.Status.Items = append(s.Status.Items, tko.SourceItem{
-			Kind: i.GetKind(), Name: i.GetName(), ID: i.GetId(), Digest: i.GetDigest(), Revision: i.GetRevision(), Pending: i.GetPending(), Status: i.GetStatus(),
+			Kind: i.GetKind(), Name: i.GetName(), ID: i.GetId(), Digest: i.GetDigest(), Revision: i.GetRevision(), Pending: i.GetPending(), Status: i.GetStatus(), Origins: int(i.GetOrigins()),
 		})
+	}
+	for _, o := range status.GetOrigins() {
+		s.Status.Origins = append(s.Status.Origins, o.GetParts())
 	}
 	for _, o := range status.GetOperations() {
 		s.Status.Operations = append(s.Status.Operations, tko.SourceOperation{

@@ -112,11 +112,12 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 		DefaultPackageFormat: krm.YAML, Position: 9,
 	}, infallible(NewAbout), infallible(About))
 	yes, typ := true, "prepare"
+	conditions := []tko.ConditionSelect{{Type: tko.ConditionHealthy, Status: tko.ConditionFalse, Reason: "Lost", Not: true}}
 	checkRoundTrip(t, "select templates", tko.TemplateSelect{IDs: []string{"a"}, Metadata: metadata}, withTrue(NewTemplateSelect), infallible(TemplateSelect))
-	checkRoundTrip(t, "select sites", tko.SiteSelect{IDs: []string{"a"}, Templates: []string{"b"}, Metadata: metadata}, withTrue(NewSiteSelect), infallible(SiteSelect))
+	checkRoundTrip(t, "select sites", tko.SiteSelect{IDs: []string{"a"}, Templates: []string{"b"}, Metadata: metadata, Conditions: conditions}, withTrue(NewSiteSelect), infallible(SiteSelect))
 	checkRoundTrip(t, "select deployments", tko.DeploymentSelect{
-		Parent: "p", Metadata: metadata, Templates: []string{"a"}, TemplateMetadata: map[string]string{"t": "1"},
-		Sites: []string{"b"}, SiteMetadata: map[string]string{"s": "1"}, Prepared: &yes, Approved: &yes,
+		IDs: []string{"d*"}, Parent: "p", Metadata: metadata, Templates: []string{"a"}, TemplateMetadata: map[string]string{"t": "1"},
+		Sites: []string{"b"}, SiteMetadata: map[string]string{"s": "1"}, Prepared: &yes, Approved: &yes, Conditions: conditions,
 	}, withTrue(NewDeploymentSelect), infallible(DeploymentSelect))
 	checkRoundTrip(t, "select plugins", tko.PluginSelect{Type: &typ, Names: []string{"a"}, Executor: &typ, Trigger: &krm.GVK{Version: "v1", Kind: "K"}}, withTrue(NewPluginSelect), infallible(PluginSelect))
 	checkRoundTrip(t, "claim", tko.ClaimWork{Queue: "q", Worker: "w", Max: 3, Lease: time.Second, Wait: time.Minute}, infallible(NewClaimWork), ClaimWork)
@@ -130,7 +131,8 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 	checkRoundTrip(t, "source", tko.Source{
 		Name: "n", Version: 3, Updated: moment, Approved: "a", State: []byte{1}, Status: tko.SourceStatus{
 			Kind: "git", URL: "u", Ref: "r", Path: "p", Attempted: "2", Applied: "1", PendingRemoval: "q", Holder: "h", Messages: []string{"m"},
-			Items:      []tko.SourceItem{{Kind: "site", Name: "s", ID: "i", Digest: "d", Revision: 4, Pending: true, Status: "Keep"}},
+			Items:      []tko.SourceItem{{Kind: "site", Name: "s", ID: "i", Digest: "d", Revision: 4, Pending: true, Status: "Keep", Origins: 1}},
+			Origins:    []tko.SourceOrigins{{"metadata.region": "netbox"}},
 			Operations: []tko.SourceOperation{{Time: moment, Revision: "2", Verb: "create", Kind: "site", Name: "s", Error: "e"}},
 			Conditions: stamp1.Conditions,
 		},
@@ -138,7 +140,7 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 	checkRoundTrip(t, "target state", tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 255}, Version: 3, Updated: moment}, infallible(NewTargetState), infallible(TargetState))
 	checkRoundTrip(t, "put", tko.Put{
 		Kind: tko.KindPlugin, ID: "i", Parent: "p", Template: "t", Site: "s", Metadata: metadata, Package: pkg, Plugin: tko.Plugin{Type: "prepare", Name: "n"},
-		Origin: "o", DryRun: true,
+		Origin: "o", Name: "web", DryRun: true, Revision: 7, RemoveMetadata: []string{"k"},
 	}, func(p tko.Put) (*tkopb.PutEntity, error) { return NewPutEntity(p, krm.CBOR) }, PutEntity)
 	for _, op := range []tko.Op{tko.OpWritten, tko.OpDeleted, tko.OpStatus} {
 		checkRoundTrip(t, "change "+string(op), tko.Change{Position: 1, Kind: tko.KindSite, ID: "s", Op: op, Revision: 2, Time: moment, Author: tko.Author{Who: "a", Why: "b"}}, infallible(NewChange), infallible(Change))

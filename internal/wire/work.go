@@ -175,7 +175,7 @@ func Change(m *tkopb.Change) tko.Change {
 
 // Kinds reads kinds of entities. An unknown kind is an ErrInvalid.
 func Kinds(names []string) ([]tko.Kind, error) {
-	known := []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}
+	known := []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin, tko.KindRollout}
 	kinds := make([]tko.Kind, len(names))
 	for i, name := range names {
 		if kinds[i] = tko.Kind(name); !slices.Contains(known, kinds[i]) {

@@ -31,11 +31,13 @@ func TestCommandMatchesScripts(t *testing.T) {
 	for _, script := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(script), ".txtar"), func(t *testing.T) {
 			t.Parallel()
-			server := process.StartServer(t, append([]string{"--store=sqlite::memory:"}, serverFlags(t, script)...)...)
+			folder := t.TempDir()
+			server := process.StartServer(t, append([]string{"--store=sqlite::memory:"}, serverFlags(t, script, folder)...)...)
 			testscript.Run(t, testscript.Params{
 				Files:         []string{script},
 				UpdateScripts: *update,
 				Setup: func(env *testscript.Env) error {
+					env.Setenv("FOLDER", folder)
 					env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 					for _, setting := range server.Env() {
 						name, value, _ := strings.Cut(setting, "=")
@@ -49,8 +51,8 @@ func TestCommandMatchesScripts(t *testing.T) {
 }
 
 // serverFlags returns the flags for a script's server, which the script's first line
-// may list.
-func serverFlags(t *testing.T, script string) []string {
+// may list. $FOLDER is a folder of server and script.
+func serverFlags(t *testing.T, script, folder string) []string {
 	t.Helper()
 	text, err := os.ReadFile(script)
 	if err != nil {
@@ -61,7 +63,7 @@ func serverFlags(t *testing.T, script string) []string {
 	if flags == first {
 		return nil
 	}
-	return strings.Fields(flags)
+	return strings.Fields(strings.ReplaceAll(flags, "$FOLDER", folder))
 }
 
 // The client must not link packages that only servers need, to stay small.

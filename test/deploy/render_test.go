@@ -200,6 +200,7 @@ func TestChartValuesTakeEffect(t *testing.T) {
 			why: "the API server checks the certificate", values: with("kubernetesAPI", with("caBundle", "-----BEGIN CERTIFICATE-----\n")),
 			want: "caBundle: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg==",
 		},
+		"secrets of AWX":  {why: "plugins refer to them", values: with("awx", with("secret", "corp-awx")), want: "secretName: corp-awx", not: "tko-awx"},
 		"image":           {why: "images are mirrored", values: with("image", map[string]any{"repository": "registry.example/tko", "tag": "v1", "pullSecrets": []any{"pull"}}), want: "image: registry.example/tko:v1"},
 		"unknown value":   {why: "a typo", values: with("replicaCount", 3), fails: true, want: "replicaCount"},
 		"wrong type":      {why: "the API server's error would be less clear", values: with("data", with("replicas", "many")), fails: true, want: "replicas"},

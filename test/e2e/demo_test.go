@@ -64,6 +64,29 @@ func TestDemoCatalogHasExpectedResult(t *testing.T) {
 				last = commits
 				checkDemoFiles(t, repository, state)
 			}
+			// The demo ends with an upgrade of the SMF in two waves and its undo, after which
+			// everything is as before.
+			var told []string
+			if err := demo.Upgrade(ctx, c, func(text string) { told = append(told, text) }); err != nil {
+				t.Fatalf("%v\n%s", err, strings.Join(told, "\n"))
+			}
+			for _, want := range []string{"is Done", "is Undone", "canary 1/1 healthy"} {
+				if !strings.Contains(strings.Join(told, "\n"), want) {
+					t.Errorf("the upgrade doesn't report %q:\n%s", want, strings.Join(told, "\n"))
+				}
+			}
+			catalog, err := demo.Load("../../examples", map[string]string{"BIN": bin, "DEMO": state})
+			if err != nil {
+				t.Fatal(err)
+			}
+			progress, err := demo.Follow(ctx, c, 50*time.Millisecond, func(demo.Progress) {})
+			if err == nil {
+				err = catalog.Check(progress, filepath.Join(state, "sites.git"))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			checkDemoFiles(t, filepath.Join(state, "sites.git"), state)
 		})
 	}
 }

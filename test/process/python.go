@@ -14,8 +14,20 @@ import (
 // there: set PYTHONPATH to PythonSDK.
 func Python(t testing.TB) string {
 	t.Helper()
+	return pythonFor(t)
+}
+
+// Ansible returns the folder of the tests' Python environment with ansible-core. The
+// SDK is not installed there, as in that of Python.
+func Ansible(t testing.TB) string {
+	t.Helper()
+	return pythonFor(t, "ansible")
+}
+
+func pythonFor(t testing.TB, arguments ...string) string {
+	t.Helper()
 	var stderr bytes.Buffer
-	cmd := exec.Command(filepath.Join(root(), "test", "setup", "python.sh"))
+	cmd := exec.Command(filepath.Join(root(), "test", "setup", "python.sh"), arguments...)
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -1,16 +1,25 @@
 #!/usr/bin/env bash
 # Makes the Python environment for the tests of the SDK, and prints its folder. The SDK itself is
 # not installed there: PYTHONPATH names it. The environment is made once for each list of
-# requirements, and cached in the user's cache folder.
+# requirements, and cached in the user's cache folder. With the argument "ansible" it is the one for
+# the tests of the Ansible collection.
 set -euo pipefail
-requirements=$(cd "$(dirname "$0")/../../sdk/python" && pwd)/requirements-test.txt
+root=$(cd "$(dirname "$0")/../.." && pwd)
+case "${1:-}" in
+'') requirements=$root/sdk/python/requirements-test.txt minor=10 what='the Python SDK is tested with it' ;;
+ansible) requirements=$root/ansible/tests/requirements.txt minor=11 what='the Ansible collection is tested with it' ;;
+*)
+	echo "usage: $0 [ansible]" >&2
+	exit 2
+	;;
+esac
 
 need() {
 	echo "make test: install $1 ($2)" >&2
 	exit 1
 }
-command -v python3 >/dev/null || need 'Python 3.10 or later' 'the Python SDK is tested with it'
-python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || need 'Python 3.10 or later' "$(python3 --version) is too old for the Python SDK"
+command -v python3 >/dev/null || need "Python 3.$minor or later" "$what"
+python3 -c "import sys; sys.exit(sys.version_info < (3, $minor))" || need "Python 3.$minor or later" "$(python3 --version) is too old: $what"
 
 sum=$({ python3 --version; cat "$requirements"; } | cksum | tr ' ' -)
 dir=${XDG_CACHE_HOME:-$HOME/.cache}/tko/python-$sum
@@ -25,6 +34,7 @@ if [ ! -d "$dir" ]; then
 	fi
 	out=$("$new/bin/python3" -m pip install --quiet --disable-pip-version-check -r "$requirements" 2>&1) ||
 		need "what $requirements lists, from PyPI" "$(tail -n 1 <<<"$out")"
+	grep -lIF "$new" "$new"/bin/* | xargs -r sed -i "s|$new|$dir|g" # programs name the folder of their interpreter
 	mv -T "$new" "$dir" 2>/dev/null || [ -d "$dir" ] # another process may have been faster
 fi
 echo "$dir"

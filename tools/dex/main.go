@@ -49,7 +49,7 @@ func run(ctx context.Context) error {
 	state := memory.New(log)
 	// The second client is of another application of the same issuer.
 	for _, id := range []string{"tko", "grafana"} {
-		if err := state.CreateClient(ctx, storage.Client{ID: id, Name: id, Public: true, RedirectURIs: []string{"/device/callback"}}); err != nil {
+		if err := state.CreateClient(ctx, storage.Client{ID: id, Name: id, Public: true, RedirectURIs: []string{"/device/callback", "https://tko.test/auth/callback"}}); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/certs"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/secret"
@@ -23,7 +24,7 @@ import (
 )
 
 // gitOpsSources returns the sources that the settings name.
-func gitOpsSources(c *config.GitOps) ([]gitops.Spec, error) {
+func gitOpsSources(c *config.GitOps, access remote.Access) ([]gitops.Spec, error) {
 	var all []gitops.Settings
 	if c.Sources != "" {
 		read, err := gitops.ReadSettings(c.Sources)
@@ -49,7 +50,7 @@ func gitOpsSources(c *config.GitOps) ([]gitops.Spec, error) {
 	specs := make([]gitops.Spec, len(all))
 	seen := map[string]bool{}
 	for i, settings := range all {
-		spec, err := settings.Spec(c.Dir)
+		spec, err := settings.SpecWith(c.Dir, access)
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +66,11 @@ func gitOpsSources(c *config.GitOps) ([]gitops.Spec, error) {
 // GitOps returns the controller of the role gitops; nil if there is nothing to do.
 func GitOps(all *config.Config, data *client.Client, worker string, observer work.Observer, log *slog.Logger) (*gitops.Controller, error) {
 	c := &all.GitOps
-	specs, err := gitOpsSources(c)
+	guards, err := NewGuards(all)
+	if err != nil {
+		return nil, err
+	}
+	specs, err := gitOpsSources(c, remote.Access{Guard: guards.Remote, Secrets: Secrets(all)})
 	if err != nil {
 		return nil, err
 	}
@@ -76,6 +81,9 @@ func GitOps(all *config.Config, data *client.Client, worker string, observer wor
 		return nil, err
 	}
 	for i := range specs {
+		if specs[i].From == nil {
+			continue
+		}
 		specs[i].From = decrypting{Fetcher: specs[i].From, age: c.AgeKeys, pgp: c.PGPKeys}
 	}
 	tree.Sweep(c.Dir)

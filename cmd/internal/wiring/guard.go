@@ -5,6 +5,7 @@ import (
 
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
 // Guards limit what the server accesses on behalf of users.
@@ -32,4 +33,13 @@ func NewGuards(c *config.Config) (g Guards, err error) {
 	}
 	g.TOSCA, err = guard.New(tosca)
 	return g, err
+}
+
+// Secrets returns what may be referred to as secrets, in addition to files.
+func Secrets(c *config.Config) secret.Sources {
+	s := secret.Sources{Environment: c.SecretEnvironment}
+	if c.Vault.Address != "" {
+		s.Vault = &secret.Vault{Address: c.Vault.Address, Prefixes: c.Vault.Paths, TokenFile: c.Vault.TokenFile, Role: c.Vault.Role, JWTFile: c.Vault.JWTFile}
+	}
+	return s
 }

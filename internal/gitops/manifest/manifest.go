@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -49,6 +50,8 @@ type Manifest struct {
 	Digest string // of Put
 	Adopt  bool   // take over an existing entity
 	Keep   bool   // don't delete the entity when the manifest is removed
+	// Origins names the origins of the parts, if they are several.
+	Origins tko.SourceOrigins
 }
 
 // String names the manifest in messages.
@@ -109,7 +112,7 @@ func Read(fsys fs.FS, folder string) ([]Manifest, error) {
 }
 
 // Order lists the kinds in the order in which they are applied.
-var Order = []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment}
+var Order = []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindRollout}
 
 func compare(a, b Manifest) int {
 	if d := slices.Index(Order, a.Put.Kind) - slices.Index(Order, b.Put.Kind); d != 0 {
@@ -216,8 +219,10 @@ func read(r krm.Resource) (*Manifest, error) {
 		err = m.deployment(r)
 	case "Plugin":
 		err = m.plugin(r)
+	case "Rollout":
+		err = m.rollout(r)
 	default:
-		return nil, fmt.Errorf("unknown kind %q: use Template, Site, Deployment or Plugin", gvk.Kind)
+		return nil, fmt.Errorf("unknown kind %q: use Template, Site, Deployment, Plugin or Rollout", gvk.Kind)
 	}
 	if err != nil {
 		return nil, err
@@ -235,6 +240,15 @@ func read(r krm.Resource) (*Manifest, error) {
 		return nil, err
 	}
 	m.Digest, err = digest(m.Put)
+	return m, err
+}
+
+// Of returns the manifest of a template or site that wasn't read from a file. file names
+// what it was made from in messages.
+func Of(file string, put tko.Put) (Manifest, error) {
+	m := Manifest{File: file, Name: put.ID, Put: put}
+	var err error
+	m.Digest, err = digest(put)
 	return m, err
 }
 
@@ -307,6 +321,10 @@ func identity(r krm.Resource, spec map[string]any, field string) (string, error)
 		return named, nil
 	case id != "" && name == id:
 		return id, nil
+	case field == "rolloutId":
+		if named, err := kubename.UnescapeHyphens(name); err == nil && named == id {
+			return id, nil
+		}
 	case id == "":
 		return "", fmt.Errorf("metadata.name: %w", err)
 	}
@@ -330,6 +348,36 @@ func (m *Manifest) template(r krm.Resource) error {
 		return err
 	}
 	return tko.CheckID("template ID", m.Name)
+}
+
+// rollout reads a rollout, as the Kubernetes API has it: its spec is that of the package's
+// Rollout resource, and spec.package has the resources that edits merge.
+func (m *Manifest) rollout(r krm.Resource) error {
+	spec, err := specOf(r, "rolloutId", "package", "edits", "waves", "limits", "health", "windows", "onFailure", "conflicts")
+	if err != nil {
+		return err
+	}
+	if _, ok := spec["rolloutId"]; !ok {
+		spec = maps.Clone(spec)
+		if spec["rolloutId"], err = kubename.UnescapeHyphens(r.Name()); err != nil { // as the Kubernetes API reads it
+			return fmt.Errorf("metadata.name: %w", err)
+		}
+	}
+	if m.Name, err = identity(r, spec, "rolloutId"); err != nil {
+		return err
+	}
+	m.Put.Kind, m.Put.ID = tko.KindRollout, m.Name
+	others, err := packageOf(spec)
+	if err != nil {
+		return err
+	}
+	own := maps.Clone(spec)
+	delete(own, "rolloutId")
+	delete(own, "package")
+	m.Put.Package = append(krm.Package{{
+		"apiVersion": APIVersion, "kind": "Rollout", "metadata": map[string]any{"name": r.Name()}, "spec": own,
+	}}, others...)
+	return tko.CheckID("rollout ID", m.Name)
 }
 
 func (m *Manifest) site(r krm.Resource) error {

@@ -65,6 +65,21 @@ func TestReadReturnsEntitiesInTheirOrder(t *testing.T) {
 }
 
 // The digest of a manifest changes with its content only, not with its form.
+func TestRolloutHasItsSpecAndTheResourcesOfItsEdits(t *testing.T) {
+	t.Parallel()
+	got, err := read(t, "", map[string]string{
+		"r.yaml": head + "Rollout\nmetadata: {name: smf-v2}\nspec:\n  edits: [{merge: [{apiVersion: v1, kind: ConfigMap, name: c}], select: {templateIdPatterns: [x]}}]\n  package: {resources: [{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}]}\n",
+	})
+	if err != nil || len(got) != 1 {
+		t.Fatal(got, err)
+	}
+	if p := got[0].Put; p.Kind != tko.KindRollout || p.ID != "smf-v2" || len(p.Package) != 2 || p.Package[0].Text("kind") != "Rollout" {
+		t.Errorf("%+v", p)
+	} else if _, ok := p.Package[0].Get("spec", "package"); ok {
+		t.Error("the Rollout resource has the package")
+	}
+}
+
 func TestDigestChangesWithTheContent(t *testing.T) {
 	t.Parallel()
 	digest := func(text string) string {
@@ -99,7 +114,7 @@ func TestDigestChangesWithTheContent(t *testing.T) {
 func TestReadNamesFileAndRemedyOfInvalidManifests(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ text, want string }{
-		"kind":             {head + "Siet\nspec: {siteId: s}\n", "Template, Site, Deployment or Plugin"},
+		"kind":             {head + "Siet\nspec: {siteId: s}\n", "Template, Site, Deployment, Plugin or Rollout"},
 		"field":            {head + "Site\nspec: {siteID: s}\n", "unknown field spec.siteID"},
 		"root field":       {head + "Site\nsepc: {}\n", `"sepc"`},
 		"namespace":        {head + "Site\nmetadata: {namespace: x}\nspec: {siteId: s}\n", "namespace"},

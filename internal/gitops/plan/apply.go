@@ -113,7 +113,7 @@ func (r *run) one(ctx context.Context, a Action) error {
 	} else {
 		var result tko.PutResult
 		result, err = r.client.PutEntity(ctx, a.put)
-		item.ID, item.Revision, item.Digest = result.ID, result.Revision, a.manifest.Digest
+		item.ID, item.Revision, item.Digest, item.Origins = result.ID, result.Revision, a.manifest.Digest, a.origins
 		if a.Kind == tko.KindDeployment && err == nil && !result.Created && a.put.ID == "" {
 			item.Digest = "" // created before an interruption, perhaps from an older manifest: compare it again
 		}

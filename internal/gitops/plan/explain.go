@@ -121,6 +121,9 @@ func (m *maker) content(ctx context.Context, a *Action) (content, error) {
 	case tko.KindSite:
 		s, err := m.client.Site(ctx, tko.SiteID(a.Name), 0)
 		return content{fields: placeFields(s.Template, ""), metadata: s.Metadata, pkg: s.Package}, err
+	case tko.KindRollout:
+		r, err := rollout(ctx, m.client, a.Name)
+		return content{metadata: r.Metadata, pkg: r.Package}, err
 	case tko.KindPlugin:
 		typ, name, _ := tko.SplitPluginID(a.Name)
 		p, err := m.client.Plugin(ctx, typ, name)
@@ -149,7 +152,7 @@ func (m *maker) next(ctx context.Context, a *Action) (content, error) {
 	switch a.Kind {
 	case tko.KindPlugin:
 		return content{fields: pluginFields(put.Plugin)}, nil
-	case tko.KindTemplate:
+	case tko.KindTemplate, tko.KindRollout:
 	default:
 		c.fields = placeFields(put.Template, put.Site)
 		base, metadata, err := m.template(ctx, put.Template)

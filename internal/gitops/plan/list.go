@@ -111,7 +111,7 @@ func (m *maker) entities(ctx context.Context, kind tko.Kind, o tko.ListOptions) 
 		})
 	case tko.KindSite:
 		return each(m.client.Sites(ctx, tko.SiteSelect{}, o), func(s tko.Site) *entity {
-			return &entity{id: string(s.ID), revision: s.Stamp.Revision, who: s.Stamp.Who, template: s.Template}
+			return &entity{id: string(s.ID), revision: s.Stamp.Revision, who: s.Stamp.Who, template: s.Template, metadata: s.Metadata}
 		})
 	default:
 		return each(m.client.Deployments(ctx, tko.DeploymentSelect{}, o), func(d tko.Deployment) *entity {

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +30,19 @@ type Reader interface {
 	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
 	// Sources returns all sources, with their inventories.
 	Sources(ctx context.Context) ([]tko.Source, error)
+}
+
+// A RolloutReader is a Reader of rollouts, too.
+type RolloutReader interface {
+	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
+}
+
+func rollout(ctx context.Context, client Reader, id string) (tko.Rollout, error) {
+	r, ok := client.(RolloutReader)
+	if !ok {
+		return tko.Rollout{}, errors.New("this connection has no service of rollouts")
+	}
+	return r.Rollout(ctx, tko.RolloutID(id), 0)
 }
 
 // Writer writes the changes of a plan, or makes dry runs of them.
@@ -54,6 +69,21 @@ type Policy struct {
 	Adopt   bool   // take over existing entities, even if they differ
 	Budget  Budget
 	Approve string // digest of the approved removal that exceeds the budget
+	// Careful is for inventories that others keep. A loss needs an approval if it exceeds
+	// either limit of the budget, or if deployments are at a removed site. Removed sites
+	// are lost, and so are sites that lose their template or keys of their metadata. Other
+	// values need one if they change at more than maxAltered percent of the entities.
+	// While the approval is pending, nothing else is changed: what left and what is new may
+	// be the same entities under other IDs.
+	Careful bool
+	// Origins are those of the items, as their status has them.
+	Origins []tko.SourceOrigins
+	// Spent is the number of entities that were removed without an approval lately. It is
+	// charged to the budget of a careful policy.
+	Spent int
+	// AddOnly is for catalogs: existing entities are never changed or removed. Messages
+	// name those that differ.
+	AddOnly bool
 }
 
 // A Budget limits removals: one that exceeds both limits needs an approval.
@@ -66,6 +96,12 @@ type Budget struct {
 var DefaultBudget = Budget{Percent: 50, Entities: 20}
 
 func (b Budget) over(n, total int) bool { return n > b.Entities && n*100 > b.Percent*total }
+
+// CarefulBudget is the budget of inventories that set none.
+var CarefulBudget = Budget{Percent: 5, Entities: 20}
+
+// overEither is over for a careful policy.
+func (b Budget) overEither(n, total int) bool { return n > b.Entities || n*100 > b.Percent*total }
 
 // The verbs of actions.
 const (
@@ -90,6 +126,9 @@ type Action struct {
 	manifest *manifest.Manifest
 	put      tko.Put
 	changes  bool // the existing entity differs
+	origins  int  // number of its origins in the plan's Origins
+	lost     bool // an existing site loses its template or keys of its metadata
+	altered  bool // an existing site has another template, or other values of its metadata
 }
 
 // String describes the action for users.
@@ -106,11 +145,14 @@ func (a Action) String() string {
 
 // A Plan is a list of changes.
 type Plan struct {
-	Actions  []Action         // in the order in which they are applied
-	Held     []Action         // removals that wait for an approval
-	Asks     string           // digest of the held removals; "" if there are none
-	Messages []string         // entities that stay unchanged, and why
-	Items    []tko.SourceItem // the current inventory, without entities that no longer exist
+	Actions  []Action            // in the order in which they are applied
+	Held     []Action            // removals, or all actions of a careful policy, that wait for an approval
+	Asks     string              // digest of the held actions; "" if there are none
+	Charged  int                 // removals that no approval allowed, but the budget
+	Messages []string            // entities that stay unchanged, and why
+	Invalid  []string            // with AddOnly: manifests that are left out, and why
+	Items    []tko.SourceItem    // the current inventory, without entities that no longer exist
+	Origins  []tko.SourceOrigins // of the items: those of the policy, and new ones
 
 	policy Policy
 	maker  *maker
@@ -143,8 +185,9 @@ type entity struct {
 	who      string
 	template tko.TemplateID
 	site     tko.SiteID
-	pkg      krm.Package // of a template, if whole
-	whole    bool        // pkg was read
+	metadata map[string]string // of a site
+	pkg      krm.Package       // of a template, if whole
+	whole    bool              // pkg was read
 }
 
 // A maker makes one plan.
@@ -155,9 +198,11 @@ type maker struct {
 	items   map[key]tko.SourceItem
 	leaving map[key]bool
 
-	mu     sync.Mutex
-	live   map[key]*entity // nil: doesn't exist
-	others map[key]string  // entities of other sources, with the source's name; read when needed
+	mu      sync.Mutex
+	live    map[key]*entity // nil: doesn't exist
+	origins map[string]int  // numbers in the plan's Origins, by their text
+	stays   []string        // messages about entities that differ, with AddOnly
+	others  map[key]string  // entities of other sources, with the source's name; read when needed
 }
 
 // asks is the number of concurrent requests.
@@ -197,7 +242,9 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 			if err != nil && !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrDenied) {
 				return fmt.Errorf("%s: %w", manifests[i], err)
 			}
-			actions[i] = action
+			if err == nil {
+				actions[i] = action
+			}
 			if err != nil {
 				problems[i] = tko.Errorf(tko.ErrInvalid, "%s: %w", manifests[i], err)
 			}
@@ -207,21 +254,42 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(problems...); err != nil {
+	if policy.AddOnly { // one version that is invalid doesn't stop the others
+		for _, problem := range problems {
+			if problem != nil {
+				plan.Invalid = append(plan.Invalid, problem.Error())
+			}
+		}
+		if more := len(plan.Invalid) - maxStays; more > 0 {
+			plan.Invalid = append(plan.Invalid[:maxStays], fmt.Sprintf("and %d more are invalid", more))
+		}
+	} else if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
+	slices.Sort(m.stays)
+	if more := len(m.stays) - maxStays; more > 0 {
+		m.stays = append(m.stays[:maxStays], fmt.Sprintf("and %d more stay as they are", more))
+	}
+	plan.Messages = append(plan.Messages, m.stays...)
+	m.index(plan)
 	for _, a := range actions {
 		if a != nil {
+			a.origins = m.originsOf(plan, a.manifest)
 			plan.Actions = append(plan.Actions, *a)
 		}
 	}
-	m.charge(plan, removals)
+	if err := m.charge(ctx, plan, removals); err != nil {
+		return nil, err
+	}
 	if err := m.outdate(ctx, plan); err != nil {
 		return nil, err
 	}
 	m.inventory(plan)
 	return plan, nil
 }
+
+// maxStays is how many entities that stay as they are messages name.
+const maxStays = 10
 
 // outdate adds a message for each template that changes: the number of deployments
 // that keep its earlier revision, without those that the plan recreates.
@@ -280,6 +348,8 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 		case there == nil || item.Pending && there.who != AuthorOf(m.policy.Source):
 			delete(m.items, k) // it doesn't exist, or was never ours
 			continue
+		case m.policy.AddOnly:
+			continue
 		case item.Status == statusKeep:
 			plan.Messages = append(plan.Messages, fmt.Sprintf("%s %q stays although its manifest was removed: it had the annotation %s: disabled", k.kind, k.name, manifest.AnnotationPrune))
 			continue
@@ -305,22 +375,110 @@ const statusKeep = "Keep"
 
 // charge adds removals to the plan: as actions if the budget or an approval allows
 // them, otherwise as held ones.
-func (m *maker) charge(plan *Plan, removals []Action) {
+func (m *maker) charge(ctx context.Context, plan *Plan, removals []Action) error {
 	n, total := 0, len(m.items)
 	digest := sha256.New()
 	for _, r := range removals {
 		n, total = n+1+r.With, total+r.With
 		fmt.Fprintf(digest, "%s %s %s\n", r.Kind, r.Name, r.ID)
 	}
+	if m.policy.Careful {
+		return m.chargeCarefully(ctx, plan, removals, digest)
+	}
 	ask := hex.EncodeToString(digest.Sum(nil)[:8])
 	if !m.policy.Budget.over(n, total) || m.policy.Approve == ask {
 		plan.Actions = append(plan.Actions, removals...)
-		return
+		return nil
 	}
 	plan.Held, plan.Asks = removals, ask
 	plan.Messages = append(plan.Messages, fmt.Sprintf(
 		"%d of %d entities would be removed, which is more than the budget allows (%d %%, %d entities): %s. To approve: tko gitops approve %s %s",
 		n, total, m.policy.Budget.Percent, m.policy.Budget.Entities, few(removals), m.policy.Source, ask))
+	return nil
+}
+
+// maxAltered is the percentage of entities whose values may change without an approval
+// under a careful policy, if they are more than minAltered.
+const (
+	maxAltered = 50
+	minAltered = 20
+)
+
+// chargeCarefully is charge for a careful policy.
+func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Action, digest hash.Hash) error {
+	total := len(m.items)
+	var lost, altered []Action
+	for _, a := range plan.Actions {
+		if a.lost {
+			lost = append(lost, a)
+		}
+		if a.altered {
+			altered = append(altered, a)
+		}
+	}
+	over := m.policy.Budget.overEither(len(removals)+m.policy.Spent, total)
+	var causes []string
+	if len(removals) > 0 && over {
+		text := fmt.Sprintf("%d of %d entities would be removed, which is more than the budget allows (%d %%, %d entities", len(removals), total, m.policy.Budget.Percent, m.policy.Budget.Entities)
+		if m.policy.Spent > 0 {
+			text += fmt.Sprintf("; %d were removed lately", m.policy.Spent)
+		}
+		causes = append(causes, text+"): "+few(removals))
+	}
+	if m.policy.Budget.overEither(len(lost), total) {
+		causes = append(causes, fmt.Sprintf("%d of %d sites would lose their template or metadata, which is more than the budget allows (%d %%, %d entities): %s",
+			len(lost), total, m.policy.Budget.Percent, m.policy.Budget.Entities, few(lost)))
+	} else {
+		lost = nil
+	}
+	if len(altered) > minAltered && len(altered)*100 > maxAltered*total {
+		causes = append(causes, fmt.Sprintf("%d of %d sites would get another template or other metadata: %s", len(altered), total, few(altered)))
+	} else {
+		altered = nil
+	}
+	if len(causes) == 0 {
+		occupied, err := m.occupied(ctx, removals)
+		if err != nil {
+			return err
+		}
+		if occupied != "" {
+			causes = append(causes, fmt.Sprintf("%d of %d entities would be removed, and deployments are at %s: %s", len(removals), total, occupied, few(removals)))
+		}
+	}
+	for _, a := range slices.Concat(lost, altered) {
+		fmt.Fprintf(digest, "change %s %s\n", a.Name, a.manifest.Digest)
+	}
+	ask := hex.EncodeToString(digest.Sum(nil)[:8])
+	if len(causes) == 0 || m.policy.Approve == ask {
+		if len(causes) == 0 {
+			plan.Charged = len(removals)
+		}
+		plan.Actions = append(plan.Actions, removals...)
+		return nil
+	}
+	if others := len(plan.Actions) - len(lost) - len(altered); others > 0 && len(removals) > 0 {
+		plan.Messages = append(plan.Messages, fmt.Sprintf("%d other changes wait for the removal, because entities may have other IDs now", others))
+	}
+	plan.Held, plan.Asks, plan.Actions = slices.Concat(plan.Actions, removals), ask, nil
+	plan.Messages = append(plan.Messages, fmt.Sprintf("%s. To approve: tko gitops approve %s %s", strings.Join(causes, "; "), m.policy.Source, ask))
+	return nil
+}
+
+// occupied names the first removed site at which deployments are; "" if there is none.
+func (m *maker) occupied(ctx context.Context, removals []Action) (string, error) {
+	for _, r := range removals {
+		if r.Kind != tko.KindSite {
+			continue
+		}
+		sel := tko.DeploymentSelect{Sites: []string{r.Name}} // an ID is a pattern of itself
+		for _, err := range m.client.Deployments(ctx, sel, tko.ListOptions{Window: tko.Window{Max: new(1)}}) {
+			if err != nil {
+				return "", fmt.Errorf("list the deployments at site %q: %w", r.Name, err)
+			}
+			return fmt.Sprintf("site %q", r.Name), nil
+		}
+	}
+	return "", nil
 }
 
 // few names the first removals and counts the others.
@@ -346,10 +504,50 @@ func (m *maker) inventory(plan *Plan) {
 			if w.Keep {
 				item.Status = statusKeep
 			}
+			if item.Digest == w.Digest {
+				item.Origins = m.originsOf(plan, w)
+			}
 		}
 		plan.Items = append(plan.Items, item)
 	}
 	sortItems(plan.Items)
+}
+
+// index prepares originsOf.
+func (m *maker) index(plan *Plan) {
+	plan.Origins = slices.Clone(m.policy.Origins)
+	m.origins = map[string]int{}
+	for i, parts := range plan.Origins {
+		m.origins[textOf(parts)] = i + 1
+	}
+}
+
+// originsOf returns the number of a manifest's origins in the plan's Origins; 0 if it
+// has none.
+func (m *maker) originsOf(plan *Plan, w *manifest.Manifest) int {
+	if w == nil || len(w.Origins) == 0 {
+		return 0
+	}
+	text := textOf(w.Origins)
+	if m.origins[text] == 0 {
+		plan.Origins = append(plan.Origins, w.Origins)
+		m.origins[text] = len(plan.Origins)
+	}
+	return m.origins[text]
+}
+
+// textOf returns a text that is equal for equal origins.
+func textOf(parts tko.SourceOrigins) string {
+	var b strings.Builder
+	for _, part := range slices.Sorted(maps.Keys(parts)) {
+		fmt.Fprintf(&b, "%q %q ", part, parts[part])
+	}
+	return b.String()
+}
+
+// given returns the parts that the source gave an item when it was applied last.
+func (m *maker) given(item tko.SourceItem) tko.SourceOrigins {
+	return tko.SourceStatus{Origins: m.policy.Origins}.OriginsOf(item)
 }
 
 func sortItems(items []tko.SourceItem) {
@@ -386,7 +584,10 @@ func (m *maker) read(ctx context.Context, k key, id string) (*entity, error) {
 		return &entity{id: k.name, revision: t.Stamp.Revision, who: t.Stamp.Who, pkg: t.Package, whole: true}, err
 	case tko.KindSite:
 		s, err := m.client.Site(ctx, tko.SiteID(k.name), 0)
-		return &entity{id: k.name, revision: s.Stamp.Revision, who: s.Stamp.Who, template: s.Template}, err
+		return &entity{id: k.name, revision: s.Stamp.Revision, who: s.Stamp.Who, template: s.Template, metadata: s.Metadata}, err
+	case tko.KindRollout:
+		r, err := rollout(ctx, m.client, k.name)
+		return &entity{id: k.name, revision: r.Stamp.Revision, who: r.Stamp.Who}, err
 	case tko.KindPlugin:
 		typ, name, _ := tko.SplitPluginID(k.name)
 		p, err := m.client.Plugin(ctx, typ, name)
@@ -409,6 +610,15 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 		return nil, err
 	}
 	a := &Action{Kind: k.kind, Name: k.name, File: w.File, manifest: w, put: w.Put}
+	if m.policy.AddOnly && there != nil && (!item.Pending || there.who != AuthorOf(m.policy.Source)) {
+		if !owned || item.Digest != w.Digest || item.Revision != there.revision {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			m.stays = append(m.stays, fmt.Sprintf("%s %q stays as it is (%s wrote it last), and differs from %s or isn't owned by this source: give new content a new version",
+				k.kind, k.name, orUnknown(there.who), w.File))
+		}
+		return nil, nil
+	}
 	if k.kind == tko.KindDeployment {
 		return m.decideDeployment(ctx, a, item, there)
 	}
@@ -434,6 +644,13 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 		return nil, err
 	}
 	a.changes = changed
+	if k.kind == tko.KindSite && a.Verb == Update && changed {
+		a.lost, a.altered = compare(m.given(item), there, w.Put)
+	}
+	if a.Verb == Adopt && changed && !w.Adopt && !m.policy.Adopt && m.policy.Careful {
+		return nil, tko.Errorf(tko.ErrInvalid, "it exists, differs, and isn't owned by this source (%s wrote it last): make them equal, map the record to another ID, or set adopt: true for the source",
+			orUnknown(there.who))
+	}
 	if a.Verb == Adopt && changed && !w.Adopt && !m.policy.Adopt {
 		return nil, tko.Errorf(tko.ErrInvalid, "it exists, differs, and isn't owned by this source (%s wrote it last): make them equal, or set the annotation %s: \"true\"",
 			orUnknown(there.who), manifest.AnnotationAdopt)
@@ -445,6 +662,23 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 		a.Reason = "" // it has the wanted content already: only the inventory is old
 	}
 	return a, nil
+}
+
+// compare reports whether an existing site would lose parts that the source gave it, and
+// whether it would get another template or other values of its metadata. What the site
+// has from its template or from users isn't counted.
+func compare(given tko.SourceOrigins, there *entity, put tko.Put) (lost, altered bool) {
+	for part := range given {
+		key, isMetadata := strings.CutPrefix(part, "metadata.")
+		value, has := put.Metadata[key]
+		switch {
+		case isMetadata && !has, part == "template" && put.Template == "", part == "package" && len(put.Package) == 0:
+			lost = true
+		case isMetadata && there.metadata[key] != value, part == "template" && there.template != put.Template:
+			altered = true
+		}
+	}
+	return lost, altered
 }
 
 func orUnknown(who string) string {

@@ -50,7 +50,10 @@ type Credentials struct {
 }
 
 // A Repository is a remote git repository. It is a gitops.Fetcher.
-type Repository struct{ options Options }
+type Repository struct {
+	options  Options
+	signedBy string // PGP keys, in ASCII armor, one of which must have signed Ref, a tag
+}
 
 var scp = regexp.MustCompile(`^[^@:/\s]+@[^:/\s]+:[^\s]+$`)
 
@@ -85,25 +88,61 @@ func (r *Repository) Revision(ctx context.Context) (string, error) {
 	if plumbing.IsHash(r.options.Ref) {
 		return "sha1:" + r.options.Ref, nil
 	}
-	auth, err := r.auth()
+	refs, err := r.refs(ctx)
 	if err != nil {
 		return "", err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Timeout, fmt.Errorf("the repository did not respond within %s", r.options.Timeout))
-	defer cancel()
-	ca, err := r.ca()
-	if err != nil {
-		return "", err
-	}
-	refs, err := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: auth.method, CABundle: ca, PeelingOption: git.AppendPeeled})
-	if err != nil {
-		return "", auth.hide(explain(ctx, err))
 	}
 	name, hash, err := choose(refs, r.options.Ref)
 	if err != nil {
 		return "", err
 	}
 	return name.Short() + "@sha1:" + hash.String(), nil
+}
+
+// refs returns the references of the repository, with one request.
+func (r *Repository) refs(ctx context.Context) ([]*plumbing.Reference, error) {
+	auth, err := r.auth()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Timeout, fmt.Errorf("the repository did not respond within %s", r.options.Timeout))
+	defer cancel()
+	ca, err := r.ca()
+	if err != nil {
+		return nil, err
+	}
+	refs, err := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: auth.method, CABundle: ca, PeelingOption: git.AppendPeeled})
+	if err != nil {
+		return nil, auth.hide(explain(ctx, err))
+	}
+	return refs, nil
+}
+
+// Tags returns the commits of all tags, by their names, with one request.
+func (r *Repository) Tags(ctx context.Context) (map[string]string, error) {
+	refs, err := r.refs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tags := map[string]string{}
+	for _, peeled := range []bool{false, true} { // the commit of an annotated tag replaces the tag's own hash
+		for _, ref := range refs {
+			name, isPeeled := strings.CutSuffix(ref.Name().String(), "^{}")
+			if tag, ok := strings.CutPrefix(name, "refs/tags/"); ok && isPeeled == peeled {
+				tags[tag] = ref.Hash().String()
+			}
+		}
+	}
+	return tags, nil
+}
+
+// FetchTag returns the files of a tag, which must be at that commit. The caller closes
+// them. If keys is not empty, the tag must be signed by one of these PGP keys, in ASCII
+// armor; otherwise the error is an ErrInvalid.
+func (r *Repository) FetchTag(ctx context.Context, tag, commit, keys string) (*tree.Tree, error) {
+	at := &Repository{options: r.options, signedBy: keys}
+	at.options.Ref = "refs/tags/" + tag
+	return at.Fetch(ctx, tag+"@sha1:"+commit)
 }
 
 func (r *Repository) remote() *config.RemoteConfig {
@@ -209,7 +248,46 @@ func (r *Repository) Fetch(ctx context.Context, revision string) (*tree.Tree, er
 		}
 		return nil, auth.hide(explain(ctx, err))
 	}
+	if r.signedBy != "" {
+		if err := r.verify(ctx, repository, hash, git.FetchOptions{Auth: auth.method, CABundle: ca}); err != nil {
+			return nil, auth.hide(explain(ctx, err))
+		}
+	}
 	return r.checkout(ctx, repository, hash)
+}
+
+// verify checks that the tag Ref is signed, has its own name, and is at the commit.
+func (r *Repository) verify(ctx context.Context, repository *git.Repository, commit plumbing.Hash, o git.FetchOptions) error {
+	const to = "refs/tko/tag"
+	o.Depth, o.Tags, o.Force = 1, git.NoTags, true
+	o.RefSpecs = []config.RefSpec{config.RefSpec("+" + r.options.Ref + ":" + to)}
+	if err := repository.FetchContext(ctx, &o); err != nil && !errors.Is(err, git.NoErrAlreadyUpToDate) {
+		return err
+	}
+	ref, err := repository.Reference(to, false)
+	if err != nil {
+		return err
+	}
+	tag, err := repository.TagObject(ref.Hash())
+	if errors.Is(err, plumbing.ErrObjectNotFound) {
+		return tko.Errorf(tko.ErrInvalid, "it isn't signed: it is a tag without a message")
+	}
+	if err != nil {
+		return err
+	}
+	if "refs/tags/"+tag.Name != r.options.Ref { // a signed tag under another name
+		return tko.Errorf(tko.ErrInvalid, "its signature is for the tag %q", tag.Name)
+	}
+	if tag.Target != commit {
+		return tko.Errorf(tko.ErrInvalid, "it was moved while it was read, or is a tag of a tag")
+	}
+	if tag.PGPSignature == "" {
+		return tko.Errorf(tko.ErrInvalid, "it isn't signed with a PGP key")
+	}
+	if _, err := tag.Verify(r.signedBy); err != nil {
+		return tko.Errorf(tko.ErrInvalid, "its signature is not valid for the keys of pgpKeyFile: %w", err)
+	}
+	return nil
 }
 
 // fetch gets one commit without its history. If the server serves no commits by

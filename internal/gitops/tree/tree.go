@@ -46,6 +46,9 @@ func (t *Tree) Close() error {
 	return errors.Join(t.root.Close(), os.RemoveAll(t.dir))
 }
 
+// Dir returns the folder of the files.
+func (t *Tree) Dir() string { return t.dir }
+
 // Whole reports whether all the files still exist: another process may clean up
 // the folder. It also marks them as in use, for Sweep.
 func (t *Tree) Whole() bool {

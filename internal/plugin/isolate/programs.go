@@ -84,6 +84,48 @@ func (p Programs) Open(name string) (*Program, error) {
 	}
 }
 
+// File finds a file below one of the folders that a program reads as its own code, such
+// as a playbook. A relative name is one in the folders. It returns the absolute paths of the file, or folder of files, and of
+// the folder of programs. Errors are those of Open.
+func (p Programs) File(name string) (path, folder string, err error) {
+	if len(p.Folders) == 0 {
+		return "", "", fmt.Errorf("%q is not run, because this server runs no programs: name the folders of plugins' programs with --plugin-programs: %w", name, ErrOutside)
+	}
+	var found error
+	for _, folder := range p.Folders {
+		if folder, err = filepath.Abs(folder); err != nil {
+			return "", "", err
+		}
+		candidate := filepath.Clean(name)
+		if !filepath.IsAbs(name) {
+			candidate = filepath.Join(folder, name)
+		}
+		relative, err := filepath.Rel(folder, candidate)
+		if err != nil || !filepath.IsLocal(relative) {
+			continue
+		}
+		file, err := openBelow(folder, relative)
+		if err != nil {
+			found = err
+			continue
+		}
+		err = ownedSafely(file, candidate)
+		_ = file.Close()
+		if err != nil {
+			return "", "", fmt.Errorf("%q: %w", name, err)
+		}
+		return candidate, folder, nil
+	}
+	switch {
+	case found == nil:
+		return "", "", fmt.Errorf("%q is not run, because it is not below a folder of --plugin-programs (%s): install it there: %w", name, strings.Join(p.Folders, ", "), ErrOutside)
+	case errors.Is(found, fs.ErrNotExist), errors.Is(found, syscall.ELOOP):
+		return "", "", fmt.Errorf("%q does not exist on this server: install it there or correct the path: %w", name, fs.ErrNotExist)
+	default:
+		return "", "", fmt.Errorf("%q is not run: %w", name, found)
+	}
+}
+
 // candidates returns the folders with the absolute paths that a program's name
 // may mean: of a name without a slash, those in the folders and on the PATH.
 func (p Programs) candidates(name string) iter.Seq2[string, string] {

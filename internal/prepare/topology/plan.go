@@ -74,8 +74,8 @@ func originPrefix(placement krm.Identity) string {
 	return "Placement/" + name + "/"
 }
 
-// siteOrigin returns the permanent name of the site that a Site resource provisions.
-func siteOrigin(deployment tko.DeploymentID, name string) string {
+// SiteOrigin returns the permanent name of the site that a Site resource provisions.
+func SiteOrigin(deployment tko.DeploymentID, name string) string {
 	const maxOrigin = 200
 	origin := string(deployment) + "/Site/" + name
 	if len(origin) > maxOrigin {

@@ -68,7 +68,7 @@ func readSite(d Deployment, r krm.Resource) (siteRequest, error) {
 		return request, err
 	}
 	request.provision = &tko.NewSite{
-		Origin:   siteOrigin(d.ID, request.resource.Name),
+		Origin:   SiteOrigin(d.ID, request.resource.Name),
 		Template: tko.TemplateID(template),
 		Metadata: map[string]string{"type": "provisioned"},
 		Package:  merge,

@@ -39,6 +39,9 @@ type Children interface {
 	// revision and no client holds a modification token; tko.ErrConflict and
 	// tko.ErrBusy otherwise.
 	CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (revision int64, err error)
+	// ReservedOrigins returns the origins of the children of a deployment that rollouts
+	// deleted and can create again, with the rollouts.
+	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
 }
 
 // Author is the author of the preparer's changes. Children whose last change another
@@ -159,11 +162,44 @@ func (p *Preparer) Review(ctx context.Context, d Deployment, id krm.Identity) (R
 	}
 	r.setTemplates(placed)
 	batches, slots := planChildren(d, id, placed)
+	if batches, err = p.withoutReserved(ctx, &r, d, batches, children); err != nil {
+		return Review{}, err
+	}
 	r.compare(batches, slots, children, prefixesOf(d.Package), rulesAll)
 	if err := p.findEdits(ctx, r.replaced); err != nil {
 		return Review{}, err
 	}
 	return r, p.note(ctx, &r, resource, placed, children)
+}
+
+// withoutReserved leaves out the children that a rollout deleted and can create again,
+// and adds a note on them.
+func (p *Preparer) withoutReserved(ctx context.Context, r *Review, d Deployment, wanted []tko.NewChildren, children []tko.Deployment) ([]tko.NewChildren, error) {
+	if p.Children == nil || len(wanted) == 0 {
+		return wanted, nil
+	}
+	reserved, err := p.Children.ReservedOrigins(ctx, d.ID)
+	if err != nil {
+		return nil, fmt.Errorf("read the origins of children of deployment %q that rollouts reserve: %w", d.ID, err)
+	}
+	for _, child := range children { // created again
+		delete(reserved, child.Origin)
+	}
+	if len(reserved) == 0 {
+		return wanted, nil
+	}
+	by := map[tko.RolloutID]int{}
+	wanted = keep(wanted, func(child tko.NewChild) bool {
+		id, skip := reserved[child.Origin]
+		if skip {
+			by[id]++
+		}
+		return !skip
+	})
+	for _, id := range slices.Sorted(maps.Keys(by)) {
+		r.notes = append(r.notes, fmt.Sprintf("%d deployments aren't created: rollout %q deleted them and can be undone; undo it, or delete it to have them created again", by[id], id))
+	}
+	return wanted, nil
 }
 
 // prefixesOf returns the names of the placements of a package, by origin prefix.
@@ -430,6 +466,70 @@ func (r Review) Decide(approved bool) Decision {
 		d.Propose = &propose
 	}
 	return d
+}
+
+// Changes returns the children that the placement wants and that don't exist, and the
+// existing ones that it doesn't want: replaced ones are among these.
+func (r Review) Changes() (create []tko.NewChildren, remove []tko.DeploymentID) {
+	gone := slices.Concat(r.surplus, r.finish, r.discard, r.replacing)
+	for _, origin := range slices.Sorted(maps.Keys(r.replaced)) {
+		gone = append(gone, r.replaced[origin].old...)
+	}
+	for _, child := range gone {
+		remove = append(remove, child.ID)
+	}
+	slices.Sort(remove)
+	for _, batch := range r.create {
+		batch.Children = slices.Clone(batch.Children)
+		for i := range batch.Children {
+			batch.Children[i].Replaces = nil
+		}
+		create = append(create, batch)
+	}
+	return create, slices.Compact(remove)
+}
+
+// Rollout returns the rollout that makes the changes of the placement, or nil if it makes
+// them at once: its base ID and its package.
+func (r Review) Rollout(parent tko.DeploymentID, resource krm.Resource) (id tko.RolloutID, pkg krm.Package) {
+	settings, _ := resource.Get("spec", "rollout")
+	fields, ok := settings.(map[string]any)
+	if !ok || r.update != UpdateApply {
+		return "", nil
+	}
+	create, remove := r.Changes()
+	if len(create)+len(remove) == 0 {
+		return "", nil
+	}
+	spec := map[string]any{"edits": []any{map[string]any{"place": map[string]any{}, "select": map[string]any{"deploymentIds": []any{string(parent)}}}}}
+	for key, value := range krm.Resource(fields).Clone() {
+		if key != "edits" {
+			spec[key] = value
+		}
+	}
+	var changes strings.Builder // a change of sites is planned again
+	for _, batch := range create {
+		for _, child := range batch.Children {
+			changes.WriteString(child.Origin + "\n")
+		}
+	}
+	for _, id := range remove {
+		changes.WriteString(string(id) + "\n")
+	}
+	id = tko.RolloutID("placement/" + string(parent) + "/" + digest(r.Placement.Name)[:8])
+	return id, krm.Package{{
+		"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout",
+		"metadata": map[string]any{"name": "placement-" + digest(r.Placement.Name)[:8], "annotations": map[string]any{
+			"topology.nephio.org/placement": r.Placement.Name, "topology.nephio.org/changes": digest(changes.String())[:32],
+		}},
+		"spec": spec,
+	}}
+}
+
+// Planned returns what a review does if a rollout makes the changes: it gives children
+// their sites back, and waits.
+func (r Review) Planned(wait string) Decision {
+	return Decision{Restore: r.restorable, Notes: r.notes, Wait: wait}
 }
 
 // mayDelete reports whether the surplus may be deleted without an approval. Children

@@ -278,9 +278,13 @@ func (p *Preparer) preparePlacement(ctx context.Context, d Deployment, resource 
 		return nil, err
 	}
 	batches, slots := planChildren(d, resource.Identity(), all)
+	if batches, err = p.withoutReserved(ctx, &r, d, batches, children); err != nil {
+		return nil, err
+	}
 	r.compare(batches, slots, children, prefixesOf(d.Package), ruleSite)
 	if isUpdating(resource) {
-		if _, again := resource.Get("status", "deployments"); again || len(r.surplus)+len(r.orphans)+len(r.replaced)+len(r.discard) > 0 {
+		_, planned := resource.Get("spec", "rollout")
+		if _, again := resource.Get("status", "deployments"); again || planned || len(r.surplus)+len(r.orphans)+len(r.replaced)+len(r.discard) > 0 {
 			return prepared, nil // a review changes them, within the budget
 		}
 		merged, err := mergedDigest(all)

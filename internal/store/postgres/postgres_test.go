@@ -95,6 +95,10 @@ func (a *alternating) List(ctx context.Context, query catalog.Query) iter.Seq2[c
 	return a.next().List(ctx, query)
 }
 
+func (a *alternating) Derivation(ctx context.Context, digest catalog.Digest) ([]byte, error) {
+	return a.next().Derivation(ctx, digest)
+}
+
 func (a *alternating) Descendants(ctx context.Context, ids []string, tell func(id string)) error {
 	return a.next().Descendants(ctx, ids, tell)
 }
@@ -231,4 +235,48 @@ func (a *alternating) TargetState(ctx context.Context, site tko.SiteID, name str
 
 func (a *alternating) SaveTargetState(ctx context.Context, s tko.TargetState, claim tko.WorkItem) (int64, error) {
 	return a.next().SaveTargetState(ctx, s, claim)
+}
+
+func (a *alternating) RolloutStates(ctx context.Context, ids ...string) ([]catalog.RolloutState, int64, time.Time, error) {
+	return a.next().RolloutStates(ctx, ids...)
+}
+
+func (a *alternating) RolloutView(ctx context.Context, id string, known catalog.RowsAt) (catalog.RolloutView, error) {
+	return a.next().RolloutView(ctx, id, known)
+}
+
+func (a *alternating) RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]catalog.RolloutRow, error) {
+	return a.next().RolloutRows(ctx, id, number, after, limit)
+}
+
+func (a *alternating) RolloutPlan(ctx context.Context, id string, number int64) ([]byte, error) {
+	return a.next().RolloutPlan(ctx, id, number)
+}
+
+func (a *alternating) RolloutSummary(ctx context.Context, id string, examples int) (catalog.RolloutSummary, error) {
+	return a.next().RolloutSummary(ctx, id, examples)
+}
+
+func (a *alternating) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
+	return a.next().ReservedOrigins(ctx, parent)
+}
+
+func (a *alternating) WriteRolloutPlan(ctx context.Context, id string, number int64, rows []catalog.RolloutRow, groups []byte) error {
+	return a.next().WriteRolloutPlan(ctx, id, number, rows, groups)
+}
+
+func (a *alternating) GetAt(ctx context.Context, position int64, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
+	return a.next().GetAt(ctx, position, fields, keys...)
+}
+
+func (a *alternating) Past(ctx context.Context) (oldest, newest catalog.Moment, err error) {
+	return a.next().Past(ctx)
+}
+
+func (a *alternating) PositionAt(ctx context.Context, t time.Time) (int64, error) {
+	return a.next().PositionAt(ctx, t)
+}
+
+func (a *alternating) History(ctx context.Context, q catalog.HistoryQuery) ([]tko.Change, error) {
+	return a.next().History(ctx, q)
 }

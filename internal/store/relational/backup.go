@@ -56,7 +56,7 @@ func savedTables() []savedTable {
 		"entity", largeChunk, "id",
 		textual("kind"), textual("id"), textual("uid"), number("revision"), number("position"), number("created"), number("updated"), textual("parent"), textual("template"), textual("site"),
 		flag("prepared"), flag("approved"), optional(textual("origin")), optional(content("digest")), number("metaset"), optional(content("plugin")), flag("crds"),
-		textual("who"), textual("why"), optional(textual("conditions")), optional(textual("replaces")), number("base"),
+		textual("who"), textual("why"), optional(textual("conditions")), optional(textual("replaces")), number("base"), optional(content("derivation")),
 	)
 	entity.kinds = true
 	return []savedTable{
@@ -70,7 +70,7 @@ func savedTables() []savedTable {
 			"change", largeChunk, "position",
 			number("position"), textual("kind"), textual("id"), textual("op"), textual("uid"), number("revision"), number("created"), number("updated"), textual("parent"), textual("template"),
 			textual("site"), flag("prepared"), flag("approved"), optional(textual("origin")), optional(content("digest")), number("metaset"), optional(content("plugin")), flag("crds"),
-			textual("who"), textual("why"), optional(textual("steps")),
+			textual("who"), textual("why"), optional(textual("steps")), optional(content("derivation")), number("departed"), number("base"),
 		),
 		saved(
 			"work", largeChunk, "queue key",
@@ -79,12 +79,22 @@ func savedTables() []savedTable {
 		),
 		saved("source", smallChunk, "name", textual("name"), number("version"), number("updated"), content("status"), content("state"), textual("approved")),
 		saved("target_state", smallChunk, "site name", textual("site"), textual("name"), number("version"), number("updated"), content("state")),
+		saved("rollout", largeChunk, "id", textual("id"), flag("active"), textual("undoes"), number("started"), textual("doc")),
+		saved("rollout_plan", smallChunk, "rollout plan", textual("rollout"), number("plan"), textual("doc")),
+		saved(
+			"rollout_row", largeChunk, "rollout plan deployment",
+			textual("rollout"), number("plan"), textual("deployment"), textual("uid"), number("revision"), number("kind"), number("wave"), number("rank"), optional(content("before")),
+			optional(content("after")), number("grp"), textual("parent"), textual("site"), textual("progress"), number("since"), number("evaluated"), number("credit"), flag("counted"),
+			flag("broken"), textual("reason"), number("applied"), number("chain"), number("target"), textual("doc"),
+		),
+		saved("rollout_pin", largeChunk, "rollout kind id revision", textual("rollout"), textual("kind"), textual("id"), number("revision")),
+		saved("flight", largeChunk, "deployment", textual("deployment"), textual("rollout"), textual("site"), textual("doc")),
 		saved("access_rule", largeChunk, "kind id", textual("kind"), textual("id"), textual("doc")),
 		saved("audit", largeChunk, "seq", number("seq"), number("at"), textual("doc"), content("hash")),
 		saved("audit_sink", largeChunk, "name", textual("name"), number("seq")),
 		saved("sealing_key", largeChunk, "id", number("id"), number("version"), content("wrapped")),
 		saved("audit_base", largeChunk, "one", number("one"), number("seq"), content("hash")),
-		saved("collector", largeChunk, "one", number("one"), textual("holder"), number("until"), number("position"), number("revisions"), number("loose")),
+		saved("collector", largeChunk, "one", number("one"), textual("holder"), number("until"), number("position"), number("revisions"), number("loose"), number("past"), number("past_at")),
 	}
 }
 
@@ -144,7 +154,7 @@ func (s *Store) saveTable(ctx context.Context, tx Tx, out *archive.Writer, t *sa
 	if !t.kinds {
 		return s.saveRows(ctx, tx, out, t, "")
 	}
-	for _, kind := range []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment} {
+	for _, kind := range []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindRollout} {
 		if err := s.saveRows(ctx, tx, out, t, kind); err != nil {
 			return err
 		}
@@ -486,7 +496,7 @@ func (s *Store) endRestore(ctx context.Context, summary archive.Summary, o Resto
 		}
 		statements := slices.Concat(audits, []Statement{
 			g.saveHead(),
-			{SQL: "UPDATE head SET gone = $1, collected = $2, access = $3 WHERE one = 1", Args: []any{position, m.Collected + 1, access}},
+			{SQL: "UPDATE head SET gone = $1, collected = $2, access = $3, rollouts = 1 WHERE one = 1", Args: []any{position, m.Collected + 1, access}},
 			{SQL: "UPDATE collector SET holder = '', until = 0 WHERE one = 1"},
 			// Leases and delays are those of another time.
 			{SQL: "UPDATE work SET due = {now}, since = {now}, lease_until = 0, claim = '', claimed = 0, claimed_generation = 0"},

@@ -71,12 +71,16 @@ func (g *group) flush(ctx context.Context, run runner) ([]Statement, error) {
 	if err != nil {
 		return nil, err
 	}
-	statements := slices.Concat(g.tokenStatements(), numbering, indexing, blobs, entities, changes, g.workStatements(), audits)
+	rollouts, err := g.rolloutStatements()
+	if err != nil {
+		return nil, err
+	}
+	statements := slices.Concat(g.tokenStatements(), numbering, indexing, blobs, entities, changes, g.workStatements(), audits, rollouts)
 	if n := len(g.changes); n > 0 {
 		g.last = g.changes[n-1].after.Key
 	}
 	g.recorded = g.recorded || len(g.audits) > 0
-	g.changes, g.audits, g.started, g.ended, g.dirty = nil, nil, nil, nil, true
+	g.rollouts, g.changes, g.audits, g.started, g.ended, g.dirty = nil, nil, nil, nil, nil, true
 	clear(g.base)
 	return statements, nil
 }
@@ -233,6 +237,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 		return nil, err
 	}
 	maps.Copy(sets, missing)
+	g.sets = sets
 	slices.SortFunc(differences, func(a, b difference) int { return compareKeys(a.key, b.key) })
 
 	// indexed returns the index entries of a metaset: metadata and labels.
@@ -352,26 +357,45 @@ func (g *group) blobStatements() ([]Statement, error) {
 		Columns: []Column{{"digest", Bytes}, {"encoding", Int}, {"size", Int}, {"data", Bytes}},
 	}
 	for i := range g.changes {
+		if g.changes[i].op != tko.OpWritten {
+			continue
+		}
 		r := &g.changes[i].after
-		if g.changes[i].op != tko.OpWritten || r.Package == nil || r.Digest == (catalog.Digest{}) || g.written[r.Digest] {
-			continue
+		for _, blob := range []struct {
+			digest catalog.Digest
+			data   []byte
+		}{{r.Digest, r.Package}, {r.Derivation, r.Derived}} {
+			row, err := g.blobRow(blob.digest, blob.data)
+			if err != nil {
+				return nil, err
+			}
+			if row != nil {
+				statement.Rows = append(statement.Rows, row)
+			}
 		}
-		g.written[r.Digest] = true
-		if _, ok := g.stored.packages.get(r.Digest); ok {
-			continue
-		}
-		encoding, data, err := g.store.encode(r.Digest, r.Package)
-		if err != nil {
-			return nil, err
-		}
-		statement.Rows = append(statement.Rows, []any{r.Digest[:], int64(encoding), int64(len(r.Package)), data})
-		digest, own := r.Digest, slices.Clone(r.Package)
-		g.cacheFills = append(g.cacheFills, func() {
-			g.stored.packages.put(digest, struct{}{}, 1)
-			g.store.blobs.put(digest, own, len(own)+100)
-		})
 	}
 	return []Statement{statement}, nil
+}
+
+// blobRow returns the row of a content; nil if it is known to be stored.
+func (g *group) blobRow(digest catalog.Digest, content []byte) ([]any, error) {
+	if content == nil || digest == (catalog.Digest{}) || g.written[digest] {
+		return nil, nil
+	}
+	g.written[digest] = true
+	if _, ok := g.stored.packages.get(digest); ok {
+		return nil, nil
+	}
+	encoding, data, err := g.store.encode(digest, content)
+	if err != nil {
+		return nil, err
+	}
+	own := slices.Clone(content)
+	g.cacheFills = append(g.cacheFills, func() {
+		g.stored.packages.put(digest, struct{}{}, 1)
+		g.store.blobs.put(digest, own, len(own)+100)
+	})
+	return []any{digest[:], int64(encoding), int64(len(content)), data}, nil
 }
 
 func (g *group) entityStatements() ([]Statement, error) {
@@ -404,7 +428,7 @@ func (g *group) entityStatements() ([]Statement, error) {
 		} else {
 			put.Rows = append(put.Rows, values)
 		}
-		r.Package = nil
+		r.Package, r.Derived = nil, nil
 	}
 	return []Statement{remove, tokens, add, put}, nil
 }
@@ -441,7 +465,7 @@ func (g *group) logStatements() ([]Statement, error) {
 		if err != nil {
 			return nil, err
 		}
-		statement.Rows = append(statement.Rows, append(r.values(), string(c.op), orNull(steps)))
+		statement.Rows = append(statement.Rows, append(r.values(), string(c.op), orNull(steps), g.departed(&c), r.Base))
 	}
 	return []Statement{statement}, nil
 }

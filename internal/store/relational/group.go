@@ -27,17 +27,18 @@ type group struct {
 	claims   map[claimName]bool  // of work, still valid
 	children map[string][]string // of deployments that are deleted in a single step, as the database has them
 
-	base    map[catalog.Key]*row // records to be written, as the database has them
-	changes []change
-	started []*tokenCall   // whose tokens are to be written
-	ended   []string       // tokens
-	caller  *audit.Caller  // of the write that is being decided; nil: not recorded
-	cause   string         // of the same write
-	audits  []audit.Record // without changes
-	dirty   bool           // statements were already run
-	news    News           // of the work that the transaction enqueues
-	last    catalog.Key    // of the last change of the transaction
-	undo    []func()       // reverts the decisions of the call under way
+	base     map[catalog.Key]*row // records to be written, as the database has them
+	changes  []change
+	started  []*tokenCall   // whose tokens are to be written
+	ended    []string       // tokens
+	caller   *audit.Caller  // of the write that is being decided; nil: not recorded
+	cause    string         // of the same write
+	audits   []audit.Record // without changes
+	rollouts []rolloutChange
+	dirty    bool        // statements were already run
+	news     News        // of the work that the transaction enqueues
+	last     catalog.Key // of the last change of the transaction
+	undo     []func()    // reverts the decisions of the call under way
 
 	recorded bool // the transaction has audit records without changes
 
@@ -46,6 +47,8 @@ type group struct {
 	stepSize   int                  // number of records that the step may change
 	remaining  int                  // number of records that may still be changed
 	dependents dependents           // of the records that the step deletes
+
+	sets map[int64]*catalog.Metadata // metadata by number, of the last flush; not all of it
 
 	stored     *storedContent // content that need not be written again
 	cacheFills []func()       // run after the commit
@@ -57,6 +60,7 @@ type head struct {
 	position, epoch, gone, number, collected int64
 	access                                   int64      // version of the rules of access
 	audited                                  int64      // number of the newest audit record
+	rollouts                                 int64      // version of the states of rollouts
 	chain                                    audit.Hash // of that record
 }
 
@@ -105,11 +109,11 @@ func (g *group) changed() bool {
 // other.
 func (s *Store) lockHead(h *head, now *time.Time) Statement {
 	return Statement{
-		SQL: "SELECT position, epoch, gone, number, collected, access, audited, chain, {now} FROM head WHERE one = 1 {for update}",
+		SQL: "SELECT position, epoch, gone, number, collected, access, audited, chain, rollouts, {now} FROM head WHERE one = 1 {for update}",
 		Scan: func(from Row) error {
 			var at int64
 			var chain []byte
-			err := from.Scan(&h.position, &h.epoch, &h.gone, &h.number, &h.collected, &h.access, &h.audited, &chain, &at)
+			err := from.Scan(&h.position, &h.epoch, &h.gone, &h.number, &h.collected, &h.access, &h.audited, &chain, &h.rollouts, &at)
 			h.chain = hashOf(chain)
 			*now = moment(at)
 			if err == nil {
@@ -122,8 +126,8 @@ func (s *Store) lockHead(h *head, now *time.Time) Statement {
 
 func (g *group) saveHead() Statement {
 	return Statement{
-		SQL:  "UPDATE head SET position = $1, epoch = $2, number = $3, audited = $4, chain = $5 WHERE one = 1",
-		Args: []any{g.head.position, g.head.epoch, g.head.number, g.head.audited, chainValue(g.head)},
+		SQL:  "UPDATE head SET position = $1, epoch = $2, number = $3, audited = $4, chain = $5, rollouts = $6 WHERE one = 1",
+		Args: []any{g.head.position, g.head.epoch, g.head.number, g.head.audited, chainValue(g.head), g.head.rollouts},
 	}
 }
 
@@ -321,6 +325,7 @@ func (g *group) decideOne(w *catalog.Write) (catalog.Outcome, error) {
 	if err := g.check(w, current); err != nil {
 		return catalog.Outcome{}, err
 	}
+	defer g.decideRollout(w)
 	switch w.Op {
 	case tko.OpDeleted:
 		if w.SingleStep && current != nil {
@@ -365,6 +370,9 @@ func (g *group) check(w *catalog.Write, current *row) error {
 	}
 	if w.Access != nil && *w.Access != g.head.access {
 		return &catalog.StaleError{What: staleAccess}
+	}
+	if w.Rollout != nil && w.Rollout.Expect != g.head.rollouts {
+		return &catalog.StaleError{What: "the set of rollouts in progress"}
 	}
 	if w.Epoch != nil && *w.Epoch != g.head.epoch {
 		return &catalog.StaleError{What: "the set of plugins and custom resource definitions"}

@@ -23,9 +23,13 @@ const (
 func (s *Store) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
 	return func(yield func(catalog.Record, error) bool) {
 		err := checkQuery(&query)
-		if err == nil && query.Limit == 0 {
+		switch {
+		case err != nil:
+		case query.Limit == 0:
 			err = ctx.Err()
-		} else if err == nil {
+		case query.AsOf != 0:
+			err = s.listAt(ctx, query, yield)
+		default:
 			err = s.stream(ctx, yield, func(yield func(catalog.Record, error) bool) error {
 				query.Fields.Scope = query.Scope
 				l := &lister{store: s, query: query, yield: yield}
@@ -168,7 +172,7 @@ func (l *lister) readChunk(ctx context.Context) (c chunk, more bool) {
 		most = packageChunk
 	}
 	l.size = min(4*size, most)
-	if l.unread > 0 && l.cursor.residual == nil {
+	if l.unread > 0 && !l.cursor.hasResidual() {
 		size = min(size, l.unread)
 	}
 	c.rows, more, c.err = l.cursor.rows(ctx, size)
@@ -220,9 +224,9 @@ func (l *lister) fill(ctx context.Context, rows []row) ([]row, error) {
 	if err := s.fillMetadata(ctx, l.lease.run, rows); err != nil {
 		return nil, err
 	}
-	if l.cursor.residual != nil {
+	if l.cursor.hasResidual() {
 		all := len(rows)
-		rows = slices.DeleteFunc(rows, func(r row) bool { return !l.cursor.matches(r.Metadata) })
+		rows = slices.DeleteFunc(rows, func(r row) bool { return !l.cursor.matches(&r.Record) })
 		l.cursor.matched -= all - len(rows)
 		skipped := min(l.skip, len(rows))
 		l.skip -= skipped
@@ -250,7 +254,7 @@ func (l *lister) fill(ctx context.Context, rows []row) ([]row, error) {
 // are all records of a range of IDs, their deployments are a range of an index.
 func (l *lister) fillDeployments(ctx context.Context, rows []row) error {
 	kind := l.query.Kind
-	if len(l.cursor.filters) > 0 || l.cursor.residual != nil || !l.query.Fields.Deployments || !hasDeployments(kind) || len(rows) < minRangeRows {
+	if len(l.cursor.filters) > 0 || l.cursor.hasResidual() || !l.query.Fields.Deployments || !hasDeployments(kind) || len(rows) < minRangeRows {
 		return l.store.fillDeployments(ctx, l.lease.run, l.query.Fields, rows)
 	}
 	column := "e." + string(kind)
@@ -315,12 +319,21 @@ func (l *lister) fillCounts(ctx context.Context, rows []row) error {
 	return nil
 }
 
-// matches reports whether metadata fulfils the residual filters.
-func (p *plan) matches(metadata *catalog.Metadata) bool {
+// hasResidual reports whether rows are filtered after they are read. The database
+// can't check conditions: their text has several formats.
+func (p *plan) hasResidual() bool { return p.residual != nil || len(p.query.Conditions) > 0 }
+
+// matches reports whether a record fulfils the residual filters.
+func (p *plan) matches(r *catalog.Record) bool {
+	for _, c := range p.query.Conditions {
+		if !c.Match(r.Conditions) {
+			return false
+		}
+	}
 	for _, f := range p.residual {
-		has := metadata.Effective
+		has := r.Metadata.Effective
 		if f.label {
-			has = metadata.Labels
+			has = r.Metadata.Labels
 		}
 		if value, ok := has[f.key]; !ok || !f.match(value) {
 			return false

@@ -207,7 +207,7 @@ func (l *lister) seekOffset(ctx context.Context) (known *offsetMarks, err error)
 	if l.skip == 0 {
 		return nil, nil //nolint:nilnil // marks are of no use
 	}
-	if l.query.After == "" {
+	if l.query.After == "" && len(l.query.Conditions) == 0 { // marks don't follow changes of conditions
 		if known, err = l.loadMarks(ctx); err != nil {
 			return nil, err
 		}
@@ -216,7 +216,7 @@ func (l *lister) seekOffset(ctx context.Context) (known *offsetMarks, err error)
 			l.skip -= m.n
 		}
 	}
-	if c.residual != nil || l.skip == 0 {
+	if c.hasResidual() || l.skip == 0 {
 		return known, nil
 	}
 	ok, err := c.skip(ctx, l.skip)

@@ -84,7 +84,7 @@ func (s *Store) tryOptimistic(ctx context.Context, calls []*call, lost **group) 
 			return err
 		},
 	}
-	if err := tx.Commit(ctx, append(append([]Statement{move}, statements...), s.notify(g.news)...)...); err != nil {
+	if err := tx.Commit(ctx, append(append([]Statement{move, unusedIDs(calls)}, statements...), s.notify(g.news)...)...); err != nil {
 		if unknown := (*UnknownOutcomeError)(nil); errors.As(err, &unknown) {
 			cc.valid = false
 			*lost = g
@@ -115,12 +115,32 @@ func optimistic(calls []*call) bool {
 		}
 		for i := range c.writes {
 			w := &c.writes[i]
-			if w.Op != tko.OpWritten || w.Expect != catalog.Absent || w.Token != "" || w.Record.Origin != "" || w.ParentRevision != 0 || w.Claim != nil {
+			if w.Op != tko.OpWritten || w.Expect != catalog.Absent || w.Token != "" || w.Record.Origin != "" || w.ParentRevision != 0 || w.Claim != nil || w.Rollout != nil || w.Used {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// unusedIDs returns the statement that fails the transaction if the log has a revision
+// of an earlier record with an ID: revisions continue those. The uniqueness of
+// revisions doesn't suffice, because the first ones may have been collected. IDs of new
+// deployments are new, unless Used is set.
+func unusedIDs(calls []*call) Statement {
+	s := Statement{
+		SQL: "UPDATE head SET position = NULL WHERE one = 1 AND EXISTS " +
+			"(SELECT 1 FROM {rows} CROSS JOIN change c WHERE c.kind = r.k AND c.id = r.i AND c.op = 'written')",
+		Columns: []Column{{"k", Text}, {"i", Text}},
+	}
+	for _, c := range calls {
+		for i := range c.writes {
+			if key := c.writes[i].Record.Key; key.Kind != tko.KindDeployment {
+				s.Rows = append(s.Rows, []any{string(key.Kind), key.ID})
+			}
+		}
+	}
+	return s
 }
 
 // loadCached is load without the lock. It reads the records that are not cached; ok

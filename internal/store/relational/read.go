@@ -138,6 +138,16 @@ func (s *Store) fillDeployments(ctx context.Context, run runner, fields catalog.
 	return nil
 }
 
+// Derivation returns the content of a derivation.
+func (s *Store) Derivation(ctx context.Context, digest catalog.Digest) ([]byte, error) {
+	r := catalog.Record{Digest: digest}
+	err := s.fillPackages(ctx, s.run, []*catalog.Record{&r})
+	if err == nil && r.Package == nil {
+		err = fmt.Errorf("derivation %x: %w", digest, tko.ErrNotFound)
+	}
+	return r.Package, err
+}
+
 // Revision returns a record at a revision, with its package.
 func (s *Store) Revision(ctx context.Context, key catalog.Key, revision int64) (catalog.Record, error) {
 	none := fmt.Errorf("%s %q at revision %d: %w", key.Kind, key.ID, revision, tko.ErrNotFound)

@@ -188,13 +188,16 @@ type pastChange struct {
 	position int64
 	key      catalog.Key
 	op       tko.Op
+	revision int64
+	at       int64 // when it was made
 	current  int64 // revision of the record; 0 if it was deleted
 }
 
 // changes examines the next changes that are old enough. It removes entries of the
-// log that are not revisions. It removes a revision when enough newer ones exist, or
-// with the record's deletion. So each change is examined once, and the revisions that
-// it makes superfluous are removed with it.
+// log that are not revisions. It removes a revision when enough newer ones exist and
+// one of them was examined, or with the record's deletion. So each change is examined
+// once, the revisions that it makes superfluous are removed with it, and the state as
+// of any position that was not examined can be read.
 func (c *collection) changes(ctx context.Context) (more bool, err error) {
 	if c.keep.Changes <= 0 {
 		return false, nil
@@ -203,7 +206,7 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 	if err != nil || len(past) == 0 {
 		return false, err
 	}
-	last := past[len(past)-1].position
+	last, lastAt := past[len(past)-1].position, past[len(past)-1].at
 	var entries []int64
 	limits := map[catalog.Key]int64{}
 	for _, p := range past {
@@ -214,7 +217,7 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 		case p.current == 0 && p.op == tko.OpDeleted:
 			limits[p.key] = math.MaxInt64
 		case c.keep.Revisions > 0 && p.current > int64(c.keep.Revisions):
-			limits[p.key] = p.current - int64(c.keep.Revisions)
+			limits[p.key] = max(limits[p.key], min(p.current-int64(c.keep.Revisions), p.revision-1))
 		}
 	}
 	var rows [][]any
@@ -239,7 +242,7 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 			Statement{
 				SQL: "DELETE FROM change WHERE position IN (SELECT c.position FROM {rows} CROSS JOIN change c WHERE c.kind = r.k AND c.id = r.i " +
 					"AND c.op = 'written' AND c.revision <= r.v AND c.position <= $1 AND NOT EXISTS (SELECT 1 FROM modification m " +
-					"WHERE c.kind = 'deployment' AND m.deployment = c.id AND m.revision = c.revision)) RETURNING position",
+					"WHERE c.kind = 'deployment' AND m.deployment = c.id AND m.revision = c.revision) AND " + unpinned + ") RETURNING position",
 				Args:    []any{last},
 				Columns: []Column{{"k", Text}, {"i", Text}, {"v", Int}}, Rows: rows, Scan: count,
 			},
@@ -248,6 +251,7 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 		}
 		return []Statement{
 			{SQL: "UPDATE collector SET position = $1, loose = loose + $2 WHERE one = 1", Args: []any{last, int64(removed)}},
+			{SQL: "UPDATE collector SET past = $1, past_at = $2 WHERE one = 1 AND past < $1", Args: []any{last, lastAt}},
 			// Last, because it makes commits wait.
 			{SQL: "UPDATE head SET gone = $1 WHERE one = 1 AND gone < $1", Args: []any{last}},
 		}, nil
@@ -265,17 +269,16 @@ func (c *collection) nextChanges(ctx context.Context) ([]pastChange, error) {
 	var list []pastChange
 	young := false
 	err := c.store.run(ctx, Statement{
-		SQL: "SELECT c.position, c.updated, c.kind, c.id, c.op, e.revision FROM (SELECT position, updated, kind, id, op FROM change " +
+		SQL: "SELECT c.position, c.updated, c.kind, c.id, c.op, c.revision, e.revision FROM (SELECT position, updated, kind, id, op, revision FROM change " +
 			"WHERE position > $1 ORDER BY position LIMIT $2) AS c " +
 			"LEFT JOIN entity e ON e.kind = c.kind AND e.id = c.id ORDER BY c.position",
 		Args: []any{c.position, int64(collectBatch)},
 		Scan: func(from Row) error {
 			var p pastChange
 			var kind, op string
-			var at int64
 			var current *int64
-			err := from.Scan(&p.position, &at, &kind, &p.key.ID, &op, &current)
-			if young = young || at > c.cutoff; young {
+			err := from.Scan(&p.position, &p.at, &kind, &p.key.ID, &op, &p.revision, &current)
+			if young = young || p.at > c.cutoff; young {
 				return err
 			}
 			p.key.Kind, p.op = tko.Kind(kind), tko.Op(op)
@@ -308,15 +311,17 @@ func digestPrefix(digest []byte) uint64 {
 // revision of every record is among the changes, so no other table is read.
 func (v *survey) next(limit int, read *int) Statement {
 	return Statement{
-		SQL:  "SELECT c.position, c.digest, c.metaset FROM change c WHERE c.position > $1 ORDER BY c.position LIMIT $2",
+		SQL:  "SELECT c.position, c.digest, c.metaset, c.derivation FROM change c WHERE c.position > $1 ORDER BY c.position LIMIT $2",
 		Args: []any{v.position, int64(limit)},
 		Scan: func(from Row) error {
-			var digest []byte
+			var digest, derivation []byte
 			var metaset int64
 			*read++
-			err := from.Scan(&v.position, &digest, &metaset)
-			if digest != nil {
-				v.packages[digestPrefix(digest)] = struct{}{}
+			err := from.Scan(&v.position, &digest, &metaset, &derivation)
+			for _, d := range [][]byte{digest, derivation} {
+				if d != nil {
+					v.packages[digestPrefix(d)] = struct{}{}
+				}
 			}
 			v.metadata[metaset] = struct{}{}
 			return err

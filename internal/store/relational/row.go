@@ -1,6 +1,7 @@
 package relational
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,11 +38,12 @@ var stateColumns = []Column{
 	{"crds", Bool},
 	{"who", Text},
 	{"why", Text},
+	{"derivation", Bytes},
 }
 
 var (
 	entityColumns = append(slices.Clip(stateColumns), Column{"conditions", Text}, Column{"replaces", Text}, Column{"base", Int})
-	changeColumns = append(slices.Clip(stateColumns), Column{"op", Text}, Column{"steps", Text})
+	changeColumns = append(slices.Clip(stateColumns), Column{"op", Text}, Column{"steps", Text}, Column{"departed", Int}, Column{"base", Int})
 )
 
 // names lists columns, each with a prefix.
@@ -62,6 +64,7 @@ func (r *row) values() []any {
 		string(r.Kind), r.ID, r.UID, r.Revision, r.Position, micros(r.Created), micros(r.Updated),
 		r.Parent, r.Template, r.Site, r.Prepared, r.Approved, orNull(r.Origin),
 		digestValue(r.Digest), r.metaset, r.Plugin, r.CRDs, r.Author.Who, r.Author.Why,
+		derivationValue(r.Derivation, r.Revision),
 	}
 }
 
@@ -111,6 +114,48 @@ func (d *digest) Scan(value any) error {
 	return d.ScanBytes(bytes)
 }
 
+// A derivation is the column of that name: a digest, followed by the revision that it is
+// of. Programs of older schemas write revisions without it and leave the column as it
+// is: then it isn't known what the new revision was made from.
+type derivation struct {
+	digest   digest
+	revision int64
+}
+
+func derivationValue(d catalog.Digest, revision int64) any {
+	if d == (catalog.Digest{}) {
+		return nil
+	}
+	return binary.BigEndian.AppendUint64(slices.Clone(d[:]), uint64(revision)) //nolint:gosec // revisions are positive
+}
+
+// of returns the derivation of a revision; zero if it isn't known.
+func (d *derivation) of(revision int64) catalog.Digest {
+	if d.revision != revision {
+		return catalog.Digest{}
+	}
+	return catalog.Digest(d.digest)
+}
+
+// ScanBytes is called by pgx.
+func (d *derivation) ScanBytes(value []byte) error {
+	*d = derivation{}
+	if len(value) == len(d.digest)+8 {
+		d.revision = int64(binary.BigEndian.Uint64(value[len(d.digest):])) //nolint:gosec // written as such
+		return d.digest.ScanBytes(value)
+	}
+	return nil
+}
+
+// Scan is called by database/sql.
+func (d *derivation) Scan(value any) error {
+	bytes, ok := value.([]byte)
+	if !ok && value != nil {
+		return fmt.Errorf("%T where a derivation should be", value)
+	}
+	return d.ScanBytes(bytes)
+}
+
 // A scanner reads the rows of a result.
 type scanner struct {
 	kind, id, uid, parent, template, site, origin, who, why text
@@ -119,6 +164,7 @@ type scanner struct {
 	replaces         text
 	created, updated int64
 	digest           digest
+	derivation       derivation
 	plugin           []byte
 
 	row  row
@@ -132,7 +178,7 @@ func newScanner(more ...any) *scanner {
 	s.dest = append([]any{
 		&s.kind, &s.id, &s.uid, &r.Revision, &r.Position, &s.created, &s.updated,
 		&s.parent, &s.template, &s.site, &r.Prepared, &r.Approved, &s.origin,
-		&s.digest, &r.metaset, &s.plugin, &r.CRDs, &s.who, &s.why,
+		&s.digest, &r.metaset, &s.plugin, &r.CRDs, &s.who, &s.why, &s.derivation,
 	}, more...)
 	return s
 }
@@ -155,7 +201,7 @@ func (s *scanner) scan(from Row) (row, error) {
 	r.Parent, r.Template, r.Site = string(s.parent), string(s.template), string(s.site)
 	r.Author = tko.Author{Who: string(s.who), Why: string(s.why)}
 	r.Created, r.Updated, r.Plugin = moment(s.created), moment(s.updated), s.plugin
-	r.Digest = catalog.Digest(s.digest)
+	r.Digest, r.Derivation = catalog.Digest(s.digest), s.derivation.of(r.Revision)
 	if s.replaces != "" {
 		r.Replaces = strings.Split(string(s.replaces), " ") // IDs have no spaces
 	}

@@ -3,16 +3,22 @@ package relational
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 )
 
 // Compatible is the oldest schema whose programs may use a database with the schema of
 // this program: later migrations only added what those programs don't use. A migration
-// that they can't live with raises it.
-const Compatible = 56
+// that they can't live with raises it. Programs before schema 70 collect revisions that
+// rollouts need, create children again that rollouts deleted, and schedule onto frozen
+// sites.
+const Compatible = 70
 
 // oldestAllowed is the oldest schema whose programs AllowOlder admits.
 const oldestAllowed = 49
@@ -84,7 +90,8 @@ func ReadSchema(ctx context.Context, db *sql.DB, exists func(table string) (bool
 func (s Schema) Check(where string, newest int64) (migrate bool, err error) {
 	switch {
 	case s.Version <= newest:
-		return s.Version < newest || s.Compatible < Compatible, nil
+		allowed := s.Recorded != s.Version // older programs were allowed: that stays until the next migration
+		return s.Version < newest || s.Compatible < Compatible && !allowed, nil
 	case s.Compatible != 0 && s.Compatible <= newest:
 		return false, nil
 	case s.Compatible != 0:
@@ -144,10 +151,11 @@ func (s *Store) Schema(ctx context.Context) (schema Schema, err error) {
 }
 
 // AllowOlder makes the database usable by programs whose newest schema is version,
-// which don't know of this check: goose's table then states that version. Tables and
-// columns stay. Programs of the present schema go on. It is refused if the older
-// programs would do harm, unless that is only that they ignore rights, and ignoreRights
-// is set.
+// although they aren't compatible with the present one: goose's table then states that
+// version, for those that compare that, and so does the table state for those that know of
+// it. Tables and columns stay. Programs of the present schema go on. It is refused if the
+// older programs would do harm, unless that is only that they ignore rights, and
+// ignoreRights is set.
 func (s *Store) AllowOlder(ctx context.Context, version int64, ignoreRights bool) error {
 	return s.write(ctx, func(tx Tx) ([]Statement, error) {
 		g := newGroup(s)
@@ -163,7 +171,11 @@ func (s *Store) AllowOlder(ctx context.Context, version int64, ignoreRights bool
 		); err != nil {
 			return nil, err
 		}
-		const sealed, rights = 54, 51
+		rollout, freeze, err := blocksOlder(ctx, tx, g.now)
+		if err != nil {
+			return nil, err
+		}
+		const sealed, rights, stated = 54, 51, 56
 		switch {
 		case version >= current:
 			return nil, tko.Errorf(tko.ErrInvalid, "the store has the schema %d: name an older one", current)
@@ -175,15 +187,64 @@ func (s *Store) AllowOlder(ctx context.Context, version int64, ignoreRights bool
 			return nil, tko.Errorf(tko.ErrConflict, "packages in the store are encrypted, which programs of the schema %d can't read", version)
 		case holds > 0:
 			return nil, tko.Errorf(tko.ErrConflict, "work is held after a restore, which older programs would do at once: release it first (tko hold release)")
+		case rollout != "":
+			return nil, tko.Errorf(tko.ErrConflict, "rollout %q: older programs collect revisions that it needs, and create again what it deleted: wait until it is done, cancel it, or delete it first", rollout)
+		case freeze != "":
+			return nil, tko.Errorf(tko.ErrConflict, "freeze %q: older programs ignore it: end it first (tko unfreeze %s)", freeze, freeze)
 		case version < rights && g.head.access > 0 && !ignoreRights:
 			return nil, tko.Errorf(tko.ErrConflict, "the store has rights of clients, which programs of the schema %d ignore: every client may do everything with them; add --ignore-rights if that is meant", version)
 		}
-		return []Statement{
+		const put = "INSERT INTO state (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+		statements := []Statement{
 			{SQL: "DELETE FROM goose_db_version WHERE version_id > $1", Args: []any{version}},
-			{
-				SQL:  "INSERT INTO state (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-				Args: []any{stateSchema, strconv.FormatInt(current, 10)},
-			},
-		}, nil
+			{SQL: put, Args: []any{stateSchema, strconv.FormatInt(current, 10)}},
+		}
+		if version >= stated {
+			statements = append(statements, Statement{SQL: put, Args: []any{stateCompatible, strconv.FormatInt(version, 10)}})
+		}
+		return statements, nil
 	})
+}
+
+// blocksOlder returns a rollout and a freeze that older programs would break; "" if there
+// is none.
+func blocksOlder(ctx context.Context, tx Tx, now time.Time) (rollout, freeze string, err error) {
+	err = tx.Run(
+		ctx,
+		Statement{
+			SQL: rolloutDocs + " h WHERE active OR EXISTS (SELECT 1 FROM rollout_row r WHERE r.rollout = h.id AND " + deletedChildren + " AND r.applied > 0) ORDER BY id DESC",
+			Scan: func(from Row) error {
+				var doc string
+				if err := from.Scan(&doc); err != nil {
+					return err
+				}
+				var s catalog.RolloutState
+				if err := json.Unmarshal([]byte(doc), &s); err != nil {
+					return err
+				}
+				if s.State != execute.Undone {
+					rollout = s.ID
+				}
+				return nil
+			},
+		},
+		Statement{
+			SQL: "SELECT doc FROM access_rule WHERE kind = 'freeze' ORDER BY id DESC",
+			Scan: func(from Row) error {
+				var doc string
+				if err := from.Scan(&doc); err != nil {
+					return err
+				}
+				var f tko.Freeze
+				if err := json.Unmarshal([]byte(doc), &f); err != nil {
+					return err
+				}
+				if now.Before(f.Until) {
+					freeze = f.ID
+				}
+				return nil
+			},
+		},
+	)
+	return rollout, freeze, err
 }

@@ -2,13 +2,16 @@ package sqlite_test
 
 import (
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 )
@@ -82,5 +85,104 @@ func TestOlderProgramIsAllowedAndTheNewerOneGoesOn(t *testing.T) {
 	}
 	if err != nil || schema.Recorded != before.Version || schema.Version != before.Version {
 		t.Errorf("the schema is %+v, %v; want version %d recorded", schema, err, before.Version)
+	}
+}
+
+func TestProgramsThatBreakRolloutsAreAllowedOnlyIfThereAreNone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	s, err := sqlite.Open(t.Context(), path, sqlite.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := s.Schema(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := before.Check("the store", 56); err == nil {
+		t.Error("a program that doesn't know rollouts may use the store")
+	}
+	rollout := func(state execute.State) {
+		t.Helper()
+		_, version, _, err := s.RolloutStates(t.Context())
+		if err == nil {
+			key := catalog.Key{Kind: tko.KindRollout, ID: "r"}
+			_, err = s.Commit(t.Context(), catalog.Write{
+				Op: tko.OpWritten, Record: catalog.Record{Key: key, UID: "u"}, Expect: catalog.Any,
+				Rollout: &catalog.RolloutWrite{Expect: version, States: []catalog.RolloutState{{ID: "r", Family: "r", State: state, Plan: 1}}},
+			})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused := func(what string) {
+		t.Helper()
+		if err := s.AllowOlder(t.Context(), 56, false); !errors.Is(err, tko.ErrConflict) || !strings.Contains(err.Error(), what) {
+			t.Errorf("allow an older program: %v, want a refusal that names %s", err, what)
+		}
+	}
+	rollout(execute.Running)
+	refused(`rollout "r"`)
+	rollout(execute.Done)
+	until := time.Now().Add(time.Hour)
+	for i, f := range []tko.Freeze{{ID: "f", Until: until}, {ID: "f", Until: until.Add(-2 * time.Hour)}} {
+		doc, err := json.Marshal(f)
+		if err == nil {
+			_, err = s.ChangeAccess(t.Context(), int64(i), []catalog.AccessRule{{Kind: "freeze", ID: "f", Doc: doc}}, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			refused(`freeze "f"`)
+		}
+	}
+	if err := s.AllowOlder(t.Context(), 56, false); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	for range 2 { // the present program goes on, and doesn't revoke it
+		s, err = sqlite.Open(t.Context(), path, sqlite.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, err := s.Schema(t.Context())
+		if err != nil || now.Version != before.Version {
+			t.Errorf("the schema is %+v, %v", now, err)
+		}
+		if _, err := now.Check("the store", 56); err != nil {
+			t.Errorf("the allowed program: %v", err)
+		}
+		s.Close()
+	}
+}
+
+// A program that doesn't know derivations writes a revision and leaves the column.
+func TestDerivationIsNotTakenForThatOfARevisionOfAnOlderProgram(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := file(t, path)
+	key := catalog.Key{Kind: tko.KindDeployment, ID: "d"}
+	r := catalog.Record{Key: key, UID: "u", Derived: []byte("made"), Derivation: catalog.Digest{1}}
+	if _, err := s.Commit(t.Context(), catalog.Write{Op: tko.OpWritten, Record: r, Expect: catalog.Absent}); err != nil {
+		t.Fatal(err)
+	}
+	read := func() catalog.Digest {
+		t.Helper()
+		found, err := s.Get(t.Context(), catalog.Fields{}, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found[0].Derivation
+	}
+	if read() != (catalog.Digest{1}) {
+		t.Error("the derivation isn't as it was written")
+	}
+	s.Close()
+	tamper(t, path, "UPDATE entity SET revision = 2 WHERE id = 'd'")
+	s = file(t, path)
+	if read() != (catalog.Digest{}) {
+		t.Error("a revision has the derivation of an earlier one")
 	}
 }

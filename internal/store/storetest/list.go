@@ -38,6 +38,7 @@ var listPromises = []promise{
 	{"filters that exclude each other, or match only at the end, are evaluated correctly", matchesAtTheEnd},
 	{"lists that are not read don't block other lists", stalledListsAreClosed},
 	{"deployments of an earlier revision of their template are found", outdatedAreFound},
+	{"lists select by conditions, also after conditions change", conditionsAreFiltered},
 }
 
 func listIsSorted(w *world) {
@@ -775,6 +776,41 @@ func outdatedAreFound(w *world) {
 	w.equal("of others", find(true, "u*"), []string{})
 	w.commit(template("u", expect(1)))
 	w.equal("of both", find(true, "*"), []string{"d1", "d2", "d4"})
+}
+
+func conditionsAreFiltered(w *world) {
+	report := func(id, status, reason string) catalog.Write {
+		return catalog.Write{Op: tko.OpStatus, Expect: catalog.Any, Record: catalog.Record{
+			Key: catalog.Key{Kind: tko.KindSite, ID: id}, Conditions: []tko.Condition{{Type: tko.ConditionHealthy, Status: status, Reason: reason}},
+		}}
+	}
+	var all []catalog.Write
+	for i := range 30 {
+		all = append(all, site(fmt.Sprintf("s%02d", i)))
+	}
+	w.commit(all...)
+	w.commit(report("s03", tko.ConditionTrue, ""), report("s17", tko.ConditionFalse, "CrashLoop"), report("s29", tko.ConditionFalse, "Missing"))
+	find := func(change func(*catalog.Query), texts ...string) []string {
+		q := catalog.Query{Kind: tko.KindSite, Limit: -1}
+		for _, text := range texts {
+			c, err := tko.ParseConditionSelect(text)
+			w.equal("condition", err, error(nil))
+			q.Conditions = append(q.Conditions, c)
+		}
+		if change != nil {
+			change(&q)
+		}
+		return w.ids(q)
+	}
+	w.equal("by status", find(nil, "Healthy=False"), []string{"s17", "s29"})
+	w.equal("by reason", find(nil, "Healthy:Missing"), []string{"s29"})
+	w.equal("both", find(nil, "Healthy=False", "Healthy!=False:Missing"), []string{"s17"})
+	w.equal("not", len(find(nil, "Healthy!=False")), 28)
+	w.equal("offset", find(func(q *catalog.Query) { q.Offset, q.Limit = 1, 1 }, "Healthy=False"), []string{"s29"})
+	w.commit(report("s01", tko.ConditionFalse, "Missing"))
+	w.equal("offset after a change", find(func(q *catalog.Query) { q.Offset, q.Limit = 1, 1 }, "Healthy=False"), []string{"s17"})
+	w.equal("first", find(func(q *catalog.Query) { q.Limit = 1 }, "Healthy=False"), []string{"s01"})
+	w.equal("after", find(func(q *catalog.Query) { q.After = "s01" }, "Healthy=False"), []string{"s17", "s29"})
 }
 
 // rowsHaveTheirDeployments lists more rows than a store reads one by one: all, those

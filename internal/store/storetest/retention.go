@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strconv"
@@ -26,6 +27,7 @@ var retentionPromises = []promise{
 	{"a lower limit of revisions also removes revisions that were retained before", fewerRevisionsAreRetained},
 	{"the revision of a valid token is retained", tokenRevisionStays},
 	{"unused packages and metadata are removed, and can be written again", unusedContentsAreRemoved},
+	{"the derivation of a revision is retained with it", derivationsAreRetained},
 	{"a collection may be interrupted at any time", collectionMayBeInterrupted},
 	{"concurrent collections remove each change once", collectedOnceConcurrently},
 }
@@ -182,6 +184,35 @@ func unusedContentsAreRemoved(w *world) {
 		w.equal("by metadata", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("of", "three"), Limit: -1}), []string{"s", "shares"})
 		w.equal("by metadata that went", w.ids(catalog.Query{Kind: tko.KindSite, Metadata: values("of", "one"), Limit: -1}), []string{})
 	}
+}
+
+func derivationsAreRetained(w *world) {
+	derived := func(text string) func(*catalog.Write) {
+		return func(w *catalog.Write) {
+			w.Record.Derived, w.Record.Derivation = []byte(text), sha256.Sum256([]byte(text))
+		}
+	}
+	content := func(text string) string {
+		data, err := w.store.Derivation(w.ctx(), sha256.Sum256([]byte(text)))
+		if err != nil {
+			return ""
+		}
+		return string(data)
+	}
+	w.commit(deployment("d", withPackage("package"), derived("first")))
+	w.equal("as it is", w.one(deploymentKey("d")).Derivation, catalog.Digest(sha256.Sum256([]byte("first"))))
+	w.commit(deployment("d", expect(1), withPackage("package 2"), derived("second")))
+	again := deployment("d", expect(2), withPackage("package 3"), derived("second"))
+	again.Record.Derived = nil // it is known already
+	w.commit(again)
+	r, err := w.store.Revision(w.ctx(), deploymentKey("d"), 1)
+	w.ok(err)
+	w.equal("derivation of a revision", r.Derivation, catalog.Digest(sha256.Sum256([]byte("first"))))
+	w.equal("contents", []string{content("first"), content("second")}, []string{"first", "second"})
+	w.equal("collected packages and derivations", w.collect(retain(1)).Packages, 2+1)
+	w.equal("content after a collection", content("second"), "second")
+	w.commit(status(deploymentKey("d"), tko.Condition{Type: "Healthy", Status: tko.ConditionTrue}))
+	w.equal("after a change of conditions", w.one(deploymentKey("d")).Derivation, catalog.Digest(sha256.Sum256([]byte("second"))))
 }
 
 func collectionMayBeInterrupted(w *world) {

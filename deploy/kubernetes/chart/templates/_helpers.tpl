@@ -15,6 +15,7 @@ app.kubernetes.io/component: {{ . }}
 {{- $data := eq .role "data" }}
 {{- $scheduler := eq .role "meta-scheduler" }}
 {{- $gitops := eq .role "gitops" }}
+{{- $awx := or $scheduler (eq .role "preparer") }}
 {{- $kubernetes := and $data .Values.kubernetesAPI.enabled }}
 {{- $identity := .Values.identity.enabled }}
 {{- if and $identity (not .Values.kubernetesAPI.enabled) }}
@@ -143,6 +144,9 @@ spec:
         {{- if and (not .Values.approval.automatic) $data }}
         - --withdraw-approval
         {{- end }}
+        {{- if $awx }}
+        - --awx-secrets=/awx-secrets
+        {{- end }}
         {{- if $scheduler }}
         - --git-cache=/cache/git
         - --git-secrets=/git-secrets
@@ -243,6 +247,11 @@ spec:
           mountPath: /client-ca
           readOnly: true
         {{- end }}
+        {{- if $awx }}
+        - name: awx-secrets
+          mountPath: /awx-secrets
+          readOnly: true
+        {{- end }}
         {{- if $scheduler }}
         - name: git-secrets
           mountPath: /git-secrets
@@ -290,6 +299,13 @@ spec:
         secret:
           secretName: {{ .Values.identity.clientCA }}
           items: [{key: ca.crt, path: ca.crt}]
+          defaultMode: 288 # 0440: readable for the group
+      {{- end }}
+      {{- if $awx }}
+      - name: awx-secrets # passwords, tokens and CAs of AWX
+        secret:
+          secretName: {{ .Values.awx.secret }}
+          optional: true
           defaultMode: 288 # 0440: readable for the group
       {{- end }}
       {{- if $scheduler }}

@@ -92,6 +92,18 @@ class Time(datetime.datetime):
 
 
 @dataclass(frozen=True)
+class Condition:
+    """An observation about an object, such as whether it is prepared."""
+
+    type: str
+    status: str
+    """True, False or Unknown."""
+    reason: str
+    message: str
+    observed_revision: int
+
+
+@dataclass(frozen=True)
 class _Packaged:
     metadata: dict[str, str]
     updated: Time | None
@@ -187,6 +199,7 @@ class Deployment(_Packaged, _OfTemplate, _OfSite):
     created: Time | None
     prepared: bool
     approved: bool
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def deploymentId(self) -> str:
@@ -588,6 +601,39 @@ class Client:
         )
         return self._delete("purgeDeployments", select, confirm)
 
+    def approve_deployment(self, deployment_id: str) -> int:
+        """Approves a prepared deployment. Returns 0 if it is approved already, otherwise 1."""
+        request = pb.ApproveDeployments(deploymentId=deployment_id)
+        return self._call("approveDeployments", request, pb.ApproveDeploymentsResponse).approved
+
+    def approve_deployments(
+        self,
+        parent_deployment_id: str | None = None,
+        template_id_patterns: Iterable[str] | None = None,
+        template_metadata_patterns: Mapping[str, str] | None = None,
+        site_id_patterns: Iterable[str] | None = None,
+        site_metadata_patterns: Mapping[str, str] | None = None,
+        metadata_patterns: Mapping[str, str] | None = None,
+        *,
+        dry_run: bool = False,
+        confirm: int = 0,
+    ) -> int:
+        """Approves the prepared deployments that match: all, without patterns. Returns the number of new approvals.
+
+        confirm is the expected number: see Client.
+        """
+        select = pb.SelectDeployments(
+            parentDeploymentId=parent_deployment_id,
+            metadataPatterns=metadata_patterns,
+            templateIdPatterns=template_id_patterns,
+            templateMetadataPatterns=template_metadata_patterns,
+            siteIdPatterns=site_id_patterns,
+            siteMetadataPatterns=site_metadata_patterns,
+            dryRun=dry_run,
+        )
+        request = pb.ApproveDeployments(select=select, confirm=confirm)
+        return self._call("approveDeployments", request, pb.ApproveDeploymentsResponse).approved
+
     def start_deployment_modification(self, deployment_id: str) -> Modification:
         """Starts a modification of a deployment. ABORTED if another client has one."""
         request = pb.StartDeploymentModification(deploymentId=deployment_id, preferredPackageFormat=FORMAT)
@@ -927,6 +973,9 @@ def _deployment(message: pb.Deployment | pb.ListedDeployment) -> Deployment:
         created=_time(message, "created"),
         prepared=message.prepared,
         approved=message.approved,
+        conditions=tuple(
+            Condition(c.type, c.status, c.reason, c.message, c.observedRevision) for c in message.stamp.conditions
+        ),
     )
 
 

@@ -139,14 +139,16 @@ class ListedTemplate(_message.Message):
     def __init__(self, templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentCount: _Optional[int] = ...) -> None: ...
 
 class GetTemplate(_message.Message):
-    __slots__ = ("templateId", "preferredPackageFormat", "revision")
+    __slots__ = ("templateId", "preferredPackageFormat", "revision", "asOf")
     TEMPLATEID_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     templateId: str
     preferredPackageFormat: str
     revision: int
-    def __init__(self, templateId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+    asOf: str
+    def __init__(self, templateId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class SelectTemplates(_message.Message):
     __slots__ = ("templateIdPatterns", "metadataPatterns", "dryRun", "confirm")
@@ -168,20 +170,22 @@ class SelectTemplates(_message.Message):
     def __init__(self, templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class ListTemplates(_message.Message):
-    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts")
+    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts", "asOf")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     SELECT_FIELD_NUMBER: _ClassVar[int]
     WITHPACKAGES_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     WITHOUTDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
     WITHDEPLOYMENTCOUNTS_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     window: Window
     select: SelectTemplates
     withPackages: bool
     preferredPackageFormat: str
     withoutDeploymentIds: bool
     withDeploymentCounts: bool
-    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectTemplates, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ..., withDeploymentCounts: _Optional[bool] = ...) -> None: ...
+    asOf: str
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectTemplates, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ..., withDeploymentCounts: _Optional[bool] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class SiteID(_message.Message):
     __slots__ = ("siteId", "confirm")
@@ -250,17 +254,19 @@ class ListedSite(_message.Message):
     def __init__(self, siteId: _Optional[str] = ..., templateId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deploymentIds: _Optional[_Iterable[str]] = ..., stamp: _Optional[_Union[Stamp, _Mapping]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., deploymentCount: _Optional[int] = ...) -> None: ...
 
 class GetSite(_message.Message):
-    __slots__ = ("siteId", "preferredPackageFormat", "revision")
+    __slots__ = ("siteId", "preferredPackageFormat", "revision", "asOf")
     SITEID_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     siteId: str
     preferredPackageFormat: str
     revision: int
-    def __init__(self, siteId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+    asOf: str
+    def __init__(self, siteId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class SelectSites(_message.Message):
-    __slots__ = ("siteIdPatterns", "templateIdPatterns", "metadataPatterns", "dryRun", "confirm")
+    __slots__ = ("siteIdPatterns", "templateIdPatterns", "metadataPatterns", "dryRun", "confirm", "conditions")
     class MetadataPatternsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -273,28 +279,44 @@ class SelectSites(_message.Message):
     METADATAPATTERNS_FIELD_NUMBER: _ClassVar[int]
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     siteIdPatterns: _containers.RepeatedScalarFieldContainer[str]
     templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
     metadataPatterns: _containers.ScalarMap[str, str]
     dryRun: bool
     confirm: int
-    def __init__(self, siteIdPatterns: _Optional[_Iterable[str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ...) -> None: ...
+    conditions: _containers.RepeatedCompositeFieldContainer[SelectCondition]
+    def __init__(self, siteIdPatterns: _Optional[_Iterable[str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[SelectCondition, _Mapping]]] = ...) -> None: ...
+
+class SelectCondition(_message.Message):
+    __slots__ = ("type", "status", "reason", "negate")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    NEGATE_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    status: str
+    reason: str
+    negate: bool
+    def __init__(self, type: _Optional[str] = ..., status: _Optional[str] = ..., reason: _Optional[str] = ..., negate: _Optional[bool] = ...) -> None: ...
 
 class ListSites(_message.Message):
-    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts")
+    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "withoutDeploymentIds", "withDeploymentCounts", "asOf")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     SELECT_FIELD_NUMBER: _ClassVar[int]
     WITHPACKAGES_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     WITHOUTDEPLOYMENTIDS_FIELD_NUMBER: _ClassVar[int]
     WITHDEPLOYMENTCOUNTS_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     window: Window
     select: SelectSites
     withPackages: bool
     preferredPackageFormat: str
     withoutDeploymentIds: bool
     withDeploymentCounts: bool
-    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectSites, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ..., withDeploymentCounts: _Optional[bool] = ...) -> None: ...
+    asOf: str
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectSites, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., withoutDeploymentIds: _Optional[bool] = ..., withDeploymentCounts: _Optional[bool] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class DeploymentID(_message.Message):
     __slots__ = ("deploymentId", "revision", "confirm")
@@ -426,17 +448,19 @@ class CreateDeploymentResponse(_message.Message):
     def __init__(self, created: _Optional[bool] = ..., notCreatedReason: _Optional[str] = ..., deploymentId: _Optional[str] = ...) -> None: ...
 
 class GetDeployment(_message.Message):
-    __slots__ = ("deploymentId", "preferredPackageFormat", "revision")
+    __slots__ = ("deploymentId", "preferredPackageFormat", "revision", "asOf")
     DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     preferredPackageFormat: str
     revision: int
-    def __init__(self, deploymentId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ...) -> None: ...
+    asOf: str
+    def __init__(self, deploymentId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., revision: _Optional[int] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class SelectDeployments(_message.Message):
-    __slots__ = ("parentDeploymentId", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "dryRun", "outdated", "confirm")
+    __slots__ = ("parentDeploymentId", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "dryRun", "outdated", "confirm", "conditions", "deploymentIdPatterns")
     class MetadataPatternsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -469,6 +493,8 @@ class SelectDeployments(_message.Message):
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
     OUTDATED_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTIDPATTERNS_FIELD_NUMBER: _ClassVar[int]
     parentDeploymentId: str
     metadataPatterns: _containers.ScalarMap[str, str]
     templateIdPatterns: _containers.RepeatedScalarFieldContainer[str]
@@ -480,27 +506,33 @@ class SelectDeployments(_message.Message):
     dryRun: bool
     outdated: bool
     confirm: int
-    def __init__(self, parentDeploymentId: _Optional[str] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., templateMetadataPatterns: _Optional[_Mapping[str, str]] = ..., siteIdPatterns: _Optional[_Iterable[str]] = ..., siteMetadataPatterns: _Optional[_Mapping[str, str]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., dryRun: _Optional[bool] = ..., outdated: _Optional[bool] = ..., confirm: _Optional[int] = ...) -> None: ...
+    conditions: _containers.RepeatedCompositeFieldContainer[SelectCondition]
+    deploymentIdPatterns: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, parentDeploymentId: _Optional[str] = ..., metadataPatterns: _Optional[_Mapping[str, str]] = ..., templateIdPatterns: _Optional[_Iterable[str]] = ..., templateMetadataPatterns: _Optional[_Mapping[str, str]] = ..., siteIdPatterns: _Optional[_Iterable[str]] = ..., siteMetadataPatterns: _Optional[_Mapping[str, str]] = ..., prepared: _Optional[bool] = ..., approved: _Optional[bool] = ..., dryRun: _Optional[bool] = ..., outdated: _Optional[bool] = ..., confirm: _Optional[int] = ..., conditions: _Optional[_Iterable[_Union[SelectCondition, _Mapping]]] = ..., deploymentIdPatterns: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListDeployments(_message.Message):
-    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat")
+    __slots__ = ("window", "select", "withPackages", "preferredPackageFormat", "asOf")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     SELECT_FIELD_NUMBER: _ClassVar[int]
     WITHPACKAGES_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     window: Window
     select: SelectDeployments
     withPackages: bool
     preferredPackageFormat: str
-    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectDeployments, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ...) -> None: ...
+    asOf: str
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectDeployments, _Mapping]] = ..., withPackages: _Optional[bool] = ..., preferredPackageFormat: _Optional[str] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class StartDeploymentModification(_message.Message):
-    __slots__ = ("deploymentId", "preferredPackageFormat")
+    __slots__ = ("deploymentId", "preferredPackageFormat", "validity")
     DEPLOYMENTID_FIELD_NUMBER: _ClassVar[int]
     PREFERREDPACKAGEFORMAT_FIELD_NUMBER: _ClassVar[int]
+    VALIDITY_FIELD_NUMBER: _ClassVar[int]
     deploymentId: str
     preferredPackageFormat: str
-    def __init__(self, deploymentId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ...) -> None: ...
+    validity: _duration_pb2.Duration
+    def __init__(self, deploymentId: _Optional[str] = ..., preferredPackageFormat: _Optional[str] = ..., validity: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class StartDeploymentModificationResponse(_message.Message):
     __slots__ = ("started", "notStartedReason", "modificationToken", "packageFormat", "package", "expires")
@@ -579,14 +611,16 @@ class BreakModification(_message.Message):
     def __init__(self, deploymentId: _Optional[str] = ...) -> None: ...
 
 class PluginID(_message.Message):
-    __slots__ = ("type", "name", "confirm")
+    __slots__ = ("type", "name", "confirm", "asOf")
     TYPE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     type: str
     name: str
     confirm: int
-    def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ..., confirm: _Optional[int] = ...) -> None: ...
+    asOf: str
+    def __init__(self, type: _Optional[str] = ..., name: _Optional[str] = ..., confirm: _Optional[int] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class GVK(_message.Message):
     __slots__ = ("group", "version", "kind")
@@ -640,12 +674,14 @@ class SelectPlugins(_message.Message):
     def __init__(self, type: _Optional[str] = ..., namePatterns: _Optional[_Iterable[str]] = ..., executor: _Optional[str] = ..., trigger: _Optional[_Union[GVK, _Mapping]] = ..., dryRun: _Optional[bool] = ..., confirm: _Optional[int] = ...) -> None: ...
 
 class ListPlugins(_message.Message):
-    __slots__ = ("window", "select")
+    __slots__ = ("window", "select", "asOf")
     WINDOW_FIELD_NUMBER: _ClassVar[int]
     SELECT_FIELD_NUMBER: _ClassVar[int]
+    ASOF_FIELD_NUMBER: _ClassVar[int]
     window: Window
     select: SelectPlugins
-    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectPlugins, _Mapping]] = ...) -> None: ...
+    asOf: str
+    def __init__(self, window: _Optional[_Union[Window, _Mapping]] = ..., select: _Optional[_Union[SelectPlugins, _Mapping]] = ..., asOf: _Optional[str] = ...) -> None: ...
 
 class Stamp(_message.Message):
     __slots__ = ("uid", "revision", "position", "created", "updated", "who", "why", "conditions", "leftOut", "steps")
@@ -965,7 +1001,7 @@ class Change(_message.Message):
     def __init__(self, position: _Optional[int] = ..., kind: _Optional[str] = ..., id: _Optional[str] = ..., op: _Optional[_Union[Change.Op, str]] = ..., revision: _Optional[int] = ..., time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class PutEntity(_message.Message):
-    __slots__ = ("kind", "id", "parentDeploymentId", "templateId", "siteId", "metadata", "packageFormat", "package", "plugin", "origin", "dryRun", "claim", "fromTemplate")
+    __slots__ = ("kind", "id", "parentDeploymentId", "templateId", "siteId", "metadata", "packageFormat", "package", "plugin", "origin", "dryRun", "claim", "fromTemplate", "name", "expectRevision", "removeMetadata")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -986,6 +1022,9 @@ class PutEntity(_message.Message):
     DRYRUN_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     FROMTEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    EXPECTREVISION_FIELD_NUMBER: _ClassVar[int]
+    REMOVEMETADATA_FIELD_NUMBER: _ClassVar[int]
     kind: str
     id: str
     parentDeploymentId: str
@@ -999,7 +1038,10 @@ class PutEntity(_message.Message):
     dryRun: bool
     claim: WorkItem
     fromTemplate: bool
-    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ..., fromTemplate: _Optional[bool] = ...) -> None: ...
+    name: str
+    expectRevision: int
+    removeMetadata: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, kind: _Optional[str] = ..., id: _Optional[str] = ..., parentDeploymentId: _Optional[str] = ..., templateId: _Optional[str] = ..., siteId: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., packageFormat: _Optional[str] = ..., package: _Optional[bytes] = ..., plugin: _Optional[_Union[Plugin, _Mapping]] = ..., origin: _Optional[str] = ..., dryRun: _Optional[bool] = ..., claim: _Optional[_Union[WorkItem, _Mapping]] = ..., fromTemplate: _Optional[bool] = ..., name: _Optional[str] = ..., expectRevision: _Optional[int] = ..., removeMetadata: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PutEntityResponse(_message.Message):
     __slots__ = ("id", "revision", "created", "changed")
@@ -1070,7 +1112,7 @@ class Source(_message.Message):
     def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., approved: _Optional[str] = ..., status: _Optional[_Union[SourceStatus, _Mapping]] = ..., state: _Optional[bytes] = ..., called: _Optional[bool] = ...) -> None: ...
 
 class SourceStatus(_message.Message):
-    __slots__ = ("kind", "url", "ref", "path", "attemptedRevision", "appliedRevision", "asks", "holder", "messages", "items", "operations", "conditions")
+    __slots__ = ("kind", "url", "ref", "path", "attemptedRevision", "appliedRevision", "asks", "holder", "messages", "items", "operations", "conditions", "origins")
     KIND_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
@@ -1083,6 +1125,7 @@ class SourceStatus(_message.Message):
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     OPERATIONS_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    ORIGINS_FIELD_NUMBER: _ClassVar[int]
     kind: str
     url: str
     ref: str
@@ -1095,10 +1138,24 @@ class SourceStatus(_message.Message):
     items: _containers.RepeatedCompositeFieldContainer[SourceItem]
     operations: _containers.RepeatedCompositeFieldContainer[SourceOperation]
     conditions: _containers.RepeatedCompositeFieldContainer[Condition]
-    def __init__(self, kind: _Optional[str] = ..., url: _Optional[str] = ..., ref: _Optional[str] = ..., path: _Optional[str] = ..., attemptedRevision: _Optional[str] = ..., appliedRevision: _Optional[str] = ..., asks: _Optional[str] = ..., holder: _Optional[str] = ..., messages: _Optional[_Iterable[str]] = ..., items: _Optional[_Iterable[_Union[SourceItem, _Mapping]]] = ..., operations: _Optional[_Iterable[_Union[SourceOperation, _Mapping]]] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ...) -> None: ...
+    origins: _containers.RepeatedCompositeFieldContainer[SourceOrigins]
+    def __init__(self, kind: _Optional[str] = ..., url: _Optional[str] = ..., ref: _Optional[str] = ..., path: _Optional[str] = ..., attemptedRevision: _Optional[str] = ..., appliedRevision: _Optional[str] = ..., asks: _Optional[str] = ..., holder: _Optional[str] = ..., messages: _Optional[_Iterable[str]] = ..., items: _Optional[_Iterable[_Union[SourceItem, _Mapping]]] = ..., operations: _Optional[_Iterable[_Union[SourceOperation, _Mapping]]] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., origins: _Optional[_Iterable[_Union[SourceOrigins, _Mapping]]] = ...) -> None: ...
+
+class SourceOrigins(_message.Message):
+    __slots__ = ("parts",)
+    class PartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    parts: _containers.ScalarMap[str, str]
+    def __init__(self, parts: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class SourceItem(_message.Message):
-    __slots__ = ("kind", "name", "id", "digest", "revision", "pending", "status")
+    __slots__ = ("kind", "name", "id", "digest", "revision", "pending", "status", "origins")
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -1106,6 +1163,7 @@ class SourceItem(_message.Message):
     REVISION_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    ORIGINS_FIELD_NUMBER: _ClassVar[int]
     kind: str
     name: str
     id: str
@@ -1113,7 +1171,8 @@ class SourceItem(_message.Message):
     revision: int
     pending: bool
     status: str
-    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., id: _Optional[str] = ..., digest: _Optional[str] = ..., revision: _Optional[int] = ..., pending: _Optional[bool] = ..., status: _Optional[str] = ...) -> None: ...
+    origins: int
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., id: _Optional[str] = ..., digest: _Optional[str] = ..., revision: _Optional[int] = ..., pending: _Optional[bool] = ..., status: _Optional[str] = ..., origins: _Optional[int] = ...) -> None: ...
 
 class SourceOperation(_message.Message):
     __slots__ = ("time", "revision", "verb", "kind", "name", "error")

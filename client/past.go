@@ -1,0 +1,54 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/wire"
+)
+
+// HistoryOf streams the changes of the selected entities, newest first. An error comes
+// last.
+func (c *Client) HistoryOf(ctx context.Context, r tko.HistoryRequest) iter.Seq2[tko.HistoryEntry, error] {
+	return rows(ctx, c, c.past.ListHistory, &tkopb.ListHistory{
+		Select: wire.NewPastSelect(r.Select), From: r.From.String(), To: r.To.String(), MaxCount: int32(min(max(r.Max, 0), 1<<31-1)),
+	}, wire.HistoryEntry)
+}
+
+// DiffPast streams what differs between two moments, in groups of entities with equal
+// differences. Values of Secrets are not shown. An error comes last.
+func (c *Client) DiffPast(ctx context.Context, r tko.DiffRequest) iter.Seq2[tko.PastGroup, error] {
+	return rows(ctx, c, c.past.DiffPast, &tkopb.DiffPast{
+		Select: wire.NewPastSelect(r.Select), From: r.From.String(), To: r.To.String(), FromRevision: r.FromRevision, ToRevision: r.ToRevision,
+	}, wire.PastGroup)
+}
+
+// RestorePast writes the selected entities as they were at a moment. Restoring many must
+// be confirmed: see [tko.WithConfirmation]. After an error, the same restore continues.
+func (c *Client) RestorePast(ctx context.Context, r tko.RestoreRequest) (tko.Restored, error) {
+	m, err := call(ctx, c, c.past.RestorePast, &tkopb.RestorePast{
+		Select: wire.NewPastSelect(r.Select), AsOf: r.AsOf.String(), DryRun: r.DryRun, Confirm: wire.NewConfirm(ctx),
+	})
+	if err != nil {
+		return tko.Restored{}, err
+	}
+	return tko.Restored{Position: m.GetPosition(), Created: int(m.GetCreated()), Changed: int(m.GetChanged()), Deleted: int(m.GetDeleted()), Same: int(m.GetSame())}, nil
+}
+
+// Retention returns which part of the past can be read.
+func (c *Client) Retention(ctx context.Context) (tko.Retention, error) {
+	m, err := callAgain(ctx, c, c.past.GetRetention, &tkopb.GetRetention{})
+	if err != nil {
+		return tko.Retention{}, err
+	}
+	r := tko.Retention{OldestPosition: m.GetOldestPosition(), NewestPosition: m.GetNewestPosition()}
+	if t := m.GetOldestTime(); t != nil {
+		r.OldestTime = t.AsTime()
+	}
+	if t := m.GetNewestTime(); t != nil {
+		r.NewestTime = t.AsTime()
+	}
+	return r, nil
+}

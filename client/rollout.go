@@ -1,0 +1,120 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/wire"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// RegisterRollout creates or replaces a rollout, and returns its new revision. It is
+// planned, and changes nothing until it is started.
+func (c *Client) RegisterRollout(ctx context.Context, r tko.Rollout) (revision int64, err error) {
+	r.Stamp, r.State, r.Reason = tko.Stamp{}, "", ""
+	m, err := wire.NewRollout(r, c.options.PackageFormat)
+	if err != nil {
+		return 0, err
+	}
+	response, err := callAgain(ctx, c, c.rollouts.RegisterRollout, m)
+	return response.GetRevision(), err
+}
+
+// DeleteRollout deletes a rollout that isn't in progress.
+func (c *Client) DeleteRollout(ctx context.Context, id tko.RolloutID) error {
+	_, err := deleted(call(ctx, c, c.rollouts.DeleteRollout, &tkopb.RolloutID{RolloutId: string(id)}))
+	return err
+}
+
+// Rollout returns a rollout with its package, as of a revision; 0 is the current one.
+func (c *Client) Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error) {
+	m, err := callAgain(ctx, c, c.rollouts.GetRollout, &tkopb.GetRollout{RolloutId: string(id), PreferredPackageFormat: string(c.options.PackageFormat), Revision: revision, AsOf: tko.AsOfOf(ctx).String()})
+	if err != nil {
+		return tko.Rollout{}, err
+	}
+	return wire.Rollout(m)
+}
+
+// Rollouts streams the rollouts that match, sorted by ID.
+func (c *Client) Rollouts(ctx context.Context, s tko.RolloutSelect, o tko.ListOptions) iter.Seq2[tko.Rollout, error] {
+	return rows(ctx, c, c.rollouts.ListRollouts, &tkopb.ListRollouts{
+		AsOf:   tko.AsOfOf(ctx).String(),
+		Window: wire.NewWindow(o.Window), RolloutIdPatterns: s.IDs, MetadataPatterns: s.Metadata, WithPackages: o.Packages, PreferredPackageFormat: string(c.options.PackageFormat),
+	}, wire.Rollout)
+}
+
+// RolloutDo does what a user commands, and returns the state that follows. A command that
+// was done already has no effect.
+func (c *Client) RolloutDo(ctx context.Context, cmd tko.RolloutCommand) (tko.RolloutStatus, error) {
+	m, err := callAgain(ctx, c, c.rollouts.CommandRollout, wire.NewRolloutCommand(cmd))
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	return wire.RolloutStatus(m)
+}
+
+// RolloutStatus returns how far a rollout is.
+func (c *Client) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
+	m, err := callAgain(ctx, c, c.rollouts.GetRolloutStatus, &tkopb.RolloutID{RolloutId: string(id)})
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	return wire.RolloutStatus(m)
+}
+
+// RolloutPlan returns a summary of the current plan.
+func (c *Client) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error) {
+	m, err := callAgain(ctx, c, c.rollouts.GetRolloutPlan, &tkopb.RolloutID{RolloutId: string(id)})
+	if err != nil {
+		return tko.RolloutPlan{}, err
+	}
+	return wire.RolloutPlan(m), nil
+}
+
+// RolloutRows streams rows of the current plan, by the IDs of deployments.
+func (c *Client) RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error] {
+	return rows(ctx, c, c.rollouts.ListRolloutRows, wire.NewRolloutRows(s), wire.RolloutRow)
+}
+
+// maxAdvance limits one step of a rollout: planning a large fleet takes long.
+const maxAdvance = 10 * time.Minute
+
+// AdvanceRollout does the next step of a rollout, for the rollout controller. It returns
+// the time after which to call it again; negative: only when something changes.
+func (c *Client) AdvanceRollout(ctx context.Context, id tko.RolloutID) (time.Duration, error) {
+	m, err := callAgainFor(ctx, c, maxAdvance, c.rollouts.AdvanceRollout, &tkopb.RolloutID{RolloutId: string(id)})
+	if err != nil {
+		return 0, err
+	}
+	if m.GetAgain() == nil {
+		return -1, nil
+	}
+	return m.GetAgain().AsDuration(), nil
+}
+
+// ReservedOrigins returns the origins of the children of a deployment that rollouts
+// deleted and can create again, with the rollouts, for the preparer.
+func (c *Client) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
+	m, err := callAgain(ctx, c, c.rollouts.GetReservedOrigins, &tkopb.GetReservedOrigins{ParentDeploymentId: string(parent)})
+	if err != nil {
+		return nil, err
+	}
+	return wire.ReservedOrigins(m), nil
+}
+
+// ProposeRollout registers a rollout for a placement, or replaces one that isn't started,
+// for the preparer. The ID gets a number if a rollout with it is done.
+func (c *Client) ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error) {
+	m, err := wire.NewProposeRollout(id, pkg, c.options.PackageFormat)
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	response, err := callAgain(ctx, c, c.rollouts.ProposeRollout, m)
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	return wire.RolloutStatus(response)
+}

@@ -1,0 +1,223 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/rollout/execute"
+)
+
+// ruleFreeze is the kind of freezes among the stored rules of access: who may change
+// what at a site is decided with them, in the same transactions.
+const ruleFreeze = "freeze"
+
+// The limits of freezes.
+const (
+	maxSiteFreezes  = 1000
+	maxFreezeReason = 1000
+	maxFreezeKeys   = 20
+)
+
+// Freeze freezes the sites that match until a time, and returns the freeze with its ID.
+// The caller must hold the right call on each of them. A freeze without a selection, or
+// whose selection matches no site, is an ErrInvalid. Very many sites must be confirmed:
+// see [tko.WithConfirmation].
+func (s *Service) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error) {
+	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
+	if err != nil {
+		return tko.Freeze{}, err
+	}
+	now := time.Now()
+	if err := checkFreeze(f, now); err != nil {
+		return tko.Freeze{}, err
+	}
+	sites, err := s.frozenSites(ctx, f)
+	if err != nil {
+		return tko.Freeze{}, err
+	}
+	if len(sites) == 0 {
+		return tko.Freeze{}, tko.Errorf(tko.ErrInvalid, "no site has metadata that matches %s: correct the selection, as tko site list --metadata shows", selectionText(f))
+	}
+	if _, err := s.allow(ctx, "freeze", tko.KindSite, len(sites)); err != nil {
+		return tko.Freeze{}, err
+	}
+	f.ID, f.By, f.Created, f.Until = uuid.NewString(), author(ctx), now.UTC().Truncate(time.Second), f.Until.UTC().Truncate(time.Second)
+	err = s.changeAccess(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
+		for _, old := range book.freezes {
+			if !now.Before(old.Until) {
+				remove = append(remove, AccessRule{Kind: ruleFreeze, ID: old.ID})
+			}
+		}
+		if len(book.freezes)-len(remove) >= maxSiteFreezes {
+			return nil, nil, tko.Errorf(tko.ErrInvalid, "there are %d freezes, the maximum: remove some", len(book.freezes))
+		}
+		rule, err := ruleOf(ruleFreeze, f.ID, f)
+		return []AccessRule{rule}, remove, err
+	}, describeFreeze("froze", f))
+	if err != nil {
+		return tko.Freeze{}, err
+	}
+	return f, s.store.EnqueueWork(ctx, tko.QueueSchedule, sites, false) // their conditions report it
+}
+
+// Unfreeze ends freezes. One that doesn't exist, or is over, is an ErrNotFound, and
+// nothing is changed.
+func (s *Service) Unfreeze(ctx context.Context, ids ...string) error {
+	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
+	if err != nil {
+		return err
+	}
+	if len(ids) == 0 {
+		return tko.Errorf(tko.ErrInvalid, "no freeze is named: give the IDs that tko freeze list shows")
+	}
+	for _, id := range ids {
+		book, err := s.rulesOf(ctx, 0)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(book.freezes, func(f tko.Freeze) bool { return f.ID == id })
+		if i < 0 {
+			return tko.Errorf(tko.ErrNotFound, "freeze %.60q: not found", id)
+		}
+		f := book.freezes[i]
+		sites, err := s.frozenSites(ctx, f)
+		if err != nil {
+			return err
+		}
+		if err := s.changeAccess(ctx, c, func(*ruleBook) (put, remove []AccessRule, err error) {
+			return nil, []AccessRule{{Kind: ruleFreeze, ID: id}}, nil
+		}, describeFreeze("unfroze", f)); err != nil {
+			return err
+		}
+		if err := s.store.EnqueueWork(ctx, tko.QueueSchedule, sites, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Freezes returns the freezes that aren't over, those that end first at the beginning.
+func (s *Service) Freezes(ctx context.Context) ([]tko.Freeze, error) {
+	ctx, _, err := s.enter(ctx, tko.KindSite, access.Read)
+	if err != nil {
+		return nil, err
+	}
+	freezes, _, err := s.activeFreezes(ctx)
+	return freezes, err
+}
+
+// activeFreezes returns the freezes that aren't over, and the version of the rules that
+// they are part of.
+func (s *Service) activeFreezes(ctx context.Context) ([]tko.Freeze, int64, error) {
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	now := time.Now()
+	var active []tko.Freeze
+	for _, f := range book.freezes {
+		if now.Before(f.Until) {
+			active = append(active, f)
+		}
+	}
+	slices.SortFunc(active, func(a, b tko.Freeze) int {
+		if d := a.Until.Compare(b.Until); d != 0 {
+			return d
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return active, book.Version, nil
+}
+
+// suspendedAgain is the time after which a rollout looks again at the metadata of
+// suspended sites.
+const suspendedAgain = 5 * time.Minute
+
+// freezes returns the freezes, and the suspension of sites, for the rules of rollouts.
+func (s *Service) freezes(ctx context.Context) ([]execute.Freeze, error) {
+	active, _, err := s.activeFreezes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := []execute.Freeze{{
+		Matches: func(_ tko.SiteID, metadata map[string]string) bool { return tko.Suspended(metadata) },
+		Until:   time.Now().Add(suspendedAgain), Reason: "suspended, and looked at again",
+	}}
+	for _, f := range active {
+		all = append(all, execute.Freeze{
+			Matches: func(_ tko.SiteID, metadata map[string]string) bool { return f.Selects(metadata) },
+			Until:   f.Until, Reason: f.Reason,
+		})
+	}
+	return all, nil
+}
+
+// frozenSites returns the IDs of the sites that a freeze selects now. The caller must
+// hold the right call on each.
+func (s *Service) frozenSites(ctx context.Context, f tko.Freeze) ([]string, error) {
+	query, err := siteQuery(tko.SiteSelect{Metadata: f.SiteMetadata}, tko.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	query.Scope = access.ScopeAll
+	var ids []string
+	for r, err := range s.store.List(ctx, query) {
+		if err == nil {
+			err = s.permit(ctx, &r, nil, access.Call)
+		}
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, r.ID)
+	}
+	return ids, nil
+}
+
+func checkFreeze(f tko.Freeze, now time.Time) error {
+	switch {
+	case len(f.SiteMetadata) == 0:
+		return tko.Errorf(tko.ErrInvalid, "the freeze selects no sites by metadata, which would freeze everything: name metadata, such as region=north")
+	case len(f.SiteMetadata) > maxFreezeKeys:
+		return tko.Errorf(tko.ErrInvalid, "the freeze selects by %d metadata keys: use at most %d", len(f.SiteMetadata), maxFreezeKeys)
+	case strings.TrimSpace(f.Reason) == "":
+		return tko.Errorf(tko.ErrInvalid, "the freeze has no reason: state one for those who wait for its end")
+	case len(f.Reason) > maxFreezeReason || !storable(f.Reason):
+		return tko.Errorf(tko.ErrInvalid, "the reason of the freeze has %d bytes: use plain text of at most %d", len(f.Reason), maxFreezeReason)
+	case f.Until.IsZero():
+		return tko.Errorf(tko.ErrInvalid, "the freeze has no end: state until when")
+	case !f.Until.After(now):
+		return tko.Errorf(tko.ErrInvalid, "the freeze would end at %s, which is over", f.Until.UTC().Format(time.RFC3339))
+	case f.Until.Sub(now) > tko.MaxFreeze:
+		return tko.Errorf(tko.ErrInvalid, "the freeze would end at %s: a freeze takes at most %d days, freeze again then", f.Until.UTC().Format(time.RFC3339), int(tko.MaxFreeze.Hours()/24))
+	}
+	for key, text := range f.SiteMetadata {
+		if err := checkMetadata(key, text); err != nil {
+			return err
+		}
+		if _, err := tko.ParsePattern(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func selectionText(f tko.Freeze) string {
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(f.SiteMetadata)) {
+		parts = append(parts, fmt.Sprintf("%s=%s", key, f.SiteMetadata[key]))
+	}
+	return strings.Join(parts, ",")
+}
+
+func describeFreeze(verb string, f tko.Freeze) audit.Record {
+	return audit.Record{Kind: ruleFreeze, ID: f.ID, Op: verb, Detail: fmt.Sprintf("%s until %s", selectionText(f), f.Until.UTC().Format(time.RFC3339)), Why: f.Reason}
+}

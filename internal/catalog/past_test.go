@@ -1,0 +1,264 @@
+package catalog_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+func (w *world) diff(request tko.DiffRequest) []tko.PastGroup {
+	w.t.Helper()
+	groups := []tko.PastGroup{}
+	for g, err := range w.DiffPast(w.ctx, request) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+func (w *world) history(request tko.HistoryRequest) []string {
+	w.t.Helper()
+	lines := []string{}
+	for e, err := range w.HistoryOf(w.ctx, request) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s %d %s", e.ID, e.What, e.Revision, e.Summary)))
+	}
+	return lines
+}
+
+func (w *world) restore(request tko.RestoreRequest) (tko.Restored, error) {
+	w.t.Helper()
+	return w.RestorePast(w.ctx, request)
+}
+
+func at(position int64) tko.AsOf { return tko.AsOf{Position: position} }
+
+func secret(value string) string {
+	return "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: " + value + "}\n"
+}
+
+func configMap(value string) string {
+	return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {key: " + value + "}\n"
+}
+
+func TestEqualDifferencesAreOneGroup(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	for i := range 4 {
+		w.site(fmt.Sprint("s", i), configMap("one"), "region", "north")
+	}
+	before := w.head()
+	for i := range 3 {
+		w.site(fmt.Sprint("s", i), configMap("two"), "region", "north")
+	}
+	w.site("s3", configMap("one"), "region", "south")
+	w.site("new", configMap("one"), "region", "north")
+	if _, err := w.DeleteSite(w.ctx, "s0"); err != nil {
+		t.Fatal(err)
+	}
+	got := []string{}
+	for _, g := range w.diff(tko.DiffRequest{Select: tko.PastSelect{Kind: tko.KindSite}, From: at(before)}) {
+		text := fmt.Sprintf("%s %d %v", g.What, g.Count, g.Examples)
+		if g.What == tko.PastChanged {
+			var changes strings.Builder
+			for _, c := range g.Changes {
+				fmt.Fprintf(&changes, " %s %s -> %s", c.Path, c.Before, c.After)
+			}
+			text += changes.String()
+		}
+		got = append(got, text)
+	}
+	want := []string{
+		"deleted 1 [s0]", "created 1 [new]", `changed 2 [s1 s2] data.key "one" -> "two"`, `changed 1 [s3] spec.metadata.region "north" -> "south"`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("groups (-want +got):\n%s", diff)
+	}
+	selected := w.diff(tko.DiffRequest{Select: tko.PastSelect{Kind: tko.KindSite, Metadata: map[string]string{"region": "south"}}, From: at(before)})
+	if len(selected) != 1 || selected[0].Examples[0] != "s3" {
+		t.Errorf("of the south: %+v, want s3, which is there now", selected)
+	}
+	if _, err := w.restore(tko.RestoreRequest{Select: tko.PastSelect{Kind: tko.KindSite}, AsOf: at(before)}); !errors.Is(err, tko.ErrInvalid) {
+		t.Errorf("a restore of all sites: %v, want a refusal", err)
+	}
+}
+
+func TestDifferencesAndHistoriesShowNoSecrets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.site("s", secret("canary-one"))
+	before := w.head()
+	w.site("s", secret("canary-two"))
+	text := fmt.Sprint(
+		w.diff(tko.DiffRequest{Select: tko.PastSelect{Kind: tko.KindSite}, From: at(before)}),
+		w.diff(tko.DiffRequest{Select: tko.PastSelect{Kind: tko.KindSite, ID: "s"}, FromRevision: 1, ToRevision: 2}),
+		w.history(tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindSite}}),
+	)
+	if strings.Contains(text, "canary") {
+		t.Errorf("a secret is shown: %s", text)
+	}
+	if strings.Count(text, "password") != 3 {
+		t.Errorf("the path of the change is not shown: %s", text)
+	}
+}
+
+func TestHistoryIsNewestFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", configMap("one"))
+	w.site("s", configMap("one"))
+	from := w.head()
+	w.site("s", configMap("two"), "region", "north")
+	w.site("other", "")
+	if _, err := w.DeleteSite(w.ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	w.site("s", "")
+	for name, one := range map[string]struct {
+		request tko.HistoryRequest
+		want    []string
+	}{
+		"of one site": {
+			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindSite, ID: "s"}},
+			[]string{"s created 3", "s deleted 2", `s changed 2 v1 ConfigMap "c" data.key: "one" -> "two" (and 1 more)`, "s created 1"},
+		},
+		"since a moment": {
+			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindSite, IDs: []string{"*"}}, From: at(from), Max: 3},
+			[]string{"s created 3", "s deleted 2", "other created 1"},
+		},
+		"by metadata": {
+			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindSite, Metadata: map[string]string{"region": "north"}}},
+			[]string{"s deleted 2", `s changed 2 v1 ConfigMap "c" data.key: "one" -> "two" (and 1 more)`},
+		},
+	} {
+		if diff := cmp.Diff(one.want, w.history(one.request)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// Random changes of a fleet, then a restore to a random moment.
+func TestDifferenceIsEmptyAfterRestore(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(6) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 0))
+			w := newWorld(t, catalog.Options{ConfirmAbove: 1000})
+			ctx := tko.WithAuthor(w.ctx, tko.Author{Who: "Ann", Why: "incident 7"})
+			fleet := tko.PastSelect{Kind: tko.KindDeployment, Metadata: map[string]string{"fleet": "f"}}
+			sites := tko.PastSelect{Kind: tko.KindSite, IDs: []string{"s*"}}
+			w.template("t", configMap("one"), "fleet", "f")
+			var ids []tko.DeploymentID
+			change := func() {
+				value := strconv.Itoa(random.IntN(3))
+				switch site := fmt.Sprint("s", random.IntN(4)); random.IntN(6) {
+				case 0, 1:
+					w.site(site, configMap(value), "region", value)
+				case 2:
+					_, _ = w.DeleteSite(w.ctx, tko.SiteID(site)) // it may not exist
+				case 3:
+					request := tko.NewDeployment{Template: "t", Merge: mustPackage(t, configMap(value)), Prepared: true, Approved: random.IntN(2) == 0}
+					if len(ids) > 0 && random.IntN(2) == 0 {
+						if parent := ids[random.IntN(len(ids))]; w.exists(parent) {
+							request.Parent = parent
+						}
+					}
+					ids = append(ids, w.create(request))
+				default:
+					if len(ids) == 0 {
+						return
+					}
+					id := ids[random.IntN(len(ids))]
+					if random.IntN(4) == 0 {
+						_, _ = w.DeleteDeployment(w.ctx, id)
+					} else if w.exists(id) {
+						m := w.start(id)
+						if _, _, err := w.EndModification(w.ctx, m.Token, mustPackage(t, configMap(value))); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+			}
+			for range 25 {
+				change()
+			}
+			moment := w.head()
+			for range 25 {
+				change()
+			}
+			for _, sel := range []tko.PastSelect{sites, fleet} {
+				dry, err := w.RestorePast(ctx, tko.RestoreRequest{Select: sel, AsOf: at(moment), DryRun: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				done, err := w.RestorePast(ctx, tko.RestoreRequest{Select: sel, AsOf: at(moment)})
+				if err != nil || done != dry {
+					t.Fatalf("restored %+v, %v, want %+v as in the dry run", done, err, dry)
+				}
+				if got := w.diff(tko.DiffRequest{Select: sel, From: at(moment)}); len(got) > 0 {
+					t.Errorf("the difference of %ss after the restore: %+v", sel.Kind, got)
+				}
+				if done.Changed > 0 {
+					for e, err := range w.HistoryOf(w.ctx, tko.HistoryRequest{Select: sel, Max: 1}) {
+						if want := fmt.Sprintf("restored as of position %d: incident 7", moment); err != nil || e.Author.Why != want && e.What != tko.PastDeleted {
+							t.Errorf("the reason is %q, %v, want %q", e.Author.Why, err, want)
+						}
+					}
+				}
+				again, err := w.RestorePast(ctx, tko.RestoreRequest{Select: sel, AsOf: at(moment)})
+				if err != nil || again.Created+again.Changed+again.Deleted != 0 {
+					t.Errorf("the second restore: %+v, %v, want nothing to do", again, err)
+				}
+			}
+		})
+	}
+}
+
+func TestRestoreOfManyIsConfirmed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{ConfirmAbove: 2, ConfirmPercent: 1})
+	before := map[bool]int64{}
+	for _, again := range []bool{false, true} {
+		for i := range 4 {
+			w.site(fmt.Sprint("s", i), configMap(strconv.FormatBool(again)))
+		}
+		before[again] = w.head()
+	}
+	request := tko.RestoreRequest{Select: tko.PastSelect{Kind: tko.KindSite, IDs: []string{"*"}}, AsOf: at(before[false])}
+	for _, count := range []int{0, 3} {
+		if _, err := w.RestorePast(tko.WithConfirmation(w.ctx, count), request); !errors.Is(err, tko.ErrInvalid) || w.head() != before[true] {
+			t.Errorf("a restore of 4 sites, confirmed %d: %v, want a refusal that changes nothing", count, err)
+		}
+	}
+	if done, err := w.RestorePast(tko.WithConfirmation(w.ctx, 4), request); err != nil || done.Changed != 4 {
+		t.Errorf("a confirmed restore: %+v, %v", done, err)
+	}
+}
+
+func (w *world) exists(id tko.DeploymentID) bool {
+	_, err := w.Deployment(w.ctx, id, 0)
+	return err == nil
+}
+
+func mustPackage(t *testing.T, yaml string) krm.Package {
+	t.Helper()
+	p, err := krm.Decode(krm.YAML, []byte(yaml), krm.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}

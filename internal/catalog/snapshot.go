@@ -1,0 +1,461 @@
+package catalog
+
+import (
+	"context"
+	"crypto/sha256"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/derivation"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A Snapshot is the state of all entities as of one position, as its caller may see it.
+// All its reads see the same state, whatever is written meanwhile, until the history
+// that they need is no longer retained: then they return ErrGone. It holds no resources
+// of the store. It is safe for concurrent use.
+type Snapshot struct {
+	service  *Service
+	position int64
+
+	mutex     sync.Mutex
+	packages  map[Digest]krm.Package // decoded
+	size      int                    // of their encodings
+	resources sharedResources
+}
+
+// sharedResources are decoded resources by the digests of their encodings. Packages that
+// are made from one template share them: so they take little memory, and are compared fast.
+type sharedResources struct {
+	young, old         map[Digest]krm.Resource // old ones occur more than once
+	youngSize, oldSize int
+}
+
+// maxSharedResources is the maximum size of the encodings of young and of old resources.
+const maxSharedResources = 1 << 20
+
+func (s *sharedResources) get(digest Digest, size int) (krm.Resource, bool) {
+	if r, ok := s.old[digest]; ok {
+		return r, true
+	}
+	r, ok := s.young[digest]
+	if !ok {
+		return nil, false
+	}
+	if s.oldSize += size; s.old == nil || s.oldSize > maxSharedResources {
+		s.old, s.oldSize = map[Digest]krm.Resource{}, size
+	}
+	s.old[digest] = r
+	return r, true
+}
+
+func (s *sharedResources) put(digest Digest, size int, r krm.Resource) {
+	if s.youngSize += size; s.young == nil || s.youngSize > maxSharedResources {
+		s.young, s.youngSize = map[Digest]krm.Resource{}, size
+	}
+	s.young[digest] = r
+}
+
+// decode decodes a package. Equal resources of packages share memory.
+func (s *Snapshot) decode(r Record) (krm.Package, error) {
+	encoded, ok := krm.EncodedResources(r.Package)
+	if !ok {
+		return packageOf(r)
+	}
+	pkg := make(krm.Package, len(encoded))
+	for i, data := range encoded {
+		digest := Digest(sha256.Sum256(data))
+		s.mutex.Lock()
+		resource, known := s.resources.get(digest, len(data))
+		s.mutex.Unlock()
+		if !known {
+			var err error
+			if resource, err = krm.DecodeResource(data, krm.Limits{Bytes: maxPackageBytes, Depth: maxPackageDepth, Resources: maxResources}); err != nil {
+				return packageOf(r) // its error names the place
+			}
+			s.mutex.Lock()
+			s.resources.put(digest, len(data), resource)
+			s.mutex.Unlock()
+		}
+		pkg[i] = resource
+	}
+	return pkg, nil
+}
+
+// maxSnapshotPackages is the maximum size of the decoded packages that a Snapshot holds,
+// in encoded bytes. Decoded ones are several times larger.
+const maxSnapshotPackages = 1 << 20
+
+// snapshotPage is the number of deployments whose packages are read at once.
+const snapshotPage = 200
+
+// Snapshot returns the state as of the newest position.
+func (s *Service) Snapshot(ctx context.Context) (*Snapshot, error) {
+	if _, _, err := s.enter(ctx, tko.KindDeployment, access.Read); err != nil {
+		return nil, err
+	}
+	position, err := s.store.Head(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.currentRules(ctx); err != nil {
+		return nil, err
+	}
+	return &Snapshot{service: s, position: position, packages: map[Digest]krm.Package{}}, nil
+}
+
+// Position returns the position of the snapshot.
+func (s *Snapshot) Position() int64 { return s.position }
+
+// Deployments returns the records of the selected deployments, with their packages,
+// sorted by ID.
+func (s *Snapshot) Deployments(ctx context.Context, sel tko.DeploymentSelect) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		var page []Record
+		send := func() (more bool) {
+			full, err := s.withPackages(ctx, page)
+			page = page[:0]
+			if err != nil {
+				yield(Record{}, err)
+				return false
+			}
+			for _, r := range full {
+				if !yield(r, nil) {
+					return false
+				}
+			}
+			return true
+		}
+		for r, err := range s.matching(ctx, sel) {
+			if err != nil {
+				yield(Record{}, err)
+				return
+			}
+			if page = append(page, r); len(page) == snapshotPage && !send() {
+				return
+			}
+		}
+		if len(page) > 0 {
+			send()
+		}
+	}
+}
+
+// Children returns the records of the children of a deployment, without packages,
+// sorted by ID.
+func (s *Snapshot) Children(ctx context.Context, parent tko.DeploymentID) iter.Seq2[Record, error] {
+	return s.matching(ctx, tko.DeploymentSelect{Parent: parent})
+}
+
+// matching returns the records of the selected deployments, without packages. The
+// metadata of templates and sites, which the history of deployments doesn't have, is
+// compared first.
+func (s *Snapshot) matching(ctx context.Context, sel tko.DeploymentSelect) iter.Seq2[Record, error] {
+	return func(yield func(Record, error) bool) {
+		query, err := deploymentQuery(sel, tko.ListOptions{})
+		if err != nil {
+			yield(Record{}, err)
+			return
+		}
+		filter, err := s.relations(ctx, query)
+		if err != nil {
+			yield(Record{}, err)
+			return
+		}
+		query.TemplateMetadata, query.SiteMetadata, query.Outdated = nil, nil, nil
+		for r, err := range s.service.Records(ctx, query, s.position) {
+			if err == nil && !filter(r) {
+				continue
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// relations returns whether a deployment's template and site are as a query wants them.
+func (s *Snapshot) relations(ctx context.Context, query Query) (func(Record) bool, error) {
+	list := func(kind tko.Kind, metadata map[string]tko.Pattern) (map[string]Record, error) {
+		found := map[string]Record{}
+		for r, err := range s.service.Records(ctx, Query{Kind: kind, Metadata: metadata, Limit: -1}, s.position) {
+			if err != nil {
+				return nil, err
+			}
+			found[r.ID] = Record{Revision: r.Revision, Updated: r.Updated}
+		}
+		return found, nil
+	}
+	var templates, sites map[string]Record
+	var err error
+	if len(query.TemplateMetadata) > 0 || query.Outdated != nil {
+		if templates, err = list(tko.KindTemplate, query.TemplateMetadata); err != nil {
+			return nil, err
+		}
+	}
+	if len(query.SiteMetadata) > 0 {
+		if sites, err = list(tko.KindSite, query.SiteMetadata); err != nil {
+			return nil, err
+		}
+	}
+	return func(r Record) bool {
+		if sites != nil {
+			if _, ok := sites[r.Site]; !ok {
+				return false
+			}
+		}
+		if templates == nil {
+			return true
+		}
+		t, ok := templates[r.Template]
+		if !ok {
+			return false
+		}
+		if query.Outdated == nil {
+			return true
+		}
+		outdated := r.Base < t.Revision
+		if r.Base == 0 {
+			outdated = r.Created.Before(t.Updated)
+		}
+		return outdated == *query.Outdated
+	}, nil
+}
+
+// withPackages returns records with their packages as of the snapshot.
+func (s *Snapshot) withPackages(ctx context.Context, records []Record) ([]Record, error) {
+	if len(records) == 0 {
+		return nil, nil
+	}
+	keys := make([]Key, len(records))
+	for i, r := range records {
+		keys[i] = r.Key
+	}
+	full, err := s.service.store.Get(ctx, Fields{Package: true}, keys...)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range records {
+		if full[i].Revision != r.Revision || full[i].UID != r.UID {
+			if full[i], err = s.service.revision(ctx, r.Key, r.Revision); err != nil {
+				return nil, err
+			}
+			full[i].Base, full[i].Replaces = r.Base, r.Replaces // revisions don't record them
+		}
+		full[i].Conditions = r.Conditions
+	}
+	return full, nil
+}
+
+// Record returns a deployment or template with its package as of a revision; 0 is that
+// of the snapshot. It returns ErrNotFound if it doesn't exist or is no longer retained.
+func (s *Snapshot) Record(ctx context.Context, key Key, revision int64) (Record, error) {
+	ctx, c, err := s.service.enter(ctx, key.Kind, access.Read)
+	if err != nil {
+		return Record{}, err
+	}
+	none := tko.NotFound(key.Kind, key.ID)
+	if CheckKey(key) != nil {
+		return Record{}, none
+	}
+	r, err := s.service.get(ctx, Fields{Package: true}, key)
+	if err != nil {
+		return Record{}, err
+	}
+	if r.Revision != 0 && !c.sees(s.service, r) {
+		return Record{}, none
+	}
+	now := r
+	switch {
+	case revision != 0:
+		if r, err = s.service.store.Revision(ctx, key, revision); err != nil {
+			return Record{}, err
+		}
+	case now.Revision == 0:
+		return Record{}, none // if it was deleted since, what is planned for it is stale
+	default:
+		for n := now.Revision; r.Position > s.position; n-- {
+			if n == 0 {
+				return Record{}, none
+			}
+			if r, err = s.service.store.Revision(ctx, key, n); err != nil {
+				return Record{}, err
+			}
+			if r.UID != now.UID {
+				return Record{}, none
+			}
+		}
+	}
+	if r.UID == now.UID { // revisions don't record them
+		r.Base, r.Replaces = now.Base, now.Replaces
+	}
+	if !c.sees(s.service, r) {
+		return Record{}, none
+	}
+	return r, nil
+}
+
+// Templates returns the selected templates, without packages, sorted by ID.
+func (s *Snapshot) Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error] {
+	query, err := templateQuery(sel, options)
+	return listAt(ctx, s, query, err, s.service.templateOf)
+}
+
+// Sites returns the selected sites, without packages, sorted by ID.
+func (s *Snapshot) Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error] {
+	query, err := siteQuery(sel, options)
+	return listAt(ctx, s, query, err, s.service.siteOf)
+}
+
+// Plugins returns the plugins of a type, sorted by name.
+func (s *Snapshot) Plugins(ctx context.Context, typ string) iter.Seq2[tko.Plugin, error] {
+	pattern, err := tko.ParsePattern(typ + "|**")
+	query := Query{Kind: tko.KindPlugin, IDs: []tko.Pattern{pattern}, Limit: -1}
+	return listAt(ctx, s, query, err, func(_ *caller, r Record) (tko.Plugin, error) { return pluginOf(r) })
+}
+
+func listAt[T any](ctx context.Context, s *Snapshot, query Query, err error, entity func(*caller, Record) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var zero T
+		if err != nil {
+			yield(zero, err)
+			return
+		}
+		ctx, c, err := s.service.enter(ctx, query.Kind, access.Read)
+		if err != nil {
+			yield(zero, err)
+			return
+		}
+		query.Fields = Fields{}
+		for r, err := range s.service.Records(ctx, query, s.position) {
+			e := zero
+			if err == nil {
+				e, err = entity(c, r)
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// Package returns the package of a record, for a deployment with the state in its
+// Deployment resource. It is shared and must not be changed.
+func (s *Snapshot) Package(r Record) (krm.Package, error) {
+	s.mutex.Lock()
+	pkg, ok := s.packages[r.Digest]
+	s.mutex.Unlock()
+	if !ok || r.Digest == (Digest{}) {
+		var err error
+		if pkg, err = s.decode(r); err != nil {
+			return nil, err
+		}
+		s.mutex.Lock()
+		if s.size += len(r.Package); s.size > maxSnapshotPackages {
+			clear(s.packages)
+			s.size = len(r.Package)
+		}
+		s.packages[r.Digest] = pkg
+		s.mutex.Unlock()
+	}
+	if r.Kind == tko.KindDeployment {
+		pkg = pkg.WithDeployment(r.Template, r.Site, r.Prepared, r.Approved)
+	}
+	return pkg, nil
+}
+
+// Deployment returns the deployment of a record, without its package.
+func (s *Snapshot) Deployment(r Record) tko.Deployment { return sharedDeployment(r) }
+
+// Template returns the template of a record, without its package.
+func (s *Snapshot) Template(r Record) tko.Template {
+	return tko.Template{ID: tko.TemplateID(r.ID), Metadata: r.effective(), Stamp: r.stamp()}
+}
+
+// Definitions returns the custom resource definitions of the templates.
+func (s *Snapshot) Definitions(ctx context.Context) (krm.Package, error) {
+	rules, err := s.service.rulesFor(ctx, new(readSet))
+	if err != nil {
+		return nil, err
+	}
+	return decodeDefinitions(rules.crds)
+}
+
+// Derivation returns what the package of a record was made from; false if that isn't
+// known.
+func (s *Snapshot) Derivation(ctx context.Context, r Record) (derivation.Record, bool) {
+	if r.Derivation == (Digest{}) {
+		return derivation.Record{}, false
+	}
+	encoded, err := s.service.store.Derivation(ctx, r.Derivation)
+	if err != nil {
+		return derivation.Record{}, false
+	}
+	d, err := derivation.Decode(encoded)
+	return d, err == nil
+}
+
+// Changed returns a deployment's record with another package, as a commit would store
+// it. from, if its Revision isn't 0, is the template that the package is made from.
+// derived, if not nil, is what the package is made from. An invalid package is an
+// ErrInvalid.
+func (s *Snapshot) Changed(ctx context.Context, current Record, pkg krm.Package, from Record, derived *derivation.Record) (Record, error) {
+	ctx, _, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
+	if err != nil {
+		return Record{}, err
+	}
+	before, err := s.Package(current)
+	if err != nil {
+		return Record{}, err
+	}
+	change, err := s.service.changedFrom(ctx, new(readSet), current, before, current, pkg, current.attributes())
+	if err != nil {
+		return Record{}, err
+	}
+	r := change.record
+	if from.Revision != 0 {
+		r.Base = from.Revision
+		if r.Metadata, err = metadataAfter(current.effective(), pkg, from.effective(), current.passed()); err != nil {
+			return Record{}, err
+		}
+		r.remove(current.removed())
+		r.retainAttached(current)
+	}
+	if derived != nil {
+		r.derive(*derived)
+	}
+	return r, nil
+}
+
+// Created returns the record of a child that is made from a template, without an ID, as
+// CreateChildren would store it.
+func (s *Snapshot) Created(ctx context.Context, template tko.Template, request tko.NewChildren, child tko.NewChild) (Record, error) {
+	ctx, _, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
+	if err != nil {
+		return Record{}, err
+	}
+	n, err := s.service.newRecord(ctx, nil, base{revision: template.Stamp.Revision, pkg: template.Package, metadata: template.Metadata},
+		tko.NewDeployment{Parent: request.Parent, Template: child.Template, Site: child.Site, Merge: request.Merge})
+	if err != nil {
+		return Record{}, err
+	}
+	r := n.record
+	r.Origin = originOf(string(request.Parent), child.Origin)
+	r.Replaces = slices.Sorted(func(yield func(string) bool) {
+		for _, id := range child.Replaces {
+			if !yield(string(id)) {
+				return
+			}
+		}
+	})
+	return r, nil
+}
+
+// ReservedOrigins returns the origins of the children of a deployment that rollouts
+// deleted and can create again, with the rollouts.
+func (s *Snapshot) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
+	return s.service.store.ReservedOrigins(ctx, parent)
+}

@@ -1,0 +1,479 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/kubename"
+)
+
+const (
+	applyUnasked = 50      // changes up to this number need no confirmation
+	applyInput   = 1 << 30 // bytes of one file
+	applyDetails = 20      // lines that are shown for one entity
+)
+
+// An applyStep is what an apply does with a manifest.
+type applyStep struct {
+	Manifest
+	verb    string           // create, update; "": nothing
+	id      tko.DeploymentID // of an existing deployment
+	details []string         // what changes
+}
+
+const applyHelp = `A manifest is what GitOps sources, tko export and kubectl use: Template, Site,
+Deployment and Plugin of tko.nephio.org/v1alpha1, in files of any number of documents, or a List.
+
+Templates, sites and plugins become what the manifest says. The metadata.name of a
+Deployment identifies it, as with kubectl apply: the first time, it is created; later,
+the resources of the manifest are merged into its package, and what changed is prepared
+again. What a manifest doesn't mention stays. A different template, site, parent or label
+of an existing deployment is refused. Nothing is ever deleted.`
+
+func (a *app) applyCommand() *cobra.Command {
+	var files []string
+	var dryRun bool
+	var confirm int
+	cmd := &cobra.Command{
+		Use:   "apply -f FILE|FOLDER|-",
+		Short: "Create or update entities from manifests",
+		Long: `Create or update entities from manifests.
+
+` + applyHelp + `
+
+All manifests are checked first, by the server: if one is wrong, nothing is changed. More
+than 50 changes need a confirmation: at a terminal the command asks; otherwise it needs
+--confirm COUNT with the number of changes. An interrupted apply continues with the
+same command.`,
+		Example: `  tko apply -f ./fleet --dry-run
+  tko apply -f site.yaml -f deployment.yaml
+  kustomize build . | tko apply -f -`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			steps, err := a.planApply(ctx, s, files)
+			if err != nil {
+				return err
+			}
+			changes := a.showSteps(steps, false)
+			switch {
+			case dryRun:
+				a.notice("would make %s, %d unchanged", count(changes, "change", "changes"), len(steps)-changes)
+				return nil
+			case changes == 0:
+				return nil
+			case confirm > 0 && confirm != changes:
+				return tko.Errorf(errUsage, "--confirm %d, and there are %d changes: look at them (--dry-run), and confirm their number", confirm, changes)
+			case confirm > 0 || changes <= applyUnasked:
+			case !a.interactive:
+				return tko.Errorf(errUsage, "nothing was changed: more than %d changes are confirmed with --confirm %d", applyUnasked, changes)
+			case !a.ask("This will make %s. Continue?", count(changes, "change", "changes")):
+				return errNotConfirmed
+			}
+			return a.apply(ctx, s, steps)
+		}),
+	}
+	fileFlag(cmd, &files)
+	dryRunFlag(cmd.Flags(), &dryRun)
+	cmd.Flags().IntVar(&confirm, "confirm", 0, "`number` of changes to make: another one is refused")
+	cmd.Flags().Lookup("confirm").DefValue = ""
+	return cmd
+}
+
+// diffFilesCommand compares manifests with the server.
+func (a *app) diffFilesCommand() *cobra.Command {
+	var files []string
+	cmd := &cobra.Command{
+		Use:   "diff -f FILE|FOLDER|-",
+		Short: "Show what tko apply would change, field by field",
+		Long: `Show what tko apply would change, field by field, without changing anything: the server
+derives and validates what it would store. The exit code is 7 if there are changes, and 0 if
+there are none. Values of Secrets are not shown.
+
+` + applyHelp,
+		Example:           "  tko diff -f ./fleet\n  tko diff -f site.yaml && echo 'up to date'",
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			steps, err := a.planApply(ctx, s, files)
+			if err != nil {
+				return err
+			}
+			if a.showSteps(steps, true) > 0 {
+				return errChanges
+			}
+			return nil
+		}),
+	}
+	fileFlag(cmd, &files)
+	return cmd
+}
+
+func fileFlag(cmd *cobra.Command, files *[]string) {
+	cmd.Flags().StringArrayVarP(files, "filename", "f", nil, "`file` or folder of manifests, or - for stdin (may be repeated)")
+	cmd.Flags().Lookup("filename").DefValue = ""
+	complete(cmd, "filename", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveDefault
+	})
+}
+
+// showSteps prints the changes, and returns their number.
+func (a *app) showSteps(steps []applyStep, details bool) (changes int) {
+	colors := map[string]string{"create": "\x1b[32m", "update": "\x1b[33m"}
+	for _, step := range steps {
+		if step.verb == "" {
+			continue
+		}
+		changes++
+		line := fmt.Sprintf("%s %s %s", step.verb, step.Put.Kind, printable(step.Name))
+		if a.colors(a.streams.Out) {
+			line = colors[step.verb] + line + "\x1b[0m"
+		}
+		fmt.Fprintln(a.out, line)
+		if !details {
+			continue
+		}
+		for i, detail := range step.details {
+			if i == applyDetails {
+				fmt.Fprintf(a.out, "    and %s\n", count(len(step.details)-i, "more change", "more changes"))
+				break
+			}
+			fmt.Fprintln(a.out, "    "+cut(printable(detail), a.width()))
+		}
+	}
+	return changes
+}
+
+// readManifests reads the manifests of all files, in the order in which they can
+// be applied.
+func (a *app) readManifests(files []string) ([]Manifest, error) {
+	reader, ok := a.planner.(ManifestReader)
+	if !ok {
+		return nil, errors.New("this program can't read manifests")
+	}
+	if len(files) == 0 {
+		return nil, tko.Errorf(errUsage, "no manifests: name a file or folder with -f, or - for stdin")
+	}
+	var all []Manifest
+	for i, file := range files {
+		if file == "" || slices.Contains(files[:i], file) {
+			return nil, tko.Errorf(errUsage, "-f %q is empty or given twice: leave it out", file)
+		}
+		found, err := a.readFile(reader, file)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			return nil, tko.Errorf(tko.ErrInvalid, "%s has no manifests of the group tko.nephio.org: a package of other resources is registered with tko template register or tko site register", file)
+		}
+		all = append(all, found...)
+	}
+	slices.SortStableFunc(all, func(a, b Manifest) int {
+		return slices.Index(exportedKinds, a.Put.Kind) - slices.Index(exportedKinds, b.Put.Kind)
+	})
+	seen := map[string]string{}
+	for _, m := range all {
+		key := string(m.Put.Kind) + " " + m.Name
+		if before, ok := seen[key]; ok {
+			return nil, tko.Errorf(tko.ErrInvalid, "%s: %s %q is in %s, too: remove one", m.File, m.Put.Kind, m.Name, before)
+		}
+		seen[key] = m.File
+	}
+	return all, nil
+}
+
+// readFile reads the manifests of a folder, a file or stdin. A file may have any
+// name.
+func (a *app) readFile(reader ManifestReader, file string) ([]Manifest, error) {
+	folder := file
+	if info, err := os.Stat(file); file == "-" || err == nil && !info.IsDir() {
+		in := a.streams.In
+		if file != "-" {
+			f, err := os.Open(file) //nolint:gosec // the user names the file
+			if err != nil {
+				return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
+			}
+			defer f.Close() //nolint:errcheck // it was only read
+			in = f
+		}
+		data, err := io.ReadAll(io.LimitReader(in, applyInput+1))
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+		if len(data) > applyInput {
+			return nil, tko.Errorf(tko.ErrInvalid, "%s has more than %d bytes: use several files", file, applyInput)
+		}
+		if folder, err = os.MkdirTemp("", "tko-apply-"); err != nil {
+			return nil, err
+		}
+		defer func() { _ = os.RemoveAll(folder) }()
+		name := "stdin.yaml"
+		if file != "-" {
+			name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)) + ".yaml"
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), data, 0o600); err != nil {
+			return nil, err
+		}
+	} else if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
+	}
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() //nolint:errcheck // it was only read
+	return reader.ReadManifests(root.FS())
+}
+
+// planApply checks all manifests on the server.
+func (a *app) planApply(ctx context.Context, s *session, files []string) ([]applyStep, error) {
+	manifests, err := a.readManifests(files)
+	if err != nil {
+		return nil, err
+	}
+	coming := map[string]bool{} // entities of these manifests, by kind and ID
+	for _, m := range manifests {
+		coming[string(m.Put.Kind)+" "+m.Put.ID] = true
+	}
+	var steps []applyStep
+	var wrong []error
+	for _, m := range manifests {
+		step, err := planManifest(ctx, s, m, coming)
+		if err != nil {
+			if !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrNotFound) {
+				return nil, err
+			}
+			wrong = append(wrong, fmt.Errorf("%s: %s %q: %w", m.File, m.Put.Kind, m.Name, err))
+		}
+		steps = append(steps, step)
+	}
+	return steps, errors.Join(wrong...)
+}
+
+// planManifest checks one manifest on the server. References to entities of the
+// same apply need not exist yet.
+func planManifest(ctx context.Context, s *session, m Manifest, coming map[string]bool) (applyStep, error) {
+	step := applyStep{Manifest: m}
+	if m.Put.Kind == tko.KindDeployment {
+		step.Put.Name = m.Name
+		d, found, err := namedDeployment(ctx, s, m.Name)
+		if err != nil {
+			return step, err
+		}
+		if found {
+			step.id = d.ID
+			return step, step.compare(ctx, s, d)
+		}
+	}
+	try := step.Put
+	try.DryRun = true
+	if coming["template "+string(try.Template)] {
+		try.Template = ""
+	}
+	if coming["site "+string(try.Site)] {
+		try.Site = ""
+	}
+	r, err := call(ctx, s, func(ctx context.Context) (tko.PutResult, error) { return s.PutEntity(ctx, try) })
+	switch {
+	case err != nil:
+		return step, err
+	case r.Created:
+		step.verb = "create"
+	case r.Changed, try.Template != step.Put.Template:
+		return step, step.describe(ctx, s)
+	}
+	return step, nil
+}
+
+// namedDeployment finds the deployment that a manifest names: by its ID, or by its
+// name in Kubernetes.
+func namedDeployment(ctx context.Context, s *session, name string) (d tko.Deployment, found bool, err error) {
+	id, err := kubename.Unescape(name)
+	if err != nil {
+		id = name
+	}
+	get := func(id string) (tko.Deployment, bool, error) {
+		d, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, tko.DeploymentID(id), 0) })
+		if errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrInvalid) {
+			return d, false, nil
+		}
+		return d, err == nil, err
+	}
+	if d, found, err = get(id); found || err != nil {
+		return d, found, err
+	}
+	r, err := call(ctx, s, func(ctx context.Context) (tko.PutResult, error) {
+		return s.PutEntity(ctx, tko.Put{Kind: tko.KindDeployment, Name: name, DryRun: true})
+	})
+	if err != nil || r.Created {
+		return d, false, err
+	}
+	return get(r.ID)
+}
+
+// compare finds the changes of an existing deployment, and checks them on the
+// server.
+func (step *applyStep) compare(ctx context.Context, s *session, d tko.Deployment) error {
+	for _, field := range []struct{ name, is, wanted string }{
+		{"spec.templateId", string(d.Template), string(step.Put.Template)},
+		{"spec.siteId", string(d.Site), string(step.Put.Site)},
+		{"spec.parentDeploymentId", string(d.Parent), string(step.Put.Parent)},
+	} {
+		if field.wanted != "" && field.wanted != field.is {
+			return tko.Errorf(tko.ErrInvalid, "%s is %q, and that of the existing deployment %s is %q: create another deployment, with another name", field.name, field.wanted, d.ID, field.is)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(step.Put.Metadata)) {
+		if wanted := step.Put.Metadata[key]; d.Metadata[key] != wanted {
+			return tko.Errorf(tko.ErrInvalid, "the label %s is %q, and that of the existing deployment %s is %q: labels of existing deployments are changed with tko label and kubectl label", key, wanted, d.ID, d.Metadata[key])
+		}
+	}
+	merged, changes, err := mergeInto(d.Package, step.Put.Package)
+	if err != nil || len(changes) == 0 {
+		return err
+	}
+	step.verb, step.details = "update", changes
+	try := tko.Put{Kind: tko.KindDeployment, ID: string(d.ID), Parent: d.Parent, Template: d.Template, Site: d.Site, Metadata: d.Metadata, Package: merged, DryRun: true}
+	_, err = call(ctx, s, func(ctx context.Context) (tko.PutResult, error) { return s.PutEntity(ctx, try) })
+	return err
+}
+
+// mergeInto merges a manifest's resources into the package of a deployment, and
+// returns what changes. What changes is prepared again.
+func mergeInto(pkg, resources krm.Package) (merged krm.Package, changes []string, err error) {
+	was := map[krm.Identity]krm.Resource{}
+	for _, r := range pkg {
+		was[r.Identity()] = r
+	}
+	// What preparation added to a resource stays: without this, each apply would undo
+	// it, and prepare again.
+	deep := slices.Clone(resources)
+	for i, r := range deep {
+		if _, there := was[r.Identity()]; there && r.Annotation(krm.AnnotationMerge) == "" {
+			deep[i] = r.Clone()
+			deep[i].SetAnnotation(krm.AnnotationMerge, krm.Override)
+		}
+	}
+	if merged, err = krm.Merge(pkg, deep); err != nil {
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "%w", err)
+	}
+	merged = slices.Clone(merged)
+	for i, r := range merged {
+		if before, there := was[r.Identity()]; there && before.Annotation(krm.AnnotationMerge) != r.Annotation(krm.AnnotationMerge) {
+			merged[i] = r.Clone()
+			merged[i].SetAnnotation(krm.AnnotationMerge, before.Annotation(krm.AnnotationMerge))
+		}
+	}
+	changes = slices.Collect(pkg.Changes(merged))
+	if len(changes) == 0 {
+		return pkg, nil, nil
+	}
+	return unprepared(pkg, merged), changes, nil
+}
+
+func differ(a, b krm.Resource) bool {
+	for range krm.Differences(a, b) {
+		return true
+	}
+	return false
+}
+
+// describe finds the differences of an existing template, site or plugin from its
+// manifest.
+func (step *applyStep) describe(ctx context.Context, s *session) error {
+	step.verb = "update"
+	var pkg krm.Package
+	var metadata map[string]string
+	switch step.Put.Kind {
+	case tko.KindTemplate:
+		t, err := call(ctx, s, func(ctx context.Context) (tko.Template, error) {
+			return s.Template(ctx, tko.TemplateID(step.Put.ID), 0)
+		})
+		if err != nil {
+			return err
+		}
+		pkg, metadata = t.Package, t.Metadata
+	case tko.KindSite:
+		site, err := call(ctx, s, func(ctx context.Context) (tko.Site, error) { return s.Site(ctx, tko.SiteID(step.Put.ID), 0) })
+		if err != nil {
+			return err
+		}
+		if site.Template != step.Put.Template {
+			step.details = append(step.details, fmt.Sprintf("spec.templateId: %q → %q", site.Template, step.Put.Template))
+		}
+		pkg, metadata = site.Package, site.Metadata
+	default:
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(step.Put.Metadata)) {
+		if is, ok := metadata[key]; !ok || is != step.Put.Metadata[key] {
+			step.details = append(step.details, fmt.Sprintf("metadata.labels.%s: %q → %q", key, is, step.Put.Metadata[key]))
+		}
+	}
+	if step.Put.Template == "" { // otherwise the server merges the package into the template's
+		step.details = slices.AppendSeq(step.details, pkg.Changes(step.Put.Package))
+	}
+	return nil
+}
+
+// apply makes the changes, in their order.
+func (a *app) apply(ctx context.Context, s *session, steps []applyStep) error {
+	done := 0
+	for _, step := range steps {
+		if step.verb == "" {
+			continue
+		}
+		if err := a.applyOne(ctx, s, step); err != nil {
+			return fmt.Errorf("%s: %s %q: %w (%s made before it: the same command continues)", step.File, step.Put.Kind, step.Name, err, count(done, "change was", "changes were"))
+		}
+		done++
+	}
+	a.notice("made %s, %d unchanged", count(done, "change", "changes"), len(steps)-done)
+	return nil
+}
+
+func (a *app) applyOne(ctx context.Context, s *session, step applyStep) error {
+	if step.id == "" {
+		_, err := call(ctx, s, func(ctx context.Context) (tko.PutResult, error) { return s.PutEntity(ctx, step.Put) })
+		return err
+	}
+	return modify(ctx, s, step.id, func(pkg krm.Package) (krm.Package, error) {
+		merged, _, err := mergeInto(pkg, step.Put.Package)
+		return merged, err
+	})
+}
+
+// modify changes the package of a deployment under a modification, which is
+// cancelled if the change fails.
+func modify(ctx context.Context, s *session, id tko.DeploymentID, change func(krm.Package) (krm.Package, error)) error {
+	m, err := call(ctx, s, func(ctx context.Context) (tko.Modification, error) { return s.StartModification(ctx, id) })
+	if err != nil {
+		return err
+	}
+	pkg, err := change(m.Package)
+	if err == nil {
+		_, err = call(ctx, s, func(ctx context.Context) (none, error) {
+			_, _, err := s.EndModification(ctx, m.Token, pkg)
+			return none{}, err
+		})
+	}
+	if err == nil {
+		return nil
+	}
+	_, cancelled := call(context.WithoutCancel(ctx), s, func(ctx context.Context) (none, error) { return none{}, s.CancelModification(ctx, m.Token) })
+	if errors.Is(cancelled, tko.ErrNotFound) { // it has ended
+		cancelled = nil
+	}
+	return errors.Join(err, cancelled)
+}

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+)
+
+var freezeView = view[*tkopb.Freeze]{
+	id: func(f *tkopb.Freeze) string { return f.GetId() },
+	row: func(f *tkopb.Freeze) map[string]any {
+		metadata := map[string]any{}
+		for key, value := range f.GetSiteMetadata() {
+			metadata[key] = value
+		}
+		return map[string]any{
+			"id": f.GetId(), "siteMetadata": metadata, "until": timeText(f.GetUntil()), "reason": f.GetReason(),
+			"frozenBy": f.GetFrozenBy(), "created": timeText(f.GetCreated()),
+		}
+	},
+	columns: []column[*tkopb.Freeze]{
+		{name: "ID", text: func(f *tkopb.Freeze) string { return f.GetId() }},
+		{name: "SITES", text: func(f *tkopb.Freeze) string { return metadataText(f.GetSiteMetadata()) }},
+		{name: "UNTIL", text: func(f *tkopb.Freeze) string { return timeText(f.GetUntil()) }},
+		{name: "BY", text: func(f *tkopb.Freeze) string { return f.GetFrozenBy() }},
+		{name: "REASON", text: func(f *tkopb.Freeze) string { return f.GetReason() }},
+		{name: "CREATED", wide: true, text: func(f *tkopb.Freeze) string { return timeText(f.GetCreated()) }},
+	},
+}
+
+func (a *app) freezeCommand() *cobra.Command {
+	var metadata map[string]string
+	var until string
+	var bulk bulkFlag
+	cmd := &cobra.Command{
+		Use: "freeze --site-metadata KEY=PATTERN --until TIME --reason TEXT", Short: "Keep sites as they are until a time",
+		Long: `Keep sites as they are until a time: nothing is scheduled there, and no rollout changes
+deployments there. Packages may be changed meanwhile; they are scheduled when the freeze
+ends. The conditions of sites and deployments report what waits. A freeze ends by itself.
+Sites whose metadata matches later are frozen, too.`,
+		Example: `  tko freeze --site-metadata region=north --until 2026-12-27T06:00:00Z --reason 'year-end peak'
+  tko freeze --site-metadata tier=core,region=south --until 8h --reason 'switch replacement'
+  tko freeze list`,
+		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
+		if err := emptyFilter(cmd); err != nil {
+			return err
+		}
+		switch {
+		case cmd.Flags().Changed("confirm") && bulk.confirm < 1:
+			return usageError(cmd, tko.Errorf(errUsage, "--confirm %d: use the number of sites, at least 1", bulk.confirm))
+		case len(metadata) == 0:
+			return tko.Errorf(errUsage, "name the sites with --site-metadata KEY=PATTERN: a freeze of everything is not a default")
+		case until == "":
+			return tko.Errorf(errUsage, "state with --until when the freeze ends: a time such as 2026-12-27T06:00:00Z, or a duration such as 8h")
+		case strings.TrimSpace(a.globals.reason) == "":
+			return tko.Errorf(errUsage, "state with --reason why, for those who wait for the end of the freeze")
+		}
+		at, err := a.timeAfter(until)
+		if err != nil {
+			return err
+		}
+		rights, err := s.rights()
+		if err != nil {
+			return err
+		}
+		ctx, err = bulk.settle(ctx, s, "freeze", "site", "sites", func(ctx context.Context) (int, error) {
+			n := 0
+			for _, err := range s.Sites(ctx, tko.SiteSelect{Metadata: metadata}, tko.ListOptions{}) {
+				if err != nil {
+					return 0, err
+				}
+				n++
+			}
+			return n, nil
+		})
+		if err != nil {
+			return err
+		}
+		f, err := call(ctx, s, func(ctx context.Context) (*tkopb.Freeze, error) {
+			confirmed, _ := tko.ConfirmationOf(ctx)
+			return rights.Freeze(ctx, &tkopb.Freeze{
+				SiteMetadata: metadata, Until: timestamppb.New(at), Reason: a.globals.reason, Confirm: uint64(confirmed), //nolint:gosec // a count of entities is not negative
+			})
+		})
+		if err != nil {
+			return err
+		}
+		return a.printFacts([]fact{
+			{"id", "ID", f.GetId(), f.GetId()},
+			{"sites", "Sites", metadataText(f.GetSiteMetadata()), metadataText(f.GetSiteMetadata())},
+			{"until", "Until", timeText(f.GetUntil()), timeText(f.GetUntil())},
+		})
+	})
+	bulk.confirmFlag(cmd.Flags())
+	cmd.Flags().StringToStringVar(&metadata, "site-metadata", nil, "`KEY=PATTERN` that the metadata of sites must match")
+	cmd.Flags().StringVar(&until, "until", "", "`time` at which the freeze ends, or duration until then")
+	cmd.AddCommand(&cobra.Command{
+		Use: "list", Short: "List the freezes that are not over", Example: "  tko freeze list", Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			rights, err := s.rights()
+			if err != nil {
+				return err
+			}
+			return list(ctx, s, freezeView, nil, rights.Freezes)
+		}),
+	})
+	return cmd
+}
+
+func (a *app) unfreezeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "unfreeze ID...", Short: "End freezes", Long: "End freezes. What waits is scheduled at once.",
+		Example: `  tko unfreeze "$id"`, Args: arguments(1, -1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			rights, err := s.rights()
+			if err != nil {
+				return err
+			}
+			_, err = call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, rights.Unfreeze(ctx, args...) })
+			return err
+		}),
+	}
+}
+
+// timeAfter reads a time in RFC 3339, a local time such as 2026-12-27 06:00, or a
+// duration from now.
+func (a *app) timeAfter(text string) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil {
+		return a.now().Add(d), nil
+	}
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	for _, layout := range []string{"2006-01-02 15:04", time.DateTime} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, tko.Errorf(errUsage, "the time %q is not known: use a time such as 2026-12-27T06:00:00Z or '2026-12-27 06:00', or a duration such as 8h", text)
+}

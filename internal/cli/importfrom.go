@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// fromFlag is another server, whose entities are imported.
+type fromFlag struct {
+	address, context string
+	suspend          bool
+}
+
+func (f *fromFlag) flags(flags *pflag.FlagSet) {
+	flags.StringVar(&f.address, "from", "", "`HOST:PORT` of another server, in plain text, from which all entities are copied")
+	flags.StringVar(&f.context, "from-context", "", "`name` of the context of that server, with its TLS and credentials")
+	flags.BoolVar(&f.suspend, "suspend", true, "with --from: create sites suspended, so that nothing is applied before tko site resume")
+}
+
+func (f *fromFlag) given() bool { return f.address != "" || f.context != "" }
+
+// connect prepares the connection to the other server.
+func (f *fromFlag) connect(to *session) (*session, error) {
+	a := to.app
+	if f.address != "" && f.context != "" {
+		return nil, tko.Errorf(errUsage, "--from and --from-context can't be used together: use one")
+	}
+	t := target{network: to.target.network, format: krm.CBOR, address: f.address}
+	if f.context != "" {
+		file, err := readContexts()
+		if err != nil {
+			return nil, err
+		}
+		c, ok := file.Contexts[f.context]
+		if !ok {
+			return nil, tko.Errorf(errUsage, "there is no context %q: see tko context list", f.context)
+		}
+		t.address = c.Address
+		if c.TLS || c.CA != "" || c.Cert != "" || c.ServerName != "" {
+			t.tls = &client.TLS{CA: c.CA, Cert: c.Cert, Key: c.Key, ServerName: c.ServerName}
+		}
+		switch {
+		case c.TokenFile != "":
+			t.token = &tokenSource{client.TokenFile(c.TokenFile)}
+		case hasLogin(f.context):
+			t.token = &tokenSource{func(ctx context.Context) (string, error) { return loginToken(ctx, f.context) }}
+		}
+	}
+	if _, _, err := net.SplitHostPort(t.address); err != nil {
+		return nil, tko.Errorf(errUsage, "the address %q of the other server is not HOST:PORT: correct it", t.address)
+	}
+	if t.address == to.target.address {
+		return nil, tko.Errorf(errUsage, "the other server, %s, is the one to import into: name that one with --grpc-address", t.address)
+	}
+	srv, err := a.dial(t)
+	if err != nil {
+		return nil, tko.Errorf(errUsage, "connect to %s: %w", t.address, err)
+	}
+	a.closers = append(a.closers, srv)
+	return &session{server: srv, app: a, target: t}, nil
+}
+
+// A copier copies the entities of one server to another.
+type copier struct {
+	from, to *session
+	suspend  bool
+	ids      map[tko.DeploymentID]tko.DeploymentID // deployments that both servers have, by their ID at from
+	inherit  map[tko.TemplateID]map[string]string  // metadata of templates
+	coming   map[tko.TemplateID]bool               // templates that will be created
+}
+
+// plan finds what to copy, in the order in which it can be written, without packages, which
+// may be large. It changes nothing.
+func (c *copier) plan(ctx context.Context) (steps []importStep, err error) {
+	var wrong []error
+	add := func(kind tko.Kind, id string) error {
+		step := importStep{Manifest: Manifest{File: c.from.target.address, Name: id, Put: tko.Put{Kind: kind, ID: id}}}
+		p, known, err := c.read(ctx, kind, id, true)
+		if err == nil && !known {
+			step.verb, err = c.check(ctx, p)
+		}
+		if kind == tko.KindTemplate && step.verb == "create" {
+			c.coming[tko.TemplateID(id)] = true
+		}
+		if err != nil && !errors.Is(err, tko.ErrInvalid) {
+			return err
+		}
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("%s %q: %w", kind, id, err))
+		}
+		steps = append(steps, step)
+		return nil
+	}
+	addAll := func(kind tko.Kind, ids []string, err error) error {
+		for _, id := range ids {
+			if err == nil {
+				err = add(kind, id)
+			}
+		}
+		return err
+	}
+	templates, err := collect(ctx, c.from, func(ctx context.Context) iter.Seq2[tko.Template, error] {
+		return c.from.Templates(ctx, tko.TemplateSelect{}, tko.ListOptions{})
+	}, func(t tko.Template) string {
+		c.inherit[t.ID] = t.Metadata
+		return string(t.ID)
+	})
+	if err = addAll(tko.KindTemplate, templates, err); err != nil {
+		return nil, err
+	}
+	plugins, err := collect(ctx, c.from, func(ctx context.Context) iter.Seq2[tko.Plugin, error] {
+		return c.from.Plugins(ctx, tko.PluginSelect{}, tko.ListOptions{})
+	}, tko.Plugin.ID)
+	if err = addAll(tko.KindPlugin, plugins, err); err != nil {
+		return nil, err
+	}
+	sites, err := collect(ctx, c.from, func(ctx context.Context) iter.Seq2[tko.Site, error] {
+		return c.from.Sites(ctx, tko.SiteSelect{}, tko.ListOptions{})
+	}, func(s tko.Site) string { return string(s.ID) })
+	if err = addAll(tko.KindSite, sites, err); err != nil {
+		return nil, err
+	}
+	parents := map[string]string{}
+	deployments, err := collect(ctx, c.from, func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
+		return c.from.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{})
+	}, func(d tko.Deployment) string {
+		parents[string(d.ID)] = string(d.Parent)
+		return string(d.ID)
+	})
+	if err = addAll(tko.KindDeployment, parentsFirst(deployments, parents), err); err != nil {
+		return nil, err
+	}
+	return steps, errors.Join(wrong...)
+}
+
+// collect returns the IDs of a list.
+func collect[T any](ctx context.Context, s *session, list func(context.Context) iter.Seq2[T, error], id func(T) string) (ids []string, err error) {
+	err = each(ctx, s, list, func(item T) error {
+		ids = append(ids, id(item))
+		return nil
+	})
+	return ids, err
+}
+
+// parentsFirst sorts deployments so that each comes after its parent.
+func parentsFirst(ids []string, parents map[string]string) []string {
+	depths := map[string]int{}
+	for _, id := range ids {
+		depth := 0
+		for up := parents[id]; up != "" && depth <= len(parents); up = parents[up] {
+			depth++
+		}
+		depths[id] = depth
+	}
+	slices.SortStableFunc(ids, func(a, b string) int { return depths[a] - depths[b] })
+	return ids
+}
+
+// read reads an entity as it is to be written. known reports that the other server has it
+// already, and that it is never changed: a deployment. If planning, parents need not have
+// been copied yet.
+func (c *copier) read(ctx context.Context, kind tko.Kind, id string, planning bool) (p tko.Put, known bool, err error) {
+	if kind == tko.KindPlugin {
+		typ, name, _ := strings.Cut(id, "|")
+		plugin, err := call(ctx, c.from, func(ctx context.Context) (tko.Plugin, error) { return c.from.Plugin(ctx, typ, name) })
+		plugin.Stamp = tko.Stamp{}
+		return tko.Put{Kind: kind, ID: id, Plugin: plugin}, false, err
+	}
+	if p, err = c.from.whole(ctx, kind, id); err != nil {
+		return p, false, err
+	}
+	p.Revision = 0
+	switch {
+	case kind == tko.KindSite && c.suspend && p.Metadata[tko.MetadataSuspend] == "":
+		there, err := call(ctx, c.to, func(ctx context.Context) (tko.Site, error) { return c.to.Site(ctx, tko.SiteID(id), 0) })
+		suspended, has := there.Metadata[tko.MetadataSuspend]
+		switch {
+		case err != nil && !errors.Is(err, tko.ErrNotFound):
+			return p, false, err
+		case p.Metadata == nil:
+			p.Metadata = map[string]string{}
+		}
+		if err != nil {
+			p.Metadata[tko.MetadataSuspend] = "true"
+		} else if has { // as it is: an administrator may have resumed it
+			p.Metadata[tko.MetadataSuspend] = suspended
+		}
+	case kind == tko.KindDeployment:
+		_, err := call(ctx, c.to, func(ctx context.Context) (tko.Deployment, error) {
+			return c.to.Deployment(ctx, tko.DeploymentID(id), 0)
+		})
+		if err == nil { // both are one server, or have one origin
+			c.ids[tko.DeploymentID(id)] = tko.DeploymentID(id)
+			return p, true, nil
+		}
+		if !errors.Is(err, tko.ErrNotFound) {
+			return p, false, err
+		}
+		p.ID, p.Origin = "", "import/"+id
+		inherited := c.inherit[p.Template]
+		maps.DeleteFunc(p.Metadata, func(key, value string) bool { return inherited[key] == value })
+		if p.Parent != "" {
+			parent, ok := c.ids[p.Parent]
+			if !ok && !planning {
+				return p, false, tko.Errorf(tko.ErrInvalid, "deployment %q: its parent %q was not copied: it may have been deleted meanwhile, start again", id, p.Parent)
+			}
+			p.Parent = parent
+		}
+		try := p
+		try.DryRun, try.Template, try.Site, try.Parent = true, "", "", ""
+		try.Package = nil
+		r, err := call(ctx, c.to, func(ctx context.Context) (tko.PutResult, error) { return c.to.PutEntity(ctx, try) })
+		if err != nil || r.Created {
+			return p, false, err
+		}
+		c.ids[tko.DeploymentID(id)] = tko.DeploymentID(r.ID)
+		return p, true, nil
+	}
+	return p, false, nil
+}
+
+// check returns what the write of an entity would do. What it refers to may be copied
+// before it.
+func (c *copier) check(ctx context.Context, p tko.Put) (verb string, err error) {
+	if p.Kind == tko.KindDeployment {
+		return "create", nil // it was validated by the other server; its template is not there yet
+	}
+	p.DryRun = true
+	if c.coming[p.Template] {
+		p.Template = ""
+	}
+	r, err := call(ctx, c.to, func(ctx context.Context) (tko.PutResult, error) { return c.to.PutEntity(ctx, p) })
+	switch {
+	case err != nil:
+		return "", err
+	case r.Created:
+		return "create", nil
+	case r.Changed:
+		return "update", nil
+	}
+	return "", nil
+}
+
+// apply copies entities, in their order.
+func (c *copier) apply(ctx context.Context, steps []importStep) error {
+	done := 0
+	for _, step := range steps {
+		if step.verb == "" {
+			continue
+		}
+		p, known, err := c.read(ctx, step.Put.Kind, step.Put.ID, false)
+		var r tko.PutResult
+		if err == nil && !known {
+			r, err = call(ctx, c.to, func(ctx context.Context) (tko.PutResult, error) { return c.to.PutEntity(ctx, p) })
+		}
+		if err != nil {
+			return fmt.Errorf("%s %q: %w (%s made before it: the same command continues)", step.Put.Kind, step.Name, err, count(done, "change was", "changes were"))
+		}
+		if step.Put.Kind == tko.KindDeployment && !known {
+			c.ids[tko.DeploymentID(step.Name)] = tko.DeploymentID(r.ID)
+		}
+		done++
+	}
+	c.to.app.notice("made %s", count(done, "change", "changes"))
+	return nil
+}

@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// changeTries is the number of tries to change an entity that other clients change at the
+// same time.
+const changeTries = 5
+
+// whole reads an entity as it would be written unchanged, at its revision.
+func (s *session) whole(ctx context.Context, kind tko.Kind, id string) (tko.Put, error) {
+	return call(ctx, s, func(ctx context.Context) (tko.Put, error) {
+		p := tko.Put{Kind: kind, ID: id}
+		var err error
+		var stamp tko.Stamp
+		switch kind {
+		case tko.KindTemplate:
+			var t tko.Template
+			t, err = s.Template(ctx, tko.TemplateID(id), 0)
+			stamp, p.Metadata, p.Package = t.Stamp, t.Metadata, t.Package
+		case tko.KindSite:
+			var site tko.Site
+			site, err = s.Site(ctx, tko.SiteID(id), 0)
+			stamp, p.Template, p.Metadata, p.Package = site.Stamp, site.Template, site.Metadata, site.Package
+		case tko.KindDeployment:
+			var d tko.Deployment
+			d, err = s.Deployment(ctx, tko.DeploymentID(id), 0)
+			stamp, p.Parent, p.Template, p.Site, p.Metadata, p.Package = d.Stamp, d.Parent, d.Template, d.Site, d.Metadata, d.Package
+		default:
+			return p, tko.Errorf(errUsage, "there is no kind %q with metadata and a package: use template, site or deployment", string(kind))
+		}
+		p.Revision, p.Metadata = stamp.Revision, maps.Clone(p.Metadata)
+		return p, err
+	})
+}
+
+// change reads an entity, changes it, and writes it if it hasn't changed meanwhile:
+// otherwise it starts again. Nothing is written if edit returns false.
+func (s *session) change(ctx context.Context, kind tko.Kind, id string, dryRun bool, edit func(p *tko.Put) (bool, error)) (r tko.PutResult, err error) {
+	if err := expectID(string(kind)+" ID", id); err != nil {
+		return r, err
+	}
+	for range changeTries {
+		var p tko.Put
+		if p, err = s.whole(ctx, kind, id); err != nil {
+			return r, err
+		}
+		changed, err := edit(&p)
+		if err != nil || !changed {
+			return tko.PutResult{ID: id, Revision: p.Revision}, err
+		}
+		p.DryRun = dryRun
+		r, err = call(ctx, s, func(ctx context.Context) (tko.PutResult, error) { return s.PutEntity(ctx, p) })
+		if !errors.Is(err, tko.ErrConflict) {
+			return r, err
+		}
+	}
+	return r, tko.Errorf(tko.ErrConflict, "%s %q: other clients change it all the time: try again", kind, id)
+}
+
+// labels are changes of metadata.
+type labels struct {
+	set    map[string]string
+	remove []string
+}
+
+func parseLabels(args []string) (labels, error) {
+	l := labels{set: map[string]string{}}
+	for _, arg := range args {
+		key, value, isSet := strings.Cut(arg, "=")
+		if !isSet {
+			var isRemove bool
+			if key, isRemove = strings.CutSuffix(arg, "-"); !isRemove {
+				return l, tko.Errorf(errUsage, "%q is no change of metadata: use KEY=VALUE to set, and KEY- to remove", arg)
+			}
+		}
+		_, twice := l.set[key]
+		if key == "" || twice || slices.Contains(l.remove, key) {
+			return l, tko.Errorf(errUsage, "%q: its key is empty or given twice: correct it", arg)
+		}
+		if isSet {
+			l.set[key] = value
+		} else {
+			l.remove = append(l.remove, key)
+		}
+	}
+	return l, nil
+}
+
+// apply changes the metadata of an entity.
+func (l labels) apply(p *tko.Put, overwrite bool) (changes []string, err error) {
+	if p.Metadata == nil {
+		p.Metadata = map[string]string{}
+	}
+	for _, key := range slices.Sorted(maps.Keys(l.set)) {
+		value := l.set[key]
+		before, has := p.Metadata[key]
+		switch {
+		case has && before == value:
+			continue
+		case has && !overwrite:
+			return nil, tko.Errorf(tko.ErrInvalid, "%s %q has %s=%s already: use --overwrite to replace the value", p.Kind, p.ID, key, before)
+		case has:
+			changes = append(changes, fmt.Sprintf("%s: %q → %q", key, before, value))
+		default:
+			changes = append(changes, fmt.Sprintf("%s: %q added", key, value))
+		}
+		p.Metadata[key] = value
+	}
+	for _, key := range l.remove {
+		if before, has := p.Metadata[key]; has {
+			changes = append(changes, fmt.Sprintf("%s: %q removed", key, before))
+			delete(p.Metadata, key)
+			p.RemoveMetadata = append(p.RemoveMetadata, key)
+		}
+	}
+	return changes, nil
+}
+
+func (a *app) labelCommand() *cobra.Command {
+	var overwrite, dryRun bool
+	cmd := &cobra.Command{
+		Use:   "label KIND ID KEY=VALUE… KEY-…",
+		Short: "Set or remove metadata of a template, site or deployment",
+		Long: `Set (KEY=VALUE) or remove (KEY-) metadata of a template, site or deployment. A value that
+exists is replaced only with --overwrite. Metadata from the entity's template or package can be
+replaced and removed, too; a key that is removed stays removed when the template changes.
+Changes that other clients make at the same time are kept.`,
+		Example: `  tko label site lagos/1 region=west tier-
+  tko label deployment "$id" stage=canary --overwrite`,
+		Args: arguments(3, -1), ValidArgsFunction: a.completeKindAndID,
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			changes, err := parseLabels(args[2:])
+			if err != nil {
+				return err
+			}
+			return s.label(ctx, tko.Kind(args[0]), args[1], changes, overwrite, dryRun)
+		}),
+	}
+	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "replace values that exist")
+	dryRunFlag(cmd.Flags(), &dryRun)
+	return cmd
+}
+
+func (s *session) label(ctx context.Context, kind tko.Kind, id string, l labels, overwrite, dryRun bool) error {
+	var changes []string
+	r, err := s.change(ctx, kind, id, dryRun, func(p *tko.Put) (bool, error) {
+		var err error
+		changes, err = l.apply(p, overwrite)
+		return len(changes) > 0, err
+	})
+	if err != nil {
+		return err
+	}
+	return s.changed(kind, id, r, changes, dryRun)
+}
+
+// changed reports changes of an entity.
+func (s *session) changed(kind tko.Kind, id string, r tko.PutResult, changes []string, dryRun bool) error {
+	a := s.app
+	for i, change := range changes {
+		if i == applyDetails {
+			a.notice("and %s", count(len(changes)-i, "more change", "more changes"))
+			break
+		}
+		a.notice("%s", change)
+	}
+	switch {
+	case len(changes) == 0:
+		a.notice("%s %q: nothing to change", kind, id)
+	case dryRun:
+		a.notice("would change %s %q", kind, id)
+	default:
+		a.notice("changed %s %q, revision %d", kind, id, r.Revision)
+	}
+	return a.printResult(map[string]any{"id": id, "revision": r.Revision, "changes": int64(len(changes)), "dryRun": dryRun})
+}
+
+func (a *app) siteSuspend() *cobra.Command {
+	return a.suspension("suspend", "Stop scheduling at sites, without removing anything", `Stop scheduling at sites: nothing is applied there, removed from there, or repaired there, until
+tko site resume. What runs there stays. Deployments can be changed meanwhile; the conditions of
+the site and of the deployments report what waits. The site has the metadata
+`+tko.MetadataSuspend+`=true, which kubectl label and manifests set as well. For many sites,
+and with an end, use tko freeze.`, labels{set: map[string]string{tko.MetadataSuspend: "true"}})
+}
+
+func (a *app) siteResume() *cobra.Command {
+	return a.suspension("resume", "Schedule at suspended sites again", `Schedule at suspended sites again: what was changed meanwhile is applied. The metadata
+`+tko.MetadataSuspend+` is removed.`, labels{remove: []string{tko.MetadataSuspend}})
+}
+
+func (a *app) suspension(verb, short, long string, l labels) *cobra.Command {
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use: verb + " ID…", Short: short, Long: long,
+		Example: "  tko site " + verb + " lagos/1 --reason 'switch replacement'",
+		Args:    arguments(1, -1), ValidArgsFunction: a.completion(completeSites),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			for _, id := range args {
+				if err := s.label(ctx, tko.KindSite, id, l, true, dryRun); err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+	dryRunFlag(cmd.Flags(), &dryRun)
+	return cmd
+}

@@ -1,0 +1,406 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// A past is the service of the past of a connection.
+type past interface {
+	HistoryOf(ctx context.Context, r tko.HistoryRequest) iter.Seq2[tko.HistoryEntry, error]
+	DiffPast(ctx context.Context, r tko.DiffRequest) iter.Seq2[tko.PastGroup, error]
+	RestorePast(ctx context.Context, r tko.RestoreRequest) (tko.Restored, error)
+	Retention(ctx context.Context) (tko.Retention, error)
+}
+
+func (s *session) past() (past, error) {
+	with, ok := s.server.(past)
+	if !ok {
+		return nil, errors.New("this connection has no service of the past")
+	}
+	return with, nil
+}
+
+var pastKinds = []string{string(tko.KindTemplate), string(tko.KindSite), string(tko.KindDeployment), string(tko.KindPlugin)}
+
+// A pastFilter selects entities by a kind, an ID and the filters of lists.
+type pastFilter struct {
+	sel    tko.PastSelect
+	parent string
+}
+
+func (p *pastFilter) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	patterns(f, &p.sel.IDs, "id", "", "the ID (not of deployments)")
+	metadataPatterns(f, &p.sel.Metadata, "metadata", "m", "")
+	patterns(f, &p.sel.Templates, "template-id", "", "the template's ID (sites, deployments)")
+	metadataPatterns(f, &p.sel.TemplateMetadata, "template-metadata", "", " of the template (deployments)")
+	patterns(f, &p.sel.Sites, "site-id", "", "the site's ID (deployments)")
+	metadataPatterns(f, &p.sel.SiteMetadata, "site-metadata", "", " of the site (deployments)")
+	f.StringVar(&p.parent, "parent", "", "`ID` of the parent (deployments)")
+	cmd.ValidArgsFunction = fixedFirst(pastKinds...)
+}
+
+// fixedFirst completes the first argument.
+func fixedFirst(values ...string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return values, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// read returns the selection of the arguments KIND [ID], of plugins KIND [TYPE NAME].
+func (p *pastFilter) read(args []string) (tko.PastSelect, error) {
+	sel := p.sel
+	sel.Parent = tko.DeploymentID(p.parent)
+	if !slices.Contains(pastKinds, args[0]) {
+		return sel, tko.Errorf(errUsage, "%q is not a kind: use %s", args[0], strings.Join(pastKinds, ", "))
+	}
+	sel.Kind = tko.Kind(args[0])
+	switch rest := args[1:]; {
+	case len(rest) == 0:
+		return sel, nil
+	case sel.Kind == tko.KindPlugin && len(rest) == 2:
+		sel.ID = tko.PluginID(rest[0], rest[1])
+	case len(rest) == 1 && sel.Kind != tko.KindPlugin:
+		if err := expectID(args[0]+" ID", rest[0]); err != nil {
+			return sel, err
+		}
+		sel.ID = rest[0]
+	default:
+		return sel, tko.Errorf(errUsage, "name one %s: KIND ID, or plugin TYPE NAME", sel.Kind)
+	}
+	all := sel
+	if all.ID = ""; !all.IsAll() {
+		return sel, tko.Errorf(errUsage, "an ID and filters can't be used together: use one")
+	}
+	return sel, nil
+}
+
+// moment reads a moment; zero if it is "".
+func moment(flag, text string) (tko.AsOf, error) {
+	if text == "" {
+		return tko.AsOf{}, nil
+	}
+	asOf, err := tko.ParseAsOf(text, time.Now())
+	if err != nil {
+		return asOf, tko.Errorf(errUsage, "--%s: %w", flag, err)
+	}
+	return asOf, nil
+}
+
+const momentHelp = ": a position, a time (2026-11-22T14:00:00Z), a duration before now (2h), \"yesterday 14:00\""
+
+var historyView = view[tko.HistoryEntry]{
+	id: func(e tko.HistoryEntry) string { return strconv.FormatInt(e.Position, 10) },
+	row: func(e tko.HistoryEntry) map[string]any {
+		return map[string]any{
+			"position": e.Position, "time": e.Time.UTC().Format(time.RFC3339Nano), "kind": string(e.Kind), "id": e.ID, "operation": e.What, "revision": e.Revision,
+			"who": e.Author.Who, "why": e.Author.Why, "summary": e.Summary,
+		}
+	},
+	columns: []column[tko.HistoryEntry]{
+		{name: "POSITION", text: func(e tko.HistoryEntry) string { return strconv.FormatInt(e.Position, 10) }},
+		{name: "TIME", text: func(e tko.HistoryEntry) string { return e.Time.Local().Format(time.DateTime) }}, //nolint:gosmopolitan // for people
+		{name: "ID", text: func(e tko.HistoryEntry) string { return e.ID }},
+		{name: "REVISION", text: func(e tko.HistoryEntry) string { return strconv.FormatInt(e.Revision, 10) }},
+		{name: "CHANGE", text: func(e tko.HistoryEntry) string { return e.What }},
+		{name: "BY", text: func(e tko.HistoryEntry) string { return e.Author.Who }},
+		{name: "WHY", text: func(e tko.HistoryEntry) string { return e.Author.Why }},
+		{name: "WHAT", text: func(e tko.HistoryEntry) string { return e.Summary }},
+	},
+}
+
+func (a *app) historyCommand() *cobra.Command {
+	var filter pastFilter
+	var from, to string
+	var most int
+	cmd := &cobra.Command{
+		Use: "history KIND [ID]", Short: "List who changed what, when and why, newest first",
+		Long: `List the changes of an entity, or of those that match filters, newest first: when, who,
+why, and the first thing that changed. An entity matches by what it was after the change.
+Values of Secrets are not shown.`,
+		Example: `  tko history deployment 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
+  tko history deployment --site-id 'lagos/*' --from 2h
+  tko history site --from 'yesterday 14:00' --to 'yesterday 15:00' -o json`,
+		Args: arguments(1, 3),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			sel, err := filter.read(args)
+			if err != nil {
+				return err
+			}
+			request := tko.HistoryRequest{Select: sel, Max: most}
+			if request.From, err = moment("from", from); err != nil {
+				return err
+			}
+			if request.To, err = moment("to", to); err != nil {
+				return err
+			}
+			p, err := s.past()
+			if err != nil {
+				return err
+			}
+			return list(ctx, s, historyView, nil, func(ctx context.Context) iter.Seq2[tko.HistoryEntry, error] { return p.HistoryOf(ctx, request) })
+		}),
+	}
+	filter.flags(cmd)
+	cmd.Flags().StringVar(&from, "from", "", "`moment` after which changes are listed"+momentHelp)
+	cmd.Flags().StringVar(&to, "to", "", "`moment` up to which changes are listed, as for --from (default now)")
+	cmd.Flags().IntVar(&most, "max-count", 0, "`number` of changes to show at most (default all)")
+	cmd.Flags().Lookup("max-count").DefValue = ""
+	return cmd
+}
+
+func pastGroupRow(kind tko.Kind, g tko.PastGroup) map[string]any {
+	return map[string]any{
+		"kind": string(kind), "operation": g.What, "count": int64(g.Count), "examples": listValue(g.Examples), "changes": changesValue(g.Changes), "more": int64(g.More), "coarse": g.Coarse,
+	}
+}
+
+// printGroup prints a group of a difference.
+func (a *app) printGroup(kind tko.Kind, g tko.PastGroup) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "=== %s %s: %s", g.What, count(g.Count, string(kind), string(kind)+"s"), strings.Join(g.Examples, ", "))
+	if g.Count > len(g.Examples) {
+		text.WriteString(", …")
+	}
+	text.WriteString("\n")
+	if g.Coarse {
+		text.WriteString("    the same fields change, with different values; for example:\n")
+	}
+	text.WriteString(diffText(g.Changes))
+	if g.More > 0 {
+		fmt.Fprintf(&text, "... and %s\n", count(g.More, "more change", "more changes"))
+	}
+	return a.printLines(text.String())
+}
+
+func (a *app) diffCommand() *cobra.Command {
+	var filter pastFilter
+	var from, to string
+	cmd := a.diffFilesCommand()
+	manifests, long := cmd.RunE, cmd.Long
+	cmd.Use, cmd.Short = "diff -f FILE|FOLDER|-, or diff [KIND [ID]] --from MOMENT", "Show what tko apply would change, or what changed between two moments"
+	cmd.Long = long + `
+
+With --from instead of -f: show what differs between two moments, of an entity, of those that
+matched filters at either moment, or, without KIND, of all sites, templates, deployments and
+plugins. Equal differences are shown once, with their number. For one entity, --from and --to
+may be revisions: r1, r2.`
+	cmd.Example += `
+  tko diff --from 2h
+  tko diff deployment --site-metadata region=north --from 'yesterday 14:00' --to 'yesterday 15:00'
+  tko diff site lagos/1 --from r1 --to r3`
+	cmd.Args = arguments(0, 3)
+	between := a.run(func(ctx context.Context, s *session, args []string) error {
+		var requests []tko.DiffRequest
+		kinds := pastKinds
+		if len(args) > 0 {
+			kinds = args[:1]
+		}
+		for _, kind := range kinds {
+			sel, err := filter.read(append([]string{kind}, args[min(1, len(args)):]...))
+			if err != nil {
+				return err
+			}
+			request, err := diffRequest(sel, from, to)
+			if err != nil {
+				return err
+			}
+			if all := sel; len(args) == 0 {
+				if all.Kind = ""; !all.IsAll() {
+					return tko.Errorf(errUsage, "filters are of one kind: name it (tko diff deployment …)")
+				}
+			}
+			requests = append(requests, request)
+		}
+		p, err := s.past()
+		if err != nil {
+			return err
+		}
+		return a.printDiff(ctx, p, requests)
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !cmd.Flags().Changed("filename") {
+			return between(cmd, args)
+		}
+		if all := filter.sel; len(args) > 0 || from != "" || to != "" || filter.parent != "" || !all.IsAll() {
+			return tko.Errorf(errUsage, "-f can't be used together with KIND, filters, --from or --to: use one")
+		}
+		return manifests(cmd, args)
+	}
+	filter.flags(cmd)
+	cmd.Flags().StringVar(&from, "from", "", "`moment` to compare with"+momentHelp+"; rN is a revision")
+	cmd.Flags().StringVar(&to, "to", "", "later `moment`, as for --from (default now)")
+	return cmd
+}
+
+// diffRequest reads the moments or revisions of a difference.
+func diffRequest(sel tko.PastSelect, from, to string) (tko.DiffRequest, error) {
+	request := tko.DiffRequest{Select: sel}
+	if from == "" {
+		return request, tko.Errorf(errUsage, "name what to compare with: --from MOMENT, or of one entity --from rN; or compare with manifests: -f FILE")
+	}
+	revision := func(text string) (int64, bool) {
+		n, err := strconv.ParseInt(strings.TrimPrefix(text, "r"), 10, 64)
+		return n, err == nil && strings.HasPrefix(text, "r") && n > 0
+	}
+	first, ok := revision(from)
+	if last, also := revision(to); ok || also {
+		if sel.ID == "" || !ok || !also && to != "" {
+			return request, tko.Errorf(errUsage, "revisions (r1) are of one entity: name it, and use revisions for --from and --to")
+		}
+		request.FromRevision, request.ToRevision = first, last
+		return request, nil
+	}
+	var err error
+	if request.From, err = moment("from", from); err == nil {
+		request.To, err = moment("to", to)
+	}
+	return request, err
+}
+
+func (a *app) printDiff(ctx context.Context, p past, requests []tko.DiffRequest) error {
+	rows, any := []any{}, false
+	f := a.format()
+	text := f == formatTable || f == formatWide || f == formatBare
+	for _, request := range requests {
+		for g, err := range p.DiffPast(ctx, request) {
+			if err != nil {
+				return err
+			}
+			if any = true; !text {
+				rows = append(rows, pastGroupRow(request.Select.Kind, g))
+				continue
+			}
+			if err := a.printGroup(request.Select.Kind, g); err != nil {
+				return err
+			}
+		}
+	}
+	if !text {
+		if err := a.encoder(f).value(a.out, rows); err != nil {
+			return err
+		}
+	}
+	if any {
+		return errChanges
+	}
+	a.notice("no differences")
+	return nil
+}
+
+func (a *app) restoreCommand() *cobra.Command {
+	var filter pastFilter
+	var bulk bulkFlag
+	var asOf string
+	cmd := &cobra.Command{
+		Use: "restore KIND [ID] --as-of MOMENT", Short: "Write entities as they were at a moment",
+		Long: `Write an entity, or those that match filters, as they were at a moment, each as a new
+revision with its reason. Entities that were deleted since are created again; those that
+match and were created since are deleted. Afterwards, tko diff with the same arguments
+shows nothing. Templates and sites that deployments refer to must exist: restore them
+first. --dry-run counts. If a restore is interrupted, the same restore continues.
+
+The changes are made at once, not in waves: for deployments in service, restrict the
+filters to few sites at a time.`,
+		Example: `  tko restore deployment 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --as-of 2h
+  tko restore site --id 'lagos/*' --as-of 'yesterday 14:00' --dry-run
+  tko restore deployment --site-id 'lagos/*' --as-of 'yesterday 14:00' --reason 'incident 7'`,
+		Args: arguments(1, 3),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
+		sel, err := filter.read(args)
+		if err != nil {
+			return err
+		}
+		switch {
+		case asOf == "":
+			return tko.Errorf(errUsage, "name the moment to restore: --as-of MOMENT")
+		case sel.IsAll():
+			return tko.Errorf(errUsage, "nothing is selected: name one %s, or use filters", sel.Kind)
+		case cmd.Flags().Changed("confirm") && bulk.confirm < 1:
+			return tko.Errorf(errUsage, "--confirm %d: use the number of entities, at least 1", bulk.confirm)
+		}
+		request := tko.RestoreRequest{Select: sel, DryRun: bulk.dryRun}
+		if request.AsOf, err = moment("as-of", asOf); err != nil {
+			return err
+		}
+		p, err := s.past()
+		if err != nil {
+			return err
+		}
+		dry := request
+		dry.DryRun = true
+		if ctx, err = bulk.settle(ctx, s, "restore", string(sel.Kind), string(sel.Kind)+"s", func(ctx context.Context) (int, error) {
+			would, err := p.RestorePast(ctx, dry)
+			return would.Created + would.Changed + would.Deleted, err
+		}); err != nil {
+			return err
+		}
+		done, err := callLong(ctx, s, func(ctx context.Context) (tko.Restored, error) { return p.RestorePast(ctx, request) })
+		if err != nil {
+			return err
+		}
+		verb := "restored"
+		if bulk.dryRun {
+			verb = "would restore"
+		}
+		a.notice("%s %s as of position %d: %d created, %d changed, %d deleted; %d are the same", verb,
+			count(done.Created+done.Changed+done.Deleted, string(sel.Kind), string(sel.Kind)+"s"), done.Position, done.Created, done.Changed, done.Deleted, done.Same)
+		return a.printResult(map[string]any{
+			"position": done.Position, "created": int64(done.Created), "changed": int64(done.Changed), "deleted": int64(done.Deleted), "same": int64(done.Same), "dryRun": bulk.dryRun,
+		})
+	})
+	filter.flags(cmd)
+	bulk.confirmFlag(cmd.Flags())
+	dryRunFlag(cmd.Flags(), &bulk.dryRun)
+	cmd.Flags().StringVar(&asOf, "as-of", "", "`moment` to restore"+momentHelp)
+	return cmd
+}
+
+func (a *app) retentionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "retention", Short: "Show which part of the past can be read", Example: "  tko retention",
+		Long: "Show the oldest moment that --as-of, history, diff and restore can read. The server's settings\n--keep-changes and --keep-revisions decide it.",
+		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			p, err := s.past()
+			if err != nil {
+				return err
+			}
+			r, err := call(ctx, s, p.Retention)
+			if err != nil {
+				return err
+			}
+			stamp := func(t time.Time) string {
+				if t.IsZero() {
+					return ""
+				}
+				return t.UTC().Format(time.RFC3339)
+			}
+			oldest := stamp(r.OldestTime)
+			if r.OldestPosition == 0 {
+				oldest = "the beginning"
+			}
+			return a.printFacts([]fact{
+				{"oldestPosition", "Oldest position", strconv.FormatInt(r.OldestPosition, 10), strconv.FormatInt(r.OldestPosition, 10)},
+				{"oldestTime", "Oldest time", stamp(r.OldestTime), oldest},
+				{"newestPosition", "Newest position", strconv.FormatInt(r.NewestPosition, 10), strconv.FormatInt(r.NewestPosition, 10)},
+				{"newestTime", "Newest time", stamp(r.NewestTime), stamp(r.NewestTime)},
+			})
+		}),
+	}
+}

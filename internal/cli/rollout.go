@@ -1,0 +1,1050 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// rollouts are the methods of client.Client for rollouts.
+type rollouts interface {
+	rolloutRecords
+	rolloutPlans
+}
+
+type rolloutRecords interface {
+	RegisterRollout(ctx context.Context, r tko.Rollout) (revision int64, err error)
+	DeleteRollout(ctx context.Context, id tko.RolloutID) error
+	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
+	Rollouts(ctx context.Context, s tko.RolloutSelect, o tko.ListOptions) iter.Seq2[tko.Rollout, error]
+}
+
+type rolloutPlans interface {
+	RolloutDo(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error)
+	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
+	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
+	RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
+}
+
+func (s *session) rollouts() (rollouts, error) {
+	with, ok := s.server.(rollouts)
+	if !ok {
+		return nil, errors.New("this connection has no service of rollouts")
+	}
+	return with, nil
+}
+
+func (a *app) rolloutCommand() *cobra.Command {
+	command := func(verb, short, long string, flags func(*cobra.Command, *tko.RolloutCommand)) *cobra.Command {
+		c := tko.RolloutCommand{Verb: verb}
+		cmd := &cobra.Command{
+			Use: verb + " ID", Short: short, Long: long, Args: arguments(1, 1), Example: "  tko rollout " + verb + " smf-v2", ValidArgsFunction: a.completeFirst(completeRollouts),
+			RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+				c.ID = tko.RolloutID(args[0])
+				status, err := s.command(ctx, c)
+				if err != nil {
+					return err
+				}
+				return a.commanded(status)
+			}),
+		}
+		if flags != nil {
+			flags(cmd, &c)
+		}
+		return cmd
+	}
+	digest := func(cmd *cobra.Command, c *tko.RolloutCommand) {
+		cmd.Flags().StringVar(&c.Plan, "plan", "", "`DIGEST` of the plan that you have reviewed, or its first 12 characters")
+	}
+	deployment := func(cmd *cobra.Command, c *tko.RolloutCommand) {
+		cmd.Flags().StringVar((*string)(&c.Deployment), "deployment", "", "`ID` of the deployment (default: all that can be)")
+	}
+	return group("rollout", "Planned changes of many deployments, in waves",
+		a.rolloutCreate(), a.rolloutPlan(),
+		command("start", "Start a rollout with the plan that you have reviewed", "", func(cmd *cobra.Command, c *tko.RolloutCommand) {
+			digest(cmd, c)
+			cmd.Example = "  tko rollout start smf-v2 --plan 4f5c1d2e3b4a"
+			cmd.Flags().BoolVar(&c.SkipBlocked, "skip-blocked", false, "leave out deployments in conflict or invalid; the status reports them as skipped")
+		}),
+		a.rolloutStatus(),
+		command("approve", "Approve the next wave of a rollout", "", digest),
+		command("pause", "Pause a rollout: nothing more is changed; what is changed already is observed", "", nil),
+		command("resume", "Resume a paused rollout", "Resume a paused rollout. If what is left was planned again, name the digest of that plan.", digest),
+		command("cancel", "Cancel a rollout: what waits is skipped; what is changed stays, and can be undone", "", nil),
+		command("undo", "Return all that a rollout changed to what it was, last wave first",
+			"Return all that a rollout changed to what it was, byte for byte: recreate what it deleted,\ndelete what it created. The undo is a rollout, too: see it with tko rollout status ID-undo.",
+			func(cmd *cobra.Command, c *tko.RolloutCommand) {
+				cmd.Flags().BoolVar(&c.Force, "force", false, "also what others changed since: their changes are lost")
+				cmd.Flags().BoolVar(&c.AnyTime, "any-time", false, "also outside of the rollout's windows")
+			}),
+		command("skip", "Leave out deployments that are no longer as planned", "", deployment),
+		command("waive", "Let failed deployments not count any more, for the budget and for limits", "", deployment),
+		asOfFlag(a.rolloutList()), asOfFlag(a.rolloutGet()), a.rolloutDelete())
+}
+
+// command does a command of a rollout.
+func (s *session) command(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error) {
+	r, err := s.rollouts()
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	return call(ctx, s, func(ctx context.Context) (tko.RolloutStatus, error) { return r.RolloutDo(ctx, c) })
+}
+
+func (s *session) status(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
+	r, err := s.rollouts()
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	return call(ctx, s, func(ctx context.Context) (tko.RolloutStatus, error) { return r.RolloutStatus(ctx, id) })
+}
+
+func (a *app) commanded(s tko.RolloutStatus) error {
+	text := s.State
+	if s.UndoneBy != "" {
+		text += fmt.Sprintf(", undone by rollout %q", s.UndoneBy)
+	}
+	a.notice("rollout %q is %s", s.ID, text)
+	return a.printResult(statusRow(s))
+}
+
+func statusRow(s tko.RolloutStatus) map[string]any {
+	row := map[string]any{"rolloutId": string(s.ID), "state": s.State, "reason": s.Reason, "plan": s.Plan, "failures": int64(s.Failures), "kinds": countsValue(s.Kinds), "blocks": listValue(s.Blocks)}
+	if s.Undoes != "" {
+		row["undoes"] = string(s.Undoes)
+	}
+	if s.UndoneBy != "" {
+		row["undoneBy"] = string(s.UndoneBy)
+	}
+	if !s.Until.IsZero() {
+		row["until"] = s.Until.UTC().Format(time.RFC3339)
+	}
+	waves := []any{}
+	for _, w := range s.Waves {
+		waves = append(waves, map[string]any{"name": w.Name, "deployments": int64(w.Rows), "approval": w.Approval, "progress": countsValue(w.Progress)})
+	}
+	row["waves"] = waves
+	examples := []any{}
+	for _, r := range s.Examples {
+		examples = append(examples, rolloutRow(r))
+	}
+	row["deployments"] = examples
+	return row
+}
+
+func countsValue(counts map[string]int) map[string]any {
+	out := map[string]any{}
+	for key, n := range counts {
+		out[key] = int64(n)
+	}
+	return out
+}
+
+func rolloutRow(r tko.RolloutRow) map[string]any {
+	return map[string]any{
+		"deploymentId": string(r.Deployment), "siteId": string(r.Site), "kind": r.Kind, "wave": int64(r.Wave), "revision": r.Revision, "group": int64(r.Group),
+		"findings": listValue(r.Findings), "unknown": listValue(r.Unknown), "progress": r.Progress, "reason": r.Reason, "applied": r.Applied,
+		"changes": changesValue(r.Changes),
+	}
+}
+
+// rolloutEdits holds the flags of one edit.
+type rolloutEdits struct {
+	upgrade, merge, function string
+	config                   map[string]string
+	del                      bool
+	filter                   deploymentFilter
+	waves, limits            []string
+	health                   map[string]string
+	conflicts, onFailure     string
+}
+
+func (e *rolloutEdits) given() bool {
+	return e.upgrade != "" || e.merge != "" || e.function != "" || e.del
+}
+
+// check refuses flags that would have no effect, and filters that are empty, which are
+// often unset variables: the rollout would select more than intended. complete is true
+// if the whole rollout is read.
+func (e *rolloutEdits) check(cmd *cobra.Command, complete bool) error {
+	if err := emptyFilter(cmd); err != nil {
+		return err
+	}
+	var ignored string
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		switch {
+		case !f.Changed || ignored != "" || f.Name == "metadata" || f.Name == "url" || f.Name == "stdin":
+		case complete, f.Name == "config" && e.function == "":
+			ignored = f.Name
+		}
+	})
+	switch {
+	case ignored == "":
+		return nil
+	case complete:
+		return usageError(cmd, tko.Errorf(errUsage, "--%s and a rollout that is read can't be used together: write it into the rollout", ignored))
+	}
+	return usageError(cmd, tko.Errorf(errUsage, "--%s is for --function only", ignored))
+}
+
+// pkg returns the package of a rollout that the flags describe.
+func (e *rolloutEdits) pkg(ctx context.Context, a *app, cmd *cobra.Command, id string) (krm.Package, error) {
+	sel := selectValue(e.filter.selection())
+	var more krm.Package
+	edit := map[string]any{}
+	switch {
+	case e.upgrade != "":
+		from, to, ok := strings.Cut(e.upgrade, "=")
+		if !ok || from == "" || to == "" {
+			return nil, usageError(cmd, tko.Errorf(errUsage, "--upgrade %q: use OLD=NEW, such as nf/smf:v1=nf/smf:v2", e.upgrade))
+		}
+		edit["upgrade"] = map[string]any{"to": to}
+		templates, _ := sel["templateIdPatterns"].([]any) // all must match: OLD isn't widened by --template-id
+		sel["templateIdPatterns"] = append(templates, tko.LiteralPattern(from))
+	case e.merge != "":
+		p := packageFlag{url: e.merge}
+		var err error
+		if more, err = p.read(ctx, a); err != nil {
+			return nil, err
+		}
+		var refs []any
+		for _, r := range more {
+			refs = append(refs, map[string]any{"apiVersion": r.Text("apiVersion"), "kind": r.Text("kind"), "name": r.Name()})
+		}
+		edit["merge"] = refs
+	case e.function != "":
+		f := map[string]any{"image": e.function}
+		if len(e.config) > 0 {
+			config := map[string]any{}
+			for key, value := range e.config {
+				config[key] = value
+			}
+			f["config"] = config
+		}
+		edit["function"] = f
+	default:
+		edit["delete"] = map[string]any{}
+	}
+	if len(sel) == 0 {
+		return nil, usageError(cmd, tko.Errorf(errUsage, "no filter is given, so every deployment would be changed: add one, such as --template-id or --site-metadata (--template-id '**' selects those of all templates)"))
+	}
+	edit["select"] = sel
+	spec := map[string]any{"edits": []any{edit}}
+	if err := e.bounds(spec); err != nil {
+		return nil, usageError(cmd, err)
+	}
+	return append(krm.Package{{
+		"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": strings.ReplaceAll(id, "/", "-")}, "spec": spec,
+	}}, more...), nil
+}
+
+// bounds adds waves, limits and policies to a spec.
+func (e *rolloutEdits) bounds(spec map[string]any) error {
+	var waves []any
+	for _, text := range e.waves {
+		wave, err := waveOf(text)
+		if err != nil {
+			return err
+		}
+		waves = append(waves, wave)
+	}
+	if waves != nil {
+		spec["waves"] = waves
+	}
+	limits := map[string]any{}
+	for _, text := range e.limits {
+		if err := addLimit(limits, text); err != nil {
+			return err
+		}
+	}
+	if len(limits) > 0 {
+		spec["limits"] = limits
+	}
+	if len(e.health) > 0 {
+		health := map[string]any{}
+		for key, value := range e.health {
+			health[key] = value
+		}
+		spec["health"] = health
+	}
+	if e.conflicts != "" {
+		spec["conflicts"] = e.conflicts
+	}
+	if e.onFailure != "" {
+		spec["onFailure"] = e.onFailure
+	}
+	return nil
+}
+
+// waveOf reads NAME[=COUNT|=PERCENT%][,spread=KEY][,approve].
+func waveOf(text string) (map[string]any, error) {
+	parts := strings.Split(text, ",")
+	name, size, sized := strings.Cut(parts[0], "=")
+	wave := map[string]any{"name": name}
+	if number, percent := strings.CutSuffix(size, "%"); percent {
+		n, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			return nil, tko.Errorf(errUsage, "--wave %q: %q is not a number: use NAME=PERCENT%%", text, number)
+		}
+		wave["percent"] = n
+	} else if sized {
+		n, err := strconv.ParseInt(size, 10, 32)
+		if err != nil {
+			return nil, tko.Errorf(errUsage, "--wave %q: %q is not a number of deployments: use NAME=COUNT or NAME=PERCENT%%", text, size)
+		}
+		wave["count"] = n
+	}
+	for _, part := range parts[1:] {
+		switch key, value, _ := strings.Cut(part, "="); {
+		case key == "spread" && value != "":
+			wave["spread"] = value
+		case part == "approve":
+			wave["approval"] = "Required"
+		default:
+			return nil, tko.Errorf(errUsage, "--wave %q: %q is unknown: use spread=KEY or approve", text, part)
+		}
+	}
+	return wave, nil
+}
+
+// addLimit adds concurrent=N, failures=N, failures=N%, apart=KEY, or KEY=N to limits.
+func addLimit(limits map[string]any, text string) error {
+	key, value, _ := strings.Cut(text, "=")
+	number, percent := strings.CutSuffix(value, "%")
+	switch {
+	case key == "" || value == "" || percent && key != "failures":
+		return tko.Errorf(errUsage, "--limit %q: use concurrent=N, failures=N or failures=N%%, apart=KEY, or KEY=N for sites with equal metadata KEY", text)
+	case key == "apart":
+		apart, _ := limits["apart"].([]any)
+		limits["apart"] = append(apart, value)
+		return nil
+	case percent:
+		n, err := strconv.ParseFloat(number, 64)
+		if err != nil {
+			return tko.Errorf(errUsage, "--limit %q: %q is not a number", text, number)
+		}
+		limits["failures"] = map[string]any{"percent": n}
+		return nil
+	}
+	n, err := strconv.ParseInt(value, 10, 32)
+	if err != nil {
+		return tko.Errorf(errUsage, "--limit %q: %q is not a number of deployments", text, value)
+	}
+	switch key {
+	case "concurrent":
+		limits["concurrent"] = n
+	case "failures":
+		limits["failures"] = map[string]any{"count": n}
+	default:
+		// A mistyped name would limit by metadata that no site has, which limits nothing.
+		for _, name := range []string{"concurrent", "failures", "apart"} {
+			if near(key, name) {
+				return tko.Errorf(errUsage, "--limit %q: use %s; for a limit by metadata %q, write the rollout in a file (limits.per)", text, name, key)
+			}
+		}
+		per, _ := limits["per"].([]any)
+		limits["per"] = append(per, map[string]any{"key": key, "max": n})
+	}
+	return nil
+}
+
+// near reports whether a word is a likely misspelling of another: at most two letters
+// are missing, added or different, or upper case.
+func near(word, meant string) bool {
+	a, b := strings.ToLower(word), meant
+	before := make([]int, len(b)+1)
+	for j := range before {
+		before[j] = j
+	}
+	for i := range len(a) {
+		row := make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(before[j]+cost, before[j+1]+1, row[j]+1)
+		}
+		before = row
+	}
+	return before[len(b)] <= 2
+}
+
+// selectValue returns a select as the spec of rollouts has it.
+func selectValue(sel tko.DeploymentSelect) map[string]any {
+	out := map[string]any{}
+	if sel.Parent != "" {
+		out["parent"] = string(sel.Parent)
+	}
+	for key, list := range map[string][]string{"templateIdPatterns": sel.Templates, "siteIdPatterns": sel.Sites} {
+		if len(list) > 0 {
+			values := make([]any, len(list))
+			for i, v := range list {
+				values[i] = v
+			}
+			out[key] = values
+		}
+	}
+	for key, m := range map[string]map[string]string{"metadataPatterns": sel.Metadata, "templateMetadataPatterns": sel.TemplateMetadata, "siteMetadataPatterns": sel.SiteMetadata} {
+		if len(m) > 0 {
+			values := map[string]any{}
+			for k, v := range m {
+				values[k] = v
+			}
+			out[key] = values
+		}
+	}
+	for key, b := range map[string]*bool{"prepared": sel.Prepared, "approved": sel.Approved, "outdated": sel.Outdated} {
+		if b != nil {
+			out[key] = *b
+		}
+	}
+	return out
+}
+
+func (a *app) rolloutCreate() *cobra.Command {
+	var pkg packageFlag
+	var metadata map[string]string
+	var e rolloutEdits
+	cmd := &cobra.Command{
+		Use:   "create ID",
+		Short: "Write a rollout, plan it, and print the summary of the plan",
+		Long: `Write a rollout, plan it, and print the summary of the plan. It is read from --url or
+--stdin, or described by one edit (--upgrade, --merge, --function or --delete) with the
+filters of tko deployment list. Nothing is changed until tko rollout start.`,
+		Example: `  tko rollout create smf-v2 --url ./smf-v2.yaml
+  tko rollout create smf-v2 --upgrade nf/smf:v1=nf/smf:v2 --site-metadata region=north --wave canary=3,spread=region --wave rest
+  tko rollout create logging --merge ./logging.yaml --template-id 'nf/**' --limit concurrent=100 --limit tac=5 --limit apart=redundancy`,
+		Args: arguments(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
+		r, err := s.rollouts()
+		if err != nil {
+			return err
+		}
+		if pkg.given() == e.given() {
+			return usageError(cmd, tko.Errorf(errUsage, "give the rollout with --url or --stdin, or one edit: --upgrade, --merge, --function or --delete"))
+		}
+		if err := e.check(cmd, pkg.given()); err != nil {
+			return err
+		}
+		var content krm.Package
+		if pkg.given() {
+			content, err = pkg.read(ctx, a)
+		} else {
+			content, err = e.pkg(ctx, a, cmd, args[0])
+		}
+		if err != nil {
+			return err
+		}
+		id := tko.RolloutID(args[0])
+		if was, err := s.status(ctx, id); err == nil && !slices.Contains([]string{"Draft", "Planning", "Planned"}, was.State) {
+			return tko.Errorf(tko.ErrConflict, "rollout %q exists and is %s: use another ID", id, was.State)
+		}
+		if _, err := call(ctx, s, func(ctx context.Context) (int64, error) {
+			return r.RegisterRollout(ctx, tko.Rollout{ID: id, Metadata: metadata, Package: content})
+		}); err != nil {
+			return err
+		}
+		if _, err := s.planned(ctx, id); err != nil {
+			return err
+		}
+		return a.printPlanOf(ctx, s, id, formatTable, false)
+	})
+	f := cmd.Flags()
+	pkg.flags(f, "i")
+	metadataFlag(f, &metadata)
+	e.flags(a, cmd)
+	return cmd
+}
+
+func (e *rolloutEdits) flags(a *app, cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&e.upgrade, "upgrade", "", "`OLD=NEW`: upgrade the deployments of template OLD to template NEW")
+	f.StringVar(&e.merge, "merge", "", "`LOCATION` of resources to merge into the packages")
+	f.StringVar(&e.function, "function", "", "`IMAGE` of a KRM function to run on the packages")
+	f.StringToStringVar(&e.config, "config", nil, "`KEY=VALUE` for --function; may be repeated")
+	f.BoolVar(&e.del, "delete", false, "delete the deployments")
+	f.StringArrayVar(&e.waves, "wave", nil, "`WAVE`: NAME, NAME=COUNT or NAME=PERCENT%, then ,spread=KEY and ,approve; may be repeated, in order")
+	f.StringArrayVar(&e.limits, "limit", nil, "`LIMIT`: concurrent=N, failures=N or N%, apart=KEY, or KEY=N among sites with equal metadata; may be repeated")
+	f.StringToStringVar(&e.health, "health", nil, "within=DURATION and soak=DURATION")
+	f.StringVar(&e.conflicts, "conflicts", "", "Fail, KeepTheirs or TakeEdit (default Fail)")
+	f.StringVar(&e.onFailure, "on-failure", "", "Pause, Undo or Continue (default Pause)")
+	cmd.MarkFlagsMutuallyExclusive("upgrade", "merge", "function", "delete", "url")
+	cmd.MarkFlagsMutuallyExclusive("upgrade", "merge", "function", "delete", "stdin")
+	for name, values := range map[string][]string{"conflicts": {"Fail", "KeepTheirs", "TakeEdit"}, "on-failure": {"Pause", "Undo", "Continue"}} {
+		complete(cmd, name, fixed(values...))
+	}
+	e.filter.rolloutFlags(a, cmd)
+}
+
+// rolloutFlags are the filters of deployments; -m is the metadata of the rollout itself.
+func (d *deploymentFilter) rolloutFlags(a *app, cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&d.parent, "parent", "", "`ID` of the parent")
+	metadataPatterns(f, &d.sel.Metadata, "deployment-metadata", "", " of the deployment")
+	patterns(f, &d.sel.Templates, "template-id", "", "the template's ID")
+	metadataPatterns(f, &d.sel.TemplateMetadata, "template-metadata", "", " of the template")
+	patterns(f, &d.sel.Sites, "site-id", "", "the site's ID")
+	metadataPatterns(f, &d.sel.SiteMetadata, "site-metadata", "", " of the site")
+	stateFlag(f, &d.prepared, "prepared")
+	stateFlag(f, &d.approved, "approved")
+	stateFlag(f, &d.outdated, "outdated")
+	complete(cmd, "template-id", a.completion(completeTemplates))
+	complete(cmd, "site-id", a.completion(completeSites))
+}
+
+// planned waits until a rollout is planned, and returns its status.
+func (s *session) planned(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
+	for {
+		status, err := s.status(ctx, id)
+		if err != nil {
+			return status, err
+		}
+		switch {
+		case status.State == "Draft" && status.Reason != "":
+			return status, tko.Errorf(tko.ErrInvalid, "rollout %q: %s", id, status.Reason)
+		case status.State != "Draft" && status.State != "Planning" && status.Plan != "" && !strings.HasPrefix(status.Reason, "what is left is planned"):
+			return status, nil
+		}
+		if err := pauseFor(ctx, 200*time.Millisecond); err != nil {
+			return status, err
+		}
+	}
+}
+
+func pauseFor(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+func (a *app) rolloutPlan() *cobra.Command {
+	var deployment, site string
+	var show bool
+	cmd := &cobra.Command{
+		Use:   "plan ID",
+		Short: "Plan a rollout anew, and print what it would change",
+		Long: `Plan a rollout anew, and print what it would change: groups of equal changes, or with
+--deployment or --site single deployments, with -o diff or -o json each with its changes.
+The exit code is 7 if there are changes. A rollout that is running isn't planned again:
+its plan is printed. Values of Secrets are never shown.`,
+		Example: "  tko rollout plan smf-v2\n  tko rollout plan smf-v2 --site 'north/*' -o diff",
+		Args:    arguments(1, 1), ValidArgsFunction: a.completeFirst(completeRollouts),
+		Annotations: map[string]string{withDiff: ""},
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			id := tko.RolloutID(args[0])
+			status, err := s.status(ctx, id)
+			if err != nil {
+				return err
+			}
+			if slices.Contains([]string{"Draft", "Planned", "Paused", "Cancelled"}, status.State) && !show && deployment == "" && site == "" {
+				if _, err := s.command(ctx, tko.RolloutCommand{ID: id, Verb: "plan"}); err != nil {
+					return err
+				}
+			}
+			if _, err := s.planned(ctx, id); err != nil {
+				return err
+			}
+			if deployment != "" || site != "" {
+				return a.printRows(ctx, s, tko.RolloutRows{ID: id, Deployment: tko.DeploymentID(deployment), Site: site})
+			}
+			return a.printPlanOf(ctx, s, id, "", true)
+		}),
+	}
+	f := cmd.Flags()
+	f.StringVar(&deployment, "deployment", "", "`ID` of the deployment to show")
+	f.StringVar(&site, "site", "", "`PATTERN` of the sites whose deployments to show")
+	f.BoolVar(&show, "show", false, "print the plan that was made, without planning anew")
+	return cmd
+}
+
+var rolloutRowView = view[tko.RolloutRow]{
+	id:  func(r tko.RolloutRow) string { return string(r.Deployment) },
+	row: rolloutRow,
+	below: func(r tko.RolloutRow) []string {
+		return slices.Concat(r.Findings, prefixed("known after preparation: ", r.Unknown))
+	},
+	columns: []column[tko.RolloutRow]{
+		{name: "DEPLOYMENT", text: func(r tko.RolloutRow) string { return string(r.Deployment) }},
+		{name: "SITE", text: func(r tko.RolloutRow) string { return string(r.Site) }},
+		{name: "KIND", text: func(r tko.RolloutRow) string { return r.Kind }},
+		{name: "WAVE", text: func(r tko.RolloutRow) string { return strconv.Itoa(r.Wave) }},
+		{name: "PROGRESS", text: func(r tko.RolloutRow) string { return r.Progress }},
+		{name: "REASON", text: func(r tko.RolloutRow) string { return r.Reason }},
+	},
+}
+
+func prefixed(prefix string, list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = prefix + s
+	}
+	return out
+}
+
+func (a *app) printRows(ctx context.Context, s *session, sel tko.RolloutRows) error {
+	r, err := s.rollouts()
+	if err != nil {
+		return err
+	}
+	if sel.Changes = a.globals.format != "" && a.globals.format != formatTable && a.globals.format != formatWide && a.globals.format != formatBare; a.globals.format == formatDiff {
+		return a.printRowDiffs(ctx, r, sel)
+	}
+	changes := 0
+	err = list(ctx, s, rolloutRowView, nil, func(ctx context.Context) iter.Seq2[tko.RolloutRow, error] {
+		return func(yield func(tko.RolloutRow, error) bool) {
+			for row, err := range r.RolloutRows(ctx, sel) {
+				if row.Wave >= 0 {
+					changes++
+				}
+				if !yield(row, err) {
+					return
+				}
+			}
+		}
+	})
+	if err == nil && changes > 0 {
+		err = errChanges
+	}
+	return err
+}
+
+// printPlanOf prints the summary of a plan. With exitCode, the error is errChanges if it
+// changes something.
+func (a *app) printPlanOf(ctx context.Context, s *session, id tko.RolloutID, otherwise string, exitCode bool) error {
+	r, err := s.rollouts()
+	if err != nil {
+		return err
+	}
+	p, err := call(ctx, s, func(ctx context.Context) (tko.RolloutPlan, error) { return r.RolloutPlan(ctx, id) })
+	if err != nil {
+		return err
+	}
+	changes := p.Kinds["Change"] + p.Kinds["Create"] + p.Kinds["Delete"]
+	switch f := cmp.Or(a.globals.format, otherwise, formatTable); f {
+	case formatTable, formatWide, formatBare:
+		if err := a.planText(p); err != nil {
+			return err
+		}
+	case formatDiff:
+		if err := a.planDiff(p); err != nil {
+			return err
+		}
+	default:
+		if err := a.encoder(f).value(a.out, planValue(p)); err != nil {
+			return err
+		}
+	}
+	if exitCode && changes > 0 {
+		return errChanges
+	}
+	return nil
+}
+
+func (a *app) planText(p tko.RolloutPlan) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "Rollout %s: %s\n", p.ID, planCounts(p.Kinds))
+	for _, w := range p.Waves {
+		fmt.Fprintf(&text, "  wave %-12s %s", w.Name, count(w.Rows, "deployment", "deployments"))
+		if w.Approval != "" {
+			fmt.Fprintf(&text, ", approval %s", strings.ToLower(w.Approval))
+		}
+		text.WriteString("\n")
+	}
+	for _, g := range p.Groups {
+		fmt.Fprintf(&text, "\n%s %s, such as %s\n", g.Kind, count(g.Count, "deployment", "deployments"), strings.Join(idTexts(g.Examples), ", "))
+		if g.Kind == "Invalid" { // nothing comes of it, so there are no changes to show
+			fmt.Fprintf(&text, "  why: tko rollout plan %s --deployment %s\n", p.ID, strings.Join(idTexts(g.Examples[:min(1, len(g.Examples))]), ""))
+			continue
+		}
+		for _, c := range g.Changes {
+			fmt.Fprintf(&text, "  %s %s: %s → %s\n", c.Resource, c.Path, c.Before, c.After)
+		}
+		if g.More > 0 {
+			fmt.Fprintf(&text, "  and %s\n", count(g.More, "more change", "more changes"))
+		}
+		if g.Coarse {
+			fmt.Fprintf(&text, "  (the same fields, with %s)\n", count(g.Distinct, "different set of values", "different sets of values"))
+		}
+	}
+	switch changes := p.Kinds["Change"] + p.Kinds["Create"] + p.Kinds["Delete"]; {
+	case p.Digest == "" || p.State != "Planned":
+	case changes == 0 && len(p.Groups) == 0:
+		fmt.Fprintf(&text, "\nNothing would change: check the filters (tko rollout get %s)\n", p.ID)
+	case changes > 0:
+		fmt.Fprintf(&text, "\nTo start it: tko rollout start %s --plan %.12s\n", p.ID, p.Digest)
+	}
+	for line := range strings.Lines(text.String()) {
+		if _, err := fmt.Fprintln(a.out, printable(strings.TrimSuffix(line, "\n"))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func idTexts(ids []tko.DeploymentID) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = string(id)
+	}
+	return out
+}
+
+func planCounts(kinds map[string]int) string {
+	var parts []string
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		if kinds[kind] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", kinds[kind], kind))
+		}
+	}
+	if len(parts) == 0 {
+		return "it selects no deployment"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func planValue(p tko.RolloutPlan) map[string]any {
+	waves, groups := []any{}, []any{}
+	for _, w := range p.Waves {
+		waves = append(waves, map[string]any{"name": w.Name, "deployments": int64(w.Rows), "approval": w.Approval})
+	}
+	for _, g := range p.Groups {
+		changes := changesValue(g.Changes)
+		groups = append(groups, map[string]any{
+			"kind": g.Kind, "count": int64(g.Count), "examples": listValue(g.Examples), "changes": changes, "more": int64(g.More), "coarse": g.Coarse, "distinct": int64(g.Distinct),
+		})
+	}
+	return map[string]any{"rolloutId": string(p.ID), "plan": p.Digest, "state": p.State, "kinds": countsValue(p.Kinds), "waves": waves, "groups": groups}
+}
+
+func (a *app) rolloutStatus() *cobra.Command {
+	var watch bool
+	cmd := &cobra.Command{
+		Use:     "status ID",
+		Short:   "Show how far a rollout is, and what it waits for",
+		Example: "  tko rollout status smf-v2 --watch",
+		Args:    arguments(1, 1), ValidArgsFunction: a.completeFirst(completeRollouts),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			last := ""
+			for {
+				status, err := s.status(ctx, tko.RolloutID(args[0]))
+				if err != nil {
+					return err
+				}
+				text := statusText(status)
+				switch f := cmp.Or(a.globals.format, formatTable); {
+				case f != formatTable && f != formatWide && f != formatBare:
+					err = a.encoder(f).value(a.out, statusRow(status))
+				case text != last:
+					for line := range strings.Lines(text) {
+						if _, err = fmt.Fprintln(a.out, printable(strings.TrimSuffix(line, "\n"))); err != nil {
+							break
+						}
+					}
+				}
+				last = text
+				if err != nil || !watch || slices.Contains([]string{"Done", "Undone", "Cancelled"}, status.State) {
+					return err
+				}
+				if err := a.out.Flush(); err != nil {
+					return err
+				}
+				if err := pauseFor(ctx, time.Second); err != nil {
+					return err
+				}
+			}
+		}),
+	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "until the rollout has ended")
+	return cmd
+}
+
+// barWidth is the width of the bar of a wave.
+const barWidth = 30
+
+// statusText returns a status for people: a line and a bar for each wave.
+func statusText(s tko.RolloutStatus) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s: %s", s.ID, s.State)
+	if s.Reason != "" {
+		fmt.Fprintf(&text, " (%s)", s.Reason)
+	}
+	text.WriteString("\n")
+	for _, w := range s.Waves {
+		fmt.Fprintf(&text, "  %-12s %s %s", w.Name, bar(w), progressText(w))
+		if w.Approval != "" {
+			fmt.Fprintf(&text, ", approval %s", strings.ToLower(w.Approval))
+		}
+		text.WriteString("\n")
+	}
+	for _, b := range s.Blocks {
+		fmt.Fprintf(&text, "  %s\n", b)
+	}
+	for _, r := range s.Examples {
+		fmt.Fprintf(&text, "  %s at %q: %s %s\n", r.Deployment, r.Site, r.Progress, r.Reason)
+	}
+	if s.UndoneBy != "" {
+		fmt.Fprintf(&text, "  it is undone by rollout %q\n", s.UndoneBy)
+	}
+	if !s.Until.IsZero() && !s.Now.IsZero() {
+		fmt.Fprintf(&text, "  about %s left\n", s.Until.Sub(s.Now).Round(time.Second))
+	}
+	return text.String()
+}
+
+// bar draws the healthy, failed, changed and waiting deployments of a wave.
+func bar(w tko.RolloutWave) string {
+	if w.Rows == 0 {
+		return "[" + strings.Repeat(" ", barWidth) + "]"
+	}
+	var text strings.Builder
+	done := 0
+	drawn := 0
+	for _, part := range []struct {
+		sign  string
+		names []string
+	}{{"#", []string{"Healthy", "Waived", "AsBefore", "Superseded", "Skipped"}}, {"!", []string{"Failed", "Stale"}}, {">", []string{"Applied", "Soaking"}}} {
+		for _, name := range part.names {
+			done += w.Progress[name]
+		}
+		width := done*barWidth/w.Rows - drawn
+		text.WriteString(strings.Repeat(part.sign, width))
+		drawn += width
+	}
+	return "[" + text.String() + strings.Repeat(".", barWidth-drawn) + "]"
+}
+
+func progressText(w tko.RolloutWave) string {
+	var parts []string
+	for _, name := range []string{"Waiting", "Applied", "Soaking", "Healthy", "Failed", "Waived", "AsBefore", "Stale", "Skipped", "Superseded"} {
+		if n := w.Progress[name]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, strings.ToLower(name)))
+		}
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+var rolloutView = view[tko.Rollout]{
+	id: func(r tko.Rollout) string { return string(r.ID) },
+	row: func(r tko.Rollout) map[string]any {
+		row := map[string]any{"rolloutId": string(r.ID), "metadata": metadataValue(r.Metadata), "state": r.State, "reason": r.Reason}
+		stampRow(row, r.Stamp)
+		return row
+	},
+	columns: []column[tko.Rollout]{
+		{name: "ID", text: func(r tko.Rollout) string { return string(r.ID) }},
+		{name: "STATE", text: func(r tko.Rollout) string { return r.State }},
+		{name: "AGE", age: func(r tko.Rollout) time.Time { return r.Stamp.Created }},
+		{name: "REASON", text: func(r tko.Rollout) string { return r.Reason }},
+		{name: "BY", wide: true, text: func(r tko.Rollout) string { return r.Stamp.String() }},
+		{name: "METADATA", wide: true, text: func(r tko.Rollout) string { return metadataText(r.Metadata) }},
+	},
+}
+
+func (a *app) rolloutList() *cobra.Command {
+	var sel tko.RolloutSelect
+	var window windowFlag
+	cmd := &cobra.Command{
+		Use: "list", Short: "List rollouts", Example: "  tko rollout list\n  tko rollout list --id 'smf/**' -o json",
+		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
+			r, err := s.rollouts()
+			if err != nil {
+				return err
+			}
+			return list(ctx, s, rolloutView, &window, func(ctx context.Context) iter.Seq2[tko.Rollout, error] {
+				return r.Rollouts(ctx, sel, window.options(a))
+			})
+		}),
+	}
+	patterns(cmd.Flags(), &sel.IDs, "id", "", "the ID")
+	metadataPatterns(cmd.Flags(), &sel.Metadata, "metadata", "m", "")
+	window.flags(cmd.Flags())
+	return cmd
+}
+
+func (a *app) rolloutGet() *cobra.Command {
+	var revision int64
+	cmd := &cobra.Command{
+		Use: "get ID", Short: "Print a rollout's package", Example: "  tko rollout get smf-v2 > smf-v2.yaml",
+		Args: arguments(1, 1), ValidArgsFunction: a.completeFirst(completeRollouts),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if err := expectID("rollout ID", args[0]); err != nil {
+				return err
+			}
+			r, err := s.rollouts()
+			if err != nil {
+				return err
+			}
+			rollout, err := call(ctx, s, func(ctx context.Context) (tko.Rollout, error) {
+				return r.Rollout(ctx, tko.RolloutID(args[0]), revision)
+			})
+			if err != nil {
+				return err
+			}
+			return a.printPackage(rollout.Package)
+		}),
+	}
+	revisionFlag(cmd.Flags(), &revision)
+	return cmd
+}
+
+func (a *app) rolloutDelete() *cobra.Command {
+	return &cobra.Command{
+		Use: "delete ID", Short: "Delete a rollout that isn't in progress; what it changed stays, and can't be undone any more", Example: "  tko rollout delete smf-v2",
+		Args: arguments(1, 1), ValidArgsFunction: a.completeFirst(completeRollouts),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if err := expectID("rollout ID", args[0]); err != nil {
+				return err
+			}
+			r, err := s.rollouts()
+			if err != nil {
+				return err
+			}
+			_, err = call(ctx, s, func(ctx context.Context) (struct{}, error) {
+				return struct{}{}, r.DeleteRollout(ctx, tko.RolloutID(args[0]))
+			})
+			if err == nil {
+				a.notice("deleted rollout %q", args[0])
+			}
+			return err
+		}),
+	}
+}
+
+func (a *app) deploymentUpgrade() *cobra.Command {
+	var to string
+	var wait waitFlag
+	cmd := &cobra.Command{
+		Use:   "upgrade ID…",
+		Short: "Upgrade deployments to another template, keeping the changes made to them",
+		Long: `Upgrade deployments to another template by a three-way merge: changes made to them stay.
+It is a rollout of one wave, which is planned, and started at once unless something
+conflicts. Its ID is printed: tko rollout undo ID takes the upgrade back.`,
+		Example: "  tko deployment upgrade 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --to nf/smf:v2 --wait",
+		Args:    arguments(1, 1000), ValidArgsFunction: a.completeFirst(completeDeployments),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
+		if to == "" {
+			return usageError(cmd, tko.Errorf(errUsage, "no template is named: add --to TEMPLATE"))
+		}
+		ids := make([]any, len(args))
+		for i, id := range args {
+			if err := expectID("deployment ID", id); err != nil {
+				return err
+			}
+			ids[i] = id
+		}
+		r, err := s.rollouts()
+		if err != nil {
+			return err
+		}
+		if err := s.upgradable(ctx, args, tko.TemplateID(to)); err != nil {
+			return err
+		}
+		id := tko.RolloutID(fmt.Sprintf("upgrade-%s-%s", time.Now().UTC().Format("20060102-150405"), strings.ToLower(rand.Text()[:8])))
+		content := krm.Package{{
+			"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": string(id)},
+			"spec": map[string]any{"edits": []any{map[string]any{"upgrade": map[string]any{"to": to}, "select": map[string]any{"deploymentIds": ids}}}},
+		}}
+		if _, err := call(ctx, s, func(ctx context.Context) (int64, error) {
+			return r.RegisterRollout(ctx, tko.Rollout{ID: id, Package: content})
+		}); err != nil {
+			return err
+		}
+		status, err := s.planned(ctx, id)
+		if err != nil {
+			return err
+		}
+		if blocked := status.Kinds["Conflict"] + status.Kinds["Invalid"]; blocked > 0 {
+			if err := a.printPlanOf(ctx, s, id, formatTable, false); err != nil {
+				return err
+			}
+			for _, row := range status.Examples {
+				a.notice("deployment %s: %s", row.Deployment, strings.Join(row.Findings, "; "))
+			}
+			return tko.Errorf(tko.ErrConflict, "%s in conflict or invalid, nothing was changed: see tko rollout plan %s", count(blocked, "deployment is", "deployments are"), id)
+		}
+		if _, err = s.command(ctx, tko.RolloutCommand{ID: id, Verb: "start", Plan: status.Plan}); err != nil {
+			return err
+		}
+		if err := a.printScalar(string(id)); err != nil || !wait.wait {
+			return err
+		}
+		if err := a.out.Flush(); err != nil {
+			return err
+		}
+		return waitRollout(ctx, s, id, wait.timeout)
+	})
+	cmd.Flags().StringVar(&to, "to", "", "`TEMPLATE` to upgrade to")
+	wait.flags(cmd.Flags())
+	cmd.Flags().Lookup("wait").Usage = "wait until all are upgraded and healthy"
+	complete(cmd, "to", a.completion(completeTemplates))
+	return cmd
+}
+
+// upgradable returns an error if the template or a deployment doesn't exist, so that no
+// rollout is made in vain.
+func (s *session) upgradable(ctx context.Context, ids []string, to tko.TemplateID) error {
+	if _, err := call(ctx, s, func(ctx context.Context) (tko.Template, error) { return s.Template(ctx, to, 0) }); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if _, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, tko.DeploymentID(id), 0) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitRollout waits until a rollout is done. It is an error if it ends otherwise, or
+// pauses.
+func waitRollout(ctx context.Context, s *session, id tko.RolloutID, timeout time.Duration) error {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errWaitTimeout)
+		defer cancel()
+	}
+	for {
+		status, err := s.status(ctx, id)
+		if err != nil {
+			return err
+		}
+		switch status.State {
+		case "Done":
+			if status.Failures > 0 {
+				return fmt.Errorf("rollout %q: %s: see tko rollout status %s", id, count(status.Failures, "deployment failed", "deployments failed"), id)
+			}
+			return nil
+		case "Paused", "Undone", "Undoing", "Cancelled":
+			return fmt.Errorf("rollout %q is %s: %s", id, status.State, status.Reason)
+		}
+		if err := pauseFor(ctx, 300*time.Millisecond); err != nil {
+			return fmt.Errorf("rollout %q is %s: %w", id, status.State, err)
+		}
+	}
+}

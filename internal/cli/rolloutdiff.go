@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// formatDiff is the output format of commands with the annotation withDiff: removed and
+// added values, line by line.
+const (
+	formatDiff = "diff"
+	withDiff   = "format diff"
+)
+
+// A rowSource streams rows of a plan.
+type rowSource interface {
+	RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
+}
+
+func changesValue(changes []tko.RolloutChange) []any {
+	list := []any{}
+	for _, c := range changes {
+		list = append(list, map[string]any{"resource": c.Resource, "path": c.Path, "before": c.Before, "after": c.After})
+	}
+	return list
+}
+
+// diffText returns changes as lines that begin with - and +, under their resources.
+func diffText(changes []tko.RolloutChange) string {
+	var text strings.Builder
+	resource := ""
+	for _, c := range changes {
+		if c.Resource != resource {
+			resource = c.Resource
+			fmt.Fprintf(&text, "@@ %s @@\n", resource)
+		}
+		path := ""
+		if c.Path != "" {
+			path = c.Path + ": "
+		}
+		if c.Before != "missing" {
+			fmt.Fprintf(&text, "-%s%s\n", path, c.Before)
+		}
+		if c.After != "missing" {
+			fmt.Fprintf(&text, "+%s%s\n", path, c.After)
+		}
+	}
+	return text.String()
+}
+
+func (a *app) printLines(text string) error {
+	for line := range strings.Lines(text) {
+		if _, err := fmt.Fprintln(a.out, printable(strings.TrimSuffix(line, "\n"))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planDiff prints the groups of a plan as differences.
+func (a *app) planDiff(p tko.RolloutPlan) error {
+	var text strings.Builder
+	for _, g := range p.Groups {
+		fmt.Fprintf(&text, "=== %s %s, such as %s\n", g.Kind, count(g.Count, "deployment", "deployments"), strings.Join(idTexts(g.Examples), ", "))
+		text.WriteString(diffText(g.Changes))
+		if g.More > 0 {
+			fmt.Fprintf(&text, "... and %s\n", count(g.More, "more change", "more changes"))
+		}
+	}
+	return a.printLines(text.String())
+}
+
+// printRowDiffs prints the differences of rows of a plan. It returns errChanges if there
+// are any.
+func (a *app) printRowDiffs(ctx context.Context, r rowSource, sel tko.RolloutRows) error {
+	changes := false
+	for row, err := range r.RolloutRows(ctx, sel) {
+		if err != nil {
+			return err
+		}
+		changes = changes || row.Wave >= 0
+		var text strings.Builder
+		fmt.Fprintf(&text, "=== %s %s", row.Kind, row.Deployment)
+		if row.Site != "" {
+			fmt.Fprintf(&text, " at %s", row.Site)
+		}
+		fmt.Fprintf(&text, "\n%s", diffText(row.Changes))
+		for _, f := range row.Findings {
+			fmt.Fprintf(&text, "! %s\n", f)
+		}
+		for _, u := range row.Unknown {
+			fmt.Fprintf(&text, "? %s\n", u)
+		}
+		if err := a.printLines(text.String()); err != nil {
+			return err
+		}
+	}
+	if changes {
+		return errChanges
+	}
+	return nil
+}

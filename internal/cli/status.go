@@ -1,0 +1,331 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// The limits of a status.
+const (
+	statusFailures = 10   // kinds of failures that are shown
+	statusGroups   = 2000 // kinds of failures that are counted; the rest is counted together
+)
+
+// A fleet summarizes sites and deployments.
+type fleet struct {
+	sites       fleetSites
+	deployments fleetDeployments
+	failures    map[failureKey]*failure
+	overflow    int // failures of further kinds
+	waits       []fleetWait
+	problems    []string // of the server
+}
+
+type fleetSites struct{ total, scheduled, notScheduled, healthy, unhealthy int }
+
+type fleetDeployments struct{ total, prepared, approved, scheduled, healthy, unhealthy int }
+
+type failureKey struct {
+	kind        tko.Kind
+	typ, reason string
+}
+
+// A failure is a group of conditions that are False for the same reason.
+type failure struct {
+	failureKey
+	count   int
+	since   time.Time // of the oldest
+	example string    // the oldest
+	message string
+}
+
+// A fleetWait is what a number of entities wait for.
+type fleetWait struct {
+	count int
+	text  string
+	how   string // the command that shows or ends it
+}
+
+func (a *app) statusCommand() *cobra.Command {
+	var sites tko.SiteSelect
+	var exitCode bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the fleet in a few lines: what fails, why and since when, and what waits",
+		Long: `Show the fleet in a few lines: counts of sites and deployments, what fails, grouped by
+the reason, with the oldest example of each, and what waits for an approval or a
+controller. Filters limit it to sites, and to the deployments at them. With --exit-code,
+the exit code is 1 if something fails.`,
+		Example: `  tko status
+  tko status --site-metadata region=west
+  tko status -o json`,
+		Args:              arguments(0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	patterns(cmd.Flags(), &sites.IDs, "site-id", "", "the site's ID")
+	metadataPatterns(cmd.Flags(), &sites.Metadata, "site-metadata", "", " of the site")
+	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit code 1 if something fails")
+	complete(cmd, "site-id", a.completion(completeSites))
+	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
+		if err := emptyFilter(cmd); err != nil {
+			return err
+		}
+		f, err := readFleet(ctx, s, sites)
+		if err != nil {
+			return err
+		}
+		switch format := a.format(); {
+		case format == formatTable || format == formatWide || a.globals.format == "":
+			err = f.print(a)
+		default:
+			err = a.encoder(format).value(a.out, f.value())
+		}
+		if err == nil && exitCode && len(f.failures) > 0 {
+			err = fmt.Errorf("something fails, for %s: see the list", count(len(f.failures), "reason", "reasons"))
+		}
+		return err
+	})
+	return cmd
+}
+
+// readFleet reads each site and deployment once, without packages.
+func readFleet(ctx context.Context, s *session, sites tko.SiteSelect) (*fleet, error) {
+	f := &fleet{failures: map[failureKey]*failure{}}
+	about, err := call(ctx, s, s.About)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range about.Conditions {
+		if c.Status == tko.ConditionFalse {
+			f.problems = append(f.problems, c.Reason+": "+c.Text())
+		}
+	}
+	err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Site, error] { return s.Sites(ctx, sites, tko.ListOptions{}) }, func(site tko.Site) error {
+		f.addSite(site)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var w fleetWaits
+	sel := tko.DeploymentSelect{Sites: sites.IDs, SiteMetadata: sites.Metadata}
+	err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
+		return s.Deployments(ctx, sel, tko.ListOptions{})
+	}, func(d tko.Deployment) error {
+		f.addDeployment(d, &w)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.waits = w.list()
+	return f, nil
+}
+
+func (f *fleet) addSite(site tko.Site) {
+	f.sites.total++
+	switch conditionStatus(site.Stamp.Conditions, tko.ConditionScheduled) {
+	case tko.ConditionTrue:
+		f.sites.scheduled++
+	case tko.ConditionFalse:
+		f.sites.notScheduled++
+	}
+	switch conditionStatus(site.Stamp.Conditions, tko.ConditionHealthy) {
+	case tko.ConditionTrue:
+		f.sites.healthy++
+	case tko.ConditionFalse:
+		f.sites.unhealthy++
+	}
+	f.addFailures(tko.KindSite, string(site.ID), site.Stamp.Conditions)
+}
+
+// fleetWaits count what deployments wait for.
+type fleetWaits struct{ preparer, approval, withdrawn, proposal, scheduler int }
+
+func (w fleetWaits) list() []fleetWait {
+	all := []fleetWait{
+		{w.approval, "waiting for an approval", "tko deployment list --prepared --approved=false"},
+		{w.withdrawn, "changed since the last approval, waiting for another one", "tko deployment list --condition Approved:" + tko.ReasonApprovalWithdrawn},
+		{w.proposal, "with proposed changes of placements, waiting for an approval", "tko deployment list --condition Placed:" + tko.ReasonChangeProposed},
+		{w.preparer, "waiting for a preparer", "tko deployment list --prepared=false -o wide"},
+		{w.scheduler, "waiting for the meta-scheduler", "tko deployment list --prepared --approved --scheduled=false"},
+	}
+	return slices.DeleteFunc(all, func(w fleetWait) bool { return w.count == 0 })
+}
+
+func (f *fleet) addDeployment(d tko.Deployment, w *fleetWaits) {
+	f.deployments.total++
+	conditions := d.Stamp.Conditions
+	scheduled, prepared := conditionStatus(conditions, tko.ConditionScheduled), conditionStatus(conditions, tko.ConditionPrepared)
+	if d.Prepared {
+		f.deployments.prepared++
+	}
+	if d.Approved {
+		f.deployments.approved++
+	}
+	if scheduled == tko.ConditionTrue {
+		f.deployments.scheduled++
+	}
+	switch conditionStatus(conditions, tko.ConditionHealthy) {
+	case tko.ConditionTrue:
+		f.deployments.healthy++
+	case tko.ConditionFalse:
+		f.deployments.unhealthy++
+	}
+	switch {
+	case !d.Prepared && prepared != tko.ConditionFalse:
+		w.preparer++
+	case d.Prepared && !d.Approved && hasReason(conditions, tko.ConditionApproved, tko.ReasonApprovalWithdrawn):
+		w.withdrawn++
+	case d.Prepared && !d.Approved:
+		w.approval++
+	case d.Prepared && d.Site != "" && scheduled != tko.ConditionTrue && scheduled != tko.ConditionFalse:
+		w.scheduler++
+	}
+	if hasReason(conditions, tko.ConditionPlaced, tko.ReasonChangeProposed) {
+		w.proposal++
+	}
+	f.addFailures(tko.KindDeployment, string(d.ID), conditions)
+}
+
+// addFailures counts the conditions that are False, except for those that wait for
+// a user.
+func (f *fleet) addFailures(kind tko.Kind, id string, conditions []tko.Condition) {
+	for _, c := range conditions {
+		if c.Status != tko.ConditionFalse || c.Type == tko.ConditionApproved || c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed {
+			continue
+		}
+		key := failureKey{kind: kind, typ: c.Type, reason: c.Reason}
+		group := f.failures[key]
+		if group == nil {
+			if len(f.failures) == statusGroups {
+				f.overflow++
+				continue
+			}
+			group = &failure{failureKey: key}
+			f.failures[key] = group
+		}
+		group.count++
+		if group.count == 1 || c.LastTransition.Before(group.since) {
+			group.since, group.example, group.message = c.LastTransition, id, c.Text()
+		}
+	}
+}
+
+func conditionStatus(conditions []tko.Condition, typ string) string {
+	for _, c := range conditions {
+		if c.Type == typ {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+func hasReason(conditions []tko.Condition, typ, reason string) bool {
+	return slices.ContainsFunc(conditions, func(c tko.Condition) bool { return c.Type == typ && c.Reason == reason })
+}
+
+// sorted returns the failures, the most frequent first.
+func (f *fleet) sorted() []*failure {
+	all := make([]*failure, 0, len(f.failures))
+	for _, group := range f.failures {
+		all = append(all, group)
+	}
+	slices.SortFunc(all, func(a, b *failure) int {
+		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(b.kind, a.kind), cmp.Compare(a.typ, b.typ), cmp.Compare(a.reason, b.reason))
+	})
+	return all
+}
+
+var failureColumns = []column[*failure]{
+	{name: "COUNT", text: func(f *failure) string { return strconv.Itoa(f.count) }},
+	{name: "KIND", text: func(f *failure) string { return string(f.kind) }},
+	{name: "CONDITION", text: func(f *failure) string { return f.typ }},
+	{name: "REASON", text: func(f *failure) string { return f.reason }},
+	{name: "SINCE", age: func(f *failure) time.Time { return f.since }},
+	{name: "EXAMPLE", text: func(f *failure) string { return f.example }},
+	{name: "MESSAGE", text: func(f *failure) string { return f.message }},
+}
+
+func (f *fleet) print(a *app) error {
+	s, d := f.sites, f.deployments
+	facts := []fact{
+		{name: "Sites", text: fmt.Sprintf("%d: %d scheduled, %d not; %d healthy, %d not", s.total, s.scheduled, s.notScheduled, s.healthy, s.unhealthy)},
+		{name: "Deployments", text: fmt.Sprintf("%d: %d prepared, %d approved, %d scheduled; %d healthy, %d not", d.total, d.prepared, d.approved, d.scheduled, d.healthy, d.unhealthy)},
+	}
+	width := len(facts[1].name) + 1
+	for _, fact := range facts {
+		if _, err := fmt.Fprintf(a.out, "%-*s  %s\n", width, fact.name+":", fact.text); err != nil {
+			return err
+		}
+	}
+	for _, problem := range f.problems {
+		fmt.Fprintln(a.out, "Server problem: "+cut(printable(problem), a.width()))
+	}
+	failures := f.sorted()
+	if len(failures) == 0 {
+		fmt.Fprintln(a.out, "\nNothing fails.")
+	} else {
+		fmt.Fprintln(a.out, "\nWhat fails:")
+		t := table[*failure]{app: a, columns: failureColumns}
+		for _, group := range failures[:min(len(failures), statusFailures)] {
+			if err := t.add(group); err != nil {
+				return err
+			}
+		}
+		if err := t.end(); err != nil {
+			return err
+		}
+		rest := f.overflow
+		for _, group := range failures[min(len(failures), statusFailures):] {
+			rest += group.count
+		}
+		if rest > 0 {
+			fmt.Fprintf(a.out, "and %s for other reasons: see tko status -o json\n", count(rest, "failure", "failures"))
+		}
+	}
+	if len(f.waits) > 0 {
+		fmt.Fprintln(a.out, "\nWhat waits:")
+	}
+	for _, w := range f.waits {
+		fmt.Fprintf(a.out, "%s %s: see %s\n", count(w.count, "deployment", "deployments"), w.text, w.how)
+	}
+	return nil
+}
+
+// value returns the summary for programs.
+func (f *fleet) value() map[string]any {
+	failures, waits, problems := []any{}, []any{}, []any{}
+	for _, group := range f.sorted() {
+		failures = append(failures, map[string]any{
+			"kind": string(group.kind), "type": group.typ, "reason": group.reason, "count": int64(group.count),
+			"since": group.since.UTC().Format(time.RFC3339), "example": group.example, "message": group.message,
+		})
+	}
+	for _, w := range f.waits {
+		waits = append(waits, map[string]any{"count": int64(w.count), "text": w.text, "command": w.how})
+	}
+	for _, problem := range f.problems {
+		problems = append(problems, problem)
+	}
+	s, d := f.sites, f.deployments
+	return map[string]any{
+		"sites": map[string]any{
+			"total": int64(s.total), "scheduled": int64(s.scheduled), "notScheduled": int64(s.notScheduled), "healthy": int64(s.healthy), "unhealthy": int64(s.unhealthy),
+		},
+		"deployments": map[string]any{
+			"total": int64(d.total), "prepared": int64(d.prepared), "approved": int64(d.approved), "scheduled": int64(d.scheduled),
+			"healthy": int64(d.healthy), "unhealthy": int64(d.unhealthy),
+		},
+		"failures": failures, "failuresLeftOut": int64(f.overflow), "waits": waits, "serverProblems": problems,
+	}
+}

@@ -1,0 +1,711 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/sergi/go-diff/diffmatchpatch"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// Tabs of a detail.
+const (
+	tabWhy = iota
+	tabPackage
+	tabConditions
+	tabHistory
+	tabDiff
+	tabTree
+)
+
+var tabNames = []string{"why", "yaml", "conditions", "history", "diff", "tree"}
+
+// tabsOf returns the tabs of a kind.
+func tabsOf(kind tko.Kind) []int {
+	switch kind {
+	case tko.KindDeployment:
+		return []int{tabWhy, tabPackage, tabConditions, tabHistory, tabDiff, tabTree}
+	case tko.KindPlugin:
+		return []int{tabWhy, tabPackage, tabConditions}
+	case tko.KindSite, tko.KindTemplate, tko.KindRollout:
+	}
+	return []int{tabWhy, tabPackage, tabConditions, tabHistory, tabDiff}
+}
+
+// Limits of a detail.
+const (
+	maxRevisions = 20
+	maxLines     = 100_000
+	maxTrail     = 20
+	listedFirst  = 12 // children of a group that are listed in a tree
+	maxDepth     = 50 // ancestors in a tree
+)
+
+// A style is the look of a text.
+type style int
+
+const (
+	plain style = iota
+	strong
+	faint
+	added
+	removed
+	failing
+	waiting
+	working
+	healthy
+)
+
+func styleOf(s tko.State) style {
+	switch s {
+	case tko.StateFailing:
+		return failing
+	case tko.StateWaiting:
+		return waiting
+	case tko.StateWorking:
+		return working
+	case tko.StateHealthy:
+		return healthy
+	case tko.StateUnknown:
+	}
+	return plain
+}
+
+// A line is a line of a detail. Enter opens what it names: an entity, or a list.
+type line struct {
+	text   string
+	style  style
+	kind   tko.Kind
+	id     string
+	filter string
+}
+
+func (l line) opens() bool { return l.id != "" || l.filter != "" }
+
+// A detail shows one entity.
+type detail struct {
+	kind tko.Kind
+	id   string
+	tab  int
+
+	lines   []line
+	shown   int // the tab whose lines these are, or -1
+	loading bool
+	stale   bool
+	err     error
+
+	top, cursor int
+	search      string
+	back        int // the revision that the difference ends with, counted from the newest
+}
+
+type contentMsg struct {
+	kind  tko.Kind
+	id    string
+	tab   int
+	back  int
+	lines []line
+	err   error
+}
+
+// show opens an entity. Its deletion shows as an error.
+func (m *model) show(kind tko.Kind, id string, tab int) {
+	if id == "" {
+		return
+	}
+	if !slices.Contains(kinds, kind) {
+		m.notice = fmt.Sprintf("a %s is not shown here: use %s", kind, command(kind, id))
+		return
+	}
+	if !slices.Contains(tabsOf(kind), tab) {
+		m.notice = fmt.Sprintf("a %s has no %s", kind, tabNames[tab])
+		return
+	}
+	if m.detail != nil {
+		m.trail = append(m.trail, m.detail)
+		m.trail = m.trail[max(0, len(m.trail)-maxTrail):]
+	}
+	m.detail = &detail{kind: kind, id: id, tab: tab, shown: -1}
+}
+
+// back returns to the detail before, or to the list.
+func (m *model) back() {
+	if m.detail = nil; len(m.trail) > 0 {
+		m.detail = m.trail[len(m.trail)-1]
+		m.detail.stale = true
+		m.trail = m.trail[:len(m.trail)-1]
+	}
+}
+
+func (m *model) fetchDetail(d *detail) tea.Cmd {
+	if d.loading || d.shown == d.tab && !d.stale {
+		return nil
+	}
+	d.loading, d.stale = true, false
+	kind, id, tab, back := d.kind, d.id, d.tab, d.back
+	return m.do(func(ctx context.Context) tea.Msg {
+		lines, err := limited(ctx, m.options.Timeout, func(ctx context.Context) ([]line, error) {
+			return readDetail(ctx, m.server, m.options.Location, kind, id, tab, back)
+		})
+		return contentMsg{kind, id, tab, back, lines[:min(len(lines), maxLines)], err}
+	})
+}
+
+func (m *model) content(msg contentMsg) {
+	d := m.detail
+	if d == nil || d.kind != msg.kind || d.id != msg.id {
+		return
+	}
+	d.loading = false
+	if d.tab != msg.tab || d.back != msg.back {
+		return
+	}
+	if d.err = msg.err; msg.err == nil {
+		if d.shown != msg.tab {
+			d.top, d.cursor = 0, 0
+		}
+		d.lines = msg.lines
+	} else if d.shown != msg.tab {
+		d.lines = nil
+	}
+	d.shown = msg.tab
+	d.scroll(0, m.detailHeight())
+}
+
+// An entity is what the tabs of a detail show.
+type entity struct {
+	row   row
+	stamp tko.Stamp
+	text  string // the package, or the settings of a plugin
+}
+
+func readEntity(ctx context.Context, s Getter, kind tko.Kind, id string, revision int64) (e entity, err error) {
+	var pkg krm.Package
+	switch kind {
+	case tko.KindDeployment:
+		d, err := s.Deployment(ctx, tko.DeploymentID(id), revision)
+		if err != nil {
+			return e, err
+		}
+		e.row, e.stamp, pkg = deploymentRow(d), d.Stamp, d.Package
+	case tko.KindSite:
+		x, err := s.Site(ctx, tko.SiteID(id), revision)
+		if err != nil {
+			return e, err
+		}
+		x.DeploymentCount = max(x.DeploymentCount, len(x.Deployments))
+		e.row, e.stamp, pkg = siteRow(x), x.Stamp, x.Package
+	case tko.KindTemplate:
+		x, err := s.Template(ctx, tko.TemplateID(id), revision)
+		if err != nil {
+			return e, err
+		}
+		x.DeploymentCount = max(x.DeploymentCount, len(x.Deployments))
+		e.row, e.stamp, pkg = templateRow(x), x.Stamp, x.Package
+	case tko.KindPlugin:
+		typ, name, _ := strings.Cut(id, "|")
+		p, err := s.Plugin(ctx, typ, name)
+		if err != nil {
+			return e, err
+		}
+		e.row, e.stamp = pluginRow(p), p.Stamp
+		e.text = "arguments:\n"
+		for _, argument := range p.Arguments {
+			e.text += fmt.Sprintf("- %q\n", argument)
+		}
+		return e, nil
+	case tko.KindRollout: // show refuses it
+	}
+	if len(pkg) > 0 {
+		encoded, err := krm.Encode(krm.YAML, pkg.WithoutSecrets())
+		if err != nil {
+			return e, err
+		}
+		e.text = string(encoded)
+	}
+	return e, nil
+}
+
+// readDetail reads the lines of a tab.
+func readDetail(ctx context.Context, s Server, zone *time.Location, kind tko.Kind, id string, tab, back int) ([]line, error) {
+	switch tab {
+	case tabHistory:
+		return readHistory(ctx, s, zone, kind, id)
+	case tabDiff:
+		return readDiff(ctx, s, zone, kind, id, back)
+	case tabTree:
+		return readTree(ctx, s, tko.DeploymentID(id))
+	}
+	e, err := readEntity(ctx, s, kind, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	switch tab {
+	case tabPackage:
+		return packageLines(e.text), nil
+	case tabConditions:
+		return conditionLines(e.stamp.Conditions, zone), nil
+	}
+	return whyLines(e, kind, zone), nil
+}
+
+func packageLines(text string) []line {
+	if text == "" {
+		return []line{{text: "There is no package.", style: faint}}
+	}
+	var lines []line
+	for one := range strings.Lines(text) {
+		l := line{text: clean(strings.TrimSuffix(one, "\n"))}
+		if strings.HasPrefix(l.text, "---") || strings.HasPrefix(strings.TrimSpace(l.text), "#") {
+			l.style = faint
+		}
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+func stampText(t time.Time, zone *time.Location) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.In(zone).Format("2006-01-02 15:04:05 MST")
+}
+
+func conditionLines(conditions []tko.Condition, zone *time.Location) []line {
+	if len(conditions) == 0 {
+		return []line{{text: "There are no conditions yet.", style: faint}}
+	}
+	var lines []line
+	for _, c := range conditions {
+		look := plain
+		if c.Status == tko.ConditionFalse {
+			look = strong
+		}
+		lines = append(lines, line{text: clean(fmt.Sprintf("%s: %s %s", c.Type, c.Status, c.Reason)), style: look})
+		for one := range strings.Lines(c.Text()) {
+			lines = append(lines, line{text: "  " + clean(strings.TrimSuffix(one, "\n"))})
+		}
+		lines = append(lines, line{text: fmt.Sprintf("  since %s, at revision %d", stampText(c.LastTransition, zone), c.ObservedRevision), style: faint})
+	}
+	return lines
+}
+
+func whyLines(e entity, kind tko.Kind, zone *time.Location) []line {
+	var lines []line
+	if kind != tko.KindTemplate {
+		s := e.row.summary
+		title := string(s.State)
+		if s.Reason != "" && s.State != tko.StateHealthy {
+			title += ": " + s.Reason
+		}
+		lines = append(lines, line{text: clean(title), style: styleOf(s.State)})
+		if s.Message != "" && s.State != tko.StateHealthy {
+			for one := range strings.Lines(s.Message) {
+				lines = append(lines, line{text: "  " + clean(strings.TrimSuffix(one, "\n"))})
+			}
+			lines = append(lines, line{text: "  since " + stampText(s.Since, zone), style: faint})
+		}
+		lines = append(lines, line{})
+	}
+	for _, text := range e.row.facts {
+		l := line{text: clean(text)}
+		name, value, _ := strings.Cut(text, ": ")
+		switch {
+		case value == "-":
+		case name == "Template":
+			l.kind, l.id = tko.KindTemplate, value
+		case name == "Site":
+			l.kind, l.id = tko.KindSite, value
+		case name == "Parent":
+			l.kind, l.id = tko.KindDeployment, value
+		case name == "Deployments" && kind == tko.KindSite:
+			l.kind, l.filter = tko.KindDeployment, "site-id="+quoted(tko.LiteralPattern(e.row.id))
+		case name == "Deployments" && kind == tko.KindTemplate:
+			l.kind, l.filter = tko.KindDeployment, "template-id="+quoted(tko.LiteralPattern(e.row.id))
+		}
+		lines = append(lines, l)
+	}
+	lines = append(lines,
+		line{text: clean(fmt.Sprintf("Revision: %d by %s", e.stamp.Revision, cmp.Or(e.stamp.String(), "-")))},
+		line{text: "Created: " + stampText(e.stamp.Created, zone)}, line{text: "Updated: " + stampText(e.stamp.Updated, zone)}, line{})
+	return append(lines, conditionLines(e.stamp.Conditions, zone)...)
+}
+
+func quoted(value string) string {
+	if strings.ContainsAny(value, " \t") {
+		return `"` + value + `"`
+	}
+	return value
+}
+
+func readHistory(ctx context.Context, s Getter, zone *time.Location, kind tko.Kind, id string) ([]line, error) {
+	e, err := readEntity(ctx, s, kind, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	newest := e.stamp.Revision
+	var lines []line
+	for revision := newest; revision > max(0, newest-maxRevisions); revision-- {
+		if revision < newest {
+			if e, err = readEntity(ctx, s, kind, id, revision); errors.Is(err, tko.ErrNotFound) {
+				lines = append(lines, line{text: fmt.Sprintf("%d  is no longer stored", revision), style: faint})
+				continue
+			} else if err != nil {
+				return nil, err
+			}
+		}
+		lines = append(lines, line{text: clean(fmt.Sprintf("%d  %s  %s", revision, stampText(e.stamp.Updated, zone), e.stamp.Author))})
+	}
+	if newest > maxRevisions {
+		lines = append(lines, line{text: fmt.Sprintf("and %d earlier ones", newest-maxRevisions), style: faint})
+	}
+	return lines, nil
+}
+
+// readDiff returns the difference between a revision, counted back from the newest, and
+// the one before it.
+func readDiff(ctx context.Context, s Getter, zone *time.Location, kind tko.Kind, id string, back int) ([]line, error) {
+	newest, err := readEntity(ctx, s, kind, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	to := max(1, newest.stamp.Revision-int64(back))
+	e := newest
+	if back > 0 {
+		if e, err = readEntity(ctx, s, kind, id, to); err != nil {
+			return nil, err
+		}
+	}
+	lines := []line{{text: clean(fmt.Sprintf("Revision %d of %d, %s by %s", to, newest.stamp.Revision, stampText(e.stamp.Updated, zone), e.stamp.Author)), style: strong}}
+	if to == 1 {
+		return append(lines, line{text: "It is the first one.", style: faint}), nil
+	}
+	before, err := readEntity(ctx, s, kind, id, to-1)
+	if errors.Is(err, tko.ErrNotFound) {
+		return append(lines, line{text: "The revision before it is no longer stored.", style: faint}), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	changed := diffLines(before.text, e.text)
+	if len(changed) == 0 {
+		return append(lines, line{text: "The packages are equal.", style: faint}), nil
+	}
+	return append(lines, changed...), nil
+}
+
+// contextLines is the number of equal lines that are shown around a difference.
+const contextLines = 3
+
+// diffLines returns the lines that differ between two texts, with some around them.
+func diffLines(before, after string) []line {
+	d := diffmatchpatch.New()
+	d.DiffTimeout = time.Second
+	a, b, texts := d.DiffLinesToRunes(before, after)
+	diffs := d.DiffCharsToLines(d.DiffMainRunes(a, b, false), texts)
+	var lines []line
+	for i, one := range diffs {
+		var parts []string
+		for text := range strings.Lines(one.Text) {
+			parts = append(parts, clean(strings.TrimSuffix(text, "\n")))
+		}
+		switch one.Type {
+		case diffmatchpatch.DiffDelete:
+			for _, text := range parts {
+				lines = append(lines, line{text: "- " + text, style: removed})
+			}
+		case diffmatchpatch.DiffInsert:
+			for _, text := range parts {
+				lines = append(lines, line{text: "+ " + text, style: added})
+			}
+		case diffmatchpatch.DiffEqual:
+			if len(diffs) == 1 {
+				return nil
+			}
+			from, to := contextLines, len(parts)-contextLines
+			if i == 0 {
+				from = 0
+			}
+			if i == len(diffs)-1 {
+				to = len(parts)
+			}
+			if to-from < 2 { // their number would take as much place
+				from, to = len(parts), len(parts)
+			}
+			for n, text := range parts {
+				switch {
+				case n < from || n >= to:
+					lines = append(lines, line{text: "  " + text})
+				case n == from:
+					lines = append(lines, line{text: fmt.Sprintf("  (%d equal lines)", to-from), style: faint})
+				}
+			}
+		}
+	}
+	return lines
+}
+
+// readTree returns the ancestors of a deployment, and its children in groups by
+// template, the failing ones first.
+func readTree(ctx context.Context, s Server, id tko.DeploymentID) ([]line, error) {
+	d, err := s.Deployment(ctx, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	chain, seen := []tko.Deployment{d}, map[tko.DeploymentID]bool{d.ID: true}
+	for parent := d.Parent; parent != "" && len(chain) < maxDepth && !seen[parent]; parent = chain[0].Parent {
+		p, err := s.Deployment(ctx, parent, 0)
+		if errors.Is(err, tko.ErrNotFound) {
+			chain = slices.Insert(chain, 0, tko.Deployment{ID: parent})
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		seen[parent] = true
+		chain = slices.Insert(chain, 0, p)
+	}
+	var lines []line
+	for depth, one := range chain {
+		text := treeText(one)
+		if one.Stamp.Revision == 0 {
+			text = string(one.ID) + " (was not found)"
+		}
+		lines = append(lines, line{text: strings.Repeat("  ", depth) + clean(text), style: styleOf(one.Summary().State), kind: tko.KindDeployment, id: string(one.ID)})
+	}
+	groups, order, total := map[tko.TemplateID]*treeGroup{}, []tko.TemplateID{}, 0
+	most := maxScanned + 1
+	for child, err := range s.Deployments(ctx, tko.DeploymentSelect{Parent: id}, tko.ListOptions{Window: tko.Window{Max: &most}}) {
+		if err != nil {
+			return nil, err
+		}
+		if total++; total > maxScanned {
+			break
+		}
+		g := groups[child.Template]
+		if g == nil {
+			g = &treeGroup{states: map[tko.State]int{}}
+			groups[child.Template] = g
+			order = append(order, child.Template)
+		}
+		g.add(child)
+	}
+	slices.Sort(order)
+	indent := strings.Repeat("  ", len(chain))
+	for _, template := range order {
+		lines = append(lines, groups[template].lines(indent, id, template)...)
+	}
+	switch {
+	case total > maxScanned:
+		lines = append(lines, line{text: fmt.Sprintf("%sonly the first %d children were counted: enter opens all", indent, maxScanned), style: faint, kind: tko.KindDeployment, filter: "parent=" + string(id)})
+	case total == 0:
+		lines = append(lines, line{text: indent + "no children", style: faint})
+	}
+	return lines, nil
+}
+
+func treeText(d tko.Deployment) string {
+	text := string(d.Summary().State) + "  " + cmp.Or(string(d.Template), string(d.ID))
+	if d.Site != "" {
+		text += " at " + string(d.Site)
+	}
+	return text
+}
+
+// A treeGroup is the children of a deployment that have the same template.
+type treeGroup struct {
+	count  int
+	states map[tko.State]int
+	first  []tko.Deployment // that are failing, or the first ones
+}
+
+func (g *treeGroup) add(d tko.Deployment) {
+	g.count++
+	state := d.Summary().State
+	g.states[state]++
+	d.Package = nil
+	switch {
+	case len(g.first) < listedFirst:
+		g.first = append(g.first, d)
+	case state == tko.StateFailing:
+		if i := slices.IndexFunc(g.first, func(o tko.Deployment) bool { return o.Summary().State != tko.StateFailing }); i >= 0 {
+			g.first[i] = d
+		}
+	}
+}
+
+func (g *treeGroup) lines(indent string, parent tko.DeploymentID, template tko.TemplateID) []line {
+	var parts []string
+	worst := tko.State("")
+	for _, state := range tko.States() {
+		if n := g.states[state]; n > 0 {
+			if worst == "" {
+				worst = state
+			}
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	filter := "parent=" + string(parent)
+	if template != "" {
+		filter += " template-id=" + quoted(tko.LiteralPattern(string(template)))
+	}
+	lines := []line{{
+		text: clean(fmt.Sprintf("%s%s: %d (%s)", indent, cmp.Or(string(template), "no template"), g.count, strings.Join(parts, ", "))), style: styleOf(worst), kind: tko.KindDeployment, filter: filter,
+	}}
+	slices.SortStableFunc(g.first, func(a, b tko.Deployment) int {
+		rank := func(d tko.Deployment) int { return slices.Index(tko.States(), d.Summary().State) }
+		return rank(a) - rank(b)
+	})
+	for _, d := range g.first {
+		lines = append(lines, line{text: indent + "  " + clean(treeText(d)), style: styleOf(d.Summary().State), kind: tko.KindDeployment, id: string(d.ID)})
+	}
+	if more := g.count - len(g.first); more > 0 {
+		lines = append(lines, line{text: fmt.Sprintf("%s  and %d more: enter opens all", indent, more), style: faint, kind: tko.KindDeployment, filter: filter})
+	}
+	return lines
+}
+
+// scroll moves the cursor, and the view with it.
+func (d *detail) scroll(by, height int) {
+	d.cursor = max(0, min(d.cursor+by, len(d.lines)-1))
+	d.top = max(0, min(d.top, d.cursor))
+	if d.cursor >= d.top+height {
+		d.top = d.cursor - height + 1
+	}
+}
+
+// find moves to the next line with the searched text, in the direction step.
+func (d *detail) find(step int, again bool, height int) bool {
+	n := len(d.lines)
+	from := 0
+	if again {
+		from = step
+	}
+	for k := range n {
+		i := ((d.cursor+from+step*k)%n + n) % n
+		if strings.Contains(strings.ToLower(d.lines[i].text), strings.ToLower(d.search)) {
+			d.scroll(i-d.cursor, height)
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) detailKey(name string) tea.Cmd {
+	d := m.detail
+	if by, ok := moves(name, m.detailHeight()); ok {
+		d.scroll(by, m.detailHeight())
+		return nil
+	}
+	tabs := tabsOf(d.kind)
+	at := slices.Index(tabs, d.tab)
+	to := -1
+	switch name {
+	case "esc", "backspace":
+		m.back()
+	case "tab", "right", "l":
+		to = tabs[(at+1)%len(tabs)]
+	case "shift+tab", "left", "h":
+		to = tabs[(at+len(tabs)-1)%len(tabs)]
+	case "w":
+		to = tabWhy
+	case "y":
+		to = tabPackage
+	case "d":
+		to = tabDiff
+	case "H":
+		to = tabHistory
+	case "t":
+		to = tabTree
+	case "/":
+		m.line = newInput("/", d.search)
+	case "n", "N":
+		step := 1
+		if name == "N" {
+			step = -1
+		}
+		if d.search == "" || !d.find(step, true, m.detailHeight()) {
+			m.notice = "not found: " + d.search
+		}
+	case "[", "]":
+		if d.tab == tabDiff {
+			if name == "[" {
+				d.back++
+			} else {
+				d.back = max(0, d.back-1)
+			}
+			d.stale = true
+		}
+	case "c":
+		return m.copy(d.id)
+	case "C":
+		return m.copy(command(d.kind, d.id))
+	case "enter":
+		m.follow()
+	case "A":
+		return m.planFor("approve", d.kind, []string{d.id})
+	case "D":
+		return m.planFor("delete", d.kind, []string{d.id})
+	}
+	if to >= 0 {
+		if !slices.Contains(tabs, to) {
+			m.notice = fmt.Sprintf("a %s has no %s", d.kind, tabNames[to])
+			return nil
+		}
+		d.tab = to
+	}
+	return nil
+}
+
+// command returns the command that shows an entity.
+func command(kind tko.Kind, id string) string {
+	if typ, name, ok := strings.Cut(id, "|"); ok {
+		id = typ + " " + name
+	}
+	return fmt.Sprintf("tko %s get %s", kind, id)
+}
+
+// follow opens what the line under the cursor names.
+func (m *model) follow() {
+	d := m.detail
+	if d.cursor >= len(d.lines) || !d.lines[d.cursor].opens() {
+		return
+	}
+	l := d.lines[d.cursor]
+	if l.filter == "" {
+		if l.kind != d.kind || l.id != d.id {
+			m.show(l.kind, l.id, tabWhy)
+		}
+		return
+	}
+	if m.query(l.kind, l.filter) {
+		m.open(slices.Index(kinds, l.kind))
+	}
+}
+
+func (m *model) detailClick(x, y int) tea.Cmd {
+	if y == detailTabs {
+		if tab, ok := m.detailTabAt(x); ok {
+			m.detail.tab = tab
+		}
+		return nil
+	}
+	i := m.detail.top + y - detailBegin
+	if y < detailBegin || y >= detailBegin+m.detailHeight() || i >= len(m.detail.lines) {
+		return nil
+	}
+	if i == m.detail.cursor {
+		m.follow()
+		return nil
+	}
+	m.detail.scroll(i-m.detail.cursor, m.detailHeight())
+	return nil
+}

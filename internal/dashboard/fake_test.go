@@ -1,0 +1,304 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// A fake is a server with n deployments, of which some were changed or removed, and
+// some sites.
+type fake struct {
+	mutex   sync.Mutex
+	n       int
+	special map[string]tko.Deployment
+	gone    map[string]bool
+	sites   []tko.Site
+	history map[int64]krm.Package // of every deployment
+	fail    error
+
+	reads     int // rows
+	requests  int // lists
+	confirmed []int
+	approved  []string
+	removed   []string
+	watch     func(ctx context.Context, after int64, yield func(tko.Change, error) bool)
+}
+
+func newFake(n int) *fake {
+	return &fake{n: n, special: map[string]tko.Deployment{}, gone: map[string]bool{}}
+}
+
+func name(i int) string { return fmt.Sprintf("d%07d", i) }
+
+func (f *fake) deployment(i int) tko.Deployment {
+	if d, ok := f.special[name(i)]; ok {
+		return d
+	}
+	return tko.Deployment{
+		ID: tko.DeploymentID(name(i)), Template: "workload/smf:v1", Site: tko.SiteID(fmt.Sprintf("north/edge-%d", i)), Prepared: true, Approved: true,
+		Stamp: tko.Stamp{Revision: 1, Created: start, Updated: start, Conditions: []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, ObservedRevision: 1}}},
+	}
+}
+
+// broken is a deployment that is failing.
+func broken(i int, message string) tko.Deployment {
+	return tko.Deployment{
+		ID: tko.DeploymentID(name(i)), Template: "workload/upf:v2", Site: "south/edge-1", Metadata: map[string]string{"tier": "gold"},
+		Stamp: tko.Stamp{
+			Revision: 3, Created: start, Updated: start.Add(time.Hour), Author: tko.Author{Who: "ada", Why: "try again"},
+			Conditions: []tko.Condition{{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "PluginFailed", Message: message, LastTransition: start}},
+		},
+	}
+}
+
+func (f *fake) Deployments(_ context.Context, sel tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+	return func(yield func(tko.Deployment, error) bool) {
+		f.mutex.Lock()
+		defer f.mutex.Unlock()
+		f.requests++
+		if f.fail != nil {
+			yield(tko.Deployment{}, f.fail)
+			return
+		}
+		first, sent := 1, 0
+		if o.Window.After != "" {
+			_, _ = fmt.Sscanf(o.Window.After, "d%d", &first)
+			first++
+		}
+		for i := first; i <= f.n; i++ {
+			d := f.deployment(i)
+			if f.gone[name(i)] || sel.Parent != "" && d.Parent != sel.Parent || len(sel.Sites) > 0 && !strings.HasPrefix(string(d.Site), strings.TrimSuffix(sel.Sites[0], "**")) {
+				continue
+			}
+			f.reads++
+			if sent++; o.Window.Max != nil && sent > *o.Window.Max || !yield(d, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (f *fake) Sites(context.Context, tko.SiteSelect, tko.ListOptions) iter.Seq2[tko.Site, error] {
+	return func(yield func(tko.Site, error) bool) {
+		for _, s := range f.sites {
+			if !yield(s, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (f *fake) Templates(context.Context, tko.TemplateSelect, tko.ListOptions) iter.Seq2[tko.Template, error] {
+	return func(yield func(tko.Template, error) bool) {
+		yield(tko.Template{ID: "workload/smf:v1", Metadata: map[string]string{"vendor": "acme"}, DeploymentCount: 7, Stamp: tko.Stamp{Updated: start}}, nil)
+	}
+}
+
+func (f *fake) Plugins(context.Context, tko.PluginSelect, tko.ListOptions) iter.Seq2[tko.Plugin, error] {
+	return func(yield func(tko.Plugin, error) bool) {
+		yield(tko.Plugin{Type: "prepare", Name: "network/addresses", Executor: "command", Arguments: []string{"addresses"}, Stamp: tko.Stamp{Updated: start}}, nil)
+	}
+}
+
+func (f *fake) Deployment(_ context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	i := 0
+	_, _ = fmt.Sscanf(string(id), "d%d", &i)
+	if i < 1 || i > f.n || f.gone[string(id)] {
+		return tko.Deployment{}, tko.NotFound(tko.KindDeployment, id)
+	}
+	d := f.deployment(i)
+	if revision > 0 {
+		if revision > d.Stamp.Revision {
+			return tko.Deployment{}, tko.NotFound(tko.KindDeployment, id)
+		}
+		d.Stamp.Revision = revision
+	}
+	d.Package = f.history[d.Stamp.Revision]
+	return d, nil
+}
+
+func (f *fake) Site(_ context.Context, id tko.SiteID, _ int64) (tko.Site, error) {
+	for _, s := range f.sites {
+		if s.ID == id {
+			return s, nil
+		}
+	}
+	return tko.Site{}, tko.NotFound(tko.KindSite, id)
+}
+
+func (f *fake) Template(_ context.Context, id tko.TemplateID, _ int64) (tko.Template, error) {
+	return tko.Template{ID: id, Stamp: tko.Stamp{Revision: 1, Updated: start}}, nil
+}
+
+func (f *fake) Plugin(_ context.Context, typ, name string) (tko.Plugin, error) {
+	return tko.Plugin{Type: typ, Name: name, Executor: "command", Arguments: []string{"addresses"}}, nil
+}
+
+func (f *fake) About(context.Context) (tko.About, error) {
+	return tko.About{InstanceName: "demo", Position: 100}, f.fail
+}
+
+func (f *fake) WhoAmI(context.Context) (tko.Caller, error) {
+	return tko.Caller{Subject: "token:ada"}, nil
+}
+
+func (f *fake) ApproveDeployment(_ context.Context, id tko.DeploymentID) (int, error) {
+	f.approved = append(f.approved, string(id))
+	return 1, nil
+}
+
+func (f *fake) ApproveDeployments(ctx context.Context, _ tko.DeploymentSelect, dryRun bool) (int, error) {
+	return f.many(ctx, dryRun).Count, nil
+}
+
+func (f *fake) PurgeDeployments(ctx context.Context, _ tko.DeploymentSelect, dryRun bool) (tko.Deleted, error) {
+	return f.many(ctx, dryRun), nil
+}
+
+func (f *fake) many(ctx context.Context, dryRun bool) tko.Deleted {
+	if n, ok := tko.ConfirmationOf(ctx); ok && !dryRun {
+		f.confirmed = append(f.confirmed, n)
+	}
+	return tko.Deleted{Count: 120}
+}
+
+func (f *fake) PurgeSites(context.Context, tko.SiteSelect, bool) (tko.Deleted, error) {
+	panic("not expected")
+}
+
+func (f *fake) PurgeTemplates(context.Context, tko.TemplateSelect, bool) (tko.Deleted, error) {
+	panic("not expected")
+}
+
+func (f *fake) RemoveEntity(_ context.Context, _ tko.Kind, id string, dryRun bool) (tko.Deleted, error) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	if f.gone[id] {
+		return tko.Deleted{}, tko.NotFound(tko.KindDeployment, id)
+	}
+	if !dryRun {
+		f.removed = append(f.removed, id)
+		f.gone[id] = true
+	}
+	return tko.Deleted{Count: 1}, nil
+}
+
+func (f *fake) Watch(ctx context.Context, after int64, _ ...tko.Kind) iter.Seq2[tko.Change, error] {
+	return func(yield func(tko.Change, error) bool) { f.watch(ctx, after, yield) }
+}
+
+// A user drives a dashboard, and waits for all that it reads.
+type user struct {
+	t *testing.T
+	m *model
+}
+
+func newUser(t *testing.T, f *fake, width, height int) *user {
+	t.Helper()
+	o := Options{Location: time.UTC, Every: time.Second, ASCII: true, Now: func() time.Time { return start.Add(2 * time.Hour) }}
+	about, _ := f.About(t.Context())
+	me, _ := f.WhoAmI(t.Context())
+	m := newModel(f, o, about, me)
+	m.do = func(work func(ctx context.Context) tea.Msg) tea.Cmd {
+		return func() tea.Msg { return work(t.Context()) }
+	}
+	m.tick = func() tea.Cmd { return nil }
+	u := &user{t, m}
+	u.send(tea.WindowSizeMsg{Width: width, Height: height})
+	return u
+}
+
+func (u *user) send(msg tea.Msg) {
+	u.t.Helper()
+	_, cmd := u.m.Update(msg)
+	u.run(cmd)
+}
+
+func (u *user) run(cmd tea.Cmd) {
+	if cmd == nil {
+		return
+	}
+	switch msg := cmd().(type) {
+	case nil, tea.QuitMsg:
+	case tea.BatchMsg:
+		for _, one := range msg {
+			u.run(one)
+		}
+	default:
+		u.send(msg)
+	}
+}
+
+// press presses keys: names such as enter, or characters.
+func (u *user) press(names ...string) {
+	u.t.Helper()
+	codes := map[string]rune{"enter": tea.KeyEnter, "esc": tea.KeyEscape, "tab": tea.KeyTab, "space": tea.KeySpace, "pgup": tea.KeyPgUp, "pgdown": tea.KeyPgDown, "backspace": tea.KeyBackspace}
+	for _, one := range names {
+		k := tea.KeyPressMsg{Text: one}
+		if code, ok := codes[one]; ok {
+			k = tea.KeyPressMsg{Code: code}
+		} else {
+			k.Code = []rune(one)[0]
+		}
+		u.send(k)
+	}
+}
+
+// enter types a text, and enter.
+func (u *user) enter(text string) {
+	u.t.Helper()
+	u.press(strings.Split(text, "")...)
+	u.press("enter")
+}
+
+func (u *user) screen() string {
+	lines := u.m.screen()
+	for i := range lines {
+		lines[i] = strings.TrimRight(ansi.Strip(lines[i]), " ")
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func (u *user) sees(texts ...string) {
+	u.t.Helper()
+	screen := u.screen()
+	for _, text := range texts {
+		if !strings.Contains(screen, text) {
+			u.t.Errorf("the screen lacks %q:\n%s", text, screen)
+		}
+	}
+}
+
+func (u *user) lacks(texts ...string) {
+	u.t.Helper()
+	screen := u.screen()
+	for _, text := range texts {
+		if strings.Contains(screen, text) {
+			u.t.Errorf("the screen has %q:\n%s", text, screen)
+		}
+	}
+}
+
+func ids(rows []row) []string {
+	var all []string
+	for _, r := range rows {
+		all = append(all, r.id)
+	}
+	return slices.Clip(all)
+}

@@ -1,0 +1,275 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
+)
+
+// A Server has the methods of the client that the dashboard uses.
+type Server interface {
+	Lister
+	Getter
+	Changer
+	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
+}
+
+// A Lister streams lists in the order of their IDs.
+type Lister interface {
+	Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error]
+	Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error]
+	Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error]
+	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
+}
+
+// A Getter reads one entity; revision 0 is the newest.
+type Getter interface {
+	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
+	Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
+	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
+	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
+	About(ctx context.Context) (tko.About, error)
+	WhoAmI(ctx context.Context) (tko.Caller, error)
+}
+
+// A Changer changes entities. A dry run only counts.
+type Changer interface {
+	ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error)
+	ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error)
+	PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (tko.Deleted, error)
+	PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error)
+	PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error)
+	RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
+}
+
+// Limits of what one request reads.
+const (
+	pageRows   = 200
+	maxScanned = 10_000 // rows that one page with a state, or one count, reads
+)
+
+// kinds are the tabs that are lists.
+var kinds = []tko.Kind{tko.KindDeployment, tko.KindSite, tko.KindTemplate, tko.KindPlugin}
+
+// A query is what a list shows.
+type query struct {
+	line   string
+	filter filter.Filter
+	state  tko.State
+	reason string
+}
+
+// parseQuery reads a filter line. The words are those of the command's lists, and
+// state and reason.
+func parseQuery(kind tko.Kind, line string) (query, error) {
+	values, err := filter.Query(line)
+	if err != nil {
+		return query{}, err
+	}
+	f, err := filter.Parse(kind, values, "state", "reason")
+	if err != nil {
+		return query{}, err
+	}
+	q := query{line: filter.Line(kind, values), filter: f, state: tko.State(values.Get("state")), reason: values.Get("reason")}
+	if kind == tko.KindTemplate && (q.state != "" || q.reason != "") {
+		return query{}, tko.Errorf(tko.ErrInvalid, "templates have no state: leave out state and reason")
+	}
+	if q.state != "" && !slices.Contains(tko.States(), q.state) {
+		return query{}, tko.Errorf(tko.ErrInvalid, "state=%.40q is unknown: use failing, waiting, working, unknown or healthy", string(q.state))
+	}
+	return q, nil
+}
+
+// with returns the line of the query with one word replaced; "" removes it.
+func (q query) with(name, value string) string {
+	values, err := filter.Query(q.line)
+	if err != nil {
+		values = url.Values{}
+	}
+	values.Del(name)
+	if value != "" {
+		values.Set(name, value)
+	}
+	return filter.Line(q.filter.Kind(), values)
+}
+
+func (q query) matches(s tko.Summary) bool {
+	return (q.state == "" || s.State == q.state) && (q.reason == "" || s.Reason == q.reason)
+}
+
+// A row is a row of a list.
+type row struct {
+	id         string
+	summary    tko.Summary
+	cells      []string // in the columns of its kind
+	changed    time.Time
+	conditions []tko.Condition
+	facts      []string // for the pane next to the list
+}
+
+// rows lists what a query selects, whatever its state.
+func rows(ctx context.Context, s Lister, f filter.Filter, options tko.ListOptions) iter.Seq2[row, error] {
+	options.Counts = f.Kind() == tko.KindSite || f.Kind() == tko.KindTemplate
+	switch f.Kind() {
+	case tko.KindSite:
+		return mapped(s.Sites(ctx, f.Sites(), options), siteRow)
+	case tko.KindTemplate:
+		return mapped(s.Templates(ctx, f.Templates(), options), templateRow)
+	case tko.KindPlugin:
+		return mapped(s.Plugins(ctx, f.Plugins(), options), pluginRow)
+	case tko.KindDeployment, tko.KindRollout: // a filter has no rollouts
+	}
+	return mapped(s.Deployments(ctx, f.Deployments(), options), deploymentRow)
+}
+
+func mapped[T any](list iter.Seq2[T, error], to func(T) row) iter.Seq2[row, error] {
+	return func(yield func(row, error) bool) {
+		for entity, err := range list {
+			if err != nil {
+				yield(row{}, err)
+				return
+			}
+			if !yield(to(entity), nil) {
+				return
+			}
+		}
+	}
+}
+
+func why(s tko.Summary) string {
+	if s.State == tko.StateHealthy || s.State == "" {
+		return ""
+	}
+	return clean(strings.TrimSuffix(s.Reason+": "+s.Message, ": "))
+}
+
+func metadataText(metadata map[string]string) string {
+	var parts []string
+	for key, value := range metadata {
+		parts = append(parts, key+"="+value)
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, " ")
+}
+
+func fact(name, value string) string { return name + ": " + cmp.Or(value, "-") }
+
+func deploymentRow(d tko.Deployment) row {
+	s := d.Summary()
+	return row{
+		id: string(d.ID), summary: s, cells: []string{string(d.Template), string(d.Site), why(s)}, changed: d.Stamp.Updated, conditions: d.Stamp.Conditions,
+		facts: []string{
+			fact("Template", string(d.Template)), fact("Site", string(d.Site)), fact("Parent", string(d.Parent)),
+			fact("Prepared", strconv.FormatBool(d.Prepared)) + ", approved: " + strconv.FormatBool(d.Approved), fact("Metadata", metadataText(d.Metadata)),
+		},
+	}
+}
+
+func siteRow(x tko.Site) row {
+	s := x.Summary()
+	return row{
+		id: string(x.ID), summary: s, cells: []string{string(x.ID), string(x.Template), strconv.Itoa(x.DeploymentCount), why(s)}, changed: x.Stamp.Updated, conditions: x.Stamp.Conditions,
+		facts: []string{fact("Template", string(x.Template)), fact("Deployments", strconv.Itoa(x.DeploymentCount)), fact("Metadata", metadataText(x.Metadata))},
+	}
+}
+
+func templateRow(x tko.Template) row {
+	metadata := metadataText(x.Metadata)
+	return row{
+		id: string(x.ID), cells: []string{string(x.ID), strconv.Itoa(x.DeploymentCount), metadata}, changed: x.Stamp.Updated, conditions: x.Stamp.Conditions,
+		facts: []string{fact("Deployments", strconv.Itoa(x.DeploymentCount)), fact("Metadata", metadata)},
+	}
+}
+
+func pluginRow(p tko.Plugin) row {
+	s := p.Summary()
+	var triggers []string
+	for _, gvk := range p.Triggers {
+		triggers = append(triggers, strings.TrimPrefix(gvk.Group+"/"+gvk.Version+","+gvk.Kind, "/"))
+	}
+	return row{
+		id: p.ID(), summary: s, cells: []string{p.Type, p.Name, p.Executor, why(s)}, changed: p.Stamp.Updated, conditions: p.Stamp.Conditions,
+		facts: []string{fact("Executor", p.Executor), fact("Triggers", strings.Join(triggers, " "))},
+	}
+}
+
+// compareIDs compares IDs in the order of lists.
+func compareIDs(a, b string) int {
+	return strings.Compare(strings.Replace(a, "|", "\x00", 1), strings.Replace(b, "|", "\x00", 1))
+}
+
+// A page is a part of a list: the rows after an ID, up to and with another one.
+type page struct {
+	after string
+	next  string // the ID that the next page is after; "" at the end of the list
+	rows  []row
+	stale bool // an entity in its range has changed
+}
+
+// covers reports whether an ID is in the range of the page.
+func (p page) covers(id string) bool {
+	return compareIDs(id, p.after) > 0 && (p.next == "" || compareIDs(id, p.next) <= 0)
+}
+
+// readPage reads the rows after an ID, up to and with the ID until if that isn't "".
+// It reads a limited number of rows; if there are more, the page has a next one.
+func readPage(ctx context.Context, s Lister, q query, after, until string) (page, error) {
+	p, scanned := page{after: after}, 0
+	size, most := pageRows, pageRows+1
+	if until != "" {
+		size, most = 4*pageRows, 4*pageRows+1
+	}
+	if q.state != "" || q.reason != "" {
+		most = maxScanned + 1
+	}
+	last := after
+	for r, err := range rows(ctx, s, q.filter, tko.ListOptions{Window: tko.Window{After: after, Max: &most}}) {
+		switch {
+		case err != nil:
+			return page{}, err
+		case until != "" && compareIDs(r.id, until) > 0:
+			p.next = until
+			return p, nil
+		case len(p.rows) == size || scanned == maxScanned:
+			p.next = last
+			return p, nil
+		}
+		scanned++
+		last = r.id
+		if q.matches(r.summary) {
+			p.rows = append(p.rows, r)
+		}
+	}
+	return p, nil
+}
+
+// A tally is the number of a query's entities in each state.
+type tally struct {
+	total  int
+	more   bool // only the first ones were counted
+	states map[tko.State]int
+}
+
+func countStates(ctx context.Context, s Lister, q query) (tally, error) {
+	t, most := tally{states: map[tko.State]int{}}, maxScanned+1
+	for r, err := range rows(ctx, s, q.filter, tko.ListOptions{Window: tko.Window{Max: &most}}) {
+		if err != nil {
+			return tally{}, err
+		}
+		if t.total == maxScanned {
+			t.more = true
+			break
+		}
+		t.total++
+		t.states[r.summary.State]++
+	}
+	return t, nil
+}

@@ -1,0 +1,304 @@
+// Package catalog makes templates from packages that others publish: in git repositories,
+// OCI registries and Helm repositories. Start reading at [Catalog].
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/Masterminds/semver/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// Settings describe how a repository is read.
+type Settings struct {
+	// ID is the pattern of template IDs, with {path} or {name} and {tag}; {path}:{tag} if
+	// empty.
+	ID string `json:"id,omitempty"`
+	// Tags are patterns of versions; all if empty. A version is the last part of a tag:
+	// that of the tag networks/upf/v1 is v1, of the package networks/upf only.
+	Tags []string `json:"tags,omitempty"`
+	Keep int      `json:"keep,omitempty"` // number of the newest versions that are registered; 10 if 0
+
+	// OCI or Helm, if one is not nil, is read in place of a git repository.
+	OCI  *OCISettings  `json:"oci,omitempty"`
+	Helm *HelmSettings `json:"helm,omitempty"`
+
+	// Versions must be signed by the key, if it is set: tags in git, and charts in Helm
+	// repositories, by a PGP key; artifacts in registries by a cosign key.
+	PGPKeyFile    string `json:"pgpKeyFile,omitempty"`
+	CosignKeyFile string `json:"cosignKeyFile,omitempty"`
+}
+
+// OCISettings select artifacts in a registry.
+type OCISettings struct {
+	URL          string   `json:"url"`                    // oci://REGISTRY/PATH
+	Repositories []string `json:"repositories,omitempty"` // below the path; the path is the only one if empty
+	remote.Credentials
+}
+
+// HelmSettings select charts in a repository with an index.
+type HelmSettings struct {
+	URL    string   `json:"url"`
+	Charts []string `json:"charts,omitempty"` // patterns; all if empty
+	remote.Credentials
+}
+
+const (
+	defaultKeep = 10
+	maxKeep     = 1000
+	maxPackages = 10_000 // of a version
+)
+
+// A publisher lists versions of packages, and reads them.
+type publisher interface {
+	// versions returns all versions of all packages. Problems of single packages are
+	// for users.
+	versions(ctx context.Context) (all []version, problems []string, err error)
+	// resolve completes the version's digest, if versions doesn't know it.
+	resolve(ctx context.Context, v version) (version, error)
+	// read returns the packages of a version. A version whose error is an ErrInvalid, an
+	// ErrDenied or an ErrNotFound is left out.
+	read(ctx context.Context, v version) (packages []published, problems []string, err error)
+}
+
+// A version is one of a package, or of all packages of the publisher.
+type version struct {
+	Of     string // path of the package; "" for all packages
+	Name   string // such as v1.2.0
+	Tag    string // as the publisher names the version
+	Digest string // of its content
+	at     string // where the publisher has it
+}
+
+func (v version) key() string { return v.Of + " " + v.Tag + " " + v.Digest }
+
+// String names a version for users.
+func (v version) String() string {
+	if v.Of == "" || strings.HasPrefix(v.Tag, v.Of+"/") {
+		return v.Tag
+	}
+	return v.Of + ":" + v.Tag
+}
+
+// published is a package of a version.
+type published struct {
+	path    string
+	content krm.Package
+}
+
+// A Catalog makes the manifests of templates. One goroutine at a time uses it.
+type Catalog struct {
+	settings  Settings
+	publisher publisher
+
+	known     map[string]known // by key of the version
+	revision  string
+	manifests []manifest.Manifest
+	notes     []string
+}
+
+// known is what a version became.
+type known struct {
+	manifests []manifest.Manifest
+	problems  []string
+}
+
+// newCatalog returns a Catalog of a publisher. The error is an ErrInvalid.
+func newCatalog(s Settings, p publisher) (*Catalog, error) {
+	s.ID = cmp.Or(s.ID, "{path}:{tag}")
+	if !strings.Contains(s.ID, "{tag}") || !strings.Contains(s.ID, "{path}") && !strings.Contains(s.ID, "{name}") {
+		return nil, tko.Errorf(tko.ErrInvalid, "catalog.id is %q: use a pattern with {tag}, and {path} or {name}, such as nephio/{path}:{tag}", s.ID)
+	}
+	for _, pattern := range s.Tags {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "catalog.tags: %q is no pattern: use one such as v*", pattern)
+		}
+	}
+	if s.Keep == 0 {
+		s.Keep = defaultKeep
+	}
+	if s.Keep < 1 || s.Keep > maxKeep {
+		return nil, tko.Errorf(tko.ErrInvalid, "catalog.keep is %d: use 1 to %d", s.Keep, maxKeep)
+	}
+	return &Catalog{settings: s, publisher: p, known: map[string]known{}}, nil
+}
+
+const (
+	asks        = 8   // concurrent requests
+	maxProblems = 100 // that are shown
+)
+
+// left reports whether a version is left out because of an error, without stopping the
+// others.
+func left(err error) bool {
+	return errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrDenied) || errors.Is(err, tko.ErrNotFound)
+}
+
+// Revision returns a digest of the versions. It reads the packages of versions that it
+// doesn't know; of the others it needs the lists of versions only. Versions that are
+// invalid are left out, with a note.
+func (c *Catalog) Revision(ctx context.Context) (string, error) {
+	all, notes, err := c.publisher.versions(ctx)
+	if err != nil {
+		return "", err
+	}
+	versions := c.newest(all)
+	if len(versions) == 0 {
+		cause := errors.New(cmp.Or(strings.Join(notes, "; "), "it has no tag that catalog.tags selects ("+cmp.Or(strings.Join(c.settings.Tags, ", "), "*")+")"))
+		return "", tko.Errorf(tko.ErrInvalid, "the catalog has no versions: %w: all templates stay", cause)
+	}
+	results, err := c.readAll(ctx, versions)
+	if err != nil {
+		return "", err
+	}
+	sum, current := sha256.New(), map[string]known{}
+	for i, v := range versions {
+		current[v.key()] = results[i]
+		fmt.Fprintf(sum, "%q %q\n", v.key(), results[i].problems)
+		notes = append(notes, results[i].problems...)
+	}
+	fmt.Fprintf(sum, "%q\n", notes)
+	c.known = current
+	revision := "tags@sha256:" + hex.EncodeToString(sum.Sum(nil))
+	if revision == c.revision {
+		return revision, nil
+	}
+	first := map[string]manifest.Manifest{}
+	for i := range versions {
+		for _, m := range results[i].manifests {
+			if other, twice := first[m.Name]; twice {
+				notes = append(notes, fmt.Sprintf("template %q is that of %s, and not of %s: use {path} in catalog.id", m.Name, other.File, m.File))
+				continue
+			}
+			first[m.Name] = m
+		}
+	}
+	if more := len(notes) - maxProblems; more > 0 {
+		notes = append(notes[:maxProblems:maxProblems], fmt.Sprintf("and %d more", more))
+	}
+	c.manifests, c.notes = nil, notes
+	for _, id := range slices.Sorted(maps.Keys(first)) {
+		c.manifests = append(c.manifests, first[id])
+	}
+	c.revision = revision
+	return revision, nil
+}
+
+// readAll reads the versions that aren't known. It sets their digests.
+func (c *Catalog) readAll(ctx context.Context, versions []version) ([]known, error) {
+	results := make([]known, len(versions))
+	var mu sync.Mutex
+	group, reading := errgroup.WithContext(ctx)
+	group.SetLimit(asks)
+	for i := range versions {
+		group.Go(func() error {
+			v, err := c.publisher.resolve(reading, versions[i])
+			versions[i] = v
+			if err == nil {
+				mu.Lock()
+				found, ok := c.known[v.key()]
+				mu.Unlock()
+				if ok {
+					results[i] = found
+					return nil
+				}
+				results[i], err = c.read(reading, v)
+			}
+			if err != nil && left(err) {
+				results[i] = known{problems: []string{fmt.Sprintf("%s is left out: %v", v, err)}}
+				return nil // it is read again the next time
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", v, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			c.known[v.key()] = results[i] // also if another version fails
+			return nil
+		})
+	}
+	return results, group.Wait()
+}
+
+// read reads a version, and makes the manifests of its packages.
+func (c *Catalog) read(ctx context.Context, v version) (result known, err error) {
+	packages, problems, err := c.publisher.read(ctx, v)
+	if err != nil {
+		return result, err
+	}
+	for _, problem := range problems {
+		result.problems = append(result.problems, fmt.Sprintf("%s: %s", v, problem))
+	}
+	for _, p := range packages {
+		id := strings.NewReplacer("{path}", p.path, "{name}", path.Base(p.path), "{tag}", v.Name).Replace(c.settings.ID)
+		err := tko.CheckID("template ID", id)
+		var m manifest.Manifest
+		if err == nil {
+			m, err = manifest.Of(v.Tag+":"+p.path, tko.Put{Kind: tko.KindTemplate, ID: id, Package: p.content})
+		}
+		if err != nil {
+			result.problems = append(result.problems, fmt.Sprintf("%s: %s is left out: %v", v, p.path, err))
+			continue
+		}
+		result.manifests = append(result.manifests, m)
+	}
+	return result, nil
+}
+
+// Manifests returns the templates of the revision that Revision returned last, and notes.
+func (c *Catalog) Manifests(revision string) ([]manifest.Manifest, []string, error) {
+	if revision != c.revision {
+		return nil, nil, fmt.Errorf("revision %s of the catalog was replaced: it is read again", revision)
+	}
+	return c.manifests, c.notes, nil
+}
+
+// newest returns the newest versions of each package that the settings select, the
+// newest first: by semantic version, others after them by name.
+func (c *Catalog) newest(all []version) []version {
+	byPackage := map[string][]version{}
+	for _, v := range all {
+		matches := func(pattern string) bool { ok, err := path.Match(pattern, v.Name); return ok && err == nil }
+		if len(c.settings.Tags) > 0 && !slices.ContainsFunc(c.settings.Tags, matches) {
+			continue
+		}
+		byPackage[v.Of] = append(byPackage[v.Of], v)
+	}
+	var selected []version
+	for _, of := range slices.Sorted(maps.Keys(byPackage)) {
+		found := byPackage[of]
+		slices.SortFunc(found, func(a, b version) int { return newer(a.Name, b.Name) })
+		selected = append(selected, found[:min(len(found), c.settings.Keep)]...)
+	}
+	return selected
+}
+
+// newer compares versions for sorting: the newest first.
+func newer(a, b string) int {
+	x, errX := semver.NewVersion(a)
+	y, errY := semver.NewVersion(b)
+	switch {
+	case errX == nil && errY == nil:
+		return cmp.Or(y.Compare(x), strings.Compare(b, a))
+	case errX == nil:
+		return -1
+	case errY == nil:
+		return 1
+	}
+	return strings.Compare(b, a)
+}

@@ -1,0 +1,130 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/location"
+)
+
+// A Repository is a git repository: a folder for each package, and a tag for each
+// version.
+type Repository interface {
+	// Tags returns the commits of all tags, by their names.
+	Tags(ctx context.Context) (map[string]string, error)
+	// FetchTag returns the files of a tag at a commit. The caller closes them. If keys is
+	// not empty, the tag must be signed by one of these PGP keys.
+	FetchTag(ctx context.Context, tag, commit, keys string) (*tree.Tree, error)
+}
+
+// NewGit returns a Catalog of the packages in a folder of a repository, "" for all. The
+// error is an ErrInvalid.
+func NewGit(s Settings, folder string, r Repository) (*Catalog, error) {
+	if s.OCI != nil || s.Helm != nil || s.CosignKeyFile != "" {
+		return nil, tko.Errorf(tko.ErrInvalid, "git, and oci, helm or cosignKeyFile of catalog, are set: use one kind of catalog, and for git pgpKeyFile")
+	}
+	if folder = path.Clean(strings.TrimPrefix(folder, "/")); !fs.ValidPath(folder) {
+		return nil, tko.Errorf(tko.ErrInvalid, "path %q leads out of the repository", folder)
+	}
+	return newCatalog(s, &gitPublisher{folder: folder, repository: r, keyFile: s.PGPKeyFile})
+}
+
+// A gitPublisher is a git repository.
+type gitPublisher struct {
+	folder     string
+	repository Repository
+	keyFile    string
+}
+
+func (g *gitPublisher) versions(ctx context.Context) (all []version, problems []string, err error) {
+	tags, err := g.repository.Tags(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for tag, commit := range tags {
+		of, name := path.Split(tag)
+		all = append(all, version{Of: strings.Trim(of, "/"), Name: name, Tag: tag, Digest: commit})
+	}
+	return all, nil, nil
+}
+
+func (*gitPublisher) resolve(_ context.Context, v version) (version, error) { return v, nil }
+
+func (g *gitPublisher) read(ctx context.Context, v version) (all []published, problems []string, err error) {
+	keys, err := keysIn(g.keyFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	files, err := g.repository.FetchTag(ctx, v.Tag, v.Digest, keys)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = files.Close() }()
+	folders, err := packages(files, g.folder)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, folder := range folders {
+		if ctx.Err() != nil {
+			return nil, nil, context.Cause(ctx)
+		}
+		if v.Of != "" && folder != v.Of && path.Join(g.folder, v.Of) != folder {
+			continue
+		}
+		relative := folder
+		if g.folder != "." {
+			relative = strings.TrimPrefix(folder, g.folder+"/")
+		}
+		content, err := location.Read(ctx, filepath.Join(files.Dir(), filepath.FromSlash(folder)), location.Options{})
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("%s is left out: %v", folder, shortened(err, files.Dir())))
+			continue
+		}
+		all = append(all, published{relative, content})
+	}
+	return all, problems, nil
+}
+
+// shortened returns an error's text without the temporary folder of the files.
+func shortened(err error, dir string) string { return strings.ReplaceAll(err.Error(), dir+"/", "") }
+
+// packages returns the folders of packages: those with a Kptfile, without those within
+// them; or, if there is none, the folders directly below that have a YAML file.
+func packages(files fs.FS, folder string) ([]string, error) {
+	var kpt, plain []string
+	err := fs.WalkDir(files, folder, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && name != folder && strings.HasPrefix(d.Name(), ".") {
+			return fs.SkipDir
+		}
+		if !d.IsDir() {
+			relative := strings.TrimPrefix(strings.TrimPrefix(name, folder), "/")
+			first, _, below := strings.Cut(relative, "/")
+			if ext := path.Ext(name); below && (ext == ".yaml" || ext == ".yml") && !slices.Contains(plain, path.Join(folder, first)) {
+				plain = append(plain, path.Join(folder, first))
+			}
+			return nil
+		}
+		if _, err := fs.Stat(files, path.Join(name, "Kptfile")); err == nil && name != "." {
+			kpt = append(kpt, name)
+			return fs.SkipDir
+		}
+		if len(kpt)+len(plain) > maxPackages {
+			return tko.Errorf(tko.ErrInvalid, "it has more than %d packages: set path to a folder with fewer", maxPackages)
+		}
+		return nil
+	})
+	if len(kpt) > 0 {
+		return kpt, err
+	}
+	return plain, err
+}

@@ -1,0 +1,68 @@
+package gitops_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/internal/gitops/catalog"
+)
+
+func (r *repo) tag(name string, files map[string]string) {
+	r.t.Helper()
+	r.push(files)
+	git(r.t, r.dir, "tag", "-f", "-a", "-m", "version", name)
+	git(r.t, r.dir, "push", "-q", "-f", "origin", "refs/tags/"+name)
+}
+
+func configMap(value string) string {
+	return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {v: '" + value + "'}\n"
+}
+
+// A catalog registers the packages of the newest tags as templates, reads those that it
+// knows not again, and never changes what it registered.
+func TestCatalogAddsTemplatesOfVersionsAndNeverChangesThem(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	r.tag("v1.0.0", map[string]string{"pkgs/core/upf/Kptfile": "apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata: {name: upf}\n", "pkgs/core/upf/c.yaml": configMap("1"), "README.yaml": "x: y\n"})
+	r.tag("v1.9.0", map[string]string{"pkgs/core/upf/c.yaml": configMap("2")})
+	r.tag("v1.10.0", map[string]string{"pkgs/core/upf/c.yaml": configMap("3")})
+	r.tag("nightly", map[string]string{"pkgs/core/upf/c.yaml": configMap("4")})
+	settings := gitops.Settings{Name: "vendor", Git: gitops.GitSettings{URL: r.url}, Path: "pkgs", Catalog: &catalog.Settings{ID: "nephio/{path}:{tag}", Tags: []string{"v*"}, Keep: 2}}
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
+	owns := func(n int) func(tko.Source) bool {
+		return func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue && len(s.Status.Items) == n }
+	}
+	w.until("vendor", "applied", owns(2))
+	if diff := cmp.Diff([]string{"template nephio/core/upf:v1.10.0 1 gitops:vendor", "template nephio/core/upf:v1.9.0 1 gitops:vendor"}, w.entities()); diff != "" {
+		t.Fatal(diff)
+	}
+	before := r.requests.Load()
+	w.settle("vendor")
+	if n := r.requests.Load() - before; n > 1 {
+		t.Errorf("a catalog without changes is read by %d requests: want 1", n)
+	}
+	// A version that was moved stays as it was registered; a new one is added, and the
+	// oldest stays, although it is none of the newest any more.
+	r.tag("v1.10.0", map[string]string{"pkgs/core/upf/c.yaml": configMap("moved")})
+	r.tag("v2.0.0", map[string]string{"pkgs/core/upf/c.yaml": configMap("5")})
+	w.settle("vendor")
+	s := w.until("vendor", "applied", owns(3))
+	if diff := cmp.Diff([]string{
+		"template nephio/core/upf:v1.10.0 1 gitops:vendor", "template nephio/core/upf:v1.9.0 1 gitops:vendor", "template nephio/core/upf:v2.0.0 1 gitops:vendor",
+	}, w.entities()); diff != "" {
+		t.Error(diff)
+	}
+	if text := strings.Join(s.Status.Messages, "\n"); !strings.Contains(text, `template "nephio/core/upf:v1.10.0" stays as it is`) {
+		t.Errorf("the messages are %q: want one about the version that was moved", text)
+	}
+	// A repository without tags, or away, changes nothing.
+	r.away.Store(true)
+	w.refused("vendor", tko.SourceReasonFetchFailed)
+	if n := len(w.entities()); n != 3 {
+		t.Errorf("there are %d templates: want 3", n)
+	}
+}

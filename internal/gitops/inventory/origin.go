@@ -1,0 +1,532 @@
+package inventory
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/remote"
+)
+
+// An origin reads records.
+type origin interface {
+	// read returns all records, and a tag that changes with them. If the tag is still
+	// known, it may return no records.
+	read(ctx context.Context, known string) (records []record, tag string, err error)
+}
+
+// newOrigin returns the origin of checked settings. The error is an ErrInvalid.
+func newOrigin(s OriginSettings, access remote.Access) (origin, error) {
+	switch {
+	case s.NetBox != nil:
+		return newNetBox(s, access)
+	case s.O2IMS != nil:
+		return newO2IMS(s, access)
+	case s.Kubernetes != nil:
+		return newKubernetes(s, access)
+	}
+	format, err := s.format()
+	if err != nil {
+		return nil, err
+	}
+	if s.File != "" {
+		return file{s, format}, nil
+	}
+	return &address{settings: s, access: access, format: format}, nil
+}
+
+const (
+	readTimeout = 10 * time.Minute // of an inventory
+	maxPages    = 100_000
+)
+
+// newGetter returns a Getter for an origin.
+func newGetter(ctx context.Context, s OriginSettings, access remote.Access, scheme string) (*remote.Getter, error) {
+	return remote.New(ctx, s.address(), s.Credentials, access, scheme, s.MaxBytes)
+}
+
+// digestTag returns the tag of content.
+func digestTag(content []byte) string {
+	sum := sha256.Sum256(content)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// A file is an origin on this machine.
+type file struct {
+	settings OriginSettings
+	format   string
+}
+
+func (f file) read(_ context.Context, known string) ([]record, string, error) {
+	opened, err := os.Open(f.settings.File)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { _ = opened.Close() }()
+	before, err := opened.Stat()
+	if err != nil {
+		return nil, "", err
+	}
+	data, err := io.ReadAll(io.LimitReader(opened, f.settings.MaxBytes+1))
+	if err != nil {
+		return nil, "", err
+	}
+	if int64(len(data)) > f.settings.MaxBytes {
+		return nil, "", tko.Errorf(tko.ErrInvalid, "it has more than %d bytes: set maxBytes", f.settings.MaxBytes)
+	}
+	after, err := os.Stat(f.settings.File)
+	if err != nil {
+		return nil, "", err
+	}
+	if before.Mode().IsRegular() && (!os.SameFile(before, after) || after.Size() != int64(len(data)) || !after.ModTime().Equal(before.ModTime())) {
+		return nil, "", errors.New("the file changed while it was read: it is read again. Replace files by renaming complete ones")
+	}
+	tag := digestTag(data)
+	if tag == known {
+		return nil, tag, nil
+	}
+	records, err := decode(f.format, data, f.settings.Items, f.settings.MaxRecords)
+	return records, tag, err
+}
+
+// An address is an origin at a URL: one document, or JSON in pages with Link
+// headers.
+type address struct {
+	settings     OriginSettings
+	access       remote.Access
+	format       string
+	etag, before string // of the last response, and its tag
+}
+
+func (a *address) read(ctx context.Context, known string) ([]record, string, error) {
+	g, err := newGetter(ctx, a.settings, a.access, "Bearer")
+	if err != nil {
+		return nil, "", err
+	}
+	header := http.Header{}
+	if a.etag != "" && a.before == known {
+		header.Set("If-None-Match", a.etag)
+	}
+	first, err := g.Get(ctx, a.settings.URL, header)
+	if err != nil {
+		return nil, "", err
+	}
+	if first.Unchanged {
+		return nil, known, nil
+	}
+	if a.etag = first.Header.Get("ETag"); hasNext(first.Header) {
+		a.etag = "" // it is that of the first page only
+	}
+	if a.format != "json" {
+		if a.before = digestTag(first.Body); a.before == known {
+			return nil, known, nil
+		}
+		records, err := decode(a.format, first.Body, a.settings.Items, a.settings.MaxRecords)
+		return records, a.before, err
+	}
+	records, tag, err := linked(ctx, g, a.settings.URL, first, a.settings.Items, a.settings.MaxRecords)
+	if a.before = tag; tag == known {
+		records = nil
+	}
+	return records, tag, err
+}
+
+// linked reads the pages that follow a first one by Link headers.
+func linked(ctx context.Context, g *remote.Getter, at string, page remote.Response, items string, most int) ([]record, string, error) {
+	sum := sha256.New()
+	var all []record
+	for range maxPages {
+		_, _ = sum.Write(page.Body)
+		records, err := decode("json", page.Body, items, most)
+		if err != nil {
+			return nil, "", err
+		}
+		if all = append(all, records...); len(all) > most {
+			return nil, "", tooMany(most)
+		}
+		next, err := nextLink(at, page.Header)
+		if err != nil || next == "" {
+			return all, "sha256:" + hex.EncodeToString(sum.Sum(nil)), err
+		}
+		at = next
+		if page, err = g.Get(ctx, at, nil); err != nil {
+			return nil, "", fmt.Errorf("a later page: %w", err)
+		}
+	}
+	return nil, "", tko.Errorf(tko.ErrInvalid, "it has more than %d pages", maxPages)
+}
+
+func hasNext(h http.Header) bool {
+	next, err := nextLink("http://localhost/", h)
+	return err != nil || next != ""
+}
+
+// nextLink returns the URL of the next page (RFC 8288); "" if there is none.
+func nextLink(at string, h http.Header) (string, error) {
+	for _, value := range h.Values("Link") {
+		for link := range strings.SplitSeq(value, ",") {
+			target, parameters, _ := strings.Cut(strings.TrimSpace(link), ";")
+			isNext := false
+			for parameter := range strings.SplitSeq(parameters, ";") {
+				name, value, _ := strings.Cut(strings.TrimSpace(parameter), "=")
+				isNext = isNext || strings.EqualFold(strings.TrimSpace(name), "rel") && strings.Trim(strings.TrimSpace(value), `"`) == "next"
+			}
+			if !isNext {
+				continue
+			}
+			base, err := url.Parse(at)
+			if err != nil {
+				return "", err
+			}
+			u, err := base.Parse(strings.Trim(target, "<>"))
+			if err != nil || !strings.HasPrefix(target, "<") {
+				return "", tko.Errorf(tko.ErrInvalid, "the server's link to the next page is malformed")
+			}
+			return u.String(), nil
+		}
+	}
+	return "", nil
+}
+
+// A netBox is an origin by NetBox' REST API.
+type netBox struct {
+	settings OriginSettings
+	access   remote.Access
+	list     *url.URL
+	size     int
+	every    time.Duration
+	full     time.Time // of the last complete reading
+}
+
+const (
+	defaultPage = 500
+	maxPage     = 1000 // NetBox' own default limit
+)
+
+func newNetBox(s OriginSettings, access remote.Access) (*netBox, error) {
+	object := strings.Trim(s.NetBox.Object, "/")
+	if object == "" {
+		object = "dcim/sites"
+	}
+	app, plural, ok := strings.Cut(object, "/")
+	if !ok || app == "" || plural == "" || strings.ContainsAny(object, "?#%. ") {
+		return nil, tko.Errorf(tko.ErrInvalid, "netbox.object is %q: use APP/OBJECTS, such as dcim/sites, dcim/devices or virtualization/clusters", object)
+	}
+	n := &netBox{settings: s, access: access, size: s.NetBox.PageSize, every: defaultFullEvery}
+	if n.size == 0 {
+		n.size = defaultPage
+	}
+	if n.size < 1 || n.size > maxPage {
+		return nil, tko.Errorf(tko.ErrInvalid, "netbox.pageSize is %d: use 1 to %d", n.size, maxPage)
+	}
+	for _, name := range []string{"limit", "offset", "ordering", "format", "fields", "exclude"} {
+		if _, ok := s.NetBox.Filter[name]; ok {
+			return nil, tko.Errorf(tko.ErrInvalid, "netbox.filter has %q, which TKO sets: leave it out", name)
+		}
+	}
+	if s.NetBox.FullEvery != "" {
+		every, err := time.ParseDuration(s.NetBox.FullEvery)
+		if err != nil || every < 0 {
+			return nil, tko.Errorf(tko.ErrInvalid, "netbox.fullEvery is %q: use a time such as 15m", s.NetBox.FullEvery)
+		}
+		n.every = every
+	}
+	base, err := url.Parse(s.NetBox.URL)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "netbox.url can't be parsed")
+	}
+	n.list = base.JoinPath("api", object, "/")
+	n.list.RawQuery, n.list.Fragment = "", ""
+	return n, nil
+}
+
+func (n *netBox) page(limit, offset int, ordering string) string {
+	u, query := *n.list, url.Values{}
+	maps.Copy(query, n.settings.NetBox.Filter)
+	query.Set("limit", strconv.Itoa(limit))
+	query.Set("ordering", ordering)
+	if offset > 0 {
+		query.Set("offset", strconv.Itoa(offset))
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// A netBoxPage is a page of a list.
+type netBoxPage struct {
+	Count   *int
+	Next    *string // nil or "" on the last page
+	Results []record
+}
+
+func (n *netBox) get(ctx context.Context, g *remote.Getter, at string) (p netBoxPage, err error) {
+	got, err := g.Get(ctx, at, nil)
+	if err != nil {
+		return p, err
+	}
+	value, err := decodeJSON(got.Body)
+	if err != nil {
+		return p, err
+	}
+	m, ok := value.(map[string]any)
+	count, isCount := m["count"].(int64)
+	results, isList := m["results"].([]any)
+	if !ok || !isCount || !isList {
+		return p, tko.Errorf(tko.ErrInvalid, "the response is no page of NetBox: it has no count and results")
+	}
+	c := int(count)
+	p.Count = &c
+	if next, ok := m["next"].(string); ok {
+		p.Next = &next
+	}
+	for i, item := range results {
+		r, ok := item.(map[string]any)
+		if !ok {
+			return p, tko.Errorf(tko.ErrInvalid, "result %d of a page is %s: it must be an object", i+1, kindOf(item))
+		}
+		p.Results = append(p.Results, r)
+	}
+	return p, nil
+}
+
+// read reads all pages. If the number of objects and the time of their last change
+// are as before, that is one small request, except every FullEvery: NetBox doesn't
+// record changes of objects that a record only refers to.
+func (n *netBox) read(ctx context.Context, known string) ([]record, string, error) {
+	g, err := newGetter(ctx, n.settings, n.access, "Token")
+	if err != nil {
+		return nil, "", err
+	}
+	probe, err := n.get(ctx, g, n.page(1, 0, "-last_updated"))
+	if err != nil {
+		return nil, "", err
+	}
+	tag := strconv.Itoa(*probe.Count)
+	stamped := *probe.Count == 0
+	if len(probe.Results) > 0 {
+		updated, ok := probe.Results[0]["last_updated"].(string)
+		stamped, tag = ok, tag+" "+updated
+	}
+	if stamped && tag == known && time.Since(n.full) < n.every {
+		return nil, tag, nil
+	}
+	records, err := n.all(ctx, g)
+	if err != nil {
+		return nil, "", err
+	}
+	n.full = time.Now()
+	return records, tag, nil
+}
+
+// all reads all pages. It is an error if they don't hold each object once: objects
+// that are created or deleted meanwhile move those of later pages.
+func (n *netBox) all(ctx context.Context, g *remote.Getter) ([]record, error) {
+	seen := map[string]bool{}
+	var all []record
+	count := -1
+	for at := n.page(n.size, 0, "id"); at != ""; {
+		p, err := n.get(ctx, g, at)
+		if err != nil {
+			return nil, err
+		}
+		if count >= 0 && *p.Count != count {
+			return nil, fmt.Errorf("the number of objects changed from %d to %d while they were read: they are read again", count, *p.Count)
+		}
+		if count = *p.Count; count > n.settings.MaxRecords {
+			return nil, tooMany(n.settings.MaxRecords)
+		}
+		for _, r := range p.Results {
+			id := fmt.Sprint(r["id"])
+			if seen[id] {
+				return nil, fmt.Errorf("the object with the ID %.40s is on two pages: they are read again", id)
+			}
+			seen[id] = true
+		}
+		if all = append(all, p.Results...); len(all) > count {
+			break
+		}
+		if p.Next == nil || *p.Next == "" {
+			at = ""
+			continue
+		}
+		if len(p.Results) == 0 {
+			break
+		}
+		// The host of next is the server's own view, which may be behind a proxy.
+		next, err := url.Parse(*p.Next)
+		if err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "the server's link to the next page is malformed")
+		}
+		u := *n.list
+		u.RawQuery = next.RawQuery
+		at = u.String()
+	}
+	if len(all) != count {
+		return nil, fmt.Errorf("the pages hold %d objects, and NetBox counts %d: they are read again", len(all), count)
+	}
+	return all, nil
+}
+
+// An o2IMS is an origin by the O-RAN O2 IMS API.
+type o2IMS struct {
+	settings OriginSettings
+	access   remote.Access
+	list     string
+}
+
+func newO2IMS(s OriginSettings, access remote.Access) (*o2IMS, error) {
+	resource := s.O2IMS.Resource
+	if resource == "" {
+		resource = "deploymentManagers"
+	}
+	if resource != "deploymentManagers" && resource != "resourcePools" {
+		return nil, tko.Errorf(tko.ErrInvalid, "o2ims.resource is %q: use deploymentManagers or resourcePools", resource)
+	}
+	base, err := url.Parse(s.O2IMS.URL)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "o2ims.url can't be parsed")
+	}
+	u := base.JoinPath("o2ims-infrastructureInventory", "v1", resource)
+	if strings.Contains(base.Path, "nfrastructureInventory") { // the URL holds the API's name and version
+		u = base.JoinPath(resource)
+	}
+	query := url.Values{}
+	if s.O2IMS.Filter != "" {
+		query.Set("filter", s.O2IMS.Filter)
+	}
+	u.RawQuery = query.Encode()
+	return &o2IMS{s, access, u.String()}, nil
+}
+
+func (o *o2IMS) read(ctx context.Context, known string) ([]record, string, error) {
+	g, err := newGetter(ctx, o.settings, o.access, "Bearer")
+	if err != nil {
+		return nil, "", err
+	}
+	first, err := g.Get(ctx, o.list, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	records, tag, err := linked(ctx, g, o.list, first, "", o.settings.MaxRecords)
+	if tag == known {
+		records = nil
+	}
+	return records, tag, err
+}
+
+// A kubernetes is an origin by the API of a Kubernetes cluster.
+type kubernetes struct {
+	settings OriginSettings
+	access   remote.Access
+	list     *url.URL
+	size     int
+}
+
+func newKubernetes(s OriginSettings, access remote.Access) (*kubernetes, error) {
+	parts := strings.SplitN(s.Kubernetes.Resource, ".", 3)
+	if len(parts) < 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" || strings.ContainsAny(s.Kubernetes.Resource, "/?#% ") {
+		return nil, tko.Errorf(tko.ErrInvalid, "kubernetes.resource is %q: use RESOURCES.VERSION.GROUP, such as managedclusters.v1.cluster.open-cluster-management.io", s.Kubernetes.Resource)
+	}
+	if strings.ContainsAny(s.Kubernetes.Namespace, "/?#% .") {
+		return nil, tko.Errorf(tko.ErrInvalid, "kubernetes.namespace is %q: use the name of a namespace", s.Kubernetes.Namespace)
+	}
+	k := &kubernetes{settings: s, access: access, size: s.Kubernetes.PageSize}
+	if k.size == 0 {
+		k.size = defaultPage
+	}
+	if k.size < 1 || k.size > 10*maxPage {
+		return nil, tko.Errorf(tko.ErrInvalid, "kubernetes.pageSize is %d: use 1 to %d", k.size, 10*maxPage)
+	}
+	base, err := url.Parse(s.Kubernetes.URL)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "kubernetes.url can't be parsed")
+	}
+	path := []string{"apis", parts[2], parts[1]}
+	if s.Kubernetes.Namespace != "" {
+		path = append(path, "namespaces", s.Kubernetes.Namespace)
+	}
+	k.list = base.JoinPath(append(path, parts[0])...)
+	return k, nil
+}
+
+// read reads all pages of a list, which are of one snapshot. The API server refuses
+// to continue a list that is too old; then this reading fails as a whole.
+func (k *kubernetes) read(ctx context.Context, known string) ([]record, string, error) {
+	g, err := newGetter(ctx, k.settings, k.access, "Bearer")
+	if err != nil {
+		return nil, "", err
+	}
+	var all []record
+	sum := sha256.New()
+	token := ""
+	for range maxPages {
+		u, query := *k.list, url.Values{"limit": {strconv.Itoa(k.size)}}
+		if k.settings.Kubernetes.Selector != "" {
+			query.Set("labelSelector", k.settings.Kubernetes.Selector)
+		}
+		if token != "" {
+			query.Set("continue", token)
+		}
+		u.RawQuery = query.Encode()
+		got, err := g.Get(ctx, u.String(), nil)
+		if err != nil {
+			return nil, "", err
+		}
+		value, err := decodeJSON(got.Body)
+		if err != nil {
+			return nil, "", err
+		}
+		records, err := listed(value, "items", k.settings.MaxRecords)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, r := range records {
+			dropNoise(r)
+			text, err := json.Marshal(r) // the list's own metadata changes with each request
+			if err != nil {
+				return nil, "", err
+			}
+			_, _ = sum.Write(text)
+		}
+		if all = append(all, records...); len(all) > k.settings.MaxRecords {
+			return nil, "", tooMany(k.settings.MaxRecords)
+		}
+		token = ""
+		if m, ok := value.(map[string]any); ok {
+			if metadata, ok := m["metadata"].(map[string]any); ok {
+				if next, ok := metadata["continue"].(string); ok {
+					token = next
+				}
+			}
+		}
+		if token != "" {
+			continue
+		}
+		tag := "sha256:" + hex.EncodeToString(sum.Sum(nil))
+		if tag == known {
+			all = nil
+		}
+		return all, tag, nil
+	}
+	return nil, "", tko.Errorf(tko.ErrInvalid, "it has more than %d pages", maxPages)
+}
+
+// dropNoise removes what changes in an object without a meaning for sites.
+func dropNoise(r record) {
+	if metadata, ok := r["metadata"].(map[string]any); ok {
+		delete(metadata, "managedFields")
+		delete(metadata, "resourceVersion")
+	}
+}

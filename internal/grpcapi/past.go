@@ -1,0 +1,103 @@
+package grpcapi
+
+import (
+	"context"
+	"iter"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/wire"
+)
+
+// A PastBackend implements tko.Past: *catalog.Service in production. A backend without
+// it doesn't serve it.
+type PastBackend interface {
+	HistoryOf(ctx context.Context, request tko.HistoryRequest) iter.Seq2[tko.HistoryEntry, error]
+	DiffPast(ctx context.Context, request tko.DiffRequest) iter.Seq2[tko.PastGroup, error]
+	RestorePast(ctx context.Context, request tko.RestoreRequest) (tko.Restored, error)
+	Retention(ctx context.Context) (tko.Retention, error)
+}
+
+// pastService implements tko.Past on a backend.
+type pastService struct {
+	tkopb.UnimplementedPastServer
+
+	backend PastBackend
+}
+
+// moments reads two moments.
+func moments(from, to string) (first, last tko.AsOf, err error) {
+	if first, err = wire.AsOf(from); err == nil {
+		last, err = wire.AsOf(to)
+	}
+	return first, last, err
+}
+
+func (p *pastService) ListHistory(m *tkopb.ListHistory, s grpc.ServerStreamingServer[tkopb.HistoryEntry]) error {
+	from, to, err := moments(m.GetFrom(), m.GetTo())
+	if err != nil {
+		return err
+	}
+	for e, err := range p.backend.HistoryOf(s.Context(), tko.HistoryRequest{Select: wire.PastSelect(m.GetSelect()), From: from, To: to, Max: int(m.GetMaxCount())}) {
+		if err != nil {
+			return err
+		}
+		if err := s.Send(wire.NewHistoryEntry(e)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pastService) DiffPast(m *tkopb.DiffPast, s grpc.ServerStreamingServer[tkopb.PastGroup]) error {
+	from, to, err := moments(m.GetFrom(), m.GetTo())
+	if err != nil {
+		return err
+	}
+	request := tko.DiffRequest{Select: wire.PastSelect(m.GetSelect()), From: from, To: to, FromRevision: m.GetFromRevision(), ToRevision: m.GetToRevision()}
+	for g, err := range p.backend.DiffPast(s.Context(), request) {
+		if err != nil {
+			return err
+		}
+		if err := s.Send(wire.NewPastGroup(g)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pastService) RestorePast(ctx context.Context, m *tkopb.RestorePast) (*tkopb.RestorePastResponse, error) {
+	asOf, err := wire.AsOf(m.GetAsOf())
+	if err != nil {
+		return nil, err
+	}
+	if n := m.GetConfirm(); n > 0 {
+		ctx = tko.WithConfirmation(ctx, wire.Count(n))
+	}
+	r, err := p.backend.RestorePast(ctx, tko.RestoreRequest{Select: wire.PastSelect(m.GetSelect()), AsOf: asOf, DryRun: m.GetDryRun()})
+	if err != nil {
+		return nil, err
+	}
+	if _, err := past(ctx, m); err != nil {
+		return nil, err
+	}
+	return &tkopb.RestorePastResponse{Position: r.Position, Created: int64(r.Created), Changed: int64(r.Changed), Deleted: int64(r.Deleted), Same: int64(r.Same)}, nil
+}
+
+func (p *pastService) GetRetention(ctx context.Context, _ *tkopb.GetRetention) (*tkopb.Retention, error) {
+	r, err := p.backend.Retention(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := &tkopb.Retention{OldestPosition: r.OldestPosition, NewestPosition: r.NewestPosition}
+	if !r.OldestTime.IsZero() {
+		m.OldestTime = timestamppb.New(r.OldestTime)
+	}
+	if !r.NewestTime.IsZero() {
+		m.NewestTime = timestamppb.New(r.NewestTime)
+	}
+	return m, nil
+}

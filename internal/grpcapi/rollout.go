@@ -1,0 +1,169 @@
+package grpcapi
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/wire"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A RolloutBackend implements tko.Rollouts: *catalog.Service in production. A backend
+// without it doesn't serve it.
+type RolloutBackend interface {
+	RolloutStore
+	RolloutReader
+	RolloutDo(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error)
+	ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.Package) (tko.RolloutStatus, error)
+	AdvanceRollout(ctx context.Context, id tko.RolloutID) (again time.Duration, err error)
+}
+
+// A RolloutStore stores rollouts.
+type RolloutStore interface {
+	RegisterRollout(ctx context.Context, r tko.Rollout) (revision int64, err error)
+	DeleteRollout(ctx context.Context, id tko.RolloutID) error
+	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
+	Rollouts(ctx context.Context, s tko.RolloutSelect, o tko.ListOptions) iter.Seq2[tko.Rollout, error]
+}
+
+// A RolloutReader reads their plans and progress.
+type RolloutReader interface {
+	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
+	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
+	RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
+	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
+}
+
+// rollouts implements tko.Rollouts on a backend.
+type rollouts struct {
+	tkopb.UnimplementedRolloutsServer
+
+	backend RolloutBackend
+	format  krm.Format
+}
+
+func (r *rollouts) RegisterRollout(ctx context.Context, m *tkopb.Rollout) (*tkopb.RegisterResponse, error) {
+	rollout, err := wire.Rollout(m)
+	if err != nil {
+		return nil, err
+	}
+	rollout.Stamp = tko.Stamp{}
+	return registered(r.backend.RegisterRollout(ctx, rollout))
+}
+
+func (r *rollouts) DeleteRollout(ctx context.Context, m *tkopb.RolloutID) (*tkopb.DeleteResponse, error) {
+	return deleted(tko.Deleted{Count: 1}, r.backend.DeleteRollout(ctx, tko.RolloutID(m.GetRolloutId())))
+}
+
+func (r *rollouts) GetRollout(ctx context.Context, m *tkopb.GetRollout) (*tkopb.Rollout, error) {
+	format, err := wire.Format(m.GetPreferredPackageFormat(), r.format)
+	if err != nil {
+		return nil, err
+	}
+	if ctx, err = past(ctx, m); err != nil {
+		return nil, err
+	}
+	rollout, err := r.backend.Rollout(ctx, tko.RolloutID(m.GetRolloutId()), m.GetRevision())
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewRollout(rollout, format)
+}
+
+func (r *rollouts) ListRollouts(m *tkopb.ListRollouts, s grpc.ServerStreamingServer[tkopb.Rollout]) error {
+	format := krm.Format("")
+	if m.GetWithPackages() {
+		var err error
+		if format, err = wire.Format(m.GetPreferredPackageFormat(), r.format); err != nil {
+			return err
+		}
+	}
+	ctx, err := past(s.Context(), m)
+	if err != nil {
+		return err
+	}
+	sel := tko.RolloutSelect{IDs: m.GetRolloutIdPatterns(), Metadata: m.GetMetadataPatterns()}
+	for rollout, err := range r.backend.Rollouts(ctx, sel, tko.ListOptions{Window: wire.Window(m.GetWindow()), Packages: m.GetWithPackages()}) {
+		if err != nil {
+			return err
+		}
+		row, err := wire.NewRollout(rollout, format)
+		if err != nil {
+			return err
+		}
+		if err := s.Send(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rollouts) CommandRollout(ctx context.Context, m *tkopb.RolloutCommand) (*tkopb.RolloutStatus, error) {
+	status, err := r.backend.RolloutDo(ctx, wire.RolloutCommand(m))
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewRolloutStatus(status), nil
+}
+
+func (r *rollouts) GetRolloutStatus(ctx context.Context, m *tkopb.RolloutID) (*tkopb.RolloutStatus, error) {
+	status, err := r.backend.RolloutStatus(ctx, tko.RolloutID(m.GetRolloutId()))
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewRolloutStatus(status), nil
+}
+
+func (r *rollouts) GetRolloutPlan(ctx context.Context, m *tkopb.RolloutID) (*tkopb.RolloutPlan, error) {
+	p, err := r.backend.RolloutPlan(ctx, tko.RolloutID(m.GetRolloutId()))
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewRolloutPlan(p), nil
+}
+
+func (r *rollouts) ListRolloutRows(m *tkopb.ListRolloutRows, s grpc.ServerStreamingServer[tkopb.RolloutRow]) error {
+	for row, err := range r.backend.RolloutRows(s.Context(), wire.RolloutRows(m)) {
+		if err != nil {
+			return err
+		}
+		if err := s.Send(wire.NewRolloutRow(row)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rollouts) AdvanceRollout(ctx context.Context, m *tkopb.RolloutID) (*tkopb.AdvanceRolloutResponse, error) {
+	again, err := r.backend.AdvanceRollout(ctx, tko.RolloutID(m.GetRolloutId()))
+	if err != nil || again < 0 {
+		return &tkopb.AdvanceRolloutResponse{}, err
+	}
+	return &tkopb.AdvanceRolloutResponse{Again: durationpb.New(again)}, nil
+}
+
+func (r *rollouts) GetReservedOrigins(ctx context.Context, m *tkopb.GetReservedOrigins) (*tkopb.ReservedOrigins, error) {
+	reserved, err := r.backend.ReservedOrigins(ctx, tko.DeploymentID(m.GetParentDeploymentId()))
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewReservedOrigins(reserved), nil
+}
+
+func (r *rollouts) ProposeRollout(ctx context.Context, m *tkopb.ProposeRollout) (*tkopb.RolloutStatus, error) {
+	pkg, err := wire.Package(m.GetPackageFormat(), m.GetPackage())
+	if err != nil {
+		return nil, err
+	}
+	status, err := r.backend.ProposeRollout(ctx, tko.RolloutID(m.GetRolloutId()), pkg)
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewRolloutStatus(status), nil
+}

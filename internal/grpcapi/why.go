@@ -1,0 +1,52 @@
+package grpcapi
+
+import (
+	"context"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/wire"
+)
+
+// A WhyBackend implements tko.Why: *catalog.Service in production. A backend without it
+// doesn't serve it.
+type WhyBackend interface {
+	Blame(ctx context.Context, r tko.BlameRequest) (tko.Blame, error)
+	ExplainSite(ctx context.Context, r tko.SiteExplanationRequest) (tko.SiteExplanation, error)
+	TemplateImpact(ctx context.Context, r tko.TemplateImpactRequest) (tko.TemplateImpact, error)
+}
+
+// why implements tko.Why on a backend.
+type why struct {
+	tkopb.UnimplementedWhyServer
+
+	backend WhyBackend
+}
+
+func (w *why) Blame(ctx context.Context, m *tkopb.GetBlame) (*tkopb.Blame, error) {
+	b, err := w.backend.Blame(ctx, wire.GetBlame(m))
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewBlame(b), nil
+}
+
+func (w *why) ExplainSite(ctx context.Context, m *tkopb.GetSiteExplanation) (*tkopb.SiteExplanation, error) {
+	e, err := w.backend.ExplainSite(ctx, wire.GetSiteExplanation(m))
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewSiteExplanation(e), nil
+}
+
+func (w *why) GetTemplateImpact(ctx context.Context, m *tkopb.GetTemplateImpact) (*tkopb.TemplateImpact, error) {
+	r, err := wire.GetTemplateImpact(m)
+	if err != nil {
+		return nil, err
+	}
+	i, err := w.backend.TemplateImpact(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewTemplateImpact(i), nil
+}

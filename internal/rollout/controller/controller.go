@@ -1,0 +1,60 @@
+// Package controller is the rollout controller: the role rollout. It claims the work of
+// rollouts and lets the data controller advance them. It decides nothing and keeps
+// nothing: any number of controllers may run, and any may be killed at any time.
+package controller
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/work"
+)
+
+// Client is the part of the data controller's API that the controller uses.
+type Client interface {
+	work.Client
+	// AdvanceRollout does the next step of a rollout, and returns the time after which to
+	// call it again; negative: only when something changes.
+	AdvanceRollout(ctx context.Context, id tko.RolloutID) (time.Duration, error)
+}
+
+// Options are the settings of a Controller. The zero value works.
+type Options struct {
+	Worker      string
+	Concurrency int           // rollouts that are advanced at the same time; 8 if 0
+	Lease       time.Duration // of work items; the loop's default if 0
+	Log         *slog.Logger  // nowhere if nil
+}
+
+// Run works until the context ends.
+func Run(ctx context.Context, client Client, o Options) error {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	loop := &work.Loop{
+		Client: client, Queue: tko.QueueRollout, Worker: o.Worker, Concurrency: o.Concurrency, Lease: o.Lease, Log: o.Log,
+		Do: func(ctx context.Context, item tko.WorkItem) work.Result { return advance(ctx, client, item, o.Log) },
+	}
+	return loop.Run(ctx)
+}
+
+// maxSteps limits the steps under one claim, so that other rollouts get their turn.
+const maxSteps = 20
+
+func advance(ctx context.Context, client Client, item tko.WorkItem, log *slog.Logger) work.Result {
+	for range maxSteps {
+		again, err := client.AdvanceRollout(ctx, tko.RolloutID(item.Key))
+		switch {
+		case err != nil:
+			return work.Result{Err: err}
+		case again < 0:
+			log.DebugContext(ctx, "rollout waits for a change", "rollout", item.Key)
+			return work.Result{}
+		case again > 0:
+			return work.Result{Outcome: tko.WorkLater, Retry: again}
+		}
+	}
+	return work.Result{Outcome: tko.WorkLater, Retry: time.Millisecond}
+}

@@ -1,0 +1,276 @@
+package execute_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/rollout/execute"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
+)
+
+var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+func rollout() execute.Rollout {
+	none := 0
+	return execute.Rollout{
+		ID: "r", Family: "r", State: execute.Running, Plan: plan.Digest{1},
+		Spec: spec.Rollout{Waves: []spec.Wave{{Name: "canary", Count: 1}, {Name: "rest"}}, Limits: spec.Limits{Concurrent: 10, Failures: spec.Failures{Count: &none}}, Health: spec.Health{Within: 15 * time.Minute, Soak: time.Minute}, OnFailure: spec.Pause},
+	}
+}
+
+func rows(n int) []execute.Row {
+	out := make([]execute.Row, n)
+	for i := range out {
+		out[i] = execute.Row{Deployment: tko.DeploymentID(fmt.Sprint("d", i)), Site: tko.SiteID(fmt.Sprint("s", i)), Metadata: map[string]string{"tac": "1", "pair": "p"}, Kind: plan.Change, Wave: min(i, 1), Rank: i, Progress: execute.Waiting}
+	}
+	return out
+}
+
+func next(r execute.Rollout, rows []execute.Row, o execute.Observation, now time.Time, change ...func(*execute.Input)) execute.Output {
+	var entries []execute.Entry
+	for _, row := range rows {
+		if row.Progress.InFlight() {
+			entries = append(entries, execute.NewFlight(nil).EntryOf(r, row, nil))
+		}
+	}
+	in := execute.Input{Rollout: r, Rows: rows, Flight: execute.NewFlight(entries), Now: now, Observed: func(tko.DeploymentID) execute.Observation { return o }}
+	for _, c := range change {
+		c(&in)
+	}
+	return execute.Next(in)
+}
+
+// Every command is valid, without effect, or refused with a remedy, in every state.
+func TestEveryCommandInEveryState(t *testing.T) {
+	t.Parallel()
+	for _, command := range execute.Commands() {
+		for _, state := range execute.States() {
+			to, changes, err := execute.Allow(execute.Rollout{ID: "r", State: state}, command)
+			switch {
+			case err != nil && (to != state || changes || !errors.Is(err, tko.ErrConflict) || strings.HasSuffix(err.Error(), ": ") || !strings.Contains(err.Error(), string(state))):
+				t.Errorf("%s while %s: %v", command, state, err)
+			case err == nil && changes != (to != state):
+				t.Errorf("%s while %s: %s, %t", command, state, to, changes)
+			}
+			if err == nil { // a second run has no effect, or is refused
+				if again, changes, err := execute.Allow(execute.Rollout{ID: "r", State: to}, command); err == nil && changes {
+					t.Errorf("%s while %s goes on to %s", command, to, again)
+				}
+			}
+		}
+	}
+}
+
+func TestStartNamesThePlanAndLeavesBlockedRowsOutExplicitly(t *testing.T) {
+	t.Parallel()
+	r := rollout()
+	r.State = execute.Planned
+	for what, start := range map[string]func() (execute.Rollout, error){
+		"use":            func() (execute.Rollout, error) { return execute.Start(r, r.Plan, "ffffffffffff", 0, false, nil) },
+		"--skip-blocked": func() (execute.Rollout, error) { return execute.Start(r, r.Plan, r.Plan.String(), 2, false, nil) },
+		`rollout "other"`: func() (execute.Rollout, error) {
+			return execute.Start(r, r.Plan, r.Plan.String(), 0, false, map[tko.DeploymentID]string{"d": "other"})
+		},
+	} {
+		got, err := start()
+		if got.State != execute.Planned || !errors.Is(err, tko.ErrConflict) || what != "use" && !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %s, %v", what, got.State, err)
+		}
+	}
+	got, err := execute.Start(r, r.Plan, r.Plan.String()[:12], 2, true, nil)
+	if err != nil || got.State != execute.Running {
+		t.Errorf("%s, %v", got.State, err)
+	}
+}
+
+func TestSoakIsCreditedAndInterruptionsBeginAnew(t *testing.T) {
+	t.Parallel()
+	h := spec.Health{Within: 15 * time.Minute, Soak: time.Minute}
+	healthy, sick := execute.Observation{Healthy: true}, execute.Observation{Reason: "pods are not ready"}
+	row := rows(1)[0].Apply(noon, false)
+	at := noon
+	see := func(after time.Duration, o execute.Observation, want execute.Progress) {
+		t.Helper()
+		at = at.Add(after)
+		if row = execute.Observe(row, o, h, at); row.Progress != want {
+			t.Errorf("after %s it is %s, want %s", at.Sub(noon), row.Progress, want)
+		}
+	}
+	see(time.Second, sick, execute.Applied)
+	see(time.Second, healthy, execute.Soaking)
+	see(time.Hour, healthy, execute.Soaking) // a jump gives 30 s only
+	see(-time.Hour, healthy, execute.Soaking)
+	see(time.Second, sick, execute.Applied)
+	see(time.Second, healthy, execute.Soaking)
+	see(30*time.Second, healthy, execute.Soaking)
+	see(30*time.Second, healthy, execute.Healthy)
+}
+
+func TestFailedDiffersFromBrokenBefore(t *testing.T) {
+	t.Parallel()
+	h := spec.Health{Within: time.Minute}
+	row := execute.Observe(rows(1)[0].Apply(noon, false), execute.Observation{Reason: "no image"}, h, noon.Add(2*time.Minute))
+	if row.Progress != execute.Failed || !row.Counted || !strings.Contains(row.Reason, "no image") {
+		t.Errorf("%+v", row)
+	}
+	if row = execute.Observe(row, execute.Observation{Healthy: true}, h, noon.Add(3*time.Minute)); row.Progress != execute.Healthy || !row.Counted {
+		t.Errorf("late: %+v", row)
+	}
+	row = execute.Observe(rows(1)[0].Apply(noon, true), execute.Observation{}, h, noon.Add(2*time.Minute))
+	if row.Progress != execute.AsBefore || row.Counted {
+		t.Errorf("broken before: %+v", row)
+	}
+}
+
+func TestBlocksAreReportedInWords(t *testing.T) {
+	t.Parallel()
+	apply := func(rs []execute.Row, n int) {
+		for i := range n {
+			rs[i] = rs[i].Apply(noon, false)
+			rs[i].Progress = execute.Healthy
+		}
+	}
+	tests := map[string]struct {
+		change func(*execute.Rollout, []execute.Row)
+		input  func(*execute.Input)
+		admit  int
+		code   string
+		text   string
+	}{
+		"first wave":  {admit: 1, code: "Wave", text: `3 deployments wait: wave "canary" has not ended`},
+		"second wave": {change: func(_ *execute.Rollout, rs []execute.Row) { apply(rs, 1) }, admit: 3},
+		"approval":    {change: func(r *execute.Rollout, rs []execute.Row) { apply(rs, 1); r.Spec.Waves[1].Approval = true }, code: "Approval", text: `3 deployments wait: wave "rest" must be approved`},
+		"approval of another plan": {change: func(r *execute.Rollout, rs []execute.Row) {
+			apply(rs, 1)
+			r.Spec.Waves[1].Approval, r.Approvals = true, map[int]execute.Approval{1: {Plan: plan.Digest{9}}}
+		}, code: "Approval", text: "must be approved"},
+		"concurrent": {change: func(r *execute.Rollout, rs []execute.Row) { apply(rs, 1); r.Spec.Limits.Concurrent = 2 }, admit: 2, code: "Concurrent", text: "1 deployment waits: 2 deployments are changed and not yet healthy"},
+		"per": {change: func(r *execute.Rollout, rs []execute.Row) {
+			apply(rs, 1)
+			r.Spec.Limits.Per = []spec.Per{{Key: "tac", Max: 1}}
+		}, admit: 1, code: "Per", text: `with tac "1"`},
+		"apart": {change: func(r *execute.Rollout, rs []execute.Row) { apply(rs, 1); r.Spec.Limits.Apart = []string{"pair"} }, admit: 1, code: "Apart", text: `site "s1", whose pair is "p", too`},
+		"apart from a placement": {
+			change: func(r *execute.Rollout, rs []execute.Row) { apply(rs, 1); r.Spec.Limits.Apart = []string{"pair"} },
+			input: func(in *execute.Input) {
+				in.Flight.Add(execute.Entry{Deployment: "x", Site: "other", Values: map[string]string{"pair": "p"}})
+			}, code: "Apart", text: `site "other"`,
+		},
+		"apart of another rollout": {
+			change: func(_ *execute.Rollout, rs []execute.Row) { apply(rs, 1) },
+			input: func(in *execute.Input) {
+				in.Flight.Add(execute.Entry{Deployment: "x", Site: "other", Family: "o", Rollout: "o", Values: map[string]string{"pair": "p"}, Apart: []string{"pair"}})
+			}, code: "Apart", text: `site "other"`,
+		},
+		"frozen": {input: func(in *execute.Input) {
+			in.Freezes = []execute.Freeze{{Until: noon.Add(time.Hour), Reason: "audit", Matches: func(tko.SiteID, map[string]string) bool { return true }}}
+		}, code: "Frozen", text: "frozen (audit) until 2026-11-23T13:00:00Z"},
+		"window": {change: func(r *execute.Rollout, _ []execute.Row) {
+			r.Spec.Windows = spec.Windows{{Days: [7]bool{true, true, true, true, true, true, true}, From: time.Hour, To: 2 * time.Hour, Zone: time.UTC}}
+		}, code: "Window", text: "closed until 2026-11-24T01:00:00Z"},
+		"held": {input: func(in *execute.Input) { in.Held = func(tko.DeploymentID) (string, bool) { return "o", true } }, code: "OtherRollout", text: `rollout "o"`},
+		"paused": {change: func(r *execute.Rollout, _ []execute.Row) {
+			r.State, r.Reason = execute.Paused, execute.Reason{Code: "User", Message: "by a user"}
+		}, code: "Paused", text: "4 deployments wait: the rollout is paused: by a user"},
+	}
+	for title, test := range tests {
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			r, rs := rollout(), rows(4)
+			if test.change != nil {
+				test.change(&r, rs)
+			}
+			out := next(r, rs, execute.Observation{}, noon, func(in *execute.Input) {
+				if test.input != nil {
+					test.input(in)
+				}
+			})
+			if len(out.Admit) != test.admit {
+				t.Errorf("%d rows are admitted: %v", len(out.Admit), out.Blocks)
+			}
+			if test.code == "" {
+				return
+			}
+			if len(out.Blocks) == 0 || out.Blocks[0].Code != test.code || !strings.Contains(out.Blocks[0].String(), test.text) {
+				t.Errorf("the blocks are %v", out.Blocks)
+			}
+		})
+	}
+}
+
+func TestFailuresBeyondTheBudgetPauseOrUndo(t *testing.T) {
+	t.Parallel()
+	for policy, want := range map[spec.OnFailure]execute.State{spec.Pause: execute.Paused, spec.Undo: execute.Undoing, spec.Continue: execute.Running} {
+		r, rs := rollout(), rows(3)
+		r.Spec.OnFailure = policy
+		rs[0] = rs[0].Apply(noon, false)
+		out := next(r, rs, execute.Observation{}, noon.Add(time.Hour))
+		if out.Rollout.State != want || out.StartUndo != (policy == spec.Undo) || (len(out.Admit) > 0) != (policy == spec.Continue) {
+			t.Errorf("%s: %s (%s), %d admitted", policy, out.Rollout.State, out.Rollout.Reason.Message, len(out.Admit))
+		}
+		if policy == spec.Pause {
+			if _, err := execute.Resume(out.Rollout, out.Rows, r.Plan, ""); !errors.Is(err, tko.ErrConflict) {
+				t.Errorf("resume: %v", err)
+			}
+			waived, err := execute.Waive(out.Rows[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			out.Rows[0] = waived
+			if _, err := execute.Resume(out.Rollout, out.Rows, r.Plan, ""); err != nil {
+				t.Errorf("resume after waive: %v", err)
+			}
+		}
+	}
+}
+
+func TestMovedRowPausesUntilItIsSkipped(t *testing.T) {
+	t.Parallel()
+	rs := rows(2)
+	r, row := execute.Moved(rollout(), rs[0], errors.New("it was edited"))
+	rs[0] = row
+	if r.State != execute.Paused || row.Progress != execute.Stale || !strings.Contains(r.Reason.Message, "it was edited") {
+		t.Errorf("%+v %+v", r, row)
+	}
+	if _, err := execute.Resume(r, rs, r.Plan, ""); !errors.Is(err, tko.ErrConflict) {
+		t.Errorf("%v", err)
+	}
+	rs[0], _ = execute.Skip(row, "by a user")
+	if got, err := execute.Resume(r, rs, r.Plan, ""); err != nil || got.State != execute.Running {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestUndoGoesFromTheLastWaveToTheFirst(t *testing.T) {
+	t.Parallel()
+	rs := rows(6)
+	for i := range 5 { // the last one was never applied
+		rs[i] = rs[i].Apply(noon, false)
+		rs[i].Progress = execute.Healthy
+	}
+	rs[1].Kind, rs[2].Kind = plan.Create, plan.Delete
+	rs[3].Progress = execute.Failed
+	undo, left := execute.Undo(rs, 2, false)
+	var got []string
+	for _, row := range undo {
+		got = append(got, fmt.Sprint(row.Wave, row.Rank, row.Kind, row.Deployment))
+	}
+	want := []string{fmt.Sprint(0, 0, plan.Change, "d3"), fmt.Sprint(0, 1, plan.Change, "d4"), fmt.Sprint(0, 2, plan.Create, "d2"), fmt.Sprint(0, 3, plan.Delete, "d1"), fmt.Sprint(1, 4, plan.Change, "d0")}
+	if diff := cmp.Diff(want, got); diff != "" || len(left) != 0 {
+		t.Error(diff)
+	}
+	rs[4].Progress = execute.Superseded
+	if undo, left = execute.Undo(rs, 2, false); len(undo) != 4 || len(left) != 1 {
+		t.Errorf("%d rows, %d left", len(undo), len(left))
+	}
+	if undo, left = execute.Undo(rs, 2, true); len(undo) != 5 || len(left) != 0 {
+		t.Errorf("with force %d rows, %d left", len(undo), len(left))
+	}
+}

@@ -1,0 +1,471 @@
+package execute
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
+)
+
+// Interval is how often a rollout with rows in flight is evaluated, at the latest. Credit
+// for soaking is counted for at most two of them at once, so that a clock that jumps
+// forward frees no slot early.
+const Interval = 15 * time.Second
+
+// DefaultPage is the number of rows that one evaluation admits.
+const DefaultPage = 500
+
+// An Observation is what is known of a deployment in flight.
+type Observation struct {
+	// Healthy is true if the deployment is prepared, approved, and scheduled at the
+	// revision of the row, or a newer one that preparation made of it, and healthy there.
+	// For a target that reports no health it is true once it is scheduled; for a deletion
+	// once it is gone from its site.
+	Healthy bool
+	// Superseded is true if another client changed or deleted the deployment after the
+	// row was applied; Reason says who.
+	Superseded bool
+	Gone       bool   // with Superseded: the deployment doesn't exist any more
+	Reason     string // why it isn't healthy; for users
+}
+
+// A Freeze is a set of sites at which nothing is changed.
+type Freeze struct {
+	Matches func(site tko.SiteID, metadata map[string]string) bool
+	Until   time.Time
+	Reason  string
+}
+
+// An Input is everything that Next decides from.
+type Input struct {
+	Rollout Rollout
+	Rows    []Row // that the plan applies, in the order of ranks
+	// Observed returns what is known of a deployment in flight. It isn't called for others.
+	Observed func(tko.DeploymentID) Observation
+	Flight   *Flight  // of everything; Next changes it as its Output says
+	Keys     []string // of metadata, that limits of any active rollout name
+	Freezes  []Freeze
+	// Held returns the active rollout that started earlier and has a row of the
+	// deployment that isn't final. An undo started when the first of its family did, so
+	// that it doesn't wait for rollouts that wait for the one that it undoes. nil: there is
+	// none.
+	Held func(tko.DeploymentID) (rollout string, held bool)
+	// Metadata returns the metadata of the site of a row, by its index in Rows; ok is
+	// false if the caller doesn't know it now: then the row waits. It is called only for
+	// rows that may be admitted, mostly in the order of Rows. nil: Rows have it.
+	Metadata func(row int) (metadata map[string]string, ok bool)
+	// Others returns what other clients are changing at the sites from which a row must be
+	// apart; ok is false if the caller doesn't know it now: then the row waits. It is
+	// called only for rows that nothing else keeps from being admitted. nil: Flight has it.
+	Others func(row Row) (others []Entry, ok bool)
+	Now    time.Time
+	Page   int // rows to admit at most; DefaultPage if 0
+}
+
+// An Output is what the caller writes, in one transaction, and reports.
+type Output struct {
+	Rollout Rollout            // with its new state and reason
+	Changed bool               // the state or reason changed
+	Update  []int              // indexes of rows in Rows whose progress changed
+	Rows    []Row              // all rows, with their new progress; admitted ones are still Waiting
+	Release []tko.DeploymentID // they leave the set of entries in flight
+	// Admit has the indexes of rows to apply now. For each, the caller checks the revision
+	// (plan.Row.Check), writes the change, and the entry (EntryOf); Apply gives the row. If
+	// the deployment moved, the caller writes what Moved returns, and doesn't apply further
+	// rows.
+	Admit  []int
+	Blocks []Block   // what keeps waiting rows from being applied
+	Wake   time.Time // evaluate again then, at the latest; zero: only when something changes
+	// StartUndo is true if the failures exceed the budget and onFailure is Undo: the
+	// caller makes the rollout of Undo.
+	StartUndo bool
+}
+
+// A Block is a reason why rows wait.
+type Block struct {
+	Code  string // such as Approval, Window, Frozen, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
+	Key   string // tells apart blocks of one code; may be ""
+	Text  string // in words, without the number of rows
+	Count int    // rows that wait for it
+	Until time.Time
+}
+
+// String returns, for example, `12 deployments wait: the window of their sites is
+// closed until 2026-11-23T01:00:00Z`.
+func (b Block) String() string {
+	text := fmt.Sprintf("%s: %s", count(b.Count, "deployment waits", "deployments wait"), b.Text)
+	if !b.Until.IsZero() {
+		text += " until " + b.Until.UTC().Format(time.RFC3339)
+	}
+	return text
+}
+
+// Next decides how a rollout goes on: the progress of rows in flight, the state of the
+// rollout, and the rows to admit. It changes only in.Flight. Calling it again with its
+// result and the same time gives the same state.
+func Next(in Input) Output {
+	out := Output{Rollout: in.Rollout, Rows: slices.Clone(in.Rows)}
+	e := evaluation{in: in, out: &out}
+	switch in.Rollout.State {
+	case Running, Paused, Cancelled:
+		e.observe()
+	case Done, Undone:
+	case Undoing:
+		switch in.Rollout.UndoneBy {
+		case Done:
+			e.observe()
+			e.become(Undone, Reason{})
+		case Undone:
+			if e.observe(); e.ended() {
+				e.become(Done, Reason{"Redone", "the rollout was undone, and that was undone"})
+			}
+		case Cancelled:
+			e.become(Cancelled, Reason{"UndoCancelled", "the undo was cancelled: undo the rollout again to go on"})
+		default:
+			e.observe()
+		}
+	default:
+		return out
+	}
+	if out.Rollout.State == Running {
+		e.budget()
+	}
+	if out.Rollout.State == Running {
+		e.admit()
+	}
+	if out.Rollout.State == Running && e.ended() {
+		e.become(Done, e.summary())
+	}
+	if out.Rollout.State == Done || out.Rollout.State == Undone {
+		e.releaseAll()
+	}
+	if out.Rollout.State == Paused {
+		if n := Summarize(out.Rows).Total.By[Waiting]; n > 0 {
+			out.Blocks = []Block{{Code: "Paused", Text: "the rollout is paused: " + out.Rollout.Reason.Message, Count: n}}
+		}
+	}
+	slices.Sort(out.Update)
+	out.Update = slices.Compact(out.Update)
+	for i := range out.Rows {
+		if p := out.Rows[i].Progress; (p == Applied || p == Soaking) && out.Rollout.State != Done {
+			e.wake(in.Now.Add(Interval))
+			break
+		}
+	}
+	return out
+}
+
+type evaluation struct {
+	in      Input
+	out     *Output
+	applied map[tko.DeploymentID]bool // whether rows were applied; see parentApplied
+}
+
+func (e *evaluation) become(s State, reason Reason) {
+	e.out.Rollout.State, e.out.Rollout.Reason, e.out.Changed = s, reason, true
+}
+
+func (e *evaluation) wake(t time.Time) {
+	if e.out.Wake.IsZero() || t.Before(e.out.Wake) {
+		e.out.Wake = t
+	}
+}
+
+func (e *evaluation) release(id tko.DeploymentID) {
+	// An undo may have taken over the slot.
+	if entry, ok := e.in.Flight.entries[id]; ok && entry.Rollout == e.in.Rollout.ID {
+		e.in.Flight.Remove(id)
+		e.out.Release = append(e.out.Release, id)
+	}
+}
+
+func (e *evaluation) observe() {
+	for i, row := range e.out.Rows {
+		if !row.Progress.InFlight() {
+			continue
+		}
+		if e.in.Rollout.State == Undoing {
+			if entry, ok := e.in.Flight.entries[row.Deployment]; ok && entry.Rollout != e.in.Rollout.ID {
+				row.Progress, row.Reason = Superseded, fmt.Sprintf("rollout %q undoes it", entry.Rollout)
+				e.out.Rows[i] = row
+				e.out.Update = append(e.out.Update, i)
+				continue
+			}
+		}
+		next := Observe(row, e.in.Observed(row.Deployment), e.in.Rollout.Spec.Health, e.in.Now)
+		if next.Progress == row.Progress && next.Credit == row.Credit && next.Evaluated.Equal(row.Evaluated) && next.Counted == row.Counted && next.Reason == row.Reason {
+			continue
+		}
+		e.out.Rows[i] = next
+		e.out.Update = append(e.out.Update, i)
+		if !next.Progress.InFlight() {
+			e.release(next.Deployment)
+		}
+	}
+}
+
+// Observe returns a row in flight after an observation.
+func Observe(row Row, o Observation, health spec.Health, now time.Time) Row {
+	late := now.Sub(row.Since) > health.Within
+	switch {
+	case !row.Progress.InFlight():
+		return row
+	case o.Superseded:
+		row.Progress, row.Reason = Superseded, o.Reason
+	case o.Healthy && row.Kind == plan.Delete:
+		row.Progress, row.Reason = Healthy, ""
+	case o.Healthy:
+		passed := time.Duration(0)
+		if row.Progress == Soaking || row.Progress == Failed && row.Credit > 0 {
+			passed = min(max(now.Sub(row.Evaluated), 0), 2*Interval)
+			if passed < Interval && now.After(row.Evaluated) && row.Credit+passed <= health.Soak {
+				return row // it is credited with a later evaluation: not each one writes the row
+			}
+		}
+		// The first evaluation that finds it healthy gives no credit; 1 ns marks it.
+		row.Credit = max(row.Credit+passed, 1)
+		row.Evaluated = now
+		if row.Progress == Applied {
+			row.Progress = Soaking
+		}
+		if row.Credit > health.Soak {
+			row.Progress, row.Reason = Healthy, ""
+		}
+	case row.Progress == Failed:
+		row.Credit = 0
+	case late && row.Broken:
+		row.Progress, row.Credit, row.Reason = AsBefore, 0, "it was unhealthy before, too: "+o.Reason
+	case late:
+		row.Progress, row.Credit, row.Counted = Failed, 0, true
+		row.Reason = fmt.Sprintf("not healthy within %s: %s", health.Within, cmp.Or(o.Reason, "its site has not reported that it is"))
+	default:
+		row.Progress, row.Credit, row.Reason = Applied, 0, o.Reason
+	}
+	return row
+}
+
+// budget pauses or undoes the rollout if more rows failed than it tolerates.
+func (e *evaluation) budget() {
+	r, s := e.out.Rollout, Summarize(e.out.Rows)
+	if r.Spec.OnFailure == spec.Continue || !r.Spec.Limits.Failures.Exceeded(s.Failures, s.Total.Rows) {
+		return
+	}
+	reason := Reason{"TooManyFailures", fmt.Sprintf("%s of %d failed, more than limits.failures allows", count(s.Failures, "deployment", "deployments"), s.Total.Rows)}
+	if r.Spec.OnFailure == spec.Undo && r.Undoes == "" {
+		e.out.StartUndo = true
+		e.become(Undoing, reason)
+		for i := range e.out.Rows {
+			if rows := skipped(e.out.Rows[i:i+1], "the rollout is undone"); len(rows) > 0 {
+				e.out.Rows[i] = rows[0]
+				e.out.Update = append(e.out.Update, i)
+			}
+		}
+		return
+	}
+	reason.Message += ": undo the rollout, waive rows, or raise the limit"
+	e.become(Paused, reason)
+}
+
+// admit chooses the rows to apply now, wave by wave.
+func (e *evaluation) admit() {
+	s := Summarize(e.out.Rows)
+	for n, wave := range s.Waves[:min(len(s.Waves), len(e.out.Rollout.Spec.Waves))] {
+		if wave.Rows == 0 {
+			continue // an empty wave needs no approval, and ends at once
+		}
+		name := waveName(e.out.Rollout.Spec.Waves, n)
+		if wave.By[Waiting] > 0 && e.out.Rollout.Spec.Waves[n].Approval && !e.out.Rollout.approved(n) {
+			e.block(Block{Code: "Approval", Key: name, Text: fmt.Sprintf("wave %q must be approved", name)}, wave.By[Waiting])
+		} else if wave.By[Waiting] > 0 {
+			e.wave(n)
+		}
+		if wave.ended() && wave.nothingHealthy() && !e.out.Rollout.Acknowledged[n] {
+			e.become(Paused, Reason{"NothingHealthy", fmt.Sprintf("in wave %q no deployment became healthy, and all were unhealthy before: resume to go on nevertheless", name)})
+		}
+		if !wave.ended() || e.out.Rollout.State != Running {
+			later := 0
+			for _, w := range s.Waves[n+1:] {
+				later += w.By[Waiting]
+			}
+			if e.out.Rollout.State == Running {
+				later -= e.ahead(n)
+			}
+			e.block(Block{Code: "Wave", Key: name, Text: fmt.Sprintf("wave %q has not ended", name)}, later)
+			return
+		}
+	}
+}
+
+// ahead admits rows after wave n whose slots an undo takes over, if nothing else goes on:
+// failed deployments of later waves may hold the slots that wave n waits for. It returns
+// the number of rows.
+func (e *evaluation) ahead(n int) int {
+	if e.out.Rollout.Undoes == "" || len(e.out.Admit) > 0 {
+		return 0
+	}
+	for i := range e.out.Rows {
+		if p := e.out.Rows[i].Progress; p == Applied || p == Soaking || p == Stale {
+			return 0
+		}
+	}
+	for i, row := range e.out.Rows {
+		if row.Wave > n && row.Progress == Waiting && e.in.Flight.Of(e.out.Rollout.Family, row.Deployment) && e.blocked(i) == nil {
+			e.take(i)
+			return 1
+		}
+	}
+	return 0
+}
+
+// wave admits rows of a wave. Blocks of equal codes and keys are counted together.
+func (e *evaluation) wave(n int) {
+	page := e.in.Page
+	if page <= 0 {
+		page = DefaultPage
+	}
+	for i := range e.out.Rows {
+		if row := &e.out.Rows[i]; row.Wave != n || row.Progress != Waiting {
+			continue
+		}
+		if len(e.out.Admit) == page {
+			e.block(Block{Code: "Page", Text: "they are examined next"}, 1)
+			e.wake(e.in.Now)
+			continue
+		}
+		if b := e.blocked(i); b != nil {
+			e.block(*b, 1)
+			continue
+		}
+		e.take(i)
+	}
+}
+
+// take admits a row.
+func (e *evaluation) take(i int) {
+	e.out.Admit = append(e.out.Admit, i)
+	e.in.Flight.Add(e.in.Flight.EntryOf(e.out.Rollout, e.out.Rows[i], e.in.Keys))
+}
+
+// parentApplied reports whether the parent of a row is in the rollout, and was applied.
+func (e *evaluation) parentApplied(row Row) (inRollout, applied bool) {
+	if e.applied == nil {
+		e.applied = make(map[tko.DeploymentID]bool, len(e.out.Rows))
+		for i := range e.out.Rows {
+			r := &e.out.Rows[i]
+			e.applied[r.Deployment] = r.Progress != Waiting && r.Progress != Stale
+		}
+	}
+	applied, inRollout = e.applied[row.Parent]
+	return inRollout, applied
+}
+
+// blocked returns what keeps a row from being applied, or nil. What costs most is examined
+// last.
+func (e *evaluation) blocked(i int) *Block {
+	r, now, row := e.out.Rollout, e.in.Now, e.out.Rows[i]
+	if b, _ := e.in.Flight.full(r, row); b != nil {
+		return b
+	}
+	if e.in.Metadata != nil {
+		metadata, ok := e.in.Metadata(i)
+		if !ok {
+			return &Block{Code: "Page", Text: "they are examined next"}
+		}
+		row.Metadata, e.out.Rows[i].Metadata = metadata, metadata
+	}
+	if b := e.in.Flight.Check(r, row); b != nil {
+		return b
+	}
+	// A deployment that the family changed last is undone even if an earlier rollout
+	// still has it: that one can't change it while it is in flight, and would wait for ever.
+	if e.in.Held != nil && !e.in.Flight.Of(r.Family, row.Deployment) {
+		if other, held := e.in.Held(row.Deployment); held {
+			return &Block{Code: "OtherRollout", Key: other, Text: fmt.Sprintf("rollout %q, which started earlier, has not finished with the deployment", other)}
+		}
+	}
+	if row.Kind == plan.Create {
+		if inRollout, applied := e.parentApplied(row); inRollout && !applied {
+			return &Block{Code: "Parent", Text: "their parent must be created first"}
+		}
+	}
+	for _, f := range e.in.Freezes {
+		if now.Before(f.Until) && f.Matches(row.Site, row.Metadata) {
+			return &Block{Code: "Frozen", Key: f.Reason, Text: "their sites are frozen (" + f.Reason + ")", Until: f.Until}
+		}
+	}
+	if !r.AnyTime && !r.Spec.Windows.Open(now, row.Metadata) {
+		next := r.Spec.Windows.NextOpening(now, row.Metadata)
+		return &Block{Code: "Window", Key: next.UTC().Format(time.RFC3339), Text: "the window of their sites is closed", Until: next}
+	}
+	if e.in.Others == nil || len(r.Spec.Limits.Apart) == 0 || e.in.Flight.Of(r.Family, row.Deployment) {
+		return nil
+	}
+	others, ok := e.in.Others(row)
+	if !ok {
+		return &Block{Code: "Page", Text: "they are examined next"}
+	}
+	if e.in.Flight.addOthers(others) {
+		return e.in.Flight.Check(r, row)
+	}
+	return nil
+}
+
+func (e *evaluation) block(b Block, rows int) {
+	if rows == 0 {
+		return
+	}
+	if !b.Until.IsZero() {
+		e.wake(b.Until)
+	}
+	for i := range e.out.Blocks {
+		if o := &e.out.Blocks[i]; o.Code == b.Code && o.Key == b.Key {
+			o.Count += rows
+			return
+		}
+	}
+	if len(e.out.Blocks) >= maxBlocks { // the last one counts the rest
+		last := &e.out.Blocks[maxBlocks-1]
+		last.Code, last.Key, last.Text, last.Until = "Other", "", "for several reasons", time.Time{}
+		last.Count += rows
+		return
+	}
+	b.Count = rows
+	e.out.Blocks = append(e.out.Blocks, b)
+}
+
+// maxBlocks limits the blocks that Next returns.
+const maxBlocks = 50
+
+// ended reports whether all rows are final, or failed within the budget.
+func (e *evaluation) ended() bool {
+	for _, row := range e.out.Rows {
+		if !row.Progress.Ended() {
+			return false
+		}
+	}
+	return true
+}
+
+func (e *evaluation) releaseAll() {
+	for _, row := range e.out.Rows {
+		if row.Progress.InFlight() {
+			e.release(row.Deployment)
+		}
+	}
+}
+
+func (e *evaluation) summary() Reason {
+	return Reason{"Completed", Summarize(e.out.Rows).Total.String()}
+}
+
+func waveName(waves []spec.Wave, n int) string {
+	if n < len(waves) {
+		return waves[n].Name
+	}
+	return strconv.Itoa(n + 1)
+}

@@ -1,0 +1,379 @@
+package execute
+
+import (
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
+)
+
+// A State is the state of a rollout.
+type State string
+
+// The states.
+const (
+	Draft     State = "Draft"
+	Planning  State = "Planning"
+	Planned   State = "Planned"
+	Running   State = "Running"
+	Paused    State = "Paused"
+	Done      State = "Done"
+	Undoing   State = "Undoing"
+	Undone    State = "Undone"
+	Cancelled State = "Cancelled"
+)
+
+// States returns all states.
+func States() []State {
+	return []State{Draft, Planning, Planned, Running, Paused, Done, Undoing, Undone, Cancelled}
+}
+
+// Active reports whether rows of such a rollout may still be applied, so that a later
+// rollout doesn't apply rows of the same deployments.
+func (s State) Active() bool { return s == Running || s == Paused || s == Undoing }
+
+// A Rollout is the state of a rollout, without its rows.
+type Rollout struct {
+	ID    string
+	State State
+	// Family is the ID of the rollout that this one undoes, of the first one in a chain of
+	// undos, or else its own. The limits of a family are common.
+	Family string
+	Undoes string // ID of the rollout that this one undoes, or ""
+	Spec   spec.Rollout
+	Plan   plan.Digest // that start or resume named
+	Reason Reason      // of the state; of Paused always set
+
+	Approvals map[int]Approval // by wave
+	// Acknowledged has the waves in which nothing became healthy, because all their
+	// deployments were broken before, and from which a user went on nevertheless.
+	Acknowledged map[int]bool
+	// AnyTime lets the rollout change deployments outside of the windows, as a user asked
+	// for explicitly (of an undo, for example).
+	AnyTime bool
+	// UndoneBy is the state of the rollout that undoes this one; "" if there is none yet.
+	UndoneBy State
+}
+
+// An Approval permits a wave of a plan to begin.
+type Approval struct {
+	Plan plan.Digest
+	Who  string
+	When time.Time
+}
+
+// A Reason says why, for programs and for users.
+type Reason struct {
+	Code    string // CamelCase
+	Message string
+}
+
+// A Progress is how far a row is.
+type Progress string
+
+// The values of Progress.
+const (
+	Waiting    Progress = "Waiting"    // not applied yet
+	Applied    Progress = "Applied"    // the change is committed; not healthy
+	Soaking    Progress = "Soaking"    // healthy, not yet for long enough
+	Healthy    Progress = "Healthy"    // final
+	Failed     Progress = "Failed"     // not healthy in time; it becomes Healthy if it is later
+	Waived     Progress = "Waived"     // failed, and a user decided that it doesn't count
+	AsBefore   Progress = "AsBefore"   // unhealthy as before the rollout: no failure, no success
+	Stale      Progress = "Stale"      // not applied: the deployment isn't as it was planned
+	Skipped    Progress = "Skipped"    // not applied: blocked, cancelled, or left out by a user
+	Superseded Progress = "Superseded" // applied, then changed or deleted by another client
+)
+
+// InFlight reports whether the deployment is changed and not yet healthy: it counts for
+// the limits.
+func (p Progress) InFlight() bool { return p == Applied || p == Soaking || p == Failed }
+
+// Ended reports whether a wave doesn't wait for the row (any more). A failed row is
+// ended: the budget of failures decides about it.
+func (p Progress) Ended() bool {
+	return p != Waiting && p != Applied && p != Soaking && p != Stale
+}
+
+// A Row is a deployment of a rollout.
+type Row struct {
+	Deployment tko.DeploymentID
+	Parent     tko.DeploymentID  // "" if it has none
+	Site       tko.SiteID        // "" if it has none
+	Metadata   map[string]string // of the site, as it is now
+	Kind       plan.Kind
+	Wave, Rank int
+
+	Progress  Progress
+	Since     time.Time     // when it was applied
+	Evaluated time.Time     // when Credit was last counted
+	Credit    time.Duration // time for which it was healthy without interruption
+	// Counted is true if the row failed. It stays true if the row becomes healthy late.
+	Counted bool
+	// Broken is true if the deployment was unhealthy when it was planned or applied.
+	Broken bool
+	Reason string // of Failed, Stale, Skipped, Superseded; for users
+}
+
+// Apply returns a row as it is after its change is committed.
+func (r Row) Apply(now time.Time, broken bool) Row {
+	r.Progress, r.Since, r.Evaluated, r.Credit = Applied, now, now, 0
+	r.Broken = r.Broken || broken
+	return r
+}
+
+// Moved returns a row that can't be applied because its deployment isn't as planned, and
+// the rollout, which pauses. It is for the result of plan.Row.Check, in the transaction
+// that would have applied the row.
+func Moved(r Rollout, row Row, reason error) (Rollout, Row) {
+	if row.Progress != Waiting {
+		return r, row
+	}
+	row.Progress, row.Reason = Stale, reason.Error()
+	if r.State == Running {
+		r.State, r.Reason = Paused, Reason{"PlanOutdated", reason.Error() + ": plan what is left, or skip the row, then resume"}
+	}
+	return r, row
+}
+
+// A Command is what a user does with a rollout.
+type Command string
+
+// The commands.
+const (
+	CommandPlan    Command = "plan"
+	CommandStart   Command = "start"
+	CommandApprove Command = "approve"
+	CommandPause   Command = "pause"
+	CommandResume  Command = "resume"
+	CommandCancel  Command = "cancel"
+	CommandUndo    Command = "undo"
+	CommandDelete  Command = "delete"
+)
+
+// Commands returns all commands.
+func Commands() []Command {
+	return []Command{CommandPlan, CommandStart, CommandApprove, CommandPause, CommandResume, CommandCancel, CommandUndo, CommandDelete}
+}
+
+// commands has the states in which a command is valid, and the state that follows. A
+// command in its own result is valid and changes nothing.
+var commands = map[Command]map[State]State{
+	CommandPlan:    {Draft: Planning, Planning: Planning, Planned: Planning, Cancelled: Planning, Paused: Paused},
+	CommandStart:   {Planned: Running, Running: Running},
+	CommandApprove: {Planned: Planned, Running: Running, Paused: Paused},
+	CommandPause:   {Running: Paused, Paused: Paused},
+	CommandResume:  {Paused: Running, Running: Running},
+	CommandCancel:  {Draft: Cancelled, Planning: Cancelled, Planned: Cancelled, Running: Cancelled, Paused: Cancelled, Cancelled: Cancelled},
+	CommandUndo:    {Running: Undoing, Paused: Undoing, Done: Undoing, Cancelled: Undoing, Undoing: Undoing, Undone: Undone},
+	CommandDelete:  {Draft: Draft, Planning: Planning, Planned: Planned, Done: Done, Undone: Undone, Cancelled: Cancelled},
+}
+
+var remedies = map[State]string{
+	Draft: "plan it first", Planning: "wait until it is planned", Planned: "start it, or plan again", Running: "pause or cancel it first",
+	Paused: "resume, undo or cancel it", Done: "undo it, or create another rollout", Undoing: "wait until it is undone",
+	Undone: "create another rollout", Cancelled: "plan it again, or undo it",
+}
+
+// Allow returns the state that follows a command, or an [tko.ErrConflict] if the command
+// isn't valid in the state of the rollout. changes is false if the command has no effect
+// on the state.
+func Allow(r Rollout, command Command) (next State, changes bool, err error) {
+	next, ok := commands[command][r.State]
+	if !ok {
+		return r.State, false, tko.Errorf(tko.ErrConflict, "rollout %q: can't %s it while it is %s: %s", r.ID, command, r.State, remedies[r.State])
+	}
+	return next, next != r.State, nil
+}
+
+// Start returns the rollout after start. The plan's digest is the one that the user
+// named; blocked is the number of rows in conflict or invalid; held has a deployment that
+// another active rollout has, with that rollout's ID, or is empty. A rollout that runs
+// with the same plan stays as it is.
+func Start(r Rollout, current plan.Digest, named string, blocked int, skipBlocked bool, held map[tko.DeploymentID]string) (Rollout, error) {
+	next, changes, err := Allow(r, CommandStart)
+	if err != nil {
+		return r, err
+	}
+	if !current.Matches(named) {
+		return r, tko.Errorf(tko.ErrConflict, "rollout %q: the plan is %.12s and not %.12s: review it, then start with its digest", r.ID, current, named)
+	}
+	if !changes {
+		return r, nil
+	}
+	if blocked > 0 && !skipBlocked {
+		return r, tko.Errorf(tko.ErrConflict, "rollout %q: %s in conflict or invalid: change the edits, choose KeepTheirs or TakeEdit for conflicts, or leave them out with --skip-blocked", r.ID, count(blocked, "deployment is", "deployments are"))
+	}
+	if id, other, ok := first(held); ok {
+		return r, tko.Errorf(tko.ErrConflict, "rollout %q: rollout %q has not finished with deployment %q (%s in all): wait until it is done, or cancel it", r.ID, other, id, count(len(held), "deployment", "deployments"))
+	}
+	r.State, r.Plan, r.Reason = next, current, Reason{}
+	return r, nil
+}
+
+// Resume returns the rollout after resume. named is the digest of a plan of what is left,
+// or "" if none was made. It is refused while rows are stale, and while more rows failed
+// than the budget allows.
+func Resume(r Rollout, rows []Row, current plan.Digest, named string) (Rollout, error) {
+	next, changes, err := Allow(r, CommandResume)
+	if err != nil || !changes {
+		return r, err
+	}
+	if current != r.Plan && (named == "" || !current.Matches(named)) {
+		return r, tko.Errorf(tko.ErrConflict, "rollout %q: what is left was planned again, as %.12s: review the plan, then resume with its digest", r.ID, current)
+	}
+	s := Summarize(rows)
+	if n := s.Total.By[Stale]; n > 0 {
+		return r, tko.Errorf(tko.ErrConflict, "rollout %q: %s no longer as planned: plan what is left, or skip the rows", r.ID, count(n, "deployment is", "deployments are"))
+	}
+	if r.Spec.OnFailure != spec.Continue && r.Spec.Limits.Failures.Exceeded(s.Failures, s.Total.Rows) {
+		return r, tko.Errorf(tko.ErrConflict, "rollout %q: %s, more than its budget: undo it, waive rows, or raise limits.failures", r.ID, count(s.Failures, "deployment failed", "deployments failed"))
+	}
+	acknowledged := map[int]bool{}
+	for wave := range s.Waves {
+		if r.Acknowledged[wave] || s.Waves[wave].nothingHealthy() {
+			acknowledged[wave] = true
+		}
+	}
+	r.State, r.Reason, r.Plan, r.Acknowledged = next, Reason{}, current, acknowledged
+	return r, nil
+}
+
+// Approve returns the rollout with the approval of the next wave that needs one. An
+// approval counts for the plan that it names only.
+func Approve(r Rollout, rows []Row, named string, who string, now time.Time) (Rollout, error) {
+	if _, _, err := Allow(r, CommandApprove); err != nil {
+		return r, err
+	}
+	if named != "" && !r.Plan.Matches(named) {
+		return r, tko.Errorf(tko.ErrConflict, "rollout %q: its plan is %.12s and not %.12s: review it first", r.ID, r.Plan, named)
+	}
+	s := Summarize(rows)
+	for i, wave := range r.Spec.Waves {
+		if wave.Approval && !r.approved(i) && i < len(s.Waves) && s.Waves[i].By[Waiting] > 0 {
+			approvals := map[int]Approval{i: {Plan: r.Plan, Who: who, When: now}}
+			for n, a := range r.Approvals {
+				if n != i {
+					approvals[n] = a
+				}
+			}
+			r.Approvals = approvals
+			return r, nil
+		}
+	}
+	return r, tko.Errorf(tko.ErrConflict, "rollout %q: no wave waits for an approval: see tko rollout status", r.ID)
+}
+
+func (r Rollout) approved(wave int) bool {
+	a, ok := r.Approvals[wave]
+	return ok && a.Plan == r.Plan
+}
+
+// Cancel returns the rollout and the rows that change: those that wait are skipped.
+// Applied ones stay, and count for limits until they settle.
+func Cancel(r Rollout, rows []Row) (Rollout, []Row, error) {
+	next, changes, err := Allow(r, CommandCancel)
+	if err != nil || !changes {
+		return r, nil, err
+	}
+	r.State, r.Reason = next, Reason{}
+	return r, skipped(rows, "the rollout was cancelled"), nil
+}
+
+func skipped(rows []Row, reason string) []Row {
+	var out []Row
+	for _, row := range rows {
+		if row.Progress == Waiting || row.Progress == Stale {
+			row.Progress, row.Reason = Skipped, reason
+			out = append(out, row)
+		}
+	}
+	return out
+}
+
+// Waive returns a row that failed and doesn't count any more, for budget and limits.
+func Waive(row Row) (Row, error) {
+	if row.Progress == Waived {
+		return row, nil
+	}
+	if !row.Counted {
+		return row, tko.Errorf(tko.ErrConflict, "deployment %q: it is %s: only failed ones can be waived", row.Deployment, row.Progress)
+	}
+	row.Counted = false
+	if row.Progress == Failed {
+		row.Progress = Waived
+	}
+	return row, nil
+}
+
+// Skip returns a row that isn't applied, because a user leaves it out.
+func Skip(row Row, reason string) (Row, error) {
+	switch row.Progress {
+	case Skipped:
+		return row, nil
+	case Waiting, Stale:
+		row.Progress, row.Reason = Skipped, reason
+		return row, nil
+	default:
+	}
+	return row, tko.Errorf(tko.ErrConflict, "deployment %q: it is %s, so it can't be skipped: undo it", row.Deployment, row.Progress)
+}
+
+// BeginUndo returns a rollout that is undone from now on, and its rows that change: those
+// that wait are skipped. Undo gives the rows of the rollout that undoes it.
+func BeginUndo(r Rollout, rows []Row) (Rollout, []Row, error) {
+	next, changes, err := Allow(r, CommandUndo)
+	if err != nil || !changes {
+		return r, nil, err
+	}
+	r.State, r.Reason, r.UndoneBy = next, Reason{}, ""
+	return r, skipped(rows, "the rollout is undone"), nil
+}
+
+// Undo returns the rows of the rollout that undoes another one, in their order: those
+// that were applied, the last wave first. In a wave failed rows come first, since they
+// hold slots, then the others in the reverse order of ranks; deployments that the
+// rollout created are deleted last, so that workloads that moved overlap. Superseded
+// rows are in conflict: they are returned apart, to be listed, and are undone only if
+// force is true. The new rows are Waiting, with the inverse kind.
+func Undo(rows []Row, waves int, force bool) (undo, left []Row) {
+	for _, row := range rows {
+		switch {
+		case row.Since.IsZero(): // never applied
+			continue
+		case row.Progress == Superseded && !force:
+			left = append(left, row)
+			continue
+		}
+		undo = append(undo, row)
+	}
+	sortUndo(undo)
+	for i, row := range undo {
+		kind := row.Kind
+		switch row.Kind {
+		case plan.Create:
+			kind = plan.Delete
+		case plan.Delete:
+			kind = plan.Create
+		default:
+		}
+		undo[i] = Row{Deployment: row.Deployment, Parent: row.Parent, Site: row.Site, Metadata: row.Metadata, Kind: kind, Wave: waves - 1 - row.Wave, Rank: i, Progress: Waiting, Broken: row.Broken}
+	}
+	return undo, left
+}
+
+// UndoSpec returns the spec of the rollout that undoes another one: its waves in reverse
+// order without approvals, its limits, health and windows. A failure pauses it.
+func UndoSpec(s spec.Rollout) spec.Rollout {
+	waves := make([]spec.Wave, len(s.Waves))
+	for i, w := range s.Waves {
+		w.Approval = false
+		waves[len(waves)-1-i] = w
+	}
+	s.Edits, s.Waves = nil, waves
+	if s.OnFailure == spec.Undo {
+		s.OnFailure = spec.Pause
+	}
+	return s
+}

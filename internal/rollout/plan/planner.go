@@ -1,0 +1,69 @@
+package plan
+
+import (
+	"context"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
+)
+
+// A Planner makes plans, and their packages again when they are applied. It writes
+// nothing.
+type Planner interface {
+	// Plan calls emit once for each deployment that an edit selects, in a fixed order, as of
+	// one snapshot. The drafts have no Wave, Rank and Group: the caller assigns them. An
+	// error of emit ends the plan.
+	Plan(ctx context.Context, r Request, emit func(Draft) error) error
+	// After makes the state that a row plans again, from the inputs that the plan
+	// pinned: the deployment at the row's revision, and the revisions of templates that
+	// Pins name. The caller compares the digest with Row.After. It isn't called for rows
+	// that delete.
+	After(ctx context.Context, r Request, row Row, pins []Pin) (State, error)
+}
+
+// A Rower makes drafts of single rows.
+type Rower interface {
+	// Row makes the draft of a row again, from what After makes its state of.
+	Row(ctx context.Context, r Request, row Row, pins []Pin) (Draft, error)
+}
+
+// A Request is what to plan.
+type Request struct {
+	Rollout string // ID
+	Spec    spec.Rollout
+	// Only, if not nil, selects the deployments to plan again: what is left of a rollout.
+	Only func(tko.DeploymentID) bool
+}
+
+// A Draft is a row with what the caller needs to assign its wave, and to pin its inputs.
+type Draft struct {
+	Row
+
+	// Key is stable when the rollout is planned again: see Candidate.
+	Key    string
+	Site   tko.SiteID
+	Parent tko.DeploymentID
+	Broken bool  // the deployment is unhealthy in the snapshot
+	Pins   []Pin // inputs in addition to the deployment
+	// BeforeState and AfterState are for grouping and diffs. They are nil if there is none.
+	BeforeState, AfterState *State
+}
+
+// A Pin is a revision of an entity that After needs.
+type Pin struct {
+	Kind     tko.Kind `json:"k"`
+	ID       string   `json:"i"`
+	Revision int64    `json:"r"`
+}
+
+// A State is a deployment as it is stored, or would be.
+type State struct {
+	// Deployment has the package, whose Deployment resource agrees with the other fields,
+	// and the complete metadata.
+	Deployment tko.Deployment
+	// Digest covers all that is stored of it: package, references, state, metadata.
+	Digest Digest
+	// Derived, of a state to be written, is an encoded derivation.Record: what the package
+	// is made from; nil if that isn't known. It is stored with the state.
+	Derived []byte
+}

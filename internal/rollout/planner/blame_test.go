@@ -1,0 +1,348 @@
+package planner_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/rollout/merge"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A pipeline is one deployment with what a model expects of its blame. The model goes
+// forward: it knows what each step does, and gives the values that it changes an origin.
+type pipeline struct {
+	*world
+	id        tko.DeploymentID
+	random    *rand.Rand
+	template  string            // the current one
+	templates map[string]values // by ID
+	merged    values
+	values    values              // the deployment's
+	origins   map[string]string   // by field
+	history   []map[string]string // origins by revision
+	rollouts  int
+	undone    bool
+	did       map[string]int // steps by name
+}
+
+// values are those of the fields of ConfigMaps, by "name/key".
+type values map[string]string
+
+func (v values) yaml() string {
+	byName := map[string][]string{}
+	for _, field := range slices.Sorted(maps.Keys(v)) {
+		name, key, _ := strings.Cut(field, "/")
+		byName[name] = append(byName[name], fmt.Sprintf("%s: %q", key, v[field]))
+	}
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		text.WriteString(config(name, strings.Join(byName[name], ", ")))
+	}
+	return text.String()
+}
+
+func valuesOf(pkg krm.Package) values {
+	v := values{}
+	for _, r := range pkg {
+		if data, ok := r.Get("data"); ok {
+			m, _ := data.(map[string]any)
+			for key, value := range m {
+				v[r.Text("metadata", "name")+"/"+key] = fmt.Sprint(value)
+			}
+		}
+	}
+	return v
+}
+
+// over returns v with the values of other ones.
+func (v values) over(other values) values {
+	out := maps.Clone(v)
+	maps.Copy(out, other)
+	return out
+}
+
+func (p *pipeline) draw(names ...string) values {
+	v := values{}
+	for _, name := range names {
+		v[name+"/always"] = "x" // so that no ConfigMap disappears
+		for key := range 5 {
+			if p.random.IntN(3) > 0 {
+				v[fmt.Sprintf("%s/k%d", name, key)] = strconv.Itoa(p.random.IntN(3))
+			}
+		}
+	}
+	return v
+}
+
+// arrive takes the values that the deployment has after a step: those that changed have
+// an origin that the step names.
+func (p *pipeline) arrive(origin func(field, value string) string) {
+	p.t.Helper()
+	for revision := int64(len(p.history)); revision <= p.deployment(p.id).Stamp.Revision; revision++ {
+		d, err := p.Deployment(p.ctx, p.id, revision)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		next, origins := valuesOf(d.Package), map[string]string{}
+		for field, value := range next {
+			was, had := p.values[field]
+			if origins[field] = p.origins[field]; !had || was != value {
+				origins[field] = fmt.Sprintf("%s at %d", origin(field, value), revision)
+			}
+		}
+		p.values, p.origins = next, origins
+		p.history = append(p.history, origins)
+	}
+}
+
+func text(o tko.Origin) string {
+	text := o.Source
+	if o.Template != "" {
+		text += fmt.Sprintf(" %s@%d", o.Template, o.TemplateRevision)
+	}
+	if o.Source == tko.SourcePreparation {
+		text += " " + o.Plugin + " of " + o.Resource
+	}
+	if o.Source == tko.SourceEdit {
+		text += " by " + o.Author.Who
+	}
+	return fmt.Sprintf("%s at %d", text, o.Revision)
+}
+
+// check compares the blame with the model.
+func (p *pipeline) check(what string) {
+	p.t.Helper()
+	b, err := p.Blame(p.ctx, tko.BlameRequest{Kind: tko.KindDeployment, ID: string(p.id)})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, f := range b.Fields {
+		name, isConfig := strings.CutPrefix(f.Resource, "v1 ConfigMap ")
+		key, isData := strings.CutPrefix(f.Path, "data.")
+		if isConfig && isData {
+			got[strings.Trim(name, `"`)+"/"+key] = text(b.Origins[f.Origin])
+		}
+	}
+	if !maps.Equal(got, p.origins) {
+		for _, field := range slices.Sorted(maps.Keys(values(p.origins).over(got))) {
+			if got[field] != p.origins[field] {
+				p.t.Errorf("%s: %s = %s: blame says %q, want %q", what, field, p.values[field], got[field], p.origins[field])
+			}
+		}
+		p.t.FailNow()
+	}
+	all := merge.Leaves(p.deployment(p.id).Package, nil)
+	if len(b.Fields) < len(all) {
+		p.t.Errorf("%s: blame has %d fields of %d", what, len(b.Fields), len(all))
+	}
+}
+
+func (p *pipeline) run(steps int) {
+	p.arrive(func(field, value string) string {
+		switch {
+		case p.templates[p.template][field] == value:
+			return "template " + p.template + "@1"
+		case p.merged[field] == value:
+			return "merge"
+		}
+		return "creation"
+	})
+	p.check("creation")
+	for n := range steps {
+		what := []func() string{p.person, p.person, p.person, p.plugin, p.upgrade, p.mergeEdit, p.undo}[p.random.IntN(7)]()
+		p.did[what]++
+		p.check(fmt.Sprintf("step %d, %s", n, what))
+	}
+}
+
+// person edits some fields.
+func (p *pipeline) person() string {
+	edit := p.draw("a", "b")
+	p.edit(p.id, func(pkg krm.Package) krm.Package {
+		for _, r := range pkg {
+			name := r.Text("metadata", "name")
+			for _, key := range []string{"k0", "k1", "k2", "k3", "k4"} {
+				value, ok := edit[name+"/"+key]
+				_, has := r.Get("data", key)
+				switch {
+				case r.GVK().Kind != "ConfigMap" || name == "made" || p.random.IntN(2) == 0:
+				case ok:
+					r.Set(value, "data", key)
+				case has:
+					data, _ := r["data"].(map[string]any)
+					delete(data, key)
+				}
+			}
+		}
+		return pkg
+	})
+	p.undone = true // what others changed since isn't undone
+	p.arrive(func(string, string) string { return "edit by ann" })
+	return "edit"
+}
+
+const trigger = `a.plugin.nephio.org/v1alpha1 One "one"`
+
+// plugin adds what triggers the plugin, or triggers it again, and prepares.
+func (p *pipeline) plugin() string {
+	p.edit(p.id, func(pkg krm.Package) krm.Package {
+		for i, r := range pkg {
+			if r.Identity().String() == trigger {
+				r.SetAnnotation(krm.AnnotationPrepared, "")
+				pkg[i] = r
+				return pkg.WithDeployment(p.template, "", false, false)
+			}
+		}
+		return append(pkg, read(p.t, "{apiVersion: a.plugin.nephio.org/v1alpha1, kind: One, metadata: {name: one}}")...).WithDeployment(p.template, "", false, false)
+	})
+	p.arrive(func(string, string) string { return "edit by ann" })
+	p.preparer.Prepare(p.ctx, tko.WorkItem{Key: string(p.id)})
+	p.undone = true
+	p.arrive(func(string, string) string { return "preparation p of " + trigger })
+	return "plugin"
+}
+
+// rollout does a rollout with one edit, and prepares what it leaves to preparation.
+func (p *pipeline) rollout(edit, resources string, origin func(field, value string) string) {
+	p.rollouts++
+	p.undone = false
+	id := tko.RolloutID(fmt.Sprintf("r%d", p.rollouts))
+	yaml := fmt.Sprintf("apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {edits: [%s], conflicts: %s}\n", edit, []string{"TakeEdit", "KeepTheirs"}[p.random.IntN(2)]) + "---\n" + resources
+	if _, err := p.RegisterRollout(p.ctx, tko.Rollout{ID: id, Package: read(p.t, yaml)}); err != nil {
+		p.t.Fatal(err)
+	}
+	p.advance(id)
+	if s := p.status(id); s.State != "Planned" {
+		p.t.Fatalf("the rollout is %s: %s", s.State, s.Reason)
+	}
+	p.start(id)
+	p.advance(id)
+	p.arrive(origin)
+	p.preparer.Prepare(p.ctx, tko.WorkItem{Key: string(p.id)})
+	p.arrive(func(string, string) string { return "preparation p of " + trigger })
+	p.settle(p.id)
+	p.advance(id)
+	p.arrive(func(string, string) string { return "preparation p of " + trigger })
+}
+
+func (p *pipeline) start(id tko.RolloutID) {
+	plan, err := p.RolloutPlan(p.ctx, id)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.do(id, "start", func(c *tko.RolloutCommand) { c.Plan = plan.Digest })
+}
+
+// upgrade upgrades to another template.
+func (p *pipeline) upgrade() string {
+	from := p.template
+	to := fmt.Sprintf("t:v%d", len(p.templates)+1)
+	p.templates[to] = p.draw("a", "b")
+	p.world.template(to, p.templates[to].yaml())
+	old, now := p.templates[from].over(p.merged), p.templates[to].over(p.merged)
+	p.template = to
+	edits, resources := fmt.Sprintf("{upgrade: {to: %q}, select: {templateIdPatterns: [%q]}}", to, from), ""
+	if p.random.IntN(2) == 0 {
+		edits, resources = edits+", "+mergeOfA, p.resourceA()
+	}
+	p.rollout(edits, resources, func(field, value string) string {
+		switch {
+		case strings.HasPrefix(field, "made/"):
+			return "preparation p of " + trigger
+		case now[field] == value && old[field] != value:
+			return "template " + to + "@1"
+		}
+		return "rollout"
+	})
+	return "upgrade"
+}
+
+const mergeOfA = `{merge: [{apiVersion: v1, kind: ConfigMap, name: a}], select: {templateIdPatterns: ["t:*"]}}`
+
+func (p *pipeline) resourceA() string {
+	return fmt.Sprintf(`{apiVersion: v1, kind: ConfigMap, metadata: {name: a, annotations: {nephio.org/merge: Override}}, data: {k%d: "%d"}}`, p.random.IntN(5), p.random.IntN(3))
+}
+
+// mergeEdit merges values by a rollout.
+func (p *pipeline) mergeEdit() string {
+	p.rollout(mergeOfA, p.resourceA(), func(field, _ string) string {
+		if strings.HasPrefix(field, "made/") {
+			return "preparation p of " + trigger
+		}
+		return "rollout"
+	})
+	return "merge edit"
+}
+
+// undo undoes the last rollout, if nothing was changed since.
+func (p *pipeline) undo() string {
+	if p.rollouts == 0 || p.undone {
+		return "nothing"
+	}
+	p.undone = true
+	id := tko.RolloutID(fmt.Sprintf("r%d", p.rollouts))
+	before := p.deployment(p.id)
+	status := p.do(id, "undo")
+	undo := id + "-undo"
+	p.advance(undo)
+	d := p.deployment(p.id)
+	if d.Stamp.Revision == before.Stamp.Revision {
+		return "nothing to undo, " + status.State
+	}
+	for n := int64(len(p.history)) - 1; n > 0; n-- { // the revision that is restored
+		was, err := p.Deployment(p.ctx, p.id, n)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		if was.Template == d.Template && was.Prepared == d.Prepared && maps.Equal(valuesOf(was.Package), valuesOf(d.Package)) {
+			p.values, p.origins, p.template = valuesOf(d.Package), p.history[n], string(d.Template)
+			break
+		}
+	}
+	p.history = append(p.history, p.origins)
+	p.settle(p.id)
+	p.advance(undo)
+	p.arrive(func(string, string) string { return "nothing" })
+	return "undo"
+}
+
+// TestBlameIsRightForEachField generates pipelines of templates, merges, a plugin,
+// rollouts and people, and compares the blame with a model after each step.
+func TestBlameIsRightForEachField(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(12) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			p := &pipeline{world: newWorld(t), random: rand.New(rand.NewPCG(seed, 13)), template: "t:v1", templates: map[string]values{}, history: []map[string]string{nil}, did: map[string]int{}}
+			var properties map[string]string
+			if seed%2 == 0 {
+				properties = map[string]string{"_plan": "pure"}
+			}
+			p.world.plugin(krm.ParseGVK("a.plugin.nephio.org/v1alpha1", "One"), properties, func(target krm.Identity, _ tko.DeploymentID, pkg krm.Package) krm.Package {
+				made := values{"made/always": "x"}
+				for field, value := range valuesOf(pkg) {
+					if name, key, _ := strings.Cut(field, "/"); name == "a" && key != "always" {
+						made["made/"+key] = value + value
+					}
+				}
+				pkg = slices.DeleteFunc(pkg, func(r krm.Resource) bool { return r.Text("metadata", "name") == "made" })
+				pkg.Find(target).SetPrepared()
+				return append(pkg, read(t, made.yaml())...)
+			})
+			p.templates["t:v1"] = p.draw("a", "b")
+			p.merged = p.draw("b", "c")
+			p.world.template("t:v1", p.templates["t:v1"].yaml())
+			merged := strings.ReplaceAll(p.merged.yaml(), "metadata: {name: b}", `metadata: {name: b, annotations: {nephio.org/merge: Override}}`)
+			p.id = p.deploy("t:v1", merged, "")
+			p.run(14)
+			t.Log(p.did, slices.Sorted(maps.Values(p.origins)))
+		})
+	}
+}

@@ -1,0 +1,666 @@
+package spec
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/rollout/merge"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// Parse returns the rollout that a package describes. The package has exactly one
+// Rollout resource, the resources that its edits use, and resources that contribute
+// metadata; it isn't changed, and the result shares resources with it. The error is a
+// [*tko.InvalidPackageError] with all findings, each with the field, the reason, and
+// the remedy.
+func Parse(p krm.Package) (Rollout, error) {
+	var found []krm.Resource
+	others := krm.Package{}
+	for _, r := range p {
+		switch gvk := r.GVK(); {
+		case gvk == GVK:
+			found = append(found, r)
+		case gvk.Group == krm.MetadataGroup, gvk == krm.DeploymentGVK:
+		default:
+			others = append(others, r)
+		}
+	}
+	if len(found) != 1 {
+		return Rollout{}, &tko.InvalidPackageError{Findings: []tko.Finding{{
+			Resource: krm.Identity{GVK: GVK}, Reason: fmt.Sprintf("the package has %d Rollout resources: it must have exactly one", len(found)),
+		}}}
+	}
+	c := &checker{id: found[0].Identity(), others: others, used: map[krm.Identity]bool{}}
+	rollout := c.rollout(found[0])
+	for _, r := range others {
+		if id := r.Identity(); !c.used[id] {
+			c.findings = append(c.findings, tko.Finding{Resource: id, Reason: "no edit uses the resource: name it in spec.edits[].merge, or remove it"})
+		}
+	}
+	if len(c.findings) > 0 {
+		return Rollout{}, &tko.InvalidPackageError{Findings: c.findings}
+	}
+	return rollout, nil
+}
+
+// A checker collects findings.
+type checker struct {
+	id       krm.Identity
+	others   krm.Package // resources that edits may use
+	used     map[krm.Identity]bool
+	findings []tko.Finding
+}
+
+func (c *checker) add(path, format string, args ...any) {
+	c.findings = append(c.findings, tko.Finding{Resource: c.id, Path: path, Reason: fmt.Sprintf(format, args...)})
+}
+
+// object returns the map at a path, and reports keys that aren't known.
+func (c *checker) object(v any, path string, known ...string) map[string]any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		c.add(path, "must be a map with %s, not %s", alternatives(known), describe(v))
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		if !slices.Contains(known, key) {
+			hint := "use " + alternatives(known)
+			if near := nearest(key, known); near != "" {
+				hint = fmt.Sprintf("did you mean %s?", near)
+			}
+			c.add(under(path, key), "unknown field: %s", hint)
+		}
+	}
+	return m
+}
+
+func (c *checker) list(v any, path string, most int) []any {
+	list, ok := v.([]any)
+	switch {
+	case !ok:
+		c.add(path, "must be a list, not %s", describe(v))
+	case len(list) == 0:
+		c.add(path, "the list is empty: remove the field, or add an element")
+	case len(list) > most:
+		c.add(path, "the list has %d elements: use at most %d", len(list), most)
+		return nil
+	}
+	return list
+}
+
+func (c *checker) text(v any, path string) string {
+	s, ok := v.(string)
+	if !ok || strings.TrimSpace(s) == "" {
+		c.add(path, "must be text that isn't empty, not %s", describe(v))
+		return ""
+	}
+	return s
+}
+
+func (c *checker) enum(m map[string]any, key, path, otherwise string, values ...string) string {
+	v, ok := m[key]
+	if !ok {
+		return otherwise
+	}
+	s, _ := v.(string)
+	if !slices.Contains(values, s) {
+		c.add(path+"."+key, "must be %s, not %s", alternatives(values), describe(v))
+	}
+	return s
+}
+
+// count returns the integer of a field, which is least or more.
+func (c *checker) count(v any, path string, least int64) int {
+	n, ok := v.(int64)
+	if f, isFloat := v.(float64); isFloat && f == math.Trunc(f) && math.Abs(f) < 1e9 {
+		n, ok = int64(f), true
+	}
+	if !ok || n < least || n > math.MaxInt32 {
+		c.add(path, "must be an integer of at least %d, not %s", least, describe(v))
+		return 0
+	}
+	return int(n)
+}
+
+// percent returns the number of a field, up to 100 and more than least (or equal, if
+// zero is allowed).
+func (c *checker) percent(v any, path string, zero bool) float64 {
+	var f float64
+	switch v := v.(type) {
+	case int64:
+		f = float64(v)
+	case float64:
+		f = v
+	case string:
+		c.add(path, "must be a number, not %s: write it without quotes and without %%", describe(v))
+		return 0
+	default:
+		f = math.NaN()
+	}
+	if !(f >= 0 && f <= 100) || f == 0 && !zero {
+		lowest := "more than 0"
+		if zero {
+			lowest = "at least 0"
+		}
+		c.add(path, "must be a number of %s and at most 100, not %s", lowest, describe(v))
+		return 0
+	}
+	return f
+}
+
+func (c *checker) duration(m map[string]any, key, path string, otherwise, least time.Duration) time.Duration {
+	v, ok := m[key]
+	if !ok {
+		return otherwise
+	}
+	s, _ := v.(string)
+	d, err := time.ParseDuration(s)
+	if err != nil || d < least || d > MaxDuration {
+		c.add(path+"."+key, "must be a duration of %s to 720h, such as 15m, not %s", least, describe(v))
+		return otherwise
+	}
+	return d
+}
+
+func (c *checker) rollout(r krm.Resource) Rollout {
+	c.object(map[string]any(r), "", "apiVersion", "kind", "metadata", "spec", "status")
+	out := Rollout{Limits: Limits{Concurrent: DefaultConcurrent}, Health: Health{Within: DefaultWithin}}
+	v, ok := r["spec"]
+	if !ok {
+		c.add("spec", "is missing: it needs edits")
+		return out
+	}
+	s := c.object(v, "spec", "edits", "undoes", "waves", "limits", "health", "windows", "onFailure", "conflicts")
+	if s == nil {
+		return out
+	}
+	if v, ok := s["undoes"]; ok {
+		if out.Undoes = c.text(v, "spec.undoes"); has(s, "edits") {
+			c.add("spec.edits", "a rollout that undoes another one has no edits: remove them")
+		}
+	} else if v, ok := s["edits"]; ok {
+		for i, edit := range c.list(v, "spec.edits", MaxEdits) {
+			out.Edits = append(out.Edits, c.edit(edit, element("spec.edits", i)))
+		}
+	} else {
+		c.add("spec.edits", "is missing: without edits a rollout changes nothing")
+	}
+	out.Waves = c.waves(s["waves"], has(s, "waves"), out.Undoes != "")
+	zero := 0
+	out.Limits.Failures.Count = &zero
+	if v, ok := s["limits"]; ok {
+		out.Limits = c.limits(v, out.Limits)
+	}
+	if v, ok := s["health"]; ok {
+		h := c.object(v, "spec.health", "within", "soak")
+		out.Health.Within = c.duration(h, "within", "spec.health", DefaultWithin, time.Second)
+		out.Health.Soak = c.duration(h, "soak", "spec.health", 0, 0)
+	}
+	if v, ok := s["windows"]; ok {
+		for i, w := range c.list(v, "spec.windows", MaxWindows) {
+			out.Windows = append(out.Windows, c.window(w, element("spec.windows", i)))
+		}
+	}
+	out.OnFailure = OnFailure(c.enum(s, "onFailure", "spec", string(Pause), string(Pause), string(Undo), string(Continue)))
+	out.Conflicts = merge.Policy(c.enum(s, "conflicts", "spec", string(merge.Fail), string(merge.Fail), string(merge.KeepTheirs), string(merge.TakeEdit)))
+	return out
+}
+
+var actions = []string{"upgrade", "merge", "function", "package", "delete", "place"}
+
+func (c *checker) edit(v any, path string) Edit {
+	var e Edit
+	m := c.object(v, path, append([]string{"select"}, actions...)...)
+	if m == nil {
+		return e
+	}
+	var named []string
+	for _, action := range actions {
+		if has(m, action) {
+			named = append(named, action)
+		}
+	}
+	if len(named) != 1 {
+		c.add(path, "has %d actions %v: it must have exactly one of %s", len(named), named, alternatives(actions))
+		return e
+	}
+	at := path + "." + named[0]
+	switch v := m[named[0]]; named[0] {
+	case "upgrade":
+		u := c.object(v, at, "to")
+		e.Upgrade = &Upgrade{}
+		if u != nil {
+			to := c.text(u["to"], at+".to")
+			if to != "" {
+				if err := tko.CheckID("the template ID", to); err != nil {
+					c.add(at+".to", "%s", err)
+				}
+			}
+			e.Upgrade.To = tko.TemplateID(to)
+		}
+	case "merge":
+		e.Merge = c.resources(v, at)
+	case "function":
+		f := c.object(v, at, "image", "config")
+		e.Function = &Function{}
+		if f != nil {
+			e.Function.Image = c.text(f["image"], at+".image")
+			if config, ok := f["config"]; ok {
+				if e.Function.Config, ok = config.(map[string]any); !ok {
+					c.add(at+".config", "must be a map, not %s", describe(config))
+				}
+			}
+		}
+	case "package":
+		p := c.object(v, at, "deployment", "resources")
+		e.Package = &Package{}
+		if p != nil {
+			e.Package.Deployment = tko.DeploymentID(c.text(p["deployment"], at+".deployment"))
+			if list, ok := p["resources"]; ok {
+				e.Package.Resources = c.resources(list, at+".resources")
+			} else {
+				e.Package.Resources = c.others
+				for _, r := range c.others {
+					c.used[r.Identity()] = true
+				}
+				if len(c.others) == 0 {
+					c.add(at, "the rollout's package has no other resources: add those of the new package")
+				}
+			}
+		}
+		if has(m, "select") {
+			c.add(path+".select", "the edit names its deployment: remove select")
+		}
+		return e
+	case "delete":
+		c.object(v, at)
+		e.Delete = true
+	case "place":
+		c.object(v, at)
+		e.Place = true
+	}
+	sel, ok := m["select"]
+	if !ok {
+		c.add(path+".select", "is missing: the edit would change every deployment; say which ones, such as {templateIdPatterns: [\"workload/smf:v1\"]}")
+		return e
+	}
+	if m, ok := sel.(map[string]any); ok && has(m, "deploymentIds") {
+		e.Deployments = c.deploymentIDs(m, path+".select")
+		return e
+	}
+	e.Select = c.selection(sel, path+".select")
+	return e
+}
+
+// resources returns the resources that a list of references names.
+func (c *checker) resources(v any, path string) krm.Package {
+	var out krm.Package
+	for i, one := range c.list(v, path, 1000) {
+		at := element(path, i)
+		m := c.object(one, at, "apiVersion", "kind", "name")
+		if m == nil {
+			continue
+		}
+		apiVersion, kind, name := c.text(m["apiVersion"], at+".apiVersion"), c.text(m["kind"], at+".kind"), c.text(m["name"], at+".name")
+		if apiVersion == "" || kind == "" || name == "" {
+			continue
+		}
+		id := krm.Identity{GVK: krm.ParseGVK(apiVersion, kind), Name: name}
+		r := c.others.Find(id)
+		if r == nil {
+			c.add(at, "the rollout's package has no %s: add the resource, or correct the reference", id)
+			continue
+		}
+		c.used[id] = true
+		out = append(out, r)
+	}
+	return out
+}
+
+func (c *checker) selection(v any, path string) tko.DeploymentSelect {
+	var s tko.DeploymentSelect
+	m := c.object(v, path, "parent", "metadataPatterns", "templateIdPatterns", "templateMetadataPatterns", "siteIdPatterns", "siteMetadataPatterns", "prepared", "approved", "outdated", "deploymentIds")
+	if m == nil {
+		return s
+	}
+	if len(m) == 0 {
+		c.add(path, "is empty: the edit would change every deployment; add a filter (templateIdPatterns: [\"**\"] selects those of all templates)")
+	}
+	if v, ok := m["parent"]; ok {
+		s.Parent = tko.DeploymentID(c.text(v, path+".parent"))
+	}
+	s.Templates = c.idPatterns(m, "templateIdPatterns", path)
+	s.Sites = c.idPatterns(m, "siteIdPatterns", path)
+	s.Metadata = c.valuePatterns(m, "metadataPatterns", path)
+	s.TemplateMetadata = c.valuePatterns(m, "templateMetadataPatterns", path)
+	s.SiteMetadata = c.valuePatterns(m, "siteMetadataPatterns", path)
+	s.Prepared = c.boolean(m, "prepared", path)
+	s.Approved = c.boolean(m, "approved", path)
+	s.Outdated = c.boolean(m, "outdated", path)
+	return s
+}
+
+// deploymentIDs returns the IDs of a select that names deployments, sorted.
+func (c *checker) deploymentIDs(m map[string]any, path string) []tko.DeploymentID {
+	if len(m) > 1 {
+		c.add(path, "deploymentIds names the deployments: remove the other filters")
+	}
+	var ids []tko.DeploymentID
+	for i, one := range c.list(m["deploymentIds"], path+".deploymentIds", MaxPatterns) {
+		ids = append(ids, tko.DeploymentID(c.text(one, element(path+".deploymentIds", i))))
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+func (c *checker) boolean(m map[string]any, key, path string) *bool {
+	v, ok := m[key]
+	if !ok {
+		return nil
+	}
+	b, ok := v.(bool)
+	if !ok {
+		c.add(path+"."+key, "must be true or false, not %s", describe(v))
+	}
+	return &b
+}
+
+func (c *checker) idPatterns(m map[string]any, key, path string) []string {
+	v, ok := m[key]
+	if !ok {
+		return nil
+	}
+	var out []string
+	for i, one := range c.list(v, path+"."+key, MaxPatterns) {
+		at := element(path+"."+key, i)
+		text := c.text(one, at)
+		if _, err := tko.ParsePattern(text); err != nil {
+			c.add(at, "%s", err)
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+func (c *checker) valuePatterns(m map[string]any, key, path string) map[string]string {
+	v, ok := m[key]
+	if !ok {
+		return nil
+	}
+	at := path + "." + key
+	patterns, ok := v.(map[string]any)
+	switch {
+	case !ok:
+		c.add(at, "must be a map of keys and patterns, not %s", describe(v))
+	case len(patterns) == 0:
+		c.add(at, "the map is empty: remove the field, or add a key with a pattern")
+	case len(patterns) > MaxPatterns:
+		c.add(at, "the map has %d keys: use at most %d", len(patterns), MaxPatterns)
+		return nil
+	}
+	out := make(map[string]string, len(patterns))
+	for _, name := range slices.Sorted(maps.Keys(patterns)) {
+		text, ok := patterns[name].(string)
+		if !ok {
+			c.add(under(at, name), "must be text, not %s: put it in quotes", describe(patterns[name]))
+		}
+		if _, err := tko.ParseValuePattern(text); err != nil {
+			c.add(under(at, name), "%s", err)
+		}
+		out[name] = text
+	}
+	return out
+}
+
+// waves returns the waves. Those of an undo (fixed) are as its rollout has them, in reverse.
+func (c *checker) waves(v any, present, fixed bool) []Wave {
+	var out []Wave
+	names := map[string]bool{}
+	if present {
+		list := c.list(v, "spec.waves", MaxWaves)
+		for i, one := range list {
+			at := element("spec.waves", i)
+			m := c.object(one, at, "name", "count", "percent", "spread", "approval")
+			if m == nil {
+				continue
+			}
+			w := Wave{Name: c.text(m["name"], at+".name")}
+			if w.Name != "" && names[w.Name] {
+				c.add(at+".name", "two waves are called %q: rename one", w.Name)
+			}
+			names[w.Name] = true
+			if has(m, "count") {
+				w.Count = c.count(m["count"], at+".count", 1)
+			}
+			if has(m, "percent") {
+				w.Percent = c.percent(m["percent"], at+".percent", false)
+			}
+			if has(m, "count") && has(m, "percent") {
+				c.add(at, "has count and percent: remove one")
+			}
+			if has(m, "spread") {
+				w.Spread = c.text(m["spread"], at+".spread")
+			}
+			w.Approval = c.enum(m, "approval", at, "", "Required", "None") == "Required"
+			if !has(m, "count") && !has(m, "percent") && i < len(list)-1 && !fixed {
+				c.add(at, "takes all deployments, so the waves after it have none: add count or percent, or make it the last wave")
+			}
+			out = append(out, w)
+		}
+	}
+	if len(out) == 0 || !out[len(out)-1].Rest() && !fixed {
+		name := "rest"
+		for i := 2; names[name]; i++ {
+			name = "rest-" + strconv.Itoa(i)
+		}
+		out = append(out, Wave{Name: name, Implicit: true})
+	}
+	return out
+}
+
+func (c *checker) limits(v any, l Limits) Limits {
+	const path = "spec.limits"
+	m := c.object(v, path, "concurrent", "per", "apart", "failures")
+	if m == nil {
+		return l
+	}
+	if has(m, "concurrent") {
+		l.Concurrent = c.count(m["concurrent"], path+".concurrent", 1)
+	}
+	if v, ok := m["per"]; ok {
+		seen := map[string]bool{}
+		for i, one := range c.list(v, path+".per", MaxKeys) {
+			at := element(path+".per", i)
+			p := c.object(one, at, "key", "max")
+			if p == nil {
+				continue
+			}
+			per := Per{Key: c.text(p["key"], at+".key"), Max: c.count(p["max"], at+".max", 1)}
+			if per.Key != "" && seen[per.Key] {
+				c.add(at+".key", "the key %q has two limits: remove one", per.Key)
+			}
+			seen[per.Key] = true
+			l.Per = append(l.Per, per)
+		}
+	}
+	if v, ok := m["apart"]; ok {
+		for i, one := range c.list(v, path+".apart", MaxKeys) {
+			key := c.text(one, element(path+".apart", i))
+			if key != "" && slices.Contains(l.Apart, key) {
+				c.add(element(path+".apart", i), "the key %q is there twice: remove one", key)
+			}
+			l.Apart = append(l.Apart, key)
+		}
+	}
+	if v, ok := m["failures"]; ok {
+		f := c.object(v, path+".failures", "count", "percent")
+		l.Failures = Failures{}
+		if has(f, "count") {
+			n := c.count(f["count"], path+".failures.count", 0)
+			l.Failures.Count = &n
+		}
+		if has(f, "percent") {
+			n := c.percent(f["percent"], path+".failures.percent", true)
+			l.Failures.Percent = &n
+		}
+		if f != nil && l.Failures == (Failures{}) {
+			c.add(path+".failures", "is empty, so any number may fail: add count or percent")
+		}
+	}
+	return l
+}
+
+var dayNames = []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
+
+func (c *checker) window(v any, path string) Window {
+	w := Window{Zone: time.UTC}
+	m := c.object(v, path, "days", "from", "to", "zone")
+	if m == nil {
+		return w
+	}
+	if v, ok := m["days"]; ok {
+		for i, one := range c.list(v, path+".days", 7) {
+			day, _ := one.(string)
+			n := slices.Index(dayNames, day)
+			if n < 0 {
+				c.add(element(path+".days", i), "must be %s, not %s", alternatives(dayNames), describe(one))
+				continue
+			}
+			w.Days[n] = true
+		}
+	} else {
+		w.Days = [7]bool{true, true, true, true, true, true, true}
+	}
+	var okFrom, okTo bool
+	w.From, okFrom = c.clock(m["from"], path+".from", false)
+	w.To, okTo = c.clock(m["to"], path+".to", true)
+	if okFrom && okTo && w.From == w.To {
+		c.add(path, "opens and closes at the same time, so it never opens: use from \"00:00\" to \"24:00\" for whole days")
+	}
+	if v, ok := m["zone"]; ok {
+		z := c.object(v, path+".zone", "key", "default")
+		if has(z, "key") {
+			w.Key = c.text(z["key"], path+".zone.key")
+		}
+		if has(z, "default") {
+			zone, err := loadZone(c.text(z["default"], path+".zone.default"))
+			if err != nil {
+				c.add(path+".zone.default", "%s", err)
+			} else {
+				w.Zone = zone
+			}
+		} else if z != nil {
+			c.add(path+".zone.default", "is missing: it is the zone of sites without the metadata; use one such as UTC or Europe/Berlin")
+		}
+	}
+	return w
+}
+
+var clockText = regexp.MustCompile(`^([01]\d|2[0-3]):([0-5]\d)$`)
+
+func (c *checker) clock(v any, path string, end bool) (time.Duration, bool) {
+	s, _ := v.(string)
+	if end && s == "24:00" {
+		return 24 * time.Hour, true
+	}
+	m := clockText.FindStringSubmatch(s)
+	if m == nil {
+		c.add(path, "must be a time such as \"01:30\", in quotes, not %s", describe(v))
+		return 0, false
+	}
+	d, err := time.ParseDuration(m[1] + "h" + m[2] + "m")
+	return d, err == nil
+}
+
+// loadZone returns a zone of the tz database.
+func loadZone(name string) (*time.Location, error) {
+	if name != "" && name != "Local" {
+		if zone, err := time.LoadLocation(name); err == nil {
+			return zone, nil
+		}
+	}
+	return nil, tko.Errorf(tko.ErrInvalid, "time zone %q is unknown: use one such as UTC or Europe/Berlin", name)
+}
+
+func has(m map[string]any, key string) bool { _, ok := m[key]; return ok }
+
+func element(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
+// under returns the path of a key of the map at a path.
+func under(path, key string) string {
+	text := strings.TrimPrefix(krm.PathText([]string{"x", key}), "x")
+	if path == "" {
+		return strings.TrimPrefix(text, ".")
+	}
+	return path + text
+}
+
+func alternatives(names []string) string {
+	switch len(names) {
+	case 0:
+		return "no fields"
+	case 1:
+		return names[0]
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " or " + names[len(names)-1]
+}
+
+// describe returns a value for messages, at most 60 bytes of it.
+func describe(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "nothing"
+	case string:
+		if len(v) > 60 {
+			return strconv.Quote(strings.ToValidUTF8(v[:60], "")) + "…"
+		}
+		return strconv.Quote(v)
+	case map[string]any:
+		return "a map"
+	case []any:
+		return "a list"
+	}
+	return fmt.Sprint(v)
+}
+
+// nearest returns the known name that a mistyped one probably means, or "".
+func nearest(key string, known []string) string {
+	best, least := "", 3
+	for _, name := range known {
+		if d := distance(strings.ToLower(key), strings.ToLower(name)); d < least {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// distance is the number of insertions, removals and replacements between two names.
+// Names that differ in length by more than two are far.
+func distance(a, b string) int {
+	if len(a)-len(b) > 2 || len(b)-len(a) > 2 {
+		return 9
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		previous := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := previous
+			if a[i] != b[j] {
+				cost = 1 + min(previous, row[j], row[j+1])
+			}
+			previous, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}

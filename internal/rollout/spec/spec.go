@@ -1,0 +1,151 @@
+package spec
+
+import (
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/rollout/merge"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// GVK is the kind of the Rollout resource.
+var GVK = krm.GVK{Group: "tko.nephio.org", Version: "v1alpha1", Kind: "Rollout"}
+
+// Defaults of what a Rollout leaves out. They are cautious: a fleet is never changed
+// at once, and the first failure pauses.
+const (
+	DefaultConcurrent = 50
+	DefaultWithin     = 15 * time.Minute
+)
+
+// The limits of a spec.
+const (
+	MaxEdits    = 100
+	MaxWaves    = 100
+	MaxKeys     = 20 // of limits.per and of limits.apart
+	MaxWindows  = 50
+	MaxPatterns = 1000 // of one list or map of a select
+	MaxDuration = 30 * 24 * time.Hour
+)
+
+// A Rollout is a checked spec, with its defaults filled in.
+type Rollout struct {
+	Undoes    string // ID of the rollout that this one undoes, or ""; then it has no edits
+	Edits     []Edit
+	Waves     []Wave // the last one takes the rest, and may be implicit
+	Limits    Limits
+	Health    Health
+	Windows   Windows
+	OnFailure OnFailure
+	Conflicts merge.Policy
+}
+
+// An Edit changes the deployments that it selects. Exactly one of its actions is set.
+type Edit struct {
+	Select tko.DeploymentSelect // of a Package: zero
+	// Deployments names the deployments in place of Select, sorted; nil: Select counts.
+	Deployments []tko.DeploymentID
+
+	Upgrade  *Upgrade
+	Merge    krm.Package // resources of the rollout's package, merged by krm.Merge
+	Function *Function
+	Package  *Package
+	Delete   bool
+	// Place evaluates the placements of a deployment that follow its sites: their children
+	// are created and deleted.
+	Place bool
+}
+
+// An Upgrade makes a deployment one of another template.
+type Upgrade struct{ To tko.TemplateID }
+
+// A Function is a KRM function that changes packages.
+type Function struct {
+	Image  string
+	Config map[string]any // fields of the function's ConfigMap; nil: none
+}
+
+// A Package replaces the package of one deployment.
+type Package struct {
+	Deployment tko.DeploymentID
+	Resources  krm.Package
+}
+
+// A Wave is a part of the deployments.
+type Wave struct {
+	Name     string
+	Count    int     // deployments, 0: not limited by count
+	Percent  float64 // of all deployments that the rollout changes, 0: not limited by percent
+	Spread   string  // key of site metadata among whose values the wave is spread; "": none
+	Approval bool    // a user must approve the wave before it begins
+	Implicit bool    // the spec doesn't name the wave: it takes what is left
+}
+
+// Rest reports whether the wave takes all deployments that are left.
+func (w Wave) Rest() bool { return w.Count == 0 && w.Percent == 0 }
+
+// Limits bound what a rollout changes at a time.
+type Limits struct {
+	Concurrent int // deployments that are changed and not yet healthy, at most
+	Per        []Per
+	Apart      []string // keys of site metadata: sites with equal values are never changed at once
+	Failures   Failures
+}
+
+// Keys returns the keys of site metadata that the limits name, without duplicates, in
+// the order of the spec.
+func (l Limits) Keys() []string {
+	var keys []string
+	seen := map[string]bool{}
+	add := func(key string) {
+		if !seen[key] {
+			seen[key] = true
+			keys = append(keys, key)
+		}
+	}
+	for _, p := range l.Per {
+		add(p.Key)
+	}
+	for _, key := range l.Apart {
+		add(key)
+	}
+	return keys
+}
+
+// Per limits the deployments that are changed and not yet healthy among sites with an
+// equal value of metadata.
+type Per struct {
+	Key string
+	Max int
+}
+
+// Failures is the number of failed deployments that a rollout tolerates. One that is
+// nil has no limit; at least one is set.
+type Failures struct {
+	Count   *int
+	Percent *float64 // of all deployments that the rollout changes
+}
+
+// Exceeded reports whether more deployments failed than the budget allows.
+func (f Failures) Exceeded(failed, rows int) bool {
+	return f.Count != nil && failed > *f.Count || f.Percent != nil && float64(failed)*100 > *f.Percent*float64(rows)
+}
+
+// Health says when a changed deployment is healthy.
+type Health struct {
+	// Within is the time in which a deployment must become healthy, from its change.
+	// After it a deployment that is or becomes unhealthy has failed; one that is healthy
+	// may complete its Soak.
+	Within time.Duration
+	Soak   time.Duration // how long it must be healthy without interruption
+}
+
+// OnFailure says what happens if more deployments fail than the budget allows.
+type OnFailure string
+
+// The values of OnFailure.
+const (
+	Pause    OnFailure = "Pause"
+	Undo     OnFailure = "Undo"
+	Continue OnFailure = "Continue"
+)

@@ -1,0 +1,65 @@
+package schedule
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/report"
+)
+
+const (
+	// reasonThawed is the reason of a Frozen condition that is False.
+	reasonThawed = "Thawed"
+	// maxFrozen is the maximum time until a frozen site is reconciled again: its
+	// metadata may have changed. The end of a freeze by a user makes its work due.
+	maxFrozen = 5 * time.Minute
+)
+
+// freeze returns how long the work of a site waits because the site is frozen or
+// suspended; 0 if it isn't. The conditions of the site, and of the deployments that wait,
+// report why.
+func (s *Scheduler) freeze(ctx context.Context, seen snapshot, p plan) (time.Duration, error) {
+	freezes, err := s.client.Freezes(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("reading the freezes: %w", err)
+	}
+	now := time.Now()
+	f, frozen := tko.Frozen(freezes, seen.site.Metadata, now)
+	was := conditionIn(seen.site.Stamp, tko.ConditionFrozen)
+	suspended := tko.Suspended(seen.site.Metadata)
+	if !frozen && !suspended {
+		if was == nil || was.Status != tko.ConditionTrue {
+			return 0, nil
+		}
+		return 0, s.write(ctx, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionFrozen, report.Outcome{
+			Status: tko.ConditionFalse, Reason: reasonThawed, Message: "no freeze selects the site any more, and it is not suspended",
+		}))
+	}
+	if len(p.steps) == 0 && len(p.deployments) == 0 && was == nil {
+		return 0, nil // there is nothing to hold
+	}
+	reason, wait := tko.ReasonFrozen, min(max(f.Until.Sub(now), time.Second), maxFrozen)
+	until := fmt.Sprintf("site %q is frozen until %s by %q: %s", seen.site.ID, f.Until.UTC().Format(time.RFC3339), f.By.Who, f.Reason)
+	if suspended {
+		reason, wait = tko.ReasonSuspended, maxFrozen
+		until = fmt.Sprintf("site %q is suspended by its metadata %s, until tko site resume", seen.site.ID, tko.MetadataSuspend)
+	}
+	var all []conditionOf
+	for _, d := range p.deployments {
+		if c := scheduledOf(d.Stamp); c != nil && c.Status == tko.ConditionTrue && c.ObservedRevision == d.Stamp.Revision {
+			continue // the site has it
+		}
+		all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, report.Outcome{
+			Status: tko.ConditionFalse, Reason: reason, Message: "it waits, because " + until,
+		})...)
+	}
+	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionFrozen, report.Outcome{
+		Status: tko.ConditionTrue, Reason: reason, Message: until,
+	})...)
+	if err := s.write(ctx, all); err != nil {
+		return 0, err
+	}
+	return wait, nil
+}

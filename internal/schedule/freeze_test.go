@@ -1,0 +1,150 @@
+package schedule
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/report"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A counted is a target that counts its calls.
+type counted struct{ calls int }
+
+func (c *counted) Schedule(context.Context, krm.Resource, tko.Site, []tko.Deployment, []tko.DeploymentID) (report.Report, error) {
+	c.calls++
+	return report.Report{}, nil
+}
+
+// A frozenData is a data controller with freezes.
+type frozenData struct {
+	Client
+
+	freezes     []tko.Freeze
+	sites       map[tko.SiteID]tko.Site
+	deployments map[tko.DeploymentID]tko.Deployment
+	writes      int
+}
+
+func (d *frozenData) Freezes(context.Context) ([]tko.Freeze, error) { return d.freezes, nil }
+
+func (d *frozenData) Site(_ context.Context, id tko.SiteID, _ int64) (tko.Site, error) {
+	return d.sites[id], nil
+}
+
+func (d *frozenData) Plugins(context.Context, tko.PluginSelect, tko.ListOptions) iter.Seq2[tko.Plugin, error] {
+	return func(func(tko.Plugin, error) bool) {}
+}
+
+func (d *frozenData) Deployments(context.Context, tko.DeploymentSelect, tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+	return func(yield func(tko.Deployment, error) bool) {
+		for _, id := range slices.Sorted(maps.Keys(d.deployments)) {
+			if !yield(d.deployments[id], nil) {
+				return
+			}
+		}
+	}
+}
+
+func (d *frozenData) SetConditions(_ context.Context, kind tko.Kind, id string, conditions []tko.Condition) error {
+	d.writes++
+	set := func(s *tko.Stamp) {
+		for _, c := range conditions {
+			s.Conditions = append(slices.DeleteFunc(slices.Clone(s.Conditions), func(old tko.Condition) bool { return old.Type == c.Type }), c)
+		}
+	}
+	if kind == tko.KindSite {
+		site := d.sites[tko.SiteID(id)]
+		set(&site.Stamp)
+		d.sites[site.ID] = site
+		return nil
+	}
+	deployment := d.deployments[tko.DeploymentID(id)]
+	set(&deployment.Stamp)
+	d.deployments[deployment.ID] = deployment
+	return nil
+}
+
+func TestFrozenSiteIsNotScheduledUntilTheFreezeEnds(t *testing.T) {
+	gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
+	trigger := krm.Resource{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}
+	settled := tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: ReasonScheduled, ObservedRevision: 3}
+	data := &frozenData{
+		freezes: []tko.Freeze{{ID: "f", SiteMetadata: map[string]string{"region": "n*"}, Until: time.Now().Add(time.Minute), Reason: "peak", By: tko.Author{Who: "ann"}}},
+		sites:   map[tko.SiteID]tko.Site{"a": {ID: "a", Metadata: map[string]string{"region": "north"}, Package: krm.Package{trigger}, Stamp: tko.Stamp{Revision: 1}}},
+		deployments: map[tko.DeploymentID]tko.Deployment{
+			"runs":  {ID: "runs", Site: "a", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 3, Conditions: []tko.Condition{settled}}},
+			"waits": {ID: "waits", Site: "a", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 4, Conditions: []tko.Condition{settled}}},
+		},
+	}
+	one := &counted{}
+	s := New(data, nil, Options{})
+	s.targets = map[krm.GVK]target{gvk: one}
+	for range 2 {
+		r := s.Reconcile(t.Context(), "a")
+		if r.Outcome != tko.WorkLater || r.Retry <= 0 || r.Retry > time.Minute || one.calls != 0 {
+			t.Fatalf("%+v, %d calls", r, one.calls)
+		}
+	}
+	if data.writes != 2 {
+		t.Errorf("%d writes: the second reconciliation wrote the same conditions", data.writes)
+	}
+	frozen := conditionIn(data.sites["a"].Stamp, tko.ConditionFrozen)
+	if frozen == nil || frozen.Status != tko.ConditionTrue || !strings.Contains(frozen.Message, `by "ann": peak`) {
+		t.Errorf("the site's condition is %+v", frozen)
+	}
+	if c := scheduledOf(data.deployments["waits"].Stamp); c.Status != tko.ConditionFalse || c.Reason != tko.ReasonFrozen || c.ObservedRevision != 4 {
+		t.Errorf("the condition of the deployment that waits is %+v", c)
+	}
+	if c := scheduledOf(data.deployments["runs"].Stamp); c.Status != tko.ConditionTrue {
+		t.Errorf("the condition of the deployment that runs is %+v", c)
+	}
+	data.freezes[0].Until = time.Now().Add(-time.Second)
+	s.Reconcile(t.Context(), "a")
+	if frozen = conditionIn(data.sites["a"].Stamp, tko.ConditionFrozen); one.calls != 1 || frozen.Status != tko.ConditionFalse {
+		t.Errorf("%d calls, %+v", one.calls, frozen)
+	}
+	if c := scheduledOf(data.deployments["waits"].Stamp); c.Status != tko.ConditionTrue || c.ObservedRevision != 4 {
+		t.Errorf("after the freeze the condition is %+v", c)
+	}
+}
+
+func TestSuspendedSiteIsNotScheduledUntilItResumes(t *testing.T) {
+	gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
+	trigger := krm.Resource{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}
+	suspend := func(value string) map[string]string { return map[string]string{tko.MetadataSuspend: value} }
+	data := &frozenData{
+		sites:       map[tko.SiteID]tko.Site{"a": {ID: "a", Metadata: suspend("true"), Package: krm.Package{trigger}, Stamp: tko.Stamp{Revision: 1}}},
+		deployments: map[tko.DeploymentID]tko.Deployment{"waits": {ID: "waits", Site: "a", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 4}}},
+	}
+	one := &counted{}
+	s := New(data, nil, Options{})
+	s.targets = map[krm.GVK]target{gvk: one}
+	for range 2 {
+		if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkLater || r.Retry != maxFrozen || one.calls != 0 {
+			t.Fatalf("%+v, %d calls", r, one.calls)
+		}
+	}
+	if data.writes != 2 {
+		t.Errorf("%d writes: the second reconciliation wrote the same conditions", data.writes)
+	}
+	if c := conditionIn(data.sites["a"].Stamp, tko.ConditionFrozen); c == nil || c.Status != tko.ConditionTrue || c.Reason != tko.ReasonSuspended {
+		t.Errorf("the site's condition is %+v", c)
+	}
+	if c := scheduledOf(data.deployments["waits"].Stamp); c.Status != tko.ConditionFalse || c.Reason != tko.ReasonSuspended {
+		t.Errorf("the condition of the deployment that waits is %+v", c)
+	}
+	site := data.sites["a"]
+	site.Metadata = suspend("false")
+	data.sites["a"] = site
+	s.Reconcile(t.Context(), "a")
+	if c := conditionIn(data.sites["a"].Stamp, tko.ConditionFrozen); one.calls != 1 || c.Status != tko.ConditionFalse {
+		t.Errorf("%d calls, %+v", one.calls, c)
+	}
+}

@@ -1,0 +1,514 @@
+package relational
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/rollout/execute"
+	fleetplan "github.com/tko-orchestrator/tko/internal/rollout/plan"
+)
+
+// unpinned is the condition that no rollout needs the revision c: to apply it, or to undo
+// it.
+const unpinned = "NOT EXISTS (SELECT 1 FROM rollout_row p WHERE c.kind = 'deployment' AND p.deployment = c.id AND (p.revision = c.revision OR p.target = c.revision)) " +
+	"AND NOT EXISTS (SELECT 1 FROM rollout_pin p WHERE p.kind = c.kind AND p.id = c.id AND p.revision = c.revision)"
+
+// A rolloutChange is a decided [catalog.RolloutWrite].
+type rolloutChange struct {
+	*catalog.RolloutWrite
+
+	rows    []catalog.RolloutRow // with the revisions that were applied
+	version int64                // that the change makes
+}
+
+// decideRollout adds the change of rollouts that belongs to a write.
+func (g *group) decideRollout(w *catalog.Write) {
+	if w.Rollout == nil {
+		return
+	}
+	before, count := g.head.rollouts, len(g.rollouts)
+	g.undo = append(g.undo, func() { g.head.rollouts, g.rollouts = before, g.rollouts[:count] })
+	g.head.rollouts++
+	c := rolloutChange{w.Rollout, slices.Clone(w.Rollout.Rows), g.head.rollouts}
+	for i := range c.rows {
+		r := &c.rows[i]
+		if r.Progress != execute.Applied || r.Applied != 0 {
+			continue
+		}
+		r.Applied = r.Revision
+		if now := g.state[catalog.Key{Kind: tko.KindDeployment, ID: string(r.Deployment)}]; now != nil {
+			r.Applied, r.UID = now.Revision, cmp.Or(r.UID, now.UID)
+		}
+		r.Chain = r.Applied
+	}
+	g.rollouts = append(g.rollouts, c)
+}
+
+var rolloutRowColumns = []Column{
+	{"rollout", Text},
+	{"plan", Int},
+	{"deployment", Text},
+	{"uid", Text},
+	{"revision", Int},
+	{"kind", Int},
+	{"wave", Int},
+	{"rank", Int},
+	{"before", Bytes},
+	{"after", Bytes},
+	{"grp", Int},
+	{"parent", Text},
+	{"site", Text},
+	{"progress", Text},
+	{"since", Int},
+	{"evaluated", Int},
+	{"credit", Int},
+	{"counted", Bool},
+	{"broken", Bool},
+	{"reason", Text},
+	{"applied", Int},
+	{"chain", Int},
+	{"target", Int},
+	{"doc", Text},
+	{"version", Int},
+}
+
+// rolloutRowNames are the columns that scanRolloutRow reads.
+var rolloutRowNames = names(rolloutRowColumns[2:len(rolloutRowColumns)-1], "")
+
+// A rowDoc holds what only few rows have.
+type rowDoc struct {
+	catalog.RowDetails
+
+	Findings []string         `json:"findings,omitempty"`
+	Unknown  []string         `json:"unknown,omitempty"`
+	Edits    []byte           `json:"edits,omitempty"`
+	Root     tko.DeploymentID `json:"root,omitempty"`
+}
+
+func rolloutRowValues(id string, number, version int64, r catalog.RolloutRow) ([]any, error) {
+	doc := ""
+	if d := (rowDoc{r.RowDetails, r.Findings, r.Unknown, r.Edits, r.Root}); d.Base != 0 || d.Force || d.Origin != "" || len(d.Replaces)+len(d.Pins)+len(d.Findings)+len(d.Unknown)+len(d.Edits)+len(d.Root) > 0 {
+		text, err := json.Marshal(d)
+		if err != nil {
+			return nil, fault("encode a row of a rollout", err)
+		}
+		doc = cleanText(string(text))
+	}
+	return []any{
+		id, number, string(r.Deployment), r.UID, r.Revision, int64(r.Kind), int64(r.Wave), int64(r.Rank),
+		digestValue(catalog.Digest(r.Before)), digestValue(catalog.Digest(r.After)), int64(r.Group), r.Parent, r.Site, string(r.Progress), microsOrZero(r.Since), microsOrZero(r.Evaluated),
+		int64(r.Credit), r.Counted, r.Broken, cleanText(r.Reason), r.Applied, r.Chain, r.Target, doc, version,
+	}, nil
+}
+
+func microsOrZero(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return micros(t)
+}
+
+func momentOrZero(m int64) time.Time {
+	if m == 0 {
+		return time.Time{}
+	}
+	return moment(m)
+}
+
+// scanRolloutRow reads the columns from deployment on.
+func scanRolloutRow(from Row) (catalog.RolloutRow, error) {
+	var r catalog.RolloutRow
+	var id, progress, doc string
+	var kind, wave, rank, group, since, evaluated, credit int64
+	var before, after digest
+	err := from.Scan(&id, &r.UID, &r.Revision, &kind, &wave, &rank, &before, &after, &group, &r.Parent, &r.Site, &progress, &since, &evaluated,
+		&credit, &r.Counted, &r.Broken, &r.Reason, &r.Applied, &r.Chain, &r.Target, &doc)
+	if err != nil {
+		return r, err
+	}
+	r.Deployment, r.Kind, r.Wave, r.Rank = tko.DeploymentID(id), fleetplan.Kind(kind), int(wave), int(rank) //nolint:gosec // written as such
+	r.Before, r.After, r.Group, r.Progress = fleetplan.Digest(before), fleetplan.Digest(after), int(group), execute.Progress(progress)
+	r.Since, r.Evaluated, r.Credit = momentOrZero(since), momentOrZero(evaluated), time.Duration(credit)
+	if doc == "" {
+		return r, nil
+	}
+	var d rowDoc
+	err = json.Unmarshal([]byte(doc), &d)
+	r.RowDetails, r.Findings, r.Unknown, r.Edits, r.Root = d.RowDetails, d.Findings, d.Unknown, d.Edits, d.Root
+	return r, fault("decode a row of a rollout", err)
+}
+
+func addRolloutRows(rows [][]any) Statement {
+	return Statement{
+		SQL: "INSERT INTO rollout_row (" + names(rolloutRowColumns, "") + ") SELECT " + names(rolloutRowColumns, "r.") +
+			" FROM {rows} WHERE true ON CONFLICT (rollout, plan, deployment) DO UPDATE SET " + replaced(rolloutRowColumns[3:]),
+		Columns: rolloutRowColumns, Rows: rows,
+	}
+}
+
+// rolloutStatements write the changes of rollouts, and enqueue the rollouts whose
+// deployments in flight have changed.
+func (g *group) rolloutStatements() ([]Statement, error) {
+	var statements []Statement
+	for _, c := range g.rollouts {
+		if c.Replan != 0 {
+			statements = append(statements,
+				Statement{SQL: "DELETE FROM rollout_row WHERE rollout = $1 AND plan = $2 AND progress IN ('Waiting', 'Stale')", Args: []any{c.Rollout, c.Number}},
+				Statement{SQL: "UPDATE rollout_row SET plan = $2 WHERE rollout = $1 AND plan = $3", Args: []any{c.Rollout, c.Number, c.Replan}},
+			)
+		}
+		states := Statement{
+			SQL: "INSERT INTO rollout (id, active, undoes, started, doc) SELECT r.id, r.active, r.undoes, r.started, r.doc FROM {rows} WHERE true " +
+				"ON CONFLICT (id) DO UPDATE SET active = excluded.active, undoes = excluded.undoes, started = excluded.started, doc = excluded.doc",
+			Columns: []Column{{"id", Text}, {"active", Bool}, {"undoes", Text}, {"started", Int}, {"doc", Text}},
+		}
+		for _, s := range c.States {
+			if s.State == execute.Undone {
+				statements = append(statements, g.releaseOrigins(s.ID))
+			}
+			doc, err := json.Marshal(s)
+			if err != nil {
+				return nil, fault("encode the state of a rollout", err)
+			}
+			states.Rows = append(states.Rows, []any{s.ID, s.Active(), s.Undoes, s.Started, cleanText(string(doc))})
+		}
+		var rows [][]any
+		for _, r := range c.rows {
+			values, err := rolloutRowValues(c.Rollout, c.Number, c.version, r)
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, values)
+		}
+		landed := Statement{SQL: "DELETE FROM flight WHERE deployment IN (SELECT r.i FROM {rows})", Columns: []Column{{"i", Text}}}
+		for _, id := range c.Land {
+			landed.Rows = append(landed.Rows, []any{id})
+		}
+		flown := Statement{
+			SQL: "INSERT INTO flight (deployment, rollout, site, doc) SELECT r.i, r.r, r.s, r.d FROM {rows} WHERE true " +
+				"ON CONFLICT (deployment) DO UPDATE SET rollout = excluded.rollout, site = excluded.site, doc = excluded.doc",
+			Columns: []Column{{"i", Text}, {"r", Text}, {"s", Text}, {"d", Text}},
+		}
+		for _, e := range c.Flight {
+			e.Now = nil
+			doc, err := json.Marshal(e)
+			if err != nil {
+				return nil, fault("encode a deployment in flight", err)
+			}
+			flown.Rows = append(flown.Rows, []any{string(e.Deployment), e.Rollout, string(e.Site), string(doc)})
+		}
+		statements = append(statements, states, addRolloutRows(rows), landed, flown)
+		for _, id := range c.Forget {
+			statements = append(statements, g.releaseOrigins(id))
+			statements = append(statements, Statement{SQL: "DELETE FROM rollout WHERE id = $1", Args: []any{id}})
+			for _, table := range []string{"rollout_plan", "rollout_row", "rollout_pin", "flight"} {
+				statements = append(statements, Statement{SQL: "DELETE FROM " + table + " WHERE rollout = $1", Args: []any{id}})
+			}
+		}
+		wake := Statement{SQL: enqueueSQL("'"+tko.QueueRollout+"', r.i", "''", "{rows}"), Args: []any{int64(0)}, Columns: []Column{{"i", Text}}}
+		for _, id := range slices.Compact(slices.Sorted(slices.Values(c.Wake))) {
+			wake.Rows = append(wake.Rows, []any{id})
+			g.news.add(tko.QueueRollout)
+		}
+		statements = append(statements, wake)
+	}
+	if g.head.rollouts == 0 {
+		return statements, nil
+	}
+	moved := Statement{
+		SQL: enqueueSQL("'"+tko.QueueRollout+"', f.rollout", "''", "(SELECT DISTINCT f.rollout FROM {rows} CROSS JOIN flight f WHERE f.deployment = r.i) f"), Args: []any{int64(0)},
+		Columns: []Column{{"i", Text}},
+	}
+	seen := map[string]bool{}
+	for _, c := range g.changes {
+		if c.after.Kind == tko.KindDeployment && !seen[c.after.ID] {
+			seen[c.after.ID] = true
+			moved.Rows = append(moved.Rows, []any{c.after.ID})
+		}
+	}
+	if len(moved.Rows) > 0 && len(g.rollouts) == 0 { // an executor evaluates its own changes anyway
+		statements = append(statements, moved)
+		g.news.addSoon(tko.QueueRollout)
+	}
+	return statements, nil
+}
+
+// deletedChildren selects the rows of children that a rollout deletes.
+const deletedChildren = "r.kind = 3 AND r.parent <> ''"
+
+// releaseOrigins enqueues the parents of the children that a rollout deleted: their
+// placements may create them again.
+func (g *group) releaseOrigins(rollout string) Statement {
+	g.news.addSoon(tko.QueuePrepare)
+	return Statement{
+		SQL: enqueueSQL("'"+tko.QueuePrepare+"', f.parent", "''", "(SELECT DISTINCT r.parent FROM rollout_row r JOIN entity e ON e.kind = 'deployment' AND e.id = r.parent "+
+			"WHERE r.rollout = $2 AND "+deletedChildren+") f"),
+		Args: []any{int64(0), rollout},
+	}
+}
+
+// ReservedOrigins returns the origins of deleted children that can be created again.
+func (s *Store) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
+	reserved := map[string]tko.RolloutID{}
+	err := s.run(ctx, Statement{
+		SQL:  "SELECT r.doc, h.doc FROM rollout_row r JOIN rollout h ON h.id = r.rollout WHERE r.parent = $1 AND " + deletedChildren + " AND r.applied > 0",
+		Args: []any{string(parent)},
+		Scan: func(from Row) error {
+			var row, rollout string
+			if err := from.Scan(&row, &rollout); err != nil {
+				return err
+			}
+			var d rowDoc
+			var h catalog.RolloutState
+			if row == "" {
+				return nil
+			}
+			if err := errors.Join(json.Unmarshal([]byte(row), &d), json.Unmarshal([]byte(rollout), &h)); err != nil {
+				return err
+			}
+			if d.Origin != "" && h.State != execute.Undone {
+				reserved[d.Origin] = tko.RolloutID(h.ID)
+			}
+			return nil
+		},
+	})
+	return reserved, fault("read the reserved origins", err)
+}
+
+const rolloutDocs = "SELECT doc FROM rollout"
+
+func scanState(states *[]catalog.RolloutState) func(Row) error {
+	return func(from Row) error {
+		var doc string
+		if err := from.Scan(&doc); err != nil {
+			return err
+		}
+		var s catalog.RolloutState
+		err := json.Unmarshal([]byte(doc), &s)
+		*states = append(*states, s)
+		return err
+	}
+}
+
+func rolloutHead(version *int64, now *time.Time) Statement {
+	return Statement{
+		SQL: "SELECT rollouts, {now} FROM head WHERE one = 1",
+		Scan: func(from Row) error {
+			var at int64
+			err := from.Scan(version, &at)
+			*now = moment(at)
+			return err
+		},
+	}
+}
+
+// RolloutStates returns the states of rollouts.
+func (s *Store) RolloutStates(ctx context.Context, ids ...string) (states []catalog.RolloutState, version int64, now time.Time, err error) {
+	read := Statement{SQL: rolloutDocs + " WHERE active ORDER BY id"}
+	if len(ids) > 0 {
+		read = Statement{SQL: rolloutDocs + " WHERE " + s.dialect.In("id", "$1") + " ORDER BY id", Args: []any{s.dialect.List(ids)}}
+	}
+	read.Scan = scanState(&states)
+	err = s.read(ctx, func(tx Tx) error {
+		states = nil
+		return tx.Commit(ctx, rolloutHead(&version, &now), read)
+	})
+	return states, version, now, fault("read the states of rollouts", err)
+}
+
+// RolloutSummary returns how far a rollout is.
+func (s *Store) RolloutSummary(ctx context.Context, id string, examples int) (sum catalog.RolloutSummary, err error) {
+	err = s.read(ctx, func(tx Tx) error {
+		sum = catalog.RolloutSummary{}
+		var version int64
+		var own []catalog.RolloutState
+		if err := tx.Run(ctx, rolloutHead(&version, &sum.Now), Statement{SQL: rolloutDocs + " WHERE id = $1", Args: []any{id}, Scan: scanState(&own)}); err != nil {
+			return err
+		}
+		if len(own) == 0 {
+			return nil
+		}
+		sum.Found, sum.State = true, own[0]
+		return tx.Commit(
+			ctx,
+			Statement{
+				SQL:  "SELECT wave, kind, progress, counted, count(*) FROM rollout_row WHERE rollout = $1 AND plan = $2 GROUP BY wave, kind, progress, counted",
+				Args: []any{id, sum.State.Plan},
+				Scan: func(from Row) error {
+					var wave, kind, rows int64
+					var progress string
+					var c catalog.RolloutCount
+					err := from.Scan(&wave, &kind, &progress, &c.Counted, &rows)
+					c.Wave, c.Kind, c.Progress, c.Rows = int(wave), fleetplan.Kind(kind), execute.Progress(progress), int(rows) //nolint:gosec // written as such
+					sum.Counts = append(sum.Counts, c)
+					return err
+				},
+			},
+			Statement{
+				SQL: "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 " +
+					"AND (progress IN ('Failed', 'Stale', 'Superseded') OR kind IN (4, 5)) ORDER BY wave, rank, deployment LIMIT $3",
+				Args: []any{id, sum.State.Plan, int64(examples)},
+				Scan: func(from Row) error {
+					r, err := scanRolloutRow(from)
+					sum.Examples = append(sum.Examples, r)
+					return err
+				},
+			},
+		)
+	})
+	return sum, fault("read the summary of a rollout", err)
+}
+
+// RolloutView returns what a rollout is evaluated from.
+func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt) (v catalog.RolloutView, err error) {
+	err = s.read(ctx, func(tx Tx) error {
+		v = catalog.RolloutView{Held: map[tko.DeploymentID]string{}, Unscheduled: map[string]bool{}}
+		var own []catalog.RolloutState
+		if err := tx.Run(ctx, rolloutHead(&v.Version, &v.Now), Statement{SQL: rolloutDocs + " WHERE id = $1", Args: []any{id}, Scan: scanState(&own)}); err != nil {
+			return err
+		}
+		if len(own) == 0 {
+			return nil
+		}
+		v.Found, v.State = true, own[0]
+		rows := Statement{
+			SQL:  "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 ORDER BY wave, rank, deployment",
+			Args: []any{id, v.State.Plan},
+		}
+		if v.Changes = known.Set == v.State.Rows && known.Set > 0; v.Changes {
+			rows.SQL = "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 AND version > $3 AND version > 0"
+			rows.Args = append(rows.Args, known.Version)
+		}
+		rows.Scan = func(from Row) error {
+			r, err := scanRolloutRow(from)
+			v.Rows = append(v.Rows, r)
+			return err
+		}
+		return tx.Commit(
+			ctx,
+			rows,
+			Statement{SQL: rolloutDocs + " WHERE active OR undoes = $1 OR id = $2 ORDER BY id", Args: []any{id, v.State.UndoneBy}, Scan: scanState(&v.Active)},
+			Statement{
+				SQL: "SELECT doc FROM flight ORDER BY deployment",
+				Scan: func(from Row) error {
+					var doc string
+					if err := from.Scan(&doc); err != nil {
+						return err
+					}
+					var e execute.Entry
+					err := json.Unmarshal([]byte(doc), &e)
+					v.Flight = append(v.Flight, e)
+					return err
+				},
+			},
+			Statement{ // an item that is due later, without a failure, only repeats the work
+				SQL: "SELECT DISTINCT r.site FROM flight f CROSS JOIN rollout_row r CROSS JOIN work w " + // in this order: few are in flight
+					"WHERE r.deployment = f.deployment AND w.queue = '" + tko.QueueSchedule + "' AND w.key = r.site AND r.rollout = $1 AND r.plan = $2 AND r.kind = 3 AND r.site <> '' AND r.progress IN ('Applied', 'Soaking', 'Failed') " +
+					"AND (w.attempt > 0 OR w.due <= {now} OR w.lease_until > {now})",
+				Args: []any{id, v.State.Plan},
+				Scan: func(from Row) error {
+					var site string
+					err := from.Scan(&site)
+					v.Unscheduled[site] = true
+					return err
+				},
+			},
+			s.heldRows(v.State, func(deployment, rollout string) { v.Held[tko.DeploymentID(deployment)] = rollout }),
+		)
+	})
+	return v, fault("read a rollout", err)
+}
+
+// heldRows reads the deployments of a plan that an active rollout of another family has,
+// which started earlier (or at all, if this one has not started).
+func (s *Store) heldRows(state catalog.RolloutState, found func(deployment, rollout string)) Statement {
+	return Statement{
+		SQL: "SELECT o.deployment, o.rollout, h.doc FROM rollout h CROSS JOIN rollout_row o CROSS JOIN rollout_row m " + // in this order: mostly there is no h
+			"WHERE o.rollout = h.id AND m.deployment = o.deployment AND m.rollout = $1 AND m.plan = $2 AND m.kind IN (1, 2, 3) AND h.active AND h.id <> $1 AND h.started > 0 AND (h.started < $3 OR $3 = 0) AND o.kind IN (1, 2, 3) " +
+			"AND o.progress IN ('Waiting', 'Applied', 'Soaking', 'Failed', 'Stale') ORDER BY o.deployment, h.started",
+		Args: []any{state.ID, state.Plan, state.Started},
+		Scan: func(from Row) error {
+			var deployment, rollout, doc string
+			if err := from.Scan(&deployment, &rollout, &doc); err != nil {
+				return err
+			}
+			var h catalog.RolloutState
+			if err := json.Unmarshal([]byte(doc), &h); err != nil {
+				return err
+			}
+			if h.Family != state.Family && h.State.Active() {
+				found(deployment, rollout)
+			}
+			return nil
+		},
+	}
+}
+
+// RolloutRows returns rows of a plan.
+func (s *Store) RolloutRows(ctx context.Context, id string, number int64, after string, limit int) (rows []catalog.RolloutRow, err error) {
+	err = s.read(ctx, func(tx Tx) error {
+		rows = nil
+		return tx.Commit(ctx, Statement{
+			SQL:  "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 AND deployment > $3 ORDER BY deployment LIMIT $4",
+			Args: []any{id, number, after, int64(limit)},
+			Scan: func(from Row) error {
+				r, err := scanRolloutRow(from)
+				rows = append(rows, r)
+				return err
+			},
+		})
+	})
+	return rows, fault("read the rows of a rollout", err)
+}
+
+// RolloutPlan returns the groups of a plan.
+func (s *Store) RolloutPlan(ctx context.Context, id string, number int64) ([]byte, error) {
+	var doc string
+	err := s.run(ctx, Statement{
+		SQL: "SELECT doc FROM rollout_plan WHERE rollout = $1 AND plan = $2", Args: []any{id, number},
+		Scan: func(from Row) error { return from.Scan(&doc) },
+	})
+	return []byte(doc), fault("read a plan", err)
+}
+
+// planBatch is the number of rows of a plan that one transaction writes.
+const planBatch = 1000
+
+// WriteRolloutPlan replaces a plan that no state refers to.
+func (s *Store) WriteRolloutPlan(ctx context.Context, id string, number int64, rows []catalog.RolloutRow, groups []byte) error {
+	err := s.write(ctx, func(Tx) ([]Statement, error) {
+		return []Statement{
+			{SQL: "DELETE FROM rollout_row WHERE rollout = $1 AND plan = $2", Args: []any{id, number}},
+			{SQL: "INSERT INTO rollout_plan (rollout, plan, doc) VALUES ($1, $2, $3) ON CONFLICT (rollout, plan) DO UPDATE SET doc = excluded.doc", Args: []any{id, number, string(groups)}},
+		}, nil
+	})
+	for batch := range slices.Chunk(rows, planBatch) {
+		if err != nil {
+			break
+		}
+		var values, pins [][]any
+		for _, r := range batch {
+			row, encodeErr := rolloutRowValues(id, number, 0, r)
+			if encodeErr != nil {
+				return encodeErr
+			}
+			values = append(values, row)
+			for _, p := range r.Pins {
+				pins = append(pins, []any{id, string(p.Kind), p.ID, p.Revision})
+			}
+		}
+		err = s.write(ctx, func(Tx) ([]Statement, error) {
+			return []Statement{addRolloutRows(values), {
+				SQL:     "INSERT INTO rollout_pin (rollout, kind, id, revision) SELECT DISTINCT r.o, r.k, r.i, r.v FROM {rows} WHERE true ON CONFLICT (rollout, kind, id, revision) DO NOTHING",
+				Columns: []Column{{"o", Text}, {"k", Text}, {"i", Text}, {"v", Int}}, Rows: pins,
+			}}, nil
+		})
+	}
+	return fault("write a plan", err)
+}

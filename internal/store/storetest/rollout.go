@@ -1,0 +1,222 @@
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/rollout/execute"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
+)
+
+var rolloutPromises = []promise{
+	{"states, rows and flights of rollouts are read as they were written", rolloutsAreAsWritten},
+	{"only changed rows are read again, until the set of rows is replaced", changedRowsAreRead},
+	{"a write that was decided from an older view of rollouts fails", staleViewFails},
+	{"a failed commit changes nothing of rollouts", failedCommitKeepsRollouts},
+	{"an applied row has the revision that its commit wrote", appliedRowHasRevision},
+	{"a deployment is held by the rollout that started first", firstRolloutHolds},
+	{"a change of a deployment in flight enqueues its rollout", changeInFlightEnqueues},
+	{"what is left is replaced by a new plan in one commit", replanReplacesWhatIsLeft},
+	{"revisions that a rollout needs are not collected", pinnedRevisionsStay},
+}
+
+var rolloutKey = key(tko.KindRollout, "r")
+
+func (w *world) view(id string) catalog.RolloutView {
+	w.Helper()
+	v, err := w.store.RolloutView(w.ctx(), id, catalog.RowsAt{})
+	w.ok(err)
+	return v
+}
+
+// changing adds a change of rollouts to a write.
+func changing(c catalog.RolloutWrite) func(*catalog.Write) {
+	return func(w *catalog.Write) { w.Rollout = &c }
+}
+
+func rolloutRow(id string, change ...func(*catalog.RolloutRow)) catalog.RolloutRow {
+	r := catalog.RolloutRow{Row: plan.Row{Deployment: tko.DeploymentID(id), UID: "uid of " + id, Revision: 1, Kind: plan.Change}, Site: "s", Progress: execute.Waiting}
+	for _, c := range change {
+		c(&r)
+	}
+	return r
+}
+
+// rollout makes a rollout with a plan.
+func (w *world) rollout(id string, started int64, state execute.State, rows ...catalog.RolloutRow) {
+	w.Helper()
+	w.ok(w.store.WriteRolloutPlan(w.ctx(), id, 1, rows, []byte(`[]`)))
+	_, version, _, err := w.store.RolloutStates(w.ctx())
+	w.ok(err)
+	w.commit(written(tko.KindRollout, id, changing(catalog.RolloutWrite{
+		Expect: version, States: []catalog.RolloutState{{ID: id, Family: id, State: state, Plan: 1, Started: started, Rows: version + 1}},
+	})))
+}
+
+func rolloutsAreAsWritten(w *world) {
+	w.equal("no rollout", w.view("r").Found, false)
+	at := time.UnixMicro(1_700_000_000_000_001).UTC()
+	row := rolloutRow("d", func(r *catalog.RolloutRow) {
+		r.Wave, r.Rank, r.Before, r.After, r.Group, r.Findings, r.Unknown = 1, 2, plan.Digest{1}, plan.Digest{2}, 3, []string{"x"}, []string{"y"}
+		r.Parent, r.Since, r.Evaluated, r.Credit, r.Counted, r.Broken, r.Reason = "p", at, at, 5, true, true, "because"
+		r.Progress, r.Applied, r.Chain, r.Target = execute.Failed, 7, 8, 9
+		r.RowDetails = catalog.RowDetails{Base: 4, Replaces: []string{"o"}, Pins: []plan.Pin{{Kind: tko.KindTemplate, ID: "t", Revision: 1}}, Force: true}
+	})
+	other := rolloutRow("e", func(r *catalog.RolloutRow) { r.Kind, r.Wave = plan.Same, plan.NoWave })
+	w.rollout("r", 1, execute.Running, row, other)
+	v := w.view("r")
+	entry := execute.Entry{Deployment: "d", Site: "s", Rollout: "r", Family: "r", Values: map[string]string{"a": "b"}, Apart: []string{"a"}}
+	state := v.State
+	state.Reason, state.Approvals = execute.Reason{Code: "A", Message: "b"}, map[int]execute.Approval{1: {Plan: plan.Digest{3}, Who: "ann", When: at}}
+	w.commit(status(rolloutKey, func() tko.Condition { return tko.Condition{Type: "State", Status: "True"} }()),
+		deployment("x", changing(catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{state}, Flight: []execute.Entry{entry}})))
+	v = w.view("r")
+	if diff := cmp.Diff([]catalog.RolloutRow{other, row}, v.Rows, cmpopts.EquateEmpty()); diff != "" {
+		w.Error(diff)
+	}
+	if diff := cmp.Diff(state, v.State, cmpopts.EquateEmpty()); diff != "" {
+		w.Error(diff)
+	}
+	if diff := cmp.Diff([]execute.Entry{entry}, v.Flight, cmpopts.EquateEmpty()); diff != "" {
+		w.Error(diff)
+	}
+	w.equal("active rollouts", len(v.Active), 1)
+	rows, err := w.store.RolloutRows(w.ctx(), "r", 1, "d", 10)
+	w.ok(err)
+	w.equal("rows after d", len(rows), 1)
+	w.commit(deleted(rolloutKey, changing(catalog.RolloutWrite{Expect: v.Version, Forget: []string{"r"}})))
+	v = w.view("r")
+	w.equal("found after its deletion", v.Found, false)
+	w.equal("rows after its deletion", len(v.Rows)+len(v.Flight), 0)
+}
+
+func changedRowsAreRead(w *world) {
+	w.rollout("r", 1, execute.Running, rolloutRow("a"), rolloutRow("b"), rolloutRow("c"))
+	known := catalog.RowsAt{}
+	read := func(what, want string, changes bool) catalog.RolloutView {
+		w.Helper()
+		v, err := w.store.RolloutView(w.ctx(), "r", known)
+		w.ok(err)
+		var got strings.Builder
+		for _, r := range v.Rows {
+			fmt.Fprint(&got, r.Deployment, " ", r.Progress, ";")
+		}
+		w.equal(what, got.String(), want)
+		w.equal(what+": only changes", v.Changes, changes)
+		known = catalog.RowsAt{Set: v.State.Rows, Version: v.Version}
+		return v
+	}
+	v := read("at first", "a Waiting;b Waiting;c Waiting;", false)
+	change := func(state catalog.RolloutState, replan int64, rows ...catalog.RolloutRow) {
+		w.Helper()
+		w.commit(site(fmt.Sprint("s", v.Version), changing(catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{state}, Rollout: "r", Number: 1, Replan: replan, Rows: rows})))
+	}
+	v = read("nothing has changed", "", true)
+	change(v.State, 0, rolloutRow("b", func(r *catalog.RolloutRow) { r.Progress = execute.Skipped }))
+	w.rollout("other", 2, execute.Running, rolloutRow("a"))
+	v = read("a row has changed", "b Skipped;", true)
+	v = read("and not again", "", true)
+	w.ok(w.store.WriteRolloutPlan(w.ctx(), "r", 2, []catalog.RolloutRow{rolloutRow("a")}, nil))
+	state := v.State
+	state.Rows = v.Version + 1
+	change(state, 2)
+	read("what is left was replaced", "a Waiting;b Skipped;", false)
+}
+
+func staleViewFails(w *world) {
+	w.rollout("a", 1, execute.Running)
+	w.rollout("b", 2, execute.Running)
+	a, b := w.view("a"), w.view("b")
+	w.commit(deployment("d", changing(catalog.RolloutWrite{Expect: a.Version, States: []catalog.RolloutState{a.State}})))
+	w.refused(tko.ErrConflict, deployment("e", changing(catalog.RolloutWrite{Expect: b.Version, States: []catalog.RolloutState{b.State}})))
+	w.equal("the deployment of the refused write", w.get(catalog.Fields{}, deploymentKey("e"))[0].Revision, int64(0))
+	w.commit(deployment("e", changing(catalog.RolloutWrite{Expect: w.view("b").Version, States: []catalog.RolloutState{b.State}})))
+}
+
+func failedCommitKeepsRollouts(w *world) {
+	w.commit(deployment("d"))
+	w.rollout("r", 1, execute.Running, rolloutRow("d"))
+	v := w.view("r")
+	done := v.State
+	done.State = execute.Done
+	change := catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{done}, Rollout: "r", Number: 1, Rows: v.Rows}
+	w.refused(tko.ErrConflict, status(rolloutKey), deployment("d", expect(5), changing(change)))
+	after := w.view("r")
+	w.equal("version", after.Version, v.Version)
+	w.equal("state", after.State.State, execute.Running)
+}
+
+func appliedRowHasRevision(w *world) {
+	w.commit(deployment("d"))
+	w.commit(deployment("d", expect(1), withPackage("another")))
+	w.rollout("r", 1, execute.Running, rolloutRow("d", func(r *catalog.RolloutRow) { r.Revision = 2 }), rolloutRow("gone", func(r *catalog.RolloutRow) { r.Kind = plan.Delete }))
+	w.commit(deployment("gone"))
+	v := w.view("r")
+	rows := v.Rows
+	for i := range rows {
+		rows[i].Progress = execute.Applied
+	}
+	w.commit(deployment("d", expect(2), withPackage("new")), deleted(deploymentKey("gone"), expect(1)),
+		status(rolloutKey), site("s", changing(catalog.RolloutWrite{Expect: v.Version, Rollout: "r", Number: 1, Rows: rows})))
+	v = w.view("r")
+	w.equal("revisions", fmt.Sprint(v.Rows[0].Applied, v.Rows[0].Chain, v.Rows[1].Applied), "3 3 1")
+}
+
+func firstRolloutHolds(w *world) {
+	w.rollout("first", 1, execute.Running, rolloutRow("d"), rolloutRow("done", func(r *catalog.RolloutRow) { r.Progress = execute.Healthy }))
+	w.rollout("second", 2, execute.Running, rolloutRow("d"), rolloutRow("done"))
+	w.rollout("third", 0, execute.Planned, rolloutRow("d"))
+	w.equal("first", len(w.view("first").Held), 0)
+	w.equal("second", fmt.Sprint(w.view("second").Held), "map[d:first]")
+	w.equal("third", len(w.view("third").Held), 1)
+}
+
+func changeInFlightEnqueues(w *world) {
+	w.commit(deployment("d"), deployment("e"))
+	w.rollout("r", 1, execute.Running, rolloutRow("d"))
+	w.commit(site("s", changing(catalog.RolloutWrite{Expect: w.view("r").Version, Flight: []execute.Entry{{Deployment: "d", Rollout: "r", Family: "r"}}})))
+	for _, item := range w.claim(tko.QueueRollout, 1, time.Minute) { // of its registration
+		w.ok(w.store.FinishWork(w.ctx(), []tko.FinishedWork{{Item: item, Outcome: tko.WorkDone}}, nil))
+	}
+	w.equal("work before", fmt.Sprint(w.dueWork(tko.QueueRollout)), "[]")
+	w.commit(status(deploymentKey("e"), tko.Condition{Type: "Healthy", Status: "True"}))
+	w.equal("work after a change of another", fmt.Sprint(w.dueWork(tko.QueueRollout)), "[]")
+	w.commit(status(deploymentKey("d"), tko.Condition{Type: "Healthy", Status: "True"}))
+	w.equal("work after", fmt.Sprint(w.dueWork(tko.QueueRollout)), "[r]")
+}
+
+func replanReplacesWhatIsLeft(w *world) {
+	w.rollout("r", 1, execute.Paused, rolloutRow("a", func(r *catalog.RolloutRow) { r.Progress = execute.Healthy }), rolloutRow("b", func(r *catalog.RolloutRow) { r.Progress = execute.Stale }), rolloutRow("c"))
+	w.ok(w.store.WriteRolloutPlan(w.ctx(), "r", 2, []catalog.RolloutRow{rolloutRow("b", func(r *catalog.RolloutRow) { r.Revision = 9 })}, nil))
+	v := w.view("r")
+	w.equal("rows before", len(v.Rows), 3)
+	w.commit(site("s", changing(catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{v.State}, Rollout: "r", Number: 1, Replan: 2})))
+	v = w.view("r")
+	w.equal("rows", fmt.Sprintf("%d %s %s %d %s", len(v.Rows), v.Rows[0].Deployment, v.Rows[1].Deployment, v.Rows[1].Revision, v.Rows[1].Progress), "2 a b 9 Waiting")
+}
+
+func pinnedRevisionsStay(w *world) {
+	w.commit(deployment("d"), template("t"))
+	for i := range int64(4) {
+		w.commit(deployment("d", expect(i+1), withPackage(fmt.Sprintf("d%d", i))), template("t", expect(i+1), withPackage(fmt.Sprintf("t%d", i))))
+	}
+	w.rollout("r", 1, execute.Running, rolloutRow("d", func(r *catalog.RolloutRow) {
+		r.Revision, r.Pins = 2, []plan.Pin{{Kind: tko.KindTemplate, ID: "t", Revision: 3}}
+	}))
+	_, err := w.store.Collect(w.ctx(), catalog.Retention{Changes: time.Nanosecond, Revisions: 1})
+	w.ok(err)
+	for _, r := range []struct {
+		key      catalog.Key
+		revision int64
+		there    bool
+	}{{deploymentKey("d"), 1, false}, {deploymentKey("d"), 2, true}, {deploymentKey("d"), 3, false}, {templateKey("t"), 2, false}, {templateKey("t"), 3, true}} {
+		_, err := w.store.Revision(w.ctx(), r.key, r.revision)
+		w.equal(fmt.Sprint(r.key, " at ", r.revision), err == nil, r.there)
+	}
+}

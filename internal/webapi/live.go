@@ -1,0 +1,87 @@
+package webapi
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"net/http"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+)
+
+// A LiveCatalog is the source of the data of dashboards. Every method enforces
+// the rights of the context's identity.
+type LiveCatalog struct {
+	Catalog
+	Watcher
+	Actor
+}
+
+// A Watcher streams changes.
+type Watcher interface {
+	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
+	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
+	CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id string) (bool, error)
+}
+
+// An Actor changes entities.
+type Actor interface {
+	ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error)
+	ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error)
+	PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (tko.Deleted, error)
+	PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error)
+	PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error)
+	// Remove deletes entities by their IDs, and their descendants; with dryRun
+	// it counts them.
+	Remove(ctx context.Context, kind tko.Kind, ids []string, dryRun bool) (tko.Deleted, error)
+}
+
+// LiveOptions are the settings of [NewLive]. All are optional.
+type LiveOptions struct {
+	Log      *slog.Logger
+	Stopping <-chan struct{} // closed when streams must end
+	Logins   []string        // ways to log in that the dashboard offers: token, oidc
+}
+
+// NewLive makes the handler of all paths below /api/v1/: pages of lists, counts,
+// single entities, a stream of changes, and actions, for dashboards and scripts.
+// Values of Secrets are never in its responses, whatever the caller's rights.
+func NewLive(catalog LiveCatalog, o LiveOptions) http.Handler {
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	l := &live{api: api{catalog: catalog.Catalog, log: log}, catalog: catalog, options: o, streams: newStreams()}
+	mux := http.NewServeMux()
+	for pattern, handler := range l.routes() {
+		mux.HandleFunc(pattern, handler)
+	}
+	mux.HandleFunc("/api/v1/", func(w http.ResponseWriter, r *http.Request) {
+		l.fail(w, r, tko.Errorf(tko.ErrNotFound, "there is no %s %.200q in this API", r.Method, r.URL.Path))
+	})
+	return mux
+}
+
+// routes returns the handlers of the API. Each is described in [description].
+func (l *live) routes() map[string]http.HandlerFunc {
+	routes := map[string]http.HandlerFunc{
+		"GET /api/v1/me": l.me, "GET /api/v1/stream": l.stream, "POST /api/v1/actions": l.act, "GET /api/v1/openapi.json": l.openapi,
+	}
+	for _, kind := range kinds {
+		routes["GET /api/v1/"+string(kind)] = func(w http.ResponseWriter, r *http.Request) { l.entity(w, r, kind) }
+		routes["GET /api/v1/"+string(kind)+"/list"] = func(w http.ResponseWriter, r *http.Request) { l.list(w, r, kind) }
+		routes["GET /api/v1/"+string(kind)+"/count"] = func(w http.ResponseWriter, r *http.Request) { l.count(w, r, kind) }
+	}
+	return routes
+}
+
+var kinds = []tko.Kind{tko.KindDeployment, tko.KindSite, tko.KindTemplate, tko.KindPlugin}
+
+type live struct {
+	api
+
+	catalog LiveCatalog
+	options LiveOptions
+	streams *streams
+}

@@ -1,0 +1,334 @@
+package webapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/filter"
+	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// Limits of a response.
+const (
+	defaultPage = 100    // rows
+	maxPage     = 500    // rows
+	maxCounted  = 10_000 // entities that one request counts
+	maxGroups   = 400
+)
+
+type pageBody struct {
+	Position int64  `json:"position"` // of the newest change before the page was read
+	Rows     []any  `json:"rows"`
+	Next     string `json:"next,omitempty"` // the next page begins after this ID
+}
+
+// list responds with a page of a list: ?after=ID&limit=N and filters. With
+// ?state= or &reason= a page may be short, or empty, and still have a next one: one
+// request reads at most 10,000 entities.
+func (l *live) list(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
+	query := r.URL.Query()
+	f, err := filter.Parse(kind, query, "after", "limit", "state", "reason")
+	if err == nil {
+		err = checkState(query)
+	}
+	var limit int64
+	if err == nil {
+		limit, err = number(r, "limit", defaultPage, 32)
+	}
+	if err == nil && (limit < 1 || limit > maxPage) {
+		err = tko.Errorf(tko.ErrInvalid, "limit=%d is out of range: use 1 to %d", limit, maxPage)
+	}
+	var about tko.About
+	if err == nil {
+		about, err = l.catalog.About(r.Context())
+	}
+	if err != nil {
+		l.fail(w, r, err)
+		return
+	}
+	body := pageBody{Position: about.Position, Rows: make([]any, 0, limit)}
+	state, reason := tko.State(query.Get("state")), query.Get("reason")
+	most := int(limit) + 1
+	if state != "" || reason != "" {
+		most = maxCounted + 1
+	}
+	last, read := "", 0
+	for row, err := range l.rows(r.Context(), f, tko.ListOptions{Window: tko.Window{After: query.Get("after"), Max: &most}}) {
+		if err != nil {
+			l.fail(w, r, err)
+			return
+		}
+		if len(body.Rows) == int(limit) || read == maxCounted {
+			body.Next = last
+			break
+		}
+		read++
+		last = row.id
+		if (state == "" || row.summary.State == state) && (reason == "" || row.summary.Reason == reason) {
+			body.Rows = append(body.Rows, row.body)
+		}
+	}
+	writeJSON(w, http.StatusOK, body)
+}
+
+func checkState(query url.Values) error {
+	state := tko.State(query.Get("state"))
+	if state == "" || slices.Contains(tko.States(), state) {
+		return nil
+	}
+	return tko.Errorf(tko.ErrInvalid, "state=%.40q is unknown: use failing, waiting, working, healthy or unknown", string(state))
+}
+
+type groupBody struct {
+	Keys   []string          `json:"keys"`
+	Count  int               `json:"count"`
+	States map[tko.State]int `json:"states"`
+	Sample string            `json:"message,omitempty"` // of the first entity
+}
+
+type countBody struct {
+	Position int64        `json:"position"`
+	Counted  int          `json:"counted"`
+	Groups   []*groupBody `json:"groups"`         // the largest first
+	Other    *groupBody   `json:"other"`          // the sum of all smaller groups
+	Next     string       `json:"next,omitempty"` // not all were counted: go on after this ID
+}
+
+// count responds with the numbers of entities by up to two keys: state, reason,
+// template, site, metadata.KEY. One request counts at most 10,000, so that it
+// ends early whatever the size; next continues.
+func (l *live) count(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
+	query := r.URL.Query()
+	f, err := filter.Parse(kind, query, "after", "by", "state")
+	by := strings.Split(cmp.Or(query.Get("by"), "state"), ",")
+	if err == nil && len(by) > 2 {
+		err = tko.Errorf(tko.ErrInvalid, "by=%.80q has %d keys: use one or two", query.Get("by"), len(by))
+	}
+	for _, key := range by {
+		if err == nil && !slices.Contains([]string{"state", "reason", "template", "site"}, key) && (!strings.HasPrefix(key, "metadata.") || key == "metadata.") {
+			err = tko.Errorf(tko.ErrInvalid, "by=%.80q is unknown: use state, reason, template, site or metadata.KEY", key)
+		}
+	}
+	state := tko.State(query.Get("state"))
+	if err == nil {
+		err = checkState(query)
+	}
+	var about tko.About
+	if err == nil {
+		about, err = l.catalog.About(r.Context())
+	}
+	if err != nil {
+		l.fail(w, r, err)
+		return
+	}
+	body := countBody{Position: about.Position, Other: &groupBody{Keys: []string{}, States: map[tko.State]int{}}}
+	groups := map[string]*groupBody{}
+	most := maxCounted + 1
+	last, read := "", 0
+	for row, err := range l.rows(r.Context(), f, tko.ListOptions{Window: tko.Window{After: query.Get("after"), Max: &most}}) {
+		if err != nil {
+			l.fail(w, r, err)
+			return
+		}
+		if read == maxCounted {
+			body.Next = last
+			break
+		}
+		read++
+		last = row.id
+		if state != "" && row.summary.State != state {
+			continue
+		}
+		body.Counted++
+		add(groups, by, row)
+	}
+	all := slices.SortedFunc(maps.Values(groups), func(a, b *groupBody) int {
+		return cmp.Or(b.Count-a.Count, slices.Compare(a.Keys, b.Keys))
+	})
+	for _, g := range all[min(len(all), maxGroups):] {
+		body.Other.Count += g.Count
+		for s, n := range g.States {
+			body.Other.States[s] += n
+		}
+	}
+	body.Groups = orEmpty(all[:min(len(all), maxGroups)])
+	writeJSON(w, http.StatusOK, body)
+}
+
+func add(groups map[string]*groupBody, by []string, row liveRow) {
+	keys := make([]string, len(by))
+	for i, key := range by {
+		switch key {
+		case "state":
+			keys[i] = string(row.summary.State)
+		case "reason":
+			keys[i] = row.summary.Reason
+		case "template":
+			keys[i] = row.template
+		case "site":
+			keys[i] = row.site
+		default:
+			keys[i] = row.metadata[strings.TrimPrefix(key, "metadata.")]
+		}
+	}
+	name := strings.Join(keys, "\x00")
+	g := groups[name]
+	if g == nil {
+		g = &groupBody{Keys: keys, States: map[tko.State]int{}, Sample: row.summary.Message}
+		groups[name] = g
+	}
+	g.Count++
+	g.States[row.summary.State]++
+}
+
+type entityBody struct {
+	Row      any      `json:"row"`
+	Who      string   `json:"who"`
+	Why      string   `json:"why"`
+	Package  string   `json:"package"` // YAML
+	Can      []string `json:"can"`
+	Position int64    `json:"position"`
+}
+
+// entity responds with an entity and its package: ?id=, and &revision= for an
+// earlier revision.
+func (l *live) entity(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
+	body, err := l.read(r, kind)
+	if err != nil {
+		l.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, body)
+}
+
+func (l *live) read(r *http.Request, kind tko.Kind) (body entityBody, err error) {
+	ctx := r.Context()
+	query := r.URL.Query()
+	for name := range query {
+		if name != "id" && name != "revision" {
+			return body, tko.Errorf(tko.ErrInvalid, "the parameter %.40q is unknown: use id and revision", name)
+		}
+	}
+	id := query.Get("id")
+	if id == "" {
+		return body, tko.Errorf(tko.ErrInvalid, "there is no ID: add ?id=ID")
+	}
+	revision, err := number(r, "revision", 0, 64)
+	if err != nil {
+		return body, err
+	}
+	var pkg krm.Package
+	var stamp tko.Stamp
+	var row liveRow
+	switch kind {
+	case tko.KindTemplate:
+		var t tko.Template
+		t, err = l.catalog.Template(ctx, tko.TemplateID(id), revision)
+		t.DeploymentCount, t.Deployments = max(t.DeploymentCount, len(t.Deployments)), nil
+		row, pkg, stamp = templateLive(t), t.Package, t.Stamp
+	case tko.KindSite:
+		var s tko.Site
+		s, err = l.catalog.Site(ctx, tko.SiteID(id), revision)
+		s.DeploymentCount, s.Deployments = max(s.DeploymentCount, len(s.Deployments)), nil
+		row, pkg, stamp = siteLive(s), s.Package, s.Stamp
+	case tko.KindDeployment:
+		var d tko.Deployment
+		d, err = l.catalog.Deployment(ctx, tko.DeploymentID(id), revision)
+		row, pkg, stamp = deploymentLive(d), d.Package, d.Stamp
+	case tko.KindPlugin:
+		typ, name, _ := strings.Cut(id, "|")
+		if revision != 0 {
+			return body, tko.Errorf(tko.ErrInvalid, "plugins have no earlier revisions here: leave out revision")
+		}
+		var p tko.Plugin
+		p, err = l.catalog.Plugin(ctx, typ, name)
+		row, stamp = pluginLive(p), p.Stamp
+	case tko.KindRollout: // it has no route
+	}
+	if err != nil {
+		return body, err
+	}
+	body = entityBody{Row: row.body, Who: stamp.Who, Why: stamp.Why, Can: []string{}, Position: stamp.Position}
+	if len(pkg) > 0 {
+		text, err := krm.Encode(krm.YAML, pkg.WithoutSecrets())
+		if err != nil {
+			return body, err
+		}
+		body.Package = string(text)
+	}
+	body.Can, err = l.can(ctx, kind, id)
+	return body, err
+}
+
+// verbs are the actions of dashboards for each kind, and the rights that they need.
+func verbs(kind tko.Kind) map[string]access.Verb {
+	switch kind {
+	case tko.KindDeployment:
+		return map[string]access.Verb{"approve": access.Approve, "delete": access.Delete, "purge": access.Purge}
+	case tko.KindPlugin:
+		return map[string]access.Verb{"delete": access.Register}
+	case tko.KindSite, tko.KindTemplate, tko.KindRollout:
+	}
+	return map[string]access.Verb{"delete": access.Delete, "purge": access.Purge}
+}
+
+func (l *live) can(ctx context.Context, kind tko.Kind, id string) ([]string, error) {
+	can := []string{}
+	for name, verb := range verbs(kind) {
+		yes, err := l.catalog.CanI(ctx, verb, kind, id)
+		if err != nil {
+			return nil, err
+		}
+		if yes {
+			can = append(can, name)
+		}
+	}
+	slices.Sort(can)
+	return can, nil
+}
+
+type meBody struct {
+	Subject       string                `json:"subject"`
+	Display       string                `json:"display,omitempty"`
+	Authenticator string                `json:"authenticator"`
+	Expires       time.Time             `json:"expires,omitzero"`
+	Can           map[tko.Kind][]string `json:"can"`
+	Logins        []string              `json:"logins"`
+	Instance      string                `json:"instance"`
+	Version       string                `json:"version"`
+	Position      int64                 `json:"position"`
+	Now           int64                 `json:"now"` // Unix milliseconds, for ages
+}
+
+// me responds with the caller, and what they may do somewhere.
+func (l *live) me(w http.ResponseWriter, r *http.Request) {
+	i, _ := identity.From(r.Context())
+	about, err := l.catalog.About(r.Context())
+	if err != nil {
+		l.fail(w, r, err)
+		return
+	}
+	body := meBody{
+		Subject: i.Subject, Display: i.Display, Authenticator: i.Authenticator, Expires: i.Expires, Can: map[tko.Kind][]string{}, Logins: orEmpty(l.options.Logins),
+		Instance: about.InstanceName, Version: about.Version, Position: about.Position, Now: time.Now().UnixMilli(),
+	}
+	for _, kind := range kinds {
+		can, err := l.can(r.Context(), kind, "")
+		if err != nil && !errors.Is(err, tko.ErrDenied) {
+			l.fail(w, r, err)
+			return
+		}
+		body.Can[kind] = orEmpty(can)
+	}
+	writeJSON(w, http.StatusOK, body)
+}

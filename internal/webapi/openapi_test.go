@@ -1,0 +1,39 @@
+package webapi
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestEveryRouteIsDescribedAndNoOther(t *testing.T) {
+	described := map[string]bool{}
+	for path, methods := range description()["paths"].(object) {
+		for method := range methods.(object) {
+			described[strings.ToUpper(method)+" "+path] = true
+		}
+	}
+	routes := new(live).routes()
+	for pattern := range routes {
+		if !described[pattern] {
+			t.Errorf("%s is not described", pattern)
+		}
+	}
+	for pattern := range described {
+		if routes[pattern] == nil {
+			t.Errorf("%s is described, but there is no such request", pattern)
+		}
+	}
+}
+
+func TestALoginReturnsToThisDashboardOnly(t *testing.T) {
+	tests := map[string]string{
+		"/sites?metadata=region%3Dnorth": "/sites?metadata=region%3Dnorth", "/": "/", "": "/", "/sites/north/edge-1?tab=why": "/sites/north/edge-1?tab=why",
+		"https://evil.test/": "/", "//evil.test": "/", `/\evil.test`: "/", "/auth/login": "/", "/login?problem=failed": "/", "javascript:alert(1)": "/", "/a\r\nSet-Cookie: x": "/",
+		"/" + strings.Repeat("x", maxReturn): "/",
+	}
+	for to, want := range tests {
+		if got := localPath(to); got != want {
+			t.Errorf("a login that should return to %.100q returns to %q, want %q", to, got, want)
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package webapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// Reasons explain values, selections and changes.
+type Reasons interface {
+	Blame(ctx context.Context, r tko.BlameRequest) (tko.Blame, error)
+	ExplainSite(ctx context.Context, r tko.SiteExplanationRequest) (tko.SiteExplanation, error)
+	TemplateImpact(ctx context.Context, r tko.TemplateImpactRequest) (tko.TemplateImpact, error)
+}
+
+// blame responds with the origins of fields: ?kind=&id=, and &field=, &history=true, and
+// &revision=.
+func (a *api) blame(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	revision, err := number(r, "revision", 0, 64)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	request := tko.BlameRequest{Kind: tko.Kind(query.Get("kind")), ID: query.Get("id"), Revision: revision, Field: query.Get("field")}
+	switch text := query.Get("history"); text {
+	case "", "false":
+	case "true":
+		request.History = true
+	default:
+		a.fail(w, r, tko.Errorf(tko.ErrInvalid, "history is %q: use true or false", text))
+		return
+	}
+	b, err := a.reasons.Blame(r.Context(), request)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	body := blameBody{Kind: b.Kind, ID: b.ID, Revision: b.Revision}
+	for _, f := range b.Fields {
+		body.Fields = append(body.Fields, fieldBody{Resource: f.Resource, Path: f.Path, Value: f.Value, Hidden: f.Hidden, Origin: originOf(b.Origins[f.Origin])})
+	}
+	for _, c := range b.Changes {
+		one := fieldChangeBody{Resource: c.Resource, Path: c.Path, Before: c.Before, After: c.After, Hidden: c.Hidden, Origin: originOf(c.Origin)}
+		if len(c.Upstream) > 0 {
+			up := originOf(c.Upstream[0])
+			one.Upstream = &up
+		}
+		body.Changes = append(body.Changes, one)
+	}
+	writeJSON(w, http.StatusOK, body)
+}
+
+type blameBody struct {
+	Kind     tko.Kind          `json:"kind"`
+	ID       string            `json:"id"`
+	Revision int64             `json:"revision"`
+	Fields   []fieldBody       `json:"fields,omitempty"`
+	Changes  []fieldChangeBody `json:"changes,omitempty"`
+}
+
+type fieldBody struct {
+	Resource string     `json:"resource"`
+	Path     string     `json:"path"`
+	Value    string     `json:"value,omitempty"`
+	Hidden   bool       `json:"hidden,omitempty"`
+	Origin   originBody `json:"origin"`
+}
+
+type fieldChangeBody struct {
+	Resource string      `json:"resource"`
+	Path     string      `json:"path"`
+	Before   string      `json:"before"`
+	After    string      `json:"after"`
+	Hidden   bool        `json:"hidden,omitempty"`
+	Origin   originBody  `json:"origin"`
+	Upstream *originBody `json:"upstream,omitempty"`
+}
+
+type originBody struct {
+	Source           string    `json:"source"`
+	Revision         int64     `json:"revision"`
+	Time             time.Time `json:"time"`
+	Who              string    `json:"who"`
+	Why              string    `json:"why"`
+	Template         string    `json:"template,omitempty"`
+	TemplateRevision int64     `json:"templateRevision,omitempty"`
+	Resource         string    `json:"resource,omitempty"`
+	Plugin           string    `json:"plugin,omitempty"`
+	PluginRevision   int64     `json:"pluginRevision,omitempty"`
+	Rollout          string    `json:"rollout,omitempty"`
+	RestoredBy       string    `json:"restoredBy,omitempty"`
+	RestoredAt       int64     `json:"restoredAt,omitempty"`
+	Collected        bool      `json:"collected,omitempty"`
+}
+
+func originOf(o tko.Origin) originBody {
+	return originBody{
+		Source: o.Source, Revision: o.Revision, Time: o.Time, Who: o.Author.Who, Why: o.Author.Why, Template: string(o.Template), TemplateRevision: o.TemplateRevision,
+		Resource: o.Resource, Plugin: o.Plugin, PluginRevision: o.PluginRevision, Rollout: string(o.Rollout), RestoredBy: string(o.RestoredBy), RestoredAt: o.RestoredAt, Collected: o.Collected,
+	}
+}
+
+// siteExplain responds with whether placements select a site: ?id=, and &deployment= or
+// &template=.
+func (a *api) siteExplain(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	e, err := a.reasons.ExplainSite(r.Context(), tko.SiteExplanationRequest{
+		Site: tko.SiteID(query.Get("id")), Deployment: tko.DeploymentID(query.Get("deployment")), Template: tko.TemplateID(query.Get("template")),
+	})
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	body := explanationBody{Site: e.Site, Placements: []placementBody{}}
+	for _, p := range e.Placements {
+		one := placementBody{Placement: p.Placement, Template: p.Template, Sites: p.Sites, Selected: p.Selected, Unmet: []unmetBody{}, Deployments: orEmpty(p.Deployments), Note: p.Note}
+		for _, c := range p.Unmet {
+			unmet := unmetBody{Field: c.Field, Wanted: c.Wanted}
+			if c.Present {
+				unmet.Value = &c.Value
+			}
+			one.Unmet = append(one.Unmet, unmet)
+		}
+		body.Placements = append(body.Placements, one)
+	}
+	writeJSON(w, http.StatusOK, body)
+}
+
+type explanationBody struct {
+	Site       tko.SiteID      `json:"site"`
+	Placements []placementBody `json:"placements"`
+}
+
+type placementBody struct {
+	Placement   string             `json:"placement"`
+	Template    string             `json:"template"`
+	Sites       string             `json:"sites"`
+	Selected    bool               `json:"selected"`
+	Unmet       []unmetBody        `json:"unmet"`
+	Deployments []tko.DeploymentID `json:"deployments"`
+	Note        string             `json:"note"`
+}
+
+type unmetBody struct {
+	Field  string  `json:"field"`
+	Value  *string `json:"value,omitempty"`
+	Wanted string  `json:"wanted"`
+}
+
+// templateImpact responds with what depends on a template: ?id=.
+func (a *api) templateImpact(w http.ResponseWriter, r *http.Request) {
+	i, err := a.reasons.TemplateImpact(r.Context(), tko.TemplateImpactRequest{Template: tko.TemplateID(r.URL.Query().Get("id"))})
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	body := impactBody{
+		Template: i.Template, Revision: i.Revision, Deployments: i.Deployments, DeploymentSites: i.DeploymentSites, Sites: i.Sites, Same: i.Same, Unknown: i.Unknown, More: i.More,
+		Revisions: []revisionBody{}, Topologies: []topologyBody{}, Rollouts: []impactRolloutBody{}, Groups: []impactGroupBody{},
+	}
+	for _, one := range i.Revisions {
+		body.Revisions = append(body.Revisions, revisionBody(one))
+	}
+	for _, one := range i.Topologies {
+		body.Topologies = append(body.Topologies, topologyBody(one))
+	}
+	for _, one := range i.Rollouts {
+		body.Rollouts = append(body.Rollouts, impactRolloutBody(one))
+	}
+	for _, g := range i.Groups {
+		group := impactGroupBody{Kind: g.Kind, Deployments: g.Deployments, Examples: orEmpty(g.Examples), MoreChanges: g.MoreChanges, Conflicts: orEmpty(g.Conflicts), Changes: []lineBody{}}
+		for _, c := range g.Changes {
+			group.Changes = append(group.Changes, lineBody(c))
+		}
+		body.Groups = append(body.Groups, group)
+	}
+	writeJSON(w, http.StatusOK, body)
+}
+
+type impactBody struct {
+	Template        tko.TemplateID      `json:"template"`
+	Revision        int64               `json:"revision"`
+	Deployments     int                 `json:"deployments"`
+	DeploymentSites int                 `json:"deploymentSites"`
+	Sites           int                 `json:"sites"`
+	Revisions       []revisionBody      `json:"revisions"`
+	Topologies      []topologyBody      `json:"topologies"`
+	Rollouts        []impactRolloutBody `json:"rollouts"`
+	Groups          []impactGroupBody   `json:"groups"`
+	Same            int                 `json:"same"`
+	Unknown         int                 `json:"unknown"`
+	More            bool                `json:"more"`
+}
+
+type revisionBody struct {
+	Revision    int64 `json:"revision"`
+	Deployments int   `json:"deployments"`
+}
+
+type topologyBody struct {
+	Kind     tko.Kind `json:"kind"`
+	ID       string   `json:"id"`
+	Resource string   `json:"resource"`
+	Selects  bool     `json:"selects"`
+}
+
+type impactRolloutBody struct {
+	ID    tko.RolloutID `json:"id"`
+	State string        `json:"state"`
+}
+
+type impactGroupBody struct {
+	Kind        string             `json:"kind"`
+	Deployments int                `json:"deployments"`
+	Examples    []tko.DeploymentID `json:"examples"`
+	Changes     []lineBody         `json:"changes"`
+	MoreChanges int                `json:"moreChanges"`
+	Conflicts   []string           `json:"conflicts"`
+}
+
+type lineBody struct {
+	Resource string `json:"resource"`
+	Path     string `json:"path"`
+	Before   string `json:"before"`
+	After    string `json:"after"`
+}

@@ -1,0 +1,143 @@
+package tko
+
+import (
+	"time"
+
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// KindRollout is the kind of rollouts: planned changes of many deployments.
+const KindRollout Kind = "rollout"
+
+// QueueRollout is the queue of the rollout controller: an item for each rollout that
+// is planned or in progress.
+const QueueRollout = "rollout"
+
+// A RolloutID is the ID of a rollout. See [CheckID] for its alphabet.
+type RolloutID string
+
+// A Rollout is a package with one Rollout resource, which describes a change of many
+// deployments.
+type Rollout struct {
+	ID       RolloutID
+	Metadata map[string]string
+	Package  krm.Package
+	State    string // such as Planned or Running; read only
+	Reason   string // of the state, in words; read only
+	Stamp    Stamp  // read only
+}
+
+// The types of conditions of rollouts.
+const (
+	// ConditionState reports the state of a rollout: its reason is the state, its
+	// message explains it. Its status is True.
+	ConditionState = "State"
+	// ConditionPlanned reports whether the rollout has a plan; its message is the
+	// plan's digest and what it changes.
+	ConditionPlanned = "Planned"
+	// ConditionProgressing reports whether the rollout goes on by itself; if not, its
+	// message says what it waits for.
+	ConditionProgressing = "Progressing"
+)
+
+// A RolloutSelect selects rollouts.
+type RolloutSelect struct {
+	IDs      []string // patterns: all must match
+	Metadata map[string]string
+}
+
+// A RolloutCommand is what a user does with a rollout.
+type RolloutCommand struct {
+	ID   RolloutID
+	Verb string // plan, start, approve, pause, resume, cancel, undo, skip, waive
+	// Plan is the digest of the plan that the user has reviewed, or at least 12 of its
+	// first characters: of start, and of approve and resume if a new plan was made.
+	Plan        string
+	SkipBlocked bool         // of start: leave out rows in conflict or invalid
+	Force       bool         // of undo: undo what others changed since, too
+	AnyTime     bool         // of undo: change deployments outside of the windows, too
+	Deployment  DeploymentID // of skip and waive; "": all that can be
+}
+
+// A RolloutStatus is how far a rollout is.
+type RolloutStatus struct {
+	ID       RolloutID
+	State    string
+	Reason   string
+	Plan     string // digest of the current plan, or ""
+	Position int64
+	Undoes   RolloutID // that this one undoes
+	UndoneBy RolloutID // that undoes this one
+	Started  time.Time
+	Now      time.Time      // time of the database
+	Kinds    map[string]int // rows of the plan by kind
+	Waves    []RolloutWave
+	Failures int
+	Blocks   []string // what the rows that wait wait for
+	Examples []RolloutRow
+	// Until is when the rollout is expected to end, estimated from its progress; zero
+	// if it isn't known.
+	Until time.Time
+}
+
+// A RolloutWave counts the deployments of a wave by progress.
+type RolloutWave struct {
+	Name     string
+	Rows     int
+	Approval string         // "", Required, or who approved it
+	Progress map[string]int // such as Waiting, Applied, Soaking, Healthy, Failed
+}
+
+// A RolloutRow is the plan for one deployment, and its progress.
+type RolloutRow struct {
+	Deployment DeploymentID
+	Site       SiteID
+	Kind       string // Change, Create, Delete, Same, Conflict, Invalid
+	Wave       int    // -1: not applied
+	Rank       int
+	Revision   int64 // that the plan was made of; 0: absent
+	Group      int
+	Findings   []string
+	Unknown    []string
+	Progress   string
+	Reason     string
+	Since      time.Time
+	Applied    int64           // the revision that the rollout wrote; 0: none
+	Changes    []RolloutChange // of the package, on request
+}
+
+// A RolloutRows selects rows of the current plan of a rollout.
+type RolloutRows struct {
+	ID         RolloutID
+	Deployment DeploymentID // "": any
+	Site       string       // pattern; "": any
+	Kinds      []string
+	Progress   []string
+	After      DeploymentID
+	Limit      int
+	Changes    bool // read the changes of the packages, of at most 100 rows
+}
+
+// A RolloutPlan is a summary of the current plan of a rollout.
+type RolloutPlan struct {
+	ID     RolloutID
+	Digest string
+	State  string
+	Kinds  map[string]int
+	Waves  []RolloutWave
+	Groups []RolloutGroup
+}
+
+// A RolloutGroup is a set of rows with equal changes.
+type RolloutGroup struct {
+	Kind     string
+	Count    int
+	Examples []DeploymentID
+	Changes  []RolloutChange
+	More     int
+	Coarse   bool
+	Distinct int
+}
+
+// A RolloutChange is a change of one field, for display.
+type RolloutChange struct{ Resource, Path, Before, After string }

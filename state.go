@@ -1,0 +1,136 @@
+package tko
+
+import (
+	"slices"
+	"time"
+)
+
+// A State is the summary of an entity's flags and conditions for people.
+// Dashboards group, count and color by it.
+type State string
+
+// The states of entities.
+const (
+	StateFailing State = "failing" // an operator must act
+	StateWaiting State = "waiting" // for an approval, or for another entity
+	StateWorking State = "working" // TKO is preparing or scheduling it
+	StateHealthy State = "healthy" // everything that is known about it is as wanted
+	StateUnknown State = "unknown" // nothing was reported yet, or it can't be observed now
+)
+
+// States returns all states, the most urgent first.
+func States() []State {
+	return []State{StateFailing, StateWaiting, StateWorking, StateUnknown, StateHealthy}
+}
+
+// A Summary is the state of an entity with the condition that decided it.
+type Summary struct {
+	State     State
+	Condition string // type of the condition; "" if none decided
+	Reason    string
+	Message   string
+	Since     time.Time // when the condition got its status; zero if none decided
+}
+
+// Reasons of conditions that aren't True, and still no failure.
+var (
+	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed"}
+	reasonsOfWork = []string{"InProgress", "Running", "Removing", "NotPrepared", "NotEvaluatedYet", "New"}
+)
+
+// Summary returns the state of a deployment: its most urgent condition decides.
+func (d Deployment) Summary() Summary {
+	conditions := d.Stamp.Conditions
+	worst := summarize(conditions)
+	switch {
+	case worst.State == StateFailing:
+		return worst
+	case !d.Prepared:
+		return flagSummary(conditions, ConditionPrepared, Summary{State: StateWorking, Reason: "NotPrepared", Message: "it is not prepared yet"})
+	case !d.Approved:
+		return flagSummary(conditions, ConditionApproved, Summary{State: StateWaiting, Reason: "NotApproved", Message: "it waits for an approval"})
+	case worst.State != "" && worst.State != StateHealthy:
+		return worst
+	case d.Site == "":
+		return Summary{State: StateHealthy}
+	case !hasCondition(conditions, ConditionScheduled):
+		return Summary{State: StateWorking, Reason: "NotScheduled", Message: "it is not yet scheduled to its site"}
+	}
+	return outdated(Summary{State: StateHealthy}, d.Stamp)
+}
+
+// Summary returns the state of a site: unknown until it has conditions.
+func (s Site) Summary() Summary {
+	if worst := summarize(s.Stamp.Conditions); worst.State != "" {
+		return worst
+	}
+	return Summary{State: StateUnknown, Reason: "NotScheduled", Message: "nothing was scheduled to it yet"}
+}
+
+// Summary returns the state of a plugin.
+func (p Plugin) Summary() Summary {
+	if worst := summarize(p.Stamp.Conditions); worst.State != "" {
+		return worst
+	}
+	return Summary{State: StateHealthy}
+}
+
+// outdated returns the summary, or that the site reported on an earlier revision only.
+func outdated(s Summary, stamp Stamp) Summary {
+	for _, c := range stamp.Conditions {
+		if c.Type == ConditionScheduled && c.ObservedRevision < stamp.Revision {
+			return Summary{State: StateWorking, Condition: c.Type, Reason: "Outdated", Message: "the newest revision is not yet scheduled to its site", Since: stamp.Updated}
+		}
+	}
+	return s
+}
+
+func hasCondition(conditions []Condition, typ string) bool {
+	return slices.ContainsFunc(conditions, func(c Condition) bool { return c.Type == typ })
+}
+
+// flagSummary describes an unset flag by its condition, if that has a reason.
+func flagSummary(conditions []Condition, typ string, otherwise Summary) Summary {
+	for _, c := range conditions {
+		if c.Type == typ && c.Status != ConditionTrue && c.Reason != "" {
+			s := conditionSummary(c)
+			if s.State == StateUnknown {
+				s.State = otherwise.State
+			}
+			return s
+		}
+	}
+	return otherwise
+}
+
+// summarize returns the summary of the most urgent condition; its State is "" if
+// there are no conditions.
+func summarize(conditions []Condition) Summary {
+	worst, rank := Summary{}, len(States())
+	for _, c := range conditions {
+		s := conditionSummary(c)
+		if r := slices.Index(States(), s.State); r < rank {
+			worst, rank = s, r
+		}
+	}
+	return worst
+}
+
+func conditionSummary(c Condition) Summary {
+	s := Summary{State: StateHealthy, Condition: c.Type, Reason: c.Reason, Message: c.Text(), Since: c.LastTransition}
+	deleting := c.Type == ConditionDeleting
+	switch {
+	case deleting && c.Status == ConditionTrue:
+		s.State = StateWorking
+	case deleting || c.Status == ConditionTrue:
+	case slices.Contains(reasonsToWait, c.Reason):
+		s.State = StateWaiting
+	case slices.Contains(reasonsOfWork, c.Reason):
+		s.State = StateWorking
+	case c.Status == ConditionUnknown, c.Reason == ReasonUnscheduled, c.Reason == ReasonSiteDeleted:
+		s.State = StateUnknown
+	default:
+		s.State = StateFailing
+	}
+	return s
+}

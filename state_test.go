@@ -1,0 +1,49 @@
+package tko_test
+
+import (
+	"testing"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+func TestStateOfADeploymentIsItsMostUrgentCondition(t *testing.T) {
+	t.Parallel()
+	condition := func(typ, status, reason string) tko.Condition {
+		return tko.Condition{Type: typ, Status: status, Reason: reason, ObservedRevision: 1}
+	}
+	scheduled := condition("Scheduled", "True", "Applied")
+	for name, test := range map[string]struct {
+		why        string
+		d          tko.Deployment
+		conditions []tko.Condition
+		want       tko.State
+	}{
+		"new":                {"a preparer has not seen it", tko.Deployment{Site: "s"}, nil, tko.StateWorking},
+		"preparation failed": {"a person must act, though it is tried again", tko.Deployment{}, []tko.Condition{condition("Prepared", "False", "PluginFailed")}, tko.StateFailing},
+		"waits for another":  {"the other one is the problem, if there is one", tko.Deployment{}, []tko.Condition{condition("Prepared", "False", "Waiting")}, tko.StateWaiting},
+		"unapproved":         {"an approver must act", tko.Deployment{Prepared: true, Site: "s"}, nil, tko.StateWaiting},
+		"withdrawn":          {"it runs, and the change waits", tko.Deployment{Prepared: true, Site: "s"}, []tko.Condition{scheduled, condition("Approved", "False", tko.ReasonApprovalWithdrawn)}, tko.StateWaiting},
+		"unscheduled yet":    {"the meta-scheduler is next", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, nil, tko.StateWorking},
+		"unreachable":        {"its site does not respond", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{condition("Scheduled", "False", "Unreachable")}, tko.StateFailing},
+		"in progress":        {"its objects come up", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Healthy", "False", "InProgress")}, tko.StateWorking},
+		"not observed":       {"no report is no failure", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Healthy", "Unknown", "NotObserved")}, tko.StateUnknown},
+		"healthy":            {"everything is as wanted", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Healthy", "True", "Healthy")}, tko.StateHealthy},
+		"topology":           {"it needs no site", tko.Deployment{Prepared: true, Approved: true}, []tko.Condition{condition("Placed", "True", "UpToDate")}, tko.StateHealthy},
+		"failing and working": {
+			"the most urgent one decides, in any order",
+			tko.Deployment{Prepared: true, Approved: true, Site: "s"},
+			[]tko.Condition{condition("Healthy", "False", "InProgress"), condition("Scheduled", "False", "Failed")},
+			tko.StateFailing,
+		},
+	} {
+		d := test.d
+		d.Stamp = tko.Stamp{Revision: 1, Conditions: test.conditions}
+		if got := d.Summary(); got.State != test.want {
+			t.Errorf("%s: %+v, want %s (%s)", name, got, test.want, test.why)
+		}
+	}
+	old := tko.Deployment{Prepared: true, Approved: true, Site: "s", Stamp: tko.Stamp{Revision: 2, Conditions: []tko.Condition{scheduled}}}
+	if got := old.Summary(); got.State != tko.StateWorking || got.Reason != "Outdated" {
+		t.Errorf("a revision that its site has not yet: %+v, want it to be working", got)
+	}
+}

@@ -1,0 +1,181 @@
+package dashboard
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/process"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	process.Clean()
+	os.Exit(code)
+}
+
+// timeLimit bounds the steps in the browser. It is generous for busy machines.
+const timeLimit = 30 * time.Minute
+
+func config(name, text string) krm.Package {
+	return krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": map[string]any{"text": text}}}
+}
+
+// fill registers sites, templates and deployments.
+func fill(t *testing.T, s *process.Server) {
+	t.Helper()
+	c, err := client.Dial(client.Options{Address: s.GRPC})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	ctx := t.Context()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	site := func(id, region, tier string) {
+		group.Go(func() error {
+			_, err := c.RegisterSite(ctx, tko.Site{ID: tko.SiteID(id), Metadata: map[string]string{"region": region, "tier": tier}, Package: config("site", id)})
+			return err
+		})
+	}
+	const sites = 2500 // more pages than the dashboard holds
+	for i := range sites {
+		site(fmt.Sprintf("north/edge-%d", i+1), "north", fmt.Sprintf("tier-%d", i%3))
+	}
+	for i := range 120 {
+		site(fmt.Sprintf("many/%d", i+1), "many", "tier-0")
+	}
+	for i := range 3 {
+		site(fmt.Sprintf("gone/%d", i+1), "gone", "tier-0")
+		site(fmt.Sprintf("south/edge-%d", i+1), "south", "tier-1")
+	}
+	for id, pkg := range map[string]krm.Package{
+		"workload/smf:v1": config("smf", "v1"),
+		"workload/upf:v1": config("upf", "v1"),
+		"hostile/v1":      config("hostile", `<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>`),
+		"secret/v1":       {{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s"}, "stringData": map[string]any{"password": "hunter2"}}},
+	} {
+		group.Go(func() error {
+			_, err := c.RegisterTemplate(ctx, tko.Template{ID: tko.TemplateID(id), Package: pkg})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 40 {
+		template := tko.TemplateID("workload/smf:v1")
+		if i%2 == 1 {
+			template = "workload/upf:v1"
+		}
+		d := tko.NewDeployment{Template: template, Site: tko.SiteID(fmt.Sprintf("north/edge-%d", i+1)), Prepared: i%4 < 2, Approved: i%8 == 0}
+		if _, err := c.CreateDeployment(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// secured starts a server that enforces rights, and returns it with the tokens of a
+// viewer and an administrator.
+func secured(t *testing.T) (s *process.Server, viewer, admin string) {
+	t.Helper()
+	dir := t.TempDir()
+	tokens, store := filepath.Join(dir, "tokens"), "--store=sqlite:"+filepath.Join(dir, "tko.db")
+	t.Setenv("TKO_ALLOW_ROOT", "true")
+	program := process.Build(t, "tko-server")
+	last := func(text string) string { return text[strings.LastIndexAny(text, " \n")+1:] }
+	viewer = last(run(t, program, "token", "add", "--file="+tokens, "viewer"))
+	admin = last(run(t, program, "token", "add", "--file="+tokens, "admin"))
+	run(t, program, "access", "init", store, "--admin=token:admin")
+	s = process.StartServer(t, "--roles=data", store, "--token-file="+tokens, "--access=enforce")
+	command := func(args ...string) {
+		cmd := exec.CommandContext(t.Context(), process.Build(t, "tko"), args...)
+		cmd.Env = append(append(os.Environ(), s.Env()...), "TKO_TOKEN="+admin)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("tko %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	command("access", "bind", "token:viewer", "viewer")
+	command("site", "register", "one")
+	return s, viewer, admin
+}
+
+// TestDashboardInABrowser runs web/test/dashboard.mjs. With TKO_SCREENSHOTS=FOLDER the
+// screenshots are written there.
+func TestDashboardInABrowser(t *testing.T) {
+	browser := run(t, filepath.Join("..", "setup", "web.sh"))
+	browser = browser[strings.LastIndex(browser, "\n")+1:]
+	s := process.StartServer(t, "--roles=data", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"))
+	fill(t, s)
+	withRights, viewer, admin := secured(t)
+	shots := os.Getenv("TKO_SCREENSHOTS")
+	if shots == "" {
+		shots = t.TempDir()
+	}
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "node", filepath.Join("..", "..", "web", "test", "dashboard.mjs"))
+	cmd.Env = append(append(os.Environ(), s.Env()...), "URL=http://"+s.Web, "TOKEN_URL=http://"+withRights.Web, "BROWSER="+browser, "SHOTS="+shots,
+		"TKO="+process.Build(t, "tko"), "VIEWER="+viewer, "ADMIN="+admin)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	stop := time.AfterFunc(timeLimit, func() { _ = cmd.Process.Kill() })
+	defer stop.Stop()
+	err := cmd.Run()
+	t.Logf("%s", &out)
+	if err != nil {
+		t.Errorf("the steps in the browser failed: %v", err)
+	}
+}
+
+// files returns the contents of the files below a folder by their paths.
+func files(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		all[name] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestCommittedBundleIsBuiltFromItsSources(t *testing.T) {
+	run(t, filepath.Join("..", "setup", "web.sh"))
+	web, built := filepath.Join("..", "..", "web"), t.TempDir()
+	run(t, "npm", "--prefix", web, "run", "build", "--", "--outDir", built, "--emptyOutDir")
+	committed := files(t, filepath.Join(web, "dist"))
+	for name, text := range files(t, built) {
+		if committed[name] != text {
+			t.Errorf("web/dist/%s is missing, or differs from what its sources give: run make web, and commit web/dist", name)
+		}
+		delete(committed, name)
+	}
+	for name := range committed {
+		t.Errorf("web/dist/%s is no longer built: run make web, and commit web/dist", name)
+	}
+}

@@ -1,0 +1,118 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+var (
+	link        = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading     = regexp.MustCompile(`(?m)^#{1,6} +(.+)$`)
+	fence       = regexp.MustCompile("(?ms)^```.*?^```")
+	code        = regexp.MustCompile("`[^`\n]*`")
+	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// anchors returns the anchors of the headings of a page, as GitHub makes them.
+func anchors(text string) map[string]bool {
+	found := map[string]bool{}
+	for _, match := range heading.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+		title := regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`).ReplaceAllString(match[1], "$1")
+		found[strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(title), ""), " ", "-")] = true
+	}
+	return found
+}
+
+// pages returns the pages of the documentation, by their path from the root.
+func pages(t *testing.T, root string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md"} {
+		files, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name, err := filepath.Rel(root, file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found[filepath.ToSlash(name)] = string(text)
+		}
+	}
+	return found
+}
+
+// Links between pages lead to files and headings that are there.
+func TestLinksOfPagesLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	const root = "../.."
+	all := pages(t, root)
+	if len(all) < 20 {
+		t.Fatalf("only %d pages", len(all))
+	}
+	for name, text := range all {
+		for _, match := range link.FindAllStringSubmatch(code.ReplaceAllString(fence.ReplaceAllString(text, ""), "code"), -1) {
+			to, anchor, _ := strings.Cut(match[1], "#")
+			if strings.Contains(to, "://") || strings.HasPrefix(to, "mailto:") {
+				continue
+			}
+			target := name
+			if to != "" {
+				target = filepath.ToSlash(filepath.Join(filepath.Dir(name), to))
+			}
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+				t.Errorf("%s: %s leads to no file", name, match[1])
+				continue
+			}
+			if page, ok := all[target]; anchor != "" && ok && !anchors(page)[anchor] {
+				t.Errorf("%s: %s leads to no heading", name, match[1])
+			}
+		}
+	}
+}
+
+// The documentation site has each page of docs in its navigation.
+func TestSiteHasAllPages(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../mkdocs.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var site struct {
+		Nav []map[string][]map[string]string `json:"nav"`
+	}
+	if err := yaml.Unmarshal(data, &site); err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, section := range site.Nav {
+		for _, entries := range section {
+			for _, entry := range entries {
+				for _, page := range entry {
+					listed["docs/"+page] = true
+				}
+			}
+		}
+	}
+	all := pages(t, "../..")
+	for name := range all {
+		if filepath.Dir(name) == "docs" && !listed[name] {
+			t.Errorf("%s is not in the navigation of mkdocs.yml", name)
+		}
+	}
+	for name := range listed {
+		if _, ok := all[name]; !ok {
+			t.Errorf("mkdocs.yml lists %s, which is not there", name)
+		}
+	}
+}

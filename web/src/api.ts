@@ -1,0 +1,215 @@
+// The HTTP API of the server, and its stream of changes.
+import { useCallback, useEffect, useRef, useState } from 'react'
+
+export type Kind = 'deployment' | 'site' | 'template' | 'plugin'
+export type State = 'failing' | 'waiting' | 'working' | 'healthy' | 'unknown'
+export const states: State[] = ['failing', 'waiting', 'working', 'unknown', 'healthy']
+
+export interface Condition { type: string, status: string, reason: string, message: string, lastTransitionTime: string, observedRevision: number, attempt?: number, nextTry?: string }
+export interface Row {
+  id: string, state?: State, reason?: string, message?: string, since?: number
+  metadata?: Record<string, string>, template?: string, site?: string, parent?: string
+  prepared?: boolean, approved?: boolean, deploymentCount?: number, templateRevision?: number
+  createdTimestamp: number, updatedTimestamp: number, revision: number, conditions?: Condition[]
+  type?: string, name?: string, executor?: string, arguments?: string[], properties?: Record<string, string>, triggers?: { group: string, version: string, kind: string }[]
+}
+export interface Page { position: number, rows: Row[], next?: string }
+export interface Group { keys: string[], count: number, states: Partial<Record<State, number>>, message?: string }
+export interface Count { position: number, counted: number, groups: Group[], other: Group, next?: string }
+export interface Entity { row: Row, who: string, why: string, package: string, can: string[], position: number }
+export interface Me { subject: string, display?: string, authenticator: string, can: Record<Kind, string[]>, logins: string[], instance: string, version: string, position: number, now: number }
+export interface Change { kind: Kind, id: string, op: string, revision: number, time: number, who?: string, why?: string }
+export interface Result { count: number, descendants: number, position: number }
+
+export class ApiError extends Error {
+  constructor(readonly status: number, message: string, readonly requestId: string) { super(message) }
+}
+
+async function request<T>(method: string, path: string, options: RequestInit = {}): Promise<T> {
+  let response: Response
+  try {
+    response = await fetch(path, { method, credentials: 'same-origin', ...options })
+  } catch (cause) {
+    if ((cause as Error).name === 'AbortError') throw cause
+    throw new ApiError(0, 'the server does not respond: check the connection', '')
+  }
+  const body = await response.json().catch(() => ({}))
+  if (response.ok) return body as T
+  const error = new ApiError(response.status, body.error ?? response.statusText, response.headers.get('Tko-Request-Id') ?? '')
+  if (response.status === 401) window.dispatchEvent(new Event('tko-login'))
+  throw error
+}
+
+export const get = <T>(path: string, signal?: AbortSignal) => request<T>('GET', path, { signal })
+export const act = (body: object) => request<Result>('POST', '/api/v1/actions', { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } })
+export const login = (token: string) => request<object>('POST', '/auth/session', { headers: { Authorization: `Bearer ${token}` } })
+export const logout = () => request<object>('DELETE', '/auth/session')
+
+export const query = (parts: Record<string, string | number | undefined>, base = '') => {
+  const q = new URLSearchParams(base)
+  for (const [key, value] of Object.entries(parts)) if (value !== undefined && value !== '') q.append(key, String(value))
+  return q.toString()
+}
+
+// A transient error may be gone when the same is read again.
+const transient = (error: ApiError) => [0, 429, 502, 503, 504].includes(error.status)
+const pause = (tries: number) => 500 + Math.random() * Math.min(30_000, 1000 * 2 ** tries)
+
+export interface Loaded<T> { data?: T, error?: ApiError, loading: boolean, reload: () => void }
+
+// useGet reads a path, and again on reload. It keeps the data that it has meanwhile.
+export function useGet<T>(path: string | null): Loaded<T> {
+  const [state, setState] = useState<{ path: string | null, data?: T, error?: ApiError }>({ path })
+  const [turn, setTurn] = useState(0)
+  useEffect(() => {
+    if (path === null) return
+    const abort = new AbortController()
+    let tries = 0, timer: ReturnType<typeof setTimeout> | undefined
+    const read = () => {
+      get<T>(path, abort.signal).then(
+        data => setState({ path, data }),
+        error => {
+          if (abort.signal.aborted) return
+          setState(old => ({ path, data: old.path === path ? old.data : undefined, error }))
+          if (transient(error)) timer = setTimeout(read, pause(tries++))
+        })
+    }
+    read()
+    return () => { abort.abort(); clearTimeout(timer) }
+  }, [path, turn])
+  const reload = useCallback(() => setTurn(n => n + 1), [])
+  const mine = state.path === path
+  return { data: mine ? state.data : undefined, error: mine ? state.error : undefined, loading: !mine || (!state.data && !state.error), reload }
+}
+
+export interface Feed { live: boolean, since: number, position: number, recent: Change[], subscribe: (f: Listener) => () => void }
+type Listener = (changes: Change[] | null) => void // null: too many, read what is shown again
+
+const maxRecent = 50
+
+// useFeed follows the changes of all kinds while the page is visible. It stops when a login is needed.
+export function useFeed(start: number | undefined): Feed {
+  const listeners = useRef(new Set<Listener>())
+  const [status, setStatus] = useState({ live: false, since: Date.now(), position: start ?? 0 })
+  const [recent, setRecent] = useState<Change[]>([])
+  const subscribe = useCallback((f: Listener) => { listeners.current.add(f); return () => { listeners.current.delete(f) } }, [])
+  useEffect(() => {
+    if (start === undefined) return
+    let position = start, abort = new AbortController(), stopped = false, tries = 0
+    let timer: ReturnType<typeof setTimeout> | undefined, hiding: ReturnType<typeof setTimeout> | undefined, watchdog: ReturnType<typeof setTimeout> | undefined
+    const tell = (changes: Change[] | null) => listeners.current.forEach(f => f(changes))
+    const lost = () => setStatus(old => old.live ? { ...old, live: false, since: Date.now() } : old)
+    const again = (seconds?: number) => {
+      if (stopped || abort.signal.aborted) return
+      lost()
+      clearTimeout(timer)
+      timer = setTimeout(run, seconds !== undefined ? seconds * 1000 : Math.random() * Math.min(30_000, 1000 * 2 ** tries++))
+    }
+    const handle = (event: string, data: { changes?: Change[], position?: number, changed?: number }) => {
+      if (event === 'changes' || event === 'stale') {
+        position = data.position ?? position
+        tell(event === 'stale' ? null : data.changes ?? [])
+        if (data.changes) setRecent(old => [...data.changes!.sort((a, b) => b.time - a.time), ...old].slice(0, maxRecent))
+      }
+      if (event === 'reset') { position = -1; tell(null) }
+      setStatus(old => old.live && old.position === position ? old : { live: true, since: Date.now(), position })
+    }
+    const run = async () => {
+      abort = new AbortController()
+      const mine = abort
+      const alive = () => { clearTimeout(watchdog); watchdog = setTimeout(() => { mine.abort(); stopped || (abort = new AbortController(), again(0)) }, 40_000) }
+      let wait: number | undefined
+      try {
+        alive()
+        const response = await fetch(`/api/v1/stream?after=${position}`, { signal: mine.signal, credentials: 'same-origin' })
+        if (response.status === 401) { stopped = true; lost(); window.dispatchEvent(new Event('tko-login')); return }
+        if (response.status === 403) { stopped = true; lost(); return }
+        if (!response.ok || !response.body) throw new Error(response.statusText)
+        const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
+        let text = ''
+        for (;;) {
+          const { done, value } = await reader.read()
+          if (done) break
+          alive()
+          tries = 0
+          text += value
+          for (let end = text.indexOf('\n\n'); end >= 0; end = text.indexOf('\n\n')) {
+            const lines = text.slice(0, end).split('\n')
+            text = text.slice(end + 2)
+            const event = lines.find(l => l.startsWith('event: '))?.slice(7) ?? ''
+            const data = JSON.parse(lines.find(l => l.startsWith('data: '))?.slice(6) ?? '{}')
+            if (event === 'bye') wait = data.retryAfter
+            handle(event, data)
+          }
+        }
+      } catch { /* tried again below */ }
+      clearTimeout(watchdog)
+      if (!mine.signal.aborted) again(wait)
+    }
+    const visible = () => {
+      clearTimeout(hiding)
+      if (document.hidden) hiding = setTimeout(() => { abort.abort(); clearTimeout(timer); lost() }, 30_000)
+      else if (abort.signal.aborted && !stopped) { tries = 0; run() }
+    }
+    document.addEventListener('visibilitychange', visible)
+    run()
+    return () => {
+      stopped = true
+      abort.abort()
+      for (const t of [timer, hiding, watchdog]) clearTimeout(t)
+      document.removeEventListener('visibilitychange', visible)
+    }
+  }, [start])
+  return { ...status, recent, subscribe }
+}
+
+// useCount counts all entities, page after page, up to a limit that more() raises.
+export function useCount(kind: Kind, parts: Record<string, string>, filter: string, refresh: number, limit = 5): { count?: Count, partial: boolean, error?: ApiError, more: () => void } {
+  const [state, setState] = useState<{ count?: Count, error?: ApiError }>({})
+  const [pages, setPages] = useState(limit)
+  const address = query(parts, filter)
+  const again = useRef(() => {})
+  useEffect(() => {
+    const abort = new AbortController()
+    let running = false, stale = false, tries = 0, timer: ReturnType<typeof setTimeout> | undefined
+    const read = async () => {
+      let sum: Count | undefined, after: string | undefined
+      for (let page = 0; page < pages; page++) {
+        const next: Count = await get(`/api/v1/${kind}/count?${query({ after }, address)}`, abort.signal)
+        sum = sum ? merge(sum, next) : next
+        after = next.next
+        if (!after) break
+      }
+      return sum
+    }
+    // A count that runs is finished, and then repeated: constant changes would keep one that begins anew from ending.
+    const start = () => {
+      if (running) { stale = true; return }
+      running = true
+      clearTimeout(timer)
+      read().then(count => { tries = 0; if (!abort.signal.aborted) setState({ count }) }, error => {
+        if (abort.signal.aborted) return
+        setState(old => ({ ...old, error }))
+        if (transient(error)) timer = setTimeout(start, pause(tries++))
+      }).finally(() => {
+        running = false
+        if (stale && !abort.signal.aborted) { stale = false; start() }
+      })
+    }
+    again.current = start
+    start()
+    return () => { abort.abort(); clearTimeout(timer) }
+  }, [kind, address, pages])
+  useEffect(() => { if (refresh > 0) again.current() }, [refresh])
+  return { ...state, partial: !!state.count?.next, more: () => setPages(n => n * 4) }
+}
+
+function merge(a: Count, b: Count): Count {
+  const groups = new Map(a.groups.map(g => [g.keys.join('\0'), g]))
+  const plus = (x: Group, y: Group): Group => ({ ...x, count: x.count + y.count, states: Object.fromEntries(states.map(s => [s, (x.states[s] ?? 0) + (y.states[s] ?? 0)])) })
+  for (const g of b.groups) {
+    const old = groups.get(g.keys.join('\0'))
+    groups.set(g.keys.join('\0'), old ? plus(old, g) : g)
+  }
+  return { ...b, counted: a.counted + b.counted, groups: [...groups.values()].sort((x, y) => y.count - x.count), other: plus(a.other, b.other) }
+}

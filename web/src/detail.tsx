@@ -1,0 +1,149 @@
+// One entity: why it is in its state, its package, conditions, history and relations.
+import { useEffect, useState, type KeyboardEvent, type ReactNode } from 'react'
+import { get, query, useCount, useGet, type Entity, type Feed, type Group, type Kind, type Me, type State } from './api'
+import { states } from './api'
+import { List } from './list'
+import { Ago, Confirm, CopyCommand, Diff, entityPath, Link, Loading, navigate, Problem, StateMark, Yaml, type Plan } from './parts'
+
+const tabs: Record<Kind, [string, string][]> = {
+  deployment: [['why', 'Why'], ['package', 'Package'], ['conditions', 'Conditions'], ['history', 'History'], ['tree', 'Tree']],
+  site: [['why', 'Why'], ['package', 'Package'], ['conditions', 'Conditions'], ['history', 'History'], ['deployments', 'Deployments']],
+  template: [['why', 'Overview'], ['package', 'Package'], ['history', 'History'], ['deployments', 'Deployments']],
+  plugin: [['why', 'Overview'], ['conditions', 'Conditions']],
+}
+
+export function Detail({ kind, id, tab, feed, me }: { kind: Kind, id: string, tab: string, feed: Feed, me: Me }) {
+  const { data, error, reload } = useGet<Entity>(`/api/v1/${kind}?${query({ id })}`)
+  const [plan, setPlan] = useState<Plan>()
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined
+    const stop = feed.subscribe(changes => {
+      if (!changes || changes.some(c => c.kind === kind && c.id === id)) timer ??= setTimeout(() => { timer = undefined; reload() }, 150)
+    })
+    return () => { stop(); clearTimeout(timer) }
+  }, [feed.subscribe, kind, id, reload])
+  if (!data) return error ? <Problem error={error} retry={reload} /> : <Loading />
+  const all = tabs[kind]
+  const open = all.some(([name]) => name === tab) ? tab : 'why'
+  const select = (name: string) => navigate(entityPath(kind, id, name), true)
+  const keys = (e: KeyboardEvent) => {
+    const i = all.findIndex(([name]) => name === open)
+    const next = e.key === 'ArrowRight' ? all[(i + 1) % all.length] : e.key === 'ArrowLeft' ? all[(i + all.length - 1) % all.length] : undefined
+    if (next) { e.preventDefault(); select(next[0]); document.getElementById(`tab-${next[0]}`)?.focus() }
+  }
+  const { row } = data
+  return <article>
+    <header className="title">
+      <h1>{kind[0].toUpperCase() + kind.slice(1)} <code>{id}</code></h1> <StateMark state={row.state} /> <span className="muted">revision {row.revision}</span>
+      <span className="actions">
+        {kind === 'deployment' && row.prepared && !row.approved && data.can.includes('approve') && <button className="primary" onClick={() => setPlan({ verb: 'approve', kind, ids: [id], title: `Approve ${id}` })}>Approve…</button>}
+        {data.can.includes('delete') && <button className="danger" onClick={() => setPlan({ verb: 'delete', kind, ids: [id], title: `Delete ${id}` })}>Delete…</button>}
+      </span>
+    </header>
+    {error && <Problem error={error} retry={reload} />}
+    <div role="tablist" aria-label="Parts" onKeyDown={keys}>{all.map(([name, title]) => <button key={name} id={`tab-${name}`} role="tab" aria-selected={name === open} aria-controls="panel" tabIndex={name === open ? 0 : -1} onClick={() => select(name)}>{title}</button>)}</div>
+    <div role="tabpanel" id="panel" aria-labelledby={`tab-${open}`}>
+      {open === 'why' && <Why kind={kind} entity={data} />}
+      {open === 'package' && <Yaml text={data.package} />}
+      {open === 'conditions' && <Conditions entity={data} />}
+      {open === 'history' && <History kind={kind} id={id} newest={row.revision} />}
+      {open === 'tree' && <Tree entity={data} feed={feed} me={me} />}
+      {open === 'deployments' && <List kind="deployment" filter={query(kind === 'site' ? { 'site-id': id } : { 'template-id': id })} feed={feed} me={me} embedded />}
+    </div>
+    {plan && <Confirm plan={plan} close={result => { setPlan(undefined); if (result) reload() }} />}
+  </article>
+}
+
+function Fact({ name, children }: { name: string, children: ReactNode }) {
+  return <><dt>{name}</dt><dd>{children}</dd></>
+}
+
+function Why({ kind, entity }: { kind: Kind, entity: Entity }) {
+  const { row } = entity
+  return <>
+    {row.state && row.state !== 'healthy' && <p className={`why ${row.state}`}><StateMark state={row.state} /> <strong>{row.reason}</strong> {row.message} {row.since && <span className="muted">since <Ago at={row.since} /></span>}</p>}
+    {row.state === 'healthy' && <p className="why healthy"><StateMark state="healthy" /> Everything that is known about it is as wanted.</p>}
+    <dl>
+      {row.template && <Fact name="Template"><Link to={entityPath('template', row.template)}>{row.template}</Link>{row.templateRevision ? <span className="muted"> revision {row.templateRevision}</span> : null}</Fact>}
+      {row.site && <Fact name="Site"><Link to={entityPath('site', row.site)}>{row.site}</Link></Fact>}
+      {row.parent && <Fact name="Parent"><Link to={entityPath('deployment', row.parent, 'tree')}>{row.parent}</Link></Fact>}
+      {kind === 'deployment' && <Fact name="Flags">{row.prepared ? 'prepared' : 'not prepared'}, {row.approved ? 'approved' : 'not approved'}</Fact>}
+      {row.deploymentCount !== undefined && <Fact name="Deployments"><Link to={entityPath(kind, row.id, 'deployments')}>{row.deploymentCount.toLocaleString('en')}</Link></Fact>}
+      {kind === 'plugin' && <><Fact name="Executor">{row.executor}</Fact><Fact name="Arguments"><code>{row.arguments?.join(' ')}</code></Fact>
+        <Fact name="Triggers">{row.triggers?.map(t => `${t.group}/${t.version} ${t.kind}`).join(', ')}</Fact></>}
+      <Fact name="Changed"><Ago at={row.updatedTimestamp} /> {entity.who && <>by {entity.who}</>} {entity.why && <span className="muted">({entity.why})</span>}</Fact>
+      <Fact name="Created"><time>{new Date(row.createdTimestamp).toISOString()}</time></Fact>
+      {Object.entries(row.metadata ?? {}).map(([k, v]) => <Fact key={k} name={k}>{v}</Fact>)}
+    </dl>
+    <CopyCommand text={kind === 'plugin' ? `tko plugin get ${row.type} ${row.name}` : `tko ${kind} get ${row.id}`} />
+  </>
+}
+
+function Conditions({ entity: { row } }: { entity: Entity }) {
+  if (!row.conditions?.length) return <p className="empty">No condition was reported yet.</p>
+  return <div className="scroll" tabIndex={0} role="region" aria-label="Conditions"><table><thead><tr><th>Condition</th><th>Status</th><th>Reason</th><th>Message</th><th>Since</th><th>Revision</th></tr></thead>
+    <tbody>{row.conditions.map(c => <tr key={c.type}><th scope="row">{c.type}</th><td>{c.status}</td><td>{c.reason}</td><td>{c.message}{c.attempt ? <span className="muted"> attempt {c.attempt}{c.nextTry && <>, next try {c.nextTry}</>}</span> : null}</td><td><Ago at={Date.parse(c.lastTransitionTime)} /></td><td>{c.observedRevision}</td></tr>)}</tbody></table></div>
+}
+
+const shownRevisions = 10
+
+function History({ kind, id, newest }: { kind: Kind, id: string, newest: number }) {
+  const [list, setList] = useState<{ revision: number, entity?: Entity, gone?: string }[]>([])
+  const [down, setDown] = useState(shownRevisions)
+  const [from, setFrom] = useState(Math.max(1, newest - 1))
+  const [to, setTo] = useState(newest)
+  useEffect(() => {
+    const abort = new AbortController()
+    const wanted = Array.from({ length: Math.min(down, newest) }, (_, i) => newest - i)
+    Promise.all(wanted.map(revision => get<Entity>(`/api/v1/${kind}?${query({ id, revision })}`, abort.signal).then(entity => ({ revision, entity }), e => ({ revision, gone: (e as Error).message }))))
+      .then(all => { if (!abort.signal.aborted) setList(all) })
+    return () => abort.abort()
+  }, [kind, id, newest, down])
+  useEffect(() => { setFrom(Math.max(1, newest - 1)); setTo(newest) }, [newest])
+  if (list.length === 0) return <Loading />
+  const left = list.find(r => r.revision === from)?.entity, right = list.find(r => r.revision === to)?.entity
+  const retained = list.filter(r => r.entity)
+  return <>
+    <div className="scroll" tabIndex={0} role="region" aria-label="Revisions"><table><thead><tr><th>Revision</th><th>Changed</th><th>Who</th><th>Why</th><th>Old</th><th>New</th></tr></thead><tbody>
+      {list.map(r => <tr key={r.revision}><th scope="row">{r.revision}</th>{r.entity
+        ? <><td><time>{new Date(r.entity.row.updatedTimestamp).toISOString()}</time></td><td>{r.entity.who}</td><td>{r.entity.why}</td>
+          <td><input type="radio" name="from" aria-label={`Compare from revision ${r.revision}`} checked={from === r.revision} onChange={() => setFrom(r.revision)} /></td><td><input type="radio" name="to" aria-label={`Compare to revision ${r.revision}`} checked={to === r.revision} onChange={() => setTo(r.revision)} /></td></>
+        : <td colSpan={5} className="muted">{r.gone}</td>}</tr>)}
+    </tbody></table></div>
+    {down < newest && <p><button onClick={() => setDown(down + shownRevisions)}>Earlier revisions</button></p>}
+    {left && right && from !== to ? <><h2>Revision {from} and {to}</h2><Diff from={left.package} to={right.package} /></> : <p className="empty">{retained.length < 2 ? 'There is no other retained revision to compare with.' : 'Select two retained revisions to compare.'}</p>}
+  </>
+}
+
+// Tree draws the groups of children by template: their number doesn't grow with the fleet.
+function Tree({ entity: { row }, feed, me }: { entity: Entity, feed: Feed, me: Me }) {
+  const [turn, setTurn] = useState(0)
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined
+    const stop = feed.subscribe(changes => { if (!changes || changes.some(c => c.kind === 'deployment')) timer ??= setTimeout(() => { timer = undefined; setTurn(n => n + 1) }, 900) })
+    return () => { stop(); clearTimeout(timer) }
+  }, [feed.subscribe])
+  const { count, partial, more, error } = useCount('deployment', { by: 'template', parent: row.id }, '', turn)
+  if (error) return <Problem error={error} />
+  if (!count) return <Loading />
+  const drawn = count.groups.slice(0, 40)
+  const rest = count.groups.slice(40).reduce((n, g) => n + g.count, count.other.count)
+  const h = 44, width = 720, top = Math.max(drawn.length, 1) * h
+  return <>
+    {row.parent && <p>Parent: <Link to={entityPath('deployment', row.parent, 'tree')}>{row.parent}</Link></p>}
+    <p>{count.counted.toLocaleString('en')}{partial ? ' or more' : ''} children in {count.groups.length} groups by template{rest > 0 && `, ${rest.toLocaleString('en')} of them in smaller groups that are not drawn`}. {partial && <button onClick={more}>Count further</button>}</p>
+    {drawn.length > 0 && <div className="scroll" tabIndex={0} role="region" aria-label="Graph of the children"><svg className="graph" viewBox={`0 0 ${width} ${top}`} width={width} height={top} role="group" aria-label="Groups of children">
+      <rect x="1" y={top / 2 - 17} width="180" height="34" rx="6" className="node" /><text x="10" y={top / 2 + 4}>{(row.template || row.id).slice(0, 24)}</text>
+      {drawn.map((g, i) => <g key={g.keys[0]}>
+        <path d={`M181 ${top / 2} C 230 ${top / 2}, 220 ${i * h + h / 2}, 270 ${i * h + h / 2}`} className="edge" />
+        <a href={`/deployments?${query({ parent: row.id, 'template-id': g.keys[0] })}`} onClick={e => { e.preventDefault(); navigate(`/deployments?${query({ parent: row.id, 'template-id': g.keys[0] })}`) }}>
+          <rect x="270" y={i * h + 5} width="440" height="34" rx="6" className={`node ${worst(g)}`} /><text x="280" y={i * h + 26}>{(g.keys[0] || 'no template').slice(0, 32)}</text>
+          <text x="700" y={i * h + 26} textAnchor="end">{states.filter(s => g.states[s]).map(s => `${g.states[s]} ${s}`).join(', ')}</text></a>
+      </g>)}
+    </svg></div>}
+    <h2>Children</h2>
+    <List kind="deployment" filter={query({ parent: row.id })} feed={feed} me={me} embedded />
+  </>
+}
+
+export const worst = (g: Group): State => states.find(s => g.states[s]) ?? 'unknown'

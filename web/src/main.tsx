@@ -1,0 +1,207 @@
+// The dashboard: its frame, overview, matrix and login. Start reading at App.
+import { useCallback, useEffect, useRef, useState, type FormEvent } from 'react'
+import { createRoot } from 'react-dom/client'
+import { ApiError, login, logout, query, states, useCount, useFeed, useGet, type Feed, type Kind, type Me } from './api'
+import { Detail, worst } from './detail'
+import { List } from './list'
+import { Ago, CopyCommand, entityPath, Link, Loading, navigate, Problem, setServerTime, StateMark } from './parts'
+import './style.css'
+
+const kindOf: Record<string, Kind> = { deployments: 'deployment', sites: 'site', templates: 'template', plugins: 'plugin' }
+// Rollouts get their entry here once the server has them.
+const nav: [string, string, string][] = [['/', 'Overview', 'o'], ['/deployments', 'Deployments', 'd'], ['/sites', 'Sites', 's'], ['/templates', 'Templates', 't'], ['/plugins', 'Plugins', 'p'], ['/matrix', 'Matrix', 'm']]
+
+function useLocation() {
+  const [at, setAt] = useState({ path: location.pathname, search: location.search.slice(1) })
+  useEffect(() => {
+    const f = () => setAt({ path: location.pathname, search: location.search.slice(1) })
+    window.addEventListener('popstate', f)
+    return () => window.removeEventListener('popstate', f)
+  }, [])
+  return at
+}
+
+function App() {
+  const at = useLocation()
+  const { data: me, error, reload } = useGet<Me>('/api/v1/me')
+  const [asked, setAsked] = useState(false)
+  const [help, setHelp] = useState(false)
+  const feed = useFeed(asked || !me ? undefined : Math.max(0, me.position - 100)) // with some changes before, for the overview
+  useEffect(() => { if (me) { setServerTime(me.now); setAsked(false) } }, [me])
+  useEffect(() => { const f = () => setAsked(true); window.addEventListener('tko-login', f); return () => window.removeEventListener('tko-login', f) }, [])
+  const prefix = useRef(0)
+  useEffect(() => {
+    const f = (e: KeyboardEvent) => {
+      const target = e.target as HTMLElement
+      if (e.ctrlKey || e.metaKey || e.altKey || target.closest('input, textarea, select, dialog') || localStorage.getItem('tko-keys') === 'off') return
+      if (e.key === '/') { const filter = document.getElementById('filter'); if (filter) { e.preventDefault(); filter.focus() } return }
+      if (e.key === '?') { setHelp(true); return }
+      if (e.key === 'g') { prefix.current = Date.now(); return }
+      if (Date.now() - prefix.current < 1500) {
+        const to = nav.find(([, , key]) => key === e.key)
+        prefix.current = 0
+        if (to) { e.preventDefault(); e.stopPropagation(); navigate(to[0]) }
+      }
+    }
+    window.addEventListener('keydown', f, true)
+    return () => window.removeEventListener('keydown', f, true)
+  }, [])
+  const [, first = '', ...rest] = at.path.split('/')
+  const kind = kindOf[first]
+  const id = rest.map(decodeURIComponent).join('/')
+  const title = nav.find(([to]) => to === `/${first}`)?.[1] ?? 'Not found'
+  useEffect(() => { document.title = `${id || title} – TKO` }, [id, title])
+  if (asked || error?.status === 401 || first === 'login') return <Login done={() => { setAsked(false); if (first === 'login') navigate('/'); reload() }} />
+  if (error && !me) return <main><h1>TKO</h1><Problem error={error} retry={reload} /></main>
+  if (!me) return <Loading />
+  const lostFor = feed.live ? 0 : Date.now() - feed.since
+  return <>
+    <a className="skip" href="#main" onClick={e => { e.preventDefault(); document.getElementById('main')?.focus() }}>Skip to the contents</a>
+    <header className="top" data-live={feed.live} data-position={feed.position}>
+      <strong>TKO</strong> <span className="muted">{me.instance}</span>
+      <nav aria-label="Views">{nav.map(([to, name]) => <Link key={to} to={to} className={(to === '/' ? at.path === '/' : `/${first}` === to) ? 'current' : undefined}>{name}</Link>)}</nav>
+      <span className={feed.live ? 'live' : 'live off'} role="status">{feed.live ? '● live' : lostFor > 5000 ? `○ not live since ${new Date(feed.since).toLocaleTimeString()}` : '○ connecting'}</span>
+      <span className="muted" title={me.subject}>{me.display || me.subject}</span>
+      <button onClick={() => setHelp(true)} aria-label="Help: keys">?</button>
+      <Theme />
+      {me.authenticator !== 'none' ? <button onClick={() => logout().then(() => { setAsked(true) }, () => setAsked(true))}>Log out</button> : <button onClick={() => setAsked(true)}>Log in</button>}
+    </header>
+    <main id="main" tabIndex={-1}>
+      {at.path === '/' && <Overview feed={feed} me={me} />}
+      {kind && !id && <><h1>{title}</h1><List key={kind} kind={kind} filter={at.search} feed={feed} me={me} /></>}
+      {kind && id && <Detail key={`${kind} ${id}`} kind={kind} id={id} tab={new URLSearchParams(at.search).get('tab') ?? 'why'} feed={feed} me={me} />}
+      {first === 'matrix' && <Matrix search={at.search} feed={feed} />}
+      {!kind && at.path !== '/' && first !== 'matrix' && <><h1>Not found</h1><p className="empty">There is no such page. <Link to="/">Overview</Link></p></>}
+    </main>
+    {help && <Help close={() => setHelp(false)} />}
+  </>
+}
+
+function Theme() {
+  const [theme, setTheme] = useState(localStorage.getItem('tko-theme') ?? 'auto')
+  useEffect(() => {
+    if (theme === 'auto') delete document.documentElement.dataset.theme
+    else document.documentElement.dataset.theme = theme
+    localStorage.setItem('tko-theme', theme)
+  }, [theme])
+  return <label className="theme"><span className="hidden">Colors</span><select value={theme} onChange={e => setTheme(e.target.value)}><option value="auto">Auto</option><option value="light">Light</option><option value="dark">Dark</option></select></label>
+}
+
+function Help({ close }: { close: () => void }) {
+  const dialog = useRef<HTMLDialogElement>(null)
+  const [keys, setKeys] = useState(localStorage.getItem('tko-keys') !== 'off')
+  useEffect(() => { dialog.current?.showModal() }, [])
+  return <dialog ref={dialog} onCancel={e => { e.preventDefault(); close() }} aria-labelledby="help-title"><h2 id="help-title">Keys</h2>
+    <dl>{[['g o, g d, g s, g t, g p, g m', 'overview, deployments, sites, templates, plugins, matrix'], ['/', 'filter'], ['j k, arrows', 'move'], ['Page up, Page down, Home, End', 'move further'], ['Enter', 'open'], ['Space, x', 'mark'], ['y, d', 'package, history'], ['A, D', 'approve, delete: both ask'], ['Esc', 'clear marks, close'], ['?', 'this help']].map(([k, text]) => <div key={k}><dt><kbd>{k}</kbd></dt><dd>{text}</dd></div>)}</dl>
+    <p><label><input type="checkbox" checked={keys} onChange={e => { setKeys(e.target.checked); localStorage.setItem('tko-keys', e.target.checked ? 'on' : 'off') }} /> Keys of a single letter outside of lists</label></p>
+    <p className="actions"><button autoFocus onClick={close}>Close</button></p></dialog>
+}
+
+const problems: Record<string, string> = {
+  denied: 'The issuer refused the login.', unavailable: 'The issuer can\'t be reached, or is busy: try again.', failed: 'The login has failed or took too long: try again. The log of the server has the reason.',
+}
+
+function Login({ done }: { done: () => void }) {
+  const { data } = useGet<{ logins: string[] }>('/auth/logins')
+  const [error, setError] = useState<ApiError>()
+  const [busy, setBusy] = useState(false)
+  const submit = (e: FormEvent<HTMLFormElement>) => {
+    e.preventDefault()
+    const form = e.currentTarget
+    const token = String(new FormData(form).get('token') ?? '').trim()
+    if (!token) return
+    setBusy(true)
+    login(token).then(() => { form.reset(); done() }, setError).finally(() => setBusy(false))
+  }
+  const here = location.pathname === '/login' ? '/' : location.pathname + location.search
+  const problem = problems[new URLSearchParams(location.search).get('problem') ?? '']
+  return <main className="login"><h1>Log in to TKO</h1>
+    {location.pathname === '/login' && problem && !error && <p className="problem" role="alert">{problem}</p>}
+    {error && <Problem error={error} />}
+    {data?.logins.includes('oidc') && <p><a className="button primary" href={`/auth/login?${query({ return: here })}`}>Log in with single sign-on</a></p>}
+    <form onSubmit={submit}><label>Token <input name="token" type="password" autoComplete="off" autoFocus={!data?.logins.includes('oidc')} required spellCheck={false} /></label>
+      <button className="primary" disabled={busy}>{busy ? 'Checking…' : 'Log in'}</button></form>
+    <p className="muted">A static token, or an ID token of your OpenID Connect issuer. The browser keeps a session cookie that scripts can't read.</p></main>
+}
+
+// useTurns counts up when something of a kind has changed, once per interval at most.
+function useTurns(feed: Feed, kinds: Kind[], interval: number) {
+  const [turn, setTurn] = useState(0)
+  const names = kinds.join()
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined, last = 0
+    const stop = feed.subscribe(changes => {
+      if (changes && !changes.some(c => names.includes(c.kind))) return
+      timer ??= setTimeout(() => { timer = undefined; last = Date.now(); setTurn(n => n + 1) }, Math.max(150, interval - (Date.now() - last)))
+    })
+    return () => { stop(); clearTimeout(timer) }
+  }, [feed.subscribe, names, interval])
+  return turn
+}
+
+function Overview({ feed, me }: { feed: Feed, me: Me }) {
+  const turn = useTurns(feed, ['deployment'], 1000)
+  const siteTurn = useTurns(feed, ['site'], 1000)
+  const { count, partial, more, error } = useCount('deployment', { by: 'state,reason' }, '', turn, 2)
+  const sites = useCount('site', { by: 'state' }, '', siteTurn, 3)
+  const sum = (state: string) => count?.groups.reduce((n, g) => n + (g.keys[0] === state ? g.count : 0), 0) ?? 0
+  const failing = count?.groups.filter(g => g.keys[0] === 'failing') ?? []
+  const plus = partial ? '+' : ''
+  return <>
+    <h1>Overview</h1>
+    {error && <Problem error={error} />}
+    {!count && !error && <Loading />}
+    {count && <>
+      <section aria-labelledby="now"><h2 id="now">Failing now: {sum('failing').toLocaleString('en')}{plus} of {count.counted.toLocaleString('en')}{plus} deployments</h2>
+        {failing.length === 0 ? <p className="empty">No deployment fails{partial ? ' among those that were counted' : ''}.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Failures by reason"><table><thead><tr><th>Deployments</th><th>Reason</th><th>For example</th></tr></thead><tbody>
+          {failing.slice(0, 20).map(g => <tr key={g.keys[1]}><td className="number">{g.count.toLocaleString('en')}</td><th scope="row"><Link to={`/deployments?${query({ state: 'failing', reason: g.keys[1] })}`}>{g.keys[1] || 'no reason'}</Link></th><td className="clip">{g.message}</td></tr>)}</tbody></table></div>}
+      </section>
+      <section aria-labelledby="waits"><h2 id="waits">Waits for you</h2><p><Link to="/deployments?prepared=true&approved=false">Prepared and not approved deployments</Link></p></section>
+      <section aria-labelledby="states"><h2 id="states">Deployments</h2><ul className="tiles">{states.map(s => <li key={s}><Link to={`/deployments?state=${s}`} className="tile"><StateMark state={s} /><b>{sum(s).toLocaleString('en')}{plus}</b></Link></li>)}</ul>
+        {partial && <p>The first {count.counted.toLocaleString('en')} were counted. <button onClick={more}>Count further</button></p>}</section>
+    </>}
+    {sites.error && <Problem error={sites.error} />}
+    {sites.count && <section aria-labelledby="sites"><h2 id="sites">{sites.count.counted.toLocaleString('en')}{sites.partial ? '+' : ''} sites</h2><ul className="tiles">{sites.count.groups.map(g => <li key={g.keys[0]}><Link to={`/sites?state=${g.keys[0]}`} className="tile"><StateMark state={g.keys[0] as never} /><b>{g.count.toLocaleString('en')}</b></Link></li>)}</ul></section>}
+    <section aria-labelledby="changed"><h2 id="changed">Changed lately</h2>
+      {feed.recent.length === 0 ? <p className="empty">Nothing yet.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Changes"><table><thead><tr><th>When</th><th>What</th><th>Change</th><th>Who</th><th>Why</th></tr></thead><tbody>
+        {feed.recent.slice(0, 15).map(c => <tr key={`${c.kind} ${c.id} ${c.time} ${c.op}`}><td><Ago at={c.time} /></td><td>{c.kind} {c.op === 'deleted' ? c.id : <Link to={entityPath(c.kind, c.id)}>{c.id}</Link>}</td><td>{c.op === 'status' ? 'conditions' : c.op === 'written' ? `revision ${c.revision}` : 'deleted'}</td><td>{c.who}</td><td>{c.why}</td></tr>)}</tbody></table></div>}
+    </section>
+    <CopyCommand text="tko deployment list" />
+    <p className="muted">{me.version}</p>
+  </>
+}
+
+function Matrix({ search, feed }: { search: string, feed: Feed }) {
+  const q = new URLSearchParams(search)
+  const rows = q.get('rows') ?? 'region', cols = q.get('cols') ?? 'tier'
+  const turn = useTurns(feed, ['site'], 1000)
+  const { count, partial, more, error } = useCount('site', { by: `metadata.${rows},metadata.${cols}` }, '', turn, 3)
+  const submit = useCallback((e: FormEvent<HTMLFormElement>) => {
+    e.preventDefault()
+    const data = new FormData(e.currentTarget)
+    navigate(`/matrix?${query({ rows: String(data.get('rows')).trim(), cols: String(data.get('cols')).trim() })}`)
+  }, [])
+  const names = (n: number) => [...new Set(count?.groups.map(g => g.keys[n]))].sort()
+  const down = names(0).slice(0, 100), across = names(1).slice(0, 30)
+  return <>
+    <h1>Sites by {rows} and {cols}</h1>
+    <form onSubmit={submit} className="bar" key={`${rows} ${cols}`}><label>Rows <input name="rows" defaultValue={rows} required /></label> <label>Columns <input name="cols" defaultValue={cols} required /></label> <button>Show</button></form>
+    {error && <Problem error={error} />}
+    {!count && !error && <Loading />}
+    {count && count.groups.length === 0 && <p className="empty">There is no site yet, or you may see none.</p>}
+    {count && count.groups.length > 0 && <div className="scroll" tabIndex={0} role="region" aria-label="Matrix of sites"><table className="matrix"><thead><tr><th>{rows}</th>{across.map(c => <th key={c}>{c || 'none'}</th>)}</tr></thead><tbody>
+      {down.map(r => <tr key={r}><th scope="row">{r || 'none'}</th>{across.map(c => {
+        const g = count.groups.find(g => g.keys[0] === r && g.keys[1] === c)
+        if (!g) return <td key={c} className="none"><span className="hidden">no site</span></td>
+        const bad = g.states.failing ?? 0
+        const share = Math.ceil(4 * bad / g.count)
+        const to = r && c ? `/sites?${new URLSearchParams([['metadata', `${rows}=${r}`], ['metadata', `${cols}=${c}`]])}` : undefined
+        const text = <><b>{bad}</b> of {g.count} failing</>
+        return <td key={c} className={`heat${share}`}>{to ? <Link to={to}>{text}</Link> : text} <StateMark state={worst(g)} /></td>
+      })}</tr>)}
+    </tbody></table></div>}
+    {partial && <p>The first {count!.counted.toLocaleString('en')} sites were counted. <button onClick={more}>Count further</button></p>}
+  </>
+}
+
+createRoot(document.getElementById('root')!).render(<App />)

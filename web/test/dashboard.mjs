@@ -1,0 +1,246 @@
+// Drives the dashboard in a real browser. It is started by the Go test in test/dashboard, which has filled a server.
+// Environment: URL, TOKEN_URL, BROWSER, SHOTS (a folder for screenshots), TKO (the command, with its server in the environment).
+import { chromium } from 'playwright-core'
+import { execFile, execFileSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { promisify } from 'node:util'
+
+const { URL: url, TOKEN_URL: tokenUrl, BROWSER: executablePath, SHOTS: shots, TKO: tko, VIEWER: viewer, ADMIN: admin } = process.env
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+const limit = 120_000
+const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-background-networking'] })
+let failed = 0, passed = 0
+
+const check = (ok, text) => { if (!ok) throw new Error(text) }
+const same = (what, got, want) => check(got === want, `${what}: ${JSON.stringify(got)}, want ${JSON.stringify(want)}`)
+
+async function test(name, options, run) {
+  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, reducedMotion: 'reduce', timezoneId: 'UTC', locale: 'en-GB', ...options })
+  const page = await context.newPage()
+  page.setDefaultTimeout(limit)
+  const problems = []
+  page.on('pageerror', e => problems.push(`exception: ${e.message}`))
+  page.on('console', m => { if (m.type() === 'error' && !/status of (4\d\d|0)|net::ERR_/.test(m.text())) problems.push(`console: ${m.text()}`) })
+  try {
+    await run(page, context)
+    check(problems.length === 0, problems.join('; '))
+    passed++
+    console.log(`ok ${name}`)
+  } catch (e) {
+    failed++
+    console.log(`FAIL ${name}: ${e.message}\n${e.stack.split('\n').filter(l => l.includes('dashboard.mjs')).slice(0, 3).join('\n')}`)
+    console.log(`# ${page.url()} shows: ${(await page.locator('body').innerText({ timeout: 5000 }).catch(() => '')).slice(0, 600)}`)
+    await page.screenshot({ path: `${shots}/failed-${failed}.png` }).catch(() => {})
+  } finally { await context.close() }
+}
+
+const open = async (page, path, base = url) => { await page.goto(base + path); await page.locator('header.top[data-live=true]').waitFor() }
+
+// accessible checks the page with axe. Its script is evaluated by the browser's debugger, so the page's policy holds.
+async function accessible(page, where) {
+  await page.evaluate(axe)
+  const { violations } = await page.evaluate(() => window.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }))
+  const serious = violations.filter(v => ['serious', 'critical'].includes(v.impact))
+  check(serious.length === 0, `${where}: ${serious.map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => `${n.target} ${n.failureSummary?.replaceAll('\n', ' ')}`).join(' | ')}`).join('; ')}`)
+}
+
+const views = [['/', 'overview', 'h2#states'], ['/deployments', 'deployments', '[role=grid] .row'], ['/sites', 'sites', '[role=grid] .row'], ['/templates', 'templates', '[role=grid] .row'],
+  ['/plugins', 'plugins', '[role=grid] .row, .empty'], ['/matrix?rows=region&cols=tier', 'matrix', 'table.matrix'], ['/sites/north/edge-1', 'site', 'dl'], ['/sites/north/edge-1?tab=package', 'site-package', 'pre']]
+for (const colorScheme of ['light', 'dark']) for (const width of [1440, 390]) {
+  await test(`every view is accessible, ${colorScheme}, ${width} px`, { colorScheme, viewport: { width, height: width > 1000 ? 900 : 800 } }, async page => {
+    for (const [path, name, ready] of views) {
+      await open(page, path)
+      await page.locator(ready).first().waitFor()
+      await accessible(page, path)
+      check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth + 1), `${path} is wider than the window`)
+      await page.screenshot({ path: `${shots}/${name}-${colorScheme}-${width}.png` })
+    }
+  })
+}
+
+await test('a change shows within a second', {}, async page => {
+  await open(page, '/sites?id=live/**')
+  await page.locator('.empty').waitFor()
+  execFileSync(tko, ['site', 'register', 'live/one', '-m', 'region=live'])
+  const began = Date.now()
+  await page.locator('[data-id="live/one"]').waitFor()
+  const took = Date.now() - began
+  console.log(`# a change took ${took} ms to show`)
+  check(took < 1000, `it took ${took} ms`)
+})
+
+await test('constant changes do not keep the matrix from its first count', {}, async page => {
+  await page.route('**/api/v1/site/count*', async route => { await new Promise(resolve => setTimeout(resolve, 1500)); await route.continue().catch(() => {}) })
+  await page.goto(url + '/matrix?rows=region&cols=tier')
+  let shown = false
+  const ready = page.locator('table.matrix').waitFor().then(() => { shown = true })
+  for (let n = 0; !shown && n < 60; n++) await promisify(execFile)(tko, ['site', 'register', 'busy/one', '-m', `round=${n}`])
+  check(shown, 'the count was begun anew with each change')
+  await ready
+})
+
+await test('a list scrolls through all its pages and back', {}, async page => {
+  await open(page, '/sites?id=north/**')
+  const grid = page.getByRole('grid')
+  await grid.waitFor()
+  const end = Date.now() + 5 * limit
+  const last = async () => page.locator('.row').last().getAttribute('data-id')
+  while (await last() !== 'north/edge-999' && Date.now() < end) {
+    const before = await last()
+    await grid.evaluate(e => { e.scrollTop = e.scrollHeight })
+    await page.waitForFunction(id => [...document.querySelectorAll('.row')].at(-1)?.dataset.id !== id, before)
+  }
+  same('last row', await last(), 'north/edge-999')
+  check((await page.locator('.row').count()) < 100, 'rows that are not visible are drawn')
+  // Each page that is put before the view moves it down: go to its top until the list begins there.
+  await page.waitForFunction(() => { document.querySelector('[role=grid]').scrollTop = 0; return document.querySelector('.row')?.dataset.id === 'north/edge-1' }, undefined, { timeout: 5 * limit })
+})
+
+await test('a wrong filter word is marked and keeps the rows', {}, async page => {
+  await open(page, '/sites')
+  await page.locator('.row').first().waitFor()
+  await page.getByLabel('Filter').fill('regoin=north')
+  await page.keyboard.press('Enter')
+  await page.getByRole('alert').filter({ hasText: '“regoin” is unknown' }).waitFor()
+  check(await page.locator('.row').count() > 0, 'the rows are gone')
+  await page.getByLabel('Filter').fill('metadata=region=south')
+  await page.keyboard.press('Enter')
+  await page.waitForURL('**/sites?metadata=region%3Dsouth')
+  await page.locator('[data-id="south/edge-1"]').waitFor()
+  same('copied command', await page.locator('.command code').innerText(), '$ tko site list --metadata region=south')
+})
+
+await test('deleting asks for the count and happens by keyboard alone', {}, async page => {
+  await open(page, '/sites?id=gone/**')
+  await page.getByRole('grid').focus()
+  await page.keyboard.press('Space')
+  await page.keyboard.press('j')
+  await page.keyboard.press('x')
+  await page.getByText('2 marked').waitFor()
+  await page.keyboard.press('D')
+  const dialog = page.getByRole('dialog')
+  await dialog.getByText('This will delete 2 sites').waitFor()
+  same('focus', await page.evaluate(() => document.activeElement.textContent), 'Cancel')
+  await accessible(page, 'dialog')
+  await page.screenshot({ path: `${shots}/delete-light-1440.png` })
+  await page.keyboard.press('Enter')
+  await dialog.waitFor({ state: 'hidden' })
+  check(await page.locator('[data-id="gone/1"]').count() === 1, 'Cancel has deleted')
+  await page.keyboard.press('D')
+  await dialog.getByText('This will delete 2 sites').waitFor()
+  await dialog.getByRole('button', { name: 'Delete' }).focus()
+  await page.keyboard.press('Enter')
+  await page.locator('[data-id="gone/1"]').waitFor({ state: 'detached' })
+  await page.locator('[data-id="gone/2"]').waitFor({ state: 'detached' })
+  check(await page.locator('[data-id="gone/3"]').count() === 1, 'a site that was not marked is gone')
+})
+
+await test('all that match are deleted only with the typed count', {}, async page => {
+  await open(page, '/sites?id=many/**')
+  await page.getByRole('grid').focus()
+  await page.keyboard.press('x')
+  await page.getByRole('button', { name: 'Select all that match' }).click()
+  await page.getByRole('button', { name: 'Delete…' }).click()
+  const dialog = page.getByRole('dialog')
+  await dialog.getByText('This will delete 120 sites').waitFor()
+  const run = dialog.getByRole('button', { name: 'Delete' })
+  check(await run.isDisabled(), 'the button works without the count')
+  await dialog.getByLabel('Type the count').fill('12')
+  check(await run.isDisabled(), 'the button works with a wrong count')
+  await dialog.getByLabel('Type the count').fill('120')
+  await run.click()
+  await page.locator('.empty').waitFor()
+})
+
+await test('a deployment is approved', {}, async page => {
+  await open(page, '/deployments?approved=false&prepared=true')
+  const row = page.locator('.row').first()
+  await row.waitFor()
+  await page.getByRole('grid').focus()
+  await page.keyboard.press('Enter')
+  await page.getByRole('button', { name: 'Approve…' }).click()
+  await page.getByRole('dialog').getByText('This will approve 1 deployment').waitFor()
+  await page.getByRole('dialog').getByRole('button', { name: 'Approve' }).click()
+  await page.getByText('prepared, approved').waitFor()
+  await page.getByRole('tab', { name: 'Package' }).click()
+  await page.locator('pre').first().waitFor()
+  await page.screenshot({ path: `${shots}/package-light-1440.png` })
+  await page.getByRole('tab', { name: 'History' }).click()
+  await page.getByRole('region', { name: 'Revisions' }).waitFor()
+  await page.screenshot({ path: `${shots}/history-light-1440.png` })
+  await accessible(page, 'history')
+})
+
+await test('a Secret is never shown', {}, async page => {
+  await open(page, '/templates/secret/v1?tab=package')
+  await page.locator('pre').first().waitFor()
+  const text = await page.evaluate(async () => document.body.innerText + await (await fetch('/api/v1/template?id=secret/v1')).text())
+  check(!/hunter2|aHVudGVyMg/.test(text), 'the value of a Secret is shown')
+  check(text.includes('[redacted by TKO]'), 'the page does not state that the value was redacted')
+})
+
+await test('text of a package is no HTML', {}, async page => {
+  await open(page, '/templates/hostile/v1?tab=package')
+  await page.locator('pre').first().waitFor()
+  check(await page.evaluate(() => window.hacked === undefined && document.querySelectorAll('pre img').length === 0), 'markup of a package was rendered')
+})
+
+await test('a page that loses the server states it and recovers', {}, async (page, context) => {
+  await open(page, '/sites')
+  await context.setOffline(true)
+  await page.route('**/api/v1/stream*', route => route.abort())
+  await page.evaluate(() => { Object.defineProperty(document, 'hidden', { value: false, configurable: true }) })
+  await page.reload().catch(() => {})
+  await context.setOffline(false)
+  await page.goto(url + '/sites')
+  await page.locator('header.top[data-live=false]').waitFor()
+  await page.locator('.row').first().waitFor()
+  await page.unroute('**/api/v1/stream*')
+  await page.locator('header.top[data-live=true]').waitFor()
+})
+
+if (tokenUrl) {
+  await test('a viewer logs in with a token, sees no buttons that would be refused, and logs out', {}, async (page, context) => {
+    await page.goto(tokenUrl + '/sites')
+    await page.getByRole('heading', { name: 'Sites' }).or(page.getByRole('heading', { name: 'Log in to TKO' })).first().waitFor()
+    if (await page.getByRole('heading', { name: 'Log in to TKO' }).count() === 0) await page.getByRole('button', { name: 'Log in' }).click()
+    await page.getByRole('heading', { name: 'Log in to TKO' }).waitFor()
+    await accessible(page, 'login')
+    await page.screenshot({ path: `${shots}/login-light-1440.png` })
+    await page.getByLabel('Token').fill('wrong')
+    await page.getByRole('button', { name: 'Log in' }).click()
+    await page.getByRole('alert').waitFor()
+    await page.getByLabel('Token').fill(viewer)
+    await page.getByRole('button', { name: 'Log in' }).click()
+    await page.locator('[data-id="one"]').waitFor()
+    await page.getByRole('grid').focus()
+    await page.keyboard.press('x')
+    await page.getByText('1 marked').waitFor()
+    same('delete buttons of a viewer', await page.getByRole('button', { name: 'Delete…' }).count(), 0)
+    const cookies = await context.cookies()
+    check(cookies.length === 1 && cookies[0].httpOnly && cookies[0].sameSite === 'Lax', `cookies: ${JSON.stringify(cookies)}`)
+    const leaked = await page.evaluate(secret => JSON.stringify({ ...localStorage }) + JSON.stringify({ ...sessionStorage }) + document.cookie + location.href + document.documentElement.outerHTML.includes(secret), viewer)
+    check(!leaked.includes(viewer) && leaked.endsWith('false'), 'scripts can read the token')
+    const refused = await page.evaluate(async () => (await fetch('/api/v1/actions', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ verb: 'delete', kind: 'site', ids: ['one'], confirm: 1 }) })).status)
+    same('status of a deletion by a viewer', refused, 403)
+    await page.getByRole('button', { name: 'Log out' }).click()
+    await page.getByRole('heading', { name: 'Log in to TKO' }).waitFor()
+    same('cookies after the logout', (await context.cookies()).length, 0)
+  })
+  await test('an administrator sees the buttons', {}, async page => {
+    await page.goto(tokenUrl + '/sites')
+    await page.getByRole('heading', { name: 'Sites' }).or(page.getByRole('heading', { name: 'Log in to TKO' })).first().waitFor()
+    if (await page.getByRole('heading', { name: 'Log in to TKO' }).count() === 0) await page.getByRole('button', { name: 'Log in' }).click()
+    await page.getByLabel('Token').fill(admin)
+    await page.getByRole('button', { name: 'Log in' }).click()
+    await page.locator('[data-id="one"]').waitFor()
+    await page.getByRole('grid').focus()
+    await page.keyboard.press('x')
+    await page.getByRole('button', { name: 'Delete…' }).waitFor()
+  })
+}
+
+await browser.close()
+console.log(`${passed} passed, ${failed} failed`)
+process.exit(failed ? 1 : 0)
