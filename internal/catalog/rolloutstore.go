@@ -90,7 +90,18 @@ type RolloutView struct {
 	// started earlier, has in a row that isn't final, with that rollout.
 	Held map[tko.DeploymentID]string
 
+	Counts []RolloutCount // of the rows of the current plan, in a view for a command
+
 	known *knownRows // that Rows are of; nil: of none
+}
+
+// A RowFilter selects rows of a plan. A row is selected if one of the fields selects it.
+type RowFilter struct {
+	Deployment tko.DeploymentID
+	Stale      bool
+	Counted    bool // rows that failed
+	Blocked    bool // rows in conflict or invalid
+	Held       bool // no rows, but Held of the view
 }
 
 // RowsAt are the rows of a rollout that a caller knows: those of a set
@@ -107,6 +118,10 @@ type Rollouts interface {
 	// RolloutView returns what a rollout is evaluated from. Of its rows it may return only
 	// the changes to those that the caller knows.
 	RolloutView(ctx context.Context, id string, known RowsAt) (RolloutView, error)
+	// RolloutCommandView returns what a command of a rollout is decided from: the counts of
+	// its rows, of the rows those that the filter selects, no flights, and Held only if the
+	// filter says so. What it reads doesn't grow with the other rows, except for counting.
+	RolloutCommandView(ctx context.Context, id string, filter RowFilter) (RolloutView, error)
 	// RolloutRows returns rows of a plan after a deployment, in the order of IDs.
 	RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]RolloutRow, error)
 	// RolloutPlan returns the groups of a plan, as they were written.
@@ -157,6 +172,9 @@ type RolloutWrite struct {
 	Rollout string
 	Number  int64
 	Rows    []RolloutRow
+	// Skip, if not "", is the reason for which the rows of the plan Number that wait or are
+	// stale become Skipped.
+	Skip string
 	// Replan, if not 0, is the number of a plan whose rows replace those rows of the plan
 	// Number that wait or are stale.
 	Replan int64

@@ -55,6 +55,12 @@ type Key struct {
 	ID   string // "type|name" for plugins
 }
 
+// An AtRevision names a revision of an entity.
+type AtRevision struct {
+	Key
+	Revision int64
+}
+
 // A Digest is the SHA-256 of an encoded package; zero if there is no package.
 type Digest [32]byte
 
@@ -154,6 +160,9 @@ type Reader interface {
 	// revision never existed, or if the revision is no longer retained.
 	// Revisions of a deleted record are returned as long as they are retained.
 	Revision(ctx context.Context, key Key, revision int64) (Record, error)
+	// Revisions is Revision of several revisions, in their order. The record of one that
+	// Revision doesn't find has Revision 0.
+	Revisions(ctx context.Context, wanted ...AtRevision) ([]Record, error)
 	// List returns the records that match query, sorted by ID byte by byte, all
 	// from one snapshot, however long the caller takes and whatever is written
 	// during that time. It holds at most a chunk of the result in memory.

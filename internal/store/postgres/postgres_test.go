@@ -91,6 +91,10 @@ func (a *alternating) Revision(ctx context.Context, key catalog.Key, revision in
 	return a.next().Revision(ctx, key, revision)
 }
 
+func (a *alternating) Revisions(ctx context.Context, wanted ...catalog.AtRevision) ([]catalog.Record, error) {
+	return a.next().Revisions(ctx, wanted...)
+}
+
 func (a *alternating) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
 	return a.next().List(ctx, query)
 }
@@ -239,6 +243,10 @@ func (a *alternating) SaveTargetState(ctx context.Context, s tko.TargetState, cl
 
 func (a *alternating) RolloutStates(ctx context.Context, ids ...string) ([]catalog.RolloutState, int64, time.Time, error) {
 	return a.next().RolloutStates(ctx, ids...)
+}
+
+func (a *alternating) RolloutCommandView(ctx context.Context, id string, filter catalog.RowFilter) (catalog.RolloutView, error) {
+	return a.next().RolloutCommandView(ctx, id, filter)
 }
 
 func (a *alternating) RolloutView(ctx context.Context, id string, known catalog.RowsAt) (catalog.RolloutView, error) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -178,6 +179,13 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 			}
 			states.Rows = append(states.Rows, []any{s.ID, s.Active(), s.Undoes, s.Started, cleanText(string(doc))})
 		}
+		if c.Skip != "" {
+			statements = append(statements, Statement{
+				SQL: "UPDATE rollout_row SET progress = 'Skipped', reason = $3, version = $4 " +
+					"WHERE rollout = $1 AND plan = $2 AND kind IN (1, 2, 3) AND progress IN ('Waiting', 'Stale')",
+				Args: []any{c.Rollout, c.Number, cleanText(c.Skip), c.version},
+			})
+		}
 		var rows [][]any
 		for _, r := range c.rows {
 			values, err := rolloutRowValues(c.Rollout, c.Number, c.version, r)
@@ -322,6 +330,23 @@ func (s *Store) RolloutStates(ctx context.Context, ids ...string) (states []cata
 	return states, version, now, fault("read the states of rollouts", err)
 }
 
+// countRows counts the rows of the current plan.
+func countRows(state catalog.RolloutState, counts *[]catalog.RolloutCount) Statement {
+	return Statement{
+		SQL:  "SELECT wave, kind, progress, counted, count(*) FROM rollout_row WHERE rollout = $1 AND plan = $2 GROUP BY wave, kind, progress, counted",
+		Args: []any{state.ID, state.Plan},
+		Scan: func(from Row) error {
+			var wave, kind, rows int64
+			var progress string
+			var c catalog.RolloutCount
+			err := from.Scan(&wave, &kind, &progress, &c.Counted, &rows)
+			c.Wave, c.Kind, c.Progress, c.Rows = int(wave), fleetplan.Kind(kind), execute.Progress(progress), int(rows) //nolint:gosec // written as such
+			*counts = append(*counts, c)
+			return err
+		},
+	}
+}
+
 // RolloutSummary returns how far a rollout is.
 func (s *Store) RolloutSummary(ctx context.Context, id string, examples int) (sum catalog.RolloutSummary, err error) {
 	err = s.read(ctx, func(tx Tx) error {
@@ -337,19 +362,7 @@ func (s *Store) RolloutSummary(ctx context.Context, id string, examples int) (su
 		sum.Found, sum.State = true, own[0]
 		return tx.Commit(
 			ctx,
-			Statement{
-				SQL:  "SELECT wave, kind, progress, counted, count(*) FROM rollout_row WHERE rollout = $1 AND plan = $2 GROUP BY wave, kind, progress, counted",
-				Args: []any{id, sum.State.Plan},
-				Scan: func(from Row) error {
-					var wave, kind, rows int64
-					var progress string
-					var c catalog.RolloutCount
-					err := from.Scan(&wave, &kind, &progress, &c.Counted, &rows)
-					c.Wave, c.Kind, c.Progress, c.Rows = int(wave), fleetplan.Kind(kind), execute.Progress(progress), int(rows) //nolint:gosec // written as such
-					sum.Counts = append(sum.Counts, c)
-					return err
-				},
-			},
+			countRows(sum.State, &sum.Counts),
 			Statement{
 				SQL: "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 " +
 					"AND (progress IN ('Failed', 'Stale', 'Superseded') OR kind IN (4, 5)) ORDER BY wave, rank, deployment LIMIT $3",
@@ -393,7 +406,7 @@ func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt
 		return tx.Commit(
 			ctx,
 			rows,
-			Statement{SQL: rolloutDocs + " WHERE active OR undoes = $1 OR id = $2 ORDER BY id", Args: []any{id, v.State.UndoneBy}, Scan: scanState(&v.Active)},
+			activeRollouts(&v),
 			Statement{
 				SQL: "SELECT doc FROM flight ORDER BY deployment",
 				Scan: func(from Row) error {
@@ -421,6 +434,61 @@ func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt
 			},
 			s.heldRows(v.State, func(deployment, rollout string) { v.Held[tko.DeploymentID(deployment)] = rollout }),
 		)
+	})
+	return v, fault("read a rollout", err)
+}
+
+// activeRollouts reads the states that belong to a view.
+func activeRollouts(v *catalog.RolloutView) Statement {
+	return Statement{SQL: rolloutDocs + " WHERE active OR undoes = $1 OR id = $2 ORDER BY id", Args: []any{v.State.ID, v.State.UndoneBy}, Scan: scanState(&v.Active)}
+}
+
+// RolloutCommandView returns what a command of a rollout is decided from.
+func (s *Store) RolloutCommandView(ctx context.Context, id string, filter catalog.RowFilter) (v catalog.RolloutView, err error) {
+	if err := checkText("deployment ID", string(filter.Deployment)); err != nil {
+		return v, err
+	}
+	err = s.read(ctx, func(tx Tx) error {
+		v = catalog.RolloutView{Held: map[tko.DeploymentID]string{}}
+		var own []catalog.RolloutState
+		if err := tx.Run(ctx, rolloutHead(&v.Version, &v.Now), Statement{SQL: rolloutDocs + " WHERE id = $1", Args: []any{id}, Scan: scanState(&own)}); err != nil {
+			return err
+		}
+		if len(own) == 0 {
+			return nil
+		}
+		v.Found, v.State = true, own[0]
+		statements := []Statement{activeRollouts(&v), countRows(v.State, &v.Counts)}
+		var where []string
+		args := []any{id, v.State.Plan}
+		for _, one := range []struct {
+			selected  bool
+			condition string
+		}{
+			{filter.Stale, "progress = 'Stale'"}, {filter.Counted, "counted"}, {filter.Blocked, "kind IN (4, 5)"}, {filter.Deployment != "", "deployment = $3"},
+		} {
+			if one.selected {
+				where = append(where, one.condition)
+			}
+		}
+		if filter.Deployment != "" {
+			args = append(args, string(filter.Deployment))
+		}
+		if len(where) > 0 {
+			statements = append(statements, Statement{
+				SQL:  "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 AND (" + strings.Join(where, " OR ") + ") ORDER BY wave, rank, deployment",
+				Args: args,
+				Scan: func(from Row) error {
+					r, err := scanRolloutRow(from)
+					v.Rows = append(v.Rows, r)
+					return err
+				},
+			})
+		}
+		if filter.Held {
+			statements = append(statements, s.heldRows(v.State, func(deployment, rollout string) { v.Held[tko.DeploymentID(deployment)] = rollout }))
+		}
+		return tx.Commit(ctx, statements...)
 	})
 	return v, fault("read a rollout", err)
 }
