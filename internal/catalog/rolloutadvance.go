@@ -716,19 +716,18 @@ func (s *Service) undo(ctx context.Context, r Record, v RolloutView, change Roll
 	if record.Author.Why == "" {
 		record.Author.Why = fmt.Sprintf("undoes rollout %q", v.State.ID)
 	}
-	p, kinds := plan.Plan{Rollout: plan.Digest(record.Digest)}, map[string]int{}
-	for _, row := range rows {
-		p.Rows = append(p.Rows, row.Row)
-		kinds[row.Kind.String()]++
+	slices.SortFunc(rows, func(a, b RolloutRow) int { return strings.Compare(string(a.Deployment), string(b.Deployment)) })
+	kinds := map[string]int{}
+	for i := range rows {
+		kinds[rows[i].Kind.String()]++
 	}
-	p.Sort()
 	if err := s.store.WriteRolloutPlan(ctx, id, 1, rows, []byte("[]")); err != nil {
 		return err
 	}
 	st := v.State
 	st.UndoneBy = id
 	undoing := RolloutState{
-		ID: id, State: execute.Running, Family: st.Family, Undoes: st.ID, Started: st.Started, Time: v.Now, By: author(ctx), Plan: 1, Digest: p.Digest(),
+		ID: id, State: execute.Running, Family: st.Family, Undoes: st.ID, Started: st.Started, Time: v.Now, By: author(ctx), Plan: 1, Digest: digestOfRows(record.Digest, 0, rows),
 		Spec: 1, Kinds: kinds, AnyTime: st.AnyTime, Rows: v.Version + 1,
 	}
 	if undoing.By.Who == "" {

@@ -129,6 +129,8 @@ type Rollouts interface {
 	// ReservedOrigins returns the origins of the children of a deployment that rollouts
 	// deleted and can create again, with the rollouts.
 	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
+	// ApartFlights returns the deployments in flight of rollouts that keep sites apart.
+	ApartFlights(ctx context.Context) ([]execute.Entry, error)
 	// WriteRolloutPlan replaces a plan that no state refers to yet.
 	WriteRolloutPlan(ctx context.Context, id string, number int64, rows []RolloutRow, groups []byte) error
 }

@@ -249,6 +249,10 @@ func (a *alternating) RolloutCommandView(ctx context.Context, id string, filter 
 	return a.next().RolloutCommandView(ctx, id, filter)
 }
 
+func (a *alternating) ApartFlights(ctx context.Context) ([]execute.Entry, error) {
+	return a.next().ApartFlights(ctx)
+}
+
 func (a *alternating) RolloutView(ctx context.Context, id string, known catalog.RowsAt) (catalog.RolloutView, error) {
 	return a.next().RolloutView(ctx, id, known)
 }

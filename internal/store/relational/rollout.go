@@ -199,9 +199,9 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 			landed.Rows = append(landed.Rows, []any{id})
 		}
 		flown := Statement{
-			SQL: "INSERT INTO flight (deployment, rollout, site, doc) SELECT r.i, r.r, r.s, r.d FROM {rows} WHERE true " +
-				"ON CONFLICT (deployment) DO UPDATE SET rollout = excluded.rollout, site = excluded.site, doc = excluded.doc",
-			Columns: []Column{{"i", Text}, {"r", Text}, {"s", Text}, {"d", Text}},
+			SQL: "INSERT INTO flight (deployment, rollout, site, doc, apart) SELECT r.i, r.r, r.s, r.d, r.a FROM {rows} WHERE true " +
+				"ON CONFLICT (deployment) DO UPDATE SET rollout = excluded.rollout, site = excluded.site, doc = excluded.doc, apart = excluded.apart",
+			Columns: []Column{{"i", Text}, {"r", Text}, {"s", Text}, {"d", Text}, {"a", Bool}},
 		}
 		for _, e := range c.Flight {
 			e.Now = nil
@@ -209,7 +209,7 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 			if err != nil {
 				return nil, fault("encode a deployment in flight", err)
 			}
-			flown.Rows = append(flown.Rows, []any{string(e.Deployment), e.Rollout, string(e.Site), string(doc)})
+			flown.Rows = append(flown.Rows, []any{string(e.Deployment), e.Rollout, string(e.Site), string(doc), len(e.Apart) > 0})
 		}
 		statements = append(statements, states, addRolloutRows(rows), landed, flown)
 		for _, id := range c.Forget {
@@ -316,6 +316,26 @@ func rolloutHead(version *int64, now *time.Time) Statement {
 	}
 }
 
+func scanFlight(entries *[]execute.Entry) func(Row) error {
+	return func(from Row) error {
+		var doc string
+		if err := from.Scan(&doc); err != nil {
+			return err
+		}
+		var e execute.Entry
+		err := json.Unmarshal([]byte(doc), &e)
+		*entries = append(*entries, e)
+		return err
+	}
+}
+
+// ApartFlights returns the deployments in flight of rollouts that keep sites apart.
+func (s *Store) ApartFlights(ctx context.Context) ([]execute.Entry, error) {
+	var entries []execute.Entry
+	err := s.run(ctx, Statement{SQL: "SELECT doc FROM flight WHERE apart ORDER BY deployment", Scan: scanFlight(&entries)})
+	return entries, fault("read the deployments in flight", err)
+}
+
 // RolloutStates returns the states of rollouts.
 func (s *Store) RolloutStates(ctx context.Context, ids ...string) (states []catalog.RolloutState, version int64, now time.Time, err error) {
 	read := Statement{SQL: rolloutDocs + " WHERE active ORDER BY id"}
@@ -407,19 +427,7 @@ func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt
 			ctx,
 			rows,
 			activeRollouts(&v),
-			Statement{
-				SQL: "SELECT doc FROM flight ORDER BY deployment",
-				Scan: func(from Row) error {
-					var doc string
-					if err := from.Scan(&doc); err != nil {
-						return err
-					}
-					var e execute.Entry
-					err := json.Unmarshal([]byte(doc), &e)
-					v.Flight = append(v.Flight, e)
-					return err
-				},
-			},
+			Statement{SQL: "SELECT doc FROM flight ORDER BY deployment", Scan: scanFlight(&v.Flight)},
 			Statement{ // an item that is due later, without a failure, only repeats the work
 				SQL: "SELECT DISTINCT r.site FROM flight f CROSS JOIN rollout_row r CROSS JOIN work w " + // in this order: few are in flight
 					"WHERE r.deployment = f.deployment AND w.queue = '" + tko.QueueSchedule + "' AND w.key = r.site AND r.rollout = $1 AND r.plan = $2 AND r.kind = 3 AND r.site <> '' AND r.progress IN ('Applied', 'Soaking', 'Failed') " +
