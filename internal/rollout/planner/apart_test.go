@@ -8,8 +8,12 @@ import (
 )
 
 // apartOf is a rollout of the deployments of some sites that keeps pairs apart.
-func apartOf(id string, limits string, sites ...string) string {
-	return "apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: " + id + "}\nspec:\n  edits: [{upgrade: {to: \"t:v2\"}, select: {templateIdPatterns: [\"t:v1\"], siteIdPatterns: [" + strings.Join(sites, ", ") + "]}}]\n" + limits
+func apartOf(id, limits string, sites ...string) string {
+	text := "apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: " + id + "}\nspec:\n" + limits + "  edits:\n"
+	for _, site := range sites {
+		text += "  - {upgrade: {to: \"t:v2\"}, select: {templateIdPatterns: [\"t:v1\"], siteIdPatterns: [" + site + "]}}\n"
+	}
+	return text
 }
 
 const apartPairs = "  limits: {apart: [pair]}\n"
@@ -119,7 +123,7 @@ func TestApartHoldsForWhatBecomesRelevantLate(t *testing.T) {
 				w.advance("r")
 				w.advance("o")
 			}
-			if s := w.status("r"); s.State != "Done" {
+			if s := w.status("r"); s.State != "Done" || s.Kinds["Change"] != 2 {
 				t.Errorf("%+v", s)
 			}
 		})
