@@ -426,15 +426,15 @@ func (s *Service) moved(ctx context.Context, moves []move) (revisions, error) {
 			wanted = append(wanted, AtRevision{m.now.Key, n})
 		}
 	}
-	return s.revisionsOf(ctx, wanted)
+	return s.revisionsOf(ctx, Fields{}, wanted)
 }
 
-func (s *Service) revisionsOf(ctx context.Context, wanted []AtRevision) (revisions, error) {
+func (s *Service) revisionsOf(ctx context.Context, fields Fields, wanted []AtRevision) (revisions, error) {
 	known := make(revisions, len(wanted))
 	if len(wanted) == 0 {
 		return known, nil
 	}
-	records, err := s.store.Revisions(ctx, wanted...)
+	records, err := s.store.Revisions(ctx, fields, wanted...)
 	for i, r := range records {
 		known[wanted[i]] = r
 	}

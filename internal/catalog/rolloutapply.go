@@ -51,7 +51,7 @@ func (s *Service) newApplier(ctx context.Context, st RolloutState, sp spec.Rollo
 		a.next, a.close = iter.Pull2(s.planner.After(ctx, plan.Request{Rollout: st.ID, Spec: sp}, again))
 	}
 	var err error
-	if a.targets, err = s.revisionsOf(ctx, targets); err != nil {
+	if a.targets, err = s.revisionsOf(ctx, Fields{Package: true}, targets); err != nil {
 		a.close()
 		return nil, err
 	}

@@ -160,9 +160,9 @@ type Reader interface {
 	// revision never existed, or if the revision is no longer retained.
 	// Revisions of a deleted record are returned as long as they are retained.
 	Revision(ctx context.Context, key Key, revision int64) (Record, error)
-	// Revisions is Revision of several revisions, in their order. The record of one that
-	// Revision doesn't find has Revision 0.
-	Revisions(ctx context.Context, wanted ...AtRevision) ([]Record, error)
+	// Revisions is Revision of several revisions, in their order, with packages only if the
+	// fields say so. The record of one that Revision doesn't find has Revision 0.
+	Revisions(ctx context.Context, fields Fields, wanted ...AtRevision) ([]Record, error)
 	// List returns the records that match query, sorted by ID byte by byte, all
 	// from one snapshot, however long the caller takes and whatever is written
 	// during that time. It holds at most a chunk of the result in memory.

@@ -54,6 +54,14 @@ func TestApartHoldsForWhatBecomesRelevantLate(t *testing.T) {
 			},
 			sites: []string{"s00", "s01"}, first: "one",
 		},
+		"site in flight becomes a peer": {
+			why: "s00 counts by its metadata of now, too",
+			after: func(w *world, _ []tko.DeploymentID) {
+				w.site("s00", map[string]string{"pair": "1"})
+				w.started("o", apartOf("o", "", "s02"))
+			},
+			sites: []string{"s00"}, first: "s00",
+		},
 		"client changes a peer": {
 			why: "s01 has a revision that isn't scheduled yet",
 			before: func(w *world, ids []tko.DeploymentID) {
@@ -123,7 +131,7 @@ func TestApartHoldsForWhatBecomesRelevantLate(t *testing.T) {
 				w.advance("r")
 				w.advance("o")
 			}
-			if s := w.status("r"); s.State != "Done" || s.Kinds["Change"] != 2 {
+			if s := w.status("r"); s.State != "Done" || s.Kinds["Change"] != len(sites) {
 				t.Errorf("%+v", s)
 			}
 		})

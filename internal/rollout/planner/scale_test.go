@@ -41,9 +41,9 @@ func cost(t *testing.T, n int, edits string) map[string]int64 {
 	if strings.Contains(edits, "logging") {
 		text += "---\n" + config("logging", "level: debug")
 	}
-	s := w.create("r", text)
+	steps, s := map[string]int64{}, tko.RolloutStatus{}
+	steps["plan"] = w.transactionsOf(func() { s = w.create("r", text) })
 	w.do("r", "start", func(c *tko.RolloutCommand) { c.Plan = s.Plan })
-	steps := map[string]int64{}
 	advance := func(step string, id tko.RolloutID, progress string) {
 		steps[step] = w.transactionsOf(func() {
 			if _, err := w.AdvanceRollout(w.ctx, id); err != nil {
@@ -66,7 +66,7 @@ func cost(t *testing.T, n int, edits string) map[string]int64 {
 	return steps
 }
 
-// Rows are applied, observed and undone in as many statements, however many rows there are.
+// Rows are planned, applied, observed and undone in as many statements, however many rows there are.
 func TestStatementsOfARolloutDoNotGrowWithItsRows(t *testing.T) {
 	t.Parallel()
 	for name, edits := range map[string]string{
@@ -141,5 +141,27 @@ func TestCommandsOfARolloutDoNotReadAllRows(t *testing.T) {
 	w.advance("r")
 	if err := w.DeleteRollout(w.ctx, "r"); err != nil {
 		t.Error(err)
+	}
+}
+
+// A plan merges, validates and encodes equal packages once: what another deployment takes is
+// far less than that.
+func TestPlanDoesNotMergeEqualPackagesAgain(t *testing.T) { //nolint:paralleltest // counts allocations
+	w := newWorld(t)
+	w.template("nf:v1", workload("1"))
+	w.template("nf:v2", workload("2"))
+	w.upgrade("nf:v1", "nf:v2")
+	const more = 150
+	allocations := func() float64 {
+		for range more {
+			if _, err := w.CreateDeployment(w.ctx, tko.NewDeployment{Template: "nf:v1", Prepared: true, Approved: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return testing.AllocsPerRun(1, func() { w.plan() })
+	}
+	few, many := allocations(), allocations()
+	if each := (many - few) / more; each > 600 {
+		t.Errorf("another deployment takes %.0f allocations, want 600 at most", each)
 	}
 }

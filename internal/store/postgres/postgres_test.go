@@ -91,8 +91,8 @@ func (a *alternating) Revision(ctx context.Context, key catalog.Key, revision in
 	return a.next().Revision(ctx, key, revision)
 }
 
-func (a *alternating) Revisions(ctx context.Context, wanted ...catalog.AtRevision) ([]catalog.Record, error) {
-	return a.next().Revisions(ctx, wanted...)
+func (a *alternating) Revisions(ctx context.Context, fields catalog.Fields, wanted ...catalog.AtRevision) ([]catalog.Record, error) {
+	return a.next().Revisions(ctx, fields, wanted...)
 }
 
 func (a *alternating) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {

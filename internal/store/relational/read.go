@@ -150,7 +150,7 @@ func (s *Store) Derivation(ctx context.Context, digest catalog.Digest) ([]byte, 
 
 // Revision returns a record at a revision, with its package.
 func (s *Store) Revision(ctx context.Context, key catalog.Key, revision int64) (catalog.Record, error) {
-	records, err := s.Revisions(ctx, catalog.AtRevision{Key: key, Revision: revision})
+	records, err := s.Revisions(ctx, catalog.Fields{Package: true}, catalog.AtRevision{Key: key, Revision: revision})
 	if err == nil && records[0].Revision == 0 {
 		err = fmt.Errorf("%s %q at revision %d: %w", key.Kind, key.ID, revision, tko.ErrNotFound)
 	}
@@ -162,8 +162,8 @@ func (s *Store) Revision(ctx context.Context, key catalog.Key, revision int64) (
 
 var revisionColumns = []Column{{"k", Text}, {"i", Text}, {"v", Int}}
 
-// Revisions returns records at revisions, with their packages.
-func (s *Store) Revisions(ctx context.Context, wanted ...catalog.AtRevision) ([]catalog.Record, error) {
+// Revisions returns records at revisions.
+func (s *Store) Revisions(ctx context.Context, fields catalog.Fields, wanted ...catalog.AtRevision) ([]catalog.Record, error) {
 	statement := Statement{
 		SQL: "SELECT " + names(stateColumns, "c.") + ", c.steps FROM {rows} CROSS JOIN change c " +
 			"WHERE c.kind = r.k AND c.id = r.i AND c.revision = r.v AND c.op = 'written'",
@@ -177,7 +177,7 @@ func (s *Store) Revisions(ctx context.Context, wanted ...catalog.AtRevision) ([]
 		}
 	}
 	for again := false; ; again = true {
-		found, err := s.revisions(ctx, statement)
+		found, err := s.revisions(ctx, fields, statement)
 		if err != nil && !again && ctx.Err() == nil { // they may have been collected between the statements
 			continue
 		}
@@ -200,7 +200,7 @@ func (s *Store) Revisions(ctx context.Context, wanted ...catalog.AtRevision) ([]
 	}
 }
 
-func (s *Store) revisions(ctx context.Context, statement Statement) (map[catalog.AtRevision]*row, error) {
+func (s *Store) revisions(ctx context.Context, fields catalog.Fields, statement Statement) (map[catalog.AtRevision]*row, error) {
 	var rows []row
 	var steps []text
 	statement.Scan = func(from Row) error {
@@ -224,5 +224,5 @@ func (s *Store) revisions(ctx context.Context, statement Statement) (map[catalog
 		}
 		found[catalog.AtRevision{Key: r.Key, Revision: r.Revision}] = r
 	}
-	return found, s.fill(ctx, catalog.Fields{Package: true}, rows)
+	return found, s.fill(ctx, catalog.Fields{Package: fields.Package}, rows)
 }
