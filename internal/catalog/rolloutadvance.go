@@ -494,7 +494,7 @@ func (s *Service) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st 
 	if err != nil {
 		return nil, st, err
 	}
-	below, err := s.undeleted(ctx, v, out, index)
+	below, err := s.undeleted(ctx, v, out)
 	if err != nil {
 		return nil, st, err
 	}
@@ -553,7 +553,7 @@ type descendants struct {
 
 // undeleted returns, for each deployment that is admitted to be deleted, whether it still
 // has descendants after the rows that are admitted before it.
-func (s *Service) undeleted(ctx context.Context, v RolloutView, out execute.Output, index []int) (map[tko.DeploymentID]descendants, error) {
+func (s *Service) undeleted(ctx context.Context, v RolloutView, out execute.Output) (map[tko.DeploymentID]descendants, error) {
 	found := map[tko.DeploymentID]descendants{}
 	var deleted []string
 	for _, i := range out.Admit {

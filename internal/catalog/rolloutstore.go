@@ -108,13 +108,8 @@ type RowFilter struct {
 // ([RolloutState.Rows]), at a version of a [RolloutView]. The zero value is none.
 type RowsAt struct{ Set, Version int64 }
 
-// Rollouts store the states of rollouts, their plans and progress, and what is in
-// flight. They change in commits only, by [Write.Rollout], except for plans that no state
-// refers to yet.
-type Rollouts interface {
-	// RolloutStates returns the states of rollouts; without IDs, of all active ones. One
-	// that doesn't exist is left out.
-	RolloutStates(ctx context.Context, ids ...string) (states []RolloutState, version int64, now time.Time, err error)
+// RolloutViews read what rollouts are decided from.
+type RolloutViews interface {
 	// RolloutView returns what a rollout is evaluated from. Of its rows it may return only
 	// the changes to those that the caller knows.
 	RolloutView(ctx context.Context, id string, known RowsAt) (RolloutView, error)
@@ -122,6 +117,17 @@ type Rollouts interface {
 	// its rows, of the rows those that the filter selects, no flights, and Held only if the
 	// filter says so. What it reads doesn't grow with the other rows, except for counting.
 	RolloutCommandView(ctx context.Context, id string, filter RowFilter) (RolloutView, error)
+	// ApartFlights returns the deployments in flight of rollouts that keep sites apart.
+	ApartFlights(ctx context.Context) ([]execute.Entry, error)
+}
+
+// Rollouts store the states of rollouts, their plans and progress, and what is in
+// flight. They change in commits only, by [Write.Rollout], except for plans that no state
+// refers to yet.
+type Rollouts interface {
+	// RolloutStates returns the states of rollouts; without IDs, of all active ones. One
+	// that doesn't exist is left out.
+	RolloutStates(ctx context.Context, ids ...string) (states []RolloutState, version int64, now time.Time, err error)
 	// RolloutRows returns rows of a plan after a deployment, in the order of IDs.
 	RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]RolloutRow, error)
 	// RolloutPlan returns the groups of a plan, as they were written.
@@ -129,8 +135,7 @@ type Rollouts interface {
 	// ReservedOrigins returns the origins of the children of a deployment that rollouts
 	// deleted and can create again, with the rollouts.
 	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
-	// ApartFlights returns the deployments in flight of rollouts that keep sites apart.
-	ApartFlights(ctx context.Context) ([]execute.Entry, error)
+	RolloutViews
 	// WriteRolloutPlan replaces a plan that no state refers to yet.
 	WriteRolloutPlan(ctx context.Context, id string, number int64, rows []RolloutRow, groups []byte) error
 }

@@ -149,12 +149,8 @@ type Fields struct {
 	Scope access.View
 }
 
-// A Reader reads. Each call sees one consistent snapshot: a change is visible
-// completely or not at all.
-type Reader interface {
-	// Get returns the records of keys, in the order of keys. The record of a
-	// key that doesn't exist has Revision 0.
-	Get(ctx context.Context, fields Fields, keys ...Key) ([]Record, error)
+// A RevisionReader reads records as of revisions.
+type RevisionReader interface {
 	// Revision returns a record as of a revision, with its package, without its
 	// conditions and deployments. It returns ErrNotFound if the key or the
 	// revision never existed, or if the revision is no longer retained.
@@ -163,6 +159,15 @@ type Reader interface {
 	// Revisions is Revision of several revisions, in their order, with packages only if the
 	// fields say so. The record of one that Revision doesn't find has Revision 0.
 	Revisions(ctx context.Context, fields Fields, wanted ...AtRevision) ([]Record, error)
+}
+
+// A Reader reads. Each call sees one consistent snapshot: a change is visible
+// completely or not at all.
+type Reader interface {
+	// Get returns the records of keys, in the order of keys. The record of a
+	// key that doesn't exist has Revision 0.
+	Get(ctx context.Context, fields Fields, keys ...Key) ([]Record, error)
+	RevisionReader
 	// List returns the records that match query, sorted by ID byte by byte, all
 	// from one snapshot, however long the caller takes and whatever is written
 	// during that time. It holds at most a chunk of the result in memory.

@@ -9,11 +9,11 @@ import (
 
 // apartOf is a rollout of the deployments of some sites that keeps pairs apart.
 func apartOf(id, limits string, sites ...string) string {
-	text := "apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: " + id + "}\nspec:\n" + limits + "  edits:\n"
+	var edits strings.Builder
 	for _, site := range sites {
-		text += "  - {upgrade: {to: \"t:v2\"}, select: {templateIdPatterns: [\"t:v1\"], siteIdPatterns: [" + site + "]}}\n"
+		edits.WriteString("  - {upgrade: {to: \"t:v2\"}, select: {templateIdPatterns: [\"t:v1\"], siteIdPatterns: [" + site + "]}}\n")
 	}
-	return text
+	return "apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: " + id + "}\nspec:\n" + limits + "  edits:\n" + edits.String()
 }
 
 const apartPairs = "  limits: {apart: [pair]}\n"

@@ -52,7 +52,7 @@ func (p *interrupted) After(ctx context.Context, r plan.Request, rows []plan.Pin
 
 // again makes the state of one row again.
 func (w *world) again(d plan.Draft) (state plan.State, err error) {
-	for state, err = range w.planner.After(w.ctx, w.request(), []plan.Pinned{{Row: d.Row, Pins: d.Pins}}) { //nolint:revive // one
+	for state, err = range w.planner.After(w.ctx, w.request(), []plan.Pinned{{Row: d.Row, Pins: d.Pins}}) { // one
 	}
 	return state, err
 }

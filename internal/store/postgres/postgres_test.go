@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	rollouts "github.com/tko-orchestrator/tko/internal/rollout/execute" // execute is a function here
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
@@ -249,7 +250,7 @@ func (a *alternating) RolloutCommandView(ctx context.Context, id string, filter 
 	return a.next().RolloutCommandView(ctx, id, filter)
 }
 
-func (a *alternating) ApartFlights(ctx context.Context) ([]execute.Entry, error) {
+func (a *alternating) ApartFlights(ctx context.Context) ([]rollouts.Entry, error) {
 	return a.next().ApartFlights(ctx)
 }
 

@@ -230,16 +230,17 @@ func (w *world) commandView(filter catalog.RowFilter) (ids, counts string, v cat
 	w.Helper()
 	v, err := w.store.RolloutCommandView(w.ctx(), "r", filter)
 	w.ok(err)
+	var list, all strings.Builder
 	for _, r := range v.Rows {
-		ids += string(r.Deployment)
+		list.WriteString(string(r.Deployment))
 	}
 	slices.SortFunc(v.Counts, func(a, b catalog.RolloutCount) int {
 		return strings.Compare(fmt.Sprint(a.Kind, a.Progress), fmt.Sprint(b.Kind, b.Progress))
 	})
 	for _, c := range v.Counts {
-		counts += fmt.Sprint(c.Rows, " ", c.Kind, " ", c.Progress, ";")
+		fmt.Fprint(&all, c.Rows, " ", c.Kind, " ", c.Progress, ";")
 	}
-	return ids, counts, v
+	return list.String(), all.String(), v
 }
 
 func (w *world) mixedRollout() {
