@@ -26,6 +26,10 @@ const ConditionFrozen = "Frozen"
 // ReasonFrozen is the reason of a Scheduled condition that waits for the end of a freeze.
 const ReasonFrozen = "Frozen"
 
+// ReasonApart is the reason of a Scheduled condition that waits for a rollout that keeps
+// sites apart.
+const ReasonApart = "Apart"
+
 // Selects reports whether the freeze selects a site with this metadata, at any time.
 // Invalid patterns select nothing.
 func (f Freeze) Selects(metadata map[string]string) bool {

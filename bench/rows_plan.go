@@ -71,7 +71,7 @@ func (r *run) plans(ctx context.Context) error {
 func (r *run) plan(ctx context.Context, id tko.RolloutID, n int, pkg krm.Package) error {
 	idle := resident(r.PID)
 	stopWatching := watchResident(r.PID)
-	began := time.Now()
+	began, before := time.Now(), r.cost(ctx)
 	_, err := r.client.RegisterRollout(ctx, tko.Rollout{ID: id, Package: pkg})
 	var status tko.RolloutStatus
 	for err == nil && status.State != "Planned" {
@@ -85,7 +85,7 @@ func (r *run) plan(ctx context.Context, id tko.RolloutID, n int, pkg krm.Package
 			err = errors.New(status.Reason)
 		}
 	}
-	took := time.Since(began)
+	took, used := time.Since(began), r.since(ctx, before, n)
 	peak := stopWatching()
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (r *run) plan(ctx context.Context, id tko.RolloutID, n int, pkg krm.Package
 	if changes := status.Kinds["Change"]; changes != n {
 		return fmt.Errorf("the plan changes %d deployments, want %d", changes, n)
 	}
-	r.add(Row{What: rowPlan(n), Value: took.Seconds(), Unit: Seconds, Aim: aimPlan.Seconds()})
+	r.add(Row{What: rowPlan(n), Value: took.Seconds(), Unit: Seconds, Aim: aimPlan.Seconds(), Note: used.String()})
 	if r.PID == 0 || idle == 0 {
 		r.add(Row{What: rowGrowth(rowPlan(n)), Missing: "the server's process is not known: set -pid"})
 	} else {
@@ -117,22 +117,22 @@ func (r *run) apply(ctx context.Context, id, undo tko.RolloutID, n int) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
+	began, before := time.Now(), r.cost(ctx)
 	if _, err := r.client.RolloutDo(ctx, tko.RolloutCommand{ID: id, Verb: "start", Plan: status.Plan}); err != nil {
 		return err
 	}
 	if err := r.until(ctx, id, "Done", id); err != nil {
 		return err
 	}
-	r.add(Row{What: rowApply(n), Value: time.Since(began).Seconds(), Unit: Seconds, Aim: aimApply.Seconds()})
-	began = time.Now()
+	r.add(Row{What: rowApply(n), Value: time.Since(began).Seconds(), Unit: Seconds, Aim: aimApply.Seconds(), Note: r.since(ctx, before, n).String()})
+	began, before = time.Now(), r.cost(ctx)
 	if _, err := r.client.RolloutDo(ctx, tko.RolloutCommand{ID: id, Verb: "undo"}); err != nil {
 		return err
 	}
 	if err := r.until(ctx, id, "Undone", undo, id); err != nil {
 		return err
 	}
-	r.add(Row{What: rowUndo(n), Value: time.Since(began).Seconds(), Unit: Seconds, Aim: aimApply.Seconds()})
+	r.add(Row{What: rowUndo(n), Value: time.Since(began).Seconds(), Unit: Seconds, Aim: aimApply.Seconds(), Note: r.since(ctx, before, n).String()})
 	return nil
 }
 

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 
@@ -117,4 +118,14 @@ func (c *Client) ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.P
 		return tko.RolloutStatus{}, err
 	}
 	return wire.RolloutStatus(response)
+}
+
+// SiteHold returns why changes of a site must not be scheduled now; "" if nothing keeps the
+// site from being changed. A data controller that is too old to hold sites returns "".
+func (c *Client) SiteHold(ctx context.Context, id tko.SiteID) (reason string, err error) {
+	m, err := callAgain(ctx, c, c.rollouts.GetSiteHold, &tkopb.GetSiteHold{SiteId: string(id)})
+	if errors.Is(err, errors.ErrUnsupported) {
+		return "", nil
+	}
+	return m.GetReason(), err
 }

@@ -1254,6 +1254,94 @@ func (x *ReservedOrigins) GetRolloutIds() map[string]string {
 	return nil
 }
 
+type GetSiteHold struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SiteId        string                 `protobuf:"bytes,1750,opt,name=siteId,proto3" json:"siteId,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSiteHold) Reset() {
+	*x = GetSiteHold{}
+	mi := &file_tko_rollout_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSiteHold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSiteHold) ProtoMessage() {}
+
+func (x *GetSiteHold) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSiteHold.ProtoReflect.Descriptor instead.
+func (*GetSiteHold) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GetSiteHold) GetSiteId() string {
+	if x != nil {
+		return x.SiteId
+	}
+	return ""
+}
+
+type SiteHold struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reason        string                 `protobuf:"bytes,1750,opt,name=reason,proto3" json:"reason,omitempty"` // in words; empty: nothing keeps the site from being changed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SiteHold) Reset() {
+	*x = SiteHold{}
+	mi := &file_tko_rollout_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SiteHold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SiteHold) ProtoMessage() {}
+
+func (x *SiteHold) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_rollout_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SiteHold.ProtoReflect.Descriptor instead.
+func (*SiteHold) Descriptor() ([]byte, []int) {
+	return file_tko_rollout_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SiteHold) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type ProposeRollout struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RolloutId     string                 `protobuf:"bytes,185,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"`
@@ -1265,7 +1353,7 @@ type ProposeRollout struct {
 
 func (x *ProposeRollout) Reset() {
 	*x = ProposeRollout{}
-	mi := &file_tko_rollout_proto_msgTypes[15]
+	mi := &file_tko_rollout_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1365,7 @@ func (x *ProposeRollout) String() string {
 func (*ProposeRollout) ProtoMessage() {}
 
 func (x *ProposeRollout) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_rollout_proto_msgTypes[15]
+	mi := &file_tko_rollout_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1378,7 @@ func (x *ProposeRollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeRollout.ProtoReflect.Descriptor instead.
 func (*ProposeRollout) Descriptor() ([]byte, []int) {
-	return file_tko_rollout_proto_rawDescGZIP(), []int{15}
+	return file_tko_rollout_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ProposeRollout) GetRolloutId() string {
@@ -1446,11 +1534,15 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"rolloutIds\x1a=\n" +
 	"\x0fRolloutIdsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"q\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"&\n" +
+	"\vGetSiteHold\x12\x17\n" +
+	"\x06siteId\x18\xd6\r \x01(\tR\x06siteId\"#\n" +
+	"\bSiteHold\x12\x17\n" +
+	"\x06reason\x18\xd6\r \x01(\tR\x06reason\"q\n" +
 	"\x0eProposeRollout\x12\x1d\n" +
 	"\trolloutId\x18\xb9\x01 \x01(\tR\trolloutId\x12%\n" +
 	"\rpackageFormat\x18\xba\x01 \x01(\tR\rpackageFormat\x12\x19\n" +
-	"\apackage\x18\xbb\x01 \x01(\fR\apackage2\xfa\x04\n" +
+	"\apackage\x18\xbb\x01 \x01(\fR\apackage2\xaa\x05\n" +
 	"\bRollouts\x126\n" +
 	"\x0fregisterRollout\x12\f.tko.Rollout\x1a\x15.tko.RegisterResponse\x124\n" +
 	"\rdeleteRollout\x12\x0e.tko.RolloutID\x1a\x13.tko.DeleteResponse\x12+\n" +
@@ -1463,7 +1555,8 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x0flistRolloutRows\x12\x14.tko.ListRolloutRows\x1a\x0f.tko.RolloutRow0\x01\x12=\n" +
 	"\x0eadvanceRollout\x12\x0e.tko.RolloutID\x1a\x1b.tko.AdvanceRolloutResponse\x129\n" +
 	"\x0eproposeRollout\x12\x13.tko.ProposeRollout\x1a\x12.tko.RolloutStatus\x12C\n" +
-	"\x12getReservedOrigins\x12\x17.tko.GetReservedOrigins\x1a\x14.tko.ReservedOriginsB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
+	"\x12getReservedOrigins\x12\x17.tko.GetReservedOrigins\x1a\x14.tko.ReservedOrigins\x12.\n" +
+	"\vgetSiteHold\x12\x10.tko.GetSiteHold\x1a\r.tko.SiteHoldB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
 var (
 	file_tko_rollout_proto_rawDescOnce sync.Once
@@ -1477,7 +1570,7 @@ func file_tko_rollout_proto_rawDescGZIP() []byte {
 	return file_tko_rollout_proto_rawDescData
 }
 
-var file_tko_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_tko_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_tko_rollout_proto_goTypes = []any{
 	(*RolloutID)(nil),              // 0: tko.RolloutID
 	(*Rollout)(nil),                // 1: tko.Rollout
@@ -1494,40 +1587,42 @@ var file_tko_rollout_proto_goTypes = []any{
 	(*AdvanceRolloutResponse)(nil), // 12: tko.AdvanceRolloutResponse
 	(*GetReservedOrigins)(nil),     // 13: tko.GetReservedOrigins
 	(*ReservedOrigins)(nil),        // 14: tko.ReservedOrigins
-	(*ProposeRollout)(nil),         // 15: tko.ProposeRollout
-	nil,                            // 16: tko.Rollout.MetadataEntry
-	nil,                            // 17: tko.ListRollouts.MetadataPatternsEntry
-	nil,                            // 18: tko.RolloutStatus.KindsEntry
-	nil,                            // 19: tko.RolloutWave.ProgressEntry
-	nil,                            // 20: tko.RolloutPlan.KindsEntry
-	nil,                            // 21: tko.ReservedOrigins.RolloutIdsEntry
-	(*Stamp)(nil),                  // 22: tko.Stamp
-	(*Window)(nil),                 // 23: tko.Window
-	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),    // 25: google.protobuf.Duration
-	(*RegisterResponse)(nil),       // 26: tko.RegisterResponse
-	(*DeleteResponse)(nil),         // 27: tko.DeleteResponse
+	(*GetSiteHold)(nil),            // 15: tko.GetSiteHold
+	(*SiteHold)(nil),               // 16: tko.SiteHold
+	(*ProposeRollout)(nil),         // 17: tko.ProposeRollout
+	nil,                            // 18: tko.Rollout.MetadataEntry
+	nil,                            // 19: tko.ListRollouts.MetadataPatternsEntry
+	nil,                            // 20: tko.RolloutStatus.KindsEntry
+	nil,                            // 21: tko.RolloutWave.ProgressEntry
+	nil,                            // 22: tko.RolloutPlan.KindsEntry
+	nil,                            // 23: tko.ReservedOrigins.RolloutIdsEntry
+	(*Stamp)(nil),                  // 24: tko.Stamp
+	(*Window)(nil),                 // 25: tko.Window
+	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),    // 27: google.protobuf.Duration
+	(*RegisterResponse)(nil),       // 28: tko.RegisterResponse
+	(*DeleteResponse)(nil),         // 29: tko.DeleteResponse
 }
 var file_tko_rollout_proto_depIdxs = []int32{
-	16, // 0: tko.Rollout.metadata:type_name -> tko.Rollout.MetadataEntry
-	22, // 1: tko.Rollout.stamp:type_name -> tko.Stamp
-	23, // 2: tko.ListRollouts.window:type_name -> tko.Window
-	17, // 3: tko.ListRollouts.metadataPatterns:type_name -> tko.ListRollouts.MetadataPatternsEntry
-	24, // 4: tko.RolloutStatus.started:type_name -> google.protobuf.Timestamp
-	24, // 5: tko.RolloutStatus.now:type_name -> google.protobuf.Timestamp
-	18, // 6: tko.RolloutStatus.kinds:type_name -> tko.RolloutStatus.KindsEntry
+	18, // 0: tko.Rollout.metadata:type_name -> tko.Rollout.MetadataEntry
+	24, // 1: tko.Rollout.stamp:type_name -> tko.Stamp
+	25, // 2: tko.ListRollouts.window:type_name -> tko.Window
+	19, // 3: tko.ListRollouts.metadataPatterns:type_name -> tko.ListRollouts.MetadataPatternsEntry
+	26, // 4: tko.RolloutStatus.started:type_name -> google.protobuf.Timestamp
+	26, // 5: tko.RolloutStatus.now:type_name -> google.protobuf.Timestamp
+	20, // 6: tko.RolloutStatus.kinds:type_name -> tko.RolloutStatus.KindsEntry
 	6,  // 7: tko.RolloutStatus.waves:type_name -> tko.RolloutWave
 	7,  // 8: tko.RolloutStatus.examples:type_name -> tko.RolloutRow
-	24, // 9: tko.RolloutStatus.until:type_name -> google.protobuf.Timestamp
-	19, // 10: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
-	24, // 11: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
+	26, // 9: tko.RolloutStatus.until:type_name -> google.protobuf.Timestamp
+	21, // 10: tko.RolloutWave.progress:type_name -> tko.RolloutWave.ProgressEntry
+	26, // 11: tko.RolloutRow.since:type_name -> google.protobuf.Timestamp
 	10, // 12: tko.RolloutRow.changes:type_name -> tko.RolloutChange
-	20, // 13: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
+	22, // 13: tko.RolloutPlan.kinds:type_name -> tko.RolloutPlan.KindsEntry
 	6,  // 14: tko.RolloutPlan.waves:type_name -> tko.RolloutWave
 	9,  // 15: tko.RolloutPlan.groups:type_name -> tko.RolloutGroup
 	10, // 16: tko.RolloutGroup.changes:type_name -> tko.RolloutChange
-	25, // 17: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
-	21, // 18: tko.ReservedOrigins.rolloutIds:type_name -> tko.ReservedOrigins.RolloutIdsEntry
+	27, // 17: tko.AdvanceRolloutResponse.again:type_name -> google.protobuf.Duration
+	23, // 18: tko.ReservedOrigins.rolloutIds:type_name -> tko.ReservedOrigins.RolloutIdsEntry
 	1,  // 19: tko.Rollouts.registerRollout:input_type -> tko.Rollout
 	0,  // 20: tko.Rollouts.deleteRollout:input_type -> tko.RolloutID
 	2,  // 21: tko.Rollouts.getRollout:input_type -> tko.GetRollout
@@ -1537,21 +1632,23 @@ var file_tko_rollout_proto_depIdxs = []int32{
 	0,  // 25: tko.Rollouts.getRolloutPlan:input_type -> tko.RolloutID
 	11, // 26: tko.Rollouts.listRolloutRows:input_type -> tko.ListRolloutRows
 	0,  // 27: tko.Rollouts.advanceRollout:input_type -> tko.RolloutID
-	15, // 28: tko.Rollouts.proposeRollout:input_type -> tko.ProposeRollout
+	17, // 28: tko.Rollouts.proposeRollout:input_type -> tko.ProposeRollout
 	13, // 29: tko.Rollouts.getReservedOrigins:input_type -> tko.GetReservedOrigins
-	26, // 30: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
-	27, // 31: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
-	1,  // 32: tko.Rollouts.getRollout:output_type -> tko.Rollout
-	1,  // 33: tko.Rollouts.listRollouts:output_type -> tko.Rollout
-	5,  // 34: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
-	5,  // 35: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
-	8,  // 36: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
-	7,  // 37: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
-	12, // 38: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
-	5,  // 39: tko.Rollouts.proposeRollout:output_type -> tko.RolloutStatus
-	14, // 40: tko.Rollouts.getReservedOrigins:output_type -> tko.ReservedOrigins
-	30, // [30:41] is the sub-list for method output_type
-	19, // [19:30] is the sub-list for method input_type
+	15, // 30: tko.Rollouts.getSiteHold:input_type -> tko.GetSiteHold
+	28, // 31: tko.Rollouts.registerRollout:output_type -> tko.RegisterResponse
+	29, // 32: tko.Rollouts.deleteRollout:output_type -> tko.DeleteResponse
+	1,  // 33: tko.Rollouts.getRollout:output_type -> tko.Rollout
+	1,  // 34: tko.Rollouts.listRollouts:output_type -> tko.Rollout
+	5,  // 35: tko.Rollouts.commandRollout:output_type -> tko.RolloutStatus
+	5,  // 36: tko.Rollouts.getRolloutStatus:output_type -> tko.RolloutStatus
+	8,  // 37: tko.Rollouts.getRolloutPlan:output_type -> tko.RolloutPlan
+	7,  // 38: tko.Rollouts.listRolloutRows:output_type -> tko.RolloutRow
+	12, // 39: tko.Rollouts.advanceRollout:output_type -> tko.AdvanceRolloutResponse
+	5,  // 40: tko.Rollouts.proposeRollout:output_type -> tko.RolloutStatus
+	14, // 41: tko.Rollouts.getReservedOrigins:output_type -> tko.ReservedOrigins
+	16, // 42: tko.Rollouts.getSiteHold:output_type -> tko.SiteHold
+	31, // [31:43] is the sub-list for method output_type
+	19, // [19:31] is the sub-list for method input_type
 	19, // [19:19] is the sub-list for extension type_name
 	19, // [19:19] is the sub-list for extension extendee
 	0,  // [0:19] is the sub-list for field type_name
@@ -1569,7 +1666,7 @@ func file_tko_rollout_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_rollout_proto_rawDesc), len(file_tko_rollout_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

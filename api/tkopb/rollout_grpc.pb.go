@@ -32,6 +32,7 @@ const (
 	Rollouts_AdvanceRollout_FullMethodName     = "/tko.Rollouts/advanceRollout"
 	Rollouts_ProposeRollout_FullMethodName     = "/tko.Rollouts/proposeRollout"
 	Rollouts_GetReservedOrigins_FullMethodName = "/tko.Rollouts/getReservedOrigins"
+	Rollouts_GetSiteHold_FullMethodName        = "/tko.Rollouts/getSiteHold"
 )
 
 // RolloutsClient is the client API for Rollouts service.
@@ -59,6 +60,9 @@ type RolloutsClient interface {
 	// Returns the origins of the children of a deployment that rollouts deleted and can
 	// create again, for the preparer: placements don't create them.
 	GetReservedOrigins(ctx context.Context, in *GetReservedOrigins, opts ...grpc.CallOption) (*ReservedOrigins, error)
+	// Returns why changes of a site must not be scheduled now, for the meta-scheduler: a
+	// rollout with limits.apart is changing a site that must not be changed at the same time.
+	GetSiteHold(ctx context.Context, in *GetSiteHold, opts ...grpc.CallOption) (*SiteHold, error)
 }
 
 type rolloutsClient struct {
@@ -197,6 +201,16 @@ func (c *rolloutsClient) GetReservedOrigins(ctx context.Context, in *GetReserved
 	return out, nil
 }
 
+func (c *rolloutsClient) GetSiteHold(ctx context.Context, in *GetSiteHold, opts ...grpc.CallOption) (*SiteHold, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SiteHold)
+	err := c.cc.Invoke(ctx, Rollouts_GetSiteHold_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RolloutsServer is the server API for Rollouts service.
 // All implementations must embed UnimplementedRolloutsServer
 // for forward compatibility.
@@ -222,6 +236,9 @@ type RolloutsServer interface {
 	// Returns the origins of the children of a deployment that rollouts deleted and can
 	// create again, for the preparer: placements don't create them.
 	GetReservedOrigins(context.Context, *GetReservedOrigins) (*ReservedOrigins, error)
+	// Returns why changes of a site must not be scheduled now, for the meta-scheduler: a
+	// rollout with limits.apart is changing a site that must not be changed at the same time.
+	GetSiteHold(context.Context, *GetSiteHold) (*SiteHold, error)
 	mustEmbedUnimplementedRolloutsServer()
 }
 
@@ -264,6 +281,9 @@ func (UnimplementedRolloutsServer) ProposeRollout(context.Context, *ProposeRollo
 }
 func (UnimplementedRolloutsServer) GetReservedOrigins(context.Context, *GetReservedOrigins) (*ReservedOrigins, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetReservedOrigins not implemented")
+}
+func (UnimplementedRolloutsServer) GetSiteHold(context.Context, *GetSiteHold) (*SiteHold, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetSiteHold not implemented")
 }
 func (UnimplementedRolloutsServer) mustEmbedUnimplementedRolloutsServer() {}
 func (UnimplementedRolloutsServer) testEmbeddedByValue()                  {}
@@ -470,6 +490,24 @@ func _Rollouts_GetReservedOrigins_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Rollouts_GetSiteHold_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetSiteHold)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RolloutsServer).GetSiteHold(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Rollouts_GetSiteHold_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RolloutsServer).GetSiteHold(ctx, req.(*GetSiteHold))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Rollouts_ServiceDesc is the grpc.ServiceDesc for Rollouts service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -512,6 +550,10 @@ var Rollouts_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "getReservedOrigins",
 			Handler:    _Rollouts_GetReservedOrigins_Handler,
+		},
+		{
+			MethodName: "getSiteHold",
+			Handler:    _Rollouts_GetSiteHold_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

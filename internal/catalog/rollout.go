@@ -142,18 +142,23 @@ func rolloutOf(r Record) tko.Rollout {
 	return e
 }
 
-// viewRollout returns the record and the view of a rollout that the caller may use.
-// A rollout without a state is a draft.
-func (s *Service) viewRollout(ctx context.Context, id tko.RolloutID, verbs ...access.Verb) (Record, RolloutView, error) {
-	return s.viewSince(ctx, id, RowsAt{}, verbs...)
+// viewRollout returns the record of a rollout that the caller may use, and a view of it
+// with selected rows only. A rollout without a state is a draft.
+func (s *Service) viewRollout(ctx context.Context, id tko.RolloutID, filter RowFilter, verbs ...access.Verb) (Record, RolloutView, error) {
+	return s.viewWith(ctx, id, func() (RolloutView, error) { return s.store.RolloutCommandView(ctx, string(id), filter) }, verbs...)
 }
 
+// viewSince is viewRollout with all rows, or the changes to those that are known.
 func (s *Service) viewSince(ctx context.Context, id tko.RolloutID, known RowsAt, verbs ...access.Verb) (Record, RolloutView, error) {
+	return s.viewWith(ctx, id, func() (RolloutView, error) { return s.store.RolloutView(ctx, string(id), known) }, verbs...)
+}
+
+func (s *Service) viewWith(ctx context.Context, id tko.RolloutID, read func() (RolloutView, error), verbs ...access.Verb) (Record, RolloutView, error) {
 	key := rolloutKey(id)
 	if err := CheckKey(key); err != nil {
 		return Record{}, RolloutView{}, err
 	}
-	v, err := s.store.RolloutView(ctx, string(id), known)
+	v, err := read()
 	if err != nil {
 		return Record{}, v, err
 	}
@@ -324,7 +329,7 @@ func (s *Service) RolloutDo(ctx context.Context, cmd tko.RolloutCommand) (tko.Ro
 		}
 	}
 	err = retry(ctx, func() error {
-		r, v, err := s.viewRollout(ctx, cmd.ID, verb)
+		r, v, err := s.viewForCommand(ctx, cmd, verb)
 		if err != nil {
 			return final(err)
 		}
@@ -341,6 +346,29 @@ func (s *Service) RolloutDo(ctx context.Context, cmd tko.RolloutCommand) (tko.Ro
 	return s.RolloutStatus(ctx, cmd.ID)
 }
 
+// viewForCommand returns the record of a rollout, and the view with the rows that a command
+// needs: all of them only to undo them.
+func (s *Service) viewForCommand(ctx context.Context, cmd tko.RolloutCommand, verb access.Verb) (Record, RolloutView, error) {
+	filter := RowFilter{}
+	switch cmd.Verb {
+	case string(execute.CommandUndo):
+		return s.viewSince(ctx, cmd.ID, RowsAt{}, verb)
+	case string(execute.CommandStart):
+		filter.Blocked, filter.Held = true, true
+	case commandSkip:
+		filter.Deployment, filter.Stale = cmd.Deployment, cmd.Deployment == ""
+	case commandWaive:
+		filter.Deployment, filter.Counted = cmd.Deployment, cmd.Deployment == ""
+	}
+	return s.viewRollout(ctx, cmd.ID, filter, verb)
+}
+
+// The commands about single rows, which package execute doesn't have.
+const (
+	commandSkip  = "skip"
+	commandWaive = "waive"
+)
+
 func (s *Service) command(ctx context.Context, cmd tko.RolloutCommand, r Record, v RolloutView) error {
 	sp, err := s.specOf(ctx, r, v.State)
 	if err != nil {
@@ -348,6 +376,7 @@ func (s *Service) command(ctx context.Context, cmd tko.RolloutCommand, r Record,
 	}
 	from := v.execution(sp)
 	rows, _ := v.rows()
+	sum := summaryOf(v.Counts)
 	st, change := v.State, RolloutWrite{Wake: []string{r.ID}}
 	switch cmd.Verb {
 	case string(execute.CommandPlan):
@@ -359,7 +388,7 @@ func (s *Service) command(ctx context.Context, cmd tko.RolloutCommand, r Record,
 			_, _, err := execute.Allow(from, execute.CommandApprove)
 			return err
 		}
-		to, err := execute.Approve(from, rows, cmd.Plan, author(ctx).Who, v.Now)
+		to, err := execute.Approve(from, sum, cmd.Plan, author(ctx).Who, v.Now)
 		if err != nil {
 			return err
 		}
@@ -373,10 +402,9 @@ func (s *Service) command(ctx context.Context, cmd tko.RolloutCommand, r Record,
 	case string(execute.CommandResume):
 		current := st.Digest
 		if st.Next != 0 {
-			current = st.Left
-			rows = slices.DeleteFunc(rows, func(r execute.Row) bool { return r.Progress == execute.Stale }) // the new plan replaces them
+			current, sum = st.Left, sum.Without(execute.Stale) // the new plan replaces them
 		}
-		to, err := execute.Resume(from, rows, current, cmd.Plan)
+		to, err := execute.Resume(from, sum, current, cmd.Plan)
 		if err != nil {
 			return err
 		}
@@ -389,16 +417,16 @@ func (s *Service) command(ctx context.Context, cmd tko.RolloutCommand, r Record,
 			st.Digest, st.Next, st.Left = st.Left, 0, plan.Digest{}
 		}
 	case string(execute.CommandCancel):
-		to, changed, err := execute.Cancel(from, rows)
+		to, _, err := execute.Cancel(from, nil)
 		if err != nil || to.State == from.State {
 			return err
 		}
 		st = st.with(to)
-		st.Settling = slices.ContainsFunc(rows, func(r execute.Row) bool { return r.Progress.InFlight() })
-		change.Rows = v.changedRows(changed)
+		st.Settling, change.Skip = sum.Total.InFlight() > 0, execute.ReasonCancelled
+		change.Rollout, change.Number = st.ID, st.Plan
 	case string(execute.CommandUndo):
 		return s.commandUndo(ctx, cmd, r, v, from, rows)
-	case "skip", "waive":
+	case commandSkip, commandWaive:
 		changed, land, err := settle(cmd, rows)
 		if err != nil || len(changed) == 0 {
 			return err
@@ -429,7 +457,7 @@ func settle(cmd tko.RolloutCommand, rows []execute.Row) (changed []execute.Row, 
 			continue
 		}
 		found = true
-		if cmd.Verb == "skip" {
+		if cmd.Verb == commandSkip {
 			if cmd.Deployment == "" && row.Progress != execute.Stale {
 				continue // all that keep the rollout from going on
 			}
@@ -467,7 +495,7 @@ func (s *Service) commandPlan(ctx context.Context, r Record, v RolloutView, from
 	if st.Undoes != "" {
 		return tko.Errorf(tko.ErrConflict, "rollout %q undoes rollout %q: its plan can't be made again", r.ID, st.Undoes)
 	}
-	if from.State == execute.Cancelled && slices.ContainsFunc(v.Rows, func(r RolloutRow) bool { return !r.Since.IsZero() }) {
+	if from.State == execute.Cancelled && summaryOf(v.Counts).Total.Applied() > 0 {
 		return tko.Errorf(tko.ErrConflict, "rollout %q: it changed deployments before it was cancelled: undo it, or create another rollout", r.ID)
 	}
 	if st.State = to; to == execute.Planning {
@@ -492,7 +520,7 @@ func (s *Service) commandStart(ctx context.Context, cmd tko.RolloutCommand, r Re
 	if r.Revision != st.Spec {
 		return tko.Errorf(tko.ErrConflict, "rollout %q was changed after it was planned: it is planned again, review that plan", r.ID)
 	}
-	if err := s.permitRows(ctx, v.Rows); err != nil {
+	if err := s.permitPlan(ctx, st); err != nil {
 		return err
 	}
 	st = st.with(to)
@@ -505,6 +533,23 @@ func (s *Service) commandStart(ctx context.Context, cmd tko.RolloutCommand, r Re
 		}
 	}
 	return s.saveRollout(ctx, r, v, st, change)
+}
+
+// permitPlan is permitRows for all rows of the current plan, a page at a time.
+func (s *Service) permitPlan(ctx context.Context, st RolloutState) error {
+	if c, ok := callerOf(ctx); ok && c.grant.IsAll() {
+		return nil
+	}
+	for after := ""; ; {
+		rows, err := s.store.RolloutRows(ctx, st.ID, st.Plan, after, rowsPage)
+		if err == nil {
+			err = s.permitRows(ctx, rows)
+		}
+		if err != nil || len(rows) < rowsPage {
+			return err
+		}
+		after = string(rows[len(rows)-1].Deployment)
+	}
 }
 
 // permitRows checks that the caller may change all deployments of a plan: the caller who
@@ -573,7 +618,7 @@ func (s *Service) removeRollout(ctx context.Context, key Key, require Requiremen
 	var r Record
 	err = retry(ctx, func() error {
 		var v RolloutView
-		if r, v, err = s.viewRollout(ctx, tko.RolloutID(key.ID), access.Delete); err != nil {
+		if r, v, err = s.viewRollout(ctx, tko.RolloutID(key.ID), RowFilter{}, access.Delete); err != nil {
 			return final(err)
 		}
 		if err := require.check(key, r); err != nil {
@@ -652,7 +697,7 @@ func (s *Service) ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.
 		if err != nil {
 			return tko.RolloutStatus{}, err
 		}
-		r, v, err := s.viewRollout(ctx, id)
+		r, v, err := s.viewRollout(ctx, id, RowFilter{})
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
 			return tko.RolloutStatus{}, err
 		}
@@ -716,7 +761,7 @@ func (s *Service) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.Roll
 		return tko.RolloutStatus{}, err
 	}
 	st := v.State
-	sum := v.summary()
+	sum := summaryOf(v.Counts)
 	out := tko.RolloutStatus{
 		ID: id, State: string(st.State), Reason: st.Reason.Message, Position: r.Position, Undoes: tko.RolloutID(st.Undoes), UndoneBy: tko.RolloutID(st.UndoneBy),
 		Started: st.Time, Now: v.Now, Kinds: st.Kinds, Failures: sum.Failures, Blocks: st.Blocks, Waves: wavesOf(sp, st, sum),
@@ -742,10 +787,10 @@ func (s *Service) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.Roll
 	return out, nil
 }
 
-// summary returns the counts of the rows that the rollout applies.
-func (v RolloutSummary) summary() execute.Summary {
+// summaryOf returns the summary of the rows that the rollout applies, by their counts.
+func summaryOf(counts []RolloutCount) execute.Summary {
 	s := execute.Summary{Total: execute.Count{By: map[execute.Progress]int{}}}
-	for _, c := range v.Counts {
+	for _, c := range counts {
 		if !c.Kind.Applies() || c.Wave < 0 {
 			continue
 		}
@@ -809,7 +854,7 @@ func (s *Service) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.Rollou
 	if err != nil {
 		return tko.RolloutPlan{}, err
 	}
-	r, v, err := s.viewRollout(ctx, id, access.Read)
+	r, v, err := s.viewRollout(ctx, id, RowFilter{}, access.Read)
 	if err != nil {
 		return tko.RolloutPlan{}, err
 	}
@@ -823,8 +868,7 @@ func (s *Service) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.Rollou
 	if err != nil {
 		return out, err
 	}
-	rows, _ := v.rows()
-	out.Waves = wavesOf(sp, v.State, execute.Summarize(rows))
+	out.Waves = wavesOf(sp, v.State, summaryOf(v.Counts))
 	doc, err := s.store.RolloutPlan(ctx, string(id), number)
 	if err != nil || len(doc) == 0 {
 		return out, err

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -353,9 +352,17 @@ func (s *Service) observe(ctx context.Context, v RolloutView) (map[tko.Deploymen
 		if err != nil {
 			return nil, err
 		}
+		moves := make([]move, len(batch))
+		for i, n := range batch {
+			moves[i] = move{records[i], v.Rows[n].Chain}
+		}
+		known, err := s.moved(ctx, moves)
+		if err != nil {
+			return nil, err
+		}
 		for i, n := range batch {
 			row := v.Rows[n]
-			o, err := s.observeOne(ctx, row, records[i], v.Unscheduled[row.Site])
+			o, err := s.observeOne(ctx, row, records[i], v.Unscheduled[row.Site], known)
 			if err != nil {
 				return nil, err
 			}
@@ -366,7 +373,7 @@ func (s *Service) observe(ctx context.Context, v RolloutView) (map[tko.Deploymen
 	return out, nil
 }
 
-func (s *Service) observeOne(ctx context.Context, row RolloutRow, r Record, unscheduled bool) (observation, error) {
+func (s *Service) observeOne(ctx context.Context, row RolloutRow, r Record, unscheduled bool, known revisions) (observation, error) {
 	o := observation{chain: row.Chain}
 	switch {
 	case row.Kind == plan.Delete && r.Revision == 0:
@@ -381,7 +388,7 @@ func (s *Service) observeOne(ctx context.Context, row RolloutRow, r Record, unsc
 		o.Superseded, o.Gone, o.Reason = true, true, "it was deleted"
 		return o, nil
 	}
-	chain, by, err := s.follow(ctx, r, row.Chain)
+	chain, by, err := s.follow(ctx, r, row.Chain, known)
 	if err != nil {
 		return o, err
 	}
@@ -396,19 +403,69 @@ func (s *Service) observeOne(ctx context.Context, row RolloutRow, r Record, unsc
 // maxFollowed limits the revisions that are examined at once.
 const maxFollowed = 100
 
+// A move is a deployment as it is now, and the revision from which it is followed.
+type move struct {
+	now  Record
+	from int64
+}
+
+// revisions are some revisions that were read, or aren't retained.
+type revisions map[AtRevision]Record
+
+// maxAhead limits the revisions of each deployment that are read together with others.
+const maxAhead = 4
+
+// moved reads the revisions that deployments moved through, all in one statement.
+func (s *Service) moved(ctx context.Context, moves []move) (revisions, error) {
+	var wanted []AtRevision
+	for _, m := range moves {
+		if m.now.Revision <= m.from {
+			continue
+		}
+		for n := m.from; n <= min(m.now.Revision, m.from+maxAhead); n++ {
+			wanted = append(wanted, AtRevision{m.now.Key, n})
+		}
+	}
+	return s.revisionsOf(ctx, Fields{}, wanted)
+}
+
+func (s *Service) revisionsOf(ctx context.Context, fields Fields, wanted []AtRevision) (revisions, error) {
+	known := make(revisions, len(wanted))
+	if len(wanted) == 0 {
+		return known, nil
+	}
+	records, err := s.store.Revisions(ctx, fields, wanted...)
+	for i, r := range records {
+		known[wanted[i]] = r
+	}
+	return known, err
+}
+
+// revisionIn returns a revision out of those that were read; another one is read now.
+func (s *Service) revisionIn(ctx context.Context, known revisions, key Key, revision int64) (Record, error) {
+	r, ok := known[AtRevision{key, revision}]
+	switch {
+	case !ok:
+		return s.store.Revision(ctx, key, revision)
+	case r.Revision == 0:
+		return r, fmt.Errorf("%s %q at revision %d: %w", key.Kind, key.ID, revision, tko.ErrNotFound)
+	}
+	return r, nil
+}
+
 // follow returns the newest revision of a deployment, from one on, that only preparation
 // and approvals made of it; and the author of the next one, if there is one.
-func (s *Service) follow(ctx context.Context, r Record, from int64) (chain int64, next tko.Author, err error) {
+func (s *Service) follow(ctx context.Context, r Record, from int64, known revisions) (chain int64, next tko.Author, err error) {
 	if r.Revision <= from {
 		return r.Revision, tko.Author{}, nil
 	}
-	before, err := s.store.Revision(ctx, r.Key, from)
+	before, err := s.revisionIn(ctx, known, r.Key, from)
 	for n := from + 1; n <= r.Revision && err == nil; n++ {
 		if n-from > maxFollowed {
 			return n - 1, r.Author, nil
 		}
 		var after Record
-		if after, err = s.store.Revision(ctx, r.Key, n); err != nil {
+		if after, err = s.revisionIn(ctx, known, r.Key, n); err != nil {
 			break
 		}
 		same := after.UID == before.UID && after.Template == before.Template && after.Site == before.Site
@@ -437,10 +494,19 @@ func (s *Service) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st 
 	if err != nil {
 		return nil, st, err
 	}
-	below, err := s.undeleted(ctx, v, out, index)
+	below, err := s.undeleted(ctx, v, out)
 	if err != nil {
 		return nil, st, err
 	}
+	todo := make([]RolloutRow, len(out.Admit))
+	for n, i := range out.Admit {
+		todo[n] = v.Rows[index[i]]
+	}
+	a, err := s.newApplier(ctx, v.State, sp, todo)
+	if err != nil {
+		return nil, st, err
+	}
+	defer a.close()
 	flights := map[tko.DeploymentID]execute.Entry{}
 	for _, e := range flight.Entries() {
 		flights[e.Deployment] = e
@@ -451,7 +517,7 @@ func (s *Service) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st 
 		if row.Kind == plan.Delete && below[row.Deployment].wait {
 			continue // its children are deleted first
 		}
-		w, err := s.applied(ctx, v.State, sp, row, records[n])
+		w, err := a.applied(ctx, row, records[n])
 		if err == nil && below[row.Deployment].stranger != "" {
 			err = tko.Errorf(tko.ErrConflict, "deployment %q: it has the child %q, which the plan doesn't know: plan again", row.Deployment, below[row.Deployment].stranger)
 		}
@@ -487,190 +553,83 @@ type descendants struct {
 
 // undeleted returns, for each deployment that is admitted to be deleted, whether it still
 // has descendants after the rows that are admitted before it.
-func (s *Service) undeleted(ctx context.Context, v RolloutView, out execute.Output, index []int) (map[tko.DeploymentID]descendants, error) {
+func (s *Service) undeleted(ctx context.Context, v RolloutView, out execute.Output) (map[tko.DeploymentID]descendants, error) {
 	found := map[tko.DeploymentID]descendants{}
-	known, admitted := map[string]RolloutRow{}, map[string]bool{}
-	if !slices.ContainsFunc(out.Admit, func(i int) bool { return out.Rows[i].Kind == plan.Delete }) {
+	var deleted []string
+	for _, i := range out.Admit {
+		if out.Rows[i].Kind == plan.Delete {
+			deleted = append(deleted, string(out.Rows[i].Deployment))
+		}
+	}
+	if len(deleted) == 0 {
 		return found, nil
 	}
+	below, err := s.descendantsOf(ctx, deleted)
+	if err != nil || len(below) == 0 {
+		return found, err
+	}
+	known, admitted := map[string]RolloutRow{}, map[string]bool{}
 	for _, row := range v.Rows {
 		if row.Kind == plan.Delete {
 			known[string(row.Deployment)] = row
 		}
 	}
-	for _, i := range out.Admit {
-		row := v.Rows[index[i]]
-		if row.Kind != plan.Delete {
-			continue
-		}
+	for _, id := range deleted {
 		d := descendants{}
-		err := s.store.Descendants(ctx, []string{string(row.Deployment)}, func(id string) {
-			child, ok := known[id]
+		for _, one := range below[id] {
+			child, ok := known[one]
 			switch {
-			case admitted[id]:
+			case admitted[one]:
 			case ok && child.Progress == execute.Waiting:
 				d.wait = true
 			default:
-				d.stranger = id
+				d.stranger = one
 			}
-		})
-		if err != nil {
-			return nil, err
 		}
-		found[row.Deployment] = d
-		if !d.wait && d.stranger == "" {
-			admitted[string(row.Deployment)] = true
-		}
+		found[tko.DeploymentID(id)] = d
+		admitted[id] = !d.wait && d.stranger == ""
 	}
 	return found, nil
 }
 
-// applied returns the write that applies a row to a deployment as it is now. An
-// ErrConflict says why the row isn't as planned any more.
-func (s *Service) applied(ctx context.Context, st RolloutState, sp spec.Rollout, row RolloutRow, now Record) (Write, error) {
-	exists := now.Revision != 0
-	if row.Force {
-		row.Revision, row.UID = now.Revision, now.UID
-		if row.Kind == plan.Change && !exists {
-			row.Kind = plan.Create
+// descendantsOf returns the descendants of each of some deployments, with few reads
+// however many deployments there are.
+func (s *Service) descendantsOf(ctx context.Context, ids []string) (map[string][]string, error) {
+	all := map[string]bool{}
+	if err := s.store.Descendants(ctx, ids, func(id string) { all[id] = true }); err != nil {
+		return nil, err
+	}
+	for _, id := range ids { // one of them may be a descendant of another, which isn't reported
+		all[id] = true
+	}
+	parents := make(map[string]string, len(all))
+	for batch := range slices.Chunk(slices.Sorted(maps.Keys(all)), rowsPage) {
+		keys := make([]Key, len(batch))
+		for i, id := range batch {
+			keys[i] = deploymentKey(tko.DeploymentID(id))
 		}
-		if row.Kind == plan.Create && exists {
-			row.Kind = plan.Change
-		}
-	} else if err := row.Check(exists, now.UID, now.Revision); err != nil {
-		return Write{}, err
-	}
-	by := tko.Author{Who: st.By.Who, Why: fmt.Sprintf(rolloutReason+"%q", st.ID)}
-	if st.By.Why != "" {
-		by.Why += ": " + st.By.Why
-	}
-	if row.Kind == plan.Delete {
-		if !exists {
-			return Write{}, tko.Errorf(tko.ErrConflict, "deployment %q: it is deleted already", row.Deployment)
-		}
-		return Write{Op: tko.OpDeleted, Record: Record{Key: now.Key, Author: by}, Expect: now.Revision, SingleStep: true}, nil
-	}
-	var r Record
-	var err error
-	if row.Target != 0 {
-		r, err = s.restoredRecord(ctx, row)
-	} else {
-		r, err = s.plannedRecord(ctx, st, sp, row, now)
-	}
-	if err != nil {
-		return Write{}, err
-	}
-	r.Author = by
-	w := Write{Op: tko.OpWritten, Record: r, Expect: Absent}
-	switch {
-	case exists:
-		w.Expect = now.Revision
-		w.Record.UID, w.Record.Created, w.Record.Origin = now.UID, now.Created, now.Origin
-		w.Record.Conditions = mergeConditions(now.Conditions, change{record: r}.flags(now.Conditions), now.Revision+1, time.Now())
-	default:
-		w.Record.UID = newUID()
-		w.Record.Conditions = mergeConditions(nil, flagConditions(nil, r.Prepared, r.Approved), 1, time.Now())
-		if r.Parent != "" {
-			w.Requires = append(w.Requires, deploymentKey(tko.DeploymentID(r.Parent)))
-		}
-	}
-	if row.Target == 0 && r.Template != now.Template { // the whole commit would fail
-		template := references(r.Template, "")
-		if err := s.requireAll(ctx, template); err != nil {
-			return Write{}, fmt.Errorf("deployment %q: %w", row.Deployment, err)
-		}
-		w.Requires = append(w.Requires, template...)
-	}
-	return w, nil
-}
-
-// restoredRecord returns a deployment as it was at the revision that an undo restores,
-// with its state, whatever has become of its template.
-func (s *Service) restoredRecord(ctx context.Context, row RolloutRow) (Record, error) {
-	r, err := s.store.Revision(ctx, deploymentKey(row.Deployment), row.Target)
-	if err != nil {
-		return Record{}, fmt.Errorf("deployment %q: its revision %d, which is to be restored, can't be read: %w", row.Deployment, row.Target, err)
-	}
-	r.Base, r.Replaces, r.Conditions, r.Steps = row.Base, row.Replaces, nil, nil
-	if r.Site != "" {
-		site, err := s.get(ctx, Fields{}, Key{Kind: tko.KindSite, ID: r.Site})
+		records, err := s.store.Get(ctx, Fields{}, keys...)
 		if err != nil {
-			return Record{}, err
+			return nil, err
 		}
-		if site.Revision == 0 {
-			return Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: its site %q was deleted since: register it again, or skip the row", row.Deployment, r.Site)
-		}
-	}
-	if digest := r.planDigest(); row.After != (plan.Digest{}) && digest != row.After {
-		return Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: its revision %d isn't what the rollout found", row.Deployment, row.Target)
-	}
-	return r, nil
-}
-
-// planDigest returns the digest of a deployment as plans have it.
-func (r Record) planDigest() plan.Digest { return plan.StateDigest(r.Digest, sharedDeployment(r)) }
-
-// plannedRecord makes what a row plans again, and checks that it is the same.
-func (s *Service) plannedRecord(ctx context.Context, st RolloutState, sp spec.Rollout, row RolloutRow, now Record) (Record, error) {
-	if s.planner == nil {
-		return Record{}, errors.New("this server has no planner")
-	}
-	state, err := s.planner.After(ctx, plan.Request{Rollout: st.ID, Spec: sp}, row.Row, row.Pins)
-	if err != nil {
-		return Record{}, err
-	}
-	d := state.Deployment
-	c, err := contentOf(d.Package.WithoutDeploymentState())
-	if err != nil {
-		return Record{}, err
-	}
-	r := now
-	if row.Kind == plan.Create {
-		r = Record{Key: deploymentKey(row.Deployment), Parent: string(d.Parent)}
-		if d.Origin != "" {
-			r.Origin = originOf(string(d.Parent), d.Origin)
-		}
-		for _, id := range d.Replaces {
-			r.Replaces = append(r.Replaces, string(id))
+		for _, r := range records {
+			if r.Revision != 0 {
+				parents[r.ID] = r.Parent
+			}
 		}
 	}
-	inherited := now.inherited()
-	if d.Template != tko.TemplateID(now.Template) || d.TemplateRevision != now.Base {
-		t, err := s.templateAt(ctx, string(d.Template), d.TemplateRevision)
-		if err != nil {
-			return Record{}, err
+	wanted, below := map[string]bool{}, map[string][]string{}
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	for _, id := range slices.Sorted(maps.Keys(parents)) {
+		for at, n := parents[id], 0; at != "" && n < maxAncestors; at, n = parents[at], n+1 {
+			if wanted[at] {
+				below[at] = append(below[at], id)
+			}
 		}
-		inherited = t.effective()
 	}
-	r.Template, r.Site, r.Prepared, r.Approved, r.Base = string(d.Template), string(d.Site), d.Prepared, d.Approved, d.TemplateRevision
-	r.Digest, r.Package = c.digest, c.encoded
-	switch {
-	case state.Derived != nil:
-		r.Derivation, r.Derived = sha256.Sum256(state.Derived), state.Derived
-	case r.Template != now.Template:
-		r.Derivation = Digest{} // it isn't known what the package is made from
-	}
-	if r.Metadata, err = metadataAfter(now.effective(), d.Package, inherited, now.passed()); err != nil {
-		return Record{}, err
-	}
-	r.remove(now.removed())
-	r.retainAttached(now)
-	if r.planDigest() != row.After {
-		return Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: what was planned can't be made again, because what it is made from has changed: plan again", row.Deployment)
-	}
-	return r, nil
-}
-
-// templateAt returns a template as of a revision, 0: as it is.
-func (s *Service) templateAt(ctx context.Context, id string, revision int64) (Record, error) {
-	key := Key{Kind: tko.KindTemplate, ID: id}
-	if id == "" {
-		return Record{}, nil
-	}
-	if revision != 0 {
-		return s.store.Revision(ctx, key, revision)
-	}
-	return s.get(ctx, Fields{Package: true}, key)
+	return below, nil
 }
 
 // beginUndo commits that a rollout is undone from now on, and makes the rollout that
@@ -718,8 +677,16 @@ func (s *Service) undo(ctx context.Context, r Record, v RolloutView, change Roll
 		if err != nil {
 			return err
 		}
+		moves := make([]move, len(batch))
 		for i, e := range batch {
-			row, reason, err := s.undoRow(ctx, of[e.Deployment], e, records[i], v.State.Force)
+			moves[i] = move{records[i], of[e.Deployment].Chain}
+		}
+		known, err := s.moved(ctx, moves)
+		if err != nil {
+			return err
+		}
+		for i, e := range batch {
+			row, reason, err := s.undoRow(ctx, of[e.Deployment], e, records[i], v.State.Force, known)
 			if err != nil {
 				return err
 			}
@@ -749,19 +716,18 @@ func (s *Service) undo(ctx context.Context, r Record, v RolloutView, change Roll
 	if record.Author.Why == "" {
 		record.Author.Why = fmt.Sprintf("undoes rollout %q", v.State.ID)
 	}
-	p, kinds := plan.Plan{Rollout: plan.Digest(record.Digest)}, map[string]int{}
-	for _, row := range rows {
-		p.Rows = append(p.Rows, row.Row)
-		kinds[row.Kind.String()]++
+	slices.SortFunc(rows, func(a, b RolloutRow) int { return strings.Compare(string(a.Deployment), string(b.Deployment)) })
+	kinds := map[string]int{}
+	for i := range rows {
+		kinds[rows[i].Kind.String()]++
 	}
-	p.Sort()
 	if err := s.store.WriteRolloutPlan(ctx, id, 1, rows, []byte("[]")); err != nil {
 		return err
 	}
 	st := v.State
 	st.UndoneBy = id
 	undoing := RolloutState{
-		ID: id, State: execute.Running, Family: st.Family, Undoes: st.ID, Started: st.Started, Time: v.Now, By: author(ctx), Plan: 1, Digest: p.Digest(),
+		ID: id, State: execute.Running, Family: st.Family, Undoes: st.ID, Started: st.Started, Time: v.Now, By: author(ctx), Plan: 1, Digest: digestOfRows(record.Digest, 0, rows),
 		Spec: 1, Kinds: kinds, AnyTime: st.AnyTime, Rows: v.Version + 1,
 	}
 	if undoing.By.Who == "" {
@@ -793,7 +759,7 @@ func (s *Service) undoID(ctx context.Context, st RolloutState) (string, error) {
 }
 
 // undoRow returns the row that undoes another one; or why that must be left as it is.
-func (s *Service) undoRow(ctx context.Context, was RolloutRow, e execute.Row, now Record, force bool) (row RolloutRow, reason string, err error) {
+func (s *Service) undoRow(ctx context.Context, was RolloutRow, e execute.Row, now Record, force bool, known revisions) (row RolloutRow, reason string, err error) {
 	row = RolloutRow{
 		Row:    plan.Row{Deployment: was.Deployment, UID: was.UID, Kind: e.Kind, Wave: e.Wave, Rank: e.Rank, Before: was.After, After: was.Before},
 		Parent: was.Parent, Site: was.Site, Progress: execute.Waiting, Broken: e.Broken,
@@ -816,7 +782,7 @@ func (s *Service) undoRow(ctx context.Context, was RolloutRow, e execute.Row, no
 	case now.Revision == 0:
 		return row, "", nil
 	}
-	chain, by, err := s.follow(ctx, now, was.Chain)
+	chain, by, err := s.follow(ctx, now, was.Chain, known)
 	if err != nil {
 		return row, "", err
 	}

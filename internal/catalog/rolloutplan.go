@@ -20,11 +20,29 @@ import (
 // rollout is advanced.
 func (s *Service) PlanWith(p plan.Planner) { s.planner = p }
 
-// planned is a draft of a plan without its packages.
-type planned struct {
-	row   RolloutRow
-	key   string
-	group int
+// A draftPlan is a plan that is being made: its rows without packages.
+type draftPlan struct {
+	rows []RolloutRow                // sorted by ID in the end
+	keys map[tko.DeploymentID]string // of candidates for waves, where it isn't the ID
+}
+
+// key returns the key of a row among the candidates for waves.
+func (p *draftPlan) key(row *RolloutRow) string {
+	if key, ok := p.keys[row.Deployment]; ok {
+		return key
+	}
+	return string(row.Deployment)
+}
+
+// digestOfRows returns the digest of a plan. The rows must be sorted by ID.
+func digestOfRows(rollout Digest, algorithm int, rows []RolloutRow) plan.Digest {
+	return plan.DigestOf(plan.Digest(rollout), algorithm, len(rows), func(yield func(*plan.Row) bool) {
+		for i := range rows {
+			if !yield(&rows[i].Row) {
+				return
+			}
+		}
+	})
 }
 
 // makePlan plans a rollout, or what is left of it, and writes the plan.
@@ -39,38 +57,36 @@ func (s *Service) makePlan(ctx context.Context, r Record, v RolloutView) error {
 		return err
 	}
 	number := st.Plan + 1
-	rows, groups, err := s.planRows(ctx, sp, v, left)
+	p, groups, err := s.planRows(ctx, sp, v, left)
 	if err != nil {
 		return err
 	}
+	rows := p.rows
 	if !left {
-		if err := s.placeRows(ctx, sp, rows); err != nil {
+		if err := s.placeRows(ctx, sp, p); err != nil {
 			return err
 		}
 	}
-	p := plan.Plan{Rollout: plan.Digest(r.Digest), Algorithm: threeway.Version}
-	out, kinds := make([]RolloutRow, len(rows)), map[string]int{}
-	for i, one := range rows {
-		out[i] = one.row
-		p.Rows = append(p.Rows, one.row.Row)
-		kinds[one.row.Kind.String()]++
+	kinds := map[string]int{}
+	for i := range rows {
+		kinds[rows[i].Kind.String()]++
 	}
-	if len(out) > 0 { // the rollout itself is needed as it was planned
-		out[0].Pins = append(out[0].Pins, plan.Pin{Kind: tko.KindRollout, ID: r.ID, Revision: st.Spec})
+	if len(rows) > 0 { // the rollout itself is needed as it was planned
+		rows[0].Pins = append(slices.Clip(rows[0].Pins), plan.Pin{Kind: tko.KindRollout, ID: r.ID, Revision: st.Spec})
 	}
-	p.Sort()
+	digest := digestOfRows(r.Digest, threeway.Version, rows)
 	doc, err := json.Marshal(groups)
 	if err != nil {
 		return err
 	}
-	if err := s.store.WriteRolloutPlan(ctx, st.ID, number, out, doc); err != nil {
+	if err := s.store.WriteRolloutPlan(ctx, st.ID, number, rows, doc); err != nil {
 		return err
 	}
 	if left {
-		st.Next, st.Left = number, p.Digest()
+		st.Next, st.Left = number, digest
 		st.Reason = execute.Reason{Code: "PlannedAgain", Message: "what is left was planned again: review the plan, then resume with its digest"}
 	} else {
-		st.State, st.Reason, st.Plan, st.Digest, st.Kinds, st.Planner = execute.Planned, execute.Reason{}, number, p.Digest(), kinds, threeway.Version
+		st.State, st.Reason, st.Plan, st.Digest, st.Kinds, st.Planner = execute.Planned, execute.Reason{}, number, digest, kinds, threeway.Version
 	}
 	return s.saveRollout(ctx, r, v, st, RolloutWrite{})
 }
@@ -89,7 +105,7 @@ func (s *Service) failPlan(ctx context.Context, r Record, v RolloutView, cause e
 
 // planRows makes the rows of a plan, in the order of IDs, and the groups of equal
 // changes.
-func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, left bool) ([]planned, []plan.Group, error) {
+func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, left bool) (*draftPlan, []plan.Group, error) {
 	if s.planner == nil {
 		return nil, nil, errors.New("this server has no planner")
 	}
@@ -112,27 +128,30 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 		}
 		request.Only = func(id tko.DeploymentID) bool { _, ok := before[id]; return ok }
 	}
-	var rows []planned
+	out := &draftPlan{keys: map[tko.DeploymentID]string{}}
 	err = s.planner.Plan(ctx, request, func(d plan.Draft) error {
-		one := planned{key: d.Key, row: RolloutRow{Row: d.Row, Parent: string(d.Parent), Site: string(d.Site), Broken: d.Broken, Progress: execute.Waiting}}
-		one.row.Wave, one.row.Pins = plan.NoWave, d.Pins
+		row := RolloutRow{Row: d.Row, Parent: string(d.Parent), Site: string(d.Site), Broken: d.Broken, Progress: execute.Waiting}
+		row.Wave, row.Pins = plan.NoWave, d.Pins
+		if d.Key != string(d.Deployment) {
+			out.keys[d.Deployment] = d.Key
+		}
 		if left {
-			one.row.Wave, one.row.Rank = before[d.Deployment].Wave, before[d.Deployment].Rank
+			row.Wave, row.Rank = before[d.Deployment].Wave, before[d.Deployment].Rank
 		}
 		if !d.Kind.Applies() {
-			one.row.Progress, one.row.Wave, one.row.Rank = execute.Skipped, plan.NoWave, 0
+			row.Progress, row.Wave, row.Rank = execute.Skipped, plan.NoWave, 0
 		}
 		var b, a krm.Package
 		tokens := map[string]string{string(d.Deployment): "{deployment}"}
 		if d.BeforeState != nil {
 			b = d.BeforeState.Deployment.Package
-			one.row.Base = d.BeforeState.Deployment.TemplateRevision
+			row.Base = d.BeforeState.Deployment.TemplateRevision
 			for _, id := range d.BeforeState.Deployment.Replaces {
-				one.row.Replaces = append(one.row.Replaces, string(id))
+				row.Replaces = append(row.Replaces, string(id))
 			}
 		}
 		if d.Kind == plan.Delete && d.BeforeState != nil {
-			one.row.Origin = d.BeforeState.Deployment.Origin
+			row.Origin = d.BeforeState.Deployment.Origin
 		}
 		if d.AfterState != nil {
 			a = d.AfterState.Deployment.Package
@@ -143,50 +162,51 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 			}
 		}
 		if d.Kind != plan.Same {
-			one.group = grouper.Add(d.Row, b, a, tokens) + 1
+			row.Group = grouper.Add(d.Row, b, a, tokens) + 1 // until the groups are known
 		}
-		rows = append(rows, one)
+		out.rows = append(out.rows, row)
 		return nil
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	groups, index := grouper.Finish()
-	for i := range rows {
-		if rows[i].group > 0 {
-			rows[i].row.Group = index[rows[i].group-1]
+	for i := range out.rows {
+		if row := &out.rows[i]; row.Kind != plan.Same {
+			row.Group = index[row.Group-1]
 		}
 	}
-	slices.SortFunc(rows, func(a, b planned) int { return cmp.Compare(a.row.Deployment, b.row.Deployment) })
-	return rows, groups, nil
+	slices.SortFunc(out.rows, func(a, b RolloutRow) int { return cmp.Compare(a.Deployment, b.Deployment) })
+	return out, groups, nil
 }
 
 // placeRows assigns waves and ranks. What is created or deleted with another deployment
 // is in its wave: parents are created before their children, and deleted after them.
-func (s *Service) placeRows(ctx context.Context, sp spec.Rollout, rows []planned) error {
+func (s *Service) placeRows(ctx context.Context, sp spec.Rollout, p *draftPlan) error {
+	rows := p.rows
 	applied := map[tko.DeploymentID]int{}
 	var sites []string
-	for i, one := range rows {
-		if one.row.Kind.Applies() {
-			applied[one.row.Deployment] = i
-			sites = append(sites, one.row.Site)
+	for i := range rows {
+		if rows[i].Kind.Applies() {
+			applied[rows[i].Deployment] = i
+			sites = append(sites, rows[i].Site)
 		}
 	}
-	metadata, err := s.siteMetadata(ctx, sites)
+	metadata, err := s.spreadValues(ctx, sp.Waves, sites)
 	if err != nil {
 		return err
 	}
 	leader := func(i int) int {
-		if at, ok := applied[rows[i].row.Root]; ok && rows[i].row.Root != "" {
+		if at, ok := applied[rows[i].Root]; ok && rows[i].Root != "" {
 			return at
 		}
 		return i
 	}
 	var candidates []plan.Candidate
 	var of []int
-	for i, one := range rows {
-		if one.row.Kind.Applies() && leader(i) == i {
-			candidates = append(candidates, plan.Candidate{Key: one.key, Site: metadata[one.row.Site]})
+	for i := range rows {
+		if rows[i].Kind.Applies() && leader(i) == i {
+			candidates = append(candidates, plan.Candidate{Key: p.key(&rows[i]), Site: metadata[rows[i].Site]})
 			of = append(of, i)
 		}
 	}
@@ -197,28 +217,54 @@ func (s *Service) placeRows(ctx context.Context, sp spec.Rollout, rows []planned
 	depth := func(i int) int {
 		n := 0
 		for at, ok := i, true; ok && n < maxAncestors; n++ {
-			at, ok = applied[tko.DeploymentID(rows[at].row.Parent)]
+			at, ok = applied[tko.DeploymentID(rows[at].Parent)]
 		}
 		return n
 	}
 	var order []int
-	for i, one := range rows {
-		if one.row.Kind.Applies() {
+	for i := range rows {
+		if rows[i].Kind.Applies() {
 			order = append(order, i)
 		}
 	}
 	slices.SortFunc(order, func(a, b int) int {
 		pa, pb := places[leader(a)], places[leader(b)]
 		da, db := depth(a), depth(b)
-		if rows[a].row.Kind == plan.Delete && rows[b].row.Kind == plan.Delete {
+		if rows[a].Kind == plan.Delete && rows[b].Kind == plan.Delete {
 			da, db = db, da
 		}
-		return cmp.Or(cmp.Compare(pa.Wave, pb.Wave), cmp.Compare(pa.Rank, pb.Rank), cmp.Compare(da, db), cmp.Compare(rows[a].row.Deployment, rows[b].row.Deployment))
+		return cmp.Or(cmp.Compare(pa.Wave, pb.Wave), cmp.Compare(pa.Rank, pb.Rank), cmp.Compare(da, db), cmp.Compare(rows[a].Deployment, rows[b].Deployment))
 	})
 	for rank, i := range order {
-		rows[i].row.Wave, rows[i].row.Rank = places[leader(i)].Wave, rank
+		rows[i].Wave, rows[i].Rank = places[leader(i)].Wave, rank
 	}
 	return nil
+}
+
+// spreadValues returns the metadata of sites under the keys that waves are spread by; only
+// these, since there may be very many sites.
+func (s *Service) spreadValues(ctx context.Context, waves []spec.Wave, sites []string) (map[string]map[string]string, error) {
+	out := map[string]map[string]string{}
+	if !slices.ContainsFunc(waves, func(w spec.Wave) bool { return w.Spread != "" }) {
+		return out, nil
+	}
+	slices.Sort(sites)
+	for batch := range slices.Chunk(slices.Compact(sites), rowsPage) {
+		metadata, err := s.siteMetadata(ctx, batch)
+		if err != nil {
+			return nil, err
+		}
+		for id, all := range metadata {
+			values := map[string]string{}
+			for _, w := range waves {
+				if value, ok := all[w.Spread]; ok && w.Spread != "" {
+					values[w.Spread] = value
+				}
+			}
+			out[id] = values
+		}
+	}
+	return out, nil
 }
 
 // siteMetadata returns the metadata of sites by ID.

@@ -90,12 +90,36 @@ type RolloutView struct {
 	// started earlier, has in a row that isn't final, with that rollout.
 	Held map[tko.DeploymentID]string
 
+	Counts []RolloutCount // of the rows of the current plan, in a view for a command
+
 	known *knownRows // that Rows are of; nil: of none
+}
+
+// A RowFilter selects rows of a plan. A row is selected if one of the fields selects it.
+type RowFilter struct {
+	Deployment tko.DeploymentID
+	Stale      bool
+	Counted    bool // rows that failed
+	Blocked    bool // rows in conflict or invalid
+	Held       bool // no rows, but Held of the view
 }
 
 // RowsAt are the rows of a rollout that a caller knows: those of a set
 // ([RolloutState.Rows]), at a version of a [RolloutView]. The zero value is none.
 type RowsAt struct{ Set, Version int64 }
+
+// RolloutViews read what rollouts are decided from.
+type RolloutViews interface {
+	// RolloutView returns what a rollout is evaluated from. Of its rows it may return only
+	// the changes to those that the caller knows.
+	RolloutView(ctx context.Context, id string, known RowsAt) (RolloutView, error)
+	// RolloutCommandView returns what a command of a rollout is decided from: the counts of
+	// its rows, of the rows those that the filter selects, no flights, and Held only if the
+	// filter says so. What it reads doesn't grow with the other rows, except for counting.
+	RolloutCommandView(ctx context.Context, id string, filter RowFilter) (RolloutView, error)
+	// ApartFlights returns the deployments in flight of rollouts that keep sites apart.
+	ApartFlights(ctx context.Context) ([]execute.Entry, error)
+}
 
 // Rollouts store the states of rollouts, their plans and progress, and what is in
 // flight. They change in commits only, by [Write.Rollout], except for plans that no state
@@ -104,9 +128,6 @@ type Rollouts interface {
 	// RolloutStates returns the states of rollouts; without IDs, of all active ones. One
 	// that doesn't exist is left out.
 	RolloutStates(ctx context.Context, ids ...string) (states []RolloutState, version int64, now time.Time, err error)
-	// RolloutView returns what a rollout is evaluated from. Of its rows it may return only
-	// the changes to those that the caller knows.
-	RolloutView(ctx context.Context, id string, known RowsAt) (RolloutView, error)
 	// RolloutRows returns rows of a plan after a deployment, in the order of IDs.
 	RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]RolloutRow, error)
 	// RolloutPlan returns the groups of a plan, as they were written.
@@ -114,6 +135,7 @@ type Rollouts interface {
 	// ReservedOrigins returns the origins of the children of a deployment that rollouts
 	// deleted and can create again, with the rollouts.
 	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
+	RolloutViews
 	// WriteRolloutPlan replaces a plan that no state refers to yet.
 	WriteRolloutPlan(ctx context.Context, id string, number int64, rows []RolloutRow, groups []byte) error
 }
@@ -157,6 +179,9 @@ type RolloutWrite struct {
 	Rollout string
 	Number  int64
 	Rows    []RolloutRow
+	// Skip, if not "", is the reason for which the rows of the plan Number that wait or are
+	// stale become Skipped.
+	Skip string
 	// Replan, if not 0, is the number of a plan whose rows replace those rows of the plan
 	// Number that wait or are stale.
 	Replan int64

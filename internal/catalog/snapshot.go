@@ -298,6 +298,26 @@ func (s *Snapshot) Record(ctx context.Context, key Key, revision int64) (Record,
 	return r, nil
 }
 
+// Current returns the records, with their packages, of those of the deployments that exist
+// now, which may be after the snapshot, in no order.
+func (s *Snapshot) Current(ctx context.Context, ids []tko.DeploymentID) ([]Record, error) {
+	ctx, c, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]Key, 0, len(ids))
+	for _, id := range ids {
+		if key := deploymentKey(id); CheckKey(key) == nil {
+			keys = append(keys, key)
+		}
+	}
+	records, err := s.service.store.Get(ctx, Fields{Package: true}, keys...)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(records, func(r Record) bool { return r.Revision == 0 || !c.sees(s.service, r) }), nil
+}
+
 // Templates returns the selected templates, without packages, sorted by ID.
 func (s *Snapshot) Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error] {
 	query, err := templateQuery(sel, options)

@@ -55,6 +55,12 @@ type Key struct {
 	ID   string // "type|name" for plugins
 }
 
+// An AtRevision names a revision of an entity.
+type AtRevision struct {
+	Key
+	Revision int64
+}
+
 // A Digest is the SHA-256 of an encoded package; zero if there is no package.
 type Digest [32]byte
 
@@ -143,17 +149,25 @@ type Fields struct {
 	Scope access.View
 }
 
+// A RevisionReader reads records as of revisions.
+type RevisionReader interface {
+	// Revision returns a record as of a revision, with its package, without its
+	// conditions and deployments. It returns ErrNotFound if the key or the
+	// revision never existed, or if the revision is no longer retained.
+	// Revisions of a deleted record are returned as long as they are retained.
+	Revision(ctx context.Context, key Key, revision int64) (Record, error)
+	// Revisions is Revision of several revisions, in their order, with packages only if the
+	// fields say so. The record of one that Revision doesn't find has Revision 0.
+	Revisions(ctx context.Context, fields Fields, wanted ...AtRevision) ([]Record, error)
+}
+
 // A Reader reads. Each call sees one consistent snapshot: a change is visible
 // completely or not at all.
 type Reader interface {
 	// Get returns the records of keys, in the order of keys. The record of a
 	// key that doesn't exist has Revision 0.
 	Get(ctx context.Context, fields Fields, keys ...Key) ([]Record, error)
-	// Revision returns a record as of a revision, with its package, without its
-	// conditions and deployments. It returns ErrNotFound if the key or the
-	// revision never existed, or if the revision is no longer retained.
-	// Revisions of a deleted record are returned as long as they are retained.
-	Revision(ctx context.Context, key Key, revision int64) (Record, error)
+	RevisionReader
 	// List returns the records that match query, sorted by ID byte by byte, all
 	// from one snapshot, however long the caller takes and whatever is written
 	// during that time. It holds at most a chunk of the result in memory.

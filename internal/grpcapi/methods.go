@@ -94,6 +94,7 @@ func Rights() map[string]Right {
 		tkopb.Rollouts_AdvanceRollout_FullMethodName:     right("", access.Advance),
 		tkopb.Rollouts_ProposeRollout_FullMethodName:     right("", access.Prepare),
 		tkopb.Rollouts_GetReservedOrigins_FullMethodName: right("", access.Prepare),
+		tkopb.Rollouts_GetSiteHold_FullMethodName:        right("", access.Schedule),
 
 		tkopb.Why_Blame_FullMethodName:             right("", access.Read), // of the entity
 		tkopb.Why_ExplainSite_FullMethodName:       right(s, access.Read),

@@ -257,7 +257,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"getTargetState": &tkopb.GetTargetState{SiteId: site, Name: "x"}, "saveTargetState": &tkopb.SaveTargetState{State: &tkopb.TargetState{SiteId: site, Name: "x"}, Claim: item("schedule", site)},
 		"registerRollout": &tkopb.Rollout{RolloutId: "r", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "deleteRollout": &tkopb.RolloutID{RolloutId: "missing"},
 		"getRollout": &tkopb.GetRollout{RolloutId: "r"}, "commandRollout": &tkopb.RolloutCommand{RolloutId: "missing", Command: "pause"}, "getRolloutStatus": &tkopb.RolloutID{RolloutId: "missing"},
-		"getRolloutPlan": &tkopb.RolloutID{RolloutId: "missing"}, "listRolloutRows": &tkopb.ListRolloutRows{RolloutId: "missing"}, "advanceRollout": &tkopb.RolloutID{RolloutId: "missing"}, "proposeRollout": &tkopb.ProposeRollout{RolloutId: "placement/x", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "getReservedOrigins": &tkopb.GetReservedOrigins{ParentDeploymentId: deployment},
+		"getRolloutPlan": &tkopb.RolloutID{RolloutId: "missing"}, "listRolloutRows": &tkopb.ListRolloutRows{RolloutId: "missing"}, "advanceRollout": &tkopb.RolloutID{RolloutId: "missing"}, "proposeRollout": &tkopb.ProposeRollout{RolloutId: "placement/x", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "getReservedOrigins": &tkopb.GetReservedOrigins{ParentDeploymentId: deployment}, "getSiteHold": &tkopb.GetSiteHold{SiteId: site},
 		"blame": &tkopb.GetBlame{Kind: "deployment", Id: deployment}, "explainSite": &tkopb.GetSiteExplanation{SiteId: site, TemplateId: template}, "getTemplateImpact": &tkopb.GetTemplateImpact{TemplateId: template},
 		"canI": &tkopb.CanI{Verb: "read", Kind: "site", Id: site}, "bind": &tkopb.Binding{Subject: "token:x", Role: "viewer", Scope: &tkopb.Scope{SiteId: site}},
 		"freeze": &tkopb.Freeze{SiteMetadata: map[string]string{"where": "*"}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "x"}, "unfreeze": &tkopb.Unfreeze{Ids: []string{"missing"}},
@@ -272,7 +272,7 @@ var unscoped = []string{
 	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
 	"purgePlugins", "endDeploymentModification", "cancelDeploymentModification", "registerPlugin", "deletePlugin", "getPlugin", "claimWork", "renewWork", "finishWork", "callSources", "getSource",
 	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "releaseHolds", "provisionSite",
-	"registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "proposeRollout", "listHistory", "diffPast", "getRetention",
+	"registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "getSiteHold", "proposeRollout", "listHistory", "diffPast", "getRetention",
 }
 
 // TestEveryMethodAsEveryRole calls each method of the protocol as each role, in and out
@@ -351,7 +351,7 @@ func exceptional(name, subject string) bool {
 		return strings.HasSuffix(subject, "controller-prepare") || strings.HasSuffix(subject, "controller-gitops")
 	case "registerPlugin", "deletePlugin", "getPlugin", "purgePlugins", "listPlugins", "callSources", "bind", "addPolicy", "provisionSite", "unbind":
 		return strings.HasPrefix(subject, "token:in-") // plugins have no scope; the others need rights on everything
-	case "getSource", "listSources", "listAudit", "verifyAudit", "backup", "listHolds", "releaseHolds", "getTargetState", "saveTargetState", "saveSource", "forgetSource", "breakModification", "getLogLevels", "setLogLevels":
+	case "getSource", "listSources", "listAudit", "verifyAudit", "backup", "listHolds", "releaseHolds", "getTargetState", "getSiteHold", "saveTargetState", "saveSource", "forgetSource", "breakModification", "getLogLevels", "setLogLevels":
 		return strings.HasPrefix(subject, "token:in-") // rights without a scope are bound without one
 	case "registerTemplate", "createDeployment", "createChildren", "registerSite", "purgeTemplates":
 		return role == "prepare"

@@ -38,6 +38,7 @@ type RolloutReader interface {
 	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
 	RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
 	ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error)
+	SiteHold(ctx context.Context, id tko.SiteID) (reason string, err error)
 }
 
 // rollouts implements tko.Rollouts on a backend.
@@ -146,6 +147,11 @@ func (r *rollouts) AdvanceRollout(ctx context.Context, m *tkopb.RolloutID) (*tko
 		return &tkopb.AdvanceRolloutResponse{}, err
 	}
 	return &tkopb.AdvanceRolloutResponse{Again: durationpb.New(again)}, nil
+}
+
+func (r *rollouts) GetSiteHold(ctx context.Context, m *tkopb.GetSiteHold) (*tkopb.SiteHold, error) {
+	reason, err := r.backend.SiteHold(ctx, tko.SiteID(m.GetSiteId()))
+	return &tkopb.SiteHold{Reason: reason}, err
 }
 
 func (r *rollouts) GetReservedOrigins(ctx context.Context, m *tkopb.GetReservedOrigins) (*tkopb.ReservedOrigins, error) {

@@ -3,6 +3,7 @@ package schedule
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -46,15 +47,7 @@ func (s *Scheduler) freeze(ctx context.Context, seen snapshot, p plan) (time.Dur
 		reason, wait = tko.ReasonSuspended, maxFrozen
 		until = fmt.Sprintf("site %q is suspended by its metadata %s, until tko site resume", seen.site.ID, tko.MetadataSuspend)
 	}
-	var all []conditionOf
-	for _, d := range p.deployments {
-		if c := scheduledOf(d.Stamp); c != nil && c.Status == tko.ConditionTrue && c.ObservedRevision == d.Stamp.Revision {
-			continue // the site has it
-		}
-		all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, report.Outcome{
-			Status: tko.ConditionFalse, Reason: reason, Message: "it waits, because " + until,
-		})...)
-	}
+	all := waiting(p, reason, until)
 	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionFrozen, report.Outcome{
 		Status: tko.ConditionTrue, Reason: reason, Message: until,
 	})...)
@@ -62,4 +55,43 @@ func (s *Scheduler) freeze(ctx context.Context, seen snapshot, p plan) (time.Dur
 		return 0, err
 	}
 	return wait, nil
+}
+
+// isScheduled reports whether the site has the newest revision of a deployment.
+func isScheduled(d tko.Deployment) bool {
+	c := scheduledOf(d.Stamp)
+	return c != nil && c.Status == tko.ConditionTrue && c.ObservedRevision == d.Stamp.Revision
+}
+
+// waiting returns the conditions of the deployments that wait to be scheduled.
+func waiting(p plan, reason, why string) []conditionOf {
+	var all []conditionOf
+	for _, d := range p.deployments {
+		if !isScheduled(d) {
+			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, report.Outcome{
+				Status: tko.ConditionFalse, Reason: reason, Message: "it waits, because " + why,
+			})...)
+		}
+	}
+	return all
+}
+
+// apartRetry is the time until a site is examined again that waits for a rollout.
+const apartRetry = 15 * time.Second
+
+// apart returns how long the work of a site waits because a rollout is changing a site that
+// must not be changed at the same time; 0 if it doesn't. A site without new revisions goes
+// on: what runs there is observed, and what was deleted is removed.
+func (s *Scheduler) apart(ctx context.Context, seen snapshot, p plan) (time.Duration, error) {
+	if !slices.ContainsFunc(p.deployments, func(d tko.Deployment) bool { return !isScheduled(d) }) {
+		return 0, nil
+	}
+	why, err := s.client.SiteHold(ctx, seen.site.ID)
+	if err != nil {
+		return 0, fmt.Errorf("asking for rollouts that keep the site apart: %w", err)
+	}
+	if why == "" {
+		return 0, nil
+	}
+	return apartRetry, s.write(ctx, waiting(p, tko.ReasonApart, why))
 }

@@ -30,9 +30,14 @@ type frozenData struct {
 	sites       map[tko.SiteID]tko.Site
 	deployments map[tko.DeploymentID]tko.Deployment
 	writes      int
+	apart       map[tko.SiteID]string
 }
 
 func (d *frozenData) Freezes(context.Context) ([]tko.Freeze, error) { return d.freezes, nil }
+
+func (d *frozenData) SiteHold(_ context.Context, id tko.SiteID) (string, error) {
+	return d.apart[id], nil
+}
 
 func (d *frozenData) Site(_ context.Context, id tko.SiteID, _ int64) (tko.Site, error) {
 	return d.sites[id], nil
@@ -112,6 +117,38 @@ func TestFrozenSiteIsNotScheduledUntilTheFreezeEnds(t *testing.T) {
 	}
 	if c := scheduledOf(data.deployments["waits"].Stamp); c.Status != tko.ConditionTrue || c.ObservedRevision != 4 {
 		t.Errorf("after the freeze the condition is %+v", c)
+	}
+}
+
+// What others change waits while a rollout is changing a site from which this one must be
+// apart; a site without new revisions doesn't.
+func TestSiteIsNotScheduledWhileARolloutKeepsItApart(t *testing.T) {
+	gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
+	trigger := krm.Resource{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}
+	data := &frozenData{
+		apart:       map[tko.SiteID]string{"a": `rollout "r" is changing site "b"`},
+		sites:       map[tko.SiteID]tko.Site{"a": {ID: "a", Package: krm.Package{trigger}, Stamp: tko.Stamp{Revision: 1}}},
+		deployments: map[tko.DeploymentID]tko.Deployment{"waits": {ID: "waits", Site: "a", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 4}}},
+	}
+	one := &counted{}
+	s := New(data, nil, Options{})
+	s.targets = map[krm.GVK]target{gvk: one}
+	for range 2 {
+		if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkLater || r.Retry != apartRetry || one.calls != 0 {
+			t.Fatalf("%+v, %d calls", r, one.calls)
+		}
+	}
+	if c := scheduledOf(data.deployments["waits"].Stamp); c.Status != tko.ConditionFalse || c.Reason != tko.ReasonApart || !strings.Contains(c.Message, `it waits, because rollout "r" is changing site "b"`) || data.writes != 1 {
+		t.Errorf("the condition of the deployment that waits is %+v, after %d writes", c, data.writes)
+	}
+	data.apart = nil
+	s.Reconcile(t.Context(), "a")
+	if c := scheduledOf(data.deployments["waits"].Stamp); one.calls != 1 || c.Status != tko.ConditionTrue {
+		t.Errorf("%d calls, %+v", one.calls, c)
+	}
+	data.apart = map[tko.SiteID]string{"a": "x"}
+	if r := s.Reconcile(t.Context(), "a"); r.Outcome == tko.WorkLater && r.Retry == apartRetry || one.calls != 2 {
+		t.Errorf("a site without new revisions is held: %+v, %d calls", r, one.calls)
 	}
 }
 

@@ -47,6 +47,9 @@ type Client interface {
 	EnqueueSites(ctx context.Context, ids []tko.SiteID) error
 	// Freezes returns the freezes of sites that aren't over.
 	Freezes(ctx context.Context) ([]tko.Freeze, error)
+	// SiteHold returns why changes of a site must not be scheduled now; "" if nothing keeps
+	// the site from being changed.
+	SiteHold(ctx context.Context, id tko.SiteID) (reason string, err error)
 }
 
 // Runner runs schedule plugins.
@@ -196,6 +199,12 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 	}
 	p := decide(seen, s.targets)
 	frozen, err := s.freeze(ctx, seen, p)
+	if err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	if frozen == 0 {
+		frozen, err = s.apart(ctx, seen, p)
+	}
 	if err != nil {
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}

@@ -40,9 +40,16 @@ type records struct {
 	fail        error              // of reading deployments
 	past        map[int64]tko.Site // of a site, by revision
 	freezes     []tko.Freeze
+	apart       map[tko.SiteID]string // why sites are held
 }
 
 func (r *records) Freezes(context.Context) ([]tko.Freeze, error) { return r.freezes, nil }
+
+func (r *records) SiteHold(_ context.Context, id tko.SiteID) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.apart[id], nil
+}
 
 func (r *records) Site(_ context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
 	r.mu.Lock()

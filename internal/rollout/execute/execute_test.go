@@ -216,7 +216,7 @@ func TestFailuresBeyondTheBudgetPauseOrUndo(t *testing.T) {
 			t.Errorf("%s: %s (%s), %d admitted", policy, out.Rollout.State, out.Rollout.Reason.Message, len(out.Admit))
 		}
 		if policy == spec.Pause {
-			if _, err := execute.Resume(out.Rollout, out.Rows, r.Plan, ""); !errors.Is(err, tko.ErrConflict) {
+			if _, err := execute.Resume(out.Rollout, execute.Summarize(out.Rows), r.Plan, ""); !errors.Is(err, tko.ErrConflict) {
 				t.Errorf("resume: %v", err)
 			}
 			waived, err := execute.Waive(out.Rows[0])
@@ -224,7 +224,7 @@ func TestFailuresBeyondTheBudgetPauseOrUndo(t *testing.T) {
 				t.Fatal(err)
 			}
 			out.Rows[0] = waived
-			if _, err := execute.Resume(out.Rollout, out.Rows, r.Plan, ""); err != nil {
+			if _, err := execute.Resume(out.Rollout, execute.Summarize(out.Rows), r.Plan, ""); err != nil {
 				t.Errorf("resume after waive: %v", err)
 			}
 		}
@@ -239,11 +239,11 @@ func TestMovedRowPausesUntilItIsSkipped(t *testing.T) {
 	if r.State != execute.Paused || row.Progress != execute.Stale || !strings.Contains(r.Reason.Message, "it was edited") {
 		t.Errorf("%+v %+v", r, row)
 	}
-	if _, err := execute.Resume(r, rs, r.Plan, ""); !errors.Is(err, tko.ErrConflict) {
+	if _, err := execute.Resume(r, execute.Summarize(rs), r.Plan, ""); !errors.Is(err, tko.ErrConflict) {
 		t.Errorf("%v", err)
 	}
 	rs[0], _ = execute.Skip(row, "by a user")
-	if got, err := execute.Resume(r, rs, r.Plan, ""); err != nil || got.State != execute.Running {
+	if got, err := execute.Resume(r, execute.Summarize(rs), r.Plan, ""); err != nil || got.State != execute.Running {
 		t.Errorf("%v", err)
 	}
 }

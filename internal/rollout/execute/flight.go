@@ -198,6 +198,27 @@ func (f *Flight) addOthers(entries []Entry) (added bool) {
 	return added
 }
 
+// Hold returns why a site must not be changed by others now: the rollout of an entry keeps
+// apart the sites with a value that both sites have, as it was when the entry was made or
+// as it is now. A site that such an entry has itself isn't held: it is being changed
+// already, and two sites that hold each other would wait for ever. "" if nothing holds it.
+func Hold(entries []Entry, site tko.SiteID, metadata map[string]string) string {
+	if slices.ContainsFunc(entries, func(e Entry) bool { return e.Site == site && len(e.Apart) > 0 }) {
+		return ""
+	}
+	for _, e := range entries {
+		if e.Site == "" {
+			continue
+		}
+		for _, v := range e.pairs() {
+			if value, ok := metadata[v.key]; ok && value == v.value && slices.Contains(e.Apart, v.key) {
+				return fmt.Sprintf("rollout %q is changing site %q, whose %s is %q, too, and keeps such sites apart: it waits until the deployment there is healthy, undone or waived", e.Rollout, e.Site, v.key, v.value)
+			}
+		}
+	}
+	return ""
+}
+
 func apartBlock(key, value string, other tko.SiteID) *Block {
 	return &Block{Code: "Apart", Key: key + "=" + value, Text: fmt.Sprintf("site %q, whose %s is %q, too, is being changed", other, key, value)}
 }

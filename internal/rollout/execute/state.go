@@ -215,7 +215,7 @@ func Start(r Rollout, current plan.Digest, named string, blocked int, skipBlocke
 // Resume returns the rollout after resume. named is the digest of a plan of what is left,
 // or "" if none was made. It is refused while rows are stale, and while more rows failed
 // than the budget allows.
-func Resume(r Rollout, rows []Row, current plan.Digest, named string) (Rollout, error) {
+func Resume(r Rollout, s Summary, current plan.Digest, named string) (Rollout, error) {
 	next, changes, err := Allow(r, CommandResume)
 	if err != nil || !changes {
 		return r, err
@@ -223,7 +223,6 @@ func Resume(r Rollout, rows []Row, current plan.Digest, named string) (Rollout, 
 	if current != r.Plan && (named == "" || !current.Matches(named)) {
 		return r, tko.Errorf(tko.ErrConflict, "rollout %q: what is left was planned again, as %.12s: review the plan, then resume with its digest", r.ID, current)
 	}
-	s := Summarize(rows)
 	if n := s.Total.By[Stale]; n > 0 {
 		return r, tko.Errorf(tko.ErrConflict, "rollout %q: %s no longer as planned: plan what is left, or skip the rows", r.ID, count(n, "deployment is", "deployments are"))
 	}
@@ -242,14 +241,13 @@ func Resume(r Rollout, rows []Row, current plan.Digest, named string) (Rollout, 
 
 // Approve returns the rollout with the approval of the next wave that needs one. An
 // approval counts for the plan that it names only.
-func Approve(r Rollout, rows []Row, named string, who string, now time.Time) (Rollout, error) {
+func Approve(r Rollout, s Summary, named string, who string, now time.Time) (Rollout, error) {
 	if _, _, err := Allow(r, CommandApprove); err != nil {
 		return r, err
 	}
 	if named != "" && !r.Plan.Matches(named) {
 		return r, tko.Errorf(tko.ErrConflict, "rollout %q: its plan is %.12s and not %.12s: review it first", r.ID, r.Plan, named)
 	}
-	s := Summarize(rows)
 	for i, wave := range r.Spec.Waves {
 		if wave.Approval && !r.approved(i) && i < len(s.Waves) && s.Waves[i].By[Waiting] > 0 {
 			approvals := map[int]Approval{i: {Plan: r.Plan, Who: who, When: now}}
@@ -270,6 +268,9 @@ func (r Rollout) approved(wave int) bool {
 	return ok && a.Plan == r.Plan
 }
 
+// ReasonCancelled is the reason of rows that were waiting when a rollout was cancelled.
+const ReasonCancelled = "the rollout was cancelled"
+
 // Cancel returns the rollout and the rows that change: those that wait are skipped.
 // Applied ones stay, and count for limits until they settle.
 func Cancel(r Rollout, rows []Row) (Rollout, []Row, error) {
@@ -278,7 +279,7 @@ func Cancel(r Rollout, rows []Row) (Rollout, []Row, error) {
 		return r, nil, err
 	}
 	r.State, r.Reason = next, Reason{}
-	return r, skipped(rows, "the rollout was cancelled"), nil
+	return r, skipped(rows, ReasonCancelled), nil
 }
 
 func skipped(rows []Row, reason string) []Row {

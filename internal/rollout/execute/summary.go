@@ -50,6 +50,27 @@ func Summarize(rows []Row) Summary {
 	return s
 }
 
+// InFlight returns the number of rows that are changed and not yet healthy.
+func (c Count) InFlight() int { return c.By[Applied] + c.By[Soaking] + c.By[Failed] }
+
+// Applied returns the number of rows that were applied.
+func (c Count) Applied() int { return c.Rows - c.By[Waiting] - c.By[Stale] - c.By[Skipped] }
+
+// Without returns the summary as if there were no rows with a progress.
+func (s Summary) Without(p Progress) Summary {
+	drop := func(c Count) Count {
+		c.Rows -= c.By[p]
+		c.By = maps.Clone(c.By)
+		delete(c.By, p)
+		return c
+	}
+	s.Total, s.Waves = drop(s.Total), slices.Clone(s.Waves)
+	for i := range s.Waves {
+		s.Waves[i] = drop(s.Waves[i])
+	}
+	return s
+}
+
 func (c Count) ended() bool {
 	for p, n := range c.By {
 		if n > 0 && !p.Ended() {

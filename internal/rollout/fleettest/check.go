@@ -139,7 +139,7 @@ func (w *world) command(x *rolled) {
 	case execute.Running:
 		switch n := w.r.IntN(20); {
 		case n < 10 || w.calm:
-			if r, err := execute.Approve(x.state, x.rows, x.state.Plan.String(), "u", w.now); err == nil {
+			if r, err := execute.Approve(x.state, execute.Summarize(x.rows), x.state.Plan.String(), "u", w.now); err == nil {
 				x.state = r
 			}
 		case n == 10:
@@ -163,7 +163,7 @@ func (w *world) command(x *rolled) {
 				}
 			}
 		}
-		if r, err := execute.Resume(x.state, x.rows, x.state.Plan, ""); err == nil {
+		if r, err := execute.Resume(x.state, execute.Summarize(x.rows), x.state.Plan, ""); err == nil {
 			x.state = r
 			w.say("%s is resumed", r.ID)
 		}

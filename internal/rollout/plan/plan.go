@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"hash"
+	"iter"
 	"slices"
 	"strings"
 
@@ -134,13 +135,23 @@ const digestFormat = 1
 // all that is planned for each deployment. Times, positions, groups and health aren't in
 // it, so planning again without changes gives the same digest. The rows must be sorted.
 func (p *Plan) Digest() Digest {
+	return DigestOf(p.Rollout, p.Algorithm, len(p.Rows), func(yield func(*Row) bool) {
+		for i := range p.Rows {
+			if !yield(&p.Rows[i]) {
+				return
+			}
+		}
+	})
+}
+
+// DigestOf returns the digest of the plan that has n rows, sorted by ID.
+func DigestOf(rollout Digest, algorithm, n int, rows iter.Seq[*Row]) Digest {
 	w := writer{h: sha256.New()}
 	w.number(digestFormat)
-	w.number(int64(p.Algorithm))
-	w.h.Write(p.Rollout[:])
-	w.number(int64(len(p.Rows)))
-	for i := range p.Rows {
-		r := &p.Rows[i]
+	w.number(int64(algorithm))
+	w.h.Write(rollout[:])
+	w.number(int64(n))
+	for r := range rows {
 		w.text(string(r.Deployment))
 		w.text(r.UID)
 		w.number(r.Revision)

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"iter"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
@@ -14,16 +15,22 @@ type Planner interface {
 	// one snapshot. The drafts have no Wave, Rank and Group: the caller assigns them. An
 	// error of emit ends the plan.
 	Plan(ctx context.Context, r Request, emit func(Draft) error) error
-	// After makes the state that a row plans again, from the inputs that the plan
-	// pinned: the deployment at the row's revision, and the revisions of templates that
-	// Pins name. The caller compares the digest with Row.After. It isn't called for rows
-	// that delete.
-	After(ctx context.Context, r Request, row Row, pins []Pin) (State, error)
+	// After makes the states that rows plan again, in their order, from the inputs that
+	// the plan pinned: the deployments at the revisions of the rows, and the revisions of
+	// templates that their pins name. What rows have in common is read and merged once. The
+	// caller compares the digests with those of the rows. None of the rows deletes.
+	After(ctx context.Context, r Request, rows []Pinned) iter.Seq2[State, error]
+}
+
+// A Pinned is a row with the inputs of its plan.
+type Pinned struct {
+	Row  Row
+	Pins []Pin
 }
 
 // A Rower makes drafts of single rows.
 type Rower interface {
-	// Row makes the draft of a row again, from what After makes its state of.
+	// Row makes the draft of a row again, from what After makes its state from.
 	Row(ctx context.Context, r Request, row Row, pins []Pin) (Draft, error)
 }
 
@@ -63,6 +70,10 @@ type State struct {
 	Deployment tko.Deployment
 	// Digest covers all that is stored of it: package, references, state, metadata.
 	Digest Digest
+	// Encoded is the package as it is stored, with the digest Content; nil: the caller
+	// encodes it.
+	Encoded []byte
+	Content Digest
 	// Derived, of a state to be written, is an encoded derivation.Record: what the package
 	// is made from; nil if that isn't known. It is stored with the state.
 	Derived []byte

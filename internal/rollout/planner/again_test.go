@@ -59,7 +59,7 @@ func TestRowsAreAppliedAsPlannedOrNotAtAll(t *testing.T) {
 			if d.Check(err == nil, now.Stamp.UID, now.Stamp.Revision) != nil {
 				continue
 			}
-			state, err := w.planner.After(w.ctx, w.request(), d.Row, d.Pins)
+			state, err := w.again(d)
 			if err != nil {
 				t.Errorf("seed %d: %v", seed, err)
 				continue
@@ -93,7 +93,7 @@ func TestChildrenAreMadeAgainFromTheirRoot(t *testing.T) {
 	planned := w.plan()
 	w.template("du:v1", config("du", `x: "2"`))
 	for id, d := range planned {
-		state, err := w.planner.After(w.ctx, w.request(), d.Row, d.Pins)
+		state, err := w.again(d)
 		if err != nil || state.Digest != d.After {
 			t.Errorf("%s %s: %v\n%s\n%s", d.Kind, id, err, encoded(t, state), encoded(t, *d.AfterState))
 		}

@@ -56,7 +56,7 @@ func (s *stored) deployment(r catalog.Record) (Deployment, error) {
 		return Deployment{}, err
 	}
 	d := Deployment{
-		Deployment: s.Snapshot.Deployment(r), Content: plan.Digest(r.Digest), Derived: plan.Digest(r.Derivation), Derivation: r.Derived, Handle: r,
+		Deployment: s.Snapshot.Deployment(r), Content: plan.Digest(r.Digest), Encoded: r.Package, Derived: plan.Digest(r.Derivation), Derivation: r.Derived, Handle: r,
 	}
 	d.Package = pkg
 	return d, nil
@@ -92,6 +92,22 @@ func (s *stored) Deployment(ctx context.Context, id tko.DeploymentID, revision i
 		return Deployment{}, err
 	}
 	return s.deployment(r)
+}
+
+func (s *stored) Current(ctx context.Context, ids []tko.DeploymentID) ([]Deployment, error) {
+	records, err := s.Snapshot.Current(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Deployment, 0, len(records))
+	for _, r := range records {
+		d, err := s.deployment(r)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	return out, nil
 }
 
 func (s *stored) Derivation(ctx context.Context, d Deployment) (derivation.Record, bool) {

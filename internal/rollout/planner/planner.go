@@ -73,72 +73,21 @@ func (p *Planner) Plan(ctx context.Context, r plan.Request, emit func(plan.Draft
 	return run.settle(0)
 }
 
-// After makes the state that a row plans again.
-func (p *Planner) After(ctx context.Context, r plan.Request, row plan.Row, pins []plan.Pin) (plan.State, error) {
-	draft, err := p.Row(ctx, r, row, pins)
-	if err != nil {
-		return plan.State{}, err
-	}
-	if draft.AfterState == nil {
-		return plan.State{}, tko.Errorf(tko.ErrConflict, "deployment %q: planned again, it has no state after the rollout (%s): plan again", row.Deployment, draft.Kind)
-	}
-	return *draft.AfterState, nil
-}
-
 // Row makes the draft of a row again, from the deployment at the row's revision and the
 // pinned revisions. An [tko.ErrConflict] means that the row isn't planned any more.
 func (p *Planner) Row(ctx context.Context, r plan.Request, row plan.Row, pins []plan.Pin) (plan.Draft, error) {
-	run, err := p.start(ctx, r, pins)
-	if err != nil {
-		return plan.Draft{}, err
-	}
-	defer run.wait()
-	var found *plan.Draft
-	run.emit = func(d plan.Draft) error {
-		if d.Deployment == row.Deployment {
-			found = &d
-		}
-		return nil
-	}
-	root, revision := row.Deployment, row.Revision
-	if row.Root != "" {
-		root, revision = row.Root, run.pins[plan.Pin{Kind: tko.KindDeployment, ID: string(row.Root)}]
-	}
-	d, err := run.snapshot.Deployment(ctx, root, revision)
-	if err != nil {
-		return plan.Draft{}, fmt.Errorf("read deployment %q at revision %d: %w", root, revision, err)
-	}
-	edits := make([]int, len(row.Edits))
-	for i, n := range row.Edits {
-		if edits[i] = int(n); edits[i] >= len(r.Spec.Edits) {
-			return plan.Draft{}, tko.Errorf(tko.ErrConflict, "deployment %q: its plan is of another spec: plan again", row.Deployment)
-		}
-	}
-	if row.Kind == plan.Delete {
-		run.remove(d, row.Root)
-	} else {
-		err := run.deployment(ctx, d, edits)
-		if err == nil {
-			err = run.settle(0)
-		}
-		if err != nil {
-			return plan.Draft{}, fmt.Errorf("plan deployment %q: %w", row.Deployment, err)
-		}
-	}
-	if found == nil {
-		return plan.Draft{}, tko.Errorf(tko.ErrConflict, "deployment %q: it isn't planned any more: plan again", row.Deployment)
-	}
-	return *found, nil
+	one := again{planner: p, request: r}
+	return one.draft(ctx, plan.Pinned{Row: row, Pins: pins})
 }
 
-// A run makes one plan, or one row.
+// A run makes one plan, or rows of one again.
 type run struct {
 	*Planner
 	snapshot Snapshot
 	request  plan.Request
 	types    merge.Types // of the snapshot
 	plugins  map[string]tko.Plugin
-	pins     map[plan.Pin]int64 // by kind and ID, of After
+	pins     map[plan.Pin]int64 // by kind and ID, of rows that are made again
 	emit     func(plan.Draft) error
 
 	pending   []*pending                // changes that are being validated, in their order
@@ -356,7 +305,7 @@ func (p *run) send(d plan.Draft) error {
 }
 
 func stateOf(d Deployment) plan.State {
-	return plan.State{Deployment: d.Deployment, Digest: plan.StateDigest(d.Content, d.Deployment), Derived: d.Derivation}
+	return plan.State{Deployment: d.Deployment, Digest: plan.StateDigest(d.Content, d.Deployment), Encoded: d.Encoded, Content: d.Content, Derived: d.Derivation}
 }
 
 func draftOf(d Deployment) plan.Draft {

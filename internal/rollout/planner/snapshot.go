@@ -33,6 +33,9 @@ type Records interface {
 	// the snapshot. It returns tko.ErrNotFound if it doesn't exist, or if the revision
 	// is no longer retained.
 	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (Deployment, error)
+	// Current returns those of the deployments that exist now, which may be after the
+	// snapshot, with their packages, in no order.
+	Current(ctx context.Context, ids []tko.DeploymentID) ([]Deployment, error)
 	// Template returns a template with its package. Errors are as Deployment's.
 	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
 	// Derivation returns what the package of a deployment was made from; ok is false if
@@ -69,6 +72,7 @@ type Rules interface {
 type Deployment struct {
 	tko.Deployment
 	Content plan.Digest // of the package without the state in its Deployment resource
+	Encoded []byte      // the stored encoding of that package; nil if there is none
 	// Derived is the digest of what the package was made from, zero if that wasn't
 	// recorded. Equal ones have equal derivations.
 	Derived    plan.Digest

@@ -43,11 +43,18 @@ type interrupted struct {
 	meanwhile func()
 }
 
-func (p *interrupted) After(ctx context.Context, r plan.Request, row plan.Row, pins []plan.Pin) (plan.State, error) {
+func (p *interrupted) After(ctx context.Context, r plan.Request, rows []plan.Pinned) iter.Seq2[plan.State, error] {
 	if p.meanwhile != nil {
 		p.meanwhile()
 	}
-	return p.Planner.After(ctx, r, row, pins)
+	return p.Planner.After(ctx, r, rows)
+}
+
+// again makes the state of one row again.
+func (w *world) again(d plan.Draft) (state plan.State, err error) {
+	for state, err = range w.planner.After(w.ctx, w.request(), []plan.Pinned{{Row: d.Row, Pins: d.Pins}}) { // one
+	}
+	return state, err
 }
 
 // A snapshot is one of a catalog, with what a test changes of it.
@@ -95,6 +102,18 @@ func (c *counted) RolloutView(ctx context.Context, id string, known catalog.Rows
 	v, err := c.Store.RolloutView(ctx, id, known)
 	c.rows.Add(int64(len(v.Rows)))
 	return v, err
+}
+
+func (c *counted) RolloutCommandView(ctx context.Context, id string, filter catalog.RowFilter) (catalog.RolloutView, error) {
+	v, err := c.Store.RolloutCommandView(ctx, id, filter)
+	c.rows.Add(int64(len(v.Rows)))
+	return v, err
+}
+
+func (c *counted) RolloutRows(ctx context.Context, id string, number int64, after string, limit int) ([]catalog.RolloutRow, error) {
+	rows, err := c.Store.RolloutRows(ctx, id, number, after, limit)
+	c.rows.Add(int64(len(rows)))
+	return rows, err
 }
 
 func (c *counted) Get(ctx context.Context, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {

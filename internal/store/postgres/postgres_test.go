@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	rollouts "github.com/tko-orchestrator/tko/internal/rollout/execute" // execute is a function here
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/internal/store/storetest"
@@ -89,6 +90,10 @@ func (a *alternating) Get(ctx context.Context, fields catalog.Fields, keys ...ca
 
 func (a *alternating) Revision(ctx context.Context, key catalog.Key, revision int64) (catalog.Record, error) {
 	return a.next().Revision(ctx, key, revision)
+}
+
+func (a *alternating) Revisions(ctx context.Context, fields catalog.Fields, wanted ...catalog.AtRevision) ([]catalog.Record, error) {
+	return a.next().Revisions(ctx, fields, wanted...)
 }
 
 func (a *alternating) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog.Record, error] {
@@ -239,6 +244,14 @@ func (a *alternating) SaveTargetState(ctx context.Context, s tko.TargetState, cl
 
 func (a *alternating) RolloutStates(ctx context.Context, ids ...string) ([]catalog.RolloutState, int64, time.Time, error) {
 	return a.next().RolloutStates(ctx, ids...)
+}
+
+func (a *alternating) RolloutCommandView(ctx context.Context, id string, filter catalog.RowFilter) (catalog.RolloutView, error) {
+	return a.next().RolloutCommandView(ctx, id, filter)
+}
+
+func (a *alternating) ApartFlights(ctx context.Context) ([]rollouts.Entry, error) {
+	return a.next().ApartFlights(ctx)
 }
 
 func (a *alternating) RolloutView(ctx context.Context, id string, known catalog.RowsAt) (catalog.RolloutView, error) {

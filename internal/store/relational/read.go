@@ -150,34 +150,79 @@ func (s *Store) Derivation(ctx context.Context, digest catalog.Digest) ([]byte, 
 
 // Revision returns a record at a revision, with its package.
 func (s *Store) Revision(ctx context.Context, key catalog.Key, revision int64) (catalog.Record, error) {
-	none := fmt.Errorf("%s %q at revision %d: %w", key.Kind, key.ID, revision, tko.ErrNotFound)
-	if checkTexts("kind", string(key.Kind), "ID", key.ID) != nil {
-		return catalog.Record{}, none
+	records, err := s.Revisions(ctx, catalog.Fields{Package: true}, catalog.AtRevision{Key: key, Revision: revision})
+	if err == nil && records[0].Revision == 0 {
+		err = fmt.Errorf("%s %q at revision %d: %w", key.Kind, key.ID, revision, tko.ErrNotFound)
 	}
+	if err != nil {
+		return catalog.Record{}, err
+	}
+	return records[0], nil
+}
+
+var revisionColumns = []Column{{"k", Text}, {"i", Text}, {"v", Int}}
+
+// Revisions returns records at revisions.
+func (s *Store) Revisions(ctx context.Context, fields catalog.Fields, wanted ...catalog.AtRevision) ([]catalog.Record, error) {
 	statement := Statement{
-		SQL:  "SELECT " + names(stateColumns, "c.") + ", c.steps FROM change c WHERE c.kind = $1 AND c.id = $2 AND c.revision = $3 AND c.op = 'written'",
-		Args: []any{string(key.Kind), key.ID, revision},
+		SQL: "SELECT " + names(stateColumns, "c.") + ", c.steps FROM {rows} CROSS JOIN change c " +
+			"WHERE c.kind = r.k AND c.id = r.i AND c.revision = r.v AND c.op = 'written'",
+		Columns: revisionColumns,
+	}
+	asked := make(map[catalog.AtRevision]bool, len(wanted))
+	for _, w := range wanted {
+		if !asked[w] && checkTexts("kind", string(w.Kind), "ID", w.ID) == nil {
+			asked[w] = true
+			statement.Rows = append(statement.Rows, []any{string(w.Kind), w.ID, w.Revision})
+		}
 	}
 	for again := false; ; again = true {
+		found, err := s.revisions(ctx, fields, statement)
+		if err != nil && !again && ctx.Err() == nil { // they may have been collected between the statements
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out, taken := make([]catalog.Record, len(wanted)), map[catalog.AtRevision]bool{}
+		for i, w := range wanted {
+			out[i].Key = w.Key
+			r, ok := found[w]
+			switch {
+			case !ok:
+			case taken[w]:
+				out[i] = cloneRecord(r.Record)
+			default:
+				out[i], taken[w] = r.Record, true
+			}
+		}
+		return out, nil
+	}
+}
+
+func (s *Store) revisions(ctx context.Context, fields catalog.Fields, statement Statement) (map[catalog.AtRevision]*row, error) {
+	var rows []row
+	var steps []text
+	statement.Scan = func(from Row) error {
 		var r row
-		var steps text
-		statement.Scan = func(from Row) error { return r.scan(from, &steps) }
+		var of text
+		err := r.scan(from, &of)
+		rows, steps = append(rows, r), append(steps, of)
+		return err
+	}
+	if !statement.Idle() {
 		if err := s.run(ctx, statement); err != nil {
-			return catalog.Record{}, fault("read a revision", err)
-		}
-		if r.Revision == 0 {
-			return catalog.Record{}, none
-		}
-		var err error
-		if r.Steps, err = parseSteps(string(steps)); err != nil {
-			return catalog.Record{}, fmt.Errorf("steps of %s %q at revision %d: %w", key.Kind, key.ID, revision, err)
-		}
-		err = s.complete(ctx, &r)
-		if err == nil {
-			return r.Record, nil
-		}
-		if again { // the first time, it may have been collected between the two statements
-			return catalog.Record{}, err
+			return nil, fault("read revisions", err)
 		}
 	}
+	found := make(map[catalog.AtRevision]*row, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		var err error
+		if r.Steps, err = parseSteps(string(steps[i])); err != nil {
+			return nil, fmt.Errorf("steps of %s %q at revision %d: %w", r.Kind, r.ID, r.Revision, err)
+		}
+		found[catalog.AtRevision{Key: r.Key, Revision: r.Revision}] = r
+	}
+	return found, s.fill(ctx, catalog.Fields{Package: fields.Package}, rows)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -178,6 +179,13 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 			}
 			states.Rows = append(states.Rows, []any{s.ID, s.Active(), s.Undoes, s.Started, cleanText(string(doc))})
 		}
+		if c.Skip != "" {
+			statements = append(statements, Statement{
+				SQL: "UPDATE rollout_row SET progress = 'Skipped', reason = $3, version = $4 " +
+					"WHERE rollout = $1 AND plan = $2 AND kind IN (1, 2, 3) AND progress IN ('Waiting', 'Stale')",
+				Args: []any{c.Rollout, c.Number, cleanText(c.Skip), c.version},
+			})
+		}
 		var rows [][]any
 		for _, r := range c.rows {
 			values, err := rolloutRowValues(c.Rollout, c.Number, c.version, r)
@@ -191,9 +199,9 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 			landed.Rows = append(landed.Rows, []any{id})
 		}
 		flown := Statement{
-			SQL: "INSERT INTO flight (deployment, rollout, site, doc) SELECT r.i, r.r, r.s, r.d FROM {rows} WHERE true " +
-				"ON CONFLICT (deployment) DO UPDATE SET rollout = excluded.rollout, site = excluded.site, doc = excluded.doc",
-			Columns: []Column{{"i", Text}, {"r", Text}, {"s", Text}, {"d", Text}},
+			SQL: "INSERT INTO flight (deployment, rollout, site, doc, apart) SELECT r.i, r.r, r.s, r.d, r.a FROM {rows} WHERE true " +
+				"ON CONFLICT (deployment) DO UPDATE SET rollout = excluded.rollout, site = excluded.site, doc = excluded.doc, apart = excluded.apart",
+			Columns: []Column{{"i", Text}, {"r", Text}, {"s", Text}, {"d", Text}, {"a", Bool}},
 		}
 		for _, e := range c.Flight {
 			e.Now = nil
@@ -201,7 +209,7 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 			if err != nil {
 				return nil, fault("encode a deployment in flight", err)
 			}
-			flown.Rows = append(flown.Rows, []any{string(e.Deployment), e.Rollout, string(e.Site), string(doc)})
+			flown.Rows = append(flown.Rows, []any{string(e.Deployment), e.Rollout, string(e.Site), string(doc), len(e.Apart) > 0})
 		}
 		statements = append(statements, states, addRolloutRows(rows), landed, flown)
 		for _, id := range c.Forget {
@@ -308,6 +316,26 @@ func rolloutHead(version *int64, now *time.Time) Statement {
 	}
 }
 
+func scanFlight(entries *[]execute.Entry) func(Row) error {
+	return func(from Row) error {
+		var doc string
+		if err := from.Scan(&doc); err != nil {
+			return err
+		}
+		var e execute.Entry
+		err := json.Unmarshal([]byte(doc), &e)
+		*entries = append(*entries, e)
+		return err
+	}
+}
+
+// ApartFlights returns the deployments in flight of rollouts that keep sites apart.
+func (s *Store) ApartFlights(ctx context.Context) ([]execute.Entry, error) {
+	var entries []execute.Entry
+	err := s.run(ctx, Statement{SQL: "SELECT doc FROM flight WHERE apart ORDER BY deployment", Scan: scanFlight(&entries)})
+	return entries, fault("read the deployments in flight", err)
+}
+
 // RolloutStates returns the states of rollouts.
 func (s *Store) RolloutStates(ctx context.Context, ids ...string) (states []catalog.RolloutState, version int64, now time.Time, err error) {
 	read := Statement{SQL: rolloutDocs + " WHERE active ORDER BY id"}
@@ -320,6 +348,23 @@ func (s *Store) RolloutStates(ctx context.Context, ids ...string) (states []cata
 		return tx.Commit(ctx, rolloutHead(&version, &now), read)
 	})
 	return states, version, now, fault("read the states of rollouts", err)
+}
+
+// countRows counts the rows of the current plan.
+func countRows(state catalog.RolloutState, counts *[]catalog.RolloutCount) Statement {
+	return Statement{
+		SQL:  "SELECT wave, kind, progress, counted, count(*) FROM rollout_row WHERE rollout = $1 AND plan = $2 GROUP BY wave, kind, progress, counted",
+		Args: []any{state.ID, state.Plan},
+		Scan: func(from Row) error {
+			var wave, kind, rows int64
+			var progress string
+			var c catalog.RolloutCount
+			err := from.Scan(&wave, &kind, &progress, &c.Counted, &rows)
+			c.Wave, c.Kind, c.Progress, c.Rows = int(wave), fleetplan.Kind(kind), execute.Progress(progress), int(rows) //nolint:gosec // written as such
+			*counts = append(*counts, c)
+			return err
+		},
+	}
 }
 
 // RolloutSummary returns how far a rollout is.
@@ -337,19 +382,7 @@ func (s *Store) RolloutSummary(ctx context.Context, id string, examples int) (su
 		sum.Found, sum.State = true, own[0]
 		return tx.Commit(
 			ctx,
-			Statement{
-				SQL:  "SELECT wave, kind, progress, counted, count(*) FROM rollout_row WHERE rollout = $1 AND plan = $2 GROUP BY wave, kind, progress, counted",
-				Args: []any{id, sum.State.Plan},
-				Scan: func(from Row) error {
-					var wave, kind, rows int64
-					var progress string
-					var c catalog.RolloutCount
-					err := from.Scan(&wave, &kind, &progress, &c.Counted, &rows)
-					c.Wave, c.Kind, c.Progress, c.Rows = int(wave), fleetplan.Kind(kind), execute.Progress(progress), int(rows) //nolint:gosec // written as such
-					sum.Counts = append(sum.Counts, c)
-					return err
-				},
-			},
+			countRows(sum.State, &sum.Counts),
 			Statement{
 				SQL: "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 " +
 					"AND (progress IN ('Failed', 'Stale', 'Superseded') OR kind IN (4, 5)) ORDER BY wave, rank, deployment LIMIT $3",
@@ -393,20 +426,8 @@ func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt
 		return tx.Commit(
 			ctx,
 			rows,
-			Statement{SQL: rolloutDocs + " WHERE active OR undoes = $1 OR id = $2 ORDER BY id", Args: []any{id, v.State.UndoneBy}, Scan: scanState(&v.Active)},
-			Statement{
-				SQL: "SELECT doc FROM flight ORDER BY deployment",
-				Scan: func(from Row) error {
-					var doc string
-					if err := from.Scan(&doc); err != nil {
-						return err
-					}
-					var e execute.Entry
-					err := json.Unmarshal([]byte(doc), &e)
-					v.Flight = append(v.Flight, e)
-					return err
-				},
-			},
+			activeRollouts(&v),
+			Statement{SQL: "SELECT doc FROM flight ORDER BY deployment", Scan: scanFlight(&v.Flight)},
 			Statement{ // an item that is due later, without a failure, only repeats the work
 				SQL: "SELECT DISTINCT r.site FROM flight f CROSS JOIN rollout_row r CROSS JOIN work w " + // in this order: few are in flight
 					"WHERE r.deployment = f.deployment AND w.queue = '" + tko.QueueSchedule + "' AND w.key = r.site AND r.rollout = $1 AND r.plan = $2 AND r.kind = 3 AND r.site <> '' AND r.progress IN ('Applied', 'Soaking', 'Failed') " +
@@ -421,6 +442,61 @@ func (s *Store) RolloutView(ctx context.Context, id string, known catalog.RowsAt
 			},
 			s.heldRows(v.State, func(deployment, rollout string) { v.Held[tko.DeploymentID(deployment)] = rollout }),
 		)
+	})
+	return v, fault("read a rollout", err)
+}
+
+// activeRollouts reads the states that belong to a view.
+func activeRollouts(v *catalog.RolloutView) Statement {
+	return Statement{SQL: rolloutDocs + " WHERE active OR undoes = $1 OR id = $2 ORDER BY id", Args: []any{v.State.ID, v.State.UndoneBy}, Scan: scanState(&v.Active)}
+}
+
+// RolloutCommandView returns what a command of a rollout is decided from.
+func (s *Store) RolloutCommandView(ctx context.Context, id string, filter catalog.RowFilter) (v catalog.RolloutView, err error) {
+	if err := checkText("deployment ID", string(filter.Deployment)); err != nil {
+		return v, err
+	}
+	err = s.read(ctx, func(tx Tx) error {
+		v = catalog.RolloutView{Held: map[tko.DeploymentID]string{}}
+		var own []catalog.RolloutState
+		if err := tx.Run(ctx, rolloutHead(&v.Version, &v.Now), Statement{SQL: rolloutDocs + " WHERE id = $1", Args: []any{id}, Scan: scanState(&own)}); err != nil {
+			return err
+		}
+		if len(own) == 0 {
+			return nil
+		}
+		v.Found, v.State = true, own[0]
+		statements := []Statement{activeRollouts(&v), countRows(v.State, &v.Counts)}
+		var where []string
+		args := []any{id, v.State.Plan}
+		for _, one := range []struct {
+			selected  bool
+			condition string
+		}{
+			{filter.Stale, "progress = 'Stale'"}, {filter.Counted, "counted"}, {filter.Blocked, "kind IN (4, 5)"}, {filter.Deployment != "", "deployment = $3"},
+		} {
+			if one.selected {
+				where = append(where, one.condition)
+			}
+		}
+		if filter.Deployment != "" {
+			args = append(args, string(filter.Deployment))
+		}
+		if len(where) > 0 {
+			statements = append(statements, Statement{
+				SQL:  "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 AND (" + strings.Join(where, " OR ") + ") ORDER BY wave, rank, deployment",
+				Args: args,
+				Scan: func(from Row) error {
+					r, err := scanRolloutRow(from)
+					v.Rows = append(v.Rows, r)
+					return err
+				},
+			})
+		}
+		if filter.Held {
+			statements = append(statements, s.heldRows(v.State, func(deployment, rollout string) { v.Held[tko.DeploymentID(deployment)] = rollout }))
+		}
+		return tx.Commit(ctx, statements...)
 	})
 	return v, fault("read a rollout", err)
 }

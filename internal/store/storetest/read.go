@@ -29,6 +29,7 @@ var readPromises = []promise{
 	{"each of many concurrent reads returns its own record, as of a time after its call", concurrentReads},
 	{"the caller may change a record after writing it", writesAreCopies},
 	{"a revision is read as it was written", revisionIsReadUnchanged},
+	{"several revisions are read in their order, unknown ones with revision 0", revisionsInOrder},
 	{"a revision has its own steps, and a record has none", revisionHasItsSteps},
 	{"revisions of deleted records are found", revisionsOfDeleted},
 	{"a revision that never existed is not found", unknownRevisionIsNotFound},
@@ -208,6 +209,27 @@ func revisionsOfDeleted(w *world) {
 	if got, err = w.store.Revision(w.ctx(), k, 1); err != nil || string(got.Package) != "package of t" {
 		w.Errorf("revision 1: %q, %v", got.Package, err)
 	}
+}
+
+func revisionsInOrder(w *world) {
+	k, other := deploymentKey("d"), siteKey("s")
+	w.commit(deployment("d"), site("s"))
+	w.commit(deployment("d", expect(1), withPackage("second")))
+	wanted := []catalog.AtRevision{{Key: k, Revision: 2}, {Key: other, Revision: 1}, {Key: k, Revision: 9}, {Key: siteKey("s\x00"), Revision: 1}, {Key: k, Revision: 1}, {Key: k, Revision: 2}}
+	found, err := w.store.Revisions(w.ctx(), catalog.Fields{Package: true}, wanted...)
+	w.ok(err)
+	var got []string
+	for i, r := range found {
+		w.equal("key", r.Key, wanted[i].Key)
+		got = append(got, fmt.Sprintf("%d %s", r.Revision, r.Package))
+	}
+	w.equal("revisions", got, []string{"2 second", "1 package of s", "0 ", "0 ", "1 package of d", "2 second"})
+	found, err = w.store.Revisions(w.ctx(), catalog.Fields{}, wanted[:1]...)
+	w.ok(err)
+	w.equal("package that isn't selected", len(found[0].Package), 0)
+	found, err = w.store.Revisions(w.ctx(), catalog.Fields{})
+	w.ok(err)
+	w.equal("no revisions", len(found), 0)
 }
 
 func unknownRevisionIsNotFound(w *world) {

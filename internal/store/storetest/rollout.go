@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,9 @@ import (
 var rolloutPromises = []promise{
 	{"states, rows and flights of rollouts are read as they were written", rolloutsAreAsWritten},
 	{"only changed rows are read again, until the set of rows is replaced", changedRowsAreRead},
+	{"a command reads counts, and only the rows that it selects", commandReadsSelectedRows},
+	{"rows that wait are skipped in one write", waitingRowsAreSkipped},
+	{"the deployments in flight of rollouts that keep sites apart are read alone", apartFlightsAlone},
 	{"a write that was decided from an older view of rollouts fails", staleViewFails},
 	{"a failed commit changes nothing of rollouts", failedCommitKeepsRollouts},
 	{"an applied row has the revision that its commit wrote", appliedRowHasRevision},
@@ -219,4 +223,84 @@ func pinnedRevisionsStay(w *world) {
 		_, err := w.store.Revision(w.ctx(), r.key, r.revision)
 		w.equal(fmt.Sprint(r.key, " at ", r.revision), err == nil, r.there)
 	}
+}
+
+// commandView returns the IDs of the rows of a view for a command, and the counts as text.
+func (w *world) commandView(filter catalog.RowFilter) (ids, counts string, v catalog.RolloutView) {
+	w.Helper()
+	v, err := w.store.RolloutCommandView(w.ctx(), "r", filter)
+	w.ok(err)
+	var list, all strings.Builder
+	for _, r := range v.Rows {
+		list.WriteString(string(r.Deployment))
+	}
+	slices.SortFunc(v.Counts, func(a, b catalog.RolloutCount) int {
+		return strings.Compare(fmt.Sprint(a.Kind, a.Progress), fmt.Sprint(b.Kind, b.Progress))
+	})
+	for _, c := range v.Counts {
+		fmt.Fprint(&all, c.Rows, " ", c.Kind, " ", c.Progress, ";")
+	}
+	return list.String(), all.String(), v
+}
+
+func (w *world) mixedRollout() {
+	w.Helper()
+	progress := func(p execute.Progress, counted bool) func(*catalog.RolloutRow) {
+		return func(r *catalog.RolloutRow) { r.Progress, r.Counted = p, counted }
+	}
+	w.rollout("r", 1, execute.Running, rolloutRow("a"), rolloutRow("b"), rolloutRow("c", progress(execute.Stale, false)), rolloutRow("d", progress(execute.Failed, true)),
+		rolloutRow("e", progress(execute.Skipped, false), func(r *catalog.RolloutRow) { r.Kind = plan.Conflict }))
+}
+
+func commandReadsSelectedRows(w *world) {
+	w.mixedRollout()
+	for _, test := range []struct {
+		filter catalog.RowFilter
+		want   string
+	}{
+		{catalog.RowFilter{}, ""},
+		{catalog.RowFilter{Stale: true}, "c"},
+		{catalog.RowFilter{Counted: true}, "d"},
+		{catalog.RowFilter{Blocked: true, Held: true}, "e"},
+		{catalog.RowFilter{Deployment: "b"}, "b"},
+		{catalog.RowFilter{Deployment: "none"}, ""},
+	} {
+		ids, counts, v := w.commandView(test.filter)
+		w.equal(fmt.Sprintf("rows of %+v", test.filter), ids, test.want)
+		w.equal("counts", counts, "1 Change Failed;1 Change Stale;2 Change Waiting;1 Conflict Skipped;")
+		w.equal("active rollouts", len(v.Active), 1)
+	}
+	_, err := w.store.RolloutCommandView(w.ctx(), "r", catalog.RowFilter{Deployment: "\x00"})
+	w.failed(err, tko.ErrInvalid)
+}
+
+func waitingRowsAreSkipped(w *world) {
+	w.mixedRollout()
+	before := w.view("r")
+	w.commit(site("s1", changing(catalog.RolloutWrite{Expect: before.Version, States: []catalog.RolloutState{before.State}, Rollout: "r", Number: 1, Skip: "because"})))
+	_, counts, _ := w.commandView(catalog.RowFilter{})
+	w.equal("counts", counts, "1 Change Failed;3 Change Skipped;1 Conflict Skipped;")
+	v, err := w.store.RolloutView(w.ctx(), "r", catalog.RowsAt{Set: before.State.Rows, Version: before.Version})
+	w.ok(err)
+	w.equal("changed rows", len(v.Rows), 3)
+	for _, r := range v.Rows {
+		w.equal("reason", r.Reason, "because")
+	}
+}
+
+func apartFlightsAlone(w *world) {
+	w.mixedRollout()
+	entries := []execute.Entry{
+		{Deployment: "a", Site: "s", Rollout: "r", Family: "r", Values: map[string]string{"k": "v"}, Apart: []string{"k"}},
+		{Deployment: "b", Site: "s", Rollout: "r", Family: "r"},
+	}
+	v := w.view("r")
+	w.commit(site("s1", changing(catalog.RolloutWrite{Expect: v.Version, States: []catalog.RolloutState{v.State}, Flight: entries})))
+	found, err := w.store.ApartFlights(w.ctx())
+	w.ok(err)
+	w.equal("flights", found, entries[:1])
+	w.commit(site("s2", changing(catalog.RolloutWrite{Expect: v.Version + 1, States: []catalog.RolloutState{v.State}, Land: []string{"a"}})))
+	found, err = w.store.ApartFlights(w.ctx())
+	w.ok(err)
+	w.equal("flights after landing", len(found), 0)
 }

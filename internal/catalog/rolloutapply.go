@@ -1,0 +1,261 @@
+package catalog
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
+)
+
+// An applier makes the writes of the rows that one evaluation admits. What several rows
+// need is read once, and what each needs for all of them together.
+type applier struct {
+	*Service
+
+	state     RolloutState
+	next      func() (plan.State, error, bool) // of the rows that the planner makes again, in their order
+	close     func()
+	targets   revisions // that rows restore
+	sites     map[string]bool
+	templates map[AtRevision]Record // without packages
+	required  map[Key]error
+}
+
+// newApplier returns an applier of rows, which it must be given in their order. Rows may be
+// left out at the end only, except for those that delete.
+func (s *Service) newApplier(ctx context.Context, st RolloutState, sp spec.Rollout, rows []RolloutRow) (*applier, error) {
+	a := &applier{Service: s, state: st, close: func() {}, sites: map[string]bool{}, templates: map[AtRevision]Record{}, required: map[Key]error{}}
+	var again []plan.Pinned
+	var targets []AtRevision
+	var sites []Key
+	for _, row := range rows {
+		switch {
+		case row.Kind == plan.Delete:
+		case row.Target == 0:
+			again = append(again, plan.Pinned{Row: row.Row, Pins: row.Pins})
+		default:
+			targets = append(targets, AtRevision{deploymentKey(row.Deployment), row.Target})
+			sites = append(sites, Key{Kind: tko.KindSite, ID: row.Site})
+		}
+	}
+	if len(again) > 0 {
+		if s.planner == nil {
+			return nil, errors.New("this server has no planner")
+		}
+		a.next, a.close = iter.Pull2(s.planner.After(ctx, plan.Request{Rollout: st.ID, Spec: sp}, again))
+	}
+	var err error
+	if a.targets, err = s.revisionsOf(ctx, Fields{Package: true}, targets); err != nil {
+		a.close()
+		return nil, err
+	}
+	found, err := s.store.Get(ctx, Fields{}, sites...)
+	if err != nil {
+		a.close()
+		return nil, err
+	}
+	for _, r := range found {
+		a.sites[r.ID] = r.Revision != 0
+	}
+	return a, nil
+}
+
+// after returns the state that a row plans, made again.
+func (a *applier) after(row RolloutRow) (plan.State, error) {
+	state, err, ok := a.next()
+	if err == nil && !ok {
+		err = fmt.Errorf("deployment %q: the planner didn't make it", row.Deployment)
+	}
+	return state, err
+}
+
+// siteExists reports whether a site exists; those of the rows are read already.
+func (a *applier) siteExists(ctx context.Context, id string) (bool, error) {
+	exists, ok := a.sites[id]
+	if ok {
+		return exists, nil
+	}
+	r, err := a.get(ctx, Fields{}, Key{Kind: tko.KindSite, ID: id})
+	if err == nil {
+		a.sites[id] = r.Revision != 0
+	}
+	return r.Revision != 0, err
+}
+
+// require returns an error if one of the entities doesn't exist.
+func (a *applier) require(ctx context.Context, keys []Key) error {
+	for _, key := range keys {
+		err, ok := a.required[key]
+		if !ok {
+			if err = a.requireAll(ctx, []Key{key}); err == nil || errors.Is(err, tko.ErrNotFound) {
+				a.required[key] = err
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// applied returns the write that applies a row to a deployment as it is now. An
+// ErrConflict says why the row isn't as planned any more.
+func (a *applier) applied(ctx context.Context, row RolloutRow, now Record) (Write, error) {
+	exists := now.Revision != 0
+	if row.Force {
+		row.Revision, row.UID = now.Revision, now.UID
+		if row.Kind == plan.Change && !exists {
+			row.Kind = plan.Create
+		}
+		if row.Kind == plan.Create && exists {
+			row.Kind = plan.Change
+		}
+	} else if err := row.Check(exists, now.UID, now.Revision); err != nil {
+		return Write{}, err
+	}
+	by := tko.Author{Who: a.state.By.Who, Why: fmt.Sprintf(rolloutReason+"%q", a.state.ID)}
+	if a.state.By.Why != "" {
+		by.Why += ": " + a.state.By.Why
+	}
+	if row.Kind == plan.Delete {
+		if !exists {
+			return Write{}, tko.Errorf(tko.ErrConflict, "deployment %q: it is deleted already", row.Deployment)
+		}
+		return Write{Op: tko.OpDeleted, Record: Record{Key: now.Key, Author: by}, Expect: now.Revision, SingleStep: true}, nil
+	}
+	var r Record
+	var err error
+	if row.Target != 0 {
+		r, err = a.restored(ctx, row)
+	} else {
+		r, err = a.planned(ctx, row, now)
+	}
+	if err != nil {
+		return Write{}, err
+	}
+	r.Author = by
+	w := Write{Op: tko.OpWritten, Record: r, Expect: Absent}
+	switch {
+	case exists:
+		w.Expect = now.Revision
+		w.Record.UID, w.Record.Created, w.Record.Origin = now.UID, now.Created, now.Origin
+		w.Record.Conditions = mergeConditions(now.Conditions, change{record: r}.flags(now.Conditions), now.Revision+1, time.Now())
+	default:
+		w.Record.UID = newUID()
+		w.Record.Conditions = mergeConditions(nil, flagConditions(nil, r.Prepared, r.Approved), 1, time.Now())
+		if r.Parent != "" {
+			w.Requires = append(w.Requires, deploymentKey(tko.DeploymentID(r.Parent)))
+		}
+	}
+	if row.Target == 0 && r.Template != now.Template { // the whole commit would fail
+		template := references(r.Template, "")
+		if err := a.require(ctx, template); err != nil {
+			return Write{}, fmt.Errorf("deployment %q: %w", row.Deployment, err)
+		}
+		w.Requires = append(w.Requires, template...)
+	}
+	return w, nil
+}
+
+// restored returns a deployment as it was at the revision that an undo restores,
+// with its state, whatever has become of its template.
+func (a *applier) restored(ctx context.Context, row RolloutRow) (Record, error) {
+	r, err := a.revisionIn(ctx, a.targets, deploymentKey(row.Deployment), row.Target)
+	if err != nil {
+		return Record{}, fmt.Errorf("deployment %q: its revision %d, which is to be restored, can't be read: %w", row.Deployment, row.Target, err)
+	}
+	r.Base, r.Replaces, r.Conditions, r.Steps = row.Base, row.Replaces, nil, nil
+	if r.Site != "" {
+		exists, err := a.siteExists(ctx, r.Site)
+		if err != nil {
+			return Record{}, err
+		}
+		if !exists {
+			return Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: its site %q was deleted since: register it again, or skip the row", row.Deployment, r.Site)
+		}
+	}
+	if digest := r.planDigest(); row.After != (plan.Digest{}) && digest != row.After {
+		return Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: its revision %d isn't what the rollout found", row.Deployment, row.Target)
+	}
+	return r, nil
+}
+
+// planDigest returns the digest of a deployment as plans have it.
+func (r Record) planDigest() plan.Digest { return plan.StateDigest(r.Digest, sharedDeployment(r)) }
+
+// planned makes what a row plans again, and checks that it is the same.
+func (a *applier) planned(ctx context.Context, row RolloutRow, now Record) (Record, error) {
+	state, err := a.after(row)
+	if err != nil {
+		return Record{}, err
+	}
+	d := state.Deployment
+	c := content{encoded: state.Encoded, digest: Digest(state.Content)}
+	if c.encoded == nil {
+		if c, err = contentOf(d.Package.WithoutDeploymentState()); err != nil {
+			return Record{}, err
+		}
+	}
+	r := now
+	if row.Kind == plan.Create {
+		r = Record{Key: deploymentKey(row.Deployment), Parent: string(d.Parent)}
+		if d.Origin != "" {
+			r.Origin = originOf(string(d.Parent), d.Origin)
+		}
+		for _, id := range d.Replaces {
+			r.Replaces = append(r.Replaces, string(id))
+		}
+	}
+	inherited := now.inherited()
+	if d.Template != tko.TemplateID(now.Template) || d.TemplateRevision != now.Base {
+		t, err := a.templateAt(ctx, string(d.Template), d.TemplateRevision)
+		if err != nil {
+			return Record{}, err
+		}
+		inherited = t.effective()
+	}
+	r.Template, r.Site, r.Prepared, r.Approved, r.Base = string(d.Template), string(d.Site), d.Prepared, d.Approved, d.TemplateRevision
+	r.Digest, r.Package = c.digest, c.encoded
+	switch {
+	case state.Derived != nil:
+		r.Derivation, r.Derived = sha256.Sum256(state.Derived), state.Derived
+	case r.Template != now.Template:
+		r.Derivation = Digest{} // it isn't known what the package is made from
+	}
+	if r.Metadata, err = metadataAfter(now.effective(), d.Package, inherited, now.passed()); err != nil {
+		return Record{}, err
+	}
+	r.remove(now.removed())
+	r.retainAttached(now)
+	if r.planDigest() != row.After {
+		return Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: what was planned can't be made again, because what it is made from has changed: plan again", row.Deployment)
+	}
+	return r, nil
+}
+
+// templateAt returns a template as of a revision, 0: as it is.
+func (a *applier) templateAt(ctx context.Context, id string, revision int64) (r Record, err error) {
+	key := AtRevision{Key{Kind: tko.KindTemplate, ID: id}, revision}
+	if id == "" {
+		return Record{}, nil
+	}
+	if r, ok := a.templates[key]; ok {
+		return r, nil
+	}
+	if revision != 0 {
+		r, err = a.store.Revision(ctx, key.Key, revision)
+	} else {
+		r, err = a.get(ctx, Fields{}, key.Key)
+	}
+	if err == nil {
+		r.Package = nil
+		a.templates[key] = r
+	}
+	return r, err
+}
