@@ -574,12 +574,12 @@ func (s *Service) applied(ctx context.Context, st RolloutState, sp spec.Rollout,
 			w.Requires = append(w.Requires, deploymentKey(tko.DeploymentID(r.Parent)))
 		}
 	}
-	if row.Target == 0 && r.Template != now.Template { // the whole commit would fail
-		template := references(r.Template, "")
-		if err := s.requireAll(ctx, template); err != nil {
+	if row.Target == 0 && (r.Template != now.Template || r.Site != now.Site) { // the whole commit would fail
+		required := references(r.Template, r.Site)
+		if err := s.requireAll(ctx, required); err != nil {
 			return Write{}, fmt.Errorf("deployment %q: %w", row.Deployment, err)
 		}
-		w.Requires = append(w.Requires, template...)
+		w.Requires = append(w.Requires, required...)
 	}
 	return w, nil
 }
@@ -627,7 +627,17 @@ func (s *Service) plannedRecord(ctx context.Context, st RolloutState, sp spec.Ro
 	r := now
 	if row.Kind == plan.Create {
 		r = Record{Key: deploymentKey(row.Deployment), Parent: string(d.Parent)}
-		if d.Origin != "" {
+		switch {
+		case state.Manifest != nil:
+			r.Origin = declaredOrigin(state.Manifest.Origin)
+			existing, err := s.withOrigin(ctx, r.Origin)
+			if err != nil {
+				return Record{}, err
+			}
+			if existing.Revision != 0 {
+				return Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: it was created meanwhile, as %q: plan again", state.Manifest.Name, existing.ID)
+			}
+		case d.Origin != "":
 			r.Origin = originOf(string(d.Parent), d.Origin)
 		}
 		for _, id := range d.Replaces {
@@ -650,10 +660,11 @@ func (s *Service) plannedRecord(ctx context.Context, st RolloutState, sp spec.Ro
 	case r.Template != now.Template:
 		r.Derivation = Digest{} // it isn't known what the package is made from
 	}
-	if r.Metadata, err = metadataAfter(now.effective(), d.Package, inherited, now.passed()); err != nil {
+	passed, removed := now.metadataWith(state.Manifest)
+	if r.Metadata, err = metadataAfter(now.effective(), d.Package, inherited, passed); err != nil {
 		return Record{}, err
 	}
-	r.remove(now.removed())
+	r.remove(removed)
 	r.retainAttached(now)
 	if r.planDigest() != row.After {
 		return Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: what was planned can't be made again, because what it is made from has changed: plan again", row.Deployment)

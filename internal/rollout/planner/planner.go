@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 
 	"github.com/segmentio/ksuid"
 
@@ -30,6 +31,9 @@ type Options struct {
 type Planner struct {
 	open    func(ctx context.Context) (Snapshot, error)
 	options Options
+
+	mutex  sync.Mutex
+	newest declared // of the newest request with manifests
 }
 
 var _ plan.Planner = (*Planner)(nil)
@@ -70,7 +74,10 @@ func (p *Planner) Plan(ctx context.Context, r plan.Request, emit func(plan.Draft
 			return fmt.Errorf("plan deployment %q: %w", d.ID, err)
 		}
 	}
-	return run.settle(0)
+	if err := run.settle(0); err != nil {
+		return err
+	}
+	return run.creations(ctx)
 }
 
 // After makes the state that a row plans again.
@@ -103,6 +110,15 @@ func (p *Planner) Row(ctx context.Context, r plan.Request, row plan.Row, pins []
 	root, revision := row.Deployment, row.Revision
 	if row.Root != "" {
 		root, revision = row.Root, run.pins[plan.Pin{Kind: tko.KindDeployment, ID: string(row.Root)}]
+	}
+	if m, edit := run.declared(root, row.Edits); revision == 0 && m != nil {
+		if err := run.create(ctx, *m, edit); err != nil {
+			return plan.Draft{}, fmt.Errorf("plan deployment %q: %w", root, err)
+		}
+		if found == nil {
+			return plan.Draft{}, tko.Errorf(tko.ErrConflict, "deployment %q: it isn't planned any more: plan again", row.Deployment)
+		}
+		return *found, nil
 	}
 	d, err := run.snapshot.Deployment(ctx, root, revision)
 	if err != nil {
@@ -141,8 +157,9 @@ type run struct {
 	pins     map[plan.Pin]int64 // by kind and ID, of After
 	emit     func(plan.Draft) error
 
-	pending   []*pending                // changes that are being validated, in their order
-	seen      map[tko.DeploymentID]bool // emitted already, with another deployment
+	pending   []*pending                  // changes that are being validated, in their order
+	seen      map[tko.DeploymentID]bool   // emitted already, with another deployment
+	named     map[string]tko.DeploymentID // by origin, as they were found; "" if there is none
 	rows      int
 	templates map[templateKey]tko.Template
 	lineages  map[plan.Digest]lineage
@@ -169,7 +186,7 @@ func (p *Planner) start(ctx context.Context, r plan.Request, pins []plan.Pin) (*
 	}
 	run := &run{
 		Planner: p, snapshot: snapshot, request: r, types: kubernetes, plugins: map[string]tko.Plugin{}, pins: map[plan.Pin]int64{},
-		seen: map[tko.DeploymentID]bool{}, templates: map[templateKey]tko.Template{}, lineages: map[plan.Digest]lineage{}, results: newMemo(p.options.Memory),
+		seen: map[tko.DeploymentID]bool{}, named: map[string]tko.DeploymentID{}, templates: map[templateKey]tko.Template{}, lineages: map[plan.Digest]lineage{}, results: newMemo(p.options.Memory),
 	}
 	if custom != nil {
 		run.types = merge.First(custom, kubernetes)
@@ -279,6 +296,9 @@ func (p *run) matching(ctx context.Context, e spec.Edit) iter.Seq2[Deployment, e
 			}
 		}
 	}
+	if e.Manifests != nil {
+		return p.declaring(ctx, e.Manifests, false)
+	}
 	if e.Package == nil {
 		return p.snapshot.Deployments(ctx, e.Select)
 	}
@@ -290,10 +310,16 @@ func (p *run) matching(ctx context.Context, e spec.Edit) iter.Seq2[Deployment, e
 // deletions plans the deletions first: what is deleted isn't changed.
 func (p *run) deletions(ctx context.Context) error {
 	for i, e := range p.request.Spec.Edits {
-		if !e.Delete {
+		list := iter.Seq2[Deployment, error](nil)
+		switch {
+		case e.Delete:
+			list = p.matching(ctx, e)
+		case e.Manifests != nil:
+			list = p.declaring(ctx, e.Manifests, true)
+		default:
 			continue
 		}
-		for d, err := range p.matching(ctx, e) {
+		for d, err := range list {
 			if err != nil {
 				return fmt.Errorf("select the deployments of edit %d: %w", i+1, err)
 			}
