@@ -389,6 +389,9 @@ func (s *Service) command(ctx context.Context, cmd tko.RolloutCommand, r Record,
 			st.Digest, st.Next, st.Left = st.Left, 0, plan.Digest{}
 		}
 	case string(execute.CommandCancel):
+		if cmd.Unstarted && v.State.Started != 0 {
+			return tko.Errorf(tko.ErrConflict, "rollout %q was started, it is %s: cancel it without the condition that it wasn't", r.ID, st.State)
+		}
 		to, changed, err := execute.Cancel(from, rows)
 		if err != nil || to.State == from.State {
 			return err
