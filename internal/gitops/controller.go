@@ -95,6 +95,7 @@ type Spec struct {
 	// Rollout, if not nil, has a rollout change deployments: the fields of its spec, other
 	// than edits.
 	Rollout map[string]any
+	Invalid error // of the Spec: nothing is reconciled, and the status reports it
 	OSM     OSM
 	// Forget removes the source: its entities are deleted (Prune) or savedState, then its
 	// record is deleted.

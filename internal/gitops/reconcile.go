@@ -206,6 +206,9 @@ func (l *reconciliation) reconcile(ctx context.Context) (again time.Duration, er
 		l.setReady(tko.ConditionUnknown, tko.SourceReasonSuspended, "the source is suspended")
 		return jitter(l.spec.Interval), l.save(ctx)
 	}
+	if l.spec.Invalid != nil {
+		return 0, l.invalid(l.spec.Invalid)
+	}
 	revision, err := l.revision(ctx)
 	if err != nil {
 		return 0, l.fetchFailed(ctx, err)

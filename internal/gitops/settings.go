@@ -92,6 +92,23 @@ func ReadSettings(file string) ([]Settings, error) {
 	return read.Sources, nil
 }
 
+// ReadRollout reads the settings of rollouts; nil if the text is empty. The error is an
+// ErrInvalid.
+func ReadRollout(text string) (map[string]any, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var settings map[string]any
+	if err := yaml.UnmarshalStrict([]byte(text), &settings); err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
+	}
+	if settings == nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "it is empty: write {} for rollouts of one wave")
+	}
+	_, err := rolloutspec.Settings(settings)
+	return settings, err
+}
+
 // NameOf returns the default name of a source: the last part of its URL's path,
 // without .git; "" if there is none.
 func NameOf(address string) string {
