@@ -66,6 +66,8 @@ type SourceItem struct {
 	Pending  bool   `json:"pending,omitempty"`  // its creation began, and its result is not recorded
 	Status   string `json:"status,omitempty"`   // its status in the target system
 	Origins  int    `json:"origins,omitempty"`  // number of its element of the status' Origins, from 1; 0 if it has none
+	// Rollout changes the entity, once it is started: until then the source doesn't.
+	Rollout RolloutID `json:"rollout,omitempty"`
 }
 
 // A SourceOperation is an operation that the controller performed for a source.
@@ -100,4 +102,6 @@ const (
 	SourceReasonConflicts   = "Contradictions"          // origins of an inventory differ
 	SourceReasonLeftOut     = "LeftOut"                 // versions of a catalog are left out, or differ from their templates
 	SourceReasonDenied      = "AccessDenied"            // credentials or a connection file are refused
+	SourceReasonRollout     = "WaitsForRollout"         // a rollout has to make the changes of the revision
+	SourceReasonStopped     = "RolloutStopped"          // that rollout can't be planned, is paused, or was cancelled or undone
 )

@@ -57,6 +57,7 @@ type RolloutCommand struct {
 	Force       bool         // of undo: undo what others changed since, too
 	AnyTime     bool         // of undo: change deployments outside of the windows, too
 	Deployment  DeploymentID // of skip and waive; "": all that can be
+	Unstarted   bool         // of cancel: ErrConflict if the rollout was started
 }
 
 // A RolloutStatus is how far a rollout is.

@@ -322,6 +322,7 @@ type RolloutCommand struct {
 	Force         bool                   `protobuf:"varint,5,opt,name=force,proto3" json:"force,omitempty"`              // undo: undo what others changed since, too
 	AnyTime       bool                   `protobuf:"varint,6,opt,name=anyTime,proto3" json:"anyTime,omitempty"`          // undo: change deployments outside of the windows, too
 	DeploymentId  string                 `protobuf:"bytes,7,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"` // skip, waive; empty: all that can be
+	Unstarted     bool                   `protobuf:"varint,1700,opt,name=unstarted,proto3" json:"unstarted,omitempty"`   // cancel: only if the rollout wasn't started
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -403,6 +404,13 @@ func (x *RolloutCommand) GetDeploymentId() string {
 		return x.DeploymentId
 	}
 	return ""
+}
+
+func (x *RolloutCommand) GetUnstarted() bool {
+	if x != nil {
+		return x.Unstarted
+	}
+	return false
 }
 
 type RolloutStatus struct {
@@ -1436,7 +1444,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xd2\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf1\x01\n" +
 	"\x0eRolloutCommand\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12\x12\n" +
@@ -1444,7 +1452,8 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\vskipBlocked\x18\x04 \x01(\bR\vskipBlocked\x12\x14\n" +
 	"\x05force\x18\x05 \x01(\bR\x05force\x12\x18\n" +
 	"\aanyTime\x18\x06 \x01(\bR\aanyTime\x12\"\n" +
-	"\fdeploymentId\x18\a \x01(\tR\fdeploymentId\"\xcd\x04\n" +
+	"\fdeploymentId\x18\a \x01(\tR\fdeploymentId\x12\x1d\n" +
+	"\tunstarted\x18\xa4\r \x01(\bR\tunstarted\"\xcd\x04\n" +
 	"\rRolloutStatus\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +

@@ -5725,7 +5725,8 @@ type SourceItem struct {
 	Revision      int64                  `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	Pending       bool                   `protobuf:"varint,6,opt,name=pending,proto3" json:"pending,omitempty"` // its creation began, and its result is not recorded
 	Status        string                 `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
-	Origins       int32                  `protobuf:"varint,580,opt,name=origins,proto3" json:"origins,omitempty"` // number of its element of the status' origins, from 1; 0 if it has none
+	Origins       int32                  `protobuf:"varint,580,opt,name=origins,proto3" json:"origins,omitempty"`     // number of its element of the status' origins, from 1; 0 if it has none
+	RolloutId     string                 `protobuf:"bytes,1700,opt,name=rolloutId,proto3" json:"rolloutId,omitempty"` // that changes it, once it is started; "" if there is none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5814,6 +5815,13 @@ func (x *SourceItem) GetOrigins() int32 {
 		return x.Origins
 	}
 	return 0
+}
+
+func (x *SourceItem) GetRolloutId() string {
+	if x != nil {
+		return x.RolloutId
+	}
+	return ""
 }
 
 type SourceOperation struct {
@@ -6923,7 +6931,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"PartsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc5\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe4\x01\n" +
 	"\n" +
 	"SourceItem\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
@@ -6933,7 +6941,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\brevision\x18\x05 \x01(\x03R\brevision\x12\x18\n" +
 	"\apending\x18\x06 \x01(\bR\apending\x12\x16\n" +
 	"\x06status\x18\a \x01(\tR\x06status\x12\x19\n" +
-	"\aorigins\x18\xc4\x04 \x01(\x05R\aorigins\"\xaf\x01\n" +
+	"\aorigins\x18\xc4\x04 \x01(\x05R\aorigins\x12\x1d\n" +
+	"\trolloutId\x18\xa4\r \x01(\tR\trolloutId\"\xaf\x01\n" +
 	"\x0fSourceOperation\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\tR\brevision\x12\x12\n" +

@@ -362,6 +362,9 @@ func (s *Service) event(ctx context.Context, c tko.Change, now Record) (e Event,
 		r.Position = c.Position
 		event.Record = r
 	}
+	if c.Op == tko.OpDeleted && c.Kind == tko.KindRollout && len(event.Record.Conditions) == 0 { // the log doesn't have its last state
+		event.Record.Conditions = []tko.Condition{{Type: tko.ConditionState, Status: tko.ConditionTrue, Reason: "Deleted", LastTransition: c.Time}}
+	}
 	event.New = c.Op == tko.OpWritten && (c.Revision == 1 || event.Record.Created.Equal(c.Time))
 	return event, true, nil
 }

@@ -417,6 +417,9 @@ func (s *Service) command(ctx context.Context, cmd tko.RolloutCommand, r Record,
 			st.Digest, st.Next, st.Left = st.Left, 0, plan.Digest{}
 		}
 	case string(execute.CommandCancel):
+		if cmd.Unstarted && v.State.Started != 0 {
+			return tko.Errorf(tko.ErrConflict, "rollout %q was started, it is %s: cancel it without the condition that it wasn't", r.ID, st.State)
+		}
 		to, _, err := execute.Cancel(from, nil)
 		if err != nil || to.State == from.State {
 			return err
@@ -772,8 +775,8 @@ func (s *Service) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.Roll
 	if st.Next != 0 && st.Left != (plan.Digest{}) {
 		out.Plan = st.Left.String()
 	}
-	for _, row := range v.Examples {
-		out.Examples = append(out.Examples, row.shown())
+	if out.Examples, err = s.examples(ctx, v); err != nil {
+		return tko.RolloutStatus{}, err
 	}
 	done := 0
 	for p, n := range sum.Total.By {
@@ -785,6 +788,50 @@ func (s *Service) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.Roll
 		out.Until = v.Now.Add(v.Now.Sub(st.Time) / time.Duration(done) * time.Duration(left))
 	}
 	return out, nil
+}
+
+const (
+	// maxUnhealthy limits the applied rows of which a status says why they aren't healthy.
+	maxUnhealthy = 5
+	// soon is the time in which sites usually report: before it, only those that report a
+	// problem are shown.
+	soon = time.Minute
+	// maxReason limits the reason why a deployment isn't healthy.
+	maxReason = 500
+)
+
+// examples returns rows as a status shows them. Of those that are applied, it returns a
+// few whose deployments aren't healthy, with the reason.
+func (s *Service) examples(ctx context.Context, v RolloutSummary) ([]tko.RolloutRow, error) {
+	var shown []tko.RolloutRow
+	var waiting []RolloutRow
+	var keys []Key
+	for _, row := range v.Examples {
+		if row.Progress == execute.Applied {
+			waiting, keys = append(waiting, row), append(keys, deploymentKey(row.Deployment))
+			continue
+		}
+		shown = append(shown, row.shown())
+	}
+	if len(keys) == 0 {
+		return shown, nil
+	}
+	records, err := s.store.Get(ctx, Fields{}, keys...)
+	if err != nil {
+		return nil, err
+	}
+	for i, left := 0, maxUnhealthy; i < len(waiting) && left > 0; i++ {
+		healthy, reason := healthOf(records[i])
+		reported := strings.Contains(reason, ": ") // the message of a condition
+		if records[i].Revision == 0 || healthy || !reported && v.Now.Sub(waiting[i].Since) < soon {
+			continue
+		}
+		row := waiting[i].shown()
+		row.Reason = plainText(reason, maxReason)
+		shown = append(shown, row)
+		left--
+	}
+	return shown, nil
 }
 
 // summaryOf returns the summary of the rows that the rollout applies, by their counts.

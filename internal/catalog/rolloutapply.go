@@ -153,12 +153,12 @@ func (a *applier) applied(ctx context.Context, row RolloutRow, now Record) (Writ
 			w.Requires = append(w.Requires, deploymentKey(tko.DeploymentID(r.Parent)))
 		}
 	}
-	if row.Target == 0 && r.Template != now.Template { // the whole commit would fail
-		template := references(r.Template, "")
-		if err := a.require(ctx, template); err != nil {
+	if row.Target == 0 && (r.Template != now.Template || r.Site != now.Site) { // the whole commit would fail
+		required := references(r.Template, r.Site)
+		if err := a.require(ctx, required); err != nil {
 			return Write{}, fmt.Errorf("deployment %q: %w", row.Deployment, err)
 		}
-		w.Requires = append(w.Requires, template...)
+		w.Requires = append(w.Requires, required...)
 	}
 	return w, nil
 }
@@ -205,7 +205,17 @@ func (a *applier) planned(ctx context.Context, row RolloutRow, now Record) (Reco
 	r := now
 	if row.Kind == plan.Create {
 		r = Record{Key: deploymentKey(row.Deployment), Parent: string(d.Parent)}
-		if d.Origin != "" {
+		switch {
+		case state.Manifest != nil:
+			r.Origin = declaredOrigin(state.Manifest.Origin)
+			existing, err := a.withOrigin(ctx, r.Origin)
+			if err != nil {
+				return Record{}, err
+			}
+			if existing.Revision != 0 {
+				return Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: it was created meanwhile, as %q: plan again", state.Manifest.Name, existing.ID)
+			}
+		case d.Origin != "":
 			r.Origin = originOf(string(d.Parent), d.Origin)
 		}
 		for _, id := range d.Replaces {
@@ -228,10 +238,11 @@ func (a *applier) planned(ctx context.Context, row RolloutRow, now Record) (Reco
 	case r.Template != now.Template:
 		r.Derivation = Digest{} // it isn't known what the package is made from
 	}
-	if r.Metadata, err = metadataAfter(now.effective(), d.Package, inherited, now.passed()); err != nil {
+	passed, removed := now.metadataWith(state.Manifest)
+	if r.Metadata, err = metadataAfter(now.effective(), d.Package, inherited, passed); err != nil {
 		return Record{}, err
 	}
-	r.remove(now.removed())
+	r.remove(removed)
 	r.retainAttached(now)
 	if r.planDigest() != row.After {
 		return Record{}, tko.Errorf(tko.ErrConflict, "deployment %q: what was planned can't be made again, because what it is made from has changed: plan again", row.Deployment)

@@ -147,6 +147,7 @@ type RolloutSummary struct {
 	State  RolloutState
 	Counts []RolloutCount // of the current plan
 	// Examples are rows that users should look at: failed, stale, superseded, or blocked.
+	// Those that are applied and not healthy follow.
 	Examples []RolloutRow
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/derivation"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -418,11 +419,17 @@ func (s *Snapshot) Derivation(ctx context.Context, r Record) (derivation.Record,
 	return d, err == nil
 }
 
+// Changes are properties of a changed deployment other than its package; the zero value
+// changes none.
+type Changes struct {
+	Derived  *derivation.Record // what the package is made from; nil if it isn't known
+	Manifest *spec.Manifest     // that has the metadata; nil if that stays
+}
+
 // Changed returns a deployment's record with another package, as a commit would store
-// it. from, if its Revision isn't 0, is the template that the package is made from.
-// derived, if not nil, is what the package is made from. An invalid package is an
-// ErrInvalid.
-func (s *Snapshot) Changed(ctx context.Context, current Record, pkg krm.Package, from Record, derived *derivation.Record) (Record, error) {
+// it. from, if its Revision isn't 0, is the template that the package is made from. An
+// invalid package is an ErrInvalid.
+func (s *Snapshot) Changed(ctx context.Context, current Record, pkg krm.Package, from Record, with Changes) (Record, error) {
 	ctx, _, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
 	if err != nil {
 		return Record{}, err
@@ -431,23 +438,79 @@ func (s *Snapshot) Changed(ctx context.Context, current Record, pkg krm.Package,
 	if err != nil {
 		return Record{}, err
 	}
-	change, err := s.service.changedFrom(ctx, new(readSet), current, before, current, pkg, current.attributes())
+	attributes := current.attributes()
+	attributes.passed, attributes.removed = current.metadataWith(with.Manifest)
+	change, err := s.service.changedFrom(ctx, new(readSet), current, before, current, pkg, attributes)
 	if err != nil {
 		return Record{}, err
 	}
 	r := change.record
 	if from.Revision != 0 {
 		r.Base = from.Revision
-		if r.Metadata, err = metadataAfter(current.effective(), pkg, from.effective(), current.passed()); err != nil {
+		if r.Metadata, err = metadataAfter(current.effective(), pkg, from.effective(), attributes.passed); err != nil {
 			return Record{}, err
 		}
-		r.remove(current.removed())
+		r.remove(attributes.removed)
 		r.retainAttached(current)
 	}
-	if derived != nil {
-		r.derive(*derived)
+	if with.Derived != nil {
+		r.derive(*with.Derived)
 	}
 	return r, nil
+}
+
+// metadataWith returns the passed and removed metadata of a deployment that a manifest
+// replaces; nil is none.
+func (r Record) metadataWith(m *spec.Manifest) (passed map[string]string, removed []string) {
+	if m == nil {
+		return r.passed(), r.removed()
+	}
+	return passedOf(r, m.Metadata), removedOf(r, Put{Metadata: m.Metadata})
+}
+
+// Named returns the ID of the deployment that a source has created with an origin; "" if
+// there is none.
+func (s *Snapshot) Named(ctx context.Context, origin string) (tko.DeploymentID, error) {
+	ctx, c, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
+	if err != nil {
+		return "", err
+	}
+	r, err := s.service.withOrigin(ctx, declaredOrigin(origin))
+	if err != nil || r.Revision == 0 || !c.sees(s.service, r) {
+		return "", err
+	}
+	return tko.DeploymentID(r.ID), nil
+}
+
+// declaredOrigin returns the origin of the deployment that a manifest declares, as
+// PutEntity stores it.
+func declaredOrigin(origin string) string { return originOf("named", origin) }
+
+// withOrigin returns the deployment with an origin. Its revision is 0 if there is none.
+func (s *Service) withOrigin(ctx context.Context, origin string) (Record, error) {
+	for r, err := range s.store.List(ctx, Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, Origin: origin, Limit: 1}) {
+		return r, err
+	}
+	return Record{}, nil
+}
+
+// Declared returns the record of a new deployment that a manifest declares, without an ID,
+// as PutEntity would store it. template is zero if it has none.
+func (s *Snapshot) Declared(ctx context.Context, template tko.Template, m spec.Manifest) (Record, error) {
+	ctx, _, err := s.service.enter(ctx, tko.KindDeployment, access.Read)
+	if err != nil {
+		return Record{}, err
+	}
+	if err := checkOrigin(m.Origin); err != nil {
+		return Record{}, err
+	}
+	n, err := s.service.newRecord(ctx, nil, base{revision: template.Stamp.Revision, pkg: template.Package, metadata: template.Metadata},
+		tko.NewDeployment{Parent: m.Parent, Template: m.Template, Site: m.Site, Metadata: m.Metadata, Merge: m.Package})
+	if err != nil {
+		return Record{}, err
+	}
+	n.record.Origin = declaredOrigin(m.Origin)
+	return n.record, s.service.requireAll(ctx, n.requires)
 }
 
 // Created returns the record of a child that is made from a template, without an ID, as

@@ -41,7 +41,7 @@ func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, erro
 		if err := checkOrigin(p.Origin); err != nil {
 			return tko.PutResult{}, err
 		}
-		put.Origin = originOf("named", p.Origin)
+		put.Origin = declaredOrigin(p.Origin)
 	case p.Origin != "":
 		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "%s %q has an ID, and an origin %q: only new deployments have an origin", p.Kind, p.ID, p.Origin)
 	case p.Kind == tko.KindDeployment:
@@ -82,13 +82,12 @@ func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, erro
 		}
 	}
 	if p.DryRun && put.Origin != "" {
-		for existing, err := range s.store.List(ctx, Query{Kind: p.Kind, Scope: access.ScopeAll, Origin: put.Origin, Limit: 1}) {
-			if err != nil {
-				return tko.PutResult{}, err
-			}
-			if c.sees(s, existing) {
-				return tko.PutResult{ID: existing.ID, Revision: existing.Revision}, nil
-			}
+		existing, err := s.withOrigin(ctx, put.Origin)
+		if err != nil {
+			return tko.PutResult{}, err
+		}
+		if existing.Revision != 0 && c.sees(s, existing) {
+			return tko.PutResult{ID: existing.ID, Revision: existing.Revision}, nil
 		}
 	}
 	r, created, err := s.PutRecord(ctx, put)

@@ -59,11 +59,11 @@ further changes as they are made, until it is interrupted.`,
 		Args:              arguments(0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "`kind`: plugin, template, site or deployment; may be repeated (default all)")
+	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "`kind`: plugin, template, site, deployment or rollout; may be repeated (default all)")
 	cmd.Flags().StringVar(&id, "id", "", "`ID` of one entity; of a plugin TYPE|NAME (default all)")
 	cmd.Flags().Int64Var(&last, "last", 100, "`number` of changes to look back; filters select among them")
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show further changes until interrupted")
-	complete(cmd, "kind", fixed("plugin", "template", "site", "deployment"))
+	complete(cmd, "kind", fixed("plugin", "template", "site", "deployment", "rollout"))
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
 		if err := emptyFilter(cmd); err != nil {
 			return err
@@ -71,7 +71,7 @@ further changes as they are made, until it is interrupted.`,
 		var selected []tko.Kind
 		for _, kind := range kinds {
 			if !slices.Contains(exportedKinds, tko.Kind(kind)) {
-				return tko.Errorf(errUsage, "--kind %s: use plugin, template, site or deployment", kind)
+				return tko.Errorf(errUsage, "--kind %s: use plugin, template, site, deployment or rollout", kind)
 			}
 			selected = append(selected, tko.Kind(kind))
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -24,7 +25,7 @@ import (
 const manifestVersion = "tko.nephio.org/v1alpha1"
 
 // exportedKinds are the kinds in the order in which they are imported.
-var exportedKinds = []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment}
+var exportedKinds = []tko.Kind{tko.KindPlugin, tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindRollout}
 
 // exportFlags select what is exported.
 type exportFlags struct {
@@ -42,11 +43,12 @@ func (f *exportFlags) selected() ([]tko.Kind, error) {
 		tko.KindTemplate:   {"--id": true, "--metadata": true},
 		tko.KindSite:       {"--id": true, "--metadata": true, "--template-id": true},
 		tko.KindDeployment: {"--metadata": true, "--template-id": true, "--site-id": true},
+		tko.KindRollout:    {"--id": true, "--metadata": true},
 	}
 	used := map[string]bool{"--id": len(f.ids) > 0, "--metadata": len(f.metadata) > 0, "--template-id": len(f.templates) > 0, "--site-id": len(f.sites) > 0}
 	for _, name := range f.kinds {
 		if has[tko.Kind(name)] == nil {
-			return nil, tko.Errorf(errUsage, "--kind %s: use plugin, template, site or deployment", name)
+			return nil, tko.Errorf(errUsage, "--kind %s: use plugin, template, site, deployment or rollout", name)
 		}
 	}
 	var kinds []tko.Kind
@@ -78,14 +80,16 @@ func (a *app) exportCommand() *cobra.Command {
 	var flags exportFlags
 	cmd := &cobra.Command{
 		Use: "export FOLDER|FILE.tar|-", Short: "Write entities as plain KRM manifests",
-		Long: `Write plugins, templates, sites and deployments as plain KRM manifests, one file for each, into
-a new folder, a tar file, or the standard output (-, as tar). The manifests are those of GitOps
+		Long: `Write plugins, templates, sites, deployments and rollouts as plain KRM manifests, one file for each,
+into a new folder, a tar file, or the standard output (-, as tar). The manifests are those of GitOps
 sources and of kubectl: tko import, a GitOps source or kubectl apply can create the entities
 elsewhere.
 
 A manifest has what users decide, not what TKO derives: no history, conditions, rights or audit
 records, which are in backups (tko backup). Deployments are written without their children, which
-preparers create again, and without the marks of preparation and approval.`,
+preparers create again, and without the marks of preparation and approval. Rollouts are written
+without their plans and progress, so an imported one is planned again and waits for its start. Those
+that TKO makes itself (undos, and rollouts of placements and sources) are left out.`,
 		Example: "  tko export ./fleet\n  tko export --kind site --metadata region=emea emea.tar",
 		Args:    arguments(1, 1),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
@@ -101,8 +105,8 @@ preparers create again, and without the marks of preparation and approval.`,
 		}),
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&flags.kinds, "kind", nil, "`kind`: plugin, template, site or deployment; may be repeated (default: all)")
-	patterns(f, &flags.ids, "id", "", "the ID of a template or site")
+	f.StringSliceVar(&flags.kinds, "kind", nil, "`kind`: plugin, template, site, deployment or rollout; may be repeated (default: all)")
+	patterns(f, &flags.ids, "id", "", "the ID of a template, site or rollout")
 	metadataPatterns(f, &flags.metadata, "metadata", "m", "")
 	patterns(f, &flags.templates, "template-id", "", "the template's ID")
 	patterns(f, &flags.sites, "site-id", "", "the site's ID")
@@ -209,13 +213,50 @@ func exportAll(ctx context.Context, s *session, kinds []tko.Kind, flags *exportF
 				setText(spec, "siteId", string(d.Site))
 				return write("Deployment", string(d.ID), d.Metadata, spec)
 			})
-		case tko.KindRollout: // not exported: a rollout selects deployments of its own fleet
+		case tko.KindRollout:
+			with, ok := s.server.(rollouts)
+			if !ok {
+				break // a server without rollouts
+			}
+			sel := tko.RolloutSelect{IDs: flags.ids, Metadata: flags.metadata}
+			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Rollout, error] { return with.Rollouts(ctx, sel, options) }, func(r tko.Rollout) error {
+				if spec := exportedRollout(r); spec != nil {
+					return write("Rollout", string(r.ID), r.Metadata, spec)
+				}
+				return nil
+			})
 		}
 		if err != nil {
 			return n, err
 		}
 	}
 	return n, nil
+}
+
+// exportedRollout returns the spec of a rollout's manifest; nil if TKO made the rollout.
+func exportedRollout(r tko.Rollout) map[string]any {
+	for _, made := range []string{"placement/", "gitops/"} {
+		if strings.HasPrefix(string(r.ID), made) {
+			return nil
+		}
+	}
+	spec, others := map[string]any{}, krm.Package{}
+	for _, one := range r.Package {
+		own, ok := one["spec"].(map[string]any)
+		if one.GVK() != krm.ParseGVK(manifestVersion, "Rollout") || !ok {
+			others = append(others, one)
+			continue
+		}
+		maps.Copy(spec, own)
+	}
+	if spec["undoes"] != nil {
+		return nil
+	}
+	spec["rolloutId"] = string(r.ID)
+	if len(others) > 0 {
+		spec["package"] = exportedPackage(others, false)
+	}
+	return spec
 }
 
 func setText(spec map[string]any, key, value string) {

@@ -76,7 +76,7 @@ func itemRows(items []tko.SourceItem) []any {
 	rows := make([]any, len(items))
 	for i, item := range items {
 		row := map[string]any{"kind": item.Kind, "name": item.Name}
-		for key, value := range map[string]string{"id": item.ID, "digest": item.Digest, "status": item.Status} {
+		for key, value := range map[string]string{"id": item.ID, "digest": item.Digest, "status": item.Status, "rollout": string(item.Rollout)} {
 			if value != "" {
 				row[key] = value
 			}

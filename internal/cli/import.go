@@ -43,8 +43,8 @@ func (a *app) importCommand() *cobra.Command {
 	var from fromFlag
 	cmd := &cobra.Command{
 		Use: "import FOLDER|FILE.tar", Short: "Create or update entities from plain KRM manifests, or from another server",
-		Long: `Create or update plugins, templates, sites and deployments from plain KRM manifests, such as those
-of tko export. The command first checks all of them, and shows what it will create and update. If
+		Long: `Create or update plugins, templates, sites, deployments and rollouts from plain KRM manifests, such
+as those of tko export. Rollouts are planned, and not started. The command first checks all of them, and shows what it will create and update. If
 one is wrong, nothing is changed. Then it asks; without a terminal, it needs --confirm COUNT with
 the number of changes that the plan shows (see --dry-run).
 

@@ -102,7 +102,11 @@ func (s *session) command(ctx context.Context, c tko.RolloutCommand) (tko.Rollou
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
-	return call(ctx, s, func(ctx context.Context) (tko.RolloutStatus, error) { return r.RolloutDo(ctx, c) })
+	status, err := call(ctx, s, func(ctx context.Context) (tko.RolloutStatus, error) { return r.RolloutDo(ctx, c) })
+	if errors.Is(err, tko.ErrConflict) { // the error says what is in the way: seldom another client
+		err = &hintedError{err: err, hint: "see tko rollout status " + string(c.ID)}
+	}
+	return status, err
 }
 
 func (s *session) status(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {

@@ -19,6 +19,7 @@ type GitOps struct {
 
 	BudgetPercent  int
 	BudgetEntities int
+	Rollout        string // YAML of the settings of rollouts; "" for none
 
 	Username       string
 	PasswordFile   string
@@ -54,6 +55,7 @@ func (g *GitOps) flags(flags *pflag.FlagSet) {
 	flags.BoolVar(&g.Prune, "git-prune", true, "delete entities from TKO that were removed from a repository")
 	flags.IntVar(&g.BudgetPercent, "git-budget-percent", 50, "percentage of a repository's entities that are deleted without tko gitops approve; larger deletions wait if they are also more than --git-budget-entities")
 	flags.IntVar(&g.BudgetEntities, "git-budget-entities", 20, "see --git-budget-percent")
+	flags.StringVar(&g.Rollout, "git-rollout", "", "YAML of the rollouts that change deployments, such as {waves: [{name: canary, count: 3}]} or {} for one wave: each commit that changes deployments waits until its rollout is started (default: deployments are changed at once)")
 	flags.StringVar(&g.Username, "git-username", "", "user name for the repositories")
 	flags.StringVar(&g.PasswordFile, "git-password-file", "", "file with the password for that user")
 	flags.StringVar(&g.TokenFile, "git-token-file", "", "file with a token for the repositories")

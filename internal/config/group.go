@@ -43,7 +43,7 @@ var Groups = []Group{
 	{"Targets", "The role meta-scheduler, and the repositories, clusters and OSMs of sites", words(`scheduler-concurrency git-local git-cache git-secrets osm-secrets kubeconfigs
 		management-kubeconfig allow-in-cluster cluster-proxies cluster-interval cluster-watches charts chart-credentials chart-timeout`)},
 	{"Remote locations", "Where URLs in packages and plugins may lead", words(`remote-schemes remote-hosts remote-addresses`)},
-	{"GitOps sources", "The role gitops: the repositories that TKO's entities come from", words(`git git-ref git-path git-interval git-prune git-budget-percent git-budget-entities
+	{"GitOps sources", "The role gitops: the repositories that TKO's entities come from", words(`git git-ref git-path git-interval git-prune git-budget-percent git-budget-entities git-rollout
 		git-username git-password-file git-token-file git-ssh-key-file git-known-hosts-file git-ca-file gitops-sources gitops-dir gitops-age-keys gitops-pgp-keys osm-connections
 		listen-webhook webhook-secret-file`)},
 	{"Flux", "Sources and objects of Flux", words(`flux-kubeconfig flux-in-cluster flux-namespaces flux-osm-ops flux-artifacts events-addr no-cross-namespace-refs`)},

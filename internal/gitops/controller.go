@@ -25,6 +25,7 @@ type Client interface {
 	plan.Client
 	work.Client
 	Records
+	Rollouts
 }
 
 // Records are the records of sources, which the data controller stores.
@@ -91,7 +92,11 @@ type Spec struct {
 	Prune     bool
 	Adopt     bool
 	Budget    plan.Budget
-	OSM       OSM
+	// Rollout, if not nil, has a rollout change deployments: the fields of its spec, other
+	// than edits.
+	Rollout map[string]any
+	Invalid error // of the Spec: nothing is reconciled, and the status reports it
+	OSM     OSM
 	// Forget removes the source: its entities are deleted (Prune) or savedState, then its
 	// record is deleted.
 	Forget bool

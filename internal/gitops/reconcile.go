@@ -24,6 +24,8 @@ type savedState struct {
 	OSM        *osmState `json:"osm,omitempty"`
 	// Removals are those that the budget of an inventory allowed, the oldest first.
 	Removals []removals `json:"removals,omitempty"`
+	// Rollout is the newest rollout that the source made; nil if there is none.
+	Rollout *savedRollout `json:"rollout,omitempty"`
 }
 
 // removals are a number of removals at a time.
@@ -203,6 +205,9 @@ func (l *reconciliation) reconcile(ctx context.Context) (again time.Duration, er
 	if l.spec.Suspend {
 		l.setReady(tko.ConditionUnknown, tko.SourceReasonSuspended, "the source is suspended")
 		return jitter(l.spec.Interval), l.save(ctx)
+	}
+	if l.spec.Invalid != nil {
+		return 0, l.invalid(l.spec.Invalid)
 	}
 	revision, err := l.revision(ctx)
 	if err != nil {
@@ -412,11 +417,16 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 		l.markApplied(revision)
 		return jitter(l.spec.Interval), l.save(ctx)
 	}
+	if held, again, err := l.held(ctx, revision, manifests); held || err != nil {
+		return again, err
+	}
 	about, err := l.controller.client.About(ctx) // before planning, so that settled notices later changes
 	if err != nil {
 		return 0, err
 	}
 	var p *plan.Plan
+	var deployments []plan.Action
+	waiting := 0
 	for range rounds {
 		if p, err = plan.Make(ctx, l.controller.client, manifests, l.status.Items, l.policy()); err != nil {
 			if errors.Is(err, tko.ErrInvalid) {
@@ -426,6 +436,11 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 		}
 		l.status.Messages = nil
 		l.setItems(p.Items, p.Origins)
+		if deployments = nil; l.spec.Rollout != nil {
+			if deployments, waiting = p.Deployments(); waiting == 0 || len(deployments) == 0 {
+				waiting = 0
+			}
+		}
 		if len(p.Actions) == 0 {
 			break
 		}
@@ -441,6 +456,12 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 		l.setConsistent(tko.SourceReasonLeftOut, messages)
 	} else {
 		l.setConsistent(tko.SourceReasonConflicts, r.notes)
+	}
+	if len(deployments) > 0 {
+		if waiting > 0 {
+			messages = append(messages, fmt.Sprintf("%d removals of other entities follow the rollout", waiting))
+		}
+		return l.applyByRollout(ctx, revision, p, deployments, r, messages)
 	}
 	return l.conclude(ctx, revision, osm, messages, p.Asks)
 }
@@ -574,6 +595,12 @@ func (l *reconciliation) removeSource(ctx context.Context) work.Result {
 		return work.Result{Outcome: tko.WorkDone}
 	}
 	l.source.last = nil
+	if l.state.Rollout != nil {
+		wait, again, err := l.endRollouts(ctx)
+		if wait || err != nil {
+			return work.Result{Outcome: tko.WorkLater, Retry: again, Err: err}
+		}
+	}
 	p, err := plan.Make(ctx, l.controller.client, nil, l.status.Items, l.policy())
 	if err == nil && p.Asks != "" {
 		l.status.PendingRemoval, l.status.Messages = p.Asks, p.Messages

@@ -20,6 +20,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	rolloutspec "github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
 
 // Settings describe a source in the file of an operator.
@@ -40,7 +41,10 @@ type Settings struct {
 
 	Budget    *BudgetSettings `json:"budget,omitempty"` // 50 %, 20 entities
 	DependsOn []string        `json:"dependsOn,omitempty"`
-	OSM       OSMSettings     `json:"osm,omitzero"`
+	// Rollout are the fields of the spec of rollouts that change deployments, other than
+	// edits; nil: deployments are changed at once.
+	Rollout map[string]any `json:"rollout,omitempty"`
+	OSM     OSMSettings    `json:"osm,omitzero"`
 }
 
 // BudgetSettings limit removals: one that exceeds both limits needs an approval.
@@ -86,6 +90,23 @@ func ReadSettings(file string) ([]Settings, error) {
 		return nil, tko.Errorf(tko.ErrInvalid, "the file of sources %q: %w", file, err)
 	}
 	return read.Sources, nil
+}
+
+// ReadRollout reads the settings of rollouts; nil if the text is empty. The error is an
+// ErrInvalid.
+func ReadRollout(text string) (map[string]any, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var settings map[string]any
+	if err := yaml.UnmarshalStrict([]byte(text), &settings); err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
+	}
+	if settings == nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "it is empty: write {} for rollouts of one wave")
+	}
+	_, err := rolloutspec.Settings(settings)
+	return settings, err
 }
 
 // NameOf returns the default name of a source: the last part of its URL's path,
@@ -155,6 +176,14 @@ func (s Settings) SpecWith(dir string, access remote.Access) (Spec, error) {
 			return fail("budget: use 0 to 100 percent, and 0 entities or more")
 		}
 		spec.Budget = plan.Budget{Percent: s.Budget.Percent, Entities: s.Budget.Entities}
+	}
+	if s.Rollout != nil {
+		if spec.Inventory != nil {
+			return fail("rollout is a setting of sources with deployments: leave it out for an inventory or a catalog")
+		}
+		if spec.Rollout, err = rolloutspec.Settings(s.Rollout); err != nil {
+			return fail("%w", err)
+		}
 	}
 	if spec.OSM, err = s.OSM.spec(spec.Prune); err != nil {
 		return fail("%w", err)

@@ -47,7 +47,7 @@ func TestRolloutIsAppliedAndReadBack(t *testing.T) {
 }
 
 // A rollout is read and watched under the name that was written, such as smf-v2; its
-// escaped name is the same rollout. A deletion shows the last state.
+// escaped name is the same rollout. The event of a deletion has the state Deleted.
 func TestRolloutKeepsTheHyphensOfItsName(t *testing.T) {
 	w := newWorld(t)
 	next := w.watch("rollouts?watch=1&fieldSelector=metadata.name%3Dsmf-v2")
@@ -66,7 +66,7 @@ func TestRolloutKeepsTheHyphensOfItsName(t *testing.T) {
 	w.fails(409, "already exists", "POST", "rollouts", strings.ReplaceAll(text, `"name":"smf-v2"`, `"name":"smf-002dv2"`))
 	w.fails(404, "not found", "GET", "templates/smf-v2", nil) // templates have escaped names only
 	w.must("DELETE", "rollouts/smf-v2", nil)
-	if e := next(); e.Type != "DELETED" || e.Object.text("metadata.name") != "smf-v2" || e.Object.text("status.state") != "Draft" {
+	if e := next(); e.Type != "DELETED" || e.Object.text("metadata.name") != "smf-v2" || e.Object.text("status.state") != "Deleted" {
 		t.Errorf("watched %+v", e)
 	}
 }

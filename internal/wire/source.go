@@ -70,7 +70,7 @@ func NewSource(s tko.Source) *tkopb.Source {
 	}
 	for _, i := range s.Status.Items {
 		m.Status.Items = append(m.Status.Items, &tkopb.SourceItem{
-			Kind: i.Kind, Name: i.Name, Id: i.ID, Digest: i.Digest, Revision: i.Revision, Pending: i.Pending, Status: i.Status, Origins: int32(min(i.Origins, math.MaxInt32)), //nolint:gosec // it is bounded
+			Kind: i.Kind, Name: i.Name, Id: i.ID, Digest: i.Digest, Revision: i.Revision, Pending: i.Pending, Status: i.Status, RolloutId: string(i.Rollout), Origins: int32(min(i.Origins, math.MaxInt32)), //nolint:gosec // it is bounded
 		})
 	}
 	for _, parts := range s.Status.Origins {
@@ -97,7 +97,7 @@ func Source(m *tkopb.Source) tko.Source {
 	}
 	for _, i := range status.GetItems() {
 		s.Status.Items = append(s.Status.Items, tko.SourceItem{
-			Kind: i.GetKind(), Name: i.GetName(), ID: i.GetId(), Digest: i.GetDigest(), Revision: i.GetRevision(), Pending: i.GetPending(), Status: i.GetStatus(), Origins: int(i.GetOrigins()),
+			Kind: i.GetKind(), Name: i.GetName(), ID: i.GetId(), Digest: i.GetDigest(), Revision: i.GetRevision(), Pending: i.GetPending(), Status: i.GetStatus(), Origins: int(i.GetOrigins()), Rollout: tko.RolloutID(i.GetRolloutId()),
 		})
 	}
 	for _, o := range status.GetOrigins() {

@@ -131,7 +131,7 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 	checkRoundTrip(t, "source", tko.Source{
 		Name: "n", Version: 3, Updated: moment, Approved: "a", State: []byte{1}, Status: tko.SourceStatus{
 			Kind: "git", URL: "u", Ref: "r", Path: "p", Attempted: "2", Applied: "1", PendingRemoval: "q", Holder: "h", Messages: []string{"m"},
-			Items:      []tko.SourceItem{{Kind: "site", Name: "s", ID: "i", Digest: "d", Revision: 4, Pending: true, Status: "Keep", Origins: 1}},
+			Items:      []tko.SourceItem{{Kind: "site", Name: "s", ID: "i", Digest: "d", Revision: 4, Pending: true, Status: "Keep", Origins: 1, Rollout: "r"}},
 			Origins:    []tko.SourceOrigins{{"metadata.region": "netbox"}},
 			Operations: []tko.SourceOperation{{Time: moment, Revision: "2", Verb: "create", Kind: "site", Name: "s", Error: "e"}},
 			Conditions: stamp1.Conditions,

@@ -33,13 +33,17 @@ func gitOpsSources(c *config.GitOps, access remote.Access) ([]gitops.Spec, error
 		}
 		all = read
 	}
+	rollout, err := gitops.ReadRollout(c.Rollout)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "--git-rollout: %w", err)
+	}
 	for _, text := range c.Git {
 		name, address, ok := strings.Cut(text, "=")
 		if !ok || strings.ContainsAny(name, "/:@") {
 			name, address = "", text
 		}
 		all = append(all, gitops.Settings{
-			Name: name, Path: c.Path, Interval: c.Interval.String(), Prune: &c.Prune,
+			Name: name, Path: c.Path, Rollout: rollout, Interval: c.Interval.String(), Prune: &c.Prune,
 			Budget: &gitops.BudgetSettings{Percent: c.BudgetPercent, Entities: c.BudgetEntities},
 			Git: gitops.GitSettings{
 				URL: address, Ref: c.Ref, Username: c.Username, PasswordFile: c.PasswordFile, TokenFile: c.TokenFile,

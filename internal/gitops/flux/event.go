@@ -210,7 +210,7 @@ func (c *Controller) announce(r reference, latest report) {
 	}
 	ev := event{
 		object: core.ObjectReference{APIVersion: Group + "/" + Version, Kind: r.kind, Namespace: r.namespace, Name: r.name},
-		failed: ready.Status == tko.ConditionFalse, reason: ready.Reason, message: short(ready.Message), report: latest,
+		failed: ready.Status == tko.ConditionFalse && ready.Reason != tko.SourceReasonRollout, reason: ready.Reason, message: short(ready.Message), report: latest,
 	}
 	source := r
 	if r.kind != Kind {

@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	rolloutspec "github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
 
 // The kind of GitOps objects. Its version differs from that of TKO's entities,
@@ -88,7 +89,8 @@ type spec struct {
 		Percent  int `json:"percent"`
 		Entities int `json:"entities"`
 	} `json:"budget"`
-	Approve string `json:"approve"`
+	Approve string         `json:"approve"`
+	Rollout map[string]any `json:"rollout"`
 	OSM     struct {
 		ConnectionSecretRef *secretReference `json:"connectionSecretRef"`
 		Prune               *bool            `json:"prune"`
@@ -161,6 +163,9 @@ func (o *object) gitOpsSpec(r reference) gitops.Spec {
 		p.Budget = osm.Budget{Percent: b.Percent, Instances: b.Instances}
 	}
 	s.OSM.Policy = p
+	if o.Spec.Rollout != nil {
+		s.Rollout, s.Invalid = rolloutspec.Settings(o.Spec.Rollout)
+	}
 	return s
 }
 

@@ -499,6 +499,7 @@ func few(removals []Action) string {
 func (m *maker) inventory(plan *Plan) {
 	for _, item := range m.items {
 		k := key{tko.Kind(item.Kind), item.Name}
+		item.Rollout = ""
 		if w := m.wanted[k]; w != nil {
 			item.Status = ""
 			if w.Keep {

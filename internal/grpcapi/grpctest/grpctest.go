@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
+	"github.com/tko-orchestrator/tko/internal/rollout/planner"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
 	"github.com/tko-orchestrator/tko/internal/validate"
 )
@@ -30,6 +31,7 @@ func Start(t testing.TB, o client.Options) *client.Client {
 		t.Fatal(err)
 	}
 	service := catalog.New(store, validator, catalog.Options{MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond})
+	service.PlanWith(planner.New(planner.OnCatalog(service), planner.Options{}))
 	server := grpcapi.NewServer(service, grpcapi.Options{})
 	listener := bufconn.Listen(1 << 20)
 	done := make(chan error, 1)

@@ -77,4 +77,7 @@ type State struct {
 	// Derived, of a state to be written, is an encoded derivation.Record: what the package
 	// is made from; nil if that isn't known. It is stored with the state.
 	Derived []byte
+	// Manifest, of a state to be written, is what a source declares of the deployment; nil
+	// if another edit made it.
+	Manifest *spec.Manifest
 }

@@ -158,6 +158,13 @@ func (a *again) make(ctx context.Context, row plan.Row, key rootKey) error {
 		return nil
 	}
 	defer run.wait()
+	if m, edit := run.declared(key.id, row.Edits); key.revision == 0 && m != nil {
+		if err := run.create(ctx, *m, edit); err != nil {
+			return fmt.Errorf("plan deployment %q: %w", key.id, err)
+		}
+		a.root, a.drafts = key, drafts
+		return nil
+	}
 	d, err := a.deployment(ctx, key)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
 
 // OnCatalog returns a function that opens snapshots of a catalog, for New.
@@ -160,7 +161,15 @@ func (s *stored) Changed(ctx context.Context, d Deployment, change Change) (Depl
 			return Deployment{}, err
 		}
 	}
-	r, err := s.Snapshot.Changed(ctx, current, change.Package, from, change.Derivation)
+	r, err := s.Snapshot.Changed(ctx, current, change.Package, from, catalog.Changes{Derived: change.Derivation, Manifest: change.Manifest})
+	if err != nil {
+		return Deployment{}, err
+	}
+	return s.deployment(r)
+}
+
+func (s *stored) Declared(ctx context.Context, template tko.Template, m spec.Manifest) (Deployment, error) {
+	r, err := s.Snapshot.Declared(ctx, template, m)
 	if err != nil {
 		return Deployment{}, err
 	}

@@ -37,6 +37,9 @@ func (p *run) deployment(ctx context.Context, d Deployment, edits []int) error {
 	}
 	draft.Pins = append(draft.Pins, c.pins...)
 	draft.Unknown = c.unknown
+	if c.manifest != nil {
+		draft.Site = c.manifest.Site
+	}
 	if len(c.conflicts)+len(c.problems) > 0 || c.same {
 		if err := p.settle(0); err != nil { // in the order of IDs
 			return err
@@ -61,7 +64,7 @@ func (p *run) deployment(ctx context.Context, d Deployment, edits []int) error {
 	one := &pending{draft: draft, changed: c, before: d, done: make(chan struct{})}
 	go func() {
 		defer close(one.done)
-		one.stored, one.err = p.snapshot.Changed(ctx, d, Change{Package: c.pkg, From: c.from, Derivation: c.derivation})
+		one.stored, one.err = p.snapshot.Changed(ctx, d, Change{Package: c.pkg, From: c.from, Derivation: c.derivation, Manifest: c.manifest})
 	}()
 	p.pending = append(p.pending, one)
 	one.ctx = ctx
@@ -115,6 +118,7 @@ func (p *run) settled(one *pending) error {
 		return one.err
 	}
 	after := stateOf(one.stored)
+	after.Manifest = c.manifest
 	draft.Kind, draft.After, draft.AfterState = plan.Change, after.Digest, &after
 	if after.Digest == draft.Before {
 		draft.Kind, draft.Unknown = plan.Same, nil
@@ -138,7 +142,8 @@ type changed struct {
 	pins      []plan.Pin
 	create    []tko.NewChildren
 	remove    []tko.DeploymentID
-	dependent bool // the result depends on more than the lineage, package and state
+	dependent bool           // the result depends on more than the lineage, package and state
+	manifest  *spec.Manifest // that the deployment is made from; nil: others edits change it
 
 	commits            []prepare.Commit   // of the planned preparation, until derivation is set
 	derivation         *derivation.Record // what pkg is made from; nil if it isn't known
@@ -212,6 +217,13 @@ func (p *run) edit(ctx context.Context, d Deployment, l lineage, list []int) (ch
 				return c, nil
 			}
 			return c, p.place(ctx, &c, d.Deployment)
+		case e.Manifests != nil:
+			if len(list) > 1 {
+				c.problems = append(c.problems, fmt.Sprintf("edit %d makes a deployment from its manifest that other edits change, too: make several rollouts", n+1))
+				return c, nil
+			}
+			c.dependent = true
+			template, merged, err = p.manifest(ctx, &c, d.ID)
 		case e.Package != nil:
 			merged = merge.WithoutBookkeeping(e.Package.Resources)
 		default:
@@ -231,7 +243,11 @@ func (p *run) edit(ctx context.Context, d Deployment, l lineage, list []int) (ch
 		}
 	}
 	changes := merge.Differences(current, merged, types)
-	if len(changes) == 0 && c.from == nil {
+	site := d.Site
+	if c.manifest != nil {
+		site = c.manifest.Site
+	}
+	if len(changes) == 0 && c.from == nil && template == d.Template && site == d.Site && c.manifest == nil {
 		c.same = true
 		return c, nil
 	}
@@ -241,8 +257,8 @@ func (p *run) edit(ctx context.Context, d Deployment, l lineage, list []int) (ch
 		return c, nil
 	}
 	prepared := d.Deployment
-	prepared.Template = template
-	prepared.Package = pkg.WithDeployment(string(template), string(d.Site), false, d.Approved)
+	prepared.Template, prepared.Site = template, site
+	prepared.Package = pkg.WithDeployment(string(template), string(site), false, d.Approved)
 	prepared.Prepared = false
 	if err := p.prepare(ctx, &c, prepared); err != nil {
 		return c, err
@@ -254,10 +270,13 @@ func (p *run) edit(ctx context.Context, d Deployment, l lineage, list []int) (ch
 
 // derived returns what the planned package is made from; nil if that isn't known.
 func (p *run) derived(d Deployment, l lineage, c changed, back []derivation.Step, unprepared krm.Package, types merge.Types) *derivation.Record {
-	if l.lost != "" || c.template != d.Template && c.from == nil {
+	if c.manifest == nil && l.lost != "" || (c.manifest != nil || c.template != d.Template) && c.from == nil {
 		return nil
 	}
 	r := derivation.Record{Template: l.from.ID, Revision: l.from.Stamp.Revision, Merge: l.merge, Steps: back}
+	if c.manifest != nil {
+		r.Merge = c.manifest.Package
+	}
 	if c.from != nil {
 		r.Template, r.Revision = c.from.ID, c.from.Stamp.Revision
 	}
@@ -593,36 +612,43 @@ func (p *run) child(ctx context.Context, root tko.DeploymentID, batch tko.NewChi
 		draft.Pins = slices.Clone(pins)
 		stored, err = p.snapshot.Created(ctx, template, batch, child)
 	}
-	if findings, invalid := findingsOf(err); invalid {
-		draft.Kind, draft.Findings = plan.Invalid, findings
-		return p.send(draft)
-	}
-	if err != nil {
+	c, after, err := p.prepareNew(ctx, &draft, stored, err)
+	if err != nil || after == nil {
 		return err
 	}
-	stored.ID = id
-	var c changed
-	if err := p.prepare(ctx, &c, stored.Deployment); err != nil {
-		return err
-	}
-	if len(c.problems) > 0 {
-		draft.Kind, draft.Findings = plan.Invalid, bounded(c.problems)
-		return p.send(draft)
-	}
-	stored, err = p.snapshot.Changed(ctx, stored, Change{Package: c.pkg})
-	if findings, invalid := findingsOf(err); invalid {
-		draft.Kind, draft.Findings = plan.Invalid, findings
-		return p.send(draft)
-	}
-	if err != nil {
-		return err
-	}
-	after := stateOf(stored)
-	draft.After, draft.AfterState, draft.Unknown = after.Digest, &after, c.unknown
+	draft.AfterState = after
 	if err := p.send(draft); err != nil {
 		return err
 	}
 	return p.family(ctx, root, c, pins, edits, depth+1)
+}
+
+// prepareNew prepares a deployment that a plan creates, unless it is invalid because of
+// err. It completes the draft except for AfterState, which it returns; if that is nil, it
+// has emitted the draft.
+func (p *run) prepareNew(ctx context.Context, draft *plan.Draft, stored Deployment, err error) (changed, *plan.State, error) {
+	var c changed
+	if err == nil {
+		stored.ID = draft.Deployment
+		if err := p.prepare(ctx, &c, stored.Deployment); err != nil {
+			return c, nil, err
+		}
+		if len(c.problems) > 0 {
+			draft.Kind, draft.Findings = plan.Invalid, bounded(c.problems)
+			return c, nil, p.send(*draft)
+		}
+		stored, err = p.snapshot.Changed(ctx, stored, Change{Package: c.pkg})
+	}
+	if findings, invalid := findingsOf(err); invalid {
+		draft.Kind, draft.Findings = plan.Invalid, findings
+		return c, nil, p.send(*draft)
+	}
+	if err != nil {
+		return c, nil, err
+	}
+	after := stateOf(stored)
+	draft.After, draft.Unknown = after.Digest, c.unknown
+	return c, &after, nil
 }
 
 // A view is the state that simulated preparations read.

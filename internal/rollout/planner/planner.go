@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 
 	"github.com/segmentio/ksuid"
 
@@ -30,6 +31,9 @@ type Options struct {
 type Planner struct {
 	open    func(ctx context.Context) (Snapshot, error)
 	options Options
+
+	mutex  sync.Mutex
+	newest declared // of the newest request with manifests
 }
 
 var _ plan.Planner = (*Planner)(nil)
@@ -70,7 +74,10 @@ func (p *Planner) Plan(ctx context.Context, r plan.Request, emit func(plan.Draft
 			return fmt.Errorf("plan deployment %q: %w", d.ID, err)
 		}
 	}
-	return run.settle(0)
+	if err := run.settle(0); err != nil {
+		return err
+	}
+	return run.creations(ctx)
 }
 
 // Row makes the draft of a row again, from the deployment at the row's revision and the
@@ -90,8 +97,9 @@ type run struct {
 	pins     map[plan.Pin]int64 // by kind and ID, of rows that are made again
 	emit     func(plan.Draft) error
 
-	pending   []*pending                // changes that are being validated, in their order
-	seen      map[tko.DeploymentID]bool // emitted already, with another deployment
+	pending   []*pending                  // changes that are being validated, in their order
+	seen      map[tko.DeploymentID]bool   // emitted already, with another deployment
+	named     map[string]tko.DeploymentID // by origin, as they were found; "" if there is none
 	rows      int
 	templates map[templateKey]tko.Template
 	lineages  map[plan.Digest]lineage
@@ -118,7 +126,7 @@ func (p *Planner) start(ctx context.Context, r plan.Request, pins []plan.Pin) (*
 	}
 	run := &run{
 		Planner: p, snapshot: snapshot, request: r, types: kubernetes, plugins: map[string]tko.Plugin{}, pins: map[plan.Pin]int64{},
-		seen: map[tko.DeploymentID]bool{}, templates: map[templateKey]tko.Template{}, lineages: map[plan.Digest]lineage{}, results: newMemo(p.options.Memory),
+		seen: map[tko.DeploymentID]bool{}, named: map[string]tko.DeploymentID{}, templates: map[templateKey]tko.Template{}, lineages: map[plan.Digest]lineage{}, results: newMemo(p.options.Memory),
 	}
 	if custom != nil {
 		run.types = merge.First(custom, kubernetes)
@@ -228,6 +236,9 @@ func (p *run) matching(ctx context.Context, e spec.Edit) iter.Seq2[Deployment, e
 			}
 		}
 	}
+	if e.Manifests != nil {
+		return p.declaring(ctx, e.Manifests, false)
+	}
 	if e.Package == nil {
 		return p.snapshot.Deployments(ctx, e.Select)
 	}
@@ -239,10 +250,16 @@ func (p *run) matching(ctx context.Context, e spec.Edit) iter.Seq2[Deployment, e
 // deletions plans the deletions first: what is deleted isn't changed.
 func (p *run) deletions(ctx context.Context) error {
 	for i, e := range p.request.Spec.Edits {
-		if !e.Delete {
+		list := iter.Seq2[Deployment, error](nil)
+		switch {
+		case e.Delete:
+			list = p.matching(ctx, e)
+		case e.Manifests != nil:
+			list = p.declaring(ctx, e.Manifests, true)
+		default:
 			continue
 		}
-		for d, err := range p.matching(ctx, e) {
+		for d, err := range list {
 			if err != nil {
 				return fmt.Errorf("select the deployments of edit %d: %w", i+1, err)
 			}

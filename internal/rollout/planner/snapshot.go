@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/derivation"
 	"github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -66,6 +67,16 @@ type Rules interface {
 	// Created returns a new child, made from a template, as CreateChildren would store
 	// it.
 	Created(ctx context.Context, template tko.Template, request tko.NewChildren, child tko.NewChild) (Deployment, error)
+	Manifests
+}
+
+// Manifests finds and makes the deployments that sources declare.
+type Manifests interface {
+	// Named returns the ID of the deployment with an origin; "" if there is none.
+	Named(ctx context.Context, origin string) (tko.DeploymentID, error)
+	// Declared returns a new deployment, made from a template, as PutEntity would store
+	// it. template is zero if it has none.
+	Declared(ctx context.Context, template tko.Template, m spec.Manifest) (Deployment, error)
 }
 
 // A Deployment is a deployment with the digest of its stored package.
@@ -89,6 +100,8 @@ type Change struct {
 	From *tko.Template
 	// Derivation, if not nil, is what the package was made from.
 	Derivation *derivation.Record
+	// Manifest, if not nil, has the metadata of the deployment.
+	Manifest *spec.Manifest
 }
 
 // A hasher collects values of known lengths, so that different values have different

@@ -213,7 +213,7 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 	return out
 }
 
-var actions = []string{"upgrade", "merge", "function", "package", "delete", "place"}
+var actions = []string{"upgrade", "merge", "function", "package", "delete", "place", "manifests"}
 
 func (c *checker) edit(v any, path string) Edit {
 	var e Edit
@@ -285,6 +285,12 @@ func (c *checker) edit(v any, path string) Edit {
 	case "place":
 		c.object(v, at)
 		e.Place = true
+	case "manifests":
+		e.Manifests = c.manifests(v, at)
+		if has(m, "select") {
+			c.add(path+".select", "the manifests name their deployments: remove select")
+		}
+		return e
 	}
 	sel, ok := m["select"]
 	if !ok {
@@ -297,6 +303,136 @@ func (c *checker) edit(v any, path string) Edit {
 	}
 	e.Select = c.selection(sel, path+".select")
 	return e
+}
+
+// manifests returns the manifests of an edit.
+func (c *checker) manifests(v any, path string) []Manifest {
+	list := c.list(v, path, MaxManifests)
+	all := make([]Manifest, 0, len(list))
+	seen := map[string]bool{}
+	for i, one := range list {
+		at := element(path, i)
+		m := c.object(one, at, "name", "origin", "deploymentId", "absent", "parentDeploymentId", "templateId", "siteId", "metadata", "package", "digest", "before")
+		if m == nil {
+			continue
+		}
+		next := Manifest{Name: c.text(m["name"], at+".name"), Origin: c.text(m["origin"], at+".origin")}
+		if seen[next.Origin] {
+			c.add(at+".origin", "two manifests have the origin %q: remove one", next.Origin)
+		}
+		seen[next.Origin] = true
+		for key, to := range map[string]*string{
+			"deploymentId": (*string)(&next.Deployment), "parentDeploymentId": (*string)(&next.Parent), "templateId": (*string)(&next.Template),
+			"siteId": (*string)(&next.Site), "digest": &next.Digest, "before": &next.Before,
+		} {
+			if has(m, key) {
+				*to = c.text(m[key], at+"."+key)
+			}
+		}
+		if absent := c.boolean(m, "absent", at); absent != nil {
+			next.Absent = *absent
+		}
+		next.Metadata = c.metadata(m, at)
+		next.Package = c.inline(m, at)
+		all = append(all, next)
+	}
+	return all
+}
+
+// metadata returns the metadata of a manifest.
+func (c *checker) metadata(m map[string]any, path string) map[string]string {
+	v, ok := m["metadata"]
+	if !ok {
+		return nil
+	}
+	pairs, ok := v.(map[string]any)
+	if !ok {
+		c.add(path+".metadata", "must be a map of texts, not %s", describe(v))
+		return nil
+	}
+	metadata := make(map[string]string, len(pairs))
+	for key, value := range pairs {
+		text, ok := value.(string)
+		if !ok {
+			c.add(under(path+".metadata", key), "must be text, not %s: put it in quotes", describe(value))
+		}
+		metadata[key] = text
+	}
+	return metadata
+}
+
+// inline returns the resources of a manifest.
+func (c *checker) inline(m map[string]any, path string) krm.Package {
+	v, ok := m["package"]
+	if !ok {
+		return nil
+	}
+	at := path + ".package"
+	p := c.object(v, at, "resources")
+	if p == nil || !has(p, "resources") {
+		return nil
+	}
+	list, ok := p["resources"].([]any)
+	if !ok {
+		c.add(at+".resources", "must be a list, not %s", describe(p["resources"]))
+	}
+	pkg := make(krm.Package, 0, len(list))
+	for i, one := range list {
+		r, ok := one.(map[string]any)
+		if !ok {
+			c.add(element(at+".resources", i), "must be a resource, with apiVersion and kind, not %s", describe(one))
+			continue
+		}
+		pkg = append(pkg, krm.Resource(r))
+	}
+	if err := pkg.Check(); err != nil {
+		c.add(at, "%s", err)
+	}
+	return pkg
+}
+
+// Settings checks the settings of the rollouts that a source makes, the fields of a spec
+// other than edits, and returns them as resources have them. The error is an ErrInvalid.
+func Settings(settings map[string]any) (map[string]any, error) {
+	fields := map[string]any{}
+	for key, value := range settings {
+		if key == "edits" || key == "undoes" {
+			return nil, tko.Errorf(tko.ErrInvalid, "rollout.%s is set by TKO: leave it out", key)
+		}
+		fields[key] = asInResource(value)
+	}
+	whole := maps.Clone(fields)
+	whole["edits"] = []any{map[string]any{"place": map[string]any{}, "select": map[string]any{"deploymentIds": []any{"x"}}}}
+	_, err := Parse(krm.Package{{"apiVersion": GVK.APIVersion(), "kind": GVK.Kind, "metadata": map[string]any{"name": "settings"}, "spec": whole}})
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "rollout: %w", err)
+	}
+	return fields, nil
+}
+
+// asInResource returns a value of JSON as resources have it: numbers without a fraction
+// are integers.
+func asInResource(v any) any {
+	switch v := v.(type) {
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1<<53 {
+			return int64(v)
+		}
+		return v
+	case []any:
+		list := make([]any, len(v))
+		for i := range v {
+			list[i] = asInResource(v[i])
+		}
+		return list
+	case map[string]any:
+		fields := make(map[string]any, len(v))
+		for key, value := range v {
+			fields[key] = asInResource(value)
+		}
+		return fields
+	}
+	return v
 }
 
 // resources returns the resources that a list of references names.

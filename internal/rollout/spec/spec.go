@@ -25,7 +25,9 @@ const (
 	MaxKeys     = 20 // of limits.per and of limits.apart
 	MaxWindows  = 50
 	MaxPatterns = 1000 // of one list or map of a select
-	MaxDuration = 30 * 24 * time.Hour
+	// MaxManifests limits the manifests of one edit.
+	MaxManifests = 100_000
+	MaxDuration  = 30 * 24 * time.Hour
 )
 
 // A Rollout is a checked spec, with its defaults filled in.
@@ -54,6 +56,29 @@ type Edit struct {
 	// Place evaluates the placements of a deployment that follow its sites: their children
 	// are created and deleted.
 	Place bool
+	// Manifests are what a source declares of deployments, each of its own.
+	Manifests []Manifest
+}
+
+// A Manifest makes a deployment as a source declares it: from its template, with Package
+// merged in. It replaces what others changed of the deployment, and creates one that is
+// missing.
+type Manifest struct {
+	Name string // in the source
+	// Origin identifies the deployment permanently, as that of [tko.Put] does.
+	Origin string
+	// Deployment is the ID of an existing one; "": the one with the origin, if it exists,
+	// or a new one.
+	Deployment tko.DeploymentID
+	Absent     bool // the deployment and its descendants are deleted
+	Parent     tko.DeploymentID
+	Template   tko.TemplateID
+	Site       tko.SiteID
+	Metadata   map[string]string
+	Package    krm.Package
+	// Digest is the source's digest of the manifest, "" if Absent; Before is that of the
+	// manifest that was applied before, "" if there was none.
+	Digest, Before string
 }
 
 // An Upgrade makes a deployment one of another template.

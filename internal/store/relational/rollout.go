@@ -385,7 +385,7 @@ func (s *Store) RolloutSummary(ctx context.Context, id string, examples int) (su
 			countRows(sum.State, &sum.Counts),
 			Statement{
 				SQL: "SELECT " + rolloutRowNames + " FROM rollout_row WHERE rollout = $1 AND plan = $2 " +
-					"AND (progress IN ('Failed', 'Stale', 'Superseded') OR kind IN (4, 5)) ORDER BY wave, rank, deployment LIMIT $3",
+					"AND (progress IN ('Failed', 'Stale', 'Superseded', 'Applied') OR kind IN (4, 5)) ORDER BY (progress = 'Applied'), wave, rank, deployment LIMIT $3",
 				Args: []any{id, sum.State.Plan, int64(examples)},
 				Scan: func(from Row) error {
 					r, err := scanRolloutRow(from)

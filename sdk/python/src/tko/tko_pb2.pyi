@@ -1155,7 +1155,7 @@ class SourceOrigins(_message.Message):
     def __init__(self, parts: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class SourceItem(_message.Message):
-    __slots__ = ("kind", "name", "id", "digest", "revision", "pending", "status", "origins")
+    __slots__ = ("kind", "name", "id", "digest", "revision", "pending", "status", "origins", "rolloutId")
     KIND_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -1164,6 +1164,7 @@ class SourceItem(_message.Message):
     PENDING_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     ORIGINS_FIELD_NUMBER: _ClassVar[int]
+    ROLLOUTID_FIELD_NUMBER: _ClassVar[int]
     kind: str
     name: str
     id: str
@@ -1172,7 +1173,8 @@ class SourceItem(_message.Message):
     pending: bool
     status: str
     origins: int
-    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., id: _Optional[str] = ..., digest: _Optional[str] = ..., revision: _Optional[int] = ..., pending: _Optional[bool] = ..., status: _Optional[str] = ..., origins: _Optional[int] = ...) -> None: ...
+    rolloutId: str
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., id: _Optional[str] = ..., digest: _Optional[str] = ..., revision: _Optional[int] = ..., pending: _Optional[bool] = ..., status: _Optional[str] = ..., origins: _Optional[int] = ..., rolloutId: _Optional[str] = ...) -> None: ...
 
 class SourceOperation(_message.Message):
     __slots__ = ("time", "revision", "verb", "kind", "name", "error")

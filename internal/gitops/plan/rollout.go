@@ -1,0 +1,82 @@
+package plan
+
+import (
+	"cmp"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// Keeps reports whether an entity stays although its manifest was removed.
+func Keeps(item tko.SourceItem) bool { return item.Status == statusKeep }
+
+// Exceeds reports whether the removal of n of total entities needs an approval.
+func (b Budget) Exceeds(n, total int) bool { return b.over(n, total) }
+
+// Deployments splits the actions of a plan: it returns those that change deployments, for
+// a rollout, and leaves those that come before it. Removals of other entities, to which
+// deployments may refer, come after it: waiting is their number. If no deployment changes,
+// all actions stay.
+func (p *Plan) Deployments() (rollout []Action, waiting int) {
+	var now []Action
+	for _, a := range p.Actions {
+		switch {
+		case a.Kind == tko.KindDeployment:
+			rollout = append(rollout, a)
+		case a.Verb == Delete:
+			waiting++
+		default:
+			now = append(now, a)
+		}
+	}
+	if len(rollout) > 0 {
+		p.Actions = now
+	}
+	return rollout, waiting
+}
+
+// Unknown is the digest of a manifest that was applied before, if the inventory doesn't
+// have it.
+const Unknown = "unknown"
+
+// Manifests returns actions that change deployments as the manifests of a rollout's edit.
+func (p *Plan) Manifests(actions []Action) []any {
+	list := make([]any, 0, len(actions))
+	for _, a := range actions {
+		m := map[string]any{"name": a.Name, "origin": OriginOf(p.policy.Source, a.Name)}
+		if item, ok := p.maker.items[key{a.Kind, a.Name}]; ok {
+			m["before"] = cmp.Or(item.Digest, Unknown)
+		}
+		set := func(name, value string) {
+			if value != "" {
+				m[name] = value
+			}
+		}
+		set("deploymentId", a.ID)
+		if a.Verb == Delete {
+			m["absent"] = true
+			list = append(list, m)
+			continue
+		}
+		put := a.manifest.Put
+		m["digest"] = a.manifest.Digest
+		set("templateId", string(put.Template))
+		set("siteId", string(put.Site))
+		set("parentDeploymentId", string(put.Parent))
+		if len(put.Metadata) > 0 {
+			metadata := map[string]any{}
+			for key, value := range put.Metadata {
+				metadata[key] = value
+			}
+			m["metadata"] = metadata
+		}
+		if len(put.Package) > 0 {
+			resources := make([]any, len(put.Package))
+			for i, r := range put.Package {
+				resources[i] = map[string]any(r)
+			}
+			m["package"] = map[string]any{"resources": resources}
+		}
+		list = append(list, m)
+	}
+	return list
+}
