@@ -147,8 +147,7 @@ func TestCommandsOfARolloutDoNotReadAllRows(t *testing.T) {
 	}
 }
 
-// A plan merges, validates and encodes equal packages once: what another deployment takes is
-// far less than that.
+// A plan merges equal packages once: another deployment takes less than a merge.
 func TestPlanDoesNotMergeEqualPackagesAgain(t *testing.T) { //nolint:paralleltest // counts allocations
 	w := newWorld(t)
 	w.template("nf:v1", workload("1"))
