@@ -91,10 +91,11 @@ func TestManifestsThatAreInvalidBlockTheRollout(t *testing.T) {
 	if s.State != "Planned" || s.Kinds["Same"] != 1 || s.Kinds["Invalid"] != 2 {
 		t.Fatalf("%+v", s)
 	}
-	found := ""
+	var findings []string
 	for _, e := range s.Examples {
-		found += strings.Join(e.Findings, " ") + "\n"
+		findings = append(findings, e.Findings...)
 	}
+	found := strings.Join(findings, "\n")
 	if !strings.Contains(found, "nowhere") || !strings.Contains(found, "t:v9") {
 		t.Errorf("the findings are %q", found)
 	}

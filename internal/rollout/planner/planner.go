@@ -250,7 +250,7 @@ func (p *run) matching(ctx context.Context, e spec.Edit) iter.Seq2[Deployment, e
 // deletions plans the deletions first: what is deleted isn't changed.
 func (p *run) deletions(ctx context.Context) error {
 	for i, e := range p.request.Spec.Edits {
-		list := iter.Seq2[Deployment, error](nil)
+		var list iter.Seq2[Deployment, error]
 		switch {
 		case e.Delete:
 			list = p.matching(ctx, e)
