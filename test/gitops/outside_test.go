@@ -45,6 +45,7 @@ func TestCommandExplainsSitesAndFindsUpgradableDeployments(t *testing.T) {
 - name: sheets
   interval: 1s
   inventory:
+    editable: [metadata.owner]
     from:
     - { name: main, file: DIR/sites.csv, map: { id: record.site, metadata: { region: record.region } } }
     - { name: contacts, file: DIR/contacts.csv, enrich: true, map: { id: record.site, metadata: { contact: record.contact } } }
@@ -75,6 +76,9 @@ func TestCommandExplainsSitesAndFindsUpgradableDeployments(t *testing.T) {
 	until(`vendor +True +3 `, "catalog", "list", "-o", "table")
 	until(`(?s)metadata.contact +ops@example.com +contacts of source sheets +gitops:sheets .*metadata.region +west +main of source sheets `, "site", "explain", "lagos", "-o", "table")
 	run(3, `"nowhere": not found`, "site", "explain", "nowhere")
+	// What a user sets stays where the inventory lets users set it, and its origin is shown.
+	run(0, "", "label", "site", "lagos", "owner=ada", "region=mine", "--overwrite")
+	until(`(?s)metadata.owner +ada +user \S*, kept by source sheets .*metadata.region +west +main of source sheets `, "site", "explain", "lagos", "-o", "table")
 
 	run(0, "", "deployment", "list", "--upgradable", "-o", "bare")
 	newest := run(0, "", "deployment", "create", "nf/upf:v1.10.0")

@@ -90,7 +90,7 @@ func (f file) read(_ context.Context, known string) ([]record, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if before.Mode().IsRegular() && (!os.SameFile(before, after) || after.Size() != int64(len(data)) || !after.ModTime().Equal(before.ModTime())) {
+	if changed(before, after, len(data)) {
 		return nil, "", errors.New("the file changed while it was read: it is read again. Replace files by renaming complete ones")
 	}
 	tag := digestTag(data)
@@ -99,6 +99,12 @@ func (f file) read(_ context.Context, known string) ([]record, string, error) {
 	}
 	records, err := decode(f.format, data, f.settings.Items, f.settings.MaxRecords)
 	return records, tag, err
+}
+
+// changed reports whether a file changed while so many bytes of it were read. Pipes never
+// do.
+func changed(before, after os.FileInfo, read int) bool {
+	return before.Mode().IsRegular() && (!os.SameFile(before, after) || after.Size() != int64(read) || !after.ModTime().Equal(before.ModTime()))
 }
 
 // An address is an origin at a URL: one document, or JSON in pages with Link

@@ -16,6 +16,9 @@ type Settings struct {
 	From []OriginSettings `json:"from"`
 	// AllowEmpty permits an inventory, and origins, without sites. Otherwise that is an error.
 	AllowEmpty bool `json:"allowEmpty,omitempty"`
+	// Editable are patterns of parts of sites that users may set: template, metadata.KEY.
+	// Their values take precedence over those of all origins.
+	Editable []string `json:"editable,omitempty"`
 }
 
 // OriginSettings describe one origin of records. One of File, URL, NetBox, O2IMS
@@ -103,6 +106,9 @@ func (s *OriginSettings) check() error {
 	if s.Name == "" {
 		s.Name = kind
 	}
+	if strings.HasPrefix(s.Name, tko.OriginUser) {
+		return tko.Errorf(tko.ErrInvalid, "the name %q begins with %s, which names users: use another", s.Name, tko.OriginUser)
+	}
 	if s.MaxBytes < 0 || s.MaxRecords < 0 {
 		return tko.Errorf(tko.ErrInvalid, "maxBytes is %d and maxRecords %d: use 0 for the defaults, or more", s.MaxBytes, s.MaxRecords)
 	}
@@ -122,6 +128,22 @@ func (s *OriginSettings) check() error {
 		return nil
 	}
 	return s.Check(s.address())
+}
+
+// editable returns the patterns of parts that users may set. The error is an ErrInvalid.
+func (s Settings) editable() ([]tko.Pattern, error) {
+	var all []tko.Pattern
+	for _, text := range s.Editable {
+		p, err := tko.ParseValuePattern(text)
+		if err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "inventory.editable: %w", err)
+		}
+		if text != "template" && text != "*" && !strings.HasPrefix(p.Prefix(), "metadata.") {
+			return nil, tko.Errorf(tko.ErrInvalid, "inventory.editable has %.100q: use template, metadata.KEY, metadata.* or *; a package can't be edited in part", text)
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 // address returns the URL that the origin is read from; "" for a file.
