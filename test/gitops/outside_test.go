@@ -78,6 +78,7 @@ func TestCommandExplainsSitesAndFindsUpgradableDeployments(t *testing.T) {
 	run(3, `"nowhere": not found`, "site", "explain", "nowhere")
 	// What a user sets stays where the inventory lets users set it, and its origin is shown.
 	run(0, "", "label", "site", "lagos", "owner=ada", "region=mine", "--overwrite")
+	run(0, "", "gitops", "sync", "sheets")
 	until(`(?s)metadata.owner +ada +user \S*, kept by source sheets .*metadata.region +west +main of source sheets `, "site", "explain", "lagos", "-o", "table")
 
 	run(0, "", "deployment", "list", "--upgradable", "-o", "bare")

@@ -36,6 +36,8 @@ func newOrigin(s OriginSettings, access remote.Access) (origin, error) {
 		return newO2IMS(s, access)
 	case s.Kubernetes != nil:
 		return newKubernetes(s, access)
+	case s.SQL != nil:
+		return newQuery(s, access)
 	}
 	format, err := s.format()
 	if err != nil {

@@ -21,8 +21,8 @@ type Settings struct {
 	Editable []string `json:"editable,omitempty"`
 }
 
-// OriginSettings describe one origin of records. One of File, URL, NetBox, O2IMS
-// and Kubernetes is set.
+// OriginSettings describe one origin of records. One of File, URL, NetBox, O2IMS,
+// Kubernetes and SQL is set.
 type OriginSettings struct {
 	Name       string              `json:"name,omitempty"` // the kind of the origin if empty
 	File       string              `json:"file,omitempty"`
@@ -30,6 +30,7 @@ type OriginSettings struct {
 	NetBox     *NetBoxSettings     `json:"netbox,omitempty"`
 	O2IMS      *O2IMSSettings      `json:"o2ims,omitempty"`
 	Kubernetes *KubernetesSettings `json:"kubernetes,omitempty"`
+	SQL        *SQLSettings        `json:"sql,omitempty"`
 
 	Format string `json:"format,omitempty"` // of File and URL: csv, json or yaml; by the name's end if empty
 	Items  string `json:"items,omitempty"`  // path of the list in JSON or YAML, such as data.sites; the document itself if empty
@@ -90,7 +91,7 @@ const (
 
 // check completes the settings of an origin. The error is an ErrInvalid.
 func (s *OriginSettings) check() error {
-	kinds := map[string]bool{"file": s.File != "", "url": s.URL != "", "netbox": s.NetBox != nil, "o2ims": s.O2IMS != nil, "kubernetes": s.Kubernetes != nil}
+	kinds := map[string]bool{"file": s.File != "", "url": s.URL != "", "netbox": s.NetBox != nil, "o2ims": s.O2IMS != nil, "kubernetes": s.Kubernetes != nil, "sql": s.SQL != nil}
 	kind := ""
 	for name, set := range kinds {
 		if set && kind != "" {
@@ -101,7 +102,7 @@ func (s *OriginSettings) check() error {
 		}
 	}
 	if kind == "" {
-		return tko.Errorf(tko.ErrInvalid, "set one of file, url, netbox, o2ims and kubernetes")
+		return tko.Errorf(tko.ErrInvalid, "set one of file, url, netbox, o2ims, kubernetes and sql")
 	}
 	if s.Name == "" {
 		s.Name = kind
@@ -126,6 +127,9 @@ func (s *OriginSettings) check() error {
 			return tko.Errorf(tko.ErrInvalid, "a file needs no credentials: leave them out")
 		}
 		return nil
+	}
+	if s.SQL != nil {
+		return s.SQL.check(s.Credentials)
 	}
 	return s.Check(s.address())
 }
@@ -155,6 +159,8 @@ func (s *OriginSettings) address() string {
 		return s.O2IMS.URL
 	case s.Kubernetes != nil:
 		return s.Kubernetes.URL
+	case s.SQL != nil:
+		return s.SQL.URL
 	}
 	return s.URL
 }
