@@ -176,7 +176,9 @@ func TestInventoryKeepsValuesThatUsersSetMeanwhile(t *testing.T) {
 	t.Run("registered", func(t *testing.T) {
 		start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}}).until("sites", "applied", isReady)
 	})
-	o.serve(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`[{"name": "a", "region": "east"}]`)) })
+	o.serve(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`[{"name": "a", "region": "east"}]`))
+	})
 	w := &world{TB: t, Client: c}
 	w.controller = gitops.New(&meddling{Client: c, user: func() { w.edit("a", "", map[string]string{"contact": "ada"}) }}, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}, Log: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(t.Context())

@@ -53,7 +53,9 @@ func Query(ctx context.Context, q remote.Query) ([]byte, error) {
 
 // wrapped returns a query of a query. The database refuses those that aren't one SELECT:
 // several statements, and those that write.
-func wrapped(columns, text string) string { return "SELECT " + columns + " FROM (\n" + text + "\n) AS q" }
+func wrapped(columns, text string) string {
+	return "SELECT " + columns + " FROM (\n" + text + "\n) AS q"
+}
 
 // rows collects rows within limits.
 type rows struct {
