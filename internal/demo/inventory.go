@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -86,9 +87,9 @@ func (c *Catalog) AwaitSites(ctx context.Context, in Syncer, report func(string)
 				sites += n
 				break
 			}
-			if message != last && message != "" {
-				last = message
-				report(message)
+			if first, _, _ := strings.Cut(message, "\n"); first != last && first != "" {
+				last = first
+				report(first)
 			}
 			select {
 			case <-ctx.Done():
@@ -104,17 +105,16 @@ func sources(n int, name string, err error) (int, error) {
 	return n, fmt.Errorf("wait for the sites of source %q: %w", name, err)
 }
 
-// state returns the number of sites of a source; -1 if it isn't ready, and why.
+// state returns the number of sites of a source; -1 if it isn't ready, and why. Before it
+// was reconciled, its conditions are old.
 func state(s tko.Source) (sites int, message string) {
 	for _, c := range s.Status.Conditions {
-		if c.Type != tko.ConditionReady {
-			continue
-		}
-		if c.Status != tko.ConditionTrue {
-			return -1, c.Message
-		}
-		if !s.Enqueued {
+		switch {
+		case c.Type != tko.ConditionReady || s.Enqueued:
+		case c.Status == tko.ConditionTrue:
 			return len(s.Status.Items), ""
+		default:
+			return -1, c.Message
 		}
 	}
 	return -1, ""

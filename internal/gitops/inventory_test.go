@@ -159,6 +159,12 @@ func TestInventoryRemovesSitesWithinBudgetOrWhenApproved(t *testing.T) {
 	if n := len(w.entities()); n != 21 {
 		t.Errorf("there are %d sites: want 21", n)
 	}
+	// The approval was for that removal only.
+	o.sites(t, "b")
+	w.refused("sites", tko.SourceReasonApproval, "20 of 21")
+	if n := len(w.entities()); n != 21 {
+		t.Errorf("there are %d sites after a removal without approval: want 21", n)
+	}
 }
 
 // A site at which deployments are isn't removed without an approval, even if the budget
@@ -321,6 +327,13 @@ func TestInventoryThatLosesValuesWaitsForApproval(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]string{"region": "east", "contact": "ops"}, site.Metadata); diff != "" {
 		t.Error(diff)
+	}
+	// The approval was for these values only.
+	before = w.entities()
+	records("region", func(int) string { return "#REF!" })
+	w.refused("sites", tko.SourceReasonApproval, "60 of 60 sites would get another template or other metadata")
+	if diff := cmp.Diff(before, w.entities()); diff != "" {
+		t.Errorf("other values than approved are applied: %s", diff)
 	}
 }
 

@@ -82,7 +82,7 @@ func TestInventoryKeepsValuesOfUsersWhereItMay(t *testing.T) {
 		}
 	}
 	settings := o.settings()
-	settings.Inventory.Editable = []string{"template", "metadata.contact", "metadata.note*"}
+	settings.Inventory.Editable = []string{"template", "metadata.contact", "metadata.note*", "metadata.tier"}
 	settings.Inventory.From[0].Map.Template = `"edge:v1"`
 	settings.Inventory.From[0].Map.Metadata["contact"] = "record.contact"
 	w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
