@@ -125,3 +125,46 @@ func TestCatalogFetchesLargeTagsAlone(t *testing.T) {
 		t.Errorf("%d requests: the tags were not fetched alone, so that this test shows nothing", n)
 	}
 }
+
+// A tag below the path of a package is a version of that package only, and packages within
+// a package are parts of it.
+func TestCatalogReadsTagsOfSinglePackages(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	kptfile := func(name string) string {
+		return "apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata: {name: " + name + "}\n"
+	}
+	r.tag("core/upf/v1", map[string]string{
+		"pkgs/core/upf/Kptfile": kptfile("upf"), "pkgs/core/upf/sub/Kptfile": kptfile("sub"), "pkgs/core/amf/Kptfile": kptfile("amf"), "pkgs/ran/Kptfile": kptfile("ran"),
+	})
+	for _, tag := range []string{"pkgs/core/amf/v2", "core/v3", "elsewhere/v4"} {
+		git(t, r.dir, "tag", tag)
+		git(t, r.dir, "push", "-q", "origin", "refs/tags/"+tag)
+	}
+	from, err := repository.New(repository.Options{URL: r.url, Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := catalog.NewGit(catalog.Settings{}, "pkgs", from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	revision, err := c.Revision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, notes, err := c.Manifests(revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, m := range found {
+		names = append(names, m.Name)
+	}
+	if got := strings.Join(names, " "); got != "core/amf:v2 core/upf:v1" || len(found[1].Put.Package) != 2 {
+		t.Errorf("the templates are %s: want core/amf:v2, and core/upf:v1 with its part", got)
+	}
+	if text := strings.Join(notes, "\n"); !strings.Contains(text, `elsewhere/v4 is left out: it has no folder "pkgs/elsewhere"`) {
+		t.Errorf("the notes are %q", text)
+	}
+}

@@ -92,6 +92,15 @@ func TestCommandExplainsSitesAndFindsUpgradableDeployments(t *testing.T) {
 	release("v2.0.0")
 	until(`(?s)`+strings.TrimSpace(newest)+`.*`+strings.TrimSpace(older), "deployment", "list", "--upgradable", "-o", "bare")
 	until(`nf/upf:v1.9.0 +nf/upf:v2.0.0 `, "deployment", "list", "--upgradable", "-o", "table")
+	// All of them are upgraded by one rollout.
+	run(3, "none of the selected deployments", "rollout", "create", "newest", "--upgradable", "--template-id", "other/**", "--wave", "all")
+	out := run(0, "nf/upf:v2.0.0", "rollout", "create", "newest", "--upgradable", "--wave", "all")
+	t.Log(out)
+	run(0, "", "rollout", "start", "newest", "--yes")
+	until(`newest +.*Done`, "rollout", "list", "-o", "table")
+	if left := run(0, "", "deployment", "list", "--upgradable", "-o", "bare"); strings.TrimSpace(left) != "" {
+		t.Errorf("after the rollout, deployments are upgradable: %q", left)
+	}
 	// A value that changes in an origin is shown with it.
 	write("contacts.csv", "site,contact\nlagos,noc@example.com\n")
 	until(`metadata.contact +noc@example.com `, "site", "explain", "lagos", "-o", "table")
