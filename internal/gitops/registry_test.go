@@ -293,6 +293,9 @@ func TestCatalogLeavesOutArtifactsWithoutValidSignatures(t *testing.T) {
 			t.Errorf("the condition is %q: want %q", left, want)
 		}
 	}
+	if strings.Contains(left, ".sig is left out") {
+		t.Errorf("the condition is %q: want signatures to be no versions", left)
+	}
 }
 
 // pgp returns a PGP key, and a file of its public part.

@@ -95,8 +95,11 @@ func TestCommandExplainsSitesAndFindsUpgradableDeployments(t *testing.T) {
 	// All of them are upgraded by one rollout.
 	run(3, "none of the selected deployments", "rollout", "create", "newest", "--upgradable", "--template-id", "other/**", "--wave", "all")
 	out := run(0, "nf/upf:v2.0.0", "rollout", "create", "newest", "--upgradable", "--wave", "all")
-	t.Log(out)
-	run(0, "", "rollout", "start", "newest", "--yes")
+	plan := regexp.MustCompile(`tko rollout start newest --plan (\S+)`).FindStringSubmatch(out)
+	if plan == nil {
+		t.Fatalf("the plan doesn't say how to start it: %s", out)
+	}
+	run(0, "", "rollout", "start", "newest", "--plan", plan[1])
 	until(`newest +.*Done`, "rollout", "list", "-o", "table")
 	if left := run(0, "", "deployment", "list", "--upgradable", "-o", "bare"); strings.TrimSpace(left) != "" {
 		t.Errorf("after the rollout, deployments are upgradable: %q", left)
