@@ -481,3 +481,17 @@ func TestFileThatCantBeMappedStaysAnError(t *testing.T) {
 		}
 	}
 }
+
+// 20,000 sites are read by 40 pages, and unchanged ones by one small request.
+func TestNetBoxWith20000SitesIsReadByFewRequests(t *testing.T) {
+	t.Parallel()
+	b := newNetBox(t, 20_000)
+	i := open(t, b.settings(t))
+	first := revision(t, i)
+	if sites, _ := i.Sites(); len(sites) != 20_000 || b.requests.Load() != 41 {
+		t.Errorf("read %d sites by %d requests: want 20000 by 41", len(sites), b.requests.Load())
+	}
+	if again := revision(t, i); again != first || b.requests.Load() != 42 {
+		t.Errorf("%d more requests for an unchanged NetBox, and the revision %s: want 1, and %s", b.requests.Load()-41, again, first)
+	}
+}
