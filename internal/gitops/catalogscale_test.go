@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,7 +28,7 @@ func TestCatalogOfManyPackagesIsReadInFewTransfers(t *testing.T) {
 	commit := func(value string) string {
 		for i := range packages {
 			files[fmt.Sprintf("nf/p%04d/Kptfile", i)] = "apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata: {name: p}\n"
-			files[fmt.Sprintf("nf/p%04d/c.yaml", i)] = configMap(value + fmt.Sprint(i))
+			files[fmt.Sprintf("nf/p%04d/c.yaml", i)] = configMap(value + strconv.Itoa(i))
 		}
 		_, hash, _ := strings.Cut(r.push(files), "sha1:")
 		return hash
@@ -95,7 +96,7 @@ func TestCatalogFetchesLargeTagsAlone(t *testing.T) {
 		for n := range 30_000 {
 			noise = fmt.Appendf(noise, "%x", uint32(n*n+i*7919)*2654435761)
 		}
-		r.tag(fmt.Sprintf("v%d", i+1), map[string]string{"nf/upf/c.yaml": configMap(fmt.Sprint(i)), "nf/upf/notes.txt": string(noise)})
+		r.tag(fmt.Sprintf("v%d", i+1), map[string]string{"nf/upf/c.yaml": configMap(strconv.Itoa(i)), "nf/upf/notes.txt": string(noise)})
 	}
 	git(t, r.dir, "tag", "tree", "HEAD^{tree}")
 	git(t, r.dir, "push", "-q", "origin", "refs/tags/tree")

@@ -19,11 +19,11 @@ import (
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// edit changes the template and metadata of a site, as a user does. It removes keys whose
+// edit changes the template and metadata of the site a, as a user does. It removes keys whose
 // value is "".
-func (w *world) edit(id tko.SiteID, template tko.TemplateID, metadata map[string]string) {
+func (w *world) edit(template tko.TemplateID, metadata map[string]string) {
 	w.Helper()
-	s, err := w.Site(w.Context(), id, 0)
+	s, err := w.Site(w.Context(), "a", 0)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -32,26 +32,26 @@ func (w *world) edit(id tko.SiteID, template tko.TemplateID, metadata map[string
 			delete(s.Metadata, key)
 		}
 	}
-	if _, err := w.PutEntity(w.Context(), tko.Put{Kind: tko.KindSite, ID: string(id), Template: template, Metadata: s.Metadata, Package: s.Package, Revision: s.Stamp.Revision}); err != nil {
+	if _, err := w.PutEntity(w.Context(), tko.Put{Kind: tko.KindSite, ID: "a", Template: template, Metadata: s.Metadata, Package: s.Package, Revision: s.Stamp.Revision}); err != nil {
 		w.Fatal(err)
 	}
 }
 
 // values returns the template and metadata of a site, with the origin of each part, as
-// the source has it.
-func (w *world) values(source string, id tko.SiteID) map[string]string {
+// the source sites has it.
+func (w *world) values(id tko.SiteID) map[string]string {
 	w.Helper()
 	site, err := w.Site(w.Context(), id, 0)
 	if err != nil {
 		w.Fatal(err)
 	}
-	s, err := w.Source(w.Context(), source)
+	s, err := w.Source(w.Context(), "sites")
 	if err != nil {
 		w.Fatal(err)
 	}
 	i := slices.IndexFunc(s.Status.Items, func(i tko.SourceItem) bool { return i.Name == string(id) })
 	if i < 0 {
-		w.Fatalf("source %q doesn't own site %q", source, id)
+		w.Fatalf("the source doesn't own site %q", id)
 	}
 	origins := s.Status.OriginsOf(s.Status.Items[i])
 	found := map[string]string{}
@@ -92,12 +92,12 @@ func TestInventoryKeepsValuesOfUsersWhereItMay(t *testing.T) {
 		t.Helper()
 		w.settle("sites")
 		s := w.until("sites", what, isReady)
-		if diff := cmp.Diff(want, w.values("sites", "a")); diff != "" {
+		if diff := cmp.Diff(want, w.values("a")); diff != "" {
 			t.Errorf("%s: %s", what, diff)
 		}
 		return s
 	}
-	w.edit("a", "edge:v2", map[string]string{"contact": "ada", "note-1": "flooded", "region": "mine", "mine": "x", "tier": "edge:v2"})
+	w.edit("edge:v2", map[string]string{"contact": "ada", "note-1": "flooded", "region": "mine", "mine": "x", "tier": "edge:v2"})
 	edited := map[string]string{
 		"template": "edge:v2 from user:test", "contact": "ada from user:test", "note-1": "flooded from user:test", "region": "west from url", "tier": "edge:v2 from ",
 	}
@@ -109,11 +109,11 @@ func TestInventoryKeepsValuesOfUsersWhereItMay(t *testing.T) {
 	serve("east", "noc")
 	edited["region"] = "east from url"
 	check("the inventory has changed", edited)
-	if diff := cmp.Diff(map[string]string{"template": "edge:v1 from url", "contact": "noc from url", "region": "east from url", "tier": "edge:v1 from "}, w.values("sites", "b")); diff != "" {
+	if diff := cmp.Diff(map[string]string{"template": "edge:v1 from url", "contact": "noc from url", "region": "east from url", "tier": "edge:v1 from "}, w.values("b")); diff != "" {
 		t.Errorf("the other site: %s", diff)
 	}
 	// Who removes a value, or sets that of the inventory, leaves it to the inventory.
-	w.edit("a", "edge:v1", map[string]string{"contact": "", "note-1": "", "tier": "edge:v1"})
+	w.edit("edge:v1", map[string]string{"contact": "", "note-1": "", "tier": "edge:v1"})
 	given := map[string]string{"template": "edge:v1 from url", "contact": "noc from url", "region": "east from url", "tier": "edge:v1 from "}
 	check("the user has removed values", given)
 	serve("east", "soc")
@@ -133,10 +133,10 @@ func TestInventoryRestoresValuesThatAreNoLongerEditable(t *testing.T) {
 	t.Run("editable", func(t *testing.T) {
 		w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
 		w.until("sites", "applied", isReady)
-		w.edit("a", "", map[string]string{"region": "mine", "own": "x"})
+		w.edit("", map[string]string{"region": "mine", "own": "x"})
 		w.settle("sites")
 		w.until("sites", "kept", isReady)
-		if diff := cmp.Diff(map[string]string{"region": "mine from user:test", "own": "x from user:test"}, w.values("sites", "a")); diff != "" {
+		if diff := cmp.Diff(map[string]string{"region": "mine from user:test", "own": "x from user:test"}, w.values("a")); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -145,7 +145,7 @@ func TestInventoryRestoresValuesThatAreNoLongerEditable(t *testing.T) {
 	w.until("sites", "restored", func(s tko.Source) bool {
 		return isReady(s) && s.Status.OriginsOf(s.Status.Items[0])["metadata.region"] == "url"
 	})
-	if diff := cmp.Diff(map[string]string{"region": "west from url", "own": "x from user:test"}, w.values("sites", "a")); diff != "" {
+	if diff := cmp.Diff(map[string]string{"region": "west from url", "own": "x from user:test"}, w.values("a")); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -180,13 +180,13 @@ func TestInventoryKeepsValuesThatUsersSetMeanwhile(t *testing.T) {
 		_, _ = w.Write([]byte(`[{"name": "a", "region": "east"}]`))
 	})
 	w := &world{TB: t, Client: c}
-	w.controller = gitops.New(&meddling{Client: c, user: func() { w.edit("a", "", map[string]string{"contact": "ada"}) }}, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}, Log: slog.New(slog.DiscardHandler)})
+	w.controller = gitops.New(&meddling{Client: c, user: func() { w.edit("", map[string]string{"contact": "ada"}) }}, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}, Log: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.controller.Run(ctx) }()
 	want := map[string]string{"contact": "ada from user:test", "region": "east from url"}
 	eventually.NoError(t, "the site has the values of the inventory and the user", func() error {
-		if diff := cmp.Diff(want, w.values("sites", "a")); diff != "" {
+		if diff := cmp.Diff(want, w.values("a")); diff != "" {
 			return errors.New(diff)
 		}
 		return nil
