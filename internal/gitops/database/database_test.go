@@ -156,7 +156,7 @@ func TestQueriesReadRecordsWithinLimits(t *testing.T) {
 		t.Errorf("two columns with one name: the error is %v", err)
 	}
 	other := onPostgres
-	other.Username = "nobody"
+	other.Username = "mallory"
 	if _, err := read(t, other, "SELECT name FROM sites"); !errors.Is(err, tko.ErrDenied) {
 		t.Errorf("an unknown user: the error is %v, want %v", err, tko.ErrDenied)
 	}

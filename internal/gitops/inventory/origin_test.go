@@ -412,6 +412,11 @@ func TestNetBoxIsBoundedAndFiltered(t *testing.T) {
 	if _, err := open(t, settings).Revision(t.Context()); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "more than 1000 records") || b.requests.Load() != 2 {
 		t.Errorf("after %d requests the error is %v: want one with the limit, after 2", b.requests.Load(), err)
 	}
+	settings = b.settings(t)
+	settings.From[0].MaxBytes = 10_000
+	if _, err := open(t, settings).Revision(t.Context()); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "more than 10000 bytes") {
+		t.Errorf("more bytes than maxBytes: the error is %v", err)
+	}
 	b.objects[3]["status"] = map[string]any{"value": "retired"}
 	i := open(t, b.settings(t))
 	revision(t, i)
