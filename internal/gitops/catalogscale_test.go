@@ -18,6 +18,16 @@ import (
 // bare is the folder of the repository that is served.
 func (r *repo) bare() string { return filepath.Join(filepath.Dir(r.dir), "fleet.git") }
 
+// open returns the repository as a source reads it.
+func (r *repo) open(limits tree.Limits) *repository.Repository {
+	r.t.Helper()
+	opened, err := repository.New(repository.Options{URL: r.url, Dir: r.t.TempDir(), Limits: limits})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return opened
+}
+
 // A catalog with 1,000 packages and 50 versions of each is read in few transfers, and an
 // unchanged one by a single request. A new version of a package is read alone.
 func TestCatalogOfManyPackagesIsReadInFewTransfers(t *testing.T) {
@@ -50,11 +60,7 @@ func TestCatalogOfManyPackagesIsReadInFewTransfers(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(r.bare(), "packed-refs"), []byte(packed), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	from, err := repository.New(repository.Options{URL: r.url, Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := catalog.NewGit(catalog.Settings{ID: "{path}:{tag}", Keep: 1}, "nf", from)
+	c, err := catalog.NewGit(catalog.Settings{ID: "{path}:{tag}", Keep: 1}, "nf", r.open(tree.Limits{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,11 +106,7 @@ func TestCatalogFetchesLargeTagsAlone(t *testing.T) {
 	}
 	git(t, r.dir, "tag", "tree", "HEAD^{tree}")
 	git(t, r.dir, "push", "-q", "origin", "refs/tags/tree")
-	from, err := repository.New(repository.Options{URL: r.url, Dir: t.TempDir(), Limits: tree.Limits{Bytes: 300_000}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := catalog.NewGit(catalog.Settings{}, "nf", from)
+	c, err := catalog.NewGit(catalog.Settings{}, "nf", r.open(tree.Limits{Bytes: 300_000}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,11 +144,7 @@ func TestCatalogReadsTagsOfSinglePackages(t *testing.T) {
 		git(t, r.dir, "tag", tag)
 		git(t, r.dir, "push", "-q", "origin", "refs/tags/"+tag)
 	}
-	from, err := repository.New(repository.Options{URL: r.url, Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := catalog.NewGit(catalog.Settings{}, "pkgs", from)
+	c, err := catalog.NewGit(catalog.Settings{}, "pkgs", r.open(tree.Limits{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/catalog"
-	"github.com/tko-orchestrator/tko/internal/gitops/repository"
+	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 )
 
 // A hub is an OCI registry.
@@ -366,11 +366,7 @@ func TestCatalogLeavesOutTagsWithoutValidSignatures(t *testing.T) {
 		}
 	}
 	// A signature is for its commit: a tag that was moved since it was listed is invalid.
-	from, err := repository.New(repository.Options{URL: r.url, Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := from.FetchTags(t.Context(), []string{"v1", "v2"})
+	session, err := r.open(tree.Limits{}).FetchTags(t.Context(), []string{"v1", "v2"})
 	if err != nil {
 		t.Fatal(err)
 	}
