@@ -1,6 +1,7 @@
 package tko
 
 import (
+	"strings"
 	"time"
 )
 
@@ -45,8 +46,17 @@ type SourceStatus struct {
 }
 
 // SourceOrigins name where the parts of an entity come from: the name of an origin for
-// each part, which is "template", "package", or "metadata." and a key.
+// each part, which is "template", "package", or "metadata." and a key. Where a user set a
+// part that the source lets users set, it is OriginUser and the author.
 type SourceOrigins map[string]string
+
+// OriginUser begins the origin of parts that users set.
+const OriginUser = "user:"
+
+// User returns who set a part; ok is false if it isn't from a user.
+func (o SourceOrigins) User(part string) (who string, ok bool) {
+	return strings.CutPrefix(o[part], OriginUser)
+}
 
 // OriginsOf returns the origins of an item; nil if it has none.
 func (s SourceStatus) OriginsOf(item SourceItem) SourceOrigins {

@@ -85,6 +85,15 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 
+	catalog, err := demo.Load(o.catalog, map[string]string{"BIN": o.bin, "DEMO": o.dir})
+	if err != nil {
+		return err
+	}
+	sources, err := catalog.WriteInventory(o.dir)
+	if err != nil {
+		return err
+	}
+	o.arguments = append(o.arguments, "--gitops-sources="+sources)
 	server, err := start(ctx, o)
 	if err != nil {
 		return err
@@ -101,7 +110,7 @@ func run(ctx context.Context, args []string) error {
 	began := time.Now()
 	working, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not done after %s", o.timeout))
 	defer cancel()
-	progress, err := work(working, o, c)
+	progress, err := work(working, o, catalog, c)
 	if ctx.Err() != nil {
 		return nil // Ctrl-C
 	}
@@ -123,15 +132,16 @@ func run(ctx context.Context, args []string) error {
 	}
 }
 
-func work(ctx context.Context, o options, c *client.Client) (demo.Progress, error) {
-	catalog, err := demo.Load(o.catalog, map[string]string{"BIN": o.bin, "DEMO": o.dir})
-	if err != nil {
-		return demo.Progress{}, err
-	}
+func work(ctx context.Context, o options, catalog *demo.Catalog, c *client.Client) (demo.Progress, error) {
 	if err := catalog.Register(ctx, c, func(text string) { say("        %s", text) }); err != nil {
 		return demo.Progress{}, err
 	}
-	say("catalog %d templates, %d sites, %d plugins from %s", len(catalog.Templates), len(catalog.Sites), len(catalog.Plugins), o.catalog)
+	say("catalog %d templates, %d plugins from %s", len(catalog.Templates), len(catalog.Plugins), o.catalog)
+	sites, err := catalog.AwaitSites(ctx, c, func(text string) { say("        waiting: %s", text) })
+	if err != nil {
+		return demo.Progress{}, err
+	}
+	say("sites   %d from the inventory %s", sites, filepath.Join(o.dir, catalog.Inventory.Sites))
 	ids, err := catalog.Create(ctx, c)
 	if err != nil {
 		return demo.Progress{}, err
@@ -192,11 +202,14 @@ func tour(o options, s *server) {
 	say(`
 Look around (in another terminal):
   %[1]s site list
+  %[1]s site explain north/edge-1             # where its values come from: here, the CSV file
+  %[1]s inventory status
   %[1]s deployment list --site-metadata region=north
   %[1]s deployment get ID                      # an ID of the list: the package, as it is now
   git --git-dir %[2]s/sites.git log --stat     # what the sites should run
   curl http://%[3]s/api/deployment/list
 Change something:
+  echo north/edge-4,site/edge:v1,private,north,,, >> %[2]s/sites.csv  # a new site, within seconds
   %[1]s deployment create topology/cu:v1 --wait
   %[1]s deployment create topology/cu-tosca:v1 --wait  # the same, in TOSCA
   %[1]s deployment approve --site-id 'west/**'  # the distributed units there: their sites follow

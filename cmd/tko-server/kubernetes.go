@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
 	"github.com/tko-orchestrator/tko/internal/config"
+	"github.com/tko-orchestrator/tko/internal/gitops/database"
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/kubeapi/remote"
 	"github.com/tko-orchestrator/tko/internal/logging"
@@ -123,7 +124,7 @@ func (s *server) gitOps(ctx context.Context, controllers *errgroup.Group, data *
 		controllers.Go(func() error { return s.runFlux(ctx) })
 		return nil
 	}
-	engine, err := wiring.GitOps(c, data, s.worker, s.metrics, s.log.With("role", config.RoleGitOps, "component", logging.GitOps))
+	engine, err := wiring.GitOps(c, database.Query, data, s.worker, s.metrics, s.log.With("role", config.RoleGitOps, "component", logging.GitOps))
 	if err != nil || engine == nil {
 		return err
 	}

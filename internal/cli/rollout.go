@@ -170,7 +170,7 @@ func rolloutRow(r tko.RolloutRow) map[string]any {
 type rolloutEdits struct {
 	upgrade, merge, function string
 	config                   map[string]string
-	del                      bool
+	del, upgradable          bool
 	filter                   deploymentFilter
 	waves, limits            []string
 	health                   map[string]string
@@ -178,7 +178,7 @@ type rolloutEdits struct {
 }
 
 func (e *rolloutEdits) given() bool {
-	return e.upgrade != "" || e.merge != "" || e.function != "" || e.del
+	return e.upgrade != "" || e.upgradable || e.merge != "" || e.function != "" || e.del
 }
 
 // check refuses flags that would have no effect, and filters that are empty, which are
@@ -206,23 +206,30 @@ func (e *rolloutEdits) check(cmd *cobra.Command, complete bool) error {
 }
 
 // pkg returns the package of a rollout that the flags describe.
-func (e *rolloutEdits) pkg(ctx context.Context, a *app, cmd *cobra.Command, id string) (krm.Package, error) {
+func (e *rolloutEdits) pkg(ctx context.Context, s *session, cmd *cobra.Command, id string) (krm.Package, error) {
 	sel := selectValue(e.filter.selection())
 	var more krm.Package
+	var edits []any
 	edit := map[string]any{}
 	switch {
+	case e.upgradable:
+		newer, err := upgradableIn(ctx, s, e.filter.selection())
+		if err != nil {
+			return nil, err
+		}
+		for _, from := range slices.Sorted(maps.Keys(newer)) {
+			edits = append(edits, upgradeEdit(sel, from, newer[from]))
+		}
 	case e.upgrade != "":
 		from, to, ok := strings.Cut(e.upgrade, "=")
 		if !ok || from == "" || to == "" {
 			return nil, usageError(cmd, tko.Errorf(errUsage, "--upgrade %q: use OLD=NEW, such as nf/smf:v1=nf/smf:v2", e.upgrade))
 		}
-		edit["upgrade"] = map[string]any{"to": to}
-		templates, _ := sel["templateIdPatterns"].([]any) // all must match: OLD isn't widened by --template-id
-		sel["templateIdPatterns"] = append(templates, tko.LiteralPattern(from))
+		edits = append(edits, upgradeEdit(sel, from, to))
 	case e.merge != "":
 		p := packageFlag{url: e.merge}
 		var err error
-		if more, err = p.read(ctx, a); err != nil {
+		if more, err = p.read(ctx, s.app); err != nil {
 			return nil, err
 		}
 		var refs []any
@@ -243,17 +250,28 @@ func (e *rolloutEdits) pkg(ctx context.Context, a *app, cmd *cobra.Command, id s
 	default:
 		edit["delete"] = map[string]any{}
 	}
-	if len(sel) == 0 {
+	if len(edits) == 0 && len(sel) == 0 {
 		return nil, usageError(cmd, tko.Errorf(errUsage, "no filter is given, so every deployment would be changed: add one, such as --template-id or --site-metadata (--template-id '**' selects those of all templates)"))
 	}
-	edit["select"] = sel
-	spec := map[string]any{"edits": []any{edit}}
+	if len(edits) == 0 {
+		edit["select"] = sel
+		edits = append(edits, edit)
+	}
+	spec := map[string]any{"edits": edits}
 	if err := e.bounds(spec); err != nil {
 		return nil, usageError(cmd, err)
 	}
 	return append(krm.Package{{
 		"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": strings.ReplaceAll(id, "/", "-")}, "spec": spec,
 	}}, more...), nil
+}
+
+// upgradeEdit returns the edit that upgrades the selected deployments of a template.
+func upgradeEdit(sel map[string]any, from, to string) map[string]any {
+	sel = maps.Clone(sel)
+	templates, _ := sel["templateIdPatterns"].([]any) // all must match: OLD isn't widened by --template-id
+	sel["templateIdPatterns"] = append(slices.Clone(templates), tko.LiteralPattern(from))
+	return map[string]any{"upgrade": map[string]any{"to": to}, "select": sel}
 }
 
 // bounds adds waves, limits and policies to a spec.
@@ -429,10 +447,11 @@ func (a *app) rolloutCreate() *cobra.Command {
 		Use:   "create ID",
 		Short: "Write a rollout, plan it, and print the summary of the plan",
 		Long: `Write a rollout, plan it, and print the summary of the plan. It is read from --url or
---stdin, or described by one edit (--upgrade, --merge, --function or --delete) with the
+--stdin, or described by an edit (--upgrade, --upgradable, --merge, --function or --delete) with the
 filters of tko deployment list. Nothing is changed until tko rollout start.`,
 		Example: `  tko rollout create smf-v2 --url ./smf-v2.yaml
   tko rollout create smf-v2 --upgrade nf/smf:v1=nf/smf:v2 --site-metadata region=north --wave canary=3,spread=region --wave rest
+  tko rollout create newest --upgradable --template-id 'nephio/**' --wave canary=1 --wave rest
   tko rollout create logging --merge ./logging.yaml --template-id 'nf/**' --limit concurrent=100 --limit tac=5 --limit apart=redundancy`,
 		Args: arguments(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -442,7 +461,7 @@ filters of tko deployment list. Nothing is changed until tko rollout start.`,
 			return err
 		}
 		if pkg.given() == e.given() {
-			return usageError(cmd, tko.Errorf(errUsage, "give the rollout with --url or --stdin, or one edit: --upgrade, --merge, --function or --delete"))
+			return usageError(cmd, tko.Errorf(errUsage, "give the rollout with --url or --stdin, or one edit: --upgrade, --upgradable, --merge, --function or --delete"))
 		}
 		if err := e.check(cmd, pkg.given()); err != nil {
 			return err
@@ -451,7 +470,7 @@ filters of tko deployment list. Nothing is changed until tko rollout start.`,
 		if pkg.given() {
 			content, err = pkg.read(ctx, a)
 		} else {
-			content, err = e.pkg(ctx, a, cmd, args[0])
+			content, err = e.pkg(ctx, s, cmd, args[0])
 		}
 		if err != nil {
 			return err
@@ -480,6 +499,7 @@ filters of tko deployment list. Nothing is changed until tko rollout start.`,
 func (e *rolloutEdits) flags(a *app, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&e.upgrade, "upgrade", "", "`OLD=NEW`: upgrade the deployments of template OLD to template NEW")
+	f.BoolVar(&e.upgradable, "upgradable", false, "upgrade all deployments whose template has a newer version to the newest one, as tko deployment list --upgradable lists them")
 	f.StringVar(&e.merge, "merge", "", "`LOCATION` of resources to merge into the packages")
 	f.StringVar(&e.function, "function", "", "`IMAGE` of a KRM function to run on the packages")
 	f.StringToStringVar(&e.config, "config", nil, "`KEY=VALUE` for --function; may be repeated")
@@ -489,8 +509,8 @@ func (e *rolloutEdits) flags(a *app, cmd *cobra.Command) {
 	f.StringToStringVar(&e.health, "health", nil, "within=DURATION and soak=DURATION")
 	f.StringVar(&e.conflicts, "conflicts", "", "Fail, KeepTheirs or TakeEdit (default Fail)")
 	f.StringVar(&e.onFailure, "on-failure", "", "Pause, Undo or Continue (default Pause)")
-	cmd.MarkFlagsMutuallyExclusive("upgrade", "merge", "function", "delete", "url")
-	cmd.MarkFlagsMutuallyExclusive("upgrade", "merge", "function", "delete", "stdin")
+	cmd.MarkFlagsMutuallyExclusive("upgrade", "upgradable", "merge", "function", "delete", "url")
+	cmd.MarkFlagsMutuallyExclusive("upgrade", "upgradable", "merge", "function", "delete", "stdin")
 	for name, values := range map[string][]string{"conflicts": {"Fail", "KeepTheirs", "TakeEdit"}, "on-failure": {"Pause", "Undo", "Continue"}} {
 		complete(cmd, name, fixed(values...))
 	}

@@ -117,7 +117,10 @@ func nameOrigins(ctx context.Context, s *session, site tko.Site, parts map[strin
 		key, isMetadata := strings.CutPrefix(name, "metadata.")
 		value, has := inherited[key]
 		name, isSource := strings.CutPrefix(part.set.Who, "gitops:")
+		user, isUser := given.User(part.name)
 		switch origin := given[part.name]; {
+		case isUser:
+			part.from = fmt.Sprintf("user %s, kept by source %s", user, owner)
 		case origin != "" && name == owner && isSource:
 			part.from = fmt.Sprintf("%s of source %s", origin, owner)
 		case isMetadata && has && value == part.value:

@@ -79,6 +79,33 @@ func upgradable(ctx context.Context, s *session, patterns []string) (map[string]
 	return used, nil
 }
 
+// upgradableIn returns upgradable of the templates of selected deployments; an ErrNotFound if
+// there are none.
+func upgradableIn(ctx context.Context, s *session, sel tko.DeploymentSelect) (map[string]string, error) {
+	newer, err := upgradable(ctx, s, sel.Templates)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range slices.Collect(maps.Keys(newer)) {
+		one := sel
+		one.Templates = append(slices.Clone(sel.Templates), tko.LiteralPattern(id))
+		used := false
+		first := func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
+			return s.Deployments(ctx, one, tko.ListOptions{Window: tko.Window{Max: new(1)}})
+		}
+		if err := each(ctx, s, first, func(tko.Deployment) error { used = true; return nil }); err != nil {
+			return nil, err
+		}
+		if !used {
+			delete(newer, id)
+		}
+	}
+	if len(newer) == 0 {
+		return nil, tko.Errorf(tko.ErrNotFound, "none of the selected deployments has a template with a newer version: see tko deployment list --upgradable")
+	}
+	return newer, nil
+}
+
 // upgradableDeployments lists the selected deployments whose template has a newer version,
 // with that version, in the order of their templates.
 func upgradableDeployments(ctx context.Context, s *session, sel tko.DeploymentSelect, window *windowFlag) error {

@@ -31,7 +31,8 @@ type Catalog struct {
 		Metadata map[string]string
 		Package  string
 	}
-	Plugins []struct {
+	Inventory Inventory // makes sites, too, if set
+	Plugins   []struct {
 		Type, Name, Executor string
 		Arguments            []string
 		Properties           map[string]string

@@ -85,6 +85,7 @@ type Spec struct {
 	// removals are subject to the rules of [plan.Policy.Careful].
 	Inventory Inventory
 	AddOnly   bool          // existing entities are never changed
+	Editable  []tko.Pattern // parts of sites that users may set: see [plan.Policy]
 	Path      string        // folder of the manifests in the revision
 	Interval  time.Duration // between reconciliations; 1 min if 0
 	Resync    time.Duration // between comparisons with TKO while the revision stays; 10 min if 0

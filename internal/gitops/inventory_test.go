@@ -16,6 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 )
 
 // An outside is an inventory that a test changes: an HTTP server with a list of
@@ -158,6 +159,12 @@ func TestInventoryRemovesSitesWithinBudgetOrWhenApproved(t *testing.T) {
 	w.until("sites", "approved", owns(21, "b"))
 	if n := len(w.entities()); n != 21 {
 		t.Errorf("there are %d sites: want 21", n)
+	}
+	// The approval was for that removal only.
+	o.sites(t, "b")
+	w.refused("sites", tko.SourceReasonApproval, "20 of 21")
+	if n := len(w.entities()); n != 21 {
+		t.Errorf("there are %d sites after a removal without approval: want 21", n)
 	}
 }
 
@@ -322,6 +329,13 @@ func TestInventoryThatLosesValuesWaitsForApproval(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"region": "east", "contact": "ops"}, site.Metadata); diff != "" {
 		t.Error(diff)
 	}
+	// The approval was for these values only.
+	before = w.entities()
+	records("region", func(int) string { return "#REF!" })
+	w.refused("sites", tko.SourceReasonApproval, "60 of 60 sites would get another template or other metadata")
+	if diff := cmp.Diff(before, w.entities()); diff != "" {
+		t.Errorf("other values than approved are applied: %s", diff)
+	}
 }
 
 // An inventory that loses a few sites again and again loses no more than its budget
@@ -367,5 +381,57 @@ func TestInventoryWithOneEmptyOriginChangesNothing(t *testing.T) {
 	w.refused("sites", tko.SourceReasonFetchFailed, `inventory "few" has no sites`, "allowEmpty")
 	if n := len(w.entities()); n != 61 {
 		t.Errorf("there are %d sites: want 61", n)
+	}
+}
+
+// Sites made of the clusters of a management cluster refer to the credentials that it
+// stores, so that the Kubernetes target reaches them.
+func TestInventoryOfClustersRefersToTheirCredentials(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/apis/cluster.x-k8s.io/v1beta1/clusters":
+			_, _ = w.Write([]byte(`{"metadata": {}, "items": [
+				{"metadata": {"name": "edge-1", "namespace": "fleet"}, "status": {"phase": "Provisioned"}}, {"metadata": {"name": "edge-2", "namespace": "fleet"}, "status": {"phase": "Pending"}}]}`))
+		case "/apis/multicluster.x-k8s.io/v1alpha1/clusterprofiles":
+			_, _ = w.Write([]byte(`{"metadata": {}, "items": [{"metadata": {"name": "core-1", "namespace": "inventory"}, "status": {"properties": [{"name": "region", "value": "west"}]}}]}`))
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	cluster := func(kubeconfig string) string {
+		return `[{"apiVersion": "kubernetes.plugin.nephio.org/v1alpha1", "kind": "Cluster", "metadata": {"name": "cluster"}, "spec": {"kubeconfig": ` + kubeconfig + `}}]`
+	}
+	settings := gitops.Settings{Name: "clusters", Inventory: &inventory.Settings{From: []inventory.OriginSettings{
+		{
+			Name: "capi", Kubernetes: &inventory.KubernetesSettings{URL: server.URL, Resource: "clusters.v1beta1.cluster.x-k8s.io"},
+			Map: inventory.Mapping{
+				When: `record.?status.phase.orValue("") == "Provisioned"`, ID: `"capi/" + record.metadata.name`,
+				Package: cluster(`{"clusterAPI": {"name": record.metadata.name, "namespace": record.metadata.namespace}}`),
+			},
+		},
+		{
+			Name: "profiles", Kubernetes: &inventory.KubernetesSettings{URL: server.URL, Resource: "clusterprofiles.v1alpha1.multicluster.x-k8s.io"},
+			Map: inventory.Mapping{
+				ID: `"profile/" + record.metadata.name`, Metadata: map[string]string{"region": `record.status.properties.filter(p, p.name == "region").map(p, p.value).join("")`},
+				Package: cluster(`{"secret": {"name": record.metadata.name, "namespace": record.metadata.namespace, "key": "Config"}}`),
+			},
+		},
+	}}}
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
+	w.until("clusters", "applied", func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue && len(s.Status.Items) == 2 })
+	for id, want := range map[tko.SiteID]trigger.KubeconfigRef{
+		"capi/edge-1":    {Secret: "edge-1-kubeconfig", SecretNamespace: "fleet", SecretKey: "value"},
+		"profile/core-1": {Secret: "core-1", SecretNamespace: "inventory", SecretKey: "Config"},
+	} {
+		site, err := w.Site(t.Context(), id, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := trigger.Read(site.Package[0])
+		if diff := cmp.Diff(want, found.Kubeconfig); err != nil || diff != "" {
+			t.Errorf("the Kubernetes target reads site %q with the error %v: %s", id, err, diff)
+		}
 	}
 }

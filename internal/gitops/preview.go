@@ -33,8 +33,9 @@ type PreviewOptions struct {
 	Prune bool
 	Adopt bool
 	// Budget limits removals; the default of the kind of source if nil.
-	Budget  *plan.Budget
-	addOnly bool // the policy of catalogs
+	Budget   *plan.Budget
+	addOnly  bool // the policy of catalogs
+	editable []tko.Pattern
 	// Keys decrypt files that are encrypted with SOPS; without keys, TKO's manifests
 	// must be plain.
 	Keys *sops.Keys
@@ -102,7 +103,7 @@ func PreviewInventory(ctx context.Context, client PreviewClient, spec Spec) (*Pr
 	if err != nil {
 		return p, err
 	}
-	if err := p.plan(ctx, client, manifests, source, PreviewOptions{Name: spec.Name, Prune: spec.Prune, Adopt: spec.Adopt, Budget: &spec.Budget, addOnly: spec.AddOnly}, true); err != nil {
+	if err := p.plan(ctx, client, manifests, source, PreviewOptions{Name: spec.Name, Prune: spec.Prune, Adopt: spec.Adopt, Budget: &spec.Budget, addOnly: spec.AddOnly, editable: spec.Editable}, true); err != nil {
 		return p, err
 	}
 	p.Plan.Messages = slices.Concat(p.Plan.Messages, p.Plan.Invalid, notes)
@@ -111,7 +112,7 @@ func PreviewInventory(ctx context.Context, client PreviewClient, spec Spec) (*Pr
 
 // plan sets the Plan, with its explanations.
 func (p *Preview) plan(ctx context.Context, client PreviewClient, manifests []manifest.Manifest, source tko.Source, o PreviewOptions, careful bool) (err error) {
-	policy := plan.Policy{Source: o.Name, Prune: o.Prune, Adopt: o.Adopt, Budget: plan.DefaultBudget, Approve: source.Approved, Careful: careful && !o.addOnly, AddOnly: o.addOnly, Origins: source.Status.Origins}
+	policy := plan.Policy{Source: o.Name, Prune: o.Prune, Adopt: o.Adopt, Budget: plan.DefaultBudget, Approve: source.Approved, Careful: careful && !o.addOnly, AddOnly: o.addOnly, Editable: o.editable, Origins: source.Status.Origins}
 	var state savedState
 	if len(source.State) > 0 {
 		if err := json.Unmarshal(source.State, &state); err != nil {

@@ -14,6 +14,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -42,6 +43,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/catalog"
+	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 )
 
 // A hub is an OCI registry.
@@ -293,6 +295,9 @@ func TestCatalogLeavesOutArtifactsWithoutValidSignatures(t *testing.T) {
 			t.Errorf("the condition is %q: want %q", left, want)
 		}
 	}
+	if strings.Contains(left, ".sig is left out") {
+		t.Errorf("the condition is %q: want signatures to be no versions", left)
+	}
 }
 
 // pgp returns a PGP key, and a file of its public part.
@@ -360,6 +365,20 @@ func TestCatalogLeavesOutTagsWithoutValidSignatures(t *testing.T) {
 			t.Errorf("the condition is %q: want %q", left, want)
 		}
 	}
+	// A signature is for its commit: a tag that was moved since it was listed is invalid.
+	session, err := r.open(tree.Limits{}).FetchTags(t.Context(), []string{"v1", "v2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = session.Close() }()
+	keys, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := git(t, r.dir, "rev-parse", "v2^{commit}")
+	if _, err := session.Tree(t.Context(), "v1", commit, "", string(keys)); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "it was moved") {
+		t.Errorf("another commit than that of the signed tag: the error is %v", err)
+	}
 }
 
 // A catalog registers charts of a Helm repository, verified by the index' digests, and by
@@ -367,6 +386,8 @@ func TestCatalogLeavesOutTagsWithoutValidSignatures(t *testing.T) {
 func TestCatalogRegistersChartsOfHelmRepositories(t *testing.T) {
 	t.Parallel()
 	key, file := pgp(t)
+	other, _ := pgp(t)
+	signer := key
 	files := map[string][]byte{}
 	var index strings.Builder
 	index.WriteString("apiVersion: v1\nentries:\n  web:\n")
@@ -377,7 +398,7 @@ func TestCatalogRegistersChartsOfHelmRepositories(t *testing.T) {
 		fmt.Fprintf(&index, "  - {version: %q, digest: %q, urls: [%q]}\n", version, sum, name)
 		if by {
 			var b bytes.Buffer
-			w, err := clearsign.Encode(&b, key.PrivateKey, nil)
+			w, err := clearsign.Encode(&b, signer.PrivateKey, nil)
 			if err == nil {
 				_, err = fmt.Fprintf(w, "name: web\n\n...\nfiles:\n  web-%s.tgz: sha256:%s\n", version, sum)
 			}
@@ -396,6 +417,8 @@ func TestCatalogRegistersChartsOfHelmRepositories(t *testing.T) {
 	publish("1.2.0", true, func([]byte) string { return strings.Repeat("0", 64) })
 	publish("1.3.0", false, right)
 	files["charts/web-1.3.0.tgz.prov"] = files["charts/web-1.0.0.tgz.prov"]
+	signer = other
+	publish("1.4.0", true, right)
 	index.WriteString("  other: []\n")
 	files["index.yaml"] = []byte(index.String())
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -413,7 +436,7 @@ func TestCatalogRegistersChartsOfHelmRepositories(t *testing.T) {
 	first := w.until("charts", "applied", isReady)
 	second := w.until("signed", "applied", isReady)
 	if diff := cmp.Diff([]string{
-		"template a/web:1.0.0 1 gitops:charts", "template a/web:1.1.0 1 gitops:charts", "template a/web:1.3.0 1 gitops:charts", "template b/web:1.0.0 1 gitops:signed",
+		"template a/web:1.0.0 1 gitops:charts", "template a/web:1.1.0 1 gitops:charts", "template a/web:1.3.0 1 gitops:charts", "template a/web:1.4.0 1 gitops:charts", "template b/web:1.0.0 1 gitops:signed",
 	}, w.entities()); diff != "" {
 		t.Error(diff)
 	}
@@ -428,7 +451,7 @@ func TestCatalogRegistersChartsOfHelmRepositories(t *testing.T) {
 		t.Errorf("the condition is %q", left)
 	}
 	left := consistent(second).Message
-	for _, want := range []string{"web:1.1.0 is left out: it isn't signed", "web:1.3.0 is left out: its signature is for another archive"} {
+	for _, want := range []string{"web:1.1.0 is left out: it isn't signed", "web:1.3.0 is left out: its signature is for another archive", "web:1.4.0 is left out: its signature is not valid"} {
 		if !strings.Contains(left, want) {
 			t.Errorf("the condition is %q: want %q", left, want)
 		}

@@ -255,7 +255,7 @@ func (s Settings) inventory(spec *Spec, access remote.Access) error {
 	if err != nil {
 		return err
 	}
-	spec.Kind, spec.URL, spec.Inventory, spec.Budget = KindInventory, read.URL(), read, plan.CarefulBudget
+	spec.Kind, spec.URL, spec.Inventory, spec.Budget, spec.Editable = KindInventory, read.URL(), read, plan.CarefulBudget, read.Editable()
 	return nil
 }
 

@@ -28,16 +28,23 @@ func TestDemoCatalogHasExpectedResult(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			server := process.StartServer(t, "--store="+store(t), "--git-cache="+t.TempDir(), "--git-local="+state, "--tosca-local="+examples)
+			catalog, err := demo.Load("../../examples", map[string]string{"BIN": bin, "DEMO": state})
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources, err := catalog.WriteInventory(state)
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := process.StartServer(t, "--store="+store(t), "--git-cache="+t.TempDir(), "--git-local="+state, "--tosca-local="+examples, "--gitops-sources="+sources)
 			c, ctx := dial(t, server.GRPC), patient(t)
 			var last []string
 			for run := range 2 {
-				catalog, err := demo.Load("../../examples", map[string]string{"BIN": bin, "DEMO": state})
-				if err != nil {
-					t.Fatal(err)
-				}
 				if err := catalog.Register(ctx, c, func(text string) { t.Error(text) }); err != nil {
 					t.Fatal(err)
+				}
+				if n, err := catalog.AwaitSites(ctx, c, func(text string) { t.Log(text) }); err != nil || n != 12 {
+					t.Fatalf("the inventory made %d sites, want 12: %v", n, err)
 				}
 				if _, err := catalog.Create(ctx, c); err != nil {
 					t.Fatal(err)
@@ -74,10 +81,6 @@ func TestDemoCatalogHasExpectedResult(t *testing.T) {
 				if !strings.Contains(strings.Join(told, "\n"), want) {
 					t.Errorf("the upgrade doesn't report %q:\n%s", want, strings.Join(told, "\n"))
 				}
-			}
-			catalog, err := demo.Load("../../examples", map[string]string{"BIN": bin, "DEMO": state})
-			if err != nil {
-				t.Fatal(err)
 			}
 			progress, err := demo.Follow(ctx, c, 50*time.Millisecond, func(demo.Progress) {})
 			if err == nil {

@@ -45,6 +45,7 @@ func TestCommandExplainsSitesAndFindsUpgradableDeployments(t *testing.T) {
 - name: sheets
   interval: 1s
   inventory:
+    editable: [metadata.owner]
     from:
     - { name: main, file: DIR/sites.csv, map: { id: record.site, metadata: { region: record.region } } }
     - { name: contacts, file: DIR/contacts.csv, enrich: true, map: { id: record.site, metadata: { contact: record.contact } } }
@@ -75,6 +76,10 @@ func TestCommandExplainsSitesAndFindsUpgradableDeployments(t *testing.T) {
 	until(`vendor +True +3 `, "catalog", "list", "-o", "table")
 	until(`(?s)metadata.contact +ops@example.com +contacts of source sheets +gitops:sheets .*metadata.region +west +main of source sheets `, "site", "explain", "lagos", "-o", "table")
 	run(3, `"nowhere": not found`, "site", "explain", "nowhere")
+	// What a user sets stays where the inventory lets users set it, and its origin is shown.
+	run(0, "", "label", "site", "lagos", "owner=ada", "region=mine", "--overwrite")
+	run(0, "", "gitops", "sync", "sheets")
+	until(`(?s)metadata.owner +ada +user \S*, kept by source sheets .*metadata.region +west +main of source sheets `, "site", "explain", "lagos", "-o", "table")
 
 	run(0, "", "deployment", "list", "--upgradable", "-o", "bare")
 	newest := run(0, "", "deployment", "create", "nf/upf:v1.10.0")
@@ -87,6 +92,18 @@ func TestCommandExplainsSitesAndFindsUpgradableDeployments(t *testing.T) {
 	release("v2.0.0")
 	until(`(?s)`+strings.TrimSpace(newest)+`.*`+strings.TrimSpace(older), "deployment", "list", "--upgradable", "-o", "bare")
 	until(`nf/upf:v1.9.0 +nf/upf:v2.0.0 `, "deployment", "list", "--upgradable", "-o", "table")
+	// All of them are upgraded by one rollout.
+	run(3, "none of the selected deployments", "rollout", "create", "newest", "--upgradable", "--template-id", "other/**", "--wave", "all")
+	out := run(0, "nf/upf:v2.0.0", "rollout", "create", "newest", "--upgradable", "--wave", "all")
+	plan := regexp.MustCompile(`tko rollout start newest --plan (\S+)`).FindStringSubmatch(out)
+	if plan == nil {
+		t.Fatalf("the plan doesn't say how to start it: %s", out)
+	}
+	run(0, "", "rollout", "start", "newest", "--plan", plan[1])
+	until(`newest +.*Done`, "rollout", "list", "-o", "table")
+	if left := run(0, "", "deployment", "list", "--upgradable", "-o", "bare"); strings.TrimSpace(left) != "" {
+		t.Errorf("after the rollout, deployments are upgradable: %q", left)
+	}
 	// A value that changes in an origin is shown with it.
 	write("contacts.csv", "site,contact\nlagos,noc@example.com\n")
 	until(`metadata.contact +noc@example.com `, "site", "explain", "lagos", "-o", "table")

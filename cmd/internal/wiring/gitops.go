@@ -67,14 +67,18 @@ func gitOpsSources(c *config.GitOps, access remote.Access) ([]gitops.Spec, error
 	return specs, nil
 }
 
-// GitOps returns the controller of the role gitops; nil if there is nothing to do.
-func GitOps(all *config.Config, data *client.Client, worker string, observer work.Observer, log *slog.Logger) (*gitops.Controller, error) {
+// Databases runs the queries of inventories.
+type Databases func(ctx context.Context, q remote.Query) ([]byte, error)
+
+// GitOps returns the controller of the role gitops; nil if there is nothing to do. Without
+// databases, inventories can't be queries.
+func GitOps(all *config.Config, databases Databases, data *client.Client, worker string, observer work.Observer, log *slog.Logger) (*gitops.Controller, error) {
 	c := &all.GitOps
 	guards, err := NewGuards(all)
 	if err != nil {
 		return nil, err
 	}
-	specs, err := gitOpsSources(c, remote.Access{Guard: guards.Remote, Secrets: Secrets(all)})
+	specs, err := gitOpsSources(c, remote.Access{Guard: guards.Remote, Secrets: Secrets(all), Databases: databases})
 	if err != nil {
 		return nil, err
 	}

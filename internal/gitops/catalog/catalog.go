@@ -13,7 +13,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/Masterminds/semver/v3"
 	"golang.org/x/sync/errgroup"
@@ -71,6 +70,8 @@ type publisher interface {
 	versions(ctx context.Context) (all []version, problems []string, err error)
 	// resolve completes the version's digest, if versions doesn't know it.
 	resolve(ctx context.Context, v version) (version, error)
+	// begin prepares to read these versions, and no others before end is called.
+	begin(ctx context.Context, versions []version) (end func(), err error)
 	// read returns the packages of a version. A version whose error is an ErrInvalid, an
 	// ErrDenied or an ErrNotFound is left out.
 	read(ctx context.Context, v version) (packages []published, problems []string, err error)
@@ -140,6 +141,7 @@ func newCatalog(s Settings, p publisher) (*Catalog, error) {
 
 const (
 	asks        = 8   // concurrent requests
+	together    = 500 // versions that are read at a time
 	maxProblems = 100 // that are shown
 )
 
@@ -202,37 +204,80 @@ func (c *Catalog) Revision(ctx context.Context) (string, error) {
 // readAll reads the versions that aren't known. It sets their digests.
 func (c *Catalog) readAll(ctx context.Context, versions []version) ([]known, error) {
 	results := make([]known, len(versions))
-	var mu sync.Mutex
-	group, reading := errgroup.WithContext(ctx)
-	group.SetLimit(asks)
+	leave := func(i int, err error) error {
+		if err != nil && left(err) {
+			results[i] = known{problems: []string{fmt.Sprintf("%s is left out: %v", versions[i], err)}}
+			return nil // it is read again the next time
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", versions[i], err)
+		}
+		return nil
+	}
+	isNew := make([]bool, len(versions))
+	err := concurrently(ctx, len(versions), func(ctx context.Context, i int) error {
+		v, err := c.publisher.resolve(ctx, versions[i])
+		if err != nil {
+			return leave(i, err)
+		}
+		versions[i] = v
+		found, ok := c.known[v.key()]
+		results[i], isNew[i] = found, !ok
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var unread []int
 	for i := range versions {
+		if isNew[i] {
+			unread = append(unread, i)
+		}
+	}
+	for part := range slices.Chunk(unread, together) {
+		named := make([]version, len(part))
+		for n, i := range part {
+			named[n] = versions[i]
+		}
+		end, err := c.publisher.begin(ctx, named)
+		if err != nil {
+			return nil, err
+		}
+		read := make([]bool, len(part))
+		err = concurrently(ctx, len(part), func(ctx context.Context, n int) (err error) {
+			i := part[n]
+			found, err := c.read(ctx, versions[i])
+			if read[n] = err == nil; read[n] {
+				results[i] = found
+			}
+			return leave(i, err)
+		})
+		end()
+		for n, i := range part {
+			if read[n] {
+				c.known[versions[i].key()] = results[i] // also if another version fails
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return results, nil
+}
+
+// concurrently calls a function for each index, until one returns an error.
+func concurrently(ctx context.Context, n int, call func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(asks)
+	for i := range n {
 		group.Go(func() error {
-			v, err := c.publisher.resolve(reading, versions[i])
-			versions[i] = v
-			if err == nil {
-				mu.Lock()
-				found, ok := c.known[v.key()]
-				mu.Unlock()
-				if ok {
-					results[i] = found
-					return nil
-				}
-				results[i], err = c.read(reading, v)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
-			if err != nil && left(err) {
-				results[i] = known{problems: []string{fmt.Sprintf("%s is left out: %v", v, err)}}
-				return nil // it is read again the next time
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", v, err)
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			c.known[v.key()] = results[i] // also if another version fails
-			return nil
+			return call(ctx, i)
 		})
 	}
-	return results, group.Wait()
+	return group.Wait()
 }
 
 // read reads a version, and makes the manifests of its packages.

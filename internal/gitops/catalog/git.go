@@ -1,7 +1,9 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"path"
@@ -10,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/repository"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/location"
 )
@@ -19,21 +22,21 @@ import (
 type Repository interface {
 	// Tags returns the commits of all tags, by their names.
 	Tags(ctx context.Context) (map[string]string, error)
-	// FetchTag returns the files of a tag at a commit. The caller closes them. If keys is
-	// not empty, the tag must be signed by one of these PGP keys.
-	FetchTag(ctx context.Context, tag, commit, keys string) (*tree.Tree, error)
+	// FetchTags fetches tags together; nil if they are too large together. The caller closes
+	// the session.
+	FetchTags(ctx context.Context, tags []string) (*repository.Session, error)
 }
 
 // NewGit returns a Catalog of the packages in a folder of a repository, "" for all. The
 // error is an ErrInvalid.
-func NewGit(s Settings, folder string, r Repository) (*Catalog, error) {
+func NewGit(s Settings, folder string, from Repository) (*Catalog, error) {
 	if s.OCI != nil || s.Helm != nil || s.CosignKeyFile != "" {
 		return nil, tko.Errorf(tko.ErrInvalid, "git, and oci, helm or cosignKeyFile of catalog, are set: use one kind of catalog, and for git pgpKeyFile")
 	}
 	if folder = path.Clean(strings.TrimPrefix(folder, "/")); !fs.ValidPath(folder) {
 		return nil, tko.Errorf(tko.ErrInvalid, "path %q leads out of the repository", folder)
 	}
-	return newCatalog(s, &gitPublisher{folder: folder, repository: r, keyFile: s.PGPKeyFile})
+	return newCatalog(s, &gitPublisher{folder: folder, repository: from, keyFile: s.PGPKeyFile})
 }
 
 // A gitPublisher is a git repository.
@@ -41,6 +44,7 @@ type gitPublisher struct {
 	folder     string
 	repository Repository
 	keyFile    string
+	session    *repository.Session // of the versions that are read; nil to fetch each
 }
 
 func (g *gitPublisher) versions(ctx context.Context) (all []version, problems []string, err error) {
@@ -57,17 +61,62 @@ func (g *gitPublisher) versions(ctx context.Context) (all []version, problems []
 
 func (*gitPublisher) resolve(_ context.Context, v version) (version, error) { return v, nil }
 
-func (g *gitPublisher) read(ctx context.Context, v version) (all []published, problems []string, err error) {
+// begin fetches all tags together.
+func (g *gitPublisher) begin(ctx context.Context, versions []version) (end func(), err error) {
+	g.session, err = g.fetch(ctx, versions...)
+	return func() {
+		if g.session != nil {
+			_ = g.session.Close()
+		}
+		g.session = nil
+	}, err
+}
+
+func (g *gitPublisher) fetch(ctx context.Context, versions ...version) (*repository.Session, error) {
+	var tags []string
+	for _, v := range versions {
+		tags = append(tags, v.Tag)
+	}
+	return g.repository.FetchTags(ctx, tags)
+}
+
+// files returns the files of a version: those of its package, if it is of one only.
+func (g *gitPublisher) files(ctx context.Context, v version) (*tree.Tree, error) {
 	keys, err := keysIn(g.keyFile)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	files, err := g.repository.FetchTag(ctx, v.Tag, v.Digest, keys)
+	session := g.session
+	if session == nil {
+		if session, err = g.fetch(ctx, v); err != nil {
+			return nil, err
+		}
+		defer func() { _ = session.Close() }()
+	}
+	return session.Tree(ctx, v.Tag, v.Digest, g.folderOf(v), keys)
+}
+
+// folderOf returns the folder that holds what a version may have; "" for all.
+func (g *gitPublisher) folderOf(v version) string {
+	switch {
+	case v.Of != "" && (g.folder == "." || strings.HasPrefix(v.Of, g.folder+"/")):
+		return v.Of
+	case g.folder == ".":
+		return ""
+	}
+	return path.Join(g.folder, v.Of)
+}
+
+func (g *gitPublisher) read(ctx context.Context, v version) (all []published, problems []string, err error) {
+	files, err := g.files(ctx, v)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { _ = files.Close() }()
 	folders, err := packages(files, g.folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "it has no folder %q", cmp.Or(g.folderOf(v), g.folder))
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -75,7 +124,7 @@ func (g *gitPublisher) read(ctx context.Context, v version) (all []published, pr
 		if ctx.Err() != nil {
 			return nil, nil, context.Cause(ctx)
 		}
-		if v.Of != "" && folder != v.Of && path.Join(g.folder, v.Of) != folder {
+		if v.Of != "" && folder != g.folderOf(v) {
 			continue
 		}
 		relative := folder

@@ -107,6 +107,10 @@ func (h *helmPublisher) versions(ctx context.Context) (all []version, problems [
 
 func (*helmPublisher) resolve(_ context.Context, v version) (version, error) { return v, nil }
 
+func (*helmPublisher) begin(context.Context, []version) (end func(), err error) {
+	return func() {}, nil
+}
+
 func (h *helmPublisher) read(ctx context.Context, v version) (all []published, problems []string, err error) {
 	base, err := url.Parse(h.base)
 	if err != nil {

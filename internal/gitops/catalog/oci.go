@@ -223,6 +223,10 @@ func (o *ociPublisher) resolve(ctx context.Context, v version) (version, error) 
 	return v, explain(err)
 }
 
+func (*ociPublisher) begin(context.Context, []version) (end func(), err error) {
+	return func() {}, nil
+}
+
 func (o *ociPublisher) read(ctx context.Context, v version) (all []published, problems []string, err error) {
 	r, err := o.repository(v.Of)
 	if err != nil {

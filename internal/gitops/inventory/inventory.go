@@ -19,6 +19,7 @@ import (
 // a time uses it.
 type Inventory struct {
 	settings Settings
+	editable []tko.Pattern
 	parts    []*part
 
 	dirty     bool   // an origin was read since the revision was made
@@ -42,7 +43,11 @@ func New(s Settings, access remote.Access) (*Inventory, error) {
 	if len(s.From) == 0 || len(s.From) > maxOrigins {
 		return nil, tko.Errorf(tko.ErrInvalid, "inventory.from has %d elements: use 1 to %d", len(s.From), maxOrigins)
 	}
-	i := &Inventory{settings: s}
+	editable, err := s.editable()
+	if err != nil {
+		return nil, err
+	}
+	i := &Inventory{settings: s, editable: editable}
 	names := map[string]bool{}
 	makes := false
 	for n, settings := range s.From {
@@ -81,6 +86,9 @@ func (i *Inventory) URL() string {
 	}
 	return strings.Join(all, ", ")
 }
+
+// Editable returns patterns of the parts of sites that users may set.
+func (i *Inventory) Editable() []tko.Pattern { return i.editable }
 
 // maxProblems is how many problems of one origin an error lists.
 const maxProblems = 20

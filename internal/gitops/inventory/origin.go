@@ -36,6 +36,8 @@ func newOrigin(s OriginSettings, access remote.Access) (origin, error) {
 		return newO2IMS(s, access)
 	case s.Kubernetes != nil:
 		return newKubernetes(s, access)
+	case s.SQL != nil:
+		return newQuery(s, access)
 	}
 	format, err := s.format()
 	if err != nil {
@@ -90,7 +92,7 @@ func (f file) read(_ context.Context, known string) ([]record, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	if before.Mode().IsRegular() && (!os.SameFile(before, after) || after.Size() != int64(len(data)) || !after.ModTime().Equal(before.ModTime())) {
+	if changed(before, after, len(data)) {
 		return nil, "", errors.New("the file changed while it was read: it is read again. Replace files by renaming complete ones")
 	}
 	tag := digestTag(data)
@@ -99,6 +101,12 @@ func (f file) read(_ context.Context, known string) ([]record, string, error) {
 	}
 	records, err := decode(f.format, data, f.settings.Items, f.settings.MaxRecords)
 	return records, tag, err
+}
+
+// changed reports whether a file changed while so many bytes of it were read. Pipes never
+// do.
+func changed(before, after os.FileInfo, read int) bool {
+	return before.Mode().IsRegular() && (!os.SameFile(before, after) || after.Size() != int64(read) || !after.ModTime().Equal(before.ModTime()))
 }
 
 // An address is an origin at a URL: one document, or JSON in pages with Link

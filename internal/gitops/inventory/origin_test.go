@@ -387,3 +387,116 @@ func BenchmarkNetBox(b *testing.B) {
 		}
 	})
 }
+
+// A change that NetBox doesn't record, as that of a region, is noticed after FullEvery.
+func TestNetBoxIsReadCompletelyFromTimeToTime(t *testing.T) {
+	t.Parallel()
+	b := newNetBox(t, 10)
+	settings := b.settings(t)
+	settings.From[0].NetBox.FullEvery = "1ns"
+	i := open(t, settings)
+	first := revision(t, i)
+	b.objects[7]["region"] = map[string]any{"slug": "east"}
+	if revision(t, i) == first {
+		t.Error("a change of what a record refers to is never noticed")
+	}
+}
+
+// An origin with more records than maxRecords is refused by its count, before all of them
+// are read. Records that the mapping leaves out make no sites.
+func TestNetBoxIsBoundedAndFiltered(t *testing.T) {
+	t.Parallel()
+	b := newNetBox(t, 1234)
+	settings := b.settings(t)
+	settings.From[0].MaxRecords = 1000
+	if _, err := open(t, settings).Revision(t.Context()); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "more than 1000 records") || b.requests.Load() != 2 {
+		t.Errorf("after %d requests the error is %v: want one with the limit, after 2", b.requests.Load(), err)
+	}
+	settings = b.settings(t)
+	settings.From[0].MaxBytes = 10_000
+	if _, err := open(t, settings).Revision(t.Context()); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "more than 10000 bytes") {
+		t.Errorf("more bytes than maxBytes: the error is %v", err)
+	}
+	b.objects[3]["status"] = map[string]any{"value": "retired"}
+	i := open(t, b.settings(t))
+	revision(t, i)
+	if sites, _ := i.Sites(); len(sites) != 1233 || sites[3].ID != "site-00004" {
+		t.Errorf("there are %d sites, the fourth is %q: want those that are active", len(sites), sites[3].ID)
+	}
+}
+
+// A document at a URL that didn't change isn't sent again. Its ETag isn't used if it
+// couldn't be mapped, and neither is that of the first of several pages.
+func TestURLIsReadWithETags(t *testing.T) {
+	t.Parallel()
+	var body, tail, sent atomic.Value
+	body.Store(`[{"title": "a"}]`)
+	tail.Store("")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/second" {
+			_, _ = w.Write([]byte(tail.Load().(string)))
+			return
+		}
+		etag := fmt.Sprintf("%q", body.Load())
+		w.Header().Set("ETag", etag)
+		if tail.Load() != "" {
+			w.Header().Set("Link", `</second>; rel="next"`)
+		}
+		sent.Store(r.Header.Get("If-None-Match"))
+		if r.Header.Get("If-None-Match") == etag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		_, _ = w.Write([]byte(body.Load().(string)))
+	}))
+	t.Cleanup(server.Close)
+	i := open(t, inventory.Settings{From: []inventory.OriginSettings{{URL: server.URL + "/sites.json", Map: inventory.Mapping{ID: "record.name"}}}})
+	for range 2 {
+		if _, err := i.Revision(t.Context()); err == nil || !strings.Contains(err.Error(), "record 1: map.id") {
+			t.Errorf("a record without a name: the error is %v", err)
+		}
+	}
+	body.Store(`[{"name": "a"}]`)
+	first := revision(t, i)
+	if again := revision(t, i); again != first || sent.Load() != fmt.Sprintf("%q", body.Load()) {
+		t.Errorf("an unchanged document is requested with the ETag %q as revision %s: want %s", sent.Load(), again, first)
+	}
+	body.Store(`[{"name": "b"}]`)
+	tail.Store(`[{"name": "c"}]`)
+	pages := revision(t, i)
+	tail.Store(`[{"name": "d"}]`)
+	if revision(t, i) == pages {
+		t.Error("a change of the second page is not noticed")
+	}
+}
+
+// A file with a record that can't be mapped is an error until the file is right.
+func TestFileThatCantBeMappedStaysAnError(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "sites.csv")
+	for _, content := range []string{"name,n\na,1\n", "title,n\na,1\n"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	i := open(t, inventory.Settings{From: []inventory.OriginSettings{{File: path, Map: inventory.Mapping{ID: "record.name"}}}})
+	for range 2 {
+		if _, err := i.Revision(t.Context()); err == nil || !strings.Contains(err.Error(), "record 1: map.id") {
+			t.Errorf("the error is %v: want one about the record", err)
+		}
+	}
+}
+
+// 20,000 sites are read by 40 pages, and unchanged ones by one small request.
+func TestNetBoxWith20000SitesIsReadByFewRequests(t *testing.T) {
+	t.Parallel()
+	b := newNetBox(t, 20_000)
+	i := open(t, b.settings(t))
+	first := revision(t, i)
+	if sites, _ := i.Sites(); len(sites) != 20_000 || b.requests.Load() != 41 {
+		t.Errorf("read %d sites by %d requests: want 20000 by 41", len(sites), b.requests.Load())
+	}
+	if again := revision(t, i); again != first || b.requests.Load() != 42 {
+		t.Errorf("%d more requests for an unchanged NetBox, and the revision %s: want 1, and %s", b.requests.Load()-41, again, first)
+	}
+}

@@ -16,10 +16,13 @@ type Settings struct {
 	From []OriginSettings `json:"from"`
 	// AllowEmpty permits an inventory, and origins, without sites. Otherwise that is an error.
 	AllowEmpty bool `json:"allowEmpty,omitempty"`
+	// Editable are patterns of parts of sites that users may set: template, metadata.KEY.
+	// Their values take precedence over those of all origins.
+	Editable []string `json:"editable,omitempty"`
 }
 
-// OriginSettings describe one origin of records. One of File, URL, NetBox, O2IMS
-// and Kubernetes is set.
+// OriginSettings describe one origin of records. One of File, URL, NetBox, O2IMS,
+// Kubernetes and SQL is set.
 type OriginSettings struct {
 	Name       string              `json:"name,omitempty"` // the kind of the origin if empty
 	File       string              `json:"file,omitempty"`
@@ -27,6 +30,7 @@ type OriginSettings struct {
 	NetBox     *NetBoxSettings     `json:"netbox,omitempty"`
 	O2IMS      *O2IMSSettings      `json:"o2ims,omitempty"`
 	Kubernetes *KubernetesSettings `json:"kubernetes,omitempty"`
+	SQL        *SQLSettings        `json:"sql,omitempty"`
 
 	Format string `json:"format,omitempty"` // of File and URL: csv, json or yaml; by the name's end if empty
 	Items  string `json:"items,omitempty"`  // path of the list in JSON or YAML, such as data.sites; the document itself if empty
@@ -87,7 +91,7 @@ const (
 
 // check completes the settings of an origin. The error is an ErrInvalid.
 func (s *OriginSettings) check() error {
-	kinds := map[string]bool{"file": s.File != "", "url": s.URL != "", "netbox": s.NetBox != nil, "o2ims": s.O2IMS != nil, "kubernetes": s.Kubernetes != nil}
+	kinds := map[string]bool{"file": s.File != "", "url": s.URL != "", "netbox": s.NetBox != nil, "o2ims": s.O2IMS != nil, "kubernetes": s.Kubernetes != nil, "sql": s.SQL != nil}
 	kind := ""
 	for name, set := range kinds {
 		if set && kind != "" {
@@ -98,10 +102,13 @@ func (s *OriginSettings) check() error {
 		}
 	}
 	if kind == "" {
-		return tko.Errorf(tko.ErrInvalid, "set one of file, url, netbox, o2ims and kubernetes")
+		return tko.Errorf(tko.ErrInvalid, "set one of file, url, netbox, o2ims, kubernetes and sql")
 	}
 	if s.Name == "" {
 		s.Name = kind
+	}
+	if strings.HasPrefix(s.Name, tko.OriginUser) {
+		return tko.Errorf(tko.ErrInvalid, "the name %q begins with %s, which names users: use another", s.Name, tko.OriginUser)
 	}
 	if s.MaxBytes < 0 || s.MaxRecords < 0 {
 		return tko.Errorf(tko.ErrInvalid, "maxBytes is %d and maxRecords %d: use 0 for the defaults, or more", s.MaxBytes, s.MaxRecords)
@@ -121,7 +128,26 @@ func (s *OriginSettings) check() error {
 		}
 		return nil
 	}
+	if s.SQL != nil {
+		return s.SQL.check(s.Credentials)
+	}
 	return s.Check(s.address())
+}
+
+// editable returns the patterns of parts that users may set. The error is an ErrInvalid.
+func (s Settings) editable() ([]tko.Pattern, error) {
+	var all []tko.Pattern
+	for _, text := range s.Editable {
+		p, err := tko.ParseValuePattern(text)
+		if err != nil {
+			return nil, tko.Errorf(tko.ErrInvalid, "inventory.editable: %w", err)
+		}
+		if text != "template" && text != "*" && !strings.HasPrefix(p.Prefix(), "metadata.") {
+			return nil, tko.Errorf(tko.ErrInvalid, "inventory.editable has %.100q: use template, metadata.KEY, metadata.* or *; a package can't be edited in part", text)
+		}
+		all = append(all, p)
+	}
+	return all, nil
 }
 
 // address returns the URL that the origin is read from; "" for a file.
@@ -133,6 +159,8 @@ func (s *OriginSettings) address() string {
 		return s.O2IMS.URL
 	case s.Kubernetes != nil:
 		return s.Kubernetes.URL
+	case s.SQL != nil:
+		return s.SQL.URL
 	}
 	return s.URL
 }

@@ -76,6 +76,9 @@ type Policy struct {
 	// While the approval is pending, nothing else is changed: what left and what is new may
 	// be the same entities under other IDs.
 	Careful bool
+	// Editable are patterns of parts of sites, as [tko.SourceOrigins] names them. Where users
+	// set one, their value stays.
+	Editable []tko.Pattern
 	// Origins are those of the items, as their status has them.
 	Origins []tko.SourceOrigins
 	// Spent is the number of entities that were removed without an approval lately. It is
@@ -162,7 +165,10 @@ type Plan struct {
 func (p *Plan) Changes() int { return len(p.Actions) + len(p.Held) }
 
 // AuthorOf returns the author of changes made for a source.
-func AuthorOf(source string) string { return "gitops:" + source }
+func AuthorOf(source string) string { return authorPrefix + source }
+
+// authorPrefix begins the authors of changes made for sources.
+const authorPrefix = "gitops:"
 
 // OriginOf returns the origin, unique for ever, of a deployment of a source.
 func OriginOf(source, name string) string {
@@ -199,10 +205,12 @@ type maker struct {
 	leaving map[key]bool
 
 	mu      sync.Mutex
-	live    map[key]*entity // nil: doesn't exist
-	origins map[string]int  // numbers in the plan's Origins, by their text
-	stays   []string        // messages about entities that differ, with AddOnly
-	others  map[key]string  // entities of other sources, with the source's name; read when needed
+	live    map[key]*entity           // nil: doesn't exist
+	origins map[string]int            // numbers in the plan's Origins, by their text
+	stays   []string                  // messages about entities that differ, with AddOnly
+	kept    []string                  // messages about values that users set
+	edited  map[key]tko.SourceOrigins // of sites with values that users set
+	others  map[key]string            // entities of other sources, with the source's name; read when needed
 }
 
 // asks is the number of concurrent requests.
@@ -214,7 +222,7 @@ const asks = 8
 // the problems, each with its file and resource.
 func Make(ctx context.Context, client Client, manifests []manifest.Manifest, items []tko.SourceItem, policy Policy) (*Plan, error) {
 	m := &maker{
-		client: client, policy: policy, wanted: map[key]*manifest.Manifest{}, items: map[key]tko.SourceItem{}, leaving: map[key]bool{}, live: map[key]*entity{},
+		client: client, policy: policy, wanted: map[key]*manifest.Manifest{}, items: map[key]tko.SourceItem{}, leaving: map[key]bool{}, live: map[key]*entity{}, edited: map[key]tko.SourceOrigins{},
 	}
 	for i := range manifests {
 		m.wanted[key{manifests[i].Put.Kind, manifests[i].Name}] = &manifests[i]
@@ -266,11 +274,7 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 	} else if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}
-	slices.Sort(m.stays)
-	if more := len(m.stays) - maxStays; more > 0 {
-		m.stays = append(m.stays[:maxStays], fmt.Sprintf("and %d more stay as they are", more))
-	}
-	plan.Messages = append(plan.Messages, m.stays...)
+	plan.Messages = slices.Concat(plan.Messages, first(m.stays, "stay as they are"), first(m.kept, "values of users are kept"))
 	m.index(plan)
 	for _, a := range actions {
 		if a != nil {
@@ -290,6 +294,15 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 
 // maxStays is how many entities that stay as they are messages name.
 const maxStays = 10
+
+// first returns the first messages in their order, and counts the others.
+func first(messages []string, what string) []string {
+	slices.Sort(messages)
+	if more := len(messages) - maxStays; more > 0 {
+		return append(messages[:maxStays:maxStays], fmt.Sprintf("and %d more %s", more, what))
+	}
+	return messages
+}
 
 // outdate adds a message for each template that changes: the number of deployments
 // that keep its earlier revision, without those that the plan recreates.
@@ -526,12 +539,19 @@ func (m *maker) index(plan *Plan) {
 // originsOf returns the number of a manifest's origins in the plan's Origins; 0 if it
 // has none.
 func (m *maker) originsOf(plan *Plan, w *manifest.Manifest) int {
-	if w == nil || len(w.Origins) == 0 {
+	if w == nil {
 		return 0
 	}
-	text := textOf(w.Origins)
+	parts := w.Origins
+	if edited := m.edited[key{w.Put.Kind, w.Name}]; edited != nil {
+		parts = edited
+	}
+	if len(parts) == 0 {
+		return 0
+	}
+	text := textOf(parts)
 	if m.origins[text] == 0 {
-		plan.Origins = append(plan.Origins, w.Origins)
+		plan.Origins = append(plan.Origins, parts)
 		m.origins[text] = len(plan.Origins)
 	}
 	return m.origins[text]
@@ -630,7 +650,7 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 			a.Reason = "it was deleted"
 		}
 	case owned && !item.Pending || item.Pending && there.who == AuthorOf(m.policy.Source):
-		if item.Digest == w.Digest && item.Revision == there.revision {
+		if m.settled(k, item, there, w) {
 			return nil, m.references(ctx, w)
 		}
 		a.Verb = Update
@@ -640,13 +660,22 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 	default:
 		a.Verb = Adopt
 	}
+	kept := k.kind == tko.KindSite && there != nil && len(m.policy.Editable) > 0
+	if kept {
+		if err := m.keepUsers(ctx, a, item, there); err != nil {
+			return nil, err
+		}
+	}
 	changed, err := m.try(ctx, a)
 	if err != nil {
 		return nil, err
 	}
+	if kept { // a user who writes meanwhile loses nothing
+		a.put.Revision = there.revision
+	}
 	a.changes = changed
 	if k.kind == tko.KindSite && a.Verb == Update && changed {
-		a.lost, a.altered = compare(m.given(item), there, w.Put)
+		a.lost, a.altered = compare(m.given(item), there, a.put)
 	}
 	if a.Verb == Adopt && changed && !w.Adopt && !m.policy.Adopt && m.policy.Careful {
 		return nil, tko.Errorf(tko.ErrInvalid, "it exists, differs, and isn't owned by this source (%s wrote it last): make them equal, map the record to another ID, or set adopt: true for the source",
@@ -670,6 +699,9 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 // has from its template or from users isn't counted.
 func compare(given tko.SourceOrigins, there *entity, put tko.Put) (lost, altered bool) {
 	for part := range given {
+		if _, isUser := given.User(part); isUser {
+			continue
+		}
 		key, isMetadata := strings.CutPrefix(part, "metadata.")
 		value, has := put.Metadata[key]
 		switch {

@@ -43,6 +43,23 @@ type Credentials struct {
 type Access struct {
 	Guard   *guard.Guard   // limits hosts; all are allowed if nil
 	Secrets secret.Sources // resolve references
+	// Databases runs the queries of inventories, and returns their rows as a JSON list of
+	// objects. If nil, the program has no drivers of databases.
+	Databases func(ctx context.Context, q Query) ([]byte, error)
+}
+
+// A Query is one SELECT of a database, with its limits.
+type Query struct {
+	URL      string // postgres://HOST:PORT/DATABASE, or sqlite:FILE
+	Username string
+	Password secret.Text
+	CAFile   string
+	Text     string
+	Rows     int
+	Bytes    int64
+	Timeout  time.Duration
+	// Dial connects to the server; without limits if nil.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // A Getter makes the requests of one reading: with credentials, to one server, and
@@ -243,6 +260,26 @@ func retryAfter(h http.Header) time.Duration {
 // Check returns an ErrInvalid if the credentials contradict each other, or can't be sent
 // to a server.
 func (c Credentials) Check(address string) error {
+	if err := c.CheckReferences(); err != nil {
+		return err
+	}
+	token, password := c.Token+c.TokenFile != "", c.Username+c.Password+c.PasswordFile != ""
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		return tko.Errorf(tko.ErrInvalid, "the URL is not one of http or https") // the cause may show a secret
+	}
+	if u.User != nil {
+		return tko.Errorf(tko.ErrInvalid, "the URL of %q contains credentials: put them into a file, and name that", u.Host)
+	}
+	if u.Scheme == "http" && (token || password) && !IsLoopback(u.Hostname()) {
+		return tko.Errorf(tko.ErrInvalid, "the URL of %q has no TLS, and credentials are sent over TLS only: use https", u.Host)
+	}
+	return nil
+}
+
+// CheckReferences returns an ErrInvalid if the credentials contradict each other, or hold
+// a secret in place of a reference.
+func (c Credentials) CheckReferences() error {
 	for field, reference := range map[string]string{"token": c.Token, "password": c.Password} {
 		if reference != "" && !secret.IsReference(reference) {
 			return tko.Errorf(tko.ErrInvalid, "%s is no reference: use env:NAME or vault:PATH#KEY, or %sFile", field, field)
@@ -254,16 +291,6 @@ func (c Credentials) Check(address string) error {
 	token, password := c.Token+c.TokenFile != "", c.Username+c.Password+c.PasswordFile != ""
 	if token && password {
 		return tko.Errorf(tko.ErrInvalid, "there is a token as well as a user: use one")
-	}
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-		return tko.Errorf(tko.ErrInvalid, "the URL is not one of http or https") // the cause may show a secret
-	}
-	if u.User != nil {
-		return tko.Errorf(tko.ErrInvalid, "the URL of %q contains credentials: put them into a file, and name that", u.Host)
-	}
-	if u.Scheme == "http" && (token || password) && !IsLoopback(u.Hostname()) {
-		return tko.Errorf(tko.ErrInvalid, "the URL of %q has no TLS, and credentials are sent over TLS only: use https", u.Host)
 	}
 	return nil
 }

@@ -7,24 +7,21 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"path"
 	"regexp"
 	"strings"
 	"time"
 
-	"github.com/go-git/go-billy/v5/osfs"
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/config"
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/transport"
-	"github.com/go-git/go-git/v5/storage/filesystem"
 	"github.com/go-git/go-git/v5/storage/memory"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
-	"github.com/tko-orchestrator/tko/internal/location"
 )
 
 // Options are the settings of a Repository. URL is required.
@@ -51,8 +48,7 @@ type Credentials struct {
 
 // A Repository is a remote git repository. It is a gitops.Fetcher.
 type Repository struct {
-	options  Options
-	signedBy string // PGP keys, in ASCII armor, one of which must have signed Ref, a tag
+	options Options
 }
 
 var scp = regexp.MustCompile(`^[^@:/\s]+@[^:/\s]+:[^\s]+$`)
@@ -136,15 +132,6 @@ func (r *Repository) Tags(ctx context.Context) (map[string]string, error) {
 	return tags, nil
 }
 
-// FetchTag returns the files of a tag, which must be at that commit. The caller closes
-// them. If keys is not empty, the tag must be signed by one of these PGP keys, in ASCII
-// armor; otherwise the error is an ErrInvalid.
-func (r *Repository) FetchTag(ctx context.Context, tag, commit, keys string) (*tree.Tree, error) {
-	at := &Repository{options: r.options, signedBy: keys}
-	at.options.Ref = "refs/tags/" + tag
-	return at.Fetch(ctx, tag+"@sha1:"+commit)
-}
-
 func (r *Repository) remote() *config.RemoteConfig {
 	return &config.RemoteConfig{Name: "origin", URLs: []string{r.options.URL}}
 }
@@ -212,82 +199,16 @@ func (r *Repository) Fetch(ctx context.Context, revision string) (*tree.Tree, er
 	if !ok || !plumbing.IsHash(commit) {
 		return nil, tko.Errorf(tko.ErrInvalid, "%q is not a revision of a git repository", revision)
 	}
-	auth, err := r.auth()
+	s, err := r.open()
 	if err != nil {
 		return nil, err
 	}
-	ca, err := r.ca()
-	if err != nil {
-		return nil, err
-	}
-	limit := 10 * r.options.Timeout
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the transfer did not end within %s", limit))
-	defer cancel()
-	if r.options.Dir != "" {
-		if err := os.MkdirAll(r.options.Dir, 0o700); err != nil {
-			return nil, err
-		}
-	}
-	dir, err := os.MkdirTemp(r.options.Dir, "tko-gitops-objects-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	limits := r.options.Limits.OrDefault()
-	objects, exceeded := location.Limited(osfs.New(dir), 2*limits.Bytes)
-	storage := filesystem.NewStorage(objects, cache.NewObjectLRUDefault())
-	defer func() { _ = storage.Close() }()
-	repository, err := git.Init(storage, nil)
-	if err != nil {
-		return nil, err
-	}
+	defer func() { _ = s.Close() }()
 	hash := plumbing.NewHash(commit)
-	if err := r.fetch(ctx, repository, hash, git.FetchOptions{Auth: auth.method, CABundle: ca}); err != nil {
-		if exceeded() {
-			return nil, tko.Errorf(tko.ErrInvalid, "the revision has more than %d bytes", 2*limits.Bytes)
-		}
-		return nil, auth.hide(explain(ctx, err))
+	if err := s.transfer(ctx, func(ctx context.Context, o git.FetchOptions) error { return r.fetch(ctx, s.git, hash, o) }); err != nil {
+		return nil, err
 	}
-	if r.signedBy != "" {
-		if err := r.verify(ctx, repository, hash, git.FetchOptions{Auth: auth.method, CABundle: ca}); err != nil {
-			return nil, auth.hide(explain(ctx, err))
-		}
-	}
-	return r.checkout(ctx, repository, hash)
-}
-
-// verify checks that the tag Ref is signed, has its own name, and is at the commit.
-func (r *Repository) verify(ctx context.Context, repository *git.Repository, commit plumbing.Hash, o git.FetchOptions) error {
-	const to = "refs/tko/tag"
-	o.Depth, o.Tags, o.Force = 1, git.NoTags, true
-	o.RefSpecs = []config.RefSpec{config.RefSpec("+" + r.options.Ref + ":" + to)}
-	if err := repository.FetchContext(ctx, &o); err != nil && !errors.Is(err, git.NoErrAlreadyUpToDate) {
-		return err
-	}
-	ref, err := repository.Reference(to, false)
-	if err != nil {
-		return err
-	}
-	tag, err := repository.TagObject(ref.Hash())
-	if errors.Is(err, plumbing.ErrObjectNotFound) {
-		return tko.Errorf(tko.ErrInvalid, "it isn't signed: it is a tag without a message")
-	}
-	if err != nil {
-		return err
-	}
-	if "refs/tags/"+tag.Name != r.options.Ref { // a signed tag under another name
-		return tko.Errorf(tko.ErrInvalid, "its signature is for the tag %q", tag.Name)
-	}
-	if tag.Target != commit {
-		return tko.Errorf(tko.ErrInvalid, "it was moved while it was read, or is a tag of a tag")
-	}
-	if tag.PGPSignature == "" {
-		return tko.Errorf(tko.ErrInvalid, "it isn't signed with a PGP key")
-	}
-	if _, err := tag.Verify(r.signedBy); err != nil {
-		return tko.Errorf(tko.ErrInvalid, "its signature is not valid for the keys of pgpKeyFile: %w", err)
-	}
-	return nil
+	return s.checkout(ctx, hash, "")
 }
 
 // fetch gets one commit without its history. If the server serves no commits by
@@ -335,17 +256,24 @@ func (r *Repository) fetch(ctx context.Context, repository *git.Repository, hash
 	return err
 }
 
-// checkout copies the regular files of a commit.
-func (r *Repository) checkout(ctx context.Context, repository *git.Repository, hash plumbing.Hash) (_ *tree.Tree, err error) {
-	commit, err := repository.CommitObject(hash)
+// checkout copies the regular files of a commit, in a folder that may not exist; "" for
+// all.
+func (s *Session) checkout(ctx context.Context, hash plumbing.Hash, folder string) (_ *tree.Tree, err error) {
+	commit, err := s.git.CommitObject(hash)
 	if err != nil {
 		return nil, err
 	}
 	files, err := commit.Tree()
+	if err == nil && folder != "" {
+		files, err = files.Tree(folder)
+	}
+	if errors.Is(err, object.ErrDirectoryNotFound) {
+		files, err = &object.Tree{}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
-	w, err := tree.Create(r.options.Dir, r.options.Limits)
+	w, err := tree.Create(s.repository.options.Dir, s.repository.options.Limits)
 	if err != nil {
 		return nil, err
 	}
@@ -368,7 +296,8 @@ func (r *Repository) checkout(ctx context.Context, repository *git.Repository, h
 		case entry.Mode != filemode.Regular && entry.Mode != filemode.Executable && entry.Mode != filemode.Deprecated:
 			continue // links and submodules
 		}
-		if err := add(w, repository, name, entry.Hash); err != nil {
+		name = path.Join(folder, name)
+		if err := add(w, s.git, name, entry.Hash); err != nil {
 			return nil, err
 		}
 		if entry.Mode == filemode.Executable {

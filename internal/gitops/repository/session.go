@@ -1,0 +1,162 @@
+package repository
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/go-git/go-billy/v5/osfs"
+	"github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/config"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/cache"
+	"github.com/go-git/go-git/v5/storage/filesystem"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/location"
+)
+
+// A Session holds objects that were fetched together, in a folder that Close removes.
+type Session struct {
+	repository *Repository
+	dir        string
+	storage    *filesystem.Storage
+	exceeded   func() bool // the limit of bytes
+
+	mu  sync.Mutex // go-git's storage is for one reader
+	git *git.Repository
+}
+
+// open returns a Session without objects.
+func (r *Repository) open() (*Session, error) {
+	if r.options.Dir != "" {
+		if err := os.MkdirAll(r.options.Dir, 0o700); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := os.MkdirTemp(r.options.Dir, "tko-gitops-objects-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{repository: r, dir: dir}
+	objects, exceeded := location.Limited(osfs.New(dir), 2*r.options.Limits.OrDefault().Bytes)
+	s.storage, s.exceeded = filesystem.NewStorage(objects, cache.NewObjectLRUDefault()), exceeded
+	if s.git, err = git.Init(s.storage, nil); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Close removes the objects.
+func (s *Session) Close() error { return errors.Join(s.storage.Close(), os.RemoveAll(s.dir)) }
+
+// transfer calls fetch with credentials and a time limit. If the objects exceed the limit of
+// bytes, the error is an ErrInvalid.
+func (s *Session) transfer(ctx context.Context, fetch func(context.Context, git.FetchOptions) error) error {
+	r := s.repository
+	auth, err := r.auth()
+	if err != nil {
+		return err
+	}
+	ca, err := r.ca()
+	if err != nil {
+		return err
+	}
+	limit := 10 * r.options.Timeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the transfer did not end within %s", limit))
+	defer cancel()
+	err = fetch(ctx, git.FetchOptions{Auth: auth.method, CABundle: ca})
+	switch {
+	case err == nil:
+		return nil
+	case s.exceeded():
+		return tko.Errorf(tko.ErrInvalid, "the revision has more than %d bytes", 2*r.options.Limits.OrDefault().Bytes)
+	}
+	return auth.hide(explain(ctx, err))
+}
+
+const tagsTo = "refs/tko/tags/"
+
+// FetchTags fetches tags without their history, all in one transfer. If they are larger
+// together than the limit of a revision, it returns nil: fetch fewer. The caller closes
+// the Session.
+func (r *Repository) FetchTags(ctx context.Context, tags []string) (*Session, error) {
+	s, err := r.open()
+	if err != nil {
+		return nil, err
+	}
+	err = s.transfer(ctx, func(ctx context.Context, o git.FetchOptions) error {
+		if _, err := s.git.CreateRemote(r.remote()); err != nil {
+			return err
+		}
+		o.Depth, o.Tags, o.Force = 1, git.NoTags, true
+		for _, tag := range tags {
+			o.RefSpecs = append(o.RefSpecs, config.RefSpec("+refs/tags/"+tag+":"+tagsTo+tag))
+		}
+		if err := s.git.FetchContext(ctx, &o); err != nil && !errors.Is(err, git.NoErrAlreadyUpToDate) {
+			return err
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		return s, nil
+	case s.exceeded() && len(tags) > 1 && ctx.Err() == nil:
+		return nil, s.Close()
+	}
+	return nil, errors.Join(err, s.Close())
+}
+
+// Tree returns the files of a fetched tag, which must be at that commit, in a folder; ""
+// for all. The caller closes them. If keys is not empty, the tag must be signed by one of
+// these PGP keys, in ASCII armor; otherwise the error is an ErrInvalid.
+func (s *Session) Tree(ctx context.Context, tag, commit, folder, keys string) (*tree.Tree, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	hash := plumbing.NewHash(commit)
+	ref, err := s.git.Reference(plumbing.ReferenceName(tagsTo+tag), false)
+	if err != nil {
+		return nil, errMoved
+	}
+	if keys != "" {
+		if err := s.verify(tag, ref.Hash(), hash, keys); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := s.git.CommitObject(hash); err != nil {
+		if object, err := s.git.Storer.EncodedObject(plumbing.AnyObject, hash); err == nil && object.Type() != plumbing.CommitObject {
+			return nil, tko.Errorf(tko.ErrInvalid, "it is the tag of a %s, and not of a commit", object.Type())
+		}
+		return nil, errMoved
+	}
+	return s.checkout(ctx, hash, folder)
+}
+
+var errMoved = errors.New("the tag was moved or deleted while it was read: it is read again")
+
+// verify checks that a tag's object is signed, has the tag's name, and is at the commit.
+func (s *Session) verify(name string, at, commit plumbing.Hash, keys string) error {
+	tag, err := s.git.TagObject(at)
+	if errors.Is(err, plumbing.ErrObjectNotFound) {
+		return tko.Errorf(tko.ErrInvalid, "it isn't signed: it is a tag without a message")
+	}
+	if err != nil {
+		return err
+	}
+	if tag.Name != name { // a signed tag under another name
+		return tko.Errorf(tko.ErrInvalid, "its signature is for the tag %q", tag.Name)
+	}
+	if tag.Target != commit {
+		return tko.Errorf(tko.ErrInvalid, "it was moved while it was read, or is a tag of a tag")
+	}
+	if tag.PGPSignature == "" {
+		return tko.Errorf(tko.ErrInvalid, "it isn't signed with a PGP key")
+	}
+	if _, err := tag.Verify(keys); err != nil {
+		return tko.Errorf(tko.ErrInvalid, "its signature is not valid for the keys of pgpKeyFile: %w", err)
+	}
+	return nil
+}
