@@ -172,7 +172,7 @@ func (s *Service) placeRows(ctx context.Context, sp spec.Rollout, rows []planned
 			sites = append(sites, one.row.Site)
 		}
 	}
-	metadata, err := s.siteMetadata(ctx, sites)
+	metadata, err := s.metadataOf(ctx, tko.KindSite, sites)
 	if err != nil {
 		return err
 	}
@@ -221,16 +221,16 @@ func (s *Service) placeRows(ctx context.Context, sp spec.Rollout, rows []planned
 	return nil
 }
 
-// siteMetadata returns the metadata of sites by ID.
-func (s *Service) siteMetadata(ctx context.Context, sites []string) (map[string]map[string]string, error) {
-	slices.Sort(sites)
-	sites = slices.Compact(sites)
-	out := make(map[string]map[string]string, len(sites))
-	for batch := range slices.Chunk(sites, rowsPage) {
+// metadataOf returns the metadata of sites or deployments by ID.
+func (s *Service) metadataOf(ctx context.Context, kind tko.Kind, ids []string) (map[string]map[string]string, error) {
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	out := make(map[string]map[string]string, len(ids))
+	for batch := range slices.Chunk(ids, rowsPage) {
 		keys := make([]Key, 0, len(batch))
 		for _, id := range batch {
 			if id != "" {
-				keys = append(keys, Key{Kind: tko.KindSite, ID: id})
+				keys = append(keys, Key{Kind: kind, ID: id})
 			}
 		}
 		if len(keys) == 0 {
