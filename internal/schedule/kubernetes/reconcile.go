@@ -36,6 +36,7 @@ type reconciliation struct {
 	site        tko.Site
 	deployments []tko.Deployment
 	held        []tko.DeploymentID
+	health      healthRules
 	management  bool // whether the cluster is the management cluster
 
 	recorded   inventories
@@ -411,7 +412,7 @@ func (rc *reconciliation) blockDeployments(step int) {
 			if rc.wanted.objects[k].step >= step {
 				break
 			}
-			if why := rc.states[k].unready(); why != "" {
+			if why := rc.states[k].unready(rc.health); why != "" {
 				rc.blocked[id] = fmt.Sprintf("the next step waits for %s: %s", k, why)
 				break
 			}
@@ -420,7 +421,7 @@ func (rc *reconciliation) blockDeployments(step int) {
 }
 
 // unready returns why the next step has to wait for the object; empty if it doesn't.
-func (s *state) unready() string {
+func (s *state) unready(rules healthRules) string {
 	switch {
 	case s.problem != nil:
 		return s.problem.message
@@ -431,7 +432,7 @@ func (s *state) unready() string {
 	case s.live == nil:
 		return "it is missing"
 	}
-	h, why := healthOf(s.live)
+	h, why := rules.healthOf(s.live)
 	if h == healthy {
 		return ""
 	}
@@ -571,7 +572,7 @@ func (rc *reconciliation) awaitDefinitions(ctx context.Context, objects []*objec
 				delete(waiting, k)
 				continue
 			}
-			if h, _ := healthOf(r); h == healthy && rc.isServed(ctx, r) {
+			if h, _ := rc.health.healthOf(r); h == healthy && rc.isServed(ctx, r) {
 				delete(waiting, k)
 			}
 		}
