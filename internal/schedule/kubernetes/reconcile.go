@@ -45,6 +45,7 @@ type reconciliation struct {
 	live       map[key]*unstructured.Unstructured // observed state of the recorded objects
 	unreadable map[key]string                     // by recorded object that cannot be read: the reason; it stays as it is
 	blocked    map[tko.DeploymentID]string        // by deployment: what it waits for
+	depends    map[tko.DeploymentID]dependencies  // of those that depend on others
 	removed    []tko.DeploymentID
 	removing   []string // objects that are being removed, or that can't be removed yet, with the reason
 	pruning    pruning
@@ -166,6 +167,7 @@ func (rc *reconciliation) desire(ctx context.Context) error {
 		})
 	}
 	rc.desireCharts()
+	rc.resolveDependencies()
 	return nil
 }
 
@@ -366,6 +368,9 @@ func (rc *reconciliation) applyAll(ctx context.Context, actions map[key]action) 
 		steps[o.step] = append(steps[o.step], o)
 	}
 	for _, step := range slices.Sorted(maps.Keys(steps)) {
+		if step > first { // definitions and namespaces may be shared with what is waited for
+			rc.blockDependents()
+		}
 		rc.blockDeployments(step)
 		plain, charts := rc.unblocked(steps[step])
 		for _, batch := range append(byRank(plain, func(o *object) key { return o.key }), charts) {
