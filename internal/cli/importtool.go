@@ -70,10 +70,7 @@ func (f *toolFlag) plan(ctx context.Context, s *session) ([]importStep, error) {
 	if err != nil {
 		return nil, err
 	}
-	pkg, left, err := f.clean(all)
-	if err != nil {
-		return nil, err
-	}
+	pkg, left := f.clean(all)
 	for _, line := range left {
 		s.app.notice("%s", line)
 	}
@@ -229,7 +226,7 @@ var (
 
 // clean returns the resources without what the cluster set, and without those that users
 // didn't make; left has a line for each sort of the latter.
-func (f *toolFlag) clean(all krm.Package) (pkg krm.Package, left []string, err error) {
+func (f *toolFlag) clean(all krm.Package) (pkg krm.Package, left []string) {
 	reasons := map[string][]string{}
 	for _, r := range all {
 		if why := f.omitted(r); why != "" {
@@ -247,7 +244,7 @@ func (f *toolFlag) clean(all krm.Package) (pkg krm.Package, left []string, err e
 		left = append(left, fmt.Sprintf("left out, because %s: %s%s", why, strings.Join(names[:min(len(names), applyDetails)], ", "), more))
 	}
 	slices.Sort(left)
-	return pkg, left, nil
+	return pkg, left
 }
 
 // omitted returns why a resource is not imported; empty if it is.
