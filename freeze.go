@@ -19,8 +19,8 @@ type Freeze struct {
 // MaxFreeze is the maximum duration of a freeze.
 const MaxFreeze = 366 * 24 * time.Hour
 
-// ConditionFrozen reports whether a freeze, or the suspension of the site, holds what is
-// to be scheduled at a site. Only sites that were reconciled in one have it.
+// ConditionFrozen reports whether a freeze, or the suspension of the site or deployment,
+// holds what is to be scheduled. Only what was reconciled in one has it.
 const ConditionFrozen = "Frozen"
 
 // ReasonFrozen is the reason of a Scheduled condition that waits for the end of a freeze.

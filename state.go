@@ -34,7 +34,7 @@ type Summary struct {
 
 // Reasons of conditions that aren't True, and still no failure.
 var (
-	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed"}
+	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed", ReasonFrozen, ReasonSuspended}
 	reasonsOfWork = []string{"InProgress", "Running", "Removing", "NotPrepared", "NotEvaluatedYet", "New"}
 )
 
@@ -122,7 +122,9 @@ func conditionSummary(c Condition) Summary {
 	switch {
 	case deleting && c.Status == ConditionTrue:
 		s.State = StateWorking
-	case deleting || c.Status == ConditionTrue:
+	case c.Type == ConditionFrozen && c.Status == ConditionTrue:
+		s.State = StateWaiting
+	case deleting || c.Type == ConditionFrozen || c.Status == ConditionTrue:
 	case slices.Contains(reasonsToWait, c.Reason):
 		s.State = StateWaiting
 	case slices.Contains(reasonsOfWork, c.Reason):

@@ -28,6 +28,8 @@ func TestStateOfADeploymentIsItsMostUrgentCondition(t *testing.T) {
 		"in progress":        {"its objects come up", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Healthy", "False", "InProgress")}, tko.StateWorking},
 		"not observed":       {"no report is no failure", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Healthy", "Unknown", "NotObserved")}, tko.StateUnknown},
 		"healthy":            {"everything is as wanted", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Healthy", "True", "Healthy")}, tko.StateHealthy},
+		"suspended":          {"a user stopped it on purpose", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{condition("Frozen", "True", "Suspended"), condition("Scheduled", "False", "Suspended")}, tko.StateWaiting},
+		"resumed":            {"the end of a suspension is no failure", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Frozen", "False", "Thawed")}, tko.StateHealthy},
 		"topology":           {"it needs no site", tko.Deployment{Prepared: true, Approved: true}, []tko.Condition{condition("Placed", "True", "UpToDate")}, tko.StateHealthy},
 		"failing and working": {
 			"the most urgent one decides, in any order",

@@ -135,8 +135,11 @@ func Metadata(label, text string) (key, value string, escaped bool) {
 }
 
 // HasPrefix reports whether the key of a label has a prefix, such as
-// app.kubernetes.io/.
-func HasPrefix(label string) bool { return strings.Contains(label, "/") }
+// app.kubernetes.io/, that isn't part of the key of metadata: TKO's own
+// [tko.MetadataSuspend] is metadata as it is written.
+func HasPrefix(label string) bool {
+	return strings.Contains(label, "/") && label != tko.MetadataSuspend
+}
 
 // Check returns a tko.ErrInvalid if a deployment can't have name in
 // Kubernetes: it must be a DNS subdomain, as names of custom resources are.

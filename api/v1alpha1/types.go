@@ -91,6 +91,9 @@ type SiteStatus struct {
 	// The number of these deployments.
 	// +optional
 	DeploymentCount int32 `json:"deploymentCount,omitempty"`
+	// True if the label tko.nephio.org/suspend suspends the site.
+	// +optional
+	Suspended bool `json:"suspended,omitempty"`
 	// The conditions of the site: Scheduled, Healthy.
 	// +optional
 	// +listType=map
@@ -149,6 +152,9 @@ type DeploymentStatus struct {
 	// True if the deployment may be scheduled. The subresource approval sets it.
 	// +optional
 	Approved bool `json:"approved"`
+	// True if the label tko.nephio.org/suspend suspends the deployment.
+	// +optional
+	Suspended bool `json:"suspended,omitempty"`
 	// The conditions of the deployment: Prepared, Approved, Scheduled, Placed, Healthy.
 	// +optional
 	// +listType=map

@@ -180,7 +180,7 @@ func (s *Service) input(ctx context.Context, v RolloutView, sp spec.Rollout) (*i
 	for i, e := range v.Flight {
 		sites[i] = string(e.Site)
 	}
-	metadata, err := s.siteMetadata(ctx, sites)
+	metadata, err := s.metadataOf(ctx, tko.KindSite, sites)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -194,39 +194,45 @@ func (s *Service) input(ctx context.Context, v RolloutView, sp spec.Rollout) (*i
 		Held: func(id tko.DeploymentID) (string, bool) { other, ok := v.Held[id]; return other, ok }, Now: v.Now,
 	}}
 	if len(keys) > 0 || len(sp.Windows) > 0 || len(freezes) > 0 {
-		in.Metadata = s.metadataAhead(ctx, in, metadata)
+		in.Metadata = s.metadataAhead(ctx, in, tko.KindSite, func(r execute.Row) string { return string(r.Site) }, metadata)
 	}
+	deployment := s.metadataAhead(ctx, in, tko.KindDeployment, func(r execute.Row) string { return string(r.Deployment) }, map[string]map[string]string{})
+	in.Suspended = func(row int) (suspended, ok bool) {
+		metadata, ok := deployment(row)
+		return tko.Suspended(metadata), ok
+	}
+	in.SuspendedUntil = v.Now.Add(suspendedAgain)
 	if len(sp.Limits.Apart) > 0 {
 		in.Others = s.changing(ctx, in, v, sp)
 	}
 	return in, index, nil
 }
 
-// metadataAhead returns a function that returns the metadata of the site of a row, and
-// reads that of the next waiting ones with it.
-func (s *Service) metadataAhead(ctx context.Context, in *input, known map[string]map[string]string) func(int) (map[string]string, bool) {
+// metadataAhead returns a function that returns the metadata of the site or deployment of
+// a row, as id selects it, and reads that of the next waiting ones with it.
+func (s *Service) metadataAhead(ctx context.Context, in *input, kind tko.Kind, id func(execute.Row) string, known map[string]map[string]string) func(int) (map[string]string, bool) {
 	ahead := 16
 	return func(row int) (map[string]string, bool) {
-		site := string(in.Rows[row].Site)
-		if _, ok := known[site]; !ok && site != "" {
-			sites := make([]string, 0, ahead)
-			for i := row; i < len(in.Rows) && len(sites) < ahead; i++ {
-				id := string(in.Rows[i].Site)
-				if _, ok := known[id]; !ok && in.Rows[i].Progress == execute.Waiting {
-					sites = append(sites, id)
+		wanted := id(in.Rows[row])
+		if _, ok := known[wanted]; !ok && wanted != "" {
+			ids := make([]string, 0, ahead)
+			for i := row; i < len(in.Rows) && len(ids) < ahead; i++ {
+				one := id(in.Rows[i])
+				if _, ok := known[one]; !ok && in.Rows[i].Progress == execute.Waiting {
+					ids = append(ids, one)
 				}
 			}
-			next, err := s.siteMetadata(ctx, sites)
+			next, err := s.metadataOf(ctx, kind, ids)
 			if err != nil {
 				in.err = errors.Join(in.err, err)
 				return nil, false
 			}
-			for _, id := range sites {
-				known[id] = next[id] // nil: the site was deleted
+			for _, one := range ids {
+				known[one] = next[one] // nil: it was deleted
 			}
 			ahead = min(2*ahead, rowsPage) // few if few can be admitted
 		}
-		return known[site], in.err == nil
+		return known[wanted], in.err == nil
 	}
 }
 

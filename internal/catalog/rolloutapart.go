@@ -23,7 +23,7 @@ func (s *Service) SiteHold(ctx context.Context, id tko.SiteID) (reason string, e
 	for _, e := range entries {
 		sites = append(sites, string(e.Site))
 	}
-	metadata, err := s.siteMetadata(ctx, sites)
+	metadata, err := s.metadataOf(ctx, tko.KindSite, sites)
 	if err != nil {
 		return "", err
 	}

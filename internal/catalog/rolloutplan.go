@@ -250,7 +250,7 @@ func (s *Service) spreadValues(ctx context.Context, waves []spec.Wave, sites []s
 	}
 	slices.Sort(sites)
 	for batch := range slices.Chunk(slices.Compact(sites), rowsPage) {
-		metadata, err := s.siteMetadata(ctx, batch)
+		metadata, err := s.metadataOf(ctx, tko.KindSite, batch)
 		if err != nil {
 			return nil, err
 		}
@@ -267,16 +267,16 @@ func (s *Service) spreadValues(ctx context.Context, waves []spec.Wave, sites []s
 	return out, nil
 }
 
-// siteMetadata returns the metadata of sites by ID.
-func (s *Service) siteMetadata(ctx context.Context, sites []string) (map[string]map[string]string, error) {
-	slices.Sort(sites)
-	sites = slices.Compact(sites)
-	out := make(map[string]map[string]string, len(sites))
-	for batch := range slices.Chunk(sites, rowsPage) {
+// metadataOf returns the metadata of sites or deployments by ID.
+func (s *Service) metadataOf(ctx context.Context, kind tko.Kind, ids []string) (map[string]map[string]string, error) {
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	out := make(map[string]map[string]string, len(ids))
+	for batch := range slices.Chunk(ids, rowsPage) {
 		keys := make([]Key, 0, len(batch))
 		for _, id := range batch {
 			if id != "" {
-				keys = append(keys, Key{Kind: tko.KindSite, ID: id})
+				keys = append(keys, Key{Kind: kind, ID: id})
 			}
 		}
 		if len(keys) == 0 {

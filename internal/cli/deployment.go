@@ -27,6 +27,7 @@ var deploymentView = view[tko.Deployment]{
 		if d.TemplateRevision > 0 {
 			row["templateRevision"] = d.TemplateRevision
 		}
+		suspendedRow(row, d.Metadata)
 		if len(d.Replaces) > 0 {
 			row["replaces"] = listValue(d.Replaces)
 		}
@@ -45,6 +46,7 @@ var deploymentView = view[tko.Deployment]{
 		{name: "AGE", age: func(d tko.Deployment) time.Time { return d.Stamp.Created }},
 		{name: "UPDATED", wide: true, age: func(d tko.Deployment) time.Time { return d.Stamp.Updated }},
 		{name: "REVISION", wide: true, text: func(d tko.Deployment) string { return strconv.FormatInt(d.Stamp.Revision, 10) }},
+		{name: "SUSPENDED", wide: true, text: func(d tko.Deployment) string { return strconv.FormatBool(tko.Suspended(d.Metadata)) }},
 		{name: "BY", wide: true, text: func(d tko.Deployment) string { return d.Stamp.String() }},
 		{name: "CONDITIONS", wide: true, text: func(d tko.Deployment) string { return conditionsText(d.Stamp.Conditions) }},
 		{name: "METADATA", wide: true, text: func(d tko.Deployment) string { return metadataText(d.Metadata) }},
@@ -66,7 +68,7 @@ func preparedText(d tko.Deployment) string {
 func (a *app) deploymentCommand() *cobra.Command {
 	return group("deployment", "Deployments: software at sites, and topologies",
 		a.deploymentCreate(), asOfFlag(a.deploymentGet()), a.deploymentEdit(), a.deploymentExplain(), a.deploymentDelete(), asOfFlag(a.deploymentList()), a.deploymentPurge(),
-		a.deploymentApprove(), a.deploymentUpgrade(), a.modCommand())
+		a.deploymentApprove(), a.deploymentUpgrade(), a.deploymentSuspend(), a.deploymentResume(), a.modCommand())
 }
 
 func (a *app) deploymentCreate() *cobra.Command {

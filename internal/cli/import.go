@@ -41,8 +41,9 @@ func (a *app) importCommand() *cobra.Command {
 	var dryRun bool
 	var confirm int
 	var from fromFlag
+	var tool toolFlag
 	cmd := &cobra.Command{
-		Use: "import FOLDER|FILE.tar", Short: "Create or update entities from plain KRM manifests, or from another server",
+		Use: "import FOLDER|FILE.tar", Short: "Create or update entities from plain KRM manifests, another server, or packages of other tools",
 		Long: `Create or update plugins, templates, sites, deployments and rollouts from plain KRM manifests, such
 as those of tko export. Rollouts are planned, and not started. The command first checks all of them, and shows what it will create and update. If
 one is wrong, nothing is changed. Then it asks; without a terminal, it needs --confirm COUNT with
@@ -56,17 +57,37 @@ With --from or --from-context, the command copies templates, plugins, sites and 
 another server, also of the original TKO: parents first, with their metadata, and prepared and
 approved as they are there. Deployments get new IDs. Sites are created suspended, so that two
 servers don't apply to the same places: stop the other server, then use tko site resume. A second
-import adds what is new, and updates templates, plugins and sites that have changed there.`,
-		Example: "  tko import ./fleet --dry-run\n  tko import ./fleet\n  tko import emea.tar --confirm 120\n  tko import --from old.example.com:50050 --dry-run",
-		Args:    arguments(0, 1),
+import adds what is new, and updates templates, plugins and sites that have changed there.
+
+With --helm, --kustomize, --live or --porch, the command makes or updates the template --template
+from a Helm release, a kustomization, the objects in a namespace of a running cluster, or a
+package revision of Porch. It runs kubectl or helm, which must be installed, with your own access
+to the cluster, and only reads there. Left out, and reported, are what the cluster and its
+controllers made, what TKO applied, and Secrets without --secrets; fields that the cluster set are
+removed. To take over the running objects, see tko.nephio.org/adopt.`,
+		Example: "  tko import ./fleet --dry-run\n  tko import ./fleet\n  tko import emea.tar --confirm 120\n  tko import --from old.example.com:50050 --dry-run\n" +
+			"  tko import --helm upf --namespace ran --template nf/upf:v1\n  tko import --live ran --template nf/ran:v1 --kube-context lagos --dry-run",
+		Args: arguments(0, 1),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if from.given() == (len(args) > 0) {
-				return tko.Errorf(errUsage, "name what to import: a folder, a tar file, or another server with --from or --from-context")
+			named, err := tool.named()
+			if err != nil {
+				return err
+			}
+			sources := 0
+			for _, given := range []bool{from.given(), named != "", len(args) > 0} {
+				if given {
+					sources++
+				}
+			}
+			if sources != 1 {
+				return tko.Errorf(errUsage, "name one thing to import: a folder, a tar file, another server with --from or --from-context, or a package with --helm, --kustomize, --live or --porch")
 			}
 			var steps []importStep
 			apply := func() error { return a.applyImport(ctx, s, steps) }
-			var err error
-			if from.given() {
+			switch {
+			case named != "":
+				steps, err = tool.plan(ctx, s)
+			case from.given():
 				other, connectErr := from.connect(s)
 				if connectErr != nil {
 					return connectErr
@@ -74,7 +95,7 @@ import adds what is new, and updates templates, plugins and sites that have chan
 				c := &copier{from: other, to: s, suspend: from.suspend, ids: map[tko.DeploymentID]tko.DeploymentID{}, inherit: map[tko.TemplateID]map[string]string{}, coming: map[tko.TemplateID]bool{}}
 				steps, err = c.plan(ctx)
 				apply = func() error { return c.apply(ctx, steps) }
-			} else {
+			default:
 				steps, err = a.planImport(ctx, s, args[0])
 			}
 			if err != nil {
@@ -104,6 +125,7 @@ import adds what is new, and updates templates, plugins and sites that have chan
 	}
 	f := cmd.Flags()
 	from.flags(f)
+	tool.flags(f)
 	dryRunFlag(f, &dryRun)
 	f.IntVar(&confirm, "confirm", 0, "`number` of changes to make: another one is refused")
 	return cmd

@@ -186,34 +186,62 @@ func (s *session) changed(kind tko.Kind, id string, r tko.PutResult, changes []s
 	return a.printResult(map[string]any{"id": id, "revision": r.Revision, "changes": int64(len(changes)), "dryRun": dryRun})
 }
 
+// suspendedRow adds to a row that an entity is suspended.
+func suspendedRow(row map[string]any, metadata map[string]string) {
+	if tko.Suspended(metadata) {
+		row["suspended"] = true
+	}
+}
+
 func (a *app) siteSuspend() *cobra.Command {
-	return a.suspension("suspend", "Stop scheduling at sites, without removing anything", `Stop scheduling at sites: nothing is applied there, removed from there, or repaired there, until
+	return a.suspend(tko.KindSite, "Stop scheduling at sites, without removing anything", `Stop scheduling at sites: nothing is applied there, removed from there, or repaired there, until
 tko site resume. What runs there stays. Deployments can be changed meanwhile; the conditions of
 the site and of the deployments report what waits. The site has the metadata
 `+tko.MetadataSuspend+`=true, which kubectl label and manifests set as well. For many sites,
-and with an end, use tko freeze.`, labels{set: map[string]string{tko.MetadataSuspend: "true"}})
+and with an end, use tko freeze.`, "tko site suspend lagos/1 --reason 'switch replacement'")
 }
 
 func (a *app) siteResume() *cobra.Command {
-	return a.suspension("resume", "Schedule at suspended sites again", `Schedule at suspended sites again: what was changed meanwhile is applied. The metadata
-`+tko.MetadataSuspend+` is removed.`, labels{remove: []string{tko.MetadataSuspend}})
+	return a.resume(tko.KindSite, "Schedule at suspended sites again", "tko site resume lagos/1")
 }
 
-func (a *app) suspension(verb, short, long string, l labels) *cobra.Command {
+func (a *app) deploymentSuspend() *cobra.Command {
+	return a.suspend(tko.KindDeployment, "Stop scheduling deployments, without removing anything", `Stop scheduling deployments: nothing of them is applied, removed or repaired at their sites,
+until tko deployment resume. What runs there stays, also if the approval is withdrawn. The
+packages can be changed and prepared meanwhile; the conditions Frozen and Scheduled report it.
+A deployment that is deleted, or moved to another site, is removed from its site. Schedule
+plugins don't run at the site meanwhile. The deployment has the metadata
+`+tko.MetadataSuspend+`=true, which kubectl label and manifests set as well.`, `tko deployment suspend "$id" --reason 'incident 4711'`)
+}
+
+func (a *app) deploymentResume() *cobra.Command {
+	return a.resume(tko.KindDeployment, "Schedule suspended deployments again", `tko deployment resume "$id"`)
+}
+
+func (a *app) suspend(kind tko.Kind, short, long, example string) *cobra.Command {
+	return a.suspension(kind, &cobra.Command{Use: "suspend ID…", Short: short, Long: long, Example: "  " + example}, labels{set: map[string]string{tko.MetadataSuspend: "true"}})
+}
+
+func (a *app) resume(kind tko.Kind, short, example string) *cobra.Command {
+	return a.suspension(kind, &cobra.Command{Use: "resume ID…", Short: short, Long: short + `: what was changed meanwhile is applied. The metadata
+` + tko.MetadataSuspend + ` is removed.`, Example: "  " + example}, labels{remove: []string{tko.MetadataSuspend}})
+}
+
+func (a *app) suspension(kind tko.Kind, cmd *cobra.Command, l labels) *cobra.Command {
 	var dryRun bool
-	cmd := &cobra.Command{
-		Use: verb + " ID…", Short: short, Long: long,
-		Example: "  tko site " + verb + " lagos/1 --reason 'switch replacement'",
-		Args:    arguments(1, -1), ValidArgsFunction: a.completion(completeSites),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			for _, id := range args {
-				if err := s.label(ctx, tko.KindSite, id, l, true, dryRun); err != nil {
-					return err
-				}
-			}
-			return nil
-		}),
+	ids := completeSites
+	if kind == tko.KindDeployment {
+		ids = completeDeployments
 	}
+	cmd.Args, cmd.ValidArgsFunction = arguments(1, -1), a.completion(ids)
+	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
+		for _, id := range args {
+			if err := s.label(ctx, kind, id, l, true, dryRun); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 	dryRunFlag(cmd.Flags(), &dryRun)
 	return cmd
 }

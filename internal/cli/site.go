@@ -20,6 +20,7 @@ var siteView = view[tko.Site]{
 			"siteId": string(s.ID), "templateId": string(s.Template),
 			"metadata": metadataValue(s.Metadata), "deploymentIds": listValue(s.Deployments),
 		}
+		suspendedRow(row, s.Metadata)
 		stampRow(row, s.Stamp)
 		return row
 	},
@@ -32,6 +33,7 @@ var siteView = view[tko.Site]{
 		{name: "AGE", age: func(s tko.Site) time.Time { return s.Stamp.Created }},
 		{name: "UPDATED", wide: true, age: func(s tko.Site) time.Time { return s.Stamp.Updated }},
 		{name: "REVISION", wide: true, text: func(s tko.Site) string { return strconv.FormatInt(s.Stamp.Revision, 10) }},
+		{name: "SUSPENDED", wide: true, text: func(s tko.Site) string { return strconv.FormatBool(tko.Suspended(s.Metadata)) }},
 		{name: "BY", wide: true, text: func(s tko.Site) string { return s.Stamp.String() }},
 		{name: "CONDITIONS", wide: true, text: func(s tko.Site) string { return conditionsText(s.Stamp.Conditions) }},
 		{name: "METADATA", text: func(s tko.Site) string { return metadataText(s.Metadata) }},

@@ -149,7 +149,7 @@ func (f *fleet) addSite(site tko.Site) {
 }
 
 // fleetWaits count what deployments wait for.
-type fleetWaits struct{ preparer, approval, withdrawn, proposal, scheduler int }
+type fleetWaits struct{ preparer, approval, withdrawn, proposal, scheduler, suspended, frozen int }
 
 func (w fleetWaits) list() []fleetWait {
 	all := []fleetWait{
@@ -158,6 +158,8 @@ func (w fleetWaits) list() []fleetWait {
 		{w.proposal, "with proposed changes of placements, waiting for an approval", "tko deployment list --condition Placed:" + tko.ReasonChangeProposed},
 		{w.preparer, "waiting for a preparer", "tko deployment list --prepared=false -o wide"},
 		{w.scheduler, "waiting for the meta-scheduler", "tko deployment list --prepared --approved --scheduled=false"},
+		{w.suspended, "suspended, or at suspended sites", "tko deployment list --condition Scheduled:" + tko.ReasonSuspended},
+		{w.frozen, "waiting for the end of a freeze", "tko freeze list"},
 	}
 	return slices.DeleteFunc(all, func(w fleetWait) bool { return w.count == 0 })
 }
@@ -190,6 +192,10 @@ func (f *fleet) addDeployment(d tko.Deployment, w *fleetWaits) {
 		w.approval++
 	case d.Prepared && d.Site != "" && scheduled != tko.ConditionTrue && scheduled != tko.ConditionFalse:
 		w.scheduler++
+	case hasReason(conditions, tko.ConditionScheduled, tko.ReasonSuspended):
+		w.suspended++
+	case hasReason(conditions, tko.ConditionScheduled, tko.ReasonFrozen):
+		w.frozen++
 	}
 	if hasReason(conditions, tko.ConditionPlaced, tko.ReasonChangeProposed) {
 		w.proposal++
@@ -198,10 +204,13 @@ func (f *fleet) addDeployment(d tko.Deployment, w *fleetWaits) {
 }
 
 // addFailures counts the conditions that are False, except for those that wait for
-// a user.
+// a user or for the end of a freeze.
 func (f *fleet) addFailures(kind tko.Kind, id string, conditions []tko.Condition) {
 	for _, c := range conditions {
 		if c.Status != tko.ConditionFalse || c.Type == tko.ConditionApproved || c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed {
+			continue
+		}
+		if c.Type == tko.ConditionFrozen || c.Reason == tko.ReasonSuspended || c.Reason == tko.ReasonFrozen {
 			continue
 		}
 		key := failureKey{kind: kind, typ: c.Type, reason: c.Reason}

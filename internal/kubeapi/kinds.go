@@ -101,7 +101,7 @@ func sites() *kind {
 		encode: func(o object, r catalog.Record, resources []runtime.RawExtension) error {
 			s := as[*v1alpha1.Site](o)
 			s.Spec = v1alpha1.SiteSpec{SiteID: r.ID, TemplateID: r.Template, Package: v1alpha1.Package{Resources: resources}}
-			s.Status = v1alpha1.SiteStatus{DeploymentIDs: r.Deployments, DeploymentCount: count(r), Conditions: conditions(r)}
+			s.Status = v1alpha1.SiteStatus{DeploymentIDs: r.Deployments, DeploymentCount: count(r), Suspended: suspended(r), Conditions: conditions(r)}
 			return nil
 		},
 		decode: func(o object) (catalog.Put, []runtime.RawExtension, string, error) {
@@ -114,6 +114,7 @@ func sites() *kind {
 			column("Deployments", "integer", 0, "number of deployments at this site"),
 			column("Scheduled", "string", 0, "status of the condition Scheduled: whether all deployments were sent to the site"),
 			column("Reason", "string", 0, "reason of the first condition that is not True"),
+			column("Suspended", "boolean", 1, "whether nothing is applied, repaired or removed at the site"),
 			column("Healthy", "string", 1, "status of the condition Healthy"),
 			column("Message", "string", 1, "message of that condition"),
 		},
@@ -121,7 +122,7 @@ func sites() *kind {
 			s := as[*v1alpha1.Site](o)
 			reason, message := why(s.Status.Conditions)
 			return []any{
-				s.Spec.SiteID, s.Spec.TemplateID, s.Status.DeploymentCount, status(s.Status.Conditions, tko.ConditionScheduled), reason,
+				s.Spec.SiteID, s.Spec.TemplateID, s.Status.DeploymentCount, status(s.Status.Conditions, tko.ConditionScheduled), reason, s.Status.Suspended,
 				status(s.Status.Conditions, tko.ConditionHealthy), message,
 			}
 		},
@@ -147,7 +148,7 @@ func deployments() *kind {
 				DeploymentID: r.ID, ParentDeploymentID: r.Parent, TemplateID: r.Template, SiteID: r.Site,
 				Package: v1alpha1.Package{Resources: resources},
 			}
-			d.Status = v1alpha1.DeploymentStatus{Prepared: r.Prepared, Approved: r.Approved, Conditions: conditions(r)}
+			d.Status = v1alpha1.DeploymentStatus{Prepared: r.Prepared, Approved: r.Approved, Suspended: suspended(r), Conditions: conditions(r)}
 			return nil
 		},
 		decode: func(o object) (catalog.Put, []runtime.RawExtension, string, error) {
@@ -162,6 +163,7 @@ func deployments() *kind {
 			column("Approved", "boolean", 0, "whether the deployment may be scheduled"),
 			column("Scheduled", "string", 0, "status of the condition Scheduled: whether the deployment was sent to its site"),
 			column("Reason", "string", 0, "reason of the first condition that is not True"),
+			column("Suspended", "boolean", 1, "whether nothing of the deployment is applied, repaired or removed"),
 			column("Parent", "string", 1, "parent deployment"),
 			column("Revision", "integer", 1, "number of the revision"),
 			column("Message", "string", 1, "message of that condition"),
@@ -170,7 +172,7 @@ func deployments() *kind {
 			d := as[*v1alpha1.Deployment](o)
 			reason, message := why(d.Status.Conditions)
 			return []any{
-				d.Spec.TemplateID, d.Spec.SiteID, d.Status.Prepared, d.Status.Approved, status(d.Status.Conditions, tko.ConditionScheduled), reason,
+				d.Spec.TemplateID, d.Spec.SiteID, d.Status.Prepared, d.Status.Approved, status(d.Status.Conditions, tko.ConditionScheduled), reason, d.Status.Suspended,
 				d.Spec.ParentDeploymentID, d.Generation, message,
 			}
 		},
@@ -293,6 +295,11 @@ func status(list []metav1.Condition, typ string) string {
 		}
 	}
 	return ""
+}
+
+// suspended reports whether a site or deployment is suspended.
+func suspended(r catalog.Record) bool {
+	return r.Metadata != nil && tko.Suspended(r.Metadata.Effective)
 }
 
 // why returns the reason and message of the first condition that is not True,

@@ -392,6 +392,40 @@ func TestTablesHaveTheColumnsOfTheKind(t *testing.T) {
 	}
 }
 
+// A label that was only stored would leave a site running that its operator believes to be suspended.
+func TestLabelSuspendsAsItIsWritten(t *testing.T) {
+	w := newWorld(t)
+	w.must("PATCH", "sites/s?fieldManager=owner", "apiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {name: s}\n", "Content-Type", apply)
+	suspended := func() (shown, decided bool) {
+		t.Helper()
+		site, err := w.Site(t.Context(), "s", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := w.must("GET", "sites/s", nil)
+		return o.at("status.suspended") == true, tko.Suspended(site.Metadata)
+	}
+	patch := func(labels string) obj {
+		t.Helper()
+		return w.must("PATCH", "sites/s", `{"metadata": {"labels": `+labels+`}}`, "Content-Type", "application/merge-patch+json")
+	}
+	for label, value := range map[string]string{"tko.nephio.org/suspend": "true", "tko.nephio.org-002fsuspend": "yes"} {
+		if o := patch(fmt.Sprintf(`{%q: %q}`, label, value)); fmt.Sprint(o.at("metadata.labels")) != "map["+label+":"+value+"]" {
+			t.Errorf("the labels are %v", o.at("metadata.labels"))
+		}
+		if shown, decided := suspended(); !shown || !decided {
+			t.Errorf("label %s: suspended: status %t, metadata %t", label, shown, decided)
+		}
+		if list, _ := w.must("GET", "sites?labelSelector="+label+"%3D"+value, nil)["items"].([]any); len(list) != 1 {
+			t.Errorf("the selector %s finds %d sites", label, len(list))
+		}
+		patch(fmt.Sprintf(`{%q: null}`, label))
+		if shown, decided := suspended(); shown || decided {
+			t.Errorf("without label %s: suspended: status %t, metadata %t", label, shown, decided)
+		}
+	}
+}
+
 func TestDiscoveryAndOpenAPIListAllKinds(t *testing.T) {
 	w := newWorld(t)
 	resources, _ := w.must("GET", strings.TrimSuffix(group, "/"), nil)["resources"].([]any)

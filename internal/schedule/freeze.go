@@ -38,16 +38,16 @@ func (s *Scheduler) freeze(ctx context.Context, seen snapshot, p plan) (time.Dur
 			Status: tko.ConditionFalse, Reason: reasonThawed, Message: "no freeze selects the site any more, and it is not suspended",
 		}))
 	}
-	if len(p.steps) == 0 && len(p.deployments) == 0 && was == nil {
+	if len(p.steps) == 0 && len(p.deployments)+len(p.suspended) == 0 && was == nil {
 		return 0, nil // there is nothing to hold
 	}
 	reason, wait := tko.ReasonFrozen, min(max(f.Until.Sub(now), time.Second), maxFrozen)
 	until := fmt.Sprintf("site %q is frozen until %s by %q: %s", seen.site.ID, f.Until.UTC().Format(time.RFC3339), f.By.Who, f.Reason)
 	if suspended {
 		reason, wait = tko.ReasonSuspended, maxFrozen
-		until = fmt.Sprintf("site %q is suspended by its metadata %s, until tko site resume", seen.site.ID, tko.MetadataSuspend)
+		until = tko.SuspendedText(tko.KindSite, string(seen.site.ID))
 	}
-	all := waiting(p, reason, until)
+	all := append(suspensions(seen), waiting(p, reason, until)...)
 	all = append(all, ifNew(tko.KindSite, string(seen.site.ID), seen.site.Stamp, tko.ConditionFrozen, report.Outcome{
 		Status: tko.ConditionTrue, Reason: reason, Message: until,
 	})...)
@@ -67,10 +67,41 @@ func isScheduled(d tko.Deployment) bool {
 func waiting(p plan, reason, why string) []conditionOf {
 	var all []conditionOf
 	for _, d := range p.deployments {
-		if !isScheduled(d) {
-			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, report.Outcome{
-				Status: tko.ConditionFalse, Reason: reason, Message: "it waits, because " + why,
-			})...)
+		all = append(all, held(d, reason, why)...)
+	}
+	return all
+}
+
+// held returns the condition of a deployment that waits; none if the site has it.
+func held(d tko.Deployment, reason, until string) []conditionOf {
+	if isScheduled(d) {
+		return nil
+	}
+	return ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, report.Outcome{
+		Status: tko.ConditionFalse, Reason: reason, Message: "it waits, because " + until,
+	})
+}
+
+// suspensions returns the conditions of the deployments that are suspended, and of those
+// that were. The others of a deployment stay: nothing is observed while it is suspended.
+func suspensions(seen snapshot) []conditionOf {
+	var all []conditionOf
+	for _, d := range seen.deployments {
+		id := string(d.ID)
+		if !tko.Suspended(d.Metadata) {
+			if c := conditionIn(d.Stamp, tko.ConditionFrozen); c != nil && c.Status == tko.ConditionTrue {
+				all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionFrozen, report.Outcome{
+					Status: tko.ConditionFalse, Reason: reasonThawed, Message: "it is not suspended",
+				})...)
+			}
+			continue
+		}
+		until := tko.SuspendedText(tko.KindDeployment, id)
+		all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionFrozen, report.Outcome{
+			Status: tko.ConditionTrue, Reason: tko.ReasonSuspended, Message: until,
+		})...)
+		if d.Prepared && d.Approved {
+			all = append(all, held(d, tko.ReasonSuspended, until)...)
 		}
 	}
 	return all

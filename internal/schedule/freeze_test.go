@@ -15,11 +15,16 @@ import (
 )
 
 // A counted is a target that counts its calls.
-type counted struct{ calls int }
+type counted struct {
+	calls   int
+	applied []tko.Deployment
+	held    []tko.DeploymentID
+}
 
-func (c *counted) Schedule(context.Context, krm.Resource, tko.Site, []tko.Deployment, []tko.DeploymentID) (report.Report, error) {
+func (c *counted) Schedule(_ context.Context, _ krm.Resource, _ tko.Site, applied []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	c.calls++
-	return report.Report{}, nil
+	c.applied, c.held = applied, held
+	return report.Report{Kept: held}, nil
 }
 
 // A frozenData is a data controller with freezes.
@@ -29,6 +34,7 @@ type frozenData struct {
 	freezes     []tko.Freeze
 	sites       map[tko.SiteID]tko.Site
 	deployments map[tko.DeploymentID]tko.Deployment
+	plugins     []tko.Plugin
 	writes      int
 	apart       map[tko.SiteID]string
 }
@@ -44,7 +50,13 @@ func (d *frozenData) Site(_ context.Context, id tko.SiteID, _ int64) (tko.Site, 
 }
 
 func (d *frozenData) Plugins(context.Context, tko.PluginSelect, tko.ListOptions) iter.Seq2[tko.Plugin, error] {
-	return func(func(tko.Plugin, error) bool) {}
+	return func(yield func(tko.Plugin, error) bool) {
+		for _, p := range d.plugins {
+			if !yield(p, nil) {
+				return
+			}
+		}
+	}
 }
 
 func (d *frozenData) Deployments(context.Context, tko.DeploymentSelect, tko.ListOptions) iter.Seq2[tko.Deployment, error] {
@@ -183,5 +195,87 @@ func TestSuspendedSiteIsNotScheduledUntilItResumes(t *testing.T) {
 	s.Reconcile(t.Context(), "a")
 	if c := conditionIn(data.sites["a"].Stamp, tko.ConditionFrozen); one.calls != 1 || c.Status != tko.ConditionFalse {
 		t.Errorf("%d calls, %+v", one.calls, c)
+	}
+}
+
+func TestSuspendedDeploymentStaysAsItIsUntilItResumes(t *testing.T) {
+	gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
+	trigger := krm.Resource{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}
+	suspended := map[string]string{tko.MetadataSuspend: "true"}
+	was := tko.Stamp{Revision: 4, Conditions: []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: ReasonScheduled, ObservedRevision: 3}}}
+	data := &frozenData{
+		sites: map[tko.SiteID]tko.Site{"a": {ID: "a", Package: krm.Package{trigger}, Stamp: tko.Stamp{Revision: 1}}},
+		deployments: map[tko.DeploymentID]tko.Deployment{
+			"changed":    {ID: "changed", Site: "a", Prepared: true, Approved: true, Metadata: suspended, Stamp: was},
+			"other":      {ID: "other", Site: "a", Prepared: true, Approved: true, Stamp: tko.Stamp{Revision: 2}},
+			"unapproved": {ID: "unapproved", Site: "a", Prepared: true, Metadata: suspended, Stamp: was},
+		},
+	}
+	one := &counted{}
+	s := New(data, nil, Options{})
+	s.targets = map[krm.GVK]target{gvk: one}
+	for range 2 {
+		if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkDone || len(one.applied) != 1 || one.applied[0].ID != "other" || !slices.Equal(one.held, []tko.DeploymentID{"changed", "unapproved"}) {
+			t.Fatalf("%+v, applied %+v, held %v", r, one.applied, one.held)
+		}
+	}
+	// two of the deployment that is to change, one of each other, and one of the site
+	if data.writes != 4 {
+		t.Errorf("%d writes: the second reconciliation wrote the same conditions", data.writes)
+	}
+	for _, id := range []tko.DeploymentID{"changed", "unapproved"} {
+		if c := conditionIn(data.deployments[id].Stamp, tko.ConditionFrozen); c == nil || c.Status != tko.ConditionTrue || c.Reason != tko.ReasonSuspended || !strings.Contains(c.Message, "tko deployment resume") {
+			t.Errorf("the condition of %s is %+v", id, c)
+		}
+	}
+	if c := scheduledOf(data.deployments["changed"].Stamp); c.Status != tko.ConditionFalse || c.Reason != tko.ReasonSuspended {
+		t.Errorf("the condition of the deployment that waits is %+v", c)
+	}
+	if c := scheduledOf(data.deployments["unapproved"].Stamp); c.Status != tko.ConditionTrue || c.ObservedRevision != 3 {
+		t.Errorf("the condition of the unapproved deployment, which still runs, is %+v", c)
+	}
+	if c := scheduledOf(data.deployments["other"].Stamp); c == nil || c.Status != tko.ConditionTrue {
+		t.Errorf("the condition of the other deployment is %+v", c)
+	}
+	for _, id := range []tko.DeploymentID{"changed", "unapproved"} {
+		d := data.deployments[id]
+		d.Metadata = nil
+		data.deployments[id] = d
+	}
+	s.Reconcile(t.Context(), "a")
+	if len(one.applied) != 2 || len(one.held) != 0 {
+		t.Errorf("resumed: applied %+v, held %v", one.applied, one.held)
+	}
+	if d := data.deployments["changed"]; conditionIn(d.Stamp, tko.ConditionFrozen).Status != tko.ConditionFalse || scheduledOf(d.Stamp).Status != tko.ConditionTrue {
+		t.Errorf("resumed: %+v", d.Stamp.Conditions)
+	}
+}
+
+func TestPluginThatWouldRemoveASuspendedDeploymentIsNotRun(t *testing.T) {
+	gvk := krm.GVK{Group: "counted.plugin.nephio.org", Version: "v1", Kind: "Target"}
+	data := &frozenData{
+		plugins:     []tko.Plugin{{Type: tko.PluginSchedule, Name: "p", Triggers: []krm.GVK{gvk}}},
+		sites:       map[tko.SiteID]tko.Site{"a": {ID: "a", Package: krm.Package{{"apiVersion": gvk.APIVersion(), "kind": gvk.Kind, "metadata": map[string]any{"name": "t"}}}, Stamp: tko.Stamp{Revision: 1}}},
+		deployments: map[tko.DeploymentID]tko.Deployment{"d": {ID: "d", Site: "a", Prepared: true, Approved: true, Metadata: map[string]string{tko.MetadataSuspend: "true"}, Stamp: tko.Stamp{Revision: 1}}},
+	}
+	s := New(data, nil, Options{}) // without a runner: a run would panic
+	s.targets = nil
+	if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkDone {
+		t.Errorf("%+v", r)
+	}
+	if c := scheduledOf(data.sites["a"].Stamp); c == nil || c.Status != tko.ConditionFalse || c.Reason != tko.ReasonSuspended || !strings.Contains(c.Message, `deployment "d"`) {
+		t.Errorf("the site's condition is %+v", c)
+	}
+}
+
+func TestObjectOfASuspendedDeploymentIsNotTakenOver(t *testing.T) {
+	object := krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "same"}}}
+	p := decide(snapshot{deployments: []tko.Deployment{
+		{ID: "new", Prepared: true, Approved: true, Package: object},
+		{ID: "suspended", Prepared: true, Approved: true, Package: object, Metadata: map[string]string{tko.MetadataSuspend: "true"}},
+	}}, nil)
+	found := step{target: gitTarget{}}.conflictsOf(slices.Concat(p.deployments, p.suspended))
+	if apply, held := withhold(p.deployments, found); len(apply) != 0 || !slices.Equal(held, []tko.DeploymentID{"new"}) {
+		t.Errorf("applied %+v, held %v: %v", apply, held, found)
 	}
 }

@@ -39,7 +39,8 @@ type snapshot struct {
 type plan struct {
 	steps       []step
 	deployments []tko.Deployment   // to apply; their packages have only deployable resources, cluster-scoped ones first
-	held        []tko.DeploymentID // approved and being prepared again, or changed and to be approved again
+	suspended   []tko.Deployment   // with such packages, too; they are held
+	held        []tko.DeploymentID // suspended, approved and being prepared again, or changed and to be approved again
 	keep        bool               // nothing that the store doesn't have is removed
 }
 
@@ -109,11 +110,17 @@ func decide(seen snapshot, targets map[krm.GVK]target) plan {
 		}
 	}
 	for _, d := range seen.deployments {
-		if d.Prepared && d.Approved {
+		suspended := tko.Suspended(d.Metadata)
+		switch {
+		case suspended || d.Prepared && d.Approved:
 			cluster, namespaced := scope.Split(d.Package.Deployable())
 			d.Package = slices.Concat(cluster, namespaced)
-			p.deployments = append(p.deployments, d)
-		} else if d.Approved || isWithdrawn(d) {
+			if suspended {
+				p.suspended, p.held = append(p.suspended, d), append(p.held, d.ID)
+			} else {
+				p.deployments = append(p.deployments, d)
+			}
+		case d.Approved || isWithdrawn(d):
 			p.held = append(p.held, d.ID)
 		}
 	}
@@ -141,7 +148,11 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 	whole := siteOutcome(seen, p, results)
 	previous := scheduledOf(seen.site.Stamp)
 	settled := previous != nil && previous.ObservedRevision == seen.site.Stamp.Revision
+	all = append(all, suspensions(seen)...)
 	for _, d := range seen.deployments {
+		if tko.Suspended(d.Metadata) {
+			continue
+		}
 		if !d.Prepared || !d.Approved {
 			if !isKept(results, d.ID) {
 				all = append(all, unscheduled(d, fmt.Sprintf("is not prepared and approved: it was taken from site %q", seen.site.ID))...)
@@ -151,7 +162,7 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 		v, own := deploymentOutcome(d.ID, whole, results)
 		was := scheduledOf(d.Stamp)
 		// A failure of another deployment doesn't change that this one is scheduled.
-		trouble := whole.Reason == ReasonFailed || whole.Reason == ReasonRunning || whole.Reason == trigger.ReasonWaiting
+		trouble := whole.Reason == ReasonFailed || whole.Reason == ReasonRunning || whole.Reason == trigger.ReasonWaiting || whole.Reason == tko.ReasonSuspended
 		if own || !trouble || !settled || was == nil || was.Status != tko.ConditionTrue || was.ObservedRevision != d.Stamp.Revision {
 			all = append(all, ifNew(tko.KindDeployment, string(d.ID), d.Stamp, tko.ConditionScheduled, v)...)
 		}

@@ -300,12 +300,15 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 		if span.IsRecording() {
 			span.SetAttributes(trail.Site.String(string(seen.site.ID)), trail.Target.String(step.trigger.Identity().String()), trail.Count.Int(len(p.deployments)))
 		}
-		found := step.conflictsOf(p.deployments)
+		found := step.conflictsOf(slices.Concat(p.deployments, p.suspended))
 		switch {
 		case step.target != nil:
 			apply, held := withhold(p.deployments, found)
 			r.report, r.err = step.target.Schedule(stepCtx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
 		case len(found) > 0: // a plugin would remove the deployments that are withheld
+		case len(p.suspended) > 0: // as well as those
+			r.report.Site.Scheduled = report.Outcome{Status: tko.ConditionFalse, Reason: tko.ReasonSuspended, Message: fmt.Sprintf(
+				"%s is not run, because it would remove what it isn't given: %s", step, tko.SuspendedText(tko.KindDeployment, string(p.suspended[0].ID)))}
 		case p.keep: // a plugin may remove what it isn't given
 			r.err = tko.Errorf(tko.ErrInvalid, "the store was restored from a backup: a plugin is run again when the site is released with --remove (tko hold release)")
 		default:
@@ -321,7 +324,7 @@ func (s *Scheduler) act(ctx context.Context, seen snapshot, p plan) []result {
 		trail.End(span, r.err)
 		s.options.Log.DebugContext(ctx, "scheduled", "site", string(seen.site.ID), "by", step.String(),
 			"deployments", len(p.deployments), "conflicts", len(found), "took", time.Since(began), "err", r.err)
-		if s.options.Applied != nil && (step.target != nil || len(found) == 0) {
+		if s.options.Applied != nil && (step.target != nil || len(found)+len(p.suspended) == 0) {
 			s.options.Applied(step.kind(), resultOf(r.err), time.Since(began))
 		}
 		r.reportConflicts(found, p.deployments, step)

@@ -74,13 +74,14 @@ type siteBody struct {
 	Metadata    map[string]string  `json:"metadata"`
 	Deployments []tko.DeploymentID `json:"deployments"`
 	Count       int                `json:"deploymentCount"`
+	Suspended   bool               `json:"suspended,omitempty"`
 	stampBody
 }
 
 func siteRow(s tko.Site) siteBody {
 	return siteBody{
 		ID: s.ID, Template: s.Template, Metadata: orEmptyMap(s.Metadata), Deployments: orEmpty(s.Deployments),
-		Count: max(s.DeploymentCount, len(s.Deployments)), stampBody: stampOf(s.Stamp),
+		Count: max(s.DeploymentCount, len(s.Deployments)), Suspended: tko.Suspended(s.Metadata), stampBody: stampOf(s.Stamp),
 	}
 }
 
@@ -95,13 +96,14 @@ type deploymentBody struct {
 
 	TemplateRevision int64              `json:"templateRevision,omitempty"`
 	Replaces         []tko.DeploymentID `json:"replaces,omitempty"`
+	Suspended        bool               `json:"suspended,omitempty"`
 	stampBody
 }
 
 func deploymentRow(d tko.Deployment) deploymentBody {
 	return deploymentBody{
 		ID: d.ID, Parent: d.Parent, Template: d.Template, Site: d.Site, Metadata: orEmptyMap(d.Metadata),
-		Prepared: d.Prepared, Approved: d.Approved, TemplateRevision: d.TemplateRevision, Replaces: d.Replaces, stampBody: stampOf(d.Stamp),
+		Prepared: d.Prepared, Approved: d.Approved, TemplateRevision: d.TemplateRevision, Replaces: d.Replaces, Suspended: tko.Suspended(d.Metadata), stampBody: stampOf(d.Stamp),
 	}
 }
 

@@ -28,9 +28,9 @@ func formats(t *testing.T, w *world) {
 	type row struct{ name, id, columns, wide, field, value string }
 	kinds := map[string]row{
 		"template": {"nf-002fa", "nf/a", "NAME ID DEPLOYMENTS AGE", "", "spec.templateId", "nf/a"},
-		"site":     {"lagos", "lagos", "NAME ID TEMPLATE DEPLOYMENTS SCHEDULED REASON AGE", " HEALTHY MESSAGE", "spec.templateId", "nf/a"},
+		"site":     {"lagos", "lagos", "NAME ID TEMPLATE DEPLOYMENTS SCHEDULED REASON AGE", " SUSPENDED HEALTHY MESSAGE", "spec.templateId", "nf/a"},
 		"deployment": {
-			name, name, "NAME TEMPLATE SITE PREPARED APPROVED SCHEDULED REASON AGE", " PARENT REVISION MESSAGE", "spec.siteId", "lagos",
+			name, name, "NAME TEMPLATE SITE PREPARED APPROVED SCHEDULED REASON AGE", " SUSPENDED PARENT REVISION MESSAGE", "spec.siteId", "lagos",
 		},
 		"plugin": {"validate-007cfree5gc-002fsmf", "validate|free5gc/smf", "NAME TYPE PLUGIN EXECUTOR AGE", " TRIGGERS ARGUMENTS", "spec.pluginId", "free5gc/smf"},
 	}

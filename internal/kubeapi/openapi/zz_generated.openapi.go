@@ -264,6 +264,13 @@ func schema_tko_orchestrator_tko_api_v1alpha1_DeploymentStatus(ref common.Refere
 							Format:      "",
 						},
 					},
+					"suspended": {
+						SchemaProps: spec.SchemaProps{
+							Description: "True if the label tko.nephio.org/suspend suspends the deployment.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
 					"conditions": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{
@@ -947,6 +954,13 @@ func schema_tko_orchestrator_tko_api_v1alpha1_SiteStatus(ref common.ReferenceCal
 							Description: "The number of these deployments.",
 							Type:        []string{"integer"},
 							Format:      "int32",
+						},
+					},
+					"suspended": {
+						SchemaProps: spec.SchemaProps{
+							Description: "True if the label tko.nephio.org/suspend suspends the site.",
+							Type:        []string{"boolean"},
+							Format:      "",
 						},
 					},
 					"conditions": {

@@ -172,6 +172,9 @@ func TestBlocksAreReportedInWords(t *testing.T) {
 		"frozen": {input: func(in *execute.Input) {
 			in.Freezes = []execute.Freeze{{Until: noon.Add(time.Hour), Reason: "audit", Matches: func(tko.SiteID, map[string]string) bool { return true }}}
 		}, code: "Frozen", text: "frozen (audit) until 2026-11-23T13:00:00Z"},
+		"suspended": {input: func(in *execute.Input) {
+			in.Suspended, in.SuspendedUntil = func(row int) (bool, bool) { return row == 0, true }, noon.Add(time.Hour)
+		}, code: "Suspended", text: "1 deployment waits: they are suspended, and looked at again until 2026-11-23T13:00:00Z"},
 		"window": {change: func(r *execute.Rollout, _ []execute.Row) {
 			r.Spec.Windows = spec.Windows{{Days: [7]bool{true, true, true, true, true, true, true}, From: time.Hour, To: 2 * time.Hour, Zone: time.UTC}}
 		}, code: "Window", text: "closed until 2026-11-24T01:00:00Z"},

@@ -50,6 +50,12 @@ type Input struct {
 	Flight   *Flight  // of everything; Next changes it as its Output says
 	Keys     []string // of metadata, that limits of any active rollout name
 	Freezes  []Freeze
+	// Suspended reports whether the deployment of a row is suspended, by the row's index in
+	// Rows; ok is false if the caller doesn't know it now: then the row waits. It is called
+	// as Metadata is. nil: none is.
+	Suspended func(row int) (suspended, ok bool)
+	// SuspendedUntil is when the caller looks at suspended deployments again.
+	SuspendedUntil time.Time
 	// Held returns the active rollout that started earlier and has a row of the
 	// deployment that isn't final. An undo started when the first of its family did, so
 	// that it doesn't wait for rollouts that wait for the one that it undoes. nil: there is
@@ -88,7 +94,7 @@ type Output struct {
 
 // A Block is a reason why rows wait.
 type Block struct {
-	Code  string // such as Approval, Window, Frozen, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
+	Code  string // such as Approval, Window, Frozen, Suspended, Concurrent, Per, Apart, OtherRollout, Wave, Parent, Paused
 	Key   string // tells apart blocks of one code; may be ""
 	Text  string // in words, without the number of rows
 	Count int    // rows that wait for it
@@ -396,6 +402,15 @@ func (e *evaluation) blocked(i int) *Block {
 	for _, f := range e.in.Freezes {
 		if now.Before(f.Until) && f.Matches(row.Site, row.Metadata) {
 			return &Block{Code: "Frozen", Key: f.Reason, Text: "their sites are frozen (" + f.Reason + ")", Until: f.Until}
+		}
+	}
+	if e.in.Suspended != nil {
+		suspended, ok := e.in.Suspended(i)
+		if !ok {
+			return &Block{Code: "Page", Text: "they are examined next"}
+		}
+		if suspended {
+			return &Block{Code: "Suspended", Text: "they are suspended, and looked at again", Until: e.in.SuspendedUntil}
 		}
 	}
 	if !r.AnyTime && !r.Spec.Windows.Open(now, row.Metadata) {

@@ -59,3 +59,25 @@ func TestFreezeDuringAnAdmissionHoldsIt(t *testing.T) {
 		t.Errorf("versions %s", got)
 	}
 }
+
+func TestRolloutChangesNoSuspendedDeployment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.fleet(2)
+	d := w.deployment(ids[0])
+	put := tko.Put{Kind: tko.KindDeployment, ID: string(d.ID), Parent: d.Parent, Template: d.Template, Site: d.Site, Package: d.Package, Metadata: map[string]string{tko.MetadataSuspend: "true"}}
+	if _, err := w.PutEntity(w.ctx, put); err != nil {
+		t.Fatal(err)
+	}
+	w.started("r", strings.Replace(upgrade, "  waves: [{name: canary, count: 1}, {name: rest}]\n", "", 1))
+	for range 3 {
+		w.settle(ids...)
+		w.advance("r")
+	}
+	if got := w.versions(ids); got != "v1 v2" {
+		t.Errorf("versions %s: %+v", got, w.status("r"))
+	}
+	if text := strings.Join(w.status("r").Blocks, "; "); !strings.Contains(text, "1 deployment waits: they are suspended") {
+		t.Errorf("the status doesn't say what it waits for: %q", text)
+	}
+}

@@ -1,6 +1,10 @@
 package kubernetes
 
-import "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
+)
 
 // Soon is the shortest time to the next reconciliation.
 const Soon = soon
@@ -29,8 +33,13 @@ func (t *Target) Watches() int {
 	return n
 }
 
-// HealthOf returns the health of an object as the reason and message of a condition.
-func HealthOf(r *unstructured.Unstructured) (reason, why string) {
-	h, why := healthOf(r)
+// HealthOf returns the health of an object as the reason and message of a condition, by
+// rules.
+func HealthOf(r *unstructured.Unstructured, rules ...trigger.HealthRule) (reason, why string) {
+	compiled, err := compileHealth(rules)
+	if err != nil {
+		return "", err.Error()
+	}
+	h, why := compiled.healthOf(r)
 	return map[health]string{healthy: ReasonHealthy, inProgress: ReasonInProgress, failing: ReasonUnhealthy}[h], why
 }

@@ -24,12 +24,12 @@ const (
 	failing
 )
 
-// healthOf returns the health of an object according to kstatus, except that a Job is
-// in progress until it has completed. If it is not healthy, it also returns the
-// reason.
-func healthOf(r *unstructured.Unstructured) (health, string) {
-	h, why := statusOf(r)
-	if h == healthy {
+// healthOf returns the health of an object according to the rule of its kind, or else to
+// kstatus, except that a Job is in progress until it has completed. If it is not healthy,
+// it also returns the reason.
+func (rules healthRules) healthOf(r *unstructured.Unstructured) (health, string) {
+	h, why := rules.statusOf(r)
+	if _, ok := rules[r.GroupVersionKind().GroupKind()]; !ok && h == healthy {
 		if why = unfinished(r); why != "" {
 			return inProgress, why
 		}
@@ -72,10 +72,14 @@ func isComplete(job *unstructured.Unstructured) bool {
 	})
 }
 
-// statusOf returns the kstatus of an object, and the reason if it is not healthy.
-func statusOf(r *unstructured.Unstructured) (health, string) {
+// statusOf returns the status of an object by the rule of its kind, or else its kstatus, and
+// the reason if it is not healthy.
+func (rules healthRules) statusOf(r *unstructured.Unstructured) (health, string) {
 	if r.GetDeletionTimestamp() != nil {
 		return inProgress, "is being removed"
+	}
+	if rule, ok := rules[r.GroupVersionKind().GroupKind()]; ok {
+		return rule.evaluate(r)
 	}
 	result, err := status.Compute(r)
 	if err != nil {

@@ -7,7 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 )
 
 func TestHealthOfKinds(t *testing.T) {
@@ -46,5 +48,68 @@ func TestHealthOfKinds(t *testing.T) {
 				t.Errorf("%s: %s, %q", test.why, reason, says)
 			}
 		})
+	}
+}
+
+func TestHealthOfAKindFollowsItsExpressions(t *testing.T) {
+	t.Parallel()
+	rule := trigger.HealthRule{Group: "example.com", Kind: "Thing", Current: "status.phase == 'Up' && size(status.peers) >= spec.peers", Failed: "status.phase == 'Broken'"}
+	const own = "{apiVersion: example.com/v1, kind: Thing, metadata: {name: x, generation: 2}, spec: {peers: 2}, "
+	tests := map[string]struct {
+		why, object, reason, says string
+		rule                      trigger.HealthRule
+	}{
+		"no status":        {"kstatus takes it for healthy", own + "spec: {peers: 2}}", "InProgress", "no such key", rule},
+		"too few":          {"the expression is false", own + "status: {phase: Up, peers: [a]}}", "InProgress", "is not healthy yet", rule},
+		"enough":           {"the expression is true", own + "status: {phase: Up, peers: [a, b]}}", "Healthy", "", rule},
+		"broken":           {"it doesn't come by itself", own + "status: {phase: Broken}}", "Unhealthy", "has failed", rule},
+		"seen before":      {"its status is of another generation", own + "status: {observedGeneration: 1, phase: Up, peers: [a, b]}}", "InProgress", "generation 2", rule},
+		"of another kind":  {"kstatus decides", "{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}", "Healthy", "", rule},
+		"on its way out":   {"it isn't what is wanted", `{apiVersion: example.com/v1, kind: Thing, metadata: {name: x, deletionTimestamp: "2026-01-01T00:00:00Z"}, status: {phase: Up}}`, "InProgress", "is being removed", rule},
+		"a syntax error":   {"a user must correct it", own + "status: {}}", "", "spec.health[0].current", trigger.HealthRule{Group: "example.com", Kind: "Thing", Current: "status.phase =="}},
+		"no boolean":       {"a user must correct it", own + "status: {}}", "", "true or false", trigger.HealthRule{Group: "example.com", Kind: "Thing", Current: "'yes'"}},
+		"a dynamic number": {"it says nothing of its health", own + "status: {phase: 5}}", "InProgress", "not true or false", trigger.HealthRule{Group: "example.com", Kind: "Thing", Current: "status.phase"}},
+		"too expensive":    {"it ends", own + "status: {l: [" + strings.Repeat("1,", 999) + "1]}}", "InProgress", "cost", trigger.HealthRule{Group: "example.com", Kind: "Thing", Current: "status.l.all(a, status.l.all(b, a == b))"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var r unstructured.Unstructured
+			text, err := yaml.YAMLToJSON([]byte(strings.Replace(test.object, "spec: {peers: 2}, spec:", "spec:", 1)))
+			if err == nil {
+				err = r.UnmarshalJSON(text)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			reason, says := kubernetes.HealthOf(&r, test.rule)
+			if reason != test.reason || !strings.Contains(says, test.says) || len(says) > 400 {
+				t.Errorf("%s: %s, %q", test.why, reason, says)
+			}
+		})
+	}
+}
+
+func TestNextStepWaitsForTheHealthOfAnExpression(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	w.set([]any{map[string]any{"kind": "ConfigMap", "current": "object.data.key == 'ready'"}}, "health")
+	steps := func(value string) tko.Deployment {
+		return deployment("a", configMap("first", value), annotated(configMap("second", "ready"), kubernetes.AnnotationOrder, "1"))
+	}
+	r := w.reconcile(steps("starting"))
+	if got := r.Deployments["a"]; got.Scheduled.Reason != kubernetes.ReasonWaiting || got.Healthy.Reason != kubernetes.ReasonInProgress {
+		t.Errorf("%+v", got)
+	}
+	if w.get("ConfigMap", "second") != nil {
+		t.Error("the next step didn't wait")
+	}
+	r = w.reconcile(steps("ready"))
+	if got := r.Deployments["a"]; got.Scheduled.Reason != kubernetes.ReasonApplied || got.Healthy.Reason != kubernetes.ReasonHealthy {
+		t.Errorf("%+v", got)
+	}
+	w.set([]any{map[string]any{"kind": "ConfigMap", "current": "status.("}}, "health")
+	if _, err := w.schedule(t.Context(), steps("ready")); err == nil || !strings.Contains(err.Error(), "spec.health[0].current") {
+		t.Errorf("an expression that doesn't compile: %v", err)
 	}
 }

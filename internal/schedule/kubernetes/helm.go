@@ -533,7 +533,7 @@ func (rc *reconciliation) healthOfRelease(release key) (health, string) {
 		}
 		h, why := inProgress, "is missing"
 		if live := rc.states[k].live; live != nil {
-			h, why = statusOf(live)
+			h, why = rc.health.statusOf(live)
 		}
 		if h > worst {
 			worst, what = h, fmt.Sprintf("%s: %s", k, why)

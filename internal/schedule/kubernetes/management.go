@@ -15,7 +15,7 @@ import (
 // cluster: usually the resources that the site's own cluster is made from. The
 // objects are recorded as those of a deployment. Every removal needs an approval,
 // because it may remove the site's cluster.
-func (t *Target) reconcileManagement(ctx context.Context, s spec, site tko.Site) (report.Report, error) {
+func (t *Target) reconcileManagement(ctx context.Context, s spec, rules healthRules, site tko.Site) (report.Report, error) {
 	var pkg krm.Package
 	for _, r := range site.Package.Deployable() {
 		if r.Annotation(AnnotationTarget) == targetManagement && !r.IsLocal() {
@@ -33,7 +33,7 @@ func (t *Target) reconcileManagement(ctx context.Context, s spec, site tko.Site)
 	site.ID += " (management)"                         // no site has this name: the management cluster may also be the site's own cluster
 	id := tko.DeploymentID(inventoryName(site.ID, "")) // valid as a label's value, as IDs of deployments are
 	rc := &reconciliation{
-		target: t, conn: conn, site: site, management: true,
+		target: t, conn: conn, site: site, health: rules, management: true,
 		spec: spec{Namespace: trigger.DefaultNamespace, Inventory: s.Inventory, Drift: s.Drift, Ignore: s.Ignore, Approve: s.Approve},
 	}
 	if len(pkg) > 0 {

@@ -129,7 +129,7 @@ func (rc *reconciliation) awaitedBackend(o *object) string {
 		}
 		s := rc.states[k]
 		if s.problem != nil || s.live == nil {
-			return fmt.Sprintf("waits for %s: %s", k, s.unready())
+			return fmt.Sprintf("waits for %s: %s", k, s.unready(rc.health))
 		}
 		selector, _, _ := unstructured.NestedStringMap(s.live.Object, "spec", "selector")
 		if len(selector) == 0 {
@@ -140,7 +140,7 @@ func (rc *reconciliation) awaitedBackend(o *object) string {
 			if w.Namespace != k.Namespace || later(workload) || !rc.selects(selector, workload) {
 				continue
 			}
-			if why := rc.states[w].unready(); why != "" {
+			if why := rc.states[w].unready(rc.health); why != "" {
 				return fmt.Sprintf("waits for %s, which serves it: %s", w, why)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -244,4 +246,49 @@ func TestStuckObjectKeepsOnlyWhatMayFinalizeIt(t *testing.T) {
 	}
 	eventually.True(t, "everything to go", func() bool { w.reconcile(); return len(w.inventory()) == 0 })
 	same(t, "what is there", []string{}, w.there("ConfigMap"))
+}
+
+func TestDeploymentWaitsForThoseItDependsOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	w.set([]any{map[string]any{"kind": "ConfigMap", "current": "object.data.key == 'ready'"}}, "health")
+	of := func(id tko.DeploymentID, template, dependsOn, value string) tko.Deployment {
+		d := deployment(id, configMap("of-"+string(id), value))
+		d.Template = tko.TemplateID(template)
+		if dependsOn != "" {
+			d.Metadata = map[string]string{kubernetes.MetadataDependsOn: dependsOn}
+		}
+		return d
+	}
+	waits := func(when string, r report.Report, text string) {
+		t.Helper()
+		if got := r.Deployments["a"].Scheduled; got.Reason != kubernetes.ReasonWaiting || !strings.Contains(got.Message, text) || r.Requeue > time.Minute {
+			t.Errorf("%s: %+v, again in %s", when, got, r.Requeue)
+		}
+		if w.get("ConfigMap", "of-a") != nil {
+			t.Errorf("%s: it was applied", when)
+		}
+	}
+	a := of("a", "nf/smf:v1", "nf/operator:*, nf/db:**", "ready")
+	waits("nothing to depend on", w.reconcile(a, of("c", "nf/db:v1", "", "ready")), `matches "nf/operator:*": none`)
+	waits("it is being created", w.reconcile(a, of("b", "nf/operator:v1", "", "starting"), of("c", "nf/db:v1", "", "ready")), `deployment "b"`)
+	waits("it is not healthy", w.reconcile(a, of("b", "nf/operator:v1", "", "starting"), of("c", "nf/db:v1", "", "ready")), "is not healthy yet")
+	b, c := of("b", "nf/operator:v1", "", "ready"), of("c", "nf/db:v1", "", "ready")
+	w.reconcile(a, b, c) // changes it
+	if r := w.reconcile(a, b, c); r.Deployments["a"].Scheduled.Reason != kubernetes.ReasonApplied || w.get("ConfigMap", "of-a") == nil {
+		t.Errorf("all are healthy: %+v", r.Deployments["a"])
+	}
+	r := w.reconcile(a, of("b", "nf/operator:v1", "", "broken"), c)
+	if got := r.Deployments["a"].Scheduled; got.Reason != kubernetes.ReasonWaiting || w.get("ConfigMap", "of-a") == nil {
+		t.Errorf("what it depends on is broken later: it waits, and stays: %+v", got)
+	}
+	for when, wrong := range map[string][]tko.Deployment{
+		"a circle":   {a, of("b", "nf/operator:v1", "nf/smf:v1", "ready"), c},
+		"no pattern": {of("a", "nf/smf:v1", "nf/operator:v1,,", "ready"), b, c},
+	} {
+		r, err := w.schedule(t.Context(), wrong...)
+		if got := r.Deployments["a"].Scheduled; err == nil || got.Reason != kubernetes.ReasonInvalid || !strings.Contains(got.Message, "depends-on") || w.get("ConfigMap", "of-a") == nil {
+			t.Errorf("%s: %+v, %v", when, got, err)
+		}
+	}
 }

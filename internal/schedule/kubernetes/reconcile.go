@@ -36,6 +36,7 @@ type reconciliation struct {
 	site        tko.Site
 	deployments []tko.Deployment
 	held        []tko.DeploymentID
+	health      healthRules
 	management  bool // whether the cluster is the management cluster
 
 	recorded   inventories
@@ -44,6 +45,7 @@ type reconciliation struct {
 	live       map[key]*unstructured.Unstructured // observed state of the recorded objects
 	unreadable map[key]string                     // by recorded object that cannot be read: the reason; it stays as it is
 	blocked    map[tko.DeploymentID]string        // by deployment: what it waits for
+	depends    map[tko.DeploymentID]dependencies  // of those that depend on others
 	removed    []tko.DeploymentID
 	removing   []string // objects that are being removed, or that can't be removed yet, with the reason
 	pruning    pruning
@@ -165,6 +167,7 @@ func (rc *reconciliation) desire(ctx context.Context) error {
 		})
 	}
 	rc.desireCharts()
+	rc.resolveDependencies()
 	return nil
 }
 
@@ -365,6 +368,9 @@ func (rc *reconciliation) applyAll(ctx context.Context, actions map[key]action) 
 		steps[o.step] = append(steps[o.step], o)
 	}
 	for _, step := range slices.Sorted(maps.Keys(steps)) {
+		if step > first { // definitions and namespaces may be shared with what is waited for
+			rc.blockDependents()
+		}
 		rc.blockDeployments(step)
 		plain, charts := rc.unblocked(steps[step])
 		for _, batch := range append(byRank(plain, func(o *object) key { return o.key }), charts) {
@@ -411,7 +417,7 @@ func (rc *reconciliation) blockDeployments(step int) {
 			if rc.wanted.objects[k].step >= step {
 				break
 			}
-			if why := rc.states[k].unready(); why != "" {
+			if why := rc.states[k].unready(rc.health); why != "" {
 				rc.blocked[id] = fmt.Sprintf("the next step waits for %s: %s", k, why)
 				break
 			}
@@ -420,7 +426,7 @@ func (rc *reconciliation) blockDeployments(step int) {
 }
 
 // unready returns why the next step has to wait for the object; empty if it doesn't.
-func (s *state) unready() string {
+func (s *state) unready(rules healthRules) string {
 	switch {
 	case s.problem != nil:
 		return s.problem.message
@@ -431,7 +437,7 @@ func (s *state) unready() string {
 	case s.live == nil:
 		return "it is missing"
 	}
-	h, why := healthOf(s.live)
+	h, why := rules.healthOf(s.live)
 	if h == healthy {
 		return ""
 	}
@@ -571,7 +577,7 @@ func (rc *reconciliation) awaitDefinitions(ctx context.Context, objects []*objec
 				delete(waiting, k)
 				continue
 			}
-			if h, _ := healthOf(r); h == healthy && rc.isServed(ctx, r) {
+			if h, _ := rc.health.healthOf(r); h == healthy && rc.isServed(ctx, r) {
 				delete(waiting, k)
 			}
 		}

@@ -113,7 +113,7 @@ func (rc *reconciliation) deploymentState(id tko.DeploymentID) (report.State, he
 		case s.completed():
 			h = healthy
 		case s.live != nil:
-			h, why = healthOf(s.live)
+			h, why = rc.health.healthOf(s.live)
 		case rc.unreadable[k] != "":
 			h, why = failing, rc.unreadable[k]
 		case rc.blocked[id] != "", s.pending():

@@ -133,11 +133,15 @@ func (t *Target) Schedule(ctx context.Context, cluster krm.Resource, site tko.Si
 			return report.Report{Requeue: jittered(busyPause)}, errors.New(away.Message)
 		}
 	}
-	infrastructure, err := t.reconcileManagement(ctx, s, site)
+	rules, err := compileHealth(s.Health)
+	if err != nil {
+		return report.Report{}, err
+	}
+	infrastructure, err := t.reconcileManagement(ctx, s, rules, site)
 	if ctx.Err() != nil {
 		return report.Report{}, context.Cause(ctx)
 	}
-	r, deployErr := t.deploy(ctx, s, site, deployments, held)
+	r, deployErr := t.deploy(ctx, s, rules, site, deployments, held)
 	if ctx.Err() != nil {
 		return report.Report{}, context.Cause(ctx)
 	}
@@ -145,13 +149,13 @@ func (t *Target) Schedule(ctx context.Context, cluster krm.Resource, site tko.Si
 }
 
 // deploy reconciles the site's own cluster.
-func (t *Target) deploy(ctx context.Context, s spec, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
+func (t *Target) deploy(ctx context.Context, s spec, rules healthRules, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
 	conn, release, err := t.connections.get(ctx, s.Kubeconfig)
 	if err != nil {
 		return t.incompleteReport(ctx, site, deployments, err)
 	}
 	defer release()
-	rc := &reconciliation{target: t, conn: conn, spec: s, site: site, deployments: deployments, held: held}
+	rc := &reconciliation{target: t, conn: conn, spec: s, health: rules, site: site, deployments: deployments, held: held}
 	err = rc.run(ctx)
 	rc.log(ctx)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
@@ -37,6 +38,7 @@ type Spec struct {
 	Inventory  string // namespace of the inventories
 	Drift      string
 	Ignore     []Ignore
+	Health     []HealthRule
 	Budget     Budget
 	Cleanup    string // what happens to the objects when the resource leaves the package
 	Approve    string // digest of an approved removal beyond the budget
@@ -60,6 +62,13 @@ type Ignore struct {
 	Pointers                     []Pointer
 }
 
+// A HealthRule decides on the health of the objects of a kind by CEL expressions.
+type HealthRule struct {
+	Group, Kind string
+	Current     string // true: the object is healthy
+	Failed      string // true: it will not become healthy by itself; none if empty
+}
+
 // A Budget bounds the removals at a site without an approval: a removal needs one if
 // it exceeds both bounds.
 type Budget struct{ Percent, Objects int }
@@ -72,6 +81,7 @@ const (
 	defaultPercent   = 50
 	defaultObjects   = 20
 	maxIgnores       = 1000
+	maxHealthRules   = 100
 )
 
 // DNSLabel matches names of namespaces.
@@ -110,6 +120,12 @@ type specJSON struct {
 		Name      string   `json:"name"`
 		Pointers  []string `json:"pointers"`
 	} `json:"ignore"`
+	Health []struct {
+		Group   string `json:"group"`
+		Kind    string `json:"kind"`
+		Current string `json:"current"`
+		Failed  string `json:"failed"`
+	} `json:"health"`
 	Prune struct {
 		Percent *int   `json:"percent"`
 		Objects *int   `json:"objects"`
@@ -155,6 +171,18 @@ func parseSpec(value any) (Spec, error) {
 		return Spec{}, fmt.Errorf("cleanup: %q is neither Leave nor Remove", s.Cleanup)
 	case len(w.Ignore) > maxIgnores:
 		return Spec{}, fmt.Errorf("ignore: there are more than %d rules", maxIgnores)
+	case len(w.Health) > maxHealthRules:
+		return Spec{}, fmt.Errorf("health: there are more than %d rules", maxHealthRules)
+	}
+	for i, rule := range w.Health {
+		one := HealthRule{Group: rule.Group, Kind: rule.Kind, Current: rule.Current, Failed: rule.Failed}
+		if one.Kind == "" || one.Current == "" {
+			return Spec{}, fmt.Errorf("health[%d]: kind and current are required", i)
+		}
+		if slices.ContainsFunc(s.Health, func(other HealthRule) bool { return other.Group == one.Group && other.Kind == one.Kind }) {
+			return Spec{}, fmt.Errorf("health[%d]: an earlier rule is for kind %q of group %q, too: write one rule for each kind", i, one.Kind, one.Group)
+		}
+		s.Health = append(s.Health, one)
 	}
 	if w.Prune.Percent != nil {
 		s.Budget.Percent = *w.Prune.Percent
