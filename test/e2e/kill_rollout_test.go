@@ -40,7 +40,7 @@ func TestRolloutSurvivesKills(t *testing.T) {
 			t.Parallel()
 			seeds, n := 1, 20
 			if rounds, sites := killPlan(t); rounds > 5 {
-				seeds, n = rounds, sites/4
+				seeds, n = rounds/2, sites/5
 			}
 			f := newFleet(t, name == "PostgreSQL", n)
 			want := f.rollOut("undisturbed", rand.New(rand.NewPCG(0, 0)), nil)
@@ -445,4 +445,3 @@ func (k *killer) kill(victim int) {
 	}
 	k.f.killed[name+" in "+map[string]string{"plan": "a plan", "rollout": "a rollout", "undo": "an undo"}[k.phase]]++
 }
-

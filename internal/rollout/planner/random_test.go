@@ -18,6 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
+	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -80,7 +81,9 @@ type simulation struct {
 	rollouts []tko.RolloutID
 	limits   map[string]spec.Limits // by family
 	specs    map[tko.RolloutID]spec.Rollout
-	applied  map[string]int64 // revisions, by rollout and deployment
+	flight   map[tko.DeploymentID]string            // rollouts, after the last step
+	values   map[tko.DeploymentID]map[string]string // of sites, when those in flight were admitted
+	applied  map[string]int64                       // revisions, by rollout and deployment
 	seen     map[tko.RolloutID]map[tko.DeploymentID]tko.RolloutRow
 	forced   map[tko.RolloutID]bool // undos that take what others changed, too
 	calm     bool
@@ -93,9 +96,13 @@ func newSimulation(t *testing.T, seed uint64) *simulation {
 	s := &simulation{
 		world: newWorld(t), seed: seed, r: rand.New(rand.NewPCG(seed, 7)), sites: map[tko.SiteID]map[string]string{}, lost: map[tko.SiteID]bool{}, frozen: map[tko.SiteID]tko.Freeze{},
 		behavior: map[tko.DeploymentID]string{}, limits: map[string]spec.Limits{}, specs: map[tko.RolloutID]spec.Rollout{}, applied: map[string]int64{},
-		seen: map[tko.RolloutID]map[tko.DeploymentID]tko.RolloutRow{}, stats: map[string]int{}, forced: map[tko.RolloutID]bool{},
+		seen: map[tko.RolloutID]map[tko.DeploymentID]tko.RolloutRow{}, stats: map[string]int{}, forced: map[tko.RolloutID]bool{}, values: map[tko.DeploymentID]map[string]string{},
 	}
-	other := catalog.New(s.counted.Store, nil, catalog.Options{})
+	validator, err := validate.New(validate.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := catalog.New(s.counted.Store, validator, catalog.Options{})
 	other.PlanWith(s.planner)
 	s.services = []*catalog.Service{s.Service, other}
 	for _, v := range []string{"v1", "v2"} {
@@ -154,7 +161,7 @@ func (s *simulation) report(percent int) {
 	if err := s.FinishWork(s.ctx, done); err != nil {
 		s.fatal("%v", err)
 	}
-	for _, id := range s.ids {
+	for _, id := range s.ids { // in the order of their creation: their IDs are random
 		d, err := s.Deployment(s.ctx, id, 0)
 		if err != nil || s.lost[d.Site] || s.isFrozen(d.Site) || !s.chance(percent) {
 			continue
@@ -389,9 +396,6 @@ func (s *simulation) check(id tko.RolloutID, before, after tko.RolloutStatus) {
 	if err != nil {
 		s.fatal("%v", err)
 	}
-	if found := execute.Violations(view.Flight, s.limits); len(found) > 0 {
-		s.fatal("%s", found[0])
-	}
 	inFlight := map[tko.DeploymentID]string{}
 	for _, e := range view.Flight {
 		inFlight[e.Deployment] = e.Rollout
@@ -427,6 +431,9 @@ func (s *simulation) check(id tko.RolloutID, before, after tko.RolloutStatus) {
 			continue
 		}
 		s.applied[key] = row.Applied
+		if _, takenOver := s.flight[row.Deployment]; !takenOver {
+			s.values[row.Deployment] = maps.Clone(s.sites[row.Site])
+		}
 		s.stats["applied"]++
 		if after.Undoes != "" {
 			s.stats["undone"]++
@@ -451,6 +458,15 @@ func (s *simulation) check(id tko.RolloutID, before, after tko.RolloutStatus) {
 		}
 	}
 	s.seen[id] = rows
+	// The limits are recomputed from what sites were at the admissions, and not from what
+	// the set in flight says.
+	for i, e := range view.Flight {
+		view.Flight[i].Values = s.values[e.Deployment]
+	}
+	if found := execute.Violations(view.Flight, s.limits); len(found) > 0 {
+		s.fatal("%s", found[0])
+	}
+	s.flight = inFlight
 }
 
 func (s *simulation) open(r spec.Rollout) bool {
