@@ -116,8 +116,8 @@ spec:
 // origins, children and metadata of the others, and the history shows both.
 func TestUndoOfManyMixedChangesIsByteForByte(t *testing.T) {
 	t.Parallel()
-	n := 1000
-	if text := os.Getenv("TKO_ROLLOUT_FLEET"); text != "" { // a multiple of 100
+	n := 500
+	if text := os.Getenv("TKO_ROLLOUT_FLEET"); text != "" { // a multiple of 100; make soak has 5,000
 		var err error
 		if n, err = strconv.Atoi(text); err != nil {
 			t.Fatal(err)
