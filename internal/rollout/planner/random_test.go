@@ -406,8 +406,8 @@ func (s *simulation) check(id tko.RolloutID, before, after tko.RolloutStatus) {
 		s.fatal("%s has no spec", id)
 	}
 	failed := 0
-	for _, row := range s.seen[id] {
-		if row.Progress == "Failed" {
+	for _, row := range rows { // before the step, and not waived since
+		if row.Progress == "Failed" && s.seen[id][row.Deployment].Progress == "Failed" {
 			failed++
 		}
 	}
