@@ -11,15 +11,21 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// Upgrader is the part of the client that Upgrade and Await use.
+// A RolloutReader reads rollouts.
+type RolloutReader interface {
+	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
+	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
+}
+
+// Upgrader is the part of the client that Upgrade uses.
 type Upgrader interface {
+	RolloutReader
+
 	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
 	RegisterTemplate(ctx context.Context, t tko.Template) (int64, error)
 	RegisterRollout(ctx context.Context, r tko.Rollout) (int64, error)
 	DeleteRollout(ctx context.Context, id tko.RolloutID) error
 	RolloutDo(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error)
-	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
-	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
 }
 
 // The upgrade of the demo: the SMF to another version, in two waves.
@@ -121,7 +127,7 @@ func planned(p tko.RolloutPlan) []string {
 
 // Await waits until a rollout is in a state, and reports its progress, or that of the
 // rollout that undoes it. It returns the last status that it reported.
-func Await(ctx context.Context, c Upgrader, id tko.RolloutID, state string, report func(string)) (tko.RolloutStatus, error) {
+func Await(ctx context.Context, c RolloutReader, id tko.RolloutID, state string, report func(string)) (tko.RolloutStatus, error) {
 	last := ""
 	for {
 		s, err := c.RolloutStatus(ctx, id)

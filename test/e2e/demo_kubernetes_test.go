@@ -70,9 +70,11 @@ func TestKubernetesDemoSucceedsAndCleansUp(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"registry.example/5g/smf:v1.4.0", "registry.example/5g/smf:v1.5.0", "were never deleted",
+	for _, want := range []string{
+		"registry.example/5g/smf:v1.4.0", "registry.example/5g/smf:v1.5.0", "were never deleted",
 		"ImagePullBackOff", "smf-v3: Paused (1 deployment of 2 failed", "canary       [!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!] 1 failed", "rest         [..............................] 1 waiting",
-		"smf-v3: Undone", "Both sites run what they ran before"} {
+		"smf-v3: Undone", "Both sites run what they ran before",
+	} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("the output lacks %s:\n%s", want, out)
 		}

@@ -185,8 +185,7 @@ func (f *fleet) rollOut(id tko.RolloutID, random *rand.Rand, disturb func(phase 
 		disturb = func(_ string, do func(*killer)) { do(nil) }
 	}
 	before := f.outcome()
-	ctx := f.t.Context()
-	_, err := f.client.RegisterRollout(ctx, tko.Rollout{ID: id, Package: parse(f.t, killRollout)})
+	_, err := f.client.RegisterRollout(f.t.Context(), tko.Rollout{ID: id, Package: parse(f.t, killRollout)})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -206,7 +205,7 @@ func (f *fleet) rollOut(id tko.RolloutID, random *rand.Rand, disturb func(phase 
 	}
 
 	disturb("rollout", func(k *killer) {
-		s, err := f.client.RolloutStatus(ctx, id)
+		s, err := f.client.RolloutStatus(f.t.Context(), id)
 		if err != nil {
 			f.t.Fatal(err)
 		}
@@ -265,15 +264,14 @@ func (f *fleet) edit(id tko.DeploymentID, value string) {
 // were edited pause the rollout; a user leaves them out.
 func (f *fleet) reach(id tko.RolloutID, state string, k *killer) {
 	f.t.Helper()
-	ctx := f.t.Context()
 	eventually.NoError(f.t, fmt.Sprintf("rollout %s %s", id, state), func() error {
-		s, err := f.client.RolloutStatus(ctx, id)
+		s, err := f.client.RolloutStatus(f.t.Context(), id)
 		if err != nil {
 			return err
 		}
 		shown := s
 		if s.UndoneBy != "" {
-			if shown, err = f.client.RolloutStatus(ctx, s.UndoneBy); err != nil {
+			if shown, err = f.client.RolloutStatus(f.t.Context(), s.UndoneBy); err != nil {
 				return err
 			}
 		}

@@ -156,7 +156,7 @@ func TestUndoOfManyMixedChangesIsByteForByte(t *testing.T) {
 		children[i], _, err = w.CreateChildren(w.ctx, tko.NewChildren{Parent: ids[20*i+7*(i%2)], Children: []tko.NewChild{{Origin: "a", Template: "t:v3", Site: "s00"}, {Origin: "b", Template: "t:v3", Site: "s01"}}})
 		return err
 	})
-	all := slices.Concat(append(children, ids)...)
+	all := append(slices.Concat(children...), ids...)
 	w.settle(all...)
 	s := w.create("r", `apiVersion: tko.nephio.org/v1alpha1
 kind: Rollout
