@@ -217,6 +217,70 @@ func demonstrateKubernetes(ctx context.Context, o options, c *client.Client, s *
 		return fmt.Errorf("the SMFs were replaced instead of updated in place: UIDs %q, then %q", before, after)
 	}
 	say("\nBoth sites have followed %s after the change. The SMF's objects went from the old deployment to the new one, and were never deleted.", took)
+	return demonstrateRollout(ctx, c, s)
+}
+
+// neverReady is the image of the SMF's last version. The clusters' nodes can't pull it.
+const neverReady = "registry.example/5g/smf:v1.6.0-never-ready"
+
+// demonstrateRollout upgrades the SMF to an image that never becomes ready: the rollout
+// stops in the canary, and is undone.
+func demonstrateRollout(ctx context.Context, c *client.Client, s *shell) error {
+	images := func() (string, error) {
+		return s.each(ctx, "kubectl --kubeconfig %s.yaml get deployment smf --namespace core -o jsonpath='{.metadata.uid} {.spec.template.spec.containers[0].image} {.status.readyReplicas} ready; '")
+	}
+	before, err := images()
+	if err != nil {
+		return err
+	}
+	say("\nA broken version of the SMF: its image can't be pulled. A rollout changes one site first, the canary, and expects it to be healthy within 90 seconds.")
+	for _, command := range []string{
+		"tko template get workload/smf:v2 | sed 's|registry.example/5g/smf:v1.5.0|" + neverReady + "|' | tko template register workload/smf:v3 --stdin",
+		"tko rollout create smf-v3 --upgrade workload/smf:v2=workload/smf:v3 --wave canary=1 --wave rest --health within=90s",
+		"tko rollout start smf-v3 --plan $(tko rollout status smf-v3 -o jsonpath='{.plan}')",
+	} {
+		if err := s.demonstrate(ctx, command); err != nil {
+			return err
+		}
+	}
+	if _, err := demo.Await(ctx, c, "smf-v3", "Paused", func(line string) { say("        %s", line) }); err != nil {
+		return err
+	}
+	say("\nThe new pod isn't ready after 90 seconds, so the rollout has stopped in the canary. The other site is as it was, and the old pods of the canary serve on:")
+	if err := s.demonstrate(ctx, "tko rollout status smf-v3"); err != nil {
+		return err
+	}
+	for _, name := range clusterNames {
+		if err := s.demonstrate(ctx, "kubectl --kubeconfig "+name+".yaml get pods --namespace core --selector app.kubernetes.io/name=smf"); err != nil {
+			return err
+		}
+	}
+	during, err := images()
+	if err != nil {
+		return err
+	}
+	if strings.Count(during, neverReady) != 1 || strings.Count(during, " 3 ready") != len(clusterNames) {
+		return fmt.Errorf("not one of the sites got the image, or pods that were ready are gone: %s", during)
+	}
+	say("\nIt is undone:")
+	for _, command := range []string{"tko rollout undo smf-v3", "tko rollout status smf-v3 --watch"} {
+		if err := s.demonstrate(ctx, command); err != nil {
+			return err
+		}
+	}
+	for _, name := range clusterNames {
+		if err := s.demonstrate(ctx, "kubectl --kubeconfig "+name+".yaml get deployments --namespace core --selector app.kubernetes.io/name=smf -o wide"); err != nil {
+			return err
+		}
+	}
+	after, err := images()
+	if err != nil {
+		return err
+	}
+	if before != after {
+		return fmt.Errorf("the undo didn't lead back: the SMFs were %s, and are %s", before, after)
+	}
+	say("\nBoth sites run what they ran before.")
 	return nil
 }
 
@@ -263,9 +327,15 @@ func (s *shell) run(ctx context.Context, command string) (string, error) {
 
 // uids returns the UIDs of the SMFs.
 func (s *shell) uids(ctx context.Context) (string, error) {
+	return s.each(ctx, "kubectl --kubeconfig %s.yaml get deployment smf --namespace core -o jsonpath='{.metadata.uid} '")
+}
+
+// each runs a command, in which %s is the name of a cluster, for all of them, and
+// returns the outputs.
+func (s *shell) each(ctx context.Context, command string) (string, error) {
 	var all strings.Builder
 	for _, name := range clusterNames {
-		out, err := s.run(ctx, "kubectl --kubeconfig "+name+".yaml get deployment smf --namespace core -o jsonpath='{.metadata.uid} '")
+		out, err := s.run(ctx, fmt.Sprintf(command, name))
 		if err != nil {
 			return "", err
 		}

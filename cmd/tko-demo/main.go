@@ -162,7 +162,7 @@ func work(ctx context.Context, o options, catalog *demo.Catalog, c *client.Clien
 		return progress, err
 	}
 	say("")
-	say("rollout: upgrade the SMF in two waves, then undo it")
+	say("A new version of the SMF: a rollout upgrades its deployments in two waves. Then it is undone.")
 	if err := demo.Upgrade(ctx, c, func(text string) { say("        %s", text) }); err != nil {
 		return progress, err
 	}

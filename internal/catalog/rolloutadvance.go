@@ -400,6 +400,9 @@ func (s *Service) observeOne(ctx context.Context, row RolloutRow, r Record, unsc
 	}
 	if o.chain = chain; chain != r.Revision {
 		o.Superseded, o.Reason = true, fmt.Sprintf("it was changed by %q (revision %d)", by.Who, chain+1)
+		if by.Why != "" { // such as: rollout "r-undo"
+			o.Reason += fmt.Sprintf(": %.200s", by.Why)
+		}
 		return o, nil
 	}
 	o.Healthy, o.Reason = healthOf(r)

@@ -11,14 +11,21 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
+// A RolloutReader reads rollouts.
+type RolloutReader interface {
+	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
+	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
+}
+
 // Upgrader is the part of the client that Upgrade uses.
 type Upgrader interface {
+	RolloutReader
+
 	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
 	RegisterTemplate(ctx context.Context, t tko.Template) (int64, error)
 	RegisterRollout(ctx context.Context, r tko.Rollout) (int64, error)
 	DeleteRollout(ctx context.Context, id tko.RolloutID) error
 	RolloutDo(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error)
-	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
 }
 
 // The upgrade of the demo: the SMF to another version, in two waves.
@@ -70,25 +77,57 @@ func Upgrade(ctx context.Context, c Upgrader, report func(string)) error {
 	if _, err := c.RegisterRollout(ctx, tko.Rollout{ID: upgradeRollout, Package: pkg}); err != nil {
 		return err
 	}
-	s, err := follow(ctx, c, upgradeRollout, report, "Planned")
+	report(fmt.Sprintf("rollout %s: upgrade %s to %s in two waves, one deployment first (the canary), then the rest", upgradeRollout, upgradeFrom, upgradeTo))
+	if _, err := Await(ctx, c, upgradeRollout, "Planned", func(string) {}); err != nil {
+		return err
+	}
+	p, err := c.RolloutPlan(ctx, upgradeRollout)
 	if err != nil {
 		return err
 	}
-	report(fmt.Sprintf("plan %.12s: %d deployments of %s change", s.Plan, s.Kinds["Change"], upgradeFrom))
-	for _, step := range []struct{ command, end string }{{"start", "Done"}, {"undo", "Undone"}} {
-		if _, err := c.RolloutDo(ctx, tko.RolloutCommand{ID: upgradeRollout, Verb: step.command, Plan: s.Plan}); err != nil {
+	for _, line := range planned(p) {
+		report(line)
+	}
+	for _, step := range []struct{ command, end, result string }{
+		{"start " + string(upgradeRollout) + " --plan " + p.Digest[:12], "Done", "changed and healthy at their sites"},
+		{"undo " + string(upgradeRollout), "Undone", "returned to what they were, the last wave first"},
+	} {
+		report("$ tko rollout " + step.command)
+		verb, _, _ := strings.Cut(step.command, " ")
+		if _, err := c.RolloutDo(ctx, tko.RolloutCommand{ID: upgradeRollout, Verb: verb, Plan: p.Digest}); err != nil {
 			return err
 		}
-		report("tko rollout " + step.command + " " + string(upgradeRollout))
-		if _, err := follow(ctx, c, upgradeRollout, report, step.end); err != nil {
+		last, err := Await(ctx, c, upgradeRollout, step.end, func(line string) { report("  " + line) })
+		if err != nil {
 			return err
 		}
+		healthy := 0
+		for _, w := range last.Waves {
+			healthy += w.Progress["Healthy"]
+		}
+		report(fmt.Sprintf("rollout %s is %s: %d of %d deployments are %s", upgradeRollout, step.end, healthy, p.Kinds["Change"], step.result))
 	}
 	return nil
 }
 
-// follow waits until a rollout is in a state, and reports its progress.
-func follow(ctx context.Context, c Upgrader, id tko.RolloutID, report func(string), state string) (tko.RolloutStatus, error) {
+// planned returns what a plan changes, in lines.
+func planned(p tko.RolloutPlan) []string {
+	lines := []string{fmt.Sprintf("plan %.12s, nothing is changed yet:", p.Digest)}
+	for _, g := range p.Groups {
+		lines = append(lines, fmt.Sprintf("  %s of %d deployments:", g.Kind, g.Count))
+		for _, c := range g.Changes {
+			lines = append(lines, fmt.Sprintf("    %s %s: %s → %s", c.Resource, c.Path, c.Before, c.After))
+		}
+		if g.More > 0 {
+			lines = append(lines, fmt.Sprintf("    and %d more changes", g.More))
+		}
+	}
+	return lines
+}
+
+// Await waits until a rollout is in a state, and reports its progress, or that of the
+// rollout that undoes it. It returns the last status that it reported.
+func Await(ctx context.Context, c RolloutReader, id tko.RolloutID, state string, report func(string)) (tko.RolloutStatus, error) {
 	last := ""
 	for {
 		s, err := c.RolloutStatus(ctx, id)
@@ -107,10 +146,11 @@ func follow(ctx context.Context, c Upgrader, id tko.RolloutID, report func(strin
 		}
 		switch {
 		case s.State == state:
-			report(fmt.Sprintf("rollout %s is %s", id, state))
-			return s, nil
-		case slices.Contains([]string{"Paused", "Cancelled"}, s.State), s.State == "Draft" && s.Reason != "":
-			return s, fmt.Errorf("rollout %q is %s: %s", id, s.State, s.Reason)
+			return shown, nil
+		case slices.Contains([]string{"Paused", "Cancelled", "Done", "Undone"}, s.State), s.State == "Draft" && s.Reason != "":
+			return s, fmt.Errorf("rollout %q is %s (%s), and not %s", id, s.State, s.Reason, state)
+		case shown.State == "Paused": // an undo
+			return s, fmt.Errorf("rollout %q is %s (%s)", shown.ID, shown.State, shown.Reason)
 		}
 		timer := time.NewTimer(200 * time.Millisecond)
 		select {
@@ -123,9 +163,12 @@ func follow(ctx context.Context, c Upgrader, id tko.RolloutID, report func(strin
 }
 
 func progressOf(s tko.RolloutStatus) string {
-	parts := []string{string(s.ID) + " " + s.State}
-	for _, w := range s.Waves {
-		parts = append(parts, fmt.Sprintf("%s %d/%d healthy", w.Name, w.Progress["Healthy"], w.Rows))
+	parts := make([]string, len(s.Waves))
+	for i, w := range s.Waves {
+		parts[i] = fmt.Sprintf("%s %d/%d healthy", w.Name, w.Progress["Healthy"], w.Rows)
+		if n := w.Progress["Failed"]; n > 0 {
+			parts[i] += fmt.Sprintf(" and %d failed", n)
+		}
 	}
-	return strings.Join(parts, ", ")
+	return fmt.Sprintf("%s %s: %s", s.ID, s.State, strings.Join(parts, ", "))
 }

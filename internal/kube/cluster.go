@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/http"
@@ -30,7 +31,7 @@ type Options struct {
 	// Controllers adds the controller manager, the scheduler and a kwok node.
 	// Deployments then get pods, pods become ready, objects without an owner are
 	// garbage-collected, deleted namespaces are removed, and aggregated roles such as
-	// view have rules.
+	// view have rules. Pods with an image whose name has "never-ready" never become ready.
 	Controllers bool
 	// Programs is the folder of the Kubernetes programs; if empty, the folder that
 	// test/setup/kube.sh prints.
@@ -293,7 +294,13 @@ const node = `{"apiVersion": "v1", "kind": "Node",
 "metadata": {"name": "node", "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": {"kubernetes.io/hostname": "node", "kubernetes.io/os": "linux"}},
 "status": {"allocatable": {"cpu": "64", "memory": "256Gi", "pods": "1000"}, "capacity": {"cpu": "64", "memory": "256Gi", "pods": "1000"}}}`
 
+//go:embed kwok-never-ready.yaml
+var neverReady []byte
+
 func (c *Cluster) startControllers(port int) error {
+	if err := os.WriteFile(c.path("kwok-never-ready.yaml"), neverReady, 0o600); err != nil {
+		return err
+	}
 	as := []string{"--kubeconfig=" + c.Kubeconfig, "--authentication-kubeconfig=" + c.Kubeconfig, "--authorization-kubeconfig=" + c.Kubeconfig, "--leader-elect=false", "--secure-port=0"}
 	c.others = []*daemon{
 		c.daemon("kube-controller-manager", append([]string{
@@ -301,7 +308,7 @@ func (c *Cluster) startControllers(port int) error {
 			"--cluster-signing-cert-file=" + c.path("ca.crt"), "--cluster-signing-key-file=" + c.path("ca.key"),
 		}, as...)...),
 		c.daemon("kube-scheduler", as...),
-		c.daemon("kwok", "--kubeconfig="+c.Kubeconfig, "--config="+filepath.Join(c.Programs, "kwok-stages.yaml"),
+		c.daemon("kwok", "--kubeconfig="+c.Kubeconfig, "--config="+filepath.Join(c.Programs, "kwok-stages.yaml"), "--config="+c.path("kwok-never-ready.yaml"),
 			"--manage-all-nodes=false", "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake", "--node-lease-duration-seconds=40",
 			"--node-ip=127.0.0.1", "--node-port=0", "--server-address=127.0.0.1:"+strconv.Itoa(port)),
 	}

@@ -62,14 +62,19 @@ func left(t *testing.T, folder string) (all []string) {
 	return all
 }
 
-// The demo with clusters checks itself, and cleans up.
+// The demo with clusters checks itself, and cleans up. It ends with an image that never
+// becomes ready: the rollout stops in the canary, and is undone.
 func TestKubernetesDemoSucceedsAndCleansUp(t *testing.T) {
-	demo, temporary := demoKubernetes(t, "-once")
+	demo, temporary := demoKubernetes(t, "-once", "-timeout=15m")
 	out, err := demo.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{"registry.example/5g/smf:v1.4.0", "registry.example/5g/smf:v1.5.0", "were never deleted"} {
+	for _, want := range []string{
+		"registry.example/5g/smf:v1.4.0", "registry.example/5g/smf:v1.5.0", "were never deleted",
+		"ImagePullBackOff", "smf-v3: Paused (1 deployment of 2 failed", "canary       [!!!!!!!!!!!!!!!!!!!!!!!!!!!!!!] 1 failed", "rest         [..............................] 1 waiting",
+		"smf-v3: Undone", "Both sites run what they ran before",
+	} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("the output lacks %s:\n%s", want, out)
 		}

@@ -228,6 +228,13 @@ func (x *rolled) replace(rows []execute.Row) {
 // checkAdmission checks a row that is about to be applied.
 func (w *world) checkAdmission(x *rolled, row execute.Row) error {
 	s, d, p := x.state.Spec, w.deployments[row.Deployment], x.planned[row.Deployment]
+	for _, o := range w.rollouts { // the last wave is undone first
+		for _, r := range o.rows {
+			if o.state.ID == x.state.Undoes && r.Deployment == row.Deployment && r.Wave+row.Wave != len(o.state.Spec.Waves)-1 {
+				return fmt.Errorf("%s undoes %s of wave %d in wave %d of %d", x.state.ID, row.Deployment, r.Wave, row.Wave, len(s.Waves))
+			}
+		}
+	}
 	// The family that changed a deployment last, and whose change isn't settled, may undo it:
 	// it takes over the slot.
 	own := slices.ContainsFunc(w.flight, func(e execute.Entry) bool {
@@ -373,7 +380,7 @@ func (w *world) check() error {
 			return fmt.Errorf("%s is in flight for %s and %s", e.Deployment, other, e.Rollout)
 		}
 		stored[e.Deployment] = e.Rollout
-		entries[i].Family = w.root(e.Rollout)
+		entries[i].Family, entries[i].Values = w.root(e.Rollout), w.values[e.Deployment]
 	}
 	if found := execute.Violations(entries, limits); len(found) > 0 {
 		return errors.New(found[0])

@@ -104,13 +104,16 @@ type world struct {
 	siteIDs     []tko.SiteID
 	rollouts    []*rolled
 	flight      []execute.Entry // the stored set
-	old         []execute.Entry // as it was some commits ago
-	others      map[tko.DeploymentID]execute.Entry
-	frozen      map[tko.SiteID]time.Time
-	calm        bool // nothing disturbs any more
-	content     int
-	stats       Stats
-	trace       []string
+	// values are the metadata of the sites when the deployments in flight were admitted, as
+	// the model knows them: not as the stored set says.
+	values  map[tko.DeploymentID]map[string]string
+	old     []execute.Entry // as it was some commits ago
+	others  map[tko.DeploymentID]execute.Entry
+	frozen  map[tko.SiteID]time.Time
+	calm    bool // nothing disturbs any more
+	content int
+	stats   Stats
+	trace   []string
 }
 
 // Run simulates a fleet with random rollouts. It returns an error, with the end of the
@@ -119,7 +122,7 @@ func Run(seed uint64, defect Defect) (stats Stats, err error) {
 	w := &world{
 		r:      rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // repeatable on purpose
 		defect: defect, now: time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC),
-		deployments: map[tko.DeploymentID]*deployment{}, sites: map[tko.SiteID]*site{}, others: map[tko.DeploymentID]execute.Entry{}, frozen: map[tko.SiteID]time.Time{},
+		deployments: map[tko.DeploymentID]*deployment{}, sites: map[tko.SiteID]*site{}, others: map[tko.DeploymentID]execute.Entry{}, values: map[tko.DeploymentID]map[string]string{}, frozen: map[tko.SiteID]time.Time{},
 		stats: Stats{Final: map[execute.State]int{}},
 	}
 	w.fleet()
@@ -474,6 +477,9 @@ func (w *world) admit(x *rolled, i int) (moved bool, err error) {
 	x.rows[i] = row.Apply(w.now, d.behavior == broken)
 	delete(x.healthy, row.Deployment)
 	entry := execute.NewFlight(w.flight).EntryOf(x.state, row, []string{"pair", "tac"})
+	if !slices.ContainsFunc(w.flight, func(e execute.Entry) bool { return e.Deployment == row.Deployment }) { // no slot is taken over
+		w.values[row.Deployment] = row.Metadata
+	}
 	w.flight = slices.DeleteFunc(w.flight, func(e execute.Entry) bool { return e.Deployment == row.Deployment })
 	if w.defect != LostEntry || !w.chance(30) {
 		w.flight = append(w.flight, entry)

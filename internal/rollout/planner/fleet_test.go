@@ -2,6 +2,7 @@ package planner_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -110,12 +111,13 @@ spec:
 	}
 }
 
-// Random edits between plan and start: a row is applied if and only if its deployment is
-// as planned, and undoing returns all packages, IDs and metadata.
+// Users edit some deployments before the plan, and some between plan and start: a row is
+// applied if and only if its deployment is as planned. Undoing returns all packages, IDs,
+// origins, children and metadata of the others, and the history shows both.
 func TestUndoOfManyMixedChangesIsByteForByte(t *testing.T) {
 	t.Parallel()
-	n := 300
-	if text := os.Getenv("TKO_ROLLOUT_FLEET"); text != "" { // a multiple of 10
+	n := 500
+	if text := os.Getenv("TKO_ROLLOUT_FLEET"); text != "" { // a multiple of 100; make soak has 5,000
 		var err error
 		if n, err = strconv.Atoi(text); err != nil {
 			t.Fatal(err)
@@ -124,22 +126,39 @@ func TestUndoOfManyMixedChangesIsByteForByte(t *testing.T) {
 	w := newWorld(t)
 	ids := w.fleet(n)
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, id := range ids { // users' own changes
-		if r.IntN(3) > 0 {
-			continue
+	edit := func(ids []tko.DeploymentID) { // users' own changes
+		values := make([]string, len(ids))
+		for i := range values {
+			values[i] = strconv.Itoa(r.IntN(9))
 		}
-		d, err := w.Deployment(w.ctx, id, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		own := append(slices.Clone(d.Package), krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "own"}, "data": map[string]any{"n": strconv.Itoa(r.IntN(9))}})
-		if _, err := w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: d.Stamp.Revision, Package: own}); err != nil {
-			t.Fatal(err)
-		}
+		w.each(len(ids), func(i int) error {
+			d, err := w.Deployment(w.ctx, ids[i], 0)
+			if err != nil {
+				return err
+			}
+			own := append(slices.Clone(d.Package), krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "own" + strconv.FormatInt(d.Stamp.Revision, 10)}, "data": map[string]any{"n": values[i]}})
+			_, err = w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: ids[i], Revision: d.Stamp.Revision, Package: own})
+			return err
+		})
 	}
-	w.settle(ids...)
-	before := w.content(ids)
-	w.started("r", `apiVersion: tko.nephio.org/v1alpha1
+	some := func(percent int) (chosen []tko.DeploymentID) {
+		for _, id := range ids {
+			if r.IntN(100) < percent {
+				chosen = append(chosen, id)
+			}
+		}
+		return chosen
+	}
+	edit(some(33))
+	w.template("t:v3", config("c", "version: v3"))
+	children := make([][]tko.DeploymentID, n/20)
+	w.each(len(children), func(i int) (err error) { // of some that are deleted, and of others
+		children[i], _, err = w.CreateChildren(w.ctx, tko.NewChildren{Parent: ids[20*i+7*(i%2)], Children: []tko.NewChild{{Origin: "a", Template: "t:v3", Site: "s00"}, {Origin: "b", Template: "t:v3", Site: "s01"}}})
+		return err
+	})
+	all := append(slices.Concat(children...), ids...)
+	w.settle(all...)
+	s := w.create("r", `apiVersion: tko.nephio.org/v1alpha1
 kind: Rollout
 metadata: {name: r}
 spec:
@@ -155,28 +174,50 @@ kind: ConfigMap
 metadata: {name: logging}
 data: {level: debug}
 `)
-	for range 6 {
-		w.settle(ids...)
+	moved := map[tko.DeploymentID]bool{}
+	for _, id := range some(1) {
+		moved[id] = true
+	}
+	edit(slices.Collect(maps.Keys(moved)))
+	w.settle(all...)
+	before := w.content(all)
+	w.do("r", "start", func(c *tko.RolloutCommand) { c.Plan = s.Plan })
+	for w.status("r").State != "Done" {
 		w.advance("r")
+		if st := w.status("r"); st.State == "Paused" { // at a row that isn't as planned
+			w.do("r", "skip")
+			w.do("r", "resume")
+		}
+		w.settle(all...)
 	}
-	s := w.status("r")
-	if s.State != "Done" || s.Kinds["Delete"] != n/10 || s.Kinds["Change"] != n-n/10 {
-		t.Fatalf("%+v", s)
+	applied := 0
+	for row, err := range w.RolloutRows(w.ctx, tko.RolloutRows{ID: "r"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is := row.Progress == "Healthy"; is == moved[row.Deployment] || row.Progress != "Healthy" && row.Applied != 0 {
+			t.Fatalf("edited after the plan: %t, and its row is %+v", moved[row.Deployment], row)
+		}
+		if row.Progress == "Healthy" {
+			applied++
+		}
 	}
-	if during := w.contentOf(ids); during == before || !strings.Contains(during, "debug") {
+	if applied < n-n/20 {
+		t.Fatalf("only %d rows are applied: %+v", applied, w.status("r"))
+	}
+	if during := w.contentOf(all); during == before || !strings.Contains(during, "debug") {
 		t.Fatal("nothing was changed")
 	}
 	w.do("r", "undo")
-	for range 6 {
+	for w.status("r").State != "Undone" {
 		w.advance("r-undo")
-		w.settle(ids...)
+		w.advance("r")
+		if st := w.status("r-undo"); st.State == "Paused" {
+			t.Fatalf("%+v", st)
+		}
+		w.settle(all...)
 	}
-	w.advance("r-undo")
-	w.advance("r")
-	if s = w.status("r"); s.State != "Undone" {
-		t.Fatalf("%+v\n%+v", s, w.status("r-undo"))
-	}
-	if after := w.content(ids); after != before {
+	if after := w.content(all); after != before {
 		a, b := strings.Split(before, "\n"), strings.Split(after, "\n")
 		for i := range min(len(a), len(b)) {
 			if a[i] != b[i] {
@@ -184,6 +225,23 @@ data: {level: debug}
 			}
 		}
 		t.Fatal("the contents have different lengths")
+	}
+	for i, parent := range children {
+		for _, id := range parent {
+			if d := w.deployment(id); d.Parent != ids[20*i+7*(i%2)] {
+				t.Errorf("the parent of %s is %q", id, d.Parent)
+			}
+		}
+	}
+	times := map[string]int{} // in the history
+	for e, err := range w.HistoryOf(w.ctx, tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindDeployment}}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		times[e.Author.Why]++
+	}
+	if times[`rollout "r"`] != applied || times[`rollout "r-undo"`] != applied {
+		t.Errorf("the history has %d changes of the rollout and %d of the undo, want %d", times[`rollout "r"`], times[`rollout "r-undo"`], applied)
 	}
 }
 

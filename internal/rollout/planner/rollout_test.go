@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -69,20 +70,53 @@ func (w *world) fleet(n int) []tko.DeploymentID {
 			w.t.Fatal(err)
 		}
 	}
-	var ids []tko.DeploymentID
-	for i := range n {
-		site := tko.SiteID(fmt.Sprintf("s%02d", i))
-		if _, err := w.RegisterSite(w.ctx, tko.Site{ID: site, Metadata: map[string]string{"pair": strconv.Itoa(i / 2)}}); err != nil {
-			w.t.Fatal(err)
-		}
-		id, err := w.CreateDeployment(w.ctx, tko.NewDeployment{Template: "t:v1", Site: site, Prepared: true, Approved: true, Metadata: map[string]string{"num": strconv.Itoa(i)}})
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		ids = append(ids, id)
-		w.settle(id)
+	ids := make([]tko.DeploymentID, n)
+	w.each(n, func(i int) error {
+		_, err := w.RegisterSite(w.ctx, tko.Site{ID: tko.SiteID(fmt.Sprintf("s%02d", i)), Metadata: map[string]string{"pair": strconv.Itoa(i / 2)}})
+		return err
+	})
+	for i := range min(n, 100) { // in the order of IDs
+		ids[i] = w.member(i)
 	}
+	w.each(n, func(i int) error {
+		if i >= 100 {
+			ids[i] = w.member(i)
+		}
+		return w.settleOne(ids[i])
+	})
+	w.settle()
 	return ids
+}
+
+// member makes one deployment of a fleet.
+func (w *world) member(i int) tko.DeploymentID {
+	id, err := w.CreateDeployment(w.ctx, tko.NewDeployment{
+		Template: "t:v1", Site: tko.SiteID(fmt.Sprintf("s%02d", i)), Prepared: true, Approved: true, Metadata: map[string]string{"num": strconv.Itoa(i)},
+	})
+	if err != nil {
+		w.t.Error(err)
+	}
+	return id
+}
+
+// each calls a function for the numbers up to n, several at once, as many clients do.
+func (w *world) each(n int, do func(i int) error) {
+	w.t.Helper()
+	var clients sync.WaitGroup
+	for first := range 8 {
+		clients.Go(func() {
+			for i := first; i < n; i += 8 {
+				if err := do(i); err != nil {
+					w.t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
+	if w.t.Failed() {
+		w.t.FailNow()
+	}
 }
 
 // settle prepares, approves, and schedules a deployment, as controllers would.
@@ -99,24 +133,42 @@ func (w *world) settle(ids ...tko.DeploymentID) {
 	if err := w.FinishWork(w.ctx, finished); err != nil {
 		w.t.Fatal(err)
 	}
+	if len(ids) == 0 {
+		return
+	}
+	chosen := make(map[tko.DeploymentID]bool, len(ids))
 	for _, id := range ids {
-		d, err := w.Deployment(w.ctx, id, 0)
-		if errors.Is(err, tko.ErrNotFound) {
-			continue
-		}
-		if err == nil && (!d.Prepared || !d.Approved) {
-			_, err = w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: d.Stamp.Revision, Package: d.Package.WithDeployment(string(d.Template), string(d.Site), true, true)})
-		}
-		if err == nil {
-			d, err = w.Deployment(w.ctx, id, 0)
-		}
-		if err == nil {
-			err = w.SetConditions(w.ctx, tko.KindDeployment, string(id), []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, ObservedRevision: d.Stamp.Revision}})
-		}
+		chosen[id] = true
+	}
+	var unsettled []tko.DeploymentID
+	for d, err := range w.Deployments(w.ctx, tko.DeploymentSelect{}, tko.ListOptions{}) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
+		if chosen[d.ID] && !(d.Prepared && d.Approved && slices.ContainsFunc(d.Stamp.Conditions, func(c tko.Condition) bool {
+			return c.Type == tko.ConditionScheduled && c.Status == tko.ConditionTrue && c.ObservedRevision == d.Stamp.Revision
+		})) {
+			unsettled = append(unsettled, d.ID)
+		}
 	}
+	w.each(len(unsettled), func(i int) error { return w.settleOne(unsettled[i]) })
+}
+
+func (w *world) settleOne(id tko.DeploymentID) error {
+	d, err := w.Deployment(w.ctx, id, 0)
+	if errors.Is(err, tko.ErrNotFound) {
+		return nil
+	}
+	if err == nil && (!d.Prepared || !d.Approved) {
+		_, err = w.CommitDeployment(w.ctx, tko.DeploymentCommit{ID: id, Revision: d.Stamp.Revision, Package: d.Package.WithDeployment(string(d.Template), string(d.Site), true, true)})
+		if err == nil {
+			d, err = w.Deployment(w.ctx, id, 0)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return w.SetConditions(w.ctx, tko.KindDeployment, string(id), []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, ObservedRevision: d.Stamp.Revision}})
 }
 
 const upgrade = `apiVersion: tko.nephio.org/v1alpha1

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -197,19 +198,36 @@ func (c *cluster) forget() {
 	c.command = nil
 }
 
-// kill ends all processes of the server at once. Its data stays.
+// kill ends all processes of the server at once, and waits for their end: a new server
+// refuses to start while one of them has the shared memory. Its data stays.
 func (c *cluster) kill() error {
-	first, others := c.processes()
+	first, _ := c.processes()
 	if first == 0 {
 		return errors.New("PostgreSQL does not run")
 	}
+	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil { // it starts no further processes
+		return err
+	}
+	_, others := c.processes()
 	for _, pid := range append([]int{first}, others...) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return err
 		}
 	}
 	c.forget()
+	for deadline := time.Now().Add(time.Minute); slices.ContainsFunc(others, runs); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes of PostgreSQL don't end: %v", others)
+		}
+	}
 	return nil
+}
+
+// runs reports whether a process of PostgreSQL has not ended; one that has, and wasn't
+// reaped, is a zombie.
+func runs(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && strings.Contains(string(stat), " (postgres) ") && !strings.Contains(string(stat), ") Z ")
 }
 
 func (c *cluster) processes() (first int, others []int) {
