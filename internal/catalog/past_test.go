@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -200,7 +201,7 @@ func TestDifferenceIsEmptyAfterRestore(t *testing.T) {
 			for range 25 {
 				change()
 			}
-			for _, sel := range []tko.PastSelect{sites, fleet} {
+			for _, sel := range []tko.PastSelect{sites} {
 				dry, err := w.RestorePast(ctx, tko.RestoreRequest{Select: sel, AsOf: at(moment), DryRun: true})
 				if err != nil {
 					t.Fatal(err)
@@ -224,7 +225,106 @@ func TestDifferenceIsEmptyAfterRestore(t *testing.T) {
 					t.Errorf("the second restore: %+v, %v, want nothing to do", again, err)
 				}
 			}
+			dry, err := w.RestorePast(ctx, tko.RestoreRequest{Select: fleet, AsOf: at(moment), DryRun: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := w.restoreFleet("back", fmt.Sprintf("{asOf: %d, select: {metadataPatterns: {fleet: f}}}", moment))
+			if got := []int{s.Kinds["Create"], s.Kinds["Change"], s.Kinds["Delete"], s.Kinds["Conflict"]}; !slices.Equal(got, []int{dry.Created, dry.Changed, dry.Deleted, 0}) {
+				t.Errorf("the rollout planned %v, want %+v as in the dry run", s.Kinds, dry)
+			}
+			if got := w.diff(tko.DiffRequest{Select: fleet, From: at(moment)}); len(got) > 0 {
+				t.Errorf("the difference of deployments after the rollout: %+v", got)
+			}
 		})
+	}
+}
+
+// restoreFleet makes a rollout that restores, starts it, and advances it until it waits. It
+// returns its status when it was planned.
+func (w *world) restoreFleet(id tko.RolloutID, restore string) tko.RolloutStatus {
+	w.t.Helper()
+	planned := w.planRestore(id, restore)
+	if planned.State != "Planned" {
+		w.t.Fatalf("the rollout is %s: %s", planned.State, planned.Reason)
+	}
+	if _, err := w.RolloutDo(w.ctx, tko.RolloutCommand{ID: id, Verb: "start", Plan: planned.Plan}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.advance(id)
+	return planned
+}
+
+// planRestore registers a rollout that restores, and plans it.
+func (w *world) planRestore(id tko.RolloutID, restore string) tko.RolloutStatus {
+	w.t.Helper()
+	text := fmt.Sprintf("apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {restore: %s, limits: {concurrent: 1000}}\n", restore)
+	if _, err := w.RegisterRollout(w.ctx, tko.Rollout{ID: id, Package: mustPackage(w.t, text)}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.advance(id)
+	s, err := w.RolloutStatus(w.ctx, id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+// advance advances a rollout until it waits.
+func (w *world) advance(id tko.RolloutID) {
+	w.t.Helper()
+	for range 1000 {
+		wait, err := w.AdvanceRollout(w.ctx, id)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if wait != 0 {
+			return
+		}
+	}
+	w.t.Fatal("the rollout has always something to do")
+}
+
+func TestRestoreOfDeploymentsIsARollout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", configMap("one"))
+	w.site("s", "")
+	create := func(parent tko.DeploymentID) tko.DeploymentID {
+		return w.create(tko.NewDeployment{Template: "t", Site: "s", Parent: parent, Prepared: true, Approved: true})
+	}
+	gone, stays := create(""), create("")
+	child := create(gone)
+	moment := w.head()
+	if _, err := w.DeleteDeployment(w.ctx, gone); err != nil {
+		t.Fatal(err)
+	}
+	late := create("")
+	head := w.head()
+	if _, err := w.restore(tko.RestoreRequest{Select: tko.PastSelect{Kind: tko.KindDeployment, ID: string(gone)}, AsOf: at(moment)}); !errors.Is(err, tko.ErrInvalid) || w.head() != head {
+		t.Errorf("a restore at once: %v, want a refusal that changes nothing", err)
+	}
+	for name, one := range map[string]struct{ restore, want string }{
+		"a child without its parent": {fmt.Sprintf("{asOf: %d, select: {deploymentIds: [%s]}}", moment, child), "its parent"},
+		"a moment that is too new":   {fmt.Sprintf("{asOf: %d, select: {siteIdPatterns: [s]}}", head+1000), "beyond the newest change"},
+	} {
+		s := w.planRestore(tko.RolloutID(strings.ReplaceAll(name, " ", "-")), one.restore)
+		text := s.Reason
+		for row, err := range w.RolloutRows(w.ctx, tko.RolloutRows{ID: s.ID}) {
+			text += fmt.Sprint(row.Kind, row.Findings, err)
+		}
+		if !strings.Contains(text, one.want) || w.exists(child) {
+			t.Errorf("%s: %q, want %q", name, text, one.want)
+		}
+	}
+	s := w.restoreFleet("back", fmt.Sprintf("{asOf: %d, select: {siteIdPatterns: [s]}}", moment))
+	if s.Kinds["Create"] != 2 || s.Kinds["Delete"] != 1 || !w.exists(gone) || !w.exists(child) || !w.exists(stays) || w.exists(late) {
+		t.Errorf("after the restore: %+v", s.Kinds)
+	}
+	for e, err := range w.HistoryOf(w.ctx, tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindDeployment, ID: string(gone)}, Max: 1}) {
+		if err != nil || !strings.Contains(e.Author.Why, `rollout "back"`) {
+			t.Errorf("the reason is %q, %v, want the rollout", e.Author.Why, err)
+		}
 	}
 }
 

@@ -138,9 +138,9 @@ func (s *Service) evaluate(ctx context.Context, r Record, v RolloutView) (time.D
 	if !out.Wake.IsZero() {
 		wait = max(out.Wake.Sub(v.Now), time.Millisecond)
 	}
-	if len(out.Admit) > 0 || st.State != v.State.State {
+	if len(writes) > 0 || st.State != v.State.State {
 		wait = 0
-	} else if st.State == execute.Running && len(st.Blocks) > 0 { // what blocks may end without a change here
+	} else if st.State == execute.Running && len(st.Blocks)+len(out.Admit) > 0 { // what blocks may end without a change here
 		if wait < 0 || wait > execute.Interval {
 			wait = execute.Interval
 		}
@@ -325,6 +325,13 @@ func healthOf(r Record) (healthy bool, reason string) {
 	return true, ""
 }
 
+// isUnhealthy reports whether a deployment's site says that it isn't healthy.
+func isUnhealthy(r Record) bool {
+	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool {
+		return c.Type == tko.ConditionHealthy && c.Status == tko.ConditionFalse
+	})
+}
+
 // An observation is what is known of a deployment in flight, with the newest revision
 // that preparation made of the rollout's.
 type observation struct {
@@ -452,6 +459,9 @@ func (s *Service) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st 
 			continue // its children are deleted first
 		}
 		w, err := s.applied(ctx, v.State, sp, row, records[n])
+		if errors.Is(err, errFollows) {
+			continue
+		}
 		if err == nil && below[row.Deployment].stranger != "" {
 			err = tko.Errorf(tko.ErrConflict, "deployment %q: it has the child %q, which the plan doesn't know: plan again", row.Deployment, below[row.Deployment].stranger)
 		}
@@ -466,9 +476,7 @@ func (s *Service) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st 
 		}
 		writes = append(writes, w)
 		healthy, _ := healthOf(records[n])
-		broken := row.Kind != plan.Create && records[n].Site != "" && !healthy && slices.ContainsFunc(records[n].Conditions, func(c tko.Condition) bool {
-			return c.Type == tko.ConditionHealthy && c.Status == tko.ConditionFalse
-		})
+		broken := row.Kind != plan.Create && records[n].Site != "" && !healthy && isUnhealthy(records[n])
 		to := row.with(out.Rows[i].Apply(v.Now, broken))
 		if row.Kind != plan.Create {
 			to.Base, to.Replaces = records[n].Base, records[n].Replaces
@@ -560,6 +568,16 @@ func (s *Service) applied(ctx context.Context, st RolloutState, sp spec.Rollout,
 	if err != nil {
 		return Write{}, err
 	}
+	if row.Target != 0 && st.Undoes == "" {
+		if err := s.permitApproval(ctx, now, &r); err != nil {
+			return Write{}, err
+		}
+	}
+	if row.Target != 0 && !exists {
+		if err := s.checkOrigin(ctx, r); err != nil {
+			return Write{}, err
+		}
+	}
 	r.Author = by
 	w := Write{Op: tko.OpWritten, Record: r, Expect: Absent}
 	switch {
@@ -569,7 +587,7 @@ func (s *Service) applied(ctx context.Context, st RolloutState, sp spec.Rollout,
 		w.Record.Conditions = mergeConditions(now.Conditions, change{record: r}.flags(now.Conditions), now.Revision+1, time.Now())
 	default:
 		w.Record.UID = newUID()
-		w.Record.Conditions = mergeConditions(nil, flagConditions(nil, r.Prepared, r.Approved), 1, time.Now())
+		w.Record.Conditions = mergeConditions(r.Conditions, flagConditions(r.Conditions, r.Prepared, r.Approved), 1, time.Now())
 		if r.Parent != "" {
 			w.Requires = append(w.Requires, deploymentKey(tko.DeploymentID(r.Parent)))
 		}

@@ -90,9 +90,6 @@ func (s *Service) failPlan(ctx context.Context, r Record, v RolloutView, cause e
 // planRows makes the rows of a plan, in the order of IDs, and the groups of equal
 // changes.
 func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, left bool) ([]planned, []plan.Group, error) {
-	if s.planner == nil {
-		return nil, nil, errors.New("this server has no planner")
-	}
 	types, err := threeway.Kubernetes()
 	if err != nil {
 		return nil, nil, err
@@ -113,7 +110,7 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 		request.Only = func(id tko.DeploymentID) bool { _, ok := before[id]; return ok }
 	}
 	var rows []planned
-	err = s.planner.Plan(ctx, request, func(d plan.Draft) error {
+	err = s.drafts(ctx, request, func(d plan.Draft) error {
 		one := planned{key: d.Key, row: RolloutRow{Row: d.Row, Parent: string(d.Parent), Site: string(d.Site), Broken: d.Broken, Progress: execute.Waiting}}
 		one.row.Wave, one.row.Pins = plan.NoWave, d.Pins
 		if left {
@@ -130,6 +127,9 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 			for _, id := range d.BeforeState.Deployment.Replaces {
 				one.row.Replaces = append(one.row.Replaces, string(id))
 			}
+		}
+		if to := d.Restored; to != nil {
+			one.row.Target, one.row.Base, one.row.Replaces, one.row.Approves = to.Revision, to.Base, nil, to.Approves
 		}
 		if d.Kind == plan.Delete && d.BeforeState != nil {
 			one.row.Origin = d.BeforeState.Deployment.Origin
@@ -159,6 +159,17 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 	}
 	slices.SortFunc(rows, func(a, b planned) int { return cmp.Compare(a.row.Deployment, b.row.Deployment) })
 	return rows, groups, nil
+}
+
+// drafts makes the drafts of a plan.
+func (s *Service) drafts(ctx context.Context, request plan.Request, emit func(plan.Draft) error) error {
+	switch {
+	case request.Spec.Restore != nil:
+		return s.restoreDrafts(ctx, request, emit)
+	case s.planner == nil:
+		return errors.New("this server has no planner")
+	}
+	return s.planner.Plan(ctx, request, emit)
 }
 
 // placeRows assigns waves and ranks. What is created or deleted with another deployment
@@ -196,7 +207,10 @@ func (s *Service) placeRows(ctx context.Context, sp spec.Rollout, rows []planned
 	}
 	depth := func(i int) int {
 		n := 0
-		for at, ok := i, true; ok && n < maxAncestors; n++ {
+		if rows[i].row.Kind == plan.Create && rows[leader(i)].row.Kind == plan.Delete {
+			n = maxAncestors // it takes the place of what is deleted
+		}
+		for at, ok := i, true; ok && n < 2*maxAncestors; n++ {
 			at, ok = applied[tko.DeploymentID(rows[at].row.Parent)]
 		}
 		return n
