@@ -128,6 +128,19 @@ func TestHistoryIsNewestFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.site("s", "")
+	to := w.head()
+	w.site("moving", "", "region", "east")
+	d := w.create(tko.NewDeployment{Template: "t", Site: "moving"})
+	edit := func(value string) {
+		if _, _, err := w.EndModification(w.ctx, w.start(d).Token, mustPackage(t, configMap(value))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.site("moving", "", "region", "west")
+	edit("two")
+	w.site("moving", "", "region", "east")
+	w.template("t", configMap("one"), "tier", "new")
+	edit("one")
 	for name, one := range map[string]struct {
 		request tko.HistoryRequest
 		want    []string
@@ -137,12 +150,24 @@ func TestHistoryIsNewestFirst(t *testing.T) {
 			[]string{"s created 3", "s deleted 2", `s changed 2 v1 ConfigMap "c" data.key: "one" -> "two" (and 1 more)`, "s created 1"},
 		},
 		"since a moment": {
-			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindSite, IDs: []string{"*"}}, From: at(from), Max: 3},
+			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindSite, IDs: []string{"*"}}, From: at(from), To: at(to), Max: 3},
 			[]string{"s created 3", "s deleted 2", "other created 1"},
 		},
 		"by metadata": {
 			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindSite, Metadata: map[string]string{"region": "north"}}},
 			[]string{"s deleted 2", `s changed 2 v1 ConfigMap "c" data.key: "one" -> "two" (and 1 more)`},
+		},
+		"by the metadata that sites had": {
+			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindDeployment, SiteMetadata: map[string]string{"region": "west"}}},
+			[]string{string(d) + ` changed 2 v1 ConfigMap "c" data.key: "one" -> "two"`},
+		},
+		"by the metadata that templates had": {
+			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindDeployment, TemplateMetadata: map[string]string{"tier": "new"}}, Max: 1},
+			[]string{string(d) + ` changed 3 v1 ConfigMap "c" data.key: "two" -> "one"`},
+		},
+		"by metadata that no site had": {
+			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindDeployment, SiteMetadata: map[string]string{"region": "north"}}},
+			[]string{},
 		},
 	} {
 		if diff := cmp.Diff(one.want, w.history(one.request)); diff != "" {

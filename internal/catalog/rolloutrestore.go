@@ -106,11 +106,11 @@ func (s *Service) restoredDifferences(ctx context.Context, restore spec.Restore,
 		if err != nil {
 			return nil, err
 		}
+		then.fields, now.fields = Fields{}, Fields{}
 		if err := s.differences(ctx, c, then, now, func(d difference) error {
 			if len(found) == maxRestored {
 				return tko.Errorf(tko.ErrInvalid, "more than %d deployments differ: restore fewer at a time", maxRestored)
 			}
-			d.before.Package, d.after.Package = nil, nil
 			found = append(found, d)
 			return nil
 		}); err != nil {
