@@ -387,3 +387,123 @@ func mustPackage(t *testing.T, yaml string) krm.Package {
 	}
 	return p
 }
+
+// A placement made the child again, with its origin, after the moment: the restore deletes
+// that one first.
+func TestRestoredDeploymentTakesTheOriginOfItsSuccessor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", configMap("one"))
+	parent := w.create(tko.NewDeployment{Template: "t", Prepared: true, Approved: true})
+	place := func() tko.DeploymentID {
+		return w.create(tko.NewDeployment{Template: "t", Parent: parent, Origin: "o", Prepared: true, Approved: true})
+	}
+	first := place()
+	moment := w.head()
+	if _, err := w.DeleteDeployment(w.ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	second := place()
+	if s := w.planRestore("alone", fmt.Sprintf("{asOf: %d, select: {deploymentIds: [%s]}}", moment, first)); s.Kinds["Conflict"] != 1 || s.Kinds["Create"] != 0 {
+		t.Errorf("without its successor: %v", s.Kinds)
+	}
+	w.restoreFleet("back", fmt.Sprintf("{asOf: %d, select: {parent: %s}}", moment, parent))
+	if !w.exists(first) || w.exists(second) {
+		t.Errorf("the first exists: %t, the second: %t", w.exists(first), w.exists(second))
+	}
+	if got := w.diff(tko.DiffRequest{Select: tko.PastSelect{Kind: tko.KindDeployment}, From: at(moment)}); len(got) > 0 {
+		t.Errorf("the difference after the restore: %+v", got)
+	}
+}
+
+func TestRestoreNamesWhatItNeedsFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", configMap("one"))
+	w.site("s", "")
+	d := w.create(tko.NewDeployment{Template: "t", Site: "s", Prepared: true, Approved: true})
+	moment := w.head()
+	if _, err := w.DeleteDeployment(w.ctx, d); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.DeleteSite(w.ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	late := w.create(tko.NewDeployment{Template: "t", Prepared: true, Approved: true})
+	child := w.create(tko.NewDeployment{Template: "t", Parent: late, Prepared: true, Approved: true})
+	s := w.planRestore("back", fmt.Sprintf("{asOf: %d, select: {deploymentIds: [%s, %s]}}", moment, d, late))
+	found := map[tko.DeploymentID]string{}
+	for row, err := range w.RolloutRows(w.ctx, tko.RolloutRows{ID: "back"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[row.Deployment] = row.Kind + ": " + strings.Join(row.Findings, "; ")
+	}
+	want := map[tko.DeploymentID]string{
+		d:    `Conflict: its site "s" was deleted since: restore the site first (tko restore site s)`,
+		late: fmt.Sprintf("Conflict: it was created after the moment, but its descendant %q isn't deleted: select it, too, or delete it first", child),
+	}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+	if _, err := w.RolloutDo(w.ctx, tko.RolloutCommand{ID: "back", Verb: "start", Plan: s.Plan}); !errors.Is(err, tko.ErrConflict) {
+		t.Errorf("started: %v", err)
+	}
+}
+
+// A deployment that others change while a restore is planned is not overwritten.
+func TestRestoreLeavesLaterChanges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", configMap("one"))
+	d := w.create(tko.NewDeployment{Template: "t", Prepared: true, Approved: true})
+	moment := w.head()
+	edit := func(value string) int64 {
+		t.Helper()
+		if _, _, err := w.EndModification(w.ctx, w.start(d).Token, mustPackage(t, configMap(value))); err != nil {
+			t.Fatal(err)
+		}
+		return w.head()
+	}
+	edit("two")
+	s := w.planRestore("back", fmt.Sprintf("{asOf: %d, select: {deploymentIds: [%s]}}", moment, d))
+	edit("three")
+	if _, err := w.RolloutDo(w.ctx, tko.RolloutCommand{ID: "back", Verb: "start", Plan: s.Plan}); err != nil {
+		t.Fatal(err)
+	}
+	w.advance("back")
+	now, err := w.RolloutStatus(w.ctx, "back")
+	if err != nil || now.State != "Paused" || w.revision(d) != 3 {
+		t.Errorf("the rollout is %s (%s), %v, and the deployment at revision %d", now.State, now.Reason, err, w.revision(d))
+	}
+	if _, err := w.RolloutDo(w.ctx, tko.RolloutCommand{ID: "back", Verb: "plan"}); err != nil {
+		t.Fatal(err)
+	}
+	w.advance("back")
+	if now, err = w.RolloutStatus(w.ctx, "back"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.RolloutDo(w.ctx, tko.RolloutCommand{ID: "back", Verb: "resume", Plan: now.Plan}); err != nil {
+		t.Fatal(err)
+	}
+	w.advance("back")
+	if got := w.diff(tko.DiffRequest{Select: tko.PastSelect{Kind: tko.KindDeployment}, From: at(moment)}); len(got) > 0 {
+		t.Errorf("the difference after the restore that was planned again: %+v", got)
+	}
+	if _, err := w.RolloutDo(w.ctx, tko.RolloutCommand{ID: "back", Verb: "undo"}); err != nil {
+		t.Fatal(err)
+	}
+	w.advance("back-undo")
+	if r, err := w.Deployment(w.ctx, d, 0); err != nil || !strings.Contains(fmt.Sprint(r.Package), "three") {
+		t.Errorf("after the undo: %v, %v", r.Package, err)
+	}
+}
+
+func (w *world) revision(id tko.DeploymentID) int64 {
+	w.t.Helper()
+	d, err := w.Deployment(w.ctx, id, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d.Stamp.Revision
+}
