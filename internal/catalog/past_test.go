@@ -396,7 +396,11 @@ func TestRestoredDeploymentTakesTheOriginOfItsSuccessor(t *testing.T) {
 	w.template("t", configMap("one"))
 	parent := w.create(tko.NewDeployment{Template: "t", Prepared: true, Approved: true})
 	place := func() tko.DeploymentID {
-		return w.create(tko.NewDeployment{Template: "t", Parent: parent, Origin: "o", Prepared: true, Approved: true})
+		ids, _, err := w.CreateChildren(w.ctx, tko.NewChildren{Parent: parent, Children: []tko.NewChild{{Origin: "o", Template: "t"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ids[0]
 	}
 	first := place()
 	moment := w.head()
