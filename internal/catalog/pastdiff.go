@@ -406,13 +406,24 @@ func (s *Service) diffRevisions(ctx context.Context, c *caller, request tko.Diff
 	return add(difference{before, after})
 }
 
-// Retention returns which part of the past can be read.
+// Retention returns which part of the past can be read, and what it takes.
 func (s *Service) Retention(ctx context.Context) (tko.Retention, error) {
 	if _, _, err := s.enter(ctx, tko.KindDeployment, access.Read); err != nil {
 		return tko.Retention{}, err
 	}
 	oldest, newest, err := s.store.Past(ctx)
-	return tko.Retention{OldestPosition: oldest.Position, OldestTime: oldest.Time, NewestPosition: newest.Position, NewestTime: newest.Time}, err
+	if err != nil {
+		return tko.Retention{}, err
+	}
+	size, err := s.store.HistorySize(ctx)
+	r := tko.Retention{
+		OldestPosition: oldest.Position, OldestTime: oldest.Time, NewestPosition: newest.Position, NewestTime: newest.Time,
+		Changes: size.Changes, Bytes: size.Bytes, DatabaseBytes: size.DatabaseBytes,
+	}
+	if keep := s.retention.Load(); keep != nil {
+		r.KeepChanges, r.KeepRevisions = keep.Changes, keep.Revisions
+	}
+	return r, err
 }
 
 // HistoryOf returns the changes of the selected entities, newest first. An entity is

@@ -319,8 +319,11 @@ func (a *app) printDiff(ctx context.Context, p past, requests []tko.DiffRequest)
 
 func (a *app) retentionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "retention", Short: "Show which part of the past can be read", Example: "  tko retention",
-		Long: "Show the oldest moment that --as-of, history, diff and restore can read. The server's settings\n--keep-changes and --keep-revisions decide it.",
+		Use: "retention", Short: "Show which part of the past can be read, and what it takes", Example: "  tko retention",
+		Long: `Show the oldest moment that --as-of, history, diff and restore can read, what the server's
+settings --keep-changes and --keep-revisions keep, and its size. Packages are stored once for
+equal contents, together with those that entities have now: they are part of the size of the
+database only.`,
 		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			p, err := s.past()
@@ -337,16 +340,36 @@ func (a *app) retentionCommand() *cobra.Command {
 				}
 				return t.UTC().Format(time.RFC3339)
 			}
+			number := func(n int64) string { return strconv.FormatInt(n, 10) }
 			oldest := stamp(r.OldestTime)
 			if r.OldestPosition == 0 {
 				oldest = "the beginning"
 			}
-			return a.printFacts([]fact{
-				{"oldestPosition", "Oldest position", strconv.FormatInt(r.OldestPosition, 10), strconv.FormatInt(r.OldestPosition, 10)},
-				{"oldestTime", "Oldest time", stamp(r.OldestTime), oldest},
-				{"newestPosition", "Newest position", strconv.FormatInt(r.NewestPosition, 10), strconv.FormatInt(r.NewestPosition, 10)},
+			all, revisions := r.KeepChanges.String(), number(int64(r.KeepRevisions))+" of each entity"
+			if r.KeepChanges == 0 {
+				all = "ever"
+			}
+			if r.KeepRevisions == 0 {
+				revisions = "all"
+			}
+			facts := []fact{
+				{"oldestPosition", "Oldest position", number(r.OldestPosition), number(r.OldestPosition)},
+				{"oldestTime", "Oldest time", oldest, stamp(r.OldestTime)},
+				{"newestPosition", "Newest position", number(r.NewestPosition), number(r.NewestPosition)},
 				{"newestTime", "Newest time", stamp(r.NewestTime), stamp(r.NewestTime)},
-			})
+				{"keepChanges", "All is kept for", all, r.KeepChanges.String()},
+				{"keepRevisions", "Revisions kept longer", revisions, int64(r.KeepRevisions)},
+				{"changes", "Changes", number(r.Changes), r.Changes},
+			}
+			for _, size := range []struct {
+				key, name string
+				bytes     int64
+			}{{"bytes", "Size of the changes", r.Bytes}, {"databaseBytes", "Size of the database", r.DatabaseBytes}} {
+				if size.bytes > 0 {
+					facts = append(facts, fact{size.key, size.name, fmt.Sprintf("%.1f MB", float64(size.bytes)/1e6), size.bytes})
+				}
+			}
+			return a.printFacts(facts)
 		}),
 	}
 }

@@ -111,7 +111,7 @@ var errRefused = errors.New("the caller refused the change")
 // Methods are the catalog's methods for a [Catalog].
 func Methods(service *catalog.Service) sibling.Endpoint {
 	return sibling.Endpoint{
-		position: sibling.Unary(func(ctx context.Context, _ none) (int64, error) { return service.Position(ctx) }),
+		position:   sibling.Unary(func(ctx context.Context, _ none) (int64, error) { return service.Position(ctx) }),
 		positionOf: sibling.Unary(service.PositionOf),
 		recordAt: sibling.Unary(func(ctx context.Context, in recordAtOf) (catalog.Record, error) {
 			return service.RecordAt(ctx, in.Fields, in.Key, in.Position)
