@@ -92,7 +92,7 @@ func (r *run) pastPages(now, then context.Context) error {
 			return err
 		}
 		row := latency(what, took, aimPastFirst)
-		row.also(fmt.Sprintf("p50 of the same page now: %s", short(quantile(current, 50))))
+		row.also("p50 of the same page now: " + short(quantile(current, 50)))
 		r.add(row)
 	}
 	return nil

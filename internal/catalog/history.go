@@ -44,52 +44,6 @@ func (s *Service) Records(ctx context.Context, query Query, position int64) iter
 	}
 }
 
-// recordBefore returns a record as it was before a change of it; Revision 0 if
-// it didn't exist.
-func (s *Service) recordBefore(ctx context.Context, change tko.Change, fields Fields) (Record, error) {
-	key := Key{Kind: change.Kind, ID: change.ID}
-	revision, uid := change.Revision, ""
-	if change.Op == tko.OpWritten {
-		if revision == 1 {
-			return Record{}, nil
-		}
-		r, err := s.revision(ctx, key, revision)
-		if err != nil || r.Created.Equal(change.Time) {
-			return Record{}, err
-		}
-		revision, uid = revision-1, r.UID
-	}
-	r, err := s.revision(ctx, key, revision)
-	if err != nil || uid != "" && uid != r.UID {
-		return Record{}, err // an earlier record of the same ID, deleted before
-	}
-	return s.withConditions(ctx, r, change.Time, fields)
-}
-
-func (s *Service) revision(ctx context.Context, key Key, revision int64) (Record, error) {
-	r, err := s.store.Revision(ctx, key, revision)
-	if errors.Is(err, tko.ErrNotFound) {
-		err = tko.Errorf(tko.ErrGone, "revision %d of %s %q is no longer retained: list again", revision, key.Kind, key.ID)
-	}
-	return r, err
-}
-
-// withConditions adds to a revision the properties that revisions don't record: the
-// conditions that are older than a time, and the current deployments.
-func (s *Service) withConditions(ctx context.Context, r Record, before time.Time, fields Fields) (Record, error) {
-	now, err := s.get(ctx, Fields{Deployments: fields.Deployments, Scope: fields.Scope}, r.Key)
-	if err != nil {
-		return Record{}, err
-	}
-	if now.UID == r.UID {
-		r.restoreConditions(now, before)
-	}
-	if !fields.Package {
-		r.Package = nil
-	}
-	return r, nil
-}
-
 // restoreConditions takes the conditions that are older than a time, and the
 // deployments, from the current record.
 func (r *Record) restoreConditions(now Record, before time.Time) {

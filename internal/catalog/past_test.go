@@ -334,10 +334,11 @@ func TestRestoreOfDeploymentsIsARollout(t *testing.T) {
 		"a moment that is too new":   {fmt.Sprintf("{asOf: %d, select: {siteIdPatterns: [s]}}", head+1000), "beyond the newest change"},
 	} {
 		s := w.planRestore(tko.RolloutID(strings.ReplaceAll(name, " ", "-")), one.restore)
-		text := s.Reason
+		texts := []string{s.Reason}
 		for row, err := range w.RolloutRows(w.ctx, tko.RolloutRows{ID: s.ID}) {
-			text += fmt.Sprint(row.Kind, row.Findings, err)
+			texts = append(texts, fmt.Sprint(row.Kind, row.Findings, err))
 		}
+		text := strings.Join(texts, " ")
 		if !strings.Contains(text, one.want) || w.exists(child) {
 			t.Errorf("%s: %q, want %q", name, text, one.want)
 		}
@@ -462,12 +463,11 @@ func TestRestoreLeavesLaterChanges(t *testing.T) {
 	w.template("t", configMap("one"))
 	d := w.create(tko.NewDeployment{Template: "t", Prepared: true, Approved: true})
 	moment := w.head()
-	edit := func(value string) int64 {
+	edit := func(value string) {
 		t.Helper()
 		if _, _, err := w.EndModification(w.ctx, w.start(d).Token, mustPackage(t, configMap(value))); err != nil {
 			t.Fatal(err)
 		}
-		return w.head()
 	}
 	edit("two")
 	s := w.planRestore("back", fmt.Sprintf("{asOf: %d, select: {deploymentIds: [%s]}}", moment, d))

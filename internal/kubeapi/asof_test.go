@@ -3,6 +3,7 @@ package kubeapi_test
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -45,7 +46,7 @@ func TestObjectsAreReadAsOfAMoment(t *testing.T) {
 	if diff := cmp.Diff([]string{"s0", "s1", "s2", "s3"}, append(first.names(), rest.names()...)); diff != "" {
 		t.Errorf("the list as of the moment (-want +got):\n%s", diff)
 	}
-	if got := first.text("metadata.resourceVersion"); got != fmt.Sprint(moment) {
+	if got := first.text("metadata.resourceVersion"); got != strconv.FormatInt(moment, 10) {
 		t.Errorf("the resourceVersion is %s, want %d", got, moment)
 	}
 	if got := w.must("GET", "sites?labelSelector=region%3Dnorth", nil).names(); len(got) != 3 {
