@@ -191,4 +191,10 @@ type Restored struct {
 type Retention struct {
 	OldestPosition, NewestPosition int64
 	OldestTime, NewestTime         time.Time
+
+	KeepChanges   time.Duration // for which all is retained; 0: for ever
+	KeepRevisions int           // of an entity that are retained longer; 0: all
+	Changes       int64         // entries of the change log, about
+	Bytes         int64         // of the change log with its indexes; 0: not known
+	DatabaseBytes int64         // of the whole database; 0: not known
 }

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
@@ -44,6 +45,8 @@ func (c *Client) Retention(ctx context.Context) (tko.Retention, error) {
 		return tko.Retention{}, err
 	}
 	r := tko.Retention{OldestPosition: m.GetOldestPosition(), NewestPosition: m.GetNewestPosition()}
+	r.KeepChanges, r.KeepRevisions = time.Duration(m.GetKeepChanges())*time.Second, int(m.GetKeepRevisions())
+	r.Changes, r.Bytes, r.DatabaseBytes = m.GetChanges(), m.GetBytes(), m.GetDatabaseBytes()
 	if t := m.GetOldestTime(); t != nil {
 		r.OldestTime = t.AsTime()
 	}

@@ -656,6 +656,11 @@ type Retention struct {
 	OldestTime     *timestamppb.Timestamp `protobuf:"bytes,401,opt,name=oldestTime,proto3" json:"oldestTime,omitempty"` // none: the log is complete
 	NewestPosition int64                  `protobuf:"varint,402,opt,name=newestPosition,proto3" json:"newestPosition,omitempty"`
 	NewestTime     *timestamppb.Timestamp `protobuf:"bytes,403,opt,name=newestTime,proto3" json:"newestTime,omitempty"`
+	KeepChanges    int64                  `protobuf:"varint,1800,opt,name=keepChanges,proto3" json:"keepChanges,omitempty"`     // seconds for which all is retained; 0: for ever
+	KeepRevisions  int64                  `protobuf:"varint,1801,opt,name=keepRevisions,proto3" json:"keepRevisions,omitempty"` // of an entity that are retained longer; 0: all
+	Changes        int64                  `protobuf:"varint,1802,opt,name=changes,proto3" json:"changes,omitempty"`             // entries of the change log, about
+	Bytes          int64                  `protobuf:"varint,1803,opt,name=bytes,proto3" json:"bytes,omitempty"`                 // of the change log with its indexes; 0: not known
+	DatabaseBytes  int64                  `protobuf:"varint,1804,opt,name=databaseBytes,proto3" json:"databaseBytes,omitempty"` // of the whole database; 0: not known
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -716,6 +721,41 @@ func (x *Retention) GetNewestTime() *timestamppb.Timestamp {
 		return x.NewestTime
 	}
 	return nil
+}
+
+func (x *Retention) GetKeepChanges() int64 {
+	if x != nil {
+		return x.KeepChanges
+	}
+	return 0
+}
+
+func (x *Retention) GetKeepRevisions() int64 {
+	if x != nil {
+		return x.KeepRevisions
+	}
+	return 0
+}
+
+func (x *Retention) GetChanges() int64 {
+	if x != nil {
+		return x.Changes
+	}
+	return 0
+}
+
+func (x *Retention) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Retention) GetDatabaseBytes() int64 {
+	if x != nil {
+		return x.DatabaseBytes
+	}
+	return 0
 }
 
 var File_tko_past_proto protoreflect.FileDescriptor
@@ -786,7 +826,7 @@ const file_tko_past_proto_rawDesc = "" +
 	"\achanged\x18\x92\x03 \x01(\x03R\achanged\x12\x19\n" +
 	"\adeleted\x18\x93\x03 \x01(\x03R\adeleted\x12\x13\n" +
 	"\x04same\x18\x94\x03 \x01(\x03R\x04same\"\x0e\n" +
-	"\fGetRetention\"\xd7\x01\n" +
+	"\fGetRetention\"\xfa\x02\n" +
 	"\tRetention\x12'\n" +
 	"\x0eoldestPosition\x18\x90\x03 \x01(\x03R\x0eoldestPosition\x12;\n" +
 	"\n" +
@@ -795,7 +835,12 @@ const file_tko_past_proto_rawDesc = "" +
 	"\x0enewestPosition\x18\x92\x03 \x01(\x03R\x0enewestPosition\x12;\n" +
 	"\n" +
 	"newestTime\x18\x93\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"newestTime2\xd7\x01\n" +
+	"newestTime\x12!\n" +
+	"\vkeepChanges\x18\x88\x0e \x01(\x03R\vkeepChanges\x12%\n" +
+	"\rkeepRevisions\x18\x89\x0e \x01(\x03R\rkeepRevisions\x12\x19\n" +
+	"\achanges\x18\x8a\x0e \x01(\x03R\achanges\x12\x15\n" +
+	"\x05bytes\x18\x8b\x0e \x01(\x03R\x05bytes\x12%\n" +
+	"\rdatabaseBytes\x18\x8c\x0e \x01(\x03R\rdatabaseBytes2\xd7\x01\n" +
 	"\x04Past\x124\n" +
 	"\vlistHistory\x12\x10.tko.ListHistory\x1a\x11.tko.HistoryEntry0\x01\x12+\n" +
 	"\bdiffPast\x12\r.tko.DiffPast\x1a\x0e.tko.PastGroup0\x01\x129\n" +

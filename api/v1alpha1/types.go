@@ -243,6 +243,9 @@ type RolloutSpec struct {
 	// +optional
 	// +listType=atomic
 	Edits []runtime.RawExtension `json:"edits,omitempty"`
+	// In place of edits: asOf, and select. Returns deployments to what they were.
+	// +optional
+	Restore *runtime.RawExtension `json:"restore,omitempty"`
 	// A deployment is in the first wave that takes it.
 	// +optional
 	// +listType=atomic

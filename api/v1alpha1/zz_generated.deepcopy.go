@@ -317,6 +317,11 @@ func (in *RolloutSpec) DeepCopyInto(out *RolloutSpec) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Restore != nil {
+		in, out := &in.Restore, &out.Restore
+		*out = new(runtime.RawExtension)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.Waves != nil {
 		in, out := &in.Waves, &out.Waves
 		*out = make([]runtime.RawExtension, len(*in))

@@ -11,209 +11,37 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 )
 
-// maxBehind is the maximum number of changes that a list may be behind.
-// Rewinding more of them would cost more than a new list.
-const maxBehind = 100_000
-
 // Records returns the records that match query, sorted by ID, as of position,
 // which must not be newer than the newest change. So the pages of a list are
 // consistent, also if different servers read them and records change between them.
-// The query must not select by the metadata of templates and sites. Of records
-// that have changed since position, newer conditions are left out, and the
-// deployments of templates and sites are the current ones.
+// Of records that have changed since position, newer conditions are left out.
 //
-// It returns ErrGone if a needed revision is no longer retained, or if too many
-// changes were made since.
+// It returns ErrGone if the state as of position is no longer retained.
 func (s *Service) Records(ctx context.Context, query Query, position int64) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
-		if err := s.recordsAt(ctx, query, position, yield); err != nil {
+		ctx, w, err := s.reads(ctx, query.Kind)
+		if err == nil {
+			err = checkAfter(query.After)
+		}
+		if err == nil {
+			err = checkPatternCount(len(query.IDs) + len(query.Templates) + len(query.Sites) + len(query.Metadata) + len(query.TemplateMetadata) + len(query.SiteMetadata) + len(query.Labels))
+		}
+		if err != nil {
 			yield(Record{}, err)
+			return
 		}
-	}
-}
-
-var errStop = errors.New("the caller needs no more records")
-
-// recordsAt lists the current records, and replaces each that has changed since
-// position by its earlier state.
-func (s *Service) recordsAt(ctx context.Context, query Query, position int64, yield func(Record, error) bool) error {
-	ctx, w, err := s.reads(ctx, query.Kind)
-	if err != nil {
-		return err
-	}
-	query.Scope = w.caller.view(s)
-	if err := checkAfter(query.After); err != nil {
-		return err
-	}
-	if err := checkPatternCount(len(query.IDs) + len(query.Templates) + len(query.Sites) + len(query.Metadata) + len(query.Labels)); err != nil {
-		return err
-	}
-	if query.Limit == 0 {
-		return nil
-	}
-	query.Offset = 0
-	b := &rewind{service: s, query: query, position: position, seen: position, changed: map[string]tko.Change{}}
-	b.emit = func(r Record) error {
-		if err := w.still(ctx); err != nil {
-			return err
+		if query.Scope, query.Offset, query.AsOf = w.caller.view(s), 0, position; position == 0 {
+			return // there was nothing
 		}
-		if !yield(r, nil) {
-			return errStop
-		}
-		if b.query.Limit--; b.query.Limit == 0 {
-			return errStop
-		}
-		return nil
-	}
-	err = b.all(ctx)
-	if errors.Is(err, errStop) {
-		return nil
-	}
-	return err
-}
-
-// A rewind reconstructs a list as of a position.
-type rewind struct {
-	service  *Service
-	query    Query // for the remaining records
-	position int64
-	emit     func(Record) error
-
-	seen    int64                 // position up to which changes were read
-	read    int                   // number of changes that were read
-	changed map[string]tko.Change // the first change of each record since position, by ID
-	ids     []string              // sorted IDs of changed records that were not emitted yet
-}
-
-// all lists the remaining records. It lists again with a larger limit as long
-// as new records displace those that are needed.
-func (b *rewind) all(ctx context.Context) error {
-	size := 0
-	for more := true; more; {
-		query := b.query
-		if size = max(query.Limit, 2*size); query.Limit > 0 {
-			query.Limit = size
-		}
-		listed := 0
-		for r, err := range b.service.store.List(ctx, query) {
-			if listed++; err == nil && listed == 1 { // the list has its snapshot now
-				err = b.load(ctx)
-			}
+		for r, err := range s.store.List(ctx, query) {
 			if err == nil {
-				err = b.before(ctx, r.ID)
+				err = w.still(ctx)
 			}
-			if err != nil {
-				return err
-			}
-			b.query.After = r.ID
-			if _, ok := b.changed[r.ID]; ok {
-				continue // before emitted its earlier state
-			}
-			if err := b.emit(r); err != nil {
-				return err
+			if !yield(r, err) || err != nil {
+				return
 			}
 		}
-		if listed == 0 {
-			if err := b.load(ctx); err != nil {
-				return err
-			}
-		}
-		more = query.Limit > 0 && listed == query.Limit
 	}
-	return b.before(ctx, "")
-}
-
-// load reads the changes since position.
-func (b *rewind) load(ctx context.Context) error {
-	for {
-		changes, err := b.service.store.Changes(ctx, b.seen, watchBatch)
-		if err != nil {
-			return err
-		}
-		for _, c := range changes {
-			b.seen = c.Position
-			if _, ok := b.changed[c.ID]; ok || c.Kind != b.query.Kind || c.ID <= b.query.After {
-				continue
-			}
-			b.changed[c.ID] = c
-			b.ids = append(b.ids, c.ID)
-		}
-		if b.read += len(changes); b.read > maxBehind {
-			return tko.Errorf(tko.ErrGone, "more than %d changes were made since this list began: list again", maxBehind)
-		}
-		if len(changes) < watchBatch {
-			slices.Sort(b.ids)
-			return nil
-		}
-	}
-}
-
-// before emits the earlier state of changed records up to an ID; all if it is
-// "".
-func (b *rewind) before(ctx context.Context, id string) error {
-	for len(b.ids) > 0 && (id == "" || b.ids[0] <= id) {
-		change := b.changed[b.ids[0]]
-		b.ids = b.ids[1:]
-		fields := b.query.Fields
-		fields.Scope = b.query.Scope
-		r, err := b.service.recordBefore(ctx, change, fields)
-		if err != nil {
-			return err
-		}
-		if r.Revision == 0 || !b.query.Matches(r) {
-			continue
-		}
-		if err := b.emit(r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// recordBefore returns a record as it was before a change of it; Revision 0 if
-// it didn't exist.
-func (s *Service) recordBefore(ctx context.Context, change tko.Change, fields Fields) (Record, error) {
-	key := Key{Kind: change.Kind, ID: change.ID}
-	revision, uid := change.Revision, ""
-	if change.Op == tko.OpWritten {
-		if revision == 1 {
-			return Record{}, nil
-		}
-		r, err := s.revision(ctx, key, revision)
-		if err != nil || r.Created.Equal(change.Time) {
-			return Record{}, err
-		}
-		revision, uid = revision-1, r.UID
-	}
-	r, err := s.revision(ctx, key, revision)
-	if err != nil || uid != "" && uid != r.UID {
-		return Record{}, err // an earlier record of the same ID, deleted before
-	}
-	return s.withConditions(ctx, r, change.Time, fields)
-}
-
-func (s *Service) revision(ctx context.Context, key Key, revision int64) (Record, error) {
-	r, err := s.store.Revision(ctx, key, revision)
-	if errors.Is(err, tko.ErrNotFound) {
-		err = tko.Errorf(tko.ErrGone, "revision %d of %s %q is no longer retained: list again", revision, key.Kind, key.ID)
-	}
-	return r, err
-}
-
-// withConditions adds to a revision the properties that revisions don't record: the
-// conditions that are older than a time, and the current deployments.
-func (s *Service) withConditions(ctx context.Context, r Record, before time.Time, fields Fields) (Record, error) {
-	now, err := s.get(ctx, Fields{Deployments: fields.Deployments, Scope: fields.Scope}, r.Key)
-	if err != nil {
-		return Record{}, err
-	}
-	if now.UID == r.UID {
-		r.restoreConditions(now, before)
-	}
-	if !fields.Package {
-		r.Package = nil
-	}
-	return r, nil
 }
 
 // restoreConditions takes the conditions that are older than a time, and the

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 )
 
 // asOf returns the position as of which the reads of a context are; 0 is now.
@@ -26,6 +27,27 @@ func (s *Service) positionOf(ctx context.Context, asOf tko.AsOf) (int64, error) 
 		err = tko.Errorf(tko.ErrGone, "there was nothing at %s yet: use a later time", asOf.Time.Format(time.RFC3339))
 	}
 	return position, err
+}
+
+// PositionOf returns the position of a moment.
+func (s *Service) PositionOf(ctx context.Context, asOf tko.AsOf) (int64, error) {
+	if _, _, err := s.enter(ctx, "", access.Read); err != nil {
+		return 0, err
+	}
+	return s.positionOf(ctx, asOf)
+}
+
+// RecordAt returns the record of a key as of a position. It returns ErrNotFound if there
+// was none, and ErrGone if the state is no longer retained.
+func (s *Service) RecordAt(ctx context.Context, fields Fields, key Key, position int64) (Record, error) {
+	if err := CheckKey(key); err != nil {
+		return Record{}, err
+	}
+	ctx, c, err := s.enter(ctx, key.Kind, access.Read)
+	if err != nil {
+		return Record{}, err
+	}
+	return s.recordAt(ctx, c, position, key, fields)
 }
 
 // past returns a record as of the moment of the context. The caller must be allowed to

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -127,6 +128,19 @@ func TestHistoryIsNewestFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.site("s", "")
+	to := w.head()
+	w.site("moving", "", "region", "east")
+	d := w.create(tko.NewDeployment{Template: "t", Site: "moving"})
+	edit := func(value string) {
+		if _, _, err := w.EndModification(w.ctx, w.start(d).Token, mustPackage(t, configMap(value))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.site("moving", "", "region", "west")
+	edit("two")
+	w.site("moving", "", "region", "east")
+	w.template("t", configMap("one"), "tier", "new")
+	edit("one")
 	for name, one := range map[string]struct {
 		request tko.HistoryRequest
 		want    []string
@@ -136,12 +150,24 @@ func TestHistoryIsNewestFirst(t *testing.T) {
 			[]string{"s created 3", "s deleted 2", `s changed 2 v1 ConfigMap "c" data.key: "one" -> "two" (and 1 more)`, "s created 1"},
 		},
 		"since a moment": {
-			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindSite, IDs: []string{"*"}}, From: at(from), Max: 3},
+			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindSite, IDs: []string{"*"}}, From: at(from), To: at(to), Max: 3},
 			[]string{"s created 3", "s deleted 2", "other created 1"},
 		},
 		"by metadata": {
 			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindSite, Metadata: map[string]string{"region": "north"}}},
 			[]string{"s deleted 2", `s changed 2 v1 ConfigMap "c" data.key: "one" -> "two" (and 1 more)`},
+		},
+		"by the metadata that sites had": {
+			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindDeployment, SiteMetadata: map[string]string{"region": "west"}}},
+			[]string{string(d) + ` changed 2 v1 ConfigMap "c" data.key: "one" -> "two"`},
+		},
+		"by the metadata that templates had": {
+			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindDeployment, TemplateMetadata: map[string]string{"tier": "new"}}, Max: 1},
+			[]string{string(d) + ` changed 3 v1 ConfigMap "c" data.key: "two" -> "one"`},
+		},
+		"by metadata that no site had": {
+			tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindDeployment, SiteMetadata: map[string]string{"region": "north"}}},
+			[]string{},
 		},
 	} {
 		if diff := cmp.Diff(one.want, w.history(one.request)); diff != "" {
@@ -200,7 +226,7 @@ func TestDifferenceIsEmptyAfterRestore(t *testing.T) {
 			for range 25 {
 				change()
 			}
-			for _, sel := range []tko.PastSelect{sites, fleet} {
+			for _, sel := range []tko.PastSelect{sites} {
 				dry, err := w.RestorePast(ctx, tko.RestoreRequest{Select: sel, AsOf: at(moment), DryRun: true})
 				if err != nil {
 					t.Fatal(err)
@@ -224,7 +250,107 @@ func TestDifferenceIsEmptyAfterRestore(t *testing.T) {
 					t.Errorf("the second restore: %+v, %v, want nothing to do", again, err)
 				}
 			}
+			dry, err := w.RestorePast(ctx, tko.RestoreRequest{Select: fleet, AsOf: at(moment), DryRun: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := w.restoreFleet("back", fmt.Sprintf("{asOf: %d, select: {metadataPatterns: {fleet: f}}}", moment))
+			if got := []int{s.Kinds["Create"], s.Kinds["Change"], s.Kinds["Delete"], s.Kinds["Conflict"]}; !slices.Equal(got, []int{dry.Created, dry.Changed, dry.Deleted, 0}) {
+				t.Errorf("the rollout planned %v, want %+v as in the dry run", s.Kinds, dry)
+			}
+			if got := w.diff(tko.DiffRequest{Select: fleet, From: at(moment)}); len(got) > 0 {
+				t.Errorf("the difference of deployments after the rollout: %+v", got)
+			}
 		})
+	}
+}
+
+// restoreFleet makes a rollout that restores, starts it, and advances it until it waits. It
+// returns its status when it was planned.
+func (w *world) restoreFleet(id tko.RolloutID, restore string) tko.RolloutStatus {
+	w.t.Helper()
+	planned := w.planRestore(id, restore)
+	if planned.State != "Planned" {
+		w.t.Fatalf("the rollout is %s: %s", planned.State, planned.Reason)
+	}
+	if _, err := w.RolloutDo(w.ctx, tko.RolloutCommand{ID: id, Verb: "start", Plan: planned.Plan}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.advance(id)
+	return planned
+}
+
+// planRestore registers a rollout that restores, and plans it.
+func (w *world) planRestore(id tko.RolloutID, restore string) tko.RolloutStatus {
+	w.t.Helper()
+	text := fmt.Sprintf("apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {restore: %s, limits: {concurrent: 1000}}\n", restore)
+	if _, err := w.RegisterRollout(w.ctx, tko.Rollout{ID: id, Package: mustPackage(w.t, text)}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.advance(id)
+	s, err := w.RolloutStatus(w.ctx, id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s
+}
+
+// advance advances a rollout until it waits.
+func (w *world) advance(id tko.RolloutID) {
+	w.t.Helper()
+	for range 1000 {
+		wait, err := w.AdvanceRollout(w.ctx, id)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if wait != 0 {
+			return
+		}
+	}
+	w.t.Fatal("the rollout has always something to do")
+}
+
+func TestRestoreOfDeploymentsIsARollout(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", configMap("one"))
+	w.site("s", "")
+	create := func(parent tko.DeploymentID) tko.DeploymentID {
+		return w.create(tko.NewDeployment{Template: "t", Site: "s", Parent: parent, Prepared: true, Approved: true})
+	}
+	gone, stays := create(""), create("")
+	child := create(gone)
+	moment := w.head()
+	if _, err := w.DeleteDeployment(w.ctx, gone); err != nil {
+		t.Fatal(err)
+	}
+	late := create("")
+	head := w.head()
+	if _, err := w.restore(tko.RestoreRequest{Select: tko.PastSelect{Kind: tko.KindDeployment, ID: string(gone)}, AsOf: at(moment)}); !errors.Is(err, tko.ErrInvalid) || w.head() != head {
+		t.Errorf("a restore at once: %v, want a refusal that changes nothing", err)
+	}
+	for name, one := range map[string]struct{ restore, want string }{
+		"a child without its parent": {fmt.Sprintf("{asOf: %d, select: {deploymentIds: [%s]}}", moment, child), "its parent"},
+		"a moment that is too new":   {fmt.Sprintf("{asOf: %d, select: {siteIdPatterns: [s]}}", head+1000), "beyond the newest change"},
+	} {
+		s := w.planRestore(tko.RolloutID(strings.ReplaceAll(name, " ", "-")), one.restore)
+		texts := []string{s.Reason}
+		for row, err := range w.RolloutRows(w.ctx, tko.RolloutRows{ID: s.ID}) {
+			texts = append(texts, fmt.Sprint(row.Kind, row.Findings, err))
+		}
+		text := strings.Join(texts, " ")
+		if !strings.Contains(text, one.want) || w.exists(child) {
+			t.Errorf("%s: %q, want %q", name, text, one.want)
+		}
+	}
+	s := w.restoreFleet("back", fmt.Sprintf("{asOf: %d, select: {siteIdPatterns: [s]}}", moment))
+	if s.Kinds["Create"] != 2 || s.Kinds["Delete"] != 1 || !w.exists(gone) || !w.exists(child) || !w.exists(stays) || w.exists(late) {
+		t.Errorf("after the restore: %+v", s.Kinds)
+	}
+	for e, err := range w.HistoryOf(w.ctx, tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindDeployment, ID: string(gone)}, Max: 1}) {
+		if err != nil || !strings.Contains(e.Author.Why, `rollout "back"`) {
+			t.Errorf("the reason is %q, %v, want the rollout", e.Author.Why, err)
+		}
 	}
 }
 
@@ -261,4 +387,127 @@ func mustPackage(t *testing.T, yaml string) krm.Package {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// A placement made the child again, with its origin, after the moment: the restore deletes
+// that one first.
+func TestRestoredDeploymentTakesTheOriginOfItsSuccessor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", configMap("one"))
+	parent := w.create(tko.NewDeployment{Template: "t", Prepared: true, Approved: true})
+	place := func() tko.DeploymentID {
+		ids, _, err := w.CreateChildren(w.ctx, tko.NewChildren{Parent: parent, Children: []tko.NewChild{{Origin: "o", Template: "t"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ids[0]
+	}
+	first := place()
+	moment := w.head()
+	if _, err := w.DeleteDeployment(w.ctx, first); err != nil {
+		t.Fatal(err)
+	}
+	second := place()
+	if s := w.planRestore("alone", fmt.Sprintf("{asOf: %d, select: {deploymentIds: [%s]}}", moment, first)); s.Kinds["Conflict"] != 1 || s.Kinds["Create"] != 0 {
+		t.Errorf("without its successor: %v", s.Kinds)
+	}
+	w.restoreFleet("back", fmt.Sprintf("{asOf: %d, select: {parent: %s}}", moment, parent))
+	if !w.exists(first) || w.exists(second) {
+		t.Errorf("the first exists: %t, the second: %t", w.exists(first), w.exists(second))
+	}
+	if got := w.diff(tko.DiffRequest{Select: tko.PastSelect{Kind: tko.KindDeployment}, From: at(moment)}); len(got) > 0 {
+		t.Errorf("the difference after the restore: %+v", got)
+	}
+}
+
+func TestRestoreNamesWhatItNeedsFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", configMap("one"))
+	w.site("s", "")
+	d := w.create(tko.NewDeployment{Template: "t", Site: "s", Prepared: true, Approved: true})
+	moment := w.head()
+	if _, err := w.DeleteDeployment(w.ctx, d); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.DeleteSite(w.ctx, "s"); err != nil {
+		t.Fatal(err)
+	}
+	late := w.create(tko.NewDeployment{Template: "t", Prepared: true, Approved: true})
+	child := w.create(tko.NewDeployment{Template: "t", Parent: late, Prepared: true, Approved: true})
+	s := w.planRestore("back", fmt.Sprintf("{asOf: %d, select: {deploymentIds: [%s, %s]}}", moment, d, late))
+	found := map[tko.DeploymentID]string{}
+	for row, err := range w.RolloutRows(w.ctx, tko.RolloutRows{ID: "back"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[row.Deployment] = row.Kind + ": " + strings.Join(row.Findings, "; ")
+	}
+	want := map[tko.DeploymentID]string{
+		d:    `Conflict: its site "s" was deleted since: restore the site first (tko restore site s)`,
+		late: fmt.Sprintf("Conflict: it was created after the moment, but its descendant %q isn't deleted: select it, too, or delete it first", child),
+	}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+	if _, err := w.RolloutDo(w.ctx, tko.RolloutCommand{ID: "back", Verb: "start", Plan: s.Plan}); !errors.Is(err, tko.ErrConflict) {
+		t.Errorf("started: %v", err)
+	}
+}
+
+// A deployment that others change while a restore is planned is not overwritten.
+func TestRestoreLeavesLaterChanges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", configMap("one"))
+	d := w.create(tko.NewDeployment{Template: "t", Prepared: true, Approved: true})
+	moment := w.head()
+	edit := func(value string) {
+		t.Helper()
+		if _, _, err := w.EndModification(w.ctx, w.start(d).Token, mustPackage(t, configMap(value))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edit("two")
+	s := w.planRestore("back", fmt.Sprintf("{asOf: %d, select: {deploymentIds: [%s]}}", moment, d))
+	edit("three")
+	if _, err := w.RolloutDo(w.ctx, tko.RolloutCommand{ID: "back", Verb: "start", Plan: s.Plan}); err != nil {
+		t.Fatal(err)
+	}
+	w.advance("back")
+	now, err := w.RolloutStatus(w.ctx, "back")
+	if err != nil || now.State != "Paused" || w.revision(d) != 3 {
+		t.Errorf("the rollout is %s (%s), %v, and the deployment at revision %d", now.State, now.Reason, err, w.revision(d))
+	}
+	if _, err := w.RolloutDo(w.ctx, tko.RolloutCommand{ID: "back", Verb: "plan"}); err != nil {
+		t.Fatal(err)
+	}
+	w.advance("back")
+	if now, err = w.RolloutStatus(w.ctx, "back"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.RolloutDo(w.ctx, tko.RolloutCommand{ID: "back", Verb: "resume", Plan: now.Plan}); err != nil {
+		t.Fatal(err)
+	}
+	w.advance("back")
+	if got := w.diff(tko.DiffRequest{Select: tko.PastSelect{Kind: tko.KindDeployment}, From: at(moment)}); len(got) > 0 {
+		t.Errorf("the difference after the restore that was planned again: %+v", got)
+	}
+	if _, err := w.RolloutDo(w.ctx, tko.RolloutCommand{ID: "back", Verb: "undo"}); err != nil {
+		t.Fatal(err)
+	}
+	w.advance("back-undo")
+	if r, err := w.Deployment(w.ctx, d, 0); err != nil || !strings.Contains(fmt.Sprint(r.Package), "three") {
+		t.Errorf("after the undo: %v, %v", r.Package, err)
+	}
+}
+
+func (w *world) revision(id tko.DeploymentID) int64 {
+	w.t.Helper()
+	d, err := w.Deployment(w.ctx, id, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d.Stamp.Revision
 }

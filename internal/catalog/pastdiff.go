@@ -76,6 +76,7 @@ type pastMoment struct {
 	service  *Service
 	caller   *caller
 	query    Query
+	fields   Fields // of the records that it reads
 	position int64
 	sites    map[string]bool // with the metadata of the query; nil: all
 	template map[string]bool
@@ -83,7 +84,7 @@ type pastMoment struct {
 
 // momentAt returns the moment of a query at a position.
 func (s *Service) momentAt(ctx context.Context, c *caller, query Query, position int64) (*pastMoment, error) {
-	m := &pastMoment{service: s, caller: c, query: query, position: position}
+	m := &pastMoment{service: s, caller: c, query: query, fields: Fields{Package: true}, position: position}
 	m.query.Scope, m.query.AsOf = c.view(s), position
 	related := func(kind tko.Kind, metadata map[string]tko.Pattern) (map[string]bool, error) {
 		if len(metadata) == 0 {
@@ -110,9 +111,9 @@ func (m *pastMoment) selects(r Record) bool {
 	return r.Revision != 0 && m.query.Matches(r) && (m.sites == nil || m.sites[r.Site]) && (m.template == nil || m.template[r.Template])
 }
 
-// records returns the records of keys as of the moment, with their packages.
+// records returns the records of keys as of the moment.
 func (m *pastMoment) records(ctx context.Context, keys []Key) ([]Record, error) {
-	return m.service.store.GetAt(ctx, m.position, Fields{Package: true}, keys...)
+	return m.service.store.GetAt(ctx, m.position, m.fields, keys...)
 }
 
 // changedSince returns the sorted IDs of the records of a kind that changed between two
@@ -405,13 +406,24 @@ func (s *Service) diffRevisions(ctx context.Context, c *caller, request tko.Diff
 	return add(difference{before, after})
 }
 
-// Retention returns which part of the past can be read.
+// Retention returns which part of the past can be read, and what it takes.
 func (s *Service) Retention(ctx context.Context) (tko.Retention, error) {
 	if _, _, err := s.enter(ctx, tko.KindDeployment, access.Read); err != nil {
 		return tko.Retention{}, err
 	}
 	oldest, newest, err := s.store.Past(ctx)
-	return tko.Retention{OldestPosition: oldest.Position, OldestTime: oldest.Time, NewestPosition: newest.Position, NewestTime: newest.Time}, err
+	if err != nil {
+		return tko.Retention{}, err
+	}
+	size, err := s.store.HistorySize(ctx)
+	r := tko.Retention{
+		OldestPosition: oldest.Position, OldestTime: oldest.Time, NewestPosition: newest.Position, NewestTime: newest.Time,
+		Changes: size.Changes, Bytes: size.Bytes, DatabaseBytes: size.DatabaseBytes,
+	}
+	if keep := s.retention.Load(); keep != nil {
+		r.KeepChanges, r.KeepRevisions = keep.Changes, keep.Revisions
+	}
+	return r, err
 }
 
 // HistoryOf returns the changes of the selected entities, newest first. An entity is
@@ -432,9 +444,6 @@ func (s *Service) history(ctx context.Context, request tko.HistoryRequest, yield
 	if err != nil {
 		return err
 	}
-	if len(query.SiteMetadata)+len(query.TemplateMetadata) > 0 {
-		return tko.Errorf(tko.ErrInvalid, "histories can't be selected by the metadata of sites and templates: use --site-id or --template-id")
-	}
 	ctx, c, err := s.enter(ctx, query.Kind, access.Read)
 	if err != nil {
 		return err
@@ -448,6 +457,8 @@ func (s *Service) history(ctx context.Context, request tko.HistoryRequest, yield
 	if err != nil {
 		return err
 	}
+	sites := relation{service: s, caller: c, kind: tko.KindSite, metadata: query.SiteMetadata, known: map[string]relationSpan{}}
+	templates := relation{service: s, caller: c, kind: tko.KindTemplate, metadata: query.TemplateMetadata, known: map[string]relationSpan{}}
 	sent := 0
 	for before := last + 1; ; {
 		changes, err := s.store.History(ctx, HistoryQuery{Kind: query.Kind, ID: request.Select.ID, After: first, Before: before, Limit: historyPage})
@@ -470,6 +481,16 @@ func (s *Service) history(ctx context.Context, request tko.HistoryRequest, yield
 			if r.Revision != 0 && (!c.sees(s, r) || !query.Matches(r)) || r.Revision == 0 && !query.Scope.IsAll() {
 				continue
 			}
+			related, err := sites.matches(ctx, r.Site, change.Position)
+			if err == nil && related {
+				related, err = templates.matches(ctx, r.Template, change.Position)
+			}
+			if err != nil {
+				return err
+			}
+			if !related {
+				continue
+			}
 			e := tko.HistoryEntry{Change: change, What: d.what()}
 			if d.before.Revision == 0 || c.sees(s, d.before) { // else its values are hidden
 				e.Summary = summary(d, types, mask)
@@ -488,6 +509,47 @@ func (s *Service) history(ctx context.Context, request tko.HistoryRequest, yield
 			return nil
 		}
 	}
+}
+
+// A relation selects changes of deployments by the metadata that their sites or templates
+// had at the change.
+type relation struct {
+	service  *Service
+	caller   *caller
+	kind     tko.Kind
+	metadata map[string]tko.Pattern // none: all match
+	known    map[string]relationSpan
+}
+
+// A relationSpan is a range of positions in which a record didn't change.
+type relationSpan struct {
+	from, to int64
+	matches  bool
+}
+
+// matches reports whether a record matched as of a position. Calls with decreasing
+// positions read each revision once.
+func (l *relation) matches(ctx context.Context, id string, position int64) (bool, error) {
+	if len(l.metadata) == 0 {
+		return true, nil
+	}
+	if id == "" {
+		return false, nil
+	}
+	if span, ok := l.known[id]; ok && span.from <= position && position <= span.to {
+		return span.matches, nil
+	}
+	records, err := l.service.store.GetAt(ctx, position, Fields{}, Key{Kind: l.kind, ID: id})
+	if err != nil {
+		return false, err
+	}
+	r, span := records[0], relationSpan{from: position, to: position}
+	if r.Revision != 0 {
+		span.from = r.Position
+		span.matches = l.caller.sees(l.service, r) && (&Query{Kind: l.kind, Scope: l.caller.view(l.service), Metadata: l.metadata}).Matches(r)
+	}
+	l.known[id] = span
+	return span.matches, nil
 }
 
 // around returns a record before and after a change, as far as it is retained.

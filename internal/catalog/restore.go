@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
@@ -16,12 +15,13 @@ import (
 // memory.
 const maxRestored = 100_000
 
-// RestorePast writes the selected entities as they were at a moment, each as a new
-// revision that names the moment: entities that were deleted since are created again,
+// RestorePast writes the selected templates, sites or plugins as they were at a moment,
+// each as a new revision that names the moment: entities that were deleted since are created again,
 // and those that were created since are deleted. Entities are selected by what they
 // were then or are now. A restore that exceeds the limits of [Options] must be
 // confirmed. Each entity is restored in a transaction of its own: after an error, the
-// ones before stay restored, and the same restore continues.
+// ones before stay restored, and the same restore continues. Deployments are only counted
+// (DryRun): rollouts with spec.restore restore them.
 func (s *Service) RestorePast(ctx context.Context, request tko.RestoreRequest) (tko.Restored, error) {
 	query, err := pastQuery(request.Select)
 	if err != nil {
@@ -93,11 +93,11 @@ func (s *Service) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 	if request.Select.ID != "" && len(plans) == 0 && len(selected) == 0 {
 		return tko.Restored{}, tko.Errorf(tko.ErrNotFound, "%s %q didn't exist as of position %d, and doesn't exist now", query.Kind, request.Select.ID, first)
 	}
-	if err := s.checkDescendants(ctx, query.Kind, plans); err != nil {
-		return tko.Restored{}, err
-	}
 	if request.DryRun {
 		return result, nil
+	}
+	if query.Kind == tko.KindDeployment {
+		return tko.Restored{}, tko.Errorf(tko.ErrInvalid, "deployments are restored by a rollout, in waves: use tko restore, or register a rollout with spec.restore")
 	}
 	if len(plans) > 0 {
 		if _, err := s.allow(ctx, "restore", query.Kind, len(plans)); err != nil {
@@ -125,78 +125,12 @@ func (s *Service) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 		done++
 		return nil
 	}
-	order, err := s.restoreOrder(ctx, then, plans)
-	if err != nil {
-		return tko.Restored{}, err
-	}
-	for _, id := range order {
+	for _, id := range slices.Sorted(maps.Keys(plans)) {
 		if err := step(id); err != nil {
 			return tko.Restored{}, err
 		}
 	}
 	return result, nil
-}
-
-// checkDescendants returns an ErrInvalid if the deletion of deployments would delete
-// others that are not part of the restore.
-func (s *Service) checkDescendants(ctx context.Context, kind tko.Kind, plans map[string]string) error {
-	if kind != tko.KindDeployment {
-		return nil
-	}
-	var deleted []string
-	for id, what := range plans {
-		if what == tko.PastDeleted {
-			deleted = append(deleted, id)
-		}
-	}
-	other := ""
-	err := s.store.Descendants(ctx, deleted, func(id string) {
-		if plans[id] != tko.PastDeleted {
-			other = id
-		}
-	})
-	if err == nil && other != "" {
-		err = tko.Errorf(tko.ErrInvalid, "deployment %q would be deleted with its parent, which was created after the moment, but isn't selected itself: select it, too, or delete it first", other)
-	}
-	return err
-}
-
-// restoreOrder returns the IDs to restore: deployments after their parents, deletions
-// last.
-func (s *Service) restoreOrder(ctx context.Context, then *pastMoment, plans map[string]string) ([]string, error) {
-	ids := slices.Sorted(maps.Keys(plans))
-	if then.query.Kind != tko.KindDeployment {
-		return ids, nil
-	}
-	parents := map[string]string{}
-	for page := range slices.Chunk(ids, pastPage) {
-		keys := make([]Key, len(page))
-		for i, id := range page {
-			keys[i] = Key{Kind: tko.KindDeployment, ID: id}
-		}
-		records, err := s.store.GetAt(ctx, then.position, Fields{}, keys...)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range records {
-			parents[r.ID] = r.Parent
-		}
-	}
-	depth := func(id string) int {
-		n := 0
-		for p := parents[id]; p != "" && plans[p] != "" && n < len(plans); p = parents[p] {
-			n++
-		}
-		return n
-	}
-	depths := make(map[string]int, len(ids))
-	for _, id := range ids {
-		if depths[id] = depth(id); plans[id] == tko.PastDeleted {
-			depths[id] = len(ids) + 1
-		}
-	}
-	slices.SortStableFunc(ids, func(a, b string) int { return depths[a] - depths[b] })
-	return ids, nil
 }
 
 // deleteCreated deletes an entity that didn't exist at the moment. It is refused if
@@ -238,14 +172,8 @@ func (s *Service) restoreOne(ctx context.Context, then *pastMoment, key Key) err
 			r.UID, r.Created, r.Origin = current.UID, current.Created, current.Origin
 		} else {
 			r.UID, w.Used = newUID(), true
-			if r.Parent != "" {
-				w.Requires = append(w.Requires, deploymentKey(tko.DeploymentID(r.Parent)))
-			}
 		}
 		if err := s.permitWrite(ctx, current, r); err != nil {
-			return final(err)
-		}
-		if err := s.permitApproval(ctx, current, &r); err != nil {
 			return final(err)
 		}
 		references := references(r.Template, r.Site)
@@ -253,11 +181,7 @@ func (s *Service) restoreOne(ctx context.Context, then *pastMoment, key Key) err
 			return final(err)
 		}
 		w.Requires = append(w.Requires, references...)
-		if key.Kind == tko.KindDeployment {
-			r.Conditions = mergeConditions(current.Conditions, flagConditions(current.Conditions, r.Prepared, r.Approved), current.Revision+1, time.Now())
-		} else {
-			r.Conditions = current.Conditions
-		}
+		r.Conditions = current.Conditions
 		w.Record = r
 		_, err = s.commit(ctx, w)
 		if errors.Is(err, tko.ErrNotFound) {

@@ -17,6 +17,7 @@ const (
 // until the context ends. It returns nil then. Several servers may run it on
 // one database: only one of them collects at a time.
 func (s *Service) Retain(ctx context.Context, retention Retention) error {
+	s.retention.Store(&retention)
 	wait := rand.N(collectFirst) //nolint:gosec // spreads load, hides nothing
 	for {
 		if sleep(ctx, wait) != nil {

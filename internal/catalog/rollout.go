@@ -592,6 +592,17 @@ func (s *Service) permitRows(ctx context.Context, rows []RolloutRow) error {
 			if err := s.permit(ctx, &r, nil, verb); err != nil {
 				return err
 			}
+			if batch[i].Approves {
+				if err := s.permit(ctx, &r, nil, access.Approve); err != nil {
+					return err
+				}
+			}
+			if batch[i].Target != 0 && batch[i].Site != r.Site { // it returns to another site
+				r.Site = batch[i].Site
+				if err := s.permit(ctx, &r, nil, verb); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil

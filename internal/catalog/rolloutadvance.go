@@ -137,9 +137,9 @@ func (s *Service) evaluate(ctx context.Context, r Record, v RolloutView) (time.D
 	if !out.Wake.IsZero() {
 		wait = max(out.Wake.Sub(v.Now), time.Millisecond)
 	}
-	if len(out.Admit) > 0 || st.State != v.State.State {
+	if len(writes) > 0 || st.State != v.State.State {
 		wait = 0
-	} else if st.State == execute.Running && len(st.Blocks) > 0 { // what blocks may end without a change here
+	} else if st.State == execute.Running && len(st.Blocks)+len(out.Admit) > 0 { // what blocks may end without a change here
 		if wait < 0 || wait > execute.Interval {
 			wait = execute.Interval
 		}
@@ -328,6 +328,13 @@ func healthOf(r Record) (healthy bool, reason string) {
 		return false, why("not healthy", health)
 	}
 	return true, ""
+}
+
+// isUnhealthy reports whether a deployment's site says that it isn't healthy.
+func isUnhealthy(r Record) bool {
+	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool {
+		return c.Type == tko.ConditionHealthy && c.Status == tko.ConditionFalse
+	})
 }
 
 // An observation is what is known of a deployment in flight, with the newest revision
@@ -527,6 +534,9 @@ func (s *Service) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st 
 			continue // its children are deleted first
 		}
 		w, err := a.applied(ctx, row, records[n])
+		if errors.Is(err, errFollows) {
+			continue
+		}
 		if err == nil && below[row.Deployment].stranger != "" {
 			err = tko.Errorf(tko.ErrConflict, "deployment %q: it has the child %q, which the plan doesn't know: plan again", row.Deployment, below[row.Deployment].stranger)
 		}
@@ -541,9 +551,7 @@ func (s *Service) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st 
 		}
 		writes = append(writes, w)
 		healthy, _ := healthOf(records[n])
-		broken := row.Kind != plan.Create && records[n].Site != "" && !healthy && slices.ContainsFunc(records[n].Conditions, func(c tko.Condition) bool {
-			return c.Type == tko.ConditionHealthy && c.Status == tko.ConditionFalse
-		})
+		broken := row.Kind != plan.Create && records[n].Site != "" && !healthy && isUnhealthy(records[n])
 		to := row.with(out.Rows[i].Apply(v.Now, broken))
 		if row.Kind != plan.Create {
 			to.Base, to.Replaces = records[n].Base, records[n].Replaces

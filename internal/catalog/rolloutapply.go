@@ -139,6 +139,16 @@ func (a *applier) applied(ctx context.Context, row RolloutRow, now Record) (Writ
 	if err != nil {
 		return Write{}, err
 	}
+	if row.Target != 0 && a.state.Undoes == "" {
+		if err := a.permitApproval(ctx, now, &r); err != nil {
+			return Write{}, err
+		}
+	}
+	if row.Target != 0 && !exists {
+		if err := a.checkOrigin(ctx, r); err != nil {
+			return Write{}, err
+		}
+	}
 	r.Author = by
 	w := Write{Op: tko.OpWritten, Record: r, Expect: Absent}
 	switch {
@@ -148,7 +158,7 @@ func (a *applier) applied(ctx context.Context, row RolloutRow, now Record) (Writ
 		w.Record.Conditions = mergeConditions(now.Conditions, change{record: r}.flags(now.Conditions), now.Revision+1, time.Now())
 	default:
 		w.Record.UID = newUID()
-		w.Record.Conditions = mergeConditions(nil, flagConditions(nil, r.Prepared, r.Approved), 1, time.Now())
+		w.Record.Conditions = mergeConditions(r.Conditions, flagConditions(r.Conditions, r.Prepared, r.Approved), 1, time.Now())
 		if r.Parent != "" {
 			w.Requires = append(w.Requires, deploymentKey(tko.DeploymentID(r.Parent)))
 		}

@@ -106,9 +106,6 @@ func (s *Service) failPlan(ctx context.Context, r Record, v RolloutView, cause e
 // planRows makes the rows of a plan, in the order of IDs, and the groups of equal
 // changes.
 func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, left bool) (*draftPlan, []plan.Group, error) {
-	if s.planner == nil {
-		return nil, nil, errors.New("this server has no planner")
-	}
 	types, err := threeway.Kubernetes()
 	if err != nil {
 		return nil, nil, err
@@ -129,7 +126,7 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 		request.Only = func(id tko.DeploymentID) bool { _, ok := before[id]; return ok }
 	}
 	out := &draftPlan{keys: map[tko.DeploymentID]string{}}
-	err = s.planner.Plan(ctx, request, func(d plan.Draft) error {
+	err = s.drafts(ctx, request, func(d plan.Draft) error {
 		row := RolloutRow{Row: d.Row, Parent: string(d.Parent), Site: string(d.Site), Broken: d.Broken, Progress: execute.Waiting}
 		row.Wave, row.Pins = plan.NoWave, d.Pins
 		if d.Key != string(d.Deployment) {
@@ -149,6 +146,9 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 			for _, id := range d.BeforeState.Deployment.Replaces {
 				row.Replaces = append(row.Replaces, string(id))
 			}
+		}
+		if to := d.Restored; to != nil {
+			row.Target, row.Base, row.Replaces, row.Approves = to.Revision, to.Base, nil, to.Approves
 		}
 		if d.Kind == plan.Delete && d.BeforeState != nil {
 			row.Origin = d.BeforeState.Deployment.Origin
@@ -178,6 +178,17 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 	}
 	slices.SortFunc(out.rows, func(a, b RolloutRow) int { return cmp.Compare(a.Deployment, b.Deployment) })
 	return out, groups, nil
+}
+
+// drafts makes the drafts of a plan.
+func (s *Service) drafts(ctx context.Context, request plan.Request, emit func(plan.Draft) error) error {
+	switch {
+	case request.Spec.Restore != nil:
+		return s.restoreDrafts(ctx, request, emit)
+	case s.planner == nil:
+		return errors.New("this server has no planner")
+	}
+	return s.planner.Plan(ctx, request, emit)
 }
 
 // placeRows assigns waves and ranks. What is created or deleted with another deployment
@@ -216,7 +227,10 @@ func (s *Service) placeRows(ctx context.Context, sp spec.Rollout, p *draftPlan) 
 	}
 	depth := func(i int) int {
 		n := 0
-		for at, ok := i, true; ok && n < maxAncestors; n++ {
+		if rows[i].Kind == plan.Create && rows[leader(i)].Kind == plan.Delete {
+			n = maxAncestors // it takes the place of what is deleted
+		}
+		for at, ok := i, true; ok && n < 2*maxAncestors; n++ {
 			at, ok = applied[tko.DeploymentID(rows[at].Parent)]
 		}
 		return n

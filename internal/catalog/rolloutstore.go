@@ -57,7 +57,7 @@ type RolloutRow struct {
 	Reason           string
 	Applied          int64 // the revision that the rollout wrote; the store sets it
 	Chain            int64 // the newest revision that preparation made of it
-	Target           int64 // revision that an undo restores; 0: it isn't an undo, or deletes
+	Target           int64 // revision that an undo or a restore writes again; 0: none
 	RowDetails
 }
 
@@ -66,8 +66,9 @@ type RowDetails struct {
 	Base     int64      `json:"base,omitempty"` // revision of the template, which revisions don't record
 	Replaces []string   `json:"replaces,omitempty"`
 	Pins     []plan.Pin `json:"pins,omitempty"`
-	Force    bool       `json:"force,omitempty"`  // whatever others changed since
-	Origin   string     `json:"origin,omitempty"` // of a child that is deleted
+	Force    bool       `json:"force,omitempty"`    // whatever others changed since
+	Origin   string     `json:"origin,omitempty"`   // of a child that is deleted
+	Approves bool       `json:"approves,omitempty"` // a restore makes it approved
 }
 
 // A RolloutView is what a rollout is evaluated from, all of one snapshot.

@@ -101,6 +101,7 @@ type Service struct {
 	planner     plan.Planner
 	rollouts    knownRollouts
 	transitions transitionCache
+	retention   atomic.Pointer[Retention] // in force; nil: all is retained
 }
 
 // New makes a catalog on a store. The caller closes the store.

@@ -151,79 +151,13 @@ func (s *Snapshot) Children(ctx context.Context, parent tko.DeploymentID) iter.S
 	return s.matching(ctx, tko.DeploymentSelect{Parent: parent})
 }
 
-// matching returns the records of the selected deployments, without packages. The
-// metadata of templates and sites, which the history of deployments doesn't have, is
-// compared first.
+// matching returns the records of the selected deployments, without packages.
 func (s *Snapshot) matching(ctx context.Context, sel tko.DeploymentSelect) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		query, err := deploymentQuery(sel, tko.ListOptions{})
-		if err != nil {
-			yield(Record{}, err)
-			return
-		}
-		filter, err := s.relations(ctx, query)
-		if err != nil {
-			yield(Record{}, err)
-			return
-		}
-		query.TemplateMetadata, query.SiteMetadata, query.Outdated = nil, nil, nil
-		for r, err := range s.service.Records(ctx, query, s.position) {
-			if err == nil && !filter(r) {
-				continue
-			}
-			if !yield(r, err) || err != nil {
-				return
-			}
-		}
+	query, err := deploymentQuery(sel, tko.ListOptions{})
+	if err != nil {
+		return func(yield func(Record, error) bool) { yield(Record{}, err) }
 	}
-}
-
-// relations returns whether a deployment's template and site are as a query wants them.
-func (s *Snapshot) relations(ctx context.Context, query Query) (func(Record) bool, error) {
-	list := func(kind tko.Kind, metadata map[string]tko.Pattern) (map[string]Record, error) {
-		found := map[string]Record{}
-		for r, err := range s.service.Records(ctx, Query{Kind: kind, Metadata: metadata, Limit: -1}, s.position) {
-			if err != nil {
-				return nil, err
-			}
-			found[r.ID] = Record{Revision: r.Revision, Updated: r.Updated}
-		}
-		return found, nil
-	}
-	var templates, sites map[string]Record
-	var err error
-	if len(query.TemplateMetadata) > 0 || query.Outdated != nil {
-		if templates, err = list(tko.KindTemplate, query.TemplateMetadata); err != nil {
-			return nil, err
-		}
-	}
-	if len(query.SiteMetadata) > 0 {
-		if sites, err = list(tko.KindSite, query.SiteMetadata); err != nil {
-			return nil, err
-		}
-	}
-	return func(r Record) bool {
-		if sites != nil {
-			if _, ok := sites[r.Site]; !ok {
-				return false
-			}
-		}
-		if templates == nil {
-			return true
-		}
-		t, ok := templates[r.Template]
-		if !ok {
-			return false
-		}
-		if query.Outdated == nil {
-			return true
-		}
-		outdated := r.Base < t.Revision
-		if r.Base == 0 {
-			outdated = r.Created.Before(t.Updated)
-		}
-		return outdated == *query.Outdated
-	}, nil
+	return s.service.Records(ctx, query, s.position)
 }
 
 // withPackages returns records with their packages as of the snapshot.
@@ -235,20 +169,7 @@ func (s *Snapshot) withPackages(ctx context.Context, records []Record) ([]Record
 	for i, r := range records {
 		keys[i] = r.Key
 	}
-	full, err := s.service.store.Get(ctx, Fields{Package: true}, keys...)
-	if err != nil {
-		return nil, err
-	}
-	for i, r := range records {
-		if full[i].Revision != r.Revision || full[i].UID != r.UID {
-			if full[i], err = s.service.revision(ctx, r.Key, r.Revision); err != nil {
-				return nil, err
-			}
-			full[i].Base, full[i].Replaces = r.Base, r.Replaces // revisions don't record them
-		}
-		full[i].Conditions = r.Conditions
-	}
-	return full, nil
+	return s.service.store.GetAt(ctx, s.position, Fields{Package: true}, keys...)
 }
 
 // Record returns a deployment or template with its package as of a revision; 0 is that
@@ -277,20 +198,16 @@ func (s *Snapshot) Record(ctx context.Context, key Key, revision int64) (Record,
 		}
 	case now.Revision == 0:
 		return Record{}, none // if it was deleted since, what is planned for it is stale
-	default:
-		for n := now.Revision; r.Position > s.position; n-- {
-			if n == 0 {
-				return Record{}, none
-			}
-			if r, err = s.service.store.Revision(ctx, key, n); err != nil {
-				return Record{}, err
-			}
-			if r.UID != now.UID {
-				return Record{}, none
-			}
+	case r.Position > s.position:
+		read, err := s.service.store.GetAt(ctx, s.position, Fields{Package: true}, key)
+		if err != nil {
+			return Record{}, err
+		}
+		if r = read[0]; r.Revision == 0 || r.UID != now.UID {
+			return Record{}, none
 		}
 	}
-	if r.UID == now.UID { // revisions don't record them
+	if revision != 0 && r.UID == now.UID { // revisions don't record them
 		r.Base, r.Replaces = now.Base, now.Replaces
 	}
 	if !c.sees(s.service, r) {

@@ -200,10 +200,15 @@ type Past interface {
 	// PositionAt returns the position of the newest change up to a time. It returns
 	// ErrGone if the time is before the oldest one that is retained.
 	PositionAt(ctx context.Context, t time.Time) (int64, error)
+	// HistorySize returns about what the log takes. It is cheap.
+	HistorySize(ctx context.Context) (HistorySize, error)
 	// History returns changes, newest first, without those of conditions. It returns
 	// none up to the oldest position that is retained.
 	History(ctx context.Context, q HistoryQuery) ([]tko.Change, error)
 }
+
+// A HistorySize says what the log takes. Bytes are 0 if the database can't tell.
+type HistorySize struct{ Changes, Bytes, DatabaseBytes int64 }
 
 // A HistoryQuery selects changes of a kind.
 type HistoryQuery struct {

@@ -62,9 +62,16 @@ func fixedFirst(values ...string) cobra.CompletionFunc {
 }
 
 // read returns the selection of the arguments KIND [ID], of plugins KIND [TYPE NAME].
+// Filters without arguments select deployments.
 func (p *pastFilter) read(args []string) (tko.PastSelect, error) {
 	sel := p.sel
 	sel.Parent = tko.DeploymentID(p.parent)
+	if len(args) == 0 {
+		if sel.IsAll() {
+			return sel, tko.Errorf(errUsage, "nothing is selected: name a kind (%s), or use filters of deployments", strings.Join(pastKinds, ", "))
+		}
+		args = []string{string(tko.KindDeployment)}
+	}
 	if !slices.Contains(pastKinds, args[0]) {
 		return sel, tko.Errorf(errUsage, "%q is not a kind: use %s", args[0], strings.Join(pastKinds, ", "))
 	}
@@ -128,33 +135,37 @@ func (a *app) historyCommand() *cobra.Command {
 	var from, to string
 	var most int
 	cmd := &cobra.Command{
-		Use: "history KIND [ID]", Short: "List who changed what, when and why, newest first",
+		Use: "history [KIND [ID]]", Short: "List who changed what, when and why, newest first",
 		Long: `List the changes of an entity, or of those that match filters, newest first: when, who,
-why, and the first thing that changed. An entity matches by what it was after the change.
+why, and the first thing that changed. An entity matches by what it was after the change,
+together with its site and template then. Without KIND, filters select deployments.
 Values of Secrets are not shown.`,
 		Example: `  tko history deployment 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
   tko history deployment --site-id 'lagos/*' --from 2h
   tko history site --from 'yesterday 14:00' --to 'yesterday 15:00' -o json`,
-		Args: arguments(1, 3),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			sel, err := filter.read(args)
-			if err != nil {
-				return err
-			}
-			request := tko.HistoryRequest{Select: sel, Max: most}
-			if request.From, err = moment("from", from); err != nil {
-				return err
-			}
-			if request.To, err = moment("to", to); err != nil {
-				return err
-			}
-			p, err := s.past()
-			if err != nil {
-				return err
-			}
-			return list(ctx, s, historyView, nil, func(ctx context.Context) iter.Seq2[tko.HistoryEntry, error] { return p.HistoryOf(ctx, request) })
-		}),
+		Args: arguments(0, 3),
 	}
+	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
+		if err := emptyFilter(cmd); err != nil {
+			return err
+		}
+		sel, err := filter.read(args)
+		if err != nil {
+			return err
+		}
+		request := tko.HistoryRequest{Select: sel, Max: most}
+		if request.From, err = moment("from", from); err != nil {
+			return err
+		}
+		if request.To, err = moment("to", to); err != nil {
+			return err
+		}
+		p, err := s.past()
+		if err != nil {
+			return err
+		}
+		return list(ctx, s, historyView, nil, func(ctx context.Context) iter.Seq2[tko.HistoryEntry, error] { return p.HistoryOf(ctx, request) })
+	})
 	filter.flags(cmd)
 	cmd.Flags().StringVar(&from, "from", "", "`moment` after which changes are listed"+momentHelp)
 	cmd.Flags().StringVar(&to, "to", "", "`moment` up to which changes are listed, as for --from (default now)")
@@ -184,7 +195,7 @@ func (a *app) printGroup(kind tko.Kind, g tko.PastGroup) error {
 	if g.More > 0 {
 		fmt.Fprintf(&text, "... and %s\n", count(g.More, "more change", "more changes"))
 	}
-	return a.printLines(text.String())
+	return a.printDifference(text.String())
 }
 
 func (a *app) diffCommand() *cobra.Command {
@@ -196,8 +207,8 @@ func (a *app) diffCommand() *cobra.Command {
 	cmd.Long = long + `
 
 With --from instead of -f: show what differs between two moments, of an entity, of those that
-matched filters at either moment, or, without KIND, of all sites, templates, deployments and
-plugins. Equal differences are shown once, with their number. For one entity, --from and --to
+matched filters at either moment (without KIND: of deployments), or, without KIND and filters,
+of all sites, templates, deployments and plugins. Equal differences are shown once, with their number. For one entity, --from and --to
 may be revisions: r1, r2.`
 	cmd.Example += `
   tko diff --from 2h
@@ -205,10 +216,15 @@ may be revisions: r1, r2.`
   tko diff site lagos/1 --from r1 --to r3`
 	cmd.Args = arguments(0, 3)
 	between := a.run(func(ctx context.Context, s *session, args []string) error {
+		if err := emptyFilter(cmd); err != nil {
+			return err
+		}
 		var requests []tko.DiffRequest
 		kinds := pastKinds
-		if len(args) > 0 {
+		if all := filter.sel; len(args) > 0 {
 			kinds = args[:1]
+		} else if filter.parent != "" || !all.IsAll() {
+			kinds = []string{string(tko.KindDeployment)}
 		}
 		for _, kind := range kinds {
 			sel, err := filter.read(append([]string{kind}, args[min(1, len(args)):]...))
@@ -219,18 +235,17 @@ may be revisions: r1, r2.`
 			if err != nil {
 				return err
 			}
-			if all := sel; len(args) == 0 {
-				if all.Kind = ""; !all.IsAll() {
-					return tko.Errorf(errUsage, "filters are of one kind: name it (tko diff deployment …)")
-				}
-			}
 			requests = append(requests, request)
 		}
 		p, err := s.past()
 		if err != nil {
 			return err
 		}
-		return a.printDiff(ctx, p, requests)
+		pages, err := a.startPager(ctx)
+		if err != nil {
+			return err
+		}
+		return pages.end(a.printDiff(ctx, p, requests))
 	})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !cmd.Flags().Changed("filename") {
@@ -302,79 +317,13 @@ func (a *app) printDiff(ctx context.Context, p past, requests []tko.DiffRequest)
 	return nil
 }
 
-func (a *app) restoreCommand() *cobra.Command {
-	var filter pastFilter
-	var bulk bulkFlag
-	var asOf string
-	cmd := &cobra.Command{
-		Use: "restore KIND [ID] --as-of MOMENT", Short: "Write entities as they were at a moment",
-		Long: `Write an entity, or those that match filters, as they were at a moment, each as a new
-revision with its reason. Entities that were deleted since are created again; those that
-match and were created since are deleted. Afterwards, tko diff with the same arguments
-shows nothing. Templates and sites that deployments refer to must exist: restore them
-first. --dry-run counts. If a restore is interrupted, the same restore continues.
-
-The changes are made at once, not in waves: for deployments in service, restrict the
-filters to few sites at a time.`,
-		Example: `  tko restore deployment 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --as-of 2h
-  tko restore site --id 'lagos/*' --as-of 'yesterday 14:00' --dry-run
-  tko restore deployment --site-id 'lagos/*' --as-of 'yesterday 14:00' --reason 'incident 7'`,
-		Args: arguments(1, 3),
-	}
-	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
-		sel, err := filter.read(args)
-		if err != nil {
-			return err
-		}
-		switch {
-		case asOf == "":
-			return tko.Errorf(errUsage, "name the moment to restore: --as-of MOMENT")
-		case sel.IsAll():
-			return tko.Errorf(errUsage, "nothing is selected: name one %s, or use filters", sel.Kind)
-		case cmd.Flags().Changed("confirm") && bulk.confirm < 1:
-			return tko.Errorf(errUsage, "--confirm %d: use the number of entities, at least 1", bulk.confirm)
-		}
-		request := tko.RestoreRequest{Select: sel, DryRun: bulk.dryRun}
-		if request.AsOf, err = moment("as-of", asOf); err != nil {
-			return err
-		}
-		p, err := s.past()
-		if err != nil {
-			return err
-		}
-		dry := request
-		dry.DryRun = true
-		if ctx, err = bulk.settle(ctx, s, "restore", string(sel.Kind), string(sel.Kind)+"s", func(ctx context.Context) (int, error) {
-			would, err := p.RestorePast(ctx, dry)
-			return would.Created + would.Changed + would.Deleted, err
-		}); err != nil {
-			return err
-		}
-		done, err := callLong(ctx, s, func(ctx context.Context) (tko.Restored, error) { return p.RestorePast(ctx, request) })
-		if err != nil {
-			return err
-		}
-		verb := "restored"
-		if bulk.dryRun {
-			verb = "would restore"
-		}
-		a.notice("%s %s as of position %d: %d created, %d changed, %d deleted; %d are the same", verb,
-			count(done.Created+done.Changed+done.Deleted, string(sel.Kind), string(sel.Kind)+"s"), done.Position, done.Created, done.Changed, done.Deleted, done.Same)
-		return a.printResult(map[string]any{
-			"position": done.Position, "created": int64(done.Created), "changed": int64(done.Changed), "deleted": int64(done.Deleted), "same": int64(done.Same), "dryRun": bulk.dryRun,
-		})
-	})
-	filter.flags(cmd)
-	bulk.confirmFlag(cmd.Flags())
-	dryRunFlag(cmd.Flags(), &bulk.dryRun)
-	cmd.Flags().StringVar(&asOf, "as-of", "", "`moment` to restore"+momentHelp)
-	return cmd
-}
-
 func (a *app) retentionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "retention", Short: "Show which part of the past can be read", Example: "  tko retention",
-		Long: "Show the oldest moment that --as-of, history, diff and restore can read. The server's settings\n--keep-changes and --keep-revisions decide it.",
+		Use: "retention", Short: "Show which part of the past can be read, and what it takes", Example: "  tko retention",
+		Long: `Show the oldest moment that --as-of, history, diff and restore can read, what the server's
+settings --keep-changes and --keep-revisions keep, and its size. Packages are stored once for
+equal contents, together with those that entities have now: they are part of the size of the
+database only.`,
 		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			p, err := s.past()
@@ -391,16 +340,36 @@ func (a *app) retentionCommand() *cobra.Command {
 				}
 				return t.UTC().Format(time.RFC3339)
 			}
+			number := func(n int64) string { return strconv.FormatInt(n, 10) }
 			oldest := stamp(r.OldestTime)
 			if r.OldestPosition == 0 {
 				oldest = "the beginning"
 			}
-			return a.printFacts([]fact{
-				{"oldestPosition", "Oldest position", strconv.FormatInt(r.OldestPosition, 10), strconv.FormatInt(r.OldestPosition, 10)},
-				{"oldestTime", "Oldest time", stamp(r.OldestTime), oldest},
-				{"newestPosition", "Newest position", strconv.FormatInt(r.NewestPosition, 10), strconv.FormatInt(r.NewestPosition, 10)},
+			all, revisions := r.KeepChanges.String(), number(int64(r.KeepRevisions))+" of each entity"
+			if r.KeepChanges == 0 {
+				all = "ever"
+			}
+			if r.KeepRevisions == 0 {
+				revisions = "all"
+			}
+			facts := []fact{
+				{"oldestPosition", "Oldest position", number(r.OldestPosition), number(r.OldestPosition)},
+				{"oldestTime", "Oldest time", oldest, stamp(r.OldestTime)},
+				{"newestPosition", "Newest position", number(r.NewestPosition), number(r.NewestPosition)},
 				{"newestTime", "Newest time", stamp(r.NewestTime), stamp(r.NewestTime)},
-			})
+				{"keepChanges", "All is kept for", all, r.KeepChanges.String()},
+				{"keepRevisions", "Revisions kept longer", revisions, int64(r.KeepRevisions)},
+				{"changes", "Changes", number(r.Changes), r.Changes},
+			}
+			for _, size := range []struct {
+				key, name string
+				bytes     int64
+			}{{"bytes", "Size of the changes", r.Bytes}, {"databaseBytes", "Size of the database", r.DatabaseBytes}} {
+				if size.bytes > 0 {
+					facts = append(facts, fact{size.key, size.name, fmt.Sprintf("%.1f MB", float64(size.bytes)/1e6), size.bytes})
+				}
+			}
+			return a.printFacts(facts)
 		}),
 	}
 }

@@ -504,17 +504,22 @@ func (e *rolloutEdits) flags(a *app, cmd *cobra.Command) {
 	f.StringVar(&e.function, "function", "", "`IMAGE` of a KRM function to run on the packages")
 	f.StringToStringVar(&e.config, "config", nil, "`KEY=VALUE` for --function; may be repeated")
 	f.BoolVar(&e.del, "delete", false, "delete the deployments")
+	e.boundFlags(cmd)
+	f.StringVar(&e.conflicts, "conflicts", "", "Fail, KeepTheirs or TakeEdit (default Fail)")
+	cmd.MarkFlagsMutuallyExclusive("upgrade", "upgradable", "merge", "function", "delete", "url")
+	cmd.MarkFlagsMutuallyExclusive("upgrade", "upgradable", "merge", "function", "delete", "stdin")
+	complete(cmd, "conflicts", fixed("Fail", "KeepTheirs", "TakeEdit"))
+	e.filter.rolloutFlags(a, cmd)
+}
+
+// boundFlags adds the flags of waves, limits and health.
+func (e *rolloutEdits) boundFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.StringArrayVar(&e.waves, "wave", nil, "`WAVE`: NAME, NAME=COUNT or NAME=PERCENT%, then ,spread=KEY and ,approve; may be repeated, in order")
 	f.StringArrayVar(&e.limits, "limit", nil, "`LIMIT`: concurrent=N, failures=N or N%, apart=KEY, or KEY=N among sites with equal metadata; may be repeated")
 	f.StringToStringVar(&e.health, "health", nil, "within=DURATION and soak=DURATION")
-	f.StringVar(&e.conflicts, "conflicts", "", "Fail, KeepTheirs or TakeEdit (default Fail)")
 	f.StringVar(&e.onFailure, "on-failure", "", "Pause, Undo or Continue (default Pause)")
-	cmd.MarkFlagsMutuallyExclusive("upgrade", "upgradable", "merge", "function", "delete", "url")
-	cmd.MarkFlagsMutuallyExclusive("upgrade", "upgradable", "merge", "function", "delete", "stdin")
-	for name, values := range map[string][]string{"conflicts": {"Fail", "KeepTheirs", "TakeEdit"}, "on-failure": {"Pause", "Undo", "Continue"}} {
-		complete(cmd, name, fixed(values...))
-	}
-	e.filter.rolloutFlags(a, cmd)
+	complete(cmd, "on-failure", fixed("Pause", "Undo", "Continue"))
 }
 
 // rolloutFlags are the filters of deployments; -m is the metadata of the rollout itself.

@@ -52,6 +52,30 @@ func diffText(changes []tko.RolloutChange) string {
 	return text.String()
 }
 
+// printDifference prints the text of a difference, in colors on terminals.
+func (a *app) printDifference(text string) error {
+	colors := a.colors(a.streams.Out)
+	for line := range strings.Lines(text) {
+		line = printable(strings.TrimSuffix(line, "\n"))
+		if color := differenceColor(line); colors && color != "" {
+			line = color + line + "\x1b[0m"
+		}
+		if _, err := fmt.Fprintln(a.out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func differenceColor(line string) string {
+	for _, one := range [][2]string{{"===", "\x1b[1m"}, {"@@", "\x1b[36m"}, {"-", "\x1b[31m"}, {"+", "\x1b[32m"}, {"!", "\x1b[31m"}, {"?", "\x1b[33m"}} {
+		if strings.HasPrefix(line, one[0]) {
+			return one[1]
+		}
+	}
+	return ""
+}
+
 func (a *app) printLines(text string) error {
 	for line := range strings.Lines(text) {
 		if _, err := fmt.Fprintln(a.out, printable(strings.TrimSuffix(line, "\n"))); err != nil {
@@ -71,7 +95,7 @@ func (a *app) planDiff(p tko.RolloutPlan) error {
 			fmt.Fprintf(&text, "... and %s\n", count(g.More, "more change", "more changes"))
 		}
 	}
-	return a.printLines(text.String())
+	return a.printDifference(text.String())
 }
 
 // printRowDiffs prints the differences of rows of a plan. It returns errChanges if there
@@ -95,7 +119,7 @@ func (a *app) printRowDiffs(ctx context.Context, r rowSource, sel tko.RolloutRow
 		for _, u := range row.Unknown {
 			fmt.Fprintf(&text, "? %s\n", u)
 		}
-		if err := a.printLines(text.String()); err != nil {
+		if err := a.printDifference(text.String()); err != nil {
 			return err
 		}
 	}

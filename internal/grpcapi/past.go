@@ -3,6 +3,7 @@ package grpcapi
 import (
 	"context"
 	"iter"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -92,7 +93,10 @@ func (p *pastService) GetRetention(ctx context.Context, _ *tkopb.GetRetention) (
 	if err != nil {
 		return nil, err
 	}
-	m := &tkopb.Retention{OldestPosition: r.OldestPosition, NewestPosition: r.NewestPosition}
+	m := &tkopb.Retention{
+		OldestPosition: r.OldestPosition, NewestPosition: r.NewestPosition, KeepChanges: int64(r.KeepChanges / time.Second), KeepRevisions: int64(r.KeepRevisions),
+		Changes: r.Changes, Bytes: r.Bytes, DatabaseBytes: r.DatabaseBytes,
+	}
 	if !r.OldestTime.IsZero() {
 		m.OldestTime = timestamppb.New(r.OldestTime)
 	}

@@ -28,12 +28,17 @@ func withConfirmation(next http.Handler) http.Handler {
 		text := r.URL.Query().Get(confirmParameter)
 		count, err := strconv.Atoi(text)
 		if err != nil || count < 1 {
-			status := apierrors.NewBadRequest(fmt.Sprintf("parameter confirm %.40q: not a number of objects: use the number of objects to delete, at least 1", text)).Status()
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(int(status.Code))
-			_ = json.NewEncoder(w).Encode(status) // the client may have disconnected
+			badRequest(w, fmt.Sprintf("parameter confirm %.40q: not a number of objects: use the number of objects to delete, at least 1", text))
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(tko.WithConfirmation(r.Context(), count)))
 	})
+}
+
+// badRequest refuses a request.
+func badRequest(w http.ResponseWriter, message string) {
+	status := apierrors.NewBadRequest(message).Status()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	_ = json.NewEncoder(w).Encode(status) // the client may have disconnected
 }

@@ -142,7 +142,7 @@ func New(ctx context.Context, catalog Catalog, o Options) (*Server, error) {
 	}
 	limits := newWatchLimiter(o.Watches, codecs, o.Observer)
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		api = withRequests(withAccept(limits.limit(withIdentity(withConfirmation(api)))), o.Tracer)
+		api = withRequests(withAccept(limits.limit(withIdentity(withConfirmation(withAsOf(api))))), o.Tracer)
 		return observe(genericapiserver.DefaultBuildHandlerChain(api, c), c.RequestInfoResolver, o.Observer)
 	}
 	if err := serveSecurely(config, o); err != nil {

@@ -39,6 +39,7 @@ import (
 // [github.com/tko-orchestrator/tko/internal/catalog.Service].
 type Catalog interface {
 	Reader
+	Past
 	Writer
 	Follower
 }
@@ -52,6 +53,12 @@ type Reader interface {
 	// RevealsSecrets reports whether the caller may see the values of Secrets in a
 	// record, as far as TKO decides.
 	RevealsSecrets(ctx context.Context, r catalog.Record) bool
+}
+
+// Past reads records as they were.
+type Past interface {
+	PositionOf(ctx context.Context, asOf tko.AsOf) (int64, error)
+	RecordAt(ctx context.Context, fields catalog.Fields, key catalog.Key, position int64) (catalog.Record, error)
 }
 
 // A Writer writes records.
@@ -137,7 +144,11 @@ func (s *storage) Get(ctx context.Context, name string, options *metav1.GetOptio
 			return nil, err
 		}
 	}
-	r, err := s.record(ctx, s.kind.read(true), name)
+	read := s.record
+	if !tko.AsOfOf(ctx).IsZero() {
+		read = s.pastRecord
+	}
+	r, err := read(ctx, s.kind.read(true), name)
 	if err != nil {
 		return nil, s.failed(ctx, name, nil, err)
 	}
@@ -184,6 +195,29 @@ func (s *storage) record(ctx context.Context, fields catalog.Fields, name string
 		return catalog.Record{}, tko.NotFound(s.kind.kind, name)
 	}
 	return r, err
+}
+
+// pastRecord returns the record with a name as of the moment of the context.
+func (s *storage) pastRecord(ctx context.Context, fields catalog.Fields, name string) (catalog.Record, error) {
+	position, err := s.catalog.PositionOf(ctx, tko.AsOfOf(ctx))
+	if err != nil {
+		return catalog.Record{}, err
+	}
+	key := catalog.Key{Kind: s.kind.kind}
+	if key.ID, err = unescape(key.Kind, name); err == nil && catalog.CheckKey(key) == nil {
+		r, err := s.catalog.RecordAt(ctx, fields, key, position)
+		if err == nil && r.KubernetesName() != "" && r.KubernetesName() != name {
+			err = tko.NotFound(s.kind.kind, name)
+		}
+		return r, err
+	}
+	if s.kind.kind == tko.KindDeployment { // a deployment that keeps its name, and may be deleted now
+		query := catalog.Query{Kind: key.Kind, Fields: fields, Origin: catalog.NameOrigin(name), Limit: 1}
+		for r, err := range s.catalog.Records(ctx, query, position) {
+			return r, err
+		}
+	}
+	return catalog.Record{}, tko.NotFound(s.kind.kind, name)
 }
 
 // notOlder returns an error if the store has not reached a resourceVersion yet.
@@ -247,6 +281,10 @@ func (s *storage) beginning(ctx context.Context, options *metainternalversion.Li
 		head, err := s.catalog.Position(ctx)
 		t.Position = head
 		return t, s.failedOrNil(ctx, err)
+	}
+	if asOf := tko.AsOfOf(ctx); !asOf.IsZero() {
+		position, err := s.catalog.PositionOf(ctx, asOf)
+		return token{Position: position}, s.failedOrNil(ctx, err)
 	}
 	head, err := s.catalog.Position(ctx)
 	if err != nil {

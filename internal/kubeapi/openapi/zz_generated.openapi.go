@@ -656,6 +656,12 @@ func schema_tko_orchestrator_tko_api_v1alpha1_RolloutSpec(ref common.ReferenceCa
 							},
 						},
 					},
+					"restore": {
+						SchemaProps: spec.SchemaProps{
+							Description: "In place of edits: asOf, and select. Returns deployments to what they were.",
+							Ref:         ref(runtime.RawExtension{}.OpenAPIModelName()),
+						},
+					},
 					"waves": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{

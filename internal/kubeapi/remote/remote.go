@@ -17,7 +17,9 @@ func init() { sibling.RegisterError[*catalog.ExistsError]("exists") }
 // The names of the methods.
 const (
 	position      = "catalog.Position"
+	positionOf    = "catalog.PositionOf"
 	record        = "catalog.Record"
+	recordAt      = "catalog.RecordAt"
 	records       = "catalog.Records"
 	named         = "catalog.Named"
 	putRecord     = "catalog.PutRecord"
@@ -39,6 +41,11 @@ type (
 	recordOf struct {
 		Fields catalog.Fields
 		Key    catalog.Key
+	}
+	recordAtOf struct {
+		Fields   catalog.Fields
+		Key      catalog.Key
+		Position int64
 	}
 	recordsOf struct {
 		Query    catalog.Query
@@ -104,7 +111,11 @@ var errRefused = errors.New("the caller refused the change")
 // Methods are the catalog's methods for a [Catalog].
 func Methods(service *catalog.Service) sibling.Endpoint {
 	return sibling.Endpoint{
-		position: sibling.Unary(func(ctx context.Context, _ none) (int64, error) { return service.Position(ctx) }),
+		position:   sibling.Unary(func(ctx context.Context, _ none) (int64, error) { return service.Position(ctx) }),
+		positionOf: sibling.Unary(service.PositionOf),
+		recordAt: sibling.Unary(func(ctx context.Context, in recordAtOf) (catalog.Record, error) {
+			return service.RecordAt(ctx, in.Fields, in.Key, in.Position)
+		}),
 		record: sibling.Unary(func(ctx context.Context, in recordOf) (catalog.Record, error) {
 			return service.Record(ctx, in.Fields, in.Key)
 		}),
@@ -239,6 +250,18 @@ func (c *Catalog) Position(ctx context.Context) (at int64, err error) {
 // Record implements kubeapi.Reader.
 func (c *Catalog) Record(ctx context.Context, fields catalog.Fields, key catalog.Key) (r catalog.Record, err error) {
 	err = sibling.Call(ctx, c.peer, record, recordOf{fields, key}, &r)
+	return r, err
+}
+
+// PositionOf implements kubeapi.Past.
+func (c *Catalog) PositionOf(ctx context.Context, asOf tko.AsOf) (at int64, err error) {
+	err = sibling.Call(ctx, c.peer, positionOf, asOf, &at)
+	return at, err
+}
+
+// RecordAt implements kubeapi.Past.
+func (c *Catalog) RecordAt(ctx context.Context, fields catalog.Fields, key catalog.Key, at int64) (r catalog.Record, err error) {
+	err = sibling.Call(ctx, c.peer, recordAt, recordAtOf{fields, key, at}, &r)
 	return r, err
 }
 

@@ -54,6 +54,19 @@ type Draft struct {
 	Pins   []Pin // inputs in addition to the deployment
 	// BeforeState and AfterState are for grouping and diffs. They are nil if there is none.
 	BeforeState, AfterState *State
+	// Restored is the revision that the row restores; nil: After makes the state.
+	Restored *Restored
+}
+
+// A Restored is a revision of a deployment that a row writes again.
+type Restored struct {
+	Revision int64
+	Base     int64 // revision of the template
+	Approves bool  // the deployment was approved then, and isn't now
+	// Follows reports that the deployment takes the place of another one, which is deleted
+	// first. Root is what that one is deleted with.
+	Follows bool
+	Root    tko.DeploymentID
 }
 
 // A Pin is a revision of an entity that After needs.

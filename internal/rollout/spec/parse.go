@@ -177,13 +177,17 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 		c.add("spec", "is missing: it needs edits")
 		return out
 	}
-	s := c.object(v, "spec", "edits", "undoes", "waves", "limits", "health", "windows", "onFailure", "conflicts")
+	s := c.object(v, "spec", "edits", "undoes", "restore", "waves", "limits", "health", "windows", "onFailure", "conflicts")
 	if s == nil {
 		return out
 	}
 	if v, ok := s["undoes"]; ok {
 		if out.Undoes = c.text(v, "spec.undoes"); has(s, "edits") {
 			c.add("spec.edits", "a rollout that undoes another one has no edits: remove them")
+		}
+	} else if v, ok := s["restore"]; ok {
+		if out.Restore = c.restore(v); has(s, "edits") {
+			c.add("spec.edits", "a rollout that restores has no edits: remove them, or make another rollout of them")
 		}
 	} else if v, ok := s["edits"]; ok {
 		for i, edit := range c.list(v, "spec.edits", MaxEdits) {
@@ -210,6 +214,43 @@ func (c *checker) rollout(r krm.Resource) Rollout {
 	}
 	out.OnFailure = OnFailure(c.enum(s, "onFailure", "spec", string(Pause), string(Pause), string(Undo), string(Continue)))
 	out.Conflicts = merge.Policy(c.enum(s, "conflicts", "spec", string(merge.Fail), string(merge.Fail), string(merge.KeepTheirs), string(merge.TakeEdit)))
+	return out
+}
+
+// restore reads what a rollout restores.
+func (c *checker) restore(v any) *Restore {
+	const path = "spec.restore"
+	out := &Restore{}
+	m := c.object(v, path, "asOf", "select")
+	if m == nil {
+		return out
+	}
+	switch asOf := m["asOf"].(type) {
+	case int64:
+		out.AsOf.Position = asOf
+	case string:
+		if n, err := strconv.ParseInt(asOf, 10, 64); err == nil {
+			out.AsOf.Position = n
+		} else {
+			out.AsOf.Time, _ = time.Parse(time.RFC3339Nano, asOf)
+		}
+	}
+	if out.AsOf.Position < 0 || out.AsOf.IsZero() {
+		c.add(path+".asOf", "must be a position of the change log or a time in RFC 3339, such as \"2026-11-22T14:00:00Z\", not %s", describe(m["asOf"]))
+	}
+	sel, ok := m["select"]
+	if !ok {
+		c.add(path+".select", "is missing: it would restore every deployment; say which ones, such as {siteIdPatterns: [\"lagos/*\"]}")
+		return out
+	}
+	if named, ok := sel.(map[string]any); ok && has(named, "deploymentIds") {
+		out.Deployments = c.deploymentIDs(named, path+".select")
+		return out
+	}
+	out.Select = c.selection(sel, path+".select")
+	if out.Select.Prepared != nil || out.Select.Approved != nil || out.Select.Outdated != nil {
+		c.add(path+".select", "prepared, approved and outdated change with each revision: use other filters")
+	}
 	return out
 }
 

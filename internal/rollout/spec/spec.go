@@ -32,7 +32,8 @@ const (
 
 // A Rollout is a checked spec, with its defaults filled in.
 type Rollout struct {
-	Undoes    string // ID of the rollout that this one undoes, or ""; then it has no edits
+	Undoes    string   // ID of the rollout that this one undoes, or ""; then it has no edits
+	Restore   *Restore // in place of edits; nil: none
 	Edits     []Edit
 	Waves     []Wave // the last one takes the rest, and may be implicit
 	Limits    Limits
@@ -40,6 +41,15 @@ type Rollout struct {
 	Windows   Windows
 	OnFailure OnFailure
 	Conflicts merge.Policy
+}
+
+// A Restore returns the deployments that it selects to what they were at a moment: those
+// that it selected then, and those that it selects now.
+type Restore struct {
+	AsOf   tko.AsOf
+	Select tko.DeploymentSelect
+	// Deployments names the deployments in place of Select, sorted; nil: Select counts.
+	Deployments []tko.DeploymentID
 }
 
 // An Edit changes the deployments that it selects. Exactly one of its actions is set.

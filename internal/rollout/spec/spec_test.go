@@ -122,6 +122,12 @@ func TestDefaultsAreCautious(t *testing.T) {
 func TestMistakesAreRefusedWithFieldAndRemedy(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct{ text, field, remedy string }{
+		"restore without select":    {withRestore(`{asOf: 7}`), "spec.restore.select", "say which ones"},
+		"restore of everything":     {withRestore(`{asOf: 7, select: {}}`), "spec.restore.select", "add a filter"},
+		"restore to a moving time":  {withRestore(`{asOf: 2h, select: {parent: p}}`), "spec.restore.asOf", "RFC 3339"},
+		"restore to no time":        {withRestore(`{select: {parent: p}}`), "spec.restore.asOf", "RFC 3339"},
+		"restore by state":          {withRestore(`{asOf: 7, select: {prepared: true}}`), "spec.restore.select", "other filters"},
+		"restore and edits":         {withRestore(`{asOf: 7, select: {parent: p}}, edits: [{delete: {}, select: {parent: p}}]`), "spec.edits", "another rollout"},
 		"no select":                 {withEdit(`{delete: {}}`), "spec.edits[0].select", "say which ones"},
 		"empty select":              {withEdit(`{delete: {}, select: {}}`), "spec.edits[0].select", "add a filter"},
 		"empty patterns":            {withEdit(`{delete: {}, select: {templateIdPatterns: []}}`), "spec.edits[0].select.templateIdPatterns", "the list is empty"},
@@ -192,6 +198,10 @@ func TestMistakesAreRefusedWithFieldAndRemedy(t *testing.T) {
 			t.Errorf("no finding at %q with %q in %v", test.field, test.remedy, err)
 		})
 	}
+}
+
+func withRestore(restore string) string {
+	return "apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {restore: " + restore + "}\n"
 }
 
 func at(t testing.TB, zone, text string) time.Time {

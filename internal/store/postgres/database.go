@@ -78,9 +78,11 @@ func (db *database) makeDialect() relational.Dialect {
 		Ints:       func(list []int64) any { return list },
 		IDPrefix:   idPrefix,
 		Size:       "SELECT pg_database_size(current_database())",
-		Lateral:    db.lateral,
-		Regexp:     func(expression, parameter string) string { return expression + " ~ " + parameter },
-		Rows:       rowsTable,
+		HistorySize: "SELECT CASE WHEN c.reltuples < 10000 THEN (SELECT count(*) FROM change) ELSE c.reltuples::bigint END, pg_total_relation_size(c.oid) " +
+			"FROM pg_class c WHERE c.oid = 'change'::regclass",
+		Lateral: db.lateral,
+		Regexp:  func(expression, parameter string) string { return expression + " ~ " + parameter },
+		Rows:    rowsTable,
 	}
 	if db.skipLocked {
 		d.SkipLocked = "FOR UPDATE SKIP LOCKED"

@@ -286,6 +286,10 @@ func (a *alternating) Past(ctx context.Context) (oldest, newest catalog.Moment, 
 	return a.next().Past(ctx)
 }
 
+func (a *alternating) HistorySize(ctx context.Context) (catalog.HistorySize, error) {
+	return a.next().HistorySize(ctx)
+}
+
 func (a *alternating) PositionAt(ctx context.Context, t time.Time) (int64, error) {
 	return a.next().PositionAt(ctx, t)
 }

@@ -95,6 +95,9 @@ type Dialect struct {
 	// Size is the statement that returns the size of the database, in bytes; "" if
 	// it can't tell.
 	Size string
+	// HistorySize is the statement that returns about how many entries the log has, and
+	// its size with its indexes in bytes; 0 if the database can't tell.
+	HistorySize string
 	// Notify is the statement that ends transactions of which other stores are
 	// notified, with the text of their [News] as its parameter; "" if the database
 	// can't notify.

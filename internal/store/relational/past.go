@@ -122,6 +122,15 @@ func (s *Store) Past(ctx context.Context) (oldest, newest catalog.Moment, err er
 	return oldest, newest, fault("read the range of the history", err)
 }
 
+// HistorySize returns about what the log takes.
+func (s *Store) HistorySize(ctx context.Context) (size catalog.HistorySize, err error) {
+	if err := s.run(ctx, Statement{SQL: s.dialect.HistorySize, Scan: func(from Row) error { return from.Scan(&size.Changes, &size.Bytes) }}); err != nil {
+		return size, fault("read the size of the history", err)
+	}
+	size.DatabaseBytes, err = s.Size(ctx)
+	return size, err
+}
+
 // PositionAt returns the position of the newest change up to a time. Times in the log
 // never decrease.
 func (s *Store) PositionAt(ctx context.Context, t time.Time) (int64, error) {

@@ -306,14 +306,15 @@ const maxPrepared = 200
 
 func (db *database) Dialect() relational.Dialect {
 	return relational.Dialect{
-		Now:       "tko_now()",
-		Size:      "SELECT page_count * page_size FROM pragma_page_count() CROSS JOIN pragma_page_size()",
-		In:        inJSONList,
-		Among:     inJSONList,
-		IndexHint: func(index string) string { return " INDEXED BY " + index },
-		List:      func(list []string) any { return jsonList(list) },
-		Ints:      func(list []int64) any { return jsonList(list) },
-		Regexp:    func(expression, parameter string) string { return expression + " REGEXP " + parameter },
+		Now:         "tko_now()",
+		HistorySize: "SELECT count(*), 0 FROM change",
+		Size:        "SELECT page_count * page_size FROM pragma_page_count() CROSS JOIN pragma_page_size()",
+		In:          inJSONList,
+		Among:       inJSONList,
+		IndexHint:   func(index string) string { return " INDEXED BY " + index },
+		List:        func(list []string) any { return jsonList(list) },
+		Ints:        func(list []int64) any { return jsonList(list) },
+		Regexp:      func(expression, parameter string) string { return expression + " REGEXP " + parameter },
 		Rows: func(columns []relational.Column, first int) string {
 			var b strings.Builder
 			for i, c := range columns {

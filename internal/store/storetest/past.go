@@ -19,10 +19,11 @@ var pastPromises = []promise{
 	{"a position before the oldest one is gone, and one after the newest is invalid", pastIsBounded},
 	{"a time is the position of the newest change up to it", timesArePositions},
 	{"a record with the ID of a deleted one continues its revisions, whatever was collected", revisionsContinue},
+	{"the size of the history counts its changes", historySize},
 	{"the revision of the oldest position is retained, however many newer ones there are", oldestStateStays},
 }
 
-var pastKinds = []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin}
+var pastKinds = []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin, tko.KindRollout}
 
 // A pastModel has the records after each position of the log.
 type pastModel struct {
@@ -70,7 +71,7 @@ func (m *pastModel) state() map[catalog.Key]catalog.Record { return m.states[len
 
 // any returns a random key of a kind, of a record that may not exist.
 func (m *pastModel) any(kind tko.Kind) catalog.Key {
-	n := map[tko.Kind]int{tko.KindTemplate: 4, tko.KindSite: 6, tko.KindDeployment: 40, tko.KindPlugin: 3}[kind]
+	n := map[tko.Kind]int{tko.KindTemplate: 4, tko.KindSite: 6, tko.KindDeployment: 40, tko.KindPlugin: 3, tko.KindRollout: 3}[kind]
 	id := fmt.Sprintf("%.1s%02d", kind, m.random.IntN(n))
 	return catalog.Key{Kind: kind, ID: id + m.suffix[id]}
 }
@@ -425,4 +426,14 @@ func revisionsContinue(w *world) {
 	w.commit(site("other"))
 	w.equal("revision of the new one", w.commit(site("s"))[0].Revision, int64(5))
 	w.equal("its next revision", w.commit(site("s", expect(5)))[0].Revision, int64(6))
+}
+
+func historySize(w *world) {
+	w.rewrite("s", 0, 4)
+	size, err := w.store.HistorySize(w.ctx())
+	w.ok(err)
+	w.equal("changes", size.Changes, int64(4))
+	if size.Bytes < 0 || size.DatabaseBytes < size.Bytes {
+		w.Errorf("the sizes are %+v", size)
+	}
 }

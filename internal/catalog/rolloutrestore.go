@@ -1,0 +1,285 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
+)
+
+// restoreDrafts makes the drafts of a rollout that returns deployments to what they were
+// at a moment: one for each deployment that its selection selected then or selects now, and
+// that differs. Packages are in memory for a page of them only.
+func (s *Service) restoreDrafts(ctx context.Context, request plan.Request, emit func(plan.Draft) error) error {
+	first, last, err := s.momentsOf(ctx, request.Spec.Restore.AsOf, tko.AsOf{})
+	if err != nil {
+		return err
+	}
+	differing, err := s.restoredDifferences(ctx, *request.Spec.Restore, first, last)
+	if err != nil {
+		return err
+	}
+	planned := map[string]*restoration{} // by ID
+	var order []*restoration
+	for _, d := range differing {
+		r := &restoration{difference: d, Draft: draftOf(d)}
+		if request.Only == nil || request.Only(r.Deployment) {
+			order, planned[string(r.Deployment)] = append(order, r), r
+		}
+	}
+	if err := s.checkRestored(ctx, order, planned); err != nil {
+		return err
+	}
+	for page := range slices.Chunk(order, pastPage) {
+		keys := make([]Key, len(page))
+		for i, r := range page {
+			keys[i] = deploymentKey(r.Deployment)
+		}
+		then, err := s.store.GetAt(ctx, first, Fields{Package: true}, keys...)
+		if err != nil {
+			return err
+		}
+		now, err := s.store.GetAt(ctx, last, Fields{Package: true}, keys...)
+		if err != nil {
+			return err
+		}
+		for i, r := range page {
+			if r.BeforeState, err = stateOf(now[i]); err == nil && r.Kind != plan.Delete {
+				r.AfterState, err = stateOf(then[i])
+			}
+			if err == nil {
+				err = emit(r.Draft)
+			}
+			if err != nil {
+				return err
+			}
+			r.BeforeState, r.AfterState = nil, nil
+		}
+	}
+	return nil
+}
+
+// A restoration is a deployment that differs from what it was, without its packages, with
+// the draft that returns it to that.
+type restoration struct {
+	difference
+	plan.Draft
+}
+
+// restoredDifferences returns the selected deployments that differ between a moment and
+// now, without packages.
+func (s *Service) restoredDifferences(ctx context.Context, restore spec.Restore, first, last int64) ([]difference, error) {
+	c, ok := callerOf(ctx)
+	if !ok {
+		return nil, errNotEntered
+	}
+	selections := []tko.PastSelect{{
+		Kind: tko.KindDeployment, Parent: restore.Select.Parent, Metadata: restore.Select.Metadata, Templates: restore.Select.Templates,
+		TemplateMetadata: restore.Select.TemplateMetadata, Sites: restore.Select.Sites, SiteMetadata: restore.Select.SiteMetadata,
+	}}
+	if restore.Deployments != nil {
+		selections = nil
+		for _, id := range restore.Deployments {
+			selections = append(selections, tko.PastSelect{Kind: tko.KindDeployment, ID: string(id)})
+		}
+	}
+	var found []difference
+	for _, sel := range selections {
+		if sel.IsAll() {
+			return nil, tko.Errorf(tko.ErrInvalid, "the selection is empty: it would restore every deployment")
+		}
+		query, err := pastQuery(sel)
+		if err != nil {
+			return nil, err
+		}
+		then, err := s.momentAt(ctx, c, query, first)
+		if err != nil {
+			return nil, err
+		}
+		now, err := s.momentAt(ctx, c, query, last)
+		if err != nil {
+			return nil, err
+		}
+		then.fields, now.fields = Fields{}, Fields{}
+		if err := s.differences(ctx, c, then, now, func(d difference) error {
+			if len(found) == maxRestored {
+				return tko.Errorf(tko.ErrInvalid, "more than %d deployments differ: restore fewer at a time", maxRestored)
+			}
+			found = append(found, d)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// draftOf returns the draft that returns a deployment to what it was before, without its
+// states.
+func draftOf(d difference) plan.Draft {
+	then, now := d.before, d.after
+	draft := plan.Draft{Row: plan.Row{Deployment: tko.DeploymentID(now.ID), Kind: plan.Change, UID: now.UID, Revision: now.Revision}, Key: now.ID, Site: tko.SiteID(now.Site), Parent: tko.DeploymentID(now.Parent)}
+	if now.Revision != 0 {
+		healthy, _ := healthOf(now)
+		draft.Broken, draft.Before = now.Site != "" && !healthy && isUnhealthy(now), now.planDigest()
+	}
+	if then.Revision == 0 {
+		draft.Kind = plan.Delete
+		return draft
+	}
+	if now.Revision == 0 {
+		draft.Kind, draft.Deployment, draft.Key, draft.Parent = plan.Create, tko.DeploymentID(then.ID), then.ID, tko.DeploymentID(then.Parent)
+	}
+	if then.Site != "" {
+		draft.Site = tko.SiteID(then.Site)
+	}
+	draft.After = then.planDigest()
+	draft.Restored = &plan.Restored{Revision: then.Revision, Base: then.Base, Approves: then.Approved && !now.Approved}
+	return draft
+}
+
+// stateOf returns the state of a record with its package; nil if it doesn't exist.
+func stateOf(r Record) (*plan.State, error) {
+	if r.Revision == 0 {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	d := sharedDeployment(r)
+	var err error
+	d.Package, err = r.Resources()
+	return &plan.State{Deployment: d, Digest: r.planDigest()}, err
+}
+
+// checkRestored marks what can't be restored as conflicts, and puts what is created or
+// deleted together into one group (Root).
+func (s *Service) checkRestored(ctx context.Context, all []*restoration, planned map[string]*restoration) error {
+	conflict := func(r *restoration, format string, args ...any) {
+		r.Kind, r.Restored, r.After = plan.Conflict, nil, plan.Digest{}
+		r.Findings = append(r.Findings, fmt.Sprintf(format, args...))
+	}
+	exists, err := s.existing(ctx, all)
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		if r.Kind == plan.Delete {
+			other := ""
+			if err := s.store.Descendants(ctx, []string{string(r.Deployment)}, func(id string) {
+				if one := planned[id]; one == nil || one.before.Revision != 0 {
+					other = id
+				}
+			}); err != nil {
+				return err
+			}
+			if other != "" {
+				conflict(r, "it was created after the moment, but its descendant %q isn't deleted: select it, too, or delete it first", other)
+			}
+		} else if site := r.before.Site; site != "" && !exists[Key{Kind: tko.KindSite, ID: site}] {
+			conflict(r, "its site %q was deleted since: restore the site first (tko restore site %s)", site, site)
+		}
+	}
+	for again := true; again; {
+		again = false
+		for _, r := range all {
+			if parent := planned[string(r.Parent)]; r.Kind == plan.Create && r.Parent != "" && !exists[deploymentKey(r.Parent)] && (parent == nil || parent.Kind != plan.Create) {
+				conflict(r, "its parent %q was deleted since and isn't restored: select it, too", r.Parent)
+				again = true
+			}
+		}
+	}
+	for _, r := range all {
+		r.Root = rootOf(r, planned)
+	}
+	for _, r := range all {
+		if r.Kind != plan.Create {
+			continue
+		}
+		first := r // of its group: its origin decides
+		if r.Root != "" {
+			first = planned[string(r.Root)]
+		}
+		holder, err := s.originHolder(ctx, first.before)
+		if err != nil {
+			return err
+		}
+		if one := planned[holder]; one != nil && one.Kind == plan.Delete {
+			r.Restored.Follows = true
+			if r.Restored.Root = one.Deployment; one.Root != "" {
+				r.Restored.Root = one.Root
+			}
+		} else if holder != "" {
+			conflict(r, "deployment %q was created in its place: select it, too, or delete it first", holder)
+		}
+	}
+	for _, r := range all {
+		if r.Restored != nil && r.Restored.Follows {
+			r.Root = r.Restored.Root
+		}
+	}
+	return nil
+}
+
+// rootOf returns the farthest ancestor that is created or deleted with a deployment, or "".
+func rootOf(r *restoration, planned map[string]*restoration) (root tko.DeploymentID) {
+	if r.Kind != plan.Create && r.Kind != plan.Delete {
+		return ""
+	}
+	at := planned[string(r.Parent)]
+	for n := 0; at != nil && at.Kind == r.Kind && n < maxAncestors; n++ {
+		root, at = at.Deployment, planned[string(at.Parent)]
+	}
+	return root
+}
+
+// existing returns which sites and parents of restored deployments exist.
+func (s *Service) existing(ctx context.Context, all []*restoration) (map[Key]bool, error) {
+	exists := map[Key]bool{}
+	for _, r := range all {
+		if r.before.Site != "" {
+			exists[Key{Kind: tko.KindSite, ID: r.before.Site}] = false
+		}
+		if r.Kind == plan.Create && r.Parent != "" {
+			exists[deploymentKey(r.Parent)] = false
+		}
+	}
+	for page := range slices.Chunk(slices.Collect(maps.Keys(exists)), rowsPage) {
+		records, err := s.store.Get(ctx, Fields{}, page...)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range records {
+			exists[r.Key] = r.Revision != 0
+		}
+	}
+	return exists, nil
+}
+
+// originHolder returns the deployment that has the origin of a deployment to be created
+// again, or "": a placement may have made its child again since.
+func (s *Service) originHolder(ctx context.Context, r Record) (string, error) {
+	if r.Origin == "" {
+		return "", nil
+	}
+	for other, err := range s.store.List(ctx, Query{Kind: r.Kind, Origin: r.Origin, Scope: access.ScopeAll, Limit: 1}) {
+		return other.ID, err
+	}
+	return "", nil
+}
+
+// errFollows means that a deployment takes the place of another one, which exists still.
+var errFollows = errors.New("the deployment in its place exists still")
+
+// checkOrigin returns an error if another deployment has the origin of one that is to be
+// created again.
+func (s *Service) checkOrigin(ctx context.Context, r Record) error {
+	holder, err := s.originHolder(ctx, r)
+	if err == nil && holder != "" {
+		err = errFollows
+	}
+	return err
+}

@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A restoring holds the flags of tko restore.
+type restoring struct {
+	filter pastFilter
+	bulk   bulkFlag
+	asOf   string
+	id     string // of the rollout
+	bounds rolloutEdits
+	start  bool
+	wait   waitFlag
+}
+
+// ofRollouts are the flags that only restores of deployments have.
+var ofRollouts = []string{"rollout", "wave", "limit", "health", "on-failure", "start", "wait", "timeout"}
+
+func (a *app) restoreCommand() *cobra.Command {
+	var r restoring
+	cmd := &cobra.Command{
+		Use: "restore [KIND [ID]] --as-of MOMENT", Short: "Return deployments to what they were at a moment, by a rollout; or other entities",
+		Long: `Return an entity, or those that match filters, to what they were at a moment: those that
+were deleted since are created again with their IDs; those that match and were created since
+are deleted. Afterwards, tko diff --from with the same arguments shows nothing.
+
+Without KIND, filters select deployments. Deployments are restored by a rollout: this command
+writes and plans it, and prints the plan. Nothing is changed until tko rollout start, or with
+--start. The rollout has the waves and limits of the flags, and can be undone.
+
+Sites, templates and plugins are written at once, without a rollout. --dry-run counts.
+Restore the sites that deployments need before the deployments.`,
+		Example: `  tko restore --site-id 'lagos/*' --as-of 'yesterday 14:00' --wave canary=3 --wave rest,approve
+  tko restore deployment 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --as-of 2h --start --wait
+  tko restore site --id 'lagos/*' --as-of 'yesterday 14:00' --dry-run`,
+		Args: arguments(0, 3),
+	}
+	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
+		if err := emptyFilter(cmd); err != nil {
+			return err
+		}
+		sel, err := r.filter.read(args)
+		if err != nil {
+			return usageError(cmd, err)
+		}
+		if err := r.check(cmd, sel); err != nil {
+			return usageError(cmd, err)
+		}
+		asOf, err := moment("as-of", r.asOf)
+		if err != nil {
+			return err
+		}
+		if sel.Kind == tko.KindDeployment && !r.bulk.dryRun {
+			return a.restoreByRollout(ctx, s, sel, asOf, &r)
+		}
+		return a.restoreAtOnce(ctx, s, sel, asOf, &r)
+	})
+	r.filter.flags(cmd)
+	f := cmd.Flags()
+	r.bulk.confirmFlag(f)
+	dryRunFlag(f, &r.bulk.dryRun)
+	f.StringVar(&r.asOf, "as-of", "", "`moment` to restore"+momentHelp)
+	f.StringVar(&r.id, "rollout", "", "`ID` of the rollout that restores deployments (default: restore- and the time)")
+	r.bounds.boundFlags(cmd)
+	f.BoolVar(&r.start, "start", false, "start the rollout at once, unless something conflicts")
+	r.wait.flags(f)
+	f.Lookup("wait").Usage = "wait until all are restored and healthy (with --start)"
+	return cmd
+}
+
+// check refuses flags that would have no effect.
+func (r *restoring) check(cmd *cobra.Command, sel tko.PastSelect) error {
+	var err error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch {
+		case err != nil:
+		case slices.Contains(ofRollouts, f.Name) && (sel.Kind != tko.KindDeployment || r.bulk.dryRun):
+			err = tko.Errorf(errUsage, "--%s is of the rollout that restores deployments: leave it out", f.Name)
+		case f.Name == "confirm" && sel.Kind == tko.KindDeployment:
+			err = tko.Errorf(errUsage, "--confirm isn't used for deployments: review the plan of the rollout, then start it")
+		case f.Name == "confirm" && r.bulk.confirm < 1:
+			err = tko.Errorf(errUsage, "--confirm %d: use the number of entities, at least 1", r.bulk.confirm)
+		case f.Name == "wait" && !r.start:
+			err = tko.Errorf(errUsage, "--wait is for --start: without it, nothing is changed")
+		}
+	})
+	switch {
+	case err != nil:
+		return err
+	case r.asOf == "":
+		return tko.Errorf(errUsage, "name the moment to restore: --as-of MOMENT")
+	case sel.IsAll():
+		return tko.Errorf(errUsage, "nothing is selected: name one %s, or use filters (--template-id '**' selects the deployments of all templates)", sel.Kind)
+	}
+	return nil
+}
+
+// restoreByRollout writes and plans the rollout that restores deployments.
+func (a *app) restoreByRollout(ctx context.Context, s *session, sel tko.PastSelect, asOf tko.AsOf, r *restoring) error {
+	server, err := s.rollouts()
+	if err != nil {
+		return err
+	}
+	id := tko.RolloutID(r.id)
+	if id == "" {
+		id = tko.RolloutID(fmt.Sprintf("restore-%s-%s", time.Now().UTC().Format("20060102-150405"), strings.ToLower(rand.Text()[:8])))
+	}
+	if was, err := s.status(ctx, id); err == nil && !slices.Contains([]string{"Draft", "Planning", "Planned"}, was.State) {
+		return tko.Errorf(tko.ErrConflict, "rollout %q exists and is %s: use another ID", id, was.State)
+	}
+	pkg, err := r.pkg(id, sel, asOf)
+	if err != nil {
+		return err
+	}
+	if _, err := call(ctx, s, func(ctx context.Context) (int64, error) {
+		return server.RegisterRollout(ctx, tko.Rollout{ID: id, Package: pkg})
+	}); err != nil {
+		return err
+	}
+	status, err := s.planned(ctx, id)
+	if err != nil {
+		return err
+	}
+	if status.Kinds["Change"]+status.Kinds["Create"]+status.Kinds["Delete"]+status.Kinds["Conflict"] == 0 {
+		if _, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, server.DeleteRollout(ctx, id) }); err != nil {
+			return err
+		}
+		a.notice("the deployments are as they were: nothing is to be restored")
+		return nil
+	}
+	blocked := status.Kinds["Conflict"] + status.Kinds["Invalid"]
+	if !r.start || blocked > 0 {
+		if err := a.printPlanOf(ctx, s, id, formatTable, false); err != nil {
+			return err
+		}
+	}
+	switch {
+	case blocked > 0 && r.start:
+		return tko.Errorf(tko.ErrConflict, "%s, nothing was changed: see tko rollout plan %s", count(blocked, "deployment can't be restored", "deployments can't be restored"), id)
+	case !r.start:
+		return nil
+	}
+	if _, err := s.command(ctx, tko.RolloutCommand{ID: id, Verb: "start", Plan: status.Plan}); err != nil {
+		return err
+	}
+	if err := a.printScalar(string(id)); err != nil || !r.wait.wait {
+		return err
+	}
+	if err := a.out.Flush(); err != nil {
+		return err
+	}
+	return waitRollout(ctx, s, id, r.wait.timeout)
+}
+
+// pkg returns the package of the rollout that restores.
+func (r *restoring) pkg(id tko.RolloutID, sel tko.PastSelect, asOf tko.AsOf) (krm.Package, error) {
+	selected := selectValue(tko.DeploymentSelect{
+		Parent: sel.Parent, Metadata: sel.Metadata, Templates: sel.Templates, TemplateMetadata: sel.TemplateMetadata, Sites: sel.Sites, SiteMetadata: sel.SiteMetadata,
+	})
+	if sel.ID != "" {
+		selected = map[string]any{"deploymentIds": []any{sel.ID}}
+	}
+	spec := map[string]any{"restore": map[string]any{"asOf": asOf.String(), "select": selected}}
+	if err := r.bounds.bounds(spec); err != nil {
+		return nil, err
+	}
+	return krm.Package{{"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": strings.ReplaceAll(string(id), "/", "-")}, "spec": spec}}, nil
+}
+
+// restoreAtOnce restores entities that rollouts don't change, or counts.
+func (a *app) restoreAtOnce(ctx context.Context, s *session, sel tko.PastSelect, asOf tko.AsOf, r *restoring) error {
+	p, err := s.past()
+	if err != nil {
+		return err
+	}
+	request := tko.RestoreRequest{Select: sel, AsOf: asOf, DryRun: r.bulk.dryRun}
+	dry := request
+	dry.DryRun = true
+	if ctx, err = r.bulk.settle(ctx, s, "restore", string(sel.Kind), string(sel.Kind)+"s", func(ctx context.Context) (int, error) {
+		would, err := p.RestorePast(ctx, dry)
+		return would.Created + would.Changed + would.Deleted, err
+	}); err != nil {
+		return err
+	}
+	done, err := callLong(ctx, s, func(ctx context.Context) (tko.Restored, error) { return p.RestorePast(ctx, request) })
+	if err != nil {
+		return err
+	}
+	verb := "restored"
+	if r.bulk.dryRun {
+		verb = "would restore"
+	}
+	a.notice("%s %s as of position %d: %d created, %d changed, %d deleted; %d are the same", verb,
+		count(done.Created+done.Changed+done.Deleted, string(sel.Kind), string(sel.Kind)+"s"), done.Position, done.Created, done.Changed, done.Deleted, done.Same)
+	return a.printResult(map[string]any{
+		"position": done.Position, "created": int64(done.Created), "changed": int64(done.Changed), "deleted": int64(done.Deleted), "same": int64(done.Same), "dryRun": r.bulk.dryRun,
+	})
+}
