@@ -182,10 +182,7 @@ func Shown(v merge.Value, redacted krm.Resource, path []string, types merge.Type
 	if !v.Present {
 		return v, false
 	}
-	if text, ok := v.V.(string); ok && krm.RedactJSON(text) != text {
-		return merge.Value{Present: true}, true
-	}
-	if !merge.Equal(merge.Lookup(redacted, path, types), v) || merge.Confidential(redacted.Identity(), path) {
+	if krm.Confidential(v.V, krm.FieldName(path)) || merge.Confidential(redacted.Identity(), path) || !merge.Equal(merge.Lookup(redacted, path, types), v) {
 		return merge.Value{Present: true}, true
 	}
 	return v, false
