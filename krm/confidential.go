@@ -84,13 +84,28 @@ func FieldName(path []string) string {
 //   - a value whose name says that it is one: see [NamesPassword]
 //
 // Of a text that has manifests of Secrets, or lines that name passwords, these
-// are replaced, and the result of hide is added. name is the name of the value,
+// are replaced, and the result of hide is added unless it is [Redacted]. name is the name of the value,
 // or "". Mask doesn't change the value; hidden reports whether it hides
 // anything.
 func Mask(value any, name string, hide func(any) any) (masked any, hidden bool) {
 	m := masker{hide: hide}
 	masked = m.value(value, name)
 	return masked, m.hidden
+}
+
+// ForDisplay returns the package for readers who don't write it back: without
+// the values of Secrets, and without others that [Mask] hides.
+func (p Package) ForDisplay() Package {
+	shown := p.WithoutSecrets()
+	for i, r := range shown {
+		if isSecret(map[string]any(r)) {
+			continue
+		}
+		if masked, hidden := Mask(map[string]any(r), "", func(any) any { return Redacted }); hidden {
+			shown[i], _ = masked.(map[string]any)
+		}
+	}
+	return shown
 }
 
 // Confidential reports whether a value is, or has, one that [Mask] hides.
@@ -172,7 +187,10 @@ func (m *masker) text(text, name string) any {
 	if shown == text {
 		return text
 	}
-	return fmt.Sprint(shown, " ", m.replace(text))
+	if whole := m.replace(text); whole != any(Redacted) {
+		return fmt.Sprint(shown, " ", whole)
+	}
+	return shown
 }
 
 // mayNamePassword is a fast test of a text.

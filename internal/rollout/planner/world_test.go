@@ -1,9 +1,11 @@
 package planner_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -27,6 +29,7 @@ type world struct {
 	counted  *counted
 	t        testing.TB
 	ctx      context.Context
+	log      *bytes.Buffer // of the catalog and of preparation, at all levels
 	planner  *interrupted
 	plugins  runner
 	preparer *prepare.Preparer
@@ -117,12 +120,13 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	counted := &counted{Store: store}
+	counted, log := &counted{Store: store}, new(bytes.Buffer)
+	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	w := &world{
-		Service: catalog.New(counted, validator, catalog.Options{}), counted: counted, t: t, ctx: t.Context(), plugins: runner{},
+		Service: catalog.New(counted, validator, catalog.Options{Log: logger}), counted: counted, t: t, ctx: t.Context(), log: log, plugins: runner{},
 		spec: spec.Rollout{Conflicts: merge.Fail},
 	}
-	w.preparer = prepare.New(client{w.Service}, w.plugins, prepare.Options{})
+	w.preparer = prepare.New(client{w.Service}, w.plugins, prepare.Options{Log: logger})
 	open := planner.OnCatalog(w.Service)
 	w.planner = &interrupted{Planner: planner.New(func(ctx context.Context) (planner.Snapshot, error) {
 		s, err := open(ctx)
