@@ -392,19 +392,19 @@ func stepOf(at, before Revision, leaf merge.Leaf, types merge.Types) (by step, o
 	if len(at.Steps) == 0 && at.Rollout == "" {
 		return by, false
 	}
-	if len(at.Steps) > 0 {
-		by = ofSteps(at.Steps, leaf)
-	} else {
+	if len(at.Steps) == 0 {
 		i := slices.IndexFunc(made, func(s derivation.Step) bool { return touches(s, leaf, types) })
 		if i < 0 {
 			return by, false
 		}
-		by = ofTriggers(made[i].Triggers, leaf)
+		return ofTriggers(made[i].Triggers, leaf), true
 	}
+	by = ofSteps(at.Steps, leaf)
 	for _, s := range made {
 		for _, t := range s.Triggers {
 			if by.plugin != "" && t.Plugin == by.plugin {
 				by.revision = t.Revision
+				return by, true
 			}
 		}
 	}
@@ -475,6 +475,9 @@ func ofTriggers(triggers []derivation.Trigger, leaf merge.Leaf) step {
 	by.plugin = strings.Join(plugins, ", ")
 	if len(plugins) != 1 || len(triggers) > 1 {
 		by.resource = ""
+	}
+	if len(plugins) != 1 {
+		by.revision = 0
 	}
 	return by
 }

@@ -44,6 +44,17 @@ type interrupted struct {
 	*planner.Planner
 
 	meanwhile func()
+	during    func() // at times while an impact is planned
+}
+
+func (p *interrupted) Impact(ctx context.Context, id tko.TemplateID, pkg krm.Package, emit func(plan.Draft) error) error {
+	n := 0
+	return p.Planner.Impact(ctx, id, pkg, func(d plan.Draft) error {
+		if n++; n%1000 == 0 && p.during != nil {
+			p.during()
+		}
+		return emit(d)
+	})
 }
 
 func (p *interrupted) After(ctx context.Context, r plan.Request, row plan.Row, pins []plan.Pin) (plan.State, error) {
