@@ -270,7 +270,7 @@ func (w *Walker) origin(ctx context.Context, at, before Revision, was state, lea
 	case at.Rollout != "":
 		o.Source = tko.SourceRollout
 	}
-	if by, ok := stepOf(at, before, leaf, w.types); ok {
+	if by, ok := stepOf(at, leaf, w.types); ok {
 		o.Source, o.Resource, o.Plugin, o.PluginRevision = tko.SourcePreparation, by.resource, by.plugin, by.revision
 		return o, nil
 	}
@@ -387,11 +387,11 @@ type step struct {
 }
 
 // stepOf returns the step of preparation that gave a leaf at a revision.
-func stepOf(at, before Revision, leaf merge.Leaf, types merge.Types) (by step, ok bool) {
-	made := newSteps(at, before)
+func stepOf(at Revision, leaf merge.Leaf, types merge.Types) (by step, ok bool) {
 	if len(at.Steps) == 0 && at.Rollout == "" {
 		return by, false
 	}
+	made := newestFirst(at)
 	if len(at.Steps) == 0 {
 		i := slices.IndexFunc(made, func(s derivation.Step) bool { return touches(s, leaf, types) })
 		if i < 0 {
@@ -411,17 +411,12 @@ func stepOf(at, before Revision, leaf merge.Leaf, types merge.Types) (by step, o
 	return by, true
 }
 
-// newSteps returns the steps that a revision has and the one before doesn't, newest
-// first.
-func newSteps(at, before Revision) []derivation.Step {
+// newestFirst returns the recorded steps of a revision.
+func newestFirst(at Revision) []derivation.Step {
 	if at.Made == nil {
 		return nil
 	}
-	steps := at.Made.Steps
-	if at.Rollout == "" && before.Made != nil {
-		steps = steps[min(len(before.Made.Steps), len(steps)):]
-	}
-	steps = slices.Clone(steps)
+	steps := slices.Clone(at.Made.Steps)
 	slices.Reverse(steps)
 	return steps
 }
