@@ -168,7 +168,8 @@ func TestMaskHidesAllThatIsConfidential(t *testing.T) {
 	}
 	for _, value := range []any{
 		map[string]any{"passwordSecret": map[string]any{"name": "s", "key": "password"}, "user": "u", "replicas": int64(2)},
-		[]any{map[string]any{"name": "PATH", "value": "/bin"}}, "a: b", "tokens: 5",
+		[]any{map[string]any{"name": "PATH", "value": "/bin"}},
+		"a: b", "tokens: 5",
 	} {
 		if masked, hidden := krm.Mask(value, "", hide); hidden || cmp.Diff(value, masked) != "" {
 			t.Errorf("%v becomes %v", value, masked)

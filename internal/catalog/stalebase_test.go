@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
@@ -88,7 +89,7 @@ func TestSitesAreCommittedWithTheTemplateAsItIsThen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if x, _ := site.Package[0].Get("spec", "x"); fmt.Sprint(x) != fmt.Sprint(n) {
+		if x, _ := site.Package[0].Get("spec", "x"); fmt.Sprint(x) != strconv.Itoa(n) {
 			t.Errorf("%s: the site has x: %v, its template x: %d", what, x, n)
 		}
 	}

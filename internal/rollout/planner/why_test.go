@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -306,7 +307,7 @@ func TestBlameSaysWhereHistoryWasCollected(t *testing.T) {
 	w.template("t:v1", config("c", `x: one, v: one, z: one`))
 	id := w.deploy("t:v1", "", "")
 	for n, key := range []string{"x", "v", "x"} {
-		w.edit(id, set(t, `v1 ConfigMap "c"`, fmt.Sprint(n), "data", key))
+		w.edit(id, set(t, `v1 ConfigMap "c"`, strconv.Itoa(n), "data", key))
 	}
 	last := w.deployment(id).Stamp.Revision
 	of := func(kind tko.Kind, id, key string) tko.Origin {
