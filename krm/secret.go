@@ -249,7 +249,7 @@ func findRedacted(value any, path string) string {
 			}
 		}
 	case string:
-		if MayBeRedacted([]byte(value)) { // a text of which a part was redacted
+		if MayBeRedacted([]byte(value)) && !isRedacted(value) { // a text of which a part was redacted
 			return path
 		}
 	case []any:

@@ -19,6 +19,10 @@ import (
 // whole.
 const maxNestedTexts = 4
 
+// redactedWhole replaces a whole text. It differs from the value of a Secret, which may
+// be written elsewhere.
+const redactedWhole = Redacted + " (text)"
+
 // seemsSecret matches a manifest of a Secret in any text, such as a script.
 var seemsSecret = regexp.MustCompile(`kind["']?\s*:\s*["']?Secret\b`)
 
@@ -34,7 +38,7 @@ func redactText(text string, nested int) string {
 	}
 	if decoded, ok := fromBase64(text); ok {
 		if redactText(decoded, nested+1) != decoded {
-			return redactedData
+			return redactedWhole
 		}
 		return text
 	}
@@ -42,7 +46,7 @@ func redactText(text string, nested int) string {
 		return text
 	}
 	if nested == maxNestedTexts {
-		return Redacted
+		return redactedWhole
 	}
 	if redacted, ok := redactJSON(text, nested); ok {
 		return redacted
@@ -51,7 +55,7 @@ func redactText(text string, nested int) string {
 		return redacted
 	}
 	if seemsSecret.MatchString(text) {
-		return Redacted
+		return redactedWhole
 	}
 	return text
 }
