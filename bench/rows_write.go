@@ -224,7 +224,7 @@ func (r *run) modify(ctx context.Context) error {
 	defer l.close()
 	before := r.cost(ctx)
 	perSecond, err := l.run(ctx, n, func(ctx context.Context, client, i int) error {
-		return modifyOne(ctx, l.data[client], made.ids[i], i)
+		return modifyOne(ctx, l.data[client], made.ids[i], marker, fmt.Sprintf("%0*d", len(marker), i))
 	})
 	if err == nil {
 		row := Row{What: rowModification(r.Clients), Value: perSecond, Unit: PerSecond, Aim: aimModification, Note: r.since(ctx, before, n).String()}
@@ -233,18 +233,19 @@ func (r *run) modify(ctx context.Context) error {
 	return errors.Join(err, made.purge(ctx))
 }
 
-// modifyOne replaces the marker in the package of a deployment.
-func modifyOne(ctx context.Context, data tkopb.DataClient, id tko.DeploymentID, number int) error {
+// modifyOne starts and ends a modification that replaces a text of the package by
+// another one of the same length.
+func modifyOne(ctx context.Context, data tkopb.DataClient, id tko.DeploymentID, old, text string) error {
 	started, err := data.StartDeploymentModification(ctx, &tkopb.StartDeploymentModification{DeploymentId: string(id), PreferredPackageFormat: string(krm.CBOR)})
 	if err != nil || !started.GetStarted() {
 		return errors.Join(err, refused(started.GetNotStartedReason()))
 	}
-	if !bytes.Contains(started.GetPackage(), []byte(marker)) {
+	if !bytes.Contains(started.GetPackage(), []byte(old)) {
 		return errors.New("the package of the modification isn't the deployment's")
 	}
 	ended, err := data.EndDeploymentModification(ctx, &tkopb.EndDeploymentModification{
 		ModificationToken: started.GetModificationToken(), PackageFormat: started.GetPackageFormat(),
-		Package: bytes.ReplaceAll(started.GetPackage(), []byte(marker), fmt.Appendf(nil, "%0*d", len(marker), number)),
+		Package: bytes.ReplaceAll(started.GetPackage(), []byte(old), []byte(text)),
 	})
 	if err != nil || !ended.GetModified() {
 		return errors.Join(err, refused(ended.GetNotModifiedReason()))

@@ -162,6 +162,7 @@ func (r *run) steps() []step {
 		step{[]string{rowRegister, rowRegisterAll}, r.register},
 		step{[]string{rowCreate(1), rowCreate(manyTemplates)}, r.create},
 		step{[]string{rowModification(r.Clients)}, r.modify},
+		step{[]string{rowBlame, rowBlameCost}, r.blame},
 		step{[]string{
 			rowStreamSites(r.StreamSites), rowGrowth(rowStreamSites(r.StreamSites)),
 			rowStreamDeployments(r.streamed()), rowGrowth(rowStreamDeployments(r.streamed())), rowPurge(r.StreamSites),

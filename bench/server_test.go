@@ -33,7 +33,7 @@ var additions = []string{
 // contractOnly returns options of a server without the additions.
 func contractOnly() []grpc.ServerOption {
 	refuse := func(method string) error {
-		if name := method[strings.LastIndex(method, "/")+1:]; slices.Contains(additions, name) || strings.Contains(method, "Rollouts/") || strings.Contains(method, "Past/") {
+		if name := method[strings.LastIndex(method, "/")+1:]; slices.Contains(additions, name) || strings.Contains(method, "Rollouts/") || strings.Contains(method, "Past/") || strings.Contains(method, "Why/") {
 			return status.Errorf(codes.Unimplemented, "unknown method %s", name)
 		}
 		return nil

@@ -22,22 +22,22 @@ type Difference struct {
 // are marked, wherever in the resource they are.
 func Differences(a, b Resource) iter.Seq[Difference] {
 	return func(yield func(Difference) bool) {
-		differ(Difference{A: map[string]any(a), B: map[string]any(b)}, nil, yield)
+		differ(Difference{A: map[string]any(a), B: map[string]any(b)}, nil, "", yield)
 	}
 }
 
 // differ calls yield for the differences of two values. inSecret is the path
-// inside of a Secret, nil outside.
-func differ(d Difference, inSecret []string, yield func(Difference) bool) bool {
+// inside of a Secret, nil outside; name is that of the values: see [Mask].
+func differ(d Difference, inSecret []string, name string, yield func(Difference) bool) bool {
 	if isSecret(d.A) || isSecret(d.B) {
 		inSecret = []string{}
 	}
-	inner := func(step string, a, b any) bool {
+	inner := func(step, name string, a, b any) bool {
 		at := inSecret
 		if at != nil {
 			at = append(slices.Clip(at), step)
 		}
-		return differ(Difference{Path: append(slices.Clip(d.Path), step), A: a, B: b}, at, yield)
+		return differ(Difference{Path: append(slices.Clip(d.Path), step), A: a, B: b}, at, name, yield)
 	}
 	switch a := d.A.(type) {
 	case map[string]any:
@@ -48,7 +48,11 @@ func differ(d Difference, inSecret []string, yield func(Difference) bool) bool {
 		keys := maps.Clone(a)
 		maps.Copy(keys, b)
 		for _, k := range sortedKeys(keys) {
-			if !inner(k, a[k], b[k]) {
+			name := k
+			if variable, ok := a["name"].(string); ok && k == "value" {
+				name = variable
+			}
+			if !inner(k, name, a[k], b[k]) {
 				return false
 			}
 		}
@@ -59,7 +63,7 @@ func differ(d Difference, inSecret []string, yield func(Difference) bool) bool {
 			break
 		}
 		for i := range a {
-			if !inner(strconv.Itoa(i), a[i], b[i]) {
+			if !inner(strconv.Itoa(i), "", a[i], b[i]) {
 				return false
 			}
 		}
@@ -69,7 +73,7 @@ func differ(d Difference, inSecret []string, yield func(Difference) bool) bool {
 			return true
 		}
 	}
-	d.Secret = inSecret != nil && secretAt(inSecret)
+	d.Secret = inSecret != nil && ConfidentialAt(inSecret) || NamesPassword(name)
 	return yield(d)
 }
 
@@ -78,16 +82,19 @@ func isSecret(v any) bool {
 	return ok && m["kind"] == "Secret" && m["apiVersion"] == "v1"
 }
 
-// secretAt reports whether there may be a confidential value at a path of a
-// Secret. Annotations may have a copy of the whole Secret.
-func secretAt(path []string) bool {
+// IsSecret reports whether a value is a Secret.
+func IsSecret(v any) bool { return isSecret(v) }
+
+// ConfidentialAt reports whether there may be a confidential value at a path of
+// a Secret. Annotations may have a copy of the whole Secret.
+func ConfidentialAt(path []string) bool {
 	switch {
 	case len(path) == 0:
 		return true
 	case path[0] == "metadata":
 		return len(path) == 1 || path[1] == "annotations"
 	default:
-		return path[0] == "data" || path[0] == "stringData"
+		return secretFields[path[0]] != ""
 	}
 }
 
@@ -110,34 +117,11 @@ func (d Difference) show(v any, missing string) string {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(masked(v)); err != nil {
+	masked, _ := Mask(v, FieldName(d.Path), func(any) any { return "hidden" })
+	if err := e.Encode(masked); err != nil {
 		return "something else"
 	}
 	return brief(strings.TrimSpace(text.String()), maxShown)
-}
-
-// masked returns a value with the values of its Secrets hidden.
-func masked(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		secret := isSecret(v)
-		result := make(map[string]any, len(v))
-		for k, inner := range v {
-			if secret && secretAt([]string{k}) {
-				inner = "hidden"
-			}
-			result[k] = masked(inner)
-		}
-		return result
-	case []any:
-		result := make([]any, len(v))
-		for i, inner := range v {
-			result[i] = masked(inner)
-		}
-		return result
-	default:
-		return v
-	}
 }
 
 // String returns, for example, `spec.ports[0].port: 80 → 81`.

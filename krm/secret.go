@@ -3,10 +3,9 @@ package krm
 import (
 	"bytes"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"strings"
+	"slices"
 )
 
 // Redacted replaces a value of a Secret that the reader may not see: as it is
@@ -19,9 +18,15 @@ var redactedData = base64.StdEncoding.EncodeToString([]byte(Redacted))
 // object, including values of Secrets.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
+// secretMarkers are what each text with a Secret contains: the word, or its
+// base64 at each alignment.
+var secretMarkers = []string{"Secret", "U2VjcmV0", "NlY3Jld", "TZWNyZX"}
+
 // MayHoldSecrets is a fast test of an encoded package or other text: false
 // means that it has no Secret.
-func MayHoldSecrets(encoded []byte) bool { return bytes.Contains(encoded, []byte("Secret")) }
+func MayHoldSecrets(encoded []byte) bool {
+	return slices.ContainsFunc(secretMarkers, func(marker string) bool { return bytes.Contains(encoded, []byte(marker)) })
+}
 
 // MayBeRedacted is a fast test of an encoded package: false means that none of
 // its values is redacted.
@@ -30,14 +35,15 @@ func MayBeRedacted(encoded []byte) bool {
 }
 
 // WithoutSecrets returns the package with each value of its Secrets redacted,
-// wherever in a resource a Secret is (a List, a manifest in a field). It
+// wherever in a resource a Secret is (a List, a manifest in a field, text with a
+// manifest: see [RedactText]). It
 // doesn't change the package; the result shares resources without Secrets with
 // it.
 func (p Package) WithoutSecrets() Package {
 	redacted := make(Package, len(p))
 	for i, r := range p {
 		redacted[i] = r
-		if tree, changed := redactTree(map[string]any(r)); changed {
+		if tree, changed := redactTree(map[string]any(r), 0); changed {
 			redacted[i], _ = tree.(map[string]any)
 		}
 	}
@@ -78,47 +84,24 @@ func (p Package) CheckSecrets() error {
 	return nil
 }
 
-// RedactJSON returns a JSON text with the values of all its Secrets redacted,
-// and any other text unchanged.
-func RedactJSON(text string) string {
-	if !strings.Contains(text, "Secret") {
-		return text
-	}
-	var tree any
-	decoder := json.NewDecoder(strings.NewReader(text))
-	decoder.UseNumber()
-	if decoder.Decode(&tree) != nil {
-		return text
-	}
-	tree, changed := redactTree(tree)
-	if !changed {
-		return text
-	}
-	encoded, err := json.Marshal(tree)
-	if err != nil {
-		return text
-	}
-	if strings.HasSuffix(text, "\n") {
-		encoded = append(encoded, '\n')
-	}
-	return string(encoded)
-}
-
 // secretFields maps the fields of a Secret that have values to the form of a
 // redacted value in them.
 var secretFields = map[string]string{"data": redactedData, "stringData": Redacted}
 
 // redactTree returns a value with its Secrets redacted, and reports whether
-// there are any. It doesn't change the value.
-func redactTree(value any) (redacted any, changed bool) {
+// there are any. It doesn't change the value, which is inside of so many texts.
+func redactTree(value any, nested int) (redacted any, changed bool) {
 	switch value := value.(type) {
+	case string:
+		text := redactText(value, nested)
+		return text, text != value
 	case map[string]any:
 		if isSecret(value) {
-			return redactSecret(value), true
+			return redactSecret(value, nested), true
 		}
 		var copied map[string]any
 		for key, child := range value {
-			inner, changed := redactTree(child)
+			inner, changed := redactTree(child, nested)
 			if !changed {
 				continue
 			}
@@ -133,7 +116,7 @@ func redactTree(value any) (redacted any, changed bool) {
 	case []any:
 		var copied []any
 		for i, child := range value {
-			inner, changed := redactTree(child)
+			inner, changed := redactTree(child, nested)
 			if !changed {
 				continue
 			}
@@ -149,7 +132,7 @@ func redactTree(value any) (redacted any, changed bool) {
 	return value, false
 }
 
-func redactSecret(secret map[string]any) map[string]any {
+func redactSecret(secret map[string]any, nested int) map[string]any {
 	redacted := maps.Clone(secret)
 	for field, marker := range secretFields {
 		switch values := secret[field].(type) {
@@ -169,7 +152,7 @@ func redactSecret(secret map[string]any) map[string]any {
 	hidden := maps.Clone(annotations)
 	for key, value := range annotations {
 		if text, ok := value.(string); ok {
-			hidden[key] = RedactJSON(text)
+			hidden[key] = redactText(text, nested)
 		}
 		if key == lastApplied {
 			hidden[key] = Redacted
@@ -237,6 +220,9 @@ func restoreTree(value, before any, inSecret bool) (restored any, changed bool) 
 		if inSecret && isRedacted(value) && before != any(value) {
 			return before, true
 		}
+		if old, ok := before.(string); ok && old != value && RedactText(old) == value {
+			return old, true
+		}
 	}
 	return value, false
 }
@@ -261,6 +247,10 @@ func findRedacted(value any, path string) string {
 			if where := findRedacted(child, under(path, key)); where != "" {
 				return where
 			}
+		}
+	case string:
+		if MayBeRedacted([]byte(value)) && !isRedacted(value) { // a text of which a part was redacted
+			return path
 		}
 	case []any:
 		for i, child := range value {

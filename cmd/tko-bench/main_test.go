@@ -61,6 +61,7 @@ func checkRows(t *testing.T, table bench.Table) {
 		"get a deployment (1.9 kB package), 256 clients: p99", "get a deployment (1.9 kB package), 256 clients: server processor time",
 		"register sites from a template with 5 metadata, role data alone", "the same, all roles in one process",
 		"create deployments of one template", "create deployments of 100 templates", "modification, start and end, 16 clients",
+		"blame of a deployment (1.9 kB package, 30 revisions)", "blame of a deployment (1.9 kB package, 30 revisions): server processor time",
 		"stream 60 sites", "stream 60 sites: memory growth of the server", "stream 1,000 deployments", "stream 1,000 deployments: memory growth of the server",
 		"change feed: write to watcher, 20 watchers", "change feed: resume after missed changes",
 		"longest wait of a writer beside a mass delete: a template of 200 deployments",     // plain-words: ok, the name of a row

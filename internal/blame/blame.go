@@ -182,10 +182,7 @@ func Shown(v merge.Value, redacted krm.Resource, path []string, types merge.Type
 	if !v.Present {
 		return v, false
 	}
-	if text, ok := v.V.(string); ok && krm.RedactJSON(text) != text {
-		return merge.Value{Present: true}, true
-	}
-	if !merge.Equal(merge.Lookup(redacted, path, types), v) || merge.Confidential(redacted.Identity(), path) {
+	if krm.Confidential(v.V, krm.FieldName(path)) || merge.Confidential(redacted.Identity(), path) || !merge.Equal(merge.Lookup(redacted, path, types), v) {
 		return merge.Value{Present: true}, true
 	}
 	return v, false
@@ -273,7 +270,7 @@ func (w *Walker) origin(ctx context.Context, at, before Revision, was state, lea
 	case at.Rollout != "":
 		o.Source = tko.SourceRollout
 	}
-	if by, ok := stepOf(at, before, leaf, w.types); ok {
+	if by, ok := stepOf(at, leaf, w.types); ok {
 		o.Source, o.Resource, o.Plugin, o.PluginRevision = tko.SourcePreparation, by.resource, by.plugin, by.revision
 		return o, nil
 	}
@@ -390,41 +387,36 @@ type step struct {
 }
 
 // stepOf returns the step of preparation that gave a leaf at a revision.
-func stepOf(at, before Revision, leaf merge.Leaf, types merge.Types) (by step, ok bool) {
-	made := newSteps(at, before)
+func stepOf(at Revision, leaf merge.Leaf, types merge.Types) (by step, ok bool) {
 	if len(at.Steps) == 0 && at.Rollout == "" {
 		return by, false
 	}
-	if len(at.Steps) > 0 {
-		by = ofSteps(at.Steps, leaf)
-	} else {
+	made := newestFirst(at)
+	if len(at.Steps) == 0 {
 		i := slices.IndexFunc(made, func(s derivation.Step) bool { return touches(s, leaf, types) })
 		if i < 0 {
 			return by, false
 		}
-		by = ofTriggers(made[i].Triggers, leaf)
+		return ofTriggers(made[i].Triggers, leaf), true
 	}
+	by = ofSteps(at.Steps, leaf)
 	for _, s := range made {
 		for _, t := range s.Triggers {
 			if by.plugin != "" && t.Plugin == by.plugin {
 				by.revision = t.Revision
+				return by, true
 			}
 		}
 	}
 	return by, true
 }
 
-// newSteps returns the steps that a revision has and the one before doesn't, newest
-// first.
-func newSteps(at, before Revision) []derivation.Step {
+// newestFirst returns the recorded steps of a revision.
+func newestFirst(at Revision) []derivation.Step {
 	if at.Made == nil {
 		return nil
 	}
-	steps := at.Made.Steps
-	if at.Rollout == "" && before.Made != nil {
-		steps = steps[min(len(before.Made.Steps), len(steps)):]
-	}
-	steps = slices.Clone(steps)
+	steps := slices.Clone(at.Made.Steps)
 	slices.Reverse(steps)
 	return steps
 }
@@ -478,6 +470,9 @@ func ofTriggers(triggers []derivation.Trigger, leaf merge.Leaf) step {
 	by.plugin = strings.Join(plugins, ", ")
 	if len(plugins) != 1 || len(triggers) > 1 {
 		by.resource = ""
+	}
+	if len(plugins) != 1 {
+		by.revision = 0
 	}
 	return by
 }

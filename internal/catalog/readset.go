@@ -13,8 +13,9 @@ import (
 // nil, the write is derived from the store. The store refuses a write whose
 // read set is stale, so a stale cache is never written.
 type readSet struct {
-	epoch    *int64
-	versions []Version
+	epoch     *int64
+	versions  []Version
+	fromStore bool // entities are read from the store, not from caches
 }
 
 // tryOptimistic derives and commits a write from cached entities and, if that is
@@ -26,6 +27,23 @@ func tryOptimistic(ctx context.Context, do func(*readSet) error) error {
 		return err
 	}
 	return do(nil)
+}
+
+// tryChecked derives and commits a write as tryOptimistic does, but the commit also checks
+// what was read from the store: if that has changed meanwhile, the write is derived again.
+func tryChecked(ctx context.Context, do func(*readSet) error) error {
+	reads := new(readSet)
+	err := do(reads)
+	if !refused(err) || reads.epoch == nil && reads.versions == nil || ctx.Err() != nil {
+		return err
+	}
+	return retry(ctx, func() error {
+		err := do(&readSet{fromStore: true})
+		if err != nil && !isStale(err) {
+			return final(err)
+		}
+		return err
+	})
 }
 
 // refused reports whether a write was refused for a reason that may be stale.
@@ -63,7 +81,7 @@ type cachedBase struct {
 const maxCachedBases = 16 << 20
 
 func (m *baseCache) get(id string, reads *readSet) (base, bool) {
-	if reads == nil {
+	if reads == nil || reads.fromStore {
 		return base{}, false
 	}
 	m.mutex.Lock()

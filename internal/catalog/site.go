@@ -25,7 +25,7 @@ func (s *Service) RegisterSite(ctx context.Context, site tko.Site) (int64, error
 		return 0, err
 	}
 	var outcome Outcome
-	err = tryOptimistic(ctx, func(reads *readSet) error {
+	err = tryChecked(ctx, func(reads *readSet) error {
 		record, requires, err := s.siteRecord(ctx, reads, site)
 		if err != nil {
 			return err
@@ -107,24 +107,23 @@ func (s *Service) ProvisionSite(ctx context.Context, request tko.NewSite) (id tk
 	}
 	metadata := map[string]string{"type": "provisioned"}
 	maps.Copy(metadata, request.Metadata)
-	record, requires, err := s.siteRecord(ctx, nil, tko.Site{
-		ID:       tko.SiteID(provisionedPrefix + ids[0]),
-		Template: request.Template,
-		Metadata: metadata,
-		Package:  pkg,
+	site := tko.Site{ID: tko.SiteID(provisionedPrefix + ids[0]), Template: request.Template, Metadata: metadata, Package: pkg}
+	var outcomes []Outcome
+	err = tryChecked(ctx, func(reads *readSet) error {
+		record, requires, err := s.siteRecord(ctx, reads, site)
+		if err != nil {
+			return err
+		}
+		record.UID, record.Author, record.Origin = newUID(), author(ctx), originOf("", request.Origin)
+		if err := s.permit(ctx, nil, &record, access.Provision, access.Create); err != nil {
+			return err
+		}
+		if err := s.permitReferences(ctx, nil, &record); err != nil {
+			return err
+		}
+		outcomes, err = s.commit(ctx, reads.write(Write{Op: tko.OpWritten, Record: record, Expect: Absent, Requires: requires}))
+		return err
 	})
-	if err != nil {
-		return "", false, err
-	}
-	record.UID, record.Author, record.Origin = newUID(), author(ctx), originOf("", request.Origin)
-	err = s.permit(ctx, nil, &record, access.Provision, access.Create)
-	if err == nil {
-		err = s.permitReferences(ctx, nil, &record)
-	}
-	if err != nil {
-		return "", false, err
-	}
-	outcomes, err := s.commit(ctx, Write{Op: tko.OpWritten, Record: record, Expect: Absent, Requires: requires})
 	if err != nil {
 		return "", false, err
 	}

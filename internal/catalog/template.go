@@ -107,7 +107,7 @@ func (s *Service) register(ctx context.Context, reads *readSet, record Record, g
 			s.rewrites.Store(readFirst)
 			written.retainAttached(current)
 			if sameContent(current, written) {
-				if reads != nil && len(reads.versions) > 0 { // no commit would check that the cached template is the current one
+				if reads != nil && !reads.fromStore && len(reads.versions) > 0 { // no commit would check that the cached template is the current one
 					return final(&StaleError{What: "the template"})
 				}
 				outcome = Outcome{Key: record.Key, Revision: current.Revision, Position: current.Position}
@@ -246,6 +246,9 @@ func (s *Service) base(ctx context.Context, reads *readSet, id string) (base, er
 		return base{}, err
 	}
 	b := base{revision: r.Revision, pkg: pkg, metadata: r.effective()}
+	if reads != nil {
+		reads.versions = append(reads.versions, Version{Key: key, Position: r.Position})
+	}
 	s.bases.put(r, b)
 	return b, nil
 }

@@ -99,13 +99,17 @@ func (s *Service) validate(ctx context.Context, reads *readSet, c content, compl
 }
 
 // rulesFor returns the cached rules and adds their epoch to the read set; the
-// current rules if reads is nil or nothing is cached.
+// current rules if reads is nil or of the store, or nothing is cached.
 func (s *Service) rulesFor(ctx context.Context, reads *readSet) (*ruleSet, error) {
-	if rules := s.rules.current.Load(); reads != nil && rules != nil {
+	if rules := s.rules.current.Load(); reads != nil && !reads.fromStore && rules != nil {
 		reads.epoch = &rules.epoch
 		return rules, nil
 	}
-	return s.currentRules(ctx)
+	rules, err := s.currentRules(ctx)
+	if err == nil && reads != nil && reads.fromStore {
+		reads.epoch = &rules.epoch
+	}
+	return rules, err
 }
 
 // currentRules returns the rules of the store's epoch or a later one.

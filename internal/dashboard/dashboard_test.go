@@ -307,7 +307,10 @@ func TestTextOfTheServerDoesNotControlTheTerminal(t *testing.T) {
 
 func TestSecretsAreNotShown(t *testing.T) {
 	f := newFake(1)
-	f.history = map[int64]krm.Package{1: {{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s"}, "stringData": map[string]any{"password": "hunter2"}}}}
+	f.history = map[int64]krm.Package{1: {
+		{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s"}, "stringData": map[string]any{"password": "hunter2"}},
+		{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"}, "data": map[string]any{"m": "apiVersion: v1\nkind: Secret\nstringData: {p: hunter2}\n", "password": "hunter2"}},
+	}}
 	u := newUser(t, f, 80, 24)
 	u.press("y")
 	u.lacks("hunter2")

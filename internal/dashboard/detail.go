@@ -225,7 +225,7 @@ func readEntity(ctx context.Context, s Getter, kind tko.Kind, id string, revisio
 	case tko.KindRollout: // show refuses it
 	}
 	if len(pkg) > 0 {
-		encoded, err := krm.Encode(krm.YAML, pkg.WithoutSecrets())
+		encoded, err := krm.Encode(krm.YAML, pkg.ForDisplay())
 		if err != nil {
 			return e, err
 		}

@@ -178,7 +178,7 @@ func restoreSecrets(put *catalog.Put, before catalog.Record) error {
 // kubectl stores the last applied object in an annotation.
 func redactedAnnotations(annotations map[string]string) map[string]string {
 	for key, value := range annotations {
-		annotations[key] = krm.RedactJSON(value)
+		annotations[key] = krm.RedactText(value)
 	}
 	return annotations
 }
@@ -248,7 +248,7 @@ func restoreAnnotations(annotations map[string]string, before catalog.Record) (m
 	}
 	whole := maps.Clone(annotations)
 	for key, value := range annotations {
-		if stored, ok := was.Annotations[key]; ok && value == krm.RedactJSON(stored) {
+		if stored, ok := was.Annotations[key]; ok && value == krm.RedactText(stored) {
 			whole[key] = stored
 		}
 	}

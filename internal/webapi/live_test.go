@@ -55,7 +55,10 @@ func siteName(i int) string {
 
 func (f *liveFake) Template(context.Context, tko.TemplateID, int64) (tko.Template, error) {
 	secret := krm.Resource{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s"}, "stringData": map[string]any{"password": "hunter2"}}
-	return tko.Template{ID: "t", Package: krm.Package{secret}}, nil
+	text := krm.Resource{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"}, "data": map[string]any{
+		"manifest": "apiVersion: v1\nkind: Secret\nstringData: {p: hunter2}\n", "password": "hunter2",
+	}}
+	return tko.Template{ID: "t", Package: krm.Package{secret, text}}, nil
 }
 
 func (f *liveFake) Watch(ctx context.Context, _ int64, _ ...tko.Kind) iter.Seq2[tko.Change, error] {

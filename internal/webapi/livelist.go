@@ -260,7 +260,7 @@ func (l *live) read(r *http.Request, kind tko.Kind) (body entityBody, err error)
 	}
 	body = entityBody{Row: row.body, Who: stamp.Who, Why: stamp.Why, Can: []string{}, Position: stamp.Position}
 	if len(pkg) > 0 {
-		text, err := krm.Encode(krm.YAML, pkg.WithoutSecrets())
+		text, err := krm.Encode(krm.YAML, pkg.ForDisplay())
 		if err != nil {
 			return body, err
 		}

@@ -166,6 +166,7 @@ func TestKubectlCommandsWork(t *testing.T) {
 		}
 	})
 
+	t.Run("field managers", func(t *testing.T) { fieldManagers(t, w) })
 	t.Run("formats", func(t *testing.T) { formats(t, w) })
 	t.Run("patches", func(t *testing.T) { patches(t, w) })
 	t.Run("explain", func(t *testing.T) { explanations(t, w) })

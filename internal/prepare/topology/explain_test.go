@@ -45,9 +45,12 @@ func (d drawn) selects(metadata map[string]string) bool {
 		all := true
 		for key, pattern := range sel {
 			value, ok := metadata[key]
-			if pattern == "n*" {
+			switch pattern {
+			case "*": // any value, but one
+				all = all && ok
+			case "n*":
 				all = all && ok && strings.HasPrefix(value, "n")
-			} else {
+			default:
 				all = all && ok && value == pattern
 			}
 		}
@@ -106,7 +109,7 @@ func TestUnmetConditionsAreTheSmallestSet(t *testing.T) {
 			for len(sel) == 0 {
 				for _, key := range conditionKeys {
 					if random.IntN(2) == 0 {
-						sel[key] = []string{"north", "new", "south", "n*"}[random.IntN(4)]
+						sel[key] = []string{"north", "new", "south", "n*", "*"}[random.IntN(5)]
 					}
 				}
 			}

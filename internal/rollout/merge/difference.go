@@ -99,10 +99,12 @@ func byIdentity(p krm.Package) map[krm.Identity]krm.Resource {
 type differ struct {
 	id  krm.Identity
 	out *[]Change
+	// inner is the length of the path of a Secret inside of the resource; 0 outside of one.
+	inner int
 }
 
 func (d differ) add(path []string, a, b Value, order bool) {
-	*d.out = append(*d.out, Change{Resource: d.id, Path: slices.Clone(path), Before: a, After: b, Order: order, Secret: secretAt(d.id, path)})
+	*d.out = append(*d.out, Change{Resource: d.id, Path: slices.Clone(path), Before: a, After: b, Order: order, Secret: secretAt(d.id, path) || d.inner > 0 && krm.ConfidentialAt(path[d.inner:])})
 }
 
 func (d differ) value(path []string, t *Type, a, b Value) {
@@ -113,6 +115,9 @@ func (d differ) value(path []string, t *Type, a, b Value) {
 
 // different adds what differs between values that aren't equal.
 func (d differ) different(path []string, t *Type, a, b Value) {
+	if len(path) > 0 && d.inner == 0 && (krm.IsSecret(a.V) || krm.IsSecret(b.V)) {
+		d.inner = len(path)
+	}
 	if am, bm, ok := both[map[string]any](a, b); ok && (t == nil || !t.atomic) {
 		var different []string
 		for key, v := range am {

@@ -183,13 +183,15 @@ type merger struct {
 	conflicts []Conflict
 	notes     []Note
 
-	at krm.Identity
+	at    krm.Identity
+	sides []Value // of the resource
 }
 
 // resource merges a resource. It is false if the result doesn't have the resource.
 func (m *merger) resource(b, e, c Value) (r krm.Resource, ok bool) {
 	var versions []string
-	for _, v := range []Value{b, e, c} { // the last one that is present names the resource
+	m.sides = []Value{b, e, c}
+	for _, v := range m.sides { // the last one that is present names the resource
 		if v.Present {
 			m.at = krm.Resource(asMap(v)).Identity()
 			versions = append(versions, m.at.Version)
@@ -416,7 +418,7 @@ func setOf[K comparable](list []K) map[K]bool {
 func (m *merger) conflict(path []string, order bool, reason string, b, e, c Value) Value {
 	m.conflicts = append(m.conflicts, Conflict{
 		Resource: m.at, Path: slices.Clone(path), Order: order, Reason: reason,
-		Base: b, Edit: e, Current: c, Secret: secretAt(m.at, path),
+		Base: b, Edit: e, Current: c, Secret: m.secretAt(path),
 	})
 	if m.policy == TakeEdit {
 		return e
@@ -424,23 +426,34 @@ func (m *merger) conflict(path []string, order bool, reason string, b, e, c Valu
 	return c
 }
 
+// secretAt reports whether the values at a path of the resource are confidential, also in
+// a Secret inside of it.
+func (m *merger) secretAt(path []string) bool {
+	return secretAt(m.at, path) || slices.ContainsFunc(m.sides, func(r Value) bool { return inSecret(r, typeOf(m.types, m.at.GVK), path) })
+}
+
 func (m *merger) note(path []string, text string) {
 	m.notes = append(m.notes, Note{Resource: m.at, Path: slices.Clone(path), Text: text})
 }
 
-// secretAt reports whether the values at a path of a resource are confidential. The
-// annotations of a Secret may have a copy of it.
+// secretAt reports whether the values at a path of a resource are confidential, by the
+// resource and by their name.
 func secretAt(id krm.Identity, path []string) bool {
-	if id.Group != "" || id.Kind != "Secret" {
-		return false
-	}
-	switch {
-	case len(path) == 0:
+	if krm.NamesPassword(krm.FieldName(path)) {
 		return true
-	case path[0] == "metadata":
-		return len(path) == 1 || path[1] == "annotations"
 	}
-	return path[0] == "data" || path[0] == "stringData"
+	return id.Group == "" && id.Kind == "Secret" && krm.ConfidentialAt(path)
+}
+
+// inSecret reports whether the values at a path of a resource are those of a Secret inside
+// of it.
+func inSecret(r Value, t *Type, path []string) bool {
+	for n := 1; n < len(path); n++ {
+		if inner := lookupIn(r.V, t, path[:n]); inner.Present && krm.IsSecret(inner.V) && krm.ConfidentialAt(path[n:]) {
+			return true
+		}
+	}
+	return false
 }
 
 // Equal reports whether two values are the same: of the same types, too.

@@ -190,7 +190,7 @@ func (g *Grouper) text(v Value, secret bool, tokens map[string]string) string {
 	}
 	value := v.V
 	if !secret {
-		value = g.masked(value)
+		value, _ = krm.Mask(value, "", g.masked)
 	}
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -211,35 +211,13 @@ func (g *Grouper) hash(text string) string {
 	return fmt.Sprintf("hidden:%x", h.Sum(nil)[:16])
 }
 
-// masked returns a value with the Secrets inside of it (of a List, for example) replaced
-// by their keyed hashes.
+// masked returns the keyed hash of a confidential value.
 func (g *Grouper) masked(v any) any {
-	switch v := v.(type) {
-	case map[string]any:
-		if v["kind"] == "Secret" && v["apiVersion"] == "v1" {
-			text, err := json.Marshal(v)
-			if err != nil {
-				text = fmt.Append(nil, v)
-			}
-			return g.hash(string(text))
-		}
-		out := make(map[string]any, len(v))
-		for key, inner := range v {
-			out[key] = g.masked(inner)
-		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, inner := range v {
-			out[i] = g.masked(inner)
-		}
-		return out
-	case string:
-		if krm.MayHoldSecrets([]byte(v)) { // a manifest in a field, or last-applied annotations
-			return krm.RedactJSON(v) + " " + g.hash(v)
-		}
+	text, err := json.Marshal(v)
+	if err != nil {
+		text = fmt.Append(nil, v)
 	}
-	return v
+	return g.hash(string(text))
 }
 
 func (g *Grouper) line(c merge.Change, id, path, before, after string) Line {

@@ -27,22 +27,63 @@ type pipeline struct {
 	origins   map[string]string   // by field
 	history   []map[string]string // origins by revision
 	rollouts  int
-	undone    bool
-	did       map[string]int // steps by name
+	// properties and revision are the plugin's.
+	properties map[string]string
+	revision   int64
+	undone     bool
+	did        map[string]int // steps by name
 }
 
-// values are those of the fields of ConfigMaps, by "name/key".
+// values are those of the fields of ConfigMaps, by "name/key", and of the variables of a
+// workload, of the name "nf".
 type values map[string]string
+
+// workloadOf is a workload with variables, which are a list whose elements have keys.
+func workloadOf(variables []any) krm.Resource {
+	return krm.Resource{
+		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "nf"},
+		"spec": map[string]any{
+			"selector": map[string]any{"matchLabels": map[string]any{"app": "nf"}},
+			"template": map[string]any{
+				"metadata": map[string]any{"labels": map[string]any{"app": "nf"}},
+				"spec":     map[string]any{"containers": []any{map[string]any{"name": "main", "image": "nf:1", "env": variables}}},
+			},
+		},
+	}
+}
+
+func isWorkload(r krm.Resource) bool { return r.GVK().Group == "apps" }
+
+// variablesOf returns the container of a workload, and its variables.
+func variablesOf(r krm.Resource) (container map[string]any, variables []any) {
+	containers, _ := r.Get("spec", "template", "spec", "containers")
+	list, _ := containers.([]any)
+	container, _ = list[0].(map[string]any)
+	variables, _ = container["env"].([]any)
+	return container, variables
+}
 
 func (v values) yaml() string {
 	byName := map[string][]string{}
+	var variables []any
 	for _, field := range slices.Sorted(maps.Keys(v)) {
 		name, key, _ := strings.Cut(field, "/")
+		if name == "nf" {
+			variables = append(variables, map[string]any{"name": key, "value": v[field]})
+			continue
+		}
 		byName[name] = append(byName[name], fmt.Sprintf("%s: %q", key, v[field]))
 	}
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		text.WriteString(config(name, strings.Join(byName[name], ", ")))
+	}
+	if len(variables) > 0 {
+		workload, err := krm.Encode(krm.YAML, krm.Package{workloadOf(variables)})
+		if err != nil {
+			panic(err) // it is one that this test made
+		}
+		text.Write(workload)
 	}
 	return text.String()
 }
@@ -50,6 +91,13 @@ func (v values) yaml() string {
 func valuesOf(pkg krm.Package) values {
 	v := values{}
 	for _, r := range pkg {
+		if isWorkload(r) {
+			_, variables := variablesOf(r)
+			for _, variable := range variables {
+				m, _ := variable.(map[string]any)
+				v["nf/"+fmt.Sprint(m["name"])] = fmt.Sprint(m["value"])
+			}
+		}
 		if data, ok := r.Get("data"); ok {
 			m, _ := data.(map[string]any)
 			for key, value := range m {
@@ -107,7 +155,7 @@ func text(o tko.Origin) string {
 		text += fmt.Sprintf(" %s@%d", o.Template, o.TemplateRevision)
 	}
 	if o.Source == tko.SourcePreparation {
-		text += " " + o.Plugin + " of " + o.Resource
+		text += fmt.Sprintf(" %s@%d of %s", o.Plugin, o.PluginRevision, o.Resource)
 	}
 	if o.Source == tko.SourceEdit {
 		text += " by " + o.Author.Who
@@ -129,6 +177,9 @@ func (p *pipeline) check(what string) {
 		if isConfig && isData {
 			got[strings.Trim(name, `"`)+"/"+key] = text(b.Origins[f.Origin])
 		}
+		if key, ok := strings.CutPrefix(f.Path, "spec.template.spec.containers[name=main].env[name="); ok && strings.HasSuffix(key, "].value") {
+			got["nf/"+strings.TrimSuffix(key, "].value")] = text(b.Origins[f.Origin])
+		}
 	}
 	if !maps.Equal(got, p.origins) {
 		for _, field := range slices.Sorted(maps.Keys(values(p.origins).over(got))) {
@@ -141,6 +192,11 @@ func (p *pipeline) check(what string) {
 	all := merge.Leaves(p.deployment(p.id).Package, nil)
 	if len(b.Fields) < len(all) {
 		p.t.Errorf("%s: blame has %d fields of %d", what, len(b.Fields), len(all))
+	}
+	for _, f := range b.Fields {
+		if o := b.Origins[f.Origin]; o.Source == tko.SourceUnknown || o.Collected || o.Revision < 1 || o.Revision > p.deployment(p.id).Stamp.Revision {
+			p.t.Errorf("%s: %s %s has the origin %+v, but all history is there", what, f.Resource, f.Path, o)
+		}
 	}
 }
 
@@ -156,7 +212,7 @@ func (p *pipeline) run(steps int) {
 	})
 	p.check("creation")
 	for n := range steps {
-		what := []func() string{p.person, p.person, p.person, p.plugin, p.upgrade, p.mergeEdit, p.undo}[p.random.IntN(7)]()
+		what := []func() string{p.person, p.person, p.person, p.plugin, p.upgrade, p.mergeEdit, p.function, p.undo, p.undo}[p.random.IntN(9)]()
 		p.did[what]++
 		p.check(fmt.Sprintf("step %d, %s", n, what))
 	}
@@ -164,10 +220,14 @@ func (p *pipeline) run(steps int) {
 
 // person edits some fields.
 func (p *pipeline) person() string {
-	edit := p.draw("a", "b")
+	edit := p.draw("a", "b", "nf")
 	p.edit(p.id, func(pkg krm.Package) krm.Package {
 		for _, r := range pkg {
 			name := r.Text("metadata", "name")
+			if isWorkload(r) {
+				p.editVariables(r, edit)
+				continue
+			}
 			for _, key := range []string{"k0", "k1", "k2", "k3", "k4"} {
 				value, ok := edit[name+"/"+key]
 				_, has := r.Get("data", key)
@@ -188,10 +248,57 @@ func (p *pipeline) person() string {
 	return "edit"
 }
 
+// editVariables changes, adds and removes some variables of a workload, and their order.
+func (p *pipeline) editVariables(r krm.Resource, edit values) {
+	container, before := variablesOf(r)
+	left := map[string]string{}
+	for field, value := range edit {
+		if key, ok := strings.CutPrefix(field, "nf/"); ok && p.random.IntN(2) == 0 {
+			left[key] = value
+		}
+	}
+	var after []any
+	for _, variable := range before {
+		m, _ := variable.(map[string]any)
+		name := fmt.Sprint(m["name"])
+		if value, ok := left[name]; ok {
+			delete(left, name)
+			after = append(after, map[string]any{"name": name, "value": value})
+		} else if name == "always" || p.random.IntN(4) > 0 {
+			after = append(after, m)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		after = append(after, map[string]any{"name": name, "value": left[name]})
+	}
+	p.random.Shuffle(len(after), func(i, j int) { after[i], after[j] = after[j], after[i] })
+	container["env"] = after
+}
+
 const trigger = `a.plugin.nephio.org/v1alpha1 One "one"`
+
+// prepared is the origin of what the plugin makes.
+func (p *pipeline) prepared() string {
+	return fmt.Sprintf("preparation p@%d of %s", p.revision, trigger)
+}
+
+// newPlugin registers the plugin, again with other arguments.
+func (p *pipeline) newPlugin() {
+	p.t.Helper()
+	p.revision++
+	if _, err := p.RegisterPlugin(p.ctx, tko.Plugin{
+		Type: tko.PluginPrepare, Name: "p", Executor: tko.ExecutorCommand, Arguments: []string{strconv.FormatInt(p.revision, 10)}, Properties: p.properties,
+		Triggers: []krm.GVK{krm.ParseGVK("a.plugin.nephio.org/v1alpha1", "One")},
+	}); err != nil {
+		p.t.Fatal(err)
+	}
+}
 
 // plugin adds what triggers the plugin, or triggers it again, and prepares.
 func (p *pipeline) plugin() string {
+	if p.random.IntN(2) == 0 {
+		p.newPlugin()
+	}
 	p.edit(p.id, func(pkg krm.Package) krm.Package {
 		for i, r := range pkg {
 			if r.Identity().String() == trigger {
@@ -205,7 +312,7 @@ func (p *pipeline) plugin() string {
 	p.arrive(func(string, string) string { return "edit by ann" })
 	p.preparer.Prepare(p.ctx, tko.WorkItem{Key: string(p.id)})
 	p.undone = true
-	p.arrive(func(string, string) string { return "preparation p of " + trigger })
+	p.arrive(func(string, string) string { return p.prepared() })
 	return "plugin"
 }
 
@@ -226,10 +333,10 @@ func (p *pipeline) rollout(edit, resources string, origin func(field, value stri
 	p.advance(id)
 	p.arrive(origin)
 	p.preparer.Prepare(p.ctx, tko.WorkItem{Key: string(p.id)})
-	p.arrive(func(string, string) string { return "preparation p of " + trigger })
+	p.arrive(func(string, string) string { return p.prepared() })
 	p.settle(p.id)
 	p.advance(id)
-	p.arrive(func(string, string) string { return "preparation p of " + trigger })
+	p.arrive(func(string, string) string { return p.prepared() })
 }
 
 func (p *pipeline) start(id tko.RolloutID) {
@@ -244,7 +351,7 @@ func (p *pipeline) start(id tko.RolloutID) {
 func (p *pipeline) upgrade() string {
 	from := p.template
 	to := fmt.Sprintf("t:v%d", len(p.templates)+1)
-	p.templates[to] = p.draw("a", "b")
+	p.templates[to] = p.draw("a", "b", "nf")
 	p.world.template(to, p.templates[to].yaml())
 	old, now := p.templates[from].over(p.merged), p.templates[to].over(p.merged)
 	p.template = to
@@ -255,7 +362,7 @@ func (p *pipeline) upgrade() string {
 	p.rollout(edits, resources, func(field, value string) string {
 		switch {
 		case strings.HasPrefix(field, "made/"):
-			return "preparation p of " + trigger
+			return p.prepared()
 		case now[field] == value && old[field] != value:
 			return "template " + to + "@1"
 		}
@@ -274,11 +381,39 @@ func (p *pipeline) resourceA() string {
 func (p *pipeline) mergeEdit() string {
 	p.rollout(mergeOfA, p.resourceA(), func(field, _ string) string {
 		if strings.HasPrefix(field, "made/") {
-			return "preparation p of " + trigger
+			return p.prepared()
 		}
 		return "rollout"
 	})
 	return "merge edit"
+}
+
+// function runs a KRM function by a rollout, which sets a value of "b" and of the
+// workload.
+func (p *pipeline) function() string {
+	value := strconv.Itoa(p.random.IntN(3))
+	p.plugins["rollout"] = &plugin{do: func(_ krm.Identity, _ tko.DeploymentID, pkg krm.Package) krm.Package {
+		for _, r := range pkg {
+			if r.Text("metadata", "name") == "b" {
+				r.Set(value, "data", "k1")
+			}
+			if isWorkload(r) {
+				container, variables := variablesOf(r)
+				container["env"] = append(slices.DeleteFunc(variables, func(v any) bool {
+					m, _ := v.(map[string]any)
+					return m["name"] == "k1"
+				}), map[string]any{"name": "k1", "value": value})
+			}
+		}
+		return pkg
+	}}
+	p.rollout(`{function: {image: "f:v1"}, select: {templateIdPatterns: ["t:*"]}}`, "", func(field, _ string) string {
+		if strings.HasPrefix(field, "made/") {
+			return p.prepared()
+		}
+		return "rollout"
+	})
+	return "function"
 }
 
 // undo undoes the last rollout, if nothing was changed since.
@@ -321,11 +456,11 @@ func TestBlameIsRightForEachField(t *testing.T) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			t.Parallel()
 			p := &pipeline{world: newWorld(t), random: rand.New(rand.NewPCG(seed, 13)), template: "t:v1", templates: map[string]values{}, history: []map[string]string{nil}, did: map[string]int{}}
-			var properties map[string]string
 			if seed%2 == 0 {
-				properties = map[string]string{"_plan": "pure"}
+				p.properties = map[string]string{"_plan": "pure"}
 			}
-			p.world.plugin(krm.ParseGVK("a.plugin.nephio.org/v1alpha1", "One"), properties, func(target krm.Identity, _ tko.DeploymentID, pkg krm.Package) krm.Package {
+			p.newPlugin()
+			p.plugins["p"] = &plugin{do: func(target krm.Identity, _ tko.DeploymentID, pkg krm.Package) krm.Package {
 				made := values{"made/always": "x"}
 				for field, value := range valuesOf(pkg) {
 					if name, key, _ := strings.Cut(field, "/"); name == "a" && key != "always" {
@@ -335,8 +470,8 @@ func TestBlameIsRightForEachField(t *testing.T) {
 				pkg = slices.DeleteFunc(pkg, func(r krm.Resource) bool { return r.Text("metadata", "name") == "made" })
 				pkg.Find(target).SetPrepared()
 				return append(pkg, read(t, made.yaml())...)
-			})
-			p.templates["t:v1"] = p.draw("a", "b")
+			}}
+			p.templates["t:v1"] = p.draw("a", "b", "nf")
 			p.merged = p.draw("b", "c")
 			p.world.template("t:v1", p.templates["t:v1"].yaml())
 			merged := strings.ReplaceAll(p.merged.yaml(), "metadata: {name: b}", `metadata: {name: b, annotations: {nephio.org/merge: Override}}`)

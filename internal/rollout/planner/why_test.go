@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -295,5 +298,47 @@ func TestBlameNamesEachPluginThatAPlanRan(t *testing.T) {
 	check("upgraded")
 	if o := w.originOf(tko.KindDeployment, string(id), `v1 ConfigMap "in" data.x`); o.Template != "t:v2" || o.Rollout != "r" {
 		t.Errorf("the upgrade: %+v", o)
+	}
+}
+
+func TestBlameSaysWhereHistoryWasCollected(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.template("t:v1", config("c", `x: one, v: one, z: one`))
+	id := w.deploy("t:v1", "", "")
+	for n, key := range []string{"x", "v", "x"} {
+		w.edit(id, set(t, `v1 ConfigMap "c"`, strconv.Itoa(n), "data", key))
+	}
+	last := w.deployment(id).Stamp.Revision
+	of := func(kind tko.Kind, id, key string) tko.Origin {
+		t.Helper()
+		return w.originOf(kind, id, `v1 ConfigMap "c" data.`+key)
+	}
+	if o := of(tko.KindDeployment, string(id), "z"); o.Collected || o.Source != tko.SourceTemplate {
+		t.Fatalf("nothing is collected yet, but z is from %+v", o)
+	}
+	w.template("t:v1", config("c", `x: one, v: two, z: one`))
+	w.template("t:v1", config("c", `x: two, v: two, z: one`))
+	collector, ok := w.counted.Store.(catalog.Collector)
+	if !ok {
+		t.Fatal("the store collects nothing")
+	}
+	if _, err := collector.Collect(w.ctx, catalog.Retention{Changes: time.Nanosecond, Revisions: 2}); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"x": fmt.Sprintf("edit by ann at %d", last), "v": fmt.Sprintf("unknown at %d", last-1), "z": fmt.Sprintf("unknown at %d", last-1)} {
+		o := of(tko.KindDeployment, string(id), key)
+		if got := text(o); got != want || o.Collected != (key != "x") {
+			t.Errorf("%s of the deployment: %s, collected: %t; want %s", key, got, o.Collected, want)
+		}
+	}
+	for key, want := range map[string]bool{"x": false, "v": true, "z": true} {
+		if o := of(tko.KindTemplate, "t:v1", key); o.Collected != want || (o.Source == tko.SourceUnknown) != want {
+			t.Errorf("%s of the template: %+v", key, o)
+		}
+	}
+	b, err := w.Blame(w.ctx, tko.BlameRequest{Kind: tko.KindDeployment, ID: string(id), Field: `v1 ConfigMap "c" data.v`, History: true})
+	if err != nil || len(b.Changes) != 1 || !b.Changes[0].Origin.Collected || b.Changes[0].After != `"1"` || b.Changes[0].Before != "" {
+		t.Errorf("the history of a collected field: %+v, %v", b.Changes, err)
 	}
 }

@@ -1,9 +1,11 @@
 package planner_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -27,6 +29,7 @@ type world struct {
 	counted  *counted
 	t        testing.TB
 	ctx      context.Context
+	log      *bytes.Buffer // of the catalog and of preparation, at all levels
 	planner  *interrupted
 	plugins  runner
 	preparer *prepare.Preparer
@@ -41,6 +44,17 @@ type interrupted struct {
 	*planner.Planner
 
 	meanwhile func()
+	during    func() // at times while an impact is planned
+}
+
+func (p *interrupted) Impact(ctx context.Context, id tko.TemplateID, pkg krm.Package, emit func(plan.Draft) error) error {
+	n := 0
+	return p.Planner.Impact(ctx, id, pkg, func(d plan.Draft) error {
+		if n++; n%1000 == 0 && p.during != nil {
+			p.during()
+		}
+		return emit(d)
+	})
 }
 
 func (p *interrupted) After(ctx context.Context, r plan.Request, rows []plan.Pinned) iter.Seq2[plan.State, error] {
@@ -136,12 +150,13 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	counted := &counted{Store: store}
+	counted, log := &counted{Store: store}, new(bytes.Buffer)
+	logger := slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	w := &world{
-		Service: catalog.New(counted, validator, catalog.Options{}), counted: counted, t: t, ctx: t.Context(), plugins: runner{},
+		Service: catalog.New(counted, validator, catalog.Options{Log: logger}), counted: counted, t: t, ctx: t.Context(), log: log, plugins: runner{},
 		spec: spec.Rollout{Conflicts: merge.Fail},
 	}
-	w.preparer = prepare.New(client{w.Service}, w.plugins, prepare.Options{})
+	w.preparer = prepare.New(client{w.Service}, w.plugins, prepare.Options{Log: logger})
 	open := planner.OnCatalog(w.Service)
 	w.planner = &interrupted{Planner: planner.New(func(ctx context.Context) (planner.Snapshot, error) {
 		s, err := open(ctx)
