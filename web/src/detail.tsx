@@ -1,19 +1,20 @@
 // One entity: why it is in its state, its package, conditions, history and relations.
-import { useEffect, useState, type KeyboardEvent, type ReactNode } from 'react'
-import { get, query, useCount, useGet, type Entity, type Feed, type Group, type Kind, type Me, type State } from './api'
+import { useEffect, useState } from 'react'
+import { get, query, useCount, useGet, useMoment, type Entity, type Feed, type Group, type Kind, type Me, type State } from './api'
 import { states } from './api'
 import { List } from './list'
-import { Ago, Confirm, CopyCommand, Diff, entityPath, Link, Loading, navigate, Problem, StateMark, Yaml, type Plan } from './parts'
+import type { Blame } from './blame'
+import { Ago, Confirm, CopyCommand, Diff, entityPath, Fact, Link, Loading, navigate, Problem, StateMark, Tabs, Yaml, type Plan } from './parts'
 
-const tabs: Record<Kind, [string, string][]> = {
+const tabs: Record<Exclude<Kind, 'rollout'>, [string, string][]> = {
   deployment: [['why', 'Why'], ['package', 'Package'], ['conditions', 'Conditions'], ['history', 'History'], ['tree', 'Tree']],
   site: [['why', 'Why'], ['package', 'Package'], ['conditions', 'Conditions'], ['history', 'History'], ['deployments', 'Deployments']],
   template: [['why', 'Overview'], ['package', 'Package'], ['history', 'History'], ['deployments', 'Deployments']],
   plugin: [['why', 'Overview'], ['conditions', 'Conditions']],
 }
 
-export function Detail({ kind, id, tab, feed, me }: { kind: Kind, id: string, tab: string, feed: Feed, me: Me }) {
-  const { data, error, reload } = useGet<Entity>(`/api/v1/${kind}?${query({ id })}`)
+export function Detail({ kind, id, tab, feed, me }: { kind: Exclude<Kind, 'rollout'>, id: string, tab: string, feed: Feed, me: Me }) {
+  const { data, error, reload } = useGet<Entity>(`/api/v1/${kind}?${query({ id, asOf: useMoment() })}`)
   const [plan, setPlan] = useState<Plan>()
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined
@@ -26,11 +27,6 @@ export function Detail({ kind, id, tab, feed, me }: { kind: Kind, id: string, ta
   const all = tabs[kind]
   const open = all.some(([name]) => name === tab) ? tab : 'why'
   const select = (name: string) => navigate(entityPath(kind, id, name), true)
-  const keys = (e: KeyboardEvent) => {
-    const i = all.findIndex(([name]) => name === open)
-    const next = e.key === 'ArrowRight' ? all[(i + 1) % all.length] : e.key === 'ArrowLeft' ? all[(i + all.length - 1) % all.length] : undefined
-    if (next) { e.preventDefault(); select(next[0]); document.getElementById(`tab-${next[0]}`)?.focus() }
-  }
   const { row } = data
   return <article>
     <header className="title">
@@ -41,21 +37,28 @@ export function Detail({ kind, id, tab, feed, me }: { kind: Kind, id: string, ta
       </span>
     </header>
     {error && <Problem error={error} retry={reload} />}
-    <div role="tablist" aria-label="Parts" onKeyDown={keys}>{all.map(([name, title]) => <button key={name} id={`tab-${name}`} role="tab" aria-selected={name === open} aria-controls="panel" tabIndex={name === open ? 0 : -1} onClick={() => select(name)}>{title}</button>)}</div>
-    <div role="tabpanel" id="panel" aria-labelledby={`tab-${open}`}>
+    <Tabs all={all} open={open} select={select}>
       {open === 'why' && <Why kind={kind} entity={data} />}
-      {open === 'package' && <Yaml text={data.package} />}
+      {open === 'package' && <Package kind={kind} entity={data} />}
       {open === 'conditions' && <Conditions entity={data} />}
       {open === 'history' && <History kind={kind} id={id} newest={row.revision} />}
       {open === 'tree' && <Tree entity={data} feed={feed} me={me} />}
       {open === 'deployments' && <List kind="deployment" filter={query(kind === 'site' ? { 'site-id': id } : { 'template-id': id })} feed={feed} me={me} embedded />}
-    </div>
+    </Tabs>
     {plan && <Confirm plan={plan} close={result => { setPlan(undefined); if (result) reload() }} />}
   </article>
 }
 
-function Fact({ name, children }: { name: string, children: ReactNode }) {
-  return <><dt>{name}</dt><dd>{children}</dd></>
+// Package can show beside each line which change has set it.
+function Package({ kind, entity }: { kind: Kind, entity: Entity }) {
+  const [wanted, setWanted] = useState(false)
+  const { data, error, reload } = useGet<Blame>(wanted ? `/api/v1/blame?${query({ kind, id: entity.row.id, revision: entity.row.revision })}` : null)
+  return <>
+    {kind !== 'plugin' && <p><label><input type="checkbox" checked={wanted} onChange={e => setWanted(e.target.checked)} /> Who has set each line</label></p>}
+    {wanted && error && <Problem error={error} retry={reload} />}
+    <Yaml text={entity.package} blame={wanted ? data : undefined} />
+    {wanted && <CopyCommand text={`tko blame ${kind} ${entity.row.id}`} />}
+  </>
 }
 
 function Why({ kind, entity }: { kind: Kind, entity: Entity }) {
@@ -87,7 +90,7 @@ function Conditions({ entity: { row } }: { entity: Entity }) {
 
 const shownRevisions = 10
 
-function History({ kind, id, newest }: { kind: Kind, id: string, newest: number }) {
+export function History({ kind, id, newest }: { kind: Kind, id: string, newest: number }) {
   const [list, setList] = useState<{ revision: number, entity?: Entity, gone?: string }[]>([])
   const [down, setDown] = useState(shownRevisions)
   const [from, setFrom] = useState(Math.max(1, newest - 1))
