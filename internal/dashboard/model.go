@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/filter"
+	"github.com/tko-orchestrator/tko/internal/terminal"
 )
 
 // eventsTab is the tab after those of the kinds.
@@ -50,8 +51,10 @@ type model struct {
 	trail  []*detail // that were left for another detail
 	dialog *dialog
 	line   *input // the line that is edited: a filter, a search or a command
-	help   bool
-	notice string
+	// commanded is the ID of the rollout that the line commands, or "".
+	commanded string
+	help      bool
+	notice    string
 }
 
 func newModel(s Server, o Options, about tko.About, me tko.Caller) *model {
@@ -257,7 +260,7 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	case ":":
 		m.line = newInput(":", "")
 		return nil
-	case "1", "2", "3", "4", "5":
+	case "1", "2", "3", "4", "5", "6":
 		m.open(int(name[0] - '1'))
 		return nil
 	}
@@ -383,7 +386,7 @@ func (m *model) listKey(name string) tea.Cmd {
 		switch {
 		case l.query.state != "" || l.query.reason != "":
 			m.notice = "only filters of the command can select all that match: remove state and reason"
-		case l.query.filter.IsEmpty() || l.kind == tko.KindPlugin:
+		case l.query.filter.IsEmpty() || l.kind == tko.KindPlugin || l.kind == tko.KindRollout:
 			m.notice = "set a filter first: without one this would select everything"
 		default:
 			l.all, l.marks = !l.all, map[string]bool{}
@@ -406,8 +409,21 @@ func (m *model) listKey(name string) tea.Cmd {
 		return m.plan("approve", l)
 	case "D":
 		return m.plan("delete", l)
+	case "R":
+		m.startCommand(l.kind, id)
 	}
 	return nil
+}
+
+// startCommand begins a line for the command of a rollout.
+func (m *model) startCommand(kind tko.Kind, id string) {
+	switch {
+	case kind != tko.KindRollout:
+		m.notice = "only rollouts have commands: 5 shows them"
+	case id != "":
+		m.line = newInput("command of rollout "+id+":", "")
+		m.commanded = id
+	}
 }
 
 func (m *model) copy(text string) tea.Cmd {
@@ -433,9 +449,11 @@ func (m *model) query(kind tko.Kind, line string) bool {
 func (m *model) lineKey(k tea.KeyPressMsg) tea.Cmd {
 	switch k.String() {
 	case "esc":
-		m.line = nil
+		m.line, m.commanded = nil, ""
 	case "tab":
-		if l := m.list(); l != nil && m.line.prompt == "/" && m.detail == nil {
+		if m.commanded != "" {
+			m.line.complete(rolloutVerbs)
+		} else if l := m.list(); l != nil && m.line.prompt == "/" && m.detail == nil {
 			m.line.complete(append(filter.Words(l.kind), "state", "reason"))
 		}
 	case "enter":
@@ -450,6 +468,17 @@ func (m *model) lineKey(k tea.KeyPressMsg) tea.Cmd {
 func (m *model) enter() tea.Cmd {
 	prompt, text := m.line.prompt, strings.TrimSpace(m.line.text())
 	switch {
+	case m.commanded != "":
+		id := m.commanded
+		m.line, m.commanded = nil, ""
+		if text == "" {
+			return nil
+		}
+		if !slices.Contains(rolloutVerbs, text) {
+			m.notice = fmt.Sprintf("%q is no command of a rollout: use %s", text, strings.Join(rolloutVerbs, ", "))
+			return nil
+		}
+		return m.planFor(text, tko.KindRollout, []string{id})
 	case prompt == ":":
 		m.line = nil
 		return m.command(text)
@@ -488,13 +517,13 @@ func (m *model) command(text string) tea.Cmd {
 	case "help":
 		m.help = true
 	default:
-		m.notice = fmt.Sprintf("%q is no command: use deployments, sites, templates, plugins (and a filter), events, help or quit", name)
+		m.notice = fmt.Sprintf("%q is no command: use deployments, sites, templates, plugins, rollouts (and a filter), events, help or quit", name)
 	}
 	return nil
 }
 
 func (m *model) paste(text string) {
-	text = clean(text)
+	text = terminal.Printable(text)
 	switch {
 	case m.dialog != nil:
 		// What confirms an action is typed.

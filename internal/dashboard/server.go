@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/filter"
+	"github.com/tko-orchestrator/tko/internal/terminal"
 )
 
 // A Server has the methods of the client that the dashboard uses.
@@ -28,6 +29,7 @@ type Lister interface {
 	Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error]
 	Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error]
 	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
+	Rollouts(ctx context.Context, sel tko.RolloutSelect, options tko.ListOptions) iter.Seq2[tko.Rollout, error]
 }
 
 // A Getter reads one entity; revision 0 is the newest.
@@ -36,6 +38,9 @@ type Getter interface {
 	Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
 	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
 	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
+	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
+	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
+	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
 	About(ctx context.Context) (tko.About, error)
 	WhoAmI(ctx context.Context) (tko.Caller, error)
 }
@@ -48,6 +53,8 @@ type Changer interface {
 	PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error)
 	PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error)
 	RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
+	RolloutDo(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error)
+	DeleteRollout(ctx context.Context, id tko.RolloutID) error
 }
 
 // Limits of what one request reads.
@@ -57,7 +64,7 @@ const (
 )
 
 // kinds are the tabs that are lists.
-var kinds = []tko.Kind{tko.KindDeployment, tko.KindSite, tko.KindTemplate, tko.KindPlugin}
+var kinds = []tko.Kind{tko.KindDeployment, tko.KindSite, tko.KindTemplate, tko.KindPlugin, tko.KindRollout}
 
 // A query is what a list shows.
 type query struct {
@@ -125,7 +132,9 @@ func rows(ctx context.Context, s Lister, f filter.Filter, options tko.ListOption
 		return mapped(s.Templates(ctx, f.Templates(), options), templateRow)
 	case tko.KindPlugin:
 		return mapped(s.Plugins(ctx, f.Plugins(), options), pluginRow)
-	case tko.KindDeployment, tko.KindRollout: // a filter has no rollouts
+	case tko.KindRollout:
+		return mapped(s.Rollouts(ctx, f.Rollouts(), options), rolloutRow)
+	case tko.KindDeployment:
 	}
 	return mapped(s.Deployments(ctx, f.Deployments(), options), deploymentRow)
 }
@@ -148,7 +157,7 @@ func why(s tko.Summary) string {
 	if s.State == tko.StateHealthy || s.State == "" {
 		return ""
 	}
-	return clean(strings.TrimSuffix(s.Reason+": "+s.Message, ": "))
+	return terminal.Printable(strings.TrimSuffix(s.Reason+": "+s.Message, ": "))
 }
 
 func metadataText(metadata map[string]string) string {
@@ -198,6 +207,14 @@ func pluginRow(p tko.Plugin) row {
 	return row{
 		id: p.ID(), summary: s, cells: []string{p.Type, p.Name, p.Executor, why(s)}, changed: p.Stamp.Updated, conditions: p.Stamp.Conditions,
 		facts: []string{fact("Executor", p.Executor), fact("Triggers", strings.Join(triggers, " "))},
+	}
+}
+
+func rolloutRow(r tko.Rollout) row {
+	s := r.Summary()
+	return row{
+		id: string(r.ID), summary: s, cells: []string{string(r.ID), r.State, terminal.Printable(s.Message)}, changed: r.Stamp.Updated, conditions: r.Stamp.Conditions,
+		facts: []string{fact("Metadata", metadataText(r.Metadata))},
 	}
 }
 

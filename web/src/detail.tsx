@@ -1,10 +1,10 @@
 // One entity: why it is in its state, its package, conditions, history and relations.
 import { useEffect, useState } from 'react'
-import { get, query, useCount, useGet, useMoment, type Entity, type Feed, type Group, type Kind, type Me, type State } from './api'
-import { states } from './api'
+import { get, query, useGet, useMoment, type Entity, type Feed, type Kind, type Me } from './api'
 import { List } from './list'
 import type { Blame } from './blame'
 import { Ago, Confirm, CopyCommand, Diff, entityPath, Fact, Link, Loading, navigate, Problem, StateMark, Tabs, Yaml, type Plan } from './parts'
+import { Tree } from './tree'
 
 const tabs: Record<Exclude<Kind, 'rollout'>, [string, string][]> = {
   deployment: [['why', 'Why'], ['package', 'Package'], ['conditions', 'Conditions'], ['history', 'History'], ['tree', 'Tree']],
@@ -117,36 +117,3 @@ export function History({ kind, id, newest }: { kind: Kind, id: string, newest: 
     {left && right && from !== to ? <><h2>Revision {from} and {to}</h2><Diff from={left.package} to={right.package} /></> : <p className="empty">{retained.length < 2 ? 'There is no other retained revision to compare with.' : 'Select two retained revisions to compare.'}</p>}
   </>
 }
-
-// Tree draws the groups of children by template: their number doesn't grow with the fleet.
-function Tree({ entity: { row }, feed, me }: { entity: Entity, feed: Feed, me: Me }) {
-  const [turn, setTurn] = useState(0)
-  useEffect(() => {
-    let timer: ReturnType<typeof setTimeout> | undefined
-    const stop = feed.subscribe(changes => { if (!changes || changes.some(c => c.kind === 'deployment')) timer ??= setTimeout(() => { timer = undefined; setTurn(n => n + 1) }, 900) })
-    return () => { stop(); clearTimeout(timer) }
-  }, [feed.subscribe])
-  const { count, partial, more, error } = useCount('deployment', { by: 'template', parent: row.id }, '', turn)
-  if (error) return <Problem error={error} />
-  if (!count) return <Loading />
-  const drawn = count.groups.slice(0, 40)
-  const rest = count.groups.slice(40).reduce((n, g) => n + g.count, count.other.count)
-  const h = 44, width = 720, top = Math.max(drawn.length, 1) * h
-  return <>
-    {row.parent && <p>Parent: <Link to={entityPath('deployment', row.parent, 'tree')}>{row.parent}</Link></p>}
-    <p>{count.counted.toLocaleString('en')}{partial ? ' or more' : ''} children in {count.groups.length} groups by template{rest > 0 && `, ${rest.toLocaleString('en')} of them in smaller groups that are not drawn`}. {partial && <button onClick={more}>Count further</button>}</p>
-    {drawn.length > 0 && <div className="scroll" tabIndex={0} role="region" aria-label="Graph of the children"><svg className="graph" viewBox={`0 0 ${width} ${top}`} width={width} height={top} role="group" aria-label="Groups of children">
-      <rect x="1" y={top / 2 - 17} width="180" height="34" rx="6" className="node" /><text x="10" y={top / 2 + 4}>{(row.template || row.id).slice(0, 24)}</text>
-      {drawn.map((g, i) => <g key={g.keys[0]}>
-        <path d={`M181 ${top / 2} C 230 ${top / 2}, 220 ${i * h + h / 2}, 270 ${i * h + h / 2}`} className="edge" />
-        <a href={`/deployments?${query({ parent: row.id, 'template-id': g.keys[0] })}`} onClick={e => { e.preventDefault(); navigate(`/deployments?${query({ parent: row.id, 'template-id': g.keys[0] })}`) }}>
-          <rect x="270" y={i * h + 5} width="440" height="34" rx="6" className={`node ${worst(g)}`} /><text x="280" y={i * h + 26}>{(g.keys[0] || 'no template').slice(0, 32)}</text>
-          <text x="700" y={i * h + 26} textAnchor="end">{states.filter(s => g.states[s]).map(s => `${g.states[s]} ${s}`).join(', ')}</text></a>
-      </g>)}
-    </svg></div>}
-    <h2>Children</h2>
-    <List kind="deployment" filter={query({ parent: row.id })} feed={feed} me={me} embedded />
-  </>
-}
-
-export const worst = (g: Group): State => states.find(s => g.states[s]) ?? 'unknown'

@@ -2,12 +2,13 @@
 import { useCallback, useEffect, useMemo, useRef, useState, type FormEvent } from 'react'
 import { createRoot } from 'react-dom/client'
 import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useTurns, type Feed, type Kind, type Me } from './api'
-import { Detail, worst } from './detail'
+import { Detail } from './detail'
 import { setWords } from './filter'
 import { List } from './list'
 import { Ago, CopyCommand, entityPath, here, Link, Loading, navigate, Problem, setServerTime, StateMark } from './parts'
 import { ChangesView, Slider } from './past'
 import { Rollout } from './rollout'
+import { worst } from './tree'
 import './style.css'
 
 const kindOf: Record<string, Kind> = { deployments: 'deployment', sites: 'site', templates: 'template', plugins: 'plugin', rollouts: 'rollout' }

@@ -1,0 +1,22 @@
+// Package terminal has what the programs that write to terminals share.
+package terminal
+
+import (
+	"strings"
+	"unicode"
+)
+
+// Printable returns a text on one line, without what would control a terminal: control
+// characters, and those that change the direction of a text.
+func Printable(text string) string {
+	text = strings.Join(strings.FieldsFunc(text, func(c rune) bool { return c == '\n' || c == '\r' }), " ")
+	return strings.Map(func(c rune) rune {
+		switch {
+		case c == '\t':
+			return ' '
+		case !unicode.IsPrint(c):
+			return '\uFFFD'
+		}
+		return c
+	}, text)
+}
