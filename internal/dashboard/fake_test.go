@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"testing"
@@ -76,11 +77,8 @@ func (f *fake) Deployments(_ context.Context, sel tko.DeploymentSelect, o tko.Li
 			yield(tko.Deployment{}, f.fail)
 			return
 		}
-		first, sent := 1, 0
-		if o.Window.After != "" {
-			_, _ = fmt.Sscanf(o.Window.After, "d%d", &first)
-			first++
-		}
+		sent := 0
+		first := 1 + sort.Search(f.n, func(i int) bool { return name(i+1) > o.Window.After })
 		for i := first; i <= f.n; i++ {
 			d := f.deployment(i)
 			if f.gone[name(i)] || sel.Parent != "" && d.Parent != sel.Parent || len(sel.Sites) > 0 && !strings.HasPrefix(string(d.Site), strings.TrimSuffix(sel.Sites[0], "**")) {

@@ -73,6 +73,7 @@ type (
 		generation int
 		fetch      fetch
 		page       page
+		starts     []string // of pages between the fetch and this page
 		err        error
 	}
 	tallyMsg struct {
@@ -188,8 +189,10 @@ func (m *model) page(msg pageMsg) {
 		return
 	}
 	l.loading = false
-	if l.err = msg.err; msg.err == nil {
-		l.put(msg.fetch, msg.page, m.listHeight())
+	if l.err = msg.err; msg.err != nil {
+		l.jumping = false
+	} else {
+		l.put(msg.fetch, msg.page, msg.starts, m.listHeight())
 	}
 }
 
@@ -207,8 +210,15 @@ func (m *model) fetch() tea.Cmd {
 	if f, ok := l.want(m.listHeight()); ok {
 		l.loading = true
 		cmds = append(cmds, m.do(func(ctx context.Context) tea.Msg {
-			p, err := limited(ctx, limit, func(ctx context.Context) (page, error) { return readPage(ctx, m.server, q, f.after, f.until) })
-			return pageMsg{kind, generation, f, p, err}
+			var starts []string
+			p, err := limited(ctx, limit, func(ctx context.Context) (p page, err error) {
+				if f.where != atFront && f.where != atLast || q.state != "" || q.reason != "" || kind == tko.KindPlugin {
+					return readPage(ctx, m.server, q, f.after, f.until)
+				}
+				p, starts, err = readBack(ctx, m.server, q, f.after, f.until)
+				return p, err
+			})
+			return pageMsg{kind, generation, f, p, starts, err}
 		}))
 	}
 	if !l.counted || l.recount && m.now.Sub(l.countedAt) >= countEvery {
@@ -341,6 +351,10 @@ func (m *model) listKey(name string) tea.Cmd {
 			if len(l.before) > 0 { // the start isn't in the window
 				l.loaded = false
 			}
+		}
+		if (name == "G" || name == "end") && l.canJump() {
+			l.jumping = true
+			return nil
 		}
 		l.move(by, m.listHeight())
 		return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"iter"
+	"math/big"
 	"net/url"
 	"slices"
 	"strconv"
@@ -266,6 +267,66 @@ func readPage(ctx context.Context, s Lister, q query, after, until string) (page
 		}
 	}
 	return p, nil
+}
+
+// maxProbes limits the requests that look for a place in a list.
+const maxProbes = 80
+
+// readBack returns the last page before the ID until, or of the whole list if that is "";
+// it begins after the ID after, or later. Lists are read forwards only, so the range of
+// IDs is halved until what is left fits into a page. starts are the IDs that the probes
+// before it began after, in their order.
+func readBack(ctx context.Context, s Lister, q query, after, until string) (p page, starts []string, err error) {
+	low, high := after, until
+	if high == "" {
+		high = strings.Repeat("~", 4) // above all IDs
+	}
+	middle := after
+	for range maxProbes {
+		if p, err = readPage(ctx, s, q, middle, until); err != nil {
+			return page{}, nil, err
+		}
+		switch {
+		case p.next == until && (len(p.rows) > 0 || middle == after):
+			return p, starts, nil
+		case p.next == until:
+			high = middle
+		default:
+			starts, low = append(starts, middle), p.next
+		}
+		next := between(low, high)
+		if next == middle { // no ID is between them: what follows low is all
+			next = low
+		}
+		middle = next
+	}
+	return page{}, nil, tko.Errorf(tko.ErrInvalid, "the end of the list was not found with %d requests: set a filter", maxProbes)
+}
+
+// between returns a text in the middle between two texts of printable ASCII.
+func between(low, high string) string {
+	const first, base = ' ', 95
+	digits := max(len(low), len(high)) + 1
+	number := func(text string) *big.Int {
+		n := new(big.Int)
+		for i := range digits {
+			digit := int64(0)
+			if i < len(text) {
+				digit = int64(min(max(int(text[i])-first, 0), base-1))
+			}
+			n.Add(n.Mul(n, big.NewInt(base)), big.NewInt(digit))
+		}
+		return n
+	}
+	n := number(low)
+	n.Rsh(n.Add(n, number(high)), 1)
+	text := make([]byte, digits)
+	for i := digits - 1; i >= 0; i-- {
+		var digit big.Int
+		n.DivMod(n, big.NewInt(base), &digit)
+		text[i] = byte(first + digit.Int64())
+	}
+	return strings.TrimRight(string(text), " ")
 }
 
 // A tally is the number of a query's entities in each state.

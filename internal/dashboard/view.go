@@ -556,7 +556,7 @@ func (m *model) overlay(lines []string) {
 func (m *model) helpLines() []string {
 	help := [][2]string{
 		{"1-6, tab", "deployments, sites, templates, plugins, rollouts, events"},
-		{"j k, arrows, pgup pgdn, ctrl-u ctrl-d, g G", "move; G goes to the last row that was read, and reads on"},
+		{"j k, arrows, pgup pgdn, ctrl-u ctrl-d, g G", "move; G goes to the last row; with a state, to the last one that was read"},
 		{"enter, y, d, H, t", "why, package, difference, history, tree"},
 		{"/", "filter a list in the words of the tko command, such as site-id=north/** prepared=false; search in a detail"},
 		{"n N", "next and previous match"},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/bench"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/process"
@@ -211,6 +213,42 @@ func TestDashboardInABrowser(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "node", filepath.Join("..", "..", "web", "test", "dashboard.mjs"))
 	cmd.Env = append(append(os.Environ(), s.Env()...), "URL=http://"+s.Web, "TOKEN_URL=http://"+withRights.Web, "BROWSER="+browser, "SHOTS="+shots,
 		"TKO="+process.Build(t, "tko"), "VIEWER="+viewer, "ADMIN="+admin, "FACTS="+string(known))
+	cmd.Stdout, cmd.Stderr = &out, &out
+	stop := time.AfterFunc(timeLimit, func() { _ = cmd.Process.Kill() })
+	defer stop.Stop()
+	err = cmd.Run()
+	t.Logf("%s", &out)
+	if err != nil {
+		t.Errorf("the steps in the browser failed: %v", err)
+	}
+}
+
+// TestALargeFleetInABrowser runs web/test/scale.mjs, which counts what is read and drawn.
+// With TKO_DASHBOARD_DEPLOYMENTS=N it fills so many, and limits of time hold: the first
+// page within 300 ms, and a change within a second.
+func TestALargeFleetInABrowser(t *testing.T) {
+	browser := run(t, filepath.Join("..", "setup", "web.sh"))
+	browser = browser[strings.LastIndex(browser, "\n")+1:]
+	fleet, measure := bench.Fleet{Seed: 1, Sites: 100, Deployments: 4000}, ""
+	if text := os.Getenv("TKO_DASHBOARD_DEPLOYMENTS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("TKO_DASHBOARD_DEPLOYMENTS=%q is not a number", text)
+		}
+		fleet.Deployments, fleet.Sites, measure = n, max(1, n/50), "yes"
+	}
+	s := process.StartServer(t, "--roles=data", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"))
+	c, err := client.Dial(client.Options{Address: s.GRPC})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := bench.Fill(t.Context(), c, fleet, bench.FillOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "node", filepath.Join("..", "..", "web", "test", "scale.mjs"))
+	cmd.Env = append(append(os.Environ(), s.Env()...), "URL=http://"+s.Web, "BROWSER="+browser, "TKO="+process.Build(t, "tko"), "DEPLOYMENTS="+strconv.Itoa(fleet.Deployments), "MEASURE="+measure)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	stop := time.AfterFunc(timeLimit, func() { _ = cmd.Process.Kill() })
 	defer stop.Stop()

@@ -97,7 +97,8 @@ function PlanView({ id, digest }: { id: string, digest: string }) {
   </>
 }
 
-export const summary = (changes: FieldChange[], more = 0) => changes.length === 0 ? 'as a whole' : `${changes.slice(0, 2).map(c => `${c.path} ${c.before || 'none'} → ${c.after || 'none'}`).join(', ')}${changes.length + more > 2 ? `, and ${number(changes.length + more - 2)} more` : ''}`.slice(0, 200)
+const cut = (text: string) => text.length > 40 ? `${text.slice(0, 40)}…` : text || 'none'
+export const summary = (changes: FieldChange[], more = 0) => changes.length === 0 ? 'as a whole' : `${changes.slice(0, 2).map(c => `${c.path || c.resource} ${cut(c.before)} → ${cut(c.after)}`).join(', ')}${changes.length + more > 2 ? `, and ${number(changes.length + more - 2)} more` : ''}`.slice(0, 200)
 
 // usePlanRows reads pages of rows; more() reads the next one.
 function usePlanRows(parts: Record<string, string | number | undefined>, turn = 0) {
@@ -183,7 +184,8 @@ function CommandDialog({ command, status, close }: { command: Command, status: R
   const [force, setForce] = useState(false)
   const [anyTime, setAnyTime] = useState(false)
   const [shown] = useState(status) // what the user has read stays, and is what is confirmed
-  useEffect(() => { dialog.current?.showModal() }, [])
+  const leave = useRef<HTMLButtonElement>(null)
+  useEffect(() => { dialog.current?.showModal(); leave.current?.focus() }, []) // what changes something is never focused first
   const count = command === 'start' ? (shown.kinds.Change ?? 0) + (shown.kinds.Create ?? 0) + (shown.kinds.Delete ?? 0) : command === 'undo' ? changed(shown) : 0
   const many = count >= 100 || command === 'start' && (shown.kinds.Delete ?? 0) > 0
   const stuck = command === 'start' && blocked(shown) > 0 && !skipBlocked
@@ -203,7 +205,7 @@ function CommandDialog({ command, status, close }: { command: Command, status: R
       <p><label><input type="checkbox" checked={anyTime} onChange={e => setAnyTime(e.target.checked)} /> Also outside of the rollout's windows</label></p></>}
     <p><label>Reason <input value={reason} maxLength={500} onChange={e => setReason(e.target.value)} /></label></p>
     {many && <p><label>Type the count {number(count)} to confirm <input inputMode="numeric" value={typed} onChange={e => setTyped(e.target.value)} autoComplete="off" /></label></p>}
-    <p className="actions"><button autoFocus onClick={() => close(false)} disabled={busy}>Close</button>
+    <p className="actions"><button ref={leave} onClick={() => close(false)} disabled={busy}>Close</button>
       <button className={command === 'undo' || command === 'cancel' ? 'danger' : 'primary'} disabled={busy || stuck || moved || many && typed.replaceAll(/[,. ]/g, '') !== String(count)} onClick={run}>{busy ? 'Pending…' : words[command].button}</button></p>
   </dialog>
 }
