@@ -85,7 +85,7 @@ func (l *live) routes() map[string]http.HandlerFunc {
 	routes := map[string]http.HandlerFunc{
 		"GET /api/v1/me": l.me, "GET /api/v1/stream": l.stream, "POST /api/v1/actions": l.act, "GET /api/v1/openapi.json": l.openapi,
 		"GET /api/v1/rollout/status": l.liveStatus, "GET /api/v1/rollout/plan": l.rolloutPlan, "GET /api/v1/rollout/rows": l.rolloutRows, "POST /api/v1/rollout/command": l.rolloutCommand,
-		"GET /api/v1/diff": l.diff, "GET /api/v1/retention": l.retention, "GET /api/v1/blame": l.blame,
+		"GET /api/v1/diff": l.diff, "GET /api/v1/retention": l.retention, "GET /api/v1/blame": l.liveBlame,
 	}
 	for _, kind := range kinds {
 		routes["GET /api/v1/"+string(kind)] = func(w http.ResponseWriter, r *http.Request) { l.entity(w, r, kind) }

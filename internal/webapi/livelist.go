@@ -287,7 +287,11 @@ func (l *live) read(r *http.Request, kind tko.Kind) (body entityBody, err error)
 // only refuses parameters other than the named ones.
 func only(query url.Values, names ...string) error {
 	for name := range query {
-		if !slices.Contains(names, name) {
+		switch {
+		case slices.Contains(names, name):
+		case len(names) == 0:
+			return tko.Errorf(tko.ErrInvalid, "the parameter %.40q is unknown: this request has none", name)
+		default:
 			return tko.Errorf(tko.ErrInvalid, "the parameter %.40q is unknown: use %s", name, strings.Join(names, ", "))
 		}
 	}

@@ -12,12 +12,12 @@ import (
 const maxDiffGroups = 500
 
 type pastGroupBody struct {
-	What     string       `json:"what"` // created, changed or deleted
-	Count    int          `json:"count"`
-	Examples []string     `json:"examples"`
+	What     string          `json:"what"` // created, changed or deleted
+	Count    int             `json:"count"`
+	Examples []string        `json:"examples"`
 	Changes  []packageChange `json:"changes"`
-	More     int          `json:"more,omitempty"`   // changes that are left out
-	Coarse   bool         `json:"coarse,omitempty"` // the values differ
+	More     int             `json:"more,omitempty"`   // changes that are left out
+	Coarse   bool            `json:"coarse,omitempty"` // the values differ
 }
 
 type diffBody struct {
@@ -100,4 +100,13 @@ func (l *live) retention(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, retentionBody{
 		OldestPosition: kept.OldestPosition, NewestPosition: kept.NewestPosition, OldestTime: milliseconds(kept.OldestTime), NewestTime: milliseconds(kept.NewestTime),
 	})
+}
+
+// liveBlame responds with where the values of a package come from.
+func (l *live) liveBlame(w http.ResponseWriter, r *http.Request) {
+	if err := only(r.URL.Query(), "kind", "id", "revision", "field", "history"); err != nil {
+		l.fail(w, r, err)
+		return
+	}
+	l.blame(w, r)
 }

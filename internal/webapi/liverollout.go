@@ -101,7 +101,7 @@ type planGroup struct {
 	Kind     string             `json:"kind"` // Change, Create, Delete, Conflict or Invalid
 	Count    int                `json:"count"`
 	Examples []tko.DeploymentID `json:"examples"`
-	Changes  []packageChange       `json:"changes"`
+	Changes  []packageChange    `json:"changes"`
 	More     int                `json:"more,omitempty"`     // changes that are left out
 	Coarse   bool               `json:"coarse,omitempty"`   // the values differ
 	Distinct int                `json:"distinct,omitempty"` // sets of values, if coarse
@@ -149,7 +149,7 @@ type planRow struct {
 	Reason     string           `json:"reason"`
 	Since      int64            `json:"since,omitempty"` // Unix milliseconds
 	Applied    int64            `json:"applied,omitempty"`
-	Changes    []packageChange     `json:"changes,omitempty"`
+	Changes    []packageChange  `json:"changes,omitempty"`
 }
 
 func newPlanRow(r tko.RolloutRow) planRow {

@@ -97,7 +97,7 @@ func TestPlansOpenToPagesOfRows(t *testing.T) {
 	if diff := cmp.Diff(tko.RolloutRows{ID: "there", Group: &group, Kinds: []string{"Change"}, Limit: 21, Changes: true}, f.rows); diff != "" {
 		t.Errorf("selected (-want +got):\n%s", diff)
 	}
-	for _, target := range []string{"/api/v1/rollout/rows?id=there&changes=true&limit=21", "/api/v1/rollout/rows?id=there&limit=501", "/api/v1/rollout/rows?id=there&x=1", "/api/v1/rollout/status", "/api/v1/rollout/plan?id="} {
+	for _, target := range []string{"/api/v1/rollout/rows?id=there&changes=true&limit=21", "/api/v1/rollout/rows?id=there&limit=501", "/api/v1/rollout/rows?id=there&x=1", "/api/v1/rollout/status", "/api/v1/rollout/plan?id=", "/api/v1/blame?kind=site&ID=a", "/api/v1/retention?x=1"} {
 		if code := call(t, liveHandler(f), "GET", target, "", nil); code != http.StatusBadRequest {
 			t.Errorf("%s: status %d", target, code)
 		}

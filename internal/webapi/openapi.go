@@ -9,8 +9,8 @@ import (
 
 // openapi responds with the description of the API below /api/v1/.
 func (l *live) openapi(w http.ResponseWriter, r *http.Request) {
-	if r.URL.RawQuery != "" {
-		l.fail(w, r, tko.Errorf(tko.ErrInvalid, "this request has no parameters"))
+	if err := only(r.URL.Query()); err != nil {
+		l.fail(w, r, err)
 		return
 	}
 	writeJSON(w, http.StatusOK, description())

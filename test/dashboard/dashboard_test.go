@@ -195,7 +195,7 @@ func secured(t *testing.T) (s *process.Server, viewer, admin string) {
 }
 
 // TestDashboardInABrowser runs web/test/dashboard.mjs. With TKO_SCREENSHOTS=FOLDER the
-// screenshots are written there.
+// screenshots are written there, with TKO_IMAGES=yes those of the documentation to docs/images.
 func TestDashboardInABrowser(t *testing.T) {
 	browser := run(t, filepath.Join("..", "setup", "web.sh"))
 	browser = browser[strings.LastIndex(browser, "\n")+1:]
@@ -220,6 +220,19 @@ func TestDashboardInABrowser(t *testing.T) {
 	t.Logf("%s", &out)
 	if err != nil {
 		t.Errorf("the steps in the browser failed: %v", err)
+		return
+	}
+	if os.Getenv("TKO_IMAGES") == "" {
+		return
+	}
+	for shot, name := range map[string]string{"rollout-waves": "rollout", "blame": "blame", "delete": "delete", "matrix": "matrix"} {
+		data, err := os.ReadFile(filepath.Join(shots, shot+"-light-1440.png"))
+		if err == nil {
+			err = os.WriteFile(filepath.Join("..", "..", "docs", "images", "dashboard-"+name+".png"), data, 0o644) //nolint:gosec // part of the documentation
+		}
+		if err != nil {
+			t.Error(err)
+		}
 	}
 }
 

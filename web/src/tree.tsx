@@ -125,8 +125,8 @@ export function Tree({ entity: { row }, feed, me }: { entity: Entity, feed: Feed
           {drawn.map((n, i) => <div key={n.key} id={`node-${i}`} role="treeitem" aria-level={n.depth + 1} aria-expanded={!!open[n.key]} aria-selected={n.key === at} data-key={n.key} className={`leaf ${n.key === at ? 'at' : ''}`} style={{ paddingLeft: n.depth * indent }} onClick={() => setAt(n.key)}>
             <button tabIndex={-1} className="plain" aria-label={`${open[n.key] ? 'Close' : 'Open'} ${n.template ?? n.key}`} onClick={() => toggle(n)}>{open[n.key] ? '▾' : '▸'}</button>
             {n.group ? <><StateMark state={worst(n.group)} /> <Link to={path(n)}>{number(n.group.count)} × {n.template || 'no template'}</Link> <span className="muted">{states.filter(s => n.group!.states[s]).map(s => `${number(n.group!.states[s]!)} ${s}`).join(', ')}</span>
-              {open[n.key] && branches[n.of!]?.rows[n.template!]?.next && (open[n.key] < maxNodes ? <button tabIndex={-1} onClick={() => setOpen(old => ({ ...old, [n.key]: Math.min(maxNodes, old[n.key] + opened) }))}>{opened} more</button> : <Link to={path(n)}>all as a list</Link>)}</>
-              : <><StateMark state={n.row!.state} /> <Link to={path(n)}>{n.row!.template || n.key}</Link>{n.row!.site && <span> at {n.row!.site}</span>} <code className="muted">{n.key}</code>{open[n.key] && branches[n.key]?.groups.length === 0 && <span className="muted"> has no children</span>}</>}
+              {!!open[n.key] && branches[n.of!]?.rows[n.template!]?.next && (open[n.key] < maxNodes ? <button tabIndex={-1} onClick={() => setOpen(old => ({ ...old, [n.key]: Math.min(maxNodes, old[n.key] + opened) }))}>{opened} more</button> : <Link to={path(n)}>all as a list</Link>)}</>
+              : <><StateMark state={n.row!.state} /> <Link to={path(n)}>{n.row!.template || n.key}</Link>{n.row!.site && <span> at {n.row!.site}</span>} <code className="muted">{n.key}</code>{!!open[n.key] && branches[n.key]?.groups.length === 0 && <span className="muted"> has no children</span>}</>}
           </div>)}
         </div></div>
       </div>

@@ -304,6 +304,7 @@ await test('the tree opens to any depth, groups its children, and a search revea
   const tree = page.getByRole('tree')
   await tree.getByText('60 × leaf/upf').waitFor()
   same('nodes at first', await tree.getByRole('treeitem').count(), 3)
+  same('text of a closed group', (await tree.getByRole('treeitem').nth(1).innerText()).replaceAll(/\s+/g, ' ').trim(), '▸ Working 60 × leaf/upf 60 working')
   await tree.getByRole('button', { name: 'Open leaf/upf' }).click()
   await page.waitForFunction(() => document.querySelectorAll('[role=treeitem]').length === 53)
   await tree.getByRole('button', { name: '50 more' }).click()
