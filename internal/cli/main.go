@@ -15,7 +15,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
-	"github.com/tko-orchestrator/tko/internal/terminal"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // Streams are the input and outputs of a command.
@@ -139,9 +139,9 @@ func (a *app) fail(ctx context.Context, err error) int {
 		hint = e.hint
 	}
 	if id := client.RequestID(err); id != "" && hint == "" && (code == exitOther || code == exitUnavailable) {
-		hint = "the server's log has more about request " + terminal.Printable(id)
+		hint = "the server's log has more about request " + printable.Text(id)
 	}
-	message := "tko: " + terminal.Printable(err.Error())
+	message := "tko: " + printable.Text(err.Error())
 	if a.colors(a.streams.Err) {
 		message = "\x1b[31m" + message + "\x1b[0m"
 	}
@@ -173,5 +173,5 @@ func (a *app) notice(format string, args ...any) {
 	if a.globals.quiet {
 		return
 	}
-	fmt.Fprintln(a.streams.Err, terminal.Printable(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(a.streams.Err, printable.Text(fmt.Sprintf(format, args...)))
 }

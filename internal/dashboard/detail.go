@@ -13,7 +13,7 @@ import (
 	"github.com/sergi/go-diff/diffmatchpatch"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/terminal"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -289,7 +289,7 @@ func packageLines(text string) []line {
 	}
 	var lines []line
 	for one := range strings.Lines(text) {
-		l := line{text: terminal.Printable(strings.TrimSuffix(one, "\n"))}
+		l := line{text: printable.Text(strings.TrimSuffix(one, "\n"))}
 		if strings.HasPrefix(l.text, "---") || strings.HasPrefix(strings.TrimSpace(l.text), "#") {
 			l.style = faint
 		}
@@ -315,9 +315,9 @@ func conditionLines(conditions []tko.Condition, zone *time.Location) []line {
 		if c.Status == tko.ConditionFalse {
 			look = strong
 		}
-		lines = append(lines, line{text: terminal.Printable(fmt.Sprintf("%s: %s %s", c.Type, c.Status, c.Reason)), style: look})
+		lines = append(lines, line{text: printable.Text(fmt.Sprintf("%s: %s %s", c.Type, c.Status, c.Reason)), style: look})
 		for one := range strings.Lines(c.Text()) {
-			lines = append(lines, line{text: "  " + terminal.Printable(strings.TrimSuffix(one, "\n"))})
+			lines = append(lines, line{text: "  " + printable.Text(strings.TrimSuffix(one, "\n"))})
 		}
 		lines = append(lines, line{text: fmt.Sprintf("  since %s, at revision %d", stampText(c.LastTransition, zone), c.ObservedRevision), style: faint})
 	}
@@ -332,17 +332,17 @@ func whyLines(e entity, kind tko.Kind, zone *time.Location) []line {
 		if s.Reason != "" && s.State != tko.StateHealthy {
 			title += ": " + s.Reason
 		}
-		lines = append(lines, line{text: terminal.Printable(title), style: styleOf(s.State)})
+		lines = append(lines, line{text: printable.Text(title), style: styleOf(s.State)})
 		if s.Message != "" && s.State != tko.StateHealthy {
 			for one := range strings.Lines(s.Message) {
-				lines = append(lines, line{text: "  " + terminal.Printable(strings.TrimSuffix(one, "\n"))})
+				lines = append(lines, line{text: "  " + printable.Text(strings.TrimSuffix(one, "\n"))})
 			}
 			lines = append(lines, line{text: "  since " + stampText(s.Since, zone), style: faint})
 		}
 		lines = append(lines, line{})
 	}
 	for _, text := range e.row.facts {
-		l := line{text: terminal.Printable(text)}
+		l := line{text: printable.Text(text)}
 		name, value, _ := strings.Cut(text, ": ")
 		switch {
 		case value == "-":
@@ -360,7 +360,7 @@ func whyLines(e entity, kind tko.Kind, zone *time.Location) []line {
 		lines = append(lines, l)
 	}
 	lines = append(lines,
-		line{text: terminal.Printable(fmt.Sprintf("Revision: %d by %s", e.stamp.Revision, cmp.Or(e.stamp.String(), "-")))},
+		line{text: printable.Text(fmt.Sprintf("Revision: %d by %s", e.stamp.Revision, cmp.Or(e.stamp.String(), "-")))},
 		line{text: "Created: " + stampText(e.stamp.Created, zone)}, line{text: "Updated: " + stampText(e.stamp.Updated, zone)}, line{})
 	return append(lines, conditionLines(e.stamp.Conditions, zone)...)
 }
@@ -388,7 +388,7 @@ func readHistory(ctx context.Context, s Getter, zone *time.Location, kind tko.Ki
 				return nil, err
 			}
 		}
-		lines = append(lines, line{text: terminal.Printable(fmt.Sprintf("%d  %s  %s", revision, stampText(e.stamp.Updated, zone), e.stamp.Author))})
+		lines = append(lines, line{text: printable.Text(fmt.Sprintf("%d  %s  %s", revision, stampText(e.stamp.Updated, zone), e.stamp.Author))})
 	}
 	if newest > maxRevisions {
 		lines = append(lines, line{text: fmt.Sprintf("and %d earlier ones", newest-maxRevisions), style: faint})
@@ -410,7 +410,7 @@ func readDiff(ctx context.Context, s Getter, zone *time.Location, kind tko.Kind,
 			return nil, err
 		}
 	}
-	lines := []line{{text: terminal.Printable(fmt.Sprintf("Revision %d of %d, %s by %s", to, newest.stamp.Revision, stampText(e.stamp.Updated, zone), e.stamp.Author)), style: strong}}
+	lines := []line{{text: printable.Text(fmt.Sprintf("Revision %d of %d, %s by %s", to, newest.stamp.Revision, stampText(e.stamp.Updated, zone), e.stamp.Author)), style: strong}}
 	if to == 1 {
 		return append(lines, line{text: "It is the first one.", style: faint}), nil
 	}
@@ -441,7 +441,7 @@ func diffLines(before, after string) []line {
 	for i, one := range diffs {
 		var parts []string
 		for text := range strings.Lines(one.Text) {
-			parts = append(parts, terminal.Printable(strings.TrimSuffix(text, "\n")))
+			parts = append(parts, printable.Text(strings.TrimSuffix(text, "\n")))
 		}
 		switch one.Type {
 		case diffmatchpatch.DiffDelete:
@@ -505,7 +505,7 @@ func readTree(ctx context.Context, s Server, id tko.DeploymentID) ([]line, error
 		if one.Stamp.Revision == 0 {
 			text = string(one.ID) + " (was not found)"
 		}
-		lines = append(lines, line{text: strings.Repeat("  ", depth) + terminal.Printable(text), style: styleOf(one.Summary().State), kind: tko.KindDeployment, id: string(one.ID)})
+		lines = append(lines, line{text: strings.Repeat("  ", depth) + printable.Text(text), style: styleOf(one.Summary().State), kind: tko.KindDeployment, id: string(one.ID)})
 	}
 	groups, order, total := map[tko.TemplateID]*treeGroup{}, []tko.TemplateID{}, 0
 	most := maxScanned + 1
@@ -584,14 +584,14 @@ func (g *treeGroup) lines(indent string, parent tko.DeploymentID, template tko.T
 		filter += " template-id=" + quoted(tko.LiteralPattern(string(template)))
 	}
 	lines := []line{{
-		text: terminal.Printable(fmt.Sprintf("%s%s: %d (%s)", indent, cmp.Or(string(template), "no template"), g.count, strings.Join(parts, ", "))), style: styleOf(worst), kind: tko.KindDeployment, filter: filter,
+		text: printable.Text(fmt.Sprintf("%s%s: %d (%s)", indent, cmp.Or(string(template), "no template"), g.count, strings.Join(parts, ", "))), style: styleOf(worst), kind: tko.KindDeployment, filter: filter,
 	}}
 	slices.SortStableFunc(g.first, func(a, b tko.Deployment) int {
 		rank := func(d tko.Deployment) int { return slices.Index(tko.States(), d.Summary().State) }
 		return rank(a) - rank(b)
 	})
 	for _, d := range g.first {
-		lines = append(lines, line{text: indent + "  " + terminal.Printable(treeText(d)), style: styleOf(d.Summary().State), kind: tko.KindDeployment, id: string(d.ID)})
+		lines = append(lines, line{text: indent + "  " + printable.Text(treeText(d)), style: styleOf(d.Summary().State), kind: tko.KindDeployment, id: string(d.ID)})
 	}
 	if more := g.count - len(g.first); more > 0 {
 		lines = append(lines, line{text: fmt.Sprintf("%s  and %d more: enter opens all", indent, more), style: faint, kind: tko.KindDeployment, filter: filter})

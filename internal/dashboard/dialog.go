@@ -10,7 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/terminal"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // A dialog asks before an action. The key that confirms it is never the one that has
@@ -262,7 +262,7 @@ func (d *dialog) lines() []line {
 	switch {
 	case d.err != nil:
 		for one := range strings.Lines(errorText(d.err)) {
-			lines = append(lines, line{text: terminal.Printable(strings.TrimSuffix(one, "\n")), style: failing})
+			lines = append(lines, line{text: printable.Text(strings.TrimSuffix(one, "\n")), style: failing})
 		}
 		return append(lines, line{}, line{text: "esc closes this"})
 	case d.running:
@@ -285,16 +285,16 @@ func (d *dialog) lines() []line {
 	if d.explaining {
 		reason, confirm = "> Reason: ", "  "
 	}
-	return append(lines, line{text: would}, line{}, line{text: terminal.Printable(reason + d.reason.text())},
+	return append(lines, line{text: would}, line{}, line{text: printable.Text(reason + d.reason.text())},
 		line{text: fmt.Sprintf("%sType %s and press enter, or esc to cancel: %s", confirm, d.expected(), d.input.text())}, line{text: "  tab changes the line", style: faint})
 }
 
 func (d *dialog) what() string {
 	switch {
 	case d.query != nil:
-		return terminal.Printable("all " + string(d.kind) + "s that match " + d.query.line)
+		return printable.Text("all " + string(d.kind) + "s that match " + d.query.line)
 	case len(d.ids) == 1:
-		return terminal.Printable(string(d.kind) + " " + d.ids[0])
+		return printable.Text(string(d.kind) + " " + d.ids[0])
 	}
 	return amount(len(d.ids), d.kind) + " that are marked"
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/filter"
-	"github.com/tko-orchestrator/tko/internal/terminal"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // eventsTab is the tab after those of the kinds.
@@ -537,7 +537,7 @@ func (m *model) command(text string) tea.Cmd {
 }
 
 func (m *model) paste(text string) {
-	text = terminal.Printable(text)
+	text = printable.Text(text)
 	switch {
 	case m.dialog != nil:
 		// What confirms an action is typed.

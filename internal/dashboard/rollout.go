@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/terminal"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // rolloutVerbs are the commands of rollouts.
@@ -125,13 +125,13 @@ func statusLines(ctx context.Context, s Getter, zone *time.Location, id string) 
 	if err != nil {
 		return nil, err
 	}
-	lines := []line{{text: terminal.Printable(strings.TrimSuffix(status.State+": "+status.Reason, ": ")), style: strong}}
+	lines := []line{{text: printable.Text(strings.TrimSuffix(status.State+": "+status.Reason, ": ")), style: strong}}
 	if status.Plan != "" {
 		lines = append(lines, line{text: fmt.Sprintf("Plan %.12s: %s", status.Plan, kindsText(status.Kinds))})
 	}
 	for _, related := range []struct{ name, id string }{{"Undoes", string(status.Undoes)}, {"Undone by", string(status.UndoneBy)}} {
 		if related.id != "" {
-			lines = append(lines, line{text: terminal.Printable(related.name + ": " + related.id), kind: tko.KindRollout, id: related.id})
+			lines = append(lines, line{text: printable.Text(related.name + ": " + related.id), kind: tko.KindRollout, id: related.id})
 		}
 	}
 	if !status.Until.IsZero() {
@@ -145,19 +145,19 @@ func statusLines(ctx context.Context, s Getter, zone *time.Location, id string) 
 		} else if w.Approval != "" {
 			text += "  approved " + w.Approval
 		}
-		lines = append(lines, line{text: terminal.Printable(text)})
+		lines = append(lines, line{text: printable.Text(text)})
 	}
 	if len(status.Blocks) > 0 {
 		lines = append(lines, line{}, line{text: "What blocks it:", style: strong})
 	}
 	for _, block := range status.Blocks {
-		lines = append(lines, line{text: terminal.Printable("  " + block), style: waiting})
+		lines = append(lines, line{text: printable.Text("  " + block), style: waiting})
 	}
 	for i, row := range status.Examples {
 		if i == 0 {
 			lines = append(lines, line{}, line{text: "Need attention:", style: strong})
 		}
-		lines = append(lines, line{text: terminal.Printable(fmt.Sprintf("  %s %s %s: %s", row.Progress, row.Deployment, row.Site, row.Reason)), kind: tko.KindDeployment, id: string(row.Deployment)})
+		lines = append(lines, line{text: printable.Text(fmt.Sprintf("  %s %s %s: %s", row.Progress, row.Deployment, row.Site, row.Reason)), kind: tko.KindDeployment, id: string(row.Deployment)})
 	}
 	return lines, nil
 }
@@ -187,19 +187,19 @@ func planLines(ctx context.Context, s Getter, id string) ([]line, error) {
 	for _, g := range plan.Groups {
 		lines = append(lines, line{}, line{text: fmt.Sprintf("%s %d", g.Kind, g.Count), style: strong})
 		for _, c := range g.Changes {
-			lines = append(lines, line{text: terminal.Printable("  " + c.Resource + " " + c.Path)})
+			lines = append(lines, line{text: printable.Text("  " + c.Resource + " " + c.Path)})
 			if c.Before != "" {
-				lines = append(lines, line{text: terminal.Printable("  - " + c.Before), style: removed})
+				lines = append(lines, line{text: printable.Text("  - " + c.Before), style: removed})
 			}
 			if c.After != "" {
-				lines = append(lines, line{text: terminal.Printable("  + " + c.After), style: added})
+				lines = append(lines, line{text: printable.Text("  + " + c.After), style: added})
 			}
 		}
 		if g.More > 0 {
 			lines = append(lines, line{text: fmt.Sprintf("  and %s", plural(g.More, "more field", "more fields")), style: faint})
 		}
 		for _, example := range g.Examples {
-			lines = append(lines, line{text: terminal.Printable("  for example " + string(example)), kind: tko.KindDeployment, id: string(example)})
+			lines = append(lines, line{text: printable.Text("  for example " + string(example)), kind: tko.KindDeployment, id: string(example)})
 		}
 	}
 	return lines, nil

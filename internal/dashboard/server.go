@@ -13,7 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/filter"
-	"github.com/tko-orchestrator/tko/internal/terminal"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // A Server has the methods of the client that the dashboard uses.
@@ -158,7 +158,7 @@ func why(s tko.Summary) string {
 	if s.State == tko.StateHealthy || s.State == "" {
 		return ""
 	}
-	return terminal.Printable(strings.TrimSuffix(s.Reason+": "+s.Message, ": "))
+	return printable.Text(strings.TrimSuffix(s.Reason+": "+s.Message, ": "))
 }
 
 func metadataText(metadata map[string]string) string {
@@ -214,7 +214,7 @@ func pluginRow(p tko.Plugin) row {
 func rolloutRow(r tko.Rollout) row {
 	s := r.Summary()
 	return row{
-		id: string(r.ID), summary: s, cells: []string{string(r.ID), r.State, terminal.Printable(s.Message)}, changed: r.Stamp.Updated, conditions: r.Stamp.Conditions,
+		id: string(r.ID), summary: s, cells: []string{string(r.ID), r.State, printable.Text(s.Message)}, changed: r.Stamp.Updated, conditions: r.Stamp.Conditions,
 		facts: []string{fact("Metadata", metadataText(r.Metadata))},
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/terminal"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // Lines of the screen.
@@ -93,7 +93,7 @@ func (m *model) glyph(s tko.State) string {
 // View draws the screen.
 func (m *model) View() tea.View {
 	v := tea.NewView(strings.Join(m.screen(), "\n"))
-	v.AltScreen, v.WindowTitle = true, "TKO "+terminal.Printable(m.about.InstanceName)
+	v.AltScreen, v.WindowTitle = true, "TKO "+printable.Text(m.about.InstanceName)
 	if m.mouse {
 		v.MouseMode = tea.MouseModeCellMotion
 	}
@@ -138,12 +138,12 @@ func (m *model) header() []string {
 	if !m.live {
 		state = m.paint(failing, "not live since "+m.liveSince.In(m.options.Location).Format("15:04:05"))
 	}
-	left := fmt.Sprintf(" %s %s  %s, position %d", m.paint(strong, "TKO"), terminal.Printable(m.about.InstanceName), state, m.position)
+	left := fmt.Sprintf(" %s %s  %s, position %d", m.paint(strong, "TKO"), printable.Text(m.about.InstanceName), state, m.position)
 	who := m.me.Display
 	if who == "" {
 		who = m.me.Subject
 	}
-	right := terminal.Printable(who) + " "
+	right := printable.Text(who) + " "
 	space := m.width - ansi.StringWidth(left) - ansi.StringWidth(right)
 	if space > 0 {
 		left += strings.Repeat(" ", space) + right
@@ -285,7 +285,7 @@ func (m *model) rowLine(l *list, i int, widths []int, width int) string {
 		case cellChanged:
 			cell = since(m.now, r.changed)
 		default:
-			cell = terminal.Printable(r.cells[c.cell])
+			cell = printable.Text(r.cells[c.cell])
 		}
 		cell = fit(cell, widths[n])
 		if i != l.cursor {
@@ -346,7 +346,7 @@ func (m *model) filterLine(l *list) string {
 	if l.query.line == "" {
 		return m.paint(faint, " no filter: / sets one")
 	}
-	return " / " + terminal.Printable(l.query.line)
+	return " / " + printable.Text(l.query.line)
 }
 
 // inputLine shows an edited line with its cursor.
@@ -365,13 +365,13 @@ func (m *model) inputLine(i *input) string {
 func (m *model) emptyLines(l *list) []string {
 	switch {
 	case l.err != nil:
-		return []string{m.paint(failing, " "+terminal.Printable(errorText(l.err)))}
+		return []string{m.paint(failing, " "+printable.Text(errorText(l.err)))}
 	case !l.loaded || l.loading:
 		return []string{m.paint(faint, " reading…")}
 	case l.searched >= maxSearch:
 		return []string{fmt.Sprintf(" none among the first %d: j searches on", l.searched*maxScanned)}
 	case l.query.line != "":
-		return []string{fmt.Sprintf(" no %s matches %s: esc removes the filter", l.kind, terminal.Printable(l.query.line))}
+		return []string{fmt.Sprintf(" no %s matches %s: esc removes the filter", l.kind, printable.Text(l.query.line))}
 	}
 	return []string{fmt.Sprintf(" there is no %s yet, or you may see none", l.kind)}
 }
@@ -382,12 +382,12 @@ func (m *model) withPane(body []string, l *list, width int) []string {
 	var pane []string
 	if i := l.cursor; i < len(l.rows) {
 		r := l.rows[i]
-		pane = append(pane, m.paint(strong, terminal.Printable(r.id)))
+		pane = append(pane, m.paint(strong, printable.Text(r.id)))
 		if r.summary.State != "" {
-			pane = append(pane, m.paint(styleOf(r.summary.State), m.glyph(r.summary.State)+" "+terminal.Printable(strings.TrimSuffix(string(r.summary.State)+": "+r.summary.Reason, ": "))))
+			pane = append(pane, m.paint(styleOf(r.summary.State), m.glyph(r.summary.State)+" "+printable.Text(strings.TrimSuffix(string(r.summary.State)+": "+r.summary.Reason, ": "))))
 		}
 		for _, f := range r.facts {
-			pane = append(pane, wrap(terminal.Printable(f), right)...)
+			pane = append(pane, wrap(printable.Text(f), right)...)
 		}
 		pane = append(pane, "")
 		for _, one := range conditionLines(r.conditions, m.options.Location) {
@@ -416,7 +416,7 @@ func wrap(text string, width int) []string {
 
 func (m *model) statusLine(l *list) string {
 	if m.notice != "" {
-		return " " + terminal.Printable(m.notice)
+		return " " + printable.Text(m.notice)
 	}
 	text := " "
 	if len(l.rows) > 0 {
@@ -438,13 +438,13 @@ func (m *model) statusLine(l *list) string {
 	}
 	switch {
 	case l.err != nil:
-		text += "  " + m.paint(failing, terminal.Printable(errorText(l.err)))
+		text += "  " + m.paint(failing, printable.Text(errorText(l.err)))
 	case m.feedErr != nil:
-		text += "  " + m.paint(failing, terminal.Printable(errorText(m.feedErr)))
+		text += "  " + m.paint(failing, printable.Text(errorText(m.feedErr)))
 	case l.loading && !l.loaded:
 		text += "  reading…"
 	default:
-		text += "  $ " + terminal.Printable(l.query.filter.Command())
+		text += "  $ " + printable.Text(l.query.filter.Command())
 	}
 	return text
 }
@@ -458,7 +458,7 @@ func (m *model) keysLine(keys string) string {
 
 func (m *model) detailLines() []string {
 	d := m.detail
-	lines := append(m.header(), m.paint(strong, fmt.Sprintf(" %s %s", d.kind, terminal.Printable(d.id))))
+	lines := append(m.header(), m.paint(strong, fmt.Sprintf(" %s %s", d.kind, printable.Text(d.id))))
 	var tabs strings.Builder
 	for i, name := range m.detailNames() {
 		if tabsOf(d.kind)[i] == d.tab {
@@ -469,7 +469,7 @@ func (m *model) detailLines() []string {
 	lines = append(lines, tabs.String())
 	switch {
 	case d.err != nil:
-		lines = append(lines, m.paint(failing, " "+terminal.Printable(errorText(d.err))))
+		lines = append(lines, m.paint(failing, " "+printable.Text(errorText(d.err))))
 	case d.shown != d.tab:
 		lines = append(lines, m.paint(faint, " reading…"))
 	}
@@ -481,9 +481,9 @@ func (m *model) detailLines() []string {
 	for len(lines) < m.height-listBelow {
 		lines = append(lines, "")
 	}
-	status := fmt.Sprintf(" line %d of %d  $ %s", min(d.cursor+1, len(d.lines)), len(d.lines), terminal.Printable(command(d.kind, d.id)))
+	status := fmt.Sprintf(" line %d of %d  $ %s", min(d.cursor+1, len(d.lines)), len(d.lines), printable.Text(command(d.kind, d.id)))
 	if m.notice != "" {
-		status = " " + terminal.Printable(m.notice)
+		status = " " + printable.Text(m.notice)
 	}
 	keys := "tab next  enter opens  / search  n N next match  A approve  D delete  esc back  ? help"
 	switch {
@@ -514,7 +514,7 @@ func (m *model) eventLines() []string {
 	top := m.eventTop()
 	for i := top; i < min(len(m.events), top+m.listHeight()); i++ {
 		c := m.events[i]
-		text := fit(fmt.Sprintf("  %s %-10s %-8s %-30s %s", c.Time.In(m.options.Location).Format("2006-01-02 15:04:05"), c.Kind, c.Op, terminal.Printable(c.ID), terminal.Printable(c.Author.String())), m.width)
+		text := fit(fmt.Sprintf("  %s %-10s %-8s %-30s %s", c.Time.In(m.options.Location).Format("2006-01-02 15:04:05"), c.Kind, c.Op, printable.Text(c.ID), printable.Text(c.Author.String())), m.width)
 		if i == m.event {
 			text = reverse(">" + text[1:])
 		}
@@ -525,7 +525,7 @@ func (m *model) eventLines() []string {
 	}
 	status := " changes held: " + strconv.Itoa(len(m.events))
 	if m.notice != "" {
-		status = " " + terminal.Printable(m.notice)
+		status = " " + printable.Text(m.notice)
 	}
 	return append(lines[:m.height-listBelow], status, m.keysLine("enter opens  j k move  : command  ? help  q quit"))
 }

@@ -1,4 +1,4 @@
-package terminal
+package printable
 
 import "testing"
 
@@ -12,7 +12,7 @@ func TestPrintableTextCantControlTheTerminal(t *testing.T) {
 		"bell\a, zero-width\u200B": "bell\uFFFD, zero-width\uFFFD",
 		"":                         "",
 	} {
-		if got := Printable(text); got != want {
+		if got := Text(text); got != want {
 			t.Errorf("%q is shown as %q, want %q", text, got, want)
 		}
 	}

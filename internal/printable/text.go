@@ -1,14 +1,14 @@
-// Package terminal has what the programs that write to terminals share.
-package terminal
+// Package printable has text that is safe to write to a terminal.
+package printable
 
 import (
 	"strings"
 	"unicode"
 )
 
-// Printable returns a text on one line, without what would control a terminal: control
+// Text returns a text on one line, without what would control a terminal: control
 // characters, and those that change the direction of a text.
-func Printable(text string) string {
+func Text(text string) string {
 	text = strings.Join(strings.FieldsFunc(text, func(c rune) bool { return c == '\n' || c == '\r' }), " ")
 	return strings.Map(func(c rune) rune {
 		switch {
