@@ -73,11 +73,11 @@ func effect(verb string, s tko.RolloutStatus) (count int, text string) {
 	case "cancel":
 		return sum("Waiting", "Stale"), fmt.Sprintf("%s that wait are skipped; %d that were changed stay, and can be undone.", of(sum("Waiting", "Stale")), changed)
 	case "undo":
-		return changed, fmt.Sprintf("%s return to the packages that they had, the last wave first.", of(changed))
+		return changed, of(changed) + " return to the packages that they had, the last wave first."
 	case "skip":
-		return sum("Stale"), fmt.Sprintf("%s that are no longer as planned are left out.", of(sum("Stale")))
+		return sum("Stale"), of(sum("Stale")) + " that are no longer as planned are left out."
 	case "waive":
-		return s.Failures, fmt.Sprintf("%s that failed do not count any more.", of(s.Failures))
+		return s.Failures, of(s.Failures) + " that failed do not count any more."
 	}
 	return 1, "The rollout and its plan are deleted. What it has changed stays, and can't be undone any more."
 }

@@ -35,26 +35,41 @@ type Lister interface {
 
 // A Getter reads one entity; revision 0 is the newest.
 type Getter interface {
+	RolloutGetter
 	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
 	Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
 	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
 	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
+	Self
+}
+
+// A RolloutGetter reads one rollout, its progress, and its plan.
+type RolloutGetter interface {
 	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
 	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
 	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
+}
+
+// Self describes the server and the caller.
+type Self interface {
 	About(ctx context.Context) (tko.About, error)
 	WhoAmI(ctx context.Context) (tko.Caller, error)
 }
 
 // A Changer changes entities. A dry run only counts.
 type Changer interface {
+	Remover
 	ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error)
 	ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error)
+	RolloutDo(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error)
+}
+
+// A Remover deletes entities. A dry run only counts.
+type Remover interface {
 	PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (tko.Deleted, error)
 	PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error)
 	PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error)
 	RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
-	RolloutDo(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error)
 	DeleteRollout(ctx context.Context, id tko.RolloutID) error
 }
 
@@ -324,7 +339,7 @@ func between(low, high string) string {
 	for i := digits - 1; i >= 0; i-- {
 		var digit big.Int
 		n.DivMod(n, big.NewInt(base), &digit)
-		text[i] = byte(first + digit.Int64())
+		text[i] = byte(first + digit.Int64()) //nolint:gosec // a digit is less than the base
 	}
 	return strings.TrimRight(string(text), " ")
 }

@@ -264,7 +264,7 @@ func (l *live) read(r *http.Request, kind tko.Kind) (body entityBody, err error)
 		row, stamp = pluginLive(p), p.Stamp
 	case tko.KindRollout:
 		var rollout tko.Rollout
-		rollout, err = l.catalog.LiveRollouts.Rollout(ctx, tko.RolloutID(id), revision)
+		rollout, err = l.catalog.Rollout(ctx, tko.RolloutID(id), revision)
 		row, pkg, stamp = rolloutLive(rollout), rollout.Package, rollout.Stamp
 	}
 	if err != nil {

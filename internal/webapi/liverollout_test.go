@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func (f *liveFake) DiffPast(_ context.Context, r tko.DiffRequest) iter.Seq2[tko.
 	f.diff = r
 	return func(yield func(tko.PastGroup, error) bool) {
 		for i := range 600 {
-			if !yield(tko.PastGroup{What: tko.PastChanged, Count: 2, Examples: []string{fmt.Sprint(i)}}, nil) {
+			if !yield(tko.PastGroup{What: tko.PastChanged, Count: 2, Examples: []string{strconv.Itoa(i)}}, nil) {
 				return
 			}
 		}

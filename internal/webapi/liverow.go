@@ -30,7 +30,7 @@ func (l *live) rows(ctx context.Context, f filter.Filter, options tko.ListOption
 	case tko.KindPlugin:
 		return mapped(l.catalog.Plugins(ctx, f.Plugins(), options), pluginLive)
 	case tko.KindRollout:
-		return mapped(l.catalog.LiveRollouts.Rollouts(ctx, f.Rollouts(), options), rolloutLive)
+		return mapped(l.catalog.Rollouts(ctx, f.Rollouts(), options), rolloutLive)
 	case tko.KindDeployment:
 	}
 	return mapped(l.catalog.Deployments(ctx, f.Deployments(), options), deploymentLive)

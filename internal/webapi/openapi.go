@@ -48,7 +48,9 @@ func description() object {
 		"/api/v1/rollout/status": object{"get": operation("How far a rollout is, what its deployments wait for, and the commands that its state allows", "application/json", []parameter{idOfRollout})},
 		"/api/v1/rollout/plan":   object{"get": operation("The plan of a rollout, in groups of equal changes", "application/json", []parameter{idOfRollout})},
 		"/api/v1/rollout/rows": object{"get": operation("A page of the deployments of a plan, in the order of their IDs", "application/json", []parameter{
-			idOfRollout, {"group", "integer", "only those of a group of the plan, by its index", false}, {"kind", "string", "only this kind: Change, Create, Delete, Same, Conflict, Invalid", true},
+			idOfRollout,
+			{"group", "integer", "only those of a group of the plan, by its index", false},
+			{"kind", "string", "only this kind: Change, Create, Delete, Same, Conflict, Invalid", true},
 			{"progress", "string", "only with this progress, such as Waiting or Failed", true}, {"site", "string", "only of sites that match this pattern", false},
 			{"deployment", "string", "only this ID", false}, {"after", "string", "ID that the page begins after", false}, {"limit", "integer", "rows, 500 at most, with changes 20", false},
 			{"changes", "boolean", "with what changes in the packages", false},

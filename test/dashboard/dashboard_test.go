@@ -152,7 +152,7 @@ func past(t *testing.T, c *client.Client, known facts) facts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known.Before = fmt.Sprint(about.Position)
+	known.Before = strconv.FormatInt(about.Position, 10)
 	if _, err := c.DeleteSite(t.Context(), "time/gone"); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestDashboardInABrowser(t *testing.T) {
 	for shot, name := range map[string]string{"rollout-waves": "rollout", "blame": "blame", "delete": "delete", "matrix": "matrix"} {
 		data, err := os.ReadFile(filepath.Join(shots, shot+"-light-1440.png"))
 		if err == nil {
-			err = os.WriteFile(filepath.Join("..", "..", "docs", "images", "dashboard-"+name+".png"), data, 0o644) //nolint:gosec // part of the documentation
+			err = os.WriteFile(filepath.Join("..", "..", "docs", "images", "dashboard-"+name+".png"), data, 0o644)
 		}
 		if err != nil {
 			t.Error(err)
