@@ -51,8 +51,11 @@ func description() object {
 			idOfRollout,
 			{"group", "integer", "only those of a group of the plan, by its index", false},
 			{"kind", "string", "only this kind: Change, Create, Delete, Same, Conflict, Invalid", true},
-			{"progress", "string", "only with this progress, such as Waiting or Failed", true}, {"site", "string", "only of sites that match this pattern", false},
-			{"deployment", "string", "only this ID", false}, {"after", "string", "ID that the page begins after", false}, {"limit", "integer", "rows, 500 at most, with changes 20", false},
+			{"progress", "string", "only with this progress, such as Waiting or Failed", true},
+			{"site", "string", "only of sites that match this pattern", false},
+			{"deployment", "string", "only this ID", false},
+			{"after", "string", "ID that the page begins after", false},
+			{"limit", "integer", "rows, 500 at most, with changes 20", false},
 			{"changes", "boolean", "with what changes in the packages", false},
 		})},
 		"/api/v1/rollout/command": object{"post": object{
@@ -68,13 +71,18 @@ func description() object {
 			"responses": responses("application/json"),
 		}},
 		"/api/v1/diff": object{"get": operation("What differs between two moments, in groups of equal differences", "application/json", append([]parameter{
-			{"kind", "string", "deployment, site, template or plugin", false}, {"from", "string", "moment: position, time, or duration before now", false}, {"to", "string", "moment; none: now", false},
+			{"kind", "string", "deployment, site, template or plugin", false},
+			{"from", "string", "moment: position, time, or duration before now", false},
+			{"to", "string", "moment; none: now", false},
 			{"entity", "string", "only this ID", false},
 		}, filtersOf(tko.KindDeployment)...))},
 		"/api/v1/retention": object{"get": operation("Which part of the past can be read", "application/json", nil)},
 		"/api/v1/blame": object{"get": operation("Where the values of a package come from", "application/json", []parameter{
-			{"kind", "string", "deployment, site or template", false}, {"id", "string", "ID", false}, {"revision", "integer", "earlier revision", false},
-			{"field", "string", "only this resource or field", false}, {"history", "boolean", "all values that the field has had", false},
+			{"kind", "string", "deployment, site or template", false},
+			{"id", "string", "ID", false},
+			{"revision", "integer", "earlier revision", false},
+			{"field", "string", "only this resource or field", false},
+			{"history", "boolean", "all values that the field has had", false},
 		})},
 	}
 	for _, kind := range kinds {
