@@ -196,7 +196,7 @@ func planLines(ctx context.Context, s Getter, id string) ([]line, error) {
 			}
 		}
 		if g.More > 0 {
-			lines = append(lines, line{text: fmt.Sprintf("  and %s", plural(g.More, "more field", "more fields")), style: faint})
+			lines = append(lines, line{text: "  and " + plural(g.More, "more field", "more fields"), style: faint})
 		}
 		for _, example := range g.Examples {
 			lines = append(lines, line{text: printable.Text("  for example " + string(example)), kind: tko.KindDeployment, id: string(example)})
