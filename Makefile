@@ -69,10 +69,16 @@ quick: ## the tests that need no server: within a minute
 
 FAULTS_TIME ?= 1h
 
+.PHONY: images
+images: ## take the screenshots of docs/images
+	TKO_IMAGES=yes $(GO) test -count=1 -timeout 60m -run InABrowser ./test/dashboard
+	$(GO) test -count=1 -run Images ./internal/dashboard -update
+
 .PHONY: soak
-soak: ## break everything at random for FAULTS_TIME (1h), kill -9 in 50 rounds, 100,000 simulated fleets, the Kubernetes API under 100,000 objects, and the image
+soak: ## break everything at random for FAULTS_TIME (1h), kill -9 in 50 rounds, 100,000 simulated fleets, 100,000 deployments in a browser, the Kubernetes API under 100,000 objects, and the image
 	@test/setup/setup.sh
 	TKO_FAULTS_SEED=$${TKO_FAULTS_SEED:-random} TKO_FAULTS_TIME=$(FAULTS_TIME) $(GO) test -count=1 -timeout 24h -run Faults -v $(ARGS) ./test/faults
+	TKO_DASHBOARD_DEPLOYMENTS=100000 $(GO) test -count=1 -timeout 60m -run LargeFleet -v $(ARGS) ./test/dashboard
 	TKO_SOAK_ROUNDS=50 $(GO) test -count=1 -timeout 60m -run Kill -v $(ARGS) ./test/e2e
 	TKO_ROLLOUT_FLEET=5000 TKO_ROLLOUT_RUNS=2000 $(GO) test -count=1 -timeout 120m -run 'Mixed|Random' -v $(ARGS) ./internal/rollout/planner
 	TKO_PAST_CHANGES=10000 $(GO) test -count=1 -timeout 120m -run "MemoryStoreKeepsAllPromises/every_read_as_of" -v $(ARGS) ./internal/store/sqlite

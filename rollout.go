@@ -79,6 +79,9 @@ type RolloutStatus struct {
 	// Until is when the rollout is expected to end, estimated from its progress; zero
 	// if it isn't known.
 	Until time.Time
+	// Commands are those that the state allows and that would change something, sorted
+	// as a rollout goes on. Rights are not considered.
+	Commands []string
 }
 
 // A RolloutWave counts the deployments of a wave by progress.
@@ -114,6 +117,7 @@ type RolloutRows struct {
 	Site       string       // pattern; "": any
 	Kinds      []string
 	Progress   []string
+	Group      *int // index of a group of the plan; nil: any
 	After      DeploymentID
 	Limit      int
 	Changes    bool // read the changes of the packages, of at most 100 rows

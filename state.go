@@ -75,6 +75,28 @@ func (p Plugin) Summary() Summary {
 	return Summary{State: StateHealthy}
 }
 
+// Summary returns the state of a rollout. Its reason is the rollout's own state.
+func (r Rollout) Summary() Summary {
+	s := Summary{State: StateHealthy, Condition: ConditionState, Reason: r.State, Message: r.Reason}
+	for _, c := range r.Stamp.Conditions {
+		if c.Type == ConditionState {
+			s.Since = c.LastTransition
+		}
+	}
+	switch r.State {
+	case "Planning", "Running", "Undoing":
+		s.State = StateWorking
+	case "Planned", "Paused":
+		s.State = StateWaiting
+	case "", "Draft":
+		s.State = StateWaiting
+		if r.Reason != "" { // it could not be planned
+			s.State = StateFailing
+		}
+	}
+	return s
+}
+
 // outdated returns the summary, or that the site reported on an earlier revision only.
 func outdated(s Summary, stamp Stamp) Summary {
 	for _, c := range stamp.Conditions {

@@ -56,7 +56,7 @@ func (r *run) pastOf(ctx context.Context, made deploymentsMade) error {
 	}
 	defer l.close()
 	if _, err := l.run(ctx, len(made.ids), func(ctx context.Context, client, i int) error {
-		return modifyOne(ctx, l.data[client], made.ids[i], i)
+		return modifyOne(ctx, l.data[client], made.ids[i], marker, fmt.Sprintf("%0*d", len(marker), i))
 	}); err != nil {
 		return err
 	}

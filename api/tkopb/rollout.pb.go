@@ -427,9 +427,10 @@ type RolloutStatus struct {
 	Kinds         map[string]int64       `protobuf:"bytes,10,rep,name=kinds,proto3" json:"kinds,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // deployments by kind of change
 	Waves         []*RolloutWave         `protobuf:"bytes,11,rep,name=waves,proto3" json:"waves,omitempty"`
 	Failures      int64                  `protobuf:"varint,12,opt,name=failures,proto3" json:"failures,omitempty"`
-	Blocks        []string               `protobuf:"bytes,13,rep,name=blocks,proto3" json:"blocks,omitempty"`     // what waiting deployments wait for, in words
-	Examples      []*RolloutRow          `protobuf:"bytes,14,rep,name=examples,proto3" json:"examples,omitempty"` // deployments that need attention
-	Until         *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=until,proto3" json:"until,omitempty"`       // estimated end
+	Blocks        []string               `protobuf:"bytes,13,rep,name=blocks,proto3" json:"blocks,omitempty"`       // what waiting deployments wait for, in words
+	Examples      []*RolloutRow          `protobuf:"bytes,14,rep,name=examples,proto3" json:"examples,omitempty"`   // deployments that need attention
+	Until         *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=until,proto3" json:"until,omitempty"`         // estimated end
+	Commands      []string               `protobuf:"bytes,1950,rep,name=commands,proto3" json:"commands,omitempty"` // that the state of the rollout allows and that would change something
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -565,6 +566,13 @@ func (x *RolloutStatus) GetExamples() []*RolloutRow {
 func (x *RolloutStatus) GetUntil() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Until
+	}
+	return nil
+}
+
+func (x *RolloutStatus) GetCommands() []string {
+	if x != nil {
+		return x.Commands
 	}
 	return nil
 }
@@ -1039,7 +1047,8 @@ type ListRolloutRows struct {
 	After         string                 `protobuf:"bytes,6,opt,name=after,proto3" json:"after,omitempty"`
 	MaxCount      int64                  `protobuf:"varint,7,opt,name=maxCount,proto3" json:"maxCount,omitempty"` // 0: no limit
 	// Whether rows have their changes. At most 100 rows may match then.
-	Changes       bool `protobuf:"varint,190,opt,name=changes,proto3" json:"changes,omitempty"`
+	Changes       bool   `protobuf:"varint,190,opt,name=changes,proto3" json:"changes,omitempty"`
+	Group         *int32 `protobuf:"varint,1950,opt,name=group,proto3,oneof" json:"group,omitempty"` // index of a group of the plan; none: any
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1128,6 +1137,13 @@ func (x *ListRolloutRows) GetChanges() bool {
 		return x.Changes
 	}
 	return false
+}
+
+func (x *ListRolloutRows) GetGroup() int32 {
+	if x != nil && x.Group != nil {
+		return *x.Group
+	}
+	return 0
 }
 
 type AdvanceRolloutResponse struct {
@@ -1453,7 +1469,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x05force\x18\x05 \x01(\bR\x05force\x12\x18\n" +
 	"\aanyTime\x18\x06 \x01(\bR\aanyTime\x12\"\n" +
 	"\fdeploymentId\x18\a \x01(\tR\fdeploymentId\x12\x1d\n" +
-	"\tunstarted\x18\xa4\r \x01(\bR\tunstarted\"\xcd\x04\n" +
+	"\tunstarted\x18\xa4\r \x01(\bR\tunstarted\"\xea\x04\n" +
 	"\rRolloutStatus\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -1470,7 +1486,8 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\bfailures\x18\f \x01(\x03R\bfailures\x12\x16\n" +
 	"\x06blocks\x18\r \x03(\tR\x06blocks\x12+\n" +
 	"\bexamples\x18\x0e \x03(\v2\x0f.tko.RolloutRowR\bexamples\x120\n" +
-	"\x05until\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x1a8\n" +
+	"\x05until\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1b\n" +
+	"\bcommands\x18\x9e\x0f \x03(\tR\bcommands\x1a8\n" +
 	"\n" +
 	"KindsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1523,7 +1540,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +
 	"\x06before\x18\x03 \x01(\tR\x06before\x12\x14\n" +
-	"\x05after\x18\x04 \x01(\tR\x05after\"\xf8\x01\n" +
+	"\x05after\x18\x04 \x01(\tR\x05after\"\x9e\x02\n" +
 	"\x0fListRolloutRows\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\"\n" +
 	"\fdeploymentId\x18\x02 \x01(\tR\fdeploymentId\x12$\n" +
@@ -1532,7 +1549,9 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\bprogress\x18\x05 \x03(\tR\bprogress\x12\x14\n" +
 	"\x05after\x18\x06 \x01(\tR\x05after\x12\x1a\n" +
 	"\bmaxCount\x18\a \x01(\x03R\bmaxCount\x12\x19\n" +
-	"\achanges\x18\xbe\x01 \x01(\bR\achanges\"I\n" +
+	"\achanges\x18\xbe\x01 \x01(\bR\achanges\x12\x1a\n" +
+	"\x05group\x18\x9e\x0f \x01(\x05H\x00R\x05group\x88\x01\x01B\b\n" +
+	"\x06_group\"I\n" +
 	"\x16AdvanceRolloutResponse\x12/\n" +
 	"\x05again\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05again\"E\n" +
 	"\x12GetReservedOrigins\x12/\n" +
@@ -1669,6 +1688,7 @@ func file_tko_rollout_proto_init() {
 		return
 	}
 	file_tko_tko_proto_init()
+	file_tko_rollout_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -42,7 +42,9 @@ func (s *server) webHandler(log *slog.Logger, stopping <-chan struct{}) (http.Ha
 	}
 	inner := http.NewServeMux()
 	inner.Handle("/api/", webapi.New(s.service, log))
-	inner.Handle("/api/v1/", webapi.NewLive(webapi.LiveCatalog{Catalog: s.service, Watcher: s.service, Actor: actor{s.service}}, webapi.LiveOptions{
+	inner.Handle("/api/v1/", webapi.NewLive(webapi.LiveCatalog{
+		Catalog: s.service, Watcher: s.service, Actor: actor{s.service}, LiveRollouts: s.service, Past: s.service, Reasons: s.service,
+	}, webapi.LiveOptions{
 		Log: log, Stopping: stopping, Logins: logins.Logins,
 	}))
 	inner.Handle("/auth/", sessions.Handler())

@@ -789,6 +789,7 @@ func (s *Service) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.Roll
 	if out.Examples, err = s.examples(ctx, v); err != nil {
 		return tko.RolloutStatus{}, err
 	}
+	out.Commands = commandsOf(st, out.Waves, sum)
 	done := 0
 	for p, n := range sum.Total.By {
 		if p.Ended() {
@@ -845,6 +846,42 @@ func (s *Service) examples(ctx context.Context, v RolloutSummary) ([]tko.Rollout
 	return shown, nil
 }
 
+// commandsOf returns the commands that the state of a rollout allows and that would change
+// something.
+func commandsOf(st RolloutState, waves []tko.RolloutWave, sum execute.Summary) []string {
+	var out []string
+	for _, command := range execute.Commands() {
+		next, changes, err := execute.Allow(execute.Rollout{ID: st.ID, State: st.State}, command)
+		switch {
+		case err != nil:
+			continue
+		case command == execute.CommandApprove:
+			changes = slices.ContainsFunc(waves, func(w tko.RolloutWave) bool { return w.Approval == approvalRequired })
+		case command == execute.CommandPlan:
+			changes = st.Undoes == "" && (st.State == execute.Paused || changes && next == execute.Planning && st.Started == 0)
+		case command == execute.CommandUndo:
+			changes = changes && st.Started != 0
+		case command == execute.CommandDelete:
+			changes = true
+		}
+		if changes {
+			out = append(out, string(command))
+		}
+	}
+	if st.State == execute.Paused {
+		if sum.Total.By[execute.Stale] > 0 {
+			out = append(out, commandSkip)
+		}
+		if sum.Failures > 0 {
+			out = append(out, commandWaive)
+		}
+	}
+	return out
+}
+
+// approvalRequired is the approval of a wave that waits for one.
+const approvalRequired = "Required"
+
 // summaryOf returns the summary of the rows that the rollout applies, by their counts.
 func summaryOf(counts []RolloutCount) execute.Summary {
 	s := execute.Summary{Total: execute.Count{By: map[execute.Progress]int{}}}
@@ -871,7 +908,7 @@ func wavesOf(sp spec.Rollout, st RolloutState, sum execute.Summary) []tko.Rollou
 	for i, w := range sp.Waves {
 		wave := tko.RolloutWave{Name: w.Name, Progress: map[string]int{}}
 		if w.Approval {
-			wave.Approval = "Required"
+			wave.Approval = approvalRequired
 			if a, ok := st.Approvals[i]; ok && a.Plan == st.Digest {
 				wave.Approval = "by " + a.Who
 			}
@@ -1013,7 +1050,7 @@ func (s *Service) RolloutRows(ctx context.Context, sel tko.RolloutRows) iter.Seq
 }
 
 func selects(sel tko.RolloutRows, sites []tko.Pattern, r RolloutRow) bool {
-	return (sel.Deployment == "" || sel.Deployment == r.Deployment) && (len(sites) == 0 || r.Site != "" && sites[0].Match(r.Site)) &&
+	return (sel.Deployment == "" || sel.Deployment == r.Deployment) && (sel.Group == nil || *sel.Group == r.Group && r.Kind != plan.Same) && (len(sites) == 0 || r.Site != "" && sites[0].Match(r.Site)) &&
 		(len(sel.Kinds) == 0 || slices.Contains(sel.Kinds, r.Kind.String())) && (len(sel.Progress) == 0 || slices.Contains(sel.Progress, string(r.Progress)))
 }
 

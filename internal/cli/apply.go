@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
 )
@@ -136,7 +137,7 @@ func (a *app) showSteps(steps []applyStep, details bool) (changes int) {
 			continue
 		}
 		changes++
-		line := fmt.Sprintf("%s %s %s", step.verb, step.Put.Kind, printable(step.Name))
+		line := fmt.Sprintf("%s %s %s", step.verb, step.Put.Kind, printable.Text(step.Name))
 		if a.colors(a.streams.Out) {
 			line = colors[step.verb] + line + "\x1b[0m"
 		}
@@ -149,7 +150,7 @@ func (a *app) showSteps(steps []applyStep, details bool) (changes int) {
 				fmt.Fprintf(a.out, "    and %s\n", count(len(step.details)-i, "more change", "more changes"))
 				break
 			}
-			fmt.Fprintln(a.out, "    "+cut(printable(detail), a.width()))
+			fmt.Fprintln(a.out, "    "+cut(printable.Text(detail), a.width()))
 		}
 	}
 	return changes

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // A bulkFlag confirms a command that may change very many entities.
@@ -72,7 +73,7 @@ var errNotConfirmed = errors.New("not confirmed: nothing was changed")
 
 // ask asks the user a question, and reports whether the answer is yes.
 func (a *app) ask(format string, args ...any) bool {
-	fmt.Fprint(a.streams.Err, printable(fmt.Sprintf(format, args...))+" [y/N] ")
+	fmt.Fprint(a.streams.Err, printable.Text(fmt.Sprintf(format, args...))+" [y/N] ")
 	line, _ := bufio.NewReader(a.streams.In).ReadString('\n') // the end of the input is no
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "y", "yes":

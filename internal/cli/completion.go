@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // Limits of completions: the number of IDs, and the time to find them, so that a
@@ -97,7 +98,7 @@ func describe(id, text string) string {
 	if text == "" {
 		return id
 	}
-	return id + "\t" + printable(text)
+	return id + "\t" + printable.Text(text)
 }
 
 // completion returns a function that offers the results of a completer; none if the

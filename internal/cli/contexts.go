@@ -18,6 +18,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // A contextFile is the configuration file of the command: servers, and how to
@@ -215,7 +216,7 @@ func (a *app) contextList() *cobra.Command {
 				if address == "" {
 					address = "this machine"
 				}
-				if _, err := fmt.Fprintf(a.out, "%s %-20s %s\n", mark, name, printable(address)); err != nil {
+				if _, err := fmt.Fprintf(a.out, "%s %-20s %s\n", mark, name, printable.Text(address)); err != nil {
 					return err
 				}
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // eventsIdle is the time without a change after which the past changes are taken to be
@@ -145,7 +146,7 @@ func (a *app) follow(ctx context.Context, s *session, after int64, id string, ki
 		}
 		switch f := a.format(); f {
 		case formatTable, formatWide:
-			_, err = fmt.Fprintln(a.out, cut(printable(fmt.Sprintf("%s  %s  %s  %s  %d  %s", c.Time.UTC().Format(time.RFC3339), c.Kind, c.ID, c.Op, c.Revision, c.Author)), a.width()))
+			_, err = fmt.Fprintln(a.out, cut(printable.Text(fmt.Sprintf("%s  %s  %s  %s  %d  %s", c.Time.UTC().Format(time.RFC3339), c.Kind, c.ID, c.Op, c.Revision, c.Author)), a.width()))
 		case formatBare:
 			_, err = fmt.Fprintln(a.out, eventView.id(c))
 		case formatYAML:

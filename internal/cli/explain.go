@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // The limits of a history.
@@ -241,7 +242,7 @@ func (h history) print(a *app) error {
 		facts = append(facts, fact{name: "Children", text: fmt.Sprintf("%d, %d of them prepared and %d approved", h.children, h.prepared, h.approved)})
 	}
 	for _, f := range facts {
-		fmt.Fprintf(a.out, "%-12s %s\n", f.name+":", printable(f.text))
+		fmt.Fprintf(a.out, "%-12s %s\n", f.name+":", printable.Text(f.text))
 	}
 	fmt.Fprintln(a.out, "\nWhat happened:")
 	for i, r := range h.revisions {
@@ -257,7 +258,7 @@ func (h history) print(a *app) error {
 	}
 	fmt.Fprintln(a.out, "\nWhat it waits for:")
 	for _, line := range waits {
-		fmt.Fprintf(a.out, "  %s\n", printable(line))
+		fmt.Fprintf(a.out, "  %s\n", printable.Text(line))
 	}
 	return nil
 }
@@ -305,15 +306,15 @@ func (h history) printRevision(a *app, r tko.Stamp) {
 	case what == "":
 		what = "changed it"
 	}
-	fmt.Fprintf(a.out, "  %-4d %-20s %s: %s\n", r.Revision, when, printable(who), printable(what))
+	fmt.Fprintf(a.out, "  %-4d %-20s %s: %s\n", r.Revision, when, printable.Text(who), printable.Text(what))
 	for _, s := range r.Steps {
 		by := "TKO"
 		if s.Plugin != "" {
 			by = "plugin " + s.Plugin
 		}
-		fmt.Fprintf(a.out, "       %s by %s, iteration %d, took %s\n", printable(s.Resource), printable(by), s.Iteration, s.Took)
+		fmt.Fprintf(a.out, "       %s by %s, iteration %d, took %s\n", printable.Text(s.Resource), printable.Text(by), s.Iteration, s.Took)
 		for _, note := range s.Notes {
-			fmt.Fprintf(a.out, "         %s\n", printable(note))
+			fmt.Fprintf(a.out, "         %s\n", printable.Text(note))
 		}
 		if s.NotesLeftOut > 0 {
 			fmt.Fprintf(a.out, "         and %d more\n", s.NotesLeftOut)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/kinds"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -249,7 +250,7 @@ func (a *app) explainKind(k kindSchema, path string, recursive bool) error {
 		about = k.describe(fields, at)
 	}
 	if about != "" {
-		fmt.Fprintf(a.out, "\n%s\n", printable(about))
+		fmt.Fprintf(a.out, "\n%s\n", printable.Text(about))
 	}
 	if len(asMap(elements(at)["properties"])) == 0 {
 		return nil
@@ -273,7 +274,7 @@ func (a *app) showFields(k kindSchema, path []string, at map[string]any, level, 
 		here := append(slices.Clone(path), name)
 		fmt.Fprintf(a.out, "%s%s  %s\n", indent, name, schemaType(field, isRequired(below, name)))
 		if about := k.describe(here, field); about != "" {
-			fmt.Fprintf(a.out, "%s    %s\n", indent, printable(about))
+			fmt.Fprintf(a.out, "%s    %s\n", indent, printable.Text(about))
 		}
 		if level < depth {
 			a.showFields(k, here, field, level+1, depth)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // A SourcePlanner computes what a working tree would change if it were the next
@@ -168,7 +169,7 @@ func (a *app) wrongTree(err error, name string, plan SourcePlan) error {
 	printed := err
 	if lines := strings.Split(err.Error(), "\n"); len(lines) > 1 {
 		for _, line := range lines[:min(most, len(lines))] {
-			fmt.Fprintln(a.streams.Err, printable(line))
+			fmt.Fprintln(a.streams.Err, printable.Text(line))
 		}
 		if more := len(lines) - most; more > 0 {
 			fmt.Fprintf(a.streams.Err, "and %d more\n", more)

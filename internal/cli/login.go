@@ -21,6 +21,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/certs"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 const (
@@ -273,7 +274,7 @@ func (a *app) logIn(ctx context.Context, given serverContext) error {
 		address = device.VerificationURI
 	}
 	fmt.Fprintf(a.streams.Err, "To log in as the client %q with the scopes %q, open\n\n  %s\n\nand check or enter the code %s\n",
-		l.ClientID, strings.Join(scopes, " "), printable(address), printable(device.UserCode))
+		l.ClientID, strings.Join(scopes, " "), printable.Text(address), printable.Text(device.UserCode))
 	t, err := i.oauth.DeviceAccessToken(i.ctx(ctx), device)
 	if err != nil {
 		return tko.Errorf(tko.ErrUnauthenticated, "the login at %s failed: %w", l.Issuer, err)

@@ -8,15 +8,14 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // Streams are the input and outputs of a command.
@@ -140,9 +139,9 @@ func (a *app) fail(ctx context.Context, err error) int {
 		hint = e.hint
 	}
 	if id := client.RequestID(err); id != "" && hint == "" && (code == exitOther || code == exitUnavailable) {
-		hint = "the server's log has more about request " + printable(id)
+		hint = "the server's log has more about request " + printable.Text(id)
 	}
-	message := "tko: " + printable(err.Error())
+	message := "tko: " + printable.Text(err.Error())
 	if a.colors(a.streams.Err) {
 		message = "\x1b[31m" + message + "\x1b[0m"
 	}
@@ -151,20 +150,6 @@ func (a *app) fail(ctx context.Context, err error) int {
 		fmt.Fprintln(a.streams.Err, "hint: "+hint)
 	}
 	return code
-}
-
-// printable returns text on one line, without control characters.
-func printable(s string) string {
-	s = strings.Join(strings.FieldsFunc(s, func(c rune) bool { return c == '\n' || c == '\r' }), " ")
-	return strings.Map(func(c rune) rune {
-		if c == '\t' {
-			return ' '
-		}
-		if !unicode.IsPrint(c) {
-			return '\uFFFD'
-		}
-		return c
-	}, s)
 }
 
 // errUsage is the kind of errors in the command's arguments and flags.
@@ -188,5 +173,5 @@ func (a *app) notice(format string, args ...any) {
 	if a.globals.quiet {
 		return
 	}
-	fmt.Fprintln(a.streams.Err, printable(fmt.Sprintf(format, args...)))
+	fmt.Fprintln(a.streams.Err, printable.Text(fmt.Sprintf(format, args...)))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -58,7 +59,7 @@ func (a *app) printFacts(facts []fact) error {
 			width = max(width, len(fact.name))
 		}
 		for _, fact := range facts {
-			if _, err := fmt.Fprintf(a.out, "%-*s  %s\n", width+1, fact.name+":", printable(fact.text)); err != nil {
+			if _, err := fmt.Fprintf(a.out, "%-*s  %s\n", width+1, fact.name+":", printable.Text(fact.text)); err != nil {
 				return err
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -725,7 +726,7 @@ func (a *app) planText(p tko.RolloutPlan) error {
 		fmt.Fprintf(&text, "\nTo start it: tko rollout start %s --plan %.12s\n", p.ID, p.Digest)
 	}
 	for line := range strings.Lines(text.String()) {
-		if _, err := fmt.Fprintln(a.out, printable(strings.TrimSuffix(line, "\n"))); err != nil {
+		if _, err := fmt.Fprintln(a.out, printable.Text(strings.TrimSuffix(line, "\n"))); err != nil {
 			return err
 		}
 	}
@@ -787,7 +788,7 @@ func (a *app) rolloutStatus() *cobra.Command {
 					err = a.encoder(f).value(a.out, statusRow(status))
 				case text != last:
 					for line := range strings.Lines(text) {
-						if _, err = fmt.Fprintln(a.out, printable(strings.TrimSuffix(line, "\n"))); err != nil {
+						if _, err = fmt.Fprintln(a.out, printable.Text(strings.TrimSuffix(line, "\n"))); err != nil {
 							break
 						}
 					}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // formatDiff is the output format of commands with the annotation withDiff: removed and
@@ -78,7 +79,7 @@ func differenceColor(line string) string {
 
 func (a *app) printLines(text string) error {
 	for line := range strings.Lines(text) {
-		if _, err := fmt.Fprintln(a.out, printable(strings.TrimSuffix(line, "\n"))); err != nil {
+		if _, err := fmt.Fprintln(a.out, printable.Text(strings.TrimSuffix(line, "\n"))); err != nil {
 			return err
 		}
 	}

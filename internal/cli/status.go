@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // The limits of a status.
@@ -278,7 +279,7 @@ func (f *fleet) print(a *app) error {
 		}
 	}
 	for _, problem := range f.problems {
-		fmt.Fprintln(a.out, "Server problem: "+cut(printable(problem), a.width()))
+		fmt.Fprintln(a.out, "Server problem: "+cut(printable.Text(problem), a.width()))
 	}
 	failures := f.sorted()
 	if len(failures) == 0 {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // A column of a table.
@@ -44,7 +46,7 @@ func (t *table[T]) add(item T) error {
 		if c.age != nil {
 			text = age(t.app.now(), c.age(item))
 		} else {
-			text = printable(c.text(item))
+			text = printable.Text(c.text(item))
 		}
 		if text == "" {
 			text = "-"
@@ -99,7 +101,7 @@ func (t *table[T]) writeRow(row tableRow) error {
 		return err
 	}
 	for _, line := range row.below {
-		if _, err := fmt.Fprintln(t.app.out, cut("    "+printable(line), t.app.width())); err != nil {
+		if _, err := fmt.Fprintln(t.app.out, cut("    "+printable.Text(line), t.app.width())); err != nil {
 			return err
 		}
 	}

@@ -71,6 +71,15 @@ func TestFramesOfAllViews(t *testing.T) {
 		u.press("4")
 		golden(t, at("plugins"), u.screen())
 		u.press("5")
+		golden(t, at("rollouts"), u.screen())
+		u.press("enter")
+		golden(t, at("waves"), u.screen())
+		u.press("d")
+		golden(t, at("plan"), u.screen())
+		u.press("R")
+		u.enter("start")
+		golden(t, at("start"), u.screen())
+		u.press("esc", "6")
 		u.send(feedMsg{live: true, position: 101, changes: []tko.Change{{Position: 101, Kind: tko.KindSite, ID: "south/edge-1", Op: tko.OpWritten, Time: start, Author: tko.Author{Who: "ada"}}}})
 		golden(t, at("events"), u.screen())
 		u.press("1", "enter")
@@ -94,7 +103,7 @@ func TestEachLineIsAsWideAsTheWindow(t *testing.T) {
 	f := sample()
 	f.special[name(5)] = broken(5, strings.Repeat("wide 漢字 ", 50))
 	u := newUser(t, f, 80, 24)
-	views := [][]string{{"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"1", "enter"}, {"y"}, {"t"}, {"D"}, {"esc", "?"}}
+	views := [][]string{{"1"}, {"2"}, {"3"}, {"4"}, {"5"}, {"5", "enter"}, {"d"}, {"6"}, {"1", "enter"}, {"y"}, {"t"}, {"D"}, {"esc", "?"}}
 	for _, keys := range views {
 		u.press(keys...)
 		for _, size := range [][2]int{{1, 1}, {20, 5}, {39, 24}, {40, 10}, {80, 9}, {80, 24}, {119, 30}, {120, 30}, {300, 100}} {
@@ -343,12 +352,14 @@ func TestADifferenceShowsWhatARevisionHasChanged(t *testing.T) {
 	u.sees("Revision 3 of 3")
 }
 
-func TestEventsOfOtherKindsNameTheirCommand(t *testing.T) {
+func TestEventsOfRolloutsOpenThemAndThoseOfUnknownKindsNameTheirCommand(t *testing.T) {
 	u := newUser(t, sample(), 100, 24)
-	u.press("5")
-	u.send(feedMsg{live: true, changes: []tko.Change{{Kind: tko.KindRollout, ID: "smf-v2", Op: tko.OpWritten, Time: start}}})
+	u.press("6")
+	u.send(feedMsg{live: true, changes: []tko.Change{{Kind: "future", ID: "x", Op: tko.OpWritten, Time: start}, {Kind: tko.KindRollout, ID: "smf-v2", Op: tko.OpWritten, Time: start}}})
 	u.press("enter")
-	u.sees("a rollout is not shown here: use tko rollout get smf-v2")
+	u.sees("rollout smf-v2", "[waves]")
+	u.press("esc", "j", "enter")
+	u.sees("a future is not shown here: use tko future get x")
 }
 
 func TestTheMouseSelectsRowsAndTabs(t *testing.T) {

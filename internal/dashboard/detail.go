@@ -13,6 +13,7 @@ import (
 	"github.com/sergi/go-diff/diffmatchpatch"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -28,6 +29,17 @@ const (
 
 var tabNames = []string{"why", "yaml", "conditions", "history", "diff", "tree"}
 
+// tabName returns the name of a tab: rollouts have their waves and their plan.
+func tabName(kind tko.Kind, tab int) string {
+	if kind == tko.KindRollout && tab == tabWhy {
+		return "waves"
+	}
+	if kind == tko.KindRollout && tab == tabDiff {
+		return "plan"
+	}
+	return tabNames[tab]
+}
+
 // tabsOf returns the tabs of a kind.
 func tabsOf(kind tko.Kind) []int {
 	switch kind {
@@ -35,7 +47,9 @@ func tabsOf(kind tko.Kind) []int {
 		return []int{tabWhy, tabPackage, tabConditions, tabHistory, tabDiff, tabTree}
 	case tko.KindPlugin:
 		return []int{tabWhy, tabPackage, tabConditions}
-	case tko.KindSite, tko.KindTemplate, tko.KindRollout:
+	case tko.KindRollout:
+		return []int{tabWhy, tabDiff, tabPackage, tabConditions, tabHistory}
+	case tko.KindSite, tko.KindTemplate:
 	}
 	return []int{tabWhy, tabPackage, tabConditions, tabHistory, tabDiff}
 }
@@ -222,7 +236,12 @@ func readEntity(ctx context.Context, s Getter, kind tko.Kind, id string, revisio
 			e.text += fmt.Sprintf("- %q\n", argument)
 		}
 		return e, nil
-	case tko.KindRollout: // show refuses it
+	case tko.KindRollout:
+		r, err := s.Rollout(ctx, tko.RolloutID(id), revision)
+		if err != nil {
+			return e, err
+		}
+		e.row, e.stamp, pkg = rolloutRow(r), r.Stamp, r.Package
 	}
 	if len(pkg) > 0 {
 		encoded, err := krm.Encode(krm.YAML, pkg.ForDisplay())
@@ -239,7 +258,14 @@ func readDetail(ctx context.Context, s Server, zone *time.Location, kind tko.Kin
 	switch tab {
 	case tabHistory:
 		return readHistory(ctx, s, zone, kind, id)
+	case tabWhy:
+		if kind == tko.KindRollout {
+			return statusLines(ctx, s, zone, id)
+		}
 	case tabDiff:
+		if kind == tko.KindRollout {
+			return planLines(ctx, s, id)
+		}
 		return readDiff(ctx, s, zone, kind, id, back)
 	case tabTree:
 		return readTree(ctx, s, tko.DeploymentID(id))
@@ -263,7 +289,7 @@ func packageLines(text string) []line {
 	}
 	var lines []line
 	for one := range strings.Lines(text) {
-		l := line{text: clean(strings.TrimSuffix(one, "\n"))}
+		l := line{text: printable.Text(strings.TrimSuffix(one, "\n"))}
 		if strings.HasPrefix(l.text, "---") || strings.HasPrefix(strings.TrimSpace(l.text), "#") {
 			l.style = faint
 		}
@@ -289,9 +315,9 @@ func conditionLines(conditions []tko.Condition, zone *time.Location) []line {
 		if c.Status == tko.ConditionFalse {
 			look = strong
 		}
-		lines = append(lines, line{text: clean(fmt.Sprintf("%s: %s %s", c.Type, c.Status, c.Reason)), style: look})
+		lines = append(lines, line{text: printable.Text(fmt.Sprintf("%s: %s %s", c.Type, c.Status, c.Reason)), style: look})
 		for one := range strings.Lines(c.Text()) {
-			lines = append(lines, line{text: "  " + clean(strings.TrimSuffix(one, "\n"))})
+			lines = append(lines, line{text: "  " + printable.Text(strings.TrimSuffix(one, "\n"))})
 		}
 		lines = append(lines, line{text: fmt.Sprintf("  since %s, at revision %d", stampText(c.LastTransition, zone), c.ObservedRevision), style: faint})
 	}
@@ -306,17 +332,17 @@ func whyLines(e entity, kind tko.Kind, zone *time.Location) []line {
 		if s.Reason != "" && s.State != tko.StateHealthy {
 			title += ": " + s.Reason
 		}
-		lines = append(lines, line{text: clean(title), style: styleOf(s.State)})
+		lines = append(lines, line{text: printable.Text(title), style: styleOf(s.State)})
 		if s.Message != "" && s.State != tko.StateHealthy {
 			for one := range strings.Lines(s.Message) {
-				lines = append(lines, line{text: "  " + clean(strings.TrimSuffix(one, "\n"))})
+				lines = append(lines, line{text: "  " + printable.Text(strings.TrimSuffix(one, "\n"))})
 			}
 			lines = append(lines, line{text: "  since " + stampText(s.Since, zone), style: faint})
 		}
 		lines = append(lines, line{})
 	}
 	for _, text := range e.row.facts {
-		l := line{text: clean(text)}
+		l := line{text: printable.Text(text)}
 		name, value, _ := strings.Cut(text, ": ")
 		switch {
 		case value == "-":
@@ -334,7 +360,7 @@ func whyLines(e entity, kind tko.Kind, zone *time.Location) []line {
 		lines = append(lines, l)
 	}
 	lines = append(lines,
-		line{text: clean(fmt.Sprintf("Revision: %d by %s", e.stamp.Revision, cmp.Or(e.stamp.String(), "-")))},
+		line{text: printable.Text(fmt.Sprintf("Revision: %d by %s", e.stamp.Revision, cmp.Or(e.stamp.String(), "-")))},
 		line{text: "Created: " + stampText(e.stamp.Created, zone)}, line{text: "Updated: " + stampText(e.stamp.Updated, zone)}, line{})
 	return append(lines, conditionLines(e.stamp.Conditions, zone)...)
 }
@@ -362,7 +388,7 @@ func readHistory(ctx context.Context, s Getter, zone *time.Location, kind tko.Ki
 				return nil, err
 			}
 		}
-		lines = append(lines, line{text: clean(fmt.Sprintf("%d  %s  %s", revision, stampText(e.stamp.Updated, zone), e.stamp.Author))})
+		lines = append(lines, line{text: printable.Text(fmt.Sprintf("%d  %s  %s", revision, stampText(e.stamp.Updated, zone), e.stamp.Author))})
 	}
 	if newest > maxRevisions {
 		lines = append(lines, line{text: fmt.Sprintf("and %d earlier ones", newest-maxRevisions), style: faint})
@@ -384,7 +410,7 @@ func readDiff(ctx context.Context, s Getter, zone *time.Location, kind tko.Kind,
 			return nil, err
 		}
 	}
-	lines := []line{{text: clean(fmt.Sprintf("Revision %d of %d, %s by %s", to, newest.stamp.Revision, stampText(e.stamp.Updated, zone), e.stamp.Author)), style: strong}}
+	lines := []line{{text: printable.Text(fmt.Sprintf("Revision %d of %d, %s by %s", to, newest.stamp.Revision, stampText(e.stamp.Updated, zone), e.stamp.Author)), style: strong}}
 	if to == 1 {
 		return append(lines, line{text: "It is the first one.", style: faint}), nil
 	}
@@ -415,7 +441,7 @@ func diffLines(before, after string) []line {
 	for i, one := range diffs {
 		var parts []string
 		for text := range strings.Lines(one.Text) {
-			parts = append(parts, clean(strings.TrimSuffix(text, "\n")))
+			parts = append(parts, printable.Text(strings.TrimSuffix(text, "\n")))
 		}
 		switch one.Type {
 		case diffmatchpatch.DiffDelete:
@@ -479,7 +505,7 @@ func readTree(ctx context.Context, s Server, id tko.DeploymentID) ([]line, error
 		if one.Stamp.Revision == 0 {
 			text = string(one.ID) + " (was not found)"
 		}
-		lines = append(lines, line{text: strings.Repeat("  ", depth) + clean(text), style: styleOf(one.Summary().State), kind: tko.KindDeployment, id: string(one.ID)})
+		lines = append(lines, line{text: strings.Repeat("  ", depth) + printable.Text(text), style: styleOf(one.Summary().State), kind: tko.KindDeployment, id: string(one.ID)})
 	}
 	groups, order, total := map[tko.TemplateID]*treeGroup{}, []tko.TemplateID{}, 0
 	most := maxScanned + 1
@@ -558,14 +584,14 @@ func (g *treeGroup) lines(indent string, parent tko.DeploymentID, template tko.T
 		filter += " template-id=" + quoted(tko.LiteralPattern(string(template)))
 	}
 	lines := []line{{
-		text: clean(fmt.Sprintf("%s%s: %d (%s)", indent, cmp.Or(string(template), "no template"), g.count, strings.Join(parts, ", "))), style: styleOf(worst), kind: tko.KindDeployment, filter: filter,
+		text: printable.Text(fmt.Sprintf("%s%s: %d (%s)", indent, cmp.Or(string(template), "no template"), g.count, strings.Join(parts, ", "))), style: styleOf(worst), kind: tko.KindDeployment, filter: filter,
 	}}
 	slices.SortStableFunc(g.first, func(a, b tko.Deployment) int {
 		rank := func(d tko.Deployment) int { return slices.Index(tko.States(), d.Summary().State) }
 		return rank(a) - rank(b)
 	})
 	for _, d := range g.first {
-		lines = append(lines, line{text: indent + "  " + clean(treeText(d)), style: styleOf(d.Summary().State), kind: tko.KindDeployment, id: string(d.ID)})
+		lines = append(lines, line{text: indent + "  " + printable.Text(treeText(d)), style: styleOf(d.Summary().State), kind: tko.KindDeployment, id: string(d.ID)})
 	}
 	if more := g.count - len(g.first); more > 0 {
 		lines = append(lines, line{text: fmt.Sprintf("%s  and %d more: enter opens all", indent, more), style: faint, kind: tko.KindDeployment, filter: filter})
@@ -654,6 +680,9 @@ func (m *model) detailKey(name string) tea.Cmd {
 		return m.planFor("approve", d.kind, []string{d.id})
 	case "D":
 		return m.planFor("delete", d.kind, []string{d.id})
+	case "R":
+		m.startCommand(d.kind, d.id)
+		return nil
 	}
 	if to >= 0 {
 		if !slices.Contains(tabs, to) {
@@ -669,6 +698,9 @@ func (m *model) detailKey(name string) tea.Cmd {
 func command(kind tko.Kind, id string) string {
 	if typ, name, ok := strings.Cut(id, "|"); ok {
 		id = typ + " " + name
+	}
+	if kind == tko.KindRollout {
+		return "tko rollout status " + id
 	}
 	return fmt.Sprintf("tko %s get %s", kind, id)
 }

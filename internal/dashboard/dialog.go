@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // A dialog asks before an action. The key that confirms it is never the one that has
@@ -18,14 +19,24 @@ type dialog struct {
 	action
 	counted bool
 	result  tko.Deleted
+	seen    seen
 	input   *input
-	running bool
-	err     error
+	reason  *input
+	// explaining is true while keys go to the reason, not to the confirmation.
+	explaining bool
+	running    bool
+	err        error
+}
+
+// A seen is what the user has read of a rollout before its command.
+type seen struct {
+	plan string // digest
+	text string // what will happen
 }
 
 // An action is a change of the entities with some IDs, or of all that a query selects.
 type action struct {
-	verb  string // approve or delete
+	verb  string // approve or delete, or a command of a rollout
 	kind  tko.Kind
 	ids   []string
 	query *query
@@ -35,6 +46,7 @@ type (
 	planMsg struct {
 		dialog *dialog
 		result tko.Deleted
+		seen   seen
 		err    error
 	}
 	doneMsg struct {
@@ -61,21 +73,25 @@ func (m *model) planFor(verb string, kind tko.Kind, ids []string) tea.Cmd {
 }
 
 func (m *model) ask(a action) tea.Cmd {
-	if a.verb == "approve" && a.kind != tko.KindDeployment {
-		m.notice = "only deployments can be approved"
+	if a.verb == "approve" && a.kind != tko.KindDeployment && a.kind != tko.KindRollout {
+		m.notice = "only deployments and waves of rollouts can be approved"
 		return nil
 	}
-	d := &dialog{action: a, input: newInput("", "")}
+	d := &dialog{action: a, input: newInput("", ""), reason: newInput("", "")}
 	m.dialog = d
 	return m.do(func(ctx context.Context) tea.Msg {
+		if a.kind == tko.KindRollout {
+			result, s, err := a.foresee(ctx, m.server)
+			return planMsg{d, result, s, err}
+		}
 		result, err := a.run(ctx, m.server, true, 0)
-		return planMsg{d, result, err}
+		return planMsg{d, result, seen{}, err}
 	})
 }
 
 func (m *model) planned(msg planMsg) {
 	if m.dialog == msg.dialog {
-		m.dialog.counted, m.dialog.result, m.dialog.err = msg.err == nil, msg.result, msg.err
+		m.dialog.counted, m.dialog.result, m.dialog.seen, m.dialog.err = msg.err == nil, msg.result, msg.seen, msg.err
 	}
 }
 
@@ -95,6 +111,9 @@ func (m *model) done(msg doneMsg) {
 		l.marks, l.all = map[string]bool{}, false
 	}
 	m.notice = verb + " " + amount(msg.result.Count, msg.dialog.kind)
+	if msg.dialog.kind == tko.KindRollout {
+		m.notice = fmt.Sprintf("rollout %s: %s is done", msg.dialog.ids[0], msg.dialog.verb)
+	}
 	if msg.err != nil {
 		m.notice = msg.err.Error()
 	}
@@ -123,18 +142,37 @@ func (m *model) dialogKey(k tea.KeyPressMsg) tea.Cmd {
 			m.notice = "the action goes on"
 		}
 		m.dialog = nil
+	case "tab":
+		d.explaining = d.counted && !d.running && !d.explaining
 	case "enter":
+		if d.explaining {
+			d.explaining = false
+			return nil
+		}
 		if !d.counted || d.running || d.result.Count == 0 || d.input.text() != d.expected() {
 			return nil
 		}
 		d.running = true
-		a, confirmed := d.action, d.result.Count
+		a, confirmed, s, why := d.action, d.result.Count, d.seen, strings.TrimSpace(d.reason.text())
 		return m.do(func(ctx context.Context) tea.Msg {
+			if why != "" {
+				author := tko.AuthorOf(ctx)
+				author.Why = why
+				ctx = tko.WithAuthor(ctx, author)
+			}
+			if a.kind == tko.KindRollout {
+				result, err := a.command(ctx, m.server, s)
+				return doneMsg{d, result, err}
+			}
 			result, err := a.run(ctx, m.server, false, confirmed)
 			return doneMsg{d, result, err}
 		})
 	default:
-		if d.counted && !d.running {
+		switch {
+		case !d.counted || d.running:
+		case d.explaining:
+			d.reason.key(k)
+		default:
 			d.input.key(k)
 		}
 	}
@@ -212,7 +250,7 @@ func (a action) runQuery(ctx context.Context, s Changer, dryRun bool) (tko.Delet
 		return s.PurgeSites(ctx, f.Sites(), dryRun)
 	case tko.KindTemplate:
 		return s.PurgeTemplates(ctx, f.Templates(), dryRun)
-	case tko.KindPlugin, tko.KindRollout:
+	case tko.KindPlugin, tko.KindRollout: // they are marked
 	}
 	return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "plugins are deleted by their names only: mark them")
 }
@@ -224,7 +262,7 @@ func (d *dialog) lines() []line {
 	switch {
 	case d.err != nil:
 		for one := range strings.Lines(errorText(d.err)) {
-			lines = append(lines, line{text: clean(strings.TrimSuffix(one, "\n")), style: failing})
+			lines = append(lines, line{text: printable.Text(strings.TrimSuffix(one, "\n")), style: failing})
 		}
 		return append(lines, line{}, line{text: "esc closes this"})
 	case d.running:
@@ -240,15 +278,23 @@ func (d *dialog) lines() []line {
 	if d.result.Descendants > 0 {
 		would = fmt.Sprintf("This will %s %s, %d of them descendants.", d.verb, amount(d.result.Count, d.kind), d.result.Descendants)
 	}
-	return append(lines, line{text: would}, line{}, line{text: fmt.Sprintf("Type %s and press enter, or esc to cancel: %s", d.expected(), d.input.text())})
+	if d.seen.text != "" {
+		would = d.seen.text
+	}
+	reason, confirm := "  Reason: ", "> "
+	if d.explaining {
+		reason, confirm = "> Reason: ", "  "
+	}
+	return append(lines, line{text: would}, line{}, line{text: printable.Text(reason + d.reason.text())},
+		line{text: fmt.Sprintf("%sType %s and press enter, or esc to cancel: %s", confirm, d.expected(), d.input.text())}, line{text: "  tab changes the line", style: faint})
 }
 
 func (d *dialog) what() string {
 	switch {
 	case d.query != nil:
-		return clean("all " + string(d.kind) + "s that match " + d.query.line)
+		return printable.Text("all " + string(d.kind) + "s that match " + d.query.line)
 	case len(d.ids) == 1:
-		return clean(string(d.kind) + " " + d.ids[0])
+		return printable.Text(string(d.kind) + " " + d.ids[0])
 	}
 	return amount(len(d.ids), d.kind) + " that are marked"
 }

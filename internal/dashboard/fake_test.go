@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"testing"
@@ -35,6 +36,8 @@ type fake struct {
 	confirmed []int
 	approved  []string
 	removed   []string
+	commands  []tko.RolloutCommand
+	authors   []tko.Author // of commands and removals
 	watch     func(ctx context.Context, after int64, yield func(tko.Change, error) bool)
 }
 
@@ -74,11 +77,8 @@ func (f *fake) Deployments(_ context.Context, sel tko.DeploymentSelect, o tko.Li
 			yield(tko.Deployment{}, f.fail)
 			return
 		}
-		first, sent := 1, 0
-		if o.Window.After != "" {
-			_, _ = fmt.Sscanf(o.Window.After, "d%d", &first)
-			first++
-		}
+		sent := 0
+		first := 1 + sort.Search(f.n, func(i int) bool { return name(i+1) > o.Window.After })
 		for i := first; i <= f.n; i++ {
 			d := f.deployment(i)
 			if f.gone[name(i)] || sel.Parent != "" && d.Parent != sel.Parent || len(sel.Sites) > 0 && !strings.HasPrefix(string(d.Site), strings.TrimSuffix(sel.Sites[0], "**")) {
@@ -186,17 +186,56 @@ func (f *fake) PurgeTemplates(context.Context, tko.TemplateSelect, bool) (tko.De
 	panic("not expected")
 }
 
-func (f *fake) RemoveEntity(_ context.Context, _ tko.Kind, id string, dryRun bool) (tko.Deleted, error) {
+func (f *fake) RemoveEntity(ctx context.Context, _ tko.Kind, id string, dryRun bool) (tko.Deleted, error) {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	if f.gone[id] {
 		return tko.Deleted{}, tko.NotFound(tko.KindDeployment, id)
 	}
 	if !dryRun {
-		f.removed = append(f.removed, id)
+		f.removed, f.authors = append(f.removed, id), append(f.authors, tko.AuthorOf(ctx))
 		f.gone[id] = true
 	}
 	return tko.Deleted{Count: 1}, nil
+}
+
+func (f *fake) Rollouts(context.Context, tko.RolloutSelect, tko.ListOptions) iter.Seq2[tko.Rollout, error] {
+	return func(yield func(tko.Rollout, error) bool) {
+		yield(tko.Rollout{ID: "smf-v2", State: "Planned", Metadata: map[string]string{"team": "core"}, Stamp: tko.Stamp{Revision: 1, Created: start, Updated: start}}, nil)
+	}
+}
+
+func (f *fake) Rollout(_ context.Context, id tko.RolloutID, _ int64) (tko.Rollout, error) {
+	return tko.Rollout{ID: id, State: "Planned", Package: config("edit"), Stamp: tko.Stamp{Revision: 1, Created: start, Updated: start}}, nil
+}
+
+func (f *fake) RolloutStatus(_ context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
+	return tko.RolloutStatus{
+		ID: id, State: "Planned", Plan: "9f3c5d7e1a2b3c4d", Kinds: map[string]int{"Change": 12, "Delete": 1}, Commands: []string{"plan", "start", "approve", "cancel", "delete"},
+		Waves: []tko.RolloutWave{
+			{Name: "canary", Rows: 3, Progress: map[string]int{"Healthy": 2, "Applied": 1}},
+			{Name: "rest", Rows: 10, Approval: "Required", Progress: map[string]int{"Waiting": 9, "Failed": 1}},
+		},
+		Blocks:   []string{"9 deployments wait for the approval of wave rest"},
+		Examples: []tko.RolloutRow{{Deployment: tko.DeploymentID(name(2)), Site: "south/edge-1", Progress: "Failed", Reason: "not healthy in time"}},
+	}, f.fail
+}
+
+func (f *fake) RolloutPlan(_ context.Context, id tko.RolloutID) (tko.RolloutPlan, error) {
+	return tko.RolloutPlan{ID: id, Digest: "9f3c5d7e1a2b3c4d", Kinds: map[string]int{"Change": 12, "Delete": 1}, Groups: []tko.RolloutGroup{
+		{Kind: "Change", Count: 12, Examples: []tko.DeploymentID{tko.DeploymentID(name(1))}, More: 1, Changes: []tko.RolloutChange{{Resource: `v1 ConfigMap "settings"`, Path: "data.image", Before: "v1", After: "v2"}}},
+		{Kind: "Delete", Count: 1, Examples: []tko.DeploymentID{tko.DeploymentID(name(4))}},
+	}}, nil
+}
+
+func (f *fake) RolloutDo(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error) {
+	f.commands, f.authors = append(f.commands, c), append(f.authors, tko.AuthorOf(ctx))
+	return f.RolloutStatus(ctx, c.ID)
+}
+
+func (f *fake) DeleteRollout(ctx context.Context, id tko.RolloutID) error {
+	f.removed, f.authors = append(f.removed, string(id)), append(f.authors, tko.AuthorOf(ctx))
+	return nil
 }
 
 func (f *fake) Watch(ctx context.Context, after int64, _ ...tko.Kind) iter.Seq2[tko.Change, error] {

@@ -31,6 +31,7 @@ type list struct {
 	generation int // of the query
 	loaded     bool
 	loading    bool
+	jumping    bool // to the end of the list
 	resting    bool // a page with a state was read again, which is expensive: not before the next tick
 	searched   int  // pages without rows that were read since the user has moved
 	err        error
@@ -53,7 +54,8 @@ const (
 	atStart where = iota // the window begins with it
 	atEnd
 	atFront
-	again // it replaces the page with the same start
+	again  // it replaces the page with the same start
+	atLast // the window is this page: the end of the list
 )
 
 // A fetch is a request for a page.
@@ -66,7 +68,7 @@ type fetch struct {
 // reset shows another query. The rows of the old one stay until the first page comes.
 func (l *list) reset(q query) {
 	l.query, l.generation, l.loaded, l.loading, l.err, l.counted, l.tallied, l.searched = q, l.generation+1, false, false, nil, false, false, 0
-	l.all, l.marks = false, map[string]bool{}
+	l.all, l.marks, l.jumping = false, map[string]bool{}, false
 }
 
 // want returns the next page to read for a view of the given height.
@@ -76,6 +78,8 @@ func (l *list) want(height int) (fetch, bool) {
 		return fetch{}, false
 	case !l.loaded:
 		return fetch{where: atStart}, true
+	case l.jumping:
+		return fetch{atLast, l.pages[len(l.pages)-1].next, ""}, true
 	}
 	begin := 0
 	for _, p := range l.pages {
@@ -95,7 +99,8 @@ func (l *list) want(height int) (fetch, bool) {
 }
 
 // put adds a page that was read to the window.
-func (l *list) put(f fetch, p page, height int) {
+// starts are the IDs after which pages between the fetch and this page begin.
+func (l *list) put(f fetch, p page, starts []string, height int) {
 	id, line := l.selected(), l.cursor-l.top
 	switch f.where {
 	case atStart:
@@ -112,8 +117,14 @@ func (l *list) put(f fetch, p page, height int) {
 			l.before = append(l.before, l.pages[0].after)
 			l.pages = l.pages[1:]
 		}
+	case atLast:
+		for _, old := range l.pages {
+			l.before = append(l.before, old.after)
+		}
+		l.before, l.jumping = append(l.before, starts...), false
+		l.pages = []page{p}
 	case atFront:
-		l.before = l.before[:len(l.before)-1]
+		l.before = append(l.before[:len(l.before)-1], starts...)
 		if p.next != f.until { // very many are new before the window
 			l.pages = nil
 		}
@@ -133,7 +144,15 @@ func (l *list) put(f fetch, p page, height int) {
 		l.resting = l.query.state != "" || l.query.reason != ""
 	}
 	l.arrange()
-	l.restore(id, line, height)
+	if l.restore(id, line, height); f.where == atLast {
+		l.move(len(l.rows), height)
+	}
+}
+
+// canJump reports whether the end of the list is not in the window, and can be found
+// without reading all rows.
+func (l *list) canJump() bool {
+	return l.loaded && l.pages[len(l.pages)-1].next != "" && l.query.state == "" && l.query.reason == "" && l.kind != tko.KindPlugin
 }
 
 func (l *list) size() int {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/filter"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // eventsTab is the tab after those of the kinds.
@@ -50,8 +51,10 @@ type model struct {
 	trail  []*detail // that were left for another detail
 	dialog *dialog
 	line   *input // the line that is edited: a filter, a search or a command
-	help   bool
-	notice string
+	// commanded is the ID of the rollout that the line commands, or "".
+	commanded string
+	help      bool
+	notice    string
 }
 
 func newModel(s Server, o Options, about tko.About, me tko.Caller) *model {
@@ -70,6 +73,7 @@ type (
 		generation int
 		fetch      fetch
 		page       page
+		starts     []string // of pages between the fetch and this page
 		err        error
 	}
 	tallyMsg struct {
@@ -185,8 +189,10 @@ func (m *model) page(msg pageMsg) {
 		return
 	}
 	l.loading = false
-	if l.err = msg.err; msg.err == nil {
-		l.put(msg.fetch, msg.page, m.listHeight())
+	if l.err = msg.err; msg.err != nil {
+		l.jumping = false
+	} else {
+		l.put(msg.fetch, msg.page, msg.starts, m.listHeight())
 	}
 }
 
@@ -204,8 +210,15 @@ func (m *model) fetch() tea.Cmd {
 	if f, ok := l.want(m.listHeight()); ok {
 		l.loading = true
 		cmds = append(cmds, m.do(func(ctx context.Context) tea.Msg {
-			p, err := limited(ctx, limit, func(ctx context.Context) (page, error) { return readPage(ctx, m.server, q, f.after, f.until) })
-			return pageMsg{kind, generation, f, p, err}
+			var starts []string
+			p, err := limited(ctx, limit, func(ctx context.Context) (p page, err error) {
+				if f.where != atFront && f.where != atLast || q.state != "" || q.reason != "" || kind == tko.KindPlugin {
+					return readPage(ctx, m.server, q, f.after, f.until)
+				}
+				p, starts, err = readBack(ctx, m.server, q, f.after, f.until)
+				return p, err
+			})
+			return pageMsg{kind, generation, f, p, starts, err}
 		}))
 	}
 	if !l.counted || l.recount && m.now.Sub(l.countedAt) >= countEvery {
@@ -257,7 +270,7 @@ func (m *model) key(k tea.KeyPressMsg) tea.Cmd {
 	case ":":
 		m.line = newInput(":", "")
 		return nil
-	case "1", "2", "3", "4", "5":
+	case "1", "2", "3", "4", "5", "6":
 		m.open(int(name[0] - '1'))
 		return nil
 	}
@@ -339,6 +352,10 @@ func (m *model) listKey(name string) tea.Cmd {
 				l.loaded = false
 			}
 		}
+		if (name == "G" || name == "end") && l.canJump() {
+			l.jumping = true
+			return nil
+		}
 		l.move(by, m.listHeight())
 		return nil
 	}
@@ -383,7 +400,7 @@ func (m *model) listKey(name string) tea.Cmd {
 		switch {
 		case l.query.state != "" || l.query.reason != "":
 			m.notice = "only filters of the command can select all that match: remove state and reason"
-		case l.query.filter.IsEmpty() || l.kind == tko.KindPlugin:
+		case l.query.filter.IsEmpty() || l.kind == tko.KindPlugin || l.kind == tko.KindRollout:
 			m.notice = "set a filter first: without one this would select everything"
 		default:
 			l.all, l.marks = !l.all, map[string]bool{}
@@ -406,8 +423,21 @@ func (m *model) listKey(name string) tea.Cmd {
 		return m.plan("approve", l)
 	case "D":
 		return m.plan("delete", l)
+	case "R":
+		m.startCommand(l.kind, id)
 	}
 	return nil
+}
+
+// startCommand begins a line for the command of a rollout.
+func (m *model) startCommand(kind tko.Kind, id string) {
+	switch {
+	case kind != tko.KindRollout:
+		m.notice = "only rollouts have commands: 5 shows them"
+	case id != "":
+		m.line = newInput("command of rollout "+id+":", "")
+		m.commanded = id
+	}
 }
 
 func (m *model) copy(text string) tea.Cmd {
@@ -433,9 +463,11 @@ func (m *model) query(kind tko.Kind, line string) bool {
 func (m *model) lineKey(k tea.KeyPressMsg) tea.Cmd {
 	switch k.String() {
 	case "esc":
-		m.line = nil
+		m.line, m.commanded = nil, ""
 	case "tab":
-		if l := m.list(); l != nil && m.line.prompt == "/" && m.detail == nil {
+		if m.commanded != "" {
+			m.line.complete(rolloutVerbs)
+		} else if l := m.list(); l != nil && m.line.prompt == "/" && m.detail == nil {
 			m.line.complete(append(filter.Words(l.kind), "state", "reason"))
 		}
 	case "enter":
@@ -450,6 +482,17 @@ func (m *model) lineKey(k tea.KeyPressMsg) tea.Cmd {
 func (m *model) enter() tea.Cmd {
 	prompt, text := m.line.prompt, strings.TrimSpace(m.line.text())
 	switch {
+	case m.commanded != "":
+		id := m.commanded
+		m.line, m.commanded = nil, ""
+		if text == "" {
+			return nil
+		}
+		if !slices.Contains(rolloutVerbs, text) {
+			m.notice = fmt.Sprintf("%q is no command of a rollout: use %s", text, strings.Join(rolloutVerbs, ", "))
+			return nil
+		}
+		return m.planFor(text, tko.KindRollout, []string{id})
 	case prompt == ":":
 		m.line = nil
 		return m.command(text)
@@ -488,13 +531,13 @@ func (m *model) command(text string) tea.Cmd {
 	case "help":
 		m.help = true
 	default:
-		m.notice = fmt.Sprintf("%q is no command: use deployments, sites, templates, plugins (and a filter), events, help or quit", name)
+		m.notice = fmt.Sprintf("%q is no command: use deployments, sites, templates, plugins, rollouts (and a filter), events, help or quit", name)
 	}
 	return nil
 }
 
 func (m *model) paste(text string) {
-	text = clean(text)
+	text = printable.Text(text)
 	switch {
 	case m.dialog != nil:
 		// What confirms an action is typed.

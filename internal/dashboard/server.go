@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"iter"
+	"math/big"
 	"net/url"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/filter"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // A Server has the methods of the client that the dashboard uses.
@@ -28,26 +30,47 @@ type Lister interface {
 	Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error]
 	Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error]
 	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
+	Rollouts(ctx context.Context, sel tko.RolloutSelect, options tko.ListOptions) iter.Seq2[tko.Rollout, error]
 }
 
 // A Getter reads one entity; revision 0 is the newest.
 type Getter interface {
+	RolloutGetter
 	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
 	Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
 	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
 	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
+	Self
+}
+
+// A RolloutGetter reads one rollout, its progress, and its plan.
+type RolloutGetter interface {
+	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
+	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
+	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
+}
+
+// Self describes the server and the caller.
+type Self interface {
 	About(ctx context.Context) (tko.About, error)
 	WhoAmI(ctx context.Context) (tko.Caller, error)
 }
 
 // A Changer changes entities. A dry run only counts.
 type Changer interface {
+	Remover
 	ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error)
 	ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error)
+	RolloutDo(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error)
+}
+
+// A Remover deletes entities. A dry run only counts.
+type Remover interface {
 	PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (tko.Deleted, error)
 	PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error)
 	PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error)
 	RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
+	DeleteRollout(ctx context.Context, id tko.RolloutID) error
 }
 
 // Limits of what one request reads.
@@ -57,7 +80,7 @@ const (
 )
 
 // kinds are the tabs that are lists.
-var kinds = []tko.Kind{tko.KindDeployment, tko.KindSite, tko.KindTemplate, tko.KindPlugin}
+var kinds = []tko.Kind{tko.KindDeployment, tko.KindSite, tko.KindTemplate, tko.KindPlugin, tko.KindRollout}
 
 // A query is what a list shows.
 type query struct {
@@ -125,7 +148,9 @@ func rows(ctx context.Context, s Lister, f filter.Filter, options tko.ListOption
 		return mapped(s.Templates(ctx, f.Templates(), options), templateRow)
 	case tko.KindPlugin:
 		return mapped(s.Plugins(ctx, f.Plugins(), options), pluginRow)
-	case tko.KindDeployment, tko.KindRollout: // a filter has no rollouts
+	case tko.KindRollout:
+		return mapped(s.Rollouts(ctx, f.Rollouts(), options), rolloutRow)
+	case tko.KindDeployment:
 	}
 	return mapped(s.Deployments(ctx, f.Deployments(), options), deploymentRow)
 }
@@ -148,7 +173,7 @@ func why(s tko.Summary) string {
 	if s.State == tko.StateHealthy || s.State == "" {
 		return ""
 	}
-	return clean(strings.TrimSuffix(s.Reason+": "+s.Message, ": "))
+	return printable.Text(strings.TrimSuffix(s.Reason+": "+s.Message, ": "))
 }
 
 func metadataText(metadata map[string]string) string {
@@ -201,6 +226,14 @@ func pluginRow(p tko.Plugin) row {
 	}
 }
 
+func rolloutRow(r tko.Rollout) row {
+	s := r.Summary()
+	return row{
+		id: string(r.ID), summary: s, cells: []string{string(r.ID), r.State, printable.Text(s.Message)}, changed: r.Stamp.Updated, conditions: r.Stamp.Conditions,
+		facts: []string{fact("Metadata", metadataText(r.Metadata))},
+	}
+}
+
 // compareIDs compares IDs in the order of lists.
 func compareIDs(a, b string) int {
 	return strings.Compare(strings.Replace(a, "|", "\x00", 1), strings.Replace(b, "|", "\x00", 1))
@@ -249,6 +282,66 @@ func readPage(ctx context.Context, s Lister, q query, after, until string) (page
 		}
 	}
 	return p, nil
+}
+
+// maxProbes limits the requests that look for a place in a list.
+const maxProbes = 80
+
+// readBack returns the last page before the ID until, or of the whole list if that is "";
+// it begins after the ID after, or later. Lists are read forwards only, so the range of
+// IDs is halved until what is left fits into a page. starts are the IDs that the probes
+// before it began after, in their order.
+func readBack(ctx context.Context, s Lister, q query, after, until string) (p page, starts []string, err error) {
+	low, high := after, until
+	if high == "" {
+		high = strings.Repeat("~", 4) // above all IDs
+	}
+	middle := after
+	for range maxProbes {
+		if p, err = readPage(ctx, s, q, middle, until); err != nil {
+			return page{}, nil, err
+		}
+		switch {
+		case p.next == until && (len(p.rows) > 0 || middle == after):
+			return p, starts, nil
+		case p.next == until:
+			high = middle
+		default:
+			starts, low = append(starts, middle), p.next
+		}
+		next := between(low, high)
+		if next == middle { // no ID is between them: what follows low is all
+			next = low
+		}
+		middle = next
+	}
+	return page{}, nil, tko.Errorf(tko.ErrInvalid, "the end of the list was not found with %d requests: set a filter", maxProbes)
+}
+
+// between returns a text in the middle between two texts of printable ASCII.
+func between(low, high string) string {
+	const first, base = ' ', 95
+	digits := max(len(low), len(high)) + 1
+	number := func(text string) *big.Int {
+		n := new(big.Int)
+		for i := range digits {
+			digit := int64(0)
+			if i < len(text) {
+				digit = int64(min(max(int(text[i])-first, 0), base-1))
+			}
+			n.Add(n.Mul(n, big.NewInt(base)), big.NewInt(digit))
+		}
+		return n
+	}
+	n := number(low)
+	n.Rsh(n.Add(n, number(high)), 1)
+	text := make([]byte, digits)
+	for i := digits - 1; i >= 0; i-- {
+		var digit big.Int
+		n.DivMod(n, big.NewInt(base), &digit)
+		text[i] = byte(first + digit.Int64()) //nolint:gosec // a digit is less than the base
+	}
+	return strings.TrimRight(string(text), " ")
 }
 
 // A tally is the number of a query's entities in each state.

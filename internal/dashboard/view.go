@@ -6,12 +6,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // Lines of the screen.
@@ -47,20 +47,7 @@ var columns = map[tko.Kind][]tableColumn{
 	tko.KindSite:       {{"STATE", cellState, 9, 0}, {"SITE", 0, 0, 3}, {"TEMPLATE", 1, 0, 3}, {"DEPLOYMENTS", 2, 11, 0}, {"WHY", 3, 0, 4}, {"CHANGED", cellChanged, 7, 0}},
 	tko.KindTemplate:   {{"STATE", cellState, 0, 0}, {"TEMPLATE", 0, 0, 3}, {"DEPLOYMENTS", 1, 11, 0}, {"METADATA", 2, 0, 4}, {"CHANGED", cellChanged, 7, 0}},
 	tko.KindPlugin:     {{"STATE", cellState, 9, 0}, {"TYPE", 0, 0, 2}, {"NAME", 1, 0, 4}, {"EXECUTOR", 2, 0, 2}, {"WHY", 3, 0, 4}, {"CHANGED", cellChanged, 7, 0}},
-}
-
-// clean returns a text of the server without what would control the terminal: control
-// characters, and those that change the direction of a text.
-func clean(text string) string {
-	return strings.Map(func(c rune) rune {
-		switch {
-		case c == '\t' || c == '\n' || c == '\r':
-			return ' '
-		case !unicode.IsPrint(c):
-			return '\uFFFD'
-		}
-		return c
-	}, text)
+	tko.KindRollout:    {{"STATE", cellState, 9, 0}, {"ROLLOUT", 0, 0, 3}, {"PROGRESS", 1, 9, 0}, {"WHY", 2, 0, 4}, {"CHANGED", cellChanged, 7, 0}},
 }
 
 // fit cuts or pads a text to a width. It may have styles.
@@ -106,7 +93,7 @@ func (m *model) glyph(s tko.State) string {
 // View draws the screen.
 func (m *model) View() tea.View {
 	v := tea.NewView(strings.Join(m.screen(), "\n"))
-	v.AltScreen, v.WindowTitle = true, "TKO "+clean(m.about.InstanceName)
+	v.AltScreen, v.WindowTitle = true, "TKO "+printable.Text(m.about.InstanceName)
 	if m.mouse {
 		v.MouseMode = tea.MouseModeCellMotion
 	}
@@ -151,12 +138,12 @@ func (m *model) header() []string {
 	if !m.live {
 		state = m.paint(failing, "not live since "+m.liveSince.In(m.options.Location).Format("15:04:05"))
 	}
-	left := fmt.Sprintf(" %s %s  %s, position %d", m.paint(strong, "TKO"), clean(m.about.InstanceName), state, m.position)
+	left := fmt.Sprintf(" %s %s  %s, position %d", m.paint(strong, "TKO"), printable.Text(m.about.InstanceName), state, m.position)
 	who := m.me.Display
 	if who == "" {
 		who = m.me.Subject
 	}
-	right := clean(who) + " "
+	right := printable.Text(who) + " "
 	space := m.width - ansi.StringWidth(left) - ansi.StringWidth(right)
 	if space > 0 {
 		left += strings.Repeat(" ", space) + right
@@ -197,7 +184,7 @@ func (m *model) tabAt(x int) (int, bool) { return nameAt(m.tabNames(), x) }
 func (m *model) detailNames() []string {
 	var names []string
 	for _, tab := range tabsOf(m.detail.kind) {
-		names = append(names, " "+tabNames[tab]+" ")
+		names = append(names, " "+tabName(m.detail.kind, tab)+" ")
 	}
 	return names
 }
@@ -245,7 +232,14 @@ func (m *model) listLines() []string {
 	for len(lines) < m.height-listBelow {
 		lines = append(lines, "")
 	}
-	return append(lines[:m.height-listBelow], m.statusLine(l), m.keysLine("enter why  y yaml  d diff  t tree  space mark  A approve  D delete  / filter  p problems  ? help"))
+	return append(lines[:m.height-listBelow], m.statusLine(l), m.keysLine(listKeys(l.kind)))
+}
+
+func listKeys(kind tko.Kind) string {
+	if kind == tko.KindRollout {
+		return "enter waves  d plan  y yaml  R command  A approve wave  D delete  / filter  ? help"
+	}
+	return "enter why  y yaml  d diff  t tree  space mark  A approve  D delete  / filter  p problems  ? help"
 }
 
 // columnWidths returns the widths of columns, whose shares are of what is left.
@@ -291,7 +285,7 @@ func (m *model) rowLine(l *list, i int, widths []int, width int) string {
 		case cellChanged:
 			cell = since(m.now, r.changed)
 		default:
-			cell = clean(r.cells[c.cell])
+			cell = printable.Text(r.cells[c.cell])
 		}
 		cell = fit(cell, widths[n])
 		if i != l.cursor {
@@ -352,7 +346,7 @@ func (m *model) filterLine(l *list) string {
 	if l.query.line == "" {
 		return m.paint(faint, " no filter: / sets one")
 	}
-	return " / " + clean(l.query.line)
+	return " / " + printable.Text(l.query.line)
 }
 
 // inputLine shows an edited line with its cursor.
@@ -371,13 +365,13 @@ func (m *model) inputLine(i *input) string {
 func (m *model) emptyLines(l *list) []string {
 	switch {
 	case l.err != nil:
-		return []string{m.paint(failing, " "+clean(errorText(l.err)))}
+		return []string{m.paint(failing, " "+printable.Text(errorText(l.err)))}
 	case !l.loaded || l.loading:
 		return []string{m.paint(faint, " reading…")}
 	case l.searched >= maxSearch:
 		return []string{fmt.Sprintf(" none among the first %d: j searches on", l.searched*maxScanned)}
 	case l.query.line != "":
-		return []string{fmt.Sprintf(" no %s matches %s: esc removes the filter", l.kind, clean(l.query.line))}
+		return []string{fmt.Sprintf(" no %s matches %s: esc removes the filter", l.kind, printable.Text(l.query.line))}
 	}
 	return []string{fmt.Sprintf(" there is no %s yet, or you may see none", l.kind)}
 }
@@ -388,12 +382,12 @@ func (m *model) withPane(body []string, l *list, width int) []string {
 	var pane []string
 	if i := l.cursor; i < len(l.rows) {
 		r := l.rows[i]
-		pane = append(pane, m.paint(strong, clean(r.id)))
+		pane = append(pane, m.paint(strong, printable.Text(r.id)))
 		if r.summary.State != "" {
-			pane = append(pane, m.paint(styleOf(r.summary.State), m.glyph(r.summary.State)+" "+clean(strings.TrimSuffix(string(r.summary.State)+": "+r.summary.Reason, ": "))))
+			pane = append(pane, m.paint(styleOf(r.summary.State), m.glyph(r.summary.State)+" "+printable.Text(strings.TrimSuffix(string(r.summary.State)+": "+r.summary.Reason, ": "))))
 		}
 		for _, f := range r.facts {
-			pane = append(pane, wrap(clean(f), right)...)
+			pane = append(pane, wrap(printable.Text(f), right)...)
 		}
 		pane = append(pane, "")
 		for _, one := range conditionLines(r.conditions, m.options.Location) {
@@ -422,7 +416,7 @@ func wrap(text string, width int) []string {
 
 func (m *model) statusLine(l *list) string {
 	if m.notice != "" {
-		return " " + clean(m.notice)
+		return " " + printable.Text(m.notice)
 	}
 	text := " "
 	if len(l.rows) > 0 {
@@ -444,13 +438,13 @@ func (m *model) statusLine(l *list) string {
 	}
 	switch {
 	case l.err != nil:
-		text += "  " + m.paint(failing, clean(errorText(l.err)))
+		text += "  " + m.paint(failing, printable.Text(errorText(l.err)))
 	case m.feedErr != nil:
-		text += "  " + m.paint(failing, clean(errorText(m.feedErr)))
+		text += "  " + m.paint(failing, printable.Text(errorText(m.feedErr)))
 	case l.loading && !l.loaded:
 		text += "  reading…"
 	default:
-		text += "  $ " + clean(l.query.filter.Command())
+		text += "  $ " + printable.Text(l.query.filter.Command())
 	}
 	return text
 }
@@ -464,7 +458,7 @@ func (m *model) keysLine(keys string) string {
 
 func (m *model) detailLines() []string {
 	d := m.detail
-	lines := append(m.header(), m.paint(strong, fmt.Sprintf(" %s %s", d.kind, clean(d.id))))
+	lines := append(m.header(), m.paint(strong, fmt.Sprintf(" %s %s", d.kind, printable.Text(d.id))))
 	var tabs strings.Builder
 	for i, name := range m.detailNames() {
 		if tabsOf(d.kind)[i] == d.tab {
@@ -475,7 +469,7 @@ func (m *model) detailLines() []string {
 	lines = append(lines, tabs.String())
 	switch {
 	case d.err != nil:
-		lines = append(lines, m.paint(failing, " "+clean(errorText(d.err))))
+		lines = append(lines, m.paint(failing, " "+printable.Text(errorText(d.err))))
 	case d.shown != d.tab:
 		lines = append(lines, m.paint(faint, " reading…"))
 	}
@@ -487,12 +481,15 @@ func (m *model) detailLines() []string {
 	for len(lines) < m.height-listBelow {
 		lines = append(lines, "")
 	}
-	status := fmt.Sprintf(" line %d of %d  $ %s", min(d.cursor+1, len(d.lines)), len(d.lines), clean(command(d.kind, d.id)))
+	status := fmt.Sprintf(" line %d of %d  $ %s", min(d.cursor+1, len(d.lines)), len(d.lines), printable.Text(command(d.kind, d.id)))
 	if m.notice != "" {
-		status = " " + clean(m.notice)
+		status = " " + printable.Text(m.notice)
 	}
 	keys := "tab next  enter opens  / search  n N next match  A approve  D delete  esc back  ? help"
-	if d.tab == tabDiff {
+	switch {
+	case d.kind == tko.KindRollout:
+		keys = "tab next  enter opens  / search  R command  A approve wave  D delete  esc back  ? help"
+	case d.tab == tabDiff:
 		keys = "[ earlier  ] later revision  tab next  / search  esc back  ? help"
 	}
 	return append(lines[:m.height-listBelow], status, m.keysLine(keys))
@@ -517,7 +514,7 @@ func (m *model) eventLines() []string {
 	top := m.eventTop()
 	for i := top; i < min(len(m.events), top+m.listHeight()); i++ {
 		c := m.events[i]
-		text := fit(fmt.Sprintf("  %s %-10s %-8s %-30s %s", c.Time.In(m.options.Location).Format("2006-01-02 15:04:05"), c.Kind, c.Op, clean(c.ID), clean(c.Author.String())), m.width)
+		text := fit(fmt.Sprintf("  %s %-10s %-8s %-30s %s", c.Time.In(m.options.Location).Format("2006-01-02 15:04:05"), c.Kind, c.Op, printable.Text(c.ID), printable.Text(c.Author.String())), m.width)
 		if i == m.event {
 			text = reverse(">" + text[1:])
 		}
@@ -528,7 +525,7 @@ func (m *model) eventLines() []string {
 	}
 	status := " changes held: " + strconv.Itoa(len(m.events))
 	if m.notice != "" {
-		status = " " + clean(m.notice)
+		status = " " + printable.Text(m.notice)
 	}
 	return append(lines[:m.height-listBelow], status, m.keysLine("enter opens  j k move  : command  ? help  q quit"))
 }
@@ -558,8 +555,8 @@ func (m *model) overlay(lines []string) {
 
 func (m *model) helpLines() []string {
 	help := [][2]string{
-		{"1-5, tab", "deployments, sites, templates, plugins, events"},
-		{"j k, arrows, pgup pgdn, ctrl-u ctrl-d, g G", "move; G goes to the last row that was read, and reads on"},
+		{"1-6, tab", "deployments, sites, templates, plugins, rollouts, events"},
+		{"j k, arrows, pgup pgdn, ctrl-u ctrl-d, g G", "move; G goes to the last row; with a state, to the last one that was read"},
 		{"enter, y, d, H, t", "why, package, difference, history, tree"},
 		{"/", "filter a list in the words of the tko command, such as site-id=north/** prepared=false; search in a detail"},
 		{"n N", "next and previous match"},
@@ -567,8 +564,9 @@ func (m *model) helpLines() []string {
 		{"s", "sort by the next column, if all rows were read"},
 		{"space or x, *", "mark a row; select all that match the filter"},
 		{"A, D", "approve, delete: both count and ask first"},
+		{"R", "command of a rollout: plan, start, approve, pause, resume, cancel, undo, skip, waive"},
 		{"c, C", "copy the ID, the command"},
-		{":", "command: deployments, sites, templates, plugins (and a filter), events, quit"},
+		{":", "command: deployments, sites, templates, plugins, rollouts (and a filter), events, quit"},
 		{"m", "let the terminal select text with the mouse, or the dashboard use it"},
 		{"ctrl-l, ctrl-z", "read and draw again; suspend"},
 		{"esc, q", "back, quit"},

@@ -18,6 +18,7 @@ var words = map[tko.Kind][]string{
 	tko.KindSite:       {"id", "template-id", "metadata", "condition"},
 	tko.KindDeployment: {"parent", "metadata", "template-id", "template-metadata", "site-id", "site-metadata", "prepared", "approved", "outdated", "condition"},
 	tko.KindPlugin:     {"type", "name", "executor"},
+	tko.KindRollout:    {"id", "metadata"},
 }
 
 // A Filter selects entities of a kind.
@@ -145,6 +146,27 @@ func (f Filter) Plugins() tko.PluginSelect {
 	return sel
 }
 
+// Rollouts returns the filter of a list of rollouts.
+func (f Filter) Rollouts() tko.RolloutSelect {
+	metadata, _ := f.metadata("metadata")
+	return tko.RolloutSelect{IDs: f.query["id"], Metadata: metadata["metadata"]}
+}
+
+// Past returns the filter of what was selected at a moment of the past. Flags and
+// conditions can't be compared: they are an [tko.ErrInvalid].
+func (f Filter) Past() (tko.PastSelect, error) {
+	d := f.Deployments()
+	for _, word := range []string{"prepared", "approved", "outdated", "condition", "type", "name", "executor"} {
+		if f.query.Has(word) {
+			return tko.PastSelect{}, tko.Errorf(tko.ErrInvalid, "the filter %s can't select what is compared: leave it out", word)
+		}
+	}
+	return tko.PastSelect{
+		Kind: f.kind, IDs: f.query["id"], Metadata: d.Metadata, Templates: d.Templates, TemplateMetadata: d.TemplateMetadata,
+		Sites: d.Sites, SiteMetadata: d.SiteMetadata, Parent: d.Parent,
+	}, nil
+}
+
 // Kind returns the kind of entities that the filter selects.
 func (f Filter) Kind() tko.Kind { return f.kind }
 
@@ -204,3 +226,6 @@ func (f Filter) Command() string {
 
 // flagWords are the filters whose values are true or false.
 var flagWords = []string{"prepared", "approved", "outdated"}
+
+// FlagWords returns the names of the filters whose values are true or false.
+func FlagWords() []string { return slices.Clone(flagWords) }

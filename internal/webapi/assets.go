@@ -16,7 +16,7 @@ import (
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
 
 // views are the first parts of the addresses of the dashboard's views. They all have the same page.
-var views = []string{"", "deployments", "sites", "templates", "plugins", "matrix", "login"}
+var views = []string{"", "deployments", "sites", "templates", "plugins", "rollouts", "matrix", "changes", "login"}
 
 type asset struct {
 	body, compressed []byte

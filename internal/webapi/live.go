@@ -16,6 +16,23 @@ type LiveCatalog struct {
 	Catalog
 	Watcher
 	Actor
+	LiveRollouts
+	Past
+	Reasons
+}
+
+// LiveRollouts plan, start and observe rollouts.
+type LiveRollouts interface {
+	Rollouts
+	RolloutDo(ctx context.Context, cmd tko.RolloutCommand) (tko.RolloutStatus, error)
+	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
+	RolloutRows(ctx context.Context, sel tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
+}
+
+// A Past compares moments of the past.
+type Past interface {
+	DiffPast(ctx context.Context, r tko.DiffRequest) iter.Seq2[tko.PastGroup, error]
+	Retention(ctx context.Context) (tko.Retention, error)
 }
 
 // A Watcher streams changes.
@@ -52,7 +69,7 @@ func NewLive(catalog LiveCatalog, o LiveOptions) http.Handler {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	l := &live{api: api{catalog: catalog.Catalog, log: log}, catalog: catalog, options: o, streams: newStreams()}
+	l := &live{api: api{catalog: catalog.Catalog, reasons: catalog.Reasons, log: log}, catalog: catalog, options: o, streams: newStreams()}
 	mux := http.NewServeMux()
 	for pattern, handler := range l.routes() {
 		mux.HandleFunc(pattern, handler)
@@ -67,6 +84,8 @@ func NewLive(catalog LiveCatalog, o LiveOptions) http.Handler {
 func (l *live) routes() map[string]http.HandlerFunc {
 	routes := map[string]http.HandlerFunc{
 		"GET /api/v1/me": l.me, "GET /api/v1/stream": l.stream, "POST /api/v1/actions": l.act, "GET /api/v1/openapi.json": l.openapi,
+		"GET /api/v1/rollout/status": l.liveStatus, "GET /api/v1/rollout/plan": l.rolloutPlan, "GET /api/v1/rollout/rows": l.rolloutRows, "POST /api/v1/rollout/command": l.rolloutCommand,
+		"GET /api/v1/diff": l.diff, "GET /api/v1/retention": l.retention, "GET /api/v1/blame": l.liveBlame,
 	}
 	for _, kind := range kinds {
 		routes["GET /api/v1/"+string(kind)] = func(w http.ResponseWriter, r *http.Request) { l.entity(w, r, kind) }
@@ -76,7 +95,7 @@ func (l *live) routes() map[string]http.HandlerFunc {
 	return routes
 }
 
-var kinds = []tko.Kind{tko.KindDeployment, tko.KindSite, tko.KindTemplate, tko.KindPlugin}
+var kinds = []tko.Kind{tko.KindDeployment, tko.KindSite, tko.KindTemplate, tko.KindPlugin, tko.KindRollout}
 
 type live struct {
 	api

@@ -21,7 +21,7 @@ import (
 
 // A liveFake is a catalog with many sites, whose changes and actions are recorded.
 type liveFake struct {
-	fake
+	rolloutFake
 
 	sites   int
 	changes []tko.Change
@@ -29,9 +29,14 @@ type liveFake struct {
 	acted   []string
 	confirm int
 	author  tko.Author
+	asOf    tko.AsOf // of the newest list
+	command tko.RolloutCommand
+	rows    tko.RolloutRows
+	diff    tko.DiffRequest
 }
 
-func (f *liveFake) Sites(_ context.Context, _ tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error] {
+func (f *liveFake) Sites(ctx context.Context, _ tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error] {
+	f.asOf = tko.AsOfOf(ctx)
 	return func(yield func(tko.Site, error) bool) {
 		for i := range f.sites {
 			id := siteName(i)
@@ -125,7 +130,7 @@ func (f *liveFake) Remove(ctx context.Context, kind tko.Kind, ids []string, dryR
 }
 
 func liveHandler(f *liveFake) http.Handler {
-	return webapi.NewLive(webapi.LiveCatalog{Catalog: f, Watcher: f, Actor: f}, webapi.LiveOptions{})
+	return webapi.NewLive(webapi.LiveCatalog{Catalog: f, Watcher: f, Actor: f, LiveRollouts: f, Past: f}, webapi.LiveOptions{})
 }
 
 func call(t *testing.T, h http.Handler, method, target, body string, into any) int {
@@ -385,7 +390,7 @@ func TestPagesOfTheDashboardHaveAStrictPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]int{"/": 200, "/sites/a/b": 200, "/assets/a.js": 200, "/unknown": 404, "/assets/../index.html": 404} {
+	for path, want := range map[string]int{"/": 200, "/sites/a/b": 200, "/rollouts/a": 200, "/changes": 200, "/assets/a.js": 200, "/unknown": 404, "/assets/../index.html": 404} {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)

@@ -2,10 +2,8 @@ package webapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"net/url"
 
@@ -54,26 +52,15 @@ func (l *live) act(w http.ResponseWriter, r *http.Request) {
 }
 
 func (l *live) action(w http.ResponseWriter, r *http.Request) (tko.Deleted, error) {
-	if typ, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || typ != "application/json" {
-		return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "the content type is %.40q: send application/json", r.Header.Get("Content-Type"))
-	}
 	var a actionBody
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAction))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&a); err != nil {
-		return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "the action is not valid JSON of at most %d bytes: %v", maxAction, err)
+	if err := readJSON(w, r, &a); err != nil {
+		return tko.Deleted{}, err
 	}
 	f, err := a.check()
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	ctx := r.Context()
-	if a.Reason != "" {
-		author := tko.AuthorOf(ctx)
-		author.Why = a.Reason
-		ctx = tko.WithAuthor(ctx, author)
-	}
-	ctx = tko.WithConfirmation(ctx, a.Confirm)
+	ctx := tko.WithConfirmation(withReason(r.Context(), a.Reason), a.Confirm)
 	if a.Verb == "approve" {
 		return l.approve(ctx, a, f)
 	}
@@ -89,7 +76,17 @@ func (l *live) action(w http.ResponseWriter, r *http.Request) (tko.Deleted, erro
 		return l.catalog.PurgeTemplates(ctx, f.Templates(), a.DryRun)
 	case tko.KindPlugin, tko.KindRollout:
 	}
-	return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "plugins are deleted by their IDs only: name them in ids")
+	return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "%ss are deleted by their IDs only: name them in ids", a.Kind)
+}
+
+// withReason returns a context whose changes have a reason.
+func withReason(ctx context.Context, reason string) context.Context {
+	if reason == "" {
+		return ctx
+	}
+	author := tko.AuthorOf(ctx)
+	author.Why = reason
+	return tko.WithAuthor(ctx, author)
 }
 
 // check returns the filter of an action.
@@ -98,7 +95,7 @@ func (a actionBody) check() (f filter.Filter, err error) {
 	case a.Verb != "approve" && a.Verb != "delete":
 		return f, tko.Errorf(tko.ErrInvalid, "the verb %.40q is unknown: use approve or delete", a.Verb)
 	case filter.Words(a.Kind) == nil:
-		return f, tko.Errorf(tko.ErrInvalid, "the kind %.40q is unknown: use deployment, site, template or plugin", string(a.Kind))
+		return f, tko.Errorf(tko.ErrInvalid, "the kind %.40q is unknown: use deployment, site, template, plugin or rollout", string(a.Kind))
 	case a.Verb == "approve" && a.Kind != tko.KindDeployment:
 		return f, tko.Errorf(tko.ErrInvalid, "a %s can't be approved: only deployments can", a.Kind)
 	case (len(a.IDs) > 0) == (a.Filter != ""):

@@ -37,7 +37,11 @@ type pageBody struct {
 // request reads at most 10,000 entities.
 func (l *live) list(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
 	query := r.URL.Query()
-	f, err := filter.Parse(kind, query, "after", "limit", "state", "reason")
+	f, err := filter.Parse(kind, query, "after", "limit", "state", "reason", "asOf")
+	ctx := r.Context()
+	if err == nil {
+		ctx, err = past(ctx, r)
+	}
 	if err == nil {
 		err = checkState(query)
 	}
@@ -63,7 +67,7 @@ func (l *live) list(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
 		most = maxCounted + 1
 	}
 	last, read := "", 0
-	for row, err := range l.rows(r.Context(), f, tko.ListOptions{Window: tko.Window{After: query.Get("after"), Max: &most}}) {
+	for row, err := range l.rows(ctx, f, tko.ListOptions{Window: tko.Window{After: query.Get("after"), Max: &most}}) {
 		if err != nil {
 			l.fail(w, r, err)
 			return
@@ -109,7 +113,11 @@ type countBody struct {
 // ends early whatever the size; next continues.
 func (l *live) count(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
 	query := r.URL.Query()
-	f, err := filter.Parse(kind, query, "after", "by", "state")
+	f, err := filter.Parse(kind, query, "after", "by", "state", "asOf")
+	ctx := r.Context()
+	if err == nil {
+		ctx, err = past(ctx, r)
+	}
 	by := strings.Split(cmp.Or(query.Get("by"), "state"), ",")
 	if err == nil && len(by) > 2 {
 		err = tko.Errorf(tko.ErrInvalid, "by=%.80q has %d keys: use one or two", query.Get("by"), len(by))
@@ -135,7 +143,7 @@ func (l *live) count(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
 	groups := map[string]*groupBody{}
 	most := maxCounted + 1
 	last, read := "", 0
-	for row, err := range l.rows(r.Context(), f, tko.ListOptions{Window: tko.Window{After: query.Get("after"), Max: &most}}) {
+	for row, err := range l.rows(ctx, f, tko.ListOptions{Window: tko.Window{After: query.Get("after"), Max: &most}}) {
 		if err != nil {
 			l.fail(w, r, err)
 			return
@@ -212,12 +220,13 @@ func (l *live) entity(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
 }
 
 func (l *live) read(r *http.Request, kind tko.Kind) (body entityBody, err error) {
-	ctx := r.Context()
 	query := r.URL.Query()
-	for name := range query {
-		if name != "id" && name != "revision" {
-			return body, tko.Errorf(tko.ErrInvalid, "the parameter %.40q is unknown: use id and revision", name)
-		}
+	if err = only(query, "id", "revision", "asOf"); err != nil {
+		return body, err
+	}
+	ctx, err := past(r.Context(), r)
+	if err != nil {
+		return body, err
 	}
 	id := query.Get("id")
 	if id == "" {
@@ -253,7 +262,10 @@ func (l *live) read(r *http.Request, kind tko.Kind) (body entityBody, err error)
 		var p tko.Plugin
 		p, err = l.catalog.Plugin(ctx, typ, name)
 		row, stamp = pluginLive(p), p.Stamp
-	case tko.KindRollout: // it has no route
+	case tko.KindRollout:
+		var rollout tko.Rollout
+		rollout, err = l.catalog.Rollout(ctx, tko.RolloutID(id), revision)
+		row, pkg, stamp = rolloutLive(rollout), rollout.Package, rollout.Stamp
 	}
 	if err != nil {
 		return body, err
@@ -266,8 +278,24 @@ func (l *live) read(r *http.Request, kind tko.Kind) (body entityBody, err error)
 		}
 		body.Package = string(text)
 	}
-	body.Can, err = l.can(ctx, kind, id)
+	if tko.AsOfOf(ctx).IsZero() { // nothing can be done in the past
+		body.Can, err = l.can(ctx, kind, id)
+	}
 	return body, err
+}
+
+// only refuses parameters other than the named ones.
+func only(query url.Values, names ...string) error {
+	for name := range query {
+		switch {
+		case slices.Contains(names, name):
+		case len(names) == 0:
+			return tko.Errorf(tko.ErrInvalid, "the parameter %.40q is unknown: this request has none", name)
+		default:
+			return tko.Errorf(tko.ErrInvalid, "the parameter %.40q is unknown: use %s", name, strings.Join(names, ", "))
+		}
+	}
+	return nil
 }
 
 // verbs are the actions of dashboards for each kind, and the rights that they need.
@@ -277,7 +305,9 @@ func verbs(kind tko.Kind) map[string]access.Verb {
 		return map[string]access.Verb{"approve": access.Approve, "delete": access.Delete, "purge": access.Purge}
 	case tko.KindPlugin:
 		return map[string]access.Verb{"delete": access.Register}
-	case tko.KindSite, tko.KindTemplate, tko.KindRollout:
+	case tko.KindRollout:
+		return map[string]access.Verb{"command": access.Update, "approve": access.Approve, "delete": access.Delete}
+	case tko.KindSite, tko.KindTemplate:
 	}
 	return map[string]access.Verb{"delete": access.Delete, "purge": access.Purge}
 }
@@ -308,6 +338,9 @@ type meBody struct {
 	Version       string                `json:"version"`
 	Position      int64                 `json:"position"`
 	Now           int64                 `json:"now"` // Unix milliseconds, for ages
+
+	Filters map[tko.Kind][]string `json:"filters"` // words of filters
+	Flags   []string              `json:"flags"`   // those whose values are true or false
 }
 
 // me responds with the caller, and what they may do somewhere.
@@ -321,6 +354,7 @@ func (l *live) me(w http.ResponseWriter, r *http.Request) {
 	body := meBody{
 		Subject: i.Subject, Display: i.Display, Authenticator: i.Authenticator, Expires: i.Expires, Can: map[tko.Kind][]string{}, Logins: orEmpty(l.options.Logins),
 		Instance: about.InstanceName, Version: about.Version, Position: about.Position, Now: time.Now().UnixMilli(),
+		Filters: map[tko.Kind][]string{}, Flags: filter.FlagWords(),
 	}
 	for _, kind := range kinds {
 		can, err := l.can(r.Context(), kind, "")
@@ -329,6 +363,7 @@ func (l *live) me(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		body.Can[kind] = orEmpty(can)
+		body.Filters[kind] = filter.Words(kind)
 	}
 	writeJSON(w, http.StatusOK, body)
 }

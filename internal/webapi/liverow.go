@@ -29,7 +29,9 @@ func (l *live) rows(ctx context.Context, f filter.Filter, options tko.ListOption
 		return mapped(l.catalog.Sites(ctx, f.Sites(), options), siteLive)
 	case tko.KindPlugin:
 		return mapped(l.catalog.Plugins(ctx, f.Plugins(), options), pluginLive)
-	case tko.KindDeployment, tko.KindRollout:
+	case tko.KindRollout:
+		return mapped(l.catalog.Rollouts(ctx, f.Rollouts(), options), rolloutLive)
+	case tko.KindDeployment:
 	}
 	return mapped(l.catalog.Deployments(ctx, f.Deployments(), options), deploymentLive)
 }
@@ -98,4 +100,14 @@ func pluginLive(p tko.Plugin) liveRow {
 		pluginBody
 		summaryBody
 	}{pluginRow(p), summaryOf(summary)}}
+}
+
+func rolloutLive(r tko.Rollout) liveRow {
+	summary := r.Summary()
+	return liveRow{id: string(r.ID), metadata: r.Metadata, summary: summary, body: struct {
+		ID       tko.RolloutID     `json:"id"`
+		Metadata map[string]string `json:"metadata"`
+		stampBody
+		summaryBody
+	}{r.ID, orEmptyMap(r.Metadata), stampOf(r.Stamp), summaryOf(summary)}}
 }

@@ -9,8 +9,8 @@ import (
 
 // openapi responds with the description of the API below /api/v1/.
 func (l *live) openapi(w http.ResponseWriter, r *http.Request) {
-	if r.URL.RawQuery != "" {
-		l.fail(w, r, tko.Errorf(tko.ErrInvalid, "this request has no parameters"))
+	if err := only(r.URL.Query()); err != nil {
+		l.fail(w, r, err)
 		return
 	}
 	writeJSON(w, http.StatusOK, description())
@@ -45,20 +45,57 @@ func description() object {
 			}}}},
 			"responses": responses("application/json"),
 		}},
+		"/api/v1/rollout/status": object{"get": operation("How far a rollout is, what its deployments wait for, and the commands that its state allows", "application/json", []parameter{idOfRollout})},
+		"/api/v1/rollout/plan":   object{"get": operation("The plan of a rollout, in groups of equal changes", "application/json", []parameter{idOfRollout})},
+		"/api/v1/rollout/rows": object{"get": operation("A page of the deployments of a plan, in the order of their IDs", "application/json", []parameter{
+			idOfRollout,
+			{"group", "integer", "only those of a group of the plan, by its index", false},
+			{"kind", "string", "only this kind: Change, Create, Delete, Same, Conflict, Invalid", true},
+			{"progress", "string", "only with this progress, such as Waiting or Failed", true},
+			{"site", "string", "only of sites that match this pattern", false},
+			{"deployment", "string", "only this ID", false},
+			{"after", "string", "ID that the page begins after", false},
+			{"limit", "integer", "rows, 500 at most, with changes 20", false},
+			{"changes", "boolean", "with what changes in the packages", false},
+		})},
+		"/api/v1/rollout/command": object{"post": object{
+			"summary": "Do a command of a rollout: start names the digest of the plan that was reviewed",
+			"requestBody": object{"required": true, "content": object{"application/json": object{"schema": object{
+				"type": "object", "required": []string{"id", "command"}, "additionalProperties": false,
+				"properties": object{
+					"id": object{"type": "string"}, "command": object{"enum": []string{"plan", "start", "approve", "pause", "resume", "cancel", "undo", "skip", "waive"}},
+					"plan": object{"type": "string", "description": "digest of the plan, or its first 12 characters"}, "skipBlocked": object{"type": "boolean"}, "force": object{"type": "boolean"},
+					"anyTime": object{"type": "boolean"}, "deployment": object{"type": "string"}, "reason": object{"type": "string", "maxLength": maxReason},
+				},
+			}}}},
+			"responses": responses("application/json"),
+		}},
+		"/api/v1/diff": object{"get": operation("What differs between two moments, in groups of equal differences", "application/json", append([]parameter{
+			{"kind", "string", "deployment, site, template or plugin", false},
+			{"from", "string", "moment: position, time, or duration before now", false},
+			{"to", "string", "moment; none: now", false},
+			{"entity", "string", "only this ID", false},
+		}, filtersOf(tko.KindDeployment)...))},
+		"/api/v1/retention": object{"get": operation("Which part of the past can be read", "application/json", nil)},
+		"/api/v1/blame": object{"get": operation("Where the values of a package come from", "application/json", []parameter{
+			{"kind", "string", "deployment, site or template", false},
+			{"id", "string", "ID", false},
+			{"revision", "integer", "earlier revision", false},
+			{"field", "string", "only this resource or field", false},
+			{"history", "boolean", "all values that the field has had", false},
+		})},
 	}
 	for _, kind := range kinds {
-		var filters []parameter
-		for _, word := range filter.Words(kind) {
-			filters = append(filters, parameter{word, "string", "filter, as the flag --" + word + " of tko " + string(kind) + " list", word != "parent" && word != "type" && word != "executor"})
-		}
+		filters := filtersOf(kind)
 		state := parameter{"state", "string", "only entities in this state", false}
 		after := parameter{"after", "string", "ID that the page begins after", false}
+		asOf := parameter{"asOf", "string", "moment of the past: position, time, or duration before now", false}
 		path := "/api/v1/" + string(kind)
-		paths[path] = object{"get": operation("One "+string(kind)+" with its package", "application/json", []parameter{{"id", "string", "ID; TYPE|NAME for plugins", false}, {"revision", "integer", "earlier revision", false}})}
+		paths[path] = object{"get": operation("One "+string(kind)+" with its package", "application/json", []parameter{{"id", "string", "ID; TYPE|NAME for plugins", false}, {"revision", "integer", "earlier revision", false}, asOf})}
 		paths[path+"/list"] = object{"get": operation("A page of "+string(kind)+"s in the order of their IDs", "application/json",
-			append([]parameter{after, state, {"reason", "string", "only entities whose state has this reason", false}, {"limit", "integer", "rows, 500 at most", false}}, filters...))}
+			append([]parameter{after, asOf, state, {"reason", "string", "only entities whose state has this reason", false}, {"limit", "integer", "rows, 500 at most", false}}, filters...))}
 		paths[path+"/count"] = object{"get": operation("Numbers of "+string(kind)+"s in groups", "application/json",
-			append([]parameter{after, state, {"by", "string", "one or two of state, reason, template, site, metadata.KEY, separated by a comma", false}}, filters...))}
+			append([]parameter{after, asOf, state, {"by", "string", "one or two of state, reason, template, site, metadata.KEY, separated by a comma", false}}, filters...))}
 	}
 	return object{
 		"openapi": "3.1.0",
@@ -66,6 +103,16 @@ func description() object {
 		"paths":   paths, "security": []object{{"token": []string{}}, {}},
 		"components": object{"securitySchemes": object{"token": object{"type": "http", "scheme": "bearer"}}},
 	}
+}
+
+var idOfRollout = parameter{"id", "string", "ID of a rollout", false}
+
+// filtersOf returns the parameters that select entities of a kind.
+func filtersOf(kind tko.Kind) (filters []parameter) {
+	for _, word := range filter.Words(kind) {
+		filters = append(filters, parameter{word, "string", "filter, as the flag --" + word + " of tko " + string(kind) + " list", word != "parent" && word != "type" && word != "executor"})
+	}
+	return filters
 }
 
 func operation(summary, contentType string, parameters []parameter) object {

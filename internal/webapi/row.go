@@ -200,12 +200,17 @@ type waveBody struct {
 func newStatusBody(s tko.RolloutStatus) statusBody {
 	body := statusBody{
 		ID: string(s.ID), State: s.State, Reason: s.Reason, Plan: s.Plan, Undoes: string(s.Undoes), UndoneBy: string(s.UndoneBy),
-		Kinds: s.Kinds, Failures: s.Failures, Blocks: orEmpty(s.Blocks), Waves: []waveBody{},
-	}
-	for _, w := range s.Waves {
-		body.Waves = append(body.Waves, waveBody{Name: w.Name, Deployments: w.Rows, Approval: w.Approval, Progress: w.Progress})
+		Kinds: s.Kinds, Failures: s.Failures, Blocks: orEmpty(s.Blocks), Waves: wavesOf(s.Waves),
 	}
 	return body
+}
+
+func wavesOf(waves []tko.RolloutWave) []waveBody {
+	out := make([]waveBody, 0, len(waves))
+	for _, w := range waves {
+		out = append(out, waveBody{Name: w.Name, Deployments: w.Rows, Approval: w.Approval, Progress: w.Progress})
+	}
+	return out
 }
 
 type freezeBody struct {

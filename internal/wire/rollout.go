@@ -89,7 +89,7 @@ func NewRolloutStatus(s tko.RolloutStatus) *tkopb.RolloutStatus {
 	m := &tkopb.RolloutStatus{
 		RolloutId: string(s.ID), State: s.State, Reason: s.Reason, Plan: s.Plan, Position: s.Position, Undoes: string(s.Undoes), UndoneBy: string(s.UndoneBy),
 		Started: newTimeOrNone(s.Started, newTime(s.Started)), Now: newTimeOrNone(s.Now, newTime(s.Now)), Kinds: counts(s.Kinds), Waves: newWaves(s.Waves), Failures: int64(s.Failures), Blocks: s.Blocks,
-		Until: newTimeOrNone(s.Until, newTime(s.Until)),
+		Until: newTimeOrNone(s.Until, newTime(s.Until)), Commands: s.Commands,
 	}
 	for _, r := range s.Examples {
 		m.Examples = append(m.Examples, NewRolloutRow(r))
@@ -102,6 +102,7 @@ func RolloutStatus(m *tkopb.RolloutStatus) (tko.RolloutStatus, error) {
 	s := tko.RolloutStatus{
 		ID: tko.RolloutID(m.GetRolloutId()), State: m.GetState(), Reason: m.GetReason(), Plan: m.GetPlan(), Position: m.GetPosition(), Undoes: tko.RolloutID(m.GetUndoes()), UndoneBy: tko.RolloutID(m.GetUndoneBy()),
 		Started: timeOf(m.GetStarted()), Now: timeOf(m.GetNow()), Kinds: countsOf(m.GetKinds()), Waves: waves(m.GetWaves()), Failures: int(m.GetFailures()), Blocks: m.GetBlocks(), Until: timeOf(m.GetUntil()),
+		Commands: m.GetCommands(),
 	}
 	for _, row := range m.GetExamples() {
 		r, err := RolloutRow(row)
@@ -171,17 +172,27 @@ func RolloutPlan(m *tkopb.RolloutPlan) tko.RolloutPlan {
 
 // NewRolloutRows writes a select of rows.
 func NewRolloutRows(s tko.RolloutRows) *tkopb.ListRolloutRows {
-	return &tkopb.ListRolloutRows{
+	m := &tkopb.ListRolloutRows{
 		RolloutId: string(s.ID), DeploymentId: string(s.Deployment), SiteIdPattern: s.Site, Kinds: s.Kinds, Progress: s.Progress, After: string(s.After), MaxCount: int64(s.Limit), Changes: s.Changes,
 	}
+	if s.Group != nil {
+		group := small(*s.Group)
+		m.Group = &group
+	}
+	return m
 }
 
 // RolloutRows reads a select of rows.
 func RolloutRows(m *tkopb.ListRolloutRows) tko.RolloutRows {
-	return tko.RolloutRows{
+	s := tko.RolloutRows{
 		ID: tko.RolloutID(m.GetRolloutId()), Deployment: tko.DeploymentID(m.GetDeploymentId()), Site: m.GetSiteIdPattern(), Kinds: m.GetKinds(), Progress: m.GetProgress(),
 		After: tko.DeploymentID(m.GetAfter()), Limit: int(m.GetMaxCount()), Changes: m.GetChanges(),
 	}
+	if m.Group != nil {
+		group := int(m.GetGroup())
+		s.Group = &group
+	}
+	return s
 }
 
 // NewReservedOrigins writes reserved origins.

@@ -2,11 +2,13 @@ package dashboard
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/bench"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/process"
@@ -32,8 +35,15 @@ func config(name, text string) krm.Package {
 	return krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": map[string]any{"text": text}}}
 }
 
-// fill registers sites, templates and deployments.
-func fill(t *testing.T, s *process.Server) {
+// facts are what the steps in the browser know of the data.
+type facts struct {
+	Before string `json:"before"` // a position before changes of the sites time/**
+	Root   string `json:"root"`   // ID of a deployment with descendants
+	Leaf   string `json:"leaf"`   // ID of one of them, three levels down
+}
+
+// fill registers sites, templates, deployments and a rollout.
+func fill(t *testing.T, s *process.Server) (known facts) {
 	t.Helper()
 	c, err := client.Dial(client.Options{Address: s.GRPC})
 	if err != nil {
@@ -64,7 +74,8 @@ func fill(t *testing.T, s *process.Server) {
 		"workload/smf:v1": config("smf", "v1"),
 		"workload/upf:v1": config("upf", "v1"),
 		"hostile/v1":      config("hostile", `<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>`),
-		"secret/v1":       {{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s"}, "stringData": map[string]any{"password": "hunter2"}}},
+		"topology/cu":     config("cu", "v1"), "leaf/upf": config("upf", "v1"), "leaf/smf": config("smf", "v1"), "leaf/pod": config("pod", "v1"), "leaf/disk": config("disk", "v1"),
+		"secret/v1": {{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "s"}, "stringData": map[string]any{"password": "hunter2"}}},
 	} {
 		group.Go(func() error {
 			_, err := c.RegisterTemplate(ctx, tko.Template{ID: tko.TemplateID(id), Package: pkg})
@@ -84,6 +95,69 @@ func fill(t *testing.T, s *process.Server) {
 			t.Fatal(err)
 		}
 	}
+	known.Root, known.Leaf = descendants(t, c)
+	rollout := krm.Package{
+		{
+			"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": "text-v2"},
+			"spec": map[string]any{
+				"edits": []any{map[string]any{
+					"merge":  []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "extra"}},
+					"select": map[string]any{"templateIdPatterns": []any{"workload/**"}},
+				}},
+				"waves": []any{map[string]any{"name": "canary", "count": int64(3)}, map[string]any{"name": "rest", "approval": "Required"}},
+			},
+		},
+		config("extra", "v2")[0],
+	}
+	if _, err := c.RegisterRollout(t.Context(), tko.Rollout{ID: "text-v2", Package: rollout}); err != nil {
+		t.Fatal(err)
+	}
+	return past(t, c, known)
+}
+
+// descendants creates a deployment with children to three levels, and returns its ID and
+// that of a deployment of the last level.
+func descendants(t *testing.T, c *client.Client) (root, leaf string) {
+	t.Helper()
+	create := func(template, parent string, site int) string {
+		id, err := c.CreateDeployment(t.Context(), tko.NewDeployment{
+			Template: tko.TemplateID(template), Parent: tko.DeploymentID(parent), Site: tko.SiteID(fmt.Sprintf("north/edge-%d", site)), Prepared: true, Approved: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(id)
+	}
+	root = create("topology/cu", "", 50)
+	for i := range 60 {
+		create("leaf/upf", root, 100+i)
+	}
+	middle := create("leaf/smf", root, 200)
+	lower := create("leaf/pod", middle, 201)
+	return root, create("leaf/disk", lower, 202)
+}
+
+// past changes sites after a position.
+func past(t *testing.T, c *client.Client, known facts) facts {
+	t.Helper()
+	register := func(id, text string) {
+		if _, err := c.RegisterSite(t.Context(), tko.Site{ID: tko.SiteID(id), Metadata: map[string]string{"region": "time"}, Package: config("site", text)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	register("blamed/one", "first")
+	register("blamed/one", "second")
+	register("time/gone", "x")
+	about, err := c.About(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.Before = strconv.FormatInt(about.Position, 10)
+	if _, err := c.DeleteSite(t.Context(), "time/gone"); err != nil {
+		t.Fatal(err)
+	}
+	register("time/one", "x")
+	return known
 }
 
 func run(t *testing.T, name string, args ...string) string {
@@ -121,12 +195,15 @@ func secured(t *testing.T) (s *process.Server, viewer, admin string) {
 }
 
 // TestDashboardInABrowser runs web/test/dashboard.mjs. With TKO_SCREENSHOTS=FOLDER the
-// screenshots are written there.
+// screenshots are written there, with TKO_IMAGES=yes those of the documentation to docs/images.
 func TestDashboardInABrowser(t *testing.T) {
 	browser := run(t, filepath.Join("..", "setup", "web.sh"))
 	browser = browser[strings.LastIndex(browser, "\n")+1:]
-	s := process.StartServer(t, "--roles=data", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"))
-	fill(t, s)
+	s := process.StartServer(t, "--roles=data,rollout", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"))
+	known, err := json.Marshal(fill(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
 	withRights, viewer, admin := secured(t)
 	shots := os.Getenv("TKO_SCREENSHOTS")
 	if shots == "" {
@@ -135,11 +212,60 @@ func TestDashboardInABrowser(t *testing.T) {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), "node", filepath.Join("..", "..", "web", "test", "dashboard.mjs"))
 	cmd.Env = append(append(os.Environ(), s.Env()...), "URL=http://"+s.Web, "TOKEN_URL=http://"+withRights.Web, "BROWSER="+browser, "SHOTS="+shots,
-		"TKO="+process.Build(t, "tko"), "VIEWER="+viewer, "ADMIN="+admin)
+		"TKO="+process.Build(t, "tko"), "VIEWER="+viewer, "ADMIN="+admin, "FACTS="+string(known))
 	cmd.Stdout, cmd.Stderr = &out, &out
 	stop := time.AfterFunc(timeLimit, func() { _ = cmd.Process.Kill() })
 	defer stop.Stop()
-	err := cmd.Run()
+	err = cmd.Run()
+	t.Logf("%s", &out)
+	if err != nil {
+		t.Errorf("the steps in the browser failed: %v", err)
+		return
+	}
+	if os.Getenv("TKO_IMAGES") == "" {
+		return
+	}
+	for shot, name := range map[string]string{"rollout-waves": "rollout", "blame": "blame", "delete": "delete", "matrix": "matrix"} {
+		data, err := os.ReadFile(filepath.Join(shots, shot+"-light-1440.png"))
+		if err == nil {
+			err = os.WriteFile(filepath.Join("..", "..", "docs", "images", "dashboard-"+name+".png"), data, 0o644)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestALargeFleetInABrowser runs web/test/scale.mjs, which counts what is read and drawn.
+// With TKO_DASHBOARD_DEPLOYMENTS=N it fills so many, and limits of time hold: the first
+// page within 300 ms, and a change within a second.
+func TestALargeFleetInABrowser(t *testing.T) {
+	browser := run(t, filepath.Join("..", "setup", "web.sh"))
+	browser = browser[strings.LastIndex(browser, "\n")+1:]
+	fleet, measure := bench.Fleet{Seed: 1, Sites: 100, Deployments: 4000}, ""
+	if text := os.Getenv("TKO_DASHBOARD_DEPLOYMENTS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("TKO_DASHBOARD_DEPLOYMENTS=%q is not a number", text)
+		}
+		fleet.Deployments, fleet.Sites, measure = n, max(1, n/50), "yes"
+	}
+	s := process.StartServer(t, "--roles=data", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"))
+	c, err := client.Dial(client.Options{Address: s.GRPC})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := bench.Fill(t.Context(), c, fleet, bench.FillOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "node", filepath.Join("..", "..", "web", "test", "scale.mjs"))
+	cmd.Env = append(append(os.Environ(), s.Env()...), "URL=http://"+s.Web, "BROWSER="+browser, "TKO="+process.Build(t, "tko"), "DEPLOYMENTS="+strconv.Itoa(fleet.Deployments), "MEASURE="+measure)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	stop := time.AfterFunc(timeLimit, func() { _ = cmd.Process.Kill() })
+	defer stop.Stop()
+	err = cmd.Run()
 	t.Logf("%s", &out)
 	if err != nil {
 		t.Errorf("the steps in the browser failed: %v", err)

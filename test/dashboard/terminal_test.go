@@ -93,6 +93,29 @@ func (x *terminal) written() int64 {
 	return info.Size()
 }
 
+func TestASuspendedDashboardLeavesTheShellAndReturns(t *testing.T) {
+	s := process.StartServer(t, "--roles=data", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"))
+	x := openTerminal(t, s.Env(), "PS1='shell$ ' exec bash --norc --noprofile -i")
+	x.sees("shell$")
+	x.enter(process.Build(t, "tko") + " dashboard -t UTC -f 20")
+	x.sees("[1 Deployments]")
+	x.press("C-z")
+	x.sees("Stopped")
+	x.lacks("[1 Deployments]")
+	x.enter("echo still $((40 + 2))")
+	x.sees("still 42")
+	if _, stderr, code := s.CLI("template", "register", "made:meanwhile"); code != 0 {
+		t.Fatal(stderr)
+	}
+	x.enter("fg")
+	x.sees("[1 Deployments]", "live")
+	x.press("3")
+	x.sees("made:meanwhile")
+	x.press("q")
+	x.lacks("made:meanwhile")
+	x.sees("shell$")
+}
+
 func TestDashboardInATerminal(t *testing.T) {
 	s := process.StartServer(t, "--roles=data", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"))
 	tko := func(args ...string) {

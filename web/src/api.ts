@@ -1,7 +1,7 @@
 // The HTTP API of the server, and its stream of changes.
-import { useCallback, useEffect, useRef, useState } from 'react'
+import { createContext, useCallback, useContext, useEffect, useRef, useState } from 'react'
 
-export type Kind = 'deployment' | 'site' | 'template' | 'plugin'
+export type Kind = 'deployment' | 'site' | 'template' | 'plugin' | 'rollout'
 export type State = 'failing' | 'waiting' | 'working' | 'healthy' | 'unknown'
 export const states: State[] = ['failing', 'waiting', 'working', 'unknown', 'healthy']
 
@@ -17,9 +17,20 @@ export interface Page { position: number, rows: Row[], next?: string }
 export interface Group { keys: string[], count: number, states: Partial<Record<State, number>>, message?: string }
 export interface Count { position: number, counted: number, groups: Group[], other: Group, next?: string }
 export interface Entity { row: Row, who: string, why: string, package: string, can: string[], position: number }
-export interface Me { subject: string, display?: string, authenticator: string, can: Record<Kind, string[]>, logins: string[], instance: string, version: string, position: number, now: number }
+export interface Me { subject: string, display?: string, authenticator: string, can: Record<Kind, string[]>, logins: string[], instance: string, version: string, position: number, now: number, filters: Record<Kind, string[]>, flags: string[] }
 export interface Change { kind: Kind, id: string, op: string, revision: number, time: number, who?: string, why?: string }
 export interface Result { count: number, descendants: number, position: number }
+
+export type Command = 'plan' | 'start' | 'approve' | 'pause' | 'resume' | 'cancel' | 'undo' | 'skip' | 'waive'
+export interface FieldChange { resource: string, path: string, before: string, after: string }
+export interface Wave { name: string, deployments: number, approval?: string, progress: Record<string, number> }
+export interface PlanRow { deployment: string, site: string, kind: string, wave: number, group: number, findings: string[], unknown: string[], progress: string, reason: string, since?: number, applied?: number, changes?: FieldChange[] }
+export interface RolloutStatus { id: string, state: string, reason: string, plan: string, undoes?: string, undoneBy?: string, kinds: Record<string, number>, failures: number, blocks: string[], waves: Wave[], started?: number, until?: number, examples: PlanRow[], commands: string[], can: string[] }
+export interface RolloutPlan { digest: string, state: string, kinds: Record<string, number>, waves: Wave[], groups: { kind: string, count: number, examples: string[], changes: FieldChange[], more?: number, coarse?: boolean, distinct?: number }[] }
+
+// Moment is the moment as of which the views read; '' is now.
+export const Moment = createContext('')
+export const useMoment = () => useContext(Moment)
 
 export class ApiError extends Error {
   constructor(readonly status: number, message: string, readonly requestId: string) { super(message) }
@@ -41,7 +52,9 @@ async function request<T>(method: string, path: string, options: RequestInit = {
 }
 
 export const get = <T>(path: string, signal?: AbortSignal) => request<T>('GET', path, { signal })
-export const act = (body: object) => request<Result>('POST', '/api/v1/actions', { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } })
+const post = <T>(path: string, body: object) => request<T>('POST', path, { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } })
+export const act = (body: object) => post<Result>('/api/v1/actions', body)
+export const command = (body: object) => post<RolloutStatus>('/api/v1/rollout/command', body)
 export const login = (token: string) => request<object>('POST', '/auth/session', { headers: { Authorization: `Bearer ${token}` } })
 export const logout = () => request<object>('DELETE', '/auth/session')
 
@@ -163,11 +176,26 @@ export function useFeed(start: number | undefined): Feed {
   return { ...status, recent, subscribe }
 }
 
+// useTurns counts up when something of a kind has changed, or the entity with an ID, once per interval at most.
+export function useTurns(feed: Feed, kinds: Kind[], interval: number, id?: string) {
+  const [turn, setTurn] = useState(0)
+  const names = kinds.join()
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined, last = 0
+    const stop = feed.subscribe(changes => {
+      if (changes && !changes.some(c => names.includes(c.kind) && (id === undefined || c.id === id))) return
+      timer ??= setTimeout(() => { timer = undefined; last = Date.now(); setTurn(n => n + 1) }, Math.max(150, interval - (Date.now() - last)))
+    })
+    return () => { stop(); clearTimeout(timer) }
+  }, [feed.subscribe, names, interval, id])
+  return turn
+}
+
 // useCount counts all entities, page after page, up to a limit that more() raises.
 export function useCount(kind: Kind, parts: Record<string, string>, filter: string, refresh: number, limit = 5): { count?: Count, partial: boolean, error?: ApiError, more: () => void } {
   const [state, setState] = useState<{ count?: Count, error?: ApiError }>({})
   const [pages, setPages] = useState(limit)
-  const address = query(parts, filter)
+  const address = query({ ...parts, asOf: useMoment() }, filter)
   const again = useRef(() => {})
   useEffect(() => {
     const abort = new AbortController()

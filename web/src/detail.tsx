@@ -1,19 +1,20 @@
 // One entity: why it is in its state, its package, conditions, history and relations.
-import { useEffect, useState, type KeyboardEvent, type ReactNode } from 'react'
-import { get, query, useCount, useGet, type Entity, type Feed, type Group, type Kind, type Me, type State } from './api'
-import { states } from './api'
+import { useEffect, useState } from 'react'
+import { get, query, useGet, useMoment, type Entity, type Feed, type Kind, type Me } from './api'
 import { List } from './list'
-import { Ago, Confirm, CopyCommand, Diff, entityPath, Link, Loading, navigate, Problem, StateMark, Yaml, type Plan } from './parts'
+import type { Blame } from './blame'
+import { Ago, Confirm, CopyCommand, Diff, entityPath, Fact, Link, Loading, navigate, Problem, StateMark, Tabs, Yaml, type Plan } from './parts'
+import { Tree } from './tree'
 
-const tabs: Record<Kind, [string, string][]> = {
+const tabs: Record<Exclude<Kind, 'rollout'>, [string, string][]> = {
   deployment: [['why', 'Why'], ['package', 'Package'], ['conditions', 'Conditions'], ['history', 'History'], ['tree', 'Tree']],
   site: [['why', 'Why'], ['package', 'Package'], ['conditions', 'Conditions'], ['history', 'History'], ['deployments', 'Deployments']],
   template: [['why', 'Overview'], ['package', 'Package'], ['history', 'History'], ['deployments', 'Deployments']],
   plugin: [['why', 'Overview'], ['conditions', 'Conditions']],
 }
 
-export function Detail({ kind, id, tab, feed, me }: { kind: Kind, id: string, tab: string, feed: Feed, me: Me }) {
-  const { data, error, reload } = useGet<Entity>(`/api/v1/${kind}?${query({ id })}`)
+export function Detail({ kind, id, tab, feed, me }: { kind: Exclude<Kind, 'rollout'>, id: string, tab: string, feed: Feed, me: Me }) {
+  const { data, error, reload } = useGet<Entity>(`/api/v1/${kind}?${query({ id, asOf: useMoment() })}`)
   const [plan, setPlan] = useState<Plan>()
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined
@@ -26,11 +27,6 @@ export function Detail({ kind, id, tab, feed, me }: { kind: Kind, id: string, ta
   const all = tabs[kind]
   const open = all.some(([name]) => name === tab) ? tab : 'why'
   const select = (name: string) => navigate(entityPath(kind, id, name), true)
-  const keys = (e: KeyboardEvent) => {
-    const i = all.findIndex(([name]) => name === open)
-    const next = e.key === 'ArrowRight' ? all[(i + 1) % all.length] : e.key === 'ArrowLeft' ? all[(i + all.length - 1) % all.length] : undefined
-    if (next) { e.preventDefault(); select(next[0]); document.getElementById(`tab-${next[0]}`)?.focus() }
-  }
   const { row } = data
   return <article>
     <header className="title">
@@ -41,21 +37,28 @@ export function Detail({ kind, id, tab, feed, me }: { kind: Kind, id: string, ta
       </span>
     </header>
     {error && <Problem error={error} retry={reload} />}
-    <div role="tablist" aria-label="Parts" onKeyDown={keys}>{all.map(([name, title]) => <button key={name} id={`tab-${name}`} role="tab" aria-selected={name === open} aria-controls="panel" tabIndex={name === open ? 0 : -1} onClick={() => select(name)}>{title}</button>)}</div>
-    <div role="tabpanel" id="panel" aria-labelledby={`tab-${open}`}>
+    <Tabs all={all} open={open} select={select}>
       {open === 'why' && <Why kind={kind} entity={data} />}
-      {open === 'package' && <Yaml text={data.package} />}
+      {open === 'package' && <Package kind={kind} entity={data} />}
       {open === 'conditions' && <Conditions entity={data} />}
       {open === 'history' && <History kind={kind} id={id} newest={row.revision} />}
       {open === 'tree' && <Tree entity={data} feed={feed} me={me} />}
       {open === 'deployments' && <List kind="deployment" filter={query(kind === 'site' ? { 'site-id': id } : { 'template-id': id })} feed={feed} me={me} embedded />}
-    </div>
+    </Tabs>
     {plan && <Confirm plan={plan} close={result => { setPlan(undefined); if (result) reload() }} />}
   </article>
 }
 
-function Fact({ name, children }: { name: string, children: ReactNode }) {
-  return <><dt>{name}</dt><dd>{children}</dd></>
+// Package can show beside each line which change has set it.
+function Package({ kind, entity }: { kind: Kind, entity: Entity }) {
+  const [wanted, setWanted] = useState(false)
+  const { data, error, reload } = useGet<Blame>(wanted ? `/api/v1/blame?${query({ kind, id: entity.row.id, revision: entity.row.revision })}` : null)
+  return <>
+    {kind !== 'plugin' && <p><label><input type="checkbox" checked={wanted} onChange={e => setWanted(e.target.checked)} /> Who has set each line</label></p>}
+    {wanted && error && <Problem error={error} retry={reload} />}
+    <Yaml text={entity.package} blame={wanted ? data : undefined} />
+    {wanted && <CopyCommand text={`tko blame ${kind} ${entity.row.id}`} />}
+  </>
 }
 
 function Why({ kind, entity }: { kind: Kind, entity: Entity }) {
@@ -87,7 +90,7 @@ function Conditions({ entity: { row } }: { entity: Entity }) {
 
 const shownRevisions = 10
 
-function History({ kind, id, newest }: { kind: Kind, id: string, newest: number }) {
+export function History({ kind, id, newest }: { kind: Kind, id: string, newest: number }) {
   const [list, setList] = useState<{ revision: number, entity?: Entity, gone?: string }[]>([])
   const [down, setDown] = useState(shownRevisions)
   const [from, setFrom] = useState(Math.max(1, newest - 1))
@@ -114,36 +117,3 @@ function History({ kind, id, newest }: { kind: Kind, id: string, newest: number 
     {left && right && from !== to ? <><h2>Revision {from} and {to}</h2><Diff from={left.package} to={right.package} /></> : <p className="empty">{retained.length < 2 ? 'There is no other retained revision to compare with.' : 'Select two retained revisions to compare.'}</p>}
   </>
 }
-
-// Tree draws the groups of children by template: their number doesn't grow with the fleet.
-function Tree({ entity: { row }, feed, me }: { entity: Entity, feed: Feed, me: Me }) {
-  const [turn, setTurn] = useState(0)
-  useEffect(() => {
-    let timer: ReturnType<typeof setTimeout> | undefined
-    const stop = feed.subscribe(changes => { if (!changes || changes.some(c => c.kind === 'deployment')) timer ??= setTimeout(() => { timer = undefined; setTurn(n => n + 1) }, 900) })
-    return () => { stop(); clearTimeout(timer) }
-  }, [feed.subscribe])
-  const { count, partial, more, error } = useCount('deployment', { by: 'template', parent: row.id }, '', turn)
-  if (error) return <Problem error={error} />
-  if (!count) return <Loading />
-  const drawn = count.groups.slice(0, 40)
-  const rest = count.groups.slice(40).reduce((n, g) => n + g.count, count.other.count)
-  const h = 44, width = 720, top = Math.max(drawn.length, 1) * h
-  return <>
-    {row.parent && <p>Parent: <Link to={entityPath('deployment', row.parent, 'tree')}>{row.parent}</Link></p>}
-    <p>{count.counted.toLocaleString('en')}{partial ? ' or more' : ''} children in {count.groups.length} groups by template{rest > 0 && `, ${rest.toLocaleString('en')} of them in smaller groups that are not drawn`}. {partial && <button onClick={more}>Count further</button>}</p>
-    {drawn.length > 0 && <div className="scroll" tabIndex={0} role="region" aria-label="Graph of the children"><svg className="graph" viewBox={`0 0 ${width} ${top}`} width={width} height={top} role="group" aria-label="Groups of children">
-      <rect x="1" y={top / 2 - 17} width="180" height="34" rx="6" className="node" /><text x="10" y={top / 2 + 4}>{(row.template || row.id).slice(0, 24)}</text>
-      {drawn.map((g, i) => <g key={g.keys[0]}>
-        <path d={`M181 ${top / 2} C 230 ${top / 2}, 220 ${i * h + h / 2}, 270 ${i * h + h / 2}`} className="edge" />
-        <a href={`/deployments?${query({ parent: row.id, 'template-id': g.keys[0] })}`} onClick={e => { e.preventDefault(); navigate(`/deployments?${query({ parent: row.id, 'template-id': g.keys[0] })}`) }}>
-          <rect x="270" y={i * h + 5} width="440" height="34" rx="6" className={`node ${worst(g)}`} /><text x="280" y={i * h + 26}>{(g.keys[0] || 'no template').slice(0, 32)}</text>
-          <text x="700" y={i * h + 26} textAnchor="end">{states.filter(s => g.states[s]).map(s => `${g.states[s]} ${s}`).join(', ')}</text></a>
-      </g>)}
-    </svg></div>}
-    <h2>Children</h2>
-    <List kind="deployment" filter={query({ parent: row.id })} feed={feed} me={me} embedded />
-  </>
-}
-
-export const worst = (g: Group): State => states.find(s => g.states[s]) ?? 'unknown'

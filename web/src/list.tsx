@@ -1,9 +1,9 @@
 // Lists: pages of rows around the visible part, filters in the address, marks and actions.
-import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, type KeyboardEvent } from 'react'
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from 'react'
 import { useVirtualizer } from '@tanstack/react-virtual'
-import { ApiError, get, query, type Feed, type Kind, type Me, type Page, type Row } from './api'
+import { ApiError, get, query, useMoment, type Feed, type Kind, type Me, type Page, type Row } from './api'
 import { command, format, parse } from './filter'
-import { columns, Confirm, CopyCommand, entityPath, Loading, navigate, Problem, type Plan } from './parts'
+import { columns, Confirm, CopyCommand, entityPath, here, Loading, navigate, Problem, type Plan } from './parts'
 
 const pageRows = 100
 const maxPages = 20 // that are held at once
@@ -17,12 +17,13 @@ function usePages(kind: Kind, filter: string, feed: Feed) {
   const [error, setError] = useState<ApiError>()
   const [elsewhere, setElsewhere] = useState(0)
   const [busy, setBusy] = useState(true)
+  const asOf = useMoment()
   const before = useRef<string[]>([])
   const current = useRef<Loaded[]>([])
   const turn = useRef(0)
   const loading = useRef(false)
   const set = (next: Loaded[]) => { current.current = next; setPages(next) }
-  const read = useCallback((after: string) => get<Page>(`/api/v1/${kind}/list?${query({ after, limit: pageRows }, filter)}`).then((p): Loaded => ({ after, rows: p.rows, next: p.next })), [kind, filter])
+  const read = useCallback((after: string) => get<Page>(`/api/v1/${kind}/list?${query({ after, limit: pageRows, asOf }, filter)}`).then((p): Loaded => ({ after, rows: p.rows, next: p.next })), [kind, filter, asOf])
   const start = useCallback(async () => {
     const mine = ++turn.current
     setError(undefined)
@@ -106,7 +107,10 @@ function usePages(kind: Kind, filter: string, feed: Feed) {
   return { pages, error, busy, elsewhere, start, down, up, atStart: before.current.length === 0 }
 }
 
+const maxColumns = 12
+
 export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter: string, feed: Feed, me: Me, embedded?: boolean }) {
+  const moment = useMoment()
   const { pages, error, busy, elsewhere, start, down, up, atStart } = usePages(kind, filter, feed)
   const rows = useMemo(() => { const seen = new Set<string>(); return pages.flatMap(p => p.rows).filter(r => !seen.has(r.id) && seen.add(r.id)) }, [pages])
   const more = !!pages.at(-1)?.next
@@ -149,16 +153,21 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
     else if (view.scrollTop / height < 20 && !atStart) up()
   }, [first, last, rows, more, atStart, down, up])
   const can = me.can[kind] ?? []
-  const shown = columns[kind]
-  const grid = { gridTemplateColumns: `2rem ${shown.map(c => c.width).join(' ')}` }
+  const cols = embedded ? [] : (here().get('cols') ?? '').split(',').filter(Boolean).slice(0, maxColumns)
+  const shown = [...columns[kind], ...cols.map(key => ({ name: key, width: 'minmax(6rem, 1fr)', cell: (r: Row): ReactNode => r.metadata?.[key] }))]
+  const keysOf = useMemo(() => [...new Set(rows.flatMap(r => Object.keys(r.metadata ?? {})))].sort().slice(0, 40), [rows])
+  const open = (q: URLSearchParams, of = cols) => navigate(`/${kind}s${q.size || of.length ? `?${query({ cols: of.join() || undefined }, q.toString())}` : ''}`)
+  const showColumn = (key: string, on: boolean) => open(new URLSearchParams(filter), on ? [...cols, key].slice(0, maxColumns) : cols.filter(c => c !== key))
+  const wide = { minWidth: `${54 + 7 * cols.length}rem` }
+  const grid = { ...(cols.length > 0 ? wide : undefined), gridTemplateColumns: `2rem ${shown.map(c => c.width).join(' ')}` }
   const submit = () => {
     const parsed = parse(kind, line)
     if (parsed.error) { setWrong(parsed.error); return }
     const q = new URLSearchParams(parsed.query)
     for (const [k, v] of derived) q.append(k, v)
-    navigate(`/${kind}s${q.size ? `?${q}` : ''}`)
+    open(q)
   }
-  const without = (word: string) => { const q = new URLSearchParams(filter); q.delete(word); navigate(`/${kind}s${q.size ? `?${q}` : ''}`) }
+  const without = (word: string) => { const q = new URLSearchParams(filter); q.delete(word); open(q) }
   const mark = (id: string) => { setMatching(false); setMarked(old => { const next = new Set(old); if (!next.delete(id) && next.size < 500) next.add(id); return next }) }
   const ask = (verb: Plan['verb']) => {
     if (!can.includes(verb)) return
@@ -194,10 +203,13 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
       <button>Apply</button>
       {derived.map(([w, v]) => <button type="button" key={w} className="chip" onClick={() => without(w)} aria-label={`Remove the filter ${w} ${v}`}>{w}: {v} ✕</button>)}
       {wrong && <span id="filter-error" className="wrong" role="alert">{wrong}</span>}
+      {kind !== 'plugin' && <details className="columns"><summary>Columns{cols.length > 0 && ` (${cols.length})`}</summary><fieldset><legend>Metadata as columns</legend>
+        {[...new Set([...cols, ...keysOf])].map(key => <label key={key}><input type="checkbox" checked={cols.includes(key)} disabled={!cols.includes(key) && cols.length >= maxColumns} onChange={e => showColumn(key, e.target.checked)} /> {key}</label>)}
+        {keysOf.length + cols.length === 0 && <span className="muted">The rows have no metadata.</span>}</fieldset></details>}
     </form>}
     <div className="bar">
       <span aria-live="polite">{count || (rows.length > 0 || !busy ? `${more ? 'At least ' : ''}${rows.length.toLocaleString('en')} ${atStart ? '' : 'more '}${kind}${rows.length === 1 ? '' : 's'}${more ? ', more below' : ''}` : '')}</span>
-      {marked.size > 0 && !matching && plain && derived.length === 0 && can.includes('purge') && <button onClick={() => setMatching(true)}>Select all that match</button>}
+      {marked.size > 0 && !matching && plain && derived.length === 0 && can.includes('purge') && kind !== 'rollout' && <button onClick={() => setMatching(true)}>Select all that match</button>}
       {count && can.includes('approve') && <button className="primary" onClick={() => ask('approve')}>Approve…</button>}
       {count && can.includes('delete') && <button className="danger" onClick={() => ask('delete')}>Delete…</button>}
       {count && <button onClick={() => { setMarked(new Set()); setMatching(false) }}>Clear</button>}
@@ -207,7 +219,7 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
     {rows.length === 0 && !error && (busy ? <Loading /> : <p className="empty">No {kind} matches{filter ? <>. Remove a filter, or <button onClick={() => navigate(`/${kind}s`)}>show all</button></> : ': there is none yet, or you may see none'}.</p>)}
     {rows.length > 0 && <div className="grid" role="grid" aria-label={`${kind}s`} aria-rowcount={more || !atStart ? -1 : rows.length + 1} tabIndex={0} ref={scroller} onKeyDown={keys} onScroll={remember} aria-activedescendant={items.some(i => i.index === at) ? `row-${at}` : undefined}>
       <div role="row" className="head" style={grid}><span role="columnheader"><span className="hidden">Marked</span></span>{shown.map(c => <span role="columnheader" key={c.name}>{c.name}</span>)}</div>
-      <div role="rowgroup" className="body" style={{ height: virtual.getTotalSize() }}>
+      <div role="rowgroup" className="body" style={{ height: virtual.getTotalSize(), ...(cols.length > 0 ? wide : undefined) }}>
         {items.map(item => {
           const row = rows[item.index]
           return <div role="row" id={`row-${item.index}`} key={row.id} data-id={row.id} className={`row${item.index === at ? ' at' : ''}${marked.has(row.id) || matching ? ' marked' : ''}`} aria-selected={marked.has(row.id) || matching} style={{ ...grid, transform: `translateY(${item.start}px)` }}
@@ -220,7 +232,7 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
         })}
       </div>
     </div>}
-    {!embedded && derived.length === 0 && <CopyCommand text={command(kind, plain)} />}
+    {!embedded && derived.length === 0 && <CopyCommand text={command(kind, plain) + (moment ? ` --as-of '${moment}'` : '')} />}
     {plan && <Confirm plan={plan} close={done} />}
   </div>
 }

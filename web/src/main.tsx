@@ -1,15 +1,18 @@
 // The dashboard: its frame, overview, matrix and login. Start reading at App.
-import { useCallback, useEffect, useRef, useState, type FormEvent } from 'react'
+import { useCallback, useEffect, useMemo, useRef, useState, type FormEvent } from 'react'
 import { createRoot } from 'react-dom/client'
-import { ApiError, login, logout, query, states, useCount, useFeed, useGet, type Feed, type Kind, type Me } from './api'
-import { Detail, worst } from './detail'
+import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useTurns, type Feed, type Kind, type Me } from './api'
+import { Detail } from './detail'
+import { setWords } from './filter'
 import { List } from './list'
-import { Ago, CopyCommand, entityPath, Link, Loading, navigate, Problem, setServerTime, StateMark } from './parts'
+import { Ago, CopyCommand, entityPath, here, Link, Loading, navigate, Problem, setServerTime, StateMark } from './parts'
+import { ChangesView, Slider } from './past'
+import { Rollout } from './rollout'
+import { worst } from './tree'
 import './style.css'
 
-const kindOf: Record<string, Kind> = { deployments: 'deployment', sites: 'site', templates: 'template', plugins: 'plugin' }
-// Rollouts get their entry here once the server has them.
-const nav: [string, string, string][] = [['/', 'Overview', 'o'], ['/deployments', 'Deployments', 'd'], ['/sites', 'Sites', 's'], ['/templates', 'Templates', 't'], ['/plugins', 'Plugins', 'p'], ['/matrix', 'Matrix', 'm']]
+const kindOf: Record<string, Kind> = { deployments: 'deployment', sites: 'site', templates: 'template', plugins: 'plugin', rollouts: 'rollout' }
+const nav: [string, string, string][] = [['/', 'Overview', 'o'], ['/deployments', 'Deployments', 'd'], ['/sites', 'Sites', 's'], ['/templates', 'Templates', 't'], ['/plugins', 'Plugins', 'p'], ['/rollouts', 'Rollouts', 'r'], ['/matrix', 'Matrix', 'm'], ['/changes', 'Changes', 'c']]
 
 function useLocation() {
   const [at, setAt] = useState({ path: location.pathname, search: location.search.slice(1) })
@@ -23,11 +26,15 @@ function useLocation() {
 
 function App() {
   const at = useLocation()
-  const { data: me, error, reload } = useGet<Me>('/api/v1/me')
+  const { data: caller, error, reload } = useGet<Me>('/api/v1/me')
+  const search = new URLSearchParams(at.search)
+  const moment = at.path === '/changes' ? '' : search.get('asOf') ?? ''
+  const me = useMemo(() => caller && moment ? { ...caller, can: {} as Me['can'] } : caller, [caller, moment]) // nothing can be done in the past
+  const [past, setPast] = useState(false)
   const [asked, setAsked] = useState(false)
   const [help, setHelp] = useState(false)
-  const feed = useFeed(asked || !me ? undefined : Math.max(0, me.position - 100)) // with some changes before, for the overview
-  useEffect(() => { if (me) { setServerTime(me.now); setAsked(false) } }, [me])
+  const feed = useFeed(asked || moment || !caller ? undefined : Math.max(0, caller.position - 100)) // with some changes before, for the overview
+  useEffect(() => { if (caller) { setServerTime(caller.now); setAsked(false) } }, [caller])
   useEffect(() => { const f = () => setAsked(true); window.addEventListener('tko-login', f); return () => window.removeEventListener('tko-login', f) }, [])
   const prefix = useRef(0)
   useEffect(() => {
@@ -54,27 +61,33 @@ function App() {
   if (asked || error?.status === 401 || first === 'login') return <Login done={() => { setAsked(false); if (first === 'login') navigate('/'); reload() }} />
   if (error && !me) return <main><h1>TKO</h1><Problem error={error} retry={reload} /></main>
   if (!me) return <Loading />
+  setWords(me.filters, me.flags)
+  for (const name of ['asOf', 'cols', 'tab']) search.delete(name)
   const lostFor = feed.live ? 0 : Date.now() - feed.since
-  return <>
+  return <Moment.Provider value={moment}>
     <a className="skip" href="#main" onClick={e => { e.preventDefault(); document.getElementById('main')?.focus() }}>Skip to the contents</a>
-    <header className="top" data-live={feed.live} data-position={feed.position}>
+    <header className={moment ? 'top past-now' : 'top'} data-live={feed.live && !moment} data-position={feed.position} data-moment={moment}>
       <strong>TKO</strong> <span className="muted">{me.instance}</span>
       <nav aria-label="Views">{nav.map(([to, name]) => <Link key={to} to={to} className={(to === '/' ? at.path === '/' : `/${first}` === to) ? 'current' : undefined}>{name}</Link>)}</nav>
-      <span className={feed.live ? 'live' : 'live off'} role="status">{feed.live ? '● live' : lostFor > 5000 ? `○ not live since ${new Date(feed.since).toLocaleTimeString()}` : '○ connecting'}</span>
+      <button aria-expanded={past || !!moment} onClick={() => setPast(!past)}>{moment ? `As of ${moment}` : 'As of now'}</button>
+      <span className={feed.live && !moment ? 'live' : 'live off'} role="status">{moment ? '‖ the past is not live' : feed.live ? '● live' : lostFor > 5000 ? `○ not live since ${new Date(feed.since).toLocaleTimeString()}` : '○ connecting'}</span>
       <span className="muted" title={me.subject}>{me.display || me.subject}</span>
       <button onClick={() => setHelp(true)} aria-label="Help: keys">?</button>
       <Theme />
       {me.authenticator !== 'none' ? <button onClick={() => logout().then(() => { setAsked(true) }, () => setAsked(true))}>Log out</button> : <button onClick={() => setAsked(true)}>Log in</button>}
     </header>
+    {(past || moment) && at.path !== '/changes' && <Slider close={() => setPast(false)} />}
     <main id="main" tabIndex={-1}>
       {at.path === '/' && <Overview feed={feed} me={me} />}
-      {kind && !id && <><h1>{title}</h1><List key={kind} kind={kind} filter={at.search} feed={feed} me={me} /></>}
-      {kind && id && <Detail key={`${kind} ${id}`} kind={kind} id={id} tab={new URLSearchParams(at.search).get('tab') ?? 'why'} feed={feed} me={me} />}
+      {kind && !id && <><h1>{title}</h1><List key={kind} kind={kind} filter={search.toString()} feed={feed} me={me} /></>}
+      {kind === 'rollout' && id && <Rollout key={id} id={id} tab={here().get('tab') ?? 'waves'} feed={feed} me={me} />}
+      {first === 'changes' && <ChangesView search={at.search} />}
+      {kind && kind !== 'rollout' && id && <Detail key={`${kind} ${id}`} kind={kind} id={id} tab={here().get('tab') ?? 'why'} feed={feed} me={me} />}
       {first === 'matrix' && <Matrix search={at.search} feed={feed} />}
-      {!kind && at.path !== '/' && first !== 'matrix' && <><h1>Not found</h1><p className="empty">There is no such page. <Link to="/">Overview</Link></p></>}
+      {!kind && at.path !== '/' && first !== 'matrix' && first !== 'changes' && <><h1>Not found</h1><p className="empty">There is no such page. <Link to="/">Overview</Link></p></>}
     </main>
     {help && <Help close={() => setHelp(false)} />}
-  </>
+  </Moment.Provider>
 }
 
 function Theme() {
@@ -92,7 +105,7 @@ function Help({ close }: { close: () => void }) {
   const [keys, setKeys] = useState(localStorage.getItem('tko-keys') !== 'off')
   useEffect(() => { dialog.current?.showModal() }, [])
   return <dialog ref={dialog} onCancel={e => { e.preventDefault(); close() }} aria-labelledby="help-title"><h2 id="help-title">Keys</h2>
-    <dl>{[['g o, g d, g s, g t, g p, g m', 'overview, deployments, sites, templates, plugins, matrix'], ['/', 'filter'], ['j k, arrows', 'move'], ['Page up, Page down, Home, End', 'move further'], ['Enter', 'open'], ['Space, x', 'mark'], ['y, d', 'package, history'], ['A, D', 'approve, delete: both ask'], ['Esc', 'clear marks, close'], ['?', 'this help']].map(([k, text]) => <div key={k}><dt><kbd>{k}</kbd></dt><dd>{text}</dd></div>)}</dl>
+    <dl>{[['g o, g d, g s, g t, g p, g r, g m, g c', 'overview, deployments, sites, templates, plugins, rollouts, matrix, changes'], ['/', 'filter'], ['j k, arrows', 'move'], ['Page up, Page down, Home, End', 'move further'], ['Enter', 'open'], ['Space, x', 'mark'], ['y, d', 'package, history'], ['A, D', 'approve, delete: both ask'], ['Esc', 'clear marks, close'], ['?', 'this help']].map(([k, text]) => <div key={k}><dt><kbd>{k}</kbd></dt><dd>{text}</dd></div>)}</dl>
     <p><label><input type="checkbox" checked={keys} onChange={e => { setKeys(e.target.checked); localStorage.setItem('tko-keys', e.target.checked ? 'on' : 'off') }} /> Keys of a single letter outside of lists</label></p>
     <p className="actions"><button autoFocus onClick={close}>Close</button></p></dialog>
 }
@@ -122,21 +135,6 @@ function Login({ done }: { done: () => void }) {
     <form onSubmit={submit}><label>Token <input name="token" type="password" autoComplete="off" autoFocus={!data?.logins.includes('oidc')} required spellCheck={false} /></label>
       <button className="primary" disabled={busy}>{busy ? 'Checking…' : 'Log in'}</button></form>
     <p className="muted">A static token, or an ID token of your OpenID Connect issuer. The browser keeps a session cookie that scripts can't read.</p></main>
-}
-
-// useTurns counts up when something of a kind has changed, once per interval at most.
-function useTurns(feed: Feed, kinds: Kind[], interval: number) {
-  const [turn, setTurn] = useState(0)
-  const names = kinds.join()
-  useEffect(() => {
-    let timer: ReturnType<typeof setTimeout> | undefined, last = 0
-    const stop = feed.subscribe(changes => {
-      if (changes && !changes.some(c => names.includes(c.kind))) return
-      timer ??= setTimeout(() => { timer = undefined; last = Date.now(); setTurn(n => n + 1) }, Math.max(150, interval - (Date.now() - last)))
-    })
-    return () => { stop(); clearTimeout(timer) }
-  }, [feed.subscribe, names, interval])
-  return turn
 }
 
 function Overview({ feed, me }: { feed: Feed, me: Me }) {

@@ -1,7 +1,8 @@
 // Small parts that several views share.
-import { useEffect, useMemo, useRef, useState, type MouseEvent, type ReactNode } from 'react'
+import { useEffect, useMemo, useRef, useState, type KeyboardEvent, type MouseEvent, type ReactNode } from 'react'
 import type { ApiError, Kind, Result, Row, State } from './api'
-import { act } from './api'
+import { act, query } from './api'
+import { origins, source, type Blame, type Origin } from './blame'
 
 const shapes: Record<State, ReactNode> = {
   failing: <path d="M8 2 15 14H1Z" />,
@@ -16,18 +17,47 @@ export function StateMark({ state }: { state?: State }) {
   return <span className={`state ${state}`}><svg viewBox="0 0 16 16" width="13" height="13" fill="currentColor" aria-hidden="true">{shapes[state]}</svg> {state[0].toUpperCase() + state.slice(1)}</span>
 }
 
-export const navigate = (to: string, replace = false) => {
-  history[replace ? 'replaceState' : 'pushState'](null, '', to)
+export const number = (n: number) => n.toLocaleString('en')
+
+export const here = () => new URLSearchParams(location.search)
+
+// sameMoment adds the moment of the current view to an address that has none.
+function sameMoment(to: string): string {
+  const moment = here().get('asOf')
+  return !moment || /[?&]asOf=/.test(to) ? to : `${to}${to.includes('?') ? '&' : '?'}${query({ asOf: moment })}`
+}
+
+// navigate opens a view at the moment of the current one; with exact, at that of its address.
+export const navigate = (to: string, replace = false, exact = false) => {
+  history[replace ? 'replaceState' : 'pushState'](null, '', exact ? to : sameMoment(to))
   window.dispatchEvent(new PopStateEvent('popstate'))
 }
 
-export function Link({ to, children, className, label }: { to: string, children: ReactNode, className?: string, label?: string }) {
+// Link opens a view at the moment of the current one; with now, at that of its address.
+export function Link({ to, children, className, label, now }: { to: string, children: ReactNode, className?: string, label?: string, now?: boolean }) {
   const click = (e: MouseEvent) => {
     if (e.defaultPrevented || e.button !== 0 || e.metaKey || e.ctrlKey || e.shiftKey || e.altKey) return
     e.preventDefault()
-    navigate(to)
+    navigate(to, false, now)
   }
-  return <a href={to} onClick={click} className={className} aria-label={label}>{children}</a>
+  return <a href={now ? to : sameMoment(to)} onClick={click} className={className} aria-label={label}>{children}</a>
+}
+
+export function Fact({ name, children }: { name: string, children: ReactNode }) {
+  return <><dt>{name}</dt><dd>{children}</dd></>
+}
+
+// Tabs shows one of several parts; the arrow keys move between them.
+export function Tabs({ all, open, select, children }: { all: [string, string][], open: string, select: (name: string) => void, children: ReactNode }) {
+  const keys = (e: KeyboardEvent) => {
+    const i = all.findIndex(([name]) => name === open)
+    const next = e.key === 'ArrowRight' ? all[(i + 1) % all.length] : e.key === 'ArrowLeft' ? all[(i + all.length - 1) % all.length] : undefined
+    if (next) { e.preventDefault(); select(next[0]); document.getElementById(`tab-${next[0]}`)?.focus() }
+  }
+  return <>
+    <div role="tablist" aria-label="Parts" onKeyDown={keys}>{all.map(([name, title]) => <button key={name} id={`tab-${name}`} role="tab" aria-selected={name === open} aria-controls="panel" tabIndex={name === open ? 0 : -1} onClick={() => select(name)}>{title}</button>)}</div>
+    <div role="tabpanel" id="panel" aria-labelledby={`tab-${open}`}>{children}</div>
+  </>
 }
 
 export const entityPath = (kind: Kind, id: string, tab?: string) => `/${kind}s/${id.split('/').map(encodeURIComponent).join('/')}${tab ? `?tab=${tab}` : ''}`
@@ -97,10 +127,12 @@ export function resources(text: string): Resource[] {
   return all
 }
 
-export function Yaml({ text }: { text: string }) {
+// Yaml shows a package; with a blame, each line that another change has set than the line before is preceded by that change.
+export function Yaml({ text, blame }: { text: string, blame?: Blame }) {
   const [search, setSearch] = useState('')
   const [open, setOpen] = useState<Record<number, boolean>>({})
   const all = useMemo(() => resources(text), [text])
+  const from = useMemo(() => blame && origins(all.map(r => r.lines), blame), [all, blame])
   const hits = (r: Resource) => search ? r.lines.filter(l => l.toLowerCase().includes(search.toLowerCase())).length : 0
   const total = all.reduce((n, r) => n + hits(r), 0)
   if (!text) return <p className="empty">The package is empty.</p>
@@ -111,11 +143,18 @@ export function Yaml({ text }: { text: string }) {
       const shown = open[i] ?? (all.length <= 20 || hits(r) > 0)
       return <section key={i} className="resource">
         <h3><button aria-expanded={shown} onClick={() => setOpen({ ...open, [i]: !shown })}>{shown ? '▾' : '▸'} {r.name}</button></h3>
-        {shown && <pre tabIndex={0} aria-label={r.name}>{r.lines.slice(0, 5000).map((l, n) => <div key={n} className={search && l.toLowerCase().includes(search.toLowerCase()) ? 'hit' : undefined}><span className="n" aria-hidden="true">{r.first + n}</span>{yamlLine(l)}</div>)}
+        {shown && <pre tabIndex={0} aria-label={r.name}>{r.lines.slice(0, 5000).map((l, n) => <div key={n} className={search && l.toLowerCase().includes(search.toLowerCase()) ? 'hit' : undefined}>{from && <Blamed at={from[i][n]} before={n > 0 ? from[i][n - 1] : undefined} />}<span className="n" aria-hidden="true">{r.first + n}</span>{yamlLine(l)}</div>)}
           {r.lines.length > 5000 && <div>{r.lines.length - 5000} more lines: use the tko command to read them</div>}</pre>}
       </section>
     })}
   </div>
+}
+
+// Blamed is the change that has set a line, unless it has set the one before, too.
+function Blamed({ at, before }: { at?: Origin, before?: Origin }) {
+  const same = at && before && at.revision === before.revision && source(at) === source(before)
+  const text = at && !same ? `r${at.revision} ${at.who || 'unknown'}, ${source(at)}` : ''
+  return <span className="blame" title={at && `revision ${at.revision}, ${at.time}, ${at.who || 'unknown'}: ${source(at)}${at.why ? ` (${at.why})` : ''}`}>{text}</span>
 }
 
 export interface Pair { left?: string, right?: string, leftN?: number, rightN?: number, same: boolean }
@@ -236,6 +275,13 @@ export const columns: Record<Kind, { name: string, width: string, cell: (r: Row)
     { name: 'Name', width: 'minmax(8rem, 1fr)', cell: r => r.name },
     { name: 'Executor', width: '7rem', cell: r => r.executor },
     { name: 'Triggers', width: 'minmax(9rem, 2fr)', cell: r => r.triggers?.map(t => `${t.group}/${t.version} ${t.kind}`).join(', ') },
+    { name: 'Changed', width: '6rem', cell: r => <Ago at={r.updatedTimestamp} /> },
+  ],
+  rollout: [
+    { name: 'State', width: '9rem', cell: r => <StateMark state={r.state} /> },
+    { name: 'ID', width: 'minmax(9rem, 1.2fr)', cell: r => <code>{r.id}</code> },
+    { name: 'Progress', width: '7rem', cell: r => r.reason },
+    { name: 'Why', width: 'minmax(8rem, 2fr)', cell: r => r.message },
     { name: 'Changed', width: '6rem', cell: r => <Ago at={r.updatedTimestamp} /> },
   ],
 }

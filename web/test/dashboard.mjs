@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { promisify } from 'node:util'
 
-const { URL: url, TOKEN_URL: tokenUrl, BROWSER: executablePath, SHOTS: shots, TKO: tko, VIEWER: viewer, ADMIN: admin } = process.env
+const { URL: url, TOKEN_URL: tokenUrl, BROWSER: executablePath, SHOTS: shots, TKO: tko, VIEWER: viewer, ADMIN: admin, ONLY: only } = process.env
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
 const limit = 120_000
 const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-background-networking'] })
@@ -16,6 +16,7 @@ const check = (ok, text) => { if (!ok) throw new Error(text) }
 const same = (what, got, want) => check(got === want, `${what}: ${JSON.stringify(got)}, want ${JSON.stringify(want)}`)
 
 async function test(name, options, run) {
+  if (only && !name.match(only)) return
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, reducedMotion: 'reduce', timezoneId: 'UTC', locale: 'en-GB', ...options })
   const page = await context.newPage()
   page.setDefaultTimeout(limit)
@@ -37,6 +38,10 @@ async function test(name, options, run) {
 
 const open = async (page, path, base = url) => { await page.goto(base + path); await page.locator('header.top[data-live=true]').waitFor() }
 
+// shot takes a screenshot, which docs/images may have.
+const shot = (page, name) => page.screenshot({ path: `${shots}/${name}-light-1440.png` })
+const facts = JSON.parse(process.env.FACTS ?? '{}')
+
 // accessible checks the page with axe. Its script is evaluated by the browser's debugger, so the page's policy holds.
 async function accessible(page, where) {
   await page.evaluate(axe)
@@ -46,7 +51,7 @@ async function accessible(page, where) {
 }
 
 const views = [['/', 'overview', 'h2#states'], ['/deployments', 'deployments', '[role=grid] .row'], ['/sites', 'sites', '[role=grid] .row'], ['/templates', 'templates', '[role=grid] .row'],
-  ['/plugins', 'plugins', '[role=grid] .row, .empty'], ['/matrix?rows=region&cols=tier', 'matrix', 'table.matrix'], ['/sites/north/edge-1', 'site', 'dl'], ['/sites/north/edge-1?tab=package', 'site-package', 'pre']]
+  ['/plugins', 'plugins', '[role=grid] .row, .empty'], ['/rollouts', 'rollouts', '[role=grid] .row'], ['/rollouts/text-v2?tab=plan', 'rollout-plan', '.group'], ['/changes?kind=site&from=1', 'changes', '.group'], ['/matrix?rows=region&cols=tier', 'matrix', 'table.matrix'], ['/sites/north/edge-1', 'site', 'dl'], ['/sites/north/edge-1?tab=package', 'site-package', 'pre']]
 for (const colorScheme of ['light', 'dark']) for (const width of [1440, 390]) {
   await test(`every view is accessible, ${colorScheme}, ${width} px`, { colorScheme, viewport: { width, height: width > 1000 ? 900 : 800 } }, async page => {
     for (const [path, name, ready] of views) {
@@ -198,6 +203,145 @@ await test('a page that loses the server states it and recovers', {}, async (pag
   await page.locator('.row').first().waitFor()
   await page.unroute('**/api/v1/stream*')
   await page.locator('header.top[data-live=true]').waitFor()
+})
+
+await test('a rollout is planned, started, paused and undone, and each dialog says what will happen', {}, async page => {
+  await open(page, '/rollouts')
+  await page.locator('[data-id="text-v2"]').dblclick()
+  await page.getByRole('tab', { name: 'Plan' }).click()
+  const group = page.locator('.group').first()
+  await group.getByRole('button').first().click()
+  await group.getByRole('region', { name: 'Changed fields' }).first().getByText('v1 ConfigMap "extra"').waitFor()
+  await page.locator('tr[data-deployment]').first().getByRole('button').click()
+  await page.locator('tr[data-deployment] + tr').getByText('v1 ConfigMap "extra"').waitFor()
+  await accessible(page, 'plan of a rollout')
+  await shot(page, 'rollout-plan')
+  const dialog = page.getByRole('dialog')
+  await page.getByRole('button', { name: 'Start…' }).click()
+  await dialog.getByText(/This will change 40 deployments, in 2 waves: canary \(3\), rest \(37, waits for an approval\)/).waitFor()
+  same('focus', await page.evaluate(() => document.activeElement.textContent), 'Close')
+  await accessible(page, 'dialog of a start')
+  await shot(page, 'rollout-start')
+  await dialog.getByRole('button', { name: 'Start' }).click()
+  await page.locator('[data-state=Running]').waitFor()
+  await page.getByRole('tab', { name: 'Waves' }).click()
+  await page.getByRole('row', { name: /canary/ }).getByText('3 changed, not yet healthy').waitFor()
+  await page.getByRole('heading', { name: 'What blocks it' }).waitFor()
+  await accessible(page, 'waves of a rollout')
+  await shot(page, 'rollout-waves')
+  await page.getByRole('button', { name: 'Approve wave…' }).click()
+  await dialog.getByText(/The wave rest may begin: 37 deployments will be changed/).waitFor()
+  await dialog.getByRole('button', { name: 'Approve wave' }).click()
+  await page.getByRole('row', { name: /rest/ }).getByText('approved by').waitFor()
+  await page.getByRole('button', { name: 'Pause…' }).click()
+  await dialog.getByLabel('Reason').fill('lunch')
+  await dialog.getByRole('button', { name: 'Pause' }).click()
+  await page.locator('[data-state=Paused]').waitFor()
+  await page.getByText('lunch').first().waitFor()
+  await page.getByRole('button', { name: 'Resume…' }).click()
+  await dialog.getByText('37 deployments wait to be changed').waitFor()
+  await dialog.getByRole('button', { name: 'Resume' }).click()
+  await page.locator('[data-state=Running]').waitFor()
+  await page.getByRole('button', { name: 'Undo…' }).click()
+  await dialog.getByText('3 deployments that were changed return to the packages that they had').waitFor()
+  await dialog.getByRole('button', { name: 'Undo' }).click()
+  await page.locator('[data-state=Undoing], [data-state=Undone]').waitFor()
+  await page.getByRole('link', { name: 'text-v2-undo' }).waitFor()
+})
+
+await test('the past is shown as it was, and nothing can be done in it', {}, async page => {
+  await open(page, '/sites?id=time/**')
+  await page.locator('[data-id="time/one"]').waitFor()
+  await page.getByRole('button', { name: 'As of now' }).click()
+  await page.getByLabel('Moment').fill(facts.before)
+  await page.getByRole('button', { name: 'Show', exact: true }).click()
+  await page.waitForURL(`**/sites?*asOf=${facts.before}`)
+  await page.locator('[data-id="time/gone"]').waitFor()
+  same('sites of today in the past', await page.locator('[data-id="time/one"]').count(), 0)
+  await page.getByRole('grid').focus()
+  await page.keyboard.press('x')
+  await page.getByText('1 marked').waitFor()
+  same('buttons in the past', await page.getByRole('button', { name: 'Delete…' }).count(), 0)
+  await accessible(page, 'the past')
+  await shot(page, 'past')
+  await page.getByRole('link', { name: 'Matrix' }).click()
+  await page.waitForURL(`**/matrix?asOf=${facts.before}`)
+  await page.getByRole('link', { name: 'What changed since' }).click()
+  await page.getByLabel('Kind').selectOption('site')
+  await page.getByLabel('Filter').fill('id=time/**')
+  await page.getByRole('button', { name: 'Compare' }).click()
+  await page.getByText('2 sites differ, in 2 groups').waitFor()
+  await page.getByRole('button', { name: /1 deleted/ }).click()
+  await page.getByRole('link', { name: 'time/gone' }).waitFor()
+  await shot(page, 'changes')
+})
+
+await test('the time slider moves the view to a time', {}, async page => {
+  await open(page, '/sites?id=time/**')
+  await page.getByRole('button', { name: 'As of now' }).click()
+  const slider = page.getByRole('slider')
+  await page.waitForFunction(() => !document.querySelector('input[type=range]').disabled)
+  await slider.focus()
+  await page.keyboard.press('ArrowLeft')
+  await page.waitForURL(/asOf=\d{4}-\d\d-\d\dT/)
+  await page.locator('header[data-moment^="20"]').waitFor()
+  await page.getByRole('button', { name: 'Back to now' }).click()
+  await page.locator('header.top[data-live=true]').waitFor()
+})
+
+await test('each line of a package has who set it', {}, async page => {
+  await open(page, '/sites/blamed/one?tab=package')
+  await page.getByLabel('Who has set each line').check()
+  const line = page.locator('pre div').filter({ hasText: 'text: second' })
+  await line.locator('.blame').filter({ hasText: /^r2 / }).waitFor()
+  check(/^r1 /.test(await page.locator('pre div').first().locator('.blame').innerText()), 'the first line is not of revision 1')
+  await accessible(page, 'blame')
+  await shot(page, 'blame')
+})
+
+await test('the tree opens to any depth, groups its children, and a search reveals one', {}, async page => {
+  await open(page, `/deployments/${facts.root}?tab=tree`)
+  const tree = page.getByRole('tree')
+  await tree.getByText('60 × leaf/upf').waitFor()
+  same('nodes at first', await tree.getByRole('treeitem').count(), 3)
+  same('text of a closed group', (await tree.getByRole('treeitem').nth(1).innerText()).replaceAll(/\s+/g, ' ').trim(), '▸ Working 60 × leaf/upf 60 working')
+  await tree.getByRole('button', { name: 'Open leaf/upf' }).click()
+  await page.waitForFunction(() => document.querySelectorAll('[role=treeitem]').length === 53)
+  await tree.getByRole('button', { name: '50 more' }).click()
+  await page.waitForFunction(() => document.querySelectorAll('[role=treeitem]').length === 63)
+  await tree.getByRole('button', { name: 'Close leaf/upf' }).click()
+  await page.getByLabel('Search the tree').fill(facts.leaf)
+  await page.keyboard.press('Enter')
+  await page.getByText('3 levels down').waitFor()
+  await tree.locator(`[data-key="${facts.leaf}"][aria-level="7"][aria-selected=true]`).waitFor()
+  await accessible(page, 'tree')
+  await shot(page, 'tree')
+  const before = (await tree.getByRole('treeitem').first().boundingBox()).height
+  await page.getByRole('button', { name: 'Zoom in' }).click()
+  check((await tree.getByRole('treeitem').first().boundingBox()).height > before, 'zoom does not enlarge the nodes')
+  await tree.focus()
+  await page.keyboard.press('Home')
+  await page.keyboard.press('ArrowDown')
+  await page.keyboard.press('ArrowRight')
+  await tree.locator('[aria-selected=true][aria-expanded=true]').waitFor()
+  execFileSync(tko, ['deployment', 'create', 'leaf/disk', '--parent', facts.root])
+  await tree.getByText('1 × leaf/disk').first().waitFor()
+})
+
+await test('metadata becomes columns that the address keeps', {}, async page => {
+  await open(page, '/sites?id=north/**')
+  await page.locator('.row').first().waitFor()
+  await page.getByText('Columns', { exact: true }).click()
+  await page.getByRole('checkbox', { name: 'tier' }).check()
+  await page.waitForURL('**/sites?id=north%2F**&cols=tier')
+  await page.getByRole('columnheader', { name: 'tier' }).waitFor()
+  await page.reload()
+  await page.getByRole('columnheader', { name: 'tier' }).waitFor()
+  same('cell', await page.locator('[data-id="north/edge-1"] [data-label=tier]').innerText(), 'tier-0')
+  await page.getByLabel('Filter').fill('id=north/edge-1*')
+  await page.keyboard.press('Enter')
+  await page.waitForURL('**cols=tier')
+  await page.getByRole('columnheader', { name: 'tier' }).waitFor()
 })
 
 if (tokenUrl) {

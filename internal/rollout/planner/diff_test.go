@@ -20,6 +20,29 @@ func (w *world) changes(id tko.RolloutID) []tko.RolloutRow {
 	return rows
 }
 
+func TestRowsOfAGroupAreThoseWithItsChanges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.fleet(3)
+	w.create("r", upgrade)
+	plan, err := w.RolloutPlan(w.ctx, "r")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, g := range append(plan.Groups, tko.RolloutGroup{}) { // there is no last group
+		n := 0
+		for _, err := range w.RolloutRows(w.ctx, tko.RolloutRows{ID: "r", Group: &i}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if n != g.Count {
+			t.Errorf("group %d of %d has %d rows, want %d", i, len(plan.Groups), n, g.Count)
+		}
+	}
+}
+
 func TestRowsShowTheirChangesBeforeAndAfterTheyAreApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -466,7 +466,19 @@ func TestCommandsInEachStateOfTheCatalog(t *testing.T) {
 		"Draft": "plan cancel", "Planned": "plan start approve cancel", "Running": "start approve pause resume cancel undo skip waive", "Paused": "plan approve pause resume cancel undo skip waive",
 		"Done": "undo", "Undoing": "undo", "Cancelled": "cancel undo",
 	}
+	offered := map[string]string{
+		"Draft": "plan cancel delete", "Planned": "plan start approve cancel delete", "Running": "approve pause cancel undo", "Paused": "plan approve resume cancel undo",
+		"Done": "undo delete", "Undoing": "", "Cancelled": "undo delete",
+	}
 	for state, to := range reach {
+		t.Run("commands that are offered while "+state, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			to(w, w.fleet(2))
+			if got := strings.Join(w.status("r").Commands, " "); got != offered[state] {
+				t.Errorf("offered are %q, want %q", got, offered[state])
+			}
+		})
 		for _, verb := range []string{"plan", "start", "approve", "pause", "resume", "cancel", "undo", "nonsense"} {
 			t.Run(verb+" while "+state, func(t *testing.T) {
 				t.Parallel()

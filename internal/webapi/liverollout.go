@@ -1,0 +1,270 @@
+package webapi
+
+import (
+	"encoding/json"
+	"mime"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// maxChangedPage limits the rows of a page that have their changes: each is computed
+// from two packages.
+const maxChangedPage = 20
+
+// A liveStatusBody is how far a rollout is, and what can be done with it.
+type liveStatusBody struct {
+	statusBody
+
+	Position int64     `json:"position"`
+	Started  int64     `json:"started,omitempty"` // Unix milliseconds
+	Until    int64     `json:"until,omitempty"`   // Unix milliseconds: estimated end
+	Now      int64     `json:"now"`               // Unix milliseconds
+	Examples []planRow `json:"examples"`          // deployments that need attention
+	Commands []string  `json:"commands"`          // that the state allows
+	Can      []string  `json:"can"`               // rights of the caller
+}
+
+func (l *live) newLiveStatus(r *http.Request, s tko.RolloutStatus) (liveStatusBody, error) {
+	body := liveStatusBody{
+		statusBody: newStatusBody(s), Position: s.Position, Started: milliseconds(s.Started), Until: milliseconds(s.Until), Now: milliseconds(s.Now),
+		Examples: []planRow{}, Commands: orEmpty(s.Commands),
+	}
+	for _, row := range s.Examples {
+		body.Examples = append(body.Examples, newPlanRow(row))
+	}
+	var err error
+	body.Can, err = l.can(r.Context(), tko.KindRollout, string(s.ID))
+	return body, err
+}
+
+// milliseconds returns a time in Unix milliseconds; 0 if it isn't known.
+func milliseconds(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// liveStatus responds with how far a rollout is: ?id=.
+func (l *live) liveStatus(w http.ResponseWriter, r *http.Request) {
+	id, err := rolloutID(r)
+	var status tko.RolloutStatus
+	if err == nil {
+		status, err = l.catalog.RolloutStatus(r.Context(), id)
+	}
+	l.respondStatus(w, r, status, err)
+}
+
+func (l *live) respondStatus(w http.ResponseWriter, r *http.Request, status tko.RolloutStatus, err error) {
+	var body liveStatusBody
+	if err == nil {
+		body, err = l.newLiveStatus(r, status)
+	}
+	if err != nil {
+		l.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, body)
+}
+
+// rolloutID reads ?id=, and refuses other parameters than the named ones.
+func rolloutID(r *http.Request, others ...string) (tko.RolloutID, error) {
+	query := r.URL.Query()
+	if err := only(query, append([]string{"id"}, others...)...); err != nil {
+		return "", err
+	}
+	if query.Get("id") == "" {
+		return "", errNoID
+	}
+	return tko.RolloutID(query.Get("id")), nil
+}
+
+type packageChange struct {
+	Resource string `json:"resource"`
+	Path     string `json:"path"`
+	Before   string `json:"before"`
+	After    string `json:"after"`
+}
+
+func changesOf(changes []tko.RolloutChange) []packageChange {
+	out := make([]packageChange, 0, len(changes))
+	for _, c := range changes {
+		out = append(out, packageChange(c))
+	}
+	return out
+}
+
+type planGroup struct {
+	Kind     string             `json:"kind"` // Change, Create, Delete, Conflict or Invalid
+	Count    int                `json:"count"`
+	Examples []tko.DeploymentID `json:"examples"`
+	Changes  []packageChange    `json:"changes"`
+	More     int                `json:"more,omitempty"`     // changes that are left out
+	Coarse   bool               `json:"coarse,omitempty"`   // the values differ
+	Distinct int                `json:"distinct,omitempty"` // sets of values, if coarse
+}
+
+type planBody struct {
+	ID     tko.RolloutID  `json:"id"`
+	Digest string         `json:"digest"`
+	State  string         `json:"state"`
+	Kinds  map[string]int `json:"kinds"`
+	Waves  []waveBody     `json:"waves"`
+	Groups []planGroup    `json:"groups"`
+}
+
+// rolloutPlan responds with the current plan of a rollout, in groups of equal changes: ?id=.
+func (l *live) rolloutPlan(w http.ResponseWriter, r *http.Request) {
+	id, err := rolloutID(r)
+	var plan tko.RolloutPlan
+	if err == nil {
+		plan, err = l.catalog.RolloutPlan(r.Context(), id)
+	}
+	if err != nil {
+		l.fail(w, r, err)
+		return
+	}
+	body := planBody{ID: plan.ID, Digest: plan.Digest, State: plan.State, Kinds: plan.Kinds, Waves: wavesOf(plan.Waves), Groups: []planGroup{}}
+	for _, g := range plan.Groups {
+		body.Groups = append(body.Groups, planGroup{
+			Kind: g.Kind, Count: g.Count, Examples: orEmpty(g.Examples), Changes: changesOf(g.Changes), More: g.More, Coarse: g.Coarse, Distinct: g.Distinct,
+		})
+	}
+	writeJSON(w, http.StatusOK, body)
+}
+
+type planRow struct {
+	Deployment tko.DeploymentID `json:"deployment"`
+	Site       tko.SiteID       `json:"site"`
+	Kind       string           `json:"kind"`
+	Wave       int              `json:"wave"` // -1: it isn't applied
+	Revision   int64            `json:"revision"`
+	Group      int              `json:"group"`
+	Findings   []string         `json:"findings"`
+	Unknown    []string         `json:"unknown"` // known after preparation
+	Progress   string           `json:"progress"`
+	Reason     string           `json:"reason"`
+	Since      int64            `json:"since,omitempty"` // Unix milliseconds
+	Applied    int64            `json:"applied,omitempty"`
+	Changes    []packageChange  `json:"changes,omitempty"`
+}
+
+func newPlanRow(r tko.RolloutRow) planRow {
+	return planRow{
+		Deployment: r.Deployment, Site: r.Site, Kind: r.Kind, Wave: r.Wave, Revision: r.Revision, Group: r.Group, Findings: orEmpty(r.Findings), Unknown: orEmpty(r.Unknown),
+		Progress: r.Progress, Reason: r.Reason, Since: milliseconds(r.Since), Applied: r.Applied, Changes: changesOf(r.Changes),
+	}
+}
+
+// rolloutRows responds with a page of the rows of a plan: ?id=, and &group=, &kind=,
+// &progress=, &site=, &deployment=, &after=, &limit=. With &changes=true rows have the
+// changes of their packages, and a page has at most 20.
+func (l *live) rolloutRows(w http.ResponseWriter, r *http.Request) {
+	body, err := l.planRows(r)
+	if err != nil {
+		l.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, body)
+}
+
+type rowsBody struct {
+	Rows []planRow        `json:"rows"`
+	Next tko.DeploymentID `json:"next,omitempty"` // the next page begins after this ID
+}
+
+func (l *live) planRows(r *http.Request) (body rowsBody, err error) {
+	id, err := rolloutID(r, "group", "kind", "progress", "site", "deployment", "after", "limit", "changes")
+	if err != nil {
+		return body, err
+	}
+	query := r.URL.Query()
+	sel := tko.RolloutRows{
+		ID: id, Deployment: tko.DeploymentID(query.Get("deployment")), Site: query.Get("site"), Kinds: query["kind"], Progress: query["progress"],
+		After: tko.DeploymentID(query.Get("after")),
+	}
+	most := int64(maxPage)
+	if text := query.Get("changes"); text != "" {
+		if sel.Changes, err = strconv.ParseBool(text); err != nil {
+			return body, tko.Errorf(tko.ErrInvalid, "changes=%.40q is unknown: use true or false", text)
+		}
+		if sel.Changes {
+			most = maxChangedPage
+		}
+	}
+	limit, err := number(r, "limit", min(defaultPage, most), 32)
+	if err != nil {
+		return body, err
+	}
+	if limit < 1 || limit > most {
+		return body, tko.Errorf(tko.ErrInvalid, "limit=%d is out of range: use 1 to %d", limit, most)
+	}
+	group, err := number(r, "group", -1, 32)
+	if err != nil {
+		return body, err
+	}
+	if query.Has("group") {
+		n := int(group)
+		sel.Group = &n
+	}
+	sel.Limit = int(limit) + 1
+	body.Rows = []planRow{}
+	for row, err := range l.catalog.RolloutRows(r.Context(), sel) {
+		if err != nil {
+			return body, err
+		}
+		if len(body.Rows) == int(limit) {
+			body.Next = body.Rows[limit-1].Deployment
+			break
+		}
+		body.Rows = append(body.Rows, newPlanRow(row))
+	}
+	return body, nil
+}
+
+// A commandBody is a command of a rollout.
+type commandBody struct {
+	ID          tko.RolloutID    `json:"id"`
+	Command     string           `json:"command"`
+	Plan        string           `json:"plan"`
+	SkipBlocked bool             `json:"skipBlocked"`
+	Force       bool             `json:"force"`
+	AnyTime     bool             `json:"anyTime"`
+	Deployment  tko.DeploymentID `json:"deployment"`
+	Reason      string           `json:"reason"`
+}
+
+// rolloutCommand does a command of a rollout, and responds with its status.
+func (l *live) rolloutCommand(w http.ResponseWriter, r *http.Request) {
+	var c commandBody
+	err := readJSON(w, r, &c)
+	var status tko.RolloutStatus
+	switch {
+	case err != nil:
+	case c.ID == "":
+		err = tko.Errorf(tko.ErrInvalid, "there is no ID: add the id of a rollout")
+	case len(c.Reason) > maxReason:
+		err = tko.Errorf(tko.ErrInvalid, "the reason has %d bytes: use at most %d", len(c.Reason), maxReason)
+	default:
+		status, err = l.catalog.RolloutDo(withReason(r.Context(), c.Reason), tko.RolloutCommand{
+			ID: c.ID, Verb: c.Command, Plan: c.Plan, SkipBlocked: c.SkipBlocked, Force: c.Force, AnyTime: c.AnyTime, Deployment: c.Deployment,
+		})
+	}
+	l.respondStatus(w, r, status, err)
+}
+
+// readJSON reads the body of a request, whose fields must be known.
+func readJSON(w http.ResponseWriter, r *http.Request, body any) error {
+	if typ, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || typ != "application/json" {
+		return tko.Errorf(tko.ErrInvalid, "the content type is %.40q: send application/json", r.Header.Get("Content-Type"))
+	}
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAction))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(body); err != nil {
+		return tko.Errorf(tko.ErrInvalid, "the request is not valid JSON of at most %d bytes: %v", maxAction, err)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+// The past: the slider that moves all views to another moment, and what changed between two moments.
+import { useEffect, useState, type FormEvent } from 'react'
+import { query, useGet, useMoment, type FieldChange, type Kind } from './api'
+import { format, parse, words } from './filter'
+import { CopyCommand, entityPath, here, Link, Loading, navigate, number, Problem } from './parts'
+import { Changes, summary } from './rollout'
+
+interface Retention { oldestPosition: number, newestPosition: number, oldestTimestamp?: number, newestTimestamp?: number }
+
+// move shows the current view as of a moment.
+const move = (moment: string) => {
+  const q = here()
+  if (moment) q.set('asOf', moment)
+  else q.delete('asOf')
+  navigate(`${location.pathname}${q.size ? `?${q}` : ''}`, false, true)
+}
+
+const steps = 1000
+
+export function Slider({ close }: { close: () => void }) {
+  const moment = useMoment()
+  const { data, error, reload } = useGet<Retention>('/api/v1/retention')
+  const [now] = useState(Date.now())
+  const [value, setValue] = useState<number>()
+  const [typed, setTyped] = useState(moment)
+  useEffect(() => { setTyped(moment); setValue(undefined) }, [moment])
+  const oldest = data?.oldestTimestamp ?? now - 86_400_000
+  const span = Math.max(now - oldest, 1000)
+  const time = (v: number) => new Date(oldest + span * v / steps).toISOString()
+  const shown = Number.isNaN(Date.parse(moment)) ? undefined : Math.round((Date.parse(moment) - oldest) / span * steps)
+  useEffect(() => { // a slider that moves is followed once it rests
+    if (value === undefined) return
+    const timer = setTimeout(() => move(value >= steps ? '' : time(value)), 400)
+    return () => clearTimeout(timer)
+  }, [value])
+  return <section className="past" aria-label="The past">
+    {error && <Problem error={error} retry={reload} />}
+    <label>Time <input type="range" min={0} max={steps} value={value ?? (moment ? shown ?? 0 : steps)} aria-valuetext={value !== undefined ? time(value) : moment || 'now'} onChange={e => setValue(Number(e.target.value))} disabled={!data} /></label>
+    <output>{value !== undefined ? value >= steps ? 'now' : time(value) : moment || 'now'}</output>
+    <form className="bar" onSubmit={e => { e.preventDefault(); move(typed.trim()) }}><label>Moment <input value={typed} onChange={e => setTyped(e.target.value)} placeholder="2h, yesterday 14:00, 2026-11-22T14:00:00Z" /></label> <button>Show</button></form>
+    {moment && <><button onClick={() => move('')}>Back to now</button> <Link to={`/changes?${query({ from: moment })}`} now>What changed since</Link></>}
+    {!moment && <button onClick={close}>Close</button>}
+  </section>
+}
+
+interface Group { what: string, count: number, examples: string[], changes: FieldChange[], more?: number, coarse?: boolean }
+
+// ChangesView compares two moments.
+export function ChangesView({ search }: { search: string }) {
+  const q = new URLSearchParams(search)
+  const kind = (q.get('kind') ?? 'deployment') as Kind, from = q.get('from') ?? '', to = q.get('to') ?? '', entity = q.get('entity') ?? ''
+  for (const name of ['kind', 'from', 'to', 'entity', 'asOf']) q.delete(name)
+  const [wrong, setWrong] = useState('')
+  const [open, setOpen] = useState<number>()
+  const { data, error, reload, loading } = useGet<{ groups: Group[], other: number }>(from ? `/api/v1/diff?${query({ kind, from, to, entity }, q.toString())}` : null)
+  const submit = (e: FormEvent<HTMLFormElement>) => {
+    e.preventDefault()
+    const form = new FormData(e.currentTarget)
+    const text = (name: string) => String(form.get(name)).trim()
+    const parsed = parse(text('kind') as Kind, text('filter'))
+    if (parsed.error) { setWrong(parsed.error); return }
+    setWrong('')
+    navigate(`/changes?${query({ kind: text('kind'), from: text('from'), to: text('to') }, parsed.query)}`, false, true)
+  }
+  return <>
+    <h1>What changed</h1>
+    <form className="bar" key={search} onSubmit={submit}><label>Kind <select name="kind" defaultValue={kind}>{(['deployment', 'site', 'template', 'plugin'] as Kind[]).filter(k => words(k).length > 0).map(k => <option key={k}>{k}</option>)}</select></label>
+      <label>From <input name="from" defaultValue={from} placeholder="2h" required /></label> <label>To <input name="to" defaultValue={to} placeholder="now" /></label> <label>Filter <input name="filter" defaultValue={format(q.toString())} /></label> <button>Compare</button></form>
+    {wrong && <p className="wrong" role="alert">{wrong}</p>}
+    {error && <Problem error={error} retry={reload} />}
+    {!from && <p className="empty">Give the moment to compare with: a position, a time, or a duration before now, such as 2h.</p>}
+    {from && loading && <Loading />}
+    {data && <>
+      <p aria-live="polite">{data.groups.length === 0 ? `No ${kind} differs.` : `${number(data.groups.reduce((n, g) => n + g.count, data.other))} ${kind}s differ, in ${number(data.groups.length)} groups of equal differences${data.other > 0 ? `; ${number(data.other)} in groups that are not shown` : ''}.`}</p>
+      {data.groups.map((g, i) => <section key={i} className="group">
+        <h2><button aria-expanded={open === i} onClick={() => setOpen(open === i ? undefined : i)}>{open === i ? '▾' : '▸'} {number(g.count)} {g.what}: {summary(g.changes, g.more)}</button></h2>
+        {open === i && <><Changes changes={g.changes} more={g.more} />{g.coarse && <p className="muted">The values differ.</p>}
+          <p>For example {g.examples.map((id, n) => <span key={id}>{n > 0 && ', '}{g.what === 'deleted' ? <Link to={`${entityPath(kind, id)}?${query({ asOf: from })}`}>{id}</Link> : <Link to={entityPath(kind, id, kind === 'plugin' ? 'why' : 'history')}>{id}</Link>}</span>)}</p></>}
+      </section>)}
+      <CopyCommand text={`tko diff ${kind}${entity ? ` ${entity}` : ''} --from '${from}'${to ? ` --to '${to}'` : ''}${[...q].map(([k, v]) => ` --${k} '${v}'`).join('')}`} />
+    </>}
+  </>
+}

@@ -1,0 +1,78 @@
+// Looks at a large fleet in a real browser. The Go test in test/dashboard, which has filled a server, starts it.
+// Environment: URL, BROWSER, TKO (the command, with its server in the environment), DEPLOYMENTS, MEASURE (limits of time hold).
+import { chromium } from 'playwright-core'
+import { execFileSync } from 'node:child_process'
+
+const { URL: url, BROWSER: executablePath, TKO: tko, MEASURE: measure } = process.env
+const deployments = Number(process.env.DEPLOYMENTS)
+const limit = 300_000
+const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-background-networking'] })
+const check = (ok, text) => { if (!ok) { console.log(`FAIL ${text}`); process.exitCode = 1 } }
+const quantile = (all, q) => all.sort((a, b) => a - b)[Math.min(all.length - 1, Math.floor(all.length * q))]
+
+async function open(context, path, ready) {
+  const page = await context.newPage()
+  page.setDefaultTimeout(limit)
+  let bytes = 0, lists = 0
+  page.on('response', async r => { if (/\/api\/v1\/\w+\/list/.test(r.url())) { lists++; bytes += (await r.body().catch(() => '')).length } })
+  await page.addInitScript(ready => {
+    const seen = () => { if (document.querySelector(ready)) { performance.mark('rows'); return } requestAnimationFrame(seen) }
+    requestAnimationFrame(seen)
+  }, ready)
+  await page.goto(url + path)
+  await page.locator(ready).first().waitFor()
+  await page.waitForFunction(() => performance.getEntriesByName('rows').length > 0)
+  const [shown, server] = await page.evaluate(() => [
+    performance.getEntriesByName('rows')[0].startTime,
+    Math.max(0, ...performance.getEntriesByType('resource').filter(r => /\/api\/v1\/\w+\/list/.test(r.name)).map(r => r.responseStart - r.requestStart)),
+  ])
+  return { page, shown, server, lists: () => lists, bytes: () => bytes }
+}
+
+// The first page.
+const context = await browser.newContext({ viewport: { width: 1440, height: 900 } })
+const times = [], servers = []
+for (let i = 0; i < (measure ? 30 : 2); i++) {
+  const view = await open(context, '/deployments', '[role=grid] .row')
+  times.push(view.shown)
+  servers.push(view.server)
+  check(view.lists() <= 3, `the first page needs ${view.lists()} requests of lists`)
+  check(view.bytes() <= 400_000, `the first page has ${view.bytes()} bytes of rows`)
+  check(await view.page.locator('.row').count() < 100, 'rows that are not visible are drawn')
+  await view.page.close()
+}
+console.log(`first page of ${deployments} deployments: median ${Math.round(quantile(times, 0.5))} ms, 95 % ${Math.round(quantile(times, 0.95))} ms; of these the server's time: median ${Math.round(quantile(servers, 0.5))} ms`)
+if (measure) check(quantile(times, 0.5) <= 300, 'the first page needs over 300 ms')
+
+// Many pages, of which a window is held.
+const { page, lists } = await open(context, '/deployments', '[role=grid] .row')
+const last = () => page.locator('.row').last().getAttribute('data-id')
+await page.getByRole('grid').focus()
+for (let i = 0; i < 25; i++) {
+  const before = await last()
+  await page.getByRole('grid').evaluate(e => { e.scrollTop = e.scrollHeight })
+  await page.waitForFunction(id => [...document.querySelectorAll('.row')].at(-1)?.dataset.id !== id, before)
+}
+const held = Number((await page.locator('.bar [aria-live]').first().innerText()).replaceAll(/\D/g, ''))
+check(held > 0 && held <= 2100, `${held} rows are held after 25 pages`)
+check(lists() <= 40, `25 pages needed ${lists()} requests`)
+
+// The overview counts a part, and states so.
+await page.goto(url + '/')
+await page.locator('h2#states').waitFor()
+if (deployments > 20_000) check(await page.getByText('were counted').count() > 0, 'the overview does not state that it has counted a part')
+
+// A change.
+await page.goto(url + '/sites?id=change/**')
+await page.locator('header.top[data-live=true]').waitFor()
+await page.locator('.empty').waitFor()
+const changes = []
+for (let i = 0; i < (measure ? 10 : 1); i++) {
+  execFileSync(tko, ['site', 'register', `change/${i}`])
+  const began = Date.now()
+  await page.locator(`[data-id="change/${i}"]`).waitFor()
+  changes.push(Date.now() - began)
+}
+console.log(`a change is shown after: median ${quantile(changes, 0.5)} ms, at most ${Math.max(...changes)} ms`)
+if (measure) check(Math.max(...changes) <= 1000, 'a change needs over a second')
+await browser.close()
