@@ -57,7 +57,7 @@ func diffText(changes []tko.RolloutChange) string {
 func (a *app) printDifference(text string) error {
 	colors := a.colors(a.streams.Out)
 	for line := range strings.Lines(text) {
-		line = printable(strings.TrimSuffix(line, "\n"))
+		line = printable.Text(strings.TrimSuffix(line, "\n"))
 		if color := differenceColor(line); colors && color != "" {
 			line = color + line + "\x1b[0m"
 		}

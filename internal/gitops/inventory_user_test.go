@@ -37,9 +37,9 @@ func (w *world) edit(template tko.TemplateID, metadata map[string]string) {
 	}
 }
 
-// values returns the template and metadata of a site, with the origin of each part, as
+// originsOf returns the template and metadata of a site, with the origin of each part, as
 // the source sites has it.
-func (w *world) values(id tko.SiteID) map[string]string {
+func (w *world) originsOf(id tko.SiteID) map[string]string {
 	w.Helper()
 	site, err := w.Site(w.Context(), id, 0)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestInventoryKeepsValuesOfUsersWhereItMay(t *testing.T) {
 		t.Helper()
 		w.settle("sites")
 		s := w.until("sites", what, isReady)
-		if diff := cmp.Diff(want, w.values("a")); diff != "" {
+		if diff := cmp.Diff(want, w.originsOf("a")); diff != "" {
 			t.Errorf("%s: %s", what, diff)
 		}
 		return s
@@ -109,7 +109,7 @@ func TestInventoryKeepsValuesOfUsersWhereItMay(t *testing.T) {
 	serve("east", "noc")
 	edited["region"] = "east from url"
 	check("the inventory has changed", edited)
-	if diff := cmp.Diff(map[string]string{"template": "edge:v1 from url", "contact": "noc from url", "region": "east from url", "tier": "edge:v1 from "}, w.values("b")); diff != "" {
+	if diff := cmp.Diff(map[string]string{"template": "edge:v1 from url", "contact": "noc from url", "region": "east from url", "tier": "edge:v1 from "}, w.originsOf("b")); diff != "" {
 		t.Errorf("the other site: %s", diff)
 	}
 	// Who removes a value, or sets that of the inventory, leaves it to the inventory.
@@ -136,7 +136,7 @@ func TestInventoryRestoresValuesThatAreNoLongerEditable(t *testing.T) {
 		w.edit("", map[string]string{"region": "mine", "own": "x"})
 		w.settle("sites")
 		w.until("sites", "kept", isReady)
-		if diff := cmp.Diff(map[string]string{"region": "mine from user:test", "own": "x from user:test"}, w.values("a")); diff != "" {
+		if diff := cmp.Diff(map[string]string{"region": "mine from user:test", "own": "x from user:test"}, w.originsOf("a")); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -145,7 +145,7 @@ func TestInventoryRestoresValuesThatAreNoLongerEditable(t *testing.T) {
 	w.until("sites", "restored", func(s tko.Source) bool {
 		return isReady(s) && s.Status.OriginsOf(s.Status.Items[0])["metadata.region"] == "url"
 	})
-	if diff := cmp.Diff(map[string]string{"region": "west from url", "own": "x from user:test"}, w.values("a")); diff != "" {
+	if diff := cmp.Diff(map[string]string{"region": "west from url", "own": "x from user:test"}, w.originsOf("a")); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -186,7 +186,7 @@ func TestInventoryKeepsValuesThatUsersSetMeanwhile(t *testing.T) {
 	go func() { done <- w.controller.Run(ctx) }()
 	want := map[string]string{"contact": "ada from user:test", "region": "east from url"}
 	eventually.NoError(t, "the site has the values of the inventory and the user", func() error {
-		if diff := cmp.Diff(want, w.values("a")); diff != "" {
+		if diff := cmp.Diff(want, w.originsOf("a")); diff != "" {
 			return errors.New(diff)
 		}
 		return nil
