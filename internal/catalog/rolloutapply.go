@@ -163,8 +163,15 @@ func (a *applier) applied(ctx context.Context, row RolloutRow, now Record) (Writ
 			w.Requires = append(w.Requires, deploymentKey(tko.DeploymentID(r.Parent)))
 		}
 	}
-	if row.Target == 0 && (r.Template != now.Template || r.Site != now.Site) { // the whole commit would fail
-		required := references(r.Template, r.Site)
+	if row.Target == 0 { // what it newly refers to must exist, or the whole commit would fail
+		template, site := "", ""
+		if r.Template != now.Template {
+			template = r.Template
+		}
+		if r.Site != now.Site {
+			site = r.Site
+		}
+		required := references(template, site)
 		if err := a.require(ctx, required); err != nil {
 			return Write{}, fmt.Errorf("deployment %q: %w", row.Deployment, err)
 		}
