@@ -34,7 +34,7 @@ type Summary struct {
 
 // Reasons of conditions that aren't True, and still no failure.
 var (
-	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed", ReasonFrozen, ReasonSuspended}
+	reasonsToWait = []string{"Waiting", ReasonChangeProposed, ReasonApprovalWithdrawn, "NotApproved", "Postponed", ReasonFrozen, ReasonSuspended, ReasonApart}
 	reasonsOfWork = []string{"InProgress", "Running", "Removing", "NotPrepared", "NotEvaluatedYet", "New"}
 )
 
@@ -136,6 +136,14 @@ func summarize(conditions []Condition) Summary {
 		}
 	}
 	return worst
+}
+
+// Unhealthy reports whether conditions of a deployment say that it fails, or that it isn't
+// healthy at its site. It is false for one that merely waits, or was never scheduled.
+func Unhealthy(conditions []Condition) bool {
+	return slices.ContainsFunc(conditions, func(c Condition) bool {
+		return c.Type == ConditionHealthy && c.Status == ConditionFalse || conditionSummary(c).State == StateFailing
+	})
 }
 
 func conditionSummary(c Condition) Summary {

@@ -29,6 +29,7 @@ func TestStateOfADeploymentIsItsMostUrgentCondition(t *testing.T) {
 		"not observed":       {"no report is no failure", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Healthy", "Unknown", "NotObserved")}, tko.StateUnknown},
 		"healthy":            {"everything is as wanted", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Healthy", "True", "Healthy")}, tko.StateHealthy},
 		"suspended":          {"a user stopped it on purpose", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{condition("Frozen", "True", "Suspended"), condition("Scheduled", "False", "Suspended")}, tko.StateWaiting},
+		"kept apart":         {"a rollout is changing a peer of its site", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{condition("Scheduled", "False", "Apart")}, tko.StateWaiting},
 		"resumed":            {"the end of a suspension is no failure", tko.Deployment{Prepared: true, Approved: true, Site: "s"}, []tko.Condition{scheduled, condition("Frozen", "False", "Thawed")}, tko.StateHealthy},
 		"topology":           {"it needs no site", tko.Deployment{Prepared: true, Approved: true}, []tko.Condition{condition("Placed", "True", "UpToDate")}, tko.StateHealthy},
 		"failing and working": {
@@ -47,5 +48,26 @@ func TestStateOfADeploymentIsItsMostUrgentCondition(t *testing.T) {
 	old := tko.Deployment{Prepared: true, Approved: true, Site: "s", Stamp: tko.Stamp{Revision: 2, Conditions: []tko.Condition{scheduled}}}
 	if got := old.Summary(); got.State != tko.StateWorking || got.Reason != "Outdated" {
 		t.Errorf("a revision that its site has not yet: %+v, want it to be working", got)
+	}
+}
+
+// What was unhealthy before a rollout isn't a failure of the rollout.
+func TestUnhealthyIsWhatFailsOrIsNotHealthy(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		condition tko.Condition
+		want      bool
+	}{
+		"no health yet":    {tko.Condition{Type: "Healthy", Status: "Unknown", Reason: "NotObserved"}, false},
+		"healthy":          {tko.Condition{Type: "Healthy", Status: "True", Reason: "Healthy"}, false},
+		"in progress":      {tko.Condition{Type: "Healthy", Status: "False", Reason: "InProgress"}, true},
+		"site unreachable": {tko.Condition{Type: "Scheduled", Status: "False", Reason: "Unreachable"}, true},
+		"frozen":           {tko.Condition{Type: "Scheduled", Status: "False", Reason: tko.ReasonFrozen}, false},
+		"kept apart":       {tko.Condition{Type: "Scheduled", Status: "False", Reason: tko.ReasonApart}, false},
+		"not approved":     {tko.Condition{Type: "Approved", Status: "False", Reason: "NotApproved"}, false},
+	} {
+		if got := tko.Unhealthy([]tko.Condition{test.condition}); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
 	}
 }

@@ -775,6 +775,9 @@ func (s *Service) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.Roll
 		return tko.RolloutStatus{}, err
 	}
 	st := v.State
+	if st.Spec != 0 && st.plansAnew(r) { // the controller will do so: what was planned can't be started
+		st.State, st.Reason, st.Plan = execute.Planning, execute.Reason{}, 0
+	}
 	sum := summaryOf(v.Counts)
 	out := tko.RolloutStatus{
 		ID: id, State: string(st.State), Reason: st.Reason.Message, Position: r.Position, Undoes: tko.RolloutID(st.Undoes), UndoneBy: tko.RolloutID(st.UndoneBy),

@@ -56,9 +56,8 @@ func (s *Service) AdvanceRollout(ctx context.Context, id tko.RolloutID) (time.Du
 
 func (s *Service) advance(ctx context.Context, r Record, v RolloutView) (time.Duration, error) {
 	st := v.State
-	changed := st.Spec != r.Revision
 	switch {
-	case st.State == execute.Draft && changed, st.State == execute.Planned && changed && st.Undoes == "":
+	case st.plansAnew(r):
 		st.State, st.Reason = execute.Planning, execute.Reason{}
 		return 0, s.saveRollout(ctx, r, v, st, RolloutWrite{})
 	case st.State == execute.Planning, st.State == execute.Paused && st.Next != 0 && st.Left == (plan.Digest{}):
@@ -73,6 +72,11 @@ func (s *Service) advance(ctx context.Context, r Record, v RolloutView) (time.Du
 		return s.evaluate(ctx, r, v)
 	}
 	return -1, nil
+}
+
+// plansAnew reports whether a rollout was changed since it was planned, or never planned.
+func (st RolloutState) plansAnew(r Record) bool {
+	return st.Spec != r.Revision && (st.State == execute.Draft || st.State == execute.Planned && st.Undoes == "")
 }
 
 // evaluate observes, decides, and applies.
@@ -330,13 +334,6 @@ func healthOf(r Record) (healthy bool, reason string) {
 	return true, ""
 }
 
-// isUnhealthy reports whether a deployment's site says that it isn't healthy.
-func isUnhealthy(r Record) bool {
-	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool {
-		return c.Type == tko.ConditionHealthy && c.Status == tko.ConditionFalse
-	})
-}
-
 // An observation is what is known of a deployment in flight, with the newest revision
 // that preparation made of the rollout's.
 type observation struct {
@@ -551,7 +548,7 @@ func (s *Service) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st 
 		}
 		writes = append(writes, w)
 		healthy, _ := healthOf(records[n])
-		broken := row.Kind != plan.Create && records[n].Site != "" && !healthy && isUnhealthy(records[n])
+		broken := row.Kind != plan.Create && records[n].Site != "" && !healthy && tko.Unhealthy(records[n].Conditions)
 		to := row.with(out.Rows[i].Apply(v.Now, broken))
 		if row.Kind != plan.Create {
 			to.Base, to.Replaces = records[n].Base, records[n].Replaces

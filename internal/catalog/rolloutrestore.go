@@ -127,7 +127,7 @@ func draftOf(d difference) plan.Draft {
 	draft := plan.Draft{Row: plan.Row{Deployment: tko.DeploymentID(now.ID), Kind: plan.Change, UID: now.UID, Revision: now.Revision}, Key: now.ID, Site: tko.SiteID(now.Site), Parent: tko.DeploymentID(now.Parent)}
 	if now.Revision != 0 {
 		healthy, _ := healthOf(now)
-		draft.Broken, draft.Before = now.Site != "" && !healthy && isUnhealthy(now), now.planDigest()
+		draft.Broken, draft.Before = now.Site != "" && !healthy && tko.Unhealthy(now.Conditions), now.planDigest()
 	}
 	if then.Revision == 0 {
 		draft.Kind = plan.Delete

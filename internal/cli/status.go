@@ -150,7 +150,7 @@ func (f *fleet) addSite(site tko.Site) {
 }
 
 // fleetWaits count what deployments wait for.
-type fleetWaits struct{ preparer, approval, withdrawn, proposal, scheduler, suspended, frozen int }
+type fleetWaits struct{ preparer, approval, withdrawn, proposal, scheduler, suspended, frozen, apart int }
 
 func (w fleetWaits) list() []fleetWait {
 	all := []fleetWait{
@@ -161,6 +161,7 @@ func (w fleetWaits) list() []fleetWait {
 		{w.scheduler, "waiting for the meta-scheduler", "tko deployment list --prepared --approved --scheduled=false"},
 		{w.suspended, "suspended, or at suspended sites", "tko deployment list --condition Scheduled:" + tko.ReasonSuspended},
 		{w.frozen, "waiting for the end of a freeze", "tko freeze list"},
+		{w.apart, "waiting for a rollout that is changing a site from which theirs is kept apart", "tko deployment list --condition Scheduled:" + tko.ReasonApart},
 	}
 	return slices.DeleteFunc(all, func(w fleetWait) bool { return w.count == 0 })
 }
@@ -197,6 +198,8 @@ func (f *fleet) addDeployment(d tko.Deployment, w *fleetWaits) {
 		w.suspended++
 	case hasReason(conditions, tko.ConditionScheduled, tko.ReasonFrozen):
 		w.frozen++
+	case hasReason(conditions, tko.ConditionScheduled, tko.ReasonApart):
+		w.apart++
 	}
 	if hasReason(conditions, tko.ConditionPlaced, tko.ReasonChangeProposed) {
 		w.proposal++
@@ -211,7 +214,7 @@ func (f *fleet) addFailures(kind tko.Kind, id string, conditions []tko.Condition
 		if c.Status != tko.ConditionFalse || c.Type == tko.ConditionApproved || c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed {
 			continue
 		}
-		if c.Type == tko.ConditionFrozen || c.Reason == tko.ReasonSuspended || c.Reason == tko.ReasonFrozen {
+		if c.Type == tko.ConditionFrozen || c.Reason == tko.ReasonSuspended || c.Reason == tko.ReasonFrozen || c.Reason == tko.ReasonApart {
 			continue
 		}
 		key := failureKey{kind: kind, typ: c.Type, reason: c.Reason}

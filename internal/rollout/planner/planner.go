@@ -326,11 +326,7 @@ func stateOf(d Deployment) plan.State {
 }
 
 func draftOf(d Deployment) plan.Draft {
-	draft := plan.Draft{Key: string(d.ID), Site: d.Site, Parent: d.Parent}
-	for _, c := range d.Stamp.Conditions {
-		draft.Broken = draft.Broken || c.Type == tko.ConditionHealthy && c.Status == tko.ConditionFalse
-	}
-	return draft
+	return plan.Draft{Key: string(d.ID), Site: d.Site, Parent: d.Parent, Broken: tko.Unhealthy(d.Stamp.Conditions)}
 }
 
 // newID returns the ID of a deployment that a plan creates: planning again gives the

@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 func decode(t testing.TB, yaml string) krm.Package {
@@ -544,7 +545,7 @@ func TestFailuresBeyondTheBudgetUndoTheCanary(t *testing.T) {
 		ids := w.fleet(3)
 		before := w.content(ids)
 		w.started("r", strings.Replace(upgrade, "health: {within: 15m}", "health: {within: 1s}\n  onFailure: "+policy, 1))
-		eventually(t, func() bool {
+		eventually.True(t, "the expected state is reached", func() bool {
 			w.advance("r")
 			if s := w.status("r"); s.UndoneBy != "" {
 				w.advance(s.UndoneBy)
@@ -565,7 +566,7 @@ func TestDecisionToUndoAndItsRolloutAreOneCommit(t *testing.T) {
 	w := newWorld(t)
 	ids := w.fleet(3)
 	w.started("r", strings.Replace(upgrade, "health: {within: 15m}", "health: {within: 1s}\n  onFailure: Undo", 1))
-	eventually(t, func() bool {
+	eventually.True(t, "the expected state is reached", func() bool {
 		if _, err := w.AdvanceRollout(w.ctx, "r"); err != nil {
 			t.Fatal(err)
 		}
@@ -579,7 +580,7 @@ func TestDecisionToUndoAndItsRolloutAreOneCommit(t *testing.T) {
 	if err != nil || !slices.ContainsFunc(items, func(i tko.WorkItem) bool { return i.Key == string(s.UndoneBy) }) {
 		t.Errorf("no executor will advance %s: %v, %v", s.UndoneBy, items, err)
 	}
-	eventually(t, func() bool { // others go on
+	eventually.True(t, "others go on", func() bool {
 		w.advance(s.UndoneBy)
 		w.advance("r")
 		w.settle(ids...)
@@ -644,18 +645,6 @@ func TestEvaluationSeesWhatOtherProcessesWrote(t *testing.T) {
 	}
 	if s := w.status("r"); s.State != "Done" || strings.Count(w.versions(ids), "v2") != 4 {
 		t.Errorf("%+v, %s", s, w.versions(ids))
-	}
-}
-
-// eventually waits until a condition holds.
-func eventually(t *testing.T, holds func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(2 * time.Minute)
-	for !holds() {
-		if time.Now().After(deadline) {
-			t.Fatal("it didn't happen in time")
-		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 
