@@ -674,7 +674,7 @@ func (a *app) printPlanOf(ctx context.Context, s *session, id tko.RolloutID, oth
 	changes := p.Kinds["Change"] + p.Kinds["Create"] + p.Kinds["Delete"]
 	switch f := cmp.Or(a.globals.format, otherwise, formatTable); f {
 	case formatTable, formatWide, formatBare:
-		if err := a.planText(p); err != nil {
+		if err := a.planText(ctx, r, p); err != nil {
 			return err
 		}
 	case formatDiff:
@@ -692,7 +692,7 @@ func (a *app) printPlanOf(ctx context.Context, s *session, id tko.RolloutID, oth
 	return nil
 }
 
-func (a *app) planText(p tko.RolloutPlan) error {
+func (a *app) planText(ctx context.Context, r rolloutPlans, p tko.RolloutPlan) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "Rollout %s: %s\n", p.ID, planCounts(p.Kinds))
 	for _, w := range p.Waves {
@@ -704,8 +704,16 @@ func (a *app) planText(p tko.RolloutPlan) error {
 	}
 	for _, g := range p.Groups {
 		fmt.Fprintf(&text, "\n%s %s, such as %s\n", g.Kind, count(g.Count, "deployment", "deployments"), strings.Join(idTexts(g.Examples), ", "))
-		if g.Kind == "Invalid" { // nothing comes of it, so there are no changes to show
-			fmt.Fprintf(&text, "  why: tko rollout plan %s --deployment %s\n", p.ID, strings.Join(idTexts(g.Examples[:min(1, len(g.Examples))]), ""))
+		if g.Kind == "Invalid" && len(g.Examples) > 0 { // nothing comes of it, so there are no changes to show
+			for row, err := range r.RolloutRows(ctx, tko.RolloutRows{ID: p.ID, Deployment: g.Examples[0]}) {
+				if err != nil {
+					return err
+				}
+				for _, finding := range row.Findings[:min(maxFindings, len(row.Findings))] {
+					fmt.Fprintf(&text, "  %s\n", strings.ReplaceAll(finding, "\n", " "))
+				}
+			}
+			fmt.Fprintf(&text, "  all of one: tko rollout plan %s --deployment %s\n", p.ID, g.Examples[0])
 			continue
 		}
 		for _, c := range g.Changes {
@@ -732,6 +740,9 @@ func (a *app) planText(p tko.RolloutPlan) error {
 	}
 	return nil
 }
+
+// maxFindings limits the findings of a group of equal rows that the text of a plan shows.
+const maxFindings = 3
 
 func idTexts(ids []tko.DeploymentID) []string {
 	out := make([]string, len(ids))
