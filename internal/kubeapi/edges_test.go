@@ -297,7 +297,7 @@ func TestDeploymentsAreSelectedByFieldAndRowsHaveReasons(t *testing.T) {
 	row, _ := rows[0].(map[string]any)
 	cells, _ := row["cells"].([]any)
 	cells[7] = "age"
-	if got := fmt.Sprint(cells); got != fmt.Sprintf("[%s   false false True Waits age %s 1 for it]", child, one) {
+	if got := fmt.Sprint(cells); got != fmt.Sprintf("[%s   false false True Waits age false %s 1 for it]", child, one) {
 		t.Errorf("the row is %s, want the reason of the first condition that is not True", got)
 	}
 	for _, c := range w.must("GET", "deployments/"+child, nil).at("status.conditions").([]any) {

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"cmp"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -191,7 +192,7 @@ func network(t *testing.T) *catalog.Service {
 		ID, Template, Package string
 		Metadata              map[string]string
 	}
-	var all struct{ Templates, Sites []entity }
+	var all struct{ Templates []entity }
 	if err := yaml.Unmarshal(text, &all); err != nil {
 		t.Fatal(err)
 	}
@@ -219,8 +220,17 @@ func network(t *testing.T) *catalog.Service {
 			t.Fatal(err)
 		}
 	}
-	for _, e := range all.Sites {
-		if _, err := data.RegisterSite(t.Context(), tko.Site{ID: tko.SiteID(e.ID), Template: tko.TemplateID(e.Template), Metadata: e.Metadata, Package: content(e)}); err != nil {
+	file, err := os.Open(filepath.Join(examples, "sites.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	rows, err := csv.NewReader(file).ReadAll()
+	if err != nil || len(rows) < 2 {
+		t.Fatal(len(rows), " rows: ", err)
+	}
+	for _, row := range rows[1:] { // site, template, cloud, region
+		if _, err := data.RegisterSite(t.Context(), tko.Site{ID: tko.SiteID(row[0]), Template: tko.TemplateID(row[1]), Metadata: map[string]string{"cloud": row[2], "region": row[3]}}); err != nil {
 			t.Fatal(err)
 		}
 	}
