@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,12 +115,9 @@ spec:
 // origins, children and metadata of the others, and the history shows both.
 func TestUndoOfManyMixedChangesIsByteForByte(t *testing.T) {
 	t.Parallel()
-	n := 500
-	if text := os.Getenv("TKO_ROLLOUT_FLEET"); text != "" { // a multiple of 100; make soak has 5,000
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
+	n := 5000
+	if testing.Short() {
+		n = 500
 	}
 	w := newWorld(t)
 	ids := w.fleet(n)
