@@ -334,6 +334,13 @@ func healthOf(r Record) (healthy bool, reason string) {
 	return true, ""
 }
 
+// isBroken reports whether a deployment is unhealthy at its site, or fails, before a rollout
+// changes it.
+func (r Record) isBroken() bool {
+	healthy, _ := healthOf(r)
+	return r.Site != "" && !healthy && tko.Unhealthy(r.Conditions)
+}
+
 // An observation is what is known of a deployment in flight, with the newest revision
 // that preparation made of the rollout's.
 type observation struct {
@@ -547,9 +554,7 @@ func (s *Service) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st 
 			break
 		}
 		writes = append(writes, w)
-		healthy, _ := healthOf(records[n])
-		broken := row.Kind != plan.Create && records[n].Site != "" && !healthy && tko.Unhealthy(records[n].Conditions)
-		to := row.with(out.Rows[i].Apply(v.Now, broken))
+		to := row.with(out.Rows[i].Apply(v.Now, row.Kind != plan.Create && records[n].isBroken()))
 		if row.Kind != plan.Create {
 			to.Base, to.Replaces = records[n].Base, records[n].Replaces
 		}

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
@@ -126,8 +125,7 @@ func draftOf(d difference) plan.Draft {
 	then, now := d.before, d.after
 	draft := plan.Draft{Row: plan.Row{Deployment: tko.DeploymentID(now.ID), Kind: plan.Change, UID: now.UID, Revision: now.Revision}, Key: now.ID, Site: tko.SiteID(now.Site), Parent: tko.DeploymentID(now.Parent)}
 	if now.Revision != 0 {
-		healthy, _ := healthOf(now)
-		draft.Broken, draft.Before = now.Site != "" && !healthy && tko.Unhealthy(now.Conditions), now.planDigest()
+		draft.Broken, draft.Before = now.isBroken(), now.planDigest()
 	}
 	if then.Revision == 0 {
 		draft.Kind = plan.Delete
@@ -265,10 +263,8 @@ func (s *Service) originHolder(ctx context.Context, r Record) (string, error) {
 	if r.Origin == "" {
 		return "", nil
 	}
-	for other, err := range s.store.List(ctx, Query{Kind: r.Kind, Origin: r.Origin, Scope: access.ScopeAll, Limit: 1}) {
-		return other.ID, err
-	}
-	return "", nil
+	other, err := s.withOrigin(ctx, r.Origin)
+	return other.ID, err
 }
 
 // errFollows means that a deployment takes the place of another one, which exists still.
