@@ -35,7 +35,8 @@ type repo struct {
 	dir      string // work tree
 	url      string
 	requests atomic.Int64
-	away     atomic.Bool // the server responds with an error to each request
+	fetches  atomic.Int64 // requests for commits, trees and files
+	away     atomic.Bool  // the server responds with an error to each request
 }
 
 var git = gittest.Run
@@ -51,6 +52,9 @@ func newRepo(t testing.TB) *repo {
 	h := &cgi.Handler{Path: path, Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=/dev/null"}, Stderr: io.Discard}
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		r.requests.Add(1)
+		if q.Method == http.MethodPost {
+			r.fetches.Add(1)
+		}
 		if r.away.Load() {
 			http.Error(w, "away", http.StatusBadGateway)
 			return

@@ -90,7 +90,7 @@ func TestNoSecretIsInLogsErrorsTracesOrProcesses(t *testing.T) { // sets the env
 	// The plugin writes what it and its parents have as arguments and environment.
 	program, processes := filepath.Join(dir, "plugin.sh"), filepath.Join(dir, "processes")
 	script := `#!/bin/sh
-cat > '` + dir + `/input.yaml'
+cat > '` + dir + `/input.new' && mv '` + dir + `/input.new' '` + dir + `/input.yaml'
 for f in /proc/[0-9]*/cmdline /proc/self/environ; do tr '\0' '\n' < $f; done > '` + processes + `.new' 2>/dev/null
 cat /proc/$PPID/environ >> '` + processes + `.new' 2>/dev/null
 mv '` + processes + `.new' '` + processes + `'

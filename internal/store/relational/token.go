@@ -124,6 +124,10 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 	if err := s.submit(ctx, &call{token: t}); err != nil {
 		return catalog.Record{}, time.Time{}, err
 	}
+	// The token is issued: a caller that gives up now gets it nevertheless, so that it isn't
+	// lost, and the deployment isn't kept from others.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tokenRead)
+	defer cancel()
 	found := *t.row
 	if found.Metadata == nil && found.Package == nil {
 		err := s.complete(ctx, &found)
@@ -135,6 +139,9 @@ func (s *Store) StartModification(ctx context.Context, deployment, token string,
 	record.Conditions, record.Replaces = slices.Clone(found.Conditions), slices.Clone(found.Replaces)
 	return record, t.expires, err
 }
+
+// tokenRead limits the time to read the deployment of a token that is issued.
+const tokenRead = 10 * time.Second
 
 // capTokenDeadlines returns the statement that moves the deadlines of the tokens of
 // deployments that were issued in the future, which is a time before the clock was set
