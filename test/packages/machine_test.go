@@ -175,7 +175,7 @@ func TestPackagedServerUnderSystemd(t *testing.T) {
 	if about := m.run("tko about"); strings.Count(about, ": on, ") != 4 || !strings.Contains(about, "tkoVersion") { // starts the server
 		t.Errorf("not all layers of isolation work under the hardened unit:\n%s", about)
 	}
-	m.expect("active", "systemctl is-active tko-server.service")
+	m.eventually("active", "systemctl is-active tko-server.service") // it serves before systemd knows it
 	m.expect("notify", "systemctl show -P Type tko-server.service")
 	if status := m.run("systemctl show -P StatusText tko-server.service"); !strings.HasPrefix(status, "serving [::1]:50050") {
 		t.Errorf("the status is %q", status)
