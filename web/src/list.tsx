@@ -146,12 +146,13 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
     remember()
   }, [rows])
   // What is visible is read from the element: the virtualizer knows of a new position only after an event.
-  useEffect(() => {
+  const reach = () => {
     const view = scroller.current
     if (!view || rows.length === 0) return
     if ((view.scrollTop + view.clientHeight) / height > rows.length - 40 && more) down()
     else if (view.scrollTop / height < 20 && !atStart) up()
-  }, [first, last, rows, more, atStart, down, up])
+  }
+  useEffect(reach, [first, last, rows, more, atStart, down, up])
   const can = me.can[kind] ?? []
   const cols = embedded ? [] : (here().get('cols') ?? '').split(',').filter(Boolean).slice(0, maxColumns)
   const shown = [...columns[kind], ...cols.map(key => ({ name: key, width: 'minmax(6rem, 1fr)', cell: (r: Row): ReactNode => r.metadata?.[key] }))]
@@ -217,7 +218,7 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
     </div>
     {error && <Problem error={error} retry={start} />}
     {rows.length === 0 && !error && (busy ? <Loading /> : <p className="empty">No {kind} matches{filter ? <>. Remove a filter, or <button onClick={() => navigate(`/${kind}s`)}>show all</button></> : ': there is none yet, or you may see none'}.</p>)}
-    {rows.length > 0 && <div className="grid" role="grid" aria-label={`${kind}s`} aria-rowcount={more || !atStart ? -1 : rows.length + 1} tabIndex={0} ref={scroller} onKeyDown={keys} onScroll={remember} aria-activedescendant={items.some(i => i.index === at) ? `row-${at}` : undefined}>
+    {rows.length > 0 && <div className="grid" role="grid" aria-label={`${kind}s`} aria-rowcount={more || !atStart ? -1 : rows.length + 1} tabIndex={0} ref={scroller} onKeyDown={keys} onScroll={() => { remember(); reach() }} aria-activedescendant={items.some(i => i.index === at) ? `row-${at}` : undefined}>
       <div role="row" className="head" style={grid}><span role="columnheader"><span className="hidden">Marked</span></span>{shown.map(c => <span role="columnheader" key={c.name}>{c.name}</span>)}</div>
       <div role="rowgroup" className="body" style={{ height: virtual.getTotalSize(), ...(cols.length > 0 ? wide : undefined) }}>
         {items.map(item => {

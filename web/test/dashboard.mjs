@@ -91,8 +91,7 @@ await test('a list scrolls through all its pages and back', {}, async page => {
   await grid.waitFor()
   const end = Date.now() + 5 * limit
   const last = async () => page.locator('.row').last().getAttribute('data-id')
-  while (await last() !== 'north/edge-999' && Date.now() < end) {
-    const before = await last()
+  for (let before = await last(); before !== 'north/edge-999' && Date.now() < end; before = await last()) {
     // A page that is put below the view may take one above it away, so that the same rows stay in view: scroll on, as users do.
     await page.waitForFunction(id => {
       const view = document.querySelector('[role=grid]')
