@@ -197,4 +197,15 @@ type Retention struct {
 	Changes       int64         // entries of the change log, about
 	Bytes         int64         // of the change log with its indexes; 0: not known
 	DatabaseBytes int64         // of the whole database; 0: not known
+
+	Longer []RetentionPolicy
+}
+
+// A RetentionPolicy retains the changes of deployments longer, and says what it retains in
+// addition.
+type RetentionPolicy struct {
+	Name                 string
+	Keep                 time.Duration // 0: the server doesn't have the policy
+	Deployments, Changes int64
+	Bytes                int64 // about, of the change log with its indexes; 0: not known
 }

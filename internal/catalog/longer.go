@@ -1,6 +1,11 @@
 package catalog
 
-import "time"
+import (
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+)
 
 // A Longer is a policy that retains the changes of the deployments that it selects longer
 // than [Retention.Changes].
@@ -10,6 +15,19 @@ type Longer struct {
 	// Select selects deployments by IDs, Templates, Sites, Metadata, TemplateMetadata and
 	// SiteMetadata; it has no other filters.
 	Select Query
+}
+
+// NewLonger returns a policy.
+func NewLonger(name string, keep time.Duration, sel tko.PastSelect) (Longer, error) {
+	query, err := pastQuery(sel)
+	if err == nil && sel.Kind != tko.KindDeployment {
+		err = tko.Errorf(tko.ErrInvalid, "the past of %ss can't be retained longer, only that of deployments", sel.Kind)
+	}
+	if err != nil {
+		return Longer{}, tko.Errorf(tko.ErrInvalid, "policy %.40q: %w", name, err)
+	}
+	query.Scope = access.ScopeAll
+	return Longer{Name: name, Keep: keep, Select: query}, nil
 }
 
 // Matches reports whether a policy selects a deployment with its template and site, which

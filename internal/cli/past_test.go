@@ -43,7 +43,12 @@ func (h *historian) RestorePast(_ context.Context, request tko.RestoreRequest) (
 	return tko.Restored{Position: 7, Changed: 2}, nil
 }
 
-func (h *historian) Retention(context.Context) (tko.Retention, error) { return tko.Retention{}, nil }
+func (h *historian) Retention(context.Context) (tko.Retention, error) {
+	return tko.Retention{
+		KeepChanges: time.Hour, Changes: 100, Bytes: 1e6,
+		Longer: []tko.RetentionPolicy{{Name: "central", Keep: 48 * time.Hour, Deployments: 3, Changes: 20, Bytes: 2e5}},
+	}, nil
+}
 
 func (h *historian) RegisterRollout(_ context.Context, r tko.Rollout) (int64, error) {
 	h.rollout = r
