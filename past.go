@@ -102,9 +102,9 @@ func parseAgo(text string) (time.Duration, bool) {
 type asOfKey struct{}
 
 // WithAsOf returns a context in which reads of entities return them as of a moment;
-// see the methods that support it.
+// see the methods that support it. The zero value returns one in which they are as of now.
 func WithAsOf(ctx context.Context, a AsOf) context.Context {
-	if a.IsZero() {
+	if a.IsZero() && AsOfOf(ctx).IsZero() {
 		return ctx
 	}
 	return context.WithValue(ctx, asOfKey{}, a)
