@@ -126,3 +126,21 @@ func policiesRetainLonger(w *world) {
 	w.ok(err)
 	w.equal("what the policy retains in the end", len(size.Longer), 0)
 }
+
+func loneRevisionIsNotLater(w *world) {
+	w.commit(template("t"), site("s"))
+	w.commit(deployment("d", at("s"), func(w *catalog.Write) { w.Record.Template = "t" }))
+	first := w.head()
+	_, _, err := w.store.StartModification(w.ctx(), "d", "token", time.Hour)
+	w.ok(err)
+	w.commit(deleted(siteKey("s")))
+	second := w.head()
+	w.commit(deleted(templateKey("t")))
+	w.collect(retain(1))
+	w.equal("revisions", w.revisions(deploymentKey("d"), 4), []int64{1, 3})
+	for position := first; position <= second; position++ {
+		if r, err := w.store.GetAt(w.ctx(), position, catalog.Fields{}, deploymentKey("d")); !isError(err, tko.ErrGone) {
+			w.Errorf("as of %d: revision %d, %v", position, r[0].Revision, err)
+		}
+	}
+}

@@ -23,6 +23,7 @@ var pastPromises = []promise{
 	{"the revision of the oldest position is retained, however many newer ones there are", oldestStateStays},
 	{"a read of a deployment as of an older position equals a model's, or is gone", longerEqualsModel},
 	{"the changes of deployments that a policy selects are retained longer", policiesRetainLonger},
+	{"a revision that is retained by itself isn't the state as of a later position", loneRevisionIsNotLater},
 }
 
 var pastKinds = []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin, tko.KindRollout}
