@@ -39,9 +39,9 @@ type collection struct {
 	keep   catalog.Retention
 	done   catalog.Collected
 
-	position  int64 // of the newest change that was examined
-	revisions int64 // number of revisions that were retained then
-	loose     int64 // changes removed since packages were collected
+	position  int64  // of the newest change that was examined
+	revisions int64  // number of revisions that were retained then
+	loose     int64  // changes removed since packages were collected
 	longer    string // the ID up to which deployments with policies were examined
 }
 

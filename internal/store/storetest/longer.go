@@ -140,7 +140,7 @@ func loneRevisionIsNotLater(w *world) {
 	w.equal("revisions", w.revisions(deploymentKey("d"), 4), []int64{1, 3})
 	for position := first; position <= second; position++ {
 		if r, err := w.store.GetAt(w.ctx(), position, catalog.Fields{}, deploymentKey("d")); !isError(err, tko.ErrGone) {
-			w.Errorf("as of %d: revision %d, %v", position, r[0].Revision, err)
+			w.Errorf("as of %d: %+v, %v", position, r, err)
 		}
 	}
 }
