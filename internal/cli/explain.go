@@ -48,7 +48,9 @@ With --as-of, show all of this as it was.`,
 			if field != "" {
 				request := tko.BlameRequest{Kind: tko.KindDeployment, ID: args[0], Field: field, History: true}
 				if !tko.AsOfOf(ctx).IsZero() {
-					d, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, tko.DeploymentID(args[0]), 0) })
+					d, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) {
+						return s.Deployment(ctx, tko.DeploymentID(args[0]), 0)
+					})
 					if err != nil {
 						return err
 					}
