@@ -102,9 +102,9 @@ func parseAgo(text string) (time.Duration, bool) {
 type asOfKey struct{}
 
 // WithAsOf returns a context in which reads of entities return them as of a moment;
-// see the methods that support it.
+// see the methods that support it. The zero value returns one in which they are as of now.
 func WithAsOf(ctx context.Context, a AsOf) context.Context {
-	if a.IsZero() {
+	if a.IsZero() && AsOfOf(ctx).IsZero() {
 		return ctx
 	}
 	return context.WithValue(ctx, asOfKey{}, a)
@@ -197,4 +197,15 @@ type Retention struct {
 	Changes       int64         // entries of the change log, about
 	Bytes         int64         // of the change log with its indexes; 0: not known
 	DatabaseBytes int64         // of the whole database; 0: not known
+
+	Longer []RetentionPolicy
+}
+
+// A RetentionPolicy retains the changes of deployments longer, and says what it retains in
+// addition.
+type RetentionPolicy struct {
+	Name                 string
+	Keep                 time.Duration // 0: the server doesn't have the policy
+	Deployments, Changes int64
+	Bytes                int64 // about, of the change log with its indexes; 0: not known
 }

@@ -53,5 +53,10 @@ func (c *Client) Retention(ctx context.Context) (tko.Retention, error) {
 	if t := m.GetNewestTime(); t != nil {
 		r.NewestTime = t.AsTime()
 	}
+	for _, p := range m.GetLonger() {
+		r.Longer = append(r.Longer, tko.RetentionPolicy{
+			Name: p.GetName(), Keep: time.Duration(p.GetKeep()) * time.Second, Deployments: p.GetDeployments(), Changes: p.GetChanges(), Bytes: p.GetBytes(),
+		})
+	}
 	return r, nil
 }

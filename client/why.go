@@ -19,7 +19,9 @@ func (c *Client) Blame(ctx context.Context, r tko.BlameRequest) (tko.Blame, erro
 // ExplainSite returns whether each placement of a topology selects a site, and if not
 // the conditions that the site doesn't meet.
 func (c *Client) ExplainSite(ctx context.Context, r tko.SiteExplanationRequest) (tko.SiteExplanation, error) {
-	m, err := callAgain(ctx, c, c.why.ExplainSite, wire.NewGetSiteExplanation(r))
+	request := wire.NewGetSiteExplanation(r)
+	request.AsOf = tko.AsOfOf(ctx).String()
+	m, err := callAgain(ctx, c, c.why.ExplainSite, request)
 	if err != nil {
 		return tko.SiteExplanation{}, err
 	}

@@ -661,6 +661,7 @@ type Retention struct {
 	Changes        int64                  `protobuf:"varint,1802,opt,name=changes,proto3" json:"changes,omitempty"`             // entries of the change log, about
 	Bytes          int64                  `protobuf:"varint,1803,opt,name=bytes,proto3" json:"bytes,omitempty"`                 // of the change log with its indexes; 0: not known
 	DatabaseBytes  int64                  `protobuf:"varint,1804,opt,name=databaseBytes,proto3" json:"databaseBytes,omitempty"` // of the whole database; 0: not known
+	Longer         []*RetentionPolicy     `protobuf:"bytes,2100,rep,name=longer,proto3" json:"longer,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -758,6 +759,90 @@ func (x *Retention) GetDatabaseBytes() int64 {
 	return 0
 }
 
+func (x *Retention) GetLonger() []*RetentionPolicy {
+	if x != nil {
+		return x.Longer
+	}
+	return nil
+}
+
+// Retains the changes of deployments longer.
+type RetentionPolicy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,2100,opt,name=name,proto3" json:"name,omitempty"`
+	Keep          int64                  `protobuf:"varint,2101,opt,name=keep,proto3" json:"keep,omitempty"`               // seconds; 0: the server doesn't have the policy
+	Deployments   int64                  `protobuf:"varint,2102,opt,name=deployments,proto3" json:"deployments,omitempty"` // whose changes it retains
+	Changes       int64                  `protobuf:"varint,2103,opt,name=changes,proto3" json:"changes,omitempty"`         // that it retains in addition
+	Bytes         int64                  `protobuf:"varint,2104,opt,name=bytes,proto3" json:"bytes,omitempty"`             // about, of the change log with its indexes; 0: not known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetentionPolicy) Reset() {
+	*x = RetentionPolicy{}
+	mi := &file_tko_past_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetentionPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetentionPolicy) ProtoMessage() {}
+
+func (x *RetentionPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_past_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetentionPolicy.ProtoReflect.Descriptor instead.
+func (*RetentionPolicy) Descriptor() ([]byte, []int) {
+	return file_tko_past_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RetentionPolicy) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RetentionPolicy) GetKeep() int64 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
+func (x *RetentionPolicy) GetDeployments() int64 {
+	if x != nil {
+		return x.Deployments
+	}
+	return 0
+}
+
+func (x *RetentionPolicy) GetChanges() int64 {
+	if x != nil {
+		return x.Changes
+	}
+	return 0
+}
+
+func (x *RetentionPolicy) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 var File_tko_past_proto protoreflect.FileDescriptor
 
 const file_tko_past_proto_rawDesc = "" +
@@ -826,7 +911,7 @@ const file_tko_past_proto_rawDesc = "" +
 	"\achanged\x18\x92\x03 \x01(\x03R\achanged\x12\x19\n" +
 	"\adeleted\x18\x93\x03 \x01(\x03R\adeleted\x12\x13\n" +
 	"\x04same\x18\x94\x03 \x01(\x03R\x04same\"\x0e\n" +
-	"\fGetRetention\"\xfa\x02\n" +
+	"\fGetRetention\"\xa9\x03\n" +
 	"\tRetention\x12'\n" +
 	"\x0eoldestPosition\x18\x90\x03 \x01(\x03R\x0eoldestPosition\x12;\n" +
 	"\n" +
@@ -840,7 +925,14 @@ const file_tko_past_proto_rawDesc = "" +
 	"\rkeepRevisions\x18\x89\x0e \x01(\x03R\rkeepRevisions\x12\x19\n" +
 	"\achanges\x18\x8a\x0e \x01(\x03R\achanges\x12\x15\n" +
 	"\x05bytes\x18\x8b\x0e \x01(\x03R\x05bytes\x12%\n" +
-	"\rdatabaseBytes\x18\x8c\x0e \x01(\x03R\rdatabaseBytes2\xd7\x01\n" +
+	"\rdatabaseBytes\x18\x8c\x0e \x01(\x03R\rdatabaseBytes\x12-\n" +
+	"\x06longer\x18\xb4\x10 \x03(\v2\x14.tko.RetentionPolicyR\x06longer\"\x90\x01\n" +
+	"\x0fRetentionPolicy\x12\x13\n" +
+	"\x04name\x18\xb4\x10 \x01(\tR\x04name\x12\x13\n" +
+	"\x04keep\x18\xb5\x10 \x01(\x03R\x04keep\x12!\n" +
+	"\vdeployments\x18\xb6\x10 \x01(\x03R\vdeployments\x12\x19\n" +
+	"\achanges\x18\xb7\x10 \x01(\x03R\achanges\x12\x15\n" +
+	"\x05bytes\x18\xb8\x10 \x01(\x03R\x05bytes2\xd7\x01\n" +
 	"\x04Past\x124\n" +
 	"\vlistHistory\x12\x10.tko.ListHistory\x1a\x11.tko.HistoryEntry0\x01\x12+\n" +
 	"\bdiffPast\x12\r.tko.DiffPast\x1a\x0e.tko.PastGroup0\x01\x129\n" +
@@ -859,7 +951,7 @@ func file_tko_past_proto_rawDescGZIP() []byte {
 	return file_tko_past_proto_rawDescData
 }
 
-var file_tko_past_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_tko_past_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_tko_past_proto_goTypes = []any{
 	(*PastSelect)(nil),            // 0: tko.PastSelect
 	(*ListHistory)(nil),           // 1: tko.ListHistory
@@ -870,36 +962,38 @@ var file_tko_past_proto_goTypes = []any{
 	(*RestorePastResponse)(nil),   // 6: tko.RestorePastResponse
 	(*GetRetention)(nil),          // 7: tko.GetRetention
 	(*Retention)(nil),             // 8: tko.Retention
-	nil,                           // 9: tko.PastSelect.MetadataPatternsEntry
-	nil,                           // 10: tko.PastSelect.TemplateMetadataPatternsEntry
-	nil,                           // 11: tko.PastSelect.SiteMetadataPatternsEntry
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*RolloutChange)(nil),         // 13: tko.RolloutChange
+	(*RetentionPolicy)(nil),       // 9: tko.RetentionPolicy
+	nil,                           // 10: tko.PastSelect.MetadataPatternsEntry
+	nil,                           // 11: tko.PastSelect.TemplateMetadataPatternsEntry
+	nil,                           // 12: tko.PastSelect.SiteMetadataPatternsEntry
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*RolloutChange)(nil),         // 14: tko.RolloutChange
 }
 var file_tko_past_proto_depIdxs = []int32{
-	9,  // 0: tko.PastSelect.metadataPatterns:type_name -> tko.PastSelect.MetadataPatternsEntry
-	10, // 1: tko.PastSelect.templateMetadataPatterns:type_name -> tko.PastSelect.TemplateMetadataPatternsEntry
-	11, // 2: tko.PastSelect.siteMetadataPatterns:type_name -> tko.PastSelect.SiteMetadataPatternsEntry
+	10, // 0: tko.PastSelect.metadataPatterns:type_name -> tko.PastSelect.MetadataPatternsEntry
+	11, // 1: tko.PastSelect.templateMetadataPatterns:type_name -> tko.PastSelect.TemplateMetadataPatternsEntry
+	12, // 2: tko.PastSelect.siteMetadataPatterns:type_name -> tko.PastSelect.SiteMetadataPatternsEntry
 	0,  // 3: tko.ListHistory.select:type_name -> tko.PastSelect
-	12, // 4: tko.HistoryEntry.time:type_name -> google.protobuf.Timestamp
+	13, // 4: tko.HistoryEntry.time:type_name -> google.protobuf.Timestamp
 	0,  // 5: tko.DiffPast.select:type_name -> tko.PastSelect
-	13, // 6: tko.PastGroup.changes:type_name -> tko.RolloutChange
+	14, // 6: tko.PastGroup.changes:type_name -> tko.RolloutChange
 	0,  // 7: tko.RestorePast.select:type_name -> tko.PastSelect
-	12, // 8: tko.Retention.oldestTime:type_name -> google.protobuf.Timestamp
-	12, // 9: tko.Retention.newestTime:type_name -> google.protobuf.Timestamp
-	1,  // 10: tko.Past.listHistory:input_type -> tko.ListHistory
-	3,  // 11: tko.Past.diffPast:input_type -> tko.DiffPast
-	5,  // 12: tko.Past.restorePast:input_type -> tko.RestorePast
-	7,  // 13: tko.Past.getRetention:input_type -> tko.GetRetention
-	2,  // 14: tko.Past.listHistory:output_type -> tko.HistoryEntry
-	4,  // 15: tko.Past.diffPast:output_type -> tko.PastGroup
-	6,  // 16: tko.Past.restorePast:output_type -> tko.RestorePastResponse
-	8,  // 17: tko.Past.getRetention:output_type -> tko.Retention
-	14, // [14:18] is the sub-list for method output_type
-	10, // [10:14] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	13, // 8: tko.Retention.oldestTime:type_name -> google.protobuf.Timestamp
+	13, // 9: tko.Retention.newestTime:type_name -> google.protobuf.Timestamp
+	9,  // 10: tko.Retention.longer:type_name -> tko.RetentionPolicy
+	1,  // 11: tko.Past.listHistory:input_type -> tko.ListHistory
+	3,  // 12: tko.Past.diffPast:input_type -> tko.DiffPast
+	5,  // 13: tko.Past.restorePast:input_type -> tko.RestorePast
+	7,  // 14: tko.Past.getRetention:input_type -> tko.GetRetention
+	2,  // 15: tko.Past.listHistory:output_type -> tko.HistoryEntry
+	4,  // 16: tko.Past.diffPast:output_type -> tko.PastGroup
+	6,  // 17: tko.Past.restorePast:output_type -> tko.RestorePastResponse
+	8,  // 18: tko.Past.getRetention:output_type -> tko.Retention
+	15, // [15:19] is the sub-list for method output_type
+	11, // [11:15] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_tko_past_proto_init() }
@@ -914,7 +1008,7 @@ func file_tko_past_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_past_proto_rawDesc), len(file_tko_past_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

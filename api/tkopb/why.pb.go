@@ -506,6 +506,7 @@ type GetSiteExplanation struct {
 	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
 	DeploymentId  string                 `protobuf:"bytes,2,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"` // a topology
 	TemplateId    string                 `protobuf:"bytes,3,opt,name=templateId,proto3" json:"templateId,omitempty"`     // or the template of one
+	AsOf          string                 `protobuf:"bytes,2100,opt,name=asOf,proto3" json:"asOf,omitempty"`              // moment of the past; empty: now
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -557,6 +558,13 @@ func (x *GetSiteExplanation) GetDeploymentId() string {
 func (x *GetSiteExplanation) GetTemplateId() string {
 	if x != nil {
 		return x.TemplateId
+	}
+	return ""
+}
+
+func (x *GetSiteExplanation) GetAsOf() string {
+	if x != nil {
+		return x.AsOf
 	}
 	return ""
 }
@@ -1342,13 +1350,14 @@ const file_tko_why_proto_rawDesc = "" +
 	"\x05after\x18\x04 \x01(\tR\x05after\x12\x16\n" +
 	"\x06hidden\x18\x05 \x01(\bR\x06hidden\x12#\n" +
 	"\x06origin\x18\x06 \x01(\v2\v.tko.OriginR\x06origin\x12'\n" +
-	"\bupstream\x18\a \x03(\v2\v.tko.OriginR\bupstream\"p\n" +
+	"\bupstream\x18\a \x03(\v2\v.tko.OriginR\bupstream\"\x85\x01\n" +
 	"\x12GetSiteExplanation\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12\"\n" +
 	"\fdeploymentId\x18\x02 \x01(\tR\fdeploymentId\x12\x1e\n" +
 	"\n" +
 	"templateId\x18\x03 \x01(\tR\n" +
-	"templateId\"d\n" +
+	"templateId\x12\x13\n" +
+	"\x04asOf\x18\xb4\x10 \x01(\tR\x04asOf\"d\n" +
 	"\x0fSiteExplanation\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x129\n" +
 	"\n" +

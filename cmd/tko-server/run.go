@@ -210,6 +210,23 @@ func (s *settings) report(command *cobra.Command) error {
 	return err
 }
 
+// retentionOf returns the retention that the settings ask for.
+func retentionOf(c *config.Config) (catalog.Retention, error) {
+	retention := catalog.Retention{Changes: c.KeepChanges, Revisions: c.KeepRevisions}
+	policies, err := c.LongerPolicies()
+	if err != nil {
+		return retention, err
+	}
+	for _, p := range policies {
+		longer, err := catalog.NewLonger(p.Name, p.Keep, p.Select)
+		if err != nil {
+			return retention, tko.Errorf(tko.ErrInvalid, "--keep-longer: %w", err)
+		}
+		retention.Longer = append(retention.Longer, longer)
+	}
+	return retention, nil
+}
+
 func noArguments(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return tko.Errorf(tko.ErrInvalid, "%q is not a flag: set roles with --roles, and settings with flags", args[0])
@@ -307,9 +324,11 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 		if err := s.keepAudit(working, controllers); err != nil {
 			return err
 		}
-		controllers.Go(func() error {
-			return s.service.Retain(working, catalog.Retention{Changes: c.KeepChanges, Revisions: c.KeepRevisions})
-		})
+		retention, err := retentionOf(c)
+		if err != nil {
+			return err
+		}
+		controllers.Go(func() error { return s.service.Retain(working, retention) })
 	}
 	var types []string
 	for role, typ := range map[string]string{config.RoleData: tko.PluginValidate, config.RolePreparer: tko.PluginPrepare, config.RoleMetaScheduler: tko.PluginSchedule} {

@@ -422,6 +422,17 @@ func (s *Service) Retention(ctx context.Context) (tko.Retention, error) {
 	}
 	if keep := s.retention.Load(); keep != nil {
 		r.KeepChanges, r.KeepRevisions = keep.Changes, keep.Revisions
+		for _, l := range keep.Longer {
+			r.Longer = append(r.Longer, tko.RetentionPolicy{Name: l.Name, Keep: l.Keep})
+		}
+	}
+	for _, l := range size.Longer {
+		i := slices.IndexFunc(r.Longer, func(p tko.RetentionPolicy) bool { return p.Name == l.Policy })
+		if i < 0 { // another server has it, or the next collection removes what it retains
+			r.Longer = append(r.Longer, tko.RetentionPolicy{Name: l.Policy})
+			i = len(r.Longer) - 1
+		}
+		r.Longer[i].Deployments, r.Longer[i].Changes, r.Longer[i].Bytes = l.Deployments, l.Changes, l.Bytes
 	}
 	return r, err
 }

@@ -192,13 +192,16 @@ type Reader interface {
 // A position before the oldest one that is retained is an ErrGone that names the
 // oldest one. One beyond the newest is an ErrInvalid.
 type Past interface {
-	// GetAt is Get as of a position.
+	// GetAt is Get as of a position. Of deployments only, it also reads positions before
+	// the oldest one, if the revisions of each have no gap since then: see
+	// [Retention.Longer]. Otherwise the ErrGone names the oldest position of the deployment.
 	GetAt(ctx context.Context, position int64, fields Fields, keys ...Key) ([]Record, error)
 	// Past returns the oldest and the newest state that can be read. The time of
 	// either is zero if it isn't known or if there are no changes.
 	Past(ctx context.Context) (oldest, newest Moment, err error)
-	// PositionAt returns the position of the newest change up to a time. It returns
-	// ErrGone if the time is before the oldest one that is retained.
+	// PositionAt returns the position of the newest change up to a time. If the time is
+	// before the oldest one that is retained, it returns the position of the newest change
+	// that is still there, or ErrGone if there is none.
 	PositionAt(ctx context.Context, t time.Time) (int64, error)
 	// HistorySize returns about what the log takes. It is cheap.
 	HistorySize(ctx context.Context) (HistorySize, error)
@@ -208,7 +211,10 @@ type Past interface {
 }
 
 // A HistorySize says what the log takes. Bytes are 0 if the database can't tell.
-type HistorySize struct{ Changes, Bytes, DatabaseBytes int64 }
+type HistorySize struct {
+	Changes, Bytes, DatabaseBytes int64
+	Longer                        []LongerSize // by policy, sorted; without policies that retain nothing
+}
 
 // A HistoryQuery selects changes of a kind.
 type HistoryQuery struct {
@@ -563,6 +569,10 @@ type Retention struct {
 	// Revisions is the number of a record's newest revisions that are retained
 	// longer than that, as long as the record exists. 0: all.
 	Revisions int
+	// Longer are the policies that retain the changes of deployments longer. Of several
+	// that select a deployment, the longest counts. A deployment that was deleted has the
+	// policy of its last revision.
+	Longer []Longer
 }
 
 // Collected counts the data that a collection removed.

@@ -67,7 +67,7 @@ func preparedText(d tko.Deployment) string {
 
 func (a *app) deploymentCommand() *cobra.Command {
 	return group("deployment", "Deployments: software at sites, and topologies",
-		a.deploymentCreate(), asOfFlag(a.deploymentGet()), a.deploymentEdit(), a.deploymentExplain(), a.deploymentDelete(), asOfFlag(a.deploymentList()), a.deploymentPurge(),
+		a.deploymentCreate(), asOfFlag(a.deploymentGet()), a.deploymentEdit(), asOfFlag(a.deploymentExplain()), a.deploymentDelete(), asOfFlag(a.deploymentList()), a.deploymentPurge(),
 		a.deploymentApprove(), a.deploymentUpgrade(), a.deploymentSuspend(), a.deploymentResume(), a.modCommand())
 }
 

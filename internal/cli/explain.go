@@ -33,7 +33,9 @@ placements propose; and the progress of its children.
 
 With --field, show all values that one field of its package has had, newest first: who
 set each, when, and from where. The template's own history follows a value from a
-template. A field is a resource and a path, as tko blame writes them.`,
+template. A field is a resource and a path, as tko blame writes them.
+
+With --as-of, show all of this as it was.`,
 		Example: `  tko deployment explain 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
   tko deployment explain 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --field 'apps/v1 Deployment "smf" spec.replicas'
   tko deployment explain 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf -o json`,
@@ -44,7 +46,17 @@ template. A field is a resource and a path, as tko blame writes them.`,
 				return err
 			}
 			if field != "" {
-				return a.explainField(ctx, s, tko.BlameRequest{Kind: tko.KindDeployment, ID: args[0], Field: field, History: true})
+				request := tko.BlameRequest{Kind: tko.KindDeployment, ID: args[0], Field: field, History: true}
+				if !tko.AsOfOf(ctx).IsZero() {
+					d, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) {
+						return s.Deployment(ctx, tko.DeploymentID(args[0]), 0)
+					})
+					if err != nil {
+						return err
+					}
+					request.Revision = d.Stamp.Revision
+				}
+				return a.explainField(tko.WithAsOf(ctx, tko.AsOf{}), s, request)
 			}
 			h, err := readHistory(ctx, s, tko.DeploymentID(args[0]))
 			if err != nil {
@@ -79,12 +91,13 @@ func readHistory(ctx context.Context, s *session, id tko.DeploymentID) (history,
 		return history{}, err
 	}
 	h := history{Deployment: d}
+	byRevision := tko.WithAsOf(ctx, tko.AsOf{})
 	for revision := int64(1); revision < d.Stamp.Revision; revision++ {
 		if revision == 2 && d.Stamp.Revision > historyRevisions+1 {
 			revision = d.Stamp.Revision - historyRevisions
 			h.missing += int(revision) - 2
 		}
-		was, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, id, revision) })
+		was, err := call(byRevision, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, id, revision) })
 		if errors.Is(err, tko.ErrNotFound) {
 			h.missing++
 			continue
@@ -96,7 +109,7 @@ func readHistory(ctx context.Context, s *session, id tko.DeploymentID) (history,
 	}
 	newest := d.Stamp
 	if newest.Revision > 1 { // only responses to requests for a revision have its steps
-		switch was, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, id, newest.Revision) }); {
+		switch was, err := call(byRevision, s, func(ctx context.Context) (tko.Deployment, error) { return s.Deployment(ctx, id, newest.Revision) }); {
 		case err == nil:
 			newest = was.Stamp
 		case !errors.Is(err, tko.ErrNotFound):

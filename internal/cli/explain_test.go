@@ -170,3 +170,18 @@ func TestGetPrintsWhyItIsNotPrepared(t *testing.T) {
 		t.Errorf("the dry run of an approval printed %q", r.err)
 	}
 }
+
+func TestExplainAsOfReadsRevisionsByNumber(t *testing.T) {
+	t.Parallel()
+	f := topology()
+	out := run(t, f, "", "deployment", "explain", "D1", "--as-of", "7")
+	if out.code != 0 || !strings.Contains(out.err, "conditions that have changed since then are left out") {
+		t.Errorf("exit code %d, %q", out.code, out.err)
+	}
+	if len(f.asked) < 3 || f.asked[0] != "deployment D1 0 as of 7" || f.asked[1] != "deployment D1 1" || !strings.HasSuffix(f.asked[len(f.asked)-1], " as of 7") {
+		t.Errorf("read were %q", f.asked)
+	}
+	if out := run(t, topology(), "", "site", "explain", "lagos/1", "--as-of", "7"); out.code != exitUsage || !strings.Contains(out.err, "--topology") {
+		t.Errorf("a site without a topology: exit code %d, %q", out.code, out.err)
+	}
+}

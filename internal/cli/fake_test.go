@@ -43,6 +43,9 @@ func (f *fake) got(ctx context.Context, format string, args ...any) error {
 	if n, ok := tko.ConfirmationOf(ctx); ok {
 		text += fmt.Sprintf(" confirmed %d", n)
 	}
+	if asOf := tko.AsOfOf(ctx); !asOf.IsZero() {
+		text += " as of " + asOf.String()
+	}
 	if tko.PackageRequired(ctx) {
 		text += ", which must not empty it"
 	}

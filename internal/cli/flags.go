@@ -224,7 +224,13 @@ func (a *app) run(work func(ctx context.Context, s *session, args []string) erro
 		if err != nil {
 			return err
 		}
-		return work(ctx, s, args)
+		if err := work(ctx, s, args); err != nil {
+			return err
+		}
+		if parent := cmd.Parent(); !tko.AsOfOf(cmd.Context()).IsZero() && parent.Name() != string(tko.KindTemplate) {
+			a.notice("conditions that have changed since then are left out")
+		}
+		return nil
 	}
 }
 

@@ -321,7 +321,8 @@ func (a *app) retentionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "retention", Short: "Show which part of the past can be read, and what it takes", Example: "  tko retention",
 		Long: `Show the oldest moment that --as-of, history, diff and restore can read, what the server's
-settings --keep-changes and --keep-revisions keep, and its size. Packages are stored once for
+settings --keep-changes and --keep-revisions keep, what the policies of --keep-longer keep in
+addition, and its size. Packages are stored once for
 equal contents, together with those that entities have now: they are part of the size of the
 database only.`,
 		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
@@ -368,6 +369,27 @@ database only.`,
 				if size.bytes > 0 {
 					facts = append(facts, fact{size.key, size.name, fmt.Sprintf("%.1f MB", float64(size.bytes)/1e6), size.bytes})
 				}
+			}
+			f := a.format()
+			lines := f == formatTable || f == formatWide || f == formatBare
+			var policies []any
+			for _, p := range r.Longer {
+				text := fmt.Sprintf("%d changes of %d deployments", p.Changes, p.Deployments)
+				if p.Bytes > 0 {
+					text += fmt.Sprintf(", about %.1f MB", float64(p.Bytes)/1e6)
+				}
+				if p.Keep > 0 {
+					text += ", for " + p.Keep.String()
+				}
+				policies = append(policies, map[string]any{
+					"name": p.Name, "keep": p.Keep.String(), "deployments": p.Deployments, "changes": p.Changes, "bytes": p.Bytes,
+				})
+				if lines {
+					facts = append(facts, fact{"", "Policy " + p.Name, text, nil})
+				}
+			}
+			if len(policies) > 0 && !lines {
+				facts = append(facts, fact{"policies", "", "", policies})
 			}
 			return a.printFacts(facts)
 		}),

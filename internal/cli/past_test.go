@@ -5,6 +5,7 @@ import (
 	"iter"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -43,7 +44,12 @@ func (h *historian) RestorePast(_ context.Context, request tko.RestoreRequest) (
 	return tko.Restored{Position: 7, Changed: 2}, nil
 }
 
-func (h *historian) Retention(context.Context) (tko.Retention, error) { return tko.Retention{}, nil }
+func (h *historian) Retention(context.Context) (tko.Retention, error) {
+	return tko.Retention{
+		KeepChanges: time.Hour, Changes: 100, Bytes: 1e6,
+		Longer: []tko.RetentionPolicy{{Name: "central", Keep: 48 * time.Hour, Deployments: 3, Changes: 20, Bytes: 2e5}},
+	}, nil
+}
 
 func (h *historian) RegisterRollout(_ context.Context, r tko.Rollout) (int64, error) {
 	h.rollout = r
@@ -166,5 +172,16 @@ func TestDifferencesHaveColorsAndFormats(t *testing.T) {
 	}
 	if out := h.run(t, "history", "--from", "7"); out.code != exitUsage || !strings.Contains(out.err, "nothing is selected") {
 		t.Errorf("a history of nothing: %d %q", out.code, out.err)
+	}
+}
+
+func TestRetentionShowsItsPolicies(t *testing.T) {
+	t.Parallel()
+	h := &historian{fake: &fake{}}
+	if out := h.run(t, "retention", "-o", "table"); !strings.Contains(out.out, "20 changes of 3 deployments, about 0.2 MB, for 48h0m0s") {
+		t.Errorf("the table is %q, %q", out.out, out.err)
+	}
+	if out := h.run(t, "retention", "-o", "json"); !strings.Contains(out.out, `"deployments": 3`) || !strings.Contains(out.out, `"name": "central"`) {
+		t.Errorf("the JSON is %q, %q", out.out, out.err)
 	}
 }

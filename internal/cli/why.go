@@ -246,7 +246,8 @@ and who set it when. It reads the newest 50 revisions.
 
 With --topology: show for each template of each placement of a topology whether it selects a site, and if
 not, the smallest set of conditions that the site doesn't meet. The topology is a
-deployment, or a template that deployments are made from.`,
+deployment, or a template that deployments are made from. With --as-of, the topology, the
+site and the deployments are those of then.`,
 		Example: `  tko site explain lagos/1
   tko site explain lagos/1 --topology 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf
   tko site explain lagos/1 --topology topology/cu:v1`,
@@ -259,6 +260,9 @@ deployment, or a template that deployments are made from.`,
 			if topology == "" {
 				if cmd.Flags().Changed("topology") {
 					return tko.Errorf(errUsage, "--topology is empty: name a deployment or a template")
+				}
+				if !tko.AsOfOf(ctx).IsZero() {
+					return tko.Errorf(errUsage, "--as-of explains a topology only, because the GitOps sources of a site are known as of now: add --topology")
 				}
 				parts, err := readSiteParts(ctx, s, tko.SiteID(args[0]))
 				if err != nil {

@@ -84,6 +84,7 @@ type Config struct {
 
 	KeepChanges   time.Duration // retention of every change and revision; 0: for ever
 	KeepRevisions int           // newest revisions of each entity that are retained longer; 0: all
+	KeepLonger    string        // file of policies that retain the changes of deployments longer; "": none
 
 	EncryptionKey     string   // file of the key that encrypts packages in the store, or vault:MOUNT/NAME; "" for none
 	SecretsCheck      string   // exact, strict, off
@@ -256,6 +257,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.DurationVar(&c.KeepChanges, "keep-changes", 168*time.Hour, "retention time of all changes and revisions, at least 10m; 0 for ever")
 	flags.IntVar(&c.KeepRevisions, "keep-revisions", 10, "number of the newest revisions of each entity that are retained longer than that; 0 for all")
+	flags.StringVar(&c.KeepLonger, "keep-longer", "", "YAML file of policies that retain all changes of some deployments longer than --keep-changes")
 
 	flags.StringVar(&c.EncryptionKey, "encryption-key", "", "key that encrypts packages in the store: a file (tko-server keys create makes one), or vault:MOUNT/NAME for a key of Vault's transit engine; empty for no encryption")
 	flags.StringVar(&c.SecretsCheck, "secrets-check", "exact", "check for secrets in packages: exact (private keys and tokens, by their form), strict (also passwords, by the names of fields and variables), off; the annotation tko.nephio.org/allow-secret, with a reason, exempts a resource")
@@ -466,6 +468,9 @@ func (c *Config) Validate() error {
 	}
 	if least := max(minKeepChanges, c.ModificationTime); c.KeepChanges < 0 || c.KeepChanges > 0 && c.KeepChanges < least {
 		add("--keep-changes is %s: use at least %s, so that watchers and modifications can continue, or 0 to retain all changes", c.KeepChanges, least)
+	}
+	if _, err := c.LongerPolicies(); err != nil {
+		add("%s", err)
 	}
 	if c.KeepRevisions < 0 {
 		add("--keep-revisions is %d: use 1 or more, or 0 to keep all", c.KeepRevisions)

@@ -33,7 +33,7 @@ var Groups = []Group{
 		data-tls-server-name data-token-file`)},
 	{"Rights and audit", "Who may do what, and the record of it", words(`access access-anonymous access-kubernetes access-persons audit audit-keep audit-export audit-interval`)},
 	{"Limits", "Limits of clients and of changes, and retention", words(`streams streams-per-client streams-per-connection requests-per-client slow-watch confirm-above
-		confirm-above-percent modification-time work-lease retry retry-max keep-changes keep-revisions`)},
+		confirm-above-percent modification-time work-lease retry retry-max keep-changes keep-revisions keep-longer`)},
 	{"Validation and secrets", "Schemas, and secrets in packages and in the store", words(`schema-location kubernetes-version secrets-check encryption-key secret-environment vault-address
 		vault-path vault-token-file vault-role vault-service-account-file`)},
 	{"Preparing", "The role preparer, and service templates", words(`preparer-concurrency preparer-iterations preparer-auto-approve withdraw-approval tosca-schemes tosca-local
@@ -189,7 +189,7 @@ func isPath(name string) bool {
 	case "vault-service-account-file", "token-review", "ready-file":
 		return false
 	case "kubeconfigs", "charts", "chart-credentials", "gitops-sources", "gitops-age-keys", "gitops-pgp-keys", "plugin-programs", "plugin-files", "plugin-files-writable",
-		"kubernetes-audit-policy", "tosca-local", "git-local", "python-env":
+		"kubernetes-audit-policy", "tosca-local", "git-local", "python-env", "keep-longer":
 		return true
 	}
 	for _, suffix := range []string{"-file", "-cert", "-key", "-ca", "-crl", "kubeconfig", "-secrets"} {

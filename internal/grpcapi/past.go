@@ -103,5 +103,10 @@ func (p *pastService) GetRetention(ctx context.Context, _ *tkopb.GetRetention) (
 	if !r.NewestTime.IsZero() {
 		m.NewestTime = timestamppb.New(r.NewestTime)
 	}
+	for _, p := range r.Longer {
+		m.Longer = append(m.Longer, &tkopb.RetentionPolicy{
+			Name: p.Name, Keep: int64(p.Keep / time.Second), Deployments: p.Deployments, Changes: p.Changes, Bytes: p.Bytes,
+		})
+	}
 	return m, nil
 }

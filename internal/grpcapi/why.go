@@ -32,6 +32,10 @@ func (w *why) Blame(ctx context.Context, m *tkopb.GetBlame) (*tkopb.Blame, error
 }
 
 func (w *why) ExplainSite(ctx context.Context, m *tkopb.GetSiteExplanation) (*tkopb.SiteExplanation, error) {
+	ctx, err := past(ctx, m)
+	if err != nil {
+		return nil, err
+	}
 	e, err := w.backend.ExplainSite(ctx, wire.GetSiteExplanation(m))
 	if err != nil {
 		return nil, err

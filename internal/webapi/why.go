@@ -104,10 +104,15 @@ func originOf(o tko.Origin) originBody {
 }
 
 // siteExplain responds with whether placements select a site: ?id=, and &deployment= or
-// &template=.
+// &template=, now or ?asOf= a moment of the past.
 func (a *api) siteExplain(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	e, err := a.reasons.ExplainSite(r.Context(), tko.SiteExplanationRequest{
+	ctx, err := past(r.Context(), r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	e, err := a.reasons.ExplainSite(ctx, tko.SiteExplanationRequest{
 		Site: tko.SiteID(query.Get("id")), Deployment: tko.DeploymentID(query.Get("deployment")), Template: tko.TemplateID(query.Get("template")),
 	})
 	if err != nil {

@@ -95,6 +95,7 @@ func savedTables() []savedTable {
 		saved("sealing_key", largeChunk, "id", number("id"), number("version"), content("wrapped")),
 		saved("audit_base", largeChunk, "one", number("one"), number("seq"), content("hash")),
 		saved("collector", largeChunk, "one", number("one"), textual("holder"), number("until"), number("position"), number("revisions"), number("loose"), number("past"), number("past_at")),
+		saved("longer", largeChunk, "id", textual("id"), textual("policy"), number("changes")),
 	}
 }
 

@@ -88,11 +88,15 @@ func (g *group) losesMetadata(before, after *row) bool {
 
 // errPast is the error of a position that is too old.
 func errPast(position int64, oldest catalog.Moment) error {
-	since := ""
-	if !oldest.Time.IsZero() {
-		since = ", of " + oldest.Time.Format(time.RFC3339Nano)
+	return tko.Errorf(tko.ErrGone, "the state as of position %d is no longer retained: the oldest position is %d%s", position, oldest.Position, timeOf(oldest))
+}
+
+// timeOf returns the time of a moment as the end of a sentence; "" if it isn't known.
+func timeOf(m catalog.Moment) string {
+	if m.Time.IsZero() {
+		return ""
 	}
-	return tko.Errorf(tko.ErrGone, "the state as of position %d is no longer retained: the oldest position is %d%s", position, oldest.Position, since)
+	return ", of " + m.Time.Format(time.RFC3339Nano)
 }
 
 // Past returns the oldest and the newest state that can be read.
@@ -127,6 +131,9 @@ func (s *Store) HistorySize(ctx context.Context) (size catalog.HistorySize, err 
 	if err := s.run(ctx, Statement{SQL: s.dialect.HistorySize, Scan: func(from Row) error { return from.Scan(&size.Changes, &size.Bytes) }}); err != nil {
 		return size, fault("read the size of the history", err)
 	}
+	if size.Longer, err = s.longerSizes(ctx, size); err != nil {
+		return size, fault("read the size of the history", err)
+	}
 	size.DatabaseBytes, err = s.Size(ctx)
 	return size, err
 }
@@ -139,29 +146,38 @@ func (s *Store) PositionAt(ctx context.Context, t time.Time) (int64, error) {
 	case err != nil:
 		return 0, err
 	case t.Before(oldest.Time):
+		position, err := s.search(ctx, 0, oldest.Position, at)
+		if err != nil || position != 0 {
+			return position, err
+		}
 		return 0, tko.Errorf(tko.ErrGone, "the state as of %s is no longer retained: the oldest time is %s", t.Format(time.RFC3339Nano), oldest.Time.Format(time.RFC3339Nano))
 	case newest.Time.IsZero() || !t.Before(newest.Time):
 		return newest.Position, nil
 	default:
-		low, high := oldest.Position, newest.Position // the result is at least low and less than high
-		for low+1 < high {
-			middle := low + (high-low)/2
-			position, updated := high, at+1
-			if err := s.run(ctx, Statement{
-				SQL:  "SELECT c.position, c.updated FROM change c WHERE c.position >= $1 AND c.position < $2 ORDER BY c.position LIMIT 1",
-				Args: []any{middle, high},
-				Scan: func(from Row) error { return from.Scan(&position, &updated) },
-			}); err != nil {
-				return 0, fault("search the log", err)
-			}
-			if updated > at {
-				high = middle
-			} else {
-				low = position
-			}
-		}
-		return low, nil
+		return s.search(ctx, oldest.Position, newest.Position, at)
 	}
+}
+
+// search returns the position of the newest change up to a time that is at least low and
+// less than high.
+func (s *Store) search(ctx context.Context, low, high, at int64) (int64, error) {
+	for low+1 < high {
+		middle := low + (high-low)/2
+		position, updated := high, at+1
+		if err := s.run(ctx, Statement{
+			SQL:  "SELECT c.position, c.updated FROM change c WHERE c.position >= $1 AND c.position < $2 ORDER BY c.position LIMIT 1",
+			Args: []any{middle, high},
+			Scan: func(from Row) error { return from.Scan(&position, &updated) },
+		}); err != nil {
+			return 0, fault("search the log", err)
+		}
+		if updated > at {
+			high = middle
+		} else {
+			low = position
+		}
+	}
+	return low, nil
 }
 
 // A pastReader reads records as of a position.
@@ -204,6 +220,11 @@ func (p *pastReader) retained(ctx context.Context) error {
 
 // GetAt returns the records of keys as of a position.
 func (s *Store) GetAt(ctx context.Context, position int64, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
+	others := func(key catalog.Key) bool { return key.Kind != tko.KindDeployment }
+	if oldest, _, err := s.Past(ctx); err == nil && position < oldest.Position && len(keys) > 0 && !slices.ContainsFunc(keys, others) {
+		records, err := s.getBefore(ctx, position, oldest, fields, keys)
+		return records, fault("read the past", err)
+	}
 	p, err := s.newPastReader(ctx, position)
 	if err != nil {
 		return nil, fault("read the past", err)

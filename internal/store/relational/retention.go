@@ -39,9 +39,10 @@ type collection struct {
 	keep   catalog.Retention
 	done   catalog.Collected
 
-	position  int64 // of the newest change that was examined
-	revisions int64 // number of revisions that were retained then
-	loose     int64 // changes removed since packages were collected
+	position  int64  // of the newest change that was examined
+	revisions int64  // number of revisions that were retained then
+	loose     int64  // changes removed since packages were collected
+	longer    string // the ID up to which deployments with policies were examined
 }
 
 // Collect removes the changes, contents and tokens that need not be retained.
@@ -65,7 +66,7 @@ func (c *collection) run(ctx context.Context) error {
 	if err := c.begin(ctx); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) (more bool, err error){c.tokens, c.changes} {
+	for _, part := range []func(context.Context) (more bool, err error){c.tokens, c.changes, c.longerRetained} {
 		for more := true; more; {
 			began := time.Now()
 			var err error
@@ -207,13 +208,21 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	last, lastAt := past[len(past)-1].position, past[len(past)-1].at
+	policies, err := c.policiesOf(ctx, past)
+	if err != nil {
+		return false, err
+	}
 	var entries []int64
+	var longer [][]any
 	limits := map[catalog.Key]int64{}
 	for _, p := range past {
-		if p.op != tko.OpWritten {
+		policy := policies[p.key]
+		if p.op == tko.OpStatus || p.op == tko.OpDeleted && policy == "" {
 			entries = append(entries, p.position)
 		}
 		switch {
+		case policy != "":
+			longer = append(longer, []any{p.key.ID, policy})
 		case p.current == 0 && p.op == tko.OpDeleted:
 			limits[p.key] = math.MaxInt64
 		case c.keep.Revisions > 0 && p.current > int64(c.keep.Revisions):
@@ -239,12 +248,10 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 				SQL:  "DELETE FROM change WHERE " + c.store.dialect.In("position", "$1") + " RETURNING position",
 				Args: []any{c.store.dialect.Ints(entries)}, Scan: count,
 			},
+			removeRevisions(last, rows, count),
 			Statement{
-				SQL: "DELETE FROM change WHERE position IN (SELECT c.position FROM {rows} CROSS JOIN change c WHERE c.kind = r.k AND c.id = r.i " +
-					"AND c.op = 'written' AND c.revision <= r.v AND c.position <= $1 AND NOT EXISTS (SELECT 1 FROM modification m " +
-					"WHERE c.kind = 'deployment' AND m.deployment = c.id AND m.revision = c.revision) AND " + unpinned + ") RETURNING position",
-				Args:    []any{last},
-				Columns: []Column{{"k", Text}, {"i", Text}, {"v", Int}}, Rows: rows, Scan: count,
+				SQL:     "INSERT INTO longer (id, policy, changes) SELECT DISTINCT r.i, r.p, 0 FROM {rows} WHERE true ON CONFLICT (id) DO UPDATE SET policy = excluded.policy",
+				Columns: []Column{{"i", Text}, {"p", Text}}, Rows: longer,
 			},
 		); err != nil {
 			return nil, err
@@ -262,6 +269,19 @@ func (c *collection) changes(ctx context.Context) (more bool, err error) {
 	c.position, c.loose = last, c.loose+int64(removed)
 	c.done.Changes += removed
 	return len(past) == collectBatch, nil
+}
+
+// removeRevisions returns the statement that removes revisions up to a position, unless a
+// modification or a rollout needs them. The columns of rows are the kind, the ID and the
+// newest revision to remove.
+func removeRevisions(position int64, rows [][]any, scan func(Row) error) Statement {
+	return Statement{
+		SQL: "DELETE FROM change WHERE position IN (SELECT c.position FROM {rows} CROSS JOIN change c WHERE c.kind = r.k AND c.id = r.i " +
+			"AND c.op = 'written' AND c.revision <= r.v AND c.position <= $1 AND NOT EXISTS (SELECT 1 FROM modification m " +
+			"WHERE c.kind = 'deployment' AND m.deployment = c.id AND m.revision = c.revision) AND " + unpinned + ") RETURNING position",
+		Args:    []any{position},
+		Columns: []Column{{"k", Text}, {"i", Text}, {"v", Int}}, Rows: rows, Scan: scan,
+	}
 }
 
 // nextChanges reads the next changes that are old enough.

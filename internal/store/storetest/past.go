@@ -21,6 +21,9 @@ var pastPromises = []promise{
 	{"a record with the ID of a deleted one continues its revisions, whatever was collected", revisionsContinue},
 	{"the size of the history counts its changes", historySize},
 	{"the revision of the oldest position is retained, however many newer ones there are", oldestStateStays},
+	{"a read of a deployment as of an older position equals a model's, or is gone", longerEqualsModel},
+	{"the changes of deployments that a policy selects are retained longer", policiesRetainLonger},
+	{"a revision that is retained by itself isn't the state as of a later position", loneRevisionIsNotLater},
 }
 
 var pastKinds = []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin, tko.KindRollout}

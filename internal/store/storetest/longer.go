@@ -1,0 +1,146 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// longer returns a retention of no old changes except for one revision, and of those of
+// deployments whose sites have metadata, for a time.
+func longer(keep time.Duration, pairs ...string) catalog.Retention {
+	r := retain(1)
+	r.Longer = []catalog.Longer{{Name: "central", Keep: keep, Select: catalog.Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, SiteMetadata: values(pairs...)}}}
+	return r
+}
+
+func longerEqualsModel(w *world) {
+	m := &pastModel{world: w, random: rand.New(rand.NewPCG(3, 4)), states: []map[catalog.Key]catalog.Record{{}}, suffix: map[string]string{}} //nolint:gosec // the same each time
+	covered, collected := map[catalog.Key]bool{}, int64(0)
+	n := pastChanges(w)
+	for i := range n {
+		m.step()
+		if i%(n/4) != 0 {
+			continue
+		}
+		collected = w.head()
+		w.collect(longer(time.Hour, "a", "*"))
+		for key, r := range m.state() {
+			site := m.state()[catalog.Key{Kind: tko.KindSite, ID: r.Site}]
+			_, selected := covered[key]
+			ever := !selected || covered[key]
+			covered[key] = ever && site.Revision != 0 && site.Metadata.Effective["a"] != ""
+		}
+	}
+	now, equal, refused := m.state(), 0, 0
+	for position := int64(1); position < collected && !w.Failed(); position++ {
+		for _, id := range ids("d%02d", 40) {
+			key := deploymentKey(id + m.suffix[id])
+			records, err := w.store.GetAt(w.ctx(), position, catalog.Fields{Package: true}, key)
+			if isError(err, tko.ErrGone) && (!covered[key] || now[key].Revision == 0) {
+				refused++
+				continue
+			}
+			w.ok(err)
+			want := m.states[position][key]
+			want.Key = key
+			w.equal(fmt.Sprintf("%s as of %d", key.ID, position), pastRecordOf(records[0]), pastRecordOf(want))
+			if covered[key] && want.Revision != 0 && want.Revision < now[key].Revision {
+				equal++
+			}
+		}
+	}
+	if equal == 0 || refused == 0 {
+		w.Errorf("%d older states of deployments with a policy were equal, and %d others refused: want some of both", equal, refused)
+	}
+}
+
+func policiesRetainLonger(w *world) {
+	w.commit(site("core", metadata("tier", "central")), site("far", metadata("tier", "edge")))
+	for _, id := range []string{"c", "e", "gone"} {
+		where := map[bool]string{true: "far", false: "core"}[id == "e"]
+		for revision := range int64(3) {
+			w.commit(deployment(id, expect(revision), at(where), withPackage(fmt.Sprint(id, revision))))
+		}
+	}
+	was, existed := w.changes(0), w.head()
+	w.commit(deleted(deploymentKey("gone")))
+	past := w.head()
+	w.collect(longer(time.Hour, "tier", "central"))
+	w.collect(longer(time.Hour, "tier", "central"))
+	w.equal("revisions with a policy", w.revisions(deploymentKey("c"), 4), []int64{1, 2, 3})
+	w.equal("revisions of a deleted one", w.revisions(deploymentKey("gone"), 4), []int64{1, 2, 3})
+	w.equal("revisions without a policy", w.revisions(deploymentKey("e"), 4), []int64{3})
+
+	asOf := func(position int64, id string) (string, error) {
+		r, err := w.store.GetAt(w.ctx(), position, catalog.Fields{Package: true}, deploymentKey(id))
+		if err != nil {
+			return "", err
+		}
+		return string(r[0].Package), nil
+	}
+	read := func(position int64, id, want string) {
+		w.Helper()
+		got, err := asOf(position, id)
+		w.ok(err)
+		w.equal(fmt.Sprint(id, " as of ", position), got, want)
+	}
+	read(4, "c", "c1")
+	read(2, "c", "")
+	read(existed, "gone", "gone2")
+	read(past, "gone", "")
+	_, err := asOf(7, "e")
+	if !isError(err, tko.ErrGone) || !strings.Contains(err.Error(), "its oldest position is 8, of ") {
+		w.Errorf("a deployment without a policy: %v", err)
+	}
+	for _, err := range w.store.List(w.ctx(), catalog.Query{Kind: tko.KindDeployment, Limit: -1, AsOf: existed, Scope: access.ScopeAll, SiteMetadata: values("tier", "central")}) {
+		if !isError(err, tko.ErrGone) {
+			w.Errorf("a list as of an older position: %v", err)
+		}
+	}
+	if position, err := w.store.PositionAt(w.ctx(), was[3].Time); err != nil || position < was[3].Position {
+		w.Errorf("the position of an older time is %d, %v", position, err)
+	}
+	size, err := w.store.HistorySize(w.ctx())
+	w.ok(err)
+	for i := range size.Longer {
+		size.Longer[i].Bytes = 0
+	}
+	w.equal("what the policy retains", size.Longer, []catalog.LongerSize{{Policy: "central", Deployments: 2, Changes: 2 + 3}})
+
+	w.commit(site("core", expect(1), metadata("tier", "edge")))
+	w.collect(longer(time.Hour, "tier", "central"))
+	w.equal("revisions of one that the policy no longer selects", w.revisions(deploymentKey("c"), 4), []int64{3})
+	w.equal("revisions of one that was deleted before", w.revisions(deploymentKey("gone"), 4), []int64{1, 2, 3})
+	w.collect(longer(time.Nanosecond, "tier", "central"))
+	w.equal("revisions of a deleted one that are too old", w.revisions(deploymentKey("gone"), 4), []int64{})
+	if _, err := asOf(existed, "gone"); !isError(err, tko.ErrGone) {
+		w.Errorf("a deleted deployment that isn't retained: %v", err)
+	}
+	size, err = w.store.HistorySize(w.ctx())
+	w.ok(err)
+	w.equal("what the policy retains in the end", len(size.Longer), 0)
+}
+
+func loneRevisionIsNotLater(w *world) {
+	w.commit(template("t"), site("s"))
+	w.commit(deployment("d", at("s"), func(w *catalog.Write) { w.Record.Template = "t" }))
+	first := w.head()
+	_, _, err := w.store.StartModification(w.ctx(), "d", "token", time.Hour)
+	w.ok(err)
+	w.commit(deleted(siteKey("s")))
+	second := w.head()
+	w.commit(deleted(templateKey("t")))
+	w.collect(retain(1))
+	w.equal("revisions", w.revisions(deploymentKey("d"), 4), []int64{1, 3})
+	for position := first; position <= second; position++ {
+		if r, err := w.store.GetAt(w.ctx(), position, catalog.Fields{}, deploymentKey("d")); !isError(err, tko.ErrGone) {
+			w.Errorf("as of %d: %+v, %v", position, r, err)
+		}
+	}
+}
