@@ -206,7 +206,7 @@ func (a *app) contextList() *cobra.Command {
 				for _, name := range slices.Sorted(maps.Keys(file.Contexts)) {
 					rows = append(rows, map[string]any{"name": name, "current": name == file.Current, "address": file.Contexts[name].Address})
 				}
-				return a.printResult(map[string]any{"contexts": rows})
+				return a.encoder(f).value(a.out, map[string]any{"contexts": rows})
 			}
 			for _, name := range slices.Sorted(maps.Keys(file.Contexts)) {
 				mark, address := " ", file.Contexts[name].Address

@@ -124,7 +124,7 @@ func (a *app) fail(ctx context.Context, err error) int {
 		code = exitUnavailable
 	case errors.Is(err, tko.ErrInvalid):
 		code = exitUsage
-	case errors.Is(err, tko.ErrNotFound):
+	case errors.Is(err, tko.ErrNotFound), errors.Is(err, tko.ErrGone):
 		code = exitNotFound
 	case errors.Is(err, tko.ErrConflict):
 		code, hint = exitConflict, "another client changed it concurrently: check it, then repeat the command"
