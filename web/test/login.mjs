@@ -3,7 +3,7 @@
 import { chromium } from 'playwright-core'
 
 const { URL: url, ADDRESS: address, ISSUER: issuer, BROWSER: executablePath } = process.env
-const limit = 60_000
+const limit = 120_000
 // The certificates are of authorities of the test.
 const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-background-networking', `--host-resolver-rules=MAP ${new URL(url).host}:443 ${address}`] })
 const check = (ok, text) => { if (!ok) throw new Error(text) }
