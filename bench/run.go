@@ -49,9 +49,10 @@ type Options struct {
 type Target struct {
 	Address string // of its gRPC API
 
-	PID  int    // of the data controller's process on this machine, or 0
-	DSN  string // of its PostgreSQL database, or ""
-	File string // its SQLite database, or ""
+	Web  func() string // returns the address of its HTTP API, which a restart may change
+	PID  int           // of the data controller's process on this machine, or 0
+	DSN  string        // of its PostgreSQL database, or ""
+	File string        // its SQLite database, or ""
 
 	// Preparers starts n preparers, and returns their processes and a function that
 	// stops them. If nil, the running preparers are measured.
@@ -169,6 +170,7 @@ func (r *run) steps() []step {
 		}, r.streams},
 		step{[]string{rowPlan(r.Planned), rowGrowth(rowPlan(r.Planned)), rowPlanStatus(r.Planned), rowApply(r.Planned), rowUndo(r.Planned)}, r.plans},
 		step{[]string{rowPastFirst, rowPastSites, rowPastList, rowDiff(r.pastChanges()), rowPastDisk}, r.past},
+		step{[]string{rowWebPage, rowWebOverview, rowWebCount, rowWebCost, rowWebChange}, r.web},
 		step{[]string{rowWatch(r.Watchers)}, r.watch},
 		step{[]string{rowResume}, r.resume},
 		step{[]string{rowDeleteTemplate(r.Dependents), rowDeleteParent(r.Dependents)}, r.deletes},

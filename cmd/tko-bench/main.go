@@ -55,9 +55,10 @@ TKO_TEST_POSTGRES be the DSN of a user who may create databases.
   tko-bench -deployments 100000 -rows 'first row|get'
 
 With -address it measures a running server. It fills that server, too, and writes to it: don't use a server in production. Rows that
-need a method that the server doesn't have are reported as not measured. With -dsn and -pid it also measures the server's database and process.
+need a method that the server doesn't have are reported as not measured. With -web it also measures the dashboard's HTTP API, with -dsn and -pid
+the server's database and process.
 
-  tko-bench -address localhost:50050 -dsn postgres://tko@localhost/tko -pid 4711
+  tko-bench -address localhost:50050 -web localhost:50051 -dsn postgres://tko@localhost/tko -pid 4711
 
 Exit codes: 0 measured; 1 failed, also if only some rows failed; 2 wrong flags.
 
@@ -68,6 +69,7 @@ type options struct {
 	stores  string
 	bin     string
 	address string
+	web     string
 	dsn     string
 	pid     int
 	json    bool
@@ -85,6 +87,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		flags.PrintDefaults()
 	}
 	flags.StringVar(&o.address, "address", "", "address of the gRPC API of a server to measure")
+	flags.StringVar(&o.web, "web", "", "with -address: address of the server's HTTP API, for the rows of the dashboard")
 	flags.StringVar(&o.dsn, "dsn", "", "with -address: DSN of the server's PostgreSQL, for raw numbers, transactions and disk")
 	flags.IntVar(&o.pid, "pid", 0, "with -address: ID of the server's process on this machine, for memory and processor time")
 	flags.StringVar(&o.stores, "stores", "postgresql,sqlite", "without -address: the stores to measure")
@@ -148,8 +151,8 @@ func (o *options) check(flags *flag.FlagSet, placements, rows string) (err error
 	if o.Sites < 1 {
 		o.Sites = max(1, o.Deployments/50)
 	}
-	if o.address == "" && (o.dsn != "" || o.pid != 0) {
-		return errors.New("-dsn and -pid describe the server at -address: set -address, too")
+	if o.address == "" && (o.web != "" || o.dsn != "" || o.pid != 0) {
+		return errors.New("-web, -dsn and -pid describe the server at -address: set -address, too")
 	}
 	if rows != "" {
 		if o.Rows, err = regexp.Compile(rows); err != nil {
@@ -209,7 +212,11 @@ func (o *options) measure(ctx context.Context) (rates bench.RawRates, tables []b
 		defer func() { failed = errors.Join(failed, raw.Close(context.WithoutCancel(ctx))) }()
 	}
 	if o.address != "" {
-		table, err := bench.Run(ctx, bench.Target{Address: o.address, PID: o.pid, DSN: o.dsn}, raw, o.Options, o.report)
+		target := bench.Target{Address: o.address, PID: o.pid, DSN: o.dsn}
+		if o.web != "" {
+			target.Web = func() string { return o.web }
+		}
+		table, err := bench.Run(ctx, target, raw, o.Options, o.report)
 		return raw.Rates(), appendIfAny(tables, table), err
 	}
 	for store := range strings.SplitSeq(o.stores, ",") {

@@ -63,6 +63,9 @@ func checkRows(t *testing.T, table bench.Table) {
 		"create deployments of one template", "create deployments of 100 templates", "modification, start and end, 16 clients",
 		"blame of a deployment (1.9 kB package, 30 revisions)", "blame of a deployment (1.9 kB package, 30 revisions): server processor time",
 		"stream 60 sites", "stream 60 sites: memory growth of the server", "stream 1,000 deployments", "stream 1,000 deployments: memory growth of the server",
+		"dashboard: first page of deployments", "dashboard: overview, its requests concurrent as in browsers",
+		"dashboard: count of 10,000 deployments by state and reason", "dashboard: count of 10,000 deployments by state and reason: server processor time",
+		"dashboard: write to server-sent event",
 		"change feed: write to watcher, 20 watchers", "change feed: resume after missed changes",
 		"longest wait of a writer beside a mass delete: a template of 200 deployments",     // plain-words: ok, the name of a row
 		"longest wait of a writer beside a mass delete: a deployment with 200 descendants", // plain-words: ok, the name of a row
@@ -122,6 +125,33 @@ func TestFillsAServer(t *testing.T) {
 	}
 }
 
+func TestMeasuresTheDashboardOfAServer(t *testing.T) {
+	t.Parallel()
+	server := process.StartServer(t, "--roles=data", "--store=sqlite::memory:")
+	args := []string{"-address", server.GRPC, "-deployments", "100", "-sites", "10", "-samples", "2", "-rows", "^dashboard", "-json"}
+	measured := func(args ...string) bench.Table {
+		var stdout, stderr bytes.Buffer
+		var got struct{ Tables []bench.Table }
+		if err := run(t.Context(), args, &stdout, &stderr); err != nil {
+			t.Fatalf("%v\n%s", err, &stderr)
+		}
+		if err := json.Unmarshal(stdout.Bytes(), &got); err != nil || len(got.Tables) != 1 || len(got.Tables[0].Rows) != 5 {
+			t.Fatalf("%v: want a table of five rows: %s", err, &stdout)
+		}
+		return got.Tables[0]
+	}
+	for _, row := range measured(args...).Rows {
+		if !strings.Contains(row.Missing, "set -web") {
+			t.Errorf("without -web, %q is %g: %q", row.What, row.Value, row.Missing)
+		}
+	}
+	for _, row := range measured(append(args, "-web", server.Web)...).Rows {
+		if cost := strings.HasSuffix(row.What, "processor time"); cost != strings.Contains(row.Missing, "set -pid") || !cost && row.Value <= 0 {
+			t.Errorf("%q is %g: %s", row.What, row.Value, row.Missing)
+		}
+	}
+}
+
 func TestInvalidUsageIsExplained(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -141,6 +171,7 @@ func TestInvalidUsageIsExplained(t *testing.T) {
 		"placements on none":       {"there would be nothing to wait for", []string{"-placements", "0"}, "-placements", errUsage},
 		"an unknown store":         {"there are two", []string{"-stores", "etcd"}, "etcd", errUsage},
 		"a wrong expression":       {"it must be one", []string{"-rows", "("}, "-rows", errUsage},
+		"HTTP without an address":  {"it would not be used", []string{"-web", "x"}, "-address", errUsage},
 		"a DSN without an address": {"it would not be used", []string{"-dsn", "x"}, "-address", errUsage},
 	}
 	for name, test := range tests {

@@ -40,7 +40,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 		return o.start(ctx, filepath.Join(folder, fmt.Sprintf("ready-%d.json", starts)), args...)
 	}
 	serve := func(ctx context.Context) (*server, error) {
-		return start(ctx, "--roles=data", "--store="+where, "--listen-grpc=localhost:0", "--listen-web=")
+		return start(ctx, "--roles=data", "--store="+where, "--listen-grpc=localhost:0", "--listen-web=localhost:0")
 	}
 	data, err := serve(ctx)
 	if err != nil {
@@ -48,6 +48,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 	}
 	defer func() { data.stop() }()
 	target.Address, target.PID = data.GRPC[0], data.command.Process.Pid
+	target.Web = func() string { return data.Web[0] }
 	target.Restart = func(ctx context.Context) (string, int, time.Time, error) {
 		data.stop()
 		again, err := serve(ctx)
@@ -106,6 +107,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 // A server is a running tko-server.
 type server struct {
 	GRPC    []string
+	Web     []string
 	started time.Time
 	command *exec.Cmd
 	done    chan struct{}

@@ -782,8 +782,11 @@ func planValue(p tko.RolloutPlan) map[string]any {
 func (a *app) rolloutStatus() *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
-		Use:     "status ID",
-		Short:   "Show how far a rollout is, and what it waits for",
+		Use:   "status ID",
+		Short: "Show how far a rollout is, and what it waits for",
+		Long: `With --watch, the command shows the status until the rollout is Done, Undone or Cancelled. If
+the rollout is Paused, or becomes so, it returns with exit code 1: a paused rollout goes on
+only after a command.`,
 		Example: "  tko rollout status smf-v2 --watch",
 		Args:    arguments(1, 1), ValidArgsFunction: a.completeFirst(completeRollouts),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
@@ -808,6 +811,9 @@ func (a *app) rolloutStatus() *cobra.Command {
 				if err != nil || !watch || slices.Contains([]string{"Done", "Undone", "Cancelled"}, status.State) {
 					return err
 				}
+				if status.State == "Paused" {
+					return pausedError(status)
+				}
 				if err := a.out.Flush(); err != nil {
 					return err
 				}
@@ -817,8 +823,17 @@ func (a *app) rolloutStatus() *cobra.Command {
 			}
 		}),
 	}
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "until the rollout has ended")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "until the rollout has ended or is paused")
 	return cmd
+}
+
+// pausedError returns the error of a wait for a rollout that is paused.
+func pausedError(s tko.RolloutStatus) error {
+	reason := ""
+	if s.Reason != "" {
+		reason = " (" + s.Reason + ")"
+	}
+	return fmt.Errorf("rollout %q is Paused%s: it does not go on by itself: use tko rollout resume or tko rollout undo, then watch again", s.ID, reason)
 }
 
 // barWidth is the width of the bar of a wave.

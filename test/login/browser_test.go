@@ -1,6 +1,7 @@
 package login
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -11,17 +12,24 @@ import (
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/test/process/secure"
 )
 
 // dashboardURL is the address of the dashboard that is registered at the issuer.
 const dashboardURL = "https://tko.test"
+
+// browserLimit bounds the steps in Chromium. It is generous for busy machines.
+const browserLimit = 15 * time.Minute
 
 // A browser keeps cookies, and finds the dashboard at its name.
 type browser struct {
@@ -137,5 +145,33 @@ func TestBrowserLogsInAtARealIssuer(t *testing.T) {
 		if at := newBrowser(t, server, i).login(i, "ann", to); at.String() != dashboardURL+"/" {
 			t.Errorf("a login that should return to %s ends at %s", to, at)
 		}
+	}
+}
+
+// TestSingleSignOnInChromium runs web/test/login.mjs: the button, the issuer's page, the
+// rights that the dashboard shows then, and the logout.
+func TestSingleSignOnInChromium(t *testing.T) {
+	t.Parallel()
+	setup, err := exec.CommandContext(t.Context(), filepath.Join("..", "setup", "web.sh")).Output()
+	if err != nil {
+		t.Fatalf("set up the browser: %v", err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(setup)), "\n")
+	i := startIssuer(t, time.Hour, map[string]user{"ann": {Email: "ann@example.org", Groups: []string{"staff"}}, "eve": {Groups: []string{"owners"}}})
+	server := secure.Start(t, nil, "--oidc-issuer="+i.url, "--oidc-alias=corp", "--oidc-ca="+i.ca, "--web-hosts=tko.test", "--web-url="+dashboardURL)
+	server.Bind(t, &tkopb.Binding{Group: "oidc:corp:staff", Role: "viewer"})
+	server.Bind(t, &tkopb.Binding{Group: "oidc:corp:owners", Role: "admin"})
+	if _, err := server.Dial(t, server.Tokens[secure.Root]).RegisterSite(t.Context(), tko.Site{ID: "north/one", Metadata: map[string]string{"region": "north"}}); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "node", filepath.Join("..", "..", "web", "test", "login.mjs"))
+	cmd.Env = append(os.Environ(), "URL="+dashboardURL, "ADDRESS="+server.Web, "ISSUER="+i.url, "BROWSER="+lines[len(lines)-1])
+	cmd.Stdout, cmd.Stderr = &out, &out
+	stop := time.AfterFunc(browserLimit, func() { _ = cmd.Process.Kill() })
+	defer stop.Stop()
+	err = cmd.Run()
+	if err != nil || strings.Count(out.String(), "ok ") != 2 {
+		t.Errorf("the steps in the browser: %v\n%s", err, &out)
 	}
 }

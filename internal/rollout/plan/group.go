@@ -65,9 +65,9 @@ func NewGrouper(types merge.Types, key []byte) *Grouper {
 // Add adds a row, and returns the index that Finish maps to its group. tokens are the
 // texts that are the row's own, such as the IDs of its deployment and site, with their
 // placeholders; they are replaced where they are whole words. Rows must be added in the
-// order of IDs.
+// order of IDs. Bookkeeping isn't a change of its own: see [Lines].
 func (g *Grouper) Add(r Row, before, after krm.Package, tokens map[string]string) int {
-	changes := g.differ.Differences(before, after)
+	changes := withoutBookkeeping(g.differ.Differences(before, after))
 	exact, shape := sha256.New(), sha256.New()
 	for _, h := range []*writer{{h: exact}, {h: shape}} {
 		h.number(int64(r.Kind))
@@ -166,11 +166,13 @@ func (g *Grouper) Finish() (groups []Group, index []int) {
 const maxShown = 4000
 
 // Lines returns what differs between the packages of one row, for display. key is random,
-// as that of a [Grouper]. Values of Secrets aren't shown.
+// as that of a [Grouper]. Values of Secrets aren't shown. What TKO records in packages
+// as a result of other changes is left out, unless nothing else differs: that a
+// resource is prepared, and the deployment's template. Approvals are shown.
 func Lines(before, after krm.Package, types merge.Types, key []byte) []Line {
 	g := NewGrouper(types, key)
 	var lines []Line
-	for _, c := range merge.Differences(before, after, types) {
+	for _, c := range withoutBookkeeping(merge.Differences(before, after, types)) {
 		path := merge.PathText(c.Path)
 		if c.Order {
 			path += " (order)"
@@ -181,6 +183,43 @@ func Lines(before, after krm.Package, types merge.Types, key []byte) []Line {
 		})
 	}
 	return lines
+}
+
+// withoutBookkeeping returns the changes without those that follow from others. It
+// returns all of them if there are no others.
+func withoutBookkeeping(changes []merge.Change) []merge.Change {
+	if !slices.ContainsFunc(changes, isBookkeeping) {
+		return changes
+	}
+	others := make([]merge.Change, 0, len(changes))
+	for _, c := range changes {
+		if !isBookkeeping(c) {
+			others = append(others, c)
+		}
+	}
+	if len(others) == 0 {
+		return changes
+	}
+	return others
+}
+
+func isBookkeeping(c merge.Change) bool {
+	switch {
+	case len(c.Path) == 3 && c.Path[0] == "metadata" && c.Path[1] == "annotations":
+		return c.Path[2] == krm.AnnotationPrepared
+	case len(c.Path) == 2 && c.Path[0] == "metadata" && c.Path[1] == "annotations": // one side has none
+		return onlyPrepared(c.Before) && onlyPrepared(c.After)
+	default:
+		return len(c.Path) == 2 && c.Path[0] == "spec" && c.Path[1] == "templateId" && c.Resource.GVK == krm.DeploymentGVK
+	}
+}
+
+// onlyPrepared reports whether annotations are missing, or are the one that a resource is
+// prepared.
+func onlyPrepared(v Value) bool {
+	annotations, ok := v.V.(map[string]any)
+	_, prepared := annotations[krm.AnnotationPrepared]
+	return !v.Present || ok && prepared && len(annotations) == 1
 }
 
 // text returns a value as text in which equal values are equal.

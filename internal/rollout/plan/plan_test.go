@@ -194,6 +194,81 @@ func TestEqualChangesAreOneGroup(t *testing.T) {
 	}
 }
 
+// prepared returns an App and the Deployment resource, with annotations.
+func prepared(tag, template string, app, deployment map[string]any) krm.Package {
+	with := func(name string, annotations map[string]any) map[string]any {
+		if annotations == nil {
+			return map[string]any{"name": name}
+		}
+		return map[string]any{"name": name, "annotations": annotations}
+	}
+	return krm.Package{
+		{"apiVersion": "x/v1", "kind": "App", "metadata": with("app", app), "spec": map[string]any{"image": "smf:" + tag, "templateId": template}},
+		{"apiVersion": krm.DeploymentGVK.APIVersion(), "kind": krm.DeploymentGVK.Kind, "metadata": with("deployment", deployment), "spec": map[string]any{"templateId": template}},
+	}
+}
+
+func TestBookkeepingIsNotAmongTheChangesOfGroups(t *testing.T) {
+	t.Parallel()
+	yes := map[string]any{krm.AnnotationPrepared: "true"}
+	both := map[string]any{krm.AnnotationPrepared: "true", krm.AnnotationApproved: "true"}
+	own := map[string]any{krm.AnnotationPrepared: "true", "own": "1"}
+	tests := map[string]struct {
+		why           string
+		before, after krm.Package
+		want          []string // paths
+	}{
+		"prepared": {
+			"that a changed resource must be prepared again follows from its change",
+			prepared("1", "t:v1", yes, yes), prepared("2", "t:v1", nil, nil), []string{"spec.image"},
+		},
+		"among other annotations": {
+			"others stay",
+			prepared("1", "t:v1", own, yes), prepared("2", "t:v1", map[string]any{"own": "2"}, nil), []string{"metadata.annotations.own", "spec.image"},
+		},
+		"template": {
+			"only that of the deployment: another resource may have a field of this name",
+			prepared("1", "t:v1", nil, nil), prepared("2", "t:v2", nil, nil), []string{"spec.image", "spec.templateId"},
+		},
+		"approved": {
+			"an approval that is withdrawn is what an operator must know",
+			prepared("1", "t:v1", nil, both), prepared("2", "t:v1", nil, yes), []string{`metadata.annotations["nephio.org/approved"]`, "spec.image"},
+		},
+		"approved, without further annotations": {
+			"the same",
+			prepared("1", "t:v1", nil, both), prepared("2", "t:v1", nil, nil), []string{"metadata.annotations", "spec.image"},
+		},
+		"nothing else": {
+			"a change is never empty",
+			prepared("1", "t:v1", yes, nil), prepared("1", "t:v1", nil, nil), []string{"metadata.annotations"},
+		},
+	}
+	for name, test := range tests {
+		g := plan.NewGrouper(nil, []byte("key"))
+		g.Add(plan.Row{Deployment: "d", Kind: plan.Change}, test.before, test.after, nil)
+		groups, _ := g.Finish()
+		for where, lines := range map[string][]plan.Line{"group": groups[0].Changes, "row": plan.Lines(test.before, test.after, nil, []byte("key"))} {
+			var got []string
+			for _, l := range lines {
+				got = append(got, l.Path)
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("%s, %s: %s: %s", name, where, test.why, diff)
+			}
+		}
+	}
+	g := plan.NewGrouper(nil, []byte("key"))
+	for i, template := range []string{"t:v1", "t:v0"} {
+		before := krm.Package{image("", "1")[0], prepared("", template, nil, nil)[1]}
+		after := krm.Package{image("", "2")[0], prepared("", "t:v2", nil, nil)[1]}
+		g.Add(plan.Row{Deployment: tko.DeploymentID(strconv.Itoa(i)), Kind: plan.Change}, before, after, nil)
+	}
+	if groups, _ := g.Finish(); len(groups) != 1 {
+		t.Errorf("equal changes of deployments of two templates are %d groups", len(groups))
+	}
+}
+
 func TestManyDifferentChangesAreCoarseGroups(t *testing.T) {
 	t.Parallel()
 	g := plan.NewGrouper(nil, []byte("key"))

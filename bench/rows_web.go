@@ -1,0 +1,254 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+const (
+	rowWebPage     = "dashboard: first page of deployments"
+	rowWebOverview = "dashboard: overview, its requests concurrent as in browsers"
+	rowWebCount    = "dashboard: count of 10,000 deployments by state and reason"
+	rowWebCost     = rowWebCount + ": server processor time"
+	rowWebChange   = "dashboard: write to server-sent event"
+
+	aimWebPage   = 300 * time.Millisecond
+	aimWebChange = time.Second
+)
+
+// The requests of the dashboard's overview, as in web/src/main.tsx: counts are read
+// page after page, up to these numbers of pages.
+const (
+	webRows                 = 100
+	overviewDeploymentPages = 2
+	overviewSitePages       = 3
+)
+
+// maxWebBody bounds responses.
+const maxWebBody = 64 << 20
+
+// web measures the HTTP API as the dashboard uses it.
+func (r *run) web(ctx context.Context) error {
+	if r.Web == nil {
+		return &notMeasuredError{"the server's HTTP API is not known: set -web"}
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // of the standard library
+	transport.MaxIdleConnsPerHost = 6                            // as browsers
+	defer transport.CloseIdleConnections()
+	w := &webClient{base: "http://" + r.Web(), client: &http.Client{Transport: transport}}
+	if err := r.webReads(ctx, w); err != nil {
+		return err
+	}
+	return r.webChanges(ctx, w)
+}
+
+func (r *run) webReads(ctx context.Context, w *webClient) error {
+	var size int
+	took, err := sample(ctx, r.Samples, func(ctx context.Context) error {
+		var page struct{ Rows []json.RawMessage }
+		n, err := w.get(ctx, "/api/v1/deployment/list?limit="+strconv.Itoa(webRows), &page)
+		size = n
+		if err == nil && len(page.Rows) != min(webRows, r.Deployments) {
+			err = fmt.Errorf("the page has %d rows, want %d", len(page.Rows), min(webRows, r.Deployments))
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	row := latency(rowWebPage, took, aimWebPage)
+	row.also(fmt.Sprintf("%d rows, %d kB", min(webRows, r.Deployments), size/1000))
+	r.add(row)
+
+	took, err = sample(ctx, r.Samples, func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return w.count(ctx, "deployment", "state,reason", overviewDeploymentPages) })
+		group.Go(func() error { return w.count(ctx, "site", "state", overviewSitePages) })
+		group.Go(func() error { _, err := w.get(ctx, "/api/v1/me", &struct{}{}); return err })
+		return group.Wait()
+	})
+	if err != nil {
+		return err
+	}
+	r.add(latency(rowWebOverview, took, aimWebPage))
+
+	before := r.cost(ctx)
+	took, err = sample(ctx, r.Samples, func(ctx context.Context) error { return w.count(ctx, "deployment", "state,reason", 1) })
+	if err != nil {
+		return err
+	}
+	spent := r.since(ctx, before, len(took))
+	r.add(latency(rowWebCount, took, 0))
+	if r.PID == 0 {
+		r.add(Row{What: rowWebCost, Missing: "the server's process is not known: set -pid"})
+		return nil
+	}
+	r.add(Row{What: rowWebCost, Value: spent.server.Seconds(), Unit: Seconds, Note: "for each count; " + spent.String()})
+	return nil
+}
+
+// webChanges measures the time from the start of a write until a stream of server-sent
+// events has it. A frame is sent at most four times a second.
+func (r *run) webChanges(ctx context.Context, w *webClient) error {
+	name := r.name("streamed")
+	write := func(i int) (string, error) {
+		id := fmt.Sprintf("%s/site-%03d", name, i)
+		_, err := r.client.RegisterSite(ctx, tko.Site{ID: tko.SiteID(id)})
+		return id, err
+	}
+	about, err := r.client.About(ctx)
+	if err != nil {
+		return err
+	}
+	if about.Position == 0 {
+		return &notMeasuredError{"the server has no change feed"}
+	}
+	first, err := write(0) // the stream begins before this change, which shows that it has begun
+	if err != nil {
+		return err
+	}
+	events, err := w.stream(ctx, about.Position)
+	if err != nil {
+		return err
+	}
+	defer events.close()
+	if err := events.until(first); err != nil {
+		return err
+	}
+	n := 0
+	took, err := sample(ctx, min(r.Samples, maxWatchedWrites), func(context.Context) error {
+		n++
+		id, err := write(n)
+		if err != nil {
+			return err
+		}
+		return events.until(id)
+	})
+	_, purged := r.client.PurgeSites(context.WithoutCancel(ctx), tko.SiteSelect{IDs: []string{name + "/**"}}, false)
+	if err = errors.Join(err, purged); err != nil {
+		return err
+	}
+	r.add(latency(rowWebChange, took, aimWebChange))
+	return nil
+}
+
+// A webClient is a client of the HTTP API.
+type webClient struct {
+	base   string
+	client *http.Client
+}
+
+func (w *webClient) open(ctx context.Context, path string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.base+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := w.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode == http.StatusOK {
+		return response, nil
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
+	return nil, fmt.Errorf("GET %s: %s: %s", path, response.Status, strings.TrimSpace(string(text)))
+}
+
+// get reads a response as JSON, and returns its size.
+func (w *webClient) get(ctx context.Context, path string, into any) (size int, err error) {
+	response, err := w.open(ctx, path)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxWebBody))
+	if err != nil {
+		return 0, fmt.Errorf("GET %s: %w", path, err)
+	}
+	return len(body), json.Unmarshal(body, into)
+}
+
+// count counts entities, up to a number of pages. An empty count is an error: the
+// measurement would have another meaning.
+func (w *webClient) count(ctx context.Context, kind, by string, pages int) error {
+	counted := 0
+	for after := ""; pages > 0; pages-- {
+		var page struct {
+			Counted int
+			Next    string
+		}
+		if _, err := w.get(ctx, "/api/v1/"+kind+"/count?"+url.Values{"by": {by}, "after": {after}}.Encode(), &page); err != nil {
+			return err
+		}
+		counted += page.Counted
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	if counted == 0 {
+		return errNoRow
+	}
+	return nil
+}
+
+// A webStream is an open stream of server-sent events.
+type webStream struct {
+	body  io.ReadCloser
+	lines *bufio.Scanner
+}
+
+// maxWebLine bounds a line of a stream: a frame has 500 changes at most.
+const maxWebLine = 4 << 20
+
+func (w *webClient) stream(ctx context.Context, after int64) (*webStream, error) {
+	response, err := w.open(ctx, fmt.Sprintf("/api/v1/stream?kind=site&after=%d", after))
+	if err != nil {
+		return nil, err
+	}
+	s := &webStream{response.Body, bufio.NewScanner(response.Body)}
+	s.lines.Buffer(nil, maxWebLine)
+	return s, nil
+}
+
+func (s *webStream) close() { _ = s.body.Close() }
+
+// until reads up to the change of an entity. An event that ends
+// the stream is an error, and so is one without the changes.
+func (s *webStream) until(id string) error {
+	event := ""
+	for s.lines.Scan() {
+		name, value, _ := strings.Cut(s.lines.Text(), ": ")
+		switch {
+		case name == "event":
+			event = value
+		case name != "data" || event == "open" || event == "beat":
+		case event != "changes":
+			return fmt.Errorf("the stream has the event %s: %s", event, value)
+		default:
+			var frame struct{ Changes []struct{ ID string } }
+			if err := json.Unmarshal([]byte(value), &frame); err != nil {
+				return err
+			}
+			for _, change := range frame.Changes {
+				if change.ID == id {
+					return nil
+				}
+			}
+		}
+	}
+	return errors.Join(errors.New("the stream ended early"), s.lines.Err())
+}
