@@ -278,8 +278,17 @@ func TestRefusedSubscriptionIsExplained(t *testing.T) {
 func TestSubscriptionIsFoundAgainAndReplacedWithItsSecret(t *testing.T) {
 	t.Parallel()
 	m := newIMS(t, "dm-1")
-	key := secret.Text("key")
-	readKey := func() (secret.Text, error) { return key, nil }
+	file := filepath.Join(t.TempDir(), "secret")
+	readKey := func() (secret.Text, error) {
+		text, err := os.ReadFile(file)
+		return secret.Text(text), err
+	}
+	write := func(key string) {
+		if err := os.WriteFile(file, []byte(key), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("key")
 	hooks := httptest.NewServer(gitops.Hooks(readKey, func() []string { return []string{"ims"} }, nil, slog.New(slog.DiscardHandler)))
 	t.Cleanup(hooks.Close)
 	revision := func() string {
@@ -305,7 +314,7 @@ func TestSubscriptionIsFoundAgainAndReplacedWithItsSecret(t *testing.T) {
 	if got := revision(); got != "1 of 1" {
 		t.Errorf("the next process has %s subscriptions: want 1 of 1", got)
 	}
-	key = "another key"
+	write("another key")
 	if got := revision(); got != "1 of 2" {
 		t.Errorf("with another secret there are %s subscriptions: want 1 of 2", got)
 	}
