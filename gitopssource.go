@@ -96,6 +96,7 @@ const (
 	ConditionReconciling = "Reconciling" // present only while it is true
 	ConditionStalled     = "Stalled"     // present only while it is true
 	ConditionConsistent  = "Consistent"  // of inventories and catalogs; present only while it is false
+	ConditionSubscribed  = "Subscribed"  // of inventories whose servers report changes
 )
 
 // Reasons of the conditions of sources: Flux's where it has them.
@@ -110,6 +111,8 @@ const (
 	SourceReasonDependency  = "DependencyNotReady"      // another source must be ready first
 	SourceReasonNothing     = "NothingForUs"            // the revision holds no files for TKO
 	SourceReasonConflicts   = "Contradictions"          // origins of an inventory differ
+	SourceReasonEvents      = "Subscribed"              // a server reports changes
+	SourceReasonNoEvents    = "SubscriptionFailed"      // a server refuses or lost a subscription
 	SourceReasonLeftOut     = "LeftOut"                 // versions of a catalog are left out, or differ from their templates
 	SourceReasonDenied      = "AccessDenied"            // credentials or a connection file are refused
 	SourceReasonRollout     = "WaitsForRollout"         // a rollout has to make the changes of the revision

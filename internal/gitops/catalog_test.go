@@ -1,6 +1,7 @@
 package gitops_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -64,5 +65,35 @@ func TestCatalogAddsTemplatesOfVersionsAndNeverChangesThem(t *testing.T) {
 	w.refused("vendor", tko.SourceReasonFetchFailed)
 	if n := len(w.entities()); n != 3 {
 		t.Errorf("there are %d templates: want 3", n)
+	}
+}
+
+// With tags of the whole repository, a package within another one is a part of that, and
+// makes no template.
+func TestPackageWithinAPackageIsAPartOfIt(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	kptfile := "apiVersion: kpt.dev/v1\nkind: Kptfile\nmetadata: {name: p}\n"
+	r.tag("v1.0.0", map[string]string{
+		"pkgs/core/upf/Kptfile": kptfile, "pkgs/core/upf/c.yaml": configMap("outer"),
+		"pkgs/core/upf/charts/redis/Kptfile": kptfile, "pkgs/core/upf/charts/redis/c.yaml": strings.Replace(configMap("inner"), "{name: c}", "{name: inner}", 1),
+	})
+	settings := gitops.Settings{Name: "vendor", Git: gitops.GitSettings{URL: r.url}, Path: "pkgs", Catalog: &catalog.Settings{ID: "nephio/{path}:{tag}"}}
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
+	w.until("vendor", "applied", func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue })
+	if diff := cmp.Diff([]string{"template nephio/core/upf:v1.0.0 1 gitops:vendor"}, w.entities()); diff != "" {
+		t.Error(diff)
+	}
+	template, err := w.Template(t.Context(), "nephio/core/upf:v1.0.0", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, r := range template.Package {
+		names = append(names, r.Text("kind")+" "+r.Text("metadata", "name"))
+	}
+	slices.Sort(names)
+	if want := "ConfigMap c, ConfigMap inner, Kptfile p, Kptfile p.charts.redis"; strings.Join(names, ", ") != want {
+		t.Errorf("the template has %q: want %q", strings.Join(names, ", "), want)
 	}
 }

@@ -64,6 +64,14 @@ type Inventory interface {
 	Manifests(revision string) (manifests []manifest.Manifest, notes []string, err error)
 }
 
+// A Subscriber is an Inventory whose servers may report changes.
+type Subscriber interface {
+	// Subscription reports whether they are to do so, and why one of them doesn't.
+	Subscription() (wanted bool, err error)
+	// Close ends the subscriptions.
+	Close(ctx context.Context) error
+}
+
 // An Opener is a Fetcher whose files are transformed before they are read, for
 // example decrypted. Each reconciliation that reads files calls Open first, so
 // that it may use keys that have changed, or return an error.
@@ -238,7 +246,7 @@ const announceInterval = time.Minute
 // Run reconciles sources until the context ends. It returns an error if the data
 // controller refuses its claims.
 func (c *Controller) Run(ctx context.Context) error {
-	defer c.close()
+	defer c.close(ctx)
 	var wait sync.WaitGroup
 	announcing, stop := context.WithCancel(ctx)
 	wait.Go(func() { c.announce(announcing) })
@@ -251,9 +259,28 @@ func (c *Controller) Run(ctx context.Context) error {
 	return loop.Run(ctx)
 }
 
-func (c *Controller) close() {
+// unsubscribeTimeout limits the end of subscriptions when the controller stops.
+const unsubscribeTimeout = 10 * time.Second
+
+// close drops all sources, and ends their subscriptions: the next controller may have
+// other sources. Controllers that still run make theirs again at their next reconciliation.
+func (c *Controller) close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unsubscribeTimeout)
+	defer cancel()
+	var wait sync.WaitGroup
+	defer wait.Wait()
 	for _, name := range c.Names() {
+		_, spec := c.find(name)
 		c.Drop(name)
+		s, ok := spec.Inventory.(Subscriber)
+		if !ok {
+			continue
+		}
+		wait.Go(func() {
+			if err := s.Close(ctx); err != nil {
+				c.log.WarnContext(ctx, "a subscription could not be ended: delete it at its server", "source", name, "err", err)
+			}
+		})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -195,4 +196,68 @@ func TestInventoryKeepsValuesThatUsersSetMeanwhile(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// forgetful is a client that writes sites, and then can't save what was written, as if the
+// controller were killed.
+type forgetful struct {
+	*client.Client
+	wrote atomic.Bool
+}
+
+func (f *forgetful) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error) {
+	result, err := f.Client.PutEntity(ctx, p)
+	if !p.DryRun && err == nil {
+		f.wrote.Store(true)
+	}
+	return result, err
+}
+
+func (f *forgetful) SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (int64, error) {
+	if f.wrote.Load() {
+		return 0, errors.New("killed")
+	}
+	return f.Client.SaveSource(ctx, s, claim)
+}
+
+// A value that the source wrote before it was killed isn't taken for that of a user, which
+// would keep it for ever.
+func TestInventoryDoesNotKeepItsOwnValues(t *testing.T) {
+	t.Parallel()
+	o := newOutside(t)
+	serve := func(region string) {
+		o.serve(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintf(w, `[{"name": "a", "region": %q}]`, region)
+		})
+	}
+	serve("west")
+	c := data(t)
+	settings := o.settings()
+	settings.Inventory.Editable = []string{"*"}
+	isReady := func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue }
+	t.Run("registered", func(t *testing.T) {
+		start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}}).until("sites", "applied", isReady)
+	})
+	serve("east")
+	killed := gitops.New(&forgetful{Client: c}, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}, Log: slog.New(slog.DiscardHandler)})
+	ctx, kill := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- killed.Run(ctx) }()
+	eventually.NoError(t, "the site has the value of the inventory", func() error {
+		if site, err := c.Site(t.Context(), "a", 0); err != nil || site.Metadata["region"] != "east" {
+			return fmt.Errorf("the metadata is %v: %w", site.Metadata, err)
+		}
+		return nil
+	})
+	kill()
+	<-done // how it ends doesn't matter
+	serve("south")
+	w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
+	want := map[string]string{"region": "south from url"}
+	eventually.NoError(t, "the site follows the inventory", func() error {
+		if diff := cmp.Diff(want, w.originsOf("a")); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	})
 }

@@ -340,10 +340,14 @@ func (l *reconciliation) settled(ctx context.Context, revision string) bool {
 
 // revision returns the current revision.
 func (l *reconciliation) revision(ctx context.Context) (string, error) {
-	if l.spec.Inventory != nil {
-		return l.spec.Inventory.Revision(ctx)
+	if l.spec.Inventory == nil {
+		return l.spec.From.Revision(ctx)
 	}
-	return l.spec.From.Revision(ctx)
+	revision, err := l.spec.Inventory.Revision(ctx)
+	if s, ok := l.spec.Inventory.(Subscriber); ok && ctx.Err() == nil {
+		l.setSubscribed(s)
+	}
+	return revision, err
 }
 
 // at fetches the files of a revision, unless the source has them.
@@ -700,6 +704,18 @@ func (l *reconciliation) setConsistent(reason string, notes []string) {
 		return
 	}
 	l.setCondition(tko.ConditionConsistent, tko.ConditionFalse, reason, strings.Join(notes, "\n"))
+}
+
+// setSubscribed reports whether the servers of an inventory report changes.
+func (l *reconciliation) setSubscribed(s Subscriber) {
+	switch wanted, err := s.Subscription(); {
+	case !wanted:
+		l.removeCondition(tko.ConditionSubscribed)
+	case err != nil:
+		l.setCondition(tko.ConditionSubscribed, tko.ConditionFalse, tko.SourceReasonNoEvents, err.Error()+": changes are noticed after the interval")
+	default:
+		l.setCondition(tko.ConditionSubscribed, tko.ConditionTrue, tko.SourceReasonEvents, "the server reports changes")
+	}
 }
 
 func (l *reconciliation) removeCondition(typ string) {

@@ -13,6 +13,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -254,6 +255,55 @@ func (h *hub) sign(repository, digest string, key *ecdsa.PrivateKey, signed stri
 	}
 	h.push(repository, strings.Replace(digest, ":", "-", 1)+".sig", "application/vnd.oci.image.config.v1+json",
 		layer("application/vnd.dev.cosign.simplesigning.v1+json", payload, map[string]string{"dev.cosignproject.cosign/signature": base64.StdEncoding.EncodeToString(signature)}))
+}
+
+// load publishes what was recorded of an artifact under a tag, and returns its digest.
+func (h *hub) load(repository, tag, dir, file string) string {
+	h.t.Helper()
+	read := func(name string) []byte {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		return data
+	}
+	text := read(file)
+	var m ocispec.Manifest
+	if err := json.Unmarshal(text, &m); err != nil {
+		h.t.Fatal(err)
+	}
+	r := h.repository(repository)
+	for _, blob := range append(m.Layers, m.Config) {
+		if err := r.Blobs().Push(h.t.Context(), blob, bytes.NewReader(read(blob.Digest.Encoded()))); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	found := content.NewDescriptorFromBytes(m.MediaType, text)
+	if err := r.Manifests().PushReference(h.t.Context(), found, bytes.NewReader(text), tag); err != nil {
+		h.t.Fatal(err)
+	}
+	return found.Digest.String()
+}
+
+// An artifact that cosign itself has signed (2.6.1, with a key pair, without a transparency
+// log) becomes a template. Its signature is for no other artifact.
+func TestCatalogAcceptsSignaturesOfCosign(t *testing.T) {
+	t.Parallel()
+	const recorded = "testdata/cosign"
+	h := newHub(t)
+	sig := func(digest string) string { return strings.Replace(digest, ":", "-", 1) + ".sig" }
+	signed := h.load("vendor/upf", "v1.0.0", recorded, "artifact.json")
+	h.load("vendor/upf", sig(signed), recorded, "signature.json")
+	h.load("vendor/upf", sig(h.flux("vendor/upf", "v2.0.0", "other")), recorded, "signature.json")
+	settings := gitops.Settings{Name: "vendor", Catalog: &catalog.Settings{CosignKeyFile: filepath.Join(recorded, "cosign.pub"), OCI: &catalog.OCISettings{URL: "oci://" + h.host + "/vendor/upf"}}}
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
+	s := w.until("vendor", "applied", func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue })
+	if diff := cmp.Diff([]string{"template upf:v1.0.0 1 gitops:vendor"}, w.entities()); diff != "" {
+		t.Error(diff)
+	}
+	if left := consistent(s).Message; !strings.Contains(left, "v2.0.0 is left out: none of its 1 signatures is valid") {
+		t.Errorf("the condition is %q: want one about the signature of another artifact", left)
+	}
 }
 
 // If a catalog has a cosign key, only artifacts that are signed by it become templates.

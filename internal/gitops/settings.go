@@ -251,7 +251,9 @@ func (s Settings) inventory(spec *Spec, access remote.Access) error {
 	if s.Path != "" || !reflect.ValueOf(s.OSM).IsZero() {
 		return tko.Errorf(tko.ErrInvalid, "path and osm are settings of repositories, not of inventories: leave them out")
 	}
-	read, err := inventory.New(*s.Inventory, access)
+	settings := *s.Inventory
+	settings.Source = s.Name
+	read, err := inventory.New(settings, access)
 	if err != nil {
 		return err
 	}

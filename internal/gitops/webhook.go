@@ -11,9 +11,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
@@ -24,25 +26,11 @@ const maxHook = 25 << 20
 // refuses requests that aren't signed with the secret, and unknown sources. It
 // accepts the signatures of GitHub and Gitea (X-Hub-Signature-256), GitLab
 // (X-Gitlab-Token), Bitbucket (X-Hub-Signature), NetBox (X-Hook-Signature), and of
-// other senders (X-Signature: sha256=HMAC, of the body). readKey is called for each request.
+// other senders (X-Signature: sha256=HMAC, of the body). An O2 IMS sends its notifications
+// to [inventory.CallbackPath]. readKey is called for each request.
 func Hooks(readKey func() (secret.Text, error), names func() []string, call func(ctx context.Context, names ...string) error, log *slog.Logger) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /hook/{name...}", func(w http.ResponseWriter, r *http.Request) {
-		key, err := readKey()
-		if err != nil || key == "" {
-			log.ErrorContext(r.Context(), "the webhook secret can't be read", "err", err)
-			http.Error(w, "webhooks have no secret", http.StatusServiceUnavailable)
-			return
-		}
-		name := r.PathValue("name")
-		known := false
-		for _, n := range names() {
-			known = known || n == name
-		}
-		if !signed(r, w, string(key)) || !known {
-			http.Error(w, "the signature is wrong, or there is no such source", http.StatusUnauthorized)
-			return
-		}
+	known := func(name string) bool { return slices.Contains(names(), name) }
+	accept := func(w http.ResponseWriter, r *http.Request, name string) {
 		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
 		defer cancel()
 		if err := call(ctx, name); err != nil {
@@ -51,7 +39,52 @@ func Hooks(readKey func() (secret.Text, error), names func() []string, call func
 			return
 		}
 		w.WriteHeader(http.StatusAccepted)
+	}
+	key := func(w http.ResponseWriter, r *http.Request) (secret.Text, bool) {
+		key, err := readKey()
+		if err != nil || key == "" {
+			log.ErrorContext(r.Context(), "the webhook secret can't be read", "err", err)
+			http.Error(w, "webhooks have no secret", http.StatusServiceUnavailable)
+			return "", false
+		}
+		return key, true
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /hook/{name...}", func(w http.ResponseWriter, r *http.Request) {
+		key, ok := key(w, r)
+		if !ok {
+			return
+		}
+		name := r.PathValue("name")
+		if !signed(r, w, string(key)) || !known(name) {
+			http.Error(w, "the signature is wrong, or there is no such source", http.StatusUnauthorized)
+			return
+		}
+		accept(w, r, name)
 	})
+	// An IMS can't sign its notifications: the path holds a token.
+	notified := func(w http.ResponseWriter, r *http.Request) {
+		key, ok := key(w, r)
+		if !ok {
+			return
+		}
+		name := r.PathValue("name")
+		if !hmac.Equal([]byte(r.URL.EscapedPath()), []byte(inventory.CallbackPath(key, name))) || !known(name) {
+			http.Error(w, "the token is wrong, or there is no such source", http.StatusUnauthorized)
+			return
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxHook))
+		switch {
+		case err != nil:
+			http.Error(w, "the notification is incomplete, or too large", http.StatusBadRequest)
+		case r.Method != http.MethodPost || !inventory.Concerns(body): // GET tests the callback
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			accept(w, r, name)
+		}
+	}
+	mux.HandleFunc("POST /o2ims/{token}/{name}", notified)
+	mux.HandleFunc("GET /o2ims/{token}/{name}", notified)
 	return mux
 }
 

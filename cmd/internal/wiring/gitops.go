@@ -78,7 +78,7 @@ func GitOps(all *config.Config, databases Databases, data *client.Client, worker
 	if err != nil {
 		return nil, err
 	}
-	specs, err := gitOpsSources(c, remote.Access{Guard: guards.Remote, Secrets: Secrets(all), Databases: databases})
+	specs, err := gitOpsSources(c, remote.Access{Guard: guards.Remote, Secrets: Secrets(all), HookKey: hookKey(c), Databases: databases})
 	if err != nil {
 		return nil, err
 	}
@@ -130,13 +130,20 @@ func Certificates(c *config.Identity, log *slog.Logger) (*certs.Server, error) {
 // HTTPProtocol is the protocol of the ports that serve HTTP.
 const HTTPProtocol = "http/1.1"
 
-// ServeHooks serves webhooks until the context ends.
-func ServeHooks(ctx context.Context, c *config.GitOps, l net.Listener, controller *gitops.Controller, log *slog.Logger) error {
-	readKey := func() (secret.Text, error) {
+// hookKey returns a function that reads the secret of webhooks.
+func hookKey(c *config.GitOps) func() (secret.Text, error) {
+	return func() (secret.Text, error) {
+		if c.Webhook == "" {
+			return "", tko.Errorf(tko.ErrInvalid, "the server has no webhooks: set --listen-webhook and --webhook-secret-file")
+		}
 		text, err := os.ReadFile(c.WebhookSecret)
 		return secret.Text(strings.TrimSpace(string(text))), err
 	}
-	handler := gitops.Hooks(readKey, controller.Names, controller.Enqueue, log)
+}
+
+// ServeHooks serves webhooks until the context ends.
+func ServeHooks(ctx context.Context, c *config.GitOps, l net.Listener, controller *gitops.Controller, log *slog.Logger) error {
+	handler := gitops.Hooks(hookKey(c), controller.Names, controller.Enqueue, log)
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()

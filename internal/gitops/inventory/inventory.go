@@ -61,7 +61,7 @@ func New(s Settings, access remote.Access) (*Inventory, error) {
 		p := &part{settings: settings}
 		var err error
 		if p.mapper, err = newMapper(settings.Map); err == nil {
-			p.origin, err = newOrigin(settings, access)
+			p.origin, err = newOrigin(settings, access, s.Source)
 		}
 		if err != nil {
 			return nil, tko.Errorf(tko.ErrInvalid, "inventory.from[%d] (%s): %w", n, settings.Name, err)
@@ -85,6 +85,32 @@ func (i *Inventory) URL() string {
 		all = append(all, at)
 	}
 	return strings.Join(all, ", ")
+}
+
+// Subscription reports whether servers of origins are to report changes, and why one
+// doesn't.
+func (i *Inventory) Subscription() (wanted bool, err error) {
+	var problems []error
+	for _, p := range i.parts {
+		if s, ok := p.origin.(subscriber); ok {
+			here, err := s.subscription()
+			if wanted = wanted || here; err != nil {
+				problems = append(problems, fmt.Errorf("inventory %q: %w", p.settings.Name, err))
+			}
+		}
+	}
+	return wanted, errors.Join(problems...)
+}
+
+// Close ends the subscriptions of origins. They are made again when the inventory is read.
+func (i *Inventory) Close(ctx context.Context) error {
+	var problems []error
+	for _, p := range i.parts {
+		if s, ok := p.origin.(subscriber); ok {
+			problems = append(problems, s.unsubscribe(ctx))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // Editable returns patterns of the parts of sites that users may set.

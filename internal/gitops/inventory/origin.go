@@ -27,13 +27,20 @@ type origin interface {
 	read(ctx context.Context, known string) (records []record, tag string, err error)
 }
 
-// newOrigin returns the origin of checked settings. The error is an ErrInvalid.
-func newOrigin(s OriginSettings, access remote.Access) (origin, error) {
+// A subscriber is an origin whose server reports changes.
+type subscriber interface {
+	// subscription reports whether there is to be a subscription, and why there is none.
+	subscription() (wanted bool, err error)
+	unsubscribe(ctx context.Context) error
+}
+
+// newOrigin returns the origin of checked settings, for a source. The error is an ErrInvalid.
+func newOrigin(s OriginSettings, access remote.Access, source string) (origin, error) {
 	switch {
 	case s.NetBox != nil:
 		return newNetBox(s, access)
 	case s.O2IMS != nil:
-		return newO2IMS(s, access)
+		return newO2IMS(s, access, source)
 	case s.Kubernetes != nil:
 		return newKubernetes(s, access)
 	case s.SQL != nil:
@@ -385,53 +392,6 @@ func (n *netBox) all(ctx context.Context, g *remote.Getter) ([]record, error) {
 		return nil, fmt.Errorf("the pages hold %d objects, and NetBox counts %d: they are read again", len(all), count)
 	}
 	return all, nil
-}
-
-// An o2IMS is an origin by the O-RAN O2 IMS API.
-type o2IMS struct {
-	settings OriginSettings
-	access   remote.Access
-	list     string
-}
-
-func newO2IMS(s OriginSettings, access remote.Access) (*o2IMS, error) {
-	resource := s.O2IMS.Resource
-	if resource == "" {
-		resource = "deploymentManagers"
-	}
-	if resource != "deploymentManagers" && resource != "resourcePools" {
-		return nil, tko.Errorf(tko.ErrInvalid, "o2ims.resource is %q: use deploymentManagers or resourcePools", resource)
-	}
-	base, err := url.Parse(s.O2IMS.URL)
-	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "o2ims.url can't be parsed")
-	}
-	u := base.JoinPath("o2ims-infrastructureInventory", "v1", resource)
-	if strings.Contains(base.Path, "nfrastructureInventory") { // the URL holds the API's name and version
-		u = base.JoinPath(resource)
-	}
-	query := url.Values{}
-	if s.O2IMS.Filter != "" {
-		query.Set("filter", s.O2IMS.Filter)
-	}
-	u.RawQuery = query.Encode()
-	return &o2IMS{s, access, u.String()}, nil
-}
-
-func (o *o2IMS) read(ctx context.Context, known string) ([]record, string, error) {
-	g, err := newGetter(ctx, o.settings, o.access, "Bearer")
-	if err != nil {
-		return nil, "", err
-	}
-	first, err := g.Get(ctx, o.list, nil)
-	if err != nil {
-		return nil, "", err
-	}
-	records, tag, err := linked(ctx, g, o.list, first, "", o.settings.MaxRecords)
-	if tag == known {
-		records = nil
-	}
-	return records, tag, err
 }
 
 // A kubernetes is an origin by the API of a Kubernetes cluster.

@@ -349,19 +349,20 @@ func TestInvalidSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	id := inventory.Mapping{ID: "record.name"}
 	for want, s := range map[string]inventory.Settings{
-		"has 0 elements":        {},
-		"set one of file":       {From: []inventory.OriginSettings{{Map: id}}},
-		"both set":              {From: []inventory.OriginSettings{{File: "a.csv", URL: "https://x/a.csv", Map: id}}},
-		"map.id is missing":     {From: []inventory.OriginSettings{{File: "a.csv"}}},
-		"map.id: ERROR":         {From: []inventory.OriginSettings{{File: "a.csv", Map: inventory.Mapping{ID: "record."}}}},
-		"the format is":         {From: []inventory.OriginSettings{{File: "a.txt", Map: id}}},
-		"is no reference":       {From: []inventory.OriginSettings{{URL: "https://x/a.csv", Credentials: remote.Credentials{Token: "hush"}, Map: id}}},
-		"contains credentials":  {From: []inventory.OriginSettings{{URL: "https://u:hush@x/a.csv", Map: id}}},
-		"has the name":          {From: []inventory.OriginSettings{{File: "a.csv", Map: id}, {File: "b.csv", Map: id}}},
-		"must make sites":       {From: []inventory.OriginSettings{{File: "a.csv", Enrich: true, Map: id}}},
-		"which TKO sets":        {From: []inventory.OriginSettings{{NetBox: &inventory.NetBoxSettings{URL: "https://x", Filter: map[string][]string{"limit": {"1"}}}, Map: id}}},
-		"RESOURCES.VERSION":     {From: []inventory.OriginSettings{{Kubernetes: &inventory.KubernetesSettings{URL: "https://x", Resource: "clusters"}, Map: id}}},
-		"deploymentManagers or": {From: []inventory.OriginSettings{{O2IMS: &inventory.O2IMSSettings{URL: "https://x", Resource: "oClouds"}, Map: id}}},
+		"has 0 elements":         {},
+		"set one of file":        {From: []inventory.OriginSettings{{Map: id}}},
+		"both set":               {From: []inventory.OriginSettings{{File: "a.csv", URL: "https://x/a.csv", Map: id}}},
+		"map.id is missing":      {From: []inventory.OriginSettings{{File: "a.csv"}}},
+		"map.id: ERROR":          {From: []inventory.OriginSettings{{File: "a.csv", Map: inventory.Mapping{ID: "record."}}}},
+		"the format is":          {From: []inventory.OriginSettings{{File: "a.txt", Map: id}}},
+		"is no reference":        {From: []inventory.OriginSettings{{URL: "https://x/a.csv", Credentials: remote.Credentials{Token: "hush"}, Map: id}}},
+		"contains credentials":   {From: []inventory.OriginSettings{{URL: "https://u:hush@x/a.csv", Map: id}}},
+		"has the name":           {From: []inventory.OriginSettings{{File: "a.csv", Map: id}, {File: "b.csv", Map: id}}},
+		"must make sites":        {From: []inventory.OriginSettings{{File: "a.csv", Enrich: true, Map: id}}},
+		"which TKO sets":         {From: []inventory.OriginSettings{{NetBox: &inventory.NetBoxSettings{URL: "https://x", Filter: map[string][]string{"limit": {"1"}}}, Map: id}}},
+		"RESOURCES.VERSION":      {From: []inventory.OriginSettings{{Kubernetes: &inventory.KubernetesSettings{URL: "https://x", Resource: "clusters"}, Map: id}}},
+		"callbackURL is invalid": {From: []inventory.OriginSettings{{O2IMS: &inventory.O2IMSSettings{URL: "https://x", CallbackURL: "http://tko.example.com"}, Map: id}}},
+		"deploymentManagers or":  {From: []inventory.OriginSettings{{O2IMS: &inventory.O2IMSSettings{URL: "https://x", Resource: "oClouds"}, Map: id}}},
 	} {
 		_, err := inventory.New(s, remote.Access{})
 		if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {

@@ -19,6 +19,8 @@ type Settings struct {
 	// Editable are patterns of parts of sites that users may set: template, metadata.KEY.
 	// Their values take precedence over those of all origins.
 	Editable []string `json:"editable,omitempty"`
+	// Source is the name of the source, which servers of origins notify.
+	Source string `json:"-"`
 }
 
 // OriginSettings describe one origin of records. One of File, URL, NetBox, O2IMS,
@@ -71,6 +73,9 @@ type O2IMSSettings struct {
 	URL      string `json:"url"`                // with the API's root, if it isn't at the server's
 	Resource string `json:"resource,omitempty"` // deploymentManagers or resourcePools; deploymentManagers if empty
 	Filter   string `json:"filter,omitempty"`   // in the API's own syntax
+	// CallbackURL is the URL at which the IMS reaches the server's webhooks. With it there
+	// is a subscription, by which the IMS reports changes.
+	CallbackURL string `json:"callbackURL,omitempty"`
 }
 
 // KubernetesSettings select objects of a management cluster.

@@ -43,6 +43,9 @@ type Credentials struct {
 type Access struct {
 	Guard   *guard.Guard   // limits hosts; all are allowed if nil
 	Secrets secret.Sources // resolve references
+	// HookKey reads the secret of webhooks; the error is that the server has none. If nil,
+	// the program makes no subscriptions.
+	HookKey func() (secret.Text, error)
 	// Databases runs the queries of inventories, and returns their rows as a JSON list of
 	// objects. If nil, the program has no drivers of databases.
 	Databases func(ctx context.Context, q Query) ([]byte, error)
@@ -194,6 +197,39 @@ func (g *Getter) Get(ctx context.Context, address string, header http.Header) (R
 	}
 }
 
+// maxSent is the most bytes of a response to Send.
+const maxSent = 1 << 20
+
+// Send makes one request that may change something, and doesn't repeat it. An error
+// contains no text of the server.
+func (g *Getter) Send(ctx context.Context, method, address string, body io.Reader) (code int, response []byte, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, fmt.Errorf("the server did not respond within %s", requestTimeout))
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, address, body)
+	if err != nil || originOf(request.URL) != g.origin {
+		return 0, nil, tko.Errorf(tko.ErrInvalid, "the URL can't be parsed, or is of another server")
+	}
+	maps.Copy(request.Header, g.header)
+	request.Header.Set("Content-Type", "application/json")
+	result, err := g.client.Do(request)
+	if err != nil {
+		return 0, nil, failure(ctx, err)
+	}
+	defer func() { _ = result.Body.Close() }()
+	if response, err = io.ReadAll(io.LimitReader(result.Body, maxSent)); err != nil {
+		return 0, nil, fmt.Errorf("the response is incomplete: %w", Cause(ctx, err))
+	}
+	return result.StatusCode, response, nil
+}
+
+// failure returns why a request failed, without the URL, which may be long.
+func failure(ctx context.Context, err error) error {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		err = failed.Err
+	}
+	return Cause(ctx, err)
+}
+
 // once makes one request. A pause other than 0 means that it may be repeated then.
 func (g *Getter) once(ctx context.Context, address string, header http.Header) (got Response, pause time.Duration, err error) {
 	limited, cancel := context.WithTimeoutCause(ctx, requestTimeout, fmt.Errorf("the server did not respond within %s", requestTimeout))
@@ -210,10 +246,7 @@ func (g *Getter) once(ctx context.Context, address string, header http.Header) (
 	}
 	result, err := g.client.Do(request)
 	if err != nil {
-		if failed, ok := errors.AsType[*url.Error](err); ok {
-			err = failed.Err // without the URL, which may be long
-		}
-		return got, time.Second, Cause(limited, err)
+		return got, time.Second, failure(limited, err)
 	}
 	defer func() { _ = result.Body.Close() }()
 	switch code := result.StatusCode; {
