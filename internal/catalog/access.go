@@ -569,6 +569,15 @@ type Rights interface {
 // Rights returns what the caller of a context may see now.
 func (s *Service) Rights(ctx context.Context) (Rights, error) { return s.Watcher(ctx) }
 
+// ViewKey returns a text that is equal for callers who see the same now.
+func (s *Service) ViewKey(ctx context.Context) (string, error) {
+	c, err := s.caller(ctx)
+	if err != nil {
+		return "", err
+	}
+	return c.view(s).Key(), nil
+}
+
 // Key returns a text that is equal as long as the caller sees the same.
 func (w *Watcher) Key() string { return w.caller.view(w.service).Key() }
 

@@ -40,6 +40,8 @@ type Watcher interface {
 	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
 	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
 	CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id string) (bool, error)
+	// ViewKey returns a text that is equal for callers who see the same.
+	ViewKey(ctx context.Context) (string, error)
 }
 
 // An Actor changes entities.
@@ -69,7 +71,7 @@ func NewLive(catalog LiveCatalog, o LiveOptions) http.Handler {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	l := &live{api: api{catalog: catalog.Catalog, reasons: catalog.Reasons, log: log}, catalog: catalog, options: o, streams: newStreams()}
+	l := &live{api: api{catalog: catalog.Catalog, reasons: catalog.Reasons, log: log}, catalog: catalog, options: o, streams: newStreams(), tallies: newTallies(o.Stopping)}
 	mux := http.NewServeMux()
 	for pattern, handler := range l.routes() {
 		mux.HandleFunc(pattern, handler)
@@ -103,4 +105,5 @@ type live struct {
 	catalog LiveCatalog
 	options LiveOptions
 	streams *streams
+	tallies *tallies
 }

@@ -402,3 +402,8 @@ func TestPagesOfTheDashboardHaveAStrictPolicy(t *testing.T) {
 		}
 	}
 }
+
+func (f *liveFake) ViewKey(ctx context.Context) (string, error) {
+	who, _ := identity.From(ctx)
+	return who.Subject, nil
+}

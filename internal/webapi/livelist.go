@@ -103,79 +103,140 @@ type groupBody struct {
 type countBody struct {
 	Position int64        `json:"position"`
 	Counted  int          `json:"counted"`
-	Groups   []*groupBody `json:"groups"`         // the largest first
-	Other    *groupBody   `json:"other"`          // the sum of all smaller groups
-	Next     string       `json:"next,omitempty"` // not all were counted: go on after this ID
+	Groups   []*groupBody `json:"groups"`             // the largest first
+	Other    *groupBody   `json:"other"`              // the sum of all smaller groups
+	Next     string       `json:"next,omitempty"`     // not all were counted: go on after this ID
+	Time     int64        `json:"time,omitempty"`     // of a count of the whole: when it ended, in Unix milliseconds
+	Counting bool         `json:"counting,omitempty"` // the count of the whole has not ended: these are the numbers so far
+	Behind   bool         `json:"behind,omitempty"`   // something may have changed since: ask again
 }
 
 // count responds with the numbers of entities by up to two keys: state, reason,
 // template, site, metadata.KEY. One request counts at most 10,000, so that it
-// ends early whatever the size; next continues.
+// ends early whatever the size; next continues. With whole=true the server counts all
+// in the background, and responds with the newest numbers that it has.
 func (l *live) count(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
-	query := r.URL.Query()
-	f, err := filter.Parse(kind, query, "after", "by", "state", "asOf")
-	ctx := r.Context()
-	if err == nil {
-		ctx, err = past(ctx, r)
-	}
-	by := strings.Split(cmp.Or(query.Get("by"), "state"), ",")
-	if err == nil && len(by) > 2 {
-		err = tko.Errorf(tko.ErrInvalid, "by=%.80q has %d keys: use one or two", query.Get("by"), len(by))
-	}
-	for _, key := range by {
-		if err == nil && !slices.Contains([]string{"state", "reason", "template", "site"}, key) && (!strings.HasPrefix(key, "metadata.") || key == "metadata.") {
-			err = tko.Errorf(tko.ErrInvalid, "by=%.80q is unknown: use state, reason, template, site or metadata.KEY", key)
-		}
-	}
-	state := tko.State(query.Get("state"))
-	if err == nil {
-		err = checkState(query)
-	}
+	ctx, q, err := countQueryOf(r, kind)
 	var about tko.About
 	if err == nil {
 		about, err = l.catalog.About(r.Context())
+	}
+	var body *countBody
+	switch {
+	case err != nil:
+	case r.URL.Query().Get("whole") == "true":
+		body, err = l.whole(ctx, q, about.Position)
+	default:
+		body, err = l.countPage(ctx, q, about.Position, r.URL.Query().Get("after"))
 	}
 	if err != nil {
 		l.fail(w, r, err)
 		return
 	}
-	body := countBody{Position: about.Position, Other: &groupBody{Keys: []string{}, States: map[tko.State]int{}}}
-	groups := map[string]*groupBody{}
-	most := maxCounted + 1
-	last, read := "", 0
-	for row, err := range l.rows(ctx, f, tko.ListOptions{Window: tko.Window{After: query.Get("after"), Max: &most}}) {
-		if err != nil {
-			l.fail(w, r, err)
-			return
+	writeJSON(w, http.StatusOK, body)
+}
+
+func countQueryOf(r *http.Request, kind tko.Kind) (ctx context.Context, q countQuery, err error) {
+	query := r.URL.Query()
+	if q.filter, err = filter.Parse(kind, query, "after", "by", "state", "asOf", "whole"); err != nil {
+		return nil, q, err
+	}
+	if ctx, err = past(r.Context(), r); err != nil {
+		return nil, q, err
+	}
+	q.by = strings.Split(cmp.Or(query.Get("by"), "state"), ",")
+	if len(q.by) > 2 {
+		return nil, q, tko.Errorf(tko.ErrInvalid, "by=%.80q has %d keys: use one or two", query.Get("by"), len(q.by))
+	}
+	for _, key := range q.by {
+		if !slices.Contains([]string{"state", "reason", "template", "site"}, key) && (!strings.HasPrefix(key, "metadata.") || key == "metadata.") {
+			return nil, q, tko.Errorf(tko.ErrInvalid, "by=%.80q is unknown: use state, reason, template, site or metadata.KEY", key)
 		}
-		if read == maxCounted {
-			body.Next = last
+	}
+	if whole := query.Get("whole"); whole != "" && whole != "true" && whole != "false" {
+		return nil, q, tko.Errorf(tko.ErrInvalid, "whole=%.40q is no boolean: use true or false", whole)
+	}
+	if query.Get("whole") == "true" && query.Has("after") {
+		return nil, q, tko.Errorf(tko.ErrInvalid, "whole=true counts everything: leave out after")
+	}
+	q.state = tko.State(query.Get("state"))
+	q.values = query
+	q.values.Del("asOf")
+	return ctx, q, checkState(query)
+}
+
+// countPage counts the entities after an ID.
+func (l *live) countPage(ctx context.Context, q countQuery, position int64, after string) (*countBody, error) {
+	sum := newCounting(q.by, maxCounted)
+	most := maxCounted + 1
+	last, next := "", ""
+	for row, err := range l.rows(ctx, q.filter, tko.ListOptions{Window: tko.Window{After: after, Max: &most}}) {
+		if err != nil {
+			return nil, err
+		}
+		if sum.read == maxCounted {
+			next = last
 			break
 		}
-		read++
 		last = row.id
-		if state != "" && row.summary.State != state {
-			continue
-		}
-		body.Counted++
-		add(groups, by, row)
+		sum.add(q.state, row)
 	}
-	all := slices.SortedFunc(maps.Values(groups), func(a, b *groupBody) int {
+	body := sum.body(position)
+	body.Next = next
+	return &body, nil
+}
+
+// A counting is the numbers of entities in groups.
+type counting struct {
+	by            []string
+	most          int // groups; others are counted together
+	groups        map[string]*groupBody
+	other         *groupBody
+	read, counted int
+}
+
+func newCounting(by []string, most int) *counting {
+	return &counting{by: by, most: most, groups: map[string]*groupBody{}, other: newGroup([]string{}, "")}
+}
+
+func newGroup(keys []string, sample string) *groupBody {
+	return &groupBody{Keys: keys, States: map[tko.State]int{}, Sample: sample}
+}
+
+// body returns what was counted so far. It shares nothing with the counting.
+func (c *counting) body(position int64) countBody {
+	all := slices.SortedFunc(maps.Values(c.groups), func(a, b *groupBody) int {
 		return cmp.Or(b.Count-a.Count, slices.Compare(a.Keys, b.Keys))
 	})
-	for _, g := range all[min(len(all), maxGroups):] {
+	shown := min(len(all), maxGroups)
+	body := countBody{Position: position, Counted: c.counted, Groups: make([]*groupBody, 0, shown), Other: c.other.clone()}
+	for _, g := range all[:shown] {
+		body.Groups = append(body.Groups, g.clone())
+	}
+	for _, g := range all[shown:] {
 		body.Other.Count += g.Count
 		for s, n := range g.States {
 			body.Other.States[s] += n
 		}
 	}
-	body.Groups = orEmpty(all[:min(len(all), maxGroups)])
-	writeJSON(w, http.StatusOK, body)
+	return body
 }
 
-func add(groups map[string]*groupBody, by []string, row liveRow) {
-	keys := make([]string, len(by))
-	for i, key := range by {
+func (g *groupBody) clone() *groupBody {
+	c := *g
+	c.States = maps.Clone(g.States)
+	return &c
+}
+
+// add counts an entity if it is in the state, or if that is "".
+func (c *counting) add(state tko.State, row liveRow) {
+	c.read++
+	if state != "" && row.summary.State != state {
+		return
+	}
+	c.counted++
+	keys := make([]string, len(c.by))
+	for i, key := range c.by {
 		switch key {
 		case "state":
 			keys[i] = string(row.summary.State)
@@ -190,10 +251,14 @@ func add(groups map[string]*groupBody, by []string, row liveRow) {
 		}
 	}
 	name := strings.Join(keys, "\x00")
-	g := groups[name]
-	if g == nil {
-		g = &groupBody{Keys: keys, States: map[tko.State]int{}, Sample: row.summary.Message}
-		groups[name] = g
+	g := c.groups[name]
+	switch {
+	case g != nil:
+	case len(c.groups) == c.most:
+		g = c.other
+	default:
+		g = newGroup(keys, row.summary.Message)
+		c.groups[name] = g
 	}
 	g.Count++
 	g.States[row.summary.State]++

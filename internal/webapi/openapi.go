@@ -95,7 +95,7 @@ func description() object {
 		paths[path+"/list"] = object{"get": operation("A page of "+string(kind)+"s in the order of their IDs", "application/json",
 			append([]parameter{after, asOf, state, {"reason", "string", "only entities whose state has this reason", false}, {"limit", "integer", "rows, 500 at most", false}}, filters...))}
 		paths[path+"/count"] = object{"get": operation("Numbers of "+string(kind)+"s in groups", "application/json",
-			append([]parameter{after, asOf, state, {"by", "string", "one or two of state, reason, template, site, metadata.KEY, separated by a comma", false}}, filters...))}
+			append([]parameter{after, asOf, state, {"by", "string", "one or two of state, reason, template, site, metadata.KEY, separated by a comma", false}, {"whole", "boolean", "count all in the background", false}}, filters...))}
 	}
 	return object{
 		"openapi": "3.1.0",

@@ -15,7 +15,7 @@ export interface Row {
 }
 export interface Page { position: number, rows: Row[], next?: string }
 export interface Group { keys: string[], count: number, states: Partial<Record<State, number>>, message?: string }
-export interface Count { position: number, counted: number, groups: Group[], other: Group, next?: string }
+export interface Count { position: number, counted: number, groups: Group[], other: Group, next?: string, time?: number, counting?: boolean, behind?: boolean }
 export interface Entity { row: Row, who: string, why: string, package: string, can: string[], position: number }
 export interface Me { subject: string, display?: string, authenticator: string, can: Record<Kind, string[]>, logins: string[], instance: string, version: string, position: number, now: number, filters: Record<Kind, string[]>, flags: string[] }
 export interface Change { kind: Kind, id: string, op: string, revision: number, time: number, who?: string, why?: string }
@@ -191,31 +191,24 @@ export function useTurns(feed: Feed, kinds: Kind[], interval: number, id?: strin
   return turn
 }
 
-// useCount counts all entities, page after page, up to a limit that more() raises.
-export function useCount(kind: Kind, parts: Record<string, string>, filter: string, refresh: number, limit = 5): { count?: Count, partial: boolean, error?: ApiError, more: () => void } {
+// useCount has the numbers of all entities that the server has counted, and asks again while something may have changed since.
+export function useCount(kind: Kind, parts: Record<string, string>, refresh: number): { count?: Count, error?: ApiError } {
   const [state, setState] = useState<{ count?: Count, error?: ApiError }>({})
-  const [pages, setPages] = useState(limit)
-  const address = query({ ...parts, asOf: useMoment() }, filter)
+  const address = query({ ...parts, whole: 'true', asOf: useMoment() })
   const again = useRef(() => {})
   useEffect(() => {
     const abort = new AbortController()
     let running = false, stale = false, tries = 0, timer: ReturnType<typeof setTimeout> | undefined
-    const read = async () => {
-      let sum: Count | undefined, after: string | undefined
-      for (let page = 0; page < pages; page++) {
-        const next: Count = await get(`/api/v1/${kind}/count?${query({ after }, address)}`, abort.signal)
-        sum = sum ? merge(sum, next) : next
-        after = next.next
-        if (!after) break
-      }
-      return sum
-    }
-    // A count that runs is finished, and then repeated: constant changes would keep one that begins anew from ending.
     const start = () => {
       if (running) { stale = true; return }
       running = true
       clearTimeout(timer)
-      read().then(count => { tries = 0; if (!abort.signal.aborted) setState({ count }) }, error => {
+      get<Count>(`/api/v1/${kind}/count?${address}`, abort.signal).then(count => {
+        if (abort.signal.aborted) return
+        tries = 0
+        setState({ count })
+        if (count.behind) timer = setTimeout(start, count.counting ? 500 : 2000)
+      }, error => {
         if (abort.signal.aborted) return
         setState(old => ({ ...old, error }))
         if (transient(error)) timer = setTimeout(start, pause(tries++))
@@ -227,17 +220,8 @@ export function useCount(kind: Kind, parts: Record<string, string>, filter: stri
     again.current = start
     start()
     return () => { abort.abort(); clearTimeout(timer) }
-  }, [kind, address, pages])
+  }, [kind, address])
   useEffect(() => { if (refresh > 0) again.current() }, [refresh])
-  return { ...state, partial: !!state.count?.next, more: () => setPages(n => n * 4) }
+  return state
 }
 
-function merge(a: Count, b: Count): Count {
-  const groups = new Map(a.groups.map(g => [g.keys.join('\0'), g]))
-  const plus = (x: Group, y: Group): Group => ({ ...x, count: x.count + y.count, states: Object.fromEntries(states.map(s => [s, (x.states[s] ?? 0) + (y.states[s] ?? 0)])) })
-  for (const g of b.groups) {
-    const old = groups.get(g.keys.join('\0'))
-    groups.set(g.keys.join('\0'), old ? plus(old, g) : g)
-  }
-  return { ...b, counted: a.counted + b.counted, groups: [...groups.values()].sort((x, y) => y.count - x.count), other: plus(a.other, b.other) }
-}

@@ -1,7 +1,7 @@
 // The dashboard: its frame, overview, matrix and login. Start reading at App.
 import { useCallback, useEffect, useMemo, useRef, useState, type FormEvent } from 'react'
 import { createRoot } from 'react-dom/client'
-import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useTurns, type Feed, type Kind, type Me } from './api'
+import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useTurns, type Count, type Feed, type Kind, type Me } from './api'
 import { Detail } from './detail'
 import { setWords } from './filter'
 import { List } from './list'
@@ -140,26 +140,26 @@ function Login({ done }: { done: () => void }) {
 function Overview({ feed, me }: { feed: Feed, me: Me }) {
   const turn = useTurns(feed, ['deployment'], 1000)
   const siteTurn = useTurns(feed, ['site'], 1000)
-  const { count, partial, more, error } = useCount('deployment', { by: 'state,reason' }, '', turn, 2)
-  const sites = useCount('site', { by: 'state' }, '', siteTurn, 3)
+  const { count, error } = useCount('deployment', { by: 'state,reason' }, turn)
+  const sites = useCount('site', { by: 'state' }, siteTurn)
   const sum = (state: string) => count?.groups.reduce((n, g) => n + (g.keys[0] === state ? g.count : 0), 0) ?? 0
   const failing = count?.groups.filter(g => g.keys[0] === 'failing') ?? []
-  const plus = partial ? '+' : ''
+  const plus = count?.counting ? '+' : ''
   return <>
     <h1>Overview</h1>
     {error && <Problem error={error} />}
     {!count && !error && <Loading />}
     {count && <>
       <section aria-labelledby="now"><h2 id="now">Failing now: {sum('failing').toLocaleString('en')}{plus} of {count.counted.toLocaleString('en')}{plus} deployments</h2>
-        {failing.length === 0 ? <p className="empty">No deployment fails{partial ? ' among those that were counted' : ''}.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Failures by reason"><table><thead><tr><th>Deployments</th><th>Reason</th><th>For example</th></tr></thead><tbody>
+        {failing.length === 0 ? <p className="empty">No deployment fails{count.counting ? ' among those that were counted so far' : ''}.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Failures by reason"><table><thead><tr><th>Deployments</th><th>Reason</th><th>For example</th></tr></thead><tbody>
           {failing.slice(0, 20).map(g => <tr key={g.keys[1]}><td className="number">{g.count.toLocaleString('en')}</td><th scope="row"><Link to={`/deployments?${query({ state: 'failing', reason: g.keys[1] })}`}>{g.keys[1] || 'no reason'}</Link></th><td className="clip">{g.message}</td></tr>)}</tbody></table></div>}
       </section>
       <section aria-labelledby="waits"><h2 id="waits">Waits for you</h2><p><Link to="/deployments?prepared=true&approved=false">Prepared and not approved deployments</Link></p></section>
       <section aria-labelledby="states"><h2 id="states">Deployments</h2><ul className="tiles">{states.map(s => <li key={s}><Link to={`/deployments?state=${s}`} className="tile"><StateMark state={s} /><b>{sum(s).toLocaleString('en')}{plus}</b></Link></li>)}</ul>
-        {partial && <p>The first {count.counted.toLocaleString('en')} were counted. <button onClick={more}>Count further</button></p>}</section>
+        <Counted count={count} /></section>
     </>}
     {sites.error && <Problem error={sites.error} />}
-    {sites.count && <section aria-labelledby="sites"><h2 id="sites">{sites.count.counted.toLocaleString('en')}{sites.partial ? '+' : ''} sites</h2><ul className="tiles">{sites.count.groups.map(g => <li key={g.keys[0]}><Link to={`/sites?state=${g.keys[0]}`} className="tile"><StateMark state={g.keys[0] as never} /><b>{g.count.toLocaleString('en')}</b></Link></li>)}</ul></section>}
+    {sites.count && <section aria-labelledby="sites"><h2 id="sites">{sites.count.counted.toLocaleString('en')}{sites.count.counting ? '+' : ''} sites</h2><ul className="tiles">{sites.count.groups.map(g => <li key={g.keys[0]}><Link to={`/sites?state=${g.keys[0]}`} className="tile"><StateMark state={g.keys[0] as never} /><b>{g.count.toLocaleString('en')}</b></Link></li>)}</ul></section>}
     <section aria-labelledby="changed"><h2 id="changed">Changed lately</h2>
       {feed.recent.length === 0 ? <p className="empty">Nothing yet.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Changes"><table><thead><tr><th>When</th><th>What</th><th>Change</th><th>Who</th><th>Why</th></tr></thead><tbody>
         {feed.recent.slice(0, 15).map(c => <tr key={`${c.kind} ${c.id} ${c.time} ${c.op}`}><td><Ago at={c.time} /></td><td>{c.kind} {c.op === 'deleted' ? c.id : <Link to={entityPath(c.kind, c.id)}>{c.id}</Link>}</td><td>{c.op === 'status' ? 'conditions' : c.op === 'written' ? `revision ${c.revision}` : 'deleted'}</td><td>{c.who}</td><td>{c.why}</td></tr>)}</tbody></table></div>}
@@ -169,11 +169,17 @@ function Overview({ feed, me }: { feed: Feed, me: Me }) {
   </>
 }
 
+// Counted says how complete and how old a count is, if that matters.
+function Counted({ count }: { count: Count }) {
+  if (count.counting) return <p role="status">{count.counted.toLocaleString('en')} were counted so far.</p>
+  return count.behind && count.time && Date.now() - count.time > 5000 ? <p className="muted">Counted <Ago at={count.time} />.</p> : null
+}
+
 function Matrix({ search, feed }: { search: string, feed: Feed }) {
   const q = new URLSearchParams(search)
   const rows = q.get('rows') ?? 'region', cols = q.get('cols') ?? 'tier'
   const turn = useTurns(feed, ['site'], 1000)
-  const { count, partial, more, error } = useCount('site', { by: `metadata.${rows},metadata.${cols}` }, '', turn, 3)
+  const { count, error } = useCount('site', { by: `metadata.${rows},metadata.${cols}` }, turn)
   const submit = useCallback((e: FormEvent<HTMLFormElement>) => {
     e.preventDefault()
     const data = new FormData(e.currentTarget)
@@ -198,7 +204,7 @@ function Matrix({ search, feed }: { search: string, feed: Feed }) {
         return <td key={c} className={`heat${share}`}>{to ? <Link to={to}>{text}</Link> : text} <StateMark state={worst(g)} /></td>
       })}</tr>)}
     </tbody></table></div>}
-    {partial && <p>The first {count!.counted.toLocaleString('en')} sites were counted. <button onClick={more}>Count further</button></p>}
+    {count && <Counted count={count} />}
   </>
 }
 

@@ -1,0 +1,191 @@
+package webapi
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
+)
+
+// Limits of tallies.
+const (
+	maxTallies      = 64 // kept
+	maxTallying     = 2  // at the same time
+	tallyWait       = 250 * time.Millisecond
+	tallyTimeout    = 10 * time.Minute
+	tallyRest       = 10 // a count rests for so many times its own duration, so that it takes a tenth of a processor at most
+	maxTallyGroups  = 10_000
+	progressOfTally = 10_000 // entities between two looks at what was counted so far
+)
+
+// tallies count all entities of a selection in the background, however many there are,
+// for all callers who see the same.
+type tallies struct {
+	clock    func() time.Time
+	stopping <-chan struct{}
+	slots    chan struct{}
+
+	mu   sync.Mutex
+	kept map[string]*tally
+}
+
+func newTallies(stopping <-chan struct{}) *tallies {
+	return &tallies{clock: time.Now, stopping: stopping, slots: make(chan struct{}, maxTallying), kept: map[string]*tally{}}
+}
+
+// A tally is the newest count of a selection. The mutex of tallies protects it.
+type tally struct {
+	body    *countBody // nil before something was counted
+	err     error      // of the newest count
+	begun   time.Time
+	took    time.Duration
+	used    time.Time
+	running chan struct{} // closed when the count has ended; nil without one
+}
+
+// read returns the newest count of a selection, begins another one if the fleet has
+// changed since, and waits for a moment until it has ended. count must call progress
+// now and then.
+func (t *tallies) read(ctx context.Context, key string, position int64, count func(ctx context.Context, progress func(*counting)) (*counting, error)) (*countBody, error) {
+	c, running := t.begin(ctx, key, position, count)
+	if running != nil {
+		timer := time.NewTimer(tallyWait)
+		defer timer.Stop()
+		select {
+		case <-running:
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c.err != nil && c.running == nil {
+		return nil, c.err
+	}
+	if c.body == nil {
+		return &countBody{Position: position, Groups: []*groupBody{}, Other: newGroup([]string{}, ""), Counting: true, Behind: true}, nil
+	}
+	body := *c.body
+	body.Behind = body.Counting || body.Position < position
+	return &body, nil
+}
+
+func (t *tallies) begin(ctx context.Context, key string, position int64, count func(context.Context, func(*counting)) (*counting, error)) (c *tally, running chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.clock()
+	c = t.kept[key]
+	if c == nil {
+		t.makeRoom()
+		c = &tally{}
+		t.kept[key] = c
+	}
+	c.used = now
+	fresh := c.err == nil && c.body != nil && c.body.Position >= position
+	if c.running != nil || fresh || c.err == nil && now.Sub(c.begun) < c.took*(tallyRest+1) {
+		return c, c.running
+	}
+	c.running, c.begun, c.err = make(chan struct{}), now, nil
+	go t.run(context.WithoutCancel(ctx), c, position, count)
+	return c, c.running
+}
+
+// makeRoom forgets the tally that was used longest ago, of those that don't run.
+func (t *tallies) makeRoom() {
+	if len(t.kept) < maxTallies {
+		return
+	}
+	var oldest string
+	for key, c := range t.kept {
+		if c.running == nil && (oldest == "" || c.used.Before(t.kept[oldest].used)) {
+			oldest = key
+		}
+	}
+	delete(t.kept, oldest)
+}
+
+func (t *tallies) run(ctx context.Context, c *tally, position int64, count func(context.Context, func(*counting)) (*counting, error)) {
+	ctx, cancel := context.WithTimeout(ctx, tallyTimeout)
+	defer cancel()
+	go func() {
+		select {
+		case <-t.stopping:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	first := c.body == nil // only then is what was counted so far worth showing
+	var sum *counting
+	var err error
+	select {
+	case t.slots <- struct{}{}:
+		began := t.clock()
+		sum, err = count(ctx, func(sum *counting) {
+			if first {
+				t.keep(c, sum.body(position), true)
+			}
+		})
+		<-t.slots
+		if err == nil {
+			t.keep(c, sum.body(position), false)
+		}
+		t.end(c, t.clock().Sub(began), err)
+	case <-ctx.Done():
+		t.end(c, 0, ctx.Err())
+	}
+}
+
+func (t *tallies) keep(c *tally, body countBody, partial bool) {
+	body.Counting = partial
+	body.Time = t.clock().UnixMilli()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.body = &body
+}
+
+func (t *tallies) end(c *tally, took time.Duration, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.took, c.err = took, err
+	close(c.running)
+	c.running = nil
+}
+
+// whole responds with the numbers of all entities of a selection.
+func (l *live) whole(ctx context.Context, q countQuery, position int64) (*countBody, error) {
+	view, err := l.catalog.ViewKey(ctx)
+	if err != nil {
+		return nil, err
+	}
+	asOf := tko.AsOfOf(ctx)
+	if !asOf.IsZero() {
+		position = 0 // the past doesn't change
+	}
+	key := fmt.Sprintf("%s\n%s\n%v\n%s", q.filter.Kind(), q.values.Encode(), asOf, view)
+	return l.tallies.read(ctx, key, position, func(ctx context.Context, progress func(*counting)) (*counting, error) {
+		sum := newCounting(q.by, maxTallyGroups)
+		for row, err := range l.rows(ctx, q.filter, tko.ListOptions{}) {
+			if err != nil {
+				return nil, err
+			}
+			sum.add(q.state, row)
+			if sum.read%progressOfTally == 0 {
+				progress(sum)
+			}
+		}
+		return sum, nil
+	})
+}
+
+// A countQuery says what is counted.
+type countQuery struct {
+	filter filter.Filter
+	by     []string
+	state  tko.State
+	values url.Values // without asOf
+}

@@ -1,0 +1,191 @@
+package webapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/webapi"
+)
+
+// A slowFake is a fleet whose list takes time.
+type slowFake struct {
+	liveFake
+
+	mu       sync.Mutex
+	size     int
+	position int64
+	lists    int
+	every    time.Duration // between two sites of a list
+	broken   error
+}
+
+func (f *slowFake) About(context.Context) (tko.About, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return tko.About{Position: f.position}, nil
+}
+
+func (f *slowFake) Sites(ctx context.Context, _ tko.SiteSelect, _ tko.ListOptions) iter.Seq2[tko.Site, error] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lists++
+	size, every, broken := f.size, f.every, f.broken
+	return func(yield func(tko.Site, error) bool) {
+		for range size {
+			if every > 0 {
+				select {
+				case <-time.After(every):
+				case <-ctx.Done():
+					yield(tko.Site{}, ctx.Err())
+					return
+				}
+			}
+			if !yield(tko.Site{ID: "s"}, nil) {
+				return
+			}
+		}
+		if broken != nil {
+			yield(tko.Site{}, broken)
+		}
+	}
+}
+
+func (f *slowFake) change(size int, broken error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.size, f.broken = size, broken
+	f.position++
+}
+
+func (f *slowFake) handler(stopping <-chan struct{}) http.Handler {
+	return webapi.NewLive(webapi.LiveCatalog{Catalog: f, Watcher: f, Actor: f, LiveRollouts: f, Past: f}, webapi.LiveOptions{Stopping: stopping})
+}
+
+func (f *slowFake) listed() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lists
+}
+
+type wholeCount struct {
+	Counted          int
+	Counting, Behind bool
+	Error            string
+}
+
+func countWhole(t *testing.T, h http.Handler, subject, query string) (status int, c wholeCount) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(identity.With(t.Context(), identity.Identity{Subject: subject}), http.MethodGet, "/api/v1/site/count?whole=true"+query, http.NoBody)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if err := json.Unmarshal(w.Body.Bytes(), &c); err != nil {
+		t.Fatal(err)
+	}
+	return w.Code, c
+}
+
+func TestWholeFleetIsCountedInTheBackground(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const first, second = 30_000, 40_000
+		f := &slowFake{size: first, every: time.Millisecond, position: 1} // a list takes 30 s
+		h := f.handler(nil)
+		if _, c := countWhole(t, h, "ann", ""); !c.Counting || !c.Behind || c.Counted != 0 {
+			t.Errorf("at first: %+v, want nothing counted so far", c)
+		}
+		time.Sleep(25 * time.Second)
+		if _, c := countWhole(t, h, "ann", ""); !c.Counting || !c.Behind || c.Counted != 20_000 {
+			t.Errorf("after 25 s: %+v, want 20000 counted so far", c)
+		}
+		time.Sleep(10 * time.Second)
+		if _, c := countWhole(t, h, "ann", ""); c.Counting || c.Behind || c.Counted != first {
+			t.Errorf("after 35 s: %+v, want all of them", c)
+		}
+
+		f.change(second, nil)
+		if _, c := countWhole(t, h, "ann", ""); c.Counting || !c.Behind || c.Counted != first || f.listed() != 1 {
+			t.Errorf("after a change: %+v and %d lists; want the old numbers, and a rest for the server", c, f.listed())
+		}
+		time.Sleep(11 * 30 * time.Second)
+		if _, c := countWhole(t, h, "ann", ""); c.Counting || !c.Behind || c.Counted != first {
+			t.Errorf("while it counts again: %+v, want the old numbers", c)
+		}
+		time.Sleep(time.Minute)
+		if _, c := countWhole(t, h, "ann", ""); c.Behind || c.Counted != second || f.listed() != 2 {
+			t.Errorf("at the end: %+v after %d lists, want the new numbers after 2", c, f.listed())
+		}
+	})
+}
+
+func TestSmallFleetIsCountedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &slowFake{size: 10, position: 1}
+		h := f.handler(nil)
+		for size := 10; size < 15; size++ {
+			if _, c := countWhole(t, h, "ann", ""); c.Counted != size || c.Behind {
+				t.Errorf("%+v, want %d", c, size)
+			}
+			f.change(size+1, nil)
+		}
+	})
+}
+
+func TestWholeCountIsSharedOnlyByCallersWhoSeeTheSame(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &slowFake{size: 10, position: 1}
+		h := f.handler(nil)
+		for _, subject := range []string{"ann", "ann", "ben", "ben"} {
+			if _, c := countWhole(t, h, subject, ""); c.Counted != 10 {
+				t.Errorf("%s: %+v, want 10", subject, c)
+			}
+		}
+		if f.listed() != 2 {
+			t.Errorf("%d lists, want one for each view", f.listed())
+		}
+		if _, c := countWhole(t, h, "ann", "&asOf=1"); c.Counted != 10 || f.listed() != 3 {
+			t.Errorf("as of a moment: %+v after %d lists, want a count of its own", c, f.listed())
+		}
+		f.change(20, nil)
+		if _, c := countWhole(t, h, "ann", "&asOf=1"); c.Behind || f.listed() != 3 {
+			t.Errorf("as of a moment after a change: %+v after %d lists; the past doesn't change", c, f.listed())
+		}
+	})
+}
+
+func TestFailedCountIsReportedAndRepeated(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := &slowFake{size: 10, position: 1, broken: errors.New("the disk is full")}
+		h := f.handler(nil)
+		if status, c := countWhole(t, h, "ann", ""); status < http.StatusInternalServerError || c.Error == "" {
+			t.Errorf("status %d, %+v; want an error", status, c)
+		}
+		f.change(11, nil)
+		if _, c := countWhole(t, h, "ann", ""); c.Counted != 11 || c.Behind {
+			t.Errorf("after that: %+v, want 11", c)
+		}
+	})
+}
+
+func TestCountsEndWithTheServer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // fails if a goroutine stays
+		stopping := make(chan struct{})
+		f := &slowFake{size: 1_000_000, every: time.Second, position: 1}
+		countWhole(t, f.handler(stopping), "ann", "")
+		close(stopping)
+		synctest.Wait()
+	})
+}
