@@ -501,7 +501,7 @@ func TestSecretsNeedARightOfTheirOwn(t *testing.T) {
 	moment := w.head()
 	w.template("t", secret+thing("x", ""))
 	w.site("emea/1", secret+thing("x", ""))
-	_, _, err := w.EndModification(w.ctx, w.start(d).Token, append(w.deployment(d).Package, pkg(t, thing("y", ""))...))
+	_, _, err := w.EndModification(w.ctx, w.start(d).Token, append(w.deployment(d).Package, pkg(t, thing("later", ""))...))
 	w.is("change", err, nil)
 	see := func(ctx context.Context) map[string]krm.Package {
 		former, _ := w.Site(ctx, "emea/1", 1)

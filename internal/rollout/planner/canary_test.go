@@ -1,6 +1,7 @@
 package planner_test
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/webapi"
 )
 
@@ -212,6 +214,13 @@ func (w *world) deletesWith(id tko.DeploymentID) {
 	}
 }
 
+// permitted permits everything.
+type permitted struct{ webapi.Watcher }
+
+func (permitted) CanI(context.Context, access.Verb, tko.Kind, string) (bool, error) {
+	return true, nil
+}
+
 // web returns responses of the HTTP API and of that of dashboards, by path: those about a
 // deployment, the template "t:v1", the site "s", and the rollout "back", now and as of a
 // position.
@@ -221,7 +230,7 @@ func (w *world) web(id tko.DeploymentID, position int64) map[string]string {
 	mux := http.NewServeMux()
 	mux.Handle("/api/", webapi.New(client{w.Service}, log))
 	mux.Handle("/api/v1/", webapi.NewLive(webapi.LiveCatalog{
-		Catalog: client{w.Service}, LiveRollouts: w.Service, Past: w.Service, Reasons: w.Service,
+		Catalog: client{w.Service}, Watcher: permitted{}, LiveRollouts: w.Service, Past: w.Service, Reasons: w.Service,
 	}, webapi.LiveOptions{Log: log}))
 	asOf := fmt.Sprint("asOf=", position)
 	targets := []string{

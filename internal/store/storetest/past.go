@@ -60,9 +60,9 @@ func newPastModel(w *world, seed uint64) *pastModel {
 // all records of a kind, and at some all of all kinds, and random queries.
 func PastOfALongLog(t *testing.T, store catalog.Store) {
 	t.Helper()
-	const most, collectEach, listEach, checkEach = 10_000, 500, 10, 200
+	const most, collectEach, listEach, checkEach = 10_000, 500, 50, 1000
 	m, operations := newPastModel(&world{T: t, store: store}, 5), most
-	m.batch = 8
+	m.batch = 16
 	if text, ok := os.LookupEnv("TKO_PAST_OPERATIONS"); ok {
 		n, err := strconv.Atoi(text)
 		m.ok(err)
