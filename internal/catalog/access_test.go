@@ -510,17 +510,19 @@ func TestSecretsNeedARightOfTheirOwn(t *testing.T) {
 		w.is("cancel", w.CancelModification(ctx, m.Token), nil)
 		packages := tko.ListOptions{Packages: true}
 		seen := map[string]krm.Package{"revision": former.Package, "modification": m.Package}
-		for prefix, ctx := range map[string]context.Context{"": ctx, "former ": tko.WithAsOf(ctx, at(moment))} {
+		read := func(ctx context.Context, when string) {
 			template, _ := w.Template(ctx, "t", 0)
 			site, _ := w.Site(ctx, "emea/1", 0)
 			deployment, _ := w.Deployment(ctx, d, 0)
 			maps.Copy(seen, map[string]krm.Package{
-				prefix + "template": template.Package, prefix + "site": site.Package, prefix + "deployment": deployment.Package,
-				prefix + "templates":   all(t, w.Templates(ctx, tko.TemplateSelect{}, packages))[0].Package,
-				prefix + "sites":       all(t, w.Sites(ctx, tko.SiteSelect{}, packages))[0].Package,
-				prefix + "deployments": all(t, w.Deployments(ctx, tko.DeploymentSelect{}, packages))[0].Package,
+				"template" + when: template.Package, "site" + when: site.Package, "deployment" + when: deployment.Package,
+				"templates" + when:   all(t, w.Templates(ctx, tko.TemplateSelect{}, packages))[0].Package,
+				"sites" + when:       all(t, w.Sites(ctx, tko.SiteSelect{}, packages))[0].Package,
+				"deployments" + when: all(t, w.Deployments(ctx, tko.DeploymentSelect{}, packages))[0].Package,
 			})
 		}
+		read(ctx, "")
+		read(tko.WithAsOf(ctx, at(moment)), " as of a moment")
 		return seen
 	}
 	shows := func(p krm.Package) bool {

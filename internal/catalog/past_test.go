@@ -606,7 +606,7 @@ func TestSingleDeploymentsAreReadBeforeTheOldestMoment(t *testing.T) {
 	if err != nil || dry.Changed != 1 {
 		t.Errorf("the restore of the deployment with a policy would do %+v, %v", dry, err)
 	}
-	w.restoreFleet("back", fmt.Sprintf("{asOf: %d, select: {deploymentIds: [%s]}}", moment, of["core"]))
+	w.restoreFleet("central", fmt.Sprintf("{asOf: %d, select: {deploymentIds: [%s]}}", moment, of["core"]))
 	if groups := w.diff(tko.DiffRequest{Select: alone("core"), From: at(moment)}); len(groups) != 0 {
 		t.Errorf("the difference after the restore: %+v", groups)
 	}

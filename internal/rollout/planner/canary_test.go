@@ -234,7 +234,7 @@ func (w *world) web(id tko.DeploymentID, position int64) map[string]string {
 	}, webapi.LiveOptions{Log: log}))
 	asOf := fmt.Sprint("asOf=", position)
 	targets := []string{
-		"/api/v1/diff?kind=deployment&from=" + fmt.Sprint(position), fmt.Sprintf("/api/v1/diff?kind=deployment&entity=%s&from=%d", id, position),
+		fmt.Sprintf("/api/v1/diff?kind=deployment&from=%d", position), fmt.Sprintf("/api/v1/diff?kind=deployment&entity=%s&from=%d", id, position),
 		"/api/v1/blame?kind=deployment&id=" + string(id), "/api/v1/blame?kind=template&id=t:v1",
 		"/api/v1/blame?history=true&kind=deployment&id=" + string(id) + "&field=" + url.QueryEscape(`v1 Secret "plain" data.p`),
 		"/api/v1/rollout/status?id=back", "/api/v1/rollout/plan?id=back", "/api/v1/rollout/rows?id=back",
