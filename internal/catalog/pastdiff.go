@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
@@ -318,7 +319,7 @@ func (s *Service) momentsOf(ctx context.Context, kind tko.Kind, alone bool, from
 	case first > last:
 		err = tko.Errorf(tko.ErrInvalid, "the position %d is after the position %d: swap them", first, last)
 	case first < oldest.Position && !alone:
-		err = s.orAlone(ctx, kind, tko.Errorf(tko.ErrGone, "changes after the position %d are no longer retained: the oldest position is %d", first, oldest.Position))
+		err = s.orAlone(ctx, kind, tko.Errorf(tko.ErrGone, "changes after the position %d are no longer retained: the oldest position is %d, of %s", first, oldest.Position, oldest.Time.Format(time.RFC3339Nano)))
 	}
 	return first, last, err
 }
