@@ -81,7 +81,7 @@ soak: ## break everything at random for FAULTS_TIME (1h), kill -9 in 50 rounds, 
 	TKO_DASHBOARD_DEPLOYMENTS=100000 $(GO) test -count=1 -timeout 60m -run LargeFleet -v $(ARGS) ./test/dashboard
 	TKO_SOAK_ROUNDS=50 $(GO) test -count=1 -timeout 60m -run Kill -v $(ARGS) ./test/e2e
 	TKO_ROLLOUT_RUNS=2000 $(GO) test -count=1 -timeout 120m -run Random -v $(ARGS) ./internal/rollout/planner
-	TKO_PAST_CHANGES=10000 $(GO) test -count=1 -timeout 120m -run "MemoryStoreKeepsAllPromises/every_read_as_of" -v $(ARGS) ./internal/store/sqlite
+	TKO_PAST_OPERATIONS=200000 $(GO) test -count=1 -timeout 120m -run PastOfALongLog -v $(ARGS) ./internal/store/sqlite
 	TKO_ROLLOUT_SEEDS=100000 $(GO) test -count=1 -timeout 60m -run Limit -v $(ARGS) ./internal/rollout/fleettest
 	TKO_KUBERNETES_OBJECTS=10000 $(GO) test -count=1 -timeout 20m -run Followers -v $(ARGS) ./test/kubernetes
 	TKO_KUBERNETES_OBJECTS=100000 TKO_KUBERNETES_WATCHERS=50 TKO_KUBERNETES_WRITES=1000 $(GO) test -count=1 -timeout 20m -run Load -v $(ARGS) ./test/kubernetes

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -14,6 +15,7 @@ const (
 	rowPastSites = "as of: first row of a page by site metadata (1 %)"
 	rowPastList  = "as of: list all deployments"
 	rowPastDisk  = "as of: size of the index"
+	rowPastWrite = "as of: cost of the index on writes, if each has an entry"
 
 	aimPastFirst = 30 * time.Millisecond
 	aimDiff      = 2 * time.Second
@@ -22,6 +24,8 @@ const (
 	aimPastList = 1.0 / 3
 	// aimPastDisk is the part of the database that the index of the past may have.
 	aimPastDisk = 10
+	// aimPastWrite is what the index may add to writes.
+	aimPastWrite = 10
 )
 
 func rowDiff(n int) string {
@@ -55,11 +59,13 @@ func (r *run) pastOf(ctx context.Context, made deploymentsMade) error {
 		return err
 	}
 	defer l.close()
+	before := r.cost(ctx)
 	if _, err := l.run(ctx, len(made.ids), func(ctx context.Context, client, i int) error {
 		return modifyOne(ctx, l.data[client], made.ids[i], marker, fmt.Sprintf("%0*d", len(marker), i))
 	}); err != nil {
 		return err
 	}
+	write := r.since(ctx, before, len(made.ids)).database
 	then := tko.WithAsOf(ctx, moment)
 	if err := r.pastPages(ctx, then); err != nil {
 		return err
@@ -70,7 +76,10 @@ func (r *run) pastOf(ctx context.Context, made deploymentsMade) error {
 	if err := r.pastDiff(ctx, moment, len(made.ids)); err != nil {
 		return err
 	}
-	return r.pastDisk(ctx)
+	if err := r.pastDisk(ctx); err != nil {
+		return err
+	}
+	return r.pastWrite(ctx, write)
 }
 
 // pastPages compares first rows of pages with those of now.
@@ -156,5 +165,53 @@ func (r *run) pastDisk(ctx context.Context) error {
 		return err
 	}
 	r.add(Row{What: rowPastDisk, Value: 100 * float64(index) / float64(all), Unit: Percent, Aim: aimPastDisk, Note: fmt.Sprintf("%.1f MB of the database's %.1f MB", float64(index)/1e6, float64(all)/1e6)})
+	return nil
+}
+
+// pastWrite measures what an entry in the index costs, of the database's processor time for
+// a write. It inserts the newest changes into a copy of the log's table, in turn with and
+// without an entry for each, in a transaction that it rolls back. That is an upper limit,
+// because few changes have an entry.
+func (r *run) pastWrite(ctx context.Context, write time.Duration) error {
+	if write <= 0 {
+		return &notMeasuredError{"the processor time of the database is not known"}
+	}
+	const rounds, rows = 7, 20_000
+	tx, err := r.database.conn.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	for _, sql := range []string{
+		"CREATE TABLE tko_bench_change (LIKE change INCLUDING ALL)",
+		fmt.Sprintf("CREATE TEMPORARY TABLE tko_bench_changes ON COMMIT DROP AS SELECT * FROM change WHERE op = 'written' ORDER BY position DESC LIMIT %d", rows),
+	} {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return err
+		}
+	}
+	took := map[int][]time.Duration{}
+	n := int64(0)
+	for range rounds {
+		for _, departed := range []int{0, 31} {
+			for _, sql := range []string{"TRUNCATE tko_bench_change", fmt.Sprintf("UPDATE tko_bench_changes SET departed = %d", departed)} {
+				if _, err := tx.Exec(ctx, sql); err != nil {
+					return err
+				}
+			}
+			began := time.Now()
+			done, err := tx.Exec(ctx, "INSERT INTO tko_bench_change SELECT * FROM tko_bench_changes")
+			if err != nil {
+				return err
+			}
+			took[departed] = append(took[departed], time.Since(began))
+			n = done.RowsAffected()
+		}
+	}
+	entry := max(0, slices.Min(took[31])-slices.Min(took[0])) / time.Duration(max(n, 1)) // the least disturbed ones
+	r.add(Row{
+		What: rowPastWrite, Value: 100 * entry.Seconds() / write.Seconds(), Unit: Percent, Aim: aimPastWrite,
+		Note: fmt.Sprintf("an entry takes %s, a modification %s of the database's processor time; %d times %d changes", short(entry), short(write), rounds, n),
+	})
 	return nil
 }

@@ -169,7 +169,7 @@ func (r *run) steps() []step {
 			rowStreamDeployments(r.streamed()), rowGrowth(rowStreamDeployments(r.streamed())), rowPurge(r.StreamSites),
 		}, r.streams},
 		step{[]string{rowPlan(r.Planned), rowGrowth(rowPlan(r.Planned)), rowPlanStatus(r.Planned), rowApply(r.Planned), rowUndo(r.Planned)}, r.plans},
-		step{[]string{rowPastFirst, rowPastSites, rowPastList, rowDiff(r.pastChanges()), rowPastDisk}, r.past},
+		step{[]string{rowPastFirst, rowPastSites, rowPastList, rowDiff(r.pastChanges()), rowPastDisk, rowPastWrite}, r.past},
 		step{[]string{rowWebPage, rowWebOverview, rowWebCount, rowWebCost, rowWebChange}, r.web},
 		step{[]string{rowWatch(r.Watchers)}, r.watch},
 		step{[]string{rowResume}, r.resume},

@@ -74,12 +74,18 @@ func checkRows(t *testing.T, table bench.Table) {
 		"prepare 8 deployments by a plugin that waits 0.2 s, one preparer", "prepare 8 deployments by a plugin that waits 0.2 s, 2 preparers",
 		"prepare 8 deployments by a plugin that waits 0.2 s, 4 preparers", "prepare 8 deployments by a plugin in Python",
 		"prepare 8 deployments by a persistent plugin in Python",
+		"as of: first row of a page", "as of: list all deployments", "difference of the fleet: first group of 20 changes",
 		"create to prepared, idle", "placement on 20 sites: children there", "placement on 20 sites: all prepared, one preparer",
 		"placement on 20 sites: all prepared, 2 preparers", "idle: processor time of the servers",
 	} {
 		row, ok := table.Row(want)
 		if !ok || row.Missing != "" {
 			t.Errorf("%s: %q is not measured: %s", table.Backend, want, row.Missing)
+		}
+	}
+	for _, want := range []string{"as of: size of the index", "as of: cost of the index on writes, if each has an entry"} {
+		if row, ok := table.Row(want); !ok || (row.Missing == "") != strings.HasPrefix(table.Backend, "PostgreSQL") {
+			t.Errorf("%s: %q: %+v", table.Backend, want, row)
 		}
 	}
 	for _, row := range table.Rows {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -497,20 +498,32 @@ func TestSecretsNeedARightOfTheirOwn(t *testing.T) {
 	w.bind("cert:ada", access.Editor, access.Scope{})
 	w.bind("cert:bob", access.Editor, access.Scope{})
 	w.bind("cert:bob", access.SecretRole, emea)
+	moment := w.head()
+	w.template("t", secret+thing("x", ""))
+	w.site("emea/1", secret+thing("x", ""))
+	_, _, err := w.EndModification(w.ctx, w.start(d).Token, append(w.deployment(d).Package, pkg(t, thing("later", ""))...))
+	w.is("change", err, nil)
 	see := func(ctx context.Context) map[string]krm.Package {
-		template, _ := w.Template(ctx, "t", 0)
-		site, _ := w.Site(ctx, "emea/1", 0)
 		former, _ := w.Site(ctx, "emea/1", 1)
-		deployment, _ := w.Deployment(ctx, d, 0)
 		m, err := w.StartModification(ctx, d)
 		w.is("start", err, nil)
 		w.is("cancel", w.CancelModification(ctx, m.Token), nil)
 		packages := tko.ListOptions{Packages: true}
-		return map[string]krm.Package{
-			"template": template.Package, "site": site.Package, "revision": former.Package, "deployment": deployment.Package, "modification": m.Package,
-			"templates": all(t, w.Templates(ctx, tko.TemplateSelect{}, packages))[0].Package, "sites": all(t, w.Sites(ctx, tko.SiteSelect{}, packages))[0].Package,
-			"deployments": all(t, w.Deployments(ctx, tko.DeploymentSelect{}, packages))[0].Package,
+		seen := map[string]krm.Package{"revision": former.Package, "modification": m.Package}
+		read := func(ctx context.Context, when string) {
+			template, _ := w.Template(ctx, "t", 0)
+			site, _ := w.Site(ctx, "emea/1", 0)
+			deployment, _ := w.Deployment(ctx, d, 0)
+			maps.Copy(seen, map[string]krm.Package{
+				"template" + when: template.Package, "site" + when: site.Package, "deployment" + when: deployment.Package,
+				"templates" + when:   all(t, w.Templates(ctx, tko.TemplateSelect{}, packages))[0].Package,
+				"sites" + when:       all(t, w.Sites(ctx, tko.SiteSelect{}, packages))[0].Package,
+				"deployments" + when: all(t, w.Deployments(ctx, tko.DeploymentSelect{}, packages))[0].Package,
+			})
 		}
+		read(ctx, "")
+		read(tko.WithAsOf(ctx, at(moment)), " as of a moment")
+		return seen
 	}
 	shows := func(p krm.Package) bool {
 		text, err := krm.Encode(krm.YAML, p)
@@ -525,7 +538,7 @@ func TestSecretsNeedARightOfTheirOwn(t *testing.T) {
 		}
 	}
 	for name, p := range see(w.as("cert:bob")) {
-		if shows(p) != (name != "template" && name != "templates") {
+		if shows(p) == strings.Contains(name, "template") {
 			t.Errorf("%s: shows %t to a caller with the right at sites of emea", name, shows(p))
 		}
 	}
@@ -533,11 +546,11 @@ func TestSecretsNeedARightOfTheirOwn(t *testing.T) {
 	ada := w.as("cert:ada")
 	site, err := w.Site(ada, "emea/1", 0)
 	w.is("read", err, nil)
-	_, err = w.RegisterSite(ada, tko.Site{ID: "emea/1", Package: append(site.Package, pkg(t, thing("x", ""))...)})
+	_, err = w.RegisterSite(ada, tko.Site{ID: "emea/1", Package: append(site.Package, pkg(t, thing("z", ""))...)})
 	w.is("write back", err, nil)
 	m, err := w.StartModification(ada, d)
 	w.is("start", err, nil)
-	_, _, err = w.EndModification(ada, m.Token, append(m.Package, pkg(t, thing("x", ""))...))
+	_, _, err = w.EndModification(ada, m.Token, append(m.Package, pkg(t, thing("z", ""))...))
 	w.is("end", err, nil)
 	for name, p := range see(w.ctx) {
 		if !shows(p) {

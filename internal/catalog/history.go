@@ -36,6 +36,8 @@ func (s *Service) Records(ctx context.Context, query Query, position int64) iter
 		for r, err := range s.store.List(ctx, query) {
 			if err == nil {
 				err = w.still(ctx)
+			} else {
+				err = s.listFault(ctx, query, err)
 			}
 			if !yield(r, err) || err != nil {
 				return

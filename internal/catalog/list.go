@@ -52,6 +52,8 @@ func list[T any](ctx context.Context, s *Service, query Query, err error, entity
 			e := zero
 			if err == nil {
 				err = w.still(ctx)
+			} else {
+				err = s.listFault(ctx, query, err)
 			}
 			if err == nil {
 				e, err = entity(w.caller, r)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -510,4 +511,103 @@ func (w *world) revision(id tko.DeploymentID) int64 {
 		w.t.Fatal(err)
 	}
 	return d.Stamp.Revision
+}
+
+// A policy retains the past of one deployment longer than that of the other one.
+func TestSingleDeploymentsAreReadBeforeTheOldestMoment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.template("t", configMap("one"))
+	w.site("core", "", "tier", "central")
+	w.site("far", "", "tier", "edge")
+	of := map[string]tko.DeploymentID{}
+	for _, site := range []string{"core", "far"} {
+		of[site] = w.create(tko.NewDeployment{Template: "t", Site: tko.SiteID(site), Prepared: true, Approved: true})
+	}
+	moment := w.head()
+	for _, value := range []string{"two", "three"} {
+		for _, id := range of {
+			if _, _, err := w.EndModification(w.ctx, w.start(id).Token, mustPackage(t, configMap(value))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	central := tko.PastSelect{Kind: tko.KindDeployment, SiteMetadata: map[string]string{"tier": "central"}}
+	policy, err := catalog.NewLonger("central", time.Hour, central)
+	if err != nil {
+		t.Fatal(err)
+	}
+	collector, ok := w.store.(catalog.Collector)
+	if !ok {
+		t.Fatal("the store collects nothing")
+	}
+	if _, err := collector.Collect(w.ctx, catalog.Retention{Changes: time.Nanosecond, Revisions: 1, Longer: []catalog.Longer{policy}}); err != nil {
+		t.Fatal(err)
+	}
+	alone := func(site string) tko.PastSelect {
+		return tko.PastSelect{Kind: tko.KindDeployment, ID: string(of[site])}
+	}
+	groups := w.diff(tko.DiffRequest{Select: alone("core"), From: at(moment)})
+	if len(groups) != 1 || len(groups[0].Changes) != 1 || groups[0].Changes[0].Before != `"one"` || groups[0].Changes[0].After != `"three"` {
+		t.Errorf("the difference of the deployment with a policy: %+v", groups)
+	}
+	for name, one := range map[string]struct{ got, want []string }{
+		"a deployment with a policy": {
+			w.history(tko.HistoryRequest{Select: alone("core"), From: at(1)}),
+			[]string{`changed 3 v1 ConfigMap "c" data.key: "two" -> "three"`, `changed 2 v1 ConfigMap "c" data.key: "one" -> "two"`, `created 1 from template "t" at site "core"`},
+		},
+		"a deployment without one": {w.history(tko.HistoryRequest{Select: alone("far")}), []string{"changed 3 the revision before is no longer retained"}},
+		"a site":                   {w.history(tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.KindSite, ID: "far"}}), []string{"created 1"}},
+	} {
+		for i, line := range one.got {
+			_, one.got[i], _ = strings.Cut(line, " ")
+		}
+		if diff := cmp.Diff(one.want, one.got); diff != "" {
+			t.Errorf("the history of %s (-want +got):\n%s", name, diff)
+		}
+	}
+	failure := func(list func(func(error) bool)) (failed error) {
+		for err := range list {
+			failed = err
+		}
+		return failed
+	}
+	difference := func(sel tko.PastSelect) error {
+		return failure(func(yield func(error) bool) {
+			for _, err := range w.DiffPast(w.ctx, tko.DiffRequest{Select: sel, From: at(moment)}) {
+				yield(err)
+			}
+		})
+	}
+	const hint = "policies retain older states of 1 deployments"
+	for name, one := range map[string]struct {
+		err  error
+		hint bool
+	}{
+		"the difference of a deployment without a policy": {difference(alone("far")), false},
+		"the difference of what the policy selects":       {difference(central), true},
+		"the difference of sites":                         {difference(tko.PastSelect{Kind: tko.KindSite}), false},
+		"the history of a deployment without a policy": {failure(func(yield func(error) bool) {
+			for _, err := range w.HistoryOf(w.ctx, tko.HistoryRequest{Select: alone("far"), From: at(moment)}) {
+				yield(err)
+			}
+		}), false},
+		"a list": {failure(func(yield func(error) bool) {
+			for _, err := range w.Deployments(tko.WithAsOf(w.ctx, at(moment)), tko.DeploymentSelect{SiteMetadata: central.SiteMetadata}, tko.ListOptions{}) {
+				yield(err)
+			}
+		}), true},
+	} {
+		if !errors.Is(one.err, tko.ErrGone) || strings.Contains(fmt.Sprint(one.err), hint) != one.hint {
+			t.Errorf("%s: %v, want a refusal, with a hint: %t", name, one.err, one.hint)
+		}
+	}
+	dry, err := w.restore(tko.RestoreRequest{Select: alone("core"), AsOf: at(moment), DryRun: true})
+	if err != nil || dry.Changed != 1 {
+		t.Errorf("the restore of the deployment with a policy would do %+v, %v", dry, err)
+	}
+	w.restoreFleet("central", fmt.Sprintf("{asOf: %d, select: {deploymentIds: [%s]}}", moment, of["core"]))
+	if groups := w.diff(tko.DiffRequest{Select: alone("core"), From: at(moment)}); len(groups) != 0 {
+		t.Errorf("the difference after the restore: %+v", groups)
+	}
 }

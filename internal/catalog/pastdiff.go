@@ -9,6 +9,8 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
@@ -18,8 +20,8 @@ import (
 )
 
 const (
-	// pastPage is the number of entities that are compared at once: their packages
-	// are in memory.
+	// pastPage is the number of entities that are compared at once: their packages, and
+	// those of the page that is read meanwhile, are in memory.
 	pastPage = 100
 	// maxPastChanged is the maximum number of entities of which a difference
 	// remembers the IDs.
@@ -167,38 +169,76 @@ func (s *Service) differences(ctx context.Context, c *caller, from, to *pastMome
 	if err != nil {
 		return err
 	}
-	for page := range slices.Chunk(ids, pastPage) {
-		keys := make([]Key, len(page))
-		for i, id := range page {
-			keys[i] = Key{Kind: from.query.Kind, ID: id}
+	ctx, stop := context.WithCancel(ctx)
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	defer stop()
+	pages := slices.Collect(slices.Chunk(ids, pastPage))
+	read := func(page []string) <-chan pageOfDifferences {
+		result := make(chan pageOfDifferences, 1)
+		reading.Go(func() { result <- s.readDifferences(ctx, c, from, to, page) })
+		return result
+	}
+	var next <-chan pageOfDifferences
+	for i := range pages {
+		if i == 0 {
+			next = read(pages[0])
 		}
-		before, err := from.records(ctx, keys)
-		if err != nil {
-			return err
+		page := <-next
+		if page.err != nil {
+			return page.err
 		}
-		after, err := to.records(ctx, keys)
-		if err != nil {
-			return err
+		if i+1 < len(pages) { // while this one is visited
+			next = read(pages[i+1])
 		}
-		now, err := s.store.Get(ctx, Fields{}, keys...)
-		if err != nil {
-			return err
-		}
-		for i := range keys {
-			d := difference{before[i], after[i]}
-			hidden := slices.ContainsFunc([]Record{d.before, d.after, now[i]}, func(r Record) bool { return r.Revision != 0 && !c.sees(s, r) })
-			if hidden || !from.selects(d.before) && !to.selects(d.after) || d.before.Revision == d.after.Revision && d.before.UID == d.after.UID {
-				continue
-			}
-			if d.before.Revision != 0 && d.after.Revision != 0 && sameContent(d.before, d.after) {
-				continue
-			}
+		for _, d := range page.list {
 			if err := visit(d); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// A pageOfDifferences is those of a part of the entities that changed.
+type pageOfDifferences struct {
+	list []difference
+	err  error
+}
+
+// readDifferences reads the entities with IDs as of both moments, and returns those that
+// are selected and differ.
+func (s *Service) readDifferences(ctx context.Context, c *caller, from, to *pastMoment, ids []string) (page pageOfDifferences) {
+	keys := make([]Key, len(ids))
+	for i, id := range ids {
+		keys[i] = Key{Kind: from.query.Kind, ID: id}
+	}
+	before, err := from.records(ctx, keys)
+	if err != nil {
+		return pageOfDifferences{err: err}
+	}
+	after, err := to.records(ctx, keys)
+	if err != nil {
+		return pageOfDifferences{err: err}
+	}
+	now := make([]Record, len(keys))
+	if !c.view(s).IsAll() {
+		if now, err = s.store.Get(ctx, Fields{}, keys...); err != nil {
+			return pageOfDifferences{err: err}
+		}
+	}
+	for i := range keys {
+		d := difference{before[i], after[i]}
+		hidden := slices.ContainsFunc([]Record{d.before, d.after, now[i]}, func(r Record) bool { return r.Revision != 0 && !c.sees(s, r) })
+		if hidden || !from.selects(d.before) && !to.selects(d.after) || d.before.Revision == d.after.Revision && d.before.UID == d.after.UID {
+			continue
+		}
+		if d.before.Revision != 0 && d.after.Revision != 0 && sameContent(d.before, d.after) {
+			continue
+		}
+		page.list = append(page.list, d)
+	}
+	return page
 }
 
 // comparablePackage returns the content of a record as a package: its package, and a resource
@@ -255,7 +295,9 @@ func tokensOf(r Record) map[string]string {
 }
 
 // momentsOf returns the positions of a range of moments; zero is the oldest one and now.
-func (s *Service) momentsOf(ctx context.Context, from, to tko.AsOf) (first, last int64, err error) {
+// Of a single entity of the kind (alone), moments before the oldest one are allowed: whether its
+// state is retained is known when it is read.
+func (s *Service) momentsOf(ctx context.Context, kind tko.Kind, alone bool, from, to tko.AsOf) (first, last int64, err error) {
 	oldest, newest, err := s.store.Past(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -276,10 +318,35 @@ func (s *Service) momentsOf(ctx context.Context, from, to tko.AsOf) (first, last
 		err = tko.Errorf(tko.ErrInvalid, "the position %d is beyond the newest change, which is %d", max(first, last), newest.Position)
 	case first > last:
 		err = tko.Errorf(tko.ErrInvalid, "the position %d is after the position %d: swap them", first, last)
-	case first < oldest.Position:
-		err = tko.Errorf(tko.ErrGone, "changes after the position %d are no longer retained: the oldest position is %d", first, oldest.Position)
+	case first < oldest.Position && !alone:
+		err = s.orAlone(ctx, kind, tko.Errorf(tko.ErrGone, "changes after the position %d are no longer retained: the oldest position is %d, of %s", first, oldest.Position, oldest.Time.Format(time.RFC3339Nano)))
 	}
 	return first, last, err
+}
+
+// listFault returns the error of a list of the store.
+func (s *Service) listFault(ctx context.Context, query Query, err error) error {
+	if query.AsOf != 0 && errors.Is(err, tko.ErrGone) {
+		return s.orAlone(ctx, query.Kind, err)
+	}
+	return err
+}
+
+// orAlone adds to an error because a state is no longer retained that policies retain that
+// of single deployments.
+func (s *Service) orAlone(ctx context.Context, kind tko.Kind, gone error) error {
+	if kind != tko.KindDeployment {
+		return gone
+	}
+	size, err := s.store.HistorySize(ctx)
+	if err != nil || len(size.Longer) == 0 {
+		return gone
+	}
+	var deployments int64
+	for _, l := range size.Longer {
+		deployments += l.Deployments
+	}
+	return fmt.Errorf("%w; policies retain older states of %d deployments, which can be read, compared and restored one by one: name the deployment's ID", gone, deployments)
 }
 
 // DiffPast returns what differs between two moments, in groups of entities with equal
@@ -333,7 +400,7 @@ func (s *Service) diffPast(ctx context.Context, request tko.DiffRequest) ([]tko.
 			if d.after.Site != d.before.Site {
 				tokens = nil
 			}
-			if len(plan.Lines(before, after, types, mask)) == 0 {
+			if !grouper.Differs(before, after) {
 				return nil
 			}
 		}
@@ -347,7 +414,7 @@ func (s *Service) diffPast(ctx context.Context, request tko.DiffRequest) ([]tko.
 		if request.From.IsZero() {
 			return nil, tko.Errorf(tko.ErrInvalid, "there is no moment to compare with: name one (--from), or revisions of one entity")
 		}
-		if first, last, err = s.momentsOf(ctx, request.From, request.To); err != nil {
+		if first, last, err = s.momentsOf(ctx, query.Kind, request.Select.ID != "", request.From, request.To); err != nil {
 			return nil, err
 		}
 		var from, to *pastMoment
@@ -460,9 +527,17 @@ func (s *Service) history(ctx context.Context, request tko.HistoryRequest, yield
 		return err
 	}
 	query.Scope = c.view(s)
-	first, last, err := s.momentsOf(ctx, request.From, request.To)
+	alone := request.Select.ID != ""
+	first, last, err := s.momentsOf(ctx, query.Kind, alone, request.From, request.To)
 	if err != nil {
 		return err
+	}
+	if alone {
+		if request.From.IsZero() {
+			first = 0 // as far as its revisions are retained
+		} else if _, err := s.store.GetAt(ctx, first, Fields{}, Key{Kind: query.Kind, ID: request.Select.ID}); err != nil {
+			return err
+		}
 	}
 	types, mask, err := s.differ(ctx)
 	if err != nil {
@@ -470,7 +545,7 @@ func (s *Service) history(ctx context.Context, request tko.HistoryRequest, yield
 	}
 	sites := relation{service: s, caller: c, kind: tko.KindSite, metadata: query.SiteMetadata, known: map[string]relationSpan{}}
 	templates := relation{service: s, caller: c, kind: tko.KindTemplate, metadata: query.TemplateMetadata, known: map[string]relationSpan{}}
-	sent := 0
+	sent, next := 0, int64(-1) // the revision of the next change of a single entity; -1: any
 	for before := last + 1; ; {
 		changes, err := s.store.History(ctx, HistoryQuery{Kind: query.Kind, ID: request.Select.ID, After: first, Before: before, Limit: historyPage})
 		if err != nil {
@@ -480,6 +555,14 @@ func (s *Service) history(ctx context.Context, request tko.HistoryRequest, yield
 			before = change.Position
 			if err := ctx.Err(); err != nil {
 				return err
+			}
+			if alone {
+				if next >= 0 && change.Revision != next {
+					return nil // earlier ones are no longer retained, except for some
+				}
+				if next = change.Revision; change.Op == tko.OpWritten {
+					next--
+				}
 			}
 			d, err := s.around(ctx, change)
 			if err != nil {
@@ -506,8 +589,11 @@ func (s *Service) history(ctx context.Context, request tko.HistoryRequest, yield
 			if d.before.Revision == 0 || c.sees(s, d.before) { // else its values are hidden
 				e.Summary = summary(d, types, mask)
 			}
-			if change.Op == tko.OpDeleted {
+			switch {
+			case change.Op == tko.OpDeleted:
 				e.What = tko.PastDeleted
+			case alone && d.before.Revision == 0 && change.Revision > 1 && !d.after.Created.Equal(change.Time):
+				e.What, e.Summary = tko.PastChanged, "the revision before is no longer retained"
 			}
 			if !yield(e, nil) {
 				return nil

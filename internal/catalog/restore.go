@@ -37,7 +37,7 @@ func (s *Service) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 	if err != nil {
 		return tko.Restored{}, err
 	}
-	first, last, err := s.momentsOf(ctx, request.AsOf, tko.AsOf{})
+	first, last, err := s.momentsOf(ctx, query.Kind, request.Select.ID != "", request.AsOf, tko.AsOf{})
 	if err != nil {
 		return tko.Restored{}, err
 	}
@@ -52,6 +52,16 @@ func (s *Service) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 	result := tko.Restored{Position: first}
 	selected := map[string]bool{}
 	for _, m := range []*pastMoment{then, now} {
+		if request.Select.ID != "" {
+			r, err := s.recordAt(ctx, c, m.position, Key{Kind: query.Kind, ID: request.Select.ID}, Fields{})
+			if err != nil && !errors.Is(err, tko.ErrNotFound) {
+				return tko.Restored{}, err
+			}
+			if m.selects(r) {
+				selected[r.ID] = true
+			}
+			continue
+		}
 		q := m.query
 		q.Limit = -1
 		for r, err := range s.store.List(ctx, q) {

@@ -16,7 +16,7 @@ import (
 // at a moment: one for each deployment that its selection selected then or selects now, and
 // that differs. Packages are in memory for a page of them only.
 func (s *Service) restoreDrafts(ctx context.Context, request plan.Request, emit func(plan.Draft) error) error {
-	first, last, err := s.momentsOf(ctx, request.Spec.Restore.AsOf, tko.AsOf{})
+	first, last, err := s.momentsOf(ctx, tko.KindDeployment, request.Spec.Restore.Deployments != nil, request.Spec.Restore.AsOf, tko.AsOf{})
 	if err != nil {
 		return err
 	}

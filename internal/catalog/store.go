@@ -206,7 +206,8 @@ type Past interface {
 	// HistorySize returns about what the log takes. It is cheap.
 	HistorySize(ctx context.Context) (HistorySize, error)
 	// History returns changes, newest first, without those of conditions. It returns
-	// none up to the oldest position that is retained.
+	// none up to the oldest position that is retained, except for those of a single record
+	// (ID): of these, some may be missing there.
 	History(ctx context.Context, q HistoryQuery) ([]tko.Change, error)
 }
 

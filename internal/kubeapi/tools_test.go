@@ -578,6 +578,15 @@ func TestSecretsAreRedacted(t *testing.T) {
 	if _, err := w.RegisterSite(t.Context(), tko.Site{ID: "registered", Package: before.WithoutSecrets()}); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "redacted") {
 		t.Errorf("registered redacted: %v", err)
 	}
+	moment, err := w.Position(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.must("PATCH", "sites/s", `{"metadata":{"labels":{"a":"later"}}}`, "Content-Type", merge)
+	past := fmt.Sprint("asOf=", moment)
+	leaks("get as of a moment", w.must("GET", "sites/s?"+past, nil))
+	leaks("list as of a moment", w.must("GET", "sites?"+past, nil))
+	leaks("table as of a moment", w.must("GET", "sites?includeObject=Object&"+past, nil, "Accept", table))
 	leaks("delete of all, tried", w.must("DELETE", "sites?dryRun=All", nil))
 	trusted.Store(true)
 	if shown, err := json.Marshal(w.must("GET", "sites/s", nil)); err != nil || strings.Count(string(shown), "aHVudGVyMg") != 2 {

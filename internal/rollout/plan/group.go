@@ -49,7 +49,8 @@ type Grouper struct {
 	differ *merge.Differ
 	mask   []byte
 	fine   map[Digest]int
-	groups []*Group // by fine index; those after MaxGroups without lines
+	groups []*Group // by fine index; those after MaxGroups are all rest
+	rest   Group
 	coarse map[Digest]int
 	rough  []*Group
 	roughs []int // coarse index by fine index
@@ -94,9 +95,9 @@ func (g *Grouper) Add(r Row, before, after krm.Package, tokens map[string]string
 	if !known {
 		i = len(g.groups)
 		g.fine[key] = i
-		one := &Group{Kind: r.Kind}
+		one := &g.rest
 		if i < MaxGroups {
-			one.Changes, one.More = lines, len(changes)-len(lines)
+			one = &Group{Kind: r.Kind, Changes: lines, More: len(changes) - len(lines)}
 		}
 		g.groups = append(g.groups, one)
 		g.roughs = append(g.roughs, g.roughOf(Digest(shape.Sum(nil)), r.Kind, lines, len(changes)))
@@ -109,6 +110,12 @@ func (g *Grouper) Add(r Row, before, after krm.Package, tokens map[string]string
 		}
 	}
 	return i
+}
+
+// Differs reports whether packages differ. Add, called next with the same ones, doesn't
+// compare them again.
+func (g *Grouper) Differs(before, after krm.Package) bool {
+	return len(g.differ.Differences(before, after)) > 0
 }
 
 func (g *Grouper) roughOf(key Digest, kind Kind, lines []Line, changes int) int {

@@ -34,9 +34,22 @@ type pipeline struct {
 	did        map[string]int // steps by name
 }
 
-// values are those of the fields of ConfigMaps, by "name/key", and of the variables of a
-// workload, of the name "nf".
+// values are those of the fields of ConfigMaps, by "name/key", of the variables of a
+// workload, of the name "nf", and of the Helm values of a chart, of the name "chart".
 type values map[string]string
+
+// chartOf is a chart with values, which are nested.
+func chartOf(nested map[string]any) krm.Resource {
+	return krm.Resource{
+		"apiVersion": "workload.nephio.org/v1alpha1", "kind": "HelmChart", "metadata": map[string]any{"name": "chart"},
+		"spec": map[string]any{"chart": "nf", "parameters": map[string]any{"image": map[string]any{"settings": nested}}},
+	}
+}
+
+// chartValues is the path of the values of a chart.
+var chartValues = []string{"spec", "parameters", "image", "settings"}
+
+func isChart(r krm.Resource) bool { return r.GVK().Kind == "HelmChart" }
 
 // workloadOf is a workload with variables, which are a list whose elements have keys.
 func workloadOf(variables []any) krm.Resource {
@@ -66,8 +79,13 @@ func variablesOf(r krm.Resource) (container map[string]any, variables []any) {
 func (v values) yaml() string {
 	byName := map[string][]string{}
 	var variables []any
+	chart := map[string]any{}
 	for _, field := range slices.Sorted(maps.Keys(v)) {
 		name, key, _ := strings.Cut(field, "/")
+		if name == "chart" {
+			chart[key] = v[field]
+			continue
+		}
 		if name == "nf" {
 			variables = append(variables, map[string]any{"name": key, "value": v[field]})
 			continue
@@ -78,13 +96,18 @@ func (v values) yaml() string {
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		text.WriteString(config(name, strings.Join(byName[name], ", ")))
 	}
+	var others krm.Package
 	if len(variables) > 0 {
-		workload, err := krm.Encode(krm.YAML, krm.Package{workloadOf(variables)})
-		if err != nil {
-			panic(err) // it is one that this test made
-		}
-		text.Write(workload)
+		others = append(others, workloadOf(variables))
 	}
+	if len(chart) > 0 {
+		others = append(others, chartOf(chart))
+	}
+	encoded, err := krm.Encode(krm.YAML, others)
+	if err != nil {
+		panic(err) // it is one that this test made
+	}
+	text.Write(encoded)
 	return text.String()
 }
 
@@ -98,11 +121,13 @@ func valuesOf(pkg krm.Package) values {
 				v["nf/"+fmt.Sprint(m["name"])] = fmt.Sprint(m["value"])
 			}
 		}
-		if data, ok := r.Get("data"); ok {
-			m, _ := data.(map[string]any)
-			for key, value := range m {
-				v[r.Text("metadata", "name")+"/"+key] = fmt.Sprint(value)
-			}
+		data, _ := r.Get("data")
+		if isChart(r) {
+			data, _ = r.Get(chartValues...)
+		}
+		m, _ := data.(map[string]any)
+		for key, value := range m {
+			v[r.Text("metadata", "name")+"/"+key] = fmt.Sprint(value)
 		}
 	}
 	return v
@@ -158,7 +183,7 @@ func text(o tko.Origin) string {
 		text += fmt.Sprintf(" %s@%d of %s", o.Plugin, o.PluginRevision, o.Resource)
 	}
 	if o.Source == tko.SourceEdit {
-		text += " by " + o.Author.Who
+		text += " by " + o.Author.Who + o.Author.Why
 	}
 	return fmt.Sprintf("%s at %d", text, o.Revision)
 }
@@ -179,6 +204,9 @@ func (p *pipeline) check(what string) {
 		}
 		if key, ok := strings.CutPrefix(f.Path, "spec.template.spec.containers[name=main].env[name="); ok && strings.HasSuffix(key, "].value") {
 			got["nf/"+strings.TrimSuffix(key, "].value")] = text(b.Origins[f.Origin])
+		}
+		if key, ok := strings.CutPrefix(f.Path, strings.Join(chartValues, ".")+"."); ok {
+			got["chart/"+key] = text(b.Origins[f.Origin])
 		}
 	}
 	if !maps.Equal(got, p.origins) {
@@ -218,33 +246,41 @@ func (p *pipeline) run(steps int) {
 	}
 }
 
-// person edits some fields.
+// person edits some fields, with kubectl at times, which names its field manager.
 func (p *pipeline) person() string {
-	edit := p.draw("a", "b", "nf")
-	p.edit(p.id, func(pkg krm.Package) krm.Package {
+	edit, reason := p.draw("a", "b", "nf", "chart"), ""
+	if p.random.IntN(2) == 0 {
+		reason = fmt.Sprintf("field manager %q", []string{"kubectl-edit", "ci"}[p.random.IntN(2)])
+	}
+	p.editFor(p.id, reason, func(pkg krm.Package) krm.Package {
 		for _, r := range pkg {
 			name := r.Text("metadata", "name")
 			if isWorkload(r) {
 				p.editVariables(r, edit)
 				continue
 			}
+			at := []string{"data"}
+			if isChart(r) {
+				at = chartValues
+			}
 			for _, key := range []string{"k0", "k1", "k2", "k3", "k4"} {
 				value, ok := edit[name+"/"+key]
-				_, has := r.Get("data", key)
+				_, has := r.Get(append(slices.Clip(at), key)...)
 				switch {
-				case r.GVK().Kind != "ConfigMap" || name == "made" || p.random.IntN(2) == 0:
+				case r.GVK().Kind != "ConfigMap" && !isChart(r) || name == "made" || p.random.IntN(2) == 0:
 				case ok:
-					r.Set(value, "data", key)
+					r.Set(value, append(slices.Clip(at), key)...)
 				case has:
-					data, _ := r["data"].(map[string]any)
-					delete(data, key)
+					data, _ := r.Get(at...)
+					m, _ := data.(map[string]any)
+					delete(m, key)
 				}
 			}
 		}
 		return pkg
 	})
 	p.undone = true // what others changed since isn't undone
-	p.arrive(func(string, string) string { return "edit by ann" })
+	p.arrive(func(string, string) string { return "edit by ann" + reason })
 	return "edit"
 }
 
@@ -351,7 +387,7 @@ func (p *pipeline) start(id tko.RolloutID) {
 func (p *pipeline) upgrade() string {
 	from := p.template
 	to := fmt.Sprintf("t:v%d", len(p.templates)+1)
-	p.templates[to] = p.draw("a", "b", "nf")
+	p.templates[to] = p.draw("a", "b", "nf", "chart")
 	p.world.template(to, p.templates[to].yaml())
 	old, now := p.templates[from].over(p.merged), p.templates[to].over(p.merged)
 	p.template = to
@@ -388,14 +424,17 @@ func (p *pipeline) mergeEdit() string {
 	return "merge edit"
 }
 
-// function runs a KRM function by a rollout, which sets a value of "b" and of the
-// workload.
+// function runs a KRM function by a rollout, which sets a value of "b", of the chart and of
+// the workload.
 func (p *pipeline) function() string {
 	value := strconv.Itoa(p.random.IntN(3))
 	p.plugins["rollout"] = &plugin{do: func(_ krm.Identity, _ tko.DeploymentID, pkg krm.Package) krm.Package {
 		for _, r := range pkg {
 			if r.Text("metadata", "name") == "b" {
 				r.Set(value, "data", "k1")
+			}
+			if isChart(r) {
+				r.Set(value, append(slices.Clip(chartValues), "k2")...)
 			}
 			if isWorkload(r) {
 				container, variables := variablesOf(r)
@@ -471,7 +510,7 @@ func TestBlameIsRightForEachField(t *testing.T) {
 				pkg.Find(target).SetPrepared()
 				return append(pkg, read(t, made.yaml())...)
 			}}
-			p.templates["t:v1"] = p.draw("a", "b", "nf")
+			p.templates["t:v1"] = p.draw("a", "b", "nf", "chart")
 			p.merged = p.draw("b", "c")
 			p.world.template("t:v1", p.templates["t:v1"].yaml())
 			merged := strings.ReplaceAll(p.merged.yaml(), "metadata: {name: b}", `metadata: {name: b, annotations: {nephio.org/merge: Override}}`)

@@ -1,12 +1,19 @@
 package planner_test
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/webapi"
 )
 
 // canaries is a package with a secret in each form in which packages have one. Each
@@ -172,6 +179,15 @@ func TestNoSecretIsInADiffAPlanAHistoryABlameOrALog(t *testing.T) {
 		t.Errorf("%+v, %v", impact, err)
 	}
 	check("the impact of a template", impact)
+	w.create("back", fmt.Sprintf("apiVersion: tko.nephio.org/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {restore: {asOf: %d, select: {deploymentIds: [%s]}}}\n", position, id))
+	rows = w.changes("back")
+	check("the rows of a restore", rows)
+	if len(rows) != 1 || len(rows[0].Changes) < 10 {
+		t.Errorf("the rows of the restore are %+v", rows)
+	}
+	for target, body := range w.web(id, position) {
+		check(target, body)
+	}
 	edit(1) // as in the template
 	w.create("r2", strings.ReplaceAll(upgrade, "name: r", "name: r2"))
 	rows = w.changes("r2")
@@ -196,4 +212,48 @@ func (w *world) deletesWith(id tko.DeploymentID) {
 	if _, err := w.DeleteDeployment(w.ctx, id); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// permitted permits everything.
+type permitted struct{ webapi.Watcher }
+
+func (permitted) CanI(context.Context, access.Verb, tko.Kind, string) (bool, error) {
+	return true, nil
+}
+
+// web returns responses of the HTTP API and of that of dashboards, by path: those about a
+// deployment, the template "t:v1", the site "s", and the rollout "back", now and as of a
+// position.
+func (w *world) web(id tko.DeploymentID, position int64) map[string]string {
+	w.t.Helper()
+	log := slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	mux := http.NewServeMux()
+	mux.Handle("/api/", webapi.New(client{w.Service}, log))
+	mux.Handle("/api/v1/", webapi.NewLive(webapi.LiveCatalog{
+		Catalog: client{w.Service}, Watcher: permitted{}, LiveRollouts: w.Service, Past: w.Service, Reasons: w.Service,
+	}, webapi.LiveOptions{Log: log}))
+	asOf := fmt.Sprint("asOf=", position)
+	targets := []string{
+		fmt.Sprintf("/api/v1/diff?kind=deployment&from=%d", position), fmt.Sprintf("/api/v1/diff?kind=deployment&entity=%s&from=%d", id, position),
+		"/api/v1/blame?kind=deployment&id=" + string(id), "/api/v1/blame?kind=template&id=t:v1",
+		"/api/v1/blame?history=true&kind=deployment&id=" + string(id) + "&field=" + url.QueryEscape(`v1 Secret "plain" data.p`),
+		"/api/v1/rollout/status?id=back", "/api/v1/rollout/plan?id=back", "/api/v1/rollout/rows?id=back",
+		"/api/blame?kind=deployment&id=" + string(id), "/api/template/impact?id=t:v1", "/api/site/explain?id=s&deployment=" + string(id),
+		"/api/rollout/status?id=back",
+	}
+	for kind, one := range map[tko.Kind]string{tko.KindDeployment: string(id), tko.KindTemplate: "t:v1", tko.KindSite: "s"} {
+		v1 := "/api/v1/" + string(kind)
+		targets = append(targets, v1+"?id="+one, v1+"?revision=1&id="+one, v1+"?id="+one+"&"+asOf, v1+"/list", v1+"/list?"+asOf, v1+"/count?by=state&"+asOf,
+			"/api/"+string(kind)+"/list?"+asOf)
+	}
+	found := map[string]string{}
+	for _, target := range targets {
+		response := httptest.NewRecorder()
+		mux.ServeHTTP(response, httptest.NewRequest(http.MethodGet, target, nil))
+		if response.Code != http.StatusOK || response.Body.Len() < 2 {
+			w.t.Errorf("GET %s: status %d: %s", target, response.Code, response.Body)
+		}
+		found[target] = response.Body.String()
+	}
+	return found
 }

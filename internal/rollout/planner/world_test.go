@@ -281,11 +281,18 @@ func (w *world) deployment(id tko.DeploymentID) tko.Deployment {
 // edit changes the package of a deployment as a user does.
 func (w *world) edit(id tko.DeploymentID, change func(krm.Package) krm.Package) {
 	w.t.Helper()
-	m, err := w.StartModification(tko.WithAuthor(w.ctx, tko.Author{Who: "ann"}), id)
+	w.editFor(id, "", change)
+}
+
+// editFor edits a deployment for a reason.
+func (w *world) editFor(id tko.DeploymentID, reason string, change func(krm.Package) krm.Package) {
+	w.t.Helper()
+	ctx := tko.WithAuthor(w.ctx, tko.Author{Who: "ann", Why: reason})
+	m, err := w.StartModification(ctx, id)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if _, _, err := w.EndModification(tko.WithAuthor(w.ctx, tko.Author{Who: "ann"}), m.Token, change(m.Package)); err != nil {
+	if _, _, err := w.EndModification(ctx, m.Token, change(m.Package)); err != nil {
 		w.t.Fatal(err)
 	}
 }

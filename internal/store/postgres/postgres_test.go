@@ -31,6 +31,11 @@ func TestStoreKeepsAllPromises(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) catalog.Store { return open(t, pgtest.DSN(t)) })
 }
 
+func TestPastOfALongLogEqualsAModel(t *testing.T) {
+	t.Parallel()
+	storetest.PastOfALongLog(t, open(t, pgtest.DSN(t)))
+}
+
 func TestTwoStoresOnOneDatabaseKeepAllPromises(t *testing.T) {
 	r := new(recorder)
 	p := r.proxy(asItIs)

@@ -245,13 +245,9 @@ func (s *Store) longerSizes(ctx context.Context, size catalog.HistorySize) (list
 
 // getBefore returns deployments as of a position before the oldest one as of which
 // everything can be read.
-func (s *Store) getBefore(ctx context.Context, position int64, oldest catalog.Moment, fields catalog.Fields, keys []catalog.Key) ([]catalog.Record, error) {
-	p := &pastReader{store: s, position: position}
-	if err := s.run(ctx, Statement{
-		SQL:  "SELECT c.updated FROM change c WHERE c.position <= $1 ORDER BY c.position DESC LIMIT 1",
-		Args: []any{position},
-		Scan: func(from Row) error { return from.Scan(&p.at) },
-	}); err != nil {
+func (p *pastReader) getBefore(ctx context.Context, fields catalog.Fields, keys []catalog.Key) ([]catalog.Record, error) {
+	oldest, _, err := p.store.Past(ctx)
+	if err != nil {
 		return nil, err
 	}
 	records := make([]catalog.Record, len(keys))

@@ -2,6 +2,7 @@ package relational
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -84,11 +85,6 @@ func (g *group) losesMetadata(before, after *row) bool {
 		}
 	}
 	return false
-}
-
-// errPast is the error of a position that is too old.
-func errPast(position int64, oldest catalog.Moment) error {
-	return tko.Errorf(tko.ErrGone, "the state as of position %d is no longer retained: the oldest position is %d%s", position, oldest.Position, timeOf(oldest))
 }
 
 // timeOf returns the time of a moment as the end of a sentence; "" if it isn't known.
@@ -187,45 +183,48 @@ type pastReader struct {
 	at       int64 // time of the newest change up to position
 }
 
-// newPastReader returns a reader as of a position.
+// newPastReader returns a reader as of a position. With an ErrGone, it returns one, too,
+// which can't read everything.
 func (s *Store) newPastReader(ctx context.Context, position int64) (*pastReader, error) {
 	p := &pastReader{store: s, position: position}
-	if err := p.retained(ctx); err != nil {
-		return nil, err
-	}
-	head, err := s.Head(ctx)
-	if err == nil && position > head {
-		err = tko.Errorf(tko.ErrInvalid, "the position %d is beyond the newest change, which is %d", position, head)
-	}
-	if err != nil {
-		return nil, err
-	}
-	err = s.run(ctx, Statement{
-		SQL:  "SELECT c.updated FROM change c WHERE c.position <= $1 ORDER BY c.position DESC LIMIT 1",
-		Args: []any{position},
-		Scan: func(from Row) error { return from.Scan(&p.at) },
-	})
+	at, err := p.retained(ctx)
+	p.at = at
 	return p, err
 }
 
-// retained returns an ErrGone if the state is no longer retained. It is called after
-// reads, too: what they read was complete if it still is.
-func (p *pastReader) retained(ctx context.Context) error {
-	oldest, _, err := p.store.Past(ctx)
-	if err == nil && p.position < oldest.Position {
-		err = errPast(p.position, oldest)
+// retained returns the time of the newest change up to the position, or an ErrGone if the
+// state is no longer retained. It is called after reads, too: what they read was complete
+// if it still is.
+func (p *pastReader) retained(ctx context.Context) (at int64, err error) {
+	var oldest, head int64
+	err = p.store.run(ctx, Statement{
+		SQL: "SELECT CASE WHEN k.past < k.position THEN k.position ELSE k.past END, h.position, " +
+			"COALESCE((SELECT c.updated FROM change c WHERE c.position <= $1 ORDER BY c.position DESC LIMIT 1), 0) " +
+			"FROM collector k CROSS JOIN head h WHERE k.one = 1 AND h.one = 1",
+		Args: []any{p.position},
+		Scan: func(from Row) error { return from.Scan(&oldest, &head, &at) },
+	})
+	switch {
+	case err != nil:
+	case p.position > head:
+		err = tko.Errorf(tko.ErrInvalid, "the position %d is beyond the newest change, which is %d", p.position, head)
+	case p.position < oldest:
+		var moment catalog.Moment
+		if moment, _, err = p.store.Past(ctx); err == nil {
+			err = tko.Errorf(tko.ErrGone, "the state as of position %d is no longer retained: the oldest position is %d%s", p.position, moment.Position, timeOf(moment))
+		}
 	}
-	return err
+	return at, err
 }
 
 // GetAt returns the records of keys as of a position.
 func (s *Store) GetAt(ctx context.Context, position int64, fields catalog.Fields, keys ...catalog.Key) ([]catalog.Record, error) {
 	others := func(key catalog.Key) bool { return key.Kind != tko.KindDeployment }
-	if oldest, _, err := s.Past(ctx); err == nil && position < oldest.Position && len(keys) > 0 && !slices.ContainsFunc(keys, others) {
-		records, err := s.getBefore(ctx, position, oldest, fields, keys)
+	p, err := s.newPastReader(ctx, position)
+	if errors.Is(err, tko.ErrGone) && len(keys) > 0 && !slices.ContainsFunc(keys, others) {
+		records, err := p.getBefore(ctx, fields, keys)
 		return records, fault("read the past", err)
 	}
-	p, err := s.newPastReader(ctx, position)
 	if err != nil {
 		return nil, fault("read the past", err)
 	}
@@ -251,7 +250,7 @@ func (s *Store) GetAt(ctx context.Context, position int64, fields catalog.Fields
 			found[r.Key] = r
 		}
 	}
-	if err := p.retained(ctx); err != nil {
+	if _, err := p.retained(ctx); err != nil {
 		return nil, fault("read the past", err)
 	}
 	for i, key := range keys {
@@ -748,7 +747,7 @@ func (l *pastLister) list(ctx context.Context, yield func(catalog.Record, error)
 		if err := l.complete(ctx, l.query.Kind, l.query.Fields, records); err != nil {
 			return err
 		}
-		if err := l.retained(ctx); err != nil {
+		if _, err := l.retained(ctx); err != nil {
 			return err
 		}
 		for _, r := range records {
@@ -769,15 +768,19 @@ func (s *Store) History(ctx context.Context, q catalog.HistoryQuery) ([]tko.Chan
 	if q.Limit <= 0 {
 		return nil, ctx.Err()
 	}
-	oldest, _, err := s.Past(ctx)
-	if err != nil {
-		return nil, err
+	after := q.After
+	if q.ID == "" {
+		oldest, _, err := s.Past(ctx)
+		if err != nil {
+			return nil, err
+		}
+		after = max(after, oldest.Position)
 	}
 	var changes []tko.Change
 	read := func(order string, where ...string) Statement {
 		b := &builder{dialect: &s.dialect}
 		sql := "SELECT c.position, c.kind, c.id, c.op, c.revision, c.updated, c.who, c.why FROM change c WHERE c.op <> 'status' AND c.position > " +
-			b.arg(max(q.After, oldest.Position)) + " AND c.position < " + b.arg(q.Before) + " AND c.kind = " + b.arg(string(q.Kind))
+			b.arg(after) + " AND c.position < " + b.arg(q.Before) + " AND c.kind = " + b.arg(string(q.Kind))
 		sql += strings.Join(where, "")
 		if q.ID != "" {
 			sql += " AND c.id = " + b.arg(q.ID)
@@ -795,6 +798,7 @@ func (s *Store) History(ctx context.Context, q catalog.HistoryQuery) ([]tko.Chan
 			},
 		}
 	}
+	var err error
 	if q.ID == "" {
 		err = s.run(ctx, read("c.position"))
 	} else { // by one index each

@@ -19,6 +19,11 @@ func TestFileStoreKeepsAllPromises(t *testing.T) {
 	})
 }
 
+func TestPastOfALongLogEqualsAModel(t *testing.T) {
+	t.Parallel()
+	storetest.PastOfALongLog(t, memory(t))
+}
+
 func memory(t *testing.T) catalog.Store {
 	t.Helper()
 	s, err := sqlite.OpenMemory(t.Context())

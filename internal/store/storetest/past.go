@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"testing"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -34,24 +35,80 @@ type pastModel struct {
 
 	random *rand.Rand
 	states []map[catalog.Key]catalog.Record // by position
+	keys   []catalog.Key                    // that changed, by position
 	uids   int
 	suffix map[string]string // of the IDs of deployments, which are never used again
+
+	batch      int // maximum number of operations in a commit
+	operations int
+	did        map[string]int // changes by kind and what they did
 }
 
-// pastChanges returns the number of commits of the model's log.
-func pastChanges(w *world) int {
-	text, ok := os.LookupEnv("TKO_PAST_CHANGES")
-	if !ok {
-		return 100
+// pastCommits is the number of commits of a model's log.
+const pastCommits = 100
+
+func newPastModel(w *world, seed uint64) *pastModel {
+	return &pastModel{
+		world: w, random: rand.New(rand.NewPCG(seed, 2)), //nolint:gosec // the same each time
+		states: []map[catalog.Key]catalog.Record{{}}, keys: []catalog.Key{{}}, suffix: map[string]string{}, batch: 3, did: map[string]int{},
 	}
-	n, err := strconv.Atoi(text)
-	w.ok(err)
-	return n
+}
+
+// PastOfALongLog commits a random log of 10,000 operations of all kinds, or as many as
+// TKO_PAST_OPERATIONS says, while old changes are collected. It compares reads as of each
+// position with a model: the record that changed there and another one; at some positions
+// all records of a kind, and at some all of all kinds, and random queries.
+func PastOfALongLog(t *testing.T, store catalog.Store) {
+	t.Helper()
+	const most, collectEach, listEach, checkEach = 10_000, 500, 50, 1000
+	m, operations := newPastModel(&world{T: t, store: store}, 5), most
+	m.batch = 16
+	if text, ok := os.LookupEnv("TKO_PAST_OPERATIONS"); ok {
+		n, err := strconv.Atoi(text)
+		m.ok(err)
+		operations = n
+	}
+	oldest := int64(1)
+	for wanted := min(collectEach, operations); ; wanted = min(wanted+collectEach, operations) {
+		for m.operations < wanted {
+			m.step()
+		}
+		newest := int64(len(m.states) - 1)
+		for position := oldest; position <= newest && !t.Failed(); position++ {
+			changed := m.keys[position]
+			m.checkRecords(position, changed, m.any(changed.Kind))
+			switch {
+			case position%checkEach == 0:
+				m.check(position)
+			case position%listEach == 0:
+				m.checkAll(position, pastKinds[position/listEach%5])
+			}
+		}
+		if t.Failed() || wanted == operations {
+			break
+		}
+		if done := m.collect(retain(2)); done.Changes == 0 {
+			t.Errorf("nothing was collected at position %d", newest)
+		}
+		if _, err := store.GetAt(t.Context(), newest-1, catalog.Fields{}, siteKey("s0")); !isError(err, tko.ErrGone) {
+			t.Errorf("a read before the oldest position: %v", err)
+		}
+		clear(m.states[:newest])
+		oldest = newest
+	}
+	for _, kind := range pastKinds {
+		for _, what := range []string{"created", "changed", "deleted", "status"} {
+			if n := m.did[string(kind)+" "+what]; n < operations/500 {
+				t.Errorf("%s %s: %d times only", kind, what, n)
+			}
+		}
+	}
+	t.Logf("%d positions: %v", len(m.states)-1, m.did)
 }
 
 func pastEqualsModel(w *world) {
-	m := &pastModel{world: w, random: rand.New(rand.NewPCG(1, 2)), states: []map[catalog.Key]catalog.Record{{}}, suffix: map[string]string{}} //nolint:gosec // the same each time
-	n, collected := pastChanges(w), int64(0)
+	m := newPastModel(w, 1)
+	n, collected := pastCommits, int64(0)
 	for i := range n {
 		m.step()
 		if i == n/3 {
@@ -90,7 +147,7 @@ func (m *pastModel) reference(kind tko.Kind) string {
 // step commits random writes, and records the state after each of their changes.
 func (m *pastModel) step() {
 	writes, given := []catalog.Write{}, map[catalog.Key]catalog.Record{}
-	for range 1 + m.random.IntN(3) {
+	for range 1 + m.random.IntN(m.batch) {
 		key := m.any(pastKinds[m.random.IntN(len(pastKinds))])
 		if m.random.IntN(2) == 0 {
 			key = m.any(tko.KindDeployment)
@@ -100,21 +157,26 @@ func (m *pastModel) step() {
 		}
 		current := m.state()[key]
 		write := m.write(key, current)
-		given[key] = write.Record
-		writes = append(writes, write)
-		if write.Op == tko.OpDeleted {
-			break // what it deletes and changes is not written in the same commit
+		// What a deletion deletes and changes is not written in the same commit.
+		if write.Op == tko.OpDeleted && len(writes) > 0 {
+			continue
 		}
-	}
-	if len(writes) > 1 && writes[len(writes)-1].Op == tko.OpDeleted {
-		writes = writes[len(writes)-1:]
-		given = map[catalog.Key]catalog.Record{writes[0].Record.Key: writes[0].Record}
+		given[key] = write.Record
+		if writes = append(writes, write); write.Op == tko.OpDeleted {
+			break
+		}
 	}
 	head := m.head()
 	m.commit(writes...)
+	m.operations += len(writes)
 	for _, c := range m.changes(head) {
 		next := maps.Clone(m.state())
 		key := catalog.Key{Kind: c.Kind, ID: c.ID}
+		what := string(c.Op)
+		if c.Op == tko.OpWritten {
+			what = map[bool]string{true: "created", false: "changed"}[next[key].Revision == 0]
+		}
+		m.did[string(c.Kind)+" "+what]++
 		switch r, ok := given[key]; {
 		case c.Op == tko.OpDeleted:
 			delete(next, key)
@@ -139,7 +201,7 @@ func (m *pastModel) step() {
 			next[key] = r
 		}
 		for int64(len(m.states)) <= c.Position {
-			m.states = append(m.states, next)
+			m.states, m.keys = append(m.states, next), append(m.keys, key)
 		}
 	}
 }
@@ -217,12 +279,21 @@ func pastRecordOf(r catalog.Record) pastRecord {
 // check compares reads as of a position with the model.
 func (m *pastModel) check(position int64) {
 	for _, kind := range pastKinds {
-		m.compare(catalog.Query{Kind: kind, Limit: -1, AsOf: position, Scope: access.ScopeAll, Fields: catalog.Fields{Package: true, Deployments: true}})
+		m.checkAll(position, kind)
 	}
 	for range 4 {
 		m.compare(m.query(position))
 	}
-	keys := []catalog.Key{m.any(tko.KindSite), m.any(tko.KindDeployment), m.any(tko.KindDeployment), {Kind: tko.KindSite, ID: "none"}}
+	m.checkRecords(position, m.any(tko.KindSite), m.any(tko.KindDeployment), m.any(tko.KindDeployment), catalog.Key{Kind: tko.KindSite, ID: "none"})
+}
+
+// checkAll compares all records of a kind as of a position with the model.
+func (m *pastModel) checkAll(position int64, kind tko.Kind) {
+	m.compare(catalog.Query{Kind: kind, Limit: -1, AsOf: position, Scope: access.ScopeAll, Fields: catalog.Fields{Package: true, Deployments: true}})
+}
+
+// checkRecords compares records as of a position with the model.
+func (m *pastModel) checkRecords(position int64, keys ...catalog.Key) {
 	records, err := m.store.GetAt(m.ctx(), position, catalog.Fields{Package: true}, keys...)
 	m.ok(err)
 	got, want := []pastRecord{}, []pastRecord{}
@@ -309,7 +380,8 @@ func (m *pastModel) compare(q catalog.Query) {
 		return len(patterns) == 0 || visible(r) && (&catalog.Query{Kind: kind, Scope: q.Scope, Metadata: patterns}).Matches(r)
 	}
 	skip := int(q.Offset)
-	for _, key := range slices.SortedFunc(maps.Keys(state), func(a, b catalog.Key) int { return compareIDs(a.ID, b.ID) }) {
+	keys := slices.SortedFunc(maps.Keys(state), func(a, b catalog.Key) int { return compareIDs(a.ID, b.ID) })
+	for _, key := range keys {
 		r := state[key]
 		if key.Kind != q.Kind || !visible(r) || !q.Matches(r) || !has(tko.KindSite, r.Site, q.SiteMetadata) || !has(tko.KindTemplate, r.Template, q.TemplateMetadata) {
 			continue
@@ -337,7 +409,7 @@ func (m *pastModel) compare(q catalog.Query) {
 		if !q.Fields.Package {
 			p.Package = ""
 		}
-		for _, d := range slices.SortedFunc(maps.Keys(state), func(a, b catalog.Key) int { return compareIDs(a.ID, b.ID) }) {
+		for _, d := range keys {
 			owned := d.Kind == tko.KindDeployment && (q.Kind == tko.KindSite && state[d].Site == key.ID || q.Kind == tko.KindTemplate && state[d].Template == key.ID)
 			if !owned || !visible(state[d]) {
 				continue
