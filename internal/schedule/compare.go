@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -76,7 +77,11 @@ func (s *Scheduler) differences(ctx context.Context, seen snapshot) tko.SiteComp
 		apply, held := withhold(p.deployments, step.conflictsOf(slices.Concat(p.deployments, p.suspended)))
 		changes, err := target.Compare(ctx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
 		if err != nil {
-			c.Problems = append(c.Problems, fmt.Sprintf("%s: %s", step, err))
+			text := err.Error()
+			if !strings.HasPrefix(text, step.String()) {
+				text = step.String() + ": " + text
+			}
+			c.Problems = append(c.Problems, text)
 		}
 		for _, id := range held {
 			c.Problems = append(c.Problems, fmt.Sprintf("%s: deployment %q: has the same objects as another deployment, and is left as it is", step, id))

@@ -31,7 +31,7 @@ func (t *Target) Compare(ctx context.Context, trigger krm.Resource, site tko.Sit
 	}
 	changes, err := t.group(s).compare(ctx, r)
 	if err != nil {
-		return nil, fmt.Errorf("repository %q: %w", s.URL, err)
+		return nil, fmt.Errorf("%s: repository %q: %w", trigger.Identity(), s.URL, err)
 	}
 	return changes, nil
 }
