@@ -74,7 +74,8 @@ func (s *Scheduler) differences(ctx context.Context, seen snapshot) tko.SiteComp
 			c.Problems = append(c.Problems, fmt.Sprintf("%s: what is there can't be compared; the conditions Scheduled and Healthy of the site report what is known", step))
 			continue
 		}
-		apply, held := withhold(p.deployments, step.conflictsOf(slices.Concat(p.deployments, p.suspended)))
+		conflicting := step.conflictsOf(slices.Concat(p.deployments, p.suspended))
+		apply, held := withhold(p.deployments, conflicting)
 		changes, err := target.Compare(ctx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
 		if err != nil {
 			text := err.Error()
@@ -84,7 +85,7 @@ func (s *Scheduler) differences(ctx context.Context, seen snapshot) tko.SiteComp
 			c.Problems = append(c.Problems, text)
 		}
 		for _, id := range held {
-			c.Problems = append(c.Problems, fmt.Sprintf("%s: deployment %q: has the same objects as another deployment, and is left as it is", step, id))
+			changes = append(changes, tko.SiteChange{Verb: tko.SiteBlocked, Object: "all objects", Deployment: id, Details: []string{conflicting[id]}})
 		}
 		for _, change := range changes {
 			change.Target = step.String()

@@ -20,6 +20,8 @@ func TestSitesAreComparedOnRequest(t *testing.T) {
 	repo := filepath.Join(t.TempDir(), "repo")
 	unprepared := deployment("unprepared", "lagos")
 	unprepared.Prepared = false
+	same := deployment("d", "conflict")
+	same.Package = deployment("c", "conflict").Package
 	big := deployment("big", "many")
 	for i := range 1200 {
 		one := big.Package[0].Clone()
@@ -27,9 +29,9 @@ func TestSitesAreComparedOnRequest(t *testing.T) {
 		big.Package = append(big.Package, one)
 	}
 	r := world([]tko.Site{
-		site("lagos", repository(repo), trigger("e")), site("many", repository(filepath.Join(t.TempDir(), "many"))), site("empty"), site("bad", repository("ftp://x")),
-	}, []tko.Deployment{deployment("a", "lagos"), unprepared, big}, plugin("p", edge))
-	for _, id := range []string{"lagos", "gone", "empty", "bad", "many"} {
+		site("lagos", repository(repo), trigger("e")), site("many", repository(filepath.Join(t.TempDir(), "many"))), site("empty"), site("conflict", repository(filepath.Join(t.TempDir(), "conflict"))), site("bad", repository("ftp://x")),
+	}, []tko.Deployment{deployment("a", "lagos"), unprepared, big, deployment("c", "conflict"), same}, plugin("p", edge))
+	for _, id := range []string{"lagos", "gone", "empty", "bad", "many", "conflict"} {
 		r.queue = append(r.queue, tko.WorkItem{Queue: tko.QueueCompare, Key: id, Claim: "claim of " + id})
 	}
 	s := schedule.New(r, &runner{}, schedule.Options{})
@@ -40,7 +42,7 @@ func TestSitesAreComparedOnRequest(t *testing.T) {
 	eventually.True(t, "all requests are finished", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		return len(r.finished) == 5
+		return len(r.finished) == 6
 	})
 	stop()
 	if err := <-ended; err != nil {
@@ -70,6 +72,10 @@ func TestSitesAreComparedOnRequest(t *testing.T) {
 	}
 	if many := got["many"]; len(many.Changes) == 0 || len(many.Changes) > tko.MaxSiteChanges || len(many.Changes)+many.More == 0 {
 		t.Errorf("many: %d changes, %d more", len(many.Changes), many.More)
+	}
+	conflict := got["conflict"]
+	if len(conflict.Problems) > 0 || len(conflict.Changes) != 2 || conflict.Changes[1].Verb != tko.SiteBlocked || conflict.Changes[1].Deployment != "d" || len(conflict.Changes[1].Details) != 1 {
+		t.Errorf("conflict: %+v", conflict)
 	}
 	for id, w := range r.finished {
 		if w.Outcome != tko.WorkDone {

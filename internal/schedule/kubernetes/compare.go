@@ -32,12 +32,12 @@ func (t *Target) Compare(ctx context.Context, cluster krm.Resource, site tko.Sit
 	if err != nil {
 		err = fmt.Errorf("in the management cluster: %w", err)
 	}
-	conn, release, connectErr := t.connections.get(ctx, s.Kubeconfig)
+	rc, release, connectErr := t.connect(ctx, s)
 	if connectErr != nil {
 		return all, errors.Join(err, describeUnreachable(connectErr))
 	}
 	defer release()
-	rc := &reconciliation{target: t, conn: conn, spec: s, health: rules, site: site, deployments: deployments, held: held}
+	rc.health, rc.site, rc.deployments, rc.held = rules, site, deployments, held
 	own, ownErr := rc.compare(ctx)
 	return append(all, own...), errors.Join(err, describeUnreachable(ownErr))
 }

@@ -49,14 +49,14 @@ func (t *Target) ofManagement(ctx context.Context, s spec, rules healthRules, si
 	if len(pkg) == 0 && t.options.Management == "" {
 		return nil, nil, nil
 	}
-	conn, release, err := t.connections.get(ctx, kubeconfigRef{Management: true})
+	conn, release, err := t.connections.get(ctx, kubeconfigRef{Management: true}, trigger.Impersonation{})
 	if err != nil {
 		return nil, nil, err
 	}
 	site.ID += " (management)"                         // no site has this name: the management cluster may also be the site's own cluster
 	id := tko.DeploymentID(inventoryName(site.ID, "")) // valid as a label's value, as IDs of deployments are
 	rc = &reconciliation{
-		target: t, conn: conn, site: site, health: rules, management: true,
+		target: t, conn: conn, own: conn, site: site, health: rules, management: true,
 		spec: spec{Namespace: trigger.DefaultNamespace, Inventory: s.Inventory, Drift: s.Drift, Ignore: s.Ignore, Approve: s.Approve},
 	}
 	if len(pkg) > 0 {

@@ -31,7 +31,8 @@ const (
 // decides and acts. It is used once.
 type reconciliation struct {
 	target      *Target
-	conn        *cluster
+	conn        *cluster // for objects: impersonates a user, if the spec asks for it
+	own         *cluster // for inventories
 	spec        spec
 	site        tko.Site
 	deployments []tko.Deployment
@@ -111,7 +112,7 @@ func (rc *reconciliation) plan(ctx context.Context) (actions map[key]action, err
 	rc.started = time.Now()
 	rc.live, rc.blocked, rc.states, rc.unreadable = map[key]*unstructured.Unstructured{}, map[tko.DeploymentID]string{}, map[key]*state{}, map[key]string{}
 	slices.SortFunc(rc.deployments, func(a, b tko.Deployment) int { return compareIDs(a.ID, b.ID) })
-	if rc.recorded, err = rc.conn.readInventories(ctx, rc.spec.Inventory, rc.site.ID); err != nil {
+	if rc.recorded, err = rc.own.readInventories(ctx, rc.spec.Inventory, rc.site.ID); err != nil {
 		return nil, err
 	}
 	if err := rc.desire(ctx); err != nil {
@@ -361,7 +362,7 @@ func (rc *reconciliation) eachInventory(ctx context.Context, ids []tko.Deploymen
 	for _, id := range ids {
 		i := rc.inventory(id)
 		next := entries(i)
-		g.Go(func() error { return rc.conn.writeInventory(ctx, rc.spec.Inventory, i, next) })
+		g.Go(func() error { return rc.own.writeInventory(ctx, rc.spec.Inventory, i, next) })
 	}
 	return g.Wait()
 }
