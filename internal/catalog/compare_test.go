@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 func (w *world) scheduler() context.Context {
@@ -68,13 +70,28 @@ func (w *world) startComparison(ctx context.Context) <-chan []string {
 	return result
 }
 
+// A claimCounter counts how often claims are read.
+type claimCounter struct {
+	catalog.Store
+
+	n atomic.Int64
+}
+
+func (c *claimCounter) WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error) {
+	c.n.Add(1)
+	return c.Store.WorkClaim(ctx, queue, key)
+}
+
 func TestComparisonIsMadeAfterTheRequest(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, catalog.Options{})
+	looks := &claimCounter{Store: w.store}
+	w.Service = catalog.New(looks, w.validator, catalog.Options{})
 	w.site("lagos", "")
 	first := w.startComparison(w.ctx)
 	claim := w.takeComparison()
 	second := w.startComparison(w.ctx) // while the first comparison runs, which may not see the newest change
+	eventually.True(t, "the second request waits for the end of the first comparison", func() bool { return looks.n.Load() >= 3 })
 	w.saveComparison(claim, "x one")
 	if diff := cmp.Diff([]string{"one"}, <-first); diff != "" {
 		t.Error(diff)
