@@ -196,6 +196,11 @@ func (h *host) methods() sibling.Endpoint {
 			out.Error = sibling.NewFailure(err)
 			return out, nil
 		}),
+		wiring.ClustersCompare: sibling.Unary(func(ctx context.Context, in wiring.ScheduleRequest) (out wiring.CompareResponse, err error) {
+			out.Changes, err = h.clusters().Compare(ctx, in.Trigger, in.Site, in.Deployments, in.Held)
+			out.Error = sibling.NewFailure(err)
+			return out, nil
+		}),
 		wiring.ClustersLeave: sibling.Unary(func(ctx context.Context, in wiring.LeaveRequest) (out wiring.LeaveResponse, err error) {
 			out.Outcome, out.Again, err = h.clusters().Leave(ctx, in.Former, in.Now, in.Site)
 			out.Error = sibling.NewFailure(err)

@@ -62,6 +62,8 @@ type Options struct {
 	AccessKubernetes access.Role
 	// Audit records changes and refusals in the audit log.
 	Audit bool
+	// CompareWait is how long CompareSite waits for a meta-scheduler; 1 min if 0.
+	CompareWait time.Duration
 
 	Log       *slog.Logger // for deletions and approvals; none if nil
 	LogLevels LogLevels    // of the server's log; none if nil
@@ -113,11 +115,12 @@ func New(store Store, validator Validator, options Options) *Service {
 	setDefault(&options.ConfirmAbove, tko.DefaultConfirmAbove)
 	setDefault(&options.ConfirmPercent, tko.DefaultConfirmPercent)
 	setDefault(&options.Access, AccessOff)
+	setDefault(&options.CompareWait, time.Minute)
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Service{refusals: refusals{refused: options.Refused, store: store, enabled: options.Audit, log: options.Log}, store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: map[string]*idleQueue{
-		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {}, tko.QueueRollout: {},
+		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {}, tko.QueueRollout: {}, tko.QueueCompare: {},
 	}}
 }
 

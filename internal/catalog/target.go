@@ -29,7 +29,8 @@ func (s *Service) TargetState(ctx context.Context, site tko.SiteID, name string)
 }
 
 // SaveTargetState writes the state of a target and returns its new version. The
-// claim is that of the site's work: ErrInvalid if it is of other work,
+// claim is that of the site's work, or of its comparison for [tko.ComparisonState]:
+// ErrInvalid if it is of other work,
 // ErrConflict if the caller no longer holds it. The site need not exist.
 func (s *Service) SaveTargetState(ctx context.Context, state tko.TargetState, claim tko.WorkItem) (int64, error) {
 	if err := errors.Join(checkTarget(state.Site, state.Name), checkItem(claim)); err != nil {
@@ -39,12 +40,16 @@ func (s *Service) SaveTargetState(ctx context.Context, state tko.TargetState, cl
 	if err != nil {
 		return 0, err
 	}
-	if claim.Queue != tko.QueueSchedule || claim.Key != string(state.Site) {
+	queue, limit := tko.QueueSchedule, maxTargetState
+	if state.Name == tko.ComparisonState {
+		queue, limit = tko.QueueCompare, tko.MaxComparison
+	}
+	if claim.Queue != queue || claim.Key != string(state.Site) {
 		return 0, tko.Errorf(tko.ErrInvalid, "the state of target %q of site %q is saved with a claim of %.40s %.40q: claim the work of the site",
 			state.Name, state.Site, claim.Queue, claim.Key)
 	}
-	if len(state.State) > maxTargetState {
-		return 0, tko.Errorf(tko.ErrInvalid, "the state of target %q of site %q has %d bytes: use at most %d", state.Name, state.Site, len(state.State), maxTargetState)
+	if len(state.State) > limit {
+		return 0, tko.Errorf(tko.ErrInvalid, "the state of target %q of site %q has %d bytes: use at most %d", state.Name, state.Site, len(state.State), limit)
 	}
 	return s.store.SaveTargetState(ctx, state, claim)
 }

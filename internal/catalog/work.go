@@ -124,8 +124,8 @@ func checkClaim(claim *tko.ClaimWork) error {
 }
 
 func checkQueue(queue string) error {
-	if queue != tko.QueuePrepare && queue != tko.QueueSchedule && queue != tko.QueueGitOps && queue != tko.QueueEvents && queue != tko.QueueRollout {
-		return tko.Errorf(tko.ErrInvalid, "there is no queue %.40q: use %s, %s, %s, %s or %s", queue, tko.QueuePrepare, tko.QueueSchedule, tko.QueueGitOps, tko.QueueRollout, tko.QueueEvents)
+	if queue != tko.QueuePrepare && queue != tko.QueueSchedule && queue != tko.QueueGitOps && queue != tko.QueueEvents && queue != tko.QueueRollout && queue != tko.QueueCompare {
+		return tko.Errorf(tko.ErrInvalid, "there is no queue %.40q: use %s, %s, %s, %s, %s or %s", queue, tko.QueuePrepare, tko.QueueSchedule, tko.QueueCompare, tko.QueueGitOps, tko.QueueRollout, tko.QueueEvents)
 	}
 	return nil
 }
@@ -294,7 +294,7 @@ func workVerb(queue string) access.Verb {
 	switch queue {
 	case tko.QueuePrepare:
 		return access.Prepare
-	case tko.QueueSchedule:
+	case tko.QueueSchedule, tko.QueueCompare:
 		return access.Schedule
 	case tko.QueueGitOps:
 		return access.Source

@@ -42,7 +42,7 @@ var siteView = view[tko.Site]{
 
 func (a *app) siteCommand() *cobra.Command {
 	return group("site", "Sites, where deployments run",
-		a.siteRegister(), asOfFlag(a.siteGet()), a.siteDelete(), asOfFlag(a.siteList()), asOfFlag(a.siteExplain()), a.sitePurge(), a.siteSuspend(), a.siteResume())
+		a.siteRegister(), asOfFlag(a.siteGet()), a.siteDelete(), asOfFlag(a.siteList()), asOfFlag(a.siteExplain()), a.siteDiff(), a.sitePurge(), a.siteSuspend(), a.siteResume())
 }
 
 func (a *app) siteRegister() *cobra.Command {

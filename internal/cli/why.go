@@ -19,6 +19,7 @@ type reasons interface {
 	Blame(ctx context.Context, r tko.BlameRequest) (tko.Blame, error)
 	ExplainSite(ctx context.Context, r tko.SiteExplanationRequest) (tko.SiteExplanation, error)
 	TemplateImpact(ctx context.Context, r tko.TemplateImpactRequest) (tko.TemplateImpact, error)
+	CompareSite(ctx context.Context, id tko.SiteID) (tko.SiteComparison, error)
 }
 
 func (s *session) reasons() (reasons, error) {

@@ -16,6 +16,7 @@ type reasoner struct {
 	blame  tko.Blame
 	site   tko.SiteExplanation
 	impact tko.TemplateImpact
+	diff   tko.SiteComparison
 	asked  any
 }
 
@@ -32,6 +33,38 @@ func (r *reasoner) ExplainSite(_ context.Context, request tko.SiteExplanationReq
 func (r *reasoner) TemplateImpact(_ context.Context, request tko.TemplateImpactRequest) (tko.TemplateImpact, error) {
 	r.asked = request
 	return r.impact, nil
+}
+
+func (r *reasoner) CompareSite(_ context.Context, id tko.SiteID) (tko.SiteComparison, error) {
+	r.asked = id
+	return r.diff, nil
+}
+
+func TestSiteDiffTellsByItsExitCode(t *testing.T) {
+	t.Parallel()
+	changes := []tko.SiteChange{
+		{Target: "t", Verb: tko.SiteUpdate, Object: `ConfigMap "ran/cu"`, Deployment: "D1", Details: []string{`data.key: "1" → "2"`, "a\x1b[31mb"}},
+		{Target: "t", Verb: tko.SiteRemove, Object: `ConfigMap "ran/du"`, Deployment: "D2"},
+	}
+	for name, test := range map[string]struct {
+		c    tko.SiteComparison
+		code int
+		out  string
+		err  string
+	}{
+		"no differences":    {code: 0},
+		"differences":       {c: tko.SiteComparison{Changes: changes, More: 3}, code: 7, out: "update ConfigMap \"ran/cu\" (deployment D1)\n    data.key: \"1\" → \"2\"\n    a�[31mb\nremove ConfigMap \"ran/du\" (deployment D2)\nand 3 more changes\n"},
+		"a target can't be": {c: tko.SiteComparison{Changes: changes[1:], Problems: []string{"plugin x: away"}}, code: 1, out: "remove ConfigMap \"ran/du\" (deployment D2)\n", err: "not everything was compared: plugin x: away"},
+	} {
+		r := &reasoner{fake: &fake{}, diff: test.c}
+		out := runServer(t.Context(), r.fake, r, "", "site", "diff", "lagos/1", "-o", "table")
+		if diff := cmp.Diff(test.out, out.out); diff != "" || out.code != test.code || !strings.Contains(out.err, test.err) || r.asked != tko.SiteID("lagos/1") {
+			t.Errorf("%s: exit code %d, %q: %s", name, out.code, out.err, diff)
+		}
+		if out := runServer(t.Context(), r.fake, r, "", "site", "diff", "lagos/1", "-o", "json"); out.code != test.code || !strings.Contains(out.out, `"changes"`) {
+			t.Errorf("%s as JSON: exit code %d: %s", name, out.code, out.out)
+		}
+	}
 }
 
 func TestBlameNamesTheSourceOfEachField(t *testing.T) {

@@ -99,6 +99,7 @@ func Rights() map[string]Right {
 		tkopb.Why_Blame_FullMethodName:             right("", access.Read), // of the entity
 		tkopb.Why_ExplainSite_FullMethodName:       right(s, access.Read),
 		tkopb.Why_GetTemplateImpact_FullMethodName: right(t, access.Read),
+		tkopb.Why_CompareSite_FullMethodName:       right(s, access.Read),
 
 		tkopb.Past_ListHistory_FullMethodName:  right(s, access.Read), // of the kind that is selected
 		tkopb.Past_DiffPast_FullMethodName:     right(s, access.Read),

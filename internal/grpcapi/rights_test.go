@@ -106,7 +106,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	service := catalog.New(store, validNothing{}, catalog.Options{Access: catalog.AccessEnforce, Audit: true})
+	service := catalog.New(store, validNothing{}, catalog.Options{Access: catalog.AccessEnforce, Audit: true, CompareWait: time.Nanosecond})
 	if _, err := catalog.InitAccess(t.Context(), store, "token:root", "first", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"registerRollout": &tkopb.Rollout{RolloutId: "r", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "deleteRollout": &tkopb.RolloutID{RolloutId: "missing"},
 		"getRollout": &tkopb.GetRollout{RolloutId: "r"}, "commandRollout": &tkopb.RolloutCommand{RolloutId: "missing", Command: "pause"}, "getRolloutStatus": &tkopb.RolloutID{RolloutId: "missing"},
 		"getRolloutPlan": &tkopb.RolloutID{RolloutId: "missing"}, "listRolloutRows": &tkopb.ListRolloutRows{RolloutId: "missing"}, "advanceRollout": &tkopb.RolloutID{RolloutId: "missing"}, "proposeRollout": &tkopb.ProposeRollout{RolloutId: "placement/x", PackageFormat: "yaml", Package: []byte(rolloutPackage)}, "getReservedOrigins": &tkopb.GetReservedOrigins{ParentDeploymentId: deployment}, "getSiteHold": &tkopb.GetSiteHold{SiteId: site},
-		"blame": &tkopb.GetBlame{Kind: "deployment", Id: deployment}, "explainSite": &tkopb.GetSiteExplanation{SiteId: site, TemplateId: template}, "getTemplateImpact": &tkopb.GetTemplateImpact{TemplateId: template},
+		"blame": &tkopb.GetBlame{Kind: "deployment", Id: deployment}, "explainSite": &tkopb.GetSiteExplanation{SiteId: site, TemplateId: template}, "compareSite": &tkopb.CompareSite{SiteId: site}, "getTemplateImpact": &tkopb.GetTemplateImpact{TemplateId: template},
 		"canI": &tkopb.CanI{Verb: "read", Kind: "site", Id: site}, "bind": &tkopb.Binding{Subject: "token:x", Role: "viewer", Scope: &tkopb.Scope{SiteId: site}},
 		"freeze": &tkopb.Freeze{SiteMetadata: map[string]string{"where": "*"}, Until: timestamppb.New(time.Now().Add(time.Hour)), Reason: "x"}, "unfreeze": &tkopb.Unfreeze{Ids: []string{"missing"}},
 		"listHistory": &tkopb.ListHistory{Select: &tkopb.PastSelect{Kind: "site"}}, "diffPast": &tkopb.DiffPast{Select: &tkopb.PastSelect{Kind: "site"}, From: "1"},

@@ -14,6 +14,7 @@ type WhyBackend interface {
 	Blame(ctx context.Context, r tko.BlameRequest) (tko.Blame, error)
 	ExplainSite(ctx context.Context, r tko.SiteExplanationRequest) (tko.SiteExplanation, error)
 	TemplateImpact(ctx context.Context, r tko.TemplateImpactRequest) (tko.TemplateImpact, error)
+	CompareSite(ctx context.Context, id tko.SiteID) (tko.SiteComparison, error)
 }
 
 // why implements tko.Why on a backend.
@@ -53,4 +54,12 @@ func (w *why) GetTemplateImpact(ctx context.Context, m *tkopb.GetTemplateImpact)
 		return nil, err
 	}
 	return wire.NewTemplateImpact(i), nil
+}
+
+func (w *why) CompareSite(ctx context.Context, m *tkopb.CompareSite) (*tkopb.SiteComparison, error) {
+	c, err := w.backend.CompareSite(ctx, tko.SiteID(m.GetSiteId()))
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewSiteComparison(c), nil
 }

@@ -154,8 +154,8 @@ func New(client Client, runner Runner, o Options) *Scheduler {
 // Close closes the connections to clusters. Run does so when it ends.
 func (s *Scheduler) Close() { s.close() }
 
-// Run reconciles sites whose work is due until the context ends. Then it releases
-// unfinished work and returns.
+// Run reconciles sites whose work is due, and compares sites on request, until the
+// context ends. Then it releases unfinished work and returns.
 func (s *Scheduler) Run(ctx context.Context) error {
 	defer s.queue.flush(context.WithoutCancel(ctx), s.client, s.options.Log)
 	defer s.Close() // enqueues the sites whose watches reported events
@@ -171,6 +171,11 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	extra.Go(func() { s.queue.run(ctx, s.client, s.options.Log) })
+	extra.Go(func() {
+		if err := s.comparisons().Run(ctx); err != nil { // an older data controller has no such queue
+			s.options.Log.WarnContext(ctx, "sites are not compared on request (tko site diff)", "err", err)
+		}
+	})
 	return loop.Run(ctx)
 }
 

@@ -41,6 +41,13 @@ type records struct {
 	past        map[int64]tko.Site // of a site, by revision
 	freezes     []tko.Freeze
 	apart       map[tko.SiteID]string // why sites are held
+	saved       []savedState
+}
+
+// A savedState is the state of a target, with the claim that it was saved with.
+type savedState struct {
+	state tko.TargetState
+	claim tko.WorkItem
 }
 
 func (r *records) Freezes(context.Context) ([]tko.Freeze, error) { return r.freezes, nil }
@@ -144,7 +151,10 @@ func (r *records) TargetState(context.Context, tko.SiteID, string) (tko.TargetSt
 	return tko.TargetState{}, tko.ErrNotFound
 }
 
-func (r *records) SaveTargetState(context.Context, tko.TargetState, tko.WorkItem) (int64, error) {
+func (r *records) SaveTargetState(_ context.Context, state tko.TargetState, claim tko.WorkItem) (int64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.saved = append(r.saved, savedState{state, claim})
 	return 1, nil
 }
 
@@ -152,7 +162,7 @@ func (r *records) ClaimWork(ctx context.Context, c tko.ClaimWork) ([]tko.WorkIte
 	r.mu.Lock()
 	var items, rest []tko.WorkItem
 	for _, item := range r.queue {
-		if len(items) < c.Max && !r.claimed[item.Key] { // no item is looked at twice at the same time
+		if item.Queue == c.Queue && len(items) < c.Max && !r.claimed[item.Key] { // no item is looked at twice at the same time
 			items = append(items, item)
 		} else {
 			rest = append(rest, item)

@@ -74,6 +74,7 @@ func New(catalog Catalog, log *slog.Logger) http.Handler {
 		a.reasons = reasons
 		mux.HandleFunc("GET /api/blame", a.blame)
 		mux.HandleFunc("GET /api/site/explain", a.siteExplain)
+		mux.HandleFunc("GET /api/site/diff", a.siteDiff)
 		mux.HandleFunc("GET /api/template/impact", a.templateImpact)
 	}
 	mux.HandleFunc("/api/", a.unknown)

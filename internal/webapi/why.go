@@ -13,6 +13,7 @@ type Reasons interface {
 	Blame(ctx context.Context, r tko.BlameRequest) (tko.Blame, error)
 	ExplainSite(ctx context.Context, r tko.SiteExplanationRequest) (tko.SiteExplanation, error)
 	TemplateImpact(ctx context.Context, r tko.TemplateImpactRequest) (tko.TemplateImpact, error)
+	CompareSite(ctx context.Context, id tko.SiteID) (tko.SiteComparison, error)
 }
 
 // blame responds with the origins of fields: ?kind=&id=, and &field=, &history=true, and
@@ -132,6 +133,18 @@ func (a *api) siteExplain(w http.ResponseWriter, r *http.Request) {
 		body.Placements = append(body.Placements, one)
 	}
 	writeJSON(w, http.StatusOK, body)
+}
+
+// siteDiff responds with the differences between the desired state of a site and its
+// actual state: ?id=.
+func (a *api) siteDiff(w http.ResponseWriter, r *http.Request) {
+	c, err := a.reasons.CompareSite(r.Context(), tko.SiteID(r.URL.Query().Get("id")))
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	c.Changes, c.Problems = orEmpty(c.Changes), orEmpty(c.Problems)
+	writeJSON(w, http.StatusOK, c)
 }
 
 type explanationBody struct {

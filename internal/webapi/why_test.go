@@ -41,6 +41,14 @@ func (r *reasoner) TemplateImpact(_ context.Context, request tko.TemplateImpactR
 	return tko.TemplateImpact{Template: request.Template, Deployments: 2, Groups: []tko.ImpactGroup{{Kind: "Change", Deployments: 2, Changes: []tko.RolloutChange{{Resource: "r", Path: "p", Before: "1", After: "2"}}}}}, nil
 }
 
+func (r *reasoner) CompareSite(_ context.Context, id tko.SiteID) (tko.SiteComparison, error) {
+	r.asked = append(r.asked, id)
+	if id != "s" {
+		return tko.SiteComparison{}, tko.Errorf(tko.ErrUnavailable, "no meta-scheduler compared it")
+	}
+	return tko.SiteComparison{Site: id, Time: at, Changes: []tko.SiteChange{{Target: "t", Verb: tko.SiteUpdate, Object: "o", Deployment: "d", Details: []string{"x"}}}}, nil
+}
+
 func TestExplanationsOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := &reasoner{fake: &fake{}}
@@ -52,6 +60,8 @@ func TestExplanationsOverHTTP(t *testing.T) {
 		"/api/blame?kind=site&id=nowhere":                          `{"error":"site \"nowhere\": not found"}`,
 		"/api/blame?kind=site&id=there&history=maybe":              `{"error":"history is \"maybe\": use true or false"}`,
 		"/api/site/explain?id=s&deployment=d":                      `{"site":"s","placements":[{"placement":"p","template":"","sites":"","selected":false,"unmet":[{"field":"metadata.region","wanted":"north"}],"deployments":[],"note":""}]}`,
+		"/api/site/diff?id=s":                                      `{"site":"s","time":"2023-11-14T22:13:20.123Z","changes":[{"target":"t","verb":"update","object":"o","deployment":"d","details":["x"]}],"more":0,"problems":[]}`,
+		"/api/site/diff?id=away":                                   `{"error":"no meta-scheduler compared it"}`,
 		"/api/template/impact?id=t:v1":                             `{"template":"t:v1","revision":0,"deployments":2,"deploymentSites":0,"sites":0,"revisions":[],"topologies":[],"rollouts":[],"groups":[{"kind":"Change","deployments":2,"examples":[],"changes":[{"resource":"r","path":"p","before":"1","after":"2"}],"moreChanges":0,"conflicts":[]}],"same":0,"unknown":0,"more":false}`,
 	} {
 		recorder := httptest.NewRecorder()
@@ -60,7 +70,7 @@ func TestExplanationsOverHTTP(t *testing.T) {
 			t.Errorf("%s: %s", url, diff)
 		}
 	}
-	if len(r.asked) != 5 {
+	if len(r.asked) != 7 {
 		t.Errorf("asked %v", r.asked)
 	}
 }

@@ -411,3 +411,74 @@ func TestChartWithIdentities(t *testing.T) {
 		t.Error("identities without the certificate of the Kubernetes API are accepted")
 	}
 }
+
+// Platforms differ in storage, scheduling and users: all of it can be set, for each role.
+func TestChartTakesWhatPlatformsNeed(t *testing.T) {
+	got := objects(t, mustHelm(t, "tko", map[string]any{
+		"podSecurityContext": map[string]any{"runAsUser": nil, "runAsGroup": nil, "fsGroup": nil},
+		"securityContext":    map[string]any{"runAsNonRoot": true},
+		"kubernetesSites":    map[string]any{"secrets": []any{"more", "tko-kubeconfigs", "others"}},
+		"metaScheduler": map[string]any{
+			"affinity":       map[string]any{"nodeAffinity": map[string]any{"x": "y"}},
+			"env":            []any{map[string]any{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}},
+			"volumes":        []any{map[string]any{"name": "charts", "persistentVolumeClaim": map[string]any{"claimName": "charts"}}},
+			"volumeMounts":   []any{map[string]any{"name": "charts", "mountPath": "/charts"}},
+			"podAnnotations": map[string]any{"a": "1"}, "serviceAccountAnnotations": map[string]any{"b": "2"},
+			"tolerations": []any{map[string]any{"key": "edge"}},
+		},
+	}))
+	scheduler := got["Deployment tko/tko-meta-scheduler"]
+	pod := at(scheduler, "spec", "template", "spec")
+	container := at(pod, "containers").([]any)[0]
+	secret := func(name string) any {
+		return object{"secret": object{"name": name, "optional": true}}
+	}
+	for what, pair := range map[string][2]any{
+		"security context":   {object{"runAsNonRoot": true, "seccompProfile": object{"type": "RuntimeDefault"}}, at(pod, "securityContext")},
+		"affinity":           {object{"nodeAffinity": object{"x": "y"}}, at(pod, "affinity")},
+		"tolerations":        {[]any{object{"key": "edge"}}, at(pod, "tolerations")},
+		"pod's annotations":  {object{"a": "1"}, at(scheduler, "spec", "template", "metadata", "annotations")},
+		"account's":          {object{"b": "2"}, at(got["ServiceAccount tko/tko-meta-scheduler"], "metadata", "annotations")},
+		"hardening":          {true, at(container, "securityContext", "readOnlyRootFilesystem")},
+		"addition to it":     {true, at(container, "securityContext", "runAsNonRoot")},
+		"environment":        {object{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}, last(at(container, "env"))},
+		"mount":              {object{"name": "charts", "mountPath": "/charts"}, last(at(container, "volumeMounts"))},
+		"volume":             {object{"name": "charts", "persistentVolumeClaim": object{"claimName": "charts"}}, last(at(pod, "volumes"))},
+		"kubeconfigs":        {[]any{secret("tko-kubeconfigs"), secret("more"), secret("others")}, at(named(at(pod, "volumes"), "kubeconfigs"), "projected", "sources")},
+		"others' annotation": {nil, at(got["Deployment tko/tko-preparer"], "spec", "template", "metadata", "annotations")},
+	} {
+		if diff := cmp.Diff(pair[0], pair[1]); diff != "" {
+			t.Errorf("%s: %s", what, diff)
+		}
+	}
+	for name, values := range map[string]map[string]any{
+		"a volume without a name":    {"data": map[string]any{"volumes": []any{map[string]any{"emptyDir": map[string]any{}}}}},
+		"a mount without a path":     {"data": map[string]any{"volumeMounts": []any{map[string]any{"name": "x"}}}},
+		"an annotation that is none": {"data": map[string]any{"podAnnotations": map[string]any{"a": 1}}},
+		"a name that is none":        {"kubernetesSites": map[string]any{"secrets": []any{"Not A Name"}}},
+	} {
+		if _, err := helm("tko", values); err == nil {
+			t.Errorf("the chart accepts %s", name)
+		}
+	}
+}
+
+// last returns the last element of a list, or nil.
+func last(list any) any {
+	all, _ := list.([]any)
+	if len(all) == 0 {
+		return nil
+	}
+	return all[len(all)-1]
+}
+
+// named returns the element of a list with a name, or nil.
+func named(list any, name string) any {
+	all, _ := list.([]any)
+	for _, o := range all {
+		if at(o, "name") == name {
+			return o
+		}
+	}
+	return nil
+}

@@ -40,6 +40,7 @@ const (
 // The methods of the program, and the method of the server (EnqueueSites, LogLevels).
 const (
 	ClustersSchedule = "clusters.Schedule"
+	ClustersCompare  = "clusters.Compare"
 	ClustersLeave    = "clusters.Leave"
 	ClustersClose    = "clusters.Close"
 	PodsRun          = "pods.Run"
@@ -54,7 +55,7 @@ const (
 type None struct{}
 
 type (
-	// ScheduleRequest is the request of ClustersSchedule.
+	// ScheduleRequest is the request of ClustersSchedule and ClustersCompare.
 	ScheduleRequest struct {
 		Trigger     krm.Resource
 		Site        tko.Site
@@ -74,6 +75,11 @@ type (
 	ScheduleResponse struct {
 		Report report.Report
 		Error  *sibling.Failure
+	}
+	// CompareResponse is the response of ClustersCompare. The changes are valid also with an error.
+	CompareResponse struct {
+		Changes []tko.SiteChange
+		Error   *sibling.Failure
 	}
 	// LeaveResponse is the response of ClustersLeave.
 	LeaveResponse struct {
@@ -126,6 +132,16 @@ func (c *Clusters) Schedule(ctx context.Context, cluster krm.Resource, site tko.
 	var out ScheduleResponse
 	err := call(ctx, c.Program, ClustersSchedule, ScheduleRequest{cluster, site, deployments, held}, &out)
 	return out.Report, errors.Join(err, out.Error.Err())
+}
+
+// Compare returns what Schedule would change.
+func (c *Clusters) Compare(ctx context.Context, cluster krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) ([]tko.SiteChange, error) {
+	if _, err := trigger.Read(cluster); err != nil {
+		return nil, err
+	}
+	var out CompareResponse
+	err := call(ctx, c.Program, ClustersCompare, ScheduleRequest{cluster, site, deployments, held}, &out)
+	return out.Changes, errors.Join(err, out.Error.Err())
 }
 
 // Leave implements schedule.Clusters.

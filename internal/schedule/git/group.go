@@ -119,16 +119,18 @@ func (g *group) commit(ctx context.Context, batch []*request) error {
 	}
 }
 
+// open opens the repository. The caller holds the lock.
+func (g *group) open(a auth) (repository, error) {
+	if g.spec.Local != "" {
+		return openLocal(g.spec.Local, g.spec.Branch)
+	}
+	return openRemote(cacheDir(g.target.options.Cache, g.spec), g.spec, a, g.target.options.Guard, g.target.options.Timeout)
+}
+
 // once makes one attempt. If the clone can't be read at the first attempt, it is
 // removed, and the error is errMoved.
 func (g *group) once(ctx context.Context, a auth, batch []*request, attempt int) (err error) {
-	var repo repository
-	dir := cacheDir(g.target.options.Cache, g.spec)
-	if g.spec.Local != "" {
-		repo, err = openLocal(g.spec.Local, g.spec.Branch)
-	} else {
-		repo, err = openRemote(dir, g.spec, a, g.target.options.Guard, g.target.options.Timeout)
-	}
+	repo, err := g.open(a)
 	if err != nil {
 		return err
 	}
@@ -144,7 +146,7 @@ func (g *group) once(ctx context.Context, a auth, batch []*request, attempt int)
 	}
 	if errors.Is(err, errUnreadable) && g.spec.Local == "" && attempt == 0 {
 		g.target.options.Log.WarnContext(ctx, "unreadable clone of a repository was removed", "url", g.spec.URL, "err", err)
-		if err := os.RemoveAll(dir); err != nil {
+		if err := os.RemoveAll(cacheDir(g.target.options.Cache, g.spec)); err != nil {
 			return fmt.Errorf("removing the unreadable clone: %w", err)
 		}
 		return errMoved

@@ -63,20 +63,8 @@ func New(o Options) *Target {
 // ErrInvalid means that the resource must change. ErrConflict means that a user must
 // change the contents of the repository; other errors may be temporary.
 func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held ...tko.DeploymentID) (removed []tko.DeploymentID, err error) {
-	s, err := readSpec(trigger, site.ID)
+	s, r, err := t.read(ctx, trigger, site, deployments, held)
 	if err != nil {
-		return nil, err
-	}
-	if s.Local != "" {
-		err = t.options.Guard.Folder(s.Local)
-	} else {
-		_, _, _, err = t.options.Guard.Git(ctx, s.URL)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: spec.url: %w", trigger.Identity(), err)
-	}
-	r := &request{site: site.ID, path: s.Path, deployments: deployments, held: held}
-	if r.wanted, err = renderAll(deployments, sharedFiles{}); err != nil {
 		return nil, err
 	}
 	g := t.group(s)
@@ -90,6 +78,25 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 		return nil, fmt.Errorf("%s: repository %q: %w", trigger.Identity(), s.URL, err)
 	}
 	return removed, nil
+}
+
+// read reads a trigger, and makes the request of the site.
+func (t *Target) read(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (spec, *request, error) {
+	s, err := readSpec(trigger, site.ID)
+	if err != nil {
+		return spec{}, nil, err
+	}
+	if s.Local != "" {
+		err = t.options.Guard.Folder(s.Local)
+	} else {
+		_, _, _, err = t.options.Guard.Git(ctx, s.URL)
+	}
+	if err != nil {
+		return spec{}, nil, fmt.Errorf("%s: spec.url: %w", trigger.Identity(), err)
+	}
+	r := &request{site: site.ID, path: s.Path, deployments: deployments, held: held}
+	r.wanted, err = renderAll(deployments, sharedFiles{})
+	return s, r, err
 }
 
 // groupKey has what sites must have in common to share a commit.

@@ -47,10 +47,13 @@ func (rc *reconciliation) applyFirst(ctx context.Context, o *object, s *state) e
 		return rc.useFound(ctx, o, s, live, content)
 	}
 	s.live = live
-	p := newProblem(o.String(), true, "exists already, and TKO did not make it: annotate it with %s: \"true\" to take it over, or give it another name", AnnotationAdopt)
+	p := newProblem(o.String(), true, "%s", notOurs)
 	s.problem = &p
 	return nil
 }
+
+// notOurs is the problem of an object that another client made.
+const notOurs = "exists already, and TKO did not make it: annotate it with " + AnnotationAdopt + ": \"true\" to take it over, or give it another name"
 
 // wasApplied returns whether TKO applied the object for the same deployment, or for
 // another deployment of the site: a meta-scheduler may have been killed before it

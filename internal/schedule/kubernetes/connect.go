@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 )
 
 const (
@@ -39,22 +40,38 @@ const (
 )
 
 // connections holds the open connections to clusters: at most one for each
-// kubeconfig, and no more than MaxConnections unless all are in use.
+// kubeconfig and impersonated user, and no more than MaxConnections unless all are in use.
 type connections struct {
 	options Options
 
 	mu      sync.Mutex
-	entries map[kubeconfigRef]*cluster
+	entries map[connectionKey]*cluster
 	closed  bool
 	sweeper *time.Timer
 }
 
-// get returns the connection for a kubeconfig, with its current credentials. The
-// caller calls release when it no longer needs the connection.
-func (c *connections) get(ctx context.Context, s kubeconfigRef) (conn *cluster, release func(), err error) {
-	config, digest, err := c.credentials(ctx, s)
+// A connectionKey identifies a connection.
+type connectionKey struct {
+	kubeconfigRef
+
+	as string // the impersonated user and groups; empty for none
+}
+
+// get returns the connection for a kubeconfig, with its current credentials, that
+// impersonates a user if as isn't empty. The caller calls release when it no longer needs
+// the connection.
+func (c *connections) get(ctx context.Context, from kubeconfigRef, as trigger.Impersonation) (conn *cluster, release func(), err error) {
+	config, digest, err := c.credentials(ctx, from)
 	if err != nil {
 		return nil, nil, err
+	}
+	s := connectionKey{kubeconfigRef: from}
+	if as.User != "" {
+		if config.Impersonate.UserName != "" {
+			return nil, nil, tko.Errorf(tko.ErrInvalid, "%s: it impersonates a user itself: remove that, or spec.impersonate", from)
+		}
+		config.Impersonate = rest.ImpersonationConfig{UserName: as.User, Groups: as.Groups}
+		s.as = fmt.Sprintf("%q", append([]string{as.User}, as.Groups...))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +112,7 @@ func (c *connections) release(conn *cluster) {
 }
 
 // retire removes a connection, and closes it as soon as it has no users.
-func (c *connections) retire(s kubeconfigRef) {
+func (c *connections) retire(s connectionKey) {
 	conn := c.entries[s]
 	delete(c.entries, s)
 	conn.retired = true
@@ -108,7 +125,7 @@ func (c *connections) retire(s kubeconfigRef) {
 // are open, or all are in use.
 func (c *connections) shrink() {
 	for len(c.entries) > c.options.MaxConnections {
-		var oldest *kubeconfigRef
+		var oldest *connectionKey
 		for s, conn := range c.entries {
 			if conn.users == 0 && (oldest == nil || conn.used.Before(c.entries[*oldest].used)) {
 				oldest = &s
@@ -359,7 +376,7 @@ func choose(config *api.Config, s kubeconfigRef, what string) (*rest.Config, err
 // kubeconfigs that would run programs or read files: users who write Secrets there
 // are not the operator of this machine.
 func (c *connections) fromSecret(ctx context.Context, s kubeconfigRef) (*rest.Config, error) {
-	management, release, err := c.get(ctx, kubeconfigRef{Management: true})
+	management, release, err := c.get(ctx, kubeconfigRef{Management: true}, trigger.Impersonation{})
 	if err != nil {
 		return nil, err
 	}

@@ -205,7 +205,7 @@ func newLookalike(s *shelf, want ...string) *fakeReconciler {
 		default:
 		}
 	}}
-	l.target = &Target{options: o, connections: &connections{options: Options{Idle: time.Minute}, entries: map[kubeconfigRef]*cluster{}}}
+	l.target = &Target{options: o, connections: &connections{options: Options{Idle: time.Minute}, entries: map[connectionKey]*cluster{}}}
 	l.target.watches = &watches{options: o, open: func(*cluster) (metadata.Interface, error) { return s, nil }, sites: map[watched]*siteWatch{}}
 	gv := schema.GroupVersion{Version: "v1"}
 	l.conn = &cluster{kinds: map[schema.GroupVersion]map[string]kind{gv: {"ConfigMap": {resource: gv.WithResource("configmaps"), namespaced: true}}}}

@@ -16,6 +16,30 @@ import (
 // objects are recorded as those of a deployment. Every removal needs an approval,
 // because it may remove the site's cluster.
 func (t *Target) reconcileManagement(ctx context.Context, s spec, rules healthRules, site tko.Site) (report.Report, error) {
+	rc, release, err := t.ofManagement(ctx, s, rules, site)
+	if err != nil || rc == nil {
+		return report.Report{}, err
+	}
+	defer release()
+	err = rc.run(ctx)
+	rc.log(ctx)
+	if err != nil {
+		return report.Report{}, describeUnreachable(err)
+	}
+	r, err := rc.report()
+	for _, d := range rc.deployments {
+		own := r.Deployments[d.ID]
+		r.Site.Healthy = own.Healthy
+		if own.Scheduled.Status != tko.ConditionTrue {
+			r.Site.Scheduled = own.Scheduled
+		}
+	}
+	return r, err
+}
+
+// ofManagement makes the reconciliation of a site's part for the management cluster; nil
+// if there is none, and none was applied.
+func (t *Target) ofManagement(ctx context.Context, s spec, rules healthRules, site tko.Site) (rc *reconciliation, release func(), err error) {
 	var pkg krm.Package
 	for _, r := range site.Package.Deployable() {
 		if r.Annotation(AnnotationTarget) == targetManagement && !r.IsLocal() {
@@ -23,40 +47,28 @@ func (t *Target) reconcileManagement(ctx context.Context, s spec, rules healthRu
 		}
 	}
 	if len(pkg) == 0 && t.options.Management == "" {
-		return report.Report{}, nil
+		return nil, nil, nil
 	}
-	conn, release, err := t.connections.get(ctx, kubeconfigRef{Management: true})
+	conn, release, err := t.connections.get(ctx, kubeconfigRef{Management: true}, trigger.Impersonation{})
 	if err != nil {
-		return report.Report{}, err
+		return nil, nil, err
 	}
-	defer release()
 	site.ID += " (management)"                         // no site has this name: the management cluster may also be the site's own cluster
 	id := tko.DeploymentID(inventoryName(site.ID, "")) // valid as a label's value, as IDs of deployments are
-	rc := &reconciliation{
-		target: t, conn: conn, site: site, health: rules, management: true,
+	rc = &reconciliation{
+		target: t, conn: conn, own: conn, site: site, health: rules, management: true,
 		spec: spec{Namespace: trigger.DefaultNamespace, Inventory: s.Inventory, Drift: s.Drift, Ignore: s.Ignore, Approve: s.Approve},
 	}
 	if len(pkg) > 0 {
 		rc.deployments = []tko.Deployment{{ID: id, Package: pkg}}
-	} else {
-		there, err := conn.get(ctx, key{Kind: "ConfigMap", Namespace: s.Inventory, Name: inventoryName(site.ID, id)}, "v1")
-		if err != nil || there == nil {
-			return report.Report{}, describeUnreachable(err)
-		}
+		return rc, release, nil
 	}
-	err = rc.run(ctx)
-	rc.log(ctx)
-	if err != nil {
-		return report.Report{}, describeUnreachable(err)
+	there, err := conn.get(ctx, key{Kind: "ConfigMap", Namespace: s.Inventory, Name: inventoryName(site.ID, id)}, "v1")
+	if err != nil || there == nil {
+		release()
+		return nil, nil, describeUnreachable(err)
 	}
-	r, err := rc.report()
-	if own := r.Deployments[id]; len(pkg) > 0 {
-		r.Site.Healthy = own.Healthy
-		if own.Scheduled.Status != tko.ConditionTrue {
-			r.Site.Scheduled = own.Scheduled
-		}
-	}
-	return r, err
+	return rc, release, nil
 }
 
 // describeUnreachable replaces an error of a cluster that can't be reached by a

@@ -31,7 +31,8 @@ const (
 // decides and acts. It is used once.
 type reconciliation struct {
 	target      *Target
-	conn        *cluster
+	conn        *cluster // for objects: impersonates a user, if the spec asks for it
+	own         *cluster // for inventories
 	spec        spec
 	site        tko.Site
 	deployments []tko.Deployment
@@ -86,21 +87,8 @@ func (s *state) completed() bool {
 
 // run executes the reconciliation. On an error it is incomplete.
 func (rc *reconciliation) run(ctx context.Context) error {
-	rc.started = time.Now()
-	rc.live, rc.blocked, rc.states, rc.unreadable = map[key]*unstructured.Unstructured{}, map[tko.DeploymentID]string{}, map[key]*state{}, map[key]string{}
-	slices.SortFunc(rc.deployments, func(a, b tko.Deployment) int { return compareIDs(a.ID, b.ID) })
-	var err error
-	if rc.recorded, err = rc.conn.readInventories(ctx, rc.spec.Inventory, rc.site.ID); err != nil {
-		return err
-	}
-	if err := rc.desire(ctx); err != nil {
-		return err
-	}
-	if err := rc.observe(ctx); err != nil {
-		return err
-	}
-	actions := rc.decide()
-	if err := rc.decideCharts(ctx, actions); err != nil {
+	actions, err := rc.plan(ctx)
+	if err != nil {
 		return err
 	}
 	if err := rc.recordIntent(ctx, actions); err != nil {
@@ -116,6 +104,25 @@ func (rc *reconciliation) run(ctx context.Context) error {
 		return err
 	}
 	return rc.record(ctx)
+}
+
+// plan observes the cluster, and decides on an action for each wanted object. It changes
+// nothing in the cluster.
+func (rc *reconciliation) plan(ctx context.Context) (actions map[key]action, err error) {
+	rc.started = time.Now()
+	rc.live, rc.blocked, rc.states, rc.unreadable = map[key]*unstructured.Unstructured{}, map[tko.DeploymentID]string{}, map[key]*state{}, map[key]string{}
+	slices.SortFunc(rc.deployments, func(a, b tko.Deployment) int { return compareIDs(a.ID, b.ID) })
+	if rc.recorded, err = rc.own.readInventories(ctx, rc.spec.Inventory, rc.site.ID); err != nil {
+		return nil, err
+	}
+	if err := rc.desire(ctx); err != nil {
+		return nil, err
+	}
+	if err := rc.observe(ctx); err != nil {
+		return nil, err
+	}
+	actions = rc.decide()
+	return actions, rc.decideCharts(ctx, actions)
 }
 
 func compareIDs(a, b tko.DeploymentID) int {
@@ -355,7 +362,7 @@ func (rc *reconciliation) eachInventory(ctx context.Context, ids []tko.Deploymen
 	for _, id := range ids {
 		i := rc.inventory(id)
 		next := entries(i)
-		g.Go(func() error { return rc.conn.writeInventory(ctx, rc.spec.Inventory, i, next) })
+		g.Go(func() error { return rc.own.writeInventory(ctx, rc.spec.Inventory, i, next) })
 	}
 	return g.Wait()
 }

@@ -22,12 +22,12 @@ func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resou
 	if err != nil { // it never applied anything
 		return report.Outcome{}, 0, nil
 	}
-	conn, release, err := t.connections.get(ctx, s.Kubeconfig)
+	rc, release, err := t.connect(ctx, s)
 	if err != nil {
 		return t.cleanupPending(ctx, s, err)
 	}
 	defer release()
-	recorded, err := conn.readInventories(ctx, s.Inventory, site.ID)
+	recorded, err := rc.own.readInventories(ctx, s.Inventory, site.ID)
 	if err != nil {
 		return t.cleanupPending(ctx, s, err)
 	}
@@ -48,7 +48,7 @@ func (t *Target) Leave(ctx context.Context, former krm.Resource, now []krm.Resou
 	if s.Cleanup == trigger.CleanupLeave {
 		return orphaned(s, fmt.Sprintf("%d objects of %d deployments", recorded.total(), len(recorded.mine))), 0, nil
 	}
-	rc := &reconciliation{target: t, conn: conn, spec: s, site: site}
+	rc.site = site
 	err = rc.run(ctx)
 	rc.log(ctx)
 	if err != nil {
@@ -94,7 +94,7 @@ func (t *Target) isSameCluster(ctx context.Context, r krm.Resource, former spec,
 	if s, err = trigger.Read(r); err != nil {
 		return s, false, err
 	}
-	conn, release, err := t.connections.get(ctx, s.Kubeconfig)
+	conn, release, err := t.connections.get(ctx, s.Kubeconfig, trigger.Impersonation{})
 	if err != nil {
 		return s, false, err
 	}

@@ -101,7 +101,7 @@ func New(o Options) *Target {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Target{
-		options: o, connections: &connections{options: o, entries: map[kubeconfigRef]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts, Credentials: o.Logins, Guard: o.Guard}),
+		options: o, connections: &connections{options: o, entries: map[connectionKey]*cluster{}}, charts: helm.NewStore(helm.StoreOptions{Folder: o.Charts, Credentials: o.Logins, Guard: o.Guard}),
 		renderer: helm.NewRenderer(helm.RendererOptions{Limit: o.RenderTimeout}),
 		watches:  &watches{options: o, open: openMetadata, sites: map[watched]*siteWatch{}}, probes: make(chan struct{}, maxProbes),
 	}
@@ -150,12 +150,12 @@ func (t *Target) Schedule(ctx context.Context, cluster krm.Resource, site tko.Si
 
 // deploy reconciles the site's own cluster.
 func (t *Target) deploy(ctx context.Context, s spec, rules healthRules, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Report, error) {
-	conn, release, err := t.connections.get(ctx, s.Kubeconfig)
+	rc, release, err := t.connect(ctx, s)
 	if err != nil {
 		return t.incompleteReport(ctx, site, deployments, err)
 	}
 	defer release()
-	rc := &reconciliation{target: t, conn: conn, spec: s, health: rules, site: site, deployments: deployments, held: held}
+	rc.health, rc.site, rc.deployments, rc.held = rules, site, deployments, held
 	err = rc.run(ctx)
 	rc.log(ctx)
 	if err != nil {
@@ -164,6 +164,21 @@ func (t *Target) deploy(ctx context.Context, s spec, rules healthRules, site tko
 	}
 	t.watches.follow(ctx, rc)
 	return rc.report()
+}
+
+// connect makes a reconciliation with the connections that a spec asks for. The caller
+// calls release when it no longer needs them.
+func (t *Target) connect(ctx context.Context, s spec) (rc *reconciliation, release func(), err error) {
+	own, releaseOwn, err := t.connections.get(ctx, s.Kubeconfig, trigger.Impersonation{})
+	if err != nil || s.Impersonate.User == "" {
+		return &reconciliation{target: t, conn: own, own: own, spec: s}, releaseOwn, err
+	}
+	conn, releaseConn, err := t.connections.get(ctx, s.Kubeconfig, s.Impersonate)
+	if err != nil {
+		releaseOwn()
+		return nil, nil, err
+	}
+	return &reconciliation{target: t, conn: conn, own: own, spec: s}, func() { releaseConn(); releaseOwn() }, nil
 }
 
 // incompleteReport reports a reconciliation that failed: the health of the objects is

@@ -33,15 +33,16 @@ const (
 
 // A Spec is the content of a Cluster resource.
 type Spec struct {
-	Kubeconfig KubeconfigRef
-	Namespace  string // default namespace of namespaced resources
-	Inventory  string // namespace of the inventories
-	Drift      string
-	Ignore     []Ignore
-	Health     []HealthRule
-	Budget     Budget
-	Cleanup    string // what happens to the objects when the resource leaves the package
-	Approve    string // digest of an approved removal beyond the budget
+	Kubeconfig  KubeconfigRef
+	Impersonate Impersonation // for all but inventories
+	Namespace   string        // default namespace of namespaced resources
+	Inventory   string        // namespace of the inventories
+	Drift       string
+	Ignore      []Ignore
+	Health      []HealthRule
+	Budget      Budget
+	Cleanup     string // what happens to the objects when the resource leaves the package
+	Approve     string // digest of an approved removal beyond the budget
 }
 
 // A KubeconfigRef refers to a kubeconfig: by one of File, Secret, InCluster and
@@ -54,6 +55,13 @@ type KubeconfigRef struct {
 
 	InCluster  bool
 	Management bool // the management cluster itself
+}
+
+// An Impersonation is the user as whom the credentials of a kubeconfig are used. User is
+// empty for none.
+type Impersonation struct {
+	User   string
+	Groups []string
 }
 
 // An Ignore selects fields of objects that TKO does not manage.
@@ -82,6 +90,7 @@ const (
 	defaultObjects   = 20
 	maxIgnores       = 1000
 	maxHealthRules   = 100
+	maxGroups        = 20
 )
 
 // DNSLabel matches names of namespaces.
@@ -108,7 +117,15 @@ type specJSON struct {
 		} `json:"clusterAPI"`
 		Context string `json:"context"`
 	} `json:"kubeconfig"`
-	InCluster          bool   `json:"inCluster"`
+	InCluster   bool `json:"inCluster"`
+	Impersonate *struct {
+		ServiceAccount *struct {
+			Name      string `json:"name"`
+			Namespace string `json:"namespace"`
+		} `json:"serviceAccount"`
+		User   string   `json:"user"`
+		Groups []string `json:"groups"`
+	} `json:"impersonate"`
 	Namespace          string `json:"namespace"`
 	InventoryNamespace string `json:"inventoryNamespace"`
 	Drift              string `json:"drift"`
@@ -160,6 +177,9 @@ func parseSpec(value any) (Spec, error) {
 	if s.Kubeconfig, err = w.kubeconfigRef(); err != nil {
 		return Spec{}, err
 	}
+	if s.Impersonate, err = w.impersonation(s.Namespace); err != nil {
+		return Spec{}, err
+	}
 	switch {
 	case !DNSLabel.MatchString(s.Namespace):
 		return Spec{}, fmt.Errorf("namespace: %q is not the name of a namespace", s.Namespace)
@@ -208,6 +228,34 @@ func parseSpec(value any) (Spec, error) {
 		s.Ignore = append(s.Ignore, one)
 	}
 	return s, nil
+}
+
+// impersonation reads the field impersonate. namespace is the default of the service
+// account's namespace. The names that start with system: have rights of their own, so
+// only those of service accounts are accepted.
+func (w specJSON) impersonation(namespace string) (Impersonation, error) {
+	i := w.Impersonate
+	if i == nil {
+		return Impersonation{}, nil
+	}
+	if (i.ServiceAccount == nil) == (i.User == "") || i.ServiceAccount != nil && len(i.Groups) > 0 {
+		return Impersonation{}, errors.New("impersonate: give either serviceAccount, or user with optional groups")
+	}
+	if a := i.ServiceAccount; a != nil {
+		if namespace = cmp.Or(a.Namespace, namespace); !dnsName.MatchString(a.Name) || !DNSLabel.MatchString(namespace) {
+			return Impersonation{}, fmt.Errorf("impersonate.serviceAccount: %q is not a service account: give a name and a namespace", namespace+"/"+a.Name)
+		}
+		return Impersonation{User: "system:serviceaccount:" + namespace + ":" + a.Name}, nil
+	}
+	if len(i.Groups) > maxGroups {
+		return Impersonation{}, fmt.Errorf("impersonate.groups: there are more than %d", maxGroups)
+	}
+	for _, name := range append([]string{i.User}, i.Groups...) {
+		if name == "" || len(name) > 253 || strings.HasPrefix(name, "system:") || strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
+			return Impersonation{}, fmt.Errorf("impersonate: %q can't be impersonated: use 1 to 253 visible ASCII characters, without the prefix system:", name)
+		}
+	}
+	return Impersonation{User: i.User, Groups: i.Groups}, nil
 }
 
 func (w specJSON) kubeconfigRef() (KubeconfigRef, error) {

@@ -36,7 +36,11 @@ func errNoTargetState(site tko.SiteID, name string) error {
 	return tko.Errorf(tko.ErrNotFound, "state of target %q of site %q: not found", name, site)
 }
 
-// SaveTargetState writes the state of a target.
+// comparisonAge is how long comparisons of sites are retained.
+const comparisonAge = time.Hour
+
+// SaveTargetState writes the state of a target. A comparison of a site removes older
+// ones, of all sites.
 func (s *Store) SaveTargetState(ctx context.Context, state tko.TargetState, claim tko.WorkItem) (version int64, err error) {
 	if err := checkTexts("site", string(state.Site), "name", state.Name); err != nil {
 		return 0, err
@@ -62,11 +66,17 @@ func (s *Store) SaveTargetState(ctx context.Context, state tko.TargetState, clai
 				return err
 			},
 		})
-		return []Statement{{
+		var statements []Statement
+		if claim.Queue == tko.QueueCompare {
+			statements = append(statements, Statement{
+				SQL: "DELETE FROM target_state WHERE name = $1 AND updated < (SELECT {now} - $2)", Args: []any{tko.ComparisonState, comparisonAge.Microseconds()},
+			})
+		}
+		return append(statements, Statement{
 			SQL: "INSERT INTO target_state (site, name, version, updated, state) VALUES ($1, $2, $3, {now}, $4) " +
 				"ON CONFLICT (site, name) DO UPDATE SET version = excluded.version, updated = excluded.updated, state = excluded.state",
 			Args: []any{string(state.Site), state.Name, version, data},
-		}}, err
+		}), err
 	})
 	return version, fault("save the state of a target", err)
 }

@@ -79,8 +79,20 @@ func SetClockForward(t *testing.T, open func(t *testing.T) catalog.Store, step f
 	first := w.claim(tko.QueuePrepare, 1, time.Minute)
 	w.equal("claims", len(first), 1)
 	w.start("T", time.Minute)
+	compare := func(id string) {
+		w.ok(w.store.EnqueueWork(w.ctx(), tko.QueueCompare, []string{id}, false))
+		_, err := w.store.SaveTargetState(w.ctx(), tko.TargetState{Site: tko.SiteID(id), Name: tko.ComparisonState}, w.claim(tko.QueueCompare, 1, time.Minute)[0])
+		w.ok(err)
+	}
+	compare("first")
+	compare("second")
+	_, err := w.store.TargetState(w.ctx(), "first", tko.ComparisonState)
+	w.ok(err)
 
 	step(time.Hour)
+	compare("third")
+	_, err = w.store.TargetState(w.ctx(), "first", tko.ComparisonState)
+	w.failed(err, tko.ErrNotFound) // comparisons expire
 	w.ok(w.store.Audit(w.ctx(), audit.Record{Kind: "login"}))
 	second := w.claim(tko.QueuePrepare, 1, time.Minute)
 	w.equal("claims after the lease", len(second), 1)

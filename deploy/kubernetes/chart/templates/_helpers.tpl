@@ -30,6 +30,10 @@ metadata:
   namespace: {{ .Release.Namespace }}
   labels:
     {{- include "tko.labels" . | nindent 4 }}
+  {{- with .settings.serviceAccountAnnotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
 automountServiceAccountToken: false
 ---
 apiVersion: apps/v1
@@ -54,6 +58,10 @@ spec:
       labels:
         app.kubernetes.io/part-of: tko
         {{- include "tko.selector" .role | nindent 8 }}
+      {{- with .settings.podAnnotations }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
     spec:
       serviceAccountName: tko-{{ .role }}
       automountServiceAccountToken: {{ or $kubernetes $management $gitops }} # to authenticate users, or to read kubeconfigs or sources
@@ -66,18 +74,17 @@ spec:
       {{- end }}
       {{- end }}
       securityContext:
-        runAsNonRoot: true
-        runAsUser: 65532
-        runAsGroup: 65532
-        fsGroup: 65532
-        seccompProfile:
-          type: RuntimeDefault
+        {{- toYaml .Values.podSecurityContext | nindent 8 }}
       {{- with .settings.nodeSelector }}
       nodeSelector:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       {{- with .settings.tolerations }}
       tolerations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .settings.affinity }}
+      affinity:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       topologySpreadConstraints:
@@ -173,6 +180,9 @@ spec:
               name: {{ .Values.database.secret }}
               key: {{ .Values.database.key }}
         {{- end }}
+        {{- with .settings.env }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
         ports:
         {{- if $data }}
         - name: grpc
@@ -222,11 +232,7 @@ spec:
         resources:
           {{- toYaml .settings.resources | nindent 10 }}
         securityContext:
-          allowPrivilegeEscalation: false
-          readOnlyRootFilesystem: true
-          capabilities:
-            drop:
-            - ALL
+          {{- toYaml .Values.securityContext | nindent 10 }}
         volumeMounts:
         - name: cache
           mountPath: /cache
@@ -272,6 +278,9 @@ spec:
         - name: management
           mountPath: /management
           readOnly: true
+        {{- end }}
+        {{- with .settings.volumeMounts }}
+        {{- toYaml . | nindent 8 }}
         {{- end }}
       volumes:
       - name: cache
@@ -320,10 +329,21 @@ spec:
           optional: true
           defaultMode: 288 # 0440: readable for the group
       - name: kubeconfigs # kubeconfig files of sites' clusters
+        {{- if .Values.kubernetesSites.secrets }}
+        projected:
+          defaultMode: 288 # 0440: readable for the group
+          sources:
+          {{- range prepend .Values.kubernetesSites.secrets .Values.kubernetesSites.secret | uniq }}
+          - secret:
+              name: {{ . }}
+              optional: true
+          {{- end }}
+        {{- else }}
         secret:
           secretName: {{ .Values.kubernetesSites.secret }}
           optional: true
           defaultMode: 288 # 0440: readable for the group
+        {{- end }}
       {{- end }}
       {{- if $gitops }}
       - name: connections # connection files for Open Source MANO, which repositories name as their connectionFile
@@ -336,6 +356,9 @@ spec:
       - name: management
         configMap:
           name: tko-management
+      {{- end }}
+      {{- with .settings.volumes }}
+      {{- toYaml . | nindent 6 }}
       {{- end }}
 ---
 apiVersion: policy/v1

@@ -1,0 +1,126 @@
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+)
+
+// comparePause is the time between two looks for the result of a comparison.
+const comparePause = 100 * time.Millisecond
+
+// CompareSite returns the differences between the desired state of a site and its actual
+// state, without those of deployments that the caller may not read. A meta-scheduler
+// makes the comparison, after the call began. ErrUnavailable if none does within
+// Options.CompareWait. Concurrent calls share comparisons.
+func (s *Service) CompareSite(ctx context.Context, id tko.SiteID) (tko.SiteComparison, error) {
+	if _, err := s.Site(ctx, id, 0); err != nil {
+		return tko.SiteComparison{}, err
+	}
+	ctx, c, err := s.enter(ctx, tko.KindSite, access.Read)
+	if err != nil {
+		return tko.SiteComparison{}, err
+	}
+	deadline := time.Now().Add(s.options.CompareWait)
+	// A running comparison may have begun before a change that the caller made.
+	earlier, err := s.comparing(ctx, id)
+	if err != nil {
+		return tko.SiteComparison{}, err
+	}
+	if earlier != "" {
+		if err := s.compared(ctx, id, deadline, func() (bool, error) {
+			now, err := s.comparing(ctx, id)
+			return now != earlier, err
+		}); err != nil {
+			return tko.SiteComparison{}, err
+		}
+	}
+	before, err := s.store.TargetState(ctx, id, tko.ComparisonState)
+	if err != nil && !errors.Is(err, tko.ErrNotFound) {
+		return tko.SiteComparison{}, err
+	}
+	if err := s.store.EnqueueWork(ctx, tko.QueueCompare, []string{string(id)}, false); err != nil {
+		return tko.SiteComparison{}, err
+	}
+	var now tko.TargetState
+	err = s.compared(ctx, id, deadline, func() (bool, error) {
+		now, err = s.store.TargetState(ctx, id, tko.ComparisonState)
+		if errors.Is(err, tko.ErrNotFound) {
+			return false, nil
+		}
+		return now.Version != before.Version || !now.Updated.Equal(before.Updated), err
+	})
+	if err != nil {
+		return tko.SiteComparison{}, err
+	}
+	var result tko.SiteComparison
+	if err := json.Unmarshal(now.State, &result); err != nil {
+		return tko.SiteComparison{}, fmt.Errorf("the comparison of site %q can't be read: %w", id, err)
+	}
+	return result, s.hideChanges(ctx, c, &result)
+}
+
+// comparing returns the claim of a running comparison of a site; empty if there is none.
+func (s *Service) comparing(ctx context.Context, id tko.SiteID) (claim string, err error) {
+	claim, _, err = s.store.WorkClaim(ctx, tko.QueueCompare, string(id))
+	if errors.Is(err, tko.ErrNotFound) {
+		return "", nil
+	}
+	return claim, err
+}
+
+// compared waits until done returns true, or an error.
+func (s *Service) compared(ctx context.Context, id tko.SiteID, deadline time.Time, done func() (bool, error)) error {
+	for {
+		ok, err := done()
+		if err != nil || ok {
+			return err
+		}
+		if time.Now().After(deadline) {
+			break
+		}
+		if err := waitFor(ctx, nil, comparePause); err != nil {
+			return err
+		}
+	}
+	running, err := s.comparing(ctx, id)
+	if err != nil {
+		return err
+	}
+	if running != "" {
+		return tko.Errorf(tko.ErrUnavailable, "site %q: a meta-scheduler is still comparing it after %s: the site responds slowly; try again", id, s.options.CompareWait)
+	}
+	return tko.Errorf(tko.ErrUnavailable, "site %q: no meta-scheduler compared it within %s: check that one runs (tko-server --roles meta-scheduler), of this version or later, and its log", id, s.options.CompareWait)
+}
+
+// hideChanges removes the changes of deployments that the caller may not read.
+func (s *Service) hideChanges(ctx context.Context, c *caller, comparison *tko.SiteComparison) error {
+	if c.grant.On(access.Read, tko.KindDeployment).IsAll() {
+		return nil
+	}
+	all := comparison.Changes
+	comparison.Changes = nil
+	visible := map[tko.DeploymentID]bool{}
+	for _, change := range all {
+		seen, known := visible[change.Deployment]
+		if !known {
+			_, err := s.Deployment(ctx, change.Deployment, 0)
+			if err != nil && !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrDenied) {
+				return err
+			}
+			seen = err == nil
+			visible[change.Deployment] = seen
+		}
+		if seen {
+			comparison.Changes = append(comparison.Changes, change)
+		} else {
+			comparison.More++
+		}
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package schedule
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/work"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+const (
+	compareLimit       = 2 * time.Minute // of one comparison
+	compareConcurrency = 4               // comparisons at the same time
+)
+
+// A comparer is a target that can compare a site with its desired state.
+type comparer interface {
+	// Compare returns what Schedule would change with the same arguments. It changes
+	// nothing. The changes have no values of Secrets; their targets are empty.
+	Compare(ctx context.Context, of krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) ([]tko.SiteChange, error)
+}
+
+// comparisons returns the loop of the requests to compare sites.
+func (s *Scheduler) comparisons() *work.Loop {
+	return &work.Loop{
+		Client: s.client, Queue: tko.QueueCompare, Worker: s.options.Worker,
+		Concurrency: compareConcurrency, Lease: s.options.Lease, Log: s.options.Log,
+		Do: func(ctx context.Context, item tko.WorkItem) work.Result {
+			ctx, cancel := context.WithTimeout(ctx, compareLimit)
+			defer cancel()
+			return s.compare(ctx, item)
+		},
+	}
+}
+
+// compare compares a site with its desired state, and saves the result.
+func (s *Scheduler) compare(ctx context.Context, item tko.WorkItem) work.Result {
+	id := tko.SiteID(item.Key)
+	seen, err := s.observe(ctx, id)
+	if errors.Is(err, tko.ErrNotFound) {
+		return work.Result{Outcome: tko.WorkDone}
+	}
+	if err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	text, err := encodeComparison(s.differences(ctx, seen))
+	if err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: err}
+	}
+	saving, cancel := context.WithTimeout(context.WithoutCancel(ctx), compareLimit) // also what a time-out left
+	defer cancel()
+	if _, err := s.client.SaveTargetState(saving, tko.TargetState{Site: id, Name: tko.ComparisonState, State: text}, item); err != nil {
+		return work.Result{Outcome: tko.WorkFailed, Err: fmt.Errorf("saving the comparison of site %q: %w", id, err)}
+	}
+	return work.Result{Outcome: tko.WorkDone}
+}
+
+// differences asks the targets of a site for the differences.
+func (s *Scheduler) differences(ctx context.Context, seen snapshot) tko.SiteComparison {
+	p := decide(seen, s.targets)
+	c := tko.SiteComparison{Site: seen.site.ID, Time: time.Now().UTC().Truncate(time.Millisecond)}
+	if len(p.steps) == 0 {
+		c.Problems = append(c.Problems, "no resource of the site's package names a place where its deployments are applied")
+	}
+	for _, step := range p.steps {
+		target, ok := step.target.(comparer)
+		if !ok {
+			c.Problems = append(c.Problems, fmt.Sprintf("%s: what is there can't be compared; the conditions Scheduled and Healthy of the site report what is known", step))
+			continue
+		}
+		conflicting := step.conflictsOf(slices.Concat(p.deployments, p.suspended))
+		apply, held := withhold(p.deployments, conflicting)
+		changes, err := target.Compare(ctx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
+		if err != nil {
+			text := err.Error()
+			if !strings.HasPrefix(text, step.String()) {
+				text = step.String() + ": " + text
+			}
+			c.Problems = append(c.Problems, text)
+		}
+		for _, id := range held {
+			changes = append(changes, tko.SiteChange{Verb: tko.SiteBlocked, Object: "all objects", Deployment: id, Details: []string{conflicting[id]}})
+		}
+		for _, change := range changes {
+			change.Target = step.String()
+			c.Changes = append(c.Changes, change)
+		}
+	}
+	return c
+}
+
+// encodeComparison encodes a comparison. It leaves out the last changes and problems if
+// there are too many.
+func encodeComparison(c tko.SiteComparison) ([]byte, error) {
+	total := len(c.Changes) + c.More
+	if len(c.Changes) > tko.MaxSiteChanges {
+		c.Changes = c.Changes[:tko.MaxSiteChanges]
+	}
+	if len(c.Problems) > tko.MaxSiteChanges {
+		c.Problems = c.Problems[:tko.MaxSiteChanges]
+	}
+	for {
+		c.More = total - len(c.Changes)
+		text, err := json.Marshal(c)
+		if err != nil || len(text) <= tko.MaxComparison {
+			return text, err
+		}
+		switch {
+		case len(c.Changes) > 0:
+			c.Changes = c.Changes[:len(c.Changes)/2]
+		case len(c.Problems) > 0:
+			c.Problems = c.Problems[:len(c.Problems)/2]
+		default:
+			return nil, fmt.Errorf("the comparison of site %q has %d bytes", c.Site, len(text))
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package kubernetes_test
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/krm"
+	"github.com/tko-orchestrator/tko/test/eventually"
+)
+
+// grant gives a service account of the world's namespace all rights on ConfigMaps there.
+func (w *world) grant(account string) {
+	w.t.Helper()
+	rbac := func(resource string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: resource}
+	}
+	role := resource("rbac.authorization.k8s.io/v1", "Role", "tenant")
+	role["rules"] = []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"}, "verbs": []any{"*"}}}
+	binding := resource("rbac.authorization.k8s.io/v1", "RoleBinding", "tenant")
+	binding["roleRef"] = map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "tenant"}
+	binding["subjects"] = []any{map[string]any{"kind": "ServiceAccount", "name": account, "namespace": w.ns}}
+	for name, r := range map[string]krm.Resource{"roles": role, "rolebindings": binding} {
+		if _, err := w.client.Resource(rbac(name)).Namespace(w.ns).Create(w.t.Context(), &unstructured.Unstructured{Object: r}, metav1.CreateOptions{}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func TestImpersonatedTenantCannotWriteOutsideItsNamespace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	w.create(resource("v1", "Namespace", w.ns+"-other"))
+	w.grant("tenant")
+	w.set(map[string]any{"serviceAccount": map[string]any{"name": "tenant"}}, "impersonate")
+	outside := configMap("outside", "1")
+	outside.Set(w.ns+"-other", "metadata", "namespace")
+	all := []tko.Deployment{deployment("in", configMap("inside", "1")), deployment("out", outside), deployment("own", secret("password", "x"))}
+	eventually.True(t, "the tenant's rights are in effect", func() bool {
+		r, _ := w.schedule(t.Context(), all...)
+		return r.Deployments["in"].Scheduled.Status == tko.ConditionTrue
+	})
+	r, err := w.schedule(t.Context(), all...)
+	if err == nil {
+		t.Error("the site has no problem")
+	}
+	for id, what := range map[tko.DeploymentID]string{"out": "configmaps", "own": "secrets"} {
+		if s := r.Deployments[id].Scheduled; s.Status != tko.ConditionFalse || !strings.Contains(s.Message, "system:serviceaccount:"+w.ns+":tenant") || !strings.Contains(s.Message, what) {
+			t.Errorf("deployment %s: %+v", id, s)
+		}
+	}
+	if got := w.there("Secret"); len(got) > 0 {
+		t.Errorf("made %v", got)
+	}
+	if _, err := w.client.Resource(kinds["ConfigMap"]).Namespace(w.ns+"-other").Get(t.Context(), "outside", metav1.GetOptions{}); err == nil {
+		t.Error("the tenant wrote outside of its namespace")
+	}
+	w.must("ConfigMap", "inside")
+
+	// What was applied without impersonation isn't removed beyond the rights, either.
+	w.cluster.Set(nil, "spec", "impersonate")
+	w.reconcile(all...)
+	w.set(map[string]any{"serviceAccount": map[string]any{"name": "tenant", "namespace": w.ns}}, "impersonate")
+	_, _ = w.schedule(t.Context(), all[0])
+	if _, err := w.client.Resource(kinds["ConfigMap"]).Namespace(w.ns+"-other").Get(t.Context(), "outside", metav1.GetOptions{}); err != nil {
+		t.Errorf("the tenant removed an object outside of its namespace: %v", err)
+	}
+}
+
+func TestImpersonationOfSystemUsersIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, kubernetes.Options{})
+	for name, value := range map[string]map[string]any{
+		"both":                      {"serviceAccount": map[string]any{"name": "a"}, "user": "b"},
+		"neither":                   {},
+		"groups of an account":      {"serviceAccount": map[string]any{"name": "a"}, "groups": []any{"g"}},
+		"the administrators' group": {"user": "a", "groups": []any{"system:masters"}},
+		"a system user":             {"user": "system:admin"},
+		"a line break":              {"user": "a\nb"},
+		"a path":                    {"serviceAccount": map[string]any{"name": "a:b"}},
+	} {
+		w.set(value, "impersonate")
+		if _, err := w.schedule(t.Context()); err == nil || !strings.Contains(err.Error(), "spec.impersonate") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
