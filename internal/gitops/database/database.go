@@ -218,17 +218,14 @@ func explain(err error, q remote.Query) error {
 	return fmt.Errorf("the database responded with the error %s", refused.Code)
 }
 
-// limitAttached is SQLite's name for its limit of files that a connection uses besides its
-// own: SQLITE_LIMIT_ATTACHED.
-const limitAttached = 7
-
 func noSelect(err error) error {
 	return tko.Errorf(tko.ErrInvalid, "sql.query must be one SELECT: %w", err)
 }
 
-// uniqueIn is unique for a query of SQLite, which would give the columns of a query of the
-// query other names.
-func uniqueIn(conn *sql.Conn, query string) error {
+// describe returns an ErrInvalid if a query of SQLite isn't one by itself, as one that ends
+// the query around it and has statements after it, or if two of its columns have one name:
+// the query around it would give them others.
+func describe(conn *sql.Conn, query string) error {
 	return conn.Raw(func(driver any) error {
 		describer, ok := driver.(interface {
 			ColumnInfo(query string) ([]sqlite.ColumnInfo, error)
@@ -265,10 +262,7 @@ func inSQLite(ctx context.Context, file string, q remote.Query) ([]byte, error) 
 		return nil, remote.Cause(limited, err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := sqlite.Limit(conn, limitAttached, 0); err != nil { // no other files, nor copies of this one
-		return nil, err
-	}
-	if err := uniqueIn(conn, q.Text); err != nil {
+	if err := describe(conn, q.Text); err != nil {
 		return nil, err
 	}
 	found, err := conn.QueryContext(limited, wrapped("*", q.Text))
