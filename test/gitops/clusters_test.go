@@ -40,7 +40,7 @@ metadata: {name: tko-inventory}
 rules:
 - apiGroups: [cluster.x-k8s.io, cluster.open-cluster-management.io, multicluster.x-k8s.io]
   resources: [clusters, managedclusters, clusterprofiles]
-  verbs: [list]
+  verbs: [list, watch]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -203,7 +203,7 @@ func (m *management) sites() (all []string, err error) {
 	return all, nil
 }
 
-// Sites follow the clusters of a management cluster, with no rights but to list them. The
+// Sites follow the clusters of a management cluster, with no rights but to list and watch them. The
 // Kubernetes target reaches those sites by the kubeconfigs that the cluster keeps.
 func TestSitesFollowClustersOfAManagementCluster(t *testing.T) {
 	m := newManagement(t)

@@ -25,9 +25,9 @@ type kubernetes struct {
 	list     *url.URL
 	size     int
 
-	// The last complete list.
+	// The last complete list; full is zero if there is none.
 	tag     string
-	version string                       // resource version; events after it are unknown. "" if the last list failed
+	version string                       // resource version; events after it are unknown
 	digests map[string][sha256.Size]byte // of the objects, by namespace and name
 	full    time.Time
 }
@@ -61,14 +61,17 @@ func newKubernetes(s OriginSettings, access remote.Access) (*kubernetes, error) 
 
 // read reads all objects, unless events show that they are the known ones.
 func (k *kubernetes) read(ctx context.Context, known string) ([]record, string, error) {
-	if k.version != "" && k.tag == known && time.Since(k.full) < defaultFullEvery && k.unchanged(ctx) {
+	if k.tag == known && time.Since(k.full) < defaultFullEvery && k.unchanged(ctx) {
 		return nil, known, nil
 	}
 	all, err := k.all(ctx)
-	if err == nil && k.tag == known {
+	if err != nil {
+		return nil, "", err
+	}
+	if k.tag == known {
 		all = nil
 	}
-	return all, k.tag, err
+	return all, k.tag, nil
 }
 
 // watchSeconds is for how long a server sends events: those that it has, it sends at once.
@@ -125,7 +128,6 @@ func (k *kubernetes) at(query url.Values) string {
 // all reads all pages of a list, which are of one snapshot. The API server refuses to
 // continue a list that is too old; then this reading fails as a whole.
 func (k *kubernetes) all(ctx context.Context) (all []record, err error) {
-	k.version = ""
 	g, err := newGetter(ctx, k.settings, k.access, "Bearer")
 	if err != nil {
 		return nil, err
