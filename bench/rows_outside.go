@@ -24,7 +24,7 @@ const (
 	catalogVersions = 50 // of each package
 	netBoxPage      = 500
 
-	aimOutside   = time.Minute
+	aimInventory = time.Minute
 	aimUnchanged = 2 * time.Second
 )
 
@@ -51,6 +51,7 @@ type outside struct {
 	requests func() int64 // that the source has had; nil if they aren't counted
 	first    string       // rows
 	same     string
+	aim      time.Duration // of the first; 0 if there is none
 }
 
 // inventory reads the sites of a NetBox, and reads it again without a change.
@@ -77,7 +78,7 @@ func (r *run) inventory(ctx context.Context) error {
 	}))
 	defer server.Close()
 	return r.outside(ctx, outside{
-		kind: tko.KindSite, items: r.Inventory, requests: requests.Load, first: rowInventory(r.Inventory, false), same: rowInventory(r.Inventory, true),
+		kind: tko.KindSite, items: r.Inventory, aim: aimInventory, requests: requests.Load, first: rowInventory(r.Inventory, false), same: rowInventory(r.Inventory, true),
 		settings: fmt.Sprintf(`inventory:
     from:
     - netbox: { url: %q, pageSize: %d }
@@ -193,7 +194,7 @@ func (r *run) outside(ctx context.Context, o outside) error {
 		return err
 	}
 	defer stop()
-	s, err := r.reconciled(ctx, name, tko.Source{})
+	s, err := r.reconciled(ctx, name, tko.Source{}, 100*time.Millisecond)
 	if err != nil {
 		return err
 	}
@@ -213,14 +214,14 @@ func (r *run) outside(ctx context.Context, o outside) error {
 		}
 		return fmt.Sprintf("; %d requests to the source", (o.requests()-since)/int64(max(1, looks)))
 	}
-	r.add(Row{What: o.first, Value: took.Seconds(), Unit: Seconds, Aim: aimOutside.Seconds(), Note: fmt.Sprintf(
+	r.add(Row{What: o.first, Value: took.Seconds(), Unit: Seconds, Aim: o.aim.Seconds(), Note: fmt.Sprintf(
 		"the role gitops: %s of processor time, in all%s; the data controller: %s", short(processorTime(pid)), requests(0, 1), spent)})
 
 	again := func(ctx context.Context) error {
 		if err := r.client.EnqueueSources(ctx, []string{name}, false, ""); err != nil {
 			return err
 		}
-		s, err = r.reconciled(ctx, name, s)
+		s, err = r.reconciled(ctx, name, s, 5*time.Millisecond)
 		return err
 	}
 	if err := again(ctx); err != nil { // compares all with TKO, as after each change there
@@ -240,8 +241,9 @@ func (r *run) outside(ctx context.Context, o outside) error {
 	return nil
 }
 
-// reconciled waits until a source is ready and not enqueued. last is its known state.
-func (r *run) reconciled(ctx context.Context, name string, last tko.Source) (tko.Source, error) {
+// reconciled waits until a source is ready and not enqueued. last is its known state. Each
+// request costs the server time.
+func (r *run) reconciled(ctx context.Context, name string, last tko.Source, every time.Duration) (tko.Source, error) {
 	for {
 		s, err := r.client.SourceUnless(ctx, name, last.Version)
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
@@ -261,7 +263,7 @@ func (r *run) reconciled(ctx context.Context, name string, last tko.Source) (tko
 				return s, fmt.Errorf("source %q: %s", name, s.Status.Conditions[ready].Message)
 			}
 		}
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
+		if err := pause(ctx, every); err != nil {
 			return last, err
 		}
 	}

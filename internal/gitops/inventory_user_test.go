@@ -80,12 +80,12 @@ func (o *outside) registered(t *testing.T, editable ...string) (*client.Client, 
 	c, settings := data(t), o.settings()
 	settings.Inventory.Editable = editable
 	t.Run("registered", func(t *testing.T) {
-		start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}}).until("sites", "applied", isReady)
+		start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}}).until("sites", "applied", wasApplied)
 	})
 	return c, settings
 }
 
-func isReady(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue }
+func wasApplied(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue }
 
 // has waits until the site a has these values from these origins.
 func (w *world) has(what string, want map[string]string) {
@@ -120,11 +120,11 @@ func TestInventoryKeepsValuesOfUsersWhereItMay(t *testing.T) {
 	settings.Inventory.From[0].Map.Template = `"edge:v1"`
 	settings.Inventory.From[0].Map.Metadata["contact"] = "record.contact"
 	w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
-	w.until("sites", "applied", func(s tko.Source) bool { return isReady(s) && len(s.Status.Items) == 2 })
+	w.until("sites", "applied", func(s tko.Source) bool { return wasApplied(s) && len(s.Status.Items) == 2 })
 	check := func(what string, want map[string]string) tko.Source {
 		t.Helper()
 		w.settle("sites")
-		s := w.until("sites", what, isReady)
+		s := w.until("sites", what, wasApplied)
 		if diff := cmp.Diff(want, w.originsOf("a")); diff != "" {
 			t.Errorf("%s: %s", what, diff)
 		}
@@ -164,10 +164,10 @@ func TestInventoryRestoresValuesThatAreNoLongerEditable(t *testing.T) {
 	settings.Inventory.Editable = []string{"*"}
 	t.Run("editable", func(t *testing.T) {
 		w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
-		w.until("sites", "applied", isReady)
+		w.until("sites", "applied", wasApplied)
 		w.edit("", map[string]string{"region": "mine", "own": "x"})
 		w.settle("sites")
-		w.until("sites", "kept", isReady)
+		w.until("sites", "kept", wasApplied)
 		if diff := cmp.Diff(map[string]string{"region": "mine from user:test", "own": "x from user:test"}, w.originsOf("a")); diff != "" {
 			t.Error(diff)
 		}
@@ -175,7 +175,7 @@ func TestInventoryRestoresValuesThatAreNoLongerEditable(t *testing.T) {
 	settings.Inventory.Editable = []string{"metadata.own"}
 	w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
 	w.until("sites", "restored", func(s tko.Source) bool {
-		return isReady(s) && s.Status.OriginsOf(s.Status.Items[0])["metadata.region"] == "url"
+		return wasApplied(s) && s.Status.OriginsOf(s.Status.Items[0])["metadata.region"] == "url"
 	})
 	if diff := cmp.Diff(map[string]string{"region": "west from url", "own": "x from user:test"}, w.originsOf("a")); diff != "" {
 		t.Error(diff)

@@ -346,7 +346,7 @@ func (c *Catalog) Manifests(revision string) ([]manifest.Manifest, []string, err
 // newest returns the versions that the settings select: of each package the newest ones, the
 // newest first, by semantic version, others after them by name; and those that move.
 func (c *Catalog) newest(all []version) []version {
-	byPackage := map[string][]version{}
+	byPackage := map[string][]ranked{}
 	var selected []version
 	anyTag := len(c.settings.Tags)+len(c.settings.Branches) == 0
 	for _, v := range all {
@@ -354,29 +354,37 @@ func (c *Catalog) newest(all []version) []version {
 		case v.moves:
 			selected = append(selected, v)
 		case anyTag || matches(c.settings.Tags, v.Name):
-			byPackage[v.Of] = append(byPackage[v.Of], v)
+			of := ranked{version: v}
+			of.rank, _ = semver.NewVersion(v.Name) //nolint:errcheck // others come after the semantic ones
+			byPackage[v.Of] = append(byPackage[v.Of], of)
 		}
 	}
 	slices.SortFunc(selected, func(a, b version) int { return strings.Compare(a.Name, b.Name) })
 	for _, of := range slices.Sorted(maps.Keys(byPackage)) {
 		found := byPackage[of]
-		slices.SortFunc(found, func(a, b version) int { return newer(a.Name, b.Name) })
-		selected = append(selected, found[:min(len(found), c.settings.Keep)]...)
+		slices.SortFunc(found, newer)
+		for _, v := range found[:min(len(found), c.settings.Keep)] {
+			selected = append(selected, v.version)
+		}
 	}
 	return selected
 }
 
+// ranked is a version with its semantic version; nil if it has none.
+type ranked struct {
+	version
+	rank *semver.Version
+}
+
 // newer compares versions for sorting: the newest first.
-func newer(a, b string) int {
-	x, errX := semver.NewVersion(a)
-	y, errY := semver.NewVersion(b)
+func newer(a, b ranked) int {
 	switch {
-	case errX == nil && errY == nil:
-		return cmp.Or(y.Compare(x), strings.Compare(b, a))
-	case errX == nil:
+	case a.rank != nil && b.rank != nil:
+		return cmp.Or(b.rank.Compare(a.rank), strings.Compare(b.Name, a.Name))
+	case a.rank != nil:
 		return -1
-	case errY == nil:
+	case b.rank != nil:
 		return 1
 	}
-	return strings.Compare(b, a)
+	return strings.Compare(b.Name, a.Name)
 }
