@@ -94,7 +94,7 @@ func TestCommandExplainsSitesAndFindsUpgradableDeployments(t *testing.T) {
 	until(`nf/upf:v1.9.0 +nf/upf:v2.0.0 `, "deployment", "list", "--upgradable", "-o", "table")
 	// All of them are upgraded by one rollout.
 	run(3, "none of the selected deployments", "rollout", "create", "newest", "--upgradable", "--template-id", "other/**", "--wave", "all")
-	out := run(0, "nf/upf:v2.0.0", "rollout", "create", "newest", "--upgradable", "--wave", "all")
+	out := run(0, `"v1.9.0" → "v2.0.0"`, "rollout", "create", "newest", "--upgradable", "--wave", "all")
 	plan := regexp.MustCompile(`tko rollout start newest --plan (\S+)`).FindStringSubmatch(out)
 	if plan == nil {
 		t.Fatalf("the plan doesn't say how to start it: %s", out)
