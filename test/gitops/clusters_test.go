@@ -243,10 +243,10 @@ func TestSitesFollowClustersOfAManagementCluster(t *testing.T) {
 	before := m.becomes("the clusters are sites", tko.SourceReasonSucceeded, "capi/edge-1 west 1", "ocm/store-7 north 1", "ocm/store-8 north 1", "profile/core-1 south 1")
 
 	// Unchanged clusters are not listed again.
-	lists := m.lists.Load()
+	lists, watches := m.lists.Load(), m.watches.Load()
 	m.becomes("nothing has happened", tko.SourceReasonSucceeded, "capi/edge-1 west 1", "ocm/store-7 north 1", "ocm/store-8 north 1", "profile/core-1 south 1")
-	if n := m.lists.Load() - lists; n > 0 || m.watches.Load() != 3 {
-		t.Errorf("unchanged clusters are listed by %d requests, after %d for their events: want none, after 3", n, m.watches.Load())
+	if n := m.lists.Load() - lists; n > 0 || m.watches.Load() == watches {
+		t.Errorf("unchanged clusters are listed by %d requests, after %d for their events: want none, after some", n, m.watches.Load()-watches)
 	}
 	// Heartbeats of controllers change resource versions, and no sites.
 	m.status("managedclusters/store-7", `{"conditions": [{"type": "ManagedClusterConditionAvailable", "status": "True", "reason": "x", "message": "y", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}`)

@@ -355,7 +355,7 @@ func (c *Catalog) newest(all []version) []version {
 			selected = append(selected, v)
 		case anyTag || matches(c.settings.Tags, v.Name):
 			of := ranked{version: v}
-			of.rank, _ = semver.NewVersion(v.Name) //nolint:errcheck // others come after the semantic ones
+			of.rank, _ = semver.NewVersion(v.Name) // others come after the semantic ones
 			byPackage[v.Of] = append(byPackage[v.Of], of)
 		}
 	}
