@@ -109,7 +109,7 @@ func TestCommandExplainsSitesAndFindsUpgradableDeployments(t *testing.T) {
 	until(`metadata.contact +noc@example.com `, "site", "explain", "lagos", "-o", "table")
 	// The values of an inventory that fails stay, and their age is shown.
 	write("contacts.csv", "site,contact\nlagos\n")
-	until(`sheets +False +2 +\d+s `, "inventory", "status", "-o", "table")
+	until(`sheets +False \(\S+\) +2 +\d+[sm] `, "inventory", "status", "-o", "table")
 	if out := run(0, `source "sheets" has not been ready for `, "site", "explain", "lagos", "-o", "table"); !strings.Contains(out, "noc@example.com") {
 		t.Errorf("the value is lost: %s", out)
 	}
