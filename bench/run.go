@@ -33,6 +33,8 @@ type Options struct {
 	Missed      int    // changes that a watch has missed when it resumes; all if fewer
 	Prepared    int    // deployments that a plugin prepares
 	Backlog     int    // deployments that preparers prepare without plugins
+	Inventory   int    // sites of an inventory
+	Catalog     int    // packages of a catalog
 	Planned     int    // deployments of a rollout that is planned
 	StreamSites int    // sites of a list
 	// StreamDeployments is the number of deployments of a list; those of the fleet if
@@ -57,6 +59,9 @@ type Target struct {
 	// Preparers starts n preparers, and returns their processes and a function that
 	// stops them. If nil, the running preparers are measured.
 	Preparers func(ctx context.Context, n int) (pids []int, stop func(), err error)
+	// GitOps starts a server of the role gitops with a file of sources, and returns its
+	// process and a function that stops it.
+	GitOps func(ctx context.Context, sources []byte) (pid int, stop func(), err error)
 	// Restart restarts the data controller. started is the start time of the new
 	// process.
 	Restart func(ctx context.Context) (address string, pid int, started time.Time, err error)
@@ -184,7 +189,12 @@ func (r *run) steps() []step {
 			func(ctx context.Context) error { return r.placement(ctx, n) },
 		})
 	}
-	return append(steps, step{[]string{rowTransactions, rowProcessor}, r.idle})
+	return append(
+		steps,
+		step{[]string{rowTransactions, rowProcessor}, r.idle},
+		step{[]string{rowInventory(r.Inventory, false), rowInventory(r.Inventory, true)}, r.inventory},
+		step{[]string{rowCatalog(r.Catalog, false), rowCatalog(r.Catalog, true)}, r.catalog},
+	)
 }
 
 // wanted reports whether one of some rows is selected.

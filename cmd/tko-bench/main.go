@@ -106,6 +106,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.Prepared, "prepared", 1000, "number of deployments that a plugin prepares")
 	flags.IntVar(&o.Planned, "planned", 20_000, "number of deployments of a rollout that is planned")
 	flags.IntVar(&o.Backlog, "backlog", 6000, "number of deployments that preparers prepare without plugins")
+	flags.IntVar(&o.Inventory, "inventory", 20_000, "number of sites of the inventory")
+	flags.IntVar(&o.Catalog, "catalog", 1000, "number of packages of the catalog, which has 50 versions of each")
 	flags.IntVar(&o.StreamSites, "stream-sites", 90_000, "number of sites of a list")
 	flags.IntVar(&o.StreamDeployments, "stream-deployments", 20_000, "number of deployments of a list; those of the fleet if there are fewer")
 	flags.StringVar(&o.Python, "python", "", "without -address: Python environment of plugins in Python, with the SDK in it or in PYTHONPATH")

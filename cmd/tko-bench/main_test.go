@@ -26,7 +26,7 @@ func TestMeasuresBothStores(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	err := run(t.Context(), []string{
 		"-bin", filepath.Dir(process.Build(t, "tko-server")), "-json", "-deployments", "1000", "-register", "40", "-create", "40", "-placements", "20",
-		"-samples", "5", "-watchers", "20", "-dependents", "200", "-idle", "500ms", "-prepared", "8", "-backlog", "1200", "-planned", "300", "-missed", "2000", "-stream-sites", "60", "-stream-deployments", "1200", "-python", process.Python(t),
+		"-samples", "5", "-watchers", "20", "-dependents", "200", "-idle", "500ms", "-prepared", "8", "-backlog", "1200", "-planned", "300", "-missed", "2000", "-stream-sites", "60", "-stream-deployments", "1200", "-inventory", "700", "-catalog", "3", "-python", process.Python(t),
 	}, &stdout, &stderr)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &stderr)
@@ -77,6 +77,8 @@ func checkRows(t *testing.T, table bench.Table) {
 		"as of: first row of a page", "as of: list all deployments", "difference of the fleet: first group of 20 changes",
 		"create to prepared, idle", "placement on 20 sites: children there", "placement on 20 sites: all prepared, one preparer",
 		"placement on 20 sites: all prepared, 2 preparers", "idle: processor time of the servers",
+		"inventory: 700 sites of NetBox, until registered", "inventory: 700 sites of NetBox, unchanged",
+		"catalog: 3 packages with 50 versions in git, until registered", "catalog: 3 packages with 50 versions in git, unchanged",
 	} {
 		row, ok := table.Row(want)
 		if !ok || row.Missing != "" {

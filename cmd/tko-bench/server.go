@@ -76,6 +76,17 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 		}
 		return pids, stop, nil
 	}
+	target.GitOps = func(ctx context.Context, sources []byte) (int, func(), error) {
+		file := filepath.Join(folder, "sources.yaml")
+		if err := os.WriteFile(file, sources, 0o600); err != nil {
+			return 0, nil, err
+		}
+		s, err := start(ctx, "--roles=gitops", "--data="+data.GRPC[0], "--gitops-sources="+file, "--gitops-dir="+folder, "--remote-addresses=127.0.0.0/8")
+		if err != nil {
+			return 0, nil, err
+		}
+		return s.command.Process.Pid, s.stop, nil
+	}
 	fresh := 0
 	target.Fresh = func(ctx context.Context, allRoles bool) (string, int, func(), error) {
 		fresh++

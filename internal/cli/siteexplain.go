@@ -51,11 +51,11 @@ func partsOf(s tko.Site) map[string]string {
 	return parts
 }
 
-// readSiteParts reads a site with its history, and the sources that own it.
-func readSiteParts(ctx context.Context, s *session, id tko.SiteID) ([]sitePart, error) {
+// readSiteParts reads a site with its history, and the source that owns it, if one does.
+func readSiteParts(ctx context.Context, s *session, id tko.SiteID) (all []sitePart, owner tko.Source, err error) {
 	site, err := call(ctx, s, func(ctx context.Context) (tko.Site, error) { return s.Site(ctx, id, 0) })
 	if err != nil {
-		return nil, err
+		return nil, owner, err
 	}
 	now := partsOf(site)
 	parts := map[string]*sitePart{}
@@ -69,7 +69,7 @@ func readSiteParts(ctx context.Context, s *session, id tko.SiteID) ([]sitePart, 
 			break // it is no longer retained
 		}
 		if err != nil {
-			return nil, err
+			return nil, owner, err
 		}
 		values := partsOf(was)
 		for name, value := range open {
@@ -80,28 +80,27 @@ func readSiteParts(ctx context.Context, s *session, id tko.SiteID) ([]sitePart, 
 			parts[name].set = was.Stamp
 		}
 	}
-	if err := nameOrigins(ctx, s, site, parts); err != nil {
-		return nil, err
+	if owner, err = nameOrigins(ctx, s, site, parts); err != nil {
+		return nil, owner, err
 	}
-	var all []sitePart
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
 		all = append(all, *parts[name])
 	}
-	return all, nil
+	return all, owner, nil
 }
 
-// nameOrigins sets where parts come from.
-func nameOrigins(ctx context.Context, s *session, site tko.Site, parts map[string]*sitePart) error {
+// nameOrigins sets where parts come from, and returns the source that owns the site, if
+// one does.
+func nameOrigins(ctx context.Context, s *session, site tko.Site, parts map[string]*sitePart) (owner tko.Source, err error) {
 	sources, err := call(ctx, s, s.Sources)
 	if err != nil && !errors.Is(err, tko.ErrDenied) {
-		return err
+		return owner, err
 	}
-	var owner string
 	var given tko.SourceOrigins
 	for _, source := range sources {
 		for _, item := range source.Status.Items {
 			if item.Kind == string(tko.KindSite) && item.Name == string(site.ID) {
-				owner, given = source.Name, source.Status.OriginsOf(item)
+				owner, given = source, source.Status.OriginsOf(item)
 			}
 		}
 	}
@@ -109,7 +108,7 @@ func nameOrigins(ctx context.Context, s *session, site tko.Site, parts map[strin
 	if site.Template != "" {
 		template, err := call(ctx, s, func(ctx context.Context) (tko.Template, error) { return s.Template(ctx, site.Template, 0) })
 		if err != nil && !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrDenied) {
-			return err
+			return owner, err
 		}
 		inherited = template.Metadata
 	}
@@ -120,9 +119,9 @@ func nameOrigins(ctx context.Context, s *session, site tko.Site, parts map[strin
 		user, isUser := given.User(part.name)
 		switch origin := given[part.name]; {
 		case isUser:
-			part.from = fmt.Sprintf("user %s, kept by source %s", user, owner)
-		case origin != "" && name == owner && isSource:
-			part.from = fmt.Sprintf("%s of source %s", origin, owner)
+			part.from = fmt.Sprintf("user %s, kept by source %s", user, owner.Name)
+		case origin != "" && name == owner.Name && isSource:
+			part.from = fmt.Sprintf("%s of source %s", origin, owner.Name)
 		case isMetadata && has && value == part.value:
 			part.from = "template " + string(site.Template)
 		case isSource:
@@ -131,5 +130,5 @@ func nameOrigins(ctx context.Context, s *session, site tko.Site, parts map[strin
 			part.from = "user"
 		}
 	}
-	return nil
+	return owner, nil
 }

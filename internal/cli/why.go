@@ -265,9 +265,12 @@ site and the deployments are those of then.`,
 				if !tko.AsOfOf(ctx).IsZero() {
 					return tko.Errorf(errUsage, "--as-of explains a topology only, because the GitOps sources of a site are known as of now: add --topology")
 				}
-				parts, err := readSiteParts(ctx, s, tko.SiteID(args[0]))
+				parts, owner, err := readSiteParts(ctx, s, tko.SiteID(args[0]))
 				if err != nil {
 					return err
+				}
+				if c := readiness(owner); c.Status != "" && c.Status != tko.ConditionTrue {
+					a.notice("source %q has not been ready for %s: its values may be old. The reason: tko gitops status %s", owner.Name, age(a.now(), c.LastTransition), owner.Name)
 				}
 				return list(ctx, s, sitePartView, nil, func(context.Context) iter.Seq2[sitePart, error] { return sequence(parts) })
 			}

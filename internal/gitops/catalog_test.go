@@ -97,3 +97,47 @@ func TestPackageWithinAPackageIsAPartOfIt(t *testing.T) {
 		t.Errorf("the template has %q: want %q", strings.Join(names, ", "), want)
 	}
 }
+
+// A branch is a version whose content changes: each content of a package is a template of
+// its own, and a commit that changes other packages makes none.
+func TestCatalogRegistersEachContentOfABranch(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	r.tag("v1", map[string]string{"upf/c.yaml": configMap("1"), "amf/c.yaml": configMap("1")})
+	git(t, r.dir, "push", "-q", "origin", "HEAD:refs/heads/release/1.0", "HEAD:refs/heads/draft")
+	settings := gitops.Settings{Name: "vendor", Git: gitops.GitSettings{URL: r.url}, Catalog: &catalog.Settings{Branches: []string{"main", "release/*"}, Keep: 1}}
+	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
+	owns := func(n int) func(tko.Source) bool {
+		return func(s tko.Source) bool {
+			return ready(s).Status == tko.ConditionTrue && consistent(s).Status == "" && len(s.Status.Items) == n
+		}
+	}
+	versions := func() map[string]int {
+		found := map[string]int{}
+		for _, entity := range w.entities() {
+			id := strings.Fields(entity)[1]
+			found[id[:strings.LastIndex(id, "-")]]++
+		}
+		return found
+	}
+	w.until("vendor", "applied", owns(4))
+	want := map[string]int{"upf:main": 1, "upf:release/1.0": 1, "amf:main": 1, "amf:release/1.0": 1}
+	if diff := cmp.Diff(want, versions()); diff != "" {
+		t.Fatal(diff)
+	}
+	r.push(map[string]string{"upf/c.yaml": configMap("2")})
+	w.settle("vendor")
+	w.until("vendor", "applied again", owns(5))
+	want["upf:main"] = 2
+	if diff := cmp.Diff(want, versions()); diff != "" {
+		t.Errorf("after a commit that changes one package: %s", diff)
+	}
+	r.push(map[string]string{"upf/c.yaml": configMap("1")})
+	w.settle("vendor")
+	w.until("vendor", "applied after a revert", owns(5))
+	for _, entity := range w.entities() {
+		if !strings.HasSuffix(entity, " 1 gitops:vendor") {
+			t.Errorf("a template was changed: %s", entity)
+		}
+	}
+}

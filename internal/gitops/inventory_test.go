@@ -116,6 +116,7 @@ func TestFailingInventoryChangesNoSites(t *testing.T) {
 		"more than the percent": {func() { o.sites(t, numbered("a", 56)...) }, tko.SourceReasonApproval, []string{"4 of 60"}},
 		"renamed":               {func() { o.sites(t, numbered("b", 60)...) }, tko.SourceReasonApproval, []string{"60 of 60", "60 other changes wait"}},
 		"some renamed":          {func() { o.sites(t, append(numbered("a", 50), numbered("b", 10)...)...) }, tko.SourceReasonApproval, []string{"10 other changes wait"}},
+		"a lost filter":         {func() { o.sites(t, append(numbered("a", 60), numbered("b", 61)...)...) }, tko.SourceReasonApproval, []string{"61 sites would be added to 60", "tko gitops approve sites "}},
 	} {
 		fault.cause()
 		w.refused("sites", fault.reason, fault.parts...)

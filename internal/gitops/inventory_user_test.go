@@ -65,6 +65,39 @@ func (w *world) originsOf(id tko.SiteID) map[string]string {
 	return found
 }
 
+// regionOf has the server list the site a with a region.
+func (o *outside) regionOf(region string) {
+	o.serve(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `[{"name": "a", "region": %q}]`, region)
+	})
+}
+
+// registered returns an inventory with the site a in the west, of which users may set some
+// parts, and a client of the data controller at which it is registered.
+func (o *outside) registered(t *testing.T, editable ...string) (*client.Client, gitops.Settings) {
+	t.Helper()
+	o.regionOf("west")
+	c, settings := data(t), o.settings()
+	settings.Inventory.Editable = editable
+	t.Run("registered", func(t *testing.T) {
+		start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}}).until("sites", "applied", wasApplied)
+	})
+	return c, settings
+}
+
+func wasApplied(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue }
+
+// has waits until the site a has these values from these origins.
+func (w *world) has(what string, want map[string]string) {
+	w.Helper()
+	eventually.NoError(w.TB, what, func() error {
+		if diff := cmp.Diff(want, w.originsOf("a")); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	})
+}
+
 // Values that a user sets stay where the inventory lets users set them, whatever the
 // inventory has. All others are restored.
 func TestInventoryKeepsValuesOfUsersWhereItMay(t *testing.T) {
@@ -87,12 +120,11 @@ func TestInventoryKeepsValuesOfUsersWhereItMay(t *testing.T) {
 	settings.Inventory.From[0].Map.Template = `"edge:v1"`
 	settings.Inventory.From[0].Map.Metadata["contact"] = "record.contact"
 	w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
-	isReady := func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue }
-	w.until("sites", "applied", func(s tko.Source) bool { return isReady(s) && len(s.Status.Items) == 2 })
+	w.until("sites", "applied", func(s tko.Source) bool { return wasApplied(s) && len(s.Status.Items) == 2 })
 	check := func(what string, want map[string]string) tko.Source {
 		t.Helper()
 		w.settle("sites")
-		s := w.until("sites", what, isReady)
+		s := w.until("sites", what, wasApplied)
 		if diff := cmp.Diff(want, w.originsOf("a")); diff != "" {
 			t.Errorf("%s: %s", what, diff)
 		}
@@ -130,13 +162,12 @@ func TestInventoryRestoresValuesThatAreNoLongerEditable(t *testing.T) {
 	c := data(t)
 	settings := o.settings()
 	settings.Inventory.Editable = []string{"*"}
-	isReady := func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue }
 	t.Run("editable", func(t *testing.T) {
 		w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
-		w.until("sites", "applied", isReady)
+		w.until("sites", "applied", wasApplied)
 		w.edit("", map[string]string{"region": "mine", "own": "x"})
 		w.settle("sites")
-		w.until("sites", "kept", isReady)
+		w.until("sites", "kept", wasApplied)
 		if diff := cmp.Diff(map[string]string{"region": "mine from user:test", "own": "x from user:test"}, w.originsOf("a")); diff != "" {
 			t.Error(diff)
 		}
@@ -144,7 +175,7 @@ func TestInventoryRestoresValuesThatAreNoLongerEditable(t *testing.T) {
 	settings.Inventory.Editable = []string{"metadata.own"}
 	w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
 	w.until("sites", "restored", func(s tko.Source) bool {
-		return isReady(s) && s.Status.OriginsOf(s.Status.Items[0])["metadata.region"] == "url"
+		return wasApplied(s) && s.Status.OriginsOf(s.Status.Items[0])["metadata.region"] == "url"
 	})
 	if diff := cmp.Diff(map[string]string{"region": "west from url", "own": "x from user:test"}, w.originsOf("a")); diff != "" {
 		t.Error(diff)
@@ -169,29 +200,14 @@ func (m *meddling) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, err
 func TestInventoryKeepsValuesThatUsersSetMeanwhile(t *testing.T) {
 	t.Parallel()
 	o := newOutside(t)
-	o.sites(t, "a")
-	c := data(t)
-	settings := o.settings()
-	settings.Inventory.Editable = []string{"metadata.contact"}
-	isReady := func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue }
-	t.Run("registered", func(t *testing.T) {
-		start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}}).until("sites", "applied", isReady)
-	})
-	o.serve(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`[{"name": "a", "region": "east"}]`))
-	})
+	c, settings := o.registered(t, "metadata.contact")
+	o.regionOf("east")
 	w := &world{TB: t, Client: c}
 	w.controller = gitops.New(&meddling{Client: c, user: func() { w.edit("", map[string]string{"contact": "ada"}) }}, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}, Log: slog.New(slog.DiscardHandler)})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.controller.Run(ctx) }()
-	want := map[string]string{"contact": "ada from user:test", "region": "east from url"}
-	eventually.NoError(t, "the site has the values of the inventory and the user", func() error {
-		if diff := cmp.Diff(want, w.originsOf("a")); diff != "" {
-			return errors.New(diff)
-		}
-		return nil
-	})
+	w.has("the values of the inventory and the user", map[string]string{"contact": "ada from user:test", "region": "east from url"})
 	stop()
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -225,20 +241,8 @@ func (f *forgetful) SaveSource(ctx context.Context, s tko.Source, claim tko.Work
 func TestInventoryDoesNotKeepItsOwnValues(t *testing.T) {
 	t.Parallel()
 	o := newOutside(t)
-	serve := func(region string) {
-		o.serve(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = fmt.Fprintf(w, `[{"name": "a", "region": %q}]`, region)
-		})
-	}
-	serve("west")
-	c := data(t)
-	settings := o.settings()
-	settings.Inventory.Editable = []string{"*"}
-	isReady := func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue }
-	t.Run("registered", func(t *testing.T) {
-		start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}}).until("sites", "applied", isReady)
-	})
-	serve("east")
+	c, settings := o.registered(t, "*")
+	o.regionOf("east")
 	killed := gitops.New(&forgetful{Client: c}, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}, Log: slog.New(slog.DiscardHandler)})
 	ctx, kill := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -251,13 +255,6 @@ func TestInventoryDoesNotKeepItsOwnValues(t *testing.T) {
 	})
 	kill()
 	<-done // how it ends doesn't matter
-	serve("south")
-	w := start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
-	want := map[string]string{"region": "south from url"}
-	eventually.NoError(t, "the site follows the inventory", func() error {
-		if diff := cmp.Diff(want, w.originsOf("a")); diff != "" {
-			return errors.New(diff)
-		}
-		return nil
-	})
+	o.regionOf("south")
+	start(t, c, gitops.Options{Sources: []gitops.Spec{spec(t, settings)}}).has("the value of the inventory", map[string]string{"region": "south from url"})
 }

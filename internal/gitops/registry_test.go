@@ -375,8 +375,8 @@ func pgp(t *testing.T) (*openpgp.Entity, string) {
 	return entity, file
 }
 
-// If a catalog has PGP keys, only tags that are signed by one of them become templates,
-// and a signed tag doesn't count under another name.
+// If a catalog has PGP keys, only tags, and branches whose newest commit, are signed by one
+// of them become templates. A signed tag doesn't count under another name.
 func TestCatalogLeavesOutTagsWithoutValidSignatures(t *testing.T) {
 	t.Parallel()
 	key, file := pgp(t)
@@ -402,21 +402,38 @@ func TestCatalogLeavesOutTagsWithoutValidSignatures(t *testing.T) {
 	signed("v2", "2", other)
 	r.tag("v3", map[string]string{"upf/c.yaml": configMap("3")})
 	git(t, r.dir, "tag", "v4")
-	git(t, r.dir, "push", "-q", "origin", "refs/tags/v4")
-	settings := gitops.Settings{Name: "vendor", Git: gitops.GitSettings{URL: r.url}, Catalog: &catalog.Settings{PGPKeyFile: file}}
+	git(t, r.dir, "push", "-q", "origin", "refs/tags/v4", "HEAD:refs/heads/plain")
+	for branch, by := range map[string]*openpgp.Entity{"signed": key, "foreign": other} {
+		opened, err := gogit.PlainOpen(r.dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, err := opened.Worktree()
+		if err == nil {
+			_, err = files.Commit(branch, &gogit.CommitOptions{AllowEmptyCommits: true, SignKey: by, Author: &object.Signature{Name: "v", Email: "v@example.com"}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		git(t, r.dir, "push", "-q", "origin", "HEAD:refs/heads/"+branch)
+	}
+	settings := gitops.Settings{Name: "vendor", Git: gitops.GitSettings{URL: r.url}, Catalog: &catalog.Settings{PGPKeyFile: file, Tags: []string{"v*"}, Branches: []string{"plain", "signed", "foreign"}}}
 	w := start(t, data(t), gitops.Options{Sources: []gitops.Spec{spec(t, settings)}})
 	s := w.until("vendor", "applied", func(s tko.Source) bool { return ready(s).Status == tko.ConditionTrue })
-	if diff := cmp.Diff([]string{"template upf:v1 1 gitops:vendor"}, w.entities()); diff != "" {
-		t.Error(diff)
+	if got := w.entities(); len(got) != 2 || !strings.HasPrefix(got[0], "template upf:signed-") || got[1] != "template upf:v1 1 gitops:vendor" {
+		t.Errorf("the templates are %q: want those of the signed tag and the signed branch", got)
 	}
 	left := consistent(s).Message
-	for _, want := range []string{"v2 is left out: its signature is not valid", "v3 is left out: it isn't signed with a PGP key", "v4 is left out: it isn't signed", `v9 is left out: its signature is for the tag "v1"`} {
+	for _, want := range []string{
+		"branch plain is left out: its newest commit isn't signed", "branch foreign is left out: its signature is not valid",
+		"v2 is left out: its signature is not valid", "v3 is left out: it isn't signed with a PGP key", "v4 is left out: it isn't signed", `v9 is left out: its signature is for the tag "v1"`,
+	} {
 		if !strings.Contains(left, want) {
 			t.Errorf("the condition is %q: want %q", left, want)
 		}
 	}
 	// A signature is for its commit: a tag that was moved since it was listed is invalid.
-	session, err := r.open(tree.Limits{}).FetchTags(t.Context(), []string{"v1", "v2"})
+	session, err := r.open(tree.Limits{}).FetchAll(t.Context(), []string{"tags/v1", "tags/v2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -426,7 +443,7 @@ func TestCatalogLeavesOutTagsWithoutValidSignatures(t *testing.T) {
 		t.Fatal(err)
 	}
 	commit := git(t, r.dir, "rev-parse", "v2^{commit}")
-	if _, err := session.Tree(t.Context(), "v1", commit, "", string(keys)); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "it was moved") {
+	if _, err := session.Tree(t.Context(), "tags/v1", commit, "", string(keys)); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "it was moved") {
 		t.Errorf("another commit than that of the signed tag: the error is %v", err)
 	}
 }

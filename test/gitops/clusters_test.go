@@ -2,13 +2,20 @@ package gitops
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/tko-orchestrator/tko"
@@ -40,7 +47,7 @@ metadata: {name: tko-inventory}
 rules:
 - apiGroups: [cluster.x-k8s.io, cluster.open-cluster-management.io, multicluster.x-k8s.io]
   resources: [clusters, managedclusters, clusterprofiles]
-  verbs: [list]
+  verbs: [list, watch]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -96,6 +103,31 @@ type management struct {
 	*kube.Cluster
 	data       *client.Client
 	controller *gitops.Controller
+	lists      atomic.Int64 // requests for all objects of a kind
+	watches    atomic.Int64
+}
+
+// counted returns the URL of a proxy that counts the requests to the cluster.
+func (m *management) counted() string {
+	m.Helper()
+	at, err := url.Parse(m.URL())
+	if err != nil {
+		m.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(m.CA())
+	proxy := httputil.NewSingleHostReverseProxy(at)
+	proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("watch") {
+			m.watches.Add(1)
+		} else {
+			m.lists.Add(1)
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	m.Cleanup(server.Close)
+	return server.URL
 }
 
 func newManagement(t *testing.T) *management {
@@ -133,8 +165,9 @@ func newManagement(t *testing.T) *management {
 			t.Fatal(err)
 		}
 	}
+	at := m.counted()
 	from := func(name, resource string, mapping inventory.Mapping) inventory.OriginSettings {
-		return inventory.OriginSettings{Name: name, Credentials: c, Kubernetes: &inventory.KubernetesSettings{URL: m.URL(), Resource: resource}, Map: mapping}
+		return inventory.OriginSettings{Name: name, Credentials: c, Kubernetes: &inventory.KubernetesSettings{URL: at, Resource: resource}, Map: mapping}
 	}
 	spec, err := gitops.Settings{Name: "clusters", Interval: "1h", Budget: &gitops.BudgetSettings{Percent: 25, Entities: 20}, Inventory: &inventory.Settings{From: []inventory.OriginSettings{
 		from("capi", "clusters.v1beta1.cluster.x-k8s.io", inventory.Mapping{
@@ -203,12 +236,18 @@ func (m *management) sites() (all []string, err error) {
 	return all, nil
 }
 
-// Sites follow the clusters of a management cluster, with no rights but to list them. The
+// Sites follow the clusters of a management cluster, with no rights but to list and watch them. The
 // Kubernetes target reaches those sites by the kubeconfigs that the cluster keeps.
 func TestSitesFollowClustersOfAManagementCluster(t *testing.T) {
 	m := newManagement(t)
 	before := m.becomes("the clusters are sites", tko.SourceReasonSucceeded, "capi/edge-1 west 1", "ocm/store-7 north 1", "ocm/store-8 north 1", "profile/core-1 south 1")
 
+	// Unchanged clusters are not listed again.
+	lists, watches := m.lists.Load(), m.watches.Load()
+	m.becomes("nothing has happened", tko.SourceReasonSucceeded, "capi/edge-1 west 1", "ocm/store-7 north 1", "ocm/store-8 north 1", "profile/core-1 south 1")
+	if n := m.lists.Load() - lists; n > 0 || m.watches.Load() == watches {
+		t.Errorf("unchanged clusters are listed by %d requests, after %d for their events: want none, after some", n, m.watches.Load()-watches)
+	}
 	// Heartbeats of controllers change resource versions, and no sites.
 	m.status("managedclusters/store-7", `{"conditions": [{"type": "ManagedClusterConditionAvailable", "status": "True", "reason": "x", "message": "y", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}`)
 	after := m.becomes("nothing has changed", tko.SourceReasonSucceeded, "capi/edge-1 west 1", "ocm/store-7 north 1", "ocm/store-8 north 1", "profile/core-1 south 1")

@@ -94,7 +94,7 @@ func TestCommandExplainsSitesAndFindsUpgradableDeployments(t *testing.T) {
 	until(`nf/upf:v1.9.0 +nf/upf:v2.0.0 `, "deployment", "list", "--upgradable", "-o", "table")
 	// All of them are upgraded by one rollout.
 	run(3, "none of the selected deployments", "rollout", "create", "newest", "--upgradable", "--template-id", "other/**", "--wave", "all")
-	out := run(0, "nf/upf:v2.0.0", "rollout", "create", "newest", "--upgradable", "--wave", "all")
+	out := run(0, `"v1.9.0" → "v2.0.0"`, "rollout", "create", "newest", "--upgradable", "--wave", "all")
 	plan := regexp.MustCompile(`tko rollout start newest --plan (\S+)`).FindStringSubmatch(out)
 	if plan == nil {
 		t.Fatalf("the plan doesn't say how to start it: %s", out)
@@ -107,4 +107,10 @@ func TestCommandExplainsSitesAndFindsUpgradableDeployments(t *testing.T) {
 	// A value that changes in an origin is shown with it.
 	write("contacts.csv", "site,contact\nlagos,noc@example.com\n")
 	until(`metadata.contact +noc@example.com `, "site", "explain", "lagos", "-o", "table")
+	// The values of an inventory that fails stay, and their age is shown.
+	write("contacts.csv", "site,contact\nlagos\n")
+	until(`sheets +False \(\S+\) +2 +\d+[sm] `, "inventory", "status", "-o", "table")
+	if out := run(0, `source "sheets" has not been ready for `, "site", "explain", "lagos", "-o", "table"); !strings.Contains(out, "noc@example.com") {
+		t.Errorf("the value is lost: %s", out)
+	}
 }

@@ -31,7 +31,10 @@ type Settings struct {
 	// Tags are patterns of versions; all if empty. A version is the last part of a tag:
 	// that of the tag networks/upf/v1 is v1, of the package networks/upf only.
 	Tags []string `json:"tags,omitempty"`
-	Keep int      `json:"keep,omitempty"` // number of the newest versions that are registered; 10 if 0
+	// Branches are patterns of branches of a git repository. If they are set, and Tags is
+	// not, no tag is a version.
+	Branches []string `json:"branches,omitempty"`
+	Keep     int      `json:"keep,omitempty"` // number of the newest versions that are registered, of tags; 10 if 0
 
 	// OCI or Helm, if one is not nil, is read in place of a git repository.
 	OCI  *OCISettings  `json:"oci,omitempty"`
@@ -61,6 +64,8 @@ const (
 	defaultKeep = 10
 	maxKeep     = 1000
 	maxPackages = 10_000 // of a version
+	maxBranches = 100
+	shortDigest = 12 // characters of the digest in the version of a branch
 )
 
 // A publisher lists versions of packages, and reads them.
@@ -84,6 +89,7 @@ type version struct {
 	Tag    string // as the publisher names the version
 	Digest string // of its content
 	at     string // where the publisher has it
+	moves  bool   // Name stands for one content after another, as that of a branch
 }
 
 func (v version) key() string { return v.Of + " " + v.Tag + " " + v.Digest }
@@ -125,10 +131,15 @@ func newCatalog(s Settings, p publisher) (*Catalog, error) {
 	if !strings.Contains(s.ID, "{tag}") || !strings.Contains(s.ID, "{path}") && !strings.Contains(s.ID, "{name}") {
 		return nil, tko.Errorf(tko.ErrInvalid, "catalog.id is %q: use a pattern with {tag}, and {path} or {name}, such as nephio/{path}:{tag}", s.ID)
 	}
-	for _, pattern := range s.Tags {
-		if _, err := path.Match(pattern, ""); err != nil {
-			return nil, tko.Errorf(tko.ErrInvalid, "catalog.tags: %q is no pattern: use one such as v*", pattern)
+	for field, patterns := range map[string][]string{"tags": s.Tags, "branches": s.Branches} {
+		for _, pattern := range patterns {
+			if _, err := path.Match(pattern, ""); err != nil {
+				return nil, tko.Errorf(tko.ErrInvalid, "catalog.%s: %q is no pattern: use one such as v*", field, pattern)
+			}
 		}
+	}
+	if _, isGit := p.(*gitPublisher); len(s.Branches) > 0 && !isGit {
+		return nil, tko.Errorf(tko.ErrInvalid, "catalog.branches is a setting of git repositories: leave it out")
 	}
 	if s.Keep == 0 {
 		s.Keep = defaultKeep
@@ -161,7 +172,7 @@ func (c *Catalog) Revision(ctx context.Context) (string, error) {
 	}
 	versions := c.newest(all)
 	if len(versions) == 0 {
-		cause := errors.New(cmp.Or(strings.Join(notes, "; "), "it has no tag that catalog.tags selects ("+cmp.Or(strings.Join(c.settings.Tags, ", "), "*")+")"))
+		cause := errors.New(cmp.Or(strings.Join(notes, "; "), "it has no tag or branch that catalog.tags ("+cmp.Or(strings.Join(c.settings.Tags, ", "), "*")+") or catalog.branches ("+strings.Join(c.settings.Branches, ", ")+") selects"))
 		return "", tko.Errorf(tko.ErrInvalid, "the catalog has no versions: %w: all templates stay", cause)
 	}
 	results, err := c.readAll(ctx, versions)
@@ -290,8 +301,12 @@ func (c *Catalog) read(ctx context.Context, v version) (result known, err error)
 		result.problems = append(result.problems, fmt.Sprintf("%s: %s", v, problem))
 	}
 	for _, p := range packages {
-		id := strings.NewReplacer("{path}", p.path, "{name}", path.Base(p.path), "{tag}", v.Name).Replace(c.settings.ID)
-		err := tko.CheckID("template ID", id)
+		name, err := v.nameOf(p.content)
+		if err != nil {
+			return result, err
+		}
+		id := strings.NewReplacer("{path}", p.path, "{name}", path.Base(p.path), "{tag}", name).Replace(c.settings.ID)
+		err = tko.CheckID("template ID", id)
 		var m manifest.Manifest
 		if err == nil {
 			m, err = manifest.Of(v.Tag+":"+p.path, tko.Put{Kind: tko.KindTemplate, ID: id, Package: p.content})
@@ -305,6 +320,21 @@ func (c *Catalog) read(ctx context.Context, v version) (result known, err error)
 	return result, nil
 }
 
+// nameOf returns the name of a package's version. If the version moves, the name has the
+// digest of the content, so that other content is another version.
+func (v version) nameOf(content krm.Package) (string, error) {
+	if !v.moves {
+		return v.Name, nil
+	}
+	digest, _, err := krm.DigestOf(content)
+	return v.Name + "-" + hex.EncodeToString(digest[:])[:shortDigest], err
+}
+
+// matches reports whether a name matches one of some patterns.
+func matches(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { ok, err := path.Match(pattern, name); return ok && err == nil })
+}
+
 // Manifests returns the templates of the revision that Revision returned last, and notes.
 func (c *Catalog) Manifests(revision string) ([]manifest.Manifest, []string, error) {
 	if revision != c.revision {
@@ -313,37 +343,48 @@ func (c *Catalog) Manifests(revision string) ([]manifest.Manifest, []string, err
 	return c.manifests, c.notes, nil
 }
 
-// newest returns the newest versions of each package that the settings select, the
-// newest first: by semantic version, others after them by name.
+// newest returns the versions that the settings select: of each package the newest ones, the
+// newest first, by semantic version, others after them by name; and those that move.
 func (c *Catalog) newest(all []version) []version {
-	byPackage := map[string][]version{}
-	for _, v := range all {
-		matches := func(pattern string) bool { ok, err := path.Match(pattern, v.Name); return ok && err == nil }
-		if len(c.settings.Tags) > 0 && !slices.ContainsFunc(c.settings.Tags, matches) {
-			continue
-		}
-		byPackage[v.Of] = append(byPackage[v.Of], v)
-	}
+	byPackage := map[string][]ranked{}
 	var selected []version
+	anyTag := len(c.settings.Tags)+len(c.settings.Branches) == 0
+	for _, v := range all {
+		switch {
+		case v.moves:
+			selected = append(selected, v)
+		case anyTag || matches(c.settings.Tags, v.Name):
+			of := ranked{version: v}
+			of.rank, _ = semver.NewVersion(v.Name) // others come after the semantic ones
+			byPackage[v.Of] = append(byPackage[v.Of], of)
+		}
+	}
+	slices.SortFunc(selected, func(a, b version) int { return strings.Compare(a.Name, b.Name) })
 	for _, of := range slices.Sorted(maps.Keys(byPackage)) {
 		found := byPackage[of]
-		slices.SortFunc(found, func(a, b version) int { return newer(a.Name, b.Name) })
-		selected = append(selected, found[:min(len(found), c.settings.Keep)]...)
+		slices.SortFunc(found, newer)
+		for _, v := range found[:min(len(found), c.settings.Keep)] {
+			selected = append(selected, v.version)
+		}
 	}
 	return selected
 }
 
+// ranked is a version with its semantic version; nil if it has none.
+type ranked struct {
+	version
+	rank *semver.Version
+}
+
 // newer compares versions for sorting: the newest first.
-func newer(a, b string) int {
-	x, errX := semver.NewVersion(a)
-	y, errY := semver.NewVersion(b)
+func newer(a, b ranked) int {
 	switch {
-	case errX == nil && errY == nil:
-		return cmp.Or(y.Compare(x), strings.Compare(b, a))
-	case errX == nil:
+	case a.rank != nil && b.rank != nil:
+		return cmp.Or(b.rank.Compare(a.rank), strings.Compare(b.Name, a.Name))
+	case a.rank != nil:
 		return -1
-	case errY == nil:
+	case b.rank != nil:
 		return 1
 	}
-	return strings.Compare(b, a)
+	return strings.Compare(b.Name, a.Name)
 }

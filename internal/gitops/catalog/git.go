@@ -20,11 +20,11 @@ import (
 // A Repository is a git repository: a folder for each package, and a tag for each
 // version.
 type Repository interface {
-	// Tags returns the commits of all tags, by their names.
-	Tags(ctx context.Context) (map[string]string, error)
-	// FetchTags fetches tags together; nil if they are too large together. The caller closes
-	// the session.
-	FetchTags(ctx context.Context, tags []string) (*repository.Session, error)
+	// Commits returns the commits of all tags (tags/NAME) and branches (heads/NAME).
+	Commits(ctx context.Context) (map[string]string, error)
+	// FetchAll fetches tags and branches together; nil if they are too large together. The
+	// caller closes the session.
+	FetchAll(ctx context.Context, names []string) (*repository.Session, error)
 }
 
 // NewGit returns a Catalog of the packages in a folder of a repository, "" for all. The
@@ -36,7 +36,7 @@ func NewGit(s Settings, folder string, from Repository) (*Catalog, error) {
 	if folder = path.Clean(strings.TrimPrefix(folder, "/")); !fs.ValidPath(folder) {
 		return nil, tko.Errorf(tko.ErrInvalid, "path %q leads out of the repository", folder)
 	}
-	return newCatalog(s, &gitPublisher{folder: folder, repository: from, keyFile: s.PGPKeyFile})
+	return newCatalog(s, &gitPublisher{folder: folder, repository: from, keyFile: s.PGPKeyFile, branches: s.Branches})
 }
 
 // A gitPublisher is a git repository.
@@ -44,24 +44,37 @@ type gitPublisher struct {
 	folder     string
 	repository Repository
 	keyFile    string
+	branches   []string            // patterns
 	session    *repository.Session // of the versions that are read; nil to fetch each
 }
 
 func (g *gitPublisher) versions(ctx context.Context) (all []version, problems []string, err error) {
-	tags, err := g.repository.Tags(ctx)
+	commits, err := g.repository.Commits(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	for tag, commit := range tags {
-		of, name := path.Split(tag)
-		all = append(all, version{Of: strings.Trim(of, "/"), Name: name, Tag: tag, Digest: commit})
+	branches := 0
+	for at, commit := range commits {
+		if tag, ok := strings.CutPrefix(at, repository.Tags); ok {
+			of, name := path.Split(tag)
+			all = append(all, version{Of: strings.Trim(of, "/"), Name: name, Tag: tag, Digest: commit, at: at})
+			continue
+		}
+		branch := strings.TrimPrefix(at, repository.Branches)
+		if !matches(g.branches, branch) {
+			continue
+		}
+		if branches++; branches > maxBranches {
+			return nil, nil, tko.Errorf(tko.ErrInvalid, "catalog.branches (%s) selects more than %d branches: use narrower patterns", strings.Join(g.branches, ", "), maxBranches)
+		}
+		all = append(all, version{Name: branch, Tag: "branch " + branch, Digest: commit, at: at, moves: true})
 	}
 	return all, nil, nil
 }
 
 func (*gitPublisher) resolve(_ context.Context, v version) (version, error) { return v, nil }
 
-// begin fetches all tags together.
+// begin fetches all tags and branches together.
 func (g *gitPublisher) begin(ctx context.Context, versions []version) (end func(), err error) {
 	g.session, err = g.fetch(ctx, versions...)
 	return func() {
@@ -73,11 +86,11 @@ func (g *gitPublisher) begin(ctx context.Context, versions []version) (end func(
 }
 
 func (g *gitPublisher) fetch(ctx context.Context, versions ...version) (*repository.Session, error) {
-	var tags []string
+	var names []string
 	for _, v := range versions {
-		tags = append(tags, v.Tag)
+		names = append(names, v.at)
 	}
-	return g.repository.FetchTags(ctx, tags)
+	return g.repository.FetchAll(ctx, names)
 }
 
 // files returns the files of a version: those of its package, if it is of one only.
@@ -93,7 +106,7 @@ func (g *gitPublisher) files(ctx context.Context, v version) (*tree.Tree, error)
 		}
 		defer func() { _ = session.Close() }()
 	}
-	return session.Tree(ctx, v.Tag, v.Digest, g.folderOf(v), keys)
+	return session.Tree(ctx, v.at, v.Digest, g.folderOf(v), keys)
 }
 
 // folderOf returns the folder that holds what a version may have; "" for all.

@@ -88,8 +88,7 @@ func (h *helmPublisher) versions(ctx context.Context) (all []version, problems [
 		return nil, nil, tko.Errorf(tko.ErrInvalid, "index.yaml is not an index of charts")
 	}
 	for name, entries := range index.Entries {
-		matches := func(pattern string) bool { ok, err := path.Match(pattern, name); return ok && err == nil }
-		if len(h.settings.Charts) > 0 && !slices.ContainsFunc(h.settings.Charts, matches) {
+		if len(h.settings.Charts) > 0 && !matches(h.settings.Charts, name) {
 			continue
 		}
 		for _, e := range entries {

@@ -23,7 +23,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	_ "modernc.org/sqlite" // the driver
+	"modernc.org/sqlite"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
@@ -218,6 +218,33 @@ func explain(err error, q remote.Query) error {
 	return fmt.Errorf("the database responded with the error %s", refused.Code)
 }
 
+func noSelect(err error) error {
+	return tko.Errorf(tko.ErrInvalid, "sql.query must be one SELECT: %w", err)
+}
+
+// describe returns an ErrInvalid if a query of SQLite isn't one by itself, as one that ends
+// the query around it and has statements after it, or if two of its columns have one name:
+// the query around it would give them others.
+func describe(conn *sql.Conn, query string) error {
+	return conn.Raw(func(driver any) error {
+		describer, ok := driver.(interface {
+			ColumnInfo(query string) ([]sqlite.ColumnInfo, error)
+		})
+		if !ok {
+			return errors.New("the driver of SQLite describes no columns")
+		}
+		described, err := describer.ColumnInfo(query)
+		if err != nil {
+			return noSelect(err)
+		}
+		columns := make([]string, len(described))
+		for i, column := range described {
+			columns[i] = column.Name
+		}
+		return unique(columns)
+	})
+}
+
 func inSQLite(ctx context.Context, file string, q remote.Query) ([]byte, error) {
 	if _, err := os.Stat(file); err != nil {
 		return nil, err
@@ -230,15 +257,20 @@ func inSQLite(ctx context.Context, file string, q remote.Query) ([]byte, error) 
 		return nil, err
 	}
 	defer func() { _ = db.Close() }()
-	found, err := db.QueryContext(limited, wrapped("*", q.Text))
+	conn, err := db.Conn(limited)
 	if err != nil {
-		return nil, remote.Cause(limited, tko.Errorf(tko.ErrInvalid, "sql.query must be one SELECT: %w", err))
+		return nil, remote.Cause(limited, err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := describe(conn, q.Text); err != nil {
+		return nil, err
+	}
+	found, err := conn.QueryContext(limited, wrapped("*", q.Text))
+	if err != nil {
+		return nil, remote.Cause(limited, noSelect(err))
 	}
 	defer func() { _ = found.Close() }()
 	columns, err := found.Columns()
-	if err == nil {
-		err = unique(columns)
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -264,10 +296,10 @@ func inSQLite(ctx context.Context, file string, q remote.Query) ([]byte, error) 
 			}
 		}
 		text, err := json.Marshal(row)
-		if err == nil {
-			err = all.add(text)
+		if err != nil { // of an infinite number
+			return nil, tko.Errorf(tko.ErrInvalid, "record %d: %w", all.n+1, err)
 		}
-		if err != nil {
+		if err := all.add(text); err != nil {
 			return nil, err
 		}
 	}

@@ -126,6 +126,9 @@ func TestQueriesReadRecordsWithinLimits(t *testing.T) {
 				t.Errorf("%s: %s: the error is %v", name, query, err)
 			}
 		}
+		if _, err := read(t, o, "SELECT name, region AS name FROM sites"); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), `the name "name"`) {
+			t.Errorf("%s: two columns with one name: the error is %v", name, err)
+		}
 		if again, err := read(t, o, "SELECT name, region, racks FROM sites"); err != nil || len(again) != 4 {
 			t.Errorf("%s: there are %d sites afterwards: %v", name, len(again), err)
 		}
@@ -152,13 +155,131 @@ func TestQueriesReadRecordsWithinLimits(t *testing.T) {
 	if _, err := read(t, onPostgres, "SELECT name::integer AS name FROM sites"); err == nil || strings.Contains(err.Error(), "accra") {
 		t.Errorf("the error of a value is %v: want one without it", err)
 	}
-	if _, err := read(t, onPostgres, "SELECT name, region AS name FROM sites"); !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), `the name "name"`) {
-		t.Errorf("two columns with one name: the error is %v", err)
-	}
 	other := onPostgres
 	other.Username = "mallory"
 	if _, err := read(t, other, "SELECT name FROM sites"); !errors.Is(err, tko.ErrDenied) {
 		t.Errorf("an unknown user: the error is %v, want %v", err, tko.ErrDenied)
+	}
+}
+
+// Fields have the types of their columns. Numbers keep all their digits, and what isn't a
+// text or a finite number is an error.
+func TestRecordsHaveTheTypesOfTheirColumns(t *testing.T) {
+	t.Parallel()
+	onPostgres, _ := postgres(t)
+	mapping := inventory.Mapping{ID: "record.name", Metadata: map[string]string{
+		"type": "type(record.v) == int ? 'int' : type(record.v) == double ? 'double' : type(record.v) == bool ? 'bool' : type(record.v) == string ? 'string' : type(record.v) == list ? 'list' : type(record.v) == map ? 'map' : record.v == null ? 'null' : 'other'",
+		"text": "type(record.v) == list ? string(record.v[1]) : type(record.v) == map ? string(record.v.a) : record.v",
+	}}
+	onSQLite := sqlite(t)
+	onPostgres.Map, onSQLite.Map = mapping, mapping
+	for name, c := range map[string]struct {
+		o         inventory.OriginSettings
+		value     string
+		typ, text string
+		wrong     string
+	}{
+		"a large integer":           {o: onPostgres, value: "9007199254740993::bigint", typ: "int", text: "9007199254740993"},
+		"a number":                  {o: onPostgres, value: "1.5::numeric", typ: "double", text: "1.5"},
+		"a condition":               {o: onPostgres, value: "true", typ: "bool", text: "true"},
+		"nothing":                   {o: onPostgres, value: "NULL::text", typ: "null"},
+		"a list":                    {o: onPostgres, value: "ARRAY['x','y']", typ: "list", text: "y"},
+		"an object":                 {o: onPostgres, value: `'{"a": 1}'::jsonb`, typ: "map", text: "1"},
+		"a time":                    {o: onPostgres, value: "timestamp '2026-01-02 03:04:05'", typ: "string", text: "2026-01-02T03:04:05"},
+		"not a number":              {o: onPostgres, value: "'NaN'::float8", typ: "string", text: "NaN"},
+		"a large integer of SQLite": {o: onSQLite, value: "9007199254740993", typ: "int", text: "9007199254740993"},
+		"a number of SQLite":        {o: onSQLite, value: "1.5", typ: "double", text: "1.5"},
+		"nothing of SQLite":         {o: onSQLite, value: "NULL", typ: "null"},
+		"a text in bytes of SQLite": {o: onSQLite, value: "x'616263'", typ: "string", text: "abc"},
+		"other bytes of SQLite":     {o: onSQLite, value: "x'ff'", wrong: `column "v" isn't text`},
+		"an infinite one of SQLite": {o: onSQLite, value: "9e999", wrong: "record 1: json: unsupported value"},
+		"a text with a semicolon":   {o: onSQLite, value: "'a;b'", typ: "string", text: "a;b"},
+	} {
+		sites, err := read(t, c.o, "SELECT 'x' AS name, "+c.value+" AS v")
+		if c.wrong != "" {
+			if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), c.wrong) {
+				t.Errorf("%s: the error is %v: want one with %q", name, err, c.wrong)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if got := sites[0].Metadata; got["type"] != c.typ || got["text"] != c.text {
+			t.Errorf("%s: the field is the %s %q: want the %s %q", name, got["type"], got["text"], c.typ, c.text)
+		}
+	}
+}
+
+// The server of the database ends queries and waits for locks by itself, in a transaction
+// that only reads, and shows whose they are.
+func TestDatabaseLimitsQueriesItself(t *testing.T) {
+	t.Parallel()
+	o, _ := postgres(t)
+	settings := *o.SQL
+	settings.Timeout = "7s"
+	o.SQL, o.Map = &settings, inventory.Mapping{ID: "record.name"}
+	sites, err := read(t, o, "SELECT concat_ws('/', current_setting('statement_timeout'), current_setting('lock_timeout'), current_setting('transaction_read_only'), replace(current_setting('transaction_isolation'), ' ', '-'), replace(current_setting('application_name'), ' ', '-')) AS name")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "7s/7s/on/repeatable-read/tko-inventory"; sites[0].ID != want {
+		t.Errorf("the settings are %s: want %s", sites[0].ID, want)
+	}
+}
+
+// A query of several statements reaches no other file, and makes none: it can't remove
+// the limits of its connection.
+func TestSQLiteReachesNoOtherFiles(t *testing.T) {
+	t.Parallel()
+	o, other := sqlite(t), sqlite(t)
+	file := strings.TrimPrefix(other.SQL.URL, "sqlite:")
+	made := filepath.Join(t.TempDir(), "made.db")
+	hidden := func(statement string) string {
+		return "SELECT 1) AS q; " + statement + "; SELECT * FROM (SELECT 'x' AS name"
+	}
+	for what, statement := range map[string]string{
+		"another file is written": "PRAGMA query_only=0; ATTACH DATABASE '" + file + "' AS other; DELETE FROM other.sites",
+		"another file is read":    "ATTACH DATABASE '" + file + "' AS other",
+		"a file is made":          "PRAGMA query_only=0; ATTACH DATABASE 'file:" + made + "?mode=rwc' AS other; CREATE TABLE other.t (x)",
+		"a copy is made":          "PRAGMA query_only=0; VACUUM INTO '" + made + "'",
+		"the file is written":     "PRAGMA query_only=0; DELETE FROM sites",
+	} {
+		if _, err := read(t, o, hidden(statement)); !errors.Is(err, tko.ErrInvalid) {
+			t.Errorf("%s: the error is %v", what, err)
+		}
+	}
+	if _, err := os.Stat(made); err == nil {
+		t.Error("a file was made")
+	}
+	for what, from := range map[string]inventory.OriginSettings{"the file": o, "the other file": other} {
+		if sites, err := read(t, from, "SELECT name, region, racks FROM sites"); err != nil || len(sites) != 4 {
+			t.Errorf("%s has %d sites: %v", what, len(sites), err)
+		}
+	}
+}
+
+// Errors of connections show neither the password nor the addresses behind the name.
+func TestErrorsOfConnectionsShowNoSecrets(t *testing.T) {
+	t.Parallel()
+	o, _ := postgres(t)
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("hush\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.PasswordFile = password
+	here, err := url.Parse(o.SQL.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, address := range map[string]string{"no server": "postgres://127.0.0.1:1/sites", "no database": "postgres://" + here.Host + "/nowhere"} {
+		settings := *o.SQL
+		settings.URL = address
+		o.SQL = &settings
+		if _, err := read(t, o, "SELECT name FROM sites"); err == nil || strings.Contains(err.Error(), "hush") || strings.Contains(err.Error(), "user=") {
+			t.Errorf("%s: the error is %v", what, err)
+		}
 	}
 }
 
@@ -182,6 +303,7 @@ func TestDatabasesAreGuarded(t *testing.T) {
 	for want, change := range map[string]func(*inventory.OriginSettings){
 		"contains credentials":  func(o *inventory.OriginSettings) { o.SQL.URL = "postgres://u:hush@db/x" },
 		"without parameters":    func(o *inventory.OriginSettings) { o.SQL.URL = "postgres://db/x?sslmode=disable" },
+		"sql.url is malformed":  func(o *inventory.OriginSettings) { o.SQL.URL = "mysql://db/x" },
 		"needs a username":      func(o *inventory.OriginSettings) { o.Username = "" },
 		"is no reference":       func(o *inventory.OriginSettings) { o.PasswordFile, o.Password = "", "hush" },
 		"has 0 characters":      func(o *inventory.OriginSettings) { o.SQL.Query = "" },

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -392,109 +391,4 @@ func (n *netBox) all(ctx context.Context, g *remote.Getter) ([]record, error) {
 		return nil, fmt.Errorf("the pages hold %d objects, and NetBox counts %d: they are read again", len(all), count)
 	}
 	return all, nil
-}
-
-// A kubernetes is an origin by the API of a Kubernetes cluster.
-type kubernetes struct {
-	settings OriginSettings
-	access   remote.Access
-	list     *url.URL
-	size     int
-}
-
-func newKubernetes(s OriginSettings, access remote.Access) (*kubernetes, error) {
-	parts := strings.SplitN(s.Kubernetes.Resource, ".", 3)
-	if len(parts) < 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" || strings.ContainsAny(s.Kubernetes.Resource, "/?#% ") {
-		return nil, tko.Errorf(tko.ErrInvalid, "kubernetes.resource is %q: use RESOURCES.VERSION.GROUP, such as managedclusters.v1.cluster.open-cluster-management.io", s.Kubernetes.Resource)
-	}
-	if strings.ContainsAny(s.Kubernetes.Namespace, "/?#% .") {
-		return nil, tko.Errorf(tko.ErrInvalid, "kubernetes.namespace is %q: use the name of a namespace", s.Kubernetes.Namespace)
-	}
-	k := &kubernetes{settings: s, access: access, size: s.Kubernetes.PageSize}
-	if k.size == 0 {
-		k.size = defaultPage
-	}
-	if k.size < 1 || k.size > 10*maxPage {
-		return nil, tko.Errorf(tko.ErrInvalid, "kubernetes.pageSize is %d: use 1 to %d", k.size, 10*maxPage)
-	}
-	base, err := url.Parse(s.Kubernetes.URL)
-	if err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "kubernetes.url can't be parsed")
-	}
-	path := []string{"apis", parts[2], parts[1]}
-	if s.Kubernetes.Namespace != "" {
-		path = append(path, "namespaces", s.Kubernetes.Namespace)
-	}
-	k.list = base.JoinPath(append(path, parts[0])...)
-	return k, nil
-}
-
-// read reads all pages of a list, which are of one snapshot. The API server refuses
-// to continue a list that is too old; then this reading fails as a whole.
-func (k *kubernetes) read(ctx context.Context, known string) ([]record, string, error) {
-	g, err := newGetter(ctx, k.settings, k.access, "Bearer")
-	if err != nil {
-		return nil, "", err
-	}
-	var all []record
-	sum := sha256.New()
-	token := ""
-	for range maxPages {
-		u, query := *k.list, url.Values{"limit": {strconv.Itoa(k.size)}}
-		if k.settings.Kubernetes.Selector != "" {
-			query.Set("labelSelector", k.settings.Kubernetes.Selector)
-		}
-		if token != "" {
-			query.Set("continue", token)
-		}
-		u.RawQuery = query.Encode()
-		got, err := g.Get(ctx, u.String(), nil)
-		if err != nil {
-			return nil, "", err
-		}
-		value, err := decodeJSON(got.Body)
-		if err != nil {
-			return nil, "", err
-		}
-		records, err := listed(value, "items", k.settings.MaxRecords)
-		if err != nil {
-			return nil, "", err
-		}
-		for _, r := range records {
-			dropNoise(r)
-			text, err := json.Marshal(r) // the list's own metadata changes with each request
-			if err != nil {
-				return nil, "", err
-			}
-			_, _ = sum.Write(text)
-		}
-		if all = append(all, records...); len(all) > k.settings.MaxRecords {
-			return nil, "", tooMany(k.settings.MaxRecords)
-		}
-		token = ""
-		if m, ok := value.(map[string]any); ok {
-			if metadata, ok := m["metadata"].(map[string]any); ok {
-				if next, ok := metadata["continue"].(string); ok {
-					token = next
-				}
-			}
-		}
-		if token != "" {
-			continue
-		}
-		tag := "sha256:" + hex.EncodeToString(sum.Sum(nil))
-		if tag == known {
-			all = nil
-		}
-		return all, tag, nil
-	}
-	return nil, "", tko.Errorf(tko.ErrInvalid, "it has more than %d pages", maxPages)
-}
-
-// dropNoise removes what changes in an object without a meaning for sites.
-func dropNoise(r record) {
-	if metadata, ok := r["metadata"].(map[string]any); ok {
-		delete(metadata, "managedFields")
-		delete(metadata, "resourceVersion")
-	}
 }

@@ -72,7 +72,8 @@ type Policy struct {
 	// Careful is for inventories that others keep. A loss needs an approval if it exceeds
 	// either limit of the budget, or if deployments are at a removed site. Removed sites
 	// are lost, and so are sites that lose their template or keys of their metadata. Other
-	// values need one if they change at more than maxAltered percent of the entities.
+	// values need one if they change at more than maxAltered percent of the entities, and
+	// new entities if they are more than those that exist.
 	// While the approval is pending, nothing else is changed: what left and what is new may
 	// be the same entities under other IDs.
 	Careful bool
@@ -410,18 +411,24 @@ func (m *maker) charge(ctx context.Context, plan *Plan, removals []Action) error
 	return nil
 }
 
-// maxAltered is the percentage of entities whose values may change without an approval
-// under a careful policy, if they are more than minAltered.
+// Under a careful policy, the values of maxAltered percent of the entities may change
+// without an approval, and maxAdded percent may be added; and minAsked in any case.
 const (
 	maxAltered = 50
-	minAltered = 20
+	maxAdded   = 100
+	minAsked   = 20
 )
+
+func tooMany(n, percent, total int) bool { return n > minAsked && n*100 > percent*total }
 
 // chargeCarefully is charge for a careful policy.
 func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Action, digest hash.Hash) error {
 	total := len(m.items)
-	var lost, altered []Action
+	var lost, altered, added []Action
 	for _, a := range plan.Actions {
+		if _, known := m.items[key{a.Kind, a.Name}]; !known { // an interrupted creation is known
+			added = append(added, a)
+		}
 		if a.lost {
 			lost = append(lost, a)
 		}
@@ -444,10 +451,15 @@ func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Acti
 	} else {
 		lost = nil
 	}
-	if len(altered) > minAltered && len(altered)*100 > maxAltered*total {
+	if tooMany(len(altered), maxAltered, total) {
 		causes = append(causes, fmt.Sprintf("%d of %d sites would get another template or other metadata: %s", len(altered), total, few(altered)))
 	} else {
 		altered = nil
+	}
+	if total > 0 && tooMany(len(added), maxAdded, total) {
+		causes = append(causes, fmt.Sprintf("%d sites would be added to %d, as by a filter or condition that was lost: %s", len(added), total, few(added)))
+	} else {
+		added = nil
 	}
 	if len(causes) == 0 {
 		occupied, err := m.occupied(ctx, removals)
@@ -458,7 +470,7 @@ func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Acti
 			causes = append(causes, fmt.Sprintf("%d of %d entities would be removed, and deployments are at %s: %s", len(removals), total, occupied, few(removals)))
 		}
 	}
-	for _, a := range slices.Concat(lost, altered) {
+	for _, a := range slices.Concat(lost, altered, added) {
 		fmt.Fprintf(digest, "change %s %s\n", a.Name, a.manifest.Digest)
 	}
 	ask := hex.EncodeToString(digest.Sum(nil)[:8])
@@ -469,7 +481,7 @@ func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Acti
 		plan.Actions = append(plan.Actions, removals...)
 		return nil
 	}
-	if others := len(plan.Actions) - len(lost) - len(altered); others > 0 && len(removals) > 0 {
+	if others := len(plan.Actions) - len(lost) - len(altered) - len(added); others > 0 && len(removals) > 0 {
 		plan.Messages = append(plan.Messages, fmt.Sprintf("%d other changes wait for the removal, because entities may have other IDs now", others))
 	}
 	plan.Held, plan.Asks, plan.Actions = slices.Concat(plan.Actions, removals), ask, nil

@@ -114,22 +114,24 @@ func (r *Repository) refs(ctx context.Context) ([]*plumbing.Reference, error) {
 	return refs, nil
 }
 
-// Tags returns the commits of all tags, by their names, with one request.
-func (r *Repository) Tags(ctx context.Context) (map[string]string, error) {
+// Commits returns the commits of all tags (tags/NAME) and branches (heads/NAME), with one
+// request.
+func (r *Repository) Commits(ctx context.Context) (map[string]string, error) {
 	refs, err := r.refs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	tags := map[string]string{}
+	commits := map[string]string{}
 	for _, peeled := range []bool{false, true} { // the commit of an annotated tag replaces the tag's own hash
 		for _, ref := range refs {
 			name, isPeeled := strings.CutSuffix(ref.Name().String(), "^{}")
-			if tag, ok := strings.CutPrefix(name, "refs/tags/"); ok && isPeeled == peeled {
-				tags[tag] = ref.Hash().String()
+			name, ok := strings.CutPrefix(name, "refs/")
+			if ok && isPeeled == peeled && (strings.HasPrefix(name, Tags) || strings.HasPrefix(name, Branches)) {
+				commits[name] = ref.Hash().String()
 			}
 		}
 	}
-	return tags, nil
+	return commits, nil
 }
 
 func (r *Repository) remote() *config.RemoteConfig {

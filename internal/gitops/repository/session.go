@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/go-git/go-billy/v5/osfs"
@@ -78,12 +79,18 @@ func (s *Session) transfer(ctx context.Context, fetch func(context.Context, git.
 	return auth.hide(explain(ctx, err))
 }
 
-const tagsTo = "refs/tko/tags/"
+// The prefixes of the names of tags and branches.
+const (
+	Tags     = "tags/"
+	Branches = "heads/"
+)
 
-// FetchTags fetches tags without their history, all in one transfer. If they are larger
-// together than the limit of a revision, it returns nil: fetch fewer. The caller closes
-// the Session.
-func (r *Repository) FetchTags(ctx context.Context, tags []string) (*Session, error) {
+const refsTo = "refs/tko/"
+
+// FetchAll fetches tags and branches, by the names of Commits, without their history, all in
+// one transfer. If they are larger together than the limit of a revision, it returns nil:
+// fetch fewer. The caller closes the Session.
+func (r *Repository) FetchAll(ctx context.Context, names []string) (*Session, error) {
 	s, err := r.open()
 	if err != nil {
 		return nil, err
@@ -93,8 +100,8 @@ func (r *Repository) FetchTags(ctx context.Context, tags []string) (*Session, er
 			return err
 		}
 		o.Depth, o.Tags, o.Force = 1, git.NoTags, true
-		for _, tag := range tags {
-			o.RefSpecs = append(o.RefSpecs, config.RefSpec("+refs/tags/"+tag+":"+tagsTo+tag))
+		for _, name := range names {
+			o.RefSpecs = append(o.RefSpecs, config.RefSpec("+refs/"+name+":"+refsTo+name))
 		}
 		if err := s.git.FetchContext(ctx, &o); err != nil && !errors.Is(err, git.NoErrAlreadyUpToDate) {
 			return err
@@ -104,38 +111,53 @@ func (r *Repository) FetchTags(ctx context.Context, tags []string) (*Session, er
 	switch {
 	case err == nil:
 		return s, nil
-	case s.exceeded() && len(tags) > 1 && ctx.Err() == nil:
+	case s.exceeded() && len(names) > 1 && ctx.Err() == nil:
 		return nil, s.Close()
 	}
 	return nil, errors.Join(err, s.Close())
 }
 
-// Tree returns the files of a fetched tag, which must be at that commit, in a folder; ""
-// for all. The caller closes them. If keys is not empty, the tag must be signed by one of
-// these PGP keys, in ASCII armor; otherwise the error is an ErrInvalid.
-func (s *Session) Tree(ctx context.Context, tag, commit, folder, keys string) (*tree.Tree, error) {
+// Tree returns the files of a fetched tag or branch, which must be at that commit, in a
+// folder; "" for all. The caller closes them. If keys is not empty, the tag, or the commit
+// of the branch, must be signed by one of these PGP keys, in ASCII armor; otherwise the
+// error is an ErrInvalid.
+func (s *Session) Tree(ctx context.Context, name, commit, folder, keys string) (*tree.Tree, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	hash := plumbing.NewHash(commit)
-	ref, err := s.git.Reference(plumbing.ReferenceName(tagsTo+tag), false)
+	ref, err := s.git.Reference(plumbing.ReferenceName(refsTo+name), false)
 	if err != nil {
 		return nil, errMoved
 	}
-	if keys != "" {
+	tag, isTag := strings.CutPrefix(name, Tags)
+	if keys != "" && isTag {
 		if err := s.verify(tag, ref.Hash(), hash, keys); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := s.git.CommitObject(hash); err != nil {
+	found, err := s.git.CommitObject(hash)
+	if err != nil {
 		if object, err := s.git.Storer.EncodedObject(plumbing.AnyObject, hash); err == nil && object.Type() != plumbing.CommitObject {
 			return nil, tko.Errorf(tko.ErrInvalid, "it is the tag of a %s, and not of a commit", object.Type())
 		}
 		return nil, errMoved
 	}
+	if keys != "" && !isTag {
+		if found.PGPSignature == "" {
+			return nil, tko.Errorf(tko.ErrInvalid, "its newest commit isn't signed with a PGP key")
+		}
+		if _, err := found.Verify(keys); err != nil {
+			return nil, notValid(err)
+		}
+	}
 	return s.checkout(ctx, hash, folder)
 }
 
-var errMoved = errors.New("the tag was moved or deleted while it was read: it is read again")
+func notValid(err error) error {
+	return tko.Errorf(tko.ErrInvalid, "its signature is not valid for the keys of pgpKeyFile: %w", err)
+}
+
+var errMoved = errors.New("the tag or branch was moved or deleted while it was read: it is read again")
 
 // verify checks that a tag's object is signed, has the tag's name, and is at the commit.
 func (s *Session) verify(name string, at, commit plumbing.Hash, keys string) error {
@@ -156,7 +178,7 @@ func (s *Session) verify(name string, at, commit plumbing.Hash, keys string) err
 		return tko.Errorf(tko.ErrInvalid, "it isn't signed with a PGP key")
 	}
 	if _, err := tag.Verify(keys); err != nil {
-		return tko.Errorf(tko.ErrInvalid, "its signature is not valid for the keys of pgpKeyFile: %w", err)
+		return notValid(err)
 	}
 	return nil
 }
