@@ -35,8 +35,9 @@ func (b *bulkFlag) confirmFlag(f *pflag.FlagSet) {
 }
 
 // check returns an error if nothing is selected or the flags contradict each
-// other. filtered reports whether there is a filter. A dry run needs none.
-func (b *bulkFlag) check(cmd *cobra.Command, filtered bool) error {
+// other. A dry run needs no filter.
+func (b *bulkFlag) check(cmd *cobra.Command) error {
+	filtered := filtered(cmd)
 	switch {
 	case cmd.Flags().Changed("confirm") && b.confirm < 1:
 		return usageError(cmd, fmt.Errorf("--confirm %d: use the number of entities, at least 1", b.confirm))
@@ -124,6 +125,7 @@ func emptyFilter(cmd *cobra.Command) error {
 var filterNames = map[string]bool{
 	"id": true, "metadata": true, "template-id": true, "template-metadata": true, "site-id": true, "site-metadata": true,
 	"parent": true, "deployment-metadata": true, "prepared": true, "approved": true, "outdated": true, "type": true, "name": true, "executor": true, "trigger": true,
+	"condition": true, "scheduled": true, "healthy": true, "kind": true, "site": true, "deployment": true, "plan": true,
 }
 
 // filtered reports whether a filter was given.
@@ -131,12 +133,4 @@ func filtered(cmd *cobra.Command) bool {
 	given := false
 	cmd.Flags().Visit(func(f *pflag.Flag) { given = given || filterNames[f.Name] })
 	return given
-}
-
-// checkBulk is check for a command with filters.
-func (b *bulkFlag) checkBulk(cmd *cobra.Command) error {
-	if err := emptyFilter(cmd); err != nil {
-		return err
-	}
-	return b.check(cmd, filtered(cmd))
 }

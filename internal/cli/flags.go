@@ -217,9 +217,12 @@ type none struct{}
 var errNoSource = errors.New("no package: use --url or --stdin")
 
 // run returns a function that connects to the server and then does a command's
-// work.
+// work. It refuses empty filters.
 func (a *app) run(work func(ctx context.Context, s *session, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
+		if err := emptyFilter(cmd); err != nil {
+			return err
+		}
 		ctx, s, err := a.connect(cmd.Context())
 		if err != nil {
 			return err

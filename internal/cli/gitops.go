@@ -222,8 +222,12 @@ and with 1 if one isn't, or after the timeout.`,
 				}
 			}
 			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.EnqueueSources(ctx, args, false, "") })
-			if err != nil || !wait.wait {
+			if err != nil {
 				return err
+			}
+			a.notice("%s reconciled now", count(len(args), "source is", "sources are"))
+			if !wait.wait {
+				return nil
 			}
 			return wait.settled(ctx, s, args)
 		}),
@@ -334,6 +338,9 @@ removal and its digest. If the removal changes, so does its digest.`,
 		Args:              arguments(2, 2),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if err := expectID("digest of the removal", args[1]); err != nil {
+				return err
+			}
 			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, s.EnqueueSources(ctx, args[:1], false, args[1])
 			})

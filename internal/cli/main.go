@@ -126,9 +126,7 @@ func (a *app) fail(ctx context.Context, err error) int {
 		code = exitUsage
 	case errors.Is(err, tko.ErrNotFound), errors.Is(err, tko.ErrGone):
 		code = exitNotFound
-	case errors.Is(err, tko.ErrConflict):
-		code, hint = exitConflict, "another client changed it concurrently: check it, then repeat the command"
-	case errors.Is(err, tko.ErrBusy):
+	case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrBusy): // the error says what is in the way, and what to do
 		code = exitConflict
 	case errors.Is(err, tko.ErrDenied):
 		code = exitDenied

@@ -146,9 +146,6 @@ Values of Secrets are not shown.`,
 		Args: arguments(0, 3),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
-		if err := emptyFilter(cmd); err != nil {
-			return err
-		}
 		sel, err := filter.read(args)
 		if err != nil {
 			return err
@@ -216,9 +213,6 @@ may be revisions: r1, r2.`
   tko diff site lagos/1 --from r1 --to r3`
 	cmd.Args = arguments(0, 3)
 	between := a.run(func(ctx context.Context, s *session, args []string) error {
-		if err := emptyFilter(cmd); err != nil {
-			return err
-		}
 		var requests []tko.DiffRequest
 		kinds := pastKinds
 		if all := filter.sel; len(args) > 0 {

@@ -104,7 +104,7 @@ func (s *session) command(ctx context.Context, c tko.RolloutCommand) (tko.Rollou
 		return tko.RolloutStatus{}, err
 	}
 	status, err := call(ctx, s, func(ctx context.Context) (tko.RolloutStatus, error) { return r.RolloutDo(ctx, c) })
-	if errors.Is(err, tko.ErrConflict) { // the error says what is in the way: seldom another client
+	if errors.Is(err, tko.ErrConflict) {
 		err = &hintedError{err: err, hint: "see tko rollout status " + string(c.ID)}
 	}
 	return status, err
@@ -182,13 +182,9 @@ func (e *rolloutEdits) given() bool {
 	return e.upgrade != "" || e.upgradable || e.merge != "" || e.function != "" || e.del
 }
 
-// check refuses flags that would have no effect, and filters that are empty, which are
-// often unset variables: the rollout would select more than intended. complete is true
-// if the whole rollout is read.
+// check refuses flags that would have no effect. complete is true if the whole rollout is
+// read.
 func (e *rolloutEdits) check(cmd *cobra.Command, complete bool) error {
-	if err := emptyFilter(cmd); err != nil {
-		return err
-	}
 	var ignored string
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 		switch {
@@ -387,26 +383,7 @@ func addLimit(limits map[string]any, text string) error {
 
 // near reports whether a word is a likely misspelling of another: at most two letters
 // are missing, added or different, or upper case.
-func near(word, meant string) bool {
-	a, b := strings.ToLower(word), meant
-	before := make([]int, len(b)+1)
-	for j := range before {
-		before[j] = j
-	}
-	for i := range len(a) {
-		row := make([]int, len(b)+1)
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			row[j+1] = min(before[j]+cost, before[j+1]+1, row[j]+1)
-		}
-		before = row
-	}
-	return before[len(b)] <= 2
-}
+func near(word, meant string) bool { return distance(strings.ToLower(word), meant) <= 2 }
 
 // selectValue returns a select as the spec of rollouts has it.
 func selectValue(sel tko.DeploymentSelect) map[string]any {

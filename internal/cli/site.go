@@ -200,7 +200,7 @@ func (a *app) sitePurge() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
-		if err := bulk.checkBulk(cmd); err != nil {
+		if err := bulk.check(cmd); err != nil {
 			return err
 		}
 		return a.purge(ctx, s, &bulk, "site", "sites", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {

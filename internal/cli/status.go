@@ -77,9 +77,6 @@ the exit code is 1 if something fails.`,
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit code 1 if something fails")
 	complete(cmd, "site-id", a.completion(completeSites))
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
-		if err := emptyFilter(cmd); err != nil {
-			return err
-		}
 		f, err := readFleet(ctx, s, sites)
 		if err != nil {
 			return err
