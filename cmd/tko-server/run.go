@@ -160,7 +160,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 }
 
-
 // retentionOf returns the retention that the settings ask for.
 func retentionOf(c *config.Config) (catalog.Retention, error) {
 	retention := catalog.Retention{Changes: c.KeepChanges, Revisions: c.KeepRevisions}

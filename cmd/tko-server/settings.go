@@ -105,6 +105,7 @@ func checkCertificates(c *config.Config) error {
 		}
 		pair, err := tls.LoadX509KeyPair(files[0], files[1])
 		switch {
+		case err != nil && flag == "--tls-cert": // reported above
 		case err != nil:
 			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s %q: %w", flag, files[0], err))
 		case time.Now().After(pair.Leaf.NotAfter):
@@ -144,11 +145,11 @@ func checkStore(ctx context.Context, c *config.Config) (string, error) {
 	case isPostgres(where):
 		migrates, err = postgres.Check(ctx, where)
 	default:
-		err = errStore
+		return "", errStore
 	}
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("--store: %w", err)
+		return "", fmt.Errorf("the store %s can't be used: %w", c.Store, err)
 	case migrates:
 		return "the store can be used: the start makes or migrates its schema\n", nil
 	}

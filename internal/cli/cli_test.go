@@ -374,7 +374,7 @@ func TestExitCodesTellKindsOfErrorsApart(t *testing.T) {
 	}{
 		"invalid":   {tko.Errorf(tko.ErrInvalid, "no such pattern"), exitUsage, "tko: no such pattern\n"},
 		"not found": {tko.NotFound(tko.KindTemplate, "x"), exitNotFound, "tko: template \"x\": not found\n"},
-		"conflict":  {fmt.Errorf("moved: %w", tko.ErrConflict), exitConflict, "tko: moved: conflict\nhint: another client changed it concurrently: check it, then repeat the command\n"},
+		"conflict":  {fmt.Errorf("moved: %w", tko.ErrConflict), exitConflict, "tko: moved: conflict\n"},
 		"busy":      {fmt.Errorf("taken: %w", tko.ErrBusy), exitConflict, "tko: taken: busy\n"},
 		"denied":    {fmt.Errorf("no: %w", tko.ErrDenied), exitDenied, "tko: no: denied\n"},
 		"away": {

@@ -222,11 +222,11 @@ and with 1 if one isn't, or after the timeout.`,
 				}
 			}
 			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.EnqueueSources(ctx, args, false, "") })
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
-			}
-			a.notice("%s reconciled now", count(len(args), "source is", "sources are"))
-			if !wait.wait {
+			case !wait.wait:
+				a.notice("%s reconciled now", count(len(args), "source is", "sources are"))
 				return nil
 			}
 			return wait.settled(ctx, s, args)

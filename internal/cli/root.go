@@ -17,7 +17,7 @@ Every flag can be set by an environment variable: TKO_ and the flag's name in
 capitals, with _ for -. For example TKO_GRPC_ADDRESS.
 
 Exit codes: 0 success, 1 failure, 2 invalid command or input, 3 not found,
-4 conflict with another client, 5 server unreachable, 6 denied,
+4 conflict with the present state, 5 server unreachable, 6 denied,
 7 changes found (with --exit-code), 130 interrupted.`
 
 func (a *app) rootCommand() *cobra.Command {

@@ -65,4 +65,6 @@ func names(name string) []string {
 }
 
 // variable returns the environment variable of a setting.
-func variable(name string) string { return "TKO_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")) }
+func variable(name string) string {
+	return "TKO_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+}
