@@ -222,12 +222,8 @@ and with 1 if one isn't, or after the timeout.`,
 				}
 			}
 			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.EnqueueSources(ctx, args, false, "") })
-			switch {
-			case err != nil:
+			if err != nil || !wait.wait {
 				return err
-			case !wait.wait:
-				a.notice("%s reconciled now", count(len(args), "source is", "sources are"))
-				return nil
 			}
 			return wait.settled(ctx, s, args)
 		}),
