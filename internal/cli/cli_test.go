@@ -520,6 +520,26 @@ func TestCreateWaitsForAllDescendants(t *testing.T) {
 	})
 }
 
+func TestWaitDrawsABarOnTerminals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		f := &fake{deployments: func() []tko.Deployment {
+			return []tko.Deployment{{ID: "D1", Prepared: true}, {ID: "D2", Parent: "D1", Prepared: time.Since(began) > 3*time.Second, Stamp: tko.Stamp{
+				Conditions: []tko.Condition{{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "PluginFailed", Message: "boom"}},
+			}}}
+		}}
+		var out, errs bytes.Buffer
+		a := newApp(Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, func(target) (server, error) { return f, nil })
+		a.progress = true
+		code := a.main(t.Context(), []string{"deployment", "create", "t", "--wait"})
+		want := "deployment \"D2\" is not prepared: PluginFailed: boom\n\r[###############...............] prepared 1 of 2 deployments\x1b[K\r\x1b[Kprepared 2 deployments\n"
+		if code != 0 || errs.String() != want {
+			t.Errorf("code %d, %q, want %q", code, &errs, want)
+		}
+	})
+}
+
 func TestWaitReportsWhyDeploymentsAreNotPrepared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -63,6 +63,7 @@ type app struct {
 	columns  int  // width of the terminal
 
 	interactive bool // a user at a terminal can confirm
+	progress    bool // progress is drawn on a terminal
 }
 
 func newApp(streams Streams, d dialer) *app {
@@ -80,7 +81,8 @@ func newApp(streams Streams, d dialer) *app {
 			a.columns = columns
 		}
 	}
-	a.interactive = isTerminal(streams.In) && isTerminal(streams.Err)
+	a.progress = isTerminal(streams.Err)
+	a.interactive = a.progress && isTerminal(streams.In)
 	return a
 }
 

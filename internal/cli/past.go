@@ -120,7 +120,7 @@ var historyView = view[tko.HistoryEntry]{
 	},
 	columns: []column[tko.HistoryEntry]{
 		{name: "POSITION", text: func(e tko.HistoryEntry) string { return strconv.FormatInt(e.Position, 10) }},
-		{name: "TIME", text: func(e tko.HistoryEntry) string { return e.Time.Local().Format(time.DateTime) }}, //nolint:gosmopolitan // for people
+		{name: "TIME", text: func(e tko.HistoryEntry) string { return e.Time.Local().Format(time.RFC3339) }}, //nolint:gosmopolitan // for people
 		{name: "ID", text: func(e tko.HistoryEntry) string { return e.ID }},
 		{name: "REVISION", text: func(e tko.HistoryEntry) string { return strconv.FormatInt(e.Revision, 10) }},
 		{name: "CHANGE", text: func(e tko.HistoryEntry) string { return e.What }},

@@ -168,7 +168,9 @@ func TestKilledImportContinues(t *testing.T) {
 		run(to, 0, "import", "--from", from.GRPC, "--confirm", strconv.Itoa(changes))
 	}
 	copies(t, to, run, deployments)
-	run(to, 0, "wait", "site", "lagos", "--for", "condition=Frozen=True:Suspended")
+	if sites := run(to, 0, "site", "list", "-m", "tko.nephio.org/suspend=true", "-o", "bare"); sites != "lagos" {
+		t.Errorf("the suspended sites are %q, want lagos", sites)
+	}
 }
 
 // Entities with the same IDs that are not copies are replaced only if that was confirmed.
