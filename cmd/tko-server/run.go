@@ -128,7 +128,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		logging.Libraries(log.Logger)
 		ctx := command.Context()
 		for _, warning := range c.Warnings(command.Flags(), os.Environ()) {
-			log.WarnContext(ctx, warning)
+			log.WarnContext(ctx, "a setting is probably not as intended", "problem", warning)
 		}
 		return endWithin(ctx, c.StopTimeout, log.Logger, func() error { return serveTraced(ctx, c, counted, log, streams{stdout, stderr, passed}) })
 	}

@@ -121,7 +121,7 @@ into the template's. Without a template, it is the deployment's package.`,
 	}
 	f := cmd.Flags()
 	metadataFlag(f, &metadata)
-	pkg.flags(f, "i")
+	pkg.flags(f)
 	f.StringVar(&pkg.url, "merge", "", "the same as --url")
 	f.StringVar(&parent, "parent", "", "`ID` of the parent deployment")
 	f.StringVarP(&site, "site", "s", "", "`ID` of the site to run at")
@@ -465,7 +465,7 @@ func (a *app) modEnd() *cobra.Command {
 		Args:              arguments(1, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	pkg.flags(cmd.Flags(), "i")
+	pkg.flags(cmd.Flags())
 	pkg.emptyFlag(cmd.Flags())
 	// Elsewhere -s is --site: earlier scripts have it for --stdin here.
 	cmd.Flags().BoolVarP(&pkg.stdin, "earlier-stdin", "s", false, "the same as --stdin")

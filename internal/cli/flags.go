@@ -26,9 +26,9 @@ type packageFlag struct {
 	empty bool // having no package is intended
 }
 
-func (p *packageFlag) flags(f *pflag.FlagSet, stdinShorthand string) {
+func (p *packageFlag) flags(f *pflag.FlagSet) {
 	f.StringVarP(&p.url, "url", "u", "", urlHelp)
-	f.BoolVarP(&p.stdin, "stdin", stdinShorthand, false, "the package is read from stdin")
+	f.BoolVarP(&p.stdin, "stdin", "i", false, "the package is read from stdin")
 }
 
 func (p *packageFlag) emptyFlag(f *pflag.FlagSet) {

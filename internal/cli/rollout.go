@@ -520,7 +520,7 @@ filters of tko deployment list. Nothing is changed until tko rollout start.`,
 		return a.printPlanOf(ctx, s, id, formatTable, false)
 	})
 	f := cmd.Flags()
-	pkg.flags(f, "i")
+	pkg.flags(f)
 	metadataFlag(f, &metadata)
 	e.flags(a, cmd)
 	return cmd

@@ -81,7 +81,7 @@ package and metadata; the given ones are merged into them. Without --url and
 		}),
 	}
 	metadataFlag(cmd.Flags(), &metadata)
-	pkg.flags(cmd.Flags(), "i")
+	pkg.flags(cmd.Flags())
 	pkg.emptyFlag(cmd.Flags())
 	return cmd
 }

@@ -83,7 +83,7 @@ remove the package of an existing template, unless --empty is given.`,
 		}),
 	}
 	metadataFlag(cmd.Flags(), &metadata)
-	pkg.flags(cmd.Flags(), "i")
+	pkg.flags(cmd.Flags())
 	pkg.emptyFlag(cmd.Flags())
 	return cmd
 }

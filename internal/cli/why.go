@@ -401,7 +401,7 @@ Nothing is changed.`,
 			}
 		}),
 	}
-	pkg.flags(cmd.Flags(), "i")
+	pkg.flags(cmd.Flags())
 	return cmd
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // renamed has the present names of settings by their earlier ones, which are read, too.
-var renamed = map[string]string{
+var renamed = map[string]string{ //nolint:gosec // names of flags
 	"git-cache": "target-git-cache", "git-local": "target-git-local", "git-secrets": "target-git-secrets",
 	"osm-connections": "gitops-osm-connections", "kubernetes-version": "schema-kubernetes-version",
 }
