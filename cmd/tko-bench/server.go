@@ -101,7 +101,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 				return "", 0, nil, err
 			}
 		}
-		args := []string{"--store=" + at, "--listen-grpc=localhost:0", "--listen-web=", "--listen-log=", "--git-cache=" + own, "--gitops-dir=" + own, "--kpt-cache=" + own}
+		args := []string{"--store=" + at, "--listen-grpc=localhost:0", "--listen-web=", "--listen-log=", "--target-git-cache=" + own, "--gitops-dir=" + own, "--kpt-cache=" + own}
 		if !allRoles {
 			args = append(args, "--roles=data")
 		}

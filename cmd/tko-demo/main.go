@@ -272,7 +272,7 @@ func startAt(ctx context.Context, o options, grpc, web string) (*server, error) 
 	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), append([]string{
 		"--store=" + o.store, "--ready-file=" + ready,
 		"--listen-grpc=" + grpc, "--listen-web=" + web,
-		"--git-cache=" + filepath.Join(o.dir, "git-cache"), "--git-local=" + o.dir, "--tosca-local=" + o.catalog, "--instance-name=demo",
+		"--target-git-cache=" + filepath.Join(o.dir, "git-cache"), "--target-git-local=" + o.dir, "--tosca-local=" + o.catalog, "--instance-name=demo",
 		"--plugin-programs=" + o.bin, "--plugin-programs=" + o.plugins(), "--plugin-files-writable=" + inventory,
 	}, o.arguments...)...)
 	if os.Geteuid() == 0 { // as in containers; the programs may be in a folder that only root can read

@@ -92,7 +92,7 @@ watchdog; and reads certificates and tokens again at SIGHUP. See docs/install.md
 Every flag can be set by an environment variable, TKO_ and its name in capitals with _ (TKO_STORE), or in a YAML file given
 with --config (store: ...). Flags win over the environment, and that over the file.
 
-Exit codes: 0 stopped as asked, 1 failed, 2 wrong flags.`
+Exit codes: 0 stopped as asked, 1 failed, 2 wrong settings. With --check: 0 valid, 1 the store can't be used, 2 wrong settings.`
 
 // run is the program: it builds all objects, serves until the context ends, and
 // returns the exit code.
@@ -127,6 +127,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		log.Logger = slog.New(counted.CountLines(log.Handler()))
 		logging.Libraries(log.Logger)
 		ctx := command.Context()
+		for _, warning := range c.Warnings(command.Flags(), os.Environ()) {
+			log.WarnContext(ctx, "a setting is probably not as intended", "problem", warning)
+		}
 		return endWithin(ctx, c.StopTimeout, log.Logger, func() error { return serveTraced(ctx, c, counted, log, streams{stdout, stderr, passed}) })
 	}
 	command.AddCommand(accessCommand()) //nolint:contextcheck // the command carries the context
@@ -155,59 +158,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintf(stderr, "tko-server: %v\n", err)
 		return 1
 	}
-}
-
-// settings are what the flags ask for.
-type settings struct {
-	config       *config.Config
-	file         string // of settings, or ""
-	check, print bool
-}
-
-// settingsCommand returns the command with the flags of the server. Its help groups them.
-func settingsCommand() (*cobra.Command, *settings) {
-	command := &cobra.Command{
-		Use: "tko-server", Short: "Serve TKO", Long: long, Version: version.String(), Args: noArguments,
-		SilenceErrors: true, SilenceUsage: true,
-	}
-	s := &settings{config: config.Flags(command.Flags())}
-	command.Flags().StringVar(&s.file, "config", "", "YAML file of settings, with the names of the flags")
-	command.Flags().BoolVar(&s.check, "check", false, "check the settings and the files that they name, and exit: 0 if they are valid, 2 if not")
-	command.Flags().BoolVar(&s.print, "print-config", false, "print all settings as a YAML file for --config, with their descriptions and without secrets, and exit")
-	usage := command.UsageFunc()
-	command.SetUsageFunc(func(c *cobra.Command) error {
-		if c != command {
-			return usage(c)
-		}
-		out := c.OutOrStdout()
-		_, _ = fmt.Fprintf(out, "Usage:\n  tko-server [flags]\n  tko-server [command]\n\nAvailable Commands:\n")
-		for _, below := range c.Commands() {
-			if below.IsAvailableCommand() {
-				_, _ = fmt.Fprintf(out, "  %-10s %s\n", below.Name(), below.Short)
-			}
-		}
-		_, err := fmt.Fprintf(out, "%s\nUse tko-server COMMAND --help for more about a command.\n", config.Usage(c.Flags()))
-		return err
-	})
-	return command, s
-}
-
-// report checks and prints the settings.
-func (s *settings) report(command *cobra.Command) error {
-	if s.check {
-		if err := errors.Join(s.config.Validate(), config.CheckFiles(command.Flags())); err != nil {
-			return err
-		}
-	}
-	text := "the settings are valid\n"
-	if s.print {
-		var err error
-		if text, err = config.Print(command.Flags()); err != nil {
-			return err
-		}
-	}
-	_, err := fmt.Fprint(command.OutOrStdout(), text)
-	return err
 }
 
 // retentionOf returns the retention that the settings ask for.
@@ -811,14 +761,20 @@ func openStoreAs(ctx context.Context, c *config.Config, log *slog.Logger, exclus
 		}
 		return sqlite.Open(ctx, path, sqlite.Options{Log: log, Exclusive: exclusive})
 	}
-	if strings.HasPrefix(where, "postgres://") || strings.HasPrefix(where, "postgresql://") || strings.Contains(where, "=") {
+	if isPostgres(where) {
 		options := postgres.Options{Wait: c.StoreWait, Log: log}
 		for _, dsn := range c.Replicas {
 			options.Replicas = append(options.Replicas, string(dsn))
 		}
 		return postgres.Open(ctx, where, options)
 	}
-	return nil, tko.Errorf(tko.ErrInvalid, "--store is not a known kind of store: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
+	return nil, errStore
+}
+
+var errStore = tko.Errorf(tko.ErrInvalid, "--store is not a known kind of store: use sqlite:PATH, sqlite::memory: or a PostgreSQL DSN (postgres://user@host/database)")
+
+func isPostgres(store string) bool {
+	return strings.HasPrefix(store, "postgres://") || strings.HasPrefix(store, "postgresql://") || strings.Contains(store, "=")
 }
 
 // rateOr returns the rate r; a negative number is no limit.

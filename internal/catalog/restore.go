@@ -195,7 +195,7 @@ func (s *Service) restoreOne(ctx context.Context, then *pastMoment, key Key) err
 		w.Record = r
 		_, err = s.commit(ctx, w)
 		if errors.Is(err, tko.ErrNotFound) {
-			return tko.Errorf(tko.ErrConflict, "%s %q was deleted while it was restored", key.Kind, key.ID)
+			return tko.Errorf(tko.ErrConflict, "%s %q was deleted while it was restored: try again", key.Kind, key.ID)
 		}
 		return err
 	})

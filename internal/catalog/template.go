@@ -126,7 +126,7 @@ func (s *Service) register(ctx context.Context, reads *readSet, record Record, g
 			return final(err)
 		}
 		if errors.Is(err, tko.ErrNotFound) {
-			return tko.Errorf(tko.ErrConflict, "%s %q was deleted while it was written", record.Kind, record.ID)
+			return tko.Errorf(tko.ErrConflict, "%s %q was deleted while it was written: try again", record.Kind, record.ID)
 		}
 		if err != nil {
 			return err

@@ -211,6 +211,9 @@ its streams end within a second.`,
 				return err
 			}
 			_, err = call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, rights.Unbind(ctx, args[0]) })
+			if err == nil {
+				a.notice("removed %q", args[0])
+			}
 			return err
 		}),
 	}

@@ -73,6 +73,7 @@ same command.`,
 				a.notice("would make %s, %d unchanged", count(changes, "change", "changes"), len(steps)-changes)
 				return nil
 			case changes == 0:
+				a.notice("nothing to change, %d unchanged", len(steps))
 				return nil
 			case confirm > 0 && confirm != changes:
 				return tko.Errorf(errUsage, "--confirm %d, and there are %d changes: look at them (--dry-run), and confirm their number", confirm, changes)

@@ -151,7 +151,24 @@ func (a *app) holdList() *cobra.Command {
 	}
 }
 
+// confirmRemoval returns an error unless the user confirms that sites may lose what the
+// store doesn't have.
+func (a *app) confirmRemoval(sites, confirmed int) error {
+	text := count(sites, "site", "sites")
+	switch {
+	case sites == confirmed || sites == 0:
+	case confirmed != 0:
+		return tko.Errorf(errUsage, "--confirm %d, and this is for %s: look at them (--dry-run), and confirm their number", confirmed, text)
+	case !a.interactive:
+		return tko.Errorf(errUsage, "nothing was released: with --remove, %s may lose what the store doesn't have: confirm it with --confirm %d", text, sites)
+	case !a.ask("This lets %s lose what the store doesn't have. Continue?", text):
+		return errNotConfirmed
+	}
+	return nil
+}
+
 func (a *app) holdRelease() *cobra.Command {
+	var confirm int
 	m := &tkopb.ReleaseHolds{}
 	cmd := &cobra.Command{
 		Use: "release [SITE-PATTERN...]", Short: "Release held work",
@@ -164,14 +181,14 @@ func (a *app) holdRelease() *cobra.Command {
 				return err
 			}
 			m.Sites = args
-			if m.GetRemove() && !m.GetDryRun() && a.interactive {
+			if m.GetRemove() && !m.GetDryRun() {
 				try := &tkopb.ReleaseHolds{Sites: args, Queues: m.GetQueues(), Remove: true, DryRun: true}
 				would, err := call(ctx, s, func(ctx context.Context) (*tkopb.ReleaseHoldsResponse, error) { return admin.ReleaseHolds(ctx, try) })
 				if err != nil {
 					return err
 				}
-				if n := len(would.GetSites()); n > 0 && !a.ask("This lets %s lose what the store doesn't have. Continue?", count(n, "site", "sites")) {
-					return errNotConfirmed
+				if err := a.confirmRemoval(len(would.GetSites()), confirm); err != nil {
+					return err
 				}
 			}
 			released, err := call(ctx, s, func(ctx context.Context) (*tkopb.ReleaseHoldsResponse, error) { return admin.ReleaseHolds(ctx, m) })
@@ -194,6 +211,8 @@ func (a *app) holdRelease() *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&m.Queues, "queues", false, "preparing and GitOps sources, as a whole")
 	cmd.Flags().BoolVar(&m.Remove, "remove", false, "also remove from sites what the store doesn't have")
+	cmd.Flags().IntVar(&confirm, "confirm", 0, "`number` of sites that --remove is for: another one is refused; needed without a terminal")
+	cmd.Flags().Lookup("confirm").DefValue = ""
 	dryRunFlag(cmd.Flags(), &m.DryRun)
 	return cmd
 }

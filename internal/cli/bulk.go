@@ -35,9 +35,13 @@ func (b *bulkFlag) confirmFlag(f *pflag.FlagSet) {
 }
 
 // check returns an error if nothing is selected or the flags contradict each
-// other. filtered reports whether there is a filter. A dry run needs none.
-func (b *bulkFlag) check(cmd *cobra.Command, filtered bool) error {
+// other. A dry run needs no filter.
+func (b *bulkFlag) check(cmd *cobra.Command) error {
+	filtered := filtered(cmd)
+	err := emptyFilter(cmd, true)
 	switch {
+	case err != nil:
+		return err
 	case cmd.Flags().Changed("confirm") && b.confirm < 1:
 		return usageError(cmd, fmt.Errorf("--confirm %d: use the number of entities, at least 1", b.confirm))
 	case b.all && filtered:
@@ -99,8 +103,9 @@ func (a *app) purge(ctx context.Context, s *session, b *bulkFlag, one, many stri
 }
 
 // emptyFilter returns an error if a filter is given but empty, which is often an
-// unset variable: it would select more than intended.
-func emptyFilter(cmd *cobra.Command) error {
+// unset variable: it would select more than intended. Filters by a state that are empty
+// are errors only if states is true.
+func emptyFilter(cmd *cobra.Command, states bool) error {
 	var err error
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		empty := f.Value.String() == ""
@@ -113,6 +118,9 @@ func emptyFilter(cmd *cobra.Command) error {
 		if f.Value.Type() == "stringToString" {
 			empty = f.Value.String() == "[]"
 		}
+		if _, isState := f.Value.(*state); isState && !states {
+			return
+		}
 		if filterNames[f.Name] && empty && err == nil {
 			err = usageError(cmd, fmt.Errorf("--%s is empty: leave it out, or give it a value", f.Name))
 		}
@@ -120,10 +128,11 @@ func emptyFilter(cmd *cobra.Command) error {
 	return err
 }
 
-// filterNames are the flags that select entities.
+// filterNames are the flags that select entities, or must not be empty for the same reason.
 var filterNames = map[string]bool{
 	"id": true, "metadata": true, "template-id": true, "template-metadata": true, "site-id": true, "site-metadata": true,
 	"parent": true, "deployment-metadata": true, "prepared": true, "approved": true, "outdated": true, "type": true, "name": true, "executor": true, "trigger": true,
+	"scheduled": true, "healthy": true, "kind": true, "site": true, "deployment": true, "plan": true, "wave": true, "url": true, "merge": true,
 }
 
 // filtered reports whether a filter was given.
@@ -131,12 +140,4 @@ func filtered(cmd *cobra.Command) bool {
 	given := false
 	cmd.Flags().Visit(func(f *pflag.Flag) { given = given || filterNames[f.Name] })
 	return given
-}
-
-// checkBulk is check for a command with filters.
-func (b *bulkFlag) checkBulk(cmd *cobra.Command) error {
-	if err := emptyFilter(cmd); err != nil {
-		return err
-	}
-	return b.check(cmd, filtered(cmd))
 }

@@ -374,7 +374,7 @@ func TestExitCodesTellKindsOfErrorsApart(t *testing.T) {
 	}{
 		"invalid":   {tko.Errorf(tko.ErrInvalid, "no such pattern"), exitUsage, "tko: no such pattern\n"},
 		"not found": {tko.NotFound(tko.KindTemplate, "x"), exitNotFound, "tko: template \"x\": not found\n"},
-		"conflict":  {fmt.Errorf("moved: %w", tko.ErrConflict), exitConflict, "tko: moved: conflict\nhint: another client changed it concurrently: check it, then repeat the command\n"},
+		"conflict":  {fmt.Errorf("moved: %w", tko.ErrConflict), exitConflict, "tko: moved: conflict\n"},
 		"busy":      {fmt.Errorf("taken: %w", tko.ErrBusy), exitConflict, "tko: taken: busy\n"},
 		"denied":    {fmt.Errorf("no: %w", tko.ErrDenied), exitDenied, "tko: no: denied\n"},
 		"away": {
@@ -516,6 +516,26 @@ func TestCreateWaitsForAllDescendants(t *testing.T) {
 		want := "prepared 0 of 1 deployment\nprepared 2 of 3 deployments\nprepared 3 of 4 deployments\nprepared 4 deployments\n"
 		if got.code != 0 || got.out != "D1\n" || got.err != want {
 			t.Errorf("code %d, %q, %q", got.code, got.out, got.err)
+		}
+	})
+}
+
+func TestWaitDrawsABarOnTerminals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		f := &fake{deployments: func() []tko.Deployment {
+			return []tko.Deployment{{ID: "D1", Prepared: true}, {ID: "D2", Parent: "D1", Prepared: time.Since(began) > 3*time.Second, Stamp: tko.Stamp{
+				Conditions: []tko.Condition{{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "PluginFailed", Message: "boom"}},
+			}}}
+		}}
+		var out, errs bytes.Buffer
+		a := newApp(Streams{In: strings.NewReader(""), Out: &out, Err: &errs}, func(target) (server, error) { return f, nil })
+		a.progress = true
+		code := a.main(t.Context(), []string{"deployment", "create", "t", "--wait"})
+		want := "deployment \"D2\" is not prepared: PluginFailed: boom\n\r[###############...............] prepared 1 of 2 deployments\x1b[K\r\x1b[Kprepared 2 deployments\n"
+		if code != 0 || errs.String() != want {
+			t.Errorf("code %d, %q, want %q", code, &errs, want)
 		}
 	})
 }

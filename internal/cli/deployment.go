@@ -121,7 +121,7 @@ into the template's. Without a template, it is the deployment's package.`,
 	}
 	f := cmd.Flags()
 	metadataFlag(f, &metadata)
-	pkg.flags(f, "i")
+	pkg.flags(f)
 	f.StringVar(&pkg.url, "merge", "", "the same as --url")
 	f.StringVar(&parent, "parent", "", "`ID` of the parent deployment")
 	f.StringVarP(&site, "site", "s", "", "`ID` of the site to run at")
@@ -294,7 +294,7 @@ func (a *app) deploymentPurge() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
-		if err := bulk.checkBulk(cmd); err != nil {
+		if err := bulk.check(cmd); err != nil {
 			return err
 		}
 		return a.purge(ctx, s, &bulk, "deployment", "deployments", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
@@ -328,7 +328,7 @@ With an ID, the changes that the placements of a topology propose are approved, 
 		}
 		if len(args) == 0 {
 			var err error
-			if err = bulk.checkBulk(cmd); err == nil {
+			if err = bulk.check(cmd); err == nil {
 				ctx, err = bulk.settle(ctx, s, "approve", "deployment", "deployments", func(ctx context.Context) (int, error) {
 					return s.ApproveDeployments(ctx, filter.selection(), true)
 				})
@@ -465,8 +465,11 @@ func (a *app) modEnd() *cobra.Command {
 		Args:              arguments(1, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	pkg.flags(cmd.Flags(), "s")
+	pkg.flags(cmd.Flags())
 	pkg.emptyFlag(cmd.Flags())
+	// Elsewhere -s is --site: earlier scripts have it for --stdin here.
+	cmd.Flags().BoolVarP(&pkg.stdin, "earlier-stdin", "s", false, "the same as --stdin")
+	cmd.Flags().Lookup("earlier-stdin").Hidden = true
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
 		if _, err := pkg.purpose(ctx); err != nil {
 			return err

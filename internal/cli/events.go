@@ -66,9 +66,6 @@ further changes as they are made, until it is interrupted.`,
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show further changes until interrupted")
 	complete(cmd, "kind", fixed("plugin", "template", "site", "deployment", "rollout"))
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
-		if err := emptyFilter(cmd); err != nil {
-			return err
-		}
 		var selected []tko.Kind
 		for _, kind := range kinds {
 			if !slices.Contains(exportedKinds, tko.Kind(kind)) {

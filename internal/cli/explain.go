@@ -304,7 +304,7 @@ func (h history) state() string {
 }
 
 func (h history) printRevision(a *app, r tko.Stamp) {
-	when := r.Updated.Local().Format(time.DateTime)
+	when := r.Updated.Local().Format(time.RFC3339)
 	if r.Revision > 1 {
 		when = "+" + max(r.Updated.Sub(h.Stamp.Created), 0).Round(time.Millisecond).String()
 	}
@@ -319,7 +319,7 @@ func (h history) printRevision(a *app, r tko.Stamp) {
 	case what == "":
 		what = "changed it"
 	}
-	fmt.Fprintf(a.out, "  %-4d %-20s %s: %s\n", r.Revision, when, printable.Text(who), printable.Text(what))
+	fmt.Fprintf(a.out, "  %-4d %-25s %s: %s\n", r.Revision, when, printable.Text(who), printable.Text(what))
 	for _, s := range r.Steps {
 		by := "TKO"
 		if s.Plugin != "" {

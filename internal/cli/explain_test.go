@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -61,11 +62,11 @@ Children:    3, 1 of them prepared and 1 approved
 What happened:
   1    TIME  ada@desk: created it
   1 revision is left out
-  3    +400ms               preparer: prepared 1 resource
+  3    +400ms                    preparer: prepared 1 resource
        a/v1 Addresses "core" by plugin network/addresses, iteration 1, took 312ms
          warning: old (v1 X "y", spec.z)
          and 2 more
-  4    +900ms               preparer: prepared 1 resource
+  4    +900ms                    preparer: prepared 1 resource
        topology.nephio.org/v1alpha1 Site "new" by TKO, iteration 2, took 4ms
 
 What it waits for:
@@ -73,7 +74,7 @@ What it waits for:
   child D2 (nf/smf:v1 at lagos/1): Prepared: PluginFailed: boom (tried 3 times, again in 12s at the latest)
   child D4 (nf/smf:v1 at lagos/3): Prepared: New: no preparer has processed it yet
 `
-	got := strings.Replace(r.out, noon.Add(-time.Hour).Local().Format(time.DateTime), "TIME", 1)
+	got := strings.Replace(r.out, fmt.Sprintf("%-25s", noon.Add(-time.Hour).Local().Format(time.RFC3339)), "TIME ", 1)
 	if diff := cmp.Diff(want, got); diff != "" || r.code != 0 || r.err != "" {
 		t.Errorf("exit code %d, %q: %s", r.code, r.err, diff)
 	}
@@ -130,7 +131,7 @@ func TestExplainPrintsProseOfEarlierVersionsUnchanged(t *testing.T) {
 	}
 	r := run(t, f, "", "deployment", "explain", "D1", "-o", "table")
 	for _, want := range []string{
-		"  2    +1s                  preparer: " + why + "\n",
+		"  2    +1s                       preparer: " + why + "\n",
 		"  Prepared: PluginFailed: boom (attempt 3, next try 2026-03-04T12:00:12Z)\n",
 	} {
 		if !strings.Contains(r.out, want) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,9 +26,9 @@ type packageFlag struct {
 	empty bool // having no package is intended
 }
 
-func (p *packageFlag) flags(f *pflag.FlagSet, stdinShorthand string) {
+func (p *packageFlag) flags(f *pflag.FlagSet) {
 	f.StringVarP(&p.url, "url", "u", "", urlHelp)
-	f.BoolVarP(&p.stdin, "stdin", stdinShorthand, false, "the package is read from stdin")
+	f.BoolVarP(&p.stdin, "stdin", "i", false, "the package is read from stdin")
 }
 
 func (p *packageFlag) emptyFlag(f *pflag.FlagSet) {
@@ -122,13 +123,34 @@ func (c *conditionFlags) flags(cmd *cobra.Command) {
 	complete(cmd, "condition", fixed("Healthy=False", "Scheduled=False", "Prepared=False", "Approved=False", "Placed=False"))
 }
 
+// conditionTypes are TKO's own types of conditions.
+var conditionTypes = []string{tko.ConditionPrepared, tko.ConditionApproved, tko.ConditionScheduled, tko.ConditionHealthy, tko.ConditionPlaced, tko.ConditionFrozen}
+
+// parseCondition reads the condition of a flag. A type that is a likely misspelling of one
+// of TKO's own is refused: no entity has it.
+func parseCondition(flag, text string) (tko.ConditionSelect, error) {
+	c, err := tko.ParseConditionSelect(text)
+	if err != nil {
+		return c, tko.Errorf(errUsage, "--%s: %w", flag, err)
+	}
+	if slices.Contains(conditionTypes, c.Type) {
+		return c, nil
+	}
+	for _, typ := range conditionTypes {
+		if near(c.Type, strings.ToLower(typ)) {
+			return c, tko.Errorf(errUsage, "--%s %q: no condition has the type %s: did you mean %s?", flag, text, c.Type, typ)
+		}
+	}
+	return c, nil
+}
+
 // selects returns the conditions that the flags select.
 func (c *conditionFlags) selects() ([]tko.ConditionSelect, error) {
 	var selects []tko.ConditionSelect
 	for _, text := range c.texts {
-		one, err := tko.ParseConditionSelect(text)
+		one, err := parseCondition("condition", text)
 		if err != nil {
-			return nil, tko.Errorf(errUsage, "--condition: %w", err)
+			return nil, err
 		}
 		selects = append(selects, one)
 	}
@@ -217,9 +239,12 @@ type none struct{}
 var errNoSource = errors.New("no package: use --url or --stdin")
 
 // run returns a function that connects to the server and then does a command's
-// work.
+// work. It refuses empty filters.
 func (a *app) run(work func(ctx context.Context, s *session, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
+		if err := emptyFilter(cmd, false); err != nil {
+			return err
+		}
 		ctx, s, err := a.connect(cmd.Context())
 		if err != nil {
 			return err

@@ -50,9 +50,6 @@ Sites whose metadata matches later are frozen, too.`,
 		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
-		if err := emptyFilter(cmd); err != nil {
-			return err
-		}
 		switch {
 		case cmd.Flags().Changed("confirm") && bulk.confirm < 1:
 			return usageError(cmd, tko.Errorf(errUsage, "--confirm %d: use the number of sites, at least 1", bulk.confirm))
@@ -125,6 +122,9 @@ func (a *app) unfreezeCommand() *cobra.Command {
 				return err
 			}
 			_, err = call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, rights.Unfreeze(ctx, args...) })
+			if err == nil {
+				a.notice("ended %s", count(len(args), "freeze", "freezes"))
+			}
 			return err
 		}),
 	}

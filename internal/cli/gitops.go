@@ -334,6 +334,9 @@ removal and its digest. If the removal changes, so does its digest.`,
 		Args:              arguments(2, 2),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			if err := expectID("digest of the removal", args[1]); err != nil {
+				return err
+			}
 			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) {
 				return struct{}{}, s.EnqueueSources(ctx, args[:1], false, args[1])
 			})

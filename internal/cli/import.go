@@ -101,14 +101,20 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 			if err != nil {
 				return err
 			}
-			changes := 0
+			changes, updates := 0, 0
 			for _, step := range steps {
 				if step.verb != "" {
 					changes++
 					_, _ = fmt.Fprintf(a.streams.Out, "%s %s %s\n", step.verb, step.Put.Kind, step.Name)
 				}
+				if step.verb == "update" {
+					updates++
+				}
 			}
 			a.notice("%s, %d unchanged", count(changes, "change", "changes"), len(steps)-changes)
+			if updates > 0 {
+				a.notice("%s an entity of this server that differs", count(updates, "change replaces", "changes replace"))
+			}
 			switch {
 			case dryRun || changes == 0:
 				return nil
@@ -201,7 +207,7 @@ func planOne(ctx context.Context, s *session, m Manifest, coming map[string]bool
 	case r.Created:
 		step.verb = "create"
 	case r.Changed && m.Put.Kind != tko.KindDeployment, try.Template != step.Put.Template && m.Put.Kind == tko.KindSite:
-		step.verb = "update"
+		step.verb, step.Put.Revision = "update", r.Revision // another client's change after the plan isn't overwritten
 	}
 	return step, nil
 }

@@ -89,7 +89,7 @@ func (c *copier) plan(ctx context.Context) (steps []importStep, err error) {
 		step := importStep{Manifest: Manifest{File: c.from.target.address, Name: id, Put: tko.Put{Kind: kind, ID: id}}}
 		p, known, err := c.read(ctx, kind, id, true)
 		if err == nil && !known {
-			step.verb, err = c.check(ctx, p)
+			step.verb, step.Put.Revision, err = c.check(ctx, p)
 		}
 		if kind == tko.KindTemplate && step.verb == "create" {
 			c.coming[tko.TemplateID(id)] = true
@@ -231,11 +231,11 @@ func (c *copier) read(ctx context.Context, kind tko.Kind, id string, planning bo
 	return p, false, nil
 }
 
-// check returns what the write of an entity would do. What it refers to may be copied
-// before it.
-func (c *copier) check(ctx context.Context, p tko.Put) (verb string, err error) {
+// check returns what the write of an entity would do, and the revision that an update
+// replaces. What the entity refers to may be copied before it.
+func (c *copier) check(ctx context.Context, p tko.Put) (verb string, replaces int64, err error) {
 	if p.Kind == tko.KindDeployment {
-		return "create", nil // it was validated by the other server; its template is not there yet
+		return "create", 0, nil // it was validated by the other server; its template is not there yet
 	}
 	p.DryRun = true
 	if c.coming[p.Template] {
@@ -244,13 +244,13 @@ func (c *copier) check(ctx context.Context, p tko.Put) (verb string, err error) 
 	r, err := call(ctx, c.to, func(ctx context.Context) (tko.PutResult, error) { return c.to.PutEntity(ctx, p) })
 	switch {
 	case err != nil:
-		return "", err
+		return "", 0, err
 	case r.Created:
-		return "create", nil
+		return "create", 0, nil
 	case r.Changed:
-		return "update", nil
+		return "update", r.Revision, nil
 	}
-	return "", nil
+	return "", 0, nil
 }
 
 // apply copies entities, in their order.
@@ -261,6 +261,7 @@ func (c *copier) apply(ctx context.Context, steps []importStep) error {
 			continue
 		}
 		p, known, err := c.read(ctx, step.Put.Kind, step.Put.ID, false)
+		p.Revision = step.Put.Revision
 		var r tko.PutResult
 		if err == nil && !known {
 			r, err = call(ctx, c.to, func(ctx context.Context) (tko.PutResult, error) { return c.to.PutEntity(ctx, p) })

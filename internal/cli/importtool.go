@@ -67,6 +67,9 @@ func (f *toolFlag) plan(ctx context.Context, s *session) ([]importStep, error) {
 		return nil, err
 	}
 	all, from, err := f.read(ctx)
+	if err == nil {
+		all, err = withoutLists(all)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -177,29 +180,33 @@ func (f *toolFlag) readPorch(ctx context.Context) (krm.Package, error) {
 	return location.Read(ctx, folder, location.Options{})
 }
 
-// resources runs a tool that prints resources; lists are replaced by their items.
+// resources runs a tool that prints resources.
 func (f *toolFlag) resources(ctx context.Context, program string, args ...string) (krm.Package, error) {
 	text, err := runTool(ctx, program, args...)
 	if err != nil {
 		return nil, err
 	}
-	read, err := location.ReadStream(ctx, bytes.NewReader(text), program, location.Options{})
-	if err != nil {
-		return nil, err
-	}
-	var all krm.Package
-	for _, r := range read {
+	return location.ReadStream(ctx, bytes.NewReader(text), program, location.Options{})
+}
+
+// withoutLists returns the resources with lists replaced by their items, also those in
+// lists: a Secret in a list is a Secret.
+func withoutLists(all krm.Package) (flat krm.Package, err error) {
+	for _, r := range all {
+		if r.GVK() != (krm.GVK{Version: "v1", Kind: "List"}) {
+			flat = append(flat, r)
+			continue
+		}
 		items, err := r.Items()
+		if err == nil {
+			items, err = withoutLists(items)
+		}
 		if err != nil {
-			return nil, err
+			return nil, tko.Errorf(tko.ErrInvalid, "%w", err)
 		}
-		if r.GVK() == (krm.GVK{Version: "v1", Kind: "List"}) {
-			all = append(all, items...)
-		} else {
-			all = append(all, r)
-		}
+		flat = append(flat, items...)
 	}
-	return all, nil
+	return flat, nil
 }
 
 // runTool runs a program of the user, and returns its output.

@@ -63,6 +63,7 @@ type app struct {
 	columns  int  // width of the terminal
 
 	interactive bool // a user at a terminal can confirm
+	progress    bool // progress is drawn on a terminal
 }
 
 func newApp(streams Streams, d dialer) *app {
@@ -80,7 +81,8 @@ func newApp(streams Streams, d dialer) *app {
 			a.columns = columns
 		}
 	}
-	a.interactive = isTerminal(streams.In) && isTerminal(streams.Err)
+	a.progress = isTerminal(streams.Err)
+	a.interactive = a.progress && isTerminal(streams.In)
 	return a
 }
 
@@ -126,9 +128,7 @@ func (a *app) fail(ctx context.Context, err error) int {
 		code = exitUsage
 	case errors.Is(err, tko.ErrNotFound), errors.Is(err, tko.ErrGone):
 		code = exitNotFound
-	case errors.Is(err, tko.ErrConflict):
-		code, hint = exitConflict, "another client changed it concurrently: check it, then repeat the command"
-	case errors.Is(err, tko.ErrBusy):
+	case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrBusy): // the error says what is in the way, and what to do
 		code = exitConflict
 	case errors.Is(err, tko.ErrDenied):
 		code = exitDenied

@@ -206,6 +206,9 @@ func listed[T any](ctx context.Context, s *session, v view[T], ask func(ctx cont
 		if err != nil {
 			return err
 		}
+		if len(items) > 0 && !slices.ContainsFunc(items, func(item T) bool { return len(valuesAt(v.row(item), steps)) > 0 }) {
+			a.notice("no row has the field %s of --sort-by: the rows are in the order of their IDs", a.globals.sortBy)
+		}
 		items = sorted(sorter{steps}, items, v.row)
 		ask = func(context.Context) iter.Seq2[T, error] { return sequence(items) }
 	}

@@ -120,7 +120,7 @@ var historyView = view[tko.HistoryEntry]{
 	},
 	columns: []column[tko.HistoryEntry]{
 		{name: "POSITION", text: func(e tko.HistoryEntry) string { return strconv.FormatInt(e.Position, 10) }},
-		{name: "TIME", text: func(e tko.HistoryEntry) string { return e.Time.Local().Format(time.DateTime) }}, //nolint:gosmopolitan // for people
+		{name: "TIME", text: func(e tko.HistoryEntry) string { return e.Time.Local().Format(time.RFC3339) }}, //nolint:gosmopolitan // for people
 		{name: "ID", text: func(e tko.HistoryEntry) string { return e.ID }},
 		{name: "REVISION", text: func(e tko.HistoryEntry) string { return strconv.FormatInt(e.Revision, 10) }},
 		{name: "CHANGE", text: func(e tko.HistoryEntry) string { return e.What }},
@@ -146,9 +146,6 @@ Values of Secrets are not shown.`,
 		Args: arguments(0, 3),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
-		if err := emptyFilter(cmd); err != nil {
-			return err
-		}
 		sel, err := filter.read(args)
 		if err != nil {
 			return err
@@ -216,9 +213,6 @@ may be revisions: r1, r2.`
   tko diff site lagos/1 --from r1 --to r3`
 	cmd.Args = arguments(0, 3)
 	between := a.run(func(ctx context.Context, s *session, args []string) error {
-		if err := emptyFilter(cmd); err != nil {
-			return err
-		}
 		var requests []tko.DiffRequest
 		kinds := pastKinds
 		if all := filter.sel; len(args) > 0 {

@@ -236,7 +236,7 @@ func (a *app) pluginPurge() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
-		if err := bulk.checkBulk(cmd); err != nil {
+		if err := bulk.check(cmd); err != nil {
 			return err
 		}
 		sel, err := filter.selection()

@@ -27,7 +27,7 @@ type restoring struct {
 }
 
 // ofRollouts are the flags that only restores of deployments have.
-var ofRollouts = []string{"rollout", "wave", "limit", "health", "on-failure", "start", "wait", "timeout"}
+var ofRollouts = []string{"rollout", "wave", "limit", "health", "on-failure", "start", "wait", "wait-timeout"}
 
 func (a *app) restoreCommand() *cobra.Command {
 	var r restoring
@@ -49,9 +49,6 @@ Restore the sites that deployments need before the deployments.`,
 		Args: arguments(0, 3),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
-		if err := emptyFilter(cmd); err != nil {
-			return err
-		}
 		sel, err := r.filter.read(args)
 		if err != nil {
 			return usageError(cmd, err)

@@ -82,7 +82,7 @@ func (a *app) rolloutCommand() *cobra.Command {
 			cmd.Flags().BoolVar(&c.SkipBlocked, "skip-blocked", false, "leave out deployments in conflict or invalid; the status reports them as skipped")
 		}),
 		a.rolloutStatus(),
-		command("approve", "Approve the next wave of a rollout", "", digest),
+		a.rolloutApprove(),
 		command("pause", "Pause a rollout: nothing more is changed; what is changed already is observed", "", nil),
 		command("resume", "Resume a paused rollout", "Resume a paused rollout. If what is left was planned again, name the digest of that plan.", digest),
 		command("cancel", "Cancel a rollout: what waits is skipped; what is changed stays, and can be undone", "", nil),
@@ -97,6 +97,58 @@ func (a *app) rolloutCommand() *cobra.Command {
 		asOfFlag(a.rolloutList()), asOfFlag(a.rolloutGet()), a.rolloutDelete())
 }
 
+func (a *app) rolloutApprove() *cobra.Command {
+	c := tko.RolloutCommand{Verb: "approve"}
+	var wave string
+	cmd := &cobra.Command{
+		Use: "approve ID", Short: "Approve the next wave of a rollout",
+		Long: `Approve the next wave of a rollout. While the wave that was approved last is in progress, the
+command refuses to approve the one after it, unless --wave names it: a second run approves
+nothing more.`,
+		Args: arguments(1, 1), Example: "  tko rollout approve smf-v2\n  tko rollout approve smf-v2 --wave rest", ValidArgsFunction: a.completeFirst(completeRollouts),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			c.ID = tko.RolloutID(args[0])
+			status, err := s.status(ctx, c.ID)
+			if err != nil {
+				return err
+			}
+			if err := approvable(status, wave); err != nil {
+				return err
+			}
+			if status, err = s.command(ctx, c); err != nil {
+				return err
+			}
+			return a.commanded(status)
+		}),
+	}
+	cmd.Flags().StringVar(&c.Plan, "plan", "", "`DIGEST` of the plan that you have reviewed, or its first 12 characters")
+	cmd.Flags().StringVar(&wave, "wave", "", "`name` of the wave to approve: if it isn't the next one, nothing is changed")
+	return cmd
+}
+
+// approvable returns an error if the next wave to approve isn't the named one; without a
+// name, if a wave before it is approved and in progress.
+func approvable(s tko.RolloutStatus, named string) error {
+	approved := ""
+	for _, w := range s.Waves {
+		switch {
+		case w.Approval == "":
+		case w.Approval != "Required":
+			if w.Progress["Waiting"]+w.Progress["Applied"]+w.Progress["Soaking"] > 0 {
+				approved = w.Name
+			}
+		case w.Progress["Waiting"] == 0:
+		case named != "" && named != w.Name:
+			return tko.Errorf(tko.ErrConflict, "rollout %q: the next wave to approve is %q, not %q: see tko rollout status %s", s.ID, w.Name, named, s.ID)
+		case named == "" && approved != "":
+			return tko.Errorf(tko.ErrConflict, "rollout %q: the wave %q is approved already, and in progress: to approve the next one in advance, use --wave %s", s.ID, approved, w.Name)
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
 // command does a command of a rollout.
 func (s *session) command(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error) {
 	r, err := s.rollouts()
@@ -104,7 +156,7 @@ func (s *session) command(ctx context.Context, c tko.RolloutCommand) (tko.Rollou
 		return tko.RolloutStatus{}, err
 	}
 	status, err := call(ctx, s, func(ctx context.Context) (tko.RolloutStatus, error) { return r.RolloutDo(ctx, c) })
-	if errors.Is(err, tko.ErrConflict) { // the error says what is in the way: seldom another client
+	if errors.Is(err, tko.ErrConflict) {
 		err = &hintedError{err: err, hint: "see tko rollout status " + string(c.ID)}
 	}
 	return status, err
@@ -182,13 +234,9 @@ func (e *rolloutEdits) given() bool {
 	return e.upgrade != "" || e.upgradable || e.merge != "" || e.function != "" || e.del
 }
 
-// check refuses flags that would have no effect, and filters that are empty, which are
-// often unset variables: the rollout would select more than intended. complete is true
-// if the whole rollout is read.
+// check refuses flags that would have no effect. complete is true if the whole rollout is
+// read.
 func (e *rolloutEdits) check(cmd *cobra.Command, complete bool) error {
-	if err := emptyFilter(cmd); err != nil {
-		return err
-	}
 	var ignored string
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 		switch {
@@ -387,26 +435,7 @@ func addLimit(limits map[string]any, text string) error {
 
 // near reports whether a word is a likely misspelling of another: at most two letters
 // are missing, added or different, or upper case.
-func near(word, meant string) bool {
-	a, b := strings.ToLower(word), meant
-	before := make([]int, len(b)+1)
-	for j := range before {
-		before[j] = j
-	}
-	for i := range len(a) {
-		row := make([]int, len(b)+1)
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			row[j+1] = min(before[j]+cost, before[j+1]+1, row[j]+1)
-		}
-		before = row
-	}
-	return before[len(b)] <= 2
-}
+func near(word, meant string) bool { return distance(strings.ToLower(word), meant) <= 2 }
 
 // selectValue returns a select as the spec of rollouts has it.
 func selectValue(sel tko.DeploymentSelect) map[string]any {
@@ -491,7 +520,7 @@ filters of tko deployment list. Nothing is changed until tko rollout start.`,
 		return a.printPlanOf(ctx, s, id, formatTable, false)
 	})
 	f := cmd.Flags()
-	pkg.flags(f, "i")
+	pkg.flags(f)
 	metadataFlag(f, &metadata)
 	e.flags(a, cmd)
 	return cmd
@@ -731,7 +760,11 @@ func (a *app) planText(ctx context.Context, r rolloutPlans, p tko.RolloutPlan) e
 	case changes == 0 && len(p.Groups) == 0:
 		fmt.Fprintf(&text, "\nNothing would change: check the filters (tko rollout get %s)\n", p.ID)
 	case changes > 0:
-		fmt.Fprintf(&text, "\nTo start it: tko rollout start %s --plan %.12s\n", p.ID, p.Digest)
+		more := ""
+		if p.Kinds["Conflict"]+p.Kinds["Invalid"] > 0 {
+			more = " --skip-blocked (without those in conflict or invalid)"
+		}
+		fmt.Fprintf(&text, "\nTo start it: tko rollout start %s --plan %.12s%s\n", p.ID, p.Digest, more)
 	}
 	for line := range strings.Lines(text.String()) {
 		if _, err := fmt.Fprintln(a.out, printable.Text(strings.TrimSuffix(line, "\n"))); err != nil {

@@ -17,7 +17,7 @@ Every flag can be set by an environment variable: TKO_ and the flag's name in
 capitals, with _ for -. For example TKO_GRPC_ADDRESS.
 
 Exit codes: 0 success, 1 failure, 2 invalid command or input, 3 not found,
-4 conflict with another client, 5 server unreachable, 6 denied,
+4 conflict with the present state, 5 server unreachable, 6 denied,
 7 changes found (with --exit-code), 130 interrupted.`
 
 func (a *app) rootCommand() *cobra.Command {
@@ -33,6 +33,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.Version = version.String()
 	root.SetVersionTemplate("tko {{.Version}}\n")
 	a.globals.flags(root.PersistentFlags())
+	root.SetHelpCommand(helpCommand(root))
 	root.AddCommand(
 		a.aboutCommand(), a.versionCommand(), a.statusCommand(), a.waitCommand(), a.eventsCommand(), a.applyCommand(), a.diffCommand(), a.patchCommand(), a.labelCommand(), a.explainCommand(),
 		a.templateCommand(), a.siteCommand(), a.deploymentCommand(), a.rolloutCommand(), a.pluginCommand(), a.dashboardCommand(),
@@ -48,6 +49,35 @@ func (a *app) rootCommand() *cobra.Command {
 	return root
 }
 
+// helpCommand returns the command that prints the help of another one.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "help [COMMAND]", Short: "Help about any command",
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			switch {
+			case err != nil:
+				return usageError(root, err)
+			case len(rest) > 0:
+				return unknownCommand(cmd, rest[0])
+			}
+			return cmd.Help()
+		},
+	}
+}
+
+// unknownCommand returns the error of a mistyped command, with the likely ones.
+func unknownCommand(above *cobra.Command, name string) error {
+	err := fmt.Errorf("unknown command %q", above.CommandPath()+" "+name)
+	if above.SuggestionsMinimumDistance == 0 {
+		above.SuggestionsMinimumDistance = 2
+	}
+	if similar := above.SuggestionsFor(name); len(similar) > 0 {
+		err = fmt.Errorf("%w: did you mean %s?", err, strings.Join(similar, " or "))
+	}
+	return usageError(above, err)
+}
+
 // group returns a command that only holds other commands.
 func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
@@ -58,14 +88,7 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 			if len(args) == 0 {
 				return cmd.Help()
 			}
-			err := fmt.Errorf("unknown command %q", cmd.CommandPath()+" "+args[0])
-			if cmd.SuggestionsMinimumDistance == 0 {
-				cmd.SuggestionsMinimumDistance = 2
-			}
-			if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
-				err = fmt.Errorf("%w: did you mean %s?", err, strings.Join(similar, " or "))
-			}
-			return usageError(cmd, err)
+			return unknownCommand(cmd, args[0])
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}

@@ -81,7 +81,7 @@ package and metadata; the given ones are merged into them. Without --url and
 		}),
 	}
 	metadataFlag(cmd.Flags(), &metadata)
-	pkg.flags(cmd.Flags(), "i")
+	pkg.flags(cmd.Flags())
 	pkg.emptyFlag(cmd.Flags())
 	return cmd
 }
@@ -200,7 +200,7 @@ func (a *app) sitePurge() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
-		if err := bulk.checkBulk(cmd); err != nil {
+		if err := bulk.check(cmd); err != nil {
 			return err
 		}
 		return a.purge(ctx, s, &bulk, "site", "sites", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {

@@ -17,7 +17,8 @@ import (
 
 // The limits of a status.
 const (
-	statusFailures = 10   // kinds of failures that are shown
+	statusFailures = 10   // kinds of failures that are shown, at most
+	statusLines    = 20   // of a status, unless the server has many problems
 	statusGroups   = 2000 // kinds of failures that are counted; the rest is counted together
 )
 
@@ -77,9 +78,6 @@ the exit code is 1 if something fails.`,
 	cmd.Flags().BoolVar(&exitCode, "exit-code", false, "exit code 1 if something fails")
 	complete(cmd, "site-id", a.completion(completeSites))
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
-		if err := emptyFilter(cmd); err != nil {
-			return err
-		}
 		f, err := readFleet(ctx, s, sites)
 		if err != nil {
 			return err
@@ -290,7 +288,12 @@ func (f *fleet) print(a *app) error {
 	} else {
 		fmt.Fprintln(a.out, "\nWhat fails:")
 		t := table[*failure]{app: a, columns: failureColumns}
-		for _, group := range failures[:min(len(failures), statusFailures)] {
+		others := 2 + len(f.problems) + 4 // the title and the names of columns, with an empty line; the rest
+		if len(f.waits) > 0 {
+			others += 2 + len(f.waits)
+		}
+		shown := min(len(failures), statusFailures, max(3, statusLines-others))
+		for _, group := range failures[:shown] {
 			if err := t.add(group); err != nil {
 				return err
 			}
@@ -299,7 +302,7 @@ func (f *fleet) print(a *app) error {
 			return err
 		}
 		rest := f.overflow
-		for _, group := range failures[min(len(failures), statusFailures):] {
+		for _, group := range failures[shown:] {
 			rest += group.count
 		}
 		if rest > 0 {

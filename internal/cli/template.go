@@ -83,7 +83,7 @@ remove the package of an existing template, unless --empty is given.`,
 		}),
 	}
 	metadataFlag(cmd.Flags(), &metadata)
-	pkg.flags(cmd.Flags(), "i")
+	pkg.flags(cmd.Flags())
 	pkg.emptyFlag(cmd.Flags())
 	return cmd
 }
@@ -212,7 +212,7 @@ func (a *app) templatePurge() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
-		if err := bulk.checkBulk(cmd); err != nil {
+		if err := bulk.check(cmd); err != nil {
 			return err
 		}
 		return a.purge(ctx, s, &bulk, "template", "templates", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {

@@ -61,6 +61,7 @@ func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout 
 		}
 	})
 	w := waiter{session: s, done: map[tko.DeploymentID]int{}, shown: map[string]bool{}}
+	defer w.clear()
 	for {
 		began := time.Now()
 		seen, err := w.poll(ctx, id)
@@ -68,6 +69,7 @@ func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout 
 		timedOut := errors.Is(context.Cause(ctx), errWaitTimeout)
 		switch {
 		case err == nil && len(seen.pending) == 0:
+			w.clear()
 			s.app.notice("prepared %s", count(seen.total, "deployment", "deployments"))
 			return nil
 		case timedOut:
@@ -145,17 +147,32 @@ func (w *waiter) visit(ctx context.Context, d tko.Deployment, seen *progress) er
 	return nil
 }
 
-// show prints the progress and the problems of deployments, each once.
+// show prints the problems of deployments, each once, and the progress: on a terminal as a
+// bar that is drawn in place.
 func (w *waiter) show(seen progress) {
-	if line := fmt.Sprintf("prepared %d of %s", seen.prepared, count(seen.total, "deployment", "deployments")); line != w.last {
+	line := fmt.Sprintf("prepared %d of %s", seen.prepared, count(seen.total, "deployment", "deployments"))
+	if line != w.last && !w.app.progress {
 		w.app.notice("%s", line)
-		w.last = line
 	}
 	for _, d := range seen.pending {
 		if text := trouble(d); text != "" && !w.shown[text] && len(w.shown) < waitShow {
 			w.shown[text] = true
+			w.clear()
 			w.app.notice("%s", text)
 		}
+	}
+	if line != w.last && w.app.progress && !w.app.globals.quiet {
+		wave := tko.RolloutWave{Rows: seen.total, Progress: map[string]int{"Healthy": seen.prepared}}
+		fmt.Fprintf(w.app.streams.Err, "\r%s %s\x1b[K", bar(wave), line)
+	}
+	w.last = line
+}
+
+// clear removes the bar; the next show draws it again.
+func (w *waiter) clear() {
+	if w.last != "" && w.app.progress && !w.app.globals.quiet {
+		fmt.Fprint(w.app.streams.Err, "\r\x1b[K")
+		w.last = ""
 	}
 }
 

@@ -95,11 +95,8 @@ func parseGoal(kind tko.Kind, text string) (goal, error) {
 	if kind == tko.KindTemplate {
 		return goal{}, tko.Errorf(errUsage, "templates have no conditions: use --for delete")
 	}
-	c, err := tko.ParseConditionSelect(name)
-	if err != nil {
-		return goal{}, tko.Errorf(errUsage, "--for: %w", err)
-	}
-	return goal{condition: c}, nil
+	c, err := parseCondition("for", name)
+	return goal{condition: c}, err
 }
 
 // stamp reads the stamp of an entity.

@@ -121,7 +121,7 @@ func stampText(o tko.Origin) string {
 	if who == "" {
 		who = "unknown"
 	}
-	return fmt.Sprintf("%d %s %s", o.Revision, o.Time.Local().Format(time.DateTime), who)
+	return fmt.Sprintf("%d %s %s", o.Revision, o.Time.Local().Format(time.RFC3339), who)
 }
 
 // sourceText describes the source of an origin.
@@ -405,7 +405,7 @@ Nothing is changed.`,
 			}
 		}),
 	}
-	pkg.flags(cmd.Flags(), "i")
+	pkg.flags(cmd.Flags())
 	return cmd
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -90,7 +91,7 @@ func TestBlameNamesTheSourceOfEachField(t *testing.T) {
 			{Resource: `v1 Secret "b"`, Path: "kind", Value: `"Secret"`, Origin: 3},
 		},
 	}
-	got := strings.ReplaceAll(blameText(b), noon.Local().Format("2006-01-02 15:04:05"), "TIME")
+	got := strings.ReplaceAll(blameText(b), noon.Local().Format(time.RFC3339), "TIME")
 	want := `v1 ConfigMap "a"
   data.x: "1"       4 TIME ann  template smf:v2, revision 3, by rollout smf-v2
   data.longer: "2"  4 TIME preparer  plugin ipam for a/v1 One "x"
@@ -129,7 +130,7 @@ func TestExplainFieldFollowsTheTemplate(t *testing.T) {
   1  1 TIME bob  template t:v1, revision 2
     the template has it since its revision 2 TIME carol: edit
 `
-	if diff := cmp.Diff(want, strings.ReplaceAll(out.out, noon.Local().Format("2006-01-02 15:04:05"), "TIME")); diff != "" || out.code != 0 {
+	if diff := cmp.Diff(want, strings.ReplaceAll(out.out, noon.Local().Format(time.RFC3339), "TIME")); diff != "" || out.code != 0 {
 		t.Errorf("exit code %d, %q: %s", out.code, out.err, diff)
 	}
 	if diff := cmp.Diff(tko.BlameRequest{Kind: tko.KindDeployment, ID: "D1", Field: `v1 ConfigMap "a" data.x`, History: true}, r.asked); diff != "" {

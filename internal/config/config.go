@@ -158,6 +158,8 @@ type Config struct {
 
 	TracesEndpoint string  // URL of an OTLP receiver; "" for OpenTelemetry's variables
 	TracesSample   float64 // part of the requests that are traced
+
+	earlier []string // names in use that have changed
 }
 
 // Vault configures the Vault that packages may refer to.
@@ -210,6 +212,7 @@ type KubernetesAudit struct {
 // settings.
 func Flags(flags *pflag.FlagSet) *Config {
 	c := &Config{Store: "sqlite:tko.db"}
+	flags.SetNormalizeFunc(c.normalize)
 	flags.StringSliceVar(&c.Roles, "roles", Roles, "roles of this process: "+strings.Join(Roles, ", "))
 	flags.Var(&c.Store, "store", `store of the state: sqlite:PATH, sqlite::memory:, or a PostgreSQL DSN (postgres://user@host/db)`)
 	flags.Lookup("store").DefValue = string(c.Store) // without the secret of a value from elsewhere
@@ -261,7 +264,7 @@ func Flags(flags *pflag.FlagSet) *Config {
 
 	flags.StringVar(&c.EncryptionKey, "encryption-key", "", "key that encrypts packages in the store: a file (tko-server keys create makes one), or vault:MOUNT/NAME for a key of Vault's transit engine; empty for no encryption")
 	flags.StringVar(&c.SecretsCheck, "secrets-check", "exact", "check for secrets in packages: exact (private keys and tokens, by their form), strict (also passwords, by the names of fields and variables), off; the annotation tko.nephio.org/allow-secret, with a reason, exempts a resource")
-	flags.StringVar(&c.KubernetesVersion, "kubernetes-version", "", "version of Kubernetes in schema locations (default: that of the built-in schemas)")
+	flags.StringVar(&c.KubernetesVersion, "schema-kubernetes-version", "", "version of Kubernetes in schema locations (default: that of the built-in schemas)")
 	flags.StringSliceVar(&c.SchemaLocations, "schema-location", []string{"default"}, "locations of schemas, in Kubeconform's format; default for the built-in schemas")
 
 	flags.DurationVar(&c.WorkLease, "work-lease", 30*time.Second, "time after which another controller takes over the work of one that died")
@@ -283,12 +286,12 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringSliceVar(&c.RemoteAddresses, "remote-addresses", nil, "loopback and link-local addresses and networks, such as 127.0.0.0/8, that such URLs may lead to (default: none)")
 
 	flags.IntVar(&c.SchedulerConcurrency, "scheduler-concurrency", 64, "concurrently scheduled sites; sites that share a repository share commits")
-	flags.StringSliceVar(&c.GitLocal, "git-local", nil, "local folders that may hold sites' git repositories (default: none)")
-	flags.StringVar(&c.GitCache, "git-cache", "", "folder of the cached clones of the sites' repositories (default: in the user's cache folder)")
+	flags.StringSliceVar(&c.GitLocal, "target-git-local", nil, "local folders that may hold sites' git repositories (default: none)")
+	flags.StringVar(&c.GitCache, "target-git-cache", "", "folder of the cached clones of the sites' repositories (default: in the user's cache folder)")
 
 	flags.StringVar(&c.OSMSecrets, "osm-secrets", "", "folder of the passwords and CAs that sites' OSMs may refer to (default: none)")
 	flags.StringVar(&c.AWXSecrets, "awx-secrets", "", "folder of the passwords, tokens and CAs of AWX that plugins may refer to, as file:PATH (default: none)")
-	flags.StringVar(&c.GitSecrets, "git-secrets", "", "folder of the credentials that sites' repositories may refer to (default: none)")
+	flags.StringVar(&c.GitSecrets, "target-git-secrets", "", "folder of the credentials that sites' repositories may refer to (default: none)")
 
 	flags.StringSliceVar(&c.SecretEnvironment, "secret-environment", nil, "names of variables of the server's environment that sites may refer to as credentials, as env:NAME (default: none)")
 	c.Vault.Flags(flags)
@@ -364,17 +367,21 @@ func Load(flags *pflag.FlagSet, environment func(string) (string, bool), file st
 			return
 		}
 		from := "the environment"
-		value, ok := environment("TKO_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_")))
-		if !ok {
-			var v any
-			if v, ok = values[f.Name]; ok {
-				from, value = file, text(v)
+		name, value, ok := "", "", false
+		for _, name = range names(f.Name) {
+			if value, ok = environment(variable(name)); ok {
+				break
+			}
+		}
+		for _, inFile := range names(f.Name) {
+			if v, there := values[inFile]; there && !ok {
+				from, name, value, ok = file, inFile, text(v), true
 			}
 		}
 		if !ok {
 			return
 		}
-		if err := flags.Set(f.Name, value); err != nil {
+		if err := flags.Set(name, value); err != nil {
 			failed = tko.Errorf(tko.ErrInvalid, "setting %s from %s: %w", f.Name, from, err)
 		}
 	})

@@ -64,7 +64,7 @@ func (g *GitOps) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&g.CAFile, "git-ca-file", "", "file of the CA certificates of the repositories' servers (default: the system's)")
 	flags.StringVar(&g.Sources, "gitops-sources", "", "YAML file of more sources, each with settings of its own: see docs/gitops.md, and docs/inventories.md for sources of sites")
 	flags.StringVar(&g.Dir, "gitops-dir", "", "folder for the files of revisions (default: the folder of temporary files)")
-	flags.StringSliceVar(&g.Connections, "osm-connections", []string{"/etc/osmops"}, "folders of connection files that repositories for Open Source MANO may name")
+	flags.StringSliceVar(&g.Connections, "gitops-osm-connections", []string{"/etc/osmops"}, "folders of connection files that repositories for Open Source MANO may name")
 	flags.StringVar(&g.FluxKubeconfig, "flux-kubeconfig", "", "kubeconfig of the cluster whose GitOps objects and Flux sources are reconciled (default: none)")
 	flags.BoolVar(&g.FluxInCluster, "flux-in-cluster", false, "reconcile GitOps objects and Flux sources of the cluster that the server runs in")
 	flags.StringSliceVar(&g.FluxNamespaces, "flux-namespaces", nil, "namespaces of the reconciled objects (default: all)")

@@ -34,17 +34,17 @@ var Groups = []Group{
 	{"Rights and audit", "Who may do what, and the record of it", words(`access access-anonymous access-kubernetes access-persons audit audit-keep audit-export audit-interval`)},
 	{"Limits", "Limits of clients and of changes, and retention", words(`streams streams-per-client streams-per-connection requests-per-client slow-watch confirm-above
 		confirm-above-percent modification-time work-lease retry retry-max keep-changes keep-revisions keep-longer`)},
-	{"Validation and secrets", "Schemas, and secrets in packages and in the store", words(`schema-location kubernetes-version secrets-check encryption-key secret-environment vault-address
+	{"Validation and secrets", "Schemas, and secrets in packages and in the store", words(`schema-location schema-kubernetes-version secrets-check encryption-key secret-environment vault-address
 		vault-path vault-token-file vault-role vault-service-account-file`)},
 	{"Preparing", "The role preparer, and service templates", words(`preparer-concurrency preparer-iterations preparer-auto-approve withdraw-approval tosca-schemes tosca-local
 		tosca-local-addresses`)},
 	{"Plugins", "Programs, KRM functions and jobs", words(`plugin-programs plugin-isolation plugin-users plugin-files plugin-files-writable plugin-environment plugin-timeout
 		plugin-schedule-timeout plugin-concurrency plugin-memory plugin-kubeconfig python-env awx-secrets kpt-builtin kpt-engine kpt-memory kpt-cpus kpt-fetch-timeout kpt-cache`)},
-	{"Targets", "The role meta-scheduler, and the repositories, clusters and OSMs of sites", words(`scheduler-concurrency git-local git-cache git-secrets osm-secrets kubeconfigs
+	{"Targets", "The role meta-scheduler, and the repositories, clusters and OSMs of sites", words(`scheduler-concurrency target-git-local target-git-cache target-git-secrets osm-secrets kubeconfigs
 		management-kubeconfig allow-in-cluster cluster-proxies cluster-interval cluster-watches charts chart-credentials chart-timeout`)},
 	{"Remote locations", "Where URLs in packages and plugins may lead", words(`remote-schemes remote-hosts remote-addresses`)},
 	{"GitOps sources", "The role gitops: the repositories that TKO's entities come from", words(`git git-ref git-path git-interval git-prune git-budget-percent git-budget-entities git-rollout
-		git-username git-password-file git-token-file git-ssh-key-file git-known-hosts-file git-ca-file gitops-sources gitops-dir gitops-age-keys gitops-pgp-keys osm-connections
+		git-username git-password-file git-token-file git-ssh-key-file git-known-hosts-file git-ca-file gitops-sources gitops-dir gitops-age-keys gitops-pgp-keys gitops-osm-connections
 		listen-webhook webhook-secret-file`)},
 	{"Flux", "Sources and objects of Flux", words(`flux-kubeconfig flux-in-cluster flux-namespaces flux-osm-ops flux-artifacts events-addr no-cross-namespace-refs`)},
 	{"Logs, metrics and traces", "What the server reports about itself", words(`log-format log-level verbose listen-log listen-metrics listen-health listen-debug disk-low traces-endpoint
@@ -189,7 +189,7 @@ func isPath(name string) bool {
 	case "vault-service-account-file", "token-review", "ready-file":
 		return false
 	case "kubeconfigs", "charts", "chart-credentials", "gitops-sources", "gitops-age-keys", "gitops-pgp-keys", "plugin-programs", "plugin-files", "plugin-files-writable",
-		"kubernetes-audit-policy", "tosca-local", "git-local", "python-env", "keep-longer":
+		"kubernetes-audit-policy", "tosca-local", "target-git-local", "python-env", "keep-longer":
 		return true
 	}
 	for _, suffix := range []string{"-file", "-cert", "-key", "-ca", "-crl", "kubeconfig", "-secrets"} {

@@ -155,7 +155,7 @@ func (l *reconciliation) secretConnection(name string) func(context.Context) (os
 			}
 			return osmops.ParseConnection(data)
 		}
-		return osmops.Connection{}, tko.Errorf(tko.ErrDenied, "connectionFile %q is in none of the folders that this controller may read (%s): move it there, or set --osm-connections",
+		return osmops.Connection{}, tko.Errorf(tko.ErrDenied, "connectionFile %q is in none of the folders that this controller may read (%s): move it there, or set --gitops-osm-connections",
 			name, strings.Join(l.controller.options.Connections, ", "))
 	}
 }

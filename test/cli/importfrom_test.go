@@ -1,11 +1,16 @@
 package cli
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
 )
 
@@ -84,4 +89,108 @@ func TestImportCopiesAnotherServer(t *testing.T) {
 	tko(to, 2, "import")
 	tko(to, 2, "import", "--from", "nowhere")
 	tko(to, 5, "import", "--from", "localhost:1")
+}
+
+// importing returns two servers, of which the first has a template, a site, and deployments
+// in two levels, and a function that runs a command on a server.
+func importing(t *testing.T, deployments int) (from, to *process.Server, run func(s *process.Server, code int, args ...string) string) {
+	t.Helper()
+	from, to = process.StartServer(t, "--store=sqlite::memory:"), process.StartServer(t, "--store=sqlite::memory:")
+	run = func(s *process.Server, code int, args ...string) string {
+		t.Helper()
+		out, errs, got := s.CLI(args...)
+		if got != code {
+			t.Errorf("tko %v: exit code %d, want %d: %s", args, got, code, errs)
+		}
+		return strings.TrimSpace(out + "\n" + errs)
+	}
+	run(from, 0, "template", "register", "nf:v1", "-m", "type=nf")
+	run(from, 0, "site", "register", "lagos", "-m", "region=west")
+	parent := run(from, 0, "-q", "deployment", "create", "nf:v1", "--prepared", "-m", "n=parent")
+	for n := 1; n < deployments; n++ {
+		run(from, 0, "-q", "deployment", "create", "nf:v1", "--site", "lagos", "--parent", parent, "--prepared", "-m", "n="+strconv.Itoa(n))
+	}
+	return from, to, run
+}
+
+// copies checks that a server has each of the deployments of [importing] once.
+func copies(t *testing.T, to *process.Server, run func(*process.Server, int, ...string) string, deployments int) {
+	t.Helper()
+	parent := run(to, 0, "deployment", "list", "-m", "n=parent", "-o", "bare")
+	if children := strings.Fields(run(to, 0, "deployment", "list", "--parent", parent, "-o", "bare")); len(children) != deployments-1 {
+		t.Errorf("the parent %q has %d children, want %d", parent, len(children), deployments-1)
+	}
+	if all := strings.Fields(run(to, 0, "deployment", "list", "-o", "bare")); len(all) != deployments {
+		t.Errorf("there are %d deployments, want %d", len(all), deployments)
+	}
+}
+
+func TestTwoImportsAtOnceCopyEachEntityOnce(t *testing.T) {
+	t.Parallel()
+	const deployments = 5
+	from, to, run := importing(t, deployments)
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			// The one that is behind may find that there is less to do than it confirmed.
+			if _, errs, code := to.CLI("import", "--from", from.GRPC, "--confirm", strconv.Itoa(deployments+2)); code != 0 && (code != 2 || !strings.Contains(errs, "tko: --confirm 7, and there are")) {
+				t.Errorf("exit code %d: %s", code, errs)
+			}
+		})
+	}
+	both.Wait()
+	copies(t, to, run, deployments)
+	if again := run(to, 0, "import", "--from", from.GRPC); !strings.Contains(again, "0 changes, 7 unchanged") {
+		t.Error(again)
+	}
+}
+
+func TestKilledImportContinues(t *testing.T) {
+	t.Parallel()
+	const deployments = 12
+	from, to, run := importing(t, deployments)
+	command := exec.Command(process.Build(t, "tko"), "import", "--from", from.GRPC, "--confirm", strconv.Itoa(deployments+2))
+	command.Env = append(os.Environ(), to.Env()...)
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "the first deployment is copied", func() bool { return run(to, 0, "deployment", "list", "-o", "bare", "--max-count", "1", "-q") != "" })
+	_ = command.Process.Kill() // it may have ended
+	_ = command.Wait()
+	plan := run(to, 0, "import", "--from", from.GRPC, "--dry-run")
+	var changes int
+	for line := range strings.Lines(plan) {
+		if _, err := fmt.Sscanf(line, "%d change", &changes); err == nil {
+			break
+		}
+	}
+	if changes > 0 {
+		run(to, 0, "import", "--from", from.GRPC, "--confirm", strconv.Itoa(changes))
+	}
+	copies(t, to, run, deployments)
+	if sites := run(to, 0, "site", "list", "-m", "tko.nephio.org/suspend=true", "-o", "bare"); sites != "lagos" {
+		t.Errorf("the suspended sites are %q, want lagos", sites)
+	}
+}
+
+// Entities with the same IDs that are not copies are replaced only if that was confirmed.
+func TestImportReportsWhatItReplaces(t *testing.T) {
+	t.Parallel()
+	from, to, run := importing(t, 2)
+	run(to, 0, "template", "register", "nf:v1", "-m", "type=another")
+	run(to, 0, "site", "register", "lagos", "-m", "region=another")
+	plan := run(to, 0, "import", "--from", from.GRPC, "--dry-run")
+	for _, want := range []string{"update template nf:v1", "update site lagos", "2 changes replace an entity of this server that differs"} {
+		if !strings.Contains(plan, want) {
+			t.Errorf("the plan has no %q:\n%s", want, plan)
+		}
+	}
+	if sites := run(to, 0, "site", "list", "-o", "jsonpath={.items[*].metadata.region}"); sites != "another" {
+		t.Errorf("the dry run changed the site: %s", sites)
+	}
+	run(to, 0, "import", "--from", from.GRPC, "--confirm", "4")
+	copies(t, to, run, 2)
+	if sites := run(to, 0, "site", "list", "-m", "region=west", "-o", "bare"); sites != "lagos" {
+		t.Errorf("the site is %q", sites)
+	}
 }

@@ -22,7 +22,7 @@ func NewGuards(c *config.Config) (g Guards, err error) {
 		return Guards{}, err
 	}
 	git := o
-	git.Folders, git.FoldersFlag = c.GitLocal, "--git-local"
+	git.Folders, git.FoldersFlag = c.GitLocal, "--target-git-local"
 	if g.Git, err = guard.New(git); err != nil {
 		return Guards{}, err
 	}

@@ -15,11 +15,37 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 
+	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
 //go:embed migrations/*.sql
 var migrations embed.FS
+
+// Check returns an error if a server can't use the database of a DSN, and whether Open would
+// migrate it. It doesn't wait for a database that is not available, and changes nothing.
+func Check(ctx context.Context, dsn string) (migrates bool, err error) {
+	config, err := configure(dsn, 0)
+	if err != nil {
+		return false, tko.Errorf(tko.ErrInvalid, "%w", err)
+	}
+	db := stdlib.OpenDB(*config.ConnConfig, stdlib.OptionAfterConnect(withoutLimits))
+	defer db.Close() //nolint:errcheck // it was only read
+	newest, err := relational.Newest(migrations)
+	if err != nil {
+		return false, err
+	}
+	return needsMigration(ctx, db, newest, whereOf(config.ConnConfig))
+}
+
+// needsMigration returns whether the schema of a database is older than newest.
+func needsMigration(ctx context.Context, db *sql.DB, newest int64, where string) (bool, error) {
+	schema, err := readSchema(ctx, db)
+	if err != nil {
+		return false, fmt.Errorf("open PostgreSQL at %s: %w", where, err)
+	}
+	return schema.Check("the database at "+where, newest)
+}
 
 // migrate migrates the schema to this version. Servers that start at the same time
 // do it one after the other.
@@ -36,11 +62,7 @@ func migrate(ctx context.Context, config *pgx.ConnConfig, where string) error {
 	}
 	sources := provider.ListSources()
 	newest := sources[len(sources)-1].Version
-	schema, err := readSchema(ctx, db)
-	if err != nil {
-		return fmt.Errorf("open PostgreSQL at %s: %w", where, err)
-	}
-	if needed, err := schema.Check("the database at "+where, newest); err != nil || !needed {
+	if needed, err := needsMigration(ctx, db, newest, where); err != nil || !needed {
 		return err
 	}
 	err = exclusively(ctx, db, func() error {

@@ -53,7 +53,7 @@ func Open(ctx context.Context, dsn string, options Options) (*relational.Store, 
 	if options.Wait == 0 {
 		options.Wait = defaultWait
 	}
-	where := fmt.Sprintf("%s:%d/%s", config.ConnConfig.Host, config.ConnConfig.Port, config.ConnConfig.Database)
+	where := whereOf(config.ConnConfig)
 	var s *relational.Store
 	err = waitForDatabase(ctx, where, options, func() error {
 		if err := migrate(ctx, config.ConnConfig, where); err != nil {
@@ -67,6 +67,9 @@ func Open(ctx context.Context, dsn string, options Options) (*relational.Store, 
 	})
 	return s, err
 }
+
+// whereOf returns the place of a database, without credentials.
+func whereOf(c *pgx.ConnConfig) string { return fmt.Sprintf("%s:%d/%s", c.Host, c.Port, c.Database) }
 
 // waitForDatabase calls try until the database is available, for up to o.Wait.
 func waitForDatabase(ctx context.Context, where string, o Options, try func() error) error {

@@ -5,8 +5,11 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"time"
+
+	"github.com/pressly/goose/v3"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
@@ -83,6 +86,15 @@ func ReadSchema(ctx context.Context, db *sql.DB, exists func(table string) (bool
 		}
 	}
 	return s, rows.Err()
+}
+
+// Newest returns the newest of the migrations in a store's folder of them.
+func Newest(files fs.FS) (int64, error) {
+	names, err := fs.Glob(files, "migrations/*.sql")
+	if err != nil {
+		return 0, err
+	}
+	return goose.NumericComponent(names[len(names)-1]) // sorted by their numbers
 }
 
 // Check returns whether a program whose newest migration is newest must migrate the

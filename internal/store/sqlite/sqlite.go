@@ -188,6 +188,39 @@ func (db *database) start(ctx context.Context, path string, readers int, name st
 	return relational.New(ctx, db, name+" "+version), nil
 }
 
+func readSchema(ctx context.Context, db *sql.DB) (relational.Schema, error) {
+	return relational.ReadSchema(ctx, db, func(table string) (there bool, err error) {
+		err = db.QueryRowContext(ctx, "SELECT count(*) > 0 FROM sqlite_master WHERE type = 'table' AND name = $1", table).Scan(&there)
+		return there, err
+	})
+}
+
+// Check returns an error if Open can't use or create the file, and whether it would migrate
+// it. Nothing is changed; a server may use the file meanwhile.
+func Check(ctx context.Context, path string) (migrates bool, err error) {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		probe, err := os.CreateTemp(filepath.Dir(path), ".tko-check-")
+		if err != nil {
+			return false, tko.Errorf(tko.ErrInvalid, "the store %s doesn't exist and can't be created: %w", path, err)
+		}
+		return true, errors.Join(probe.Close(), os.Remove(probe.Name()))
+	}
+	db, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: "mode=ro"}).String())
+	if err != nil {
+		return false, fmt.Errorf("open %s: %w", path, err)
+	}
+	defer db.Close() //nolint:errcheck // it was only read
+	schema, err := readSchema(ctx, db)
+	if err != nil {
+		return false, fmt.Errorf("open %s: %w", path, err)
+	}
+	newest, err := relational.Newest(migrations)
+	if err != nil {
+		return false, err
+	}
+	return schema.Check("the store "+path, newest)
+}
+
 // migrate migrates the schema to this version. Another process may migrate it at the
 // same time.
 func migrate(ctx context.Context, db *sql.DB, path string) error {
@@ -205,10 +238,7 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 		versions[i] = source.Version
 	}
 	for attempt := 0; ; attempt++ {
-		schema, err := relational.ReadSchema(ctx, db, func(table string) (there bool, err error) {
-			err = db.QueryRowContext(ctx, "SELECT count(*) > 0 FROM sqlite_master WHERE type = 'table' AND name = $1", table).Scan(&there)
-			return there, err
-		})
+		schema, err := readSchema(ctx, db)
 		if err == nil {
 			needed, unusable := schema.Check("the store "+path, versions[len(versions)-1])
 			if unusable != nil || !needed {

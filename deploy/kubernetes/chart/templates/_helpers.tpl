@@ -155,8 +155,8 @@ spec:
         - --awx-secrets=/awx-secrets
         {{- end }}
         {{- if $scheduler }}
-        - --git-cache=/cache/git
-        - --git-secrets=/git-secrets
+        - --target-git-cache=/cache/git
+        - --target-git-secrets=/git-secrets
         - --osm-secrets=/osm-secrets
         - --kubeconfigs=/kubeconfigs
         {{- end }}
