@@ -62,6 +62,7 @@ test: ## set up what the tests need, and run them all
 	@test/setup/setup.sh
 	@test/setup/run.sh "./test/e2e ./internal/store/postgres ./..." -timeout 40m $(ARGS) # the slowest packages start first
 	@cd tools/monitoring && $(GO) test ./... # dashboards and alert rules
+	@cd tools/proto && $(GO) test ./... # the reference of gRPC
 
 .PHONY: quick
 quick: ## the tests that need no server: within a minute
