@@ -85,7 +85,7 @@ soak: ## break everything at random for FAULTS_TIME (1h), kill -9 in 50 rounds, 
 	TKO_PAST_CHANGES=10000 $(GO) test -count=1 -timeout 120m -run "MemoryStoreKeepsAllPromises/every_read_as_of" -v $(ARGS) ./internal/store/sqlite
 	TKO_ROLLOUT_SEEDS=100000 $(GO) test -count=1 -timeout 60m -run Limit -v $(ARGS) ./internal/rollout/fleettest
 	TKO_KUBERNETES_OBJECTS=10000 $(GO) test -count=1 -timeout 20m -run Followers -v $(ARGS) ./test/kubernetes
-	TKO_KUBERNETES_OBJECTS=100000 TKO_KUBERNETES_WATCHERS=50 TKO_KUBERNETES_WRITES=1000 $(GO) test -count=1 -timeout 20m -run Load -v $(ARGS) ./test/kubernetes
+	TKO_KUBERNETES_OBJECTS=100000 TKO_KUBERNETES_WATCHERS=50 TKO_KUBERNETES_WRITES=1000 $(GO) test -count=1 -timeout 20m -run LargeLists -v $(ARGS) ./test/kubernetes
 	$(GO) test -count=1 -timeout 20m -tags image -run Image -v $(ARGS) ./test/deploy
 
 FUZZTIME ?= 30s

@@ -114,7 +114,7 @@ func Blocks(page, text string) []Block {
 // The shell finds no program, so that it hands each command to the function, which writes the
 // number of its words, and the words. Each prints an ID, for the commands after it.
 const recorder = `
-PATH=/none
+PATH=/none ID=ID TOKEN=TOKEN
 exec 3>>"$1"
 command -p mkdir -p testdata/good testdata/wrong
 mkdir() { command -p mkdir -p "$@"; command_not_found_handle mkdir "$@"; }

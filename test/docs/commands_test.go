@@ -68,7 +68,7 @@ func checkYAML(t *testing.T, b Block) {
 
 // Programs of others in the documentation.
 var foreign = []string{
-	"apt", "ansible-galaxy", "cat", "echo", "grep", "head", "journalctl", "mkdir", "openssl", "pidof", "pip", "podman", "python3", "runuser",
+	"apt", "ansible-galaxy", "cat", "echo", "grep", "head", "journalctl", "kustomize", "mkdir", "openssl", "pidof", "pip", "podman", "python3", "runuser",
 	"sed", "skopeo", "systemctl", "tee", "xargs", "git", "cp",
 }
 
@@ -96,6 +96,29 @@ func TestCommandsOfOtherProgramsNameWhatExists(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", c, err)
 		}
+	}
+}
+
+// Patterns of go test in the Makefile match tests: one that matches none passes, and tests nothing.
+func TestMakefileRunsExistingTests(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile(filepath.Join(Root(), "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for line := range strings.Lines(string(text)) {
+		_, args, is := strings.Cut(line, "$(GO) test ")
+		if !is || !strings.Contains(args, "-run ") || strings.Contains(args, "$$package") {
+			continue
+		}
+		found++
+		if err := goTest(append([]string{"test"}, strings.Fields(strings.ReplaceAll(args, `"`, ""))...)); err != nil {
+			t.Errorf("Makefile: %s: %v", strings.TrimSpace(line), err)
+		}
+	}
+	if found < 10 {
+		t.Errorf("the Makefile runs tests in only %d lines", found)
 	}
 }
 

@@ -18,60 +18,78 @@ type pageScript struct {
 	want    []string // parts of the output, in this order
 }
 
-// some makes a template, its newer version, sites and deployments. ID is one of them, MOMENT a moment
-// after they were made, LATER one after a change.
-const some = `
-package() { printf 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: smf}\ndata: {version: %s}\n' $1; }
-package v1 | tko template register nf/smf:v1 --stdin
-package v2 | tko template register nf/smf:v2 --stdin
+// network makes a template and its newer version, two sites, and a deployment at each. ID is that of the
+// second one, MOMENT the time after they were made.
+const network = `
+upf() { printf 'apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: smf}\nspec:\n  replicas: 1\n  selector: {matchLabels: {app: smf}}\n  template: {metadata: {labels: {app: smf}}, spec: {containers: [{name: smf, image: "smf:%s"}]}}\n' $1; }
+for template in nf/smf:v1 nf/smf:v2 nf/upf:v1; do
+	upf ${template#nf/} | tko template register $template --stdin
+done
 for site in lagos/1 lagos/2; do
 	tko site register $site -m region=north
 	ID=$(tko deployment create nf/smf:v1 --site $site --wait)
 done
-MOMENT=$(tko history site -o jsonpath={.items[0].position})
-MOMENT=$((MOMENT + 100))
+tko template register topology/lagos:v1 --stdin <<EOF
+{apiVersion: topology.nephio.org/v1alpha1, kind: Template, metadata: {name: upf}, spec: {templateId: "nf/upf:v1"}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Sites, metadata: {name: north}, spec: {select: {metadata: {region: north}}}}
+---
+{apiVersion: topology.nephio.org/v1alpha1, kind: Placement, metadata: {name: placement}, spec: {templates: [{template: upf, sites: [north]}], update: Propose}}
+EOF
+TOPOLOGY=$(tko deployment create topology/lagos:v1 --wait)
+MOMENT=$(date -u +%FT%T.%NZ)
 `
+
+// listed prints manifests of sites.
+const listed = `
+listed() { for i in $(seq $2); do printf -- '---\napiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {labels: {region: %s}}\nspec: {siteId: %s/%d}\n' $1 $1 $i; done; }
+`
+
+const exampleID = "2Zq8LmV3xT6YbN9cWd4RkJ5HsGf"
 
 var pageScripts = map[string]*pageScript{
 	"docs/access.md": {
 		replace: []string{"unbind ID", "unbind $(tko access list -o bare | head -1)"},
-		want:    []string{"viewer", "yes"},
+		want:    []string{"role: viewer", "allowed: true"},
 	},
 	"docs/ansible.md": {},
 	"docs/audit.md": {
-		before: some + `
-tko site register emea/lagos
-tko audit evidence emea/lagos >exported.jsonl
-`,
-		want: []string{"emea/lagos"},
+		before: "tko site register emea/lagos\ntko audit evidence emea/lagos >exported.jsonl\n",
+		want:   []string{"emea/lagos"},
 	},
-	"docs/logs.md": {want: []string{"debug"}},
+	"docs/logs.md": {want: []string{"level: debug"}},
 	"docs/operations.md": {
-		before: some + `
-for i in $(seq 120); do
-	printf -- '---\napiVersion: tko.nephio.org/v1alpha1\nkind: Site\nmetadata: {labels: {region: emea}}\nspec: {siteId: emea/%d}\n' $i
-done | tko apply -f - --confirm 120
-`,
-		replace: []string{"tko import emea.tar --confirm 120", "tko site purge --id 'emea/*' --confirm 120; tko import emea.tar --confirm 120"},
-		want:    []string{"made 120 changes"},
+		before:  listed + "listed emea 120 | tko apply -f - --confirm 120\n",
+		replace: []string{"tko import emea.tar --dry-run", "tko site purge --id 'emea/*' --confirm 120; tko import emea.tar --dry-run"},
+		want:    []string{"deleted 120", "made 120 changes"},
 	},
 	"docs/past.md": {
-		before: some + `
-tko site register lagos/1 -m region=north -m tier=a
-tko site register lagos/1 -m region=north -m tier=b
+		before: network + `
+for tier in a b; do tko site register lagos/1 -m region=north -m tier=$tier; done
+printf 'apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: smf}\nspec: {replicas: 5}\n' | tko patch deployment $ID --patch-file -
 `,
+		replace: []string{
+			"'yesterday 14:00' --to 'yesterday 15:00'", "$MOMENT", "'yesterday 14:00'", "$MOMENT", " 2h", " $MOMENT", exampleID, "$ID",
+			"--reason 'incident 7'", "--reason 'incident 7' 2>&1 | tee restored",
+			"tko rollout start restore-20261122-141500-ab12cd34 --plan 4f5c1d2e3b4a", "$(grep -o 'tko rollout start restore-[^ ]* --plan [0-9a-f]*' restored)",
+		},
+		want: []string{"spec.replicas", "restored"},
 	},
 	"docs/plugins.md": {},
 	"docs/tko.md": {
-		before: `
-for i in $(seq 150); do
-	printf -- '---\napiVersion: tko.nephio.org/v1alpha1\nkind: Site\nspec: {siteId: lab/%d}\n' $i
-done | tko apply -f - --confirm 150
-`,
-		want: []string{`"deleted": 150`, "deleted 150"},
+		before: listed + "listed lab 150 | tko apply -f - --confirm 150\n",
+		want:   []string{`"deleted": 150`, "deleted 150"},
 	},
-	"docs/topology.md": {},
-	"docs/why.md":      {},
+	"docs/topology.md": {
+		before:  network + "tko site register lagos/3 -m region=north\nexport EDITOR='sed -i s/upf:v1/smf:v2/'\n",
+		replace: []string{" ID", " $TOPOLOGY"},
+		want:    []string{"total: 2", "nf/smf:v2"},
+	},
+	"docs/why.md": {
+		before:  network + "mkdir upf && upf v7 >upf/upf.yaml\n",
+		replace: []string{"--topology " + exampleID, "--topology $TOPOLOGY", exampleID, "$ID"},
+		want:    []string{"spec.replicas", "unmet: []", "smf:v7"},
+	},
 }
 
 // The commands of the pages work, in their order.
@@ -86,7 +104,7 @@ func TestCommandsOfPagesWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			var commands strings.Builder
-			commands.WriteString("set -euo pipefail\n" + script.before)
+			commands.WriteString("set -euo pipefail\ntko() { command tko \"$@\" || [ $? = 7 ]; }\n" + script.before) // 7: there are differences
 			count := 0
 			for _, b := range Blocks(page, string(text)) {
 				if b.Reason == "" && b.script() != "" {
