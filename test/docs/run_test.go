@@ -85,6 +85,11 @@ printf 'apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: smf}\nspec: {rep
 		replace: []string{" ID", " $TOPOLOGY"},
 		want:    []string{"total: 2", "nf/smf:v2"},
 	},
+	"docs/troubleshooting.md": {
+		before:  network,
+		replace: []string{" ID", " $TOPOLOGY"},
+		want:    []string{"deployments", "level: debug"},
+	},
 	"docs/why.md": {
 		before:  network + "mkdir upf && upf v7 >upf/upf.yaml\n",
 		replace: []string{"--topology " + exampleID, "--topology $TOPOLOGY", exampleID, "$ID"},
