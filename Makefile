@@ -53,9 +53,13 @@ web: ## build the web dashboard into web/dist, which is committed
 	npm --prefix web run build
 
 .PHONY: site
-site: ## build the documentation site into site/, with MkDocs in an environment of its own below bin/
-	@test -x $(BIN)/mkdocs/bin/mkdocs || { python3 -m venv $(BIN)/mkdocs && $(BIN)/mkdocs/bin/pip install --quiet --disable-pip-version-check -r tools/site-requirements.txt; }
+site: $(BIN)/mkdocs/installed ## build the documentation site into site/, with MkDocs in an environment of its own below bin/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs/bin/mkdocs build --quiet --strict
+
+$(BIN)/mkdocs/installed: tools/site-requirements.txt
+	@python3 -m venv --clear $(BIN)/mkdocs
+	@$(BIN)/mkdocs/bin/pip install --quiet --disable-pip-version-check -r tools/site-requirements.txt
+	@touch $@
 
 .PHONY: test
 test: ## set up what the tests need, and run them all
