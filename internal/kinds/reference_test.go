@@ -105,11 +105,11 @@ func walk(schema map[string]any, prefix string, visit func(path string, field ma
 func typeOf(field map[string]any, required bool) string {
 	text := typeName(field)
 	if values, ok := field["enum"].([]any); ok {
-		separator := ": "
-		for _, v := range values {
-			text += fmt.Sprintf("%s`%v`", separator, v)
-			separator = ", "
+		names := make([]string, len(values))
+		for i, v := range values {
+			names[i] = fmt.Sprintf("`%v`", v)
 		}
+		text += ": " + strings.Join(names, ", ")
 	}
 	if required {
 		text += "; required"

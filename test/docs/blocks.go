@@ -65,7 +65,7 @@ func Pages(t testing.TB) map[string]string {
 			t.Fatal(err)
 		}
 		for _, file := range files {
-			text, err := os.ReadFile(file)
+			text, err := os.ReadFile(file) //nolint:gosec // a page of this repository
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +154,7 @@ func Commands(t testing.TB) []Command {
 		}
 	}
 	record := filepath.Join(t.TempDir(), "record")
-	bash := exec.CommandContext(t.Context(), "bash", "--norc", "-s", record)
+	bash := exec.CommandContext(t.Context(), "bash", "--norc", "-s", record) //nolint:gosec // a file of the test
 	bash.Stdin, bash.Dir, bash.Env = strings.NewReader(script.String()), t.TempDir(), []string{}
 	if out, err := bash.CombinedOutput(); err != nil || len(out) > 0 {
 		names := regexp.MustCompile(`block (\d+) fails`).ReplaceAllStringFunc(string(out), func(found string) string {
@@ -163,7 +163,7 @@ func Commands(t testing.TB) []Command {
 		})
 		t.Fatalf("bash can't read the commands of the documentation: %v\n%s", err, names)
 	}
-	data, err := os.ReadFile(record)
+	data, err := os.ReadFile(record) //nolint:gosec // a file of the test
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ var typed = map[string]string{
 	"confirm a large change":         `listed lab 150 | tko apply -f - --confirm 148`,
 	"list":                           `tko site list -o table | grep lagos/1`,
 	"one entity":                     `tko template get nf/smf:v1 | grep 'replicas: 1'`,
-	"history":                        `tko deployment explain $ID -o table | grep "$ID" && tko events -o table | grep lagos/1`,
+	"history":                        `tko deployment explain $ID -o table | grep "$ID" && tko events -o table | grep lab/`,
 	"follow changes":                 `for lines in 'site list -w' 'deployment get '$ID' --watch' 'events -w'; do timeout 1 tko $lines >/dev/null; test $? = 124 || exit; done`,
 	"wait":                           `tko wait deployment $ID --for condition=Prepared`,
 	"what is broken":                 `tko status | grep NoScheduler`,

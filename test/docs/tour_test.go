@@ -79,7 +79,7 @@ func TestReadmeTourWorks(t *testing.T) {
 		for line := range strings.Lines(b.Text) {
 			shown++
 			var pattern strings.Builder
-			for _, word := range strings.Fields(line) {
+			for word := range strings.FieldsSeq(line) {
 				if changing.MatchString(word) {
 					pattern.WriteString(`\w+\s+`)
 				} else {

@@ -91,7 +91,9 @@ func reference(t *testing.T) string {
 		messages = append(messages, within(file)...)
 	}
 	b.WriteString("\n## Messages\n")
-	slices.SortFunc(messages, func(a, b protoreflect.Descriptor) int { return strings.Compare(string(a.FullName()), string(b.FullName())) })
+	slices.SortFunc(messages, func(a, b protoreflect.Descriptor) int {
+		return strings.Compare(string(a.FullName()), string(b.FullName()))
+	})
 	for _, m := range messages {
 		fmt.Fprintf(&b, "\n### %s\n", short(m))
 		if text := comment(m); text != "" {
