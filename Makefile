@@ -65,8 +65,8 @@ $(BIN)/mkdocs/installed: tools/site-requirements.txt
 test: ## set up what the tests need, and run them all
 	@test/setup/setup.sh
 	@test/setup/run.sh "./test/e2e ./internal/store/postgres ./..." -timeout 40m $(ARGS) # the slowest packages start first
-	@cd tools/monitoring && $(GO) test ./... # dashboards and alert rules
-	@cd tools/proto && $(GO) test ./... # the reference of gRPC
+	@cd tools/monitoring && $(GO) test -count=1 ./... # dashboards and alert rules
+	@cd tools/proto && $(GO) test -count=1 ./... # the reference of gRPC; no cached results, because the files are of another module
 
 .PHONY: quick
 quick: ## the tests that need no server: within a minute
