@@ -43,10 +43,13 @@ type RolloutsClient interface {
 	RegisterRollout(ctx context.Context, in *Rollout, opts ...grpc.CallOption) (*RegisterResponse, error)
 	// Deletes a rollout that isn't in progress. What it changed can't be undone any more.
 	DeleteRollout(ctx context.Context, in *RolloutID, opts ...grpc.CallOption) (*DeleteResponse, error)
+	// Returns a rollout with its package.
 	GetRollout(ctx context.Context, in *GetRollout, opts ...grpc.CallOption) (*Rollout, error)
+	// Lists rollouts, sorted by ID.
 	ListRollouts(ctx context.Context, in *ListRollouts, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Rollout], error)
 	// Plans, starts, approves, pauses, resumes, cancels or undoes a rollout.
 	CommandRollout(ctx context.Context, in *RolloutCommand, opts ...grpc.CallOption) (*RolloutStatus, error)
+	// Returns the progress of a rollout.
 	GetRolloutStatus(ctx context.Context, in *RolloutID, opts ...grpc.CallOption) (*RolloutStatus, error)
 	// Returns a summary of the current plan.
 	GetRolloutPlan(ctx context.Context, in *RolloutID, opts ...grpc.CallOption) (*RolloutPlan, error)
@@ -219,10 +222,13 @@ type RolloutsServer interface {
 	RegisterRollout(context.Context, *Rollout) (*RegisterResponse, error)
 	// Deletes a rollout that isn't in progress. What it changed can't be undone any more.
 	DeleteRollout(context.Context, *RolloutID) (*DeleteResponse, error)
+	// Returns a rollout with its package.
 	GetRollout(context.Context, *GetRollout) (*Rollout, error)
+	// Lists rollouts, sorted by ID.
 	ListRollouts(*ListRollouts, grpc.ServerStreamingServer[Rollout]) error
 	// Plans, starts, approves, pauses, resumes, cancels or undoes a rollout.
 	CommandRollout(context.Context, *RolloutCommand) (*RolloutStatus, error)
+	// Returns the progress of a rollout.
 	GetRolloutStatus(context.Context, *RolloutID) (*RolloutStatus, error)
 	// Returns a summary of the current plan.
 	GetRolloutPlan(context.Context, *RolloutID) (*RolloutPlan, error)

@@ -83,28 +83,53 @@ const (
 type DataClient interface {
 	// Describes the server.
 	About(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (*AboutResponse, error)
+	// Creates or replaces a template. It keeps its deployments.
 	RegisterTemplate(ctx context.Context, in *Template, opts ...grpc.CallOption) (*RegisterResponse, error)
+	// Deletes a template. Sites and deployments that name it stay.
 	DeleteTemplate(ctx context.Context, in *TemplateID, opts ...grpc.CallOption) (*DeleteResponse, error)
+	// Returns a template with its package.
 	GetTemplate(ctx context.Context, in *GetTemplate, opts ...grpc.CallOption) (*Template, error)
+	// Lists templates without their packages, sorted by ID.
 	ListTemplates(ctx context.Context, in *ListTemplates, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListedTemplate], error)
+	// Deletes all templates that match.
 	PurgeTemplates(ctx context.Context, in *SelectTemplates, opts ...grpc.CallOption) (*DeleteResponse, error)
+	// Creates or replaces a site. It keeps its deployments.
 	RegisterSite(ctx context.Context, in *Site, opts ...grpc.CallOption) (*RegisterResponse, error)
+	// Deletes a site. Its deployments stay, without a site.
 	DeleteSite(ctx context.Context, in *SiteID, opts ...grpc.CallOption) (*DeleteResponse, error)
+	// Returns a site with its package.
 	GetSite(ctx context.Context, in *GetSite, opts ...grpc.CallOption) (*Site, error)
+	// Lists sites without their packages, sorted by ID.
 	ListSites(ctx context.Context, in *ListSites, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListedSite], error)
+	// Deletes all sites that match.
 	PurgeSites(ctx context.Context, in *SelectSites, opts ...grpc.CallOption) (*DeleteResponse, error)
+	// Creates a deployment from a template, with a package merged in, and returns its ID.
 	CreateDeployment(ctx context.Context, in *CreateDeployment, opts ...grpc.CallOption) (*CreateDeploymentResponse, error)
+	// Deletes a deployment and its descendants.
 	DeleteDeployment(ctx context.Context, in *DeploymentID, opts ...grpc.CallOption) (*DeleteResponse, error)
+	// Returns a deployment with its package.
 	GetDeployment(ctx context.Context, in *GetDeployment, opts ...grpc.CallOption) (*Deployment, error)
+	// Lists deployments without their packages, sorted by ID.
 	ListDeployments(ctx context.Context, in *ListDeployments, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListedDeployment], error)
+	// Deletes all deployments that match, and their descendants.
 	PurgeDeployments(ctx context.Context, in *SelectDeployments, opts ...grpc.CallOption) (*DeleteResponse, error)
+	// Returns the package of a deployment, and a token that lets only its holder change the
+	// deployment, for a time. Aborted if another client has a valid token.
 	StartDeploymentModification(ctx context.Context, in *StartDeploymentModification, opts ...grpc.CallOption) (*StartDeploymentModificationResponse, error)
+	// Replaces the package of the deployment that a token is for, and ends the token. A refused
+	// package leaves the token valid. Aborted if the token has expired.
 	EndDeploymentModification(ctx context.Context, in *EndDeploymentModification, opts ...grpc.CallOption) (*EndDeploymentModificationResponse, error)
+	// Ends a token, and changes nothing.
 	CancelDeploymentModification(ctx context.Context, in *CancelDeploymentModification, opts ...grpc.CallOption) (*CancelDeploymentModificationResponse, error)
+	// Creates or replaces a plugin.
 	RegisterPlugin(ctx context.Context, in *Plugin, opts ...grpc.CallOption) (*RegisterResponse, error)
+	// Deletes a plugin.
 	DeletePlugin(ctx context.Context, in *PluginID, opts ...grpc.CallOption) (*DeleteResponse, error)
+	// Returns a plugin.
 	GetPlugin(ctx context.Context, in *PluginID, opts ...grpc.CallOption) (*Plugin, error)
+	// Lists plugins, sorted by type and name.
 	ListPlugins(ctx context.Context, in *ListPlugins, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Plugin], error)
+	// Deletes all plugins that match.
 	PurgePlugins(ctx context.Context, in *SelectPlugins, opts ...grpc.CallOption) (*DeleteResponse, error)
 	// Approves prepared deployments, by ID or by selection, and returns their number.
 	ApproveDeployments(ctx context.Context, in *ApproveDeployments, opts ...grpc.CallOption) (*ApproveDeploymentsResponse, error)
@@ -738,28 +763,53 @@ func (c *dataClient) WhoAmI(ctx context.Context, in *emptypb.Empty, opts ...grpc
 type DataServer interface {
 	// Describes the server.
 	About(context.Context, *emptypb.Empty) (*AboutResponse, error)
+	// Creates or replaces a template. It keeps its deployments.
 	RegisterTemplate(context.Context, *Template) (*RegisterResponse, error)
+	// Deletes a template. Sites and deployments that name it stay.
 	DeleteTemplate(context.Context, *TemplateID) (*DeleteResponse, error)
+	// Returns a template with its package.
 	GetTemplate(context.Context, *GetTemplate) (*Template, error)
+	// Lists templates without their packages, sorted by ID.
 	ListTemplates(*ListTemplates, grpc.ServerStreamingServer[ListedTemplate]) error
+	// Deletes all templates that match.
 	PurgeTemplates(context.Context, *SelectTemplates) (*DeleteResponse, error)
+	// Creates or replaces a site. It keeps its deployments.
 	RegisterSite(context.Context, *Site) (*RegisterResponse, error)
+	// Deletes a site. Its deployments stay, without a site.
 	DeleteSite(context.Context, *SiteID) (*DeleteResponse, error)
+	// Returns a site with its package.
 	GetSite(context.Context, *GetSite) (*Site, error)
+	// Lists sites without their packages, sorted by ID.
 	ListSites(*ListSites, grpc.ServerStreamingServer[ListedSite]) error
+	// Deletes all sites that match.
 	PurgeSites(context.Context, *SelectSites) (*DeleteResponse, error)
+	// Creates a deployment from a template, with a package merged in, and returns its ID.
 	CreateDeployment(context.Context, *CreateDeployment) (*CreateDeploymentResponse, error)
+	// Deletes a deployment and its descendants.
 	DeleteDeployment(context.Context, *DeploymentID) (*DeleteResponse, error)
+	// Returns a deployment with its package.
 	GetDeployment(context.Context, *GetDeployment) (*Deployment, error)
+	// Lists deployments without their packages, sorted by ID.
 	ListDeployments(*ListDeployments, grpc.ServerStreamingServer[ListedDeployment]) error
+	// Deletes all deployments that match, and their descendants.
 	PurgeDeployments(context.Context, *SelectDeployments) (*DeleteResponse, error)
+	// Returns the package of a deployment, and a token that lets only its holder change the
+	// deployment, for a time. Aborted if another client has a valid token.
 	StartDeploymentModification(context.Context, *StartDeploymentModification) (*StartDeploymentModificationResponse, error)
+	// Replaces the package of the deployment that a token is for, and ends the token. A refused
+	// package leaves the token valid. Aborted if the token has expired.
 	EndDeploymentModification(context.Context, *EndDeploymentModification) (*EndDeploymentModificationResponse, error)
+	// Ends a token, and changes nothing.
 	CancelDeploymentModification(context.Context, *CancelDeploymentModification) (*CancelDeploymentModificationResponse, error)
+	// Creates or replaces a plugin.
 	RegisterPlugin(context.Context, *Plugin) (*RegisterResponse, error)
+	// Deletes a plugin.
 	DeletePlugin(context.Context, *PluginID) (*DeleteResponse, error)
+	// Returns a plugin.
 	GetPlugin(context.Context, *PluginID) (*Plugin, error)
+	// Lists plugins, sorted by type and name.
 	ListPlugins(*ListPlugins, grpc.ServerStreamingServer[Plugin]) error
+	// Deletes all plugins that match.
 	PurgePlugins(context.Context, *SelectPlugins) (*DeleteResponse, error)
 	// Approves prepared deployments, by ID or by selection, and returns their number.
 	ApproveDeployments(context.Context, *ApproveDeployments) (*ApproveDeploymentsResponse, error)

@@ -210,10 +210,11 @@ Look around (in another terminal):
   curl http://%[3]s/api/deployment/list
 Change something:
   echo north/edge-4,site/edge:v1,private,north,,, >> %[2]s/sites.csv  # a new site, within seconds
-  %[1]s deployment create topology/cu:v1 --wait
-  %[1]s deployment create topology/cu-tosca:v1 --wait  # the same, in TOSCA
+  %[1]s deployment create workload/nrf:v1 --site north/edge-1 --wait
   %[1]s deployment approve --site-id 'west/**'  # the distributed units there: their sites follow
-  %[1]s deployment delete ID                    # and here, too
+  %[1]s deployment create topology/cu-tosca:v1 --wait  # topology/cu once more, from TOSCA: prints its ID
+  %[1]s status                                  # reports the conflict with what runs, which stays as it is
+  %[1]s deployment delete ID                    # that ID: the conflict ends
 Serving until Ctrl-C.`, command, o.dir, first(s.Web))
 }
 

@@ -209,6 +209,8 @@ func callLong[T any](ctx context.Context, s *session, ask func(ctx context.Conte
 func each[T any](ctx context.Context, s *session, list func(ctx context.Context) iter.Seq2[T, error], row func(T) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	began := time.Now()
+	defer func() { s.app.log.DebugContext(ctx, "listed from the server", "took", time.Since(began)) }()
 	var watchdog *time.Timer
 	if d := s.app.timeout(); d > 0 {
 		watchdog = time.AfterFunc(d, func() { cancel(errTimeout) })

@@ -15,19 +15,19 @@ func Reference(root *cobra.Command, introduction string) string {
 	b.WriteString(introduction)
 	fmt.Fprintf(&b, "\n| command | |\n|---|---|\n")
 	walk(root, func(c *cobra.Command) {
-		if c.HasParent() && !c.HasAvailableSubCommands() {
+		if runs(c) {
 			fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), escape(c.Short))
 		}
 	})
 	fmt.Fprintf(&b, "\n## Flags of all commands\n\n")
 	flagTable(&b, root.PersistentFlags())
 	walk(root, func(c *cobra.Command) {
-		if !c.HasParent() || c.HasAvailableSubCommands() {
+		if !runs(c) {
 			return
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n", c.CommandPath())
 		use := strings.TrimPrefix(c.UseLine(), c.Root().Name()+" ")
-		fmt.Fprintf(&b, "```\n%s %s\n```\n\n", c.Root().Name(), use)
+		fmt.Fprintf(&b, "```text\n%s %s\n```\n\n", c.Root().Name(), use)
 		text := c.Long
 		if text == "" {
 			text = c.Short + "."
@@ -42,6 +42,11 @@ func Reference(root *cobra.Command, introduction string) string {
 		}
 	})
 	return b.String()
+}
+
+// runs reports whether a command does something itself: a group of commands does not.
+func runs(c *cobra.Command) bool {
+	return c.HasParent() && (!c.HasAvailableSubCommands() || c.LocalNonPersistentFlags().HasAvailableFlags())
 }
 
 // walk calls f for a command and all commands below it, in the order of their names.

@@ -2,6 +2,8 @@ package validate_test
 
 import (
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -298,32 +300,36 @@ var mistyped = []string{
 	`example.com/v1 Thing "t": metadata.annotations.tko.nephio.org/target: must be one of management, is "here"`,
 }
 
-// The examples of site packages in the documentation are valid.
-func TestDocumentedSitesAreValid(t *testing.T) {
+// The examples in the documentation of kinds that TKO reads are valid.
+func TestDocumentedResourcesAreValid(t *testing.T) {
 	t.Parallel()
 	v := newValidator(t, validate.Options{})
-	for file, group := range map[string]string{
-		"kubernetes-sites.md": "kubernetes.plugin.nephio.org", "scheduling.md": "git.plugin.nephio.org", "osm.md": "osm.plugin.nephio.org",
-	} {
-		text, err := os.ReadFile("../../docs/" + file)
+	files, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]int{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := 0
 		for _, block := range strings.Split(string(text), "```yaml\n")[1:] {
 			block, _, _ = strings.Cut(block, "```")
-			for one := range strings.SplitSeq(block, "\n---\n") {
-				if !strings.Contains(one, "apiVersion: "+group) && !strings.Contains(one, "apiVersion: workload.nephio.org") {
-					continue
-				}
-				found++
-				for _, line := range lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, one), Complete: true})) {
-					t.Errorf("%s: %s", file, line)
-				}
+			if !ownKind.MatchString(block) {
+				continue
+			}
+			found[filepath.Base(file)]++
+			for _, line := range lines(t, v.Validate(t.Context(), tko.Validation{Package: decode(t, block), Complete: true})) {
+				t.Errorf("%s: %s", file, line)
 			}
 		}
-		if found == 0 {
-			t.Errorf("%s has no example of %s", file, group)
+	}
+	for _, file := range []string{"kubernetes-sites.md", "scheduling.md", "osm.md", "topology.md", "rollouts.md"} {
+		if found[file] == 0 {
+			t.Errorf("%s has no example of a kind of TKO's: %v", file, found)
 		}
 	}
 }
+
+var ownKind = regexp.MustCompile(`(?m)^apiVersion: \S*nephio\.org/`)

@@ -13,7 +13,6 @@ import (
 var (
 	link        = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading     = regexp.MustCompile(`(?m)^#{1,6} +(.+)$`)
-	fence       = regexp.MustCompile("(?ms)^```.*?^```")
 	code        = regexp.MustCompile("`[^`\n]*`")
 	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
@@ -28,38 +27,10 @@ func anchors(text string) map[string]bool {
 	return found
 }
 
-// pages returns the pages of the documentation, by their path from the root.
-func pages(t *testing.T, root string) map[string]string {
-	t.Helper()
-	found := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/adr/*.md"} {
-		files, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			name, err := filepath.Rel(root, file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			found[filepath.ToSlash(name)] = string(text)
-		}
-	}
-	return found
-}
-
 // Links between pages lead to files and headings that are there.
 func TestLinksOfPagesLeadSomewhere(t *testing.T) {
 	t.Parallel()
-	const root = "../.."
-	all := pages(t, root)
-	if len(all) < 20 {
-		t.Fatalf("only %d pages", len(all))
-	}
+	all := Pages(t)
 	for name, text := range all {
 		for _, match := range link.FindAllStringSubmatch(code.ReplaceAllString(fence.ReplaceAllString(text, ""), "code"), -1) {
 			to, anchor, _ := strings.Cut(match[1], "#")
@@ -70,7 +41,7 @@ func TestLinksOfPagesLeadSomewhere(t *testing.T) {
 			if to != "" {
 				target = filepath.ToSlash(filepath.Join(filepath.Dir(name), to))
 			}
-			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+			if _, err := os.Stat(filepath.Join(Root(), target)); err != nil {
 				t.Errorf("%s: %s leads to no file", name, match[1])
 				continue
 			}
@@ -104,12 +75,16 @@ func TestSiteHasAllPages(t *testing.T) {
 			}
 		}
 	}
-	all := pages(t, "../..")
+	all := Pages(t)
 	for name := range all {
 		if filepath.Dir(name) == "docs" && !listed[name] {
 			t.Errorf("%s is not in the navigation of mkdocs.yml", name)
 		}
 	}
+	if !listed["docs/index.md"] {
+		t.Error("mkdocs.yml doesn't list index.md, which tools/site.py makes from the README")
+	}
+	delete(listed, "docs/index.md")
 	for name := range listed {
 		if _, ok := all[name]; !ok {
 			t.Errorf("mkdocs.yml lists %s, which is not there", name)

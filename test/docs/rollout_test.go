@@ -20,7 +20,7 @@ func TestExamplesOfRolloutsWork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := regexp.MustCompile("(?ms)^```(yaml)?\n(.*?)^```").FindAllStringSubmatch(string(page), -1)
+	blocks := regexp.MustCompile("(?ms)^```(sh|yaml)\n(.*?)^```").FindAllStringSubmatch(string(page), -1)
 	freeze := regexp.MustCompile("`(tko freeze --site-metadata [^`]*)`").FindStringSubmatch(string(page))
 	if len(blocks) < 2 || blocks[1][1] != "yaml" || freeze == nil {
 		t.Fatalf("the page has other examples: %q, %q", blocks, freeze)

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 
 var (
 	tourBlock = regexp.MustCompile("(?ms)^```sh tour\n(.*?)^```")
+	changing  = regexp.MustCompile(`^(\w{27}|\d+[smh])$`) // IDs and ages
 	refusal   = regexp.MustCompile(`(?m)^! `)
 )
 
@@ -69,6 +70,29 @@ func TestReadmeTourWorks(t *testing.T) {
 	}
 	if !bytes.Contains(commands, []byte("grep replicas")) || bytes.Contains(out, []byte("grep replicas")) {
 		t.Fatal("the trace of commands is not separate from their output")
+	}
+	shown := 0
+	for _, b := range Blocks("README.md", string(readme)) {
+		if b.Mark != "output" {
+			continue
+		}
+		for line := range strings.Lines(b.Text) {
+			shown++
+			var pattern strings.Builder
+			for word := range strings.FieldsSeq(line) {
+				if changing.MatchString(word) {
+					pattern.WriteString(`\w+\s+`)
+				} else {
+					pattern.WriteString(regexp.QuoteMeta(word) + `\s+`)
+				}
+			}
+			if !regexp.MustCompile(pattern.String()).Match(out) {
+				t.Errorf("%s: the tour doesn't print the line %q", b, line)
+			}
+		}
+	}
+	if shown < 5 {
+		t.Errorf("the README shows %d lines of output: did their mark change?", shown)
 	}
 	rest := string(out)
 	for _, want := range []string{"NetworkFunction.name", "replicas: 2", "replicas: 3", "spec.replicas"} { // in this order
