@@ -38,6 +38,7 @@ require (
 	github.com/tliron/kutil v0.3.27
 	github.com/tliron/puccini v0.22.7
 	github.com/vmihailenco/msgpack/v5 v5.4.1
+	github.com/x448/float16 v0.8.4
 	github.com/yannh/kubeconform v0.8.0
 	github.com/zeebo/blake3 v0.2.4
 	go.opentelemetry.io/otel v1.46.0
@@ -232,7 +233,6 @@ require (
 	github.com/tliron/yamlkeys v1.3.7 // indirect
 	github.com/vbatts/tar-split v0.11.3 // indirect
 	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
-	github.com/x448/float16 v0.8.4 // indirect
 	github.com/xanzy/ssh-agent v0.3.3 // indirect
 	github.com/xlab/treeprint v1.2.0 // indirect
 	go.etcd.io/etcd/api/v3 v3.7.0 // indirect
