@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -388,24 +389,7 @@ func addLimit(limits map[string]any, text string) error {
 // near reports whether a word is a likely misspelling of another: at most two letters
 // are missing, added or different, or upper case.
 func near(word, meant string) bool {
-	a, b := strings.ToLower(word), meant
-	before := make([]int, len(b)+1)
-	for j := range before {
-		before[j] = j
-	}
-	for i := range len(a) {
-		row := make([]int, len(b)+1)
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			row[j+1] = min(before[j]+cost, before[j+1]+1, row[j]+1)
-		}
-		before = row
-	}
-	return before[len(b)] <= 2
+	return levenshtein.ComputeDistance(strings.ToLower(word), meant) <= 2
 }
 
 // selectValue returns a select as the spec of rollouts has it.
