@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/x448/float16"
 )
 
 // The major types of CBOR (RFC 8949).
@@ -289,7 +291,7 @@ func (d *cborDecoder) simple(h head) (any, *Error) {
 	case 22, 23: // null, undefined
 		return nil, nil
 	case 25:
-		return finite(half(uint16(h.arg))) //nolint:gosec // it was read as 16 bits
+		return finite(float64(float16.Frombits(uint16(h.arg)).Float32())) //nolint:gosec // it was read as 16 bits
 	case 26:
 		return finite(float64(math.Float32frombits(uint32(h.arg)))) //nolint:gosec // it was read as 32 bits
 	case 27:
@@ -303,27 +305,6 @@ func finite(f float64) (any, *Error) {
 		return nil, notANumber(f)
 	}
 	return f, nil
-}
-
-// half decodes a float of 16 bits.
-func half(bits uint16) float64 {
-	exponent, fraction := int(bits>>10&31), float64(bits&1023)
-	var f float64
-	switch exponent {
-	case 0:
-		f = math.Ldexp(fraction, -24)
-	case 31:
-		f = math.Inf(1)
-		if fraction != 0 {
-			f = math.NaN()
-		}
-	default:
-		f = math.Ldexp(fraction+1024, exponent-25)
-	}
-	if bits>>15 != 0 {
-		return -f
-	}
-	return f
 }
 
 // take returns the next n bytes of the input, without copying them.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/x448/float16"
 )
 
 func encodeCBOR(p Package) ([]byte, error) {
@@ -134,28 +136,10 @@ func (e *cborEncoder) float(f float64) *Error {
 		e.out = binary.BigEndian.AppendUint64(append(e.out, majorOther<<5|27), math.Float64bits(f))
 		return nil
 	}
-	if bits, ok := toHalf(single); ok {
-		e.out = binary.BigEndian.AppendUint16(append(e.out, majorOther<<5|25), bits)
+	if half := float16.Fromfloat32(single); half.Float32() == single {
+		e.out = binary.BigEndian.AppendUint16(append(e.out, majorOther<<5|25), half.Bits())
 		return nil
 	}
 	e.out = binary.BigEndian.AppendUint32(append(e.out, majorOther<<5|26), math.Float32bits(single))
 	return nil
-}
-
-// toHalf converts a finite float to 16 bits; exact reports whether the value is
-// the same.
-func toHalf(f float32) (bits uint16, exact bool) {
-	b := math.Float32bits(f)
-	sign, exponent, fraction := uint16(b>>16&0x8000), int(b>>23&0xff)-127, b&0x7fffff
-	switch {
-	case b<<1 == 0:
-		bits = sign
-	case exponent >= -14 && exponent <= 15:
-		bits = sign | uint16(exponent+15)<<10 | uint16(fraction>>13)
-	case exponent >= -24 && exponent < -14:
-		bits = sign | uint16((fraction|0x800000)>>(-exponent-1)) //nolint:gosec // of at most 10 bits
-	default:
-		return 0, false
-	}
-	return bits, float32(half(bits)) == f
 }

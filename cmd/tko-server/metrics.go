@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
 	"github.com/tko-orchestrator/tko/internal/config"
@@ -281,23 +283,10 @@ func (s *server) disks(ctx context.Context) (problem string, warnings []string) 
 		percent := 100 * float64(space.Free) / float64(space.Size)
 		switch {
 		case purpose == "database" && space.Free < minFree && problem == "":
-			problem = fmt.Sprintf("the disk of the database (%s) has %s free, changes fail: free space on it, the server then continues by itself", all[purpose], bytesText(space.Free))
+			problem = fmt.Sprintf("the disk of the database (%s) has %s free, changes fail: free space on it, the server then continues by itself", all[purpose], humanize.IBytes(space.Free))
 		case percent < s.config.DiskLow:
-			warnings = append(warnings, fmt.Sprintf("the disk of the folder %s (%s) has %s free, %.1f percent: free space on it before writes fail (--disk-low)", purpose, all[purpose], bytesText(space.Free), percent))
+			warnings = append(warnings, fmt.Sprintf("the disk of the folder %s (%s) has %s free, %.1f percent: free space on it before writes fail (--disk-low)", purpose, all[purpose], humanize.IBytes(space.Free), percent))
 		}
 	}
 	return problem, warnings
-}
-
-// bytesText returns a size with a unit.
-func bytesText(n uint64) string {
-	for _, unit := range []struct {
-		name string
-		size uint64
-	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
-		if n >= unit.size {
-			return fmt.Sprintf("%.1f %s", float64(n)/float64(unit.size), unit.name)
-		}
-	}
-	return fmt.Sprintf("%d bytes", n)
 }

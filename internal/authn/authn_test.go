@@ -4,12 +4,15 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/authn"
@@ -88,6 +91,28 @@ func TestCallersOnOtherMachinesNeedCredentials(t *testing.T) {
 	}
 	if i, err := a.Identify(t.Context(), authn.Connection{From: "unix", User: &authn.User{UID: 1234, GID: 77}}, ""); err != nil || i.Subject != "unix:1234" || strings.Join(i.Groups, " ") != "unix:77" {
 		t.Errorf("a user of this machine: %+v, %v", i, err)
+	}
+}
+
+// Several commands may change the file at once: each waits for the lock of the one
+// before.
+func TestConcurrentChangesOfTheTokenFileAreKept(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	const tokens = 20
+	var group errgroup.Group
+	for i := range tokens {
+		group.Go(func() error {
+			_, err := authn.AddToken(path, authn.Entry{Name: fmt.Sprintf("t%d", i), Expires: time.Now().Add(time.Hour)}, false)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	all, err := authn.Tokens(path)
+	if err != nil || len(all) != tokens {
+		t.Errorf("the file has %d tokens, %v: want %d", len(all), err, tokens)
 	}
 }
 

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+	authentication "k8s.io/api/authentication/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
@@ -131,28 +133,11 @@ func (r *Reviewer) keep(key [sha256.Size]byte, next reviewed) {
 	r.cache[key] = next
 }
 
-// A tokenReview is the part of authentication.k8s.io/v1 TokenReview in use.
-type tokenReview struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Spec       struct {
-		Token     string   `json:"token,omitempty"`
-		Audiences []string `json:"audiences,omitempty"`
-	} `json:"spec"`
-	Status struct {
-		Authenticated bool     `json:"authenticated"`
-		Audiences     []string `json:"audiences"`
-		Error         string   `json:"error"`
-		User          struct {
-			Username string   `json:"username"`
-			Groups   []string `json:"groups"`
-		} `json:"user"`
-	} `json:"status"`
-}
-
 func (r *Reviewer) review(ctx context.Context, token string) (i identity.Identity, err error) {
-	request := tokenReview{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}
-	request.Spec.Token, request.Spec.Audiences = token, []string{r.audience}
+	request := authentication.TokenReview{
+		TypeMeta: meta.TypeMeta{APIVersion: authentication.SchemeGroupVersion.String(), Kind: "TokenReview"},
+		Spec:     authentication.TokenReviewSpec{Token: token, Audiences: []string{r.audience}},
+	}
 	response, err := r.cluster.post(ctx, "/apis/authentication.k8s.io/v1/tokenreviews", request)
 	if err != nil {
 		return i, tko.Errorf(tko.ErrUnavailable, "the cluster can't review the token: %w", err)
@@ -179,7 +164,7 @@ func (r *Reviewer) review(ctx context.Context, token string) (i identity.Identit
 // maxReview is the maximum size of a response in bytes.
 const maxReview = 1 << 20
 
-func (c *cluster) post(ctx context.Context, path string, body tokenReview) (response tokenReview, err error) {
+func (c *cluster) post(ctx context.Context, path string, body authentication.TokenReview) (response authentication.TokenReview, err error) {
 	text, err := json.Marshal(body)
 	if err != nil {
 		return response, err

@@ -19,6 +19,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/gofrs/flock"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/identity"
 )
@@ -281,11 +283,11 @@ func Tokens(path string) ([]Entry, error) {
 // editTokens replaces the line of a name by another one, in one step. A missing
 // file is empty.
 func editTokens(path, name string, edit func(found bool) (line string, err error)) (err error) {
-	unlock, err := lockFile(path + ".lock")
-	if err != nil {
+	lock := flock.New(path + ".lock")
+	if err := lock.Lock(); err != nil {
 		return err
 	}
-	defer unlock()
+	defer func() { _ = lock.Unlock() }()
 	data, err := os.ReadFile(path) //nolint:gosec // the operator names the file
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

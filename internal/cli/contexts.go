@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gofrs/flock"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
@@ -87,11 +88,11 @@ func changeContexts(change func(*contextFile) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	unlock, err := lockFile(path + ".lock")
-	if err != nil {
+	lock := flock.New(path + ".lock")
+	if err := lock.Lock(); err != nil {
 		return err
 	}
-	defer unlock()
+	defer func() { _ = lock.Unlock() }()
 	file, err := readContexts()
 	if err != nil {
 		return err

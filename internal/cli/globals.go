@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
@@ -238,33 +239,11 @@ func (a *app) warnUnknown(cmd *cobra.Command) {
 func nearest(mistyped string, names []string) string {
 	best, most := "", min(3, len(mistyped)/2+1)
 	for _, name := range names {
-		if d := distance(mistyped, name); d < most {
+		if d := levenshtein.ComputeDistance(mistyped, name); d < most {
 			best, most = name, d
 		}
 	}
 	return best
-}
-
-// distance returns the number of characters to insert, remove or replace to make b
-// of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		last := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := last
-			if a[i] != b[j] {
-				cost++
-			}
-			last = row[j+1]
-			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // flagError adds the nearest flag to the error of a mistyped one.

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/gofrs/flock"
 	"github.com/spf13/cobra"
 	"golang.org/x/oauth2"
 
@@ -165,11 +166,11 @@ func loginToken(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	unlock, err := lockFile(path + ".lock")
-	if err != nil {
+	lock := flock.New(path + ".lock")
+	if err := lock.Lock(); err != nil {
 		return "", err
 	}
-	defer unlock()
+	defer func() { _ = lock.Unlock() }()
 	if l, err = readLogin(name); err != nil || time.Until(l.Expires) > refreshBefore {
 		return l.IDToken, err // another command has renewed it
 	}

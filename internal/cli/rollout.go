@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -435,7 +436,9 @@ func addLimit(limits map[string]any, text string) error {
 
 // near reports whether a word is a likely misspelling of another: at most two letters
 // are missing, added or different, or upper case.
-func near(word, meant string) bool { return distance(strings.ToLower(word), meant) <= 2 }
+func near(word, meant string) bool {
+	return levenshtein.ComputeDistance(strings.ToLower(word), meant) <= 2
+}
 
 // selectValue returns a select as the spec of rollouts has it.
 func selectValue(sel tko.DeploymentSelect) map[string]any {

@@ -17,7 +17,7 @@ var libraryLog atomic.Pointer[slog.Handler]
 func init() { // no other goroutine uses the logger yet
 	handler := slog.DiscardHandler
 	libraryLog.Store(&handler)
-	klog.SetSlogLogger(slog.New(quieter{}))
+	klog.SetSlogLogger(slog.New(quieter{to: &libraryLog}))
 }
 
 // Kubernetes sends the log of Kubernetes' libraries to a logger.
@@ -26,15 +26,16 @@ func Kubernetes(log *slog.Logger) {
 	libraryLog.Store(&handler)
 }
 
-// quieter is a handler that lowers the level Info of Kubernetes' libraries to
-// Debug.
+// quieter is a handler that forwards to the newest handler, and lowers the level
+// Info of libraries to Debug.
 type quieter struct {
+	to   *atomic.Pointer[slog.Handler]
 	with []func(slog.Handler) slog.Handler
 }
 
 // now returns the current handler.
 func (q quieter) now() slog.Handler {
-	handler := *libraryLog.Load()
+	handler := *q.to.Load()
 	for _, with := range q.with {
 		handler = with(handler)
 	}
@@ -42,12 +43,12 @@ func (q quieter) now() slog.Handler {
 }
 
 func (q quieter) and(with func(slog.Handler) slog.Handler) slog.Handler {
-	return quieter{append(slices.Clip(q.with), with)}
+	return quieter{q.to, append(slices.Clip(q.with), with)}
 }
 
 // Enabled implements slog.Handler.
 func (q quieter) Enabled(ctx context.Context, level slog.Level) bool {
-	return (*libraryLog.Load()).Enabled(ctx, quiet(level))
+	return (*q.to.Load()).Enabled(ctx, quiet(level))
 }
 
 // Handle implements slog.Handler.

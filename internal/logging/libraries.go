@@ -27,41 +27,18 @@ func Libraries(log *slog.Logger) {
 // OpenTelemetry's loggers write to the log of the newest server.
 var (
 	setTelemetryLog sync.Once
-	telemetryLog    atomic.Pointer[slog.Logger]
+	telemetryLog    atomic.Pointer[slog.Handler]
 )
 
 func logOpenTelemetry(log *slog.Logger) {
-	telemetryLog.Store(log.With(componentKey, OpenTelemetry))
+	handler := log.With(componentKey, OpenTelemetry).Handler()
+	telemetryLog.Store(&handler)
 	setTelemetryLog.Do(func() {
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-			telemetryLog.Load().Warn("telemetry can't be exported", "err", err)
+			slog.New(*telemetryLog.Load()).Warn("telemetry can't be exported", "err", err)
 		}))
-		otel.SetLogger(logr.FromSlogHandler(telemetryHandler{}))
+		otel.SetLogger(logr.FromSlogHandler(quieter{to: &telemetryLog}))
 	})
-}
-
-// A telemetryHandler is the newest handler of OpenTelemetry's log.
-type telemetryHandler struct{}
-
-// Enabled implements slog.Handler.
-func (telemetryHandler) Enabled(ctx context.Context, level slog.Level) bool {
-	return telemetryLog.Load().Enabled(ctx, quiet(level))
-}
-
-// Handle implements slog.Handler.
-func (telemetryHandler) Handle(ctx context.Context, r slog.Record) error {
-	r.Level = quiet(r.Level)
-	return telemetryLog.Load().Handler().Handle(ctx, r)
-}
-
-// WithAttrs implements slog.Handler.
-func (telemetryHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return telemetryLog.Load().Handler().WithAttrs(attrs)
-}
-
-// WithGroup implements slog.Handler.
-func (telemetryHandler) WithGroup(name string) slog.Handler {
-	return telemetryLog.Load().Handler().WithGroup(name)
 }
 
 // gRPC's logger can only be set before gRPC does anything. It writes to the log of

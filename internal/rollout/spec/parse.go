@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agnivade/levenshtein"
+
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/krm"
@@ -811,33 +813,12 @@ func describe(v any) string {
 func nearest(key string, known []string) string {
 	best, least := "", 3
 	for _, name := range known {
-		if d := distance(strings.ToLower(key), strings.ToLower(name)); d < least {
+		if len(key) > len(name)+least {
+			continue
+		}
+		if d := levenshtein.ComputeDistance(strings.ToLower(key), strings.ToLower(name)); d < least {
 			best, least = name, d
 		}
 	}
 	return best
-}
-
-// distance is the number of insertions, removals and replacements between two names.
-// Names that differ in length by more than two are far.
-func distance(a, b string) int {
-	if len(a)-len(b) > 2 || len(b)-len(a) > 2 {
-		return 9
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		previous := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := previous
-			if a[i] != b[j] {
-				cost = 1 + min(previous, row[j], row[j+1])
-			}
-			previous, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
 }
