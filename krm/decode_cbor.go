@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // The major types of CBOR (RFC 8949).
@@ -473,7 +475,7 @@ func (d *cborDecoder) mapping(h head, depth int) (any, *Error) {
 		before := len(m)
 		m[key] = v
 		if len(m) == before {
-			return nil, invalidf("has the key %q twice", brief(key, 100))
+			return nil, invalidf("has the key %q twice", printable.Short(key, 100))
 		}
 	}
 }

@@ -164,7 +164,7 @@ func (l *reconciliation) secretConnection(name string) func(context.Context) (os
 // OSM, everything of the source is removed there. If pending isn't empty, it
 // describes what isn't applied yet, and the conditions are set.
 func (l *reconciliation) applyOSM(ctx context.Context, w *osmWanted, revision string) (again time.Duration, pending string, err error) {
-	again = jitter(l.spec.Interval)
+	again = spread(l.spec.Interval)
 	if w == nil && l.state.OSM == nil {
 		return again, "", nil
 	}
@@ -279,7 +279,7 @@ func (l *reconciliation) osmReport(report osm.Report, revision string, err error
 	l.osmItems(report)
 	l.addOSMOperations(report, revision)
 	l.status.Messages = append(l.status.Messages, warnings(report.Warnings)...)
-	again = jitter(l.spec.Interval)
+	again = spread(l.spec.Interval)
 	if report.Again > 0 {
 		again = min(again, report.Again)
 	}

@@ -181,7 +181,7 @@ func (l *reconciliation) rolloutCheck(s tko.RolloutStatus) time.Duration {
 	case rolloutDraft, rolloutPlanning, rolloutRunning, rolloutUndoing:
 		return min(rolloutInterval, l.spec.Interval)
 	}
-	return jitter(l.spec.Interval)
+	return spread(l.spec.Interval)
 }
 
 // describeRollout returns the reason and the message of the condition Ready of a source

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/location/gitauth"
 	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
@@ -121,7 +122,7 @@ func (g *group) commit(ctx context.Context, batch []*request) error {
 
 // once makes one attempt. If the clone can't be read at the first attempt, it is
 // removed, and the error is errMoved.
-func (g *group) once(ctx context.Context, a auth, batch []*request, attempt int) (err error) {
+func (g *group) once(ctx context.Context, a gitauth.Auth, batch []*request, attempt int) (err error) {
 	var repo repository
 	dir := cacheDir(g.target.options.Cache, g.spec)
 	if g.spec.Local != "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
@@ -118,10 +119,8 @@ func migrateSoon(ctx context.Context, config *pgx.ConnConfig, files fs.FS) error
 		if _, err = provider.Up(ctx); !isCode(err, codeLockTimeout) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, lockPause) != nil {
 			return err
-		case <-time.After(lockPause):
 		}
 	}
 }
@@ -224,10 +223,8 @@ func exclusively(ctx context.Context, db *sql.DB, fn func() error) error {
 			err = fn()
 		} else if isCode(err, codeLockTimeout) {
 			_ = tx.Rollback()
-			select {
-			case <-ctx.Done():
+			if pause.For(ctx, lockPause/4) != nil {
 				return ctx.Err()
-			case <-time.After(lockPause / 4):
 			}
 			continue
 		}
