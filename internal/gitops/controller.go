@@ -17,6 +17,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/internal/work"
 )
 
@@ -100,7 +101,7 @@ type Spec struct {
 	Suspend   bool
 	Prune     bool
 	Adopt     bool
-	Budget    plan.Budget
+	Budget    prune.Budget
 	// Rollout, if not nil, has a rollout change deployments: the fields of its spec, other
 	// than edits.
 	Rollout map[string]any

@@ -161,7 +161,7 @@ func (l *reconciliation) overBudget(entries []rolloutspec.Manifest) bool {
 			created++
 		}
 	}
-	return l.spec.Budget.Exceeds(created, created+len(l.status.Items))
+	return l.spec.Budget.Over(created, created+len(l.status.Items))
 }
 
 // wait reports the state of a rollout that the source waits for.

@@ -2,8 +2,6 @@ package osm
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/prune"
 )
 
 func now() time.Time { return time.Now().UTC() }
@@ -219,10 +218,10 @@ func (w *run) approve(ctx context.Context, all []decision) error {
 		}
 	}
 	slices.Sort(names)
-	if !w.policy.Budget.over(len(names), total) {
+	if !w.policy.Budget.Over(len(names), total) {
 		return nil
 	}
-	a := &Approval{Key: approvalKey(names), Instances: names}
+	a := &Approval{Key: prune.Key(names), Instances: names}
 	if w.policy.Approve == a.Key {
 		changed := make([]string, len(names))
 		for i, name := range names {
@@ -238,11 +237,6 @@ func (w *run) approve(ctx context.Context, all []decision) error {
 		}
 	}
 	return nil
-}
-
-func approvalKey(names []string) string {
-	sum := sha256.Sum256([]byte(strings.Join(names, "\n")))
-	return hex.EncodeToString(sum[:6])
 }
 
 // act carries out decisions. A failure of one instance doesn't stop the others.

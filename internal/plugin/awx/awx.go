@@ -585,7 +585,6 @@ func (r *run) failure(ctx context.Context, j job) (string, error) {
 	return printable.Short(strings.ToValidUTF8(text, "\uFFFD"), 4*maxDetail), nil
 }
 
-
 // nodes returns the jobs of a workflow job, in the order of their IDs.
 func (r *run) nodes(ctx context.Context, workflow job) (jobs []job, err error) {
 	err = list(ctx, r.client, workflow.path()+"workflow_nodes/", url.Values{"order_by": {"id"}}, func(node struct {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -30,11 +31,6 @@ const (
 	kindInstance = "NsInstance"
 	kindVNF      = "VnfPackage"
 	kindNS       = "NsPackage"
-)
-
-const (
-	defaultInstances = 20
-	defaultPercent   = 50
 )
 
 // spec is the spec of an OSM resource.
@@ -92,17 +88,10 @@ func into(from, to any) error {
 }
 
 func (s spec) policy() osm.Policy {
-	p := osm.Policy{
-		Prune: true, Budget: osm.Budget{Instances: defaultInstances, Percent: defaultPercent}, Approve: s.Prune.Approve,
+	return osm.Policy{
+		Prune: true, Budget: prune.Default.With(s.Prune.Instances, s.Prune.Percent), Approve: s.Prune.Approve,
 		Broken: s.Broken, Replace: s.Replace, NoReset: s.ResetValues != nil && !*s.ResetValues,
 	}
-	if s.Prune.Instances != nil {
-		p.Budget.Instances = *s.Prune.Instances
-	}
-	if s.Prune.Percent != nil {
-		p.Budget.Percent = *s.Prune.Percent
-	}
-	return p
 }
 
 // endpoint returns the endpoint of a site. The password is read at each login.

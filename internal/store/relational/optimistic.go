@@ -17,8 +17,8 @@ import (
 type commitCache struct {
 	valid        bool
 	head         head
-	databaseTime time.Time                  // the database's time
-	observedAt   time.Time                  // the local time when databaseTime was read
+	databaseTime time.Time                      // the database's time
+	observedAt   time.Time                      // the local time when databaseTime was read
 	positions    *lru.Cache[catalog.Key, int64] // of records
 
 	pause  int // number of groups to commit under the lock

@@ -100,7 +100,7 @@ func New(ctx context.Context, db Database, backend string) *Store {
 // read with the head locked. Content that was read without that lock may have
 // been collected, and must not be added.
 type storedContent struct {
-	generation int64                         // head.collected
+	generation int64                             // head.collected
 	metasets   *lru.Cache[catalog.Digest, int64] // of metasets, by digest
 	packages   *lru.Cache[catalog.Digest, struct{}]
 	pairs      *lru.Cache[pairKey, int64]
