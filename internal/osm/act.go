@@ -493,7 +493,7 @@ func (w *run) instantiate(ctx context.Context, d decision) error {
 		}
 		err := w.ledger.set(ctx, d.name, func(s *InstanceState) { s.Pending = &Pending{Kind: Instantiate, ID: o.ID, Since: now()} })
 		st := w.ledger.instance(d.name)
-		w.status(d.name, PhaseProgressing, st, inFlight(decision{}, st).message)
+		w.status(d.name, PhaseProgressing, st, inFlight(decision{now: time.Now()}, st).message)
 		return err
 	}
 	r, err := w.request(ctx, w.wanted[d.name])
@@ -524,7 +524,7 @@ func (w *run) operate(ctx context.Context, name string, p Pending, start func() 
 			return err
 		}
 		st := w.ledger.instance(name)
-		d := inFlight(decision{}, st)
+		d := inFlight(decision{now: time.Now()}, st)
 		if p.Kind == Terminate {
 			d.phase = PhaseRemoving
 		}
@@ -584,7 +584,7 @@ func (w *run) adopt(ctx context.Context, d decision) error {
 	w.mu.Lock()
 	w.seen.byID[d.record.ID] = d.record
 	w.mu.Unlock()
-	next := w.hold(w.decideOn(d.name, w.ledger.instance(d.name)))
+	next := w.hold(w.decideOn(d.name, w.ledger.instance(d.name), time.Now()))
 	switch next.verb {
 	case instantiate, upgrade:
 		return w.do(ctx, next)

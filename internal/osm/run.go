@@ -161,7 +161,7 @@ func (w *run) pass(ctx context.Context, only map[string]bool) error {
 		w.fillStatuses("it was not reconciled")
 		return err
 	}
-	decisions := w.decide(only)
+	decisions := w.decide(only, time.Now())
 	w.warnOfCharts()
 	if err := w.approve(ctx, decisions); err != nil {
 		return err

@@ -41,7 +41,7 @@ func (f Folder) resolve(name string) (folder, relative string, err error) {
 		relative, err = filepath.Rel(folder, name)
 	}
 	if err != nil || !filepath.IsLocal(relative) {
-		return "", "", tko.Errorf(tko.ErrInvalid, "%q is not in the %s's folder of secrets", name, f.Owner)
+		return "", "", tko.Errorf(tko.ErrInvalid, "%q is not in the %s's folder of secrets: use a path below the folder of %s", name, f.Owner, f.Flag)
 	}
 	return folder, relative, nil
 }

@@ -225,11 +225,11 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 	}
 	actions := make([]*Action, len(manifests))
 	problems := make([]error, len(manifests))
-	group, deciding := errgroup.WithContext(ctx)
+	group, reading := errgroup.WithContext(ctx)
 	group.SetLimit(asks)
 	for i := range manifests {
 		group.Go(func() error {
-			action, err := m.decide(deciding, &manifests[i])
+			action, err := m.actionFor(reading, &manifests[i])
 			if err != nil && !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrDenied) {
 				return fmt.Errorf("%s: %w", manifests[i], err)
 			}
@@ -604,8 +604,8 @@ func (m *maker) read(ctx context.Context, k key, id string) (*entity, error) {
 	}
 }
 
-// decide returns the action for one manifest; nil if there is nothing to do.
-func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, error) {
+// actionFor returns the action for one manifest; nil if there is nothing to do.
+func (m *maker) actionFor(ctx context.Context, w *manifest.Manifest) (*Action, error) {
 	k := key{w.Put.Kind, w.Name}
 	item, owned := m.items[k]
 	there, err := m.lookup(ctx, k, item.ID)
@@ -623,7 +623,7 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 		return nil, nil
 	}
 	if k.kind == tko.KindDeployment {
-		return m.decideDeployment(ctx, a, item, there)
+		return m.actionForDeployment(ctx, a, item, there)
 	}
 	switch {
 	case there == nil:
@@ -806,8 +806,8 @@ func (m *maker) moves(kind tko.Kind, name string) bool {
 	return !known || there == nil || m.items[k].Digest != w.Digest || m.items[k].Revision != there.revision
 }
 
-// decideDeployment is decide for deployments, which are known by their origin.
-func (m *maker) decideDeployment(ctx context.Context, a *Action, item tko.SourceItem, there *entity) (*Action, error) {
+// actionForDeployment is actionFor for deployments, which are known by their origin.
+func (m *maker) actionForDeployment(ctx context.Context, a *Action, item tko.SourceItem, there *entity) (*Action, error) {
 	w := a.manifest
 	if there != nil && item.Digest == w.Digest && there.site == w.Put.Site && there.template == w.Put.Template {
 		return nil, m.references(ctx, w)
