@@ -28,6 +28,7 @@ func TestLRUEvictsTheLeastRecentlyUsed(t *testing.T) {
 	c.Put("b", 2, 1)
 	c.Get("a")
 	c.Put("c", 3, 1) // b was used least recently
+	holds(t, c, map[string]int{"a": 1, "c": 3}, "b")
 	c.Put("a", 4, 1)
 	holds(t, c, map[string]int{"a": 4, "c": 3}, "b")
 }
