@@ -73,12 +73,9 @@ func isWord(text string) bool {
 
 // Match reports whether an entity with these conditions is selected.
 func (c ConditionSelect) Match(conditions []Condition) bool {
-	for _, has := range conditions {
-		if has.Type == c.Type && (c.Status == "" || has.Status == c.Status) && (c.Reason == "" || has.Reason == c.Reason) {
-			return !c.Not
-		}
-	}
-	return c.Not
+	has := FindCondition(conditions, c.Type)
+	matches := has != nil && (c.Status == "" || has.Status == c.Status) && (c.Reason == "" || has.Reason == c.Reason)
+	return matches != c.Not
 }
 
 // String returns the select in the form of [ParseConditionSelect].

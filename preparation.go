@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // A PreparationStep is one step of the preparation of a deployment. The revision
@@ -55,15 +56,7 @@ func BoundSteps(steps []PreparationStep) []PreparationStep {
 }
 
 func boundText(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= maxStepText {
-		return text
-	}
-	end := maxStepText - len("…")
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
+	return printable.Within(strings.ToValidUTF8(text, "\uFFFD"), maxStepText)
 }
 
 // Text returns the message for display, with the number of the attempt and the time

@@ -53,7 +53,7 @@ func (d Deployment) Summary() Summary {
 		return worst
 	case d.Site == "":
 		return Summary{State: StateHealthy}
-	case !hasCondition(conditions, ConditionScheduled):
+	case !HasCondition(conditions, ConditionScheduled):
 		return Summary{State: StateWorking, Reason: "NotScheduled", Message: "it is not yet scheduled to its site"}
 	}
 	return outdated(Summary{State: StateHealthy}, d.Stamp)
@@ -78,10 +78,8 @@ func (p Plugin) Summary() Summary {
 // Summary returns the state of a rollout. Its reason is the rollout's own state.
 func (r Rollout) Summary() Summary {
 	s := Summary{State: StateHealthy, Condition: ConditionState, Reason: r.State, Message: r.Reason}
-	for _, c := range r.Stamp.Conditions {
-		if c.Type == ConditionState {
-			s.Since = c.LastTransition
-		}
+	if c := FindCondition(r.Stamp.Conditions, ConditionState); c != nil {
+		s.Since = c.LastTransition
 	}
 	switch r.State {
 	case "Planning", "Running", "Undoing":
@@ -99,30 +97,23 @@ func (r Rollout) Summary() Summary {
 
 // outdated returns the summary, or that the site reported on an earlier revision only.
 func outdated(s Summary, stamp Stamp) Summary {
-	for _, c := range stamp.Conditions {
-		if c.Type == ConditionScheduled && c.ObservedRevision < stamp.Revision {
-			return Summary{State: StateWorking, Condition: c.Type, Reason: "Outdated", Message: "the newest revision is not yet scheduled to its site", Since: stamp.Updated}
-		}
+	if c := FindCondition(stamp.Conditions, ConditionScheduled); c != nil && c.ObservedRevision < stamp.Revision {
+		return Summary{State: StateWorking, Condition: c.Type, Reason: "Outdated", Message: "the newest revision is not yet scheduled to its site", Since: stamp.Updated}
 	}
 	return s
 }
 
-func hasCondition(conditions []Condition, typ string) bool {
-	return slices.ContainsFunc(conditions, func(c Condition) bool { return c.Type == typ })
-}
-
 // flagSummary describes an unset flag by its condition, if that has a reason.
 func flagSummary(conditions []Condition, typ string, otherwise Summary) Summary {
-	for _, c := range conditions {
-		if c.Type == typ && c.Status != ConditionTrue && c.Reason != "" {
-			s := conditionSummary(c)
-			if s.State == StateUnknown {
-				s.State = otherwise.State
-			}
-			return s
-		}
+	c := FindCondition(conditions, typ)
+	if c == nil || c.Status == ConditionTrue || c.Reason == "" {
+		return otherwise
 	}
-	return otherwise
+	s := conditionSummary(*c)
+	if s.State == StateUnknown {
+		s.State = otherwise.State
+	}
+	return s
 }
 
 // summarize returns the summary of the most urgent condition; its State is "" if

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"iter"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
@@ -88,14 +88,7 @@ func (c *Client) again(ctx context.Context, err error, attempt int) bool {
 		return false
 	}
 	delay := min(100*time.Millisecond<<min(attempt, 10), 5*time.Second)
-	timer := time.NewTimer(delay/2 + rand.N(delay/2)) //nolint:gosec // jitter
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	return pause.For(ctx, pause.Between(delay/2, delay)) == nil
 }
 
 // A streamer is a method of the generated client that returns a stream.

@@ -1,6 +1,10 @@
 package krm
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/tko-orchestrator/tko/internal/printable"
+)
 
 // Limits limit the input of Decode.
 type Limits struct {
@@ -59,7 +63,7 @@ func tooManyBytes(n int, limits Limits) *Error {
 }
 
 func unknownFormat(format Format) *Error {
-	return invalidf("package format %q is not known; use %q or %q", brief(string(format), 100), YAML, CBOR)
+	return invalidf("package format %q is not known; use %q or %q", printable.Short(string(format), 100), YAML, CBOR)
 }
 
 // A budget limits the number of values and the size of a package, over all its
@@ -112,7 +116,7 @@ func (b *budget) add(p Package, v any) (Package, *Error) {
 }
 
 func outOfRange(text string) *Error {
-	return invalidf("the number %s does not fit 64 bits; write it as text, in quotes", brief(text, 50))
+	return invalidf("the number %s does not fit 64 bits; write it as text, in quotes", printable.Short(text, 50))
 }
 
 func notANumber(f float64) *Error {

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/x448/float16"
 )
 
@@ -454,7 +455,7 @@ func (d *cborDecoder) mapping(h head, depth int) (any, *Error) {
 		before := len(m)
 		m[key] = v
 		if len(m) == before {
-			return nil, invalidf("has the key %q twice", brief(key, 100))
+			return nil, invalidf("has the key %q twice", printable.Short(key, 100))
 		}
 	}
 }

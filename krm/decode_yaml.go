@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	yaml "sigs.k8s.io/yaml/goyaml.v2"
+
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // decodeYAML reads documents, each a resource or a list of resources, as
@@ -109,7 +111,7 @@ func duplicateKey(value any, depth int) *Error {
 				return err
 			}
 			if seen[key] {
-				return invalidf("has the key %q twice", brief(key, 100))
+				return invalidf("has the key %q twice", printable.Short(key, 100))
 			}
 			seen[key] = true
 			if err := duplicateKey(item.Value, depth+1); err != nil {
@@ -145,9 +147,9 @@ func readDocument(decoder *yaml.Decoder, into any) (err error) {
 
 func yamlReason(err error) string {
 	if lines, ok := errors.AsType[*yaml.TypeError](err); ok {
-		return brief(strings.Join(lines.Errors[:min(len(lines.Errors), 10)], "; "), 500)
+		return printable.Short(strings.Join(lines.Errors[:min(len(lines.Errors), 10)], "; "), 500)
 	}
-	return brief(strings.TrimPrefix(err.Error(), "yaml: "), 500)
+	return printable.Short(strings.TrimPrefix(err.Error(), "yaml: "), 500)
 }
 
 type yamlDecoder struct {
@@ -233,7 +235,7 @@ func (d *yamlDecoder) value(value any, depth int) (any, *Error) {
 				return nil, err
 			}
 			if _, ok := m[key]; ok {
-				return nil, invalidf("has the key %q twice, once not as text", brief(key, 100))
+				return nil, invalidf("has the key %q twice, once not as text", printable.Short(key, 100))
 			}
 			if m[key], err = d.value(x, depth+1); err != nil {
 				return nil, err.under(key)
@@ -321,5 +323,5 @@ func yamlKey(key any) (string, *Error) {
 	case nil:
 		return "", invalidf("has a null key, which a resource can't hold; put it in quotes")
 	}
-	return "", invalidf("has the key %s, which a resource can't hold; put it in quotes", brief(fmt.Sprint(key), 50))
+	return "", invalidf("has the key %s, which a resource can't hold; put it in quotes", printable.Short(fmt.Sprint(key), 50))
 }

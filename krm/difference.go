@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // A Difference is a field that differs between two resources.
@@ -121,7 +123,7 @@ func (d Difference) show(v any, missing string) string {
 	if err := e.Encode(masked); err != nil {
 		return "something else"
 	}
-	return brief(strings.TrimSpace(text.String()), maxShown)
+	return printable.Short(strings.TrimSpace(text.String()), maxShown)
 }
 
 // String returns, for example, `spec.ports[0].port: 80 → 81`.

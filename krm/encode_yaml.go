@@ -270,7 +270,7 @@ func literalSafe(s string) bool {
 		return false
 	}
 	for _, r := range s {
-		if r != '\n' && r != '\t' && !printable(r) {
+		if r != '\n' && r != '\t' && !isPrintable(r) {
 			return false
 		}
 	}
@@ -279,7 +279,7 @@ func literalSafe(s string) bool {
 	return strings.TrimSpace(line) != ""
 }
 
-func printable(r rune) bool {
+func isPrintable(r rune) bool {
 	return r < utf8.RuneSelf && r >= ' ' && r != 0x7f || r >= 0xa0 && unicode.IsPrint(r)
 }
 
@@ -319,7 +319,7 @@ func (e *yamlEncoder) quoted(s string) {
 			e.out = append(e.out, `\t`...)
 		case r == '\r':
 			e.out = append(e.out, `\r`...)
-		case printable(r):
+		case isPrintable(r):
 			e.out = utf8.AppendRune(e.out, r)
 		case r < 0x100:
 			e.out = append(e.out, '\\', 'x', digits[r>>4], digits[r&15])

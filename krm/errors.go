@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // ErrInvalid is the kind of all errors in the input.
@@ -76,7 +78,7 @@ func invalidf(format string, args ...any) *Error {
 
 // under prepends a map key to an error's path.
 func (e *Error) under(key string) *Error {
-	key = brief(key, 100)
+	key = printable.Short(key, 100)
 	switch {
 	case e.Path == "":
 		e.Path = key
@@ -86,7 +88,7 @@ func (e *Error) under(key string) *Error {
 		e.Path = key + "." + e.Path
 	}
 	// The path is built from its end. Deep nesting must not make it long.
-	e.Path = brief(e.Path, 400)
+	e.Path = printable.Short(e.Path, 400)
 	return e
 }
 
@@ -96,16 +98,8 @@ func (e *Error) item(i int) *Error {
 	if e.Path != "" && e.Path[0] != '[' {
 		index += "."
 	}
-	e.Path = brief(index+e.Path, 400)
+	e.Path = printable.Short(index+e.Path, 400)
 	return e
-}
-
-// brief truncates a text that may come from hostile input.
-func brief(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + "…"
 }
 
 func sortedKeys(m map[string]any) []string {

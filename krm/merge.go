@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // Merge merges resources into a package and returns the result. It doesn't
@@ -79,7 +81,7 @@ func (r Resource) annotation(name string, values ...string) (value string, ok bo
 		return "", false, &Error{Path: "metadata.annotations." + name, Reason: "must be text, but is " + describe(v) + "; put it in quotes"}
 	}
 	if len(values) > 0 && !slices.Contains(values, value) {
-		return "", false, &Error{Path: "metadata.annotations." + name, Reason: "must be one of " + join(values) + ", but is " + strconv.Quote(brief(value, 100))}
+		return "", false, &Error{Path: "metadata.annotations." + name, Reason: "must be one of " + join(values) + ", but is " + strconv.Quote(printable.Short(value, 100))}
 	}
 	return value, true, nil
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // Clone returns a deep copy.
@@ -111,7 +113,7 @@ func checkAPIVersion(v any) *Error {
 	}
 	group, version, cut := strings.Cut(s, "/")
 	if cut && (group == "" || version == "" || strings.Contains(version, "/")) {
-		return &Error{Path: "apiVersion", Reason: "must be VERSION or GROUP/VERSION, but is " + strconv.Quote(brief(s, 100))}
+		return &Error{Path: "apiVersion", Reason: "must be VERSION or GROUP/VERSION, but is " + strconv.Quote(printable.Short(s, 100))}
 	}
 	return nil
 }

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -66,7 +64,7 @@ Clients with the right backup can do the same through a server: tko backup FILE.
 			}
 			defer func() { _ = store.Close() }()
 			var summary archive.Summary
-			err = writeArchive(args[0], c.OutOrStdout(), func(w io.Writer) (err error) {
+			err = archive.NewFile(args[0], c.OutOrStdout(), func(w io.Writer) (err error) {
 				summary, err = store.Archive(c.Context(), w, version.String())
 				return err
 			})
@@ -80,38 +78,6 @@ Clients with the right backup can do the same through a server: tko backup FILE.
 	storeFlag(command, &where)
 	command.Flags().BoolVar(&verify, "verify", false, "check that FILE is a complete archive, without a store")
 	return command
-}
-
-// writeArchive calls write with a new file that gets its name when it is complete, or
-// with the standard output.
-func writeArchive(name string, stdout io.Writer, write func(io.Writer) error) (err error) {
-	if name == "-" {
-		return write(stdout)
-	}
-	if _, err := os.Lstat(name); err == nil {
-		return tko.Errorf(tko.ErrInvalid, "the file %s exists: choose another name, or remove it", name)
-	}
-	partial, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = partial.Close()
-			_ = os.Remove(partial.Name())
-		}
-	}()
-	if err := write(partial); err != nil {
-		return err
-	}
-	if err := errors.Join(partial.Sync(), partial.Close()); err != nil {
-		return err
-	}
-	// A link fails if the name was taken meanwhile; a rename would replace the file.
-	if err := os.Link(partial.Name(), name); err != nil {
-		return err
-	}
-	return os.Remove(partial.Name())
 }
 
 func describe(s archive.Summary) string {

@@ -19,6 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/identity"
 	"github.com/tko-orchestrator/tko/internal/kubeapi/remote"
 	"github.com/tko-orchestrator/tko/internal/logging"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 	"github.com/tko-orchestrator/tko/internal/work"
 )
@@ -151,10 +152,8 @@ func (s *server) runFlux(ctx context.Context) error {
 		if !errors.Is(err, tko.ErrUnavailable) && s.kubernetes.Problem() == nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, fluxPause) != nil {
 			return nil
-		case <-time.After(fluxPause):
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // Decisions of records.
@@ -106,12 +107,7 @@ func (r Record) Encode() ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
 }
 
-func bounded(text string) string {
-	if len(text) > maxField {
-		text = text[:maxField] + "…"
-	}
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-}
+func bounded(text string) string { return printable.Storable(printable.Short(text, maxField)) }
 
 // A Stored is a record as the store has it.
 type Stored struct {

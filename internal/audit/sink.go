@@ -110,11 +110,11 @@ func (s *Syslog) format(stored Stored) string {
 			priority = warning
 		}
 	}
-	return fmt.Sprintf("<%d>1 %s %s tko %d audit - %s", priority, at, printable(s.Host), os.Getpid(), stored.Line())
+	return fmt.Sprintf("<%d>1 %s %s tko %d audit - %s", priority, at, headerText(s.Host), os.Getpid(), stored.Line())
 }
 
-// printable returns a name for the header of a message.
-func printable(name string) string {
+// headerText returns a name for the header of a message.
+func headerText(name string) string {
 	name = strings.Map(func(c rune) rune {
 		if c <= ' ' || c > '~' {
 			return '_'

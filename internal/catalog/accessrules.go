@@ -460,7 +460,7 @@ func (s *Service) permitApproval(ctx context.Context, before Record, after *Reco
 	if len(policies) > 0 {
 		after.Approved = false
 		if before.Revision == 0 {
-			after.Conditions = mergeConditions(withoutType(after.Conditions, tko.ConditionApproved), []tko.Condition{*waitsForApproval()}, 1, time.Now())
+			after.Conditions = mergeConditions(tko.WithoutCondition(after.Conditions, tko.ConditionApproved), []tko.Condition{*waitsForApproval()}, 1, time.Now())
 		}
 		return nil
 	}
@@ -468,10 +468,6 @@ func (s *Service) permitApproval(ctx context.Context, before Record, after *Reco
 		return nil
 	}
 	return s.permit(ctx, nil, after, access.Approve)
-}
-
-func withoutType(conditions []tko.Condition, typ string) []tko.Condition {
-	return slices.DeleteFunc(slices.Clone(conditions), func(c tko.Condition) bool { return c.Type == typ })
 }
 
 // permitBatch checks writes of records that exist.

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 // Limits of the audit log of refusals: each is written at once up to this rate;
@@ -139,7 +140,7 @@ func (s *Service) RecordRefusal(ctx context.Context, source, detail string) {
 func (s *Service) KeepAudit(ctx context.Context, keep, interval time.Duration, checkpoint func(audit.Head)) error {
 	last := audit.Head{}
 	trimmed := time.Now()
-	for sleep(ctx, interval) == nil {
+	for pause.For(ctx, interval) == nil {
 		if err := s.refusals.flush(ctx); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "can't write audit records of refusals yet", "err", err)
 		}
@@ -269,7 +270,7 @@ func withoutOlder(checkpoints []audit.Head, seq int64) []audit.Head {
 // records again; requests never wait for it.
 func (s *Service) ExportAudit(ctx context.Context, name string, interval time.Duration, send func(context.Context, []audit.Stored) error) error {
 	failed := time.Time{}
-	for sleep(ctx, interval) == nil {
+	for pause.For(ctx, interval) == nil {
 		behind, err := s.exportAll(ctx, name, send)
 		switch {
 		case err == nil:

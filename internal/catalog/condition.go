@@ -3,7 +3,6 @@ package catalog
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -139,30 +138,20 @@ func withoutConditions(current []tko.Condition, types []string) []tko.Condition 
 	})
 }
 
-// mergeConditions replaces the conditions of the same type. The result is new,
-// and sorted by type. revision is the ObservedRevision of changed conditions
-// that have none.
+// mergeConditions replaces the conditions of the same type as of now, with their texts
+// bounded. revision is the ObservedRevision of changed conditions that have none.
 func mergeConditions(current, changed []tko.Condition, revision int64, now time.Time) []tko.Condition {
-	merged := slices.Clone(current)
-	for _, c := range changed {
+	changed = slices.Clone(changed)
+	for i := range changed {
+		c := &changed[i]
 		c.Reason = plainText(c.Reason, maxConditionReason)
 		c.Message = plainText(c.Message, maxConditionMessage)
 		c.LastTransition, c.NextTry = now.UTC(), c.NextTry.UTC()
 		if c.ObservedRevision == 0 {
 			c.ObservedRevision = revision
 		}
-		i := slices.IndexFunc(merged, func(m tko.Condition) bool { return m.Type == c.Type })
-		if i < 0 {
-			merged = append(merged, c)
-			continue
-		}
-		if merged[i].Status == c.Status {
-			c.LastTransition = merged[i].LastTransition
-		}
-		merged[i] = c
 	}
-	slices.SortFunc(merged, func(a, b tko.Condition) int { return strings.Compare(a.Type, b.Type) })
-	return merged
+	return tko.MergeConditions(current, changed...)
 }
 
 // sameConditions reports whether conditions are equal.
@@ -187,12 +176,7 @@ func flagConditions(current []tko.Condition, prepared, approved bool) []tko.Cond
 		{tko.ConditionPrepared, prepared, "Prepared", "NotPrepared"},
 		{tko.ConditionApproved, approved, "Approved", "NotApproved"},
 	} {
-		status := ""
-		for _, c := range current {
-			if c.Type == flag.typ {
-				status = c.Status
-			}
-		}
+		status := tko.ConditionIs(current, flag.typ)
 		switch {
 		case flag.isSet && status != tko.ConditionTrue:
 			changed = append(changed, tko.Condition{Type: flag.typ, Status: tko.ConditionTrue, Reason: flag.set})

@@ -349,7 +349,7 @@ func (s *Service) approve(ctx context.Context, key Key, require Requirement, dry
 		switch {
 		case !r.Prepared:
 			return tko.Errorf(tko.ErrInvalid, "deployment %q is not prepared: approve it after its preparation; its conditions report what is missing", key.ID)
-		case r.Approved && !hasProposal(r):
+		case r.Approved && !tko.HasCondition(r.Conditions, tko.ConditionPlaced, tko.ReasonChangeProposed):
 			return nil
 		}
 		w := approval(ctx, r)
@@ -377,31 +377,26 @@ func (s *Service) approve(ctx context.Context, key Key, require Requirement, dry
 	return r, wrote, err
 }
 
-// hasProposal reports whether the placements of a deployment propose a change
-// that waits for approval.
-func hasProposal(r Record) bool {
-	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool {
-		return c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed
-	})
-}
-
 // approval returns the write that approves a deployment and the changes that
 // its placements propose.
 func approval(ctx context.Context, r Record) Write {
 	expect, position := r.Revision, r.Position
 	r.Approved = true
+	proposal := tko.FindCondition(r.Conditions, tko.ConditionPlaced)
+	if proposal != nil && proposal.Reason != tko.ReasonChangeProposed {
+		proposal = nil
+	}
 	if r.Author = author(ctx); r.Author.Why == "" {
 		r.Author.Why = "approved it"
-		if hasProposal(r) {
+		if proposal != nil {
 			r.Author.Why = "approved what its placements propose"
 		}
 	}
 	changed := flagConditions(r.Conditions, r.Prepared, true)
-	for _, c := range r.Conditions {
-		if c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed {
-			c.Reason, c.ObservedRevision = tko.ReasonChangeApproved, expect+1
-			changed = append(changed, c)
-		}
+	if proposal != nil {
+		c := *proposal
+		c.Reason, c.ObservedRevision = tko.ReasonChangeApproved, expect+1
+		changed = append(changed, c)
 	}
 	r.Conditions = mergeConditions(r.Conditions, changed, expect+1, time.Now())
 	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position}

@@ -2,8 +2,9 @@ package catalog
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
+
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 const (
@@ -18,9 +19,9 @@ const (
 // one database: only one of them collects at a time.
 func (s *Service) Retain(ctx context.Context, retention Retention) error {
 	s.retention.Store(&retention)
-	wait := rand.N(collectFirst) //nolint:gosec // spreads load, hides nothing
+	wait := pause.Between(0, collectFirst)
 	for {
-		if sleep(ctx, wait) != nil {
+		if pause.For(ctx, wait) != nil {
 			return nil //nolint:nilerr // ending the context is the way to stop
 		}
 		s.collect(ctx, retention)

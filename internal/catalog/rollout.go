@@ -134,10 +134,8 @@ func (s *Service) Rollouts(ctx context.Context, sel tko.RolloutSelect, options t
 func rolloutOf(r Record) tko.Rollout {
 	e := tko.Rollout{ID: tko.RolloutID(r.ID), Metadata: maps.Clone(r.effective()), State: string(execute.Draft), Stamp: r.stamp()}
 	e.Stamp.Conditions = slices.Clone(e.Stamp.Conditions)
-	for _, c := range r.Conditions {
-		if c.Type == tko.ConditionState {
-			e.State, e.Reason = c.Reason, c.Message
-		}
+	if c := tko.FindCondition(r.Conditions, tko.ConditionState); c != nil {
+		e.State, e.Reason = c.Reason, c.Message
 	}
 	return e
 }

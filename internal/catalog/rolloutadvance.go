@@ -296,14 +296,7 @@ func isChanging(r Record, since time.Time) bool {
 // healthOf reports whether a deployment is prepared, approved, scheduled at its revision,
 // and healthy there, as far as its site reports; and if not, why.
 func healthOf(r Record) (healthy bool, reason string) {
-	find := func(typ string) *tko.Condition {
-		for i := range r.Conditions {
-			if r.Conditions[i].Type == typ {
-				return &r.Conditions[i]
-			}
-		}
-		return nil
-	}
+	find := func(typ string) *tko.Condition { return tko.FindCondition(r.Conditions, typ) }
 	why := func(text string, c *tko.Condition) string {
 		if c != nil && c.Message != "" {
 			return text + ": " + c.Message

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
@@ -339,22 +340,11 @@ func retry(ctx context.Context, f func() error) error {
 			return err
 		}
 		limit := min(max(time.Millisecond<<min(attempt, 6), time.Duration(attempt)*time.Since(began)), maxPause)
-		if err := sleep(ctx, rand.N(limit)); err != nil { //nolint:gosec // spreads retries, hides nothing
-			return err
+		if pause.For(ctx, pause.Between(0, limit)) != nil {
+			return ctx.Err()
 		}
 	}
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // author returns the author of a change, in storable text.
@@ -369,15 +359,7 @@ func author(ctx context.Context) tko.Author {
 // plainText returns a text that every database can store: valid UTF-8 without
 // NUL, at most limit bytes.
 func plainText(text string, limit int) string {
-	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
-	if len(text) <= limit {
-		return text
-	}
-	cut := limit - len("…")
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + "…"
+	return printable.Within(printable.Storable(text), limit)
 }
 
 // storable reports whether every database accepts a text as a parameter.

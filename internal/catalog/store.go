@@ -114,9 +114,7 @@ type Record struct {
 // Deleting reports whether a deletion of the record has begun and is not
 // complete.
 func (r *Record) Deleting() bool {
-	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool {
-		return c.Type == tko.ConditionDeleting && c.Status == tko.ConditionTrue
-	})
+	return tko.ConditionIs(r.Conditions, tko.ConditionDeleting) == tko.ConditionTrue
 }
 
 // Metadata is an entity's metadata and its origins, and the data that
@@ -625,8 +623,7 @@ type Work struct {
 // their state is unknown from then on. It returns the same conditions if
 // nothing was scheduled.
 func Orphaned(conditions []tko.Condition, site string, now time.Time, revision int64) []tko.Condition {
-	scheduled := slices.IndexFunc(conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionScheduled })
-	if scheduled < 0 || conditions[scheduled].Reason == tko.ReasonUnscheduled {
+	if scheduled := tko.FindCondition(conditions, tko.ConditionScheduled); scheduled == nil || scheduled.Reason == tko.ReasonUnscheduled {
 		return conditions
 	}
 	after := slices.Clone(conditions)
@@ -679,7 +676,7 @@ func workForDeployment(before, after Record) []Work {
 	var work []Work
 	// Placements that are evaluated repeatedly are reconciled when a user approves
 	// the change that they propose, and when they change.
-	if after.Revision != 0 && (!after.Prepared || hasCondition(after, tko.ConditionPlaced)) {
+	if after.Revision != 0 && (!after.Prepared || tko.HasCondition(after.Conditions, tko.ConditionPlaced)) {
 		work = append(work, Work{Queue: tko.QueuePrepare, Key: after.ID})
 	}
 	wasThere, isThere := placed(before), placed(after)
@@ -690,10 +687,6 @@ func workForDeployment(before, after Record) []Work {
 		work = append(work, Work{Queue: tko.QueueSchedule, Key: isThere})
 	}
 	return work
-}
-
-func hasCondition(r Record, typ string) bool {
-	return slices.ContainsFunc(r.Conditions, func(c tko.Condition) bool { return c.Type == typ })
 }
 
 // placed returns the site at which a deployment should run, or "".

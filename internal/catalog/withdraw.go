@@ -79,13 +79,12 @@ func approvable(pkg krm.Package) krm.Package {
 // withdrawal returns the Approved condition of a deployment whose approval was
 // withdrawn because of a change; nil if it was never approved.
 func withdrawal(current Record) *tko.Condition {
-	for _, c := range current.Conditions {
-		if c.Type == tko.ConditionApproved && c.Reason == tko.ReasonApprovalWithdrawn && !current.Approved {
-			return &c
-		}
-	}
 	if !current.Approved {
-		return nil
+		if !tko.HasCondition(current.Conditions, tko.ConditionApproved, tko.ReasonApprovalWithdrawn) {
+			return nil
+		}
+		withdrawn := *tko.FindCondition(current.Conditions, tko.ConditionApproved)
+		return &withdrawn
 	}
 	return &tko.Condition{
 		Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: tko.ReasonApprovalWithdrawn,
@@ -99,6 +98,5 @@ func (c change) flags(conditions []tko.Condition) []tko.Condition {
 	if c.withdrawn == nil {
 		return flags
 	}
-	flags = slices.DeleteFunc(flags, func(f tko.Condition) bool { return f.Type == tko.ConditionApproved })
-	return append(flags, *c.withdrawn)
+	return append(tko.WithoutCondition(flags, tko.ConditionApproved), *c.withdrawn)
 }

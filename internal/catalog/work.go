@@ -3,11 +3,11 @@ package catalog
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 // The limits of work.
@@ -230,7 +230,7 @@ func (s *Service) backoff(attempt int) time.Duration {
 			break
 		}
 	}
-	return d - rand.N(d/4+1) //nolint:gosec // spreads load, hides nothing
+	return pause.Between(d-d/4, d)
 }
 
 // EnqueueEvents enqueues the work of posting Kubernetes Events, unless it is

@@ -145,9 +145,6 @@ func (s *Server) RevocationsExpire() time.Time { return s.now.Load().until }
 // RequiresClients returns whether every client must have a certificate.
 func (s *Server) RequiresClients() bool { return s.options.ClientAuth == Require }
 
-// VerifiesClients returns whether clients may have certificates.
-func (s *Server) VerifiesClients() bool { return s.options.ClientAuth != None }
-
 func (s *Server) read() (*state, error) {
 	var next state
 	sum := sha256.New()

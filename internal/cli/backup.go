@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/archive"
 )
 
 // admin returns the client of tko.Admin.
@@ -46,7 +45,7 @@ Check an archive with tko-server backup --verify.`,
 				return err
 			}
 			size := &counter{}
-			err = newFile(args[0], a.streams.Out, func(w io.Writer) error {
+			err = archive.NewFile(args[0], a.streams.Out, func(w io.Writer) error {
 				size.to = w
 				return s.explain(ctx, admin.Backup(ctx, size))
 			})
@@ -68,38 +67,6 @@ func (c *counter) Write(p []byte) (int, error) {
 	n, err := c.to.Write(p)
 	c.n += int64(n)
 	return n, err
-}
-
-// newFile calls write with a file that gets its name once it is complete, or with the
-// standard output. A file with the name is an error.
-func newFile(name string, stdout io.Writer, write func(io.Writer) error) (err error) {
-	if name == "-" {
-		return write(stdout)
-	}
-	if _, err := os.Lstat(name); err == nil {
-		return tko.Errorf(tko.ErrInvalid, "the file %s exists: choose another name, or remove it", name)
-	}
-	partial, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".partial-")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = partial.Close()
-			_ = os.Remove(partial.Name())
-		}
-	}()
-	if err := write(partial); err != nil {
-		return err
-	}
-	if err := errors.Join(partial.Sync(), partial.Close()); err != nil {
-		return err
-	}
-	// A link fails if the name was taken meanwhile; a rename would replace the file.
-	if err := os.Link(partial.Name(), name); err != nil {
-		return err
-	}
-	return os.Remove(partial.Name())
 }
 
 const holdHelp = `Work that is held after a restore.

@@ -138,10 +138,8 @@ func readHistory(ctx context.Context, s *session, id tko.DeploymentID) (history,
 // took returns the time from the creation until the deployment was prepared; 0 if
 // it isn't.
 func (h history) took() time.Duration {
-	for _, c := range h.Stamp.Conditions {
-		if c.Type == tko.ConditionPrepared && c.Status == tko.ConditionTrue {
-			return max(c.LastTransition.Sub(h.Stamp.Created), 0)
-		}
+	if c := tko.FindCondition(h.Stamp.Conditions, tko.ConditionPrepared); c != nil && c.Status == tko.ConditionTrue {
+		return max(c.LastTransition.Sub(h.Stamp.Created), 0)
 	}
 	return 0
 }
@@ -160,12 +158,10 @@ func (h history) lacks() []tko.Condition {
 // proposal returns the condition with the changes that the placements of a
 // deployment propose, if they wait for an approval.
 func proposal(d tko.Deployment) (c tko.Condition, ok bool) {
-	for _, c := range d.Stamp.Conditions {
-		if c.Type == tko.ConditionPlaced && c.Reason == tko.ReasonChangeProposed {
-			return c, true
-		}
+	if !tko.HasCondition(d.Stamp.Conditions, tko.ConditionPlaced, tko.ReasonChangeProposed) {
+		return tko.Condition{}, false
 	}
-	return tko.Condition{}, false
+	return *tko.FindCondition(d.Stamp.Conditions, tko.ConditionPlaced), true
 }
 
 // value returns the history for the formats for programs.
@@ -228,10 +224,8 @@ func waitValue(c tko.Condition, child string) map[string]any {
 // preparedCondition returns the Prepared condition of a deployment, or one that
 // states that no preparer has processed it yet.
 func preparedCondition(d tko.Deployment) tko.Condition {
-	for _, c := range d.Stamp.Conditions {
-		if c.Type == tko.ConditionPrepared {
-			return c
-		}
+	if c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionPrepared); c != nil {
+		return *c
 	}
 	return tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionUnknown, Reason: "New", Message: "no preparer has processed it yet"}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/archive"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
 )
@@ -116,7 +117,7 @@ that TKO makes itself (undos, and rollouts of placements and sources) are left o
 // export writes manifests to a place that appears when it is complete.
 func (a *app) export(ctx context.Context, s *session, to string, kinds []tko.Kind, flags *exportFlags) (n int, err error) {
 	if to == "-" || strings.HasSuffix(to, ".tar") {
-		err = newFile(to, a.streams.Out, func(w io.Writer) error {
+		err = archive.NewFile(to, a.streams.Out, func(w io.Writer) error {
 			out := tar.NewWriter(w)
 			n, err = exportAll(ctx, s, kinds, flags, func(name string, data []byte) error {
 				err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: int64(len(data)), Format: tar.FormatPAX})

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 func (a *app) gitopsCommand() *cobra.Command {
@@ -47,10 +48,8 @@ var sourceView = view[tko.Source]{
 }
 
 func sourceMessage(s tko.Source) string {
-	for _, c := range s.Status.Conditions {
-		if c.Type == tko.ConditionReady && c.Status != tko.ConditionTrue {
-			return onOneLine(c.Message)
-		}
+	if c := tko.FindCondition(s.Status.Conditions, tko.ConditionReady); c != nil && c.Status != tko.ConditionTrue {
+		return onOneLine(c.Message)
 	}
 	if len(s.Status.Messages) > 0 {
 		return s.Status.Messages[0]
@@ -292,10 +291,8 @@ func settledSource(ctx context.Context, s *session, name string) (tko.Source, er
 		if source = now; !source.Enqueued && !progressing(source) {
 			return source, nil
 		}
-		select {
-		case <-ctx.Done():
-			return source, context.Cause(ctx)
-		case <-time.After(sourcePoll):
+		if err := pause.For(ctx, sourcePoll); err != nil {
+			return source, err
 		}
 	}
 }
@@ -316,10 +313,8 @@ func underWay(source tko.Source) string {
 }
 
 func readiness(source tko.Source) tko.Condition {
-	for _, c := range source.Status.Conditions {
-		if c.Type == tko.ConditionReady {
-			return c
-		}
+	if c := tko.FindCondition(source.Status.Conditions, tko.ConditionReady); c != nil {
+		return *c
 	}
 	return tko.Condition{}
 }

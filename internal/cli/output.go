@@ -333,14 +333,8 @@ func conditionsText(conditions []tko.Condition) string {
 
 // status returns the status of a condition, with the reason if it isn't true.
 func status(conditions []tko.Condition, typ string) string {
-	for _, c := range conditions {
-		if c.Type != typ {
-			continue
-		}
-		if c.Status != tko.ConditionTrue && c.Reason != "" {
-			return c.Status + " (" + c.Reason + ")"
-		}
-		return c.Status
+	if c := tko.FindCondition(conditions, typ); c != nil && c.Status != tko.ConditionTrue && c.Reason != "" {
+		return c.Status + " (" + c.Reason + ")"
 	}
-	return ""
+	return tko.ConditionIs(conditions, typ)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -584,20 +585,9 @@ func (s *session) planned(ctx context.Context, id tko.RolloutID) (tko.RolloutSta
 		case status.State != "Draft" && status.State != "Planning" && status.Plan != "" && !strings.HasPrefix(status.Reason, "what is left is planned"):
 			return status, nil
 		}
-		if err := pauseFor(ctx, 200*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 200*time.Millisecond); err != nil {
 			return status, err
 		}
-	}
-}
-
-func pauseFor(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
 	}
 }
 
@@ -853,7 +843,7 @@ only after a command.`,
 				if err := a.out.Flush(); err != nil {
 					return err
 				}
-				if err := pauseFor(ctx, time.Second); err != nil {
+				if err := pause.For(ctx, time.Second); err != nil {
 					return err
 				}
 			}
@@ -1135,7 +1125,7 @@ func waitRollout(ctx context.Context, s *session, id tko.RolloutID, timeout time
 		case "Paused", "Undone", "Undoing", "Cancelled":
 			return fmt.Errorf("rollout %q is %s: %s", id, status.State, status.Reason)
 		}
-		if err := pauseFor(ctx, 300*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 300*time.Millisecond); err != nil {
 			return fmt.Errorf("rollout %q is %s: %w", id, status.State, err)
 		}
 	}

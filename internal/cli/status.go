@@ -132,13 +132,13 @@ func readFleet(ctx context.Context, s *session, sites tko.SiteSelect) (*fleet, e
 
 func (f *fleet) addSite(site tko.Site) {
 	f.sites.total++
-	switch conditionStatus(site.Stamp.Conditions, tko.ConditionScheduled) {
+	switch tko.ConditionIs(site.Stamp.Conditions, tko.ConditionScheduled) {
 	case tko.ConditionTrue:
 		f.sites.scheduled++
 	case tko.ConditionFalse:
 		f.sites.notScheduled++
 	}
-	switch conditionStatus(site.Stamp.Conditions, tko.ConditionHealthy) {
+	switch tko.ConditionIs(site.Stamp.Conditions, tko.ConditionHealthy) {
 	case tko.ConditionTrue:
 		f.sites.healthy++
 	case tko.ConditionFalse:
@@ -167,7 +167,7 @@ func (w fleetWaits) list() []fleetWait {
 func (f *fleet) addDeployment(d tko.Deployment, w *fleetWaits) {
 	f.deployments.total++
 	conditions := d.Stamp.Conditions
-	scheduled, prepared := conditionStatus(conditions, tko.ConditionScheduled), conditionStatus(conditions, tko.ConditionPrepared)
+	scheduled, prepared := tko.ConditionIs(conditions, tko.ConditionScheduled), tko.ConditionIs(conditions, tko.ConditionPrepared)
 	if d.Prepared {
 		f.deployments.prepared++
 	}
@@ -177,7 +177,7 @@ func (f *fleet) addDeployment(d tko.Deployment, w *fleetWaits) {
 	if scheduled == tko.ConditionTrue {
 		f.deployments.scheduled++
 	}
-	switch conditionStatus(conditions, tko.ConditionHealthy) {
+	switch tko.ConditionIs(conditions, tko.ConditionHealthy) {
 	case tko.ConditionTrue:
 		f.deployments.healthy++
 	case tko.ConditionFalse:
@@ -186,20 +186,20 @@ func (f *fleet) addDeployment(d tko.Deployment, w *fleetWaits) {
 	switch {
 	case !d.Prepared && prepared != tko.ConditionFalse:
 		w.preparer++
-	case d.Prepared && !d.Approved && hasReason(conditions, tko.ConditionApproved, tko.ReasonApprovalWithdrawn):
+	case d.Prepared && !d.Approved && tko.HasCondition(conditions, tko.ConditionApproved, tko.ReasonApprovalWithdrawn):
 		w.withdrawn++
 	case d.Prepared && !d.Approved:
 		w.approval++
 	case d.Prepared && d.Site != "" && scheduled != tko.ConditionTrue && scheduled != tko.ConditionFalse:
 		w.scheduler++
-	case hasReason(conditions, tko.ConditionScheduled, tko.ReasonSuspended):
+	case tko.HasCondition(conditions, tko.ConditionScheduled, tko.ReasonSuspended):
 		w.suspended++
-	case hasReason(conditions, tko.ConditionScheduled, tko.ReasonFrozen):
+	case tko.HasCondition(conditions, tko.ConditionScheduled, tko.ReasonFrozen):
 		w.frozen++
-	case hasReason(conditions, tko.ConditionScheduled, tko.ReasonApart):
+	case tko.HasCondition(conditions, tko.ConditionScheduled, tko.ReasonApart):
 		w.apart++
 	}
-	if hasReason(conditions, tko.ConditionPlaced, tko.ReasonChangeProposed) {
+	if tko.HasCondition(conditions, tko.ConditionPlaced, tko.ReasonChangeProposed) {
 		w.proposal++
 	}
 	f.addFailures(tko.KindDeployment, string(d.ID), conditions)
@@ -230,19 +230,6 @@ func (f *fleet) addFailures(kind tko.Kind, id string, conditions []tko.Condition
 			group.since, group.example, group.message = c.LastTransition, id, c.Text()
 		}
 	}
-}
-
-func conditionStatus(conditions []tko.Condition, typ string) string {
-	for _, c := range conditions {
-		if c.Type == typ {
-			return c.Status
-		}
-	}
-	return ""
-}
-
-func hasReason(conditions []tko.Condition, typ, reason string) bool {
-	return slices.ContainsFunc(conditions, func(c tko.Condition) bool { return c.Type == typ && c.Reason == reason })
 }
 
 // sorted returns the failures, the most frequent first.

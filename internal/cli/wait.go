@@ -179,10 +179,8 @@ func (w *waiter) clear() {
 // trouble returns the message of a Prepared condition that isn't true; "" if there
 // is none.
 func trouble(d tko.Deployment) string {
-	for _, c := range d.Stamp.Conditions {
-		if c.Type == tko.ConditionPrepared && c.Status != tko.ConditionTrue && (c.Reason != "" || c.Message != "") {
-			return fmt.Sprintf("deployment %q is not prepared: %s", d.ID, strings.Trim(c.Reason+": "+c.Text(), ": "))
-		}
+	if c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionPrepared); c != nil && c.Status != tko.ConditionTrue && (c.Reason != "" || c.Message != "") {
+		return fmt.Sprintf("deployment %q is not prepared: %s", d.ID, strings.Trim(c.Reason+": "+c.Text(), ": "))
 	}
 	return ""
 }

@@ -199,15 +199,13 @@ func (g goal) state(stamp tko.Stamp) string {
 	if g.deleted {
 		return fmt.Sprintf("it is there, at revision %d", stamp.Revision)
 	}
-	for _, c := range stamp.Conditions {
-		if c.Type != g.condition.Type {
-			continue
-		}
-		text := strings.Trim(c.Reason+": "+c.Text(), ": ")
-		if c.ObservedRevision > 0 && c.ObservedRevision < stamp.Revision {
-			return fmt.Sprintf("its condition %s is of revision %d, and it is at revision %d", c.Type, c.ObservedRevision, stamp.Revision)
-		}
-		return strings.TrimSuffix(fmt.Sprintf("its condition %s is %s: %s", c.Type, c.Status, text), ": ")
+	c := tko.FindCondition(stamp.Conditions, g.condition.Type)
+	switch {
+	case c == nil:
+		return fmt.Sprintf("its condition %s has not been reported yet", g.condition.Type)
+	case c.ObservedRevision > 0 && c.ObservedRevision < stamp.Revision:
+		return fmt.Sprintf("its condition %s is of revision %d, and it is at revision %d", c.Type, c.ObservedRevision, stamp.Revision)
 	}
-	return fmt.Sprintf("its condition %s has not been reported yet", g.condition.Type)
+	text := strings.Trim(c.Reason+": "+c.Text(), ": ")
+	return strings.TrimSuffix(fmt.Sprintf("its condition %s is %s: %s", c.Type, c.Status, text), ": ")
 }

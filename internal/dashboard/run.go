@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 // Options are the settings of [Run].
@@ -127,10 +127,7 @@ func (f *feed) follow(ctx context.Context, s Server, position int64) {
 			f.add(c)
 		}
 		delay = min(max(2*delay, time.Second), 30*time.Second)
-		select {
-		case <-ctx.Done():
-		case <-time.After(delay/2 + rand.N(delay/2)): //nolint:gosec // spreads reconnections
-		}
+		_ = pause.For(ctx, pause.Between(delay/2, delay))
 		if about, err := s.About(ctx); err == nil { // a watch without changes says nothing
 			f.set(true, false, max(after, about.Position), nil)
 		}

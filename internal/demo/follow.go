@@ -89,7 +89,7 @@ func Observe(ctx context.Context, from Lister) (Progress, error) {
 		}
 		p.Placed++
 		p.Sites[i].Deployments = append(p.Sites[i].Deployments, d)
-		if status(d.Stamp.Conditions, tko.ConditionScheduled) == tko.ConditionTrue {
+		if tko.ConditionIs(d.Stamp.Conditions, tko.ConditionScheduled) == tko.ConditionTrue {
 			p.Scheduled++
 			p.Sites[i].Scheduled++
 		}
@@ -106,14 +106,6 @@ func (p *Progress) problem(kind, id string, conditions []tko.Condition) {
 			p.Problems = append(p.Problems, fmt.Sprintf("%s %s is not %s: %s: %s", kind, id, c.Type, c.Reason, c.Text()))
 		}
 	}
-}
-
-func status(conditions []tko.Condition, typ string) string {
-	i := slices.IndexFunc(conditions, func(c tko.Condition) bool { return c.Type == typ })
-	if i < 0 {
-		return ""
-	}
-	return conditions[i].Status
 }
 
 // Follow calls Observe at an interval until all work is done, and passes each change

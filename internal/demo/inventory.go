@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 // Inventory describes the external inventory of a catalog, which makes its sites.
@@ -91,10 +92,8 @@ func (c *Catalog) AwaitSites(ctx context.Context, in Syncer, report func(string)
 				last = first
 				report(first)
 			}
-			select {
-			case <-ctx.Done():
-				return sources(sites, source.Name, context.Cause(ctx))
-			case <-time.After(100 * time.Millisecond):
+			if err := pause.For(ctx, 100*time.Millisecond); err != nil {
+				return sources(sites, source.Name, err)
 			}
 		}
 	}
@@ -108,14 +107,12 @@ func sources(n int, name string, err error) (int, error) {
 // state returns the number of sites of a source; -1 if it isn't ready, and why. Before it
 // was reconciled, its conditions are old.
 func state(s tko.Source) (sites int, message string) {
-	for _, c := range s.Status.Conditions {
-		switch {
-		case c.Type != tko.ConditionReady || s.Enqueued:
-		case c.Status == tko.ConditionTrue:
-			return len(s.Status.Items), ""
-		default:
-			return -1, c.Message
-		}
+	switch c := tko.FindCondition(s.Status.Conditions, tko.ConditionReady); {
+	case c == nil || s.Enqueued:
+		return -1, ""
+	case c.Status == tko.ConditionTrue:
+		return len(s.Status.Items), ""
+	default:
+		return -1, c.Message
 	}
-	return -1, ""
 }

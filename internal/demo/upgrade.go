@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -152,12 +153,8 @@ func Await(ctx context.Context, c RolloutReader, id tko.RolloutID, state string,
 		case shown.State == "Paused": // an undo
 			return s, fmt.Errorf("rollout %q is %s (%s)", shown.ID, shown.State, shown.Reason)
 		}
-		timer := time.NewTimer(200 * time.Millisecond)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return s, context.Cause(ctx)
-		case <-timer.C:
+		if err := pause.For(ctx, 200*time.Millisecond); err != nil {
+			return s, err
 		}
 	}
 }

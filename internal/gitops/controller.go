@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/internal/work"
 )
 
@@ -100,7 +101,7 @@ type Spec struct {
 	Suspend   bool
 	Prune     bool
 	Adopt     bool
-	Budget    plan.Budget
+	Budget    prune.Budget
 	// Rollout, if not nil, has a rollout change deployments: the fields of its spec, other
 	// than edits.
 	Rollout map[string]any
@@ -413,11 +414,9 @@ func (c *Controller) enqueueDependents(ctx context.Context, name string) {
 	}
 }
 
-// jitter returns d with a random deviation of 5 %, so that sources aren't
-// reconciled all at once.
-func jitter(d time.Duration) time.Duration {
-	return d - d/20 + rand.N(d/10+1) //nolint:gosec // spreads load, hides nothing
-}
+// spread returns an interval give or take 5 %, so that sources aren't reconciled all at
+// once.
+func spread(interval time.Duration) time.Duration { return pause.About(interval, 0.05) }
 
 // dropFiles drops the cached files.
 func (s *source) dropFiles() {

@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
+	"github.com/tko-orchestrator/tko/internal/prune"
 )
 
 // OSM is the part of a Spec about Open Source MANO.
@@ -26,14 +27,14 @@ type OSM struct {
 }
 
 // DefaultOSM returns the OSM of a source without settings for it.
-func DefaultOSM(prune bool) OSM {
-	return OSM{Policy: osm.Policy{Prune: prune, Budget: osm.DefaultBudget}}
+func DefaultOSM(withPrune bool) OSM {
+	return OSM{Policy: osm.Policy{Prune: withPrune, Budget: prune.Instances}}
 }
 
-func (s OSMSettings) spec(prune bool) (OSM, error) {
+func (s OSMSettings) spec(withPrune bool) (OSM, error) {
 	p := osm.Policy{
-		Prune: prune, Broken: osm.Broken(s.Broken), Replace: s.Replace, NoReset: s.NoReset,
-		Budget: osm.DefaultBudget,
+		Prune: withPrune, Broken: osm.Broken(s.Broken), Replace: s.Replace, NoReset: s.NoReset,
+		Budget: prune.Instances.With(s.Instances, s.Percent),
 	}
 	if s.Prune != nil {
 		p.Prune = *s.Prune
@@ -41,14 +42,8 @@ func (s OSMSettings) spec(prune bool) (OSM, error) {
 	if !slices.Contains([]osm.Broken{"", osm.BrokenKeep, osm.BrokenRecreate}, p.Broken) {
 		return OSM{}, tko.Errorf(tko.ErrInvalid, "osm.broken is %q: use %s or %s", s.Broken, osm.BrokenKeep, osm.BrokenRecreate)
 	}
-	if s.Instances != nil {
-		p.Budget.Instances = *s.Instances
-	}
-	if s.Percent != nil {
-		p.Budget.Percent = *s.Percent
-	}
-	if p.Budget.Instances < 0 || p.Budget.Percent < 0 || p.Budget.Percent > 100 {
-		return OSM{}, tko.Errorf(tko.ErrInvalid, "osm: use 0 to 100 percent, and 0 instances or more")
+	if err := p.Budget.Check("instances"); err != nil {
+		return OSM{}, fmt.Errorf("osm: %w", err)
 	}
 	return OSM{Policy: p}, nil
 }
@@ -164,7 +159,7 @@ func (l *reconciliation) secretConnection(name string) func(context.Context) (os
 // OSM, everything of the source is removed there. If pending isn't empty, it
 // describes what isn't applied yet, and the conditions are set.
 func (l *reconciliation) applyOSM(ctx context.Context, w *osmWanted, revision string) (again time.Duration, pending string, err error) {
-	again = jitter(l.spec.Interval)
+	again = spread(l.spec.Interval)
 	if w == nil && l.state.OSM == nil {
 		return again, "", nil
 	}
@@ -279,7 +274,7 @@ func (l *reconciliation) osmReport(report osm.Report, revision string, err error
 	l.osmItems(report)
 	l.addOSMOperations(report, revision)
 	l.status.Messages = append(l.status.Messages, warnings(report.Warnings)...)
-	again = jitter(l.spec.Interval)
+	again = spread(l.spec.Interval)
 	if report.Again > 0 {
 		again = min(again, report.Again)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/prune"
 )
 
 // A deployment whose creator stopped before it stored the ID is removed when its
@@ -24,7 +25,7 @@ func TestPendingDeploymentsAreRemovedWithTheirManifests(t *testing.T) {
 		{Kind: string(tko.KindDeployment), Name: "made", Pending: true},
 		{Kind: string(tko.KindDeployment), Name: "never", Pending: true},
 	}
-	p, err := plan.Make(t.Context(), c, nil, items, plan.Policy{Source: "fleet", Prune: true, Budget: plan.DefaultBudget})
+	p, err := plan.Make(t.Context(), c, nil, items, plan.Policy{Source: "fleet", Prune: true, Budget: prune.Default})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,7 @@ func TestRemovalsDeleteNoMoreDescendantsThanPlanned(t *testing.T) {
 	items := []tko.SourceItem{{Kind: string(tko.KindDeployment), Name: "top", ID: top.ID}}
 	planned := func() *plan.Plan {
 		t.Helper()
-		policy := plan.Policy{Source: "fleet", Prune: true, Budget: plan.DefaultBudget}
+		policy := plan.Policy{Source: "fleet", Prune: true, Budget: prune.Default}
 		p, err := plan.Make(t.Context(), c, nil, items, policy)
 		if err == nil && p.Asks != "" {
 			policy.Approve = p.Asks

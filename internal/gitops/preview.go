@@ -16,6 +16,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
+	"github.com/tko-orchestrator/tko/internal/prune"
 )
 
 // PreviewClient is the part of the data controller's API that a preview uses. Its
@@ -33,7 +34,7 @@ type PreviewOptions struct {
 	Prune bool
 	Adopt bool
 	// Budget limits removals; the default of the kind of source if nil.
-	Budget   *plan.Budget
+	Budget   *prune.Budget
 	addOnly  bool // the policy of catalogs
 	editable []tko.Pattern
 	// Keys decrypt files that are encrypted with SOPS; without keys, TKO's manifests
@@ -112,7 +113,7 @@ func PreviewInventory(ctx context.Context, client PreviewClient, spec Spec) (*Pr
 
 // plan sets the Plan, with its explanations.
 func (p *Preview) plan(ctx context.Context, client PreviewClient, manifests []manifest.Manifest, source tko.Source, o PreviewOptions, careful bool) (err error) {
-	policy := plan.Policy{Source: o.Name, Prune: o.Prune, Adopt: o.Adopt, Budget: plan.DefaultBudget, Approve: source.Approved, Careful: careful && !o.addOnly, AddOnly: o.addOnly, Editable: o.editable, Origins: source.Status.Origins}
+	policy := plan.Policy{Source: o.Name, Prune: o.Prune, Adopt: o.Adopt, Budget: prune.Default, Approve: source.Approved, Careful: careful && !o.addOnly, AddOnly: o.addOnly, Editable: o.editable, Origins: source.Status.Origins}
 	var state savedState
 	if len(source.State) > 0 {
 		if err := json.Unmarshal(source.State, &state); err != nil {

@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/work"
 )
 
@@ -204,7 +204,7 @@ func same(a, b tko.Source) bool {
 func (l *reconciliation) reconcile(ctx context.Context) (again time.Duration, err error) {
 	if l.spec.Suspend {
 		l.setReady(tko.ConditionUnknown, tko.SourceReasonSuspended, "the source is suspended")
-		return jitter(l.spec.Interval), l.save(ctx)
+		return spread(l.spec.Interval), l.save(ctx)
 	}
 	if l.spec.Invalid != nil {
 		return 0, l.invalid(l.spec.Invalid)
@@ -218,7 +218,7 @@ func (l *reconciliation) reconcile(ctx context.Context) (again time.Duration, er
 	}
 	if l.settled(ctx, revision) {
 		l.succeed(revision) // clears the condition of an earlier failure to fetch
-		return jitter(l.spec.Interval), l.save(ctx)
+		return spread(l.spec.Interval), l.save(ctx)
 	}
 	r, err := l.read(ctx, revision)
 	if err != nil {
@@ -240,10 +240,10 @@ func (l *reconciliation) fetchFailed(ctx context.Context, err error) error {
 	}
 	e := &conditionError{reason: tko.SourceReasonFetchFailed, err: err, stalled: errors.Is(err, tko.ErrInvalid)}
 	if e.stalled {
-		e.wait = jitter(l.spec.Interval)
+		e.wait = spread(l.spec.Interval)
 	}
 	if errors.Is(err, tko.ErrDenied) {
-		e.reason, e.stalled, e.wait = tko.SourceReasonDenied, true, jitter(l.spec.Interval)
+		e.reason, e.stalled, e.wait = tko.SourceReasonDenied, true, spread(l.spec.Interval)
 	}
 	if again := (*AgainError)(nil); errors.As(err, &again) {
 		e.wait = again.After
@@ -294,17 +294,7 @@ func (l *reconciliation) unblocksDependents() bool {
 }
 
 func ready(s tko.SourceStatus) bool {
-	return conditionOf(s, tko.ConditionReady).Status == tko.ConditionTrue
-}
-
-// conditionOf returns a condition; the zero value if there is none of that type.
-func conditionOf(s tko.SourceStatus, typ string) tko.Condition {
-	for _, c := range s.Conditions {
-		if c.Type == typ {
-			return c
-		}
-	}
-	return tko.Condition{}
+	return tko.ConditionIs(s.Conditions, tko.ConditionReady) == tko.ConditionTrue
 }
 
 // dependencyWait is how long to wait before dependencies are checked again.
@@ -318,7 +308,9 @@ func (l *reconciliation) settled(ctx context.Context, revision string) bool {
 	if l.status.Applied != revision || l.state.Generation != l.spec.Generation || l.status.PendingRemoval != "" || l.state.OSM.busy() || s.checked.IsZero() {
 		return false
 	}
-	switch c := conditionOf(l.status, tko.ConditionReady); {
+	switch c := tko.FindCondition(l.status.Conditions, tko.ConditionReady); {
+	case c == nil:
+		return false
 	case c.Status == tko.ConditionTrue:
 	case c.Reason == tko.SourceReasonFetchFailed || c.Reason == tko.SourceReasonDependency: // the revision itself didn't fail
 	default:
@@ -419,7 +411,7 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 	if l.spec.OSMOnly && osm == nil && len(l.status.Items) == 0 && l.state.OSM == nil {
 		l.succeed(revision)
 		l.markApplied(revision)
-		return jitter(l.spec.Interval), l.save(ctx)
+		return spread(l.spec.Interval), l.save(ctx)
 	}
 	if held, again, err := l.held(ctx, revision, manifests); held || err != nil {
 		return again, err
@@ -486,7 +478,7 @@ func (l *reconciliation) conclude(ctx context.Context, revision string, osm *osm
 		l.source.last = nil
 		l.setReady(tko.ConditionFalse, tko.SourceReasonApproval, strings.Join(messages, "; "))
 		l.source.checked = time.Now()
-		return jitter(l.spec.Interval), l.save(ctx)
+		return spread(l.spec.Interval), l.save(ctx)
 	}
 	if pending != "" {
 		return again, l.save(ctx)
@@ -516,7 +508,7 @@ func (l *reconciliation) policy() plan.Policy {
 // invalid returns the error for a revision that has to change. It is tried again
 // after the interval, because an entity it refers to may be created meanwhile.
 func (l *reconciliation) invalid(err error) error {
-	return &conditionError{reason: tko.SourceReasonInvalid, err: err, stalled: true, wait: jitter(l.spec.Interval)}
+	return &conditionError{reason: tko.SourceReasonInvalid, err: err, stalled: true, wait: spread(l.spec.Interval)}
 }
 
 // applyPlan applies a plan, and saves the inventory and the operations.
@@ -609,7 +601,7 @@ func (l *reconciliation) removeSource(ctx context.Context) work.Result {
 	if err == nil && p.Asks != "" {
 		l.status.PendingRemoval, l.status.Messages = p.Asks, p.Messages
 		l.setReady(tko.ConditionFalse, tko.SourceReasonApproval, strings.Join(p.Messages, "; "))
-		return work.Result{Outcome: tko.WorkLater, Retry: jitter(l.spec.Interval), Err: l.save(ctx)}
+		return work.Result{Outcome: tko.WorkLater, Retry: spread(l.spec.Interval), Err: l.save(ctx)}
 	}
 	if err == nil {
 		err = l.applyPlan(ctx, p, "the end of the source")
@@ -655,15 +647,15 @@ const maxMessage = 4000
 // setReady sets Ready, and removes Reconciling and Stalled.
 func (l *reconciliation) setReady(status, reason, message string) {
 	l.setCondition(tko.ConditionReady, status, reason, message)
-	l.removeCondition(tko.ConditionReconciling)
-	l.removeCondition(tko.ConditionStalled)
+	l.status.Conditions = tko.WithoutCondition(l.status.Conditions, tko.ConditionReconciling)
+	l.status.Conditions = tko.WithoutCondition(l.status.Conditions, tko.ConditionStalled)
 }
 
 // setProgressing sets Reconciling, and Ready to Unknown.
 func (l *reconciliation) setProgressing(message string) {
 	l.setCondition(tko.ConditionReconciling, tko.ConditionTrue, tko.SourceReasonProgressing, message)
 	l.setCondition(tko.ConditionReady, tko.ConditionUnknown, tko.SourceReasonProgressing, message)
-	l.removeCondition(tko.ConditionStalled)
+	l.status.Conditions = tko.WithoutCondition(l.status.Conditions, tko.ConditionStalled)
 }
 
 // setFailed sets Ready to False, and Stalled or Reconciling if one applies.
@@ -684,23 +676,14 @@ func (l *reconciliation) setCondition(typ, status, reason, message string) {
 	}
 	message = List(strings.Split(message, separator), separator, maxMessage)
 	c := tko.Condition{Type: typ, Status: status, Reason: reason, Message: message, LastTransition: time.Now().UTC().Truncate(time.Microsecond)}
-	i := slices.IndexFunc(l.status.Conditions, func(c tko.Condition) bool { return c.Type == typ })
-	if i < 0 {
-		l.status.Conditions = append(l.status.Conditions, c)
-		slices.SortFunc(l.status.Conditions, func(a, b tko.Condition) int { return strings.Compare(a.Type, b.Type) })
-		return
-	}
-	if l.status.Conditions[i].Status == status {
-		c.LastTransition = l.status.Conditions[i].LastTransition
-	}
-	l.status.Conditions[i] = c
+	l.status.Conditions = tko.MergeConditions(l.status.Conditions, c)
 }
 
 // setConsistent sets Consistent to False if there are notes about contradictions, or
 // about what is left out.
 func (l *reconciliation) setConsistent(reason string, notes []string) {
 	if len(notes) == 0 {
-		l.removeCondition(tko.ConditionConsistent)
+		l.status.Conditions = tko.WithoutCondition(l.status.Conditions, tko.ConditionConsistent)
 		return
 	}
 	l.setCondition(tko.ConditionConsistent, tko.ConditionFalse, reason, strings.Join(notes, "\n"))
@@ -710,16 +693,12 @@ func (l *reconciliation) setConsistent(reason string, notes []string) {
 func (l *reconciliation) setSubscribed(s Subscriber) {
 	switch wanted, err := s.Subscription(); {
 	case !wanted:
-		l.removeCondition(tko.ConditionSubscribed)
+		l.status.Conditions = tko.WithoutCondition(l.status.Conditions, tko.ConditionSubscribed)
 	case err != nil:
 		l.setCondition(tko.ConditionSubscribed, tko.ConditionFalse, tko.SourceReasonNoEvents, err.Error()+": changes are noticed after the interval")
 	default:
 		l.setCondition(tko.ConditionSubscribed, tko.ConditionTrue, tko.SourceReasonEvents, "the server reports changes")
 	}
-}
-
-func (l *reconciliation) removeCondition(typ string) {
-	l.status.Conditions = slices.DeleteFunc(l.status.Conditions, func(c tko.Condition) bool { return c.Type == typ })
 }
 
 // List joins as many texts as fit into limit bytes, followed by "and N more" if
@@ -735,7 +714,7 @@ func List(texts []string, separator string, limit int) string {
 		}
 		if i == 0 {
 			texts, i = slices.Clone(texts), 1
-			texts[0] = Short(text, max(limit-room-len(separator), 0))
+			texts[0] = printable.Short(text, max(limit-room-len(separator), 0))
 		}
 		if more := len(texts) - i; more > 0 {
 			return strings.Join(append(slices.Clone(texts[:i]), fmt.Sprintf("and %d more", more)), separator)
@@ -745,17 +724,4 @@ func List(texts []string, separator string, limit int) string {
 	return strings.Join(texts, separator)
 }
 
-func short(text string) string { return Short(text, maxMessage) }
-
-// Short returns the first limit bytes of a text, at most, followed by "…" if that
-// isn't all. It cuts no UTF-8 character.
-func Short(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	end := limit
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + "…"
-}
+func short(text string) string { return printable.Short(text, maxMessage) }

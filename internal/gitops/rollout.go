@@ -161,7 +161,7 @@ func (l *reconciliation) overBudget(entries []rolloutspec.Manifest) bool {
 			created++
 		}
 	}
-	return l.spec.Budget.Exceeds(created, created+len(l.status.Items))
+	return l.spec.Budget.Over(created, created+len(l.status.Items))
 }
 
 // wait reports the state of a rollout that the source waits for.
@@ -181,7 +181,7 @@ func (l *reconciliation) rolloutCheck(s tko.RolloutStatus) time.Duration {
 	case rolloutDraft, rolloutPlanning, rolloutRunning, rolloutUndoing:
 		return min(rolloutInterval, l.spec.Interval)
 	}
-	return jitter(l.spec.Interval)
+	return spread(l.spec.Interval)
 }
 
 // describeRollout returns the reason and the message of the condition Ready of a source

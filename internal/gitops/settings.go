@@ -16,10 +16,10 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/catalog"
 	"github.com/tko-orchestrator/tko/internal/gitops/inventory"
-	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/prune"
 	rolloutspec "github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
 
@@ -141,7 +141,7 @@ func (s Settings) SpecWith(dir string, access remote.Access) (Spec, error) {
 		return fail("use a name of 1 to 253 visible ASCII characters")
 	}
 	spec := Spec{
-		Name: s.Name, Path: s.Path, Suspend: s.Suspend, Prune: s.Prune == nil || *s.Prune, Adopt: s.Adopt, Budget: plan.DefaultBudget, DependsOn: s.DependsOn,
+		Name: s.Name, Path: s.Path, Suspend: s.Suspend, Prune: s.Prune == nil || *s.Prune, Adopt: s.Adopt, Budget: prune.Default, DependsOn: s.DependsOn,
 	}
 	var err error
 	switch {
@@ -172,10 +172,10 @@ func (s Settings) SpecWith(dir string, access remote.Access) (Spec, error) {
 		}
 	}
 	if s.Budget != nil {
-		if s.Budget.Percent < 0 || s.Budget.Percent > 100 || s.Budget.Entities < 0 {
-			return fail("budget: use 0 to 100 percent, and 0 entities or more")
+		spec.Budget = prune.Budget{Percent: s.Budget.Percent, Count: s.Budget.Entities}
+		if err := spec.Budget.Check("entities"); err != nil {
+			return fail("budget: %w", err)
 		}
-		spec.Budget = plan.Budget{Percent: s.Budget.Percent, Entities: s.Budget.Entities}
 	}
 	if s.Rollout != nil {
 		if spec.Inventory != nil {
@@ -257,7 +257,7 @@ func (s Settings) inventory(spec *Spec, access remote.Access) error {
 	if err != nil {
 		return err
 	}
-	spec.Kind, spec.URL, spec.Inventory, spec.Budget, spec.Editable = KindInventory, read.URL(), read, plan.CarefulBudget, read.Editable()
+	spec.Kind, spec.URL, spec.Inventory, spec.Budget, spec.Editable = KindInventory, read.URL(), read, prune.Careful, read.Editable()
 	return nil
 }
 

@@ -167,11 +167,7 @@ func readHandler[Request any](method string, read func(*data, context.Context, *
 }
 
 func (d *data) getTemplate(ctx context.Context, m *tkopb.GetTemplate) (*wire.Message, error) {
-	ctx, err := past(ctx, m)
-	if err != nil {
-		return nil, err
-	}
-	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
+	ctx, format, err := d.readOptions(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -184,11 +180,7 @@ func (d *data) getTemplate(ctx context.Context, m *tkopb.GetTemplate) (*wire.Mes
 }
 
 func (d *data) getSite(ctx context.Context, m *tkopb.GetSite) (*wire.Message, error) {
-	ctx, err := past(ctx, m)
-	if err != nil {
-		return nil, err
-	}
-	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
+	ctx, format, err := d.readOptions(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -201,11 +193,7 @@ func (d *data) getSite(ctx context.Context, m *tkopb.GetSite) (*wire.Message, er
 }
 
 func (d *data) getDeployment(ctx context.Context, m *tkopb.GetDeployment) (*wire.Message, error) {
-	ctx, err := past(ctx, m)
-	if err != nil {
-		return nil, err
-	}
-	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
+	ctx, format, err := d.readOptions(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -217,20 +205,11 @@ func (d *data) getDeployment(ctx context.Context, m *tkopb.GetDeployment) (*wire
 }
 
 func (d *data) ListTemplates(m *tkopb.ListTemplates, s grpc.ServerStreamingServer[tkopb.ListedTemplate]) error {
-	ctx, err := past(s.Context(), m)
+	ctx, options, format, err := d.listOptions(s.Context(), m)
 	if err != nil {
 		return err
 	}
-	format, err := d.listFormat(m.GetPreferredPackageFormat(), m.GetWithPackages())
-	if err != nil {
-		return err
-	}
-	options := tko.ListOptions{
-		Window:      wire.Window(m.GetWindow()),
-		Packages:    m.GetWithPackages(),
-		Deployments: !m.GetWithoutDeploymentIds(),
-		Counts:      m.GetWithDeploymentCounts(),
-	}
+	options.Deployments, options.Counts = !m.GetWithoutDeploymentIds(), m.GetWithDeploymentCounts()
 	size := rowSize(ctx)
 	return send(s, d.encoder.EncodedTemplates(ctx, wire.TemplateSelect(m.GetSelect()), options, format),
 		func(row *wire.Message, t *tko.Encoded[tko.Template]) *wire.Message {
@@ -240,20 +219,11 @@ func (d *data) ListTemplates(m *tkopb.ListTemplates, s grpc.ServerStreamingServe
 }
 
 func (d *data) ListSites(m *tkopb.ListSites, s grpc.ServerStreamingServer[tkopb.ListedSite]) error {
-	ctx, err := past(s.Context(), m)
+	ctx, options, format, err := d.listOptions(s.Context(), m)
 	if err != nil {
 		return err
 	}
-	format, err := d.listFormat(m.GetPreferredPackageFormat(), m.GetWithPackages())
-	if err != nil {
-		return err
-	}
-	options := tko.ListOptions{
-		Window:      wire.Window(m.GetWindow()),
-		Packages:    m.GetWithPackages(),
-		Deployments: !m.GetWithoutDeploymentIds(),
-		Counts:      m.GetWithDeploymentCounts(),
-	}
+	options.Deployments, options.Counts = !m.GetWithoutDeploymentIds(), m.GetWithDeploymentCounts()
 	size := rowSize(ctx)
 	return send(s, d.encoder.EncodedSites(ctx, wire.SiteSelect(m.GetSelect()), options, format),
 		func(row *wire.Message, site *tko.Encoded[tko.Site]) *wire.Message {
@@ -263,17 +233,9 @@ func (d *data) ListSites(m *tkopb.ListSites, s grpc.ServerStreamingServer[tkopb.
 }
 
 func (d *data) ListDeployments(m *tkopb.ListDeployments, s grpc.ServerStreamingServer[tkopb.ListedDeployment]) error {
-	ctx, err := past(s.Context(), m)
+	ctx, options, format, err := d.listOptions(s.Context(), m)
 	if err != nil {
 		return err
-	}
-	format, err := d.listFormat(m.GetPreferredPackageFormat(), m.GetWithPackages())
-	if err != nil {
-		return err
-	}
-	options := tko.ListOptions{
-		Window:   wire.Window(m.GetWindow()),
-		Packages: m.GetWithPackages(),
 	}
 	size := rowSize(ctx)
 	return send(s, d.encoder.EncodedDeployments(ctx, wire.DeploymentSelect(m.GetSelect()), options, format),
@@ -283,14 +245,34 @@ func (d *data) ListDeployments(m *tkopb.ListDeployments, s grpc.ServerStreamingS
 		})
 }
 
-// listFormat returns the format of the packages of a list; empty if the list
-// has none. An unknown format is refused in any case.
-func (d *data) listFormat(preferred string, withPackages bool) (krm.Format, error) {
-	format, err := wire.Format(preferred, d.format)
-	if err != nil || !withPackages {
-		return "", err
+// A readRequest is a request for entities, or one of them, as of a moment.
+type readRequest interface {
+	GetAsOf() string
+	GetPreferredPackageFormat() string
+}
+
+// readOptions returns the context of a read, and the format of packages in its response.
+func (d *data) readOptions(ctx context.Context, m readRequest) (context.Context, krm.Format, error) {
+	ctx, err := past(ctx, m)
+	if err != nil {
+		return ctx, "", err
 	}
-	return format, nil
+	format, err := wire.Format(m.GetPreferredPackageFormat(), d.format)
+	return ctx, format, err
+}
+
+// listOptions is readOptions for a list. The format is empty if the list has no
+// packages. An unknown format is refused in any case.
+func (d *data) listOptions(ctx context.Context, m interface {
+	readRequest
+	GetWindow() *tkopb.Window
+	GetWithPackages() bool
+}) (context.Context, tko.ListOptions, krm.Format, error) {
+	ctx, format, err := d.readOptions(ctx, m)
+	if !m.GetWithPackages() {
+		format = ""
+	}
+	return ctx, tko.ListOptions{Window: wire.Window(m.GetWindow()), Packages: m.GetWithPackages()}, format, err
 }
 
 // send sends the rows of a list.

@@ -3,6 +3,7 @@ package kubeapi
 import (
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -251,10 +252,8 @@ func rollouts() *kind {
 		cells: func(o object) []any {
 			r := as[*v1alpha1.Rollout](o)
 			message := func(typ string) string {
-				for _, c := range r.Status.Conditions {
-					if c.Type == typ {
-						return c.Message
-					}
+				if c := meta.FindStatusCondition(r.Status.Conditions, typ); c != nil {
+					return c.Message
 				}
 				return ""
 			}
@@ -289,10 +288,8 @@ func fromConditions(list []metav1.Condition) []tko.Condition {
 }
 
 func status(list []metav1.Condition, typ string) string {
-	for _, c := range list {
-		if c.Type == typ {
-			return string(c.Status)
-		}
+	if c := meta.FindStatusCondition(list, typ); c != nil {
+		return string(c.Status)
 	}
 	return ""
 }
@@ -306,10 +303,8 @@ func suspended(r catalog.Record) bool {
 // in the order of the deployment's steps.
 func why(list []metav1.Condition) (reason, message string) {
 	for _, typ := range []string{tko.ConditionDeleting, tko.ConditionPrepared, tko.ConditionApproved, tko.ConditionPlaced, tko.ConditionScheduled, tko.ConditionHealthy} {
-		for _, c := range list {
-			if c.Type == typ && (c.Status == metav1.ConditionTrue) == (typ == tko.ConditionDeleting) {
-				return c.Reason, c.Message
-			}
+		if c := meta.FindStatusCondition(list, typ); c != nil && (c.Status == metav1.ConditionTrue) == (typ == tko.ConditionDeleting) {
+			return c.Reason, c.Message
 		}
 	}
 	return "", ""

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/kubename"
 )
@@ -207,12 +208,7 @@ func decodeResource(raw []byte) (krm.Resource, error) {
 	return resource, nil
 }
 
-func short(raw []byte) string {
-	if len(raw) > 80 {
-		return string(raw[:77]) + "..."
-	}
-	return string(raw)
-}
+func short(raw []byte) string { return printable.Within(string(raw), 80) }
 
 // attach encodes the Kubernetes metadata of an object. It returns the stored
 // encoding if only times of managed fields differ.

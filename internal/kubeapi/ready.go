@@ -40,7 +40,7 @@ func conditions(r catalog.Record) []metav1.Condition {
 // storedConditions returns the stored conditions of a record, except Ready,
 // which a client may have written.
 func storedConditions(r catalog.Record) []tko.Condition {
-	return slices.DeleteFunc(slices.Clone(r.Conditions), func(c tko.Condition) bool { return c.Type == conditionReady })
+	return tko.WithoutCondition(r.Conditions, conditionReady)
 }
 
 // conditionsOf returns the stored conditions in Kubernetes' form.

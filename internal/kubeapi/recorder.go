@@ -21,6 +21,8 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/pause"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // EventNamespace is the namespace of Events of objects without a namespace.
@@ -213,9 +215,7 @@ func (k *kind) eventOf(e catalog.Event, d eventDraft, now time.Time) (*corev1.Ev
 	if err != nil || e.Record.UID == "" {
 		return nil, false
 	}
-	if len(d.message) > maxEventMessage {
-		d.message = d.message[:maxEventMessage-3] + "..."
-	}
+	d.message = printable.Within(d.message, maxEventMessage)
 	hash := fnv.New64a()
 	fmt.Fprintf(hash, "%d %q %q", e.Position, d.reason, d.message)
 	typ := corev1.EventTypeNormal
@@ -264,10 +264,8 @@ func (r *Recorder) post(ctx context.Context, k *kind, e catalog.Event, d eventDr
 			r.drop(ctx, err)
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, r.retry<<attempt) != nil {
 			return ctx.Err()
-		case <-time.After(r.retry << attempt):
 		}
 	}
 }

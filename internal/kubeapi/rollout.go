@@ -47,10 +47,8 @@ func encodeRollout(o object, r catalog.Record, resources []runtime.RawExtension)
 	}
 	out.Spec.RolloutID, out.Spec.Package = r.ID, v1alpha1.Package{Resources: others}
 	out.Status = v1alpha1.RolloutStatus{State: "Draft", Conditions: conditions(r)}
-	for _, c := range r.Conditions {
-		if c.Type == tko.ConditionState {
-			out.Status.State, out.Status.Reason = c.Reason, c.Message
-		}
+	if c := tko.FindCondition(r.Conditions, tko.ConditionState); c != nil {
+		out.Status.State, out.Status.Reason = c.Reason, c.Message
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -32,6 +31,7 @@ import (
 	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -640,12 +640,8 @@ func retryRaces(ctx context.Context, change func() error) error {
 		if attempt == maxRaces {
 			return lost.error
 		}
-		pause := time.NewTimer(rand.N(time.Millisecond << min(attempt, 6))) //nolint:gosec // spreads retries; not a secret
-		select {
-		case <-ctx.Done():
-			pause.Stop()
+		if pause.For(ctx, pause.Between(0, time.Millisecond<<min(attempt, 6))) != nil {
 			return lost.error
-		case <-pause.C:
 		}
 	}
 }

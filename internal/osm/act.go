@@ -2,8 +2,6 @@ package osm
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/prune"
 )
 
 func now() time.Time { return time.Now().UTC() }
@@ -219,10 +218,10 @@ func (w *run) approve(ctx context.Context, all []decision) error {
 		}
 	}
 	slices.Sort(names)
-	if !w.policy.Budget.over(len(names), total) {
+	if !w.policy.Budget.Over(len(names), total) {
 		return nil
 	}
-	a := &Approval{Key: approvalKey(names), Instances: names}
+	a := &Approval{Key: prune.Key(names), Instances: names}
 	if w.policy.Approve == a.Key {
 		changed := make([]string, len(names))
 		for i, name := range names {
@@ -238,11 +237,6 @@ func (w *run) approve(ctx context.Context, all []decision) error {
 		}
 	}
 	return nil
-}
-
-func approvalKey(names []string) string {
-	sum := sha256.Sum256([]byte(strings.Join(names, "\n")))
-	return hex.EncodeToString(sum[:6])
 }
 
 // act carries out decisions. A failure of one instance doesn't stop the others.
@@ -499,7 +493,7 @@ func (w *run) instantiate(ctx context.Context, d decision) error {
 		}
 		err := w.ledger.set(ctx, d.name, func(s *InstanceState) { s.Pending = &Pending{Kind: Instantiate, ID: o.ID, Since: now()} })
 		st := w.ledger.instance(d.name)
-		w.status(d.name, PhaseProgressing, st, inFlight(decision{}, st).message)
+		w.status(d.name, PhaseProgressing, st, inFlight(decision{now: time.Now()}, st).message)
 		return err
 	}
 	r, err := w.request(ctx, w.wanted[d.name])
@@ -530,7 +524,7 @@ func (w *run) operate(ctx context.Context, name string, p Pending, start func() 
 			return err
 		}
 		st := w.ledger.instance(name)
-		d := inFlight(decision{}, st)
+		d := inFlight(decision{now: time.Now()}, st)
 		if p.Kind == Terminate {
 			d.phase = PhaseRemoving
 		}
@@ -590,7 +584,7 @@ func (w *run) adopt(ctx context.Context, d decision) error {
 	w.mu.Lock()
 	w.seen.byID[d.record.ID] = d.record
 	w.mu.Unlock()
-	next := w.hold(w.decideOn(d.name, w.ledger.instance(d.name)))
+	next := w.hold(w.decideOn(d.name, w.ledger.instance(d.name), time.Now()))
 	switch next.verb {
 	case instantiate, upgrade:
 		return w.do(ctx, next)

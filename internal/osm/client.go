@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 const (
@@ -249,10 +250,7 @@ func refusalOf(r request, resp *http.Response) error {
 // bounded returns a text of one line and of bounded length.
 func bounded(text string) string {
 	text = strings.Join(strings.FieldsFunc(text, func(c rune) bool { return c <= ' ' || c == 0x7f }), " ")
-	if len(text) > maxDetail {
-		text = strings.ToValidUTF8(text[:maxDetail], "") + "…"
-	}
-	return text
+	return printable.Short(text, maxDetail)
 }
 
 // readResponse decodes the body of a response: see do.

@@ -18,6 +18,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -163,7 +164,7 @@ func victimDesired(round int) osm.Desired {
 }
 
 var victimPolicy = osm.Policy{
-	Prune: true, Budget: osm.Budget{Percent: 100}, Wait: time.Minute, Poll: time.Millisecond, Settle: 100 * time.Millisecond, Retry: time.Millisecond,
+	Prune: true, Budget: prune.Budget{Percent: 100}, Wait: time.Minute, Poll: time.Millisecond, Settle: 100 * time.Millisecond, Retry: time.Millisecond,
 }
 
 func victim(url, user, file string) error {

@@ -24,6 +24,7 @@ const (
 // A decision is the next step of an instance, and its status until then.
 type decision struct {
 	name   string
+	now    time.Time // of the decision
 	verb   verb
 	action string // for users; empty for an intermediate step
 	reason string
@@ -43,8 +44,8 @@ type decision struct {
 const terminating = "terminate"
 
 // decide returns the decisions for all instances, or only for these if only is not
-// nil.
-func (w *run) decide(only map[string]bool) []decision {
+// nil. It depends only on what the run has seen and recorded, and on now.
+func (w *run) decide(only map[string]bool, now time.Time) []decision {
 	var all []decision
 	state := w.ledger.state()
 	done := map[string]bool{}
@@ -57,20 +58,20 @@ func (w *run) decide(only map[string]bool) []decision {
 			all = append(all, decision{name: i.Name, phase: PhaseStalled, message: err.Error()})
 			continue
 		}
-		all = append(all, w.hold(w.decideOn(i.Name, state.Instances[i.Name])))
+		all = append(all, w.hold(w.decideOn(i.Name, state.Instances[i.Name], now)))
 	}
 	for _, name := range slices.Sorted(maps.Keys(state.Instances)) {
 		if _, desired := w.wanted[name]; !desired && (only == nil || only[name]) {
-			all = append(all, w.decideRemoval(name, state.Instances[name]))
+			all = append(all, w.decideRemoval(name, state.Instances[name], now))
 		}
 	}
 	return all
 }
 
 // decideOn returns the decision for a desired instance.
-func (w *run) decideOn(name string, st *InstanceState) decision {
+func (w *run) decideOn(name string, st *InstanceState, now time.Time) decision {
 	want := w.wanted[name]
-	d := decision{name: name}
+	d := decision{name: name, now: now}
 	if st == nil {
 		st = &InstanceState{}
 	}
@@ -158,7 +159,7 @@ func (w *run) decideMissing(d decision, want wanted, st *InstanceState) decision
 		return d
 	}
 	if st.Creating != nil {
-		if left := time.Until(st.Creating.Add(w.policy.Settle)); left > 0 {
+		if left := st.Creating.Add(w.policy.Settle).Sub(d.now); left > 0 {
 			d.later = left
 			return d.wait("it was requested, and it isn't known whether OSM created it")
 		}
@@ -191,15 +192,15 @@ func (w *run) decideBroken(d decision, want wanted, st *InstanceState) decision 
 }
 
 // decideRemoval returns the decision for an instance that isn't desired.
-func (w *run) decideRemoval(name string, st *InstanceState) decision {
-	d := decision{name: name}
+func (w *run) decideRemoval(name string, st *InstanceState, now time.Time) decision {
+	d := decision{name: name, now: now}
 	rec, there := w.seen.byID[st.ID]
 	if st.ID == "" && st.Creating != nil {
 		if all := w.seen.byName[name]; len(all) == 1 && all[0].NSD == st.NSD {
 			d.verb, d.record = adopt, all[0]
 			return d
 		}
-		if left := time.Until(st.Creating.Add(w.policy.Settle)); left > 0 {
+		if left := st.Creating.Add(w.policy.Settle).Sub(d.now); left > 0 {
 			d.later = left
 			return d.as(PhaseRemoving, "it was requested, and it isn't known whether OSM created it")
 		}
@@ -234,7 +235,7 @@ func inFlight(d decision, st *InstanceState) decision {
 		return d.wait("it isn't known whether OSM began to " + st.Pending.Kind + " it")
 	}
 	since := ""
-	if age := time.Since(st.Pending.Since); age > 3*time.Hour {
+	if age := d.now.Sub(st.Pending.Since); age > 3*time.Hour {
 		since = fmt.Sprintf(" for %s, which is too long: check operation %s in OSM", age.Round(time.Minute), st.Pending.ID)
 	}
 	if st.Pending.Kind == Upgrade {
@@ -260,7 +261,7 @@ func (d decision) held(st *InstanceState, digest string, p Policy) decision {
 	if st.Failed.Busy {
 		pause = p.Poll
 	}
-	left := time.Until(st.Failed.At.Add(pause << min(st.Failed.Count-1, 6)))
+	left := st.Failed.At.Add(pause << min(st.Failed.Count-1, 6)).Sub(d.now)
 	if left <= 0 {
 		return d
 	}

@@ -110,15 +110,9 @@ var envelopes = map[string]Kind{
 	"vnfd": KindVNF, "etsi-nfv-vnfd:vnfd": KindVNF, "nsd": KindNS, "etsi-nfv-nsd:nsd": KindNS,
 }
 
-// ParseDescriptor reads a descriptor in YAML or JSON, in its envelope. Errors are
+// parseDescriptor reads a descriptor in YAML or JSON, in its envelope. It returns also
+// the descriptor's tree without the envelope, in the types of JSON. Errors are
 // ErrInvalid, with the line of an error in YAML.
-func ParseDescriptor(data []byte) (Kind, Descriptor, error) {
-	kind, d, _, err := parseDescriptor(data)
-	return kind, d, err
-}
-
-// parseDescriptor is ParseDescriptor. It returns also the descriptor's tree without
-// the envelope, in the types of JSON.
 func parseDescriptor(data []byte) (Kind, Descriptor, map[string]any, error) {
 	var tree map[string]any
 	if json.Unmarshal(data, &tree) != nil { // not every JSON is YAML: tabs

@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -127,7 +128,7 @@ func TestExistingInstanceOfTheSameNameAndNSDIsAdopted(t *testing.T) {
 func TestRemovalsBeyondTheBudgetWaitForApproval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
-	w.policy.Budget = osm.Budget{Instances: 1, Percent: 50}
+	w.policy.Budget = prune.Budget{Count: 1, Percent: 50}
 	d := osm.Desired{Packages: packages()}
 	for i := range 4 {
 		d.Instances = append(d.Instances, instance(fmt.Sprintf("i%d", i), nil))

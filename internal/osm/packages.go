@@ -410,7 +410,7 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 		return err
 	}
 	w.ledger.write = nil
-	decisions := w.decide(nil)
+	decisions := w.decide(nil, time.Now())
 	w.policy.Approve = ""
 	if err := w.approve(ctx, decisions); err != nil {
 		return err

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"maps"
 	"time"
+
+	"github.com/tko-orchestrator/tko/internal/prune"
 )
 
 // A Reconciler reconciles an OSM with the desired state of a source. It must not be
@@ -27,7 +29,7 @@ type Policy struct {
 	Prune bool
 	// Budget is the limit of instances that are removed or recreated without
 	// approval.
-	Budget Budget
+	Budget prune.Budget
 	// Approve is the key of the approved removals, from [Report.Approval].
 	Approve string
 	// Broken is the action for broken instances; BrokenKeep if empty.
@@ -52,18 +54,6 @@ type Policy struct {
 	// InFlight is the limit of instances with an operation in flight; 64 if 0.
 	InFlight int
 }
-
-// A Budget limits removals. Either limit may be exceeded, but not both. The
-// zero value allows none.
-type Budget struct {
-	Instances int
-	Percent   int // of the instances of the source; 100 is no limit
-}
-
-// DefaultBudget allows usual removals, and stops those that are likely a mistake.
-var DefaultBudget = Budget{Instances: 10, Percent: 20}
-
-func (b Budget) over(n, total int) bool { return n > b.Instances && n*100 > b.Percent*total }
 
 // The actions on packages and instances.
 const (

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 const (
@@ -91,12 +92,12 @@ func (w *run) apply(ctx context.Context, only map[string]bool) error {
 			return err
 		}
 		only = w.unsettled()
-		pause := w.pause()
-		if len(only) == 0 || !time.Now().Add(pause).Before(deadline) {
-			w.soon(pause, len(only) > 0)
+		wait := w.pause()
+		if len(only) == 0 || !time.Now().Add(wait).Before(deadline) {
+			w.soon(wait, len(only) > 0)
 			return nil
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := pause.For(ctx, wait); err != nil {
 			return err
 		}
 	}
@@ -116,20 +117,20 @@ func (w *run) unsettled() map[string]bool {
 // pause returns the time until the next pass. It grows with the duration of the
 // operations in flight.
 func (w *run) pause() time.Duration {
-	pause := maxPoll
+	wait := maxPoll
 	for _, st := range w.ledger.state().Instances {
 		switch {
 		case st.Pending != nil:
-			pause = min(pause, max(w.policy.Poll, time.Since(st.Pending.Since)/20))
+			wait = min(wait, max(w.policy.Poll, time.Since(st.Pending.Since)/20))
 		case st.Creating != nil:
-			pause = min(pause, w.policy.Settle)
+			wait = min(wait, w.policy.Settle)
 		default:
 		}
 	}
-	if pause == maxPoll {
-		pause = w.policy.Poll
+	if wait == maxPoll {
+		wait = w.policy.Poll
 	}
-	return pause
+	return wait
 }
 
 func (w *run) soon(d time.Duration, wanted bool) {
@@ -160,7 +161,7 @@ func (w *run) pass(ctx context.Context, only map[string]bool) error {
 		w.fillStatuses("it was not reconciled")
 		return err
 	}
-	decisions := w.decide(only)
+	decisions := w.decide(only, time.Now())
 	w.warnOfCharts()
 	if err := w.approve(ctx, decisions); err != nil {
 		return err

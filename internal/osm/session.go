@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
@@ -201,7 +202,7 @@ func (c *Client) session(ctx context.Context, refused *session) (*session, sessi
 	if err := a.mayTry(k); err != nil {
 		return nil, k, err
 	}
-	if err := sleep(ctx, time.Until(a.last.Add(betweenLogins))); err != nil {
+	if err := pause.For(ctx, time.Until(a.last.Add(betweenLogins))); err != nil {
 		return nil, k, err
 	}
 	s, err := c.login(ctx, password)
@@ -287,18 +288,4 @@ func (e *loginError) Is(target error) bool {
 
 func seconds(f float64) time.Duration {
 	return time.Duration(min(f, math.MaxInt32) * float64(time.Second))
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
+	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -36,7 +37,7 @@ type world struct {
 func newWorld(t *testing.T, o osmtest.Options) *world {
 	t.Helper()
 	w := &world{t: t, server: osmtest.Start(t, o), policy: osm.Policy{
-		Prune: true, Budget: osm.DefaultBudget, Wait: time.Minute, Poll: 2 * time.Millisecond, Settle: 50 * time.Millisecond, Retry: time.Millisecond,
+		Prune: true, Budget: prune.Instances, Wait: time.Minute, Poll: 2 * time.Millisecond, Settle: 50 * time.Millisecond, Retry: time.Millisecond,
 	}}
 	w.client = client(t, w.server)
 	return w

@@ -8,10 +8,10 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/plugin/krmfn"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -162,15 +162,7 @@ func text(document map[string]any, key string) (string, error) {
 
 // bounded shortens untrusted text so that it fits in an error message.
 func bounded(s string, limit int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= limit {
-		return s
-	}
-	cut := limit
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
-	}
-	return s[:cut] + "…"
+	return printable.Short(strings.ToValidUTF8(s, "\uFFFD"), limit)
 }
 
 // isList reports whether the first document is a list, which Decode would read

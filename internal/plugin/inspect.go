@@ -129,12 +129,10 @@ func (i *Inspector) condition(p tko.Plugin) (c tko.Condition, ok bool) {
 			c.Reason, c.Message = ReasonProgramNotAllowed, fmt.Sprintf("program %q is not allowed on the server %s: %v", p.Arguments[0], i.Host, err)
 		}
 	}
-	at := slices.IndexFunc(p.Stamp.Conditions, func(was tko.Condition) bool { return was.Type == c.Type })
-	if at < 0 {
-		return c, c.Status == tko.ConditionFalse
-	}
-	was := p.Stamp.Conditions[at]
+	was := tko.FindCondition(p.Stamp.Conditions, c.Type)
 	switch {
+	case was == nil:
+		return c, c.Status == tko.ConditionFalse
 	case was.ObservedRevision != p.Stamp.Revision:
 		return c, true
 	case was.Status == c.Status: // two servers that both lack the program must not overwrite each other again and again

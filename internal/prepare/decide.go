@@ -2,13 +2,14 @@ package prepare
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/prepare/topology"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -68,21 +69,19 @@ func (t triggerMap) builtIn(gvk krm.GVK) bool {
 // stalled reports whether another reconciliation of a deployment would only repeat
 // an endless loop, because neither the deployment nor its plugins have changed since.
 func stalled(d tko.Deployment, plugins triggerMap) (message string, ok bool) {
-	for _, c := range d.Stamp.Conditions {
-		if c.Type != tko.ConditionPrepared || c.Reason != ReasonTooManyIterations || c.ObservedRevision != d.Stamp.Revision {
-			continue
-		}
-		tasks := plugins.tasks(d.Package)
-		for _, id := range tasks {
-			for _, p := range plugins[id.GVK] {
-				if p.Stamp.Position > d.Stamp.Position {
-					return "", false
-				}
+	c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionPrepared)
+	if c == nil || c.Reason != ReasonTooManyIterations || c.ObservedRevision != d.Stamp.Revision {
+		return "", false
+	}
+	tasks := plugins.tasks(d.Package)
+	for _, id := range tasks {
+		for _, p := range plugins[id.GVK] {
+			if p.Stamp.Position > d.Stamp.Position {
+				return "", false
 			}
 		}
-		return c.Text(), len(tasks) > 0
 	}
-	return "", false
+	return c.Text(), len(tasks) > 0
 }
 
 // finished returns a package whose resources are all prepared with its Deployment
@@ -157,7 +156,7 @@ func conditionsOfFinished(current []tko.Condition, revision int64, approved bool
 	approval := tko.Condition{
 		Type: tko.ConditionApproved, Status: tko.ConditionTrue, Reason: ReasonApproved, ObservedRevision: revision,
 	}
-	if !approved && slices.ContainsFunc(current, isWithdrawn) {
+	if !approved && tko.HasCondition(current, tko.ConditionApproved, tko.ReasonApprovalWithdrawn) {
 		return []tko.Condition{prepared}
 	}
 	if !approved {
@@ -165,10 +164,6 @@ func conditionsOfFinished(current []tko.Condition, revision int64, approved bool
 		approval.Message = "a user must approve it"
 	}
 	return []tko.Condition{prepared, approval}
-}
-
-func isWithdrawn(c tko.Condition) bool {
-	return c.Type == tko.ConditionApproved && c.Reason == tko.ReasonApprovalWithdrawn
 }
 
 // unprepared returns the Prepared condition of a deployment that isn't prepared:
@@ -199,34 +194,20 @@ func unprepared(revision int64, problems []problem, attempt int, next time.Time)
 }
 
 // bounded returns a message of at most maxMessage bytes and an ellipsis.
-func bounded(message string) string { return shortened(message, maxMessage) }
-
-// shortened returns text, or its first limit bytes and an ellipsis.
-func shortened(text string, limit int) string {
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") + "…"
-	}
-	return text
-}
+func bounded(message string) string { return printable.Short(message, maxMessage) }
 
 // differs reports whether a condition differs from the current one of its type.
 func differs(conditions []tko.Condition, c tko.Condition) bool {
-	for _, old := range conditions {
-		if old.Type == c.Type {
-			return old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message || old.ObservedRevision != c.ObservedRevision ||
-				old.Attempt != c.Attempt || !old.NextTry.Equal(c.NextTry)
-		}
-	}
-	return true
+	old := tko.FindCondition(conditions, c.Type)
+	return old == nil || old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message || old.ObservedRevision != c.ObservedRevision ||
+		old.Attempt != c.Attempt || !old.NextTry.Equal(c.NextTry)
 }
 
 // retryWaiting returns the time until the next reconciliation of a deployment that
 // waits: a quarter of the time for which the condition has had its status.
 func retryWaiting(conditions []tko.Condition, typ, reason string, now time.Time) time.Duration {
-	for _, c := range conditions {
-		if c.Type == typ && c.Reason == reason {
-			return min(max(now.Sub(c.LastTransition)/4, minRetryWait), maxRetryWait)
-		}
+	if c := tko.FindCondition(conditions, typ); c != nil && c.Reason == reason {
+		return min(max(now.Sub(c.LastTransition)/4, minRetryWait), maxRetryWait)
 	}
 	return minRetryWait
 }
@@ -234,7 +215,7 @@ func retryWaiting(conditions []tko.Condition, typ, reason string, now time.Time)
 // backoff returns how long failed work waits: twice as long after each failure.
 func (p *Preparer) backoff(attempt int) time.Duration {
 	wait := min(p.options.Backoff<<min(attempt, 12), p.options.MaxBackoff)
-	return wait - rand.N(wait/4+1) //nolint:gosec // jitter is no secret
+	return pause.Between(wait-wait/4, wait)
 }
 
 // retryStalled returns the time until the next reconciliation where only a change

@@ -39,7 +39,7 @@ func (p *Preparer) effects(ctx context.Context, conditions []tko.Condition, pkg 
 		all = append(all, matched)
 	}
 	return slices.DeleteFunc(all, func(c tko.Condition) bool {
-		return c.Status == tko.ConditionTrue && !slices.ContainsFunc(conditions, func(was tko.Condition) bool { return was.Type == c.Type })
+		return c.Status == tko.ConditionTrue && !tko.HasCondition(conditions, c.Type)
 	}), nil
 }
 
@@ -129,9 +129,8 @@ func (p *Preparer) updateEffects(ctx context.Context, d tko.Deployment) (lacking
 	}
 	lacking = lacks(conditions)
 	conditions = slices.DeleteFunc(conditions, func(c tko.Condition) bool {
-		return slices.ContainsFunc(d.Stamp.Conditions, func(was tko.Condition) bool {
-			return was.Type == c.Type && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message
-		})
+		was := tko.FindCondition(d.Stamp.Conditions, c.Type)
+		return was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message
 	})
 	if len(conditions) == 0 {
 		return lacking, nil

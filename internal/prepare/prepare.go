@@ -5,10 +5,10 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/prepare/topology"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
@@ -177,7 +177,7 @@ func (p *Preparer) prepare(ctx context.Context, id tko.DeploymentID, item tko.Wo
 	case err != nil:
 		return work.Result{}, err
 	case d.Prepared:
-		if c := preparedOf(d); c != nil && c.Reason == ReasonRunning { // a user prepared it
+		if tko.HasCondition(d.Stamp.Conditions, tko.ConditionPrepared, ReasonRunning) { // a user prepared it
 			if result, err := p.abandon(ctx, id, item); err != nil || result.Outcome != tko.WorkDone {
 				return result, err
 			}
@@ -201,15 +201,13 @@ func resultOf(err error) work.Result {
 	switch {
 	case errors.Is(err, tko.ErrConflict), errors.Is(err, tko.ErrBusy), errors.Is(err, tko.ErrNotFound):
 		// The deployment was changed or deleted: the next reconciliation reads it again.
-		return work.Result{Outcome: tko.WorkLater, Retry: jitter(retryMoved)}
+		return work.Result{Outcome: tko.WorkLater, Retry: spread(retryMoved)}
 	case errors.Is(err, tko.ErrUnavailable):
-		return work.Result{Outcome: tko.WorkLater, Retry: jitter(minRetryWait)} // nothing is wrong with the deployment
+		return work.Result{Outcome: tko.WorkLater, Retry: spread(minRetryWait)} // nothing is wrong with the deployment
 	default:
 		return work.Result{Outcome: tko.WorkFailed, Err: err}
 	}
 }
 
-// jitter adds up to a quarter to d, so that retries don't coincide.
-func jitter(d time.Duration) time.Duration {
-	return d + rand.N(d/4) //nolint:gosec // jitter is no secret
-}
+// spread adds up to a quarter to d, so that retries don't coincide.
+func spread(d time.Duration) time.Duration { return pause.Between(d, d+d/4) }

@@ -80,7 +80,7 @@ func (rc *reconciliation) run(ctx context.Context) (work.Result, error) {
 		if rc.retry > 0 {
 			retry = min(rc.retry, maxRetryWait)
 		}
-		retry = jitter(retry)
+		retry = spread(retry)
 		return rc.unprepared(ctx, rc.waits, work.Result{Outcome: tko.WorkLater, Retry: retry})
 	}
 	return rc.finish(ctx)
@@ -433,7 +433,7 @@ func (rc *reconciliation) finish(ctx context.Context) (work.Result, error) {
 	}
 	rc.p.log.DebugContext(ctx, "prepared deployment", "deployment", rc.d.ID, "approved", approved, "steps", rc.stepCount)
 	if len(topology.Updating(pkg)) > 0 || lacking {
-		return work.Result{Outcome: tko.WorkLater, Retry: jitter(minRetryWait)}, nil
+		return work.Result{Outcome: tko.WorkLater, Retry: spread(minRetryWait)}, nil
 	}
 	return work.Result{Outcome: tko.WorkDone}, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/prepare/topology"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -38,7 +39,7 @@ const (
 // the queue, so that a change of sites makes it due.
 func (p *Preparer) review(ctx context.Context, d tko.Deployment) (work.Result, error) {
 	if len(d.Replaces) > 0 { // the replacement enqueues the deployment
-		return work.Result{Outcome: tko.WorkLater, Retry: jitter(reviewAfter)}, nil
+		return work.Result{Outcome: tko.WorkLater, Retry: spread(reviewAfter)}, nil
 	}
 	if pending := topology.Pending(d.Package); len(pending) > 0 {
 		return p.placePending(ctx, d, pending)
@@ -55,7 +56,7 @@ func (p *Preparer) review(ctx context.Context, d tko.Deployment) (work.Result, e
 	}
 	if len(updating) == 0 {
 		if lacking {
-			return work.Result{Outcome: tko.WorkLater, Retry: jitter(reviewAfter)}, p.setOnceCondition(ctx, d)
+			return work.Result{Outcome: tko.WorkLater, Retry: spread(reviewAfter)}, p.setOnceCondition(ctx, d)
 		}
 		return work.Result{Outcome: tko.WorkDone}, p.setOnceCondition(ctx, d)
 	}
@@ -78,9 +79,9 @@ func (p *Preparer) review(ctx context.Context, d tko.Deployment) (work.Result, e
 	}
 	if len(r.waits) > 0 {
 		retry := max(retryWaiting(d.Stamp.Conditions, tko.ConditionPlaced, ReasonWithin, time.Now()), pause)
-		return work.Result{Outcome: tko.WorkLater, Retry: jitter(retry)}, nil
+		return work.Result{Outcome: tko.WorkLater, Retry: spread(retry)}, nil
 	}
-	return work.Result{Outcome: tko.WorkLater, Retry: jitter(reviewAfter)}, nil
+	return work.Result{Outcome: tko.WorkLater, Retry: spread(reviewAfter)}, nil
 }
 
 // placePending creates the children of a topology that has replaced others.
@@ -104,21 +105,17 @@ func (p *Preparer) placePending(ctx context.Context, d tko.Deployment, pending [
 	}
 	if len(r.problems) > 0 {
 		retry := retryWaiting(d.Stamp.Conditions, tko.ConditionPlaced, r.problems[0].reason, time.Now())
-		return work.Result{Outcome: tko.WorkLater, Retry: jitter(retry)}, r.record(ctx, r.condition())
+		return work.Result{Outcome: tko.WorkLater, Retry: spread(retry)}, r.record(ctx, r.condition())
 	}
 	c, _ := placedCondition(r.pkg, d)
-	return work.Result{Outcome: tko.WorkLater, Retry: jitter(minRetryWait)}, r.record(ctx, c)
+	return work.Result{Outcome: tko.WorkLater, Retry: spread(minRetryWait)}, r.record(ctx, c)
 }
 
 // setOnceCondition updates the Placed condition, if there is one, of a deployment
 // whose placements are not evaluated again.
 func (p *Preparer) setOnceCondition(ctx context.Context, d tko.Deployment) error {
-	i := slices.IndexFunc(d.Stamp.Conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionPlaced })
-	if i < 0 {
-		return nil
-	}
-	old, c := d.Stamp.Conditions[i], onceCondition(d.Package)
-	if old.Status == c.Status && old.Reason == c.Reason && old.Message == c.Message {
+	old, c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionPlaced), onceCondition(d.Package)
+	if old == nil || old.Status == c.Status && old.Reason == c.Reason && old.Message == c.Message {
 		return nil
 	}
 	c.ObservedRevision = d.Stamp.Revision
@@ -145,7 +142,7 @@ func onceCondition(pkg krm.Package) tko.Condition {
 // placedCondition returns the Placed condition of a deployment that was prepared
 // just now; ok is false if it has no placements.
 func placedCondition(pkg krm.Package, d tko.Deployment) (c tko.Condition, ok bool) {
-	before := slices.ContainsFunc(d.Stamp.Conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionPlaced })
+	before := tko.HasCondition(d.Stamp.Conditions, tko.ConditionPlaced)
 	switch {
 	case len(topology.Pending(pkg)) > 0:
 		return tko.Condition{
@@ -273,12 +270,7 @@ func (r *review) problem(err error) error {
 }
 
 func isApproved(conditions []tko.Condition) bool {
-	for _, c := range conditions {
-		if c.Type == tko.ConditionPlaced {
-			return c.Reason == tko.ReasonChangeApproved
-		}
-	}
-	return false
+	return tko.HasCondition(conditions, tko.ConditionPlaced, tko.ReasonChangeApproved)
 }
 
 func placedUpToDate() tko.Condition {
@@ -334,7 +326,7 @@ func (r *review) record(ctx context.Context, condition tko.Condition) error {
 		return nil
 	}
 	condition.ObservedRevision = r.d.Stamp.Revision + 1
-	why := shortened(strings.Join(append(r.done, r.proposals...), "; "), maxReason)
+	why := printable.Short(strings.Join(append(r.done, r.proposals...), "; "), maxReason)
 	revision, err := r.p.client.CommitDeployment(tko.WithAuthor(ctx, tko.Author{Who: topology.Author, Why: why}), tko.DeploymentCommit{
 		ID: r.d.ID, Revision: r.d.Stamp.Revision, Package: r.pkg, Conditions: []tko.Condition{condition},
 	})

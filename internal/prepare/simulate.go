@@ -232,10 +232,8 @@ func (s *simulator) CommitDeployment(_ context.Context, commit tko.DeploymentCom
 }
 
 func (s *simulator) SetConditions(_ context.Context, _ tko.Kind, _ string, conditions []tko.Condition) error {
-	for _, c := range conditions {
-		if c.Type == tko.ConditionPrepared && c.Reason == ReasonTooManyIterations {
-			s.refused = c.Message
-		}
+	if c := tko.FindCondition(conditions, tko.ConditionPrepared); c != nil && c.Reason == ReasonTooManyIterations {
+		s.refused = c.Message
 	}
 	return nil
 }

@@ -45,21 +45,13 @@ func (p *Preparer) abandon(ctx context.Context, id tko.DeploymentID, item tko.Wo
 // withdraw ends the work that continues in other systems for the deployment, and that its
 // preparation no longer needs.
 func (rc *reconciliation) withdraw(ctx context.Context) error {
-	was := preparedOf(rc.d)
+	was := tko.FindCondition(rc.d.Stamp.Conditions, tko.ConditionPrepared)
 	if rc.item.Keep || was == nil || was.Status == tko.ConditionTrue {
 		return nil
 	}
 	// Otherwise it is what runs, or nothing ran.
 	changed := len(rc.running) == 0 && was.Reason == ReasonRunning || was.ObservedRevision != rc.d.Stamp.Revision
 	return rc.p.withdraw(ctx, rc.item, tko.Withdrawal{Entity: string(rc.d.ID), Registered: rc.plugins.elsewhere(), Wanted: rc.running, Removed: !changed})
-}
-
-// preparedOf returns the condition Prepared, or nil.
-func preparedOf(d tko.Deployment) *tko.Condition {
-	if i := slices.IndexFunc(d.Stamp.Conditions, func(c tko.Condition) bool { return c.Type == tko.ConditionPrepared }); i >= 0 {
-		return &d.Stamp.Conditions[i]
-	}
-	return nil
 }
 
 // elsewhere returns the plugins whose work continues in other systems.

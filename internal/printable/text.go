@@ -1,4 +1,5 @@
-// Package printable has text that is safe to write to a terminal.
+// Package printable has text for people: safe to write to a terminal, shortened, and
+// accepted by every database.
 package printable
 
 import (

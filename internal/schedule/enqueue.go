@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 const (
@@ -55,7 +56,7 @@ func (q *enqueuer) take() []tko.SiteID {
 // run enqueues the noted sites until the context ends. If that fails, it tries
 // again, together with the sites that were noted since.
 func (q *enqueuer) run(ctx context.Context, client Client, log *slog.Logger) {
-	pause := enqueuePause
+	wait := enqueuePause
 	for {
 		select {
 		case <-ctx.Done():
@@ -66,7 +67,7 @@ func (q *enqueuer) run(ctx context.Context, client Client, log *slog.Logger) {
 		err := client.EnqueueSites(ctx, ids)
 		if err == nil {
 			log.DebugContext(ctx, "enqueued sites after events", "sites", len(ids))
-			pause = enqueuePause
+			wait = enqueuePause
 			continue
 		}
 		q.add(ids...)
@@ -74,12 +75,10 @@ func (q *enqueuer) run(ctx context.Context, client Client, log *slog.Logger) {
 			return
 		}
 		log.WarnContext(ctx, "can't enqueue sites after events; trying again", "sites", len(ids), "err", err)
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, wait) != nil {
 			return
-		case <-time.After(pause):
 		}
-		pause = min(2*pause, maxEnqueuePause)
+		wait = min(2*wait, maxEnqueuePause)
 	}
 }
 

@@ -28,7 +28,7 @@ func (s *Scheduler) freeze(ctx context.Context, seen snapshot, p plan) (time.Dur
 	}
 	now := time.Now()
 	f, frozen := tko.Frozen(freezes, seen.site.Metadata, now)
-	was := conditionIn(seen.site.Stamp, tko.ConditionFrozen)
+	was := tko.FindCondition(seen.site.Stamp.Conditions, tko.ConditionFrozen)
 	suspended := tko.Suspended(seen.site.Metadata)
 	if !frozen && !suspended {
 		if was == nil || was.Status != tko.ConditionTrue {
@@ -59,7 +59,7 @@ func (s *Scheduler) freeze(ctx context.Context, seen snapshot, p plan) (time.Dur
 
 // isScheduled reports whether the site has the newest revision of a deployment.
 func isScheduled(d tko.Deployment) bool {
-	c := scheduledOf(d.Stamp)
+	c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionScheduled)
 	return c != nil && c.Status == tko.ConditionTrue && c.ObservedRevision == d.Stamp.Revision
 }
 
@@ -89,7 +89,7 @@ func suspensions(seen snapshot) []conditionOf {
 	for _, d := range seen.deployments {
 		id := string(d.ID)
 		if !tko.Suspended(d.Metadata) {
-			if c := conditionIn(d.Stamp, tko.ConditionFrozen); c != nil && c.Status == tko.ConditionTrue {
+			if c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionFrozen); c != nil && c.Status == tko.ConditionTrue {
 				all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionFrozen, report.Outcome{
 					Status: tko.ConditionFalse, Reason: reasonThawed, Message: "it is not suspended",
 				})...)

@@ -112,22 +112,22 @@ func TestFrozenSiteIsNotScheduledUntilTheFreezeEnds(t *testing.T) {
 	if data.writes != 2 {
 		t.Errorf("%d writes: the second reconciliation wrote the same conditions", data.writes)
 	}
-	frozen := conditionIn(data.sites["a"].Stamp, tko.ConditionFrozen)
+	frozen := tko.FindCondition(data.sites["a"].Stamp.Conditions, tko.ConditionFrozen)
 	if frozen == nil || frozen.Status != tko.ConditionTrue || !strings.Contains(frozen.Message, `by "ann": peak`) {
 		t.Errorf("the site's condition is %+v", frozen)
 	}
-	if c := scheduledOf(data.deployments["waits"].Stamp); c.Status != tko.ConditionFalse || c.Reason != tko.ReasonFrozen || c.ObservedRevision != 4 {
+	if c := tko.FindCondition(data.deployments["waits"].Stamp.Conditions, tko.ConditionScheduled); c.Status != tko.ConditionFalse || c.Reason != tko.ReasonFrozen || c.ObservedRevision != 4 {
 		t.Errorf("the condition of the deployment that waits is %+v", c)
 	}
-	if c := scheduledOf(data.deployments["runs"].Stamp); c.Status != tko.ConditionTrue {
+	if c := tko.FindCondition(data.deployments["runs"].Stamp.Conditions, tko.ConditionScheduled); c.Status != tko.ConditionTrue {
 		t.Errorf("the condition of the deployment that runs is %+v", c)
 	}
 	data.freezes[0].Until = time.Now().Add(-time.Second)
 	s.Reconcile(t.Context(), "a")
-	if frozen = conditionIn(data.sites["a"].Stamp, tko.ConditionFrozen); one.calls != 1 || frozen.Status != tko.ConditionFalse {
+	if frozen = tko.FindCondition(data.sites["a"].Stamp.Conditions, tko.ConditionFrozen); one.calls != 1 || frozen.Status != tko.ConditionFalse {
 		t.Errorf("%d calls, %+v", one.calls, frozen)
 	}
-	if c := scheduledOf(data.deployments["waits"].Stamp); c.Status != tko.ConditionTrue || c.ObservedRevision != 4 {
+	if c := tko.FindCondition(data.deployments["waits"].Stamp.Conditions, tko.ConditionScheduled); c.Status != tko.ConditionTrue || c.ObservedRevision != 4 {
 		t.Errorf("after the freeze the condition is %+v", c)
 	}
 }
@@ -150,12 +150,12 @@ func TestSiteIsNotScheduledWhileARolloutKeepsItApart(t *testing.T) {
 			t.Fatalf("%+v, %d calls", r, one.calls)
 		}
 	}
-	if c := scheduledOf(data.deployments["waits"].Stamp); c.Status != tko.ConditionFalse || c.Reason != tko.ReasonApart || !strings.Contains(c.Message, `it waits, because rollout "r" is changing site "b"`) || data.writes != 1 {
+	if c := tko.FindCondition(data.deployments["waits"].Stamp.Conditions, tko.ConditionScheduled); c.Status != tko.ConditionFalse || c.Reason != tko.ReasonApart || !strings.Contains(c.Message, `it waits, because rollout "r" is changing site "b"`) || data.writes != 1 {
 		t.Errorf("the condition of the deployment that waits is %+v, after %d writes", c, data.writes)
 	}
 	data.apart = nil
 	s.Reconcile(t.Context(), "a")
-	if c := scheduledOf(data.deployments["waits"].Stamp); one.calls != 1 || c.Status != tko.ConditionTrue {
+	if c := tko.FindCondition(data.deployments["waits"].Stamp.Conditions, tko.ConditionScheduled); one.calls != 1 || c.Status != tko.ConditionTrue {
 		t.Errorf("%d calls, %+v", one.calls, c)
 	}
 	data.apart = map[tko.SiteID]string{"a": "x"}
@@ -183,17 +183,17 @@ func TestSuspendedSiteIsNotScheduledUntilItResumes(t *testing.T) {
 	if data.writes != 2 {
 		t.Errorf("%d writes: the second reconciliation wrote the same conditions", data.writes)
 	}
-	if c := conditionIn(data.sites["a"].Stamp, tko.ConditionFrozen); c == nil || c.Status != tko.ConditionTrue || c.Reason != tko.ReasonSuspended {
+	if c := tko.FindCondition(data.sites["a"].Stamp.Conditions, tko.ConditionFrozen); c == nil || c.Status != tko.ConditionTrue || c.Reason != tko.ReasonSuspended {
 		t.Errorf("the site's condition is %+v", c)
 	}
-	if c := scheduledOf(data.deployments["waits"].Stamp); c.Status != tko.ConditionFalse || c.Reason != tko.ReasonSuspended {
+	if c := tko.FindCondition(data.deployments["waits"].Stamp.Conditions, tko.ConditionScheduled); c.Status != tko.ConditionFalse || c.Reason != tko.ReasonSuspended {
 		t.Errorf("the condition of the deployment that waits is %+v", c)
 	}
 	site := data.sites["a"]
 	site.Metadata = suspend("false")
 	data.sites["a"] = site
 	s.Reconcile(t.Context(), "a")
-	if c := conditionIn(data.sites["a"].Stamp, tko.ConditionFrozen); one.calls != 1 || c.Status != tko.ConditionFalse {
+	if c := tko.FindCondition(data.sites["a"].Stamp.Conditions, tko.ConditionFrozen); one.calls != 1 || c.Status != tko.ConditionFalse {
 		t.Errorf("%d calls, %+v", one.calls, c)
 	}
 }
@@ -224,17 +224,17 @@ func TestSuspendedDeploymentStaysAsItIsUntilItResumes(t *testing.T) {
 		t.Errorf("%d writes: the second reconciliation wrote the same conditions", data.writes)
 	}
 	for _, id := range []tko.DeploymentID{"changed", "unapproved"} {
-		if c := conditionIn(data.deployments[id].Stamp, tko.ConditionFrozen); c == nil || c.Status != tko.ConditionTrue || c.Reason != tko.ReasonSuspended || !strings.Contains(c.Message, "tko deployment resume") {
+		if c := tko.FindCondition(data.deployments[id].Stamp.Conditions, tko.ConditionFrozen); c == nil || c.Status != tko.ConditionTrue || c.Reason != tko.ReasonSuspended || !strings.Contains(c.Message, "tko deployment resume") {
 			t.Errorf("the condition of %s is %+v", id, c)
 		}
 	}
-	if c := scheduledOf(data.deployments["changed"].Stamp); c.Status != tko.ConditionFalse || c.Reason != tko.ReasonSuspended {
+	if c := tko.FindCondition(data.deployments["changed"].Stamp.Conditions, tko.ConditionScheduled); c.Status != tko.ConditionFalse || c.Reason != tko.ReasonSuspended {
 		t.Errorf("the condition of the deployment that waits is %+v", c)
 	}
-	if c := scheduledOf(data.deployments["unapproved"].Stamp); c.Status != tko.ConditionTrue || c.ObservedRevision != 3 {
+	if c := tko.FindCondition(data.deployments["unapproved"].Stamp.Conditions, tko.ConditionScheduled); c.Status != tko.ConditionTrue || c.ObservedRevision != 3 {
 		t.Errorf("the condition of the unapproved deployment, which still runs, is %+v", c)
 	}
-	if c := scheduledOf(data.deployments["other"].Stamp); c == nil || c.Status != tko.ConditionTrue {
+	if c := tko.FindCondition(data.deployments["other"].Stamp.Conditions, tko.ConditionScheduled); c == nil || c.Status != tko.ConditionTrue {
 		t.Errorf("the condition of the other deployment is %+v", c)
 	}
 	for _, id := range []tko.DeploymentID{"changed", "unapproved"} {
@@ -246,7 +246,7 @@ func TestSuspendedDeploymentStaysAsItIsUntilItResumes(t *testing.T) {
 	if len(one.applied) != 2 || len(one.held) != 0 {
 		t.Errorf("resumed: applied %+v, held %v", one.applied, one.held)
 	}
-	if d := data.deployments["changed"]; conditionIn(d.Stamp, tko.ConditionFrozen).Status != tko.ConditionFalse || scheduledOf(d.Stamp).Status != tko.ConditionTrue {
+	if d := data.deployments["changed"]; tko.FindCondition(d.Stamp.Conditions, tko.ConditionFrozen).Status != tko.ConditionFalse || tko.FindCondition(d.Stamp.Conditions, tko.ConditionScheduled).Status != tko.ConditionTrue {
 		t.Errorf("resumed: %+v", d.Stamp.Conditions)
 	}
 }
@@ -263,7 +263,7 @@ func TestPluginThatWouldRemoveASuspendedDeploymentIsNotRun(t *testing.T) {
 	if r := s.Reconcile(t.Context(), "a"); r.Outcome != tko.WorkDone {
 		t.Errorf("%+v", r)
 	}
-	if c := scheduledOf(data.sites["a"].Stamp); c == nil || c.Status != tko.ConditionFalse || c.Reason != tko.ReasonSuspended || !strings.Contains(c.Message, `deployment "d"`) {
+	if c := tko.FindCondition(data.sites["a"].Stamp.Conditions, tko.ConditionScheduled); c == nil || c.Status != tko.ConditionFalse || c.Reason != tko.ReasonSuspended || !strings.Contains(c.Message, `deployment "d"`) {
 		t.Errorf("the site's condition is %+v", c)
 	}
 }

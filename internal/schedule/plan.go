@@ -129,7 +129,7 @@ func decide(seen snapshot, targets map[krm.GVK]target) plan {
 
 // isWithdrawn reports whether a deployment was approved and has changed since.
 func isWithdrawn(d tko.Deployment) bool {
-	c := conditionIn(d.Stamp, tko.ConditionApproved)
+	c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionApproved)
 	return !d.Approved && c != nil && c.Reason == tko.ReasonApprovalWithdrawn
 }
 
@@ -146,7 +146,7 @@ func (p plan) packages() map[tko.DeploymentID]krm.Package {
 func conclude(seen snapshot, p plan, results []result) []conditionOf {
 	var all []conditionOf
 	whole := siteOutcome(seen, p, results)
-	previous := scheduledOf(seen.site.Stamp)
+	previous := tko.FindCondition(seen.site.Stamp.Conditions, tko.ConditionScheduled)
 	settled := previous != nil && previous.ObservedRevision == seen.site.Stamp.Revision
 	all = append(all, suspensions(seen)...)
 	for _, d := range seen.deployments {
@@ -160,7 +160,7 @@ func conclude(seen snapshot, p plan, results []result) []conditionOf {
 			continue
 		}
 		v, own := deploymentOutcome(d.ID, whole, results)
-		was := scheduledOf(d.Stamp)
+		was := tko.FindCondition(d.Stamp.Conditions, tko.ConditionScheduled)
 		// A failure of another deployment doesn't change that this one is scheduled.
 		trouble := whole.Reason == ReasonFailed || whole.Reason == ReasonRunning || whole.Reason == trigger.ReasonWaiting || whole.Reason == tko.ReasonSuspended
 		if own || !trouble || !settled || was == nil || was.Status != tko.ConditionTrue || was.ObservedRevision != d.Stamp.Revision {
@@ -227,7 +227,7 @@ func healthOf(results []result, of func(report.Report) report.State) report.Outc
 // any more: unknown. The outcome is empty if no target ever reported it, or if a
 // target that may report it failed temporarily.
 func unobserved(site tko.SiteID, s tko.Stamp, p plan, results []result) report.Outcome {
-	was := conditionIn(s, tko.ConditionHealthy)
+	was := tko.FindCondition(s.Conditions, tko.ConditionHealthy)
 	if was == nil || !slices.Contains([]string{trigger.ReasonHealthy, trigger.ReasonInProgress, trigger.ReasonUnhealthy}, was.Reason) {
 		return report.Outcome{}
 	}
@@ -295,27 +295,16 @@ func countFailed(results []result) int {
 // unscheduled returns the conditions of a deployment that was removed from a site;
 // none if it was not scheduled.
 func unscheduled(d tko.Deployment, message string) []conditionOf {
-	was := scheduledOf(d.Stamp)
+	was := tko.FindCondition(d.Stamp.Conditions, tko.ConditionScheduled)
 	if was == nil || was.Reason == ReasonUnscheduled {
 		return nil
 	}
 	id := string(d.ID)
 	all := ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionScheduled, report.Outcome{Status: tko.ConditionFalse, Reason: ReasonUnscheduled, Message: message})
-	if conditionIn(d.Stamp, tko.ConditionHealthy) != nil {
+	if tko.FindCondition(d.Stamp.Conditions, tko.ConditionHealthy) != nil {
 		all = append(all, ifNew(tko.KindDeployment, id, d.Stamp, tko.ConditionHealthy, report.Outcome{Status: tko.ConditionUnknown, Reason: ReasonUnscheduled, Message: message})...)
 	}
 	return all
-}
-
-func scheduledOf(s tko.Stamp) *tko.Condition { return conditionIn(s, tko.ConditionScheduled) }
-
-func conditionIn(s tko.Stamp, name string) *tko.Condition {
-	for i := range s.Conditions {
-		if s.Conditions[i].Type == name {
-			return &s.Conditions[i]
-		}
-	}
-	return nil
 }
 
 // ifNew returns the condition of an outcome, unless the outcome is empty or the
@@ -324,7 +313,7 @@ func ifNew(kind tko.Kind, id string, s tko.Stamp, name string, v report.Outcome)
 	if v.Status == "" {
 		return nil
 	}
-	was := conditionIn(s, name)
+	was := tko.FindCondition(s.Conditions, name)
 	message := v.Message
 	if v.Note != "" {
 		message += "; " + v.Note

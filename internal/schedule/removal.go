@@ -54,7 +54,7 @@ type removals struct {
 // returns the triggers that were removed.
 func (s *Scheduler) findRemovals(ctx context.Context, site tko.Site) (p removals, err error) {
 	now := site.Stamp.Revision
-	cleaned, scheduled := conditionIn(site.Stamp, tko.ConditionCleanedUp), scheduledOf(site.Stamp)
+	cleaned, scheduled := tko.FindCondition(site.Stamp.Conditions, tko.ConditionCleanedUp), tko.FindCondition(site.Stamp.Conditions, tko.ConditionScheduled)
 	if scheduled != nil {
 		p.since = scheduled.ObservedRevision
 	}
@@ -140,7 +140,7 @@ func (s *Scheduler) cleanUp(ctx context.Context, site tko.Site) (again time.Dura
 	if err != nil {
 		return 0, err
 	}
-	was := conditionIn(site.Stamp, tko.ConditionCleanedUp)
+	was := tko.FindCondition(site.Stamp.Conditions, tko.ConditionCleanedUp)
 	var worst report.Outcome
 	rank := 0
 	if len(p.all) == 0 && p.back && was != nil && was.Status == tko.ConditionFalse {

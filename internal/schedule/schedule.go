@@ -249,7 +249,7 @@ func (s *Scheduler) reconcile(ctx context.Context, id tko.SiteID, keep bool) wor
 // transactions. What runs at such a site stays: deployments that no longer refer
 // to it must not be removed from it.
 func isDeleting(site tko.Site) bool {
-	c := conditionIn(site.Stamp, tko.ConditionDeleting)
+	c := tko.FindCondition(site.Stamp.Conditions, tko.ConditionDeleting)
 	return c != nil && c.Status == tko.ConditionTrue
 }
 

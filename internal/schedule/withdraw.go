@@ -20,7 +20,7 @@ type withdrawer interface {
 // withdraw ends the work that continues in other systems for a site whose plan no longer
 // has it.
 func (s *Scheduler) withdraw(ctx context.Context, seen snapshot, p plan, results []result) error {
-	was := scheduledOf(seen.site.Stamp)
+	was := tko.FindCondition(seen.site.Stamp.Conditions, tko.ConditionScheduled)
 	if p.keep || was == nil || was.Status == tko.ConditionTrue {
 		return nil
 	}

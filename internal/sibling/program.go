@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/version"
 )
 
@@ -174,7 +175,7 @@ func (p *Program) Run(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	pause := p.options.Pause
+	wait := p.options.Pause
 	for {
 		began := time.Now()
 		err := p.run(ctx)
@@ -183,7 +184,7 @@ func (p *Program) Run(ctx context.Context) error {
 			return nil
 		}
 		if time.Since(began) > goodRun {
-			pause = p.options.Pause
+			wait = p.options.Pause
 		}
 		p.mu.Lock()
 		served := p.served
@@ -192,15 +193,13 @@ func (p *Program) Run(ctx context.Context) error {
 			p.set(nil, err, 0)
 			return err
 		}
-		problem := fmt.Errorf("%s is not running, and is started again within %s: %w", p.options.Name, pause, err)
+		problem := fmt.Errorf("%s is not running, and is started again within %s: %w", p.options.Name, wait, err)
 		p.set(nil, problem, 0)
-		p.options.Log.ErrorContext(ctx, "a program of this server does not run; starting it again", "program", p.options.Name, "after", pause, "err", err)
-		select {
-		case <-ctx.Done():
+		p.options.Log.ErrorContext(ctx, "a program of this server does not run; starting it again", "program", p.options.Name, "after", wait, "err", err)
+		if pause.For(ctx, wait) != nil {
 			return nil
-		case <-time.After(pause):
 		}
-		pause = min(2*pause, maxPause)
+		wait = min(2*wait, maxPause)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -157,7 +158,7 @@ type refusal struct {
 // defines the kind.
 func (v *Validator) byRegistered(ctx context.Context, f *findings, resource krm.Resource, id krm.Identity, known definitions, complete bool) (defined bool, err error) {
 	crds := known.registered[groupKind{id.Group, id.Kind}]
-	if last, ok := v.accepted.get(id.GVK); ok {
+	if last, ok := v.accepted.Get(id.GVK); ok {
 		if i := slices.IndexFunc(crds, func(c tko.CRD) bool { return c.Digest == last }); i >= 0 {
 			if ok, r := v.checkByCRD(ctx, crds[i], resource, id, known, complete); ok && len(r.found) == 0 {
 				return true, nil
@@ -174,7 +175,7 @@ func (v *Validator) byRegistered(ctx context.Context, f *findings, resource krm.
 			continue
 		}
 		if len(one.found) == 0 {
-			v.accepted.put(id.GVK, crd.Digest)
+			v.accepted.Put(id.GVK, crd.Digest, 1)
 			return true, nil
 		}
 		refused = append(refused, one)
@@ -216,7 +217,7 @@ func (v *Validator) checkByCRD(ctx context.Context, crd tko.CRD, resource krm.Re
 
 // decode returns a registered CRD, or nil if its API version is not supported.
 func (v *Validator) decode(crd tko.CRD) *definition {
-	if d, ok := v.decoded.get(crd.Digest); ok {
+	if d, ok := v.decoded.Get(crd.Digest); ok {
 		return d
 	}
 	var d *definition
@@ -224,7 +225,7 @@ func (v *Validator) decode(crd tko.CRD) *definition {
 		d = define(resource)
 		d.digest = func() ([sha256.Size]byte, error) { return crd.Digest, nil }
 	}
-	v.decoded.put(crd.Digest, d)
+	v.decoded.Put(crd.Digest, d, 1)
 	return d
 }
 
@@ -294,11 +295,7 @@ func names(templates []tko.TemplateID) string {
 	}
 	quoted := make([]string, 0, min(len(templates), namedTemplates))
 	for _, id := range templates[:min(len(templates), namedTemplates)] {
-		text := string(id)
-		if len(text) > maxTemplateID {
-			text = text[:maxTemplateID] + "…"
-		}
-		quoted = append(quoted, strconv.Quote(text))
+		quoted = append(quoted, strconv.Quote(printable.Short(string(id), maxTemplateID)))
 	}
 	text := strings.Join(quoted, ", ")
 	if more := len(templates) - namedTemplates; more > 0 {

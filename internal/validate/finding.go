@@ -8,12 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -92,16 +92,7 @@ func (f *findings) err() error {
 	return &tko.InvalidPackageError{Findings: f.list, ByTemplates: f.byTemplates}
 }
 
-func shorten(s string) string {
-	if len(s) <= maxText {
-		return s
-	}
-	s = s[:maxText]
-	for !utf8.ValidString(s) && s != "" {
-		s = s[:len(s)-1]
-	}
-	return s + "…"
-}
+func shorten(s string) string { return printable.Short(s, maxText) }
 
 // check adds the errors that a schema finds in the resource.
 func (f *findings) check(schema *jsonschema.Schema, r krm.Resource) {

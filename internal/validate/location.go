@@ -19,6 +19,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/lru"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -130,8 +131,8 @@ type library struct {
 	kubernetesVersion string
 	fetch             Fetch
 	log               *slog.Logger
-	compiled          *lru[schemaKey, *jsonschema.Schema]
-	missing           *lru[krm.GVK, time.Time]
+	compiled          *lru.Cache[schemaKey, *jsonschema.Schema]
+	missing           *lru.Cache[krm.GVK, time.Time]
 }
 
 type schemaKey struct {
@@ -143,10 +144,10 @@ type schemaKey struct {
 // that the lookup failed.
 func (l *library) schema(ctx context.Context, gvk krm.GVK, complete bool) (*jsonschema.Schema, error) {
 	at := schemaKey{gvk, complete}
-	if s, ok := l.compiled.get(at); ok {
+	if s, ok := l.compiled.Get(at); ok {
 		return s, nil
 	}
-	if since, ok := l.missing.get(gvk); ok && time.Since(since) < missingFor {
+	if since, ok := l.missing.Get(gvk); ok && time.Since(since) < missingFor {
 		return nil, nil
 	}
 	for _, place := range l.locations {
@@ -155,11 +156,11 @@ func (l *library) schema(ctx context.Context, gvk krm.GVK, complete bool) (*json
 			return nil, err
 		}
 		if s != nil {
-			l.compiled.put(at, s)
+			l.compiled.Put(at, s, 1)
 			return s, nil
 		}
 	}
-	l.missing.put(gvk, time.Now())
+	l.missing.Put(gvk, time.Now(), 1)
 	return nil, nil
 }
 

@@ -49,20 +49,3 @@ func TestDurationsOfKubernetesAndJSONSchemaAreValid(t *testing.T) {
 		t.Errorf("the format refused a number: %v, want that left to the type", err)
 	}
 }
-
-func TestLRUEvictsTheLeastRecentlyUsed(t *testing.T) {
-	l := newLRU[string, int](2)
-	l.put("a", 1)
-	l.put("b", 2)
-	l.get("a")
-	l.put("c", 3) // b was used least recently
-	l.put("a", 4)
-	for key, want := range map[string]int{"a": 4, "c": 3} {
-		if got, ok := l.get(key); !ok || got != want {
-			t.Errorf("%s: got %d, %t", key, got, ok)
-		}
-	}
-	if _, ok := l.get("b"); ok {
-		t.Error("b was not evicted")
-	}
-}

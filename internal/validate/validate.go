@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/lru"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -52,11 +53,11 @@ type Options struct {
 // A Validator validates packages. It is safe for concurrent use.
 type Validator struct {
 	library  library
-	defined  *lru[definedKey, compiledVersion]
-	decoded  *lru[[sha256.Size]byte, *definition]
-	accepted *lru[krm.GVK, [sha256.Size]byte] // the registered CRD that accepted the last resource of the kind
+	defined  *lru.Cache[definedKey, compiledVersion]
+	decoded  *lru.Cache[[sha256.Size]byte, *definition]
+	accepted *lru.Cache[krm.GVK, [sha256.Size]byte] // the registered CRD that accepted the last resource of the kind
 	known    registered
-	results  *lru[resultKey, error]
+	results  *lru.Cache[resultKey, error]
 	plugins  PluginRunner
 	atOnce   int
 	budget   int64
@@ -99,12 +100,12 @@ func New(o Options) (*Validator, error) {
 			kubernetesVersion: version,
 			fetch:             o.Fetch,
 			log:               log,
-			compiled:          newLRU[schemaKey, *jsonschema.Schema](compiledSchemas),
-			missing:           newLRU[krm.GVK, time.Time](missingSchemas),
+			compiled:          lru.New[schemaKey, *jsonschema.Schema](compiledSchemas),
+			missing:           lru.New[krm.GVK, time.Time](missingSchemas),
 		},
-		defined:  newLRU[definedKey, compiledVersion](definedSchemas),
-		decoded:  newLRU[[sha256.Size]byte, *definition](decodedCRDs),
-		accepted: newLRU[krm.GVK, [sha256.Size]byte](acceptedKinds),
+		defined:  lru.New[definedKey, compiledVersion](definedSchemas),
+		decoded:  lru.New[[sha256.Size]byte, *definition](decodedCRDs),
+		accepted: lru.New[krm.GVK, [sha256.Size]byte](acceptedKinds),
 		plugins:  o.Plugins,
 		budget:   cmp.Or(o.RulesCost, rulesBudget),
 		atOnce:   o.PluginsAtOnce,
@@ -116,9 +117,9 @@ func New(o Options) (*Validator, error) {
 	}
 	switch {
 	case o.CacheSize == 0:
-		v.results = newLRU[resultKey, error](4096)
+		v.results = lru.New[resultKey, error](4096)
 	case o.CacheSize > 0:
-		v.results = newLRU[resultKey, error](o.CacheSize)
+		v.results = lru.New[resultKey, error](o.CacheSize)
 	}
 	return v, nil
 }
@@ -154,7 +155,7 @@ func minor(version string) string {
 func (v *Validator) Validate(ctx context.Context, r tko.Validation) error {
 	key := resultKey{r.Key, r.Complete, v.programs(r)}
 	if r.Key != "" && v.results != nil {
-		if result, ok := v.results.get(key); ok {
+		if result, ok := v.results.Get(key); ok {
 			return result
 		}
 	}
@@ -172,7 +173,7 @@ func (v *Validator) Validate(ctx context.Context, r tko.Validation) error {
 		}
 	}
 	if r.Key != "" && v.results != nil {
-		v.results.put(key, result)
+		v.results.Put(key, result, 1)
 	}
 	return result
 }
@@ -288,7 +289,7 @@ func (v *Validator) compileVersion(d *definition, version definedVersion, comple
 		return compiledVersion{err: err}
 	}
 	key := definedKey{digest, version.name, strings.Join(version.path, " "), complete}
-	if c, ok := v.defined.get(key); ok {
+	if c, ok := v.defined.Get(key); ok {
 		return c
 	}
 	k, err := loadKubernetes()
@@ -302,7 +303,7 @@ func (v *Validator) compileVersion(d *definition, version definedVersion, comple
 			c = compiledVersion{issues: issues}
 		}
 	}
-	v.defined.put(key, c)
+	v.defined.Put(key, c, 1)
 	return c
 }
 

@@ -12,7 +12,7 @@ import (
 
 // A Message is an entity, by itself or as a row of a list, that the [Codec]
 // writes without an intermediate protobuf message. Its encoding is that of the
-// messages that NewTemplate, NewListedTemplate and the like return. One
+// messages that NewTemplate and the like return. One
 // goroutine reuses a Message for many rows. A package is sent from where it is:
 // it must not be changed afterwards.
 type Message struct {

@@ -123,7 +123,7 @@ const (
 	conditionNextTry = 301
 )
 
-// appendDeployment writes the encoding of NewListedDeployment for a deployment
+// appendDeployment writes the encoding of a [tkopb.ListedDeployment] for a deployment
 // without its package.
 func appendDeployment(b []byte, d *tko.Deployment, origin protowire.Number) []byte {
 	b = appendText(b, rowID, string(d.ID))

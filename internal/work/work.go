@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
@@ -200,11 +200,11 @@ func (r *run) claim(ctx context.Context, begin func(tko.WorkItem)) error {
 		case err != nil:
 			r.away.failed("claim", err)
 			backoff = nextBackoff(backoff)
-			sleep(ctx, backoff)
+			_ = pause.For(ctx, backoff)
 			continue
 		case len(items) == 0 && time.Since(started) < groupDelay:
 			// Don't spin if a server doesn't wait.
-			sleep(ctx, minBackoff)
+			_ = pause.For(ctx, minBackoff)
 		}
 		backoff = 0
 		r.away.recovered(started)
@@ -232,7 +232,7 @@ func (r *run) acquire(ctx context.Context, full bool) int {
 	}
 	n := 1 + r.free()
 	if full && n <= r.Concurrency/2 {
-		sleep(ctx, groupDelay)
+		_ = pause.For(ctx, groupDelay)
 		n += r.free()
 	}
 	return n
@@ -416,7 +416,7 @@ func (r *run) report(ctx context.Context, group []tko.FinishedWork) {
 		}
 		r.away.failed("finish", err)
 		backoff = nextBackoff(backoff)
-		sleep(ctx, backoff)
+		_ = pause.For(ctx, backoff)
 	}
 }
 
@@ -458,14 +458,5 @@ func (a *awayLog) recovered(begun time.Time) {
 // nextBackoff returns twice the last back-off, within the bounds and with jitter.
 func nextBackoff(last time.Duration) time.Duration {
 	next := min(max(2*last, minBackoff), maxBackoff)
-	return next - time.Duration(rand.Int64N(int64(next)/4)) //nolint:gosec // jitter is no secret
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	return pause.Between(next-next/4, next)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko/internal/logging"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/sibling"
 )
 
@@ -39,10 +40,7 @@ func FollowLevels(ctx context.Context, server *sibling.Peer, levels *logging.Lev
 		if err := followLevels(ctx, server, levels); ctx.Err() == nil && err != nil && !errors.Is(err, io.EOF) {
 			log.DebugContext(ctx, "can't follow the levels of the server's log, will try again", "err", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(followPause):
-		}
+		_ = pause.For(ctx, followPause)
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 // An Engine reconciles sources: [gitops.Controller].
@@ -143,14 +144,10 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 		})
 	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(c.options.Discover):
-			c.discover(ctx, &all)
-		}
+	for pause.For(ctx, c.options.Discover) == nil {
+		c.discover(ctx, &all)
 	}
+	return nil
 }
 
 // discover begins to watch the supported kinds that the cluster serves and that

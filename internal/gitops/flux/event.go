@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 // reporter is the reporting component of events.
@@ -163,10 +164,7 @@ func (e *events) send(ctx context.Context, ev event, metadata map[string]string)
 			e.log.WarnContext(ctx, "an event could not be sent to notification-controller", "err", err)
 			return
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Duration(try) * time.Second):
-		}
+		_ = pause.For(ctx, time.Duration(try)*time.Second)
 	}
 }
 

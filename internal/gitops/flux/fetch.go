@@ -14,7 +14,6 @@ import (
 	"hash"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"os"
@@ -27,6 +26,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 // An Artifact is the artifact in the status of a Flux object.
@@ -164,19 +164,17 @@ func (e *transientError) Unwrap() error { return e.err }
 
 // download downloads an artifact into an unnamed file, with retries.
 func (f *Fetcher) download(ctx context.Context, target, digest string) (*os.File, error) {
-	pause := f.options.Pause
+	wait := f.options.Pause
 	for try := 1; ; try++ {
 		archive, err := f.try(ctx, target, digest)
 		var transient *transientError
 		if err == nil || !errors.As(err, &transient) || try == f.options.Tries {
 			return archive, err
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(pause/2 + rand.N(pause)): //nolint:gosec // not a secret
+		if err := pause.For(ctx, pause.About(wait, 0.5)); err != nil {
+			return nil, err
 		}
-		pause = min(2*pause, 30*time.Second)
+		wait = min(2*wait, 30*time.Second)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
-	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/prune"
 	rolloutspec "github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
 
@@ -143,24 +143,24 @@ func (o *object) gitOpsSpec(r reference) gitops.Spec {
 	s := gitops.Spec{
 		Name: r.source(), Kind: from.kind, URL: from.namespace + "/" + from.name, Path: strings.Trim(o.Spec.Path, "/"),
 		Interval: duration(o.Spec.Interval, time.Minute), Retry: duration(o.Spec.RetryInterval, 0), Suspend: o.Spec.Suspend,
-		Prune: o.Spec.Prune, Adopt: o.Spec.Adopt, Budget: plan.DefaultBudget,
+		Prune: o.Spec.Prune, Adopt: o.Spec.Adopt, Budget: prune.Default,
 	}
 	s.Path = strings.TrimPrefix(s.Path, "./")
 	s.Resync = s.Interval
 	if b := o.Spec.Budget; b != nil {
-		s.Budget = plan.Budget{Percent: b.Percent, Entities: b.Entities}
+		s.Budget = prune.Budget{Percent: b.Percent, Count: b.Entities}
 	}
 	for _, d := range o.Spec.DependsOn {
 		s.DependsOn = append(s.DependsOn, reference{Kind, cmp.Or(d.Namespace, r.namespace), d.Name}.source())
 	}
 	p := osm.Policy{
-		Prune: s.Prune, Broken: osm.Broken(o.Spec.OSM.Broken), Replace: o.Spec.OSM.Replace, NoReset: o.Spec.OSM.NoReset, Budget: osm.DefaultBudget,
+		Prune: s.Prune, Broken: osm.Broken(o.Spec.OSM.Broken), Replace: o.Spec.OSM.Replace, NoReset: o.Spec.OSM.NoReset, Budget: prune.Instances,
 	}
 	if o.Spec.OSM.Prune != nil {
 		p.Prune = *o.Spec.OSM.Prune
 	}
 	if b := o.Spec.OSM.Budget; b != nil {
-		p.Budget = osm.Budget{Percent: b.Percent, Instances: b.Instances}
+		p.Budget = prune.Budget{Percent: b.Percent, Count: b.Instances}
 	}
 	s.OSM.Policy = p
 	if o.Spec.Rollout != nil {

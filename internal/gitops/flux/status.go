@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/gitops"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // manager is the field manager of writes.
@@ -207,14 +207,14 @@ func statusOf(before status, latest report) status {
 	if len(s.Items) > 0 {
 		next.Inventory = &inventory{Count: len(s.Items)}
 		for _, i := range s.Items[:min(maxEntries, len(s.Items))] {
-			next.Inventory.Entries = append(next.Inventory.Entries, entry{Kind: i.Kind, Name: i.Name, ID: i.ID, Status: gitops.Short(i.Status, maxStatus)})
+			next.Inventory.Entries = append(next.Inventory.Entries, entry{Kind: i.Kind, Name: i.Name, ID: i.ID, Status: printable.Short(i.Status, maxStatus)})
 		}
 	}
 	next.History = historyOf(before, next, latest)
 	return next
 }
 
-func short(text string) string { return gitops.Short(text, maxText) }
+func short(text string) string { return printable.Short(text, maxText) }
 
 // historyOf adds the result of a revision to the history, once it is known.
 func historyOf(before, next status, latest report) []snapshot {
@@ -241,10 +241,8 @@ func historyOf(before, next status, latest report) []snapshot {
 
 // readyOf returns the Ready condition of a source; the zero value if there is none.
 func readyOf(s tko.Source) tko.Condition {
-	for _, c := range s.Status.Conditions {
-		if c.Type == tko.ConditionReady {
-			return c
-		}
+	if c := tko.FindCondition(s.Status.Conditions, tko.ConditionReady); c != nil {
+		return *c
 	}
 	return tko.Condition{}
 }

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -30,10 +30,7 @@ func Bounded(changes iter.Seq[string]) []string {
 			more++
 			continue
 		}
-		if len(change) > maxChange {
-			change = strings.ToValidUTF8(change[:maxChange], "") + "…"
-		}
-		shown = append(shown, change)
+		shown = append(shown, printable.Short(change, maxChange))
 	}
 	if more > 0 {
 		shown = append(shown, fmt.Sprintf("and %d more", more))

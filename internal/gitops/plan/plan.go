@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"maps"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
+	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -67,7 +67,7 @@ type Policy struct {
 	Source  string // its name
 	Prune   bool   // delete entities whose manifests were removed
 	Adopt   bool   // take over existing entities, even if they differ
-	Budget  Budget
+	Budget  prune.Budget
 	Approve string // digest of the approved removal that exceeds the budget
 	// Careful is for inventories that others keep. A loss needs an approval if it exceeds
 	// either limit of the budget, or if deployments are at a removed site. Removed sites
@@ -89,23 +89,6 @@ type Policy struct {
 	// name those that differ.
 	AddOnly bool
 }
-
-// A Budget limits removals: one that exceeds both limits needs an approval.
-type Budget struct {
-	Percent  int // of the entities of the source
-	Entities int
-}
-
-// DefaultBudget is the budget of sources that set none.
-var DefaultBudget = Budget{Percent: 50, Entities: 20}
-
-func (b Budget) over(n, total int) bool { return n > b.Entities && n*100 > b.Percent*total }
-
-// CarefulBudget is the budget of inventories that set none.
-var CarefulBudget = Budget{Percent: 5, Entities: 20}
-
-// overEither is over for a careful policy.
-func (b Budget) overEither(n, total int) bool { return n > b.Entities || n*100 > b.Percent*total }
 
 // The verbs of actions.
 const (
@@ -243,11 +226,11 @@ func Make(ctx context.Context, client Client, manifests []manifest.Manifest, ite
 	}
 	actions := make([]*Action, len(manifests))
 	problems := make([]error, len(manifests))
-	group, deciding := errgroup.WithContext(ctx)
+	group, reading := errgroup.WithContext(ctx)
 	group.SetLimit(asks)
 	for i := range manifests {
 		group.Go(func() error {
-			action, err := m.decide(deciding, &manifests[i])
+			action, err := m.actionFor(reading, &manifests[i])
 			if err != nil && !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrDenied) {
 				return fmt.Errorf("%s: %w", manifests[i], err)
 			}
@@ -391,23 +374,23 @@ const statusKeep = "Keep"
 // them, otherwise as held ones.
 func (m *maker) charge(ctx context.Context, plan *Plan, removals []Action) error {
 	n, total := 0, len(m.items)
-	digest := sha256.New()
+	var lines []string
 	for _, r := range removals {
 		n, total = n+1+r.With, total+r.With
-		fmt.Fprintf(digest, "%s %s %s\n", r.Kind, r.Name, r.ID)
+		lines = append(lines, fmt.Sprintf("%s %s %s", r.Kind, r.Name, r.ID))
 	}
 	if m.policy.Careful {
-		return m.chargeCarefully(ctx, plan, removals, digest)
+		return m.chargeCarefully(ctx, plan, removals, lines)
 	}
-	ask := hex.EncodeToString(digest.Sum(nil)[:8])
-	if !m.policy.Budget.over(n, total) || m.policy.Approve == ask {
+	ask := prune.Key(lines)
+	if !m.policy.Budget.Over(n, total) || m.policy.Approve == ask {
 		plan.Actions = append(plan.Actions, removals...)
 		return nil
 	}
 	plan.Held, plan.Asks = removals, ask
 	plan.Messages = append(plan.Messages, fmt.Sprintf(
-		"%d of %d entities would be removed, which is more than the budget allows (%d %%, %d entities): %s. To approve: tko gitops approve %s %s",
-		n, total, m.policy.Budget.Percent, m.policy.Budget.Entities, few(removals), m.policy.Source, ask))
+		"%d of %d entities would be removed, which is %s: %s. To approve: tko gitops approve %s %s",
+		n, total, m.policy.Budget.Text("entities"), few(removals), m.policy.Source, ask))
 	return nil
 }
 
@@ -421,8 +404,8 @@ const (
 
 func tooMany(n, percent, total int) bool { return n > minAsked && n*100 > percent*total }
 
-// chargeCarefully is charge for a careful policy.
-func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Action, digest hash.Hash) error {
+// chargeCarefully is charge for a careful policy. The lines identify the removals.
+func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Action, lines []string) error {
 	total := len(m.items)
 	var lost, altered, added []Action
 	for _, a := range plan.Actions {
@@ -436,18 +419,17 @@ func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Acti
 			altered = append(altered, a)
 		}
 	}
-	over := m.policy.Budget.overEither(len(removals)+m.policy.Spent, total)
+	over := m.policy.Budget.OverEither(len(removals)+m.policy.Spent, total)
 	var causes []string
 	if len(removals) > 0 && over {
-		text := fmt.Sprintf("%d of %d entities would be removed, which is more than the budget allows (%d %%, %d entities", len(removals), total, m.policy.Budget.Percent, m.policy.Budget.Entities)
+		counted := "entities"
 		if m.policy.Spent > 0 {
-			text += fmt.Sprintf("; %d were removed lately", m.policy.Spent)
+			counted += fmt.Sprintf("; %d were removed lately", m.policy.Spent)
 		}
-		causes = append(causes, text+"): "+few(removals))
+		causes = append(causes, fmt.Sprintf("%d of %d entities would be removed, which is %s: %s", len(removals), total, m.policy.Budget.Text(counted), few(removals)))
 	}
-	if m.policy.Budget.overEither(len(lost), total) {
-		causes = append(causes, fmt.Sprintf("%d of %d sites would lose their template or metadata, which is more than the budget allows (%d %%, %d entities): %s",
-			len(lost), total, m.policy.Budget.Percent, m.policy.Budget.Entities, few(lost)))
+	if m.policy.Budget.OverEither(len(lost), total) {
+		causes = append(causes, fmt.Sprintf("%d of %d sites would lose their template or metadata, which is %s: %s", len(lost), total, m.policy.Budget.Text("entities"), few(lost)))
 	} else {
 		lost = nil
 	}
@@ -471,9 +453,9 @@ func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Acti
 		}
 	}
 	for _, a := range slices.Concat(lost, altered, added) {
-		fmt.Fprintf(digest, "change %s %s\n", a.Name, a.manifest.Digest)
+		lines = append(lines, fmt.Sprintf("change %s %s", a.Name, a.manifest.Digest))
 	}
-	ask := hex.EncodeToString(digest.Sum(nil)[:8])
+	ask := prune.Key(lines)
 	if len(causes) == 0 || m.policy.Approve == ask {
 		if len(causes) == 0 {
 			plan.Charged = len(removals)
@@ -634,8 +616,8 @@ func (m *maker) read(ctx context.Context, k key, id string) (*entity, error) {
 	}
 }
 
-// decide returns the action for one manifest; nil if there is nothing to do.
-func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, error) {
+// actionFor returns the action for one manifest; nil if there is nothing to do.
+func (m *maker) actionFor(ctx context.Context, w *manifest.Manifest) (*Action, error) {
 	k := key{w.Put.Kind, w.Name}
 	item, owned := m.items[k]
 	there, err := m.lookup(ctx, k, item.ID)
@@ -653,7 +635,7 @@ func (m *maker) decide(ctx context.Context, w *manifest.Manifest) (*Action, erro
 		return nil, nil
 	}
 	if k.kind == tko.KindDeployment {
-		return m.decideDeployment(ctx, a, item, there)
+		return m.actionForDeployment(ctx, a, item, there)
 	}
 	switch {
 	case there == nil:
@@ -836,8 +818,8 @@ func (m *maker) moves(kind tko.Kind, name string) bool {
 	return !known || there == nil || m.items[k].Digest != w.Digest || m.items[k].Revision != there.revision
 }
 
-// decideDeployment is decide for deployments, which are known by their origin.
-func (m *maker) decideDeployment(ctx context.Context, a *Action, item tko.SourceItem, there *entity) (*Action, error) {
+// actionForDeployment is actionFor for deployments, which are known by their origin.
+func (m *maker) actionForDeployment(ctx context.Context, a *Action, item tko.SourceItem, there *entity) (*Action, error) {
 	w := a.manifest
 	if there != nil && item.Digest == w.Digest && there.site == w.Put.Site && there.template == w.Put.Template {
 		return nil, m.references(ctx, w)

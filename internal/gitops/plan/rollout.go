@@ -9,9 +9,6 @@ import (
 // Keeps reports whether an entity stays although its manifest was removed.
 func Keeps(item tko.SourceItem) bool { return item.Status == statusKeep }
 
-// Exceeds reports whether the removal of n of total entities needs an approval.
-func (b Budget) Exceeds(n, total int) bool { return b.over(n, total) }
-
 // Deployments splits the actions of a plan: it returns those that change deployments, for
 // a rollout, and leaves those that come before it. Removals of other entities, to which
 // deployments may refer, come after it: waiting is their number. If no deployment changes,

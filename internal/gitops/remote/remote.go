@@ -20,6 +20,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
@@ -158,13 +159,12 @@ func credential(ctx context.Context, reference, file string, secrets secret.Sour
 	if file == "" {
 		return "", nil
 	}
-	data, err := os.ReadFile(file) //nolint:gosec // the operator names the file
+	text, err := secret.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("read a credential: %w", err)
 	}
-	text := strings.TrimSpace(string(data))
-	if text == "" || strings.ContainsAny(text, "\r\n") {
-		return "", tko.Errorf(tko.ErrInvalid, "the credential in %q is empty or has several lines: write one line", file)
+	if strings.ContainsAny(text, "\r\n") {
+		return "", tko.Errorf(tko.ErrInvalid, "the credential in %q has several lines: write one line", file)
 	}
 	return secret.Text(text), nil
 }
@@ -183,16 +183,12 @@ func (g *Getter) Get(ctx context.Context, address string, header http.Header) (R
 		return Response{}, tko.Errorf(tko.ErrDenied, "the server refers to another server: its pages must be at %s", g.origin)
 	}
 	for try := 1; ; try++ {
-		got, pause, err := g.once(ctx, address, header)
-		if err == nil || pause == 0 || try == maxTries || ctx.Err() != nil {
+		got, wait, err := g.once(ctx, address, header)
+		if err == nil || wait == 0 || try == maxTries || ctx.Err() != nil {
 			return got, err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return Response{}, context.Cause(ctx)
-		case <-timer.C:
+		if err := pause.For(ctx, wait); err != nil {
+			return Response{}, err
 		}
 	}
 }

@@ -107,9 +107,9 @@ func (r *Repository) refs(ctx context.Context) ([]*plumbing.Reference, error) {
 	if err != nil {
 		return nil, err
 	}
-	refs, err := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: auth.method, CABundle: ca, PeelingOption: git.AppendPeeled})
+	refs, err := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: auth.Method, CABundle: ca, PeelingOption: git.AppendPeeled})
 	if err != nil {
-		return nil, auth.hide(explain(ctx, err))
+		return nil, auth.Hide(explain(ctx, err))
 	}
 	return refs, nil
 }

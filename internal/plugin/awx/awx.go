@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
@@ -36,7 +35,6 @@ const (
 
 const (
 	fileScheme     = "file:"
-	maxSecret      = 1 << 20 // bytes of a file with a secret
 	defaultLabel   = "tko"
 	defaultRetries = 3
 	firstRetry     = time.Minute // after the first failure of a job; doubled after each further one
@@ -59,10 +57,15 @@ type Options struct {
 }
 
 // An Executor runs plugins as jobs of AWX. It is safe for concurrent use.
-type Executor struct{ options Options }
+type Executor struct {
+	options Options
+	secrets secret.Folder
+}
 
 // New returns an Executor.
-func New(o Options) *Executor { return &Executor{options: o} }
+func New(o Options) *Executor {
+	return &Executor{options: o, secrets: secret.Folder{Path: o.Secrets, Owner: "server", Flag: "--awx-secrets"}}
+}
 
 // A Call is a plugin with its input.
 type Call struct {
@@ -203,33 +206,11 @@ func (e *Executor) resolve(ctx context.Context, value string) (secret.Text, erro
 	if !ok {
 		return secret.Text(value), nil
 	}
-	if e.options.Secrets == "" {
-		return "", fmt.Errorf("%s: this server has no folder of such files: configure --awx-secrets", value)
-	}
-	if !filepath.IsLocal(name) {
-		return "", fmt.Errorf("%s: use a path below the folder of --awx-secrets", value)
-	}
-	root, err := os.OpenRoot(e.options.Secrets)
-	if err != nil {
-		return "", fmt.Errorf("%s: the folder of --awx-secrets can't be read: %w", value, err)
-	}
-	defer func() { _ = root.Close() }()
-	info, err := root.Stat(name)
+	data, err := e.secrets.Read(name)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", value, err)
 	}
-	if !info.Mode().IsRegular() || info.Size() > maxSecret {
-		return "", fmt.Errorf("%s: it is no file, or longer than %d bytes", value, maxSecret)
-	}
-	data, err := root.ReadFile(name)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", value, err)
-	}
-	text := strings.TrimRight(string(data), "\r\n")
-	if text == "" {
-		return "", fmt.Errorf("%s: the file is empty", value)
-	}
-	return secret.Text(text), nil
+	return secret.Text(strings.TrimRight(string(data), "\r\n")), nil
 }
 
 // variablesOf returns the names of the properties that are extra variables, sorted.
@@ -601,14 +582,7 @@ func (r *run) failure(ctx context.Context, j job) (string, error) {
 			return "", err // AWX has no events of other kinds of jobs, such as updates
 		}
 	}
-	return boundedBy(text, 4*maxDetail), nil
-}
-
-func boundedBy(text string, limit int) string {
-	if text = strings.ToValidUTF8(text, "\uFFFD"); len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") + "…"
-	}
-	return text
+	return printable.Short(strings.ToValidUTF8(text, "\uFFFD"), 4*maxDetail), nil
 }
 
 // nodes returns the jobs of a workflow job, in the order of their IDs.

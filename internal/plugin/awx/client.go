@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
@@ -186,11 +187,7 @@ func detailOf(data []byte) string {
 }
 
 func bounded(text string) string {
-	text = strings.TrimSpace(strings.ToValidUTF8(text, "\uFFFD"))
-	if len(text) > maxDetail {
-		text = strings.ToValidUTF8(text[:maxDetail], "") + "…"
-	}
-	return text
+	return printable.Short(strings.TrimSpace(strings.ToValidUTF8(text, "\uFFFD")), maxDetail)
 }
 
 // list calls each with the entries of a list, page by page, until each returns false.

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -281,14 +282,8 @@ func shownUpTo(most int, v Value, text string, secret bool) string {
 		return "missing"
 	case secret:
 		return "hidden"
-	case len(text) > most:
-		end := most
-		for !utf8.RuneStart(text[end]) {
-			end--
-		}
-		return text[:end] + "…"
 	}
-	return text
+	return printable.Short(text, most)
 }
 
 // shapeOf returns a path without the keys of elements.

@@ -6,18 +6,7 @@ import (
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/krm"
 )
-
-// StateOf returns the state of a deployment with its digest. The Deployment resource of
-// the package doesn't count: the fields of the deployment do.
-func StateOf(d tko.Deployment) (State, error) {
-	content, _, err := krm.DigestOf(d.Package.WithoutDeploymentState())
-	if err != nil {
-		return State{}, err
-	}
-	return State{Deployment: d, Digest: StateDigest(content, d)}, nil
-}
 
 // StateDigest returns the digest of a deployment whose package, without the state in its
 // Deployment resource, has the digest content.

@@ -18,6 +18,7 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 const (
@@ -173,10 +174,8 @@ func takeLock(ctx context.Context, lock string) (*os.File, error) {
 		if time.Now().After(deadline) {
 			return nil, fmt.Errorf("the branch is locked by %s", strings.TrimSpace(lock))
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(lockRetry):
+		if err := pause.For(ctx, lockRetry); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/location/gitauth"
 )
 
 // remote is a repository on a server, with a bare local clone of one branch. Only
@@ -36,7 +37,7 @@ type remote struct {
 	url     string
 	dir     string // of the clone
 	branch  plumbing.ReferenceName
-	auth    auth
+	auth    gitauth.Auth
 	guard   *guard.Guard
 	storage *filesystem.Storage
 	timeout time.Duration // of a response
@@ -88,7 +89,7 @@ func cacheDir(cache string, s spec) string {
 }
 
 // openRemote opens the clone. It creates an empty one if there is no usable one.
-func openRemote(dir string, s spec, a auth, g *guard.Guard, timeout time.Duration) (*remote, error) {
+func openRemote(dir string, s spec, a gitauth.Auth, g *guard.Guard, timeout time.Duration) (*remote, error) {
 	r := &remote{url: s.URL, dir: dir, branch: plumbing.NewBranchReferenceName(s.Branch), auth: a, guard: g, timeout: timeout}
 	if !isBare(dir) {
 		if err := os.RemoveAll(dir); err != nil {
@@ -126,10 +127,10 @@ func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
 	}
 	// some transports ignore the context while they connect
 	opened, err := within(ctx, r.timeout, func(context.Context) (transport.ReceivePackSession, error) {
-		return c.NewReceivePackSession(ep, r.auth.method)
+		return c.NewReceivePackSession(ep, r.auth.Method)
 	}, func(s transport.ReceivePackSession) { _ = s.Close() })
 	if err != nil {
-		return plumbing.ZeroHash, r.auth.hide(fmt.Errorf("connecting: %w", err))
+		return plumbing.ZeroHash, r.auth.Hide(fmt.Errorf("connecting: %w", err))
 	}
 	r.session = &session{ReceivePackSession: opened}
 	r.refs, err = using(ctx, r.timeout, r.session, opened.AdvertisedReferencesContext)
@@ -137,7 +138,7 @@ func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
 		r.refs, err = packp.NewAdvRefs(), nil
 	}
 	if err != nil {
-		return plumbing.ZeroHash, r.auth.hide(fmt.Errorf("reading the branches: %w", err))
+		return plumbing.ZeroHash, r.auth.Hide(fmt.Errorf("reading the branches: %w", err))
 	}
 	tip := r.refs.References[r.branch.String()]
 	if tip.IsZero() || r.storage.HasEncodedObject(tip) == nil {
@@ -161,11 +162,11 @@ func (r *remote) fetch(ctx context.Context) error {
 		defer func() { _ = storage.Close() }()
 		from := gogit.NewRemote(storage, &config.RemoteConfig{Name: "origin", URLs: []string{location}})
 		return struct{}{}, from.FetchContext(ctx, &gogit.FetchOptions{
-			RefSpecs: []config.RefSpec{spec}, Auth: r.auth.method, ProxyOptions: proxy, Tags: gogit.NoTags, Force: true,
+			RefSpecs: []config.RefSpec{spec}, Auth: r.auth.Method, ProxyOptions: proxy, Tags: gogit.NoTags, Force: true,
 		})
 	}, nil)
 	if err != nil && !errors.Is(err, gogit.NoErrAlreadyUpToDate) {
-		return r.auth.hide(fmt.Errorf("fetching: %w", err))
+		return r.auth.Hide(fmt.Errorf("fetching: %w", err))
 	}
 	// the fetch may have added packs that the storage doesn't know yet
 	r.storage.Reindex()
@@ -192,7 +193,7 @@ func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added *stagin
 	opened := r.session
 	push := func(ctx context.Context) (*packp.ReportStatus, error) { return opened.ReceivePack(ctx, request) }
 	if _, err := using(ctx, transferTime*r.timeout, opened, push); err != nil {
-		pushed := r.auth.hide(fmt.Errorf("pushing: %w", err))
+		pushed := r.auth.Hide(fmt.Errorf("pushing: %w", err))
 		now, err := r.tip(ctx)
 		switch {
 		case err != nil:

@@ -30,6 +30,7 @@ type Options struct {
 // concurrent use.
 type Target struct {
 	options Options
+	secrets secret.Folder
 	mu      sync.Mutex
 	groups  map[groupKey]*group
 }
@@ -43,18 +44,14 @@ func New(o Options) *Target {
 		}
 		o.Cache = filepath.Join(base, "tko", "git")
 	}
-	if o.Secrets != "" {
-		if absolute, err := filepath.Abs(o.Secrets); err == nil {
-			o.Secrets = absolute
-		}
-	}
 	if o.Timeout == 0 {
 		o.Timeout = 30 * time.Second
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Target{options: o, groups: map[groupKey]*group{}}
+	secrets := secret.Folder{Path: o.Secrets, Owner: "meta-scheduler", Flag: "--git-secrets"}
+	return &Target{options: o, secrets: secrets, groups: map[groupKey]*group{}}
 }
 
 // Schedule makes the repository that a resource of the site's package names hold

@@ -13,6 +13,8 @@ import (
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // A health is the health of an object.
@@ -98,12 +100,7 @@ func (rules healthRules) statusOf(r *unstructured.Unstructured) (health, string)
 // maxText bounds texts of other programs in messages, in bytes.
 const maxText = 300
 
-func bounded(text string) string {
-	if len(text) <= maxText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxText], "") + "…"
-}
+func bounded(text string) string { return printable.Short(text, maxText) }
 
 // firstFew joins the first lines, and adds the number of the rest.
 func firstFew(lines []string, few int) string {

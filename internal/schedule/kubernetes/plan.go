@@ -1,14 +1,12 @@
 package kubernetes
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -134,14 +132,11 @@ func (p *pruning) checkBudget(s spec, total int, live map[key]*unstructured.Unst
 	if len(p.foreign.unknown) == 0 && !s.Budget.Over(len(fresh)+more, total+more) {
 		return
 	}
-	hash := sha256.New()
+	lines := make([]string, 0, len(fresh)+more)
 	for _, r := range fresh {
-		_, _ = fmt.Fprintln(hash, r.key)
+		lines = append(lines, r.key.String())
 	}
-	for _, name := range slices.Concat(p.foreign.objects, p.foreign.unknown) {
-		_, _ = fmt.Fprintln(hash, name)
-	}
-	if digest := hex.EncodeToString(hash.Sum(nil))[:12]; digest != s.Approve {
-		p.approval = digest
+	if key := prune.Key(slices.Concat(lines, p.foreign.objects, p.foreign.unknown)); key != s.Approve {
+		p.approval = key
 	}
 }

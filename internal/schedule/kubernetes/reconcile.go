@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -589,7 +590,7 @@ func (rc *reconciliation) awaitDefinitions(ctx context.Context, objects []*objec
 			}
 		}
 		if len(waiting) > 0 {
-			if err := sleep(ctx, settlePause); err != nil {
+			if err := pause.For(ctx, settlePause); err != nil {
 				return err
 			}
 		}
@@ -613,17 +614,6 @@ func (rc *reconciliation) isServed(ctx context.Context, definition *unstructured
 		}
 	}
 	return true
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }
 
 // frozen returns whether the objects that a deployment has, but doesn't want, stay

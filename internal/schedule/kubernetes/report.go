@@ -77,8 +77,8 @@ func (rc *reconciliation) approvalMessage() string {
 		names = append(names, r.String())
 	}
 	more := rc.pruning.foreign
-	text := fmt.Sprintf("%d of %d objects would be removed, which is more than the budget allows (%d %%, %d objects): %s",
-		len(names)+len(more.objects), rc.budgetBase+len(more.objects), rc.spec.Budget.Percent, rc.spec.Budget.Objects, firstFew(names, fewObjects))
+	text := fmt.Sprintf("%d of %d objects would be removed, which is %s: %s",
+		len(names)+len(more.objects), rc.budgetBase+len(more.objects), rc.spec.Budget.Text("objects"), firstFew(names, fewObjects))
 	if len(more.objects) > 0 {
 		text += fmt.Sprintf("; %d objects in their namespaces, which TKO did not make, would be deleted too: %s", len(more.objects), firstFew(more.objects, fewObjects))
 	}

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
@@ -125,7 +124,7 @@ func (t *Target) Schedule(ctx context.Context, cluster krm.Resource, site tko.Si
 	if err != nil {
 		return report.Report{}, err
 	}
-	if away := conditionOf(site.Stamp, tko.ConditionHealthy); away != nil && away.Reason == ReasonUnreachable {
+	if away := tko.FindCondition(site.Stamp.Conditions, tko.ConditionHealthy); away != nil && away.Reason == ReasonUnreachable {
 		select {
 		case t.probes <- struct{}{}:
 			defer func() { <-t.probes }()
@@ -200,11 +199,11 @@ func (t *Target) incompleteReport(ctx context.Context, site tko.Site, deployment
 		r.Requeue = t.retryAfter(site)
 	}
 	v.Message = err.Error()
-	if v.Reason == ReasonUnreachable || conditionOf(site.Stamp, tko.ConditionHealthy) != nil {
+	if v.Reason == ReasonUnreachable || tko.FindCondition(site.Stamp.Conditions, tko.ConditionHealthy) != nil {
 		r.Site.Healthy = v
 	}
 	for _, d := range deployments {
-		if conditionOf(d.Stamp, tko.ConditionHealthy) != nil {
+		if tko.FindCondition(d.Stamp.Conditions, tko.ConditionHealthy) != nil {
 			r.Deployments[d.ID] = report.State{Healthy: v}
 		}
 	}
@@ -241,7 +240,7 @@ func unreachableReason(err error) string {
 // jittered spreads reconciliations, so that those of sites that started together
 // don't coincide.
 func jittered(d time.Duration) time.Duration {
-	return d - d/10 + time.Duration(rand.Int64N(int64(d/5)+1)) //nolint:gosec // jitter is no secret
+	return pause.About(d, 0.1)
 }
 
 const (
@@ -254,17 +253,9 @@ const (
 func (t *Target) retryAfter(site tko.Site) time.Duration {
 	wait := soon
 	for _, name := range []string{tko.ConditionHealthy, tko.ConditionScheduled} {
-		if c := conditionOf(site.Stamp, name); c != nil && c.Status != tko.ConditionTrue {
+		if c := tko.FindCondition(site.Stamp.Conditions, name); c != nil && c.Status != tko.ConditionTrue {
 			wait = max(wait, time.Since(c.LastTransition)/2)
 		}
 	}
 	return min(wait, jittered(t.options.Interval))
-}
-
-func conditionOf(s tko.Stamp, name string) *tko.Condition {
-	i := slices.IndexFunc(s.Conditions, func(c tko.Condition) bool { return c.Type == name })
-	if i < 0 {
-		return nil
-	}
-	return &s.Conditions[i]
 }

@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"context"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -245,7 +245,7 @@ func (p watchTarget) text() string { return p.resource.String() + " " + p.namesp
 // run watches p until the context ends. If the cluster refuses the watch, run retries
 // rarely: the watch may be allowed, or the kind be available, later.
 func (s *siteWatch) run(ctx context.Context, at metadata.ResourceInterface, p watchTarget) {
-	pause := minWatchPause
+	wait := minWatchPause
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := s.watch(ctx, at, p)
@@ -254,17 +254,17 @@ func (s *siteWatch) run(ctx context.Context, at metadata.ResourceInterface, p wa
 		case ctx.Err() != nil:
 			return
 		case err == nil && time.Since(began) > watchTime/2: // it ended regularly
-			pause = minWatchPause
+			wait = minWatchPause
 			continue
 		case refused:
-			pause = watchTime
+			wait = watchTime
 		default:
 			s.recordBreak() // the cluster may be unreachable
 		}
-		if sleep(ctx, pause/2+rand.N(pause)) != nil { //nolint:gosec // jitter is no secret
+		if pause.For(ctx, pause.About(wait, 0.5)) != nil {
 			return
 		}
-		pause = min(2*pause, maxWatchPause)
+		wait = min(2*wait, maxWatchPause)
 	}
 }
 

@@ -5,10 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -18,6 +15,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -33,12 +31,6 @@ const (
 	kindInstance = "NsInstance"
 	kindVNF      = "VnfPackage"
 	kindNS       = "NsPackage"
-)
-
-const (
-	maxSecret        = 1 << 20
-	defaultInstances = 20
-	defaultPercent   = 50
 )
 
 // spec is the spec of an OSM resource.
@@ -96,17 +88,10 @@ func into(from, to any) error {
 }
 
 func (s spec) policy() osm.Policy {
-	p := osm.Policy{
-		Prune: true, Budget: osm.Budget{Instances: defaultInstances, Percent: defaultPercent}, Approve: s.Prune.Approve,
+	return osm.Policy{
+		Prune: true, Budget: prune.Default.With(s.Prune.Instances, s.Prune.Percent), Approve: s.Prune.Approve,
 		Broken: s.Broken, Replace: s.Replace, NoReset: s.ResetValues != nil && !*s.ResetValues,
 	}
-	if s.Prune.Instances != nil {
-		p.Budget.Instances = *s.Prune.Instances
-	}
-	if s.Prune.Percent != nil {
-		p.Budget.Percent = *s.Prune.Percent
-	}
-	return p
 }
 
 // endpoint returns the endpoint of a site. The password is read at each login.
@@ -120,36 +105,20 @@ func (t *Target) endpoint(s spec) (osm.Endpoint, error) {
 			}
 			return text, nil
 		}
-		data, err := t.secret("credentials.passwordFile", s.Credentials.PasswordFile)
-		return secret.Text(strings.TrimRight(string(data), "\r\n")), err
+		data, err := t.secrets.Read(s.Credentials.PasswordFile)
+		if err != nil {
+			return "", fmt.Errorf("spec.credentials.passwordFile: %w", err)
+		}
+		return secret.Text(strings.TrimRight(string(data), "\r\n")), nil
 	}
 	if s.CAFile == "" {
 		return e, nil
 	}
 	var err error
-	e.CA, err = t.secret("caFile", s.CAFile)
-	return e, err
-}
-
-// secret reads a file in the folder of secrets. The name comes from a site's
-// package, so it must not lead to other files of the server. ErrInvalid if it does.
-func (t *Target) secret(field, name string) ([]byte, error) {
-	if t.options.Secrets == "" {
-		return nil, fmt.Errorf("spec.%s: this meta-scheduler has no folder of secrets for OSM: configure one", field)
+	if e.CA, err = t.secrets.Read(s.CAFile); err != nil {
+		return e, fmt.Errorf("spec.caFile: %w", err)
 	}
-	if !filepath.IsLocal(name) {
-		return nil, tko.Errorf(tko.ErrInvalid, "spec.%s: %q is not a path inside the meta-scheduler's folder of secrets", field, name)
-	}
-	file, err := os.OpenInRoot(t.options.Secrets, name)
-	if err != nil { // not ErrInvalid: files of secrets may be created later
-		return nil, fmt.Errorf("spec.%s: %q can't be read: %w", field, name, errors.Unwrap(err))
-	}
-	defer func() { _ = file.Close() }()
-	data, err := io.ReadAll(io.LimitReader(file, maxSecret))
-	if err != nil || len(data) == 0 {
-		return nil, fmt.Errorf("spec.%s: %q is empty, or can't be read", field, name)
-	}
-	return data, nil
+	return e, nil
 }
 
 // instanceSpec is the spec of an NsInstance.

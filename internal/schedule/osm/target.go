@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"math/rand/v2"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
@@ -60,22 +59,18 @@ type Options struct {
 type Target struct {
 	records Records
 	options Options
+	secrets secret.Folder
 }
 
 // New makes a Target.
 func New(records Records, o Options) *Target {
-	if o.Secrets != "" {
-		if absolute, err := filepath.Abs(o.Secrets); err == nil {
-			o.Secrets = absolute
-		}
-	}
 	if o.Interval == 0 {
 		o.Interval = 10 * time.Minute
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Target{records: records, options: o}
+	return &Target{records: records, options: o, secrets: secret.Folder{Path: o.Secrets, Owner: "meta-scheduler", Flag: "--osm-secrets"}}
 }
 
 // savedState is the content of a target state.
@@ -269,7 +264,7 @@ func (l *reconciliation) readDeployment(d tko.Deployment, packages map[string]kr
 // it returns as well.
 func (l *reconciliation) report(ctx context.Context, got osm.Report, deployments []tko.Deployment, held []tko.DeploymentID, applyErr error) (report.Report, error) {
 	r := report.Report{Kept: held, Deployments: map[tko.DeploymentID]report.State{}, Requeue: got.Again}
-	if interval := jittered(l.options.Interval); r.Requeue == 0 || interval < r.Requeue {
+	if interval := pause.About(l.options.Interval, 0.1); r.Requeue == 0 || interval < r.Requeue {
 		r.Requeue = interval
 	}
 	for _, w := range got.Warnings {
@@ -439,10 +434,4 @@ func few(lines []string) string {
 		return strings.Join(lines, "; ")
 	}
 	return fmt.Sprintf("%s; and %d more", strings.Join(lines[:most], "; "), len(lines)-most)
-}
-
-// jittered returns d, give or take a tenth, so that sites whose reconciliations
-// began together don't stay together.
-func jittered(d time.Duration) time.Duration {
-	return d - d/10 + time.Duration(rand.Int64N(int64(d/5)+1)) //nolint:gosec // jitter is no secret
 }

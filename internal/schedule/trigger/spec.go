@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -40,7 +41,7 @@ type Spec struct {
 	Drift       string
 	Ignore      []Ignore
 	Health      []HealthRule
-	Budget      Budget
+	Budget      prune.Budget
 	Cleanup     string // what happens to the objects when the resource leaves the package
 	Approve     string // digest of an approved removal beyond the budget
 }
@@ -77,17 +78,11 @@ type HealthRule struct {
 	Failed      string // true: it will not become healthy by itself; none if empty
 }
 
-// A Budget bounds the removals at a site without an approval: a removal needs one if
-// it exceeds both bounds.
-type Budget struct{ Percent, Objects int }
-
 // DefaultNamespace is the default of namespaces.
 const DefaultNamespace = "default"
 
 const (
 	defaultInventory = "tko-system"
-	defaultPercent   = 50
-	defaultObjects   = 20
 	maxIgnores       = 1000
 	maxHealthRules   = 100
 	maxGroups        = 20
@@ -172,7 +167,7 @@ func parseSpec(value any) (Spec, error) {
 		Namespace: cmp.Or(w.Namespace, DefaultNamespace), Inventory: cmp.Or(w.InventoryNamespace, defaultInventory),
 		Drift: cmp.Or(w.Drift, DriftCorrect), Approve: w.Prune.Approve,
 		Cleanup: cmp.Or(w.Cleanup, CleanupLeave),
-		Budget:  Budget{Percent: defaultPercent, Objects: defaultObjects},
+		Budget:  prune.Default.With(w.Prune.Objects, w.Prune.Percent),
 	}
 	if s.Kubeconfig, err = w.kubeconfigRef(); err != nil {
 		return Spec{}, err
@@ -204,14 +199,8 @@ func parseSpec(value any) (Spec, error) {
 		}
 		s.Health = append(s.Health, one)
 	}
-	if w.Prune.Percent != nil {
-		s.Budget.Percent = *w.Prune.Percent
-	}
-	if w.Prune.Objects != nil {
-		s.Budget.Objects = *w.Prune.Objects
-	}
-	if s.Budget.Percent < 0 || s.Budget.Percent > 100 || s.Budget.Objects < 0 {
-		return Spec{}, errors.New("prune: percent is between 0 and 100, and objects is 0 or more")
+	if err := s.Budget.Check("objects"); err != nil {
+		return Spec{}, fmt.Errorf("prune: %w", err)
 	}
 	for i, rule := range w.Ignore {
 		if rule.Kind == "" || len(rule.Pointers) == 0 {
@@ -325,9 +314,6 @@ func (s Spec) Ignored(group, kind, namespace, name string) []Pointer {
 	}
 	return all
 }
-
-// Over returns whether removing n of total objects needs an approval.
-func (b Budget) Over(n, total int) bool { return n > b.Objects && n*100 > b.Percent*total }
 
 // A Pointer is a JSON pointer, as a list of unescaped tokens.
 type Pointer []string

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
@@ -29,14 +30,14 @@ func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake fun
 	ctx, db.stop = context.WithCancel(ctx)
 	db.watchStandbys(ctx)
 	db.wait.Go(func() {
-		pause := minPause
+		wait := minPause
 		away := false
 		for ctx.Err() == nil {
 			err := db.listenOnce(ctx, config, wake, func() {
 				if away {
 					log.InfoContext(ctx, "the database is back")
 				}
-				away, pause = false, minPause
+				away, wait = false, minPause
 			})
 			if ctx.Err() != nil {
 				return
@@ -54,11 +55,8 @@ func (db *database) listen(ctx context.Context, config *pgx.ConnConfig, wake fun
 			}
 			// Connections that were opened before are lost, too.
 			db.pool.Reset()
-			select {
-			case <-time.After(pause):
-				pause = min(2*pause, maxPause)
-			case <-ctx.Done():
-			}
+			_ = pause.For(ctx, wait)
+			wait = min(2*wait, maxPause)
 		}
 	})
 }

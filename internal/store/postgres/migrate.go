@@ -16,6 +16,7 @@ import (
 	"github.com/pressly/goose/v3"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
@@ -140,10 +141,8 @@ func migrateSoon(ctx context.Context, config *pgx.ConnConfig, files fs.FS) error
 		if _, err = provider.Up(ctx); !isCode(err, codeLockTimeout) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if pause.For(ctx, lockPause) != nil {
 			return err
-		case <-time.After(lockPause):
 		}
 	}
 }
@@ -246,10 +245,8 @@ func exclusively(ctx context.Context, db *sql.DB, fn func() error) error {
 			err = fn()
 		} else if isCode(err, codeLockTimeout) {
 			_ = tx.Rollback()
-			select {
-			case <-ctx.Done():
+			if pause.For(ctx, lockPause/4) != nil {
 				return ctx.Err()
-			case <-time.After(lockPause / 4):
 			}
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
@@ -83,18 +84,15 @@ func waitForDatabase(ctx context.Context, where string, o Options, try func() er
 			}
 			return err
 		}
-		const pause = 200 * time.Millisecond
-		if time.Until(limit) < pause || ctx.Err() != nil {
+		const wait = 200 * time.Millisecond
+		if time.Until(limit) < wait || ctx.Err() != nil {
 			return fmt.Errorf("the database was not available within %v: %w", o.Wait, err)
 		}
 		if !logged {
 			logged = true
 			o.Log.WarnContext(ctx, "waiting for the database", slog.String("database", where), slog.Duration("at_most", o.Wait), slog.Any("err", err))
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-		}
+		_ = pause.For(ctx, wait)
 	}
 }
 

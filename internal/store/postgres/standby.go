@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
@@ -177,9 +178,7 @@ func (db *database) BeginAt(ctx context.Context, position int64) relational.Tx {
 		if !behind || time.Until(limit) < standbyPause {
 			return nil
 		}
-		select {
-		case <-time.After(standbyPause):
-		case <-ctx.Done():
+		if pause.For(ctx, standbyPause) != nil {
 			return nil
 		}
 	}

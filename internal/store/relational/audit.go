@@ -85,12 +85,8 @@ func (c *change) auditRecord() audit.Record {
 }
 
 func hasStatus(conditions []tko.Condition, c tko.Condition) bool {
-	for _, was := range conditions {
-		if was.Type == c.Type {
-			return was.Status == c.Status && was.ObservedRevision == c.ObservedRevision
-		}
-	}
-	return false
+	was := tko.FindCondition(conditions, c.Type)
+	return was != nil && was.Status == c.Status && was.ObservedRevision == c.ObservedRevision
 }
 
 func digestText(d catalog.Digest) string {

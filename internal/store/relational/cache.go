@@ -1,7 +1,6 @@
 package relational
 
 import (
-	"container/list"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,75 +10,6 @@ import (
 
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
-
-// A cache holds the most recently used entries, up to a total size. Entries must
-// never change in the database, except in the [commitCache]. It is safe for
-// concurrent use.
-type cache[K comparable, V any] struct {
-	mutex   sync.Mutex
-	limit   int
-	size    int
-	entries map[K]*list.Element
-	order   *list.List // of *cacheEntry, newest first
-}
-
-type cacheEntry[K comparable, V any] struct {
-	key   K
-	value V
-	size  int
-}
-
-func newCache[K comparable, V any](limit int) *cache[K, V] {
-	return &cache[K, V]{limit: limit, entries: map[K]*list.Element{}, order: list.New()}
-}
-
-func (c *cache[K, V]) get(key K) (value V, ok bool) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	element, ok := c.entries[key]
-	if !ok {
-		return value, false
-	}
-	c.order.MoveToFront(element)
-	return entryOf[K, V](element.Value).value, true
-}
-
-func (c *cache[K, V]) put(key K, value V, size int) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	if _, ok := c.entries[key]; ok || size > c.limit/4 {
-		return
-	}
-	c.entries[key] = c.order.PushFront(&cacheEntry[K, V]{key, value, size})
-	c.size += size
-	for c.size > c.limit {
-		oldest := entryOf[K, V](c.order.Remove(c.order.Back()))
-		delete(c.entries, oldest.key)
-		c.size -= oldest.size
-	}
-}
-
-// drop removes an entry that is no longer valid.
-func (c *cache[K, V]) drop(key K) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	if element, ok := c.entries[key]; ok {
-		c.size -= entryOf[K, V](c.order.Remove(element)).size
-		delete(c.entries, key)
-	}
-}
-
-func (c *cache[K, V]) clear() {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	clear(c.entries)
-	c.order.Init()
-	c.size = 0
-}
-
-func entryOf[K comparable, V any](value any) *cacheEntry[K, V] {
-	return value.(*cacheEntry[K, V]) //nolint:forcetypeassert,errcheck // lists of caches hold nothing else
-}
 
 // The encodings of blobs.
 const (
@@ -140,7 +70,7 @@ func (s *Store) fillPackages(ctx context.Context, run runner, records []*catalog
 		if _, ok := found[r.Digest]; ok || r.Digest == (catalog.Digest{}) {
 			continue
 		}
-		data, ok := s.blobs.get(r.Digest)
+		data, ok := s.blobs.Get(r.Digest)
 		if !ok {
 			missing.Rows = append(missing.Rows, []any{r.Digest[:]})
 		}
@@ -158,7 +88,7 @@ func (s *Store) fillPackages(ctx context.Context, run runner, records []*catalog
 		}
 		digest := catalog.Digest(key)
 		found[digest] = data
-		s.blobs.put(digest, data, len(data)+100)
+		s.blobs.Put(digest, data, len(data)+100)
 		return nil
 	}
 	if len(missing.Rows) > 0 {
@@ -183,7 +113,7 @@ func (s *Store) metadataOf(ctx context.Context, run runner, ids map[int64]*catal
 		Columns: []Column{{"id", Int}},
 	}
 	for id := range ids {
-		metadata, ok := s.metasets.get(id)
+		metadata, ok := s.metasets.Get(id)
 		if !ok {
 			missing.Rows = append(missing.Rows, []any{id})
 			continue
@@ -201,7 +131,7 @@ func (s *Store) metadataOf(ctx context.Context, run runner, ids map[int64]*catal
 			return fmt.Errorf("metadata %d: %w", id, err)
 		}
 		ids[id] = metadata
-		s.metasets.put(id, metadata, 3*len(doc)+200)
+		s.metasets.Put(id, metadata, 3*len(doc)+200)
 		return nil
 	}
 	if len(missing.Rows) > 0 {

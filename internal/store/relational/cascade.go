@@ -441,9 +441,7 @@ func (g *group) markDeleting(w *catalog.Write, before *row) {
 	}
 	after := *before
 	after.Author = w.Record.Author
-	after.Conditions = append(slices.DeleteFunc(slices.Clone(before.Conditions), func(c tko.Condition) bool {
-		return c.Type == tko.ConditionDeleting
-	}), tko.Condition{
+	after.Conditions = append(tko.WithoutCondition(before.Conditions, tko.ConditionDeleting), tko.Condition{
 		Type: tko.ConditionDeleting, Status: tko.ConditionTrue, Reason: "DeletionBegan", LastTransition: g.now, ObservedRevision: before.Revision,
 		Message: "deleting the records that depend on it; if this was interrupted, delete it again",
 	})

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 // clockStep is the maximum step back of the database's clock that is not detected:
@@ -49,7 +51,7 @@ func (s *Store) watchClock() {
 			return
 		}
 		for s.capDeadlines(s.ended) != nil { // the database is away
-			if !sleep(s.ended, maxPause) {
+			if pause.For(s.ended, maxPause) != nil {
 				return
 			}
 		}

@@ -2,7 +2,6 @@ package relational
 
 import (
 	"context"
-	"strings"
 
 	"github.com/tko-orchestrator/tko"
 )
@@ -72,9 +71,4 @@ func (s *Store) read(ctx context.Context, fn func(tx Tx) error) error {
 		defer tx.Rollback()
 		return fn(tx)
 	})
-}
-
-// cleanText replaces characters that the databases can't store.
-func cleanText(text string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
 }

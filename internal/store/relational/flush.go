@@ -148,7 +148,7 @@ func (g *group) numberMetadata(ctx context.Context, run runner) (statements []St
 			continue
 		}
 		docs[digest] = doc{string(text), u}
-		if id, ok := g.stored.metasets.get(digest); ok {
+		if id, ok := g.stored.metasets.Get(digest); ok {
 			known[digest] = id
 		} else {
 			read.Rows = append(read.Rows, []any{digest[:]})
@@ -178,11 +178,11 @@ func (g *group) numberMetadata(ctx context.Context, run runner) (statements []St
 		}
 		id, d := known[digest], docs[digest]
 		g.cacheFills = append(g.cacheFills, func() {
-			g.stored.metasets.put(digest, id, 1)
+			g.stored.metasets.Put(digest, id, 1)
 			// The maps belong to the caller: the cache holds a copy.
 			metadata := new(catalog.Metadata)
 			if json.Unmarshal([]byte(d.text), metadata) == nil {
-				g.store.metasets.put(id, metadata, 3*len(d.text)+200)
+				g.store.metasets.Put(id, metadata, 3*len(d.text)+200)
 			}
 		})
 	}
@@ -298,7 +298,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 			continue
 		}
 		values[e.pair] = e.value
-		if id, ok := g.stored.pairs.get(e.pair); ok {
+		if id, ok := g.stored.pairs.Get(e.pair); ok {
 			numbers[e.pair] = id
 			continue
 		}
@@ -322,7 +322,7 @@ func (g *group) indexMetadata(ctx context.Context, run runner, shared map[int64]
 			dictionary.Rows = append(dictionary.Rows, []any{numbers[p], string(p.kind), p.key, values[p], startOf(values[p]), p.hash[:]})
 		}
 		id := numbers[p]
-		g.cacheFills = append(g.cacheFills, func() { g.stored.pairs.put(p, id, 1) })
+		g.cacheFills = append(g.cacheFills, func() { g.stored.pairs.Put(p, id, 1) })
 	}
 	rowsOf := func(entries []entry) [][]any {
 		rows := make([][]any, len(entries))
@@ -383,7 +383,7 @@ func (g *group) blobRow(digest catalog.Digest, content []byte) ([]any, error) {
 		return nil, nil
 	}
 	g.written[digest] = true
-	if _, ok := g.stored.packages.get(digest); ok {
+	if _, ok := g.stored.packages.Get(digest); ok {
 		return nil, nil
 	}
 	encoding, data, err := g.store.encode(digest, content)
@@ -392,8 +392,8 @@ func (g *group) blobRow(digest catalog.Digest, content []byte) ([]any, error) {
 	}
 	own := slices.Clone(content)
 	g.cacheFills = append(g.cacheFills, func() {
-		g.stored.packages.put(digest, struct{}{}, 1)
-		g.store.blobs.put(digest, own, len(own)+100)
+		g.stored.packages.Put(digest, struct{}{}, 1)
+		g.store.blobs.Put(digest, own, len(own)+100)
 	})
 	return []any{digest[:], int64(encoding), int64(len(content)), data}, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/lru"
 )
 
 // A commitCache holds the state of the database after the committer's last
@@ -16,9 +17,9 @@ import (
 type commitCache struct {
 	valid        bool
 	head         head
-	databaseTime time.Time                  // the database's time
-	observedAt   time.Time                  // the local time when databaseTime was read
-	positions    *cache[catalog.Key, int64] // of records
+	databaseTime time.Time                      // the database's time
+	observedAt   time.Time                      // the local time when databaseTime was read
+	positions    *lru.Cache[catalog.Key, int64] // of records
 
 	pause  int // number of groups to commit under the lock
 	misses int // failed optimistic commits in a row
@@ -173,7 +174,7 @@ func (g *group) loadCached(ctx context.Context, calls []*call) (ok bool, err err
 			return
 		}
 		g.state[key] = nil
-		if position, known := g.store.commitCache.positions.get(key); known {
+		if position, known := g.store.commitCache.positions.Get(key); known {
 			g.state[key] = placeholder(key, position)
 			return
 		}
@@ -182,7 +183,7 @@ func (g *group) loadCached(ctx context.Context, calls []*call) (ok bool, err err
 	for _, c := range calls {
 		for i := range c.writes {
 			w := &c.writes[i]
-			if _, known := g.store.commitCache.positions.get(w.Record.Key); known {
+			if _, known := g.store.commitCache.positions.Get(w.Record.Key); known {
 				return false, nil
 			}
 			g.state[w.Record.Key] = nil
@@ -210,9 +211,9 @@ func placeholder(key catalog.Key, position int64) *row {
 // update records the state after a group was committed.
 func (cc *commitCache) update(g *group) {
 	for key, r := range g.state {
-		cc.positions.drop(key)
+		cc.positions.Drop(key)
 		if r != nil && !r.Deleting() {
-			cc.positions.put(key, r.Position, 1)
+			cc.positions.Put(key, r.Position, 1)
 		}
 	}
 	cc.head = g.head
@@ -222,7 +223,7 @@ func (cc *commitCache) update(g *group) {
 // stores have written since the last update, all earlier positions are dropped.
 func (cc *commitCache) updateLocked(g *group, found head) {
 	if !cc.valid || cc.head != found {
-		cc.positions.clear()
+		cc.positions.Clear()
 	}
 	cc.valid = true
 	cc.update(g)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // maxError is the maximum number of bytes of an error that are stored with an item.
@@ -311,7 +312,7 @@ func truncateText(text string) string {
 	if len(text) > maxError {
 		text = text[:maxError]
 	}
-	return cleanText(text)
+	return printable.Storable(text)
 }
 
 func compareItems(a, b tko.WorkItem) int { return compareText(a.Queue+" "+a.Key, b.Queue+" "+b.Key) }

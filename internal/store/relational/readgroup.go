@@ -192,7 +192,7 @@ func (s *Store) getOne(ctx context.Context, fields catalog.Fields, key catalog.K
 // fillCached is fill for a row whose metadata and package are cached. Otherwise it
 // returns false.
 func (s *Store) fillCached(fields catalog.Fields, r *row) (filled bool) {
-	metadata, ok := s.metasets.get(r.metaset)
+	metadata, ok := s.metasets.Get(r.metaset)
 	if !ok {
 		return false
 	}
@@ -200,7 +200,7 @@ func (s *Store) fillCached(fields catalog.Fields, r *row) (filled bool) {
 	if !fields.Package || r.Digest == (catalog.Digest{}) {
 		return true
 	}
-	r.Package, ok = s.blobs.get(r.Digest)
+	r.Package, ok = s.blobs.Get(r.Digest)
 	return ok
 }
 

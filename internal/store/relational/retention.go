@@ -11,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 const (
@@ -74,7 +75,7 @@ func (c *collection) run(ctx context.Context) error {
 				return err
 			}
 			if more {
-				if err := pause(ctx, collectPause*time.Since(began)); err != nil {
+				if err := pause.For(ctx, collectPause*time.Since(began)); err != nil {
 					return err
 				}
 			}
@@ -82,14 +83,6 @@ func (c *collection) run(ctx context.Context) error {
 	}
 	if c.loose > 0 {
 		return c.dropUnusedContents(ctx)
-	}
-	return nil
-}
-
-// pause waits. It returns an error if the context ends.
-func pause(ctx context.Context, d time.Duration) error {
-	if !sleep(ctx, d) {
-		return ctx.Err()
 	}
 	return nil
 }
@@ -366,7 +359,7 @@ func (v *survey) scan(ctx context.Context, c *collection) error {
 		if err := c.extend(ctx, &held); err != nil {
 			return err
 		}
-		if err := pause(ctx, collectPause*time.Since(began)); err != nil {
+		if err := pause.For(ctx, collectPause*time.Since(began)); err != nil {
 			return err
 		}
 	}
@@ -481,7 +474,7 @@ func (c *collection) dropUnused(ctx context.Context, v *survey, packages [][]byt
 	}
 	c.done.Packages += len(digests)
 	c.done.Metadata += len(numbers)
-	return pause(ctx, collectPause*time.Since(began))
+	return pause.For(ctx, collectPause*time.Since(began))
 }
 
 // pairInUse is the condition that a record has an entry of the metadata index.
@@ -519,7 +512,7 @@ func (c *collection) dropUnusedPairs(ctx context.Context) error {
 		if err := c.extend(ctx, &held); err != nil {
 			return err
 		}
-		if err := pause(ctx, collectPause*time.Since(began)); err != nil {
+		if err := pause.For(ctx, collectPause*time.Since(began)); err != nil {
 			return err
 		}
 	}
@@ -551,5 +544,5 @@ func (c *collection) dropPairs(ctx context.Context, ids []int64) error {
 		return err
 	}
 	c.done.Pairs += removed
-	return pause(ctx, collectPause*time.Since(began))
+	return pause.For(ctx, collectPause*time.Since(began))
 }

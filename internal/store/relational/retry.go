@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
 // MaxWait is the time after which a call fails if the database is unavailable or
@@ -42,7 +42,7 @@ func (s *Store) retry(ctx context.Context, run func() error) error {
 // retryUntil is retry with a time after which no attempt begins.
 func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() error) error {
 	deadline, hasDeadline := ctx.Deadline()
-	pause := minPause
+	most := minPause
 	for {
 		began := time.Now()
 		err := run()
@@ -52,14 +52,14 @@ func (s *Store) retryUntil(ctx context.Context, limit time.Time, run func() erro
 		if !errors.As(err, &unknown) && (err == nil || errors.Is(err, tko.ErrUnavailable) || !s.db.Transient(err)) {
 			return err
 		}
-		wait := pause/2 + rand.N(pause/2) //nolint:gosec // jitter is no secret
+		wait := pause.Between(most/2, most)
 		// An attempt that can't end in time isn't begun, so that the caller receives
 		// the error before its deadline.
 		late := hasDeadline && time.Until(deadline) <= wait+took
-		if late || time.Until(limit) < wait || !sleep(ctx, wait) {
+		if late || time.Until(limit) < wait || pause.For(ctx, wait) != nil {
 			return s.away(err)
 		}
-		pause = min(2*pause, maxPause)
+		most = min(2*most, maxPause)
 	}
 }
 
@@ -92,16 +92,4 @@ func (s *Store) stream(ctx context.Context, yield func(catalog.Record, error) bo
 		}
 		return &AwayError{fmt.Sprintf("the connection to the database was lost, and with it the snapshot of the list: start again, or continue after %q", last), err}
 	})
-}
-
-// sleep waits. It returns false if the context ends first.
-func sleep(ctx context.Context, wait time.Duration) (slept bool) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
 	fleetplan "github.com/tko-orchestrator/tko/internal/rollout/plan"
 )
@@ -99,12 +100,12 @@ func rolloutRowValues(id string, number, version int64, r catalog.RolloutRow) ([
 		if err != nil {
 			return nil, fault("encode a row of a rollout", err)
 		}
-		doc = cleanText(string(text))
+		doc = printable.Storable(string(text))
 	}
 	return []any{
 		id, number, string(r.Deployment), r.UID, r.Revision, int64(r.Kind), int64(r.Wave), int64(r.Rank),
 		digestValue(catalog.Digest(r.Before)), digestValue(catalog.Digest(r.After)), int64(r.Group), r.Parent, r.Site, string(r.Progress), microsOrZero(r.Since), microsOrZero(r.Evaluated),
-		int64(r.Credit), r.Counted, r.Broken, cleanText(r.Reason), r.Applied, r.Chain, r.Target, doc, version,
+		int64(r.Credit), r.Counted, r.Broken, printable.Storable(r.Reason), r.Applied, r.Chain, r.Target, doc, version,
 	}, nil
 }
 
@@ -177,13 +178,13 @@ func (g *group) rolloutStatements() ([]Statement, error) {
 			if err != nil {
 				return nil, fault("encode the state of a rollout", err)
 			}
-			states.Rows = append(states.Rows, []any{s.ID, s.Active(), s.Undoes, s.Started, cleanText(string(doc))})
+			states.Rows = append(states.Rows, []any{s.ID, s.Active(), s.Undoes, s.Started, printable.Storable(string(doc))})
 		}
 		if c.Skip != "" {
 			statements = append(statements, Statement{
 				SQL: "UPDATE rollout_row SET progress = 'Skipped', reason = $3, version = $4 " +
 					"WHERE rollout = $1 AND plan = $2 AND kind IN (1, 2, 3) AND progress IN ('Waiting', 'Stale')",
-				Args: []any{c.Rollout, c.Number, cleanText(c.Skip), c.version},
+				Args: []any{c.Rollout, c.Number, printable.Storable(c.Skip), c.version},
 			})
 		}
 		var rows [][]any

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/lru"
 )
 
 // A Store is a [catalog.Store] on a relational database.
@@ -31,8 +32,8 @@ type Store struct {
 	disk     diskState
 
 	sealer      Sealer // nil if packages are not encrypted
-	blobs       *cache[catalog.Digest, []byte]
-	metasets    *cache[int64, *catalog.Metadata]
+	blobs       *lru.Cache[catalog.Digest, []byte]
+	metasets    *lru.Cache[int64, *catalog.Metadata]
 	commitCache commitCache
 
 	reads readGroup
@@ -69,9 +70,9 @@ func New(ctx context.Context, db Database, backend string) *Store {
 		dialect:     db.Dialect(),
 		backend:     backend,
 		calls:       make(chan *call),
-		blobs:       newCache[catalog.Digest, []byte](cachedPackages),
-		metasets:    newCache[int64, *catalog.Metadata](cachedMetasets),
-		commitCache: commitCache{positions: newCache[catalog.Key, int64](cachedPositions)},
+		blobs:       lru.New[catalog.Digest, []byte](cachedPackages),
+		metasets:    lru.New[int64, *catalog.Metadata](cachedMetasets),
+		commitCache: commitCache{positions: lru.New[catalog.Key, int64](cachedPositions)},
 		leases:      map[*snapshotLease]bool{},
 		signal:      make(chan struct{}),
 		workSignals: map[string]chan struct{}{},
@@ -99,18 +100,18 @@ func New(ctx context.Context, db Database, backend string) *Store {
 // read with the head locked. Content that was read without that lock may have
 // been collected, and must not be added.
 type storedContent struct {
-	generation int64                         // head.collected
-	metasets   *cache[catalog.Digest, int64] // of metasets, by digest
-	packages   *cache[catalog.Digest, struct{}]
-	pairs      *cache[pairKey, int64]
+	generation int64                             // head.collected
+	metasets   *lru.Cache[catalog.Digest, int64] // of metasets, by digest
+	packages   *lru.Cache[catalog.Digest, struct{}]
+	pairs      *lru.Cache[pairKey, int64]
 }
 
 func newStoredContent(generation int64) *storedContent {
 	return &storedContent{
 		generation,
-		newCache[catalog.Digest, int64](cachedNumbers),
-		newCache[catalog.Digest, struct{}](cachedNumbers),
-		newCache[pairKey, int64](cachedPairs),
+		lru.New[catalog.Digest, int64](cachedNumbers),
+		lru.New[catalog.Digest, struct{}](cachedNumbers),
+		lru.New[pairKey, int64](cachedPairs),
 	}
 }
 

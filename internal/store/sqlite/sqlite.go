@@ -25,6 +25,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 )
 
@@ -59,9 +60,7 @@ func waitForLock(ctx context.Context, path string, log *slog.Logger) (func() err
 		case !errors.Is(err, tko.ErrBusy) || time.Since(begun) > lockWait:
 			return unlock, err
 		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
+		if pause.For(ctx, 50*time.Millisecond) != nil {
 			return nil, ctx.Err()
 		}
 	}
@@ -259,10 +258,7 @@ func migrate(ctx context.Context, db *sql.DB, path string) error {
 			ok && failure.Code()&0xff != sqlite3.SQLITE_BUSY && failure.Code()&0xff != sqlite3.SQLITE_ERROR {
 			return fmt.Errorf("migrate %s: %w", path, err)
 		}
-		select { // another process may be migrating
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-		}
+		_ = pause.For(ctx, 50*time.Millisecond) // another process may be migrating
 	}
 }
 

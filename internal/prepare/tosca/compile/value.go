@@ -9,6 +9,8 @@ import (
 	"github.com/tliron/go-ard"
 	"github.com/tliron/puccini/normal"
 	"github.com/tliron/puccini/tosca/parsing"
+
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // The bounds of the evaluation of values, which may refer to each other in loops.
@@ -251,10 +253,5 @@ func textOf(v any) (string, error) {
 
 // shorten bounds the part of a value in a message.
 func shorten(v any) string {
-	const most = 100
-	text := strings.ToValidUTF8(fmt.Sprint(plain(v)), "\uFFFD")
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return text
+	return printable.Short(strings.ToValidUTF8(fmt.Sprint(plain(v)), "\uFFFD"), 100)
 }

@@ -2,7 +2,6 @@ package helm
 
 import (
 	"bytes"
-	"container/list"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
+	"github.com/tko-orchestrator/tko/internal/lru"
 )
 
 const (
@@ -57,12 +57,10 @@ type StoreOptions struct {
 type Store struct {
 	options StoreOptions
 	flights singleflight.Group
+	cache   *lru.Cache[string, *Chart] // by digest
 
 	mu    sync.Mutex
 	known map[Reference]resolved
-	cache map[string]*list.Element // elements of order, whose values are *Chart, by digest
-	order *list.List               // least recently used last
-	bytes int
 	trees map[string]tree // folders by path, as they were last read
 }
 
@@ -79,14 +77,6 @@ type Chart struct {
 
 	archive []byte                  // the archive, or
 	files   []*archive.BufferedFile // the files of a folder
-}
-
-func (c *Chart) size() int {
-	n := len(c.archive)
-	for _, f := range c.files {
-		n += len(f.Data)
-	}
-	return n
 }
 
 // load unpacks the chart. Each call returns a new one, because Helm changes the
@@ -133,7 +123,7 @@ func NewStore(o StoreOptions) *Store {
 	if o.Client == nil {
 		o.Client = &http.Client{Transport: o.Guard.Transport()}
 	}
-	s := &Store{options: o, known: map[Reference]resolved{}, cache: map[string]*list.Element{}, order: list.New(), trees: map[string]tree{}}
+	s := &Store{options: o, known: map[Reference]resolved{}, cache: lru.New[string, *Chart](maxCached), trees: map[string]tree{}}
 	if o.Folder != "" {
 		if absolute, err := filepath.Abs(o.Folder); err == nil {
 			s.options.Folder = absolute
@@ -226,12 +216,7 @@ func (s *Store) cached(r Reference) *Chart {
 	if !ok || time.Now().After(found.until) {
 		return nil
 	}
-	e := s.cache[found.digest]
-	if e == nil {
-		return nil
-	}
-	s.order.MoveToFront(e)
-	c, _ := e.Value.(*Chart)
+	c, _ := s.cache.Get(found.digest)
 	return c
 }
 
@@ -249,18 +234,11 @@ func (s *Store) addToCache(r Reference, data []byte) *Chart {
 		clear(s.known)
 	}
 	s.known[r] = resolved{digest: digest, until: until}
-	if e := s.cache[digest]; e != nil {
-		s.order.MoveToFront(e)
-		c, _ := e.Value.(*Chart)
+	if c, ok := s.cache.Get(digest); ok {
 		return c
 	}
 	c := &Chart{Digest: digest, archive: data}
-	s.cache[digest] = s.order.PushFront(c)
-	for s.bytes += c.size(); s.bytes > maxCached && s.order.Len() > 1; {
-		old, _ := s.order.Remove(s.order.Back()).(*Chart)
-		delete(s.cache, old.Digest)
-		s.bytes -= old.size()
-	}
+	s.cache.Put(digest, c, len(data))
 	return c
 }
 

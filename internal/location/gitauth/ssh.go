@@ -1,5 +1,5 @@
-// Package sshkey authenticates with git's SSH servers.
-package sshkey
+// Package gitauth logs in to git servers.
+package gitauth
 
 import (
 	"fmt"
@@ -18,11 +18,11 @@ import (
 // dialTimeout limits the time to connect to a server.
 const dialTimeout = 30 * time.Second
 
-// Auth returns the login with a private key without a passphrase at the server of a
+// sshKey returns the login with a private key without a passphrase at the server of a
 // URL, whose host must be in knownHosts, a file as in known_hosts(5). The user is
 // that of the URL, else the given one, else git. The error is an ErrInvalid if the
 // key or the URL is invalid, and another one if the file can't be read.
-func Auth(url, user, key, knownHosts string) (transport.AuthMethod, error) {
+func sshKey(url, user, key, knownHosts string) (transport.AuthMethod, error) {
 	signer, err := ssh.ParsePrivateKey([]byte(key + "\n"))
 	if err != nil {
 		return nil, tko.Errorf(tko.ErrInvalid, "it holds no private key, or one with a passphrase")
@@ -45,20 +45,20 @@ func Auth(url, user, key, knownHosts string) (transport.AuthMethod, error) {
 	if port == 0 {
 		port = gitssh.DefaultPort
 	}
-	return &auth{config: ssh.ClientConfig{
+	return &sshLogin{config: ssh.ClientConfig{
 		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, Timeout: dialTimeout,
 		HostKeyCallback: known.HostKeyCallback(), HostKeyAlgorithms: known.HostKeyAlgorithms(net.JoinHostPort(ep.Host, strconv.Itoa(port))),
 	}}, nil
 }
 
-// auth is a key with the known hosts.
-type auth struct{ config ssh.ClientConfig }
+// sshLogin is a key with the known hosts.
+type sshLogin struct{ config ssh.ClientConfig }
 
-func (*auth) Name() string   { return gitssh.PublicKeysName }
-func (*auth) String() string { return gitssh.PublicKeysName }
+func (*sshLogin) Name() string   { return gitssh.PublicKeysName }
+func (*sshLogin) String() string { return gitssh.PublicKeysName }
 
 // ClientConfig returns a copy, because the caller changes it.
-func (a *auth) ClientConfig() (*ssh.ClientConfig, error) {
+func (a *sshLogin) ClientConfig() (*ssh.ClientConfig, error) {
 	c := a.config
 	return &c, nil
 }

@@ -1,0 +1,108 @@
+package secret
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+)
+
+// maxFile is the most bytes of a file with a secret.
+const maxFile = 1 << 20
+
+// A Folder has the files with secrets that packages may name. The author of a package
+// chooses the name, so it must not lead to other files of the server.
+type Folder struct {
+	Path  string // "" for none
+	Owner string // program that it belongs to, for errors, such as meta-scheduler
+	Flag  string // setting of its path, for errors
+}
+
+// Locate returns the path of a file in the folder. The name is relative to the folder,
+// or an absolute path in it. The error is an ErrInvalid if the name leads out of it.
+func (f Folder) Locate(name string) (path string, err error) {
+	folder, relative, err := f.resolve(name)
+	return filepath.Join(folder, relative), err
+}
+
+func (f Folder) resolve(name string) (folder, relative string, err error) {
+	if f.Path == "" {
+		return "", "", fmt.Errorf("%q: this %s has no folder of secrets: configure %s", name, f.Owner, f.Flag)
+	}
+	if folder, err = filepath.Abs(f.Path); err != nil {
+		return "", "", fmt.Errorf("%q: the folder of secrets can't be found: %w", name, err)
+	}
+	if relative = name; filepath.IsAbs(name) {
+		relative, err = filepath.Rel(folder, name)
+	}
+	if err != nil || !filepath.IsLocal(relative) {
+		return "", "", tko.Errorf(tko.ErrInvalid, "%q is not in the %s's folder of secrets: use a path below the folder of %s", name, f.Owner, f.Flag)
+	}
+	return folder, relative, nil
+}
+
+// Read returns the content of a file in the folder, see [Folder.Locate]. Links must not
+// lead out of the folder. Other errors than ErrInvalid may be temporary: files of secrets
+// may be created later. Errors don't contain the path of the folder.
+func (f Folder) Read(name string) ([]byte, error) {
+	path, relative, err := f.resolve(name)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("%q can't be read: the folder of secrets: %w", name, reason(err))
+	}
+	defer func() { _ = folder.Close() }()
+	info, err := folder.Stat(relative)
+	if err != nil {
+		return nil, fmt.Errorf("%q can't be read: %w", name, reason(err))
+	}
+	if !info.Mode().IsRegular() { // a pipe would block
+		return nil, fmt.Errorf("%q can't be read: it is not a file", name)
+	}
+	file, err := folder.Open(relative)
+	if err != nil {
+		return nil, fmt.Errorf("%q can't be read: %w", name, reason(err))
+	}
+	return read(file, name)
+}
+
+// ReadFile returns the content of a file that the operator names, without the space
+// around it.
+func ReadFile(path string) (string, error) {
+	file, err := os.Open(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return "", err
+	}
+	data, err := read(file, path)
+	return strings.TrimSpace(string(data)), err
+}
+
+// read reads and closes a file.
+func read(file *os.File, name string) ([]byte, error) {
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%q can't be read: %w", name, reason(err))
+	case len(data) > maxFile:
+		return nil, fmt.Errorf("%q is longer than %d bytes", name, maxFile)
+	case strings.TrimSpace(string(data)) == "":
+		return nil, fmt.Errorf("%q is empty", name)
+	}
+	return data, nil
+}
+
+// reason returns an error of a file without its path.
+func reason(err error) error {
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		return failed.Err
+	}
+	return err
+}
