@@ -33,11 +33,14 @@ func TestRunsAreCountedByResult(t *testing.T) {
 			var got []string
 			r := plugin.New(plugin.Options{
 				Programs: []string{"/"}, ValidateTimeout: 2 * time.Second,
-				Ran: func(typ, name, result string, took time.Duration) {
-					if took <= 0 {
-						t.Errorf("it took %s", took)
+				Ran: func(run plugin.Run) {
+					if run.Took <= 0 {
+						t.Errorf("it took %s", run.Took)
 					}
-					got = append(got, typ+" "+name+" "+result)
+					if (run.Err == nil) != (run.Result == "ok") {
+						t.Errorf("the result is %s, and the error %v", run.Result, run.Err)
+					}
+					got = append(got, run.Type+" "+run.Name+" "+run.Result)
 				},
 			})
 			t.Cleanup(r.Close)

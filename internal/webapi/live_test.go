@@ -82,6 +82,14 @@ func (f *liveFake) Watch(ctx context.Context, _ int64, _ ...tko.Kind) iter.Seq2[
 	}
 }
 
+func (f *liveFake) Changes(context.Context, int64, ...tko.Kind) iter.Seq2[tko.Change, error] {
+	panic("not expected")
+}
+
+func (f *liveFake) HistoryOf(context.Context, tko.HistoryRequest) iter.Seq2[tko.HistoryEntry, error] {
+	panic("not expected")
+}
+
 func (f *liveFake) Plugin(context.Context, string, string) (tko.Plugin, error) {
 	return tko.Plugin{}, tko.ErrNotFound
 }

@@ -1,13 +1,14 @@
 // The dashboard: its frame, overview, matrix and login. Start reading at App.
 import { useCallback, useEffect, useMemo, useRef, useState, type FormEvent } from 'react'
 import { createRoot } from 'react-dom/client'
-import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useTurns, type Feed, type Kind, type Me } from './api'
+import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useMoment, useTurns, type Feed, type Kind, type Me } from './api'
 import { Detail } from './detail'
 import { setWords } from './filter'
 import { List } from './list'
 import { Ago, CopyCommand, entityPath, here, Link, Loading, navigate, Problem, setServerTime, StateMark } from './parts'
 import { ChangesView, Slider } from './past'
 import { Rollout } from './rollout'
+import { ThroughputView } from './throughput'
 import { worst } from './tree'
 import './style.css'
 
@@ -138,6 +139,7 @@ function Login({ done }: { done: () => void }) {
 }
 
 function Overview({ feed, me }: { feed: Feed, me: Me }) {
+  const moment = useMoment()
   const turn = useTurns(feed, ['deployment'], 1000)
   const siteTurn = useTurns(feed, ['site'], 1000)
   const { count, partial, more, error } = useCount('deployment', { by: 'state,reason' }, '', turn, 2)
@@ -160,6 +162,7 @@ function Overview({ feed, me }: { feed: Feed, me: Me }) {
     </>}
     {sites.error && <Problem error={sites.error} />}
     {sites.count && <section aria-labelledby="sites"><h2 id="sites">{sites.count.counted.toLocaleString('en')}{sites.partial ? '+' : ''} sites</h2><ul className="tiles">{sites.count.groups.map(g => <li key={g.keys[0]}><Link to={`/sites?state=${g.keys[0]}`} className="tile"><StateMark state={g.keys[0] as never} /><b>{g.count.toLocaleString('en')}</b></Link></li>)}</ul></section>}
+    {!moment && <ThroughputView feed={feed} />}
     <section aria-labelledby="changed"><h2 id="changed">Changed lately</h2>
       {feed.recent.length === 0 ? <p className="empty">Nothing yet.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Changes"><table><thead><tr><th>When</th><th>What</th><th>Change</th><th>Who</th><th>Why</th></tr></thead><tbody>
         {feed.recent.slice(0, 15).map(c => <tr key={`${c.kind} ${c.id} ${c.time} ${c.op}`}><td><Ago at={c.time} /></td><td>{c.kind} {c.op === 'deleted' ? c.id : <Link to={entityPath(c.kind, c.id)}>{c.id}</Link>}</td><td>{c.op === 'status' ? 'conditions' : c.op === 'written' ? `revision ${c.revision}` : 'deleted'}</td><td>{c.who}</td><td>{c.why}</td></tr>)}</tbody></table></div>}

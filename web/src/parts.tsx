@@ -64,6 +64,7 @@ export const entityPath = (kind: Kind, id: string, tab?: string) => `/${kind}s/$
 
 let skew = 0 // milliseconds that the server's clock is ahead
 export const setServerTime = (now: number) => { skew = now - Date.now() }
+export const serverTime = () => Date.now() + skew
 
 export function Ago({ at }: { at?: number }) {
   const [, tick] = useState(0)
