@@ -104,8 +104,10 @@ type Listener = (changes: Change[] | null) => void // null: too many, read what 
 
 const maxRecent = 50
 
-// useFeed follows the changes of all kinds while the page is visible. It stops when a login is needed.
-export function useFeed(start: number | undefined): Feed {
+// useFeed follows the changes of all kinds while the page is visible. It begins before the newest change, for what has changed lately;
+// what is read later has these changes, so listeners get only those after it. It stops when a login is needed.
+export function useFeed(newest: number | undefined): Feed {
+  const start = newest === undefined ? undefined : Math.max(0, newest - 2 * maxRecent)
   const listeners = useRef(new Set<Listener>())
   const [status, setStatus] = useState({ live: false, since: Date.now(), position: start ?? 0 })
   const [recent, setRecent] = useState<Change[]>([])
@@ -125,7 +127,7 @@ export function useFeed(start: number | undefined): Feed {
     const handle = (event: string, data: { changes?: Change[], position?: number, changed?: number }) => {
       if (event === 'changes' || event === 'stale') {
         position = data.position ?? position
-        tell(event === 'stale' ? null : data.changes ?? [])
+        if (position > newest!) tell(event === 'stale' ? null : data.changes ?? [])
         if (data.changes) setRecent(old => [...data.changes!.sort((a, b) => b.time - a.time), ...old].slice(0, maxRecent))
       }
       if (event === 'reset') { position = -1; tell(null) }
@@ -176,7 +178,7 @@ export function useFeed(start: number | undefined): Feed {
       for (const t of [timer, hiding, watchdog]) clearTimeout(t)
       document.removeEventListener('visibilitychange', visible)
     }
-  }, [start])
+  }, [start, newest])
   return { ...status, recent, subscribe }
 }
 

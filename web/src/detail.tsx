@@ -127,7 +127,9 @@ function Applied({ entity: { row, package: desired } }: { entity: Entity }) {
 
 // Runs are the newest runs of plugins in the server's process.
 function Runs({ kind, id }: { kind: Kind, id: string }) {
-  const { data, error, reload } = useGet<{ runs: Run[], lines: boolean }>(`/api/v1/runs?${query({ kind, id })}`)
+  const moment = useMoment()
+  const { data, error, reload } = useGet<{ runs: Run[], lines: boolean }>(moment ? null : `/api/v1/runs?${query({ kind, id })}`)
+  if (moment) return <p className="empty">Runs of the past are not retained.</p>
   if (!data) return error ? <Problem error={error} retry={reload} /> : <Loading />
   return <>
     <p className="bar"><button onClick={reload}>Read again</button> <span className="muted">The newest 20 runs of each plugin since the start of this server. Preparers and schedulers in processes of their own have theirs in their logs.{!data.lines && ' What plugins log is shown only with the right to the server\'s log.'}</span></p>

@@ -34,7 +34,7 @@ function App() {
   const [past, setPast] = useState(false)
   const [asked, setAsked] = useState(false)
   const [help, setHelp] = useState(false)
-  const feed = useFeed(asked || moment || !caller ? undefined : Math.max(0, caller.position - 100)) // with some changes before, for the overview
+  const feed = useFeed(asked || moment || !caller ? undefined : caller.position)
   useEffect(() => { if (caller) { setServerTime(caller.now); setAsked(false) } }, [caller])
   useEffect(() => { const f = () => setAsked(true); window.addEventListener('tko-login', f); return () => window.removeEventListener('tko-login', f) }, [])
   const prefix = useRef(0)
@@ -68,11 +68,11 @@ function App() {
   return <Moment.Provider value={moment}>
     <a className="skip" href="#main" onClick={e => { e.preventDefault(); document.getElementById('main')?.focus() }}>Skip to the contents</a>
     <header className={moment ? 'top past-now' : 'top'} data-live={feed.live && !moment} data-position={feed.position} data-moment={moment}>
-      <strong>TKO</strong> <span className="muted">{me.instance}</span>
+      <strong>TKO</strong> <span className="muted wide">{me.instance}</span>
       <nav aria-label="Views">{nav.map(([to, name]) => <Link key={to} to={to} className={(to === '/' ? at.path === '/' : `/${first}` === to) ? 'current' : undefined}>{name}</Link>)}</nav>
       <button aria-expanded={past || !!moment} onClick={() => setPast(!past)}>{moment ? `As of ${moment}` : 'As of now'}</button>
       <span className={feed.live && !moment ? 'live' : 'live off'} role="status">{moment ? '‖ the past is not live' : feed.live ? '● live' : lostFor > 5000 ? `○ not live since ${new Date(feed.since).toLocaleTimeString()}` : '○ connecting'}</span>
-      <span className="muted" title={me.subject}>{me.display || me.subject}</span>
+      <span className="muted wide" title={me.subject}>{me.display || me.subject}</span>
       <button onClick={() => setHelp(true)} aria-label="Help: keys">?</button>
       <Theme />
       {me.authenticator !== 'none' ? <button onClick={() => logout().then(() => { setAsked(true) }, () => setAsked(true))}>Log out</button> : <button onClick={() => setAsked(true)}>Log in</button>}
@@ -163,10 +163,10 @@ function Overview({ feed, me }: { feed: Feed, me: Me }) {
     {sites.error && <Problem error={sites.error} />}
     {sites.count && <section aria-labelledby="sites"><h2 id="sites">{sites.count.counted.toLocaleString('en')}{sites.partial ? '+' : ''} sites</h2><ul className="tiles">{sites.count.groups.map(g => <li key={g.keys[0]}><Link to={`/sites?state=${g.keys[0]}`} className="tile"><StateMark state={g.keys[0] as never} /><b>{g.count.toLocaleString('en')}</b></Link></li>)}</ul></section>}
     {!moment && <ThroughputView feed={feed} />}
-    <section aria-labelledby="changed"><h2 id="changed">Changed lately</h2>
+    {!moment && <section aria-labelledby="changed"><h2 id="changed">Changed lately</h2>
       {feed.recent.length === 0 ? <p className="empty">Nothing yet.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Changes"><table><thead><tr><th>When</th><th>What</th><th>Change</th><th>Who</th><th>Why</th></tr></thead><tbody>
         {feed.recent.slice(0, 15).map(c => <tr key={`${c.kind} ${c.id} ${c.time} ${c.op}`}><td><Ago at={c.time} /></td><td>{c.kind} {c.op === 'deleted' ? c.id : <Link to={entityPath(c.kind, c.id)}>{c.id}</Link>}</td><td>{c.op === 'status' ? 'conditions' : c.op === 'written' ? `revision ${c.revision}` : 'deleted'}</td><td>{c.who}</td><td>{c.why}</td></tr>)}</tbody></table></div>}
-    </section>
+    </section>}
     <CopyCommand text="tko deployment list" />
     <p className="muted">{me.version}</p>
   </>
