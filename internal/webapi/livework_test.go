@@ -91,7 +91,7 @@ func TestThroughputCountsChangesByTheirMinuteAndAuthor(t *testing.T) {
 		change(2, 3*time.Minute, "tko:preparer", tko.OpWritten),
 		change(3, 3*time.Minute-time.Second, "tko:preparer", tko.OpStatus), // a condition is no prepared package
 		change(4, 3*time.Minute, "tko:meta-scheduler", tko.OpStatus),
-		change(5, time.Minute, "tko:meta-scheduler", tko.OpStatus),
+		change(5, time.Minute, "meta-scheduler", tko.OpStatus), // rights are off
 		change(6, time.Minute, "ada", tko.OpWritten),
 		change(7, time.Minute, "tko:plugin:preparer", tko.OpWritten), // not the preparer itself
 	}

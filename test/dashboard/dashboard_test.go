@@ -245,7 +245,11 @@ func secured(t *testing.T) (s *process.Server, viewer, admin string) {
 	}
 	command("access", "bind", "token:viewer", "viewer")
 	command("site", "register", "one")
-	command("template", "register", "nf/good")
+	good := filepath.Join(dir, "good.yaml")
+	if err := os.WriteFile(good, []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: good}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command("template", "register", "nf/good", "--url", good)
 	greeter := filepath.Join(dir, "greeter.yaml")
 	if err := os.WriteFile(greeter, []byte("{apiVersion: hello.plugin.example/v1, kind: Greeter, metadata: {name: greeter}}"), 0o600); err != nil {
 		t.Fatal(err)

@@ -198,7 +198,7 @@ export function diff(a: string[], b: string[]): Pair[] {
 
 // Hunks are the changed lines with three lines around them.
 export function Diff({ from, to }: { from: string, to: string }) {
-  const pairs = useMemo(() => diff(from.split('\n'), to.split('\n')), [from, to])
+  const pairs = useMemo(() => diff(from.trimEnd().split('\n'), to.trimEnd().split('\n')), [from, to])
   const near = useMemo(() => {
     const keep = new Set<number>()
     pairs.forEach((p, i) => { if (!p.same) for (let k = i - 3; k <= i + 3; k++) keep.add(k) })
