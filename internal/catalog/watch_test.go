@@ -207,3 +207,39 @@ func TestEventsOfOneKindArriveAfterCachedChangesOfAnother(t *testing.T) {
 		t.Fatalf("events %v, error %v, want the site's", events, err)
 	}
 }
+
+func TestChangesEndAtTheNewestOneOfTheirBeginning(t *testing.T) {
+	t.Parallel()
+	w, store := watchWorld(t)
+	w.site("a", "")
+	w.site("b", "")
+	head, err := store.Head(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last int64
+	for c, err := range w.Changes(w.ctx, 0, tko.KindSite) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last = c.Position; c.ID == "a" {
+			w.site("later", "")
+		}
+	}
+	if last != head {
+		t.Errorf("changes end at %d, want %d", last, head)
+	}
+	for c, err := range w.Changes(w.ctx, 0, tko.KindTemplate) { // ends without a template, too
+		t.Errorf("there is %v, %v", c, err)
+	}
+	for c, err := range w.Changes(w.ctx, -1) {
+		t.Errorf("after the newest change there is %v, %v", c, err)
+	}
+	failed := false
+	for _, err := range w.Changes(w.ctx, head+100) {
+		failed = errors.Is(err, tko.ErrGone)
+	}
+	if !failed {
+		t.Error("a position beyond the newest change is no error")
+	}
+}

@@ -2,6 +2,8 @@ package plugin_test
 
 import (
 	"context"
+	"io"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -54,5 +56,26 @@ func TestRunsAreCountedByResult(t *testing.T) {
 				t.Errorf("counted %q, want %q: %s", got, want, test.why)
 			}
 		})
+	}
+}
+
+// The last lines that a run has logged are part of it, the others are counted.
+func TestARunHasItsLastLines(t *testing.T) {
+	t.Parallel()
+	var runs []plugin.Run
+	r := plugin.New(plugin.Options{
+		Programs: []string{"/"}, Ran: func(run plugin.Run) { runs = append(runs, run) },
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	t.Cleanup(r.Close)
+	// The input, in YAML, names the FIFO of the log.
+	p := shell(tko.PluginPrepare, `log=$(sed -n 's/.*"\{0,1\}logFile"\{0,1\}: *"\{0,1\}\([^",]*\).*/\1/p' | head -1); i=0; while [ $i -lt 25 ]; do i=$((i+1)); echo "line $i"; done > "$log"; exit 1`)
+	_, _, err := r.Prepare(t.Context(), p, target, "d", pkg)
+	if err == nil || len(runs) != 1 {
+		t.Fatalf("%d runs, and the error %v", len(runs), err)
+	}
+	run := runs[0]
+	if run.Entity != "d" || run.Result != "failed" || run.Err == nil || len(run.Lines) != 20 || run.More != 5 || run.Lines[19] != "line 25" || run.Lines[0] != "line 6" {
+		t.Errorf("the run is %+v", run)
 	}
 }

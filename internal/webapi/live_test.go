@@ -2,9 +2,11 @@ package webapi_test
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"iter"
 	"net/http"
 	"net/http/httptest"
@@ -407,6 +409,41 @@ func TestPagesOfTheDashboardHaveAStrictPolicy(t *testing.T) {
 		}
 		if p := w.Header().Get("Content-Security-Policy"); want == 200 && (!strings.Contains(p, "default-src 'none'") || !strings.Contains(p, "frame-ancestors 'none'") || strings.Contains(p, "unsafe")) {
 			t.Errorf("%s: the policy is %q", path, p)
+		}
+	}
+}
+
+func TestFilesWithAHashInTheirNamesAreCachedAndAllAreSentCompressed(t *testing.T) {
+	t.Parallel()
+	script := strings.Repeat("script ", 1000)
+	h, err := webapi.NewAssets(fstest.MapFS{"index.html": {Data: []byte("page")}, "assets/a-1234.js": {Data: []byte(script)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]struct{ text, cache, contentType string }{
+		"/":                 {"page", "no-store", "text/html; charset=utf-8"},
+		"/assets/a-1234.js": {script, "public, max-age=31536000, immutable", "text/javascript; charset=utf-8"},
+	} {
+		for _, encoding := range []string{"", "gzip, br"} {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.Header.Set("Accept-Encoding", encoding)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			var body io.Reader = w.Body
+			if compressed := w.Header().Get("Content-Encoding") == "gzip"; compressed != (encoding != "") {
+				t.Errorf("%s for a client that accepts %q: compressed is %v", path, encoding, compressed)
+			} else if compressed {
+				if body, err = gzip.NewReader(body); err != nil {
+					t.Fatal(err)
+				}
+			}
+			text, err := io.ReadAll(body)
+			if err != nil || string(text) != want.text {
+				t.Errorf("%s: %d bytes, %v", path, len(text), err)
+			}
+			if cache := w.Header().Get("Cache-Control"); cache != want.cache || w.Header().Get("Vary") != "Accept-Encoding" || w.Header().Get("Content-Type") != want.contentType {
+				t.Errorf("%s: the headers are %v", path, w.Header())
+			}
 		}
 	}
 }
