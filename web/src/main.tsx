@@ -153,7 +153,7 @@ function Overview({ feed, me }: { feed: Feed, me: Me }) {
     {!count && !error && <Loading />}
     {count && <>
       <section aria-labelledby="now"><h2 id="now">Failing now: {sum('failing').toLocaleString('en')}{plus} of {count.counted.toLocaleString('en')}{plus} deployments</h2>
-        {failing.length === 0 ? <p className="empty">No deployment fails{partial ? ' among those that were counted' : ''}.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Failures by reason"><table><thead><tr><th>Deployments</th><th>Reason</th><th>For example</th></tr></thead><tbody>
+        {failing.length === 0 ? <p className="empty">No deployment fails{partial ? ' among those that were counted' : ''}.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Failures by reason"><table><thead><tr><th className="number">Deployments</th><th>Reason</th><th>For example</th></tr></thead><tbody>
           {failing.slice(0, 20).map(g => <tr key={g.keys[1]}><td className="number">{g.count.toLocaleString('en')}</td><th scope="row"><Link to={`/deployments?${query({ state: 'failing', reason: g.keys[1] })}`}>{g.keys[1] || 'no reason'}</Link></th><td className="clip">{g.message}</td></tr>)}</tbody></table></div>}
       </section>
       <section aria-labelledby="waits"><h2 id="waits">Waits for you</h2><p><Link to="/deployments?prepared=true&approved=false">Prepared and not approved deployments</Link></p></section>
