@@ -335,6 +335,11 @@ type lineKeeper struct {
 	lines *lastLines
 }
 
+// Enabled implements [slog.Handler]: lines are held also if the log has none.
+func (k lineKeeper) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelInfo || k.Handler.Enabled(ctx, level)
+}
+
 // Handle implements [slog.Handler].
 func (k lineKeeper) Handle(ctx context.Context, r slog.Record) error {
 	if r.Message == lineMessage {
@@ -344,6 +349,9 @@ func (k lineKeeper) Handle(ctx context.Context, r slog.Record) error {
 			}
 			return true
 		})
+	}
+	if !k.Handler.Enabled(ctx, r.Level) {
+		return nil
 	}
 	return k.Handler.Handle(ctx, r)
 }

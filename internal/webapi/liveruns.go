@@ -53,8 +53,11 @@ func (p *PluginRuns) Add(r PluginRun) {
 		}
 		delete(p.byPlugin, oldest)
 	}
-	runs := append(p.byPlugin[r.Plugin], r)
-	p.byPlugin[r.Plugin] = slices.Clone(runs[max(0, len(runs)-runsOfPlugin):])
+	runs := p.byPlugin[r.Plugin]
+	if len(runs) == runsOfPlugin {
+		runs = slices.Delete(runs, 0, 1)
+	}
+	p.byPlugin[r.Plugin] = append(runs, r)
 }
 
 // of returns the runs that are selected, newest first.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -216,7 +217,7 @@ func TestRunsThatAreHeldAreBounded(t *testing.T) {
 	began := time.Now()
 	for i := range 1000 {
 		runs.Add(webapi.PluginRun{Plugin: fmt.Sprintf("validate|%d", i), Began: began.Add(time.Duration(i))})
-		runs.Add(webapi.PluginRun{Plugin: "validate|busy", Kind: tko.KindDeployment, ID: fmt.Sprint(i), Began: began.Add(time.Duration(i))})
+		runs.Add(webapi.PluginRun{Plugin: "validate|busy", Kind: tko.KindDeployment, ID: strconv.Itoa(i), Began: began.Add(time.Duration(i))})
 	}
 	h := workHandler(&workFake{}, runs)
 	count := func(plugin string) (n int, ids string) {
@@ -230,7 +231,7 @@ func TestRunsThatAreHeldAreBounded(t *testing.T) {
 	}
 	held := 0
 	for i := range 1000 {
-		n, _ := count(fmt.Sprint(i))
+		n, _ := count(strconv.Itoa(i))
 		held += n
 	}
 	if held != 199 {
