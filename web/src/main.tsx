@@ -147,6 +147,7 @@ function Overview({ feed, me }: { feed: Feed, me: Me }) {
   const sum = (state: string) => count?.groups.reduce((n, g) => n + (g.keys[0] === state ? g.count : 0), 0) ?? 0
   const failing = count?.groups.filter(g => g.keys[0] === 'failing') ?? []
   const plus = partial ? '+' : ''
+  const counted = !!(count || error), all = counted && !!(sites.count || sites.error) // each part waits for those above it, so that nothing moves down
   return <>
     <h1>Overview</h1>
     {error && <Problem error={error} />}
@@ -160,10 +161,10 @@ function Overview({ feed, me }: { feed: Feed, me: Me }) {
       <section aria-labelledby="states"><h2 id="states">Deployments</h2><ul className="tiles">{states.map(s => <li key={s}><Link to={`/deployments?state=${s}`} className="tile"><StateMark state={s} /><b>{sum(s).toLocaleString('en')}{plus}</b></Link></li>)}</ul>
         {partial && <p>The first {count.counted.toLocaleString('en')} were counted. <button onClick={more}>Count further</button></p>}</section>
     </>}
-    {sites.error && <Problem error={sites.error} />}
-    {sites.count && <section aria-labelledby="sites"><h2 id="sites">{sites.count.counted.toLocaleString('en')}{sites.partial ? '+' : ''} sites</h2><ul className="tiles">{sites.count.groups.map(g => <li key={g.keys[0]}><Link to={`/sites?state=${g.keys[0]}`} className="tile"><StateMark state={g.keys[0] as never} /><b>{g.count.toLocaleString('en')}</b></Link></li>)}</ul></section>}
-    {!moment && <ThroughputView feed={feed} />}
-    {!moment && <section aria-labelledby="changed"><h2 id="changed">Changed lately</h2>
+    {counted && sites.error && <Problem error={sites.error} />}
+    {counted && sites.count && <section aria-labelledby="sites"><h2 id="sites">{sites.count.counted.toLocaleString('en')}{sites.partial ? '+' : ''} sites</h2><ul className="tiles">{sites.count.groups.map(g => <li key={g.keys[0]}><Link to={`/sites?state=${g.keys[0]}`} className="tile"><StateMark state={g.keys[0] as never} /><b>{g.count.toLocaleString('en')}</b></Link></li>)}</ul></section>}
+    {all && !moment && <ThroughputView feed={feed} />}
+    {all && !moment && <section aria-labelledby="changed"><h2 id="changed">Changed lately</h2>
       {feed.recent.length === 0 ? <p className="empty">Nothing yet.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Changes"><table><thead><tr><th>When</th><th>What</th><th>Change</th><th>Who</th><th>Why</th></tr></thead><tbody>
         {feed.recent.slice(0, 15).map(c => <tr key={`${c.kind} ${c.id} ${c.time} ${c.op}`}><td><Ago at={c.time} /></td><td>{c.kind} {c.op === 'deleted' ? c.id : <Link to={entityPath(c.kind, c.id)}>{c.id}</Link>}</td><td>{c.op === 'status' ? 'conditions' : c.op === 'written' ? `revision ${c.revision}` : 'deleted'}</td><td>{c.who}</td><td>{c.why}</td></tr>)}</tbody></table></div>}
     </section>}

@@ -349,6 +349,7 @@ await test('what was applied at the site is compared with what is desired', {}, 
 
 await test('the overview shows the throughput by minute, and it grows with changes', {}, async page => {
   await open(page, '/')
+  await page.locator('section[aria-labelledby=throughput][aria-busy=false]').waitFor()
   const others = page.locator('[data-series="Changed by others"] b')
   const before = Number((await others.innerText()).replaceAll(',', ''))
   check(before > 0, 'the changes of the last hour are not counted')
