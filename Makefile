@@ -79,6 +79,11 @@ images: ## take the screenshots of docs/images
 	TKO_IMAGES=yes $(GO) test -count=1 -timeout 60m -run InABrowser ./test/dashboard
 	$(GO) test -count=1 -run Images ./internal/dashboard -update
 
+.PHONY: lighthouse
+lighthouse: ## measure the web dashboard with Lighthouse; accessibility and best practices must be perfect
+	npm --prefix web/lighthouse ci --no-audit --no-fund
+	TKO_LIGHTHOUSE=yes $(GO) test -count=1 -timeout 60m -run DashboardInABrowser -v ./test/dashboard
+
 .PHONY: soak
 soak: ## break everything at random for FAULTS_TIME (1h), kill -9 in 50 rounds, 100,000 simulated fleets, 100,000 deployments in a browser, the Kubernetes API under 100,000 objects, and the image
 	@test/setup/setup.sh

@@ -385,6 +385,7 @@ type server struct {
 	inProcess                                            map[string]*bufconn.Listener // by role; nil without the data controller
 	logServer                                            plugin.LogServer
 	isolated                                             *isolate.Isolation
+	runs                                                 webapi.PluginRuns // of plugins in this process
 }
 
 // listen opens the sockets first, so that clients can connect as soon as the
@@ -484,6 +485,22 @@ func (s *server) isolation(ctx context.Context) (*isolate.Isolation, error) {
 // unused.
 const firstPluginUser = 2_000_000_000
 
+// ran counts a run of a plugin, and keeps it for the dashboard.
+func (s *server) ran(r plugin.Run) {
+	s.metrics.Ran(r.Type, r.Name, r.Result, r.Took)
+	run := webapi.PluginRun{Plugin: tko.Plugin{Type: r.Type, Name: r.Name}.ID(), ID: r.Entity, Began: r.Began, Took: r.Took, Result: r.Result, Lines: r.Lines, More: r.More}
+	switch r.Type {
+	case tko.PluginPrepare:
+		run.Kind = tko.KindDeployment
+	case tko.PluginSchedule:
+		run.Kind = tko.KindSite
+	}
+	if r.Err != nil {
+		run.Error = r.Err.Error()
+	}
+	s.runs.Add(run)
+}
+
 func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 	var err error
 	if s.isolated, err = s.isolation(ctx); err != nil {
@@ -507,7 +524,7 @@ func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 	o := plugin.Options{
 		Programs: s.config.PluginPrograms, Isolation: s.isolated,
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
-		Ran:             s.metrics.Ran,
+		Ran:             s.ran,
 		ValidateTimeout: s.config.PluginTimeout, PrepareTimeout: s.config.PluginTimeout, ScheduleTimeout: s.config.PluginScheduleTimeout,
 		MaxProcesses: s.config.PluginConcurrency, MaxMemory: s.config.PluginMemory, PythonEnv: s.config.PythonEnv, Environment: s.config.PluginEnvironment, Log: s.log.With("component", logging.Plugins),
 		Pods: s.pods, Host: ownAddress(s.config.IPStack),

@@ -26,14 +26,25 @@ const watchBatch = 1000
 // database, or to this one before it was restored from a backup.
 func (s *Service) Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
 	return func(yield func(tko.Change, error) bool) {
-		if err := s.watch(ctx, after, kinds, yield); err != nil {
+		if err := s.watch(ctx, after, true, kinds, yield); err != nil {
 			yield(tko.Change{}, err)
 		}
 	}
 }
 
-// watch returns nil when yield returns false.
-func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yield func(tko.Change, error) bool) error {
+// Changes streams the changes after a position as [Service.Watch] does, and ends at the
+// newest one that there is at the first iteration.
+func (s *Service) Changes(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
+	return func(yield func(tko.Change, error) bool) {
+		if err := s.watch(ctx, after, false, kinds, yield); err != nil {
+			yield(tko.Change{}, err)
+		}
+	}
+}
+
+// watch returns nil when yield returns false, and, unless it follows new changes, at the
+// newest one.
+func (s *Service) watch(ctx context.Context, after int64, follow bool, kinds []tko.Kind, yield func(tko.Change, error) bool) error {
 	for _, k := range kinds {
 		if !slices.Contains(entityKinds, k) {
 			return tko.Errorf(tko.ErrInvalid, "there is no kind %.40q: use template, site, deployment or plugin", string(k))
@@ -60,7 +71,7 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 			s.current.Add(-1)
 		}
 	}()
-	for {
+	for follow || after < head {
 		if err := w.still(ctx); err != nil {
 			return err
 		}
@@ -69,6 +80,9 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 			return err
 		}
 		for _, c := range changes {
+			if !follow && c.Position > head {
+				return nil
+			}
 			after = c.Position
 			if len(kinds) > 0 && !slices.Contains(kinds, c.Kind) {
 				continue
@@ -86,6 +100,9 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 		if len(changes) > 0 {
 			continue
 		}
+		if !follow {
+			return nil
+		}
 		if !current {
 			current = true
 			s.current.Add(1)
@@ -97,6 +114,7 @@ func (s *Service) watch(ctx context.Context, after int64, kinds []tko.Kind, yiel
 		case <-check:
 		}
 	}
+	return nil
 }
 
 // watcher begins a watch of kinds, or of all, of which the caller must be able to read

@@ -207,3 +207,48 @@ func TestEventsOfOneKindArriveAfterCachedChangesOfAnother(t *testing.T) {
 		t.Fatalf("events %v, error %v, want the site's", events, err)
 	}
 }
+
+// An earlierHead is a store that has changed since its head was read.
+type earlierHead struct {
+	catalog.Store
+
+	head int64
+}
+
+func (s earlierHead) Head(context.Context) (int64, error) { return s.head, nil }
+
+func TestChangesEndAtTheNewestOneOfTheirBeginning(t *testing.T) {
+	t.Parallel()
+	w, store := watchWorld(t)
+	w.site("a", "")
+	w.site("b", "")
+	head, err := store.Head(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.site("later", "")
+	service := catalog.New(earlierHead{store, head}, &validator{}, catalog.Options{})
+	var last int64
+	for c, err := range service.Changes(w.ctx, 0, tko.KindSite) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = c.Position
+	}
+	if last != head {
+		t.Errorf("changes end at %d, want %d", last, head)
+	}
+	for c, err := range w.Changes(w.ctx, 0, tko.KindTemplate) { // ends without a template, too
+		t.Errorf("there is %v, %v", c, err)
+	}
+	for c, err := range w.Changes(w.ctx, -1) {
+		t.Errorf("after the newest change there is %v, %v", c, err)
+	}
+	failed := false
+	for _, err := range w.Changes(w.ctx, head+100) {
+		failed = errors.Is(err, tko.ErrGone)
+	}
+	if !failed {
+		t.Error("a position beyond the newest change is no error")
+	}
+}

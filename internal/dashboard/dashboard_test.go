@@ -23,9 +23,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden frames")
 
-func golden(t *testing.T, file, got string) {
+// golden compares a screen with a file, which -update writes.
+func golden(t *testing.T, path, got string) {
 	t.Helper()
-	path := filepath.Join("testdata", file+".golden")
 	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func golden(t *testing.T, file, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("the frame differs from %s, which go test -update writes (-want +got):\n%s", path, diff)
+		t.Errorf("the screen differs from %s, which go test -update writes (-want +got):\n%s", path, diff)
 	}
 }
 
@@ -59,43 +59,40 @@ func sample() *fake {
 }
 
 func TestFramesOfAllViews(t *testing.T) {
+	views := []struct {
+		name string
+		keys []string
+		line string // that is entered after the keys
+	}{
+		{"deployments", []string{"j"}, ""},
+		{"sites", []string{"2"}, ""},
+		{"templates", []string{"3"}, ""},
+		{"plugins", []string{"4"}, ""},
+		{"rollouts", []string{"5"}, ""},
+		{"waves", []string{"enter"}, ""},
+		{"plan", []string{"d"}, ""},
+		{"start", []string{"R"}, "start"},
+		{"events", []string{"esc", "6"}, ""},
+		{"why", []string{"1", "enter"}, ""},
+		{"yaml", []string{"y"}, ""},
+		{"diff", []string{"d"}, ""},
+		{"history", []string{"H"}, ""},
+		{"tree", []string{"t"}, ""},
+		{"delete", []string{"D"}, ""},
+		{"help", []string{"esc", "?"}, ""},
+	}
 	for _, size := range [][2]int{{80, 24}, {120, 40}, {160, 50}} {
 		u := newUser(t, sample(), size[0], size[1])
-		at := func(name string) string { return fmt.Sprintf("%s-%dx%d", name, size[0], size[1]) }
-		u.press("j")
-		golden(t, at("deployments"), u.screen())
-		u.press("2")
-		golden(t, at("sites"), u.screen())
-		u.press("3")
-		golden(t, at("templates"), u.screen())
-		u.press("4")
-		golden(t, at("plugins"), u.screen())
-		u.press("5")
-		golden(t, at("rollouts"), u.screen())
-		u.press("enter")
-		golden(t, at("waves"), u.screen())
-		u.press("d")
-		golden(t, at("plan"), u.screen())
-		u.press("R")
-		u.enter("start")
-		golden(t, at("start"), u.screen())
-		u.press("esc", "6")
-		u.send(feedMsg{live: true, position: 101, changes: []tko.Change{{Position: 101, Kind: tko.KindSite, ID: "south/edge-1", Op: tko.OpWritten, Time: start, Author: tko.Author{Who: "ada"}}}})
-		golden(t, at("events"), u.screen())
-		u.press("1", "enter")
-		golden(t, at("why"), u.screen())
-		u.press("y")
-		golden(t, at("yaml"), u.screen())
-		u.press("d")
-		golden(t, at("diff"), u.screen())
-		u.press("H")
-		golden(t, at("history"), u.screen())
-		u.press("t")
-		golden(t, at("tree"), u.screen())
-		u.press("D")
-		golden(t, at("delete"), u.screen())
-		u.press("esc", "?")
-		golden(t, at("help"), u.screen())
+		for _, v := range views {
+			u.press(v.keys...)
+			if v.line != "" {
+				u.enter(v.line)
+			}
+			if v.name == "events" {
+				u.send(feedMsg{live: true, position: 101, changes: []tko.Change{{Position: 101, Kind: tko.KindSite, ID: "south/edge-1", Op: tko.OpWritten, Time: start, Author: tko.Author{Who: "ada"}}}})
+			}
+			golden(t, filepath.Join("testdata", fmt.Sprintf("%s-%dx%d.golden", v.name, size[0], size[1])), u.screen())
+		}
 	}
 }
 

@@ -3,13 +3,11 @@ package dashboard
 import (
 	"fmt"
 	"html"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/charmbracelet/x/ansi"
-	"github.com/google/go-cmp/cmp"
 )
 
 // Size of a character in an image.
@@ -67,19 +65,6 @@ func TestImagesOfTheDocumentation(t *testing.T) {
 		u := newUser(t, sample(), 120, 30)
 		u.m.options.Color, u.m.options.ASCII = true, false
 		u.press(keys...)
-		got := image("tko dashboard", u.m.screen(), 120)
-		path := filepath.Join("..", "..", "docs", "images", name+".svg")
-		if *update {
-			if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), got); diff != "" {
-			t.Errorf("%s differs from the screen: go test -update writes it (-want +got):\n%s", path, diff)
-		}
+		golden(t, filepath.Join("..", "..", "docs", "images", name+".svg"), image("tko dashboard", u.m.screen(), 120))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -104,7 +105,7 @@ func logLines(log *slog.Logger, from io.Reader, take func(line string) bool) {
 		switch {
 		case s == "":
 		case take(s):
-			log.Info("plugin log", "line", s)
+			log.Info(lineMessage, "line", s)
 		default:
 			dropped++
 		}
@@ -294,4 +295,73 @@ func (u *unnamedLog) line(line string) bool {
 		u.log.Info("line of a log connection without the token of a plugin's run", "line", bounded(line, maxUnnamedLine), "attributed", false)
 	}
 	return true
+}
+
+// lineMessage is the message of the records that have a line of a plugin.
+const lineMessage = "plugin log"
+
+// Limits of the lines of a run that [Run] has.
+const (
+	maxLastLines = 20
+	maxLastLine  = 500 // bytes
+)
+
+// lastLines holds the last lines that a run has logged.
+type lastLines struct {
+	mu    sync.Mutex
+	lines []string
+	more  int
+}
+
+func (l *lastLines) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.lines) == maxLastLines {
+		l.lines, l.more = l.lines[1:], l.more+1
+	}
+	l.lines = append(l.lines, bounded(line, maxLastLine))
+}
+
+func (l *lastLines) take() (lines []string, more int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.lines), l.more
+}
+
+// A lineKeeper passes records on, and holds the last lines of the plugin among them.
+type lineKeeper struct {
+	slog.Handler
+
+	lines *lastLines
+}
+
+// Enabled implements [slog.Handler]: lines are held also if the log has none.
+func (k lineKeeper) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelInfo || k.Handler.Enabled(ctx, level)
+}
+
+// Handle implements [slog.Handler].
+func (k lineKeeper) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == lineMessage {
+		r.Attrs(func(a slog.Attr) bool {
+			if a.Key == "line" {
+				k.lines.add(a.Value.String())
+			}
+			return true
+		})
+	}
+	if !k.Handler.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return k.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements [slog.Handler].
+func (k lineKeeper) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return lineKeeper{k.Handler.WithAttrs(attrs), k.lines}
+}
+
+// WithGroup implements [slog.Handler].
+func (k lineKeeper) WithGroup(name string) slog.Handler {
+	return lineKeeper{k.Handler.WithGroup(name), k.lines}
 }

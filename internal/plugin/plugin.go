@@ -56,9 +56,20 @@ type Options struct {
 	// get none if it is nil.
 	Token func(typ, name string) (token string, end func())
 	Log   *slog.Logger // destination of the plugins' log lines; they are discarded if nil
-	// Ran is called after each run of a plugin, with its result: ok, refused, killed
-	// (because of a limit, or by a signal), canceled or failed. None if nil.
-	Ran func(typ, name, result string, took time.Duration)
+	// Ran is called after each run of a plugin. None if nil.
+	Ran func(Run)
+}
+
+// A Run is a run of a plugin that has ended.
+type Run struct {
+	Type, Name string // of the plugin
+	Entity     string // the deployment (of a prepare plugin) or site (of a schedule plugin); "" for others
+	Began      time.Time
+	Took       time.Duration
+	Result     string   // ok, refused, killed (because of a limit, or by a signal), canceled or failed
+	Err        error    // nil if ok
+	Lines      []string // the last ones that it logged
+	More       int      // lines before them
 }
 
 // A Runner runs plugins. It is safe for concurrent use.
@@ -148,7 +159,7 @@ func (r *Runner) Prepare(ctx context.Context, p tko.Plugin, target krm.Identity,
 	if p.Executor == tko.ExecutorKpt {
 		began := time.Now()
 		prepared, out, err = r.function(ctx, p, target, id, pkg, notes)
-		r.ran(p, began, err)
+		r.ran(job{plugin: p, entity: string(id)}, began, nil, err)
 		return prepared, out, err
 	}
 	output, err := r.run(ctx, job{
@@ -225,18 +236,25 @@ func (r *Runner) slot(ctx context.Context) (done func(), err error) {
 // run runs a plugin and returns its output document, which reports no error.
 func (r *Runner) run(ctx context.Context, j job) (map[string]any, error) {
 	began := time.Now()
+	var lines lastLines
+	j.log = slog.New(lineKeeper{j.log.Handler(), &lines})
 	output, err := r.execute(ctx, j)
 	if _, pending := errors.AsType[*tko.PendingError](err); !pending {
-		r.ran(j.plugin, began, err)
+		r.ran(j, began, &lines, err)
 	}
 	return output, err
 }
 
 // ran reports a run to Options.Ran.
-func (r *Runner) ran(p tko.Plugin, began time.Time, err error) {
-	if r.options.Ran != nil {
-		r.options.Ran(p.Type, p.Name, resultOf(err), time.Since(began))
+func (r *Runner) ran(j job, began time.Time, lines *lastLines, err error) {
+	if r.options.Ran == nil {
+		return
 	}
+	run := Run{Type: j.plugin.Type, Name: j.plugin.Name, Entity: j.entity, Began: began, Took: time.Since(began), Result: resultOf(err), Err: err}
+	if lines != nil {
+		run.Lines, run.More = lines.take()
+	}
+	r.options.Ran(run)
 }
 
 func resultOf(err error) string {

@@ -33,11 +33,14 @@ func TestRunsAreCountedByResult(t *testing.T) {
 			var got []string
 			r := plugin.New(plugin.Options{
 				Programs: []string{"/"}, ValidateTimeout: 2 * time.Second,
-				Ran: func(typ, name, result string, took time.Duration) {
-					if took <= 0 {
-						t.Errorf("it took %s", took)
+				Ran: func(run plugin.Run) {
+					if run.Took <= 0 {
+						t.Errorf("it took %s", run.Took)
 					}
-					got = append(got, typ+" "+name+" "+result)
+					if (run.Err == nil) != (run.Result == "ok") {
+						t.Errorf("the result is %s, and the error %v", run.Result, run.Err)
+					}
+					got = append(got, run.Type+" "+run.Name+" "+run.Result)
 				},
 			})
 			t.Cleanup(r.Close)
@@ -51,5 +54,26 @@ func TestRunsAreCountedByResult(t *testing.T) {
 				t.Errorf("counted %q, want %q: %s", got, want, test.why)
 			}
 		})
+	}
+}
+
+// The last lines that a run has logged are part of it, also without a log; the others
+// are counted.
+func TestARunHasItsLastLines(t *testing.T) {
+	t.Parallel()
+	var runs []plugin.Run
+	r := plugin.New(plugin.Options{
+		Programs: []string{"/"}, Ran: func(run plugin.Run) { runs = append(runs, run) },
+	})
+	t.Cleanup(r.Close)
+	// The input, in YAML, names the FIFO of the log.
+	p := shell(tko.PluginPrepare, `log=$(sed -n 's/.*"\{0,1\}logFile"\{0,1\}: *"\{0,1\}\([^",]*\).*/\1/p' | head -1); i=0; while [ $i -lt 25 ]; do i=$((i+1)); echo "line $i"; done > "$log"; exit 1`)
+	_, _, err := r.Prepare(t.Context(), p, target, "d", pkg)
+	if err == nil || len(runs) != 1 {
+		t.Fatalf("%d runs, and the error %v", len(runs), err)
+	}
+	run := runs[0]
+	if run.Entity != "d" || run.Result != "failed" || run.Err == nil || len(run.Lines) != 20 || run.More != 5 || run.Lines[19] != "line 25" || run.Lines[0] != "line 6" {
+		t.Errorf("the run is %+v", run)
 	}
 }

@@ -29,15 +29,18 @@ type LiveRollouts interface {
 	RolloutRows(ctx context.Context, sel tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
 }
 
-// A Past compares moments of the past.
+// A Past lists changes, and compares moments of the past.
 type Past interface {
 	DiffPast(ctx context.Context, r tko.DiffRequest) iter.Seq2[tko.PastGroup, error]
+	HistoryOf(ctx context.Context, r tko.HistoryRequest) iter.Seq2[tko.HistoryEntry, error]
 	Retention(ctx context.Context) (tko.Retention, error)
 }
 
 // A Watcher streams changes.
 type Watcher interface {
 	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
+	// Changes ends at the newest change.
+	Changes(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
 	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
 	CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id string) (bool, error)
 	// ViewKey returns a text that is equal for callers who see the same.
@@ -61,6 +64,7 @@ type LiveOptions struct {
 	Log      *slog.Logger
 	Stopping <-chan struct{} // closed when streams must end
 	Logins   []string        // ways to log in that the dashboard offers: token, oidc
+	Runs     *PluginRuns     // of the plugins in this process
 }
 
 // NewLive makes the handler of all paths below /api/v1/: pages of lists, counts,
@@ -88,6 +92,7 @@ func (l *live) routes() map[string]http.HandlerFunc {
 		"GET /api/v1/me": l.me, "GET /api/v1/stream": l.stream, "POST /api/v1/actions": l.act, "GET /api/v1/openapi.json": l.openapi,
 		"GET /api/v1/rollout/status": l.liveStatus, "GET /api/v1/rollout/plan": l.rolloutPlan, "GET /api/v1/rollout/rows": l.rolloutRows, "POST /api/v1/rollout/command": l.rolloutCommand,
 		"GET /api/v1/diff": l.diff, "GET /api/v1/retention": l.retention, "GET /api/v1/blame": l.liveBlame,
+		"GET /api/v1/history": l.history, "GET /api/v1/throughput": l.throughput, "GET /api/v1/runs": l.runs,
 	}
 	for _, kind := range kinds {
 		routes["GET /api/v1/"+string(kind)] = func(w http.ResponseWriter, r *http.Request) { l.entity(w, r, kind) }

@@ -2,9 +2,11 @@ package webapi_test
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"iter"
 	"net/http"
 	"net/http/httptest"
@@ -80,6 +82,14 @@ func (f *liveFake) Watch(ctx context.Context, _ int64, _ ...tko.Kind) iter.Seq2[
 		<-ctx.Done()
 		yield(tko.Change{}, ctx.Err())
 	}
+}
+
+func (f *liveFake) Changes(context.Context, int64, ...tko.Kind) iter.Seq2[tko.Change, error] {
+	panic("not expected")
+}
+
+func (f *liveFake) HistoryOf(context.Context, tko.HistoryRequest) iter.Seq2[tko.HistoryEntry, error] {
+	panic("not expected")
 }
 
 func (f *liveFake) Plugin(context.Context, string, string) (tko.Plugin, error) {
@@ -406,4 +416,39 @@ func TestPagesOfTheDashboardHaveAStrictPolicy(t *testing.T) {
 func (f *liveFake) ViewKey(ctx context.Context) (string, error) {
 	who, _ := identity.From(ctx)
 	return who.Subject, nil
+}
+
+func TestFilesWithAHashInTheirNamesAreCachedAndAllAreSentCompressed(t *testing.T) {
+	t.Parallel()
+	script := strings.Repeat("script ", 1000)
+	h, err := webapi.NewAssets(fstest.MapFS{"index.html": {Data: []byte("page")}, "assets/a-1234.js": {Data: []byte(script)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]struct{ text, cache, contentType string }{
+		"/":                 {"page", "no-store", "text/html; charset=utf-8"},
+		"/assets/a-1234.js": {script, "public, max-age=31536000, immutable", "text/javascript; charset=utf-8"},
+	} {
+		for _, encoding := range []string{"", "gzip, br"} {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.Header.Set("Accept-Encoding", encoding)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			var body io.Reader = w.Body
+			if compressed := w.Header().Get("Content-Encoding") == "gzip"; compressed != (encoding != "") {
+				t.Errorf("%s for a client that accepts %q: compressed is %v", path, encoding, compressed)
+			} else if compressed {
+				if body, err = gzip.NewReader(body); err != nil {
+					t.Fatal(err)
+				}
+			}
+			text, err := io.ReadAll(body)
+			if err != nil || string(text) != want.text {
+				t.Errorf("%s: %d bytes, %v", path, len(text), err)
+			}
+			if cache := w.Header().Get("Cache-Control"); cache != want.cache || w.Header().Get("Vary") != "Accept-Encoding" || w.Header().Get("Content-Type") != want.contentType {
+				t.Errorf("%s: the headers are %v", path, w.Header())
+			}
+		}
+	}
 }

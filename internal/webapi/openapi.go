@@ -76,6 +76,15 @@ func description() object {
 			{"to", "string", "moment; none: now", false},
 			{"entity", "string", "only this ID", false},
 		}, filtersOf(tko.KindDeployment)...))},
+		"/api/v1/history": object{"get": operation("The newest changes of an entity, newest first", "application/json", []parameter{
+			{"kind", "string", "deployment, site, template or plugin", false}, {"id", "string", "ID; TYPE|NAME for plugins", false}, {"limit", "integer", "changes, 200 at most", false},
+		})},
+		"/api/v1/throughput": object{"get": operation("Changes of deployments by minute: prepared, scheduled, and others", "application/json", []parameter{
+			{"after", "integer", "position after which to count; none: the last hour", false},
+		})},
+		"/api/v1/runs": object{"get": operation("The newest runs of plugins in this server's process, newest first", "application/json", []parameter{
+			{"kind", "string", "deployment, site or plugin", false}, {"id", "string", "ID; TYPE|NAME for plugins", false},
+		})},
 		"/api/v1/retention": object{"get": operation("Which part of the past can be read", "application/json", nil)},
 		"/api/v1/blame": object{"get": operation("Where the values of a package come from", "application/json", []parameter{
 			{"kind", "string", "deployment, site or template", false},

@@ -40,6 +40,7 @@ type facts struct {
 	Before string `json:"before"` // a position before changes of the sites time/**
 	Root   string `json:"root"`   // ID of a deployment with descendants
 	Leaf   string `json:"leaf"`   // ID of one of them, three levels down
+	Behind string `json:"behind"` // ID of a deployment whose site has an earlier revision
 }
 
 // fill registers sites, templates, deployments and a rollout.
@@ -96,6 +97,8 @@ func fill(t *testing.T, s *process.Server) (known facts) {
 		}
 	}
 	known.Root, known.Leaf = descendants(t, c)
+	known.Behind = behind(t, c)
+	troubles(t, c)
 	rollout := krm.Package{
 		{
 			"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": "text-v2"},
@@ -135,6 +138,57 @@ func descendants(t *testing.T, c *client.Client) (root, leaf string) {
 	middle := create("leaf/smf", root, 200)
 	lower := create("leaf/pod", middle, 201)
 	return root, create("leaf/disk", lower, 202)
+}
+
+// behind creates a deployment that was changed after its first revision was applied.
+func behind(t *testing.T, c *client.Client) string {
+	t.Helper()
+	ctx := t.Context()
+	id, err := c.CreateDeployment(ctx, tko.NewDeployment{Template: "leaf/pod", Site: "north/edge-300", Prepared: true, Approved: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.SetConditions(ctx, tko.KindDeployment, string(id), []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: "Applied", ObservedRevision: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.StartModification(ctx, id)
+	if err == nil {
+		m.Package[0]["data"] = map[string]any{"text": "v2"}
+		_, _, err = c.EndModification(ctx, m.Token, m.Package)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(id)
+}
+
+// troubles creates deployments and sites that fail, for several reasons.
+func troubles(t *testing.T, c *client.Client) {
+	t.Helper()
+	report := func(kind tko.Kind, id string, condition tko.Condition) {
+		t.Helper()
+		if err := c.SetConditions(t.Context(), kind, id, []tko.Condition{condition}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exhausted := tko.Condition{Type: tko.ConditionPrepared, Status: tko.ConditionFalse, Reason: "PluginFailed", Message: `plugin "network/addresses": pool 10.1.0.0/16 is exhausted`}
+	silent := tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionFalse, Reason: "Failed", Message: "the cluster does not respond"}
+	applied := tko.Condition{Type: tko.ConditionScheduled, Status: tko.ConditionTrue, Reason: "Applied"}
+	for i := range 6 {
+		id, err := c.CreateDeployment(t.Context(), tko.NewDeployment{Template: "leaf/pod", Site: tko.SiteID(fmt.Sprintf("north/edge-%d", 310+i)), Prepared: i >= 4, Approved: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		trouble := exhausted
+		if i >= 4 {
+			trouble = silent
+		}
+		report(tko.KindDeployment, string(id), trouble)
+	}
+	for i := range 3 {
+		report(tko.KindSite, fmt.Sprintf("south/edge-%d", i+1), []tko.Condition{silent, applied, applied}[i])
+		report(tko.KindSite, fmt.Sprintf("gone/%d", i+1), applied)
+	}
 }
 
 // past changes sites after a position.
@@ -181,7 +235,7 @@ func secured(t *testing.T) (s *process.Server, viewer, admin string) {
 	viewer = last(run(t, program, "token", "add", "--file="+tokens, "viewer"))
 	admin = last(run(t, program, "token", "add", "--file="+tokens, "admin"))
 	run(t, program, "access", "init", store, "--admin=token:admin")
-	s = process.StartServer(t, "--roles=data", store, "--token-file="+tokens, "--access=enforce")
+	s = process.StartServer(t, "--roles=data,preparer", store, "--token-file="+tokens, "--access=enforce", "--plugin-programs=/")
 	command := func(args ...string) {
 		cmd := exec.CommandContext(t.Context(), process.Build(t, "tko"), args...)
 		cmd.Env = append(append(os.Environ(), s.Env()...), "TKO_TOKEN="+admin)
@@ -191,41 +245,64 @@ func secured(t *testing.T) (s *process.Server, viewer, admin string) {
 	}
 	command("access", "bind", "token:viewer", "viewer")
 	command("site", "register", "one")
+	good := filepath.Join(dir, "good.yaml")
+	if err := os.WriteFile(good, []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: good}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command("template", "register", "nf/good", "--url", good)
+	greeter := filepath.Join(dir, "greeter.yaml")
+	if err := os.WriteFile(greeter, []byte("{apiVersion: hello.plugin.example/v1, kind: Greeter, metadata: {name: greeter}}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command("template", "register", "nf/bad", "--url", greeter)
+	command("plugin", "register", "prepare", "greeter", "/bin/false", "--trigger", "hello.plugin.example,v1,Greeter")
+	command("deployment", "create", "nf/good", "--site", "one")
+	command("deployment", "create", "nf/bad", "--site", "one")
 	return s, viewer, admin
 }
 
-// TestDashboardInABrowser runs web/test/dashboard.mjs. With TKO_SCREENSHOTS=FOLDER the
-// screenshots are written there, with TKO_IMAGES=yes those of the documentation to docs/images.
-func TestDashboardInABrowser(t *testing.T) {
+// browse runs a program of web/ that looks at a server in the browser.
+func browse(t *testing.T, s *process.Server, program string, environment ...string) error {
+	t.Helper()
 	browser := run(t, filepath.Join("..", "setup", "web.sh"))
 	browser = browser[strings.LastIndex(browser, "\n")+1:]
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "node", filepath.Join("..", "..", "web", program))
+	cmd.Env = append(append(append(os.Environ(), s.Env()...), "URL=http://"+s.Web, "BROWSER="+browser, "TKO="+process.Build(t, "tko")), environment...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	stop := time.AfterFunc(timeLimit, func() { _ = cmd.Process.Kill() })
+	defer stop.Stop()
+	err := cmd.Run()
+	t.Logf("%s", &out)
+	if err != nil {
+		t.Errorf("the steps in the browser failed: %v", err)
+	}
+	return err
+}
+
+// TestDashboardInABrowser runs web/test/dashboard.mjs. With TKO_SCREENSHOTS=FOLDER the
+// screenshots are written there, with TKO_IMAGES=yes those of the documentation to
+// docs/images. With TKO_LIGHTHOUSE=yes, web/lighthouse measures the views instead.
+func TestDashboardInABrowser(t *testing.T) {
 	s := process.StartServer(t, "--roles=data,rollout", "--store=sqlite:"+filepath.Join(t.TempDir(), "tko.db"))
 	known, err := json.Marshal(fill(t, s))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if os.Getenv("TKO_LIGHTHOUSE") != "" {
+		_ = browse(t, s, filepath.Join("lighthouse", "lighthouse.mjs"), "FACTS="+string(known))
+		return
 	}
 	withRights, viewer, admin := secured(t)
 	shots := os.Getenv("TKO_SCREENSHOTS")
 	if shots == "" {
 		shots = t.TempDir()
 	}
-	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "node", filepath.Join("..", "..", "web", "test", "dashboard.mjs"))
-	cmd.Env = append(append(os.Environ(), s.Env()...), "URL=http://"+s.Web, "TOKEN_URL=http://"+withRights.Web, "BROWSER="+browser, "SHOTS="+shots,
-		"TKO="+process.Build(t, "tko"), "VIEWER="+viewer, "ADMIN="+admin, "FACTS="+string(known))
-	cmd.Stdout, cmd.Stderr = &out, &out
-	stop := time.AfterFunc(timeLimit, func() { _ = cmd.Process.Kill() })
-	defer stop.Stop()
-	err = cmd.Run()
-	t.Logf("%s", &out)
-	if err != nil {
-		t.Errorf("the steps in the browser failed: %v", err)
+	err = browse(t, s, filepath.Join("test", "dashboard.mjs"), "TOKEN_URL=http://"+withRights.Web, "SHOTS="+shots, "VIEWER="+viewer, "ADMIN="+admin, "FACTS="+string(known))
+	if err != nil || os.Getenv("TKO_IMAGES") == "" {
 		return
 	}
-	if os.Getenv("TKO_IMAGES") == "" {
-		return
-	}
-	for shot, name := range map[string]string{"rollout-waves": "rollout", "blame": "blame", "delete": "delete", "matrix": "matrix"} {
+	for shot, name := range map[string]string{"overview": "overview", "rollout-waves": "rollout", "blame": "blame", "delete": "delete", "matrix": "matrix"} {
 		data, err := os.ReadFile(filepath.Join(shots, shot+"-light-1440.png"))
 		if err == nil {
 			err = os.WriteFile(filepath.Join("..", "..", "docs", "images", "dashboard-"+name+".png"), data, 0o644)
@@ -240,8 +317,6 @@ func TestDashboardInABrowser(t *testing.T) {
 // With TKO_DASHBOARD_DEPLOYMENTS=N it fills so many, and limits of time hold: the first
 // page within 300 ms, and a change within a second.
 func TestALargeFleetInABrowser(t *testing.T) {
-	browser := run(t, filepath.Join("..", "setup", "web.sh"))
-	browser = browser[strings.LastIndex(browser, "\n")+1:]
 	fleet, measure := bench.Fleet{Seed: 1, Sites: 100, Deployments: 4000}, ""
 	if text := os.Getenv("TKO_DASHBOARD_DEPLOYMENTS"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -259,17 +334,7 @@ func TestALargeFleetInABrowser(t *testing.T) {
 	if _, err := bench.Fill(t.Context(), c, fleet, bench.FillOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "node", filepath.Join("..", "..", "web", "test", "scale.mjs"))
-	cmd.Env = append(append(os.Environ(), s.Env()...), "URL=http://"+s.Web, "BROWSER="+browser, "TKO="+process.Build(t, "tko"), "DEPLOYMENTS="+strconv.Itoa(fleet.Deployments), "MEASURE="+measure)
-	cmd.Stdout, cmd.Stderr = &out, &out
-	stop := time.AfterFunc(timeLimit, func() { _ = cmd.Process.Kill() })
-	defer stop.Stop()
-	err = cmd.Run()
-	t.Logf("%s", &out)
-	if err != nil {
-		t.Errorf("the steps in the browser failed: %v", err)
-	}
+	_ = browse(t, s, filepath.Join("test", "scale.mjs"), "DEPLOYMENTS="+strconv.Itoa(fleet.Deployments), "MEASURE="+measure)
 }
 
 // files returns the contents of the files below a folder by their paths.

@@ -19,6 +19,10 @@ export interface Count { position: number, counted: number, groups: Group[], oth
 export interface Entity { row: Row, who: string, why: string, package: string, can: string[], position: number }
 export interface Me { subject: string, display?: string, authenticator: string, can: Record<Kind, string[]>, logins: string[], instance: string, version: string, position: number, now: number, filters: Record<Kind, string[]>, flags: string[] }
 export interface Change { kind: Kind, id: string, op: string, revision: number, time: number, who?: string, why?: string }
+export interface Minute { start: number, prepared: number, scheduled: number, others: number }
+export interface Throughput { position: number, complete: boolean, minutes: Minute[] }
+export interface Run { plugin: string, kind?: Kind, id?: string, began: number, took: number, result: string, error?: string, lines?: string[], more?: number }
+export interface EntityEvent { position: number, what: string, summary?: string, revision: number, time: number, who?: string, why?: string }
 export interface Result { count: number, descendants: number, position: number }
 
 export type Command = 'plan' | 'start' | 'approve' | 'pause' | 'resume' | 'cancel' | 'undo' | 'skip' | 'waive'
@@ -100,8 +104,10 @@ type Listener = (changes: Change[] | null) => void // null: too many, read what 
 
 const maxRecent = 50
 
-// useFeed follows the changes of all kinds while the page is visible. It stops when a login is needed.
-export function useFeed(start: number | undefined): Feed {
+// useFeed follows the changes of all kinds while the page is visible. It begins before the newest change, for what has changed lately;
+// what is read later has these changes, so listeners get only those after it. It stops when a login is needed.
+export function useFeed(newest: number | undefined): Feed {
+  const start = newest === undefined ? undefined : Math.max(0, newest - 2 * maxRecent)
   const listeners = useRef(new Set<Listener>())
   const [status, setStatus] = useState({ live: false, since: Date.now(), position: start ?? 0 })
   const [recent, setRecent] = useState<Change[]>([])
@@ -121,7 +127,7 @@ export function useFeed(start: number | undefined): Feed {
     const handle = (event: string, data: { changes?: Change[], position?: number, changed?: number }) => {
       if (event === 'changes' || event === 'stale') {
         position = data.position ?? position
-        tell(event === 'stale' ? null : data.changes ?? [])
+        if (position > newest!) tell(event === 'stale' ? null : data.changes ?? [])
         if (data.changes) setRecent(old => [...data.changes!.sort((a, b) => b.time - a.time), ...old].slice(0, maxRecent))
       }
       if (event === 'reset') { position = -1; tell(null) }
@@ -172,7 +178,7 @@ export function useFeed(start: number | undefined): Feed {
       for (const t of [timer, hiding, watchdog]) clearTimeout(t)
       document.removeEventListener('visibilitychange', visible)
     }
-  }, [start])
+  }, [start, newest])
   return { ...status, recent, subscribe }
 }
 
@@ -189,6 +195,30 @@ export function useTurns(feed: Feed, kinds: Kind[], interval: number, id?: strin
     return () => { stop(); clearTimeout(timer) }
   }, [feed.subscribe, names, interval, id])
   return turn
+}
+
+// useThroughput holds the changes of deployments by minute, of the last hour. After the first time it reads what is new.
+export function useThroughput(turn: number): { throughput?: Throughput, error?: ApiError } {
+  const [state, setState] = useState<{ throughput?: Throughput, error?: ApiError }>({})
+  const known = useRef<Throughput>(undefined)
+  useEffect(() => {
+    const abort = new AbortController()
+    get<Throughput>(`/api/v1/throughput?${query({ after: known.current?.position })}`, abort.signal).then(next => {
+      known.current = known.current ? addMinutes(known.current, next) : next
+      setState({ throughput: known.current })
+    }, error => { if (!abort.signal.aborted) setState(old => ({ ...old, error })) })
+    return () => abort.abort()
+  }, [turn])
+  return state
+}
+
+function addMinutes(old: Throughput, next: Throughput): Throughput {
+  const all = new Map(old.minutes.map(m => [m.start, m]))
+  for (const m of next.minutes) {
+    const before = all.get(m.start)
+    all.set(m.start, before ? { start: m.start, prepared: before.prepared + m.prepared, scheduled: before.scheduled + m.scheduled, others: before.others + m.others } : m)
+  }
+  return { position: next.position, complete: old.complete && next.complete, minutes: [...all.values()].sort((a, b) => a.start - b.start).slice(-120) }
 }
 
 // useCount has the numbers of all entities that the server has counted, and asks again while something may have changed since.

@@ -1,16 +1,16 @@
 // One entity: why it is in its state, its package, conditions, history and relations.
 import { useEffect, useState } from 'react'
-import { get, query, useGet, useMoment, type Entity, type Feed, type Kind, type Me } from './api'
+import { get, query, useGet, useMoment, type Entity, type EntityEvent, type Feed, type Kind, type Me, type Run } from './api'
 import { List } from './list'
 import type { Blame } from './blame'
-import { Ago, Confirm, CopyCommand, Diff, entityPath, Fact, Link, Loading, navigate, Problem, StateMark, Tabs, Yaml, type Plan } from './parts'
+import { Ago, Confirm, CopyCommand, Diff, entityPath, Fact, Link, Loading, navigate, number, Problem, StateMark, Tabs, Yaml, type Plan } from './parts'
 import { Tree } from './tree'
 
 const tabs: Record<Exclude<Kind, 'rollout'>, [string, string][]> = {
-  deployment: [['why', 'Why'], ['package', 'Package'], ['conditions', 'Conditions'], ['history', 'History'], ['tree', 'Tree']],
-  site: [['why', 'Why'], ['package', 'Package'], ['conditions', 'Conditions'], ['history', 'History'], ['deployments', 'Deployments']],
-  template: [['why', 'Overview'], ['package', 'Package'], ['history', 'History'], ['deployments', 'Deployments']],
-  plugin: [['why', 'Overview'], ['conditions', 'Conditions']],
+  deployment: [['why', 'Why'], ['package', 'Package'], ['conditions', 'Conditions'], ['events', 'Events'], ['history', 'History'], ['applied', 'At the site'], ['tree', 'Tree'], ['runs', 'Plugin runs']],
+  site: [['why', 'Why'], ['package', 'Package'], ['conditions', 'Conditions'], ['events', 'Events'], ['history', 'History'], ['deployments', 'Deployments'], ['runs', 'Plugin runs']],
+  template: [['why', 'Overview'], ['package', 'Package'], ['events', 'Events'], ['history', 'History'], ['deployments', 'Deployments']],
+  plugin: [['why', 'Overview'], ['conditions', 'Conditions'], ['events', 'Events'], ['runs', 'Runs']],
 }
 
 export function Detail({ kind, id, tab, feed, me }: { kind: Exclude<Kind, 'rollout'>, id: string, tab: string, feed: Feed, me: Me }) {
@@ -42,6 +42,9 @@ export function Detail({ kind, id, tab, feed, me }: { kind: Exclude<Kind, 'rollo
       {open === 'package' && <Package kind={kind} entity={data} />}
       {open === 'conditions' && <Conditions entity={data} />}
       {open === 'history' && <History kind={kind} id={id} newest={row.revision} />}
+      {open === 'events' && <Events kind={kind} entity={data} />}
+      {open === 'applied' && <Applied entity={data} />}
+      {open === 'runs' && <Runs kind={kind} id={id} />}
       {open === 'tree' && <Tree entity={data} feed={feed} me={me} />}
       {open === 'deployments' && <List kind="deployment" filter={query(kind === 'site' ? { 'site-id': id } : { 'template-id': id })} feed={feed} me={me} embedded />}
     </Tabs>
@@ -86,6 +89,57 @@ function Conditions({ entity: { row } }: { entity: Entity }) {
   if (!row.conditions?.length) return <p className="empty">No condition was reported yet.</p>
   return <div className="scroll" tabIndex={0} role="region" aria-label="Conditions"><table><thead><tr><th>Condition</th><th>Status</th><th>Reason</th><th>Message</th><th>Since</th><th>Revision</th></tr></thead>
     <tbody>{row.conditions.map(c => <tr key={c.type}><th scope="row">{c.type}</th><td>{c.status}</td><td>{c.reason}</td><td>{c.message}{c.attempt ? <span className="muted"> attempt {c.attempt}{c.nextTry && <>, next try {c.nextTry}</>}</span> : null}</td><td><Ago at={Date.parse(c.lastTransitionTime)} /></td><td>{c.observedRevision}</td></tr>)}</tbody></table></div>
+}
+
+// Events are what has changed, and since when each condition has its status, newest first.
+function Events({ kind, entity: { row } }: { kind: Kind, entity: Entity }) {
+  const moment = useMoment()
+  const { data, error, reload } = useGet<{ events: EntityEvent[] }>(moment ? null : `/api/v1/history?${query({ kind, id: row.id })}`)
+  useEffect(() => { if (data && row.revision > (data.events[0]?.revision ?? 0)) reload() }, [row.revision])
+  const all = [
+    ...(data?.events ?? []).map(e => ({ key: `${e.position}`, at: e.time, what: e.what === 'changed' ? `revision ${e.revision}` : e.what, text: e.summary, who: e.who, why: e.why })),
+    ...(row.conditions ?? []).map(c => ({ key: c.type, at: Date.parse(c.lastTransitionTime), what: `${c.type} is ${c.status}`, text: [c.reason, c.message].filter(Boolean).join(': '), who: '', why: '' })),
+  ].sort((a, b) => b.at - a.at)
+  if (error) return <Problem error={error} retry={reload} />
+  if (!data && !moment) return <Loading />
+  return <div className="scroll" tabIndex={0} role="region" aria-label="Events"><table><thead><tr><th>When</th><th>What</th><th>Details</th><th>Who</th><th>Why</th></tr></thead><tbody>
+    {all.map(e => <tr key={e.key}><td><Ago at={e.at} /></td><th scope="row">{e.what}</th><td>{e.text}</td><td>{e.who}</td><td>{e.why}</td></tr>)}</tbody></table></div>
+}
+
+// Applied compares what was applied at the site with what is desired.
+function Applied({ entity: { row, package: desired } }: { entity: Entity }) {
+  const c = row.conditions?.find(c => c.type === 'Scheduled')
+  const done = c && (c.status === 'True' || c.reason === 'Drifted') ? c.observedRevision : 0
+  const { data, error, reload } = useGet<Entity>(done > 0 && done !== row.revision ? `/api/v1/deployment?${query({ id: row.id, revision: done })}` : null)
+  if (!row.site) return <p className="empty">The deployment has no site.</p>
+  if (!c) return <p className="empty">Nothing was reported from the site <Link to={entityPath('site', row.site)}>{row.site}</Link> yet.</p>
+  const reported = row.conditions?.filter(c => ['Scheduled', 'Healthy'].includes(c.type)) ?? []
+  return <>
+    <dl><Fact name="Site"><Link to={entityPath('site', row.site)}>{row.site}</Link></Fact><Fact name="Desired">revision {row.revision}</Fact>
+      <Fact name="Applied">{done > 0 ? <>revision {done}, since <Ago at={Date.parse(c.lastTransitionTime)} /></> : `not revision ${c.observedRevision}: the site may have parts of it, and of the one that was applied before`}</Fact>
+      {reported.map(c => <Fact key={c.type} name={c.type}>{c.status} <strong>{c.reason}</strong> {c.message}</Fact>)}</dl>
+    {error && <Problem error={error} retry={reload} />}
+    {done === row.revision && c.reason !== 'Drifted' && <p className="why healthy">The site has what is desired.</p>}
+    {c.reason === 'Drifted' && <p className="why failing">Objects at the site were changed by others: {c.message}</p>}
+    {data && <><h2>Applied revision {done} and desired revision {row.revision}</h2><Diff from={data.package} to={desired} /></>}
+  </>
+}
+
+// Runs are the newest runs of plugins in the server's process.
+function Runs({ kind, id }: { kind: Kind, id: string }) {
+  const moment = useMoment()
+  const { data, error, reload } = useGet<{ runs: Run[], lines: boolean }>(moment ? null : `/api/v1/runs?${query({ kind, id })}`)
+  if (moment) return <p className="empty">Runs of the past are not retained.</p>
+  if (!data) return error ? <Problem error={error} retry={reload} /> : <Loading />
+  return <>
+    <p className="bar"><button onClick={reload}>Read again</button> <span className="muted">The newest 20 runs of each plugin since the start of this server. Preparers and schedulers in processes of their own have theirs in their logs.{!data.lines && ' What plugins log is shown only with the right to the server\'s log.'}</span></p>
+    {error && <Problem error={error} retry={reload} />}
+    {data.runs.length === 0 ? <p className="empty">No plugin has run for it.</p> : data.runs.map(r => <section key={`${r.plugin} ${r.began} ${r.id}`} className="run">
+      <h2><span className={r.result === 'ok' ? 'healthy' : r.result === 'canceled' ? 'unknown' : 'failing'}>{r.result}</span> {r.plugin.replace('|', ' ')}{r.id && r.kind && kind === 'plugin' && <> for <Link to={entityPath(r.kind, r.id)}>{r.id}</Link></>} <span className="muted"><Ago at={r.began} />, {number(r.took)} ms</span></h2>
+      {r.error && <p className="why failing">{r.error}</p>}
+      {r.lines && <pre tabIndex={0} aria-label={`Log of ${r.plugin}`}>{r.more ? <div className="muted">{number(r.more)} earlier lines are in the server's log</div> : null}{r.lines.map((l, i) => <div key={i}>{l}</div>)}</pre>}
+    </section>)}
+  </>
 }
 
 const shownRevisions = 10

@@ -24,9 +24,10 @@ export function format(query: string): string {
   return [...new URLSearchParams(query)].map(([k, v]) => `${k}=${/\s/.test(v) ? `"${v}"` : v}`).join(' ')
 }
 
-const quote = (text: string) => /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
+// quote quotes a text for a POSIX shell, if it must be.
+export const quote = (text: string) => /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
 
-// command returns the command that lists the same, quoted for a POSIX shell.
+// command returns the command that lists the same.
 export function command(kind: Kind, query: string): string {
   const parts = [...new URLSearchParams(query)].map(([k, v]) => flags.includes(k) ? `--${k}=${quote(v)}` : `--${k} ${quote(v)}`)
   return ['tko', kind, 'list', ...parts].join(' ')

@@ -1,13 +1,18 @@
 // Lists: pages of rows around the visible part, filters in the address, marks and actions.
-import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, type KeyboardEvent, type ReactNode } from 'react'
+import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, useSyncExternalStore, type KeyboardEvent, type ReactNode } from 'react'
 import { useVirtualizer } from '@tanstack/react-virtual'
 import { ApiError, get, query, useMoment, type Feed, type Kind, type Me, type Page, type Row } from './api'
-import { command, format, parse } from './filter'
+import { command, format, parse, quote } from './filter'
 import { columns, Confirm, CopyCommand, entityPath, here, Loading, navigate, Problem, type Plan } from './parts'
 
 const pageRows = 100
 const maxPages = 20 // that are held at once
-const height = 32
+const rowHeight = 32
+const cardHeight = 84 // of a row on a phone
+const narrow = matchMedia('(max-width: 700px)')
+
+// useNarrow reports whether rows are drawn as cards.
+const useNarrow = () => useSyncExternalStore(changed => { narrow.addEventListener('change', changed); return () => narrow.removeEventListener('change', changed) }, () => narrow.matches)
 
 interface Loaded { after: string, rows: Row[], next?: string }
 
@@ -114,6 +119,8 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
   const { pages, error, busy, elsewhere, start, down, up, atStart } = usePages(kind, filter, feed)
   const rows = useMemo(() => { const seen = new Set<string>(); return pages.flatMap(p => p.rows).filter(r => !seen.has(r.id) && seen.add(r.id)) }, [pages])
   const more = !!pages.at(-1)?.next
+  const cards = useNarrow()
+  const height = cards ? cardHeight : rowHeight
   const scroller = useRef<HTMLDivElement>(null)
   const input = useRef<HTMLInputElement>(null)
   const [at, setAt] = useState(0)
@@ -128,6 +135,7 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
   const [wrong, setWrong] = useState('')
   useEffect(() => { setLine(format(plain)); setWrong(''); setMarked(new Set()); setMatching(false); setAt(0) }, [plain, kind])
   const virtual = useVirtualizer({ count: rows.length, getScrollElement: () => scroller.current, estimateSize: () => height, overscan: 12 })
+  useEffect(() => virtual.measure(), [height])
   const items = virtual.getVirtualItems()
   const first = items[0]?.index ?? 0, last = items.at(-1)?.index ?? 0
   // The first visible row stays where it is when pages are put before it or dropped, or rows are new.
@@ -159,8 +167,8 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
   const keysOf = useMemo(() => [...new Set(rows.flatMap(r => Object.keys(r.metadata ?? {})))].sort().slice(0, 40), [rows])
   const open = (q: URLSearchParams, of = cols) => navigate(`/${kind}s${q.size || of.length ? `?${query({ cols: of.join() || undefined }, q.toString())}` : ''}`)
   const showColumn = (key: string, on: boolean) => open(new URLSearchParams(filter), on ? [...cols, key].slice(0, maxColumns) : cols.filter(c => c !== key))
-  const wide = { minWidth: `${54 + 7 * cols.length}rem` }
-  const grid = { ...(cols.length > 0 ? wide : undefined), gridTemplateColumns: `2rem ${shown.map(c => c.width).join(' ')}` }
+  const wide = cols.length > 0 && !cards ? { minWidth: `${54 + 7 * cols.length}rem` } : undefined
+  const grid = cards ? undefined : { ...wide, gridTemplateColumns: `2rem ${shown.map(c => c.width).join(' ')}` }
   const submit = () => {
     const parsed = parse(kind, line)
     if (parsed.error) { setWrong(parsed.error); return }
@@ -220,7 +228,7 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
     {rows.length === 0 && !error && (busy ? <Loading /> : <p className="empty">No {kind} matches{filter ? <>. Remove a filter, or <button onClick={() => navigate(`/${kind}s`)}>show all</button></> : ': there is none yet, or you may see none'}.</p>)}
     {rows.length > 0 && <div className="grid" role="grid" aria-label={`${kind}s`} aria-rowcount={more || !atStart ? -1 : rows.length + 1} tabIndex={0} ref={scroller} onKeyDown={keys} onScroll={() => { remember(); reach() }} aria-activedescendant={items.some(i => i.index === at) ? `row-${at}` : undefined}>
       <div role="row" className="head" style={grid}><span role="columnheader"><span className="hidden">Marked</span></span>{shown.map(c => <span role="columnheader" key={c.name}>{c.name}</span>)}</div>
-      <div role="rowgroup" className="body" style={{ height: virtual.getTotalSize(), ...(cols.length > 0 ? wide : undefined) }}>
+      <div role="rowgroup" className="body" style={{ height: virtual.getTotalSize(), ...wide }}>
         {items.map(item => {
           const row = rows[item.index]
           return <div role="row" id={`row-${item.index}`} key={row.id} data-id={row.id} className={`row${item.index === at ? ' at' : ''}${marked.has(row.id) || matching ? ' marked' : ''}`} aria-selected={marked.has(row.id) || matching} style={{ ...grid, transform: `translateY(${item.start}px)` }}
@@ -233,7 +241,7 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
         })}
       </div>
     </div>}
-    {!embedded && derived.length === 0 && <CopyCommand text={command(kind, plain) + (moment ? ` --as-of '${moment}'` : '')} />}
+    {!embedded && derived.length === 0 && <CopyCommand text={command(kind, plain) + (moment ? ` --as-of ${quote(moment)}` : '')} />}
     {plan && <Confirm plan={plan} close={done} />}
   </div>
 }

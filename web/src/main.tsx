@@ -1,13 +1,14 @@
 // The dashboard: its frame, overview, matrix and login. Start reading at App.
 import { useCallback, useEffect, useMemo, useRef, useState, type FormEvent } from 'react'
 import { createRoot } from 'react-dom/client'
-import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useTurns, type Count, type Feed, type Kind, type Me } from './api'
+import { ApiError, login, logout, Moment, query, states, useCount, useFeed, useGet, useMoment, useTurns, type Count, type Feed, type Kind, type Me } from './api'
 import { Detail } from './detail'
 import { setWords } from './filter'
 import { List } from './list'
 import { Ago, CopyCommand, entityPath, here, Link, Loading, navigate, Problem, setServerTime, StateMark } from './parts'
 import { ChangesView, Slider } from './past'
 import { Rollout } from './rollout'
+import { ThroughputView } from './throughput'
 import { worst } from './tree'
 import './style.css'
 
@@ -33,7 +34,7 @@ function App() {
   const [past, setPast] = useState(false)
   const [asked, setAsked] = useState(false)
   const [help, setHelp] = useState(false)
-  const feed = useFeed(asked || moment || !caller ? undefined : Math.max(0, caller.position - 100)) // with some changes before, for the overview
+  const feed = useFeed(asked || moment || !caller ? undefined : caller.position)
   useEffect(() => { if (caller) { setServerTime(caller.now); setAsked(false) } }, [caller])
   useEffect(() => { const f = () => setAsked(true); window.addEventListener('tko-login', f); return () => window.removeEventListener('tko-login', f) }, [])
   const prefix = useRef(0)
@@ -67,11 +68,11 @@ function App() {
   return <Moment.Provider value={moment}>
     <a className="skip" href="#main" onClick={e => { e.preventDefault(); document.getElementById('main')?.focus() }}>Skip to the contents</a>
     <header className={moment ? 'top past-now' : 'top'} data-live={feed.live && !moment} data-position={feed.position} data-moment={moment}>
-      <strong>TKO</strong> <span className="muted">{me.instance}</span>
+      <strong>TKO</strong> <span className="muted wide">{me.instance}</span>
       <nav aria-label="Views">{nav.map(([to, name]) => <Link key={to} to={to} className={(to === '/' ? at.path === '/' : `/${first}` === to) ? 'current' : undefined}>{name}</Link>)}</nav>
       <button aria-expanded={past || !!moment} onClick={() => setPast(!past)}>{moment ? `As of ${moment}` : 'As of now'}</button>
       <span className={feed.live && !moment ? 'live' : 'live off'} role="status">{moment ? '‖ the past is not live' : feed.live ? '● live' : lostFor > 5000 ? `○ not live since ${new Date(feed.since).toLocaleTimeString()}` : '○ connecting'}</span>
-      <span className="muted" title={me.subject}>{me.display || me.subject}</span>
+      <span className="muted wide" title={me.subject}>{me.display || me.subject}</span>
       <button onClick={() => setHelp(true)} aria-label="Help: keys">?</button>
       <Theme />
       {me.authenticator !== 'none' ? <button onClick={() => logout().then(() => { setAsked(true) }, () => setAsked(true))}>Log out</button> : <button onClick={() => setAsked(true)}>Log in</button>}
@@ -138,6 +139,7 @@ function Login({ done }: { done: () => void }) {
 }
 
 function Overview({ feed, me }: { feed: Feed, me: Me }) {
+  const moment = useMoment()
   const turn = useTurns(feed, ['deployment'], 1000)
   const siteTurn = useTurns(feed, ['site'], 1000)
   const { count, error } = useCount('deployment', { by: 'state,reason' }, turn)
@@ -145,25 +147,27 @@ function Overview({ feed, me }: { feed: Feed, me: Me }) {
   const sum = (state: string) => count?.groups.reduce((n, g) => n + (g.keys[0] === state ? g.count : 0), 0) ?? 0
   const failing = count?.groups.filter(g => g.keys[0] === 'failing') ?? []
   const plus = count?.counting ? '+' : ''
+  const counted = !!(count || error), all = counted && !!(sites.count || sites.error) // each part waits for those above it, so that nothing moves down
   return <>
     <h1>Overview</h1>
     {error && <Problem error={error} />}
     {!count && !error && <Loading />}
     {count && <>
       <section aria-labelledby="now"><h2 id="now">Failing now: {sum('failing').toLocaleString('en')}{plus} of {count.counted.toLocaleString('en')}{plus} deployments</h2>
-        {failing.length === 0 ? <p className="empty">No deployment fails{count.counting ? ' among those that were counted so far' : ''}.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Failures by reason"><table><thead><tr><th>Deployments</th><th>Reason</th><th>For example</th></tr></thead><tbody>
+        {failing.length === 0 ? <p className="empty">No deployment fails{count.counting ? ' among those that were counted so far' : ''}.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Failures by reason"><table><thead><tr><th className="number">Deployments</th><th>Reason</th><th>For example</th></tr></thead><tbody>
           {failing.slice(0, 20).map(g => <tr key={g.keys[1]}><td className="number">{g.count.toLocaleString('en')}</td><th scope="row"><Link to={`/deployments?${query({ state: 'failing', reason: g.keys[1] })}`}>{g.keys[1] || 'no reason'}</Link></th><td className="clip">{g.message}</td></tr>)}</tbody></table></div>}
       </section>
       <section aria-labelledby="waits"><h2 id="waits">Waits for you</h2><p><Link to="/deployments?prepared=true&approved=false">Prepared and not approved deployments</Link></p></section>
       <section aria-labelledby="states"><h2 id="states">Deployments</h2><ul className="tiles">{states.map(s => <li key={s}><Link to={`/deployments?state=${s}`} className="tile"><StateMark state={s} /><b>{sum(s).toLocaleString('en')}{plus}</b></Link></li>)}</ul>
         <Counted count={count} /></section>
     </>}
-    {sites.error && <Problem error={sites.error} />}
-    {sites.count && <section aria-labelledby="sites"><h2 id="sites">{sites.count.counted.toLocaleString('en')}{sites.count.counting ? '+' : ''} sites</h2><ul className="tiles">{sites.count.groups.map(g => <li key={g.keys[0]}><Link to={`/sites?state=${g.keys[0]}`} className="tile"><StateMark state={g.keys[0] as never} /><b>{g.count.toLocaleString('en')}</b></Link></li>)}</ul></section>}
-    <section aria-labelledby="changed"><h2 id="changed">Changed lately</h2>
+    {counted && sites.error && <Problem error={sites.error} />}
+    {counted && sites.count && <section aria-labelledby="sites"><h2 id="sites">{sites.count.counted.toLocaleString('en')}{sites.count.counting ? '+' : ''} sites</h2><ul className="tiles">{sites.count.groups.map(g => <li key={g.keys[0]}><Link to={`/sites?state=${g.keys[0]}`} className="tile"><StateMark state={g.keys[0] as never} /><b>{g.count.toLocaleString('en')}</b></Link></li>)}</ul></section>}
+    {all && !moment && <ThroughputView feed={feed} />}
+    {all && !moment && <section aria-labelledby="changed"><h2 id="changed">Changed lately</h2>
       {feed.recent.length === 0 ? <p className="empty">Nothing yet.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Changes"><table><thead><tr><th>When</th><th>What</th><th>Change</th><th>Who</th><th>Why</th></tr></thead><tbody>
         {feed.recent.slice(0, 15).map(c => <tr key={`${c.kind} ${c.id} ${c.time} ${c.op}`}><td><Ago at={c.time} /></td><td>{c.kind} {c.op === 'deleted' ? c.id : <Link to={entityPath(c.kind, c.id)}>{c.id}</Link>}</td><td>{c.op === 'status' ? 'conditions' : c.op === 'written' ? `revision ${c.revision}` : 'deleted'}</td><td>{c.who}</td><td>{c.why}</td></tr>)}</tbody></table></div>}
-    </section>
+    </section>}
     <CopyCommand text="tko deployment list" />
     <p className="muted">{me.version}</p>
   </>

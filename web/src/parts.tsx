@@ -64,6 +64,7 @@ export const entityPath = (kind: Kind, id: string, tab?: string) => `/${kind}s/$
 
 let skew = 0 // milliseconds that the server's clock is ahead
 export const setServerTime = (now: number) => { skew = now - Date.now() }
+export const serverTime = () => Date.now() + skew
 
 export function Ago({ at }: { at?: number }) {
   const [, tick] = useState(0)
@@ -197,7 +198,7 @@ export function diff(a: string[], b: string[]): Pair[] {
 
 // Hunks are the changed lines with three lines around them.
 export function Diff({ from, to }: { from: string, to: string }) {
-  const pairs = useMemo(() => diff(from.split('\n'), to.split('\n')), [from, to])
+  const pairs = useMemo(() => diff(from.trimEnd().split('\n'), to.trimEnd().split('\n')), [from, to])
   const near = useMemo(() => {
     const keep = new Set<number>()
     pairs.forEach((p, i) => { if (!p.same) for (let k = i - 3; k <= i + 3; k++) keep.add(k) })

@@ -1,7 +1,7 @@
 // The past: the slider that moves all views to another moment, and what changed between two moments.
 import { useEffect, useState, type FormEvent } from 'react'
 import { query, useGet, useMoment, type FieldChange, type Kind } from './api'
-import { format, parse, words } from './filter'
+import { format, parse, quote, words } from './filter'
 import { CopyCommand, entityPath, here, Link, Loading, navigate, number, Problem } from './parts'
 import { Changes, summary } from './rollout'
 
@@ -77,7 +77,7 @@ export function ChangesView({ search }: { search: string }) {
         {open === i && <><Changes changes={g.changes} more={g.more} />{g.coarse && <p className="muted">The values differ.</p>}
           <p>For example {g.examples.map((id, n) => <span key={id}>{n > 0 && ', '}{g.what === 'deleted' ? <Link to={`${entityPath(kind, id)}?${query({ asOf: from })}`}>{id}</Link> : <Link to={entityPath(kind, id, kind === 'plugin' ? 'why' : 'history')}>{id}</Link>}</span>)}</p></>}
       </section>)}
-      <CopyCommand text={`tko diff ${kind}${entity ? ` ${entity}` : ''} --from '${from}'${to ? ` --to '${to}'` : ''}${[...q].map(([k, v]) => ` --${k} '${v}'`).join('')}`} />
+      <CopyCommand text={`tko diff ${kind}${entity ? ` ${quote(entity)}` : ''} --from ${quote(from)}${to ? ` --to ${quote(to)}` : ''}${[...q].map(([k, v]) => ` --${k} ${quote(v)}`).join('')}`} />
     </>}
   </>
 }

@@ -44,35 +44,39 @@ const facts = JSON.parse(process.env.FACTS ?? '{}')
 
 // accessible checks the page with axe. Its script is evaluated by the browser's debugger, so the page's policy holds.
 async function accessible(page, where) {
-  await page.evaluate(axe)
+  if (!await page.evaluate(() => 'axe' in window)) await page.evaluate(axe)
   const { violations } = await page.evaluate(() => window.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'] }))
   const serious = violations.filter(v => ['serious', 'critical'].includes(v.impact))
   check(serious.length === 0, `${where}: ${serious.map(v => `${v.id}: ${v.nodes.slice(0, 3).map(n => `${n.target} ${n.failureSummary?.replaceAll('\n', ' ')}`).join(' | ')}`).join('; ')}`)
 }
 
 const views = [['/', 'overview', 'h2#states'], ['/deployments', 'deployments', '[role=grid] .row'], ['/sites', 'sites', '[role=grid] .row'], ['/templates', 'templates', '[role=grid] .row'],
-  ['/plugins', 'plugins', '[role=grid] .row, .empty'], ['/rollouts', 'rollouts', '[role=grid] .row'], ['/rollouts/text-v2?tab=plan', 'rollout-plan', '.group'], ['/changes?kind=site&from=1', 'changes', '.group'], ['/matrix?rows=region&cols=tier', 'matrix', 'table.matrix'], ['/sites/north/edge-1', 'site', 'dl'], ['/sites/north/edge-1?tab=package', 'site-package', 'pre']]
-for (const colorScheme of ['light', 'dark']) for (const width of [1440, 390]) {
-  await test(`every view is accessible, ${colorScheme}, ${width} px`, { colorScheme, viewport: { width, height: width > 1000 ? 900 : 800 } }, async page => {
-    for (const [path, name, ready] of views) {
-      await open(page, path)
+  ['/plugins', 'plugins', '[role=grid] .row, .empty'], ['/rollouts', 'rollouts', '[role=grid] .row'], ['/rollouts/text-v2?tab=plan', 'rollout-plan', '.group'], ['/changes?kind=site&from=1', 'changes', '.group'], ['/matrix?rows=region&cols=tier', 'matrix', 'table.matrix'], ['/sites/north/edge-1', 'site', 'dl'], ['/sites/north/edge-1?tab=package', 'site-package', 'pre'],
+  ['/sites/north/edge-1?tab=events', 'site-events', 'tbody tr'], [`/deployments/${facts.root}?tab=runs`, 'runs', '.empty'], [`/deployments/${facts.root}?tab=why`, 'deployment', 'dl']]
+// Each view is loaded once, and looked at in all colors and widths.
+await test('every view is accessible and fits, in light and dark, wide and narrow', {}, async page => {
+  for (const [path, name, ready] of views) {
+    await open(page, path)
+    await page.evaluate(axe)
+    for (const colorScheme of ['light', 'dark']) for (const width of [1440, 390]) {
+      await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
+      await page.setViewportSize({ width, height: width > 1000 ? 900 : 800 })
       await page.locator(ready).first().waitFor()
-      await accessible(page, path)
-      check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth + 1), `${path} is wider than the window`)
+      await accessible(page, `${path}, ${colorScheme}, ${width} px`)
+      check(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth + 1), `${path} is wider than ${width} px`)
       await page.screenshot({ path: `${shots}/${name}-${colorScheme}-${width}.png` })
     }
-  })
-}
+  }
+})
 
-await test('a change shows within a second', {}, async page => {
+// How long it takes depends on the machine: it is printed here, measured by test/dashboard's test of a large fleet, and by tko-bench.
+await test('a change shows without a reload', {}, async page => {
   await open(page, '/sites?id=live/**')
   await page.locator('.empty').waitFor()
   execFileSync(tko, ['site', 'register', 'live/one', '-m', 'region=live'])
   const began = Date.now()
   await page.locator('[data-id="live/one"]').waitFor()
-  const took = Date.now() - began
-  console.log(`# a change took ${took} ms to show`)
-  check(took < 1000, `it took ${took} ms`)
+  console.log(`# a change took ${Date.now() - began} ms to show`)
 })
 
 await test('constant changes do not keep the matrix from its first count', {}, async page => {
@@ -89,16 +93,15 @@ await test('a list scrolls through all its pages and back', {}, async page => {
   await open(page, '/sites?id=north/**')
   const grid = page.getByRole('grid')
   await grid.waitFor()
-  const end = Date.now() + 5 * limit
-  const last = async () => page.locator('.row').last().getAttribute('data-id')
-  for (let before = await last(); before !== 'north/edge-999' && Date.now() < end; before = await last()) {
-    // A page that is put below the view may take one above it away, so that the same rows stay in view: scroll on, as users do.
-    await page.waitForFunction(id => {
-      const view = document.querySelector('[role=grid]')
-      view.scrollTop = view.scrollHeight
-      return [...document.querySelectorAll('.row')].at(-1)?.dataset.id !== id
-    }, before)
-  }
+  const last = () => page.locator('.row').last().getAttribute('data-id')
+  // A page that is put below the view may take one above it away, so that the same rows stay in view: scroll on, as users do, until the
+  // view has stayed at its end.
+  await page.waitForFunction(() => {
+    const view = document.querySelector('[role=grid]')
+    const atEnd = view.scrollTop + view.clientHeight >= view.scrollHeight - 2
+    view.scrollTop = view.scrollHeight
+    return atEnd && [...document.querySelectorAll('.row')].at(-1)?.dataset.id === 'north/edge-999'
+  }, undefined, { timeout: 5 * limit })
   same('last row', await last(), 'north/edge-999')
   check((await page.locator('.row').count()) < 100, 'rows that are not visible are drawn')
   // Each page that is put before the view moves it down: go to its top until the list begins there.
@@ -331,6 +334,31 @@ await test('the tree opens to any depth, groups its children, and a search revea
   await tree.getByText('1 × leaf/disk').first().waitFor()
 })
 
+await test('what was applied at the site is compared with what is desired', {}, async page => {
+  await open(page, `/deployments/${facts.behind}?tab=applied`)
+  await page.getByRole('heading', { name: 'Applied revision 1 and desired revision 2' }).waitFor()
+  const difference = page.getByRole('region', { name: 'Differences' })
+  await difference.locator('.add', { hasText: 'text: v2' }).waitFor()
+  await difference.locator('.del', { hasText: 'text: v1' }).waitFor()
+  await accessible(page, 'what was applied')
+  await shot(page, 'applied')
+  await page.getByRole('tab', { name: 'Events' }).click()
+  await page.getByRole('row', { name: /revision 2/ }).getByText('v2').waitFor()
+  await page.getByRole('row', { name: /Scheduled is True/ }).waitFor()
+})
+
+await test('the overview shows the throughput by minute, and it grows with changes', {}, async page => {
+  await open(page, '/')
+  await page.locator('section[aria-labelledby=throughput][aria-busy=false]').waitFor()
+  const others = page.locator('[data-series="Changed by others"] b')
+  const before = Number((await others.innerText()).replaceAll(',', ''))
+  check(before > 0, 'the changes of the last hour are not counted')
+  execFileSync(tko, ['deployment', 'create', 'leaf/disk', '--site', 'north/edge-400'])
+  await page.waitForFunction(n => Number(document.querySelector('[data-series="Changed by others"] b').textContent.replaceAll(',', '')) > n, before)
+  await page.getByText('By minute, as a table').click()
+  await page.getByRole('region', { name: 'Throughput by minute' }).getByRole('row').nth(1).waitFor()
+})
+
 await test('metadata becomes columns that the address keeps', {}, async page => {
   await open(page, '/sites?id=north/**')
   await page.locator('.row').first().waitFor()
@@ -348,11 +376,21 @@ await test('metadata becomes columns that the address keeps', {}, async page => 
 })
 
 if (tokenUrl) {
+  const askForLogin = async (page, path) => {
+    const heading = page.getByRole('heading', { name: 'Log in to TKO' })
+    await page.goto(tokenUrl + path)
+    await heading.or(page.getByRole('button', { name: 'Log in' })).first().waitFor()
+    if (await heading.count() === 0) await page.getByRole('button', { name: 'Log in' }).click()
+    await heading.waitFor()
+  }
+  const login = async (page, path, token) => {
+    await askForLogin(page, path)
+    await page.getByLabel('Token').fill(token)
+    await page.getByRole('button', { name: 'Log in' }).click()
+    await page.getByRole('button', { name: 'Log out' }).waitFor()
+  }
   await test('a viewer logs in with a token, sees no buttons that would be refused, and logs out', {}, async (page, context) => {
-    await page.goto(tokenUrl + '/sites')
-    await page.getByRole('heading', { name: 'Sites' }).or(page.getByRole('heading', { name: 'Log in to TKO' })).first().waitFor()
-    if (await page.getByRole('heading', { name: 'Log in to TKO' }).count() === 0) await page.getByRole('button', { name: 'Log in' }).click()
-    await page.getByRole('heading', { name: 'Log in to TKO' }).waitFor()
+    await askForLogin(page, '/sites')
     await accessible(page, 'login')
     await page.screenshot({ path: `${shots}/login-light-1440.png` })
     await page.getByLabel('Token').fill('wrong')
@@ -375,12 +413,27 @@ if (tokenUrl) {
     await page.getByRole('heading', { name: 'Log in to TKO' }).waitFor()
     same('cookies after the logout', (await context.cookies()).length, 0)
   })
+  const runs = async (page, path, lines) => {
+    await page.goto(tokenUrl + path)
+    await page.locator('.run', { hasText: 'failed' }).first().waitFor()
+    same('a note about the log', await page.getByText("only with the right to the server's log").count(), lines ? 0 : 1)
+  }
+  await test('runs of plugins are listed, and prepared deployments count', {}, async page => {
+    await login(page, '/plugins', viewer)
+    await runs(page, '/plugins/prepare%7Cgreeter?tab=runs', false)
+    await accessible(page, 'runs')
+    await shot(page, 'runs')
+    await page.locator('.run a').first().click()
+    await page.getByRole('tab', { name: 'Plugin runs' }).click()
+    await page.locator('.run', { hasText: 'prepare greeter' }).first().waitFor()
+    await page.getByRole('link', { name: 'Overview' }).click()
+    await page.waitForFunction(() => Number(document.querySelector('[data-series=Prepared] b')?.textContent) > 0)
+    await shot(page, 'throughput')
+  })
   await test('an administrator sees the buttons', {}, async page => {
+    await login(page, '/plugins', admin)
+    await runs(page, '/plugins/prepare%7Cgreeter?tab=runs', true)
     await page.goto(tokenUrl + '/sites')
-    await page.getByRole('heading', { name: 'Sites' }).or(page.getByRole('heading', { name: 'Log in to TKO' })).first().waitFor()
-    if (await page.getByRole('heading', { name: 'Log in to TKO' }).count() === 0) await page.getByRole('button', { name: 'Log in' }).click()
-    await page.getByLabel('Token').fill(admin)
-    await page.getByRole('button', { name: 'Log in' }).click()
     await page.locator('[data-id="one"]').waitFor()
     await page.getByRole('grid').focus()
     await page.keyboard.press('x')
