@@ -153,7 +153,7 @@ func (s *server) runFlux(ctx context.Context) error {
 			return err
 		}
 		if pause.For(ctx, fluxPause) != nil {
-			return nil
+			return nil //nolint:nilerr // ending the context is the way to stop
 		}
 	}
 }

@@ -129,8 +129,9 @@ func (rc *reconciliation) compareObject(ctx context.Context, o *object, what act
 		}
 		return change, nil
 	}
-	live, err := s.live, error(nil)
+	live := s.live
 	if live == nil {
+		var err error
 		if live, err = rc.conn.get(ctx, o.key, o.version); err != nil {
 			return change, err
 		}

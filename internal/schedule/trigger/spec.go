@@ -241,7 +241,7 @@ func (w specJSON) impersonation(namespace string) (Impersonation, error) {
 	}
 	for _, name := range append([]string{i.User}, i.Groups...) {
 		if name == "" || len(name) > 253 || strings.HasPrefix(name, "system:") || strings.ContainsFunc(name, func(c rune) bool { return c < ' ' || c > '~' }) {
-			return Impersonation{}, fmt.Errorf("impersonate: %q can't be impersonated: use 1 to 253 visible ASCII characters, without the prefix system:", name)
+			return Impersonation{}, fmt.Errorf("impersonate: %q can't be impersonated: names that start with system: are reserved, and others have 1 to 253 visible ASCII characters", name)
 		}
 	}
 	return Impersonation{User: i.User, Groups: i.Groups}, nil
