@@ -251,6 +251,13 @@ type readRequest interface {
 	GetPreferredPackageFormat() string
 }
 
+// A listRequest is a request for a list of entities.
+type listRequest interface {
+	readRequest
+	GetWindow() *tkopb.Window
+	GetWithPackages() bool
+}
+
 // readOptions returns the context of a read, and the format of packages in its response.
 func (d *data) readOptions(ctx context.Context, m readRequest) (context.Context, krm.Format, error) {
 	ctx, err := past(ctx, m)
@@ -263,11 +270,7 @@ func (d *data) readOptions(ctx context.Context, m readRequest) (context.Context,
 
 // listOptions is readOptions for a list. The format is empty if the list has no
 // packages. An unknown format is refused in any case.
-func (d *data) listOptions(ctx context.Context, m interface {
-	readRequest
-	GetWindow() *tkopb.Window
-	GetWithPackages() bool
-}) (context.Context, tko.ListOptions, krm.Format, error) {
+func (d *data) listOptions(ctx context.Context, m listRequest) (context.Context, tko.ListOptions, krm.Format, error) {
 	ctx, format, err := d.readOptions(ctx, m)
 	if !m.GetWithPackages() {
 		format = ""

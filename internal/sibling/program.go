@@ -197,7 +197,7 @@ func (p *Program) Run(ctx context.Context) error {
 		p.set(nil, problem, 0)
 		p.options.Log.ErrorContext(ctx, "a program of this server does not run; starting it again", "program", p.options.Name, "after", wait, "err", err)
 		if pause.For(ctx, wait) != nil {
-			return nil //nolint:nilerr // ending the context is the way to stop
+			return nil
 		}
 		wait = min(2*wait, maxPause)
 	}

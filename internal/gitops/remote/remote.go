@@ -226,8 +226,8 @@ func failure(ctx context.Context, err error) error {
 	return Cause(ctx, err)
 }
 
-// once makes one request. A pause other than 0 means that it may be repeated then.
-func (g *Getter) once(ctx context.Context, address string, header http.Header) (got Response, pause time.Duration, err error) {
+// once makes one request. A wait other than 0 means that it may be repeated then.
+func (g *Getter) once(ctx context.Context, address string, header http.Header) (got Response, wait time.Duration, err error) {
 	limited, cancel := context.WithTimeoutCause(ctx, requestTimeout, fmt.Errorf("the server did not respond within %s", requestTimeout))
 	defer cancel()
 	request, err := http.NewRequestWithContext(limited, http.MethodGet, address, http.NoBody)

@@ -134,7 +134,7 @@ func (p *pruning) checkBudget(s spec, total int, live map[key]*unstructured.Unst
 	}
 	lines := make([]string, 0, len(fresh)+more)
 	for _, r := range fresh {
-		lines = append(lines, r.key.String())
+		lines = append(lines, r.String())
 	}
 	if key := prune.Key(slices.Concat(lines, p.foreign.objects, p.foreign.unknown)); key != s.Approve {
 		p.approval = key
