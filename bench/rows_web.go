@@ -39,7 +39,7 @@ func (r *run) web(ctx context.Context) error {
 	if r.Web == nil {
 		return &notMeasuredError{"the server's HTTP API is not known: set -web"}
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // of the standard library
+	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // of the standard library
 	transport.MaxIdleConnsPerHost = 6                            // as browsers
 	defer transport.CloseIdleConnections()
 	w := &webClient{base: "http://" + r.Web(), client: &http.Client{Transport: transport}}
@@ -222,7 +222,7 @@ type webStream struct {
 const maxWebLine = 4 << 20
 
 func (w *webClient) stream(ctx context.Context, after int64) (*webStream, error) {
-	response, err := w.open(ctx, fmt.Sprintf("/api/v1/stream?kind=site&after=%d", after))
+	response, err := w.open(ctx, fmt.Sprintf("/api/v1/stream?kind=site&after=%d", after)) //nolint:bodyclose // webStream.close closes it
 	if err != nil {
 		return nil, err
 	}

@@ -12,8 +12,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/x448/float16"
+
+	"github.com/tko-orchestrator/tko/internal/printable"
 )
 
 // The major types of CBOR (RFC 8949).

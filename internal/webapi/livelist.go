@@ -116,7 +116,11 @@ type countBody struct {
 // ends early whatever the size; next continues. With whole=true the server counts all
 // in the background, and responds with the newest numbers that it has.
 func (l *live) count(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
-	ctx, q, err := countQueryOf(r, kind)
+	q, err := countQueryOf(r, kind)
+	ctx := r.Context()
+	if err == nil {
+		ctx, err = past(ctx, r)
+	}
 	var about tko.About
 	if err == nil {
 		about, err = l.catalog.About(r.Context())
@@ -136,33 +140,30 @@ func (l *live) count(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
 	writeJSON(w, http.StatusOK, body)
 }
 
-func countQueryOf(r *http.Request, kind tko.Kind) (ctx context.Context, q countQuery, err error) {
+func countQueryOf(r *http.Request, kind tko.Kind) (q countQuery, err error) {
 	query := r.URL.Query()
 	if q.filter, err = filter.Parse(kind, query, "after", "by", "state", "asOf", "whole"); err != nil {
-		return nil, q, err
-	}
-	if ctx, err = past(r.Context(), r); err != nil {
-		return nil, q, err
+		return q, err
 	}
 	q.by = strings.Split(cmp.Or(query.Get("by"), "state"), ",")
 	if len(q.by) > 2 {
-		return nil, q, tko.Errorf(tko.ErrInvalid, "by=%.80q has %d keys: use one or two", query.Get("by"), len(q.by))
+		return q, tko.Errorf(tko.ErrInvalid, "by=%.80q has %d keys: use one or two", query.Get("by"), len(q.by))
 	}
 	for _, key := range q.by {
 		if !slices.Contains([]string{"state", "reason", "template", "site"}, key) && (!strings.HasPrefix(key, "metadata.") || key == "metadata.") {
-			return nil, q, tko.Errorf(tko.ErrInvalid, "by=%.80q is unknown: use state, reason, template, site or metadata.KEY", key)
+			return q, tko.Errorf(tko.ErrInvalid, "by=%.80q is unknown: use state, reason, template, site or metadata.KEY", key)
 		}
 	}
 	if whole := query.Get("whole"); whole != "" && whole != "true" && whole != "false" {
-		return nil, q, tko.Errorf(tko.ErrInvalid, "whole=%.40q is no boolean: use true or false", whole)
+		return q, tko.Errorf(tko.ErrInvalid, "whole=%.40q is no boolean: use true or false", whole)
 	}
 	if query.Get("whole") == "true" && query.Has("after") {
-		return nil, q, tko.Errorf(tko.ErrInvalid, "whole=true counts everything: leave out after")
+		return q, tko.Errorf(tko.ErrInvalid, "whole=true counts everything: leave out after")
 	}
 	q.state = tko.State(query.Get("state"))
 	q.values = query
 	q.values.Del("asOf")
-	return ctx, q, checkState(query)
+	return q, checkState(query)
 }
 
 // countPage counts the entities after an ID.

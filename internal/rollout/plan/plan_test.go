@@ -220,27 +220,33 @@ func TestBookkeepingIsNotAmongTheChangesOfGroups(t *testing.T) {
 	}{
 		"prepared": {
 			"that a changed resource must be prepared again follows from its change",
-			prepared("1", "t:v1", yes, yes), prepared("2", "t:v1", nil, nil), []string{"spec.image"},
+			prepared("1", "t:v1", yes, yes), prepared("2", "t:v1", nil, nil),
+			[]string{"spec.image"},
 		},
 		"among other annotations": {
 			"others stay",
-			prepared("1", "t:v1", own, yes), prepared("2", "t:v1", map[string]any{"own": "2"}, nil), []string{"metadata.annotations.own", "spec.image"},
+			prepared("1", "t:v1", own, yes), prepared("2", "t:v1", map[string]any{"own": "2"}, nil),
+			[]string{"metadata.annotations.own", "spec.image"},
 		},
 		"template": {
 			"only that of the deployment: another resource may have a field of this name",
-			prepared("1", "t:v1", nil, nil), prepared("2", "t:v2", nil, nil), []string{"spec.image", "spec.templateId"},
+			prepared("1", "t:v1", nil, nil), prepared("2", "t:v2", nil, nil),
+			[]string{"spec.image", "spec.templateId"},
 		},
 		"approved": {
 			"an approval that is withdrawn is what an operator must know",
-			prepared("1", "t:v1", nil, both), prepared("2", "t:v1", nil, yes), []string{`metadata.annotations["nephio.org/approved"]`, "spec.image"},
+			prepared("1", "t:v1", nil, both), prepared("2", "t:v1", nil, yes),
+			[]string{`metadata.annotations["nephio.org/approved"]`, "spec.image"},
 		},
 		"approved, without further annotations": {
 			"the same",
-			prepared("1", "t:v1", nil, both), prepared("2", "t:v1", nil, nil), []string{"metadata.annotations", "spec.image"},
+			prepared("1", "t:v1", nil, both), prepared("2", "t:v1", nil, nil),
+			[]string{"metadata.annotations", "spec.image"},
 		},
 		"nothing else": {
 			"a change is never empty",
-			prepared("1", "t:v1", yes, nil), prepared("1", "t:v1", nil, nil), []string{"metadata.annotations"},
+			prepared("1", "t:v1", yes, nil), prepared("1", "t:v1", nil, nil),
+			[]string{"metadata.annotations"},
 		},
 	}
 	for name, test := range tests {
