@@ -62,7 +62,8 @@ func (s *Service) CompareSite(ctx context.Context, id tko.SiteID) (tko.SiteCompa
 	if err := json.Unmarshal(now.State, &result); err != nil {
 		return tko.SiteComparison{}, fmt.Errorf("the comparison of site %q can't be read: %w", id, err)
 	}
-	return result, s.hideChanges(ctx, c, &result)
+	err = s.hideChanges(ctx, c, &result)
+	return result, err
 }
 
 // comparing returns the claim of a running comparison of a site; empty if there is none.
@@ -105,7 +106,7 @@ func (s *Service) hideChanges(ctx context.Context, c *caller, comparison *tko.Si
 	}
 	all := comparison.Changes
 	comparison.Changes = nil
-	visible := map[tko.DeploymentID]bool{}
+	visible := map[tko.DeploymentID]bool{"": false}
 	for _, change := range all {
 		seen, known := visible[change.Deployment]
 		if !known {
