@@ -64,7 +64,7 @@ func checkRows(t *testing.T, table bench.Table) {
 		"blame of a deployment (1.9 kB package, 30 revisions)", "blame of a deployment (1.9 kB package, 30 revisions): server processor time",
 		"stream 60 sites", "stream 60 sites: memory growth of the server", "stream 1,000 deployments", "stream 1,000 deployments: memory growth of the server",
 		"dashboard: first page of deployments", "dashboard: overview, its requests concurrent as in browsers",
-		"dashboard: count of 10,000 deployments by state and reason", "dashboard: count of 10,000 deployments by state and reason: server processor time",
+		"dashboard: count of all deployments by template", "dashboard: count of all deployments by template: server processor time",
 		"dashboard: write to server-sent event",
 		"change feed: write to watcher, 20 watchers", "change feed: resume after missed changes",
 		"longest wait of a writer beside a mass delete: a template of 200 deployments",     // plain-words: ok, the name of a row
@@ -86,7 +86,9 @@ func checkRows(t *testing.T, table bench.Table) {
 		}
 	}
 	for _, want := range []string{"as of: size of the index", "as of: cost of the index on writes, if each has an entry"} {
-		if row, ok := table.Row(want); !ok || (row.Missing == "") != strings.HasPrefix(table.Backend, "PostgreSQL") {
+		row, ok := table.Row(want)
+		measured := row.Missing == "" || strings.HasPrefix(row.Missing, "an entry takes ") // in a fleet this small the rest can't be measured
+		if !ok || measured != strings.HasPrefix(table.Backend, "PostgreSQL") {
 			t.Errorf("%s: %q: %+v", table.Backend, want, row)
 		}
 	}
