@@ -68,6 +68,13 @@ func broken(i int, message string) tko.Deployment {
 	}
 }
 
+// listed returns the number of lists.
+func (f *fake) listed() int {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	return f.requests
+}
+
 func (f *fake) Deployments(_ context.Context, sel tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
 	return func(yield func(tko.Deployment, error) bool) {
 		f.mutex.Lock()

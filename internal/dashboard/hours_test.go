@@ -75,13 +75,13 @@ func TestAnHourOfChangesStartsNoFurtherGoroutines(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		goroutines, before := runtime.NumGoroutine(), f.requests
+		goroutines, before := runtime.NumGoroutine(), f.listed()
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := runtime.NumGoroutine(); n > goroutines {
 			t.Errorf("after an hour there are %d goroutines, and there were %d", n, goroutines)
 		}
-		if f.requests == before {
+		if f.listed() == before {
 			t.Error("no change was read")
 		}
 		cancel()
