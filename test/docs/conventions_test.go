@@ -16,6 +16,7 @@ import (
 var typed = map[string]string{
 	"apply files":                    `listed lab 2 | tko apply -f -`,
 	"see what an apply would change": `listed lab 150 | { tko diff -f -; test $? = 7; }`,
+	"see how a site differs":         `tko site diff lagos/1 | grep 'names a place'`,
 	"try a command":                  `tko site purge --id 'lab/*' --dry-run`,
 	"confirm a large change":         `listed lab 150 | tko apply -f - --confirm 148`,
 	"list":                           `tko site list -o table | grep lagos/1`,
@@ -36,7 +37,7 @@ var typed = map[string]string{
 	"select by condition":               `tko deployment list --condition Scheduled=False --healthy=false --scheduled=false -o bare | grep $ID`,
 	"format":                            `for format in json yaml wide 'jsonpath={.items[*].siteId}' 'go-template={{range .items}}{{.siteId}}{{end}}' 'custom-columns=ID:.siteId'; do tko site list -o "$format" | grep lagos/1 || exit; done`,
 	"only IDs":                          `test "$(tko site list --id lagos/1 -o bare)" = lagos/1`,
-	"sort, no header":                   `tko site list --sort-by .created --no-headers -o table | head -1 | grep lagos/1`,
+	"sort, no header":                   `tko site list --sort-by .created --no-headers -o table | grep lagos/1 && tko site list --sort-by .revision --no-headers -o table | tail -1 | grep lagos/1`,
 	"limit":                             `test "$(tko site list --id 'lagos/*' --max-count 1 --offset 1 -o bare)" = lagos/2`,
 	"only results and errors":           `test "$(tko -q deployment create nf/smf:v1 --site lagos/1 2>&1 | wc -w)" = 1`,
 	"details":                           `tko -v site list 2>&1 | grep msg= && tko -vv site list 2>&1 | grep 'listed from the server' && tko -vv site get lagos/1 2>&1 | grep 'called the server'`,
