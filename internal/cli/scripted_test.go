@@ -101,7 +101,6 @@ func TestEveryCommandHasScript(t *testing.T) {
 
 func TestScriptedCommandsCountOnlyRuns(t *testing.T) {
 	t.Parallel()
-	root := newApp(Streams{In: strings.NewReader(""), Out: &strings.Builder{}, Err: &strings.Builder{}}, nil).rootCommand()
 	tests := map[string]struct {
 		line string
 		want string // no command if empty
@@ -123,6 +122,7 @@ func TestScriptedCommandsCountOnlyRuns(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			root := newApp(Streams{In: strings.NewReader(""), Out: &strings.Builder{}, Err: &strings.Builder{}}, nil).rootCommand()
 			found := scriptedCommands(root, test.line)
 			if test.want == "" && len(found) > 0 || test.want != "" && (len(found) != 1 || !found[test.want]) {
 				t.Errorf("got %v, want %q", found, test.want)
