@@ -127,11 +127,12 @@ func optimistic(calls []*call) bool {
 // unusedIDs returns the statement that fails the transaction if the log has a revision
 // of an earlier record with an ID: revisions continue those. The uniqueness of
 // revisions doesn't suffice, because the first ones may have been collected. IDs of new
-// deployments are new, unless Used is set.
+// deployments are new, unless Used is set. The subquery looks up each ID by itself: a join
+// reads the whole log while PostgreSQL has no statistics of a new database.
 func unusedIDs(calls []*call) Statement {
 	s := Statement{
 		SQL: "UPDATE head SET position = NULL WHERE one = 1 AND EXISTS " +
-			"(SELECT 1 FROM {rows} CROSS JOIN change c WHERE c.kind = r.k AND c.id = r.i AND c.op = 'written')",
+			"(SELECT 1 FROM {rows} WHERE (SELECT max(c.revision) FROM change c WHERE c.kind = r.k AND c.id = r.i AND c.op = 'written') IS NOT NULL)",
 		Columns: []Column{{"k", Text}, {"i", Text}},
 	}
 	for _, c := range calls {
