@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -170,11 +170,7 @@ func compareFiles(objects *staging, before, after plumbing.Hash) []string {
 	}
 	var details []string
 	for d := range krm.Differences(resources[0], resources[1]) {
-		text := d.String()
-		if len(text) > maxDetail {
-			text = strings.ToValidUTF8(text[:maxDetail], "") + "…"
-		}
-		if details = append(details, text); len(details) == maxDetails {
+		if details = append(details, printable.Short(d.String(), maxDetail)); len(details) == maxDetails {
 			break
 		}
 	}
