@@ -66,7 +66,7 @@ func (s *Scheduler) differences(ctx context.Context, seen snapshot) tko.SiteComp
 	p := decide(seen, s.targets)
 	c := tko.SiteComparison{Site: seen.site.ID, Time: time.Now().UTC().Truncate(time.Millisecond)}
 	if len(p.steps) == 0 {
-		c.Problems = append(c.Problems, "no resource of the site's package names a place where its deployments are applied")
+		c.Problems = append(c.Problems, "no resource of the site's package names a place where its deployments are applied: add one, such as a git.plugin.nephio.org/v1alpha1 Repository")
 	}
 	for _, step := range p.steps {
 		target, ok := step.target.(comparer)
