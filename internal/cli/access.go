@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
-	"github.com/tko-orchestrator/tko/client"
 )
 
 const accessHelp = `Rights of clients: who may do what, where.
@@ -31,15 +29,6 @@ func (a *app) accessCommand() *cobra.Command {
 	cmd := group("access", "Rights of clients", a.accessList(), a.accessBind(), a.accessUnbind(), a.accessCanI(), a.accessBreakGlass(), a.accessPolicy())
 	cmd.Long = accessHelp
 	return cmd
-}
-
-// rights returns the client of tko.Access.
-func (s *session) rights() (*client.Access, error) {
-	with, ok := s.server.(interface{ Access() *client.Access })
-	if !ok {
-		return nil, errors.New("this connection has no service of rights")
-	}
-	return with.Access(), nil
 }
 
 func scopeText(s *tkopb.Scope) string {
@@ -132,11 +121,7 @@ func (a *app) accessList() *cobra.Command {
 		Use: "list", Short: "List bindings", Long: "List bindings: all of them for those who may bind, otherwise the caller's own.",
 		Example: "  tko access list\n  tko access list -o wide", Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			rights, err := s.rights()
-			if err != nil {
-				return err
-			}
-			return list(ctx, s, bindingView, nil, rights.Bindings)
+			return list(ctx, s, bindingView, nil, s.Access().Bindings)
 		}),
 	}
 }
@@ -182,11 +167,7 @@ covers sites and deployments, and no templates. Use --reason to record why.`,
 			if expires > 0 {
 				b.Expires = timestamppb.New(a.now().Add(expires))
 			}
-			rights, err := s.rights()
-			if err != nil {
-				return err
-			}
-			bound, err := call(ctx, s, func(ctx context.Context) (*tkopb.Binding, error) { return rights.Bind(ctx, b) })
+			bound, err := call(ctx, s, func(ctx context.Context) (*tkopb.Binding, error) { return s.Access().Bind(ctx, b) })
 			if err != nil {
 				return err
 			}
@@ -206,11 +187,7 @@ func (a *app) accessUnbind() *cobra.Command {
 its streams end within a second.`,
 		Example: `  tko access unbind "$id"`, Args: arguments(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			rights, err := s.rights()
-			if err != nil {
-				return err
-			}
-			_, err = call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, rights.Unbind(ctx, args[0]) })
+			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Access().Unbind(ctx, args[0]) })
 			if err == nil {
 				a.notice("removed %q", args[0])
 			}
@@ -228,12 +205,8 @@ without a kind inspect, bind, audit, backup, log, impersonate. The exit code is 
 		Example: "  tko access can-i update site emea/lagos\n  tko access can-i bind", Args: arguments(1, 3), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			args = append(args, "", "")
-			rights, err := s.rights()
-			if err != nil {
-				return err
-			}
 			may, err := call(ctx, s, func(ctx context.Context) (*tkopb.CanIResponse, error) {
-				return rights.CanI(ctx, &tkopb.CanI{Verb: args[0], Kind: args[1], Id: args[2]})
+				return s.Access().CanI(ctx, &tkopb.CanI{Verb: args[0], Kind: args[1], Id: args[2]})
 			})
 			if err != nil {
 				return err
@@ -259,11 +232,7 @@ through its Unix socket, as the server's user or as root. It is recorded in the 
 log, and exported with the severity critical.`,
 		Example: `  tko access break-glass --why 'the identity provider is down'`, Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			rights, err := s.rights()
-			if err != nil {
-				return err
-			}
-			b, err := call(ctx, s, func(ctx context.Context) (*tkopb.Binding, error) { return rights.BreakGlass(ctx, why) })
+			b, err := call(ctx, s, func(ctx context.Context) (*tkopb.Binding, error) { return s.Access().BreakGlass(ctx, why) })
 			if err != nil {
 				return err
 			}
@@ -280,11 +249,7 @@ func (a *app) accessPolicy() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List policies of approvals", Example: "  tko access policy list", Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			rights, err := s.rights()
-			if err != nil {
-				return err
-			}
-			return list(ctx, s, policyView, nil, rights.Policies)
+			return list(ctx, s, policyView, nil, s.Access().Policies)
 		}),
 	}
 	var scope scopeFlags
@@ -297,12 +262,8 @@ them since their last approval. Deployments are not approved automatically any m
 a change of an approved deployment withdraws its approval.`,
 		Example: "  tko access policy add --site-id 'emea/**' --approvers 2 --groups oidc:corp:change-board", Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			rights, err := s.rights()
-			if err != nil {
-				return err
-			}
 			p, err := call(ctx, s, func(ctx context.Context) (*tkopb.Policy, error) {
-				return rights.AddPolicy(ctx, &tkopb.Policy{Scope: scope.scope(), Approvers: approvers, Groups: groups, Reason: a.globals.reason})
+				return s.Access().AddPolicy(ctx, &tkopb.Policy{Scope: scope.scope(), Approvers: approvers, Groups: groups, Reason: a.globals.reason})
 			})
 			if err != nil {
 				return err

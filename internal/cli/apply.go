@@ -395,36 +395,23 @@ func differ(a, b krm.Resource) bool {
 // manifest.
 func (step *applyStep) describe(ctx context.Context, s *session) error {
 	step.verb = "update"
-	var pkg krm.Package
-	var metadata map[string]string
-	switch step.Put.Kind {
-	case tko.KindTemplate:
-		t, err := call(ctx, s, func(ctx context.Context) (tko.Template, error) {
-			return s.Template(ctx, tko.TemplateID(step.Put.ID), 0)
-		})
-		if err != nil {
-			return err
-		}
-		pkg, metadata = t.Package, t.Metadata
-	case tko.KindSite:
-		site, err := call(ctx, s, func(ctx context.Context) (tko.Site, error) { return s.Site(ctx, tko.SiteID(step.Put.ID), 0) })
-		if err != nil {
-			return err
-		}
-		if site.Template != step.Put.Template {
-			step.details = append(step.details, fmt.Sprintf("spec.templateId: %q → %q", site.Template, step.Put.Template))
-		}
-		pkg, metadata = site.Package, site.Metadata
-	default:
+	if step.Put.Kind != tko.KindTemplate && step.Put.Kind != tko.KindSite {
 		return nil
 	}
+	e, err := s.entity(ctx, step.Put.Kind, step.Put.ID, 0)
+	if err != nil {
+		return err
+	}
+	if e.Template != step.Put.Template {
+		step.details = append(step.details, fmt.Sprintf("spec.templateId: %q → %q", e.Template, step.Put.Template))
+	}
 	for _, key := range slices.Sorted(maps.Keys(step.Put.Metadata)) {
-		if is, ok := metadata[key]; !ok || is != step.Put.Metadata[key] {
+		if is, ok := e.Metadata[key]; !ok || is != step.Put.Metadata[key] {
 			step.details = append(step.details, fmt.Sprintf("metadata.labels.%s: %q → %q", key, is, step.Put.Metadata[key]))
 		}
 	}
 	if step.Put.Template == "" { // otherwise the server merges the package into the template's
-		step.details = slices.AppendSeq(step.details, pkg.Changes(step.Put.Package))
+		step.details = slices.AppendSeq(step.details, e.Package.Changes(step.Put.Package))
 	}
 	return nil
 }

@@ -94,11 +94,7 @@ func (f *auditFlags) message(now time.Time) *tkopb.ListAudit {
 
 // records streams the selected records.
 func (s *session) auditRows(ctx context.Context, m *tkopb.ListAudit, take func(*auditRow) error) error {
-	rights, err := s.rights()
-	if err != nil {
-		return err
-	}
-	for r, err := range rights.Audit(ctx, m) {
+	for r, err := range s.Access().Audit(ctx, m) {
 		if err != nil {
 			return s.explain(ctx, err)
 		}
@@ -154,12 +150,8 @@ found. The exit code is 4 for a broken chain.`,
 					return err
 				}
 			}
-			rights, err := s.rights()
-			if err != nil {
-				return err
-			}
 			r, err := callLong(ctx, s, func(ctx context.Context) (*tkopb.VerifyAuditResponse, error) {
-				return rights.VerifyAudit(ctx, checkpoints...)
+				return s.Access().VerifyAudit(ctx, checkpoints...)
 			})
 			if err != nil {
 				return err
@@ -251,11 +243,7 @@ the head of the chain, which tko audit verify checks.`,
 			if err != nil {
 				return err
 			}
-			rights, err := s.rights()
-			if err != nil {
-				return err
-			}
-			v, err := callLong(ctx, s, func(ctx context.Context) (*tkopb.VerifyAuditResponse, error) { return rights.VerifyAudit(ctx) })
+			v, err := callLong(ctx, s, func(ctx context.Context) (*tkopb.VerifyAuditResponse, error) { return s.Access().VerifyAudit(ctx) })
 			if err != nil {
 				return err
 			}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -11,18 +10,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
-	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/archive"
 )
-
-// admin returns the client of tko.Admin.
-func (s *session) admin() (*client.Admin, error) {
-	with, ok := s.server.(interface{ Admin() *client.Admin })
-	if !ok {
-		return nil, errors.New("this connection has no service for administrators")
-	}
-	return with.Admin(), nil
-}
 
 func (a *app) backupCommand() *cobra.Command {
 	return &cobra.Command{
@@ -40,14 +29,10 @@ Check an archive with tko-server backup --verify.`,
 		Example: "  tko backup tko-2026-01-31.backup",
 		Args:    arguments(1, 1),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			admin, err := s.admin()
-			if err != nil {
-				return err
-			}
 			size := &counter{}
-			err = archive.NewFile(args[0], a.streams.Out, func(w io.Writer) error {
+			err := archive.NewFile(args[0], a.streams.Out, func(w io.Writer) error {
 				size.to = w
-				return s.explain(ctx, admin.Backup(ctx, size))
+				return s.explain(ctx, s.Admin().Backup(ctx, size))
 			})
 			if err == nil {
 				a.notice("backed up %d bytes", size.n)
@@ -109,11 +94,7 @@ func (a *app) holdList() *cobra.Command {
 		Long: "List the work that is held: of a queue as a whole, or of sites. In the mode held, no worker\ngets it; in the mode keep, sites are reconciled, and nothing that the store doesn't have is removed.",
 		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions, Example: "  tko hold list -o yaml",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			admin, err := s.admin()
-			if err != nil {
-				return err
-			}
-			return list(ctx, s, holdView, nil, func(ctx context.Context) iter.Seq2[*tkopb.Hold, error] { return admin.Holds(ctx) })
+			return list(ctx, s, holdView, nil, func(ctx context.Context) iter.Seq2[*tkopb.Hold, error] { return s.Admin().Holds(ctx) })
 		}),
 	}
 }
@@ -143,14 +124,12 @@ func (a *app) holdRelease() *cobra.Command {
 		Example:           "  tko hold release --queues\n  tko hold release 'emea/**' --dry-run\n  tko hold release 'emea/**'\n  tko hold release 'emea/**' --remove",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			admin, err := s.admin()
-			if err != nil {
-				return err
-			}
 			m.Sites = args
 			if m.GetRemove() && !m.GetDryRun() {
 				try := &tkopb.ReleaseHolds{Sites: args, Queues: m.GetQueues(), Remove: true, DryRun: true}
-				would, err := call(ctx, s, func(ctx context.Context) (*tkopb.ReleaseHoldsResponse, error) { return admin.ReleaseHolds(ctx, try) })
+				would, err := call(ctx, s, func(ctx context.Context) (*tkopb.ReleaseHoldsResponse, error) {
+					return s.Admin().ReleaseHolds(ctx, try)
+				})
 				if err != nil {
 					return err
 				}
@@ -158,7 +137,7 @@ func (a *app) holdRelease() *cobra.Command {
 					return err
 				}
 			}
-			released, err := call(ctx, s, func(ctx context.Context) (*tkopb.ReleaseHoldsResponse, error) { return admin.ReleaseHolds(ctx, m) })
+			released, err := call(ctx, s, func(ctx context.Context) (*tkopb.ReleaseHoldsResponse, error) { return s.Admin().ReleaseHolds(ctx, m) })
 			if err != nil {
 				return err
 			}

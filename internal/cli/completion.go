@@ -162,10 +162,6 @@ func complete(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
 }
 
 func completeRollouts(ctx context.Context, s *session, prefix string) ([]string, error) {
-	r, err := s.rollouts()
-	if err != nil {
-		return nil, err
-	}
 	sel := tko.RolloutSelect{IDs: []string{prefixPattern(prefix)}}
-	return offers(ctx, s, r.Rollouts(ctx, sel, firstFew("")), func(r tko.Rollout) string { return describe(string(r.ID), r.State) })
+	return offers(ctx, s, s.Rollouts(ctx, sel, firstFew("")), func(r tko.Rollout) string { return describe(string(r.ID), r.State) })
 }

@@ -65,9 +65,32 @@ func preparedText(d tko.Deployment) string {
 	return text
 }
 
+var deploymentKind = entityKind[tko.Deployment, tko.DeploymentSelect]{
+	kind: tko.KindDeployment, view: deploymentView, complete: completeDeployments,
+	list: func(ctx context.Context, s *session, sel tko.DeploymentSelect, o tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+		return s.Deployments(ctx, sel, o)
+	},
+	one: func(sel tko.DeploymentSelect, id string) tko.DeploymentSelect {
+		sel.IDs = append(slices.Clone(sel.IDs), tko.LiteralPattern(id))
+		return sel
+	},
+	purge: func(ctx context.Context, s *session, sel tko.DeploymentSelect, dryRun bool) (tko.Deleted, error) {
+		return s.PurgeDeployments(ctx, sel, dryRun)
+	},
+}
+
 func (a *app) deploymentCommand() *cobra.Command {
 	return group("deployment", "Deployments: software at sites, and topologies",
-		a.deploymentCreate(), asOfFlag(a.deploymentGet()), a.deploymentEdit(), asOfFlag(a.deploymentExplain()), a.deploymentDelete(), asOfFlag(a.deploymentList()), a.deploymentPurge(),
+		a.deploymentCreate(),
+		asOfFlag(deploymentKind.getCommand(a, &cobra.Command{
+			Short:   "Print a deployment's package, and why it isn't prepared",
+			Example: "  tko deployment get 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf\n  tko deployment get 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --revision 1",
+		})),
+		a.deploymentEdit(), asOfFlag(a.deploymentExplain()), a.deploymentDelete(), asOfFlag(a.deploymentList()),
+		deploymentKind.purgeCommand(a, &cobra.Command{
+			Short:   "Delete all matching deployments, or --all, and their descendants",
+			Example: "  tko deployment purge --site-id 'test/*' --dry-run\n  tko deployment purge --site-id 'test/*'",
+		}, &deploymentFilter{}),
 		a.deploymentApprove(), a.deploymentUpgrade(), a.deploymentSuspend(), a.deploymentResume(), a.modCommand())
 }
 
@@ -134,35 +157,6 @@ into the template's. Without a template, it is the deployment's package.`,
 	return cmd
 }
 
-func (a *app) deploymentGet() *cobra.Command {
-	var revision int64
-	var watch watchFlag
-	cmd := &cobra.Command{
-		Use:               "get ID",
-		Short:             "Print a deployment's package, and why it isn't prepared",
-		Example:           "  tko deployment get 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf\n  tko deployment get 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --revision 1",
-		Args:              arguments(1, 1),
-		ValidArgsFunction: a.completeFirst(completeDeployments),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("deployment ID", args[0]); err != nil {
-				return err
-			}
-			return watch.get(ctx, s, tko.KindDeployment, args[0], revision, func(ctx context.Context) (tko.Stamp, krm.Package, error) {
-				d, err := call(ctx, s, func(ctx context.Context) (tko.Deployment, error) {
-					return s.Deployment(ctx, tko.DeploymentID(args[0]), revision)
-				})
-				if text := trouble(d); err == nil && text != "" && revision == 0 {
-					a.notice("%s", text)
-				}
-				return d.Stamp, d.Package, err
-			})
-		}),
-	}
-	revisionFlag(cmd.Flags(), &revision)
-	watch.flags(cmd)
-	return cmd
-}
-
 func (a *app) deploymentDelete() *cobra.Command {
 	bulk := bulkFlag{unasked: 1}
 	cmd := &cobra.Command{
@@ -203,6 +197,7 @@ type deploymentFilter struct {
 	parent             string
 	prepared, approved state
 	outdated           state
+	conditions         *conditionFlags // nil: deployments aren't selected by conditions
 }
 
 func (d *deploymentFilter) flags(a *app, cmd *cobra.Command) {
@@ -223,23 +218,27 @@ func (d *deploymentFilter) flags(a *app, cmd *cobra.Command) {
 	complete(cmd, "prepared", fixed("true", "false"))
 	complete(cmd, "approved", fixed("true", "false"))
 	complete(cmd, "outdated", fixed("true", "false"))
+	d.conditions.flags(cmd)
 }
 
-func (d *deploymentFilter) selection() tko.DeploymentSelect {
-	sel := d.sel
+func (d *deploymentFilter) selection() (sel tko.DeploymentSelect, err error) {
+	sel = d.sel
 	sel.Parent = tko.DeploymentID(d.parent)
 	sel.Prepared, sel.Approved, sel.Outdated = d.prepared.value, d.approved.value, d.outdated.value
-	return sel
+	sel.Conditions, err = d.conditions.selects()
+	return sel, err
 }
 
 func (a *app) deploymentList() *cobra.Command {
-	var filter deploymentFilter
-	var conditions conditionFlags
-	var window windowFlag
-	var watch watchFlag
 	var newer bool
-	cmd := &cobra.Command{
-		Use:   "list",
+	k := deploymentKind
+	k.instead = func(ctx context.Context, s *session, sel tko.DeploymentSelect, w *windowFlag) (bool, error) {
+		if !newer {
+			return false, nil
+		}
+		return true, upgradableDeployments(ctx, s, sel, w)
+	}
+	cmd := k.listCommand(a, &cobra.Command{
 		Short: "List deployments",
 		Example: `  tko deployment list --prepared=false -o wide
   tko deployment list --site-metadata region=west --template-id 'nf/**'
@@ -247,62 +246,9 @@ func (a *app) deploymentList() *cobra.Command {
   tko deployment list --upgradable --template-id 'nephio/**'
   tko deployment list --condition Healthy=False --condition Prepared=True
   tko deployment list --parent 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf -o json`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) (err error) {
-			sel := filter.selection()
-			if sel.Conditions, err = conditions.selects(); err != nil {
-				return err
-			}
-			if newer {
-				return upgradableDeployments(ctx, s, sel, &window)
-			}
-			ask := func(ctx context.Context) iter.Seq2[tko.Deployment, error] {
-				return s.Deployments(ctx, sel, window.options(a))
-			}
-			if !watch.on {
-				return list(ctx, s, deploymentView, &window, ask)
-			}
-			return watchList(ctx, s, &window, watched[tko.Deployment]{
-				view: deploymentView, kind: tko.KindDeployment, all: ask,
-				one: func(ctx context.Context, id string) iter.Seq2[tko.Deployment, error] {
-					one := sel
-					one.IDs = append(slices.Clone(sel.IDs), tko.LiteralPattern(id))
-					return s.Deployments(ctx, one, window.options(a))
-				},
-			})
-		}),
-	}
-	filter.flags(a, cmd)
-	conditions.flags(cmd)
-	window.flags(cmd.Flags())
-	watch.flags(cmd)
+	}, &deploymentFilter{conditions: &conditionFlags{}})
 	cmd.Flags().BoolVar(&newer, "upgradable", false, "only deployments whose template has a newer version: another one with a higher version after the last colon of the ID")
 	cmd.MarkFlagsMutuallyExclusive("upgradable", "watch")
-	return cmd
-}
-
-func (a *app) deploymentPurge() *cobra.Command {
-	var filter deploymentFilter
-	var bulk bulkFlag
-	cmd := &cobra.Command{
-		Use:   "purge",
-		Short: "Delete all matching deployments, or --all, and their descendants",
-		Example: `  tko deployment purge --site-id 'test/*' --dry-run
-  tko deployment purge --site-id 'test/*'`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
-		if err := bulk.check(cmd); err != nil {
-			return err
-		}
-		return a.purge(ctx, s, &bulk, "deployment", "deployments", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
-			return s.PurgeDeployments(ctx, filter.selection(), dryRun)
-		})
-	})
-	filter.flags(a, cmd)
-	bulk.flags(cmd.Flags(), "deployments")
 	return cmd
 }
 
@@ -323,14 +269,17 @@ With an ID, the changes that the placements of a topology propose are approved, 
 	bulk.flags(cmd.Flags(), "prepared deployments")
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
 		dryRun := bulk.dryRun
+		sel, err := filter.selection()
+		if err != nil {
+			return err
+		}
 		if len(args) > 0 && (bulk.all || filtered(cmd)) {
 			return usageError(cmd, tko.Errorf(errUsage, "an ID and filters can't be used together: use one"))
 		}
 		if len(args) == 0 {
-			var err error
 			if err = bulk.check(cmd); err == nil {
 				ctx, err = bulk.settle(ctx, s, "approve", "deployment", "deployments", func(ctx context.Context) (int, error) {
-					return s.ApproveDeployments(ctx, filter.selection(), true)
+					return s.ApproveDeployments(ctx, sel, true)
 				})
 			}
 			if err != nil {
@@ -340,7 +289,7 @@ With an ID, the changes that the placements of a topology propose are approved, 
 		approved, err := callLong(ctx, s, func(ctx context.Context) (int, error) {
 			switch {
 			case len(args) == 0:
-				return s.ApproveDeployments(ctx, filter.selection(), dryRun)
+				return s.ApproveDeployments(ctx, sel, dryRun)
 			case dryRun:
 				return wouldApprove(ctx, s, tko.DeploymentID(args[0]))
 			default:
@@ -420,9 +369,7 @@ terminal the token is valid for a minute; otherwise for the time that the server
 		}
 		if to != "" {
 			if err := writePackage(to, m.Package); err != nil {
-				_, cancelled := call(ctx, s, func(ctx context.Context) (struct{}, error) {
-					return struct{}{}, s.CancelModification(ctx, m.Token)
-				})
+				_, cancelled := call(ctx, s, func(ctx context.Context) (none, error) { return none{}, s.CancelModification(ctx, m.Token) })
 				return errors.Join(err, cancelled)
 			}
 		}

@@ -215,12 +215,8 @@ func exportAll(ctx context.Context, s *session, kinds []tko.Kind, flags *exportF
 				return write("Deployment", string(d.ID), d.Metadata, spec)
 			})
 		case tko.KindRollout:
-			with, ok := s.server.(rollouts)
-			if !ok {
-				break // a server without rollouts
-			}
 			sel := tko.RolloutSelect{IDs: flags.ids, Metadata: flags.metadata}
-			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Rollout, error] { return with.Rollouts(ctx, sel, options) }, func(r tko.Rollout) error {
+			err = each(ctx, s, func(ctx context.Context) iter.Seq2[tko.Rollout, error] { return s.Rollouts(ctx, sel, options) }, func(r tko.Rollout) error {
 				if spec := exportedRollout(r); spec != nil {
 					return write("Rollout", string(r.ID), r.Metadata, spec)
 				}

@@ -109,7 +109,11 @@ type conditionFlags struct {
 	scheduled, healthy state
 }
 
+// flags adds the flags; none if c is nil.
 func (c *conditionFlags) flags(cmd *cobra.Command) {
+	if c == nil {
+		return
+	}
 	f := cmd.Flags()
 	f.StringArrayVar(&c.texts, "condition", nil, "`TYPE[=STATUS][:REASON]` of a condition, such as Healthy=False, Prepared:PluginFailed, or Scheduled!=True (may be repeated, all must match)")
 	for _, flag := range []struct {
@@ -146,6 +150,9 @@ func parseCondition(flag, text string) (tko.ConditionSelect, error) {
 
 // selects returns the conditions that the flags select.
 func (c *conditionFlags) selects() ([]tko.ConditionSelect, error) {
+	if c == nil {
+		return nil, nil
+	}
 	var selects []tko.ConditionSelect
 	for _, text := range c.texts {
 		one, err := parseCondition("condition", text)
@@ -205,18 +212,6 @@ func parseTrigger(text string) (krm.GVK, error) {
 		return krm.GVK{}, tko.Errorf(errUsage, "%q is not a trigger: use GROUP,VERSION,KIND (the group of core kinds is empty: ,v1,ConfigMap)", text)
 	}
 	return krm.GVK{Group: parts[0], Version: parts[1], Kind: parts[2]}, nil
-}
-
-// wouldDeleteOne counts the entities that a deletion would delete. count makes a
-// dry run of a purge by the pattern of the ID ([tko.LiteralPattern]).
-func wouldDeleteOne(kind tko.Kind, id, name string, count func() (tko.Deleted, error)) (tko.Deleted, error) {
-	d, err := count()
-	if err == nil && d.Count == 0 {
-		if err = tko.CheckID(string(kind)+" ID", name); err == nil {
-			err = tko.NotFound(kind, id)
-		}
-	}
-	return d, err
 }
 
 // deleted prints how many entities were or would be deleted.

@@ -64,10 +64,6 @@ Sites whose metadata matches later are frozen, too.`,
 		if err != nil {
 			return err
 		}
-		rights, err := s.rights()
-		if err != nil {
-			return err
-		}
 		ctx, err = bulk.settle(ctx, s, "freeze", "site", "sites", func(ctx context.Context) (int, error) {
 			n := 0
 			for _, err := range s.Sites(ctx, tko.SiteSelect{Metadata: metadata}, tko.ListOptions{}) {
@@ -83,7 +79,7 @@ Sites whose metadata matches later are frozen, too.`,
 		}
 		f, err := call(ctx, s, func(ctx context.Context) (*tkopb.Freeze, error) {
 			confirmed, _ := tko.ConfirmationOf(ctx)
-			return rights.Freeze(ctx, &tkopb.Freeze{
+			return s.Access().Freeze(ctx, &tkopb.Freeze{
 				SiteMetadata: metadata, Until: timestamppb.New(at), Reason: a.globals.reason, Confirm: uint64(confirmed), //nolint:gosec // a count of entities is not negative
 			})
 		})
@@ -102,11 +98,7 @@ Sites whose metadata matches later are frozen, too.`,
 	cmd.AddCommand(&cobra.Command{
 		Use: "list", Short: "List the freezes that are not over", Example: "  tko freeze list", Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			rights, err := s.rights()
-			if err != nil {
-				return err
-			}
-			return list(ctx, s, freezeView, nil, rights.Freezes)
+			return list(ctx, s, freezeView, nil, s.Access().Freezes)
 		}),
 	})
 	return cmd
@@ -117,11 +109,7 @@ func (a *app) unfreezeCommand() *cobra.Command {
 		Use: "unfreeze ID...", Short: "End freezes", Long: "End freezes. What waits is scheduled at once.",
 		Example: `  tko unfreeze "$id"`, Args: arguments(1, -1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			rights, err := s.rights()
-			if err != nil {
-				return err
-			}
-			_, err = call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, rights.Unfreeze(ctx, args...) })
+			_, err := call(ctx, s, func(ctx context.Context) (none, error) { return none{}, s.Access().Unfreeze(ctx, args...) })
 			if err == nil {
 				a.notice("ended %s", count(len(args), "freeze", "freezes"))
 			}

@@ -19,29 +19,12 @@ const changeTries = 5
 
 // whole reads an entity as it would be written unchanged, at its revision.
 func (s *session) whole(ctx context.Context, kind tko.Kind, id string) (tko.Put, error) {
-	return call(ctx, s, func(ctx context.Context) (tko.Put, error) {
-		p := tko.Put{Kind: kind, ID: id}
-		var err error
-		var stamp tko.Stamp
-		switch kind {
-		case tko.KindTemplate:
-			var t tko.Template
-			t, err = s.Template(ctx, tko.TemplateID(id), 0)
-			stamp, p.Metadata, p.Package = t.Stamp, t.Metadata, t.Package
-		case tko.KindSite:
-			var site tko.Site
-			site, err = s.Site(ctx, tko.SiteID(id), 0)
-			stamp, p.Template, p.Metadata, p.Package = site.Stamp, site.Template, site.Metadata, site.Package
-		case tko.KindDeployment:
-			var d tko.Deployment
-			d, err = s.Deployment(ctx, tko.DeploymentID(id), 0)
-			stamp, p.Parent, p.Template, p.Site, p.Metadata, p.Package = d.Stamp, d.Parent, d.Template, d.Site, d.Metadata, d.Package
-		default:
-			return p, tko.Errorf(errUsage, "there is no kind %q with metadata and a package: use template, site or deployment", string(kind))
-		}
-		p.Revision, p.Metadata = stamp.Revision, maps.Clone(p.Metadata)
-		return p, err
-	})
+	if !slices.Contains([]tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment}, kind) {
+		return tko.Put{}, tko.Errorf(errUsage, "there is no kind %q with metadata and a package: use template, site or deployment", string(kind))
+	}
+	e, err := s.entity(ctx, kind, id, 0)
+	e.Put.Revision, e.Put.Metadata = e.stamp.Revision, maps.Clone(e.Put.Metadata)
+	return e.Put, err
 }
 
 // change reads an entity, changes it, and writes it if it hasn't changed meanwhile:

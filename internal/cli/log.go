@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"strings"
 	"time"
@@ -57,15 +56,11 @@ change levels; the audit log has the changes.`,
 		Example: "  tko log level\n  tko log level store=debug preparer=debug --for 10m\n  tko log level default",
 		Args:    cobra.ArbitraryArgs, ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			with, ok := s.server.(logServer)
-			if !ok {
-				return errors.New("this connection has no service of the log")
-			}
 			levels, err := call(ctx, s, func(ctx context.Context) ([]tko.LogLevel, error) {
 				if len(args) == 0 {
-					return with.LogLevels(ctx)
+					return s.LogLevels(ctx)
 				}
-				return with.SetLogLevels(ctx, strings.Join(args, ","), lasting)
+				return s.SetLogLevels(ctx, strings.Join(args, ","), lasting)
 			})
 			if err != nil {
 				return err

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -21,14 +20,6 @@ type past interface {
 	DiffPast(ctx context.Context, r tko.DiffRequest) iter.Seq2[tko.PastGroup, error]
 	RestorePast(ctx context.Context, r tko.RestoreRequest) (tko.Restored, error)
 	Retention(ctx context.Context) (tko.Retention, error)
-}
-
-func (s *session) past() (past, error) {
-	with, ok := s.server.(past)
-	if !ok {
-		return nil, errors.New("this connection has no service of the past")
-	}
-	return with, nil
 }
 
 var pastKinds = []string{string(tko.KindTemplate), string(tko.KindSite), string(tko.KindDeployment), string(tko.KindPlugin)}
@@ -157,11 +148,7 @@ Values of Secrets are not shown.`,
 		if request.To, err = moment("to", to); err != nil {
 			return err
 		}
-		p, err := s.past()
-		if err != nil {
-			return err
-		}
-		return list(ctx, s, historyView, nil, func(ctx context.Context) iter.Seq2[tko.HistoryEntry, error] { return p.HistoryOf(ctx, request) })
+		return list(ctx, s, historyView, nil, func(ctx context.Context) iter.Seq2[tko.HistoryEntry, error] { return s.HistoryOf(ctx, request) })
 	})
 	filter.flags(cmd)
 	cmd.Flags().StringVar(&from, "from", "", "`moment` after which changes are listed"+momentHelp)
@@ -231,15 +218,11 @@ may be revisions: r1, r2.`
 			}
 			requests = append(requests, request)
 		}
-		p, err := s.past()
-		if err != nil {
-			return err
-		}
 		pages, err := a.startPager(ctx)
 		if err != nil {
 			return err
 		}
-		return pages.end(a.printDiff(ctx, p, requests))
+		return pages.end(a.printDiff(ctx, s, requests))
 	})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !cmd.Flags().Changed("filename") {
@@ -321,11 +304,7 @@ equal contents, together with those that entities have now: they are part of the
 database only.`,
 		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			p, err := s.past()
-			if err != nil {
-				return err
-			}
-			r, err := call(ctx, s, p.Retention)
+			r, err := call(ctx, s, s.Retention)
 			if err != nil {
 				return err
 			}

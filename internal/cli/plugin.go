@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,9 +52,50 @@ func triggersText(p tko.Plugin) string {
 	return strings.Join(texts, " ")
 }
 
+var pluginKind = entityKind[tko.Plugin, tko.PluginSelect]{
+	kind: tko.KindPlugin, view: pluginView,
+	list: func(ctx context.Context, s *session, sel tko.PluginSelect, o tko.ListOptions) iter.Seq2[tko.Plugin, error] {
+		return s.Plugins(ctx, sel, o)
+	},
+	one: func(sel tko.PluginSelect, id string) tko.PluginSelect {
+		typ, name, _ := strings.Cut(id, "|")
+		if sel.Type == nil {
+			sel.Type = &typ
+		}
+		sel.Names = append(slices.Clone(sel.Names), tko.LiteralPattern(name))
+		return sel
+	},
+	purge: func(ctx context.Context, s *session, sel tko.PluginSelect, dryRun bool) (tko.Deleted, error) {
+		return s.PurgePlugins(ctx, sel, dryRun)
+	},
+	delete: func(ctx context.Context, s *session, id string) (tko.Deleted, error) {
+		typ, name, _ := strings.Cut(id, "|")
+		return s.DeletePlugin(ctx, typ, name)
+	},
+}
+
 func (a *app) pluginCommand() *cobra.Command {
 	return group("plugin", "Plugins: programs that validate, prepare and schedule",
-		a.pluginNew(), a.pluginRegister(), asOfFlag(a.pluginGet()), a.pluginDelete(), asOfFlag(a.pluginList()), a.pluginPurge())
+		a.pluginNew(), a.pluginRegister(), asOfFlag(a.pluginGet()), a.pluginDelete(),
+		asOfFlag(pluginKind.listCommand(a, &cobra.Command{
+			Short: "List plugins", Example: "  tko plugin list -t prepare -o wide\n  tko plugin list -g ,v1,ConfigMap",
+		}, &pluginFilter{})),
+		pluginKind.purgeCommand(a, &cobra.Command{
+			Short: "Delete all matching plugins, or --all", Example: "  tko plugin purge -n 'free5gc/*' --dry-run\n  tko plugin purge -n 'free5gc/*'",
+		}, &pluginFilter{}))
+}
+
+func (a *app) pluginDelete() *cobra.Command {
+	var dryRun bool
+	cmd := &cobra.Command{
+		Use: "delete TYPE NAME", Short: "Delete a plugin", Example: "  tko plugin delete validate free5gc/smf",
+		Args: arguments(2, 2), ValidArgsFunction: completePluginArgs(a, true),
+		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
+			return pluginKind.deleteOne(ctx, s, tko.PluginID(args[0], args[1]), args[1], dryRun)
+		}),
+	}
+	dryRunFlag(cmd.Flags(), &dryRun)
+	return cmd
 }
 
 func (a *app) pluginRegister() *cobra.Command {
@@ -133,40 +175,13 @@ func (a *app) pluginGet() *cobra.Command {
 	}
 }
 
-func (a *app) pluginDelete() *cobra.Command {
-	var dryRun bool
-	cmd := &cobra.Command{
-		Use:               "delete TYPE NAME",
-		Short:             "Delete a plugin",
-		Example:           "  tko plugin delete validate free5gc/smf",
-		Args:              arguments(2, 2),
-		ValidArgsFunction: completePluginArgs(a, true),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
-				if dryRun {
-					return wouldDeleteOne(tko.KindPlugin, args[0]+"|"+args[1], args[1], func() (tko.Deleted, error) {
-						return s.PurgePlugins(ctx, tko.PluginSelect{Type: &args[0], Names: []string{tko.LiteralPattern(args[1])}}, true)
-					})
-				}
-				return s.DeletePlugin(ctx, args[0], args[1])
-			})
-			if err != nil {
-				return err
-			}
-			return a.deleted("plugin", "plugins", d, dryRun)
-		}),
-	}
-	dryRunFlag(cmd.Flags(), &dryRun)
-	return cmd
-}
-
 // pluginFilter holds the flags that select plugins.
 type pluginFilter struct {
 	typ, executor, trigger string
 	names                  []string
 }
 
-func (p *pluginFilter) flags(cmd *cobra.Command) {
+func (p *pluginFilter) flags(_ *app, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&p.typ, "type", "t", "", "`type` of the plugins: validate, prepare, schedule")
 	patterns(f, &p.names, "name", "n", "the name")
@@ -192,62 +207,4 @@ func (p *pluginFilter) selection() (tko.PluginSelect, error) {
 		sel.Trigger = &gvk
 	}
 	return sel, nil
-}
-
-func (a *app) pluginList() *cobra.Command {
-	var filter pluginFilter
-	var window windowFlag
-	var watch watchFlag
-	cmd := &cobra.Command{
-		Use:               "list",
-		Short:             "List plugins",
-		Example:           "  tko plugin list -t prepare -o wide\n  tko plugin list -g ,v1,ConfigMap",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			sel, err := filter.selection()
-			if err != nil {
-				return err
-			}
-			ask := func(ctx context.Context) iter.Seq2[tko.Plugin, error] { return s.Plugins(ctx, sel, window.options(a)) }
-			if !watch.on {
-				return list(ctx, s, pluginView, &window, ask)
-			}
-			return watchList(ctx, s, &window, watched[tko.Plugin]{
-				view: pluginView, kind: tko.KindPlugin, all: ask,
-				one: func(ctx context.Context, _ string) iter.Seq2[tko.Plugin, error] { return ask(ctx) }, // there are few
-			})
-		}),
-	}
-	filter.flags(cmd)
-	window.flags(cmd.Flags())
-	watch.flags(cmd)
-	return cmd
-}
-
-func (a *app) pluginPurge() *cobra.Command {
-	var filter pluginFilter
-	var bulk bulkFlag
-	cmd := &cobra.Command{
-		Use:               "purge",
-		Short:             "Delete all matching plugins, or --all",
-		Example:           "  tko plugin purge -n 'free5gc/*' --dry-run\n  tko plugin purge -n 'free5gc/*'",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
-		if err := bulk.check(cmd); err != nil {
-			return err
-		}
-		sel, err := filter.selection()
-		if err != nil {
-			return err
-		}
-		return a.purge(ctx, s, &bulk, "plugin", "plugins", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
-			return s.PurgePlugins(ctx, sel, dryRun)
-		})
-	})
-	filter.flags(cmd)
-	bulk.flags(cmd.Flags(), "plugins")
-	return cmd
 }

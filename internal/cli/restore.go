@@ -107,10 +107,6 @@ func (r *restoring) check(cmd *cobra.Command, sel tko.PastSelect) error {
 
 // restoreByRollout writes and plans the rollout that restores deployments.
 func (a *app) restoreByRollout(ctx context.Context, s *session, sel tko.PastSelect, asOf tko.AsOf, r *restoring) error {
-	server, err := s.rollouts()
-	if err != nil {
-		return err
-	}
 	id := tko.RolloutID(r.id)
 	if id == "" {
 		id = tko.RolloutID(fmt.Sprintf("restore-%s-%s", time.Now().UTC().Format("20060102-150405"), strings.ToLower(rand.Text()[:8])))
@@ -123,7 +119,7 @@ func (a *app) restoreByRollout(ctx context.Context, s *session, sel tko.PastSele
 		return err
 	}
 	if _, err := call(ctx, s, func(ctx context.Context) (int64, error) {
-		return server.RegisterRollout(ctx, tko.Rollout{ID: id, Package: pkg})
+		return s.RegisterRollout(ctx, tko.Rollout{ID: id, Package: pkg})
 	}); err != nil {
 		return err
 	}
@@ -132,7 +128,7 @@ func (a *app) restoreByRollout(ctx context.Context, s *session, sel tko.PastSele
 		return err
 	}
 	if status.Kinds["Change"]+status.Kinds["Create"]+status.Kinds["Delete"]+status.Kinds["Conflict"] == 0 {
-		if _, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, server.DeleteRollout(ctx, id) }); err != nil {
+		if _, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.DeleteRollout(ctx, id) }); err != nil {
 			return err
 		}
 		a.notice("the deployments are as they were: nothing is to be restored")
@@ -179,20 +175,17 @@ func (r *restoring) pkg(id tko.RolloutID, sel tko.PastSelect, asOf tko.AsOf) (kr
 
 // restoreAtOnce restores entities that rollouts don't change, or counts.
 func (a *app) restoreAtOnce(ctx context.Context, s *session, sel tko.PastSelect, asOf tko.AsOf, r *restoring) error {
-	p, err := s.past()
-	if err != nil {
-		return err
-	}
 	request := tko.RestoreRequest{Select: sel, AsOf: asOf, DryRun: r.bulk.dryRun}
 	dry := request
 	dry.DryRun = true
+	var err error
 	if ctx, err = r.bulk.settle(ctx, s, "restore", string(sel.Kind), string(sel.Kind)+"s", func(ctx context.Context) (int, error) {
-		would, err := p.RestorePast(ctx, dry)
+		would, err := s.RestorePast(ctx, dry)
 		return would.Created + would.Changed + would.Deleted, err
 	}); err != nil {
 		return err
 	}
-	done, err := callLong(ctx, s, func(ctx context.Context) (tko.Restored, error) { return p.RestorePast(ctx, request) })
+	done, err := callLong(ctx, s, func(ctx context.Context) (tko.Restored, error) { return s.RestorePast(ctx, request) })
 	if err != nil {
 		return err
 	}

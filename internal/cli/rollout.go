@@ -43,14 +43,6 @@ type rolloutPlans interface {
 	RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error]
 }
 
-func (s *session) rollouts() (rollouts, error) {
-	with, ok := s.server.(rollouts)
-	if !ok {
-		return nil, errors.New("this connection has no service of rollouts")
-	}
-	return with, nil
-}
-
 func (a *app) rolloutCommand() *cobra.Command {
 	command := func(verb, short, long string, flags func(*cobra.Command, *tko.RolloutCommand)) *cobra.Command {
 		c := tko.RolloutCommand{Verb: verb}
@@ -96,7 +88,9 @@ func (a *app) rolloutCommand() *cobra.Command {
 			}),
 		command("skip", "Leave out deployments that are no longer as planned", "", deployment),
 		command("waive", "Let failed deployments not count any more, for the budget and for limits", "", deployment),
-		asOfFlag(a.rolloutList()), asOfFlag(a.rolloutGet()), a.rolloutDelete())
+		asOfFlag(rolloutKind.listCommand(a, &cobra.Command{Short: "List rollouts", Example: "  tko rollout list\n  tko rollout list --id 'smf/**' -o json"}, &rolloutFilter{})),
+		asOfFlag(rolloutKind.getCommand(a, &cobra.Command{Short: "Print a rollout's package", Example: "  tko rollout get smf-v2 > smf-v2.yaml"})),
+		a.rolloutDelete())
 }
 
 func (a *app) rolloutApprove() *cobra.Command {
@@ -153,11 +147,7 @@ func approvable(s tko.RolloutStatus, named string) error {
 
 // command does a command of a rollout.
 func (s *session) command(ctx context.Context, c tko.RolloutCommand) (tko.RolloutStatus, error) {
-	r, err := s.rollouts()
-	if err != nil {
-		return tko.RolloutStatus{}, err
-	}
-	status, err := call(ctx, s, func(ctx context.Context) (tko.RolloutStatus, error) { return r.RolloutDo(ctx, c) })
+	status, err := call(ctx, s, func(ctx context.Context) (tko.RolloutStatus, error) { return s.RolloutDo(ctx, c) })
 	if errors.Is(err, tko.ErrConflict) {
 		err = &hintedError{err: err, hint: "see tko rollout status " + string(c.ID)}
 	}
@@ -165,11 +155,7 @@ func (s *session) command(ctx context.Context, c tko.RolloutCommand) (tko.Rollou
 }
 
 func (s *session) status(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
-	r, err := s.rollouts()
-	if err != nil {
-		return tko.RolloutStatus{}, err
-	}
-	return call(ctx, s, func(ctx context.Context) (tko.RolloutStatus, error) { return r.RolloutStatus(ctx, id) })
+	return call(ctx, s, func(ctx context.Context) (tko.RolloutStatus, error) { return s.RolloutStatus(ctx, id) })
 }
 
 func (a *app) commanded(s tko.RolloutStatus) error {
@@ -258,13 +244,17 @@ func (e *rolloutEdits) check(cmd *cobra.Command, complete bool) error {
 
 // pkg returns the package of a rollout that the flags describe.
 func (e *rolloutEdits) pkg(ctx context.Context, s *session, cmd *cobra.Command, id string) (krm.Package, error) {
-	sel := selectValue(e.filter.selection())
+	deployments, err := e.filter.selection()
+	if err != nil {
+		return nil, err
+	}
+	sel := selectValue(deployments)
 	var more krm.Package
 	var edits []any
 	edit := map[string]any{}
 	switch {
 	case e.upgradable:
-		newer, err := upgradableIn(ctx, s, e.filter.selection())
+		newer, err := upgradableIn(ctx, s, deployments)
 		if err != nil {
 			return nil, err
 		}
@@ -279,7 +269,6 @@ func (e *rolloutEdits) pkg(ctx context.Context, s *session, cmd *cobra.Command, 
 		edits = append(edits, upgradeEdit(sel, from, to))
 	case e.merge != "":
 		p := packageFlag{url: e.merge}
-		var err error
 		if more, err = p.read(ctx, s.app); err != nil {
 			return nil, err
 		}
@@ -490,10 +479,6 @@ filters of tko deployment list. Nothing is changed until tko rollout start.`,
 		Args: arguments(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
-		r, err := s.rollouts()
-		if err != nil {
-			return err
-		}
 		if pkg.given() == e.given() {
 			return usageError(cmd, tko.Errorf(errUsage, "give the rollout with --url or --stdin, or one edit: --upgrade, --upgradable, --merge, --function or --delete"))
 		}
@@ -501,6 +486,7 @@ filters of tko deployment list. Nothing is changed until tko rollout start.`,
 			return err
 		}
 		var content krm.Package
+		var err error
 		if pkg.given() {
 			content, err = pkg.read(ctx, a)
 		} else {
@@ -514,7 +500,7 @@ filters of tko deployment list. Nothing is changed until tko rollout start.`,
 			return tko.Errorf(tko.ErrConflict, "rollout %q exists and is %s: use another ID", id, was.State)
 		}
 		if _, err := call(ctx, s, func(ctx context.Context) (int64, error) {
-			return r.RegisterRollout(ctx, tko.Rollout{ID: id, Metadata: metadata, Package: content})
+			return s.RegisterRollout(ctx, tko.Rollout{ID: id, Metadata: metadata, Package: content})
 		}); err != nil {
 			return err
 		}
@@ -656,17 +642,13 @@ func prefixed(prefix string, list []string) []string {
 }
 
 func (a *app) printRows(ctx context.Context, s *session, sel tko.RolloutRows) error {
-	r, err := s.rollouts()
-	if err != nil {
-		return err
-	}
 	if sel.Changes = a.globals.format != "" && a.globals.format != formatTable && a.globals.format != formatWide && a.globals.format != formatBare; a.globals.format == formatDiff {
-		return a.printRowDiffs(ctx, r, sel)
+		return a.printRowDiffs(ctx, s, sel)
 	}
 	changes := 0
-	err = list(ctx, s, rolloutRowView, nil, func(ctx context.Context) iter.Seq2[tko.RolloutRow, error] {
+	err := list(ctx, s, rolloutRowView, nil, func(ctx context.Context) iter.Seq2[tko.RolloutRow, error] {
 		return func(yield func(tko.RolloutRow, error) bool) {
-			for row, err := range r.RolloutRows(ctx, sel) {
+			for row, err := range s.RolloutRows(ctx, sel) {
 				if row.Wave >= 0 {
 					changes++
 				}
@@ -685,18 +667,14 @@ func (a *app) printRows(ctx context.Context, s *session, sel tko.RolloutRows) er
 // printPlanOf prints the summary of a plan. With exitCode, the error is errChanges if it
 // changes something.
 func (a *app) printPlanOf(ctx context.Context, s *session, id tko.RolloutID, otherwise string, exitCode bool) error {
-	r, err := s.rollouts()
-	if err != nil {
-		return err
-	}
-	p, err := call(ctx, s, func(ctx context.Context) (tko.RolloutPlan, error) { return r.RolloutPlan(ctx, id) })
+	p, err := call(ctx, s, func(ctx context.Context) (tko.RolloutPlan, error) { return s.RolloutPlan(ctx, id) })
 	if err != nil {
 		return err
 	}
 	changes := p.Kinds["Change"] + p.Kinds["Create"] + p.Kinds["Delete"]
 	switch f := cmp.Or(a.globals.format, otherwise, formatTable); f {
 	case formatTable, formatWide, formatBare:
-		if err := a.planText(ctx, r, p); err != nil {
+		if err := a.planText(ctx, s, p); err != nil {
 			return err
 		}
 	case formatDiff:
@@ -947,53 +925,22 @@ var rolloutView = view[tko.Rollout]{
 	},
 }
 
-func (a *app) rolloutList() *cobra.Command {
-	var sel tko.RolloutSelect
-	var window windowFlag
-	cmd := &cobra.Command{
-		Use: "list", Short: "List rollouts", Example: "  tko rollout list\n  tko rollout list --id 'smf/**' -o json",
-		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			r, err := s.rollouts()
-			if err != nil {
-				return err
-			}
-			return list(ctx, s, rolloutView, &window, func(ctx context.Context) iter.Seq2[tko.Rollout, error] {
-				return r.Rollouts(ctx, sel, window.options(a))
-			})
-		}),
-	}
-	patterns(cmd.Flags(), &sel.IDs, "id", "", "the ID")
-	metadataPatterns(cmd.Flags(), &sel.Metadata, "metadata", "m", "")
-	window.flags(cmd.Flags())
-	return cmd
+var rolloutKind = entityKind[tko.Rollout, tko.RolloutSelect]{
+	kind: tko.KindRollout, view: rolloutView, complete: completeRollouts,
+	list: func(ctx context.Context, s *session, sel tko.RolloutSelect, o tko.ListOptions) iter.Seq2[tko.Rollout, error] {
+		return s.Rollouts(ctx, sel, o)
+	},
 }
 
-func (a *app) rolloutGet() *cobra.Command {
-	var revision int64
-	cmd := &cobra.Command{
-		Use: "get ID", Short: "Print a rollout's package", Example: "  tko rollout get smf-v2 > smf-v2.yaml",
-		Args: arguments(1, 1), ValidArgsFunction: a.completeFirst(completeRollouts),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("rollout ID", args[0]); err != nil {
-				return err
-			}
-			r, err := s.rollouts()
-			if err != nil {
-				return err
-			}
-			rollout, err := call(ctx, s, func(ctx context.Context) (tko.Rollout, error) {
-				return r.Rollout(ctx, tko.RolloutID(args[0]), revision)
-			})
-			if err != nil {
-				return err
-			}
-			return a.printPackage(rollout.Package)
-		}),
-	}
-	revisionFlag(cmd.Flags(), &revision)
-	return cmd
+// A rolloutFilter holds the flags that select rollouts.
+type rolloutFilter struct{ sel tko.RolloutSelect }
+
+func (r *rolloutFilter) flags(_ *app, cmd *cobra.Command) {
+	patterns(cmd.Flags(), &r.sel.IDs, "id", "", "the ID")
+	metadataPatterns(cmd.Flags(), &r.sel.Metadata, "metadata", "m", "")
 }
+
+func (r *rolloutFilter) selection() (tko.RolloutSelect, error) { return r.sel, nil }
 
 func (a *app) rolloutDelete() *cobra.Command {
 	return &cobra.Command{
@@ -1003,13 +950,7 @@ func (a *app) rolloutDelete() *cobra.Command {
 			if err := expectID("rollout ID", args[0]); err != nil {
 				return err
 			}
-			r, err := s.rollouts()
-			if err != nil {
-				return err
-			}
-			_, err = call(ctx, s, func(ctx context.Context) (struct{}, error) {
-				return struct{}{}, r.DeleteRollout(ctx, tko.RolloutID(args[0]))
-			})
+			_, err := call(ctx, s, func(ctx context.Context) (none, error) { return none{}, s.DeleteRollout(ctx, tko.RolloutID(args[0])) })
 			if err == nil {
 				a.notice("deleted rollout %q", args[0])
 			}
@@ -1041,10 +982,6 @@ conflicts. Its ID is printed: tko rollout undo ID takes the upgrade back.`,
 			}
 			ids[i] = id
 		}
-		r, err := s.rollouts()
-		if err != nil {
-			return err
-		}
 		if err := s.upgradable(ctx, args, tko.TemplateID(to)); err != nil {
 			return err
 		}
@@ -1054,7 +991,7 @@ conflicts. Its ID is printed: tko rollout undo ID takes the upgrade back.`,
 			"spec": map[string]any{"edits": []any{map[string]any{"upgrade": map[string]any{"to": to}, "select": map[string]any{"deploymentIds": ids}}}},
 		}}
 		if _, err := call(ctx, s, func(ctx context.Context) (int64, error) {
-			return r.RegisterRollout(ctx, tko.Rollout{ID: id, Package: content})
+			return s.RegisterRollout(ctx, tko.Rollout{ID: id, Package: content})
 		}); err != nil {
 			return err
 		}

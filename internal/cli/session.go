@@ -27,6 +27,18 @@ type (
 		modifications
 		plugins
 		instance
+		services
+	}
+	services interface {
+		rollouts
+		past
+		reasons
+		logServer
+		clients
+	}
+	clients interface {
+		Access() *client.Access
+		Admin() *client.Admin
 	}
 	templates interface {
 		RegisterTemplate(ctx context.Context, t tko.Template) (revision int64, err error)

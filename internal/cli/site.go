@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/krm"
 )
 
 var siteView = view[tko.Site]{
@@ -40,9 +39,60 @@ var siteView = view[tko.Site]{
 	},
 }
 
+var siteKind = entityKind[tko.Site, tko.SiteSelect]{
+	kind: tko.KindSite, view: siteView, complete: completeSites,
+	list: func(ctx context.Context, s *session, sel tko.SiteSelect, o tko.ListOptions) iter.Seq2[tko.Site, error] {
+		return s.Sites(ctx, sel, o)
+	},
+	one: func(sel tko.SiteSelect, id string) tko.SiteSelect {
+		sel.IDs = append(slices.Clone(sel.IDs), tko.LiteralPattern(id))
+		return sel
+	},
+	purge: func(ctx context.Context, s *session, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error) {
+		return s.PurgeSites(ctx, sel, dryRun)
+	},
+	delete: func(ctx context.Context, s *session, id string) (tko.Deleted, error) {
+		return s.DeleteSite(ctx, tko.SiteID(id))
+	},
+}
+
 func (a *app) siteCommand() *cobra.Command {
 	return group("site", "Sites, where deployments run",
-		a.siteRegister(), asOfFlag(a.siteGet()), a.siteDelete(), asOfFlag(a.siteList()), asOfFlag(a.siteExplain()), a.siteDiff(), a.sitePurge(), a.siteSuspend(), a.siteResume())
+		a.siteRegister(),
+		asOfFlag(siteKind.getCommand(a, &cobra.Command{Short: "Print a site's package", Example: "  tko site get lagos/1\n  tko site get lagos/1 -o json"})),
+		siteKind.deleteCommand(a, &cobra.Command{Short: "Delete a site; deployments at it stay", Example: "  tko site delete lagos/1"}),
+		asOfFlag(siteKind.listCommand(a, &cobra.Command{
+			Short: "List sites",
+			Example: `  tko site list -m region=west -o wide
+  tko site list --healthy=false
+  tko site list --id 'lagos/*' --template-id 'edge-site:*'`,
+		}, &siteFilter{conditions: &conditionFlags{}})),
+		asOfFlag(a.siteExplain()), a.siteDiff(),
+		siteKind.purgeCommand(a, &cobra.Command{
+			Short: "Delete all matching sites, or --all", Example: "  tko site purge --id 'provisioned/*' --dry-run\n  tko site purge --id 'provisioned/*'",
+		}, &siteFilter{}),
+		a.siteSuspend(), a.siteResume())
+}
+
+// A siteFilter holds the flags that select sites.
+type siteFilter struct {
+	sel        tko.SiteSelect
+	conditions *conditionFlags // nil: sites aren't selected by conditions
+}
+
+func (f *siteFilter) flags(a *app, cmd *cobra.Command) {
+	patterns(cmd.Flags(), &f.sel.IDs, "id", "", "the ID")
+	patterns(cmd.Flags(), &f.sel.Templates, "template-id", "", "the template's ID")
+	metadataPatterns(cmd.Flags(), &f.sel.Metadata, "metadata", "m", "")
+	complete(cmd, "id", a.completion(completeSites))
+	complete(cmd, "template-id", a.completion(completeTemplates))
+	f.conditions.flags(cmd)
+}
+
+func (f *siteFilter) selection() (sel tko.SiteSelect, err error) {
+	sel = f.sel
+	sel.Conditions, err = f.conditions.selects()
+	return sel, err
 }
 
 func (a *app) siteRegister() *cobra.Command {
@@ -83,131 +133,5 @@ package and metadata; the given ones are merged into them. Without --url and
 	metadataFlag(cmd.Flags(), &metadata)
 	pkg.flags(cmd.Flags())
 	pkg.emptyFlag(cmd.Flags())
-	return cmd
-}
-
-func (a *app) siteGet() *cobra.Command {
-	var revision int64
-	var watch watchFlag
-	cmd := &cobra.Command{
-		Use:               "get ID",
-		Short:             "Print a site's package",
-		Example:           "  tko site get lagos/1\n  tko site get lagos/1 -o json",
-		Args:              arguments(1, 1),
-		ValidArgsFunction: a.completeFirst(completeSites),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("site ID", args[0]); err != nil {
-				return err
-			}
-			return watch.get(ctx, s, tko.KindSite, args[0], revision, func(ctx context.Context) (tko.Stamp, krm.Package, error) {
-				site, err := call(ctx, s, func(ctx context.Context) (tko.Site, error) {
-					return s.Site(ctx, tko.SiteID(args[0]), revision)
-				})
-				return site.Stamp, site.Package, err
-			})
-		}),
-	}
-	revisionFlag(cmd.Flags(), &revision)
-	watch.flags(cmd)
-	return cmd
-}
-
-func (a *app) siteDelete() *cobra.Command {
-	var dryRun bool
-	cmd := &cobra.Command{
-		Use:               "delete ID",
-		Short:             "Delete a site; deployments at it stay",
-		Example:           "  tko site delete lagos/1",
-		Args:              arguments(1, 1),
-		ValidArgsFunction: a.completeFirst(completeSites),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("site ID", args[0]); err != nil {
-				return err
-			}
-			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
-				if dryRun {
-					return wouldDeleteOne(tko.KindSite, args[0], args[0], func() (tko.Deleted, error) {
-						return s.PurgeSites(ctx, tko.SiteSelect{IDs: []string{tko.LiteralPattern(args[0])}}, true)
-					})
-				}
-				return s.DeleteSite(ctx, tko.SiteID(args[0]))
-			})
-			if err != nil {
-				return err
-			}
-			return a.deleted("site", "sites", d, dryRun)
-		}),
-	}
-	dryRunFlag(cmd.Flags(), &dryRun)
-	return cmd
-}
-
-func (a *app) siteFilters(cmd *cobra.Command, sel *tko.SiteSelect) {
-	f := cmd.Flags()
-	patterns(f, &sel.IDs, "id", "", "the ID")
-	patterns(f, &sel.Templates, "template-id", "", "the template's ID")
-	metadataPatterns(f, &sel.Metadata, "metadata", "m", "")
-	complete(cmd, "id", a.completion(completeSites))
-	complete(cmd, "template-id", a.completion(completeTemplates))
-}
-
-func (a *app) siteList() *cobra.Command {
-	var sel tko.SiteSelect
-	var conditions conditionFlags
-	var window windowFlag
-	var watch watchFlag
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List sites",
-		Example: `  tko site list -m region=west -o wide
-  tko site list --healthy=false
-  tko site list --id 'lagos/*' --template-id 'edge-site:*'`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) (err error) {
-			if sel.Conditions, err = conditions.selects(); err != nil {
-				return err
-			}
-			ask := func(ctx context.Context) iter.Seq2[tko.Site, error] { return s.Sites(ctx, sel, window.options(a)) }
-			if !watch.on {
-				return list(ctx, s, siteView, &window, ask)
-			}
-			return watchList(ctx, s, &window, watched[tko.Site]{
-				view: siteView, kind: tko.KindSite, all: ask,
-				one: func(ctx context.Context, id string) iter.Seq2[tko.Site, error] {
-					one := sel
-					one.IDs = append(slices.Clone(sel.IDs), tko.LiteralPattern(id))
-					return s.Sites(ctx, one, window.options(a))
-				},
-			})
-		}),
-	}
-	a.siteFilters(cmd, &sel)
-	conditions.flags(cmd)
-	window.flags(cmd.Flags())
-	watch.flags(cmd)
-	return cmd
-}
-
-func (a *app) sitePurge() *cobra.Command {
-	var sel tko.SiteSelect
-	var bulk bulkFlag
-	cmd := &cobra.Command{
-		Use:               "purge",
-		Short:             "Delete all matching sites, or --all",
-		Example:           "  tko site purge --id 'provisioned/*' --dry-run\n  tko site purge --id 'provisioned/*'",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
-		if err := bulk.check(cmd); err != nil {
-			return err
-		}
-		return a.purge(ctx, s, &bulk, "site", "sites", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
-			return s.PurgeSites(ctx, sel, dryRun)
-		})
-	})
-	a.siteFilters(cmd, &sel)
-	bulk.flags(cmd.Flags(), "sites")
 	return cmd
 }

@@ -31,11 +31,7 @@ could be compared, such as a site that a plugin or Open Source MANO applies.`,
 			if err := expectID("site ID", args[0]); err != nil {
 				return err
 			}
-			r, err := s.reasons()
-			if err != nil {
-				return err
-			}
-			c, err := callLong(ctx, s, func(ctx context.Context) (tko.SiteComparison, error) { return r.CompareSite(ctx, tko.SiteID(args[0])) })
+			c, err := callLong(ctx, s, func(ctx context.Context) (tko.SiteComparison, error) { return s.CompareSite(ctx, tko.SiteID(args[0])) })
 			if err != nil {
 				return err
 			}

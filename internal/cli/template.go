@@ -8,10 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/krm"
 )
 
 var templateView = view[tko.Template]{
@@ -34,10 +32,49 @@ var templateView = view[tko.Template]{
 	},
 }
 
+var templateKind = entityKind[tko.Template, tko.TemplateSelect]{
+	kind: tko.KindTemplate, view: templateView, complete: completeTemplates,
+	list: func(ctx context.Context, s *session, sel tko.TemplateSelect, o tko.ListOptions) iter.Seq2[tko.Template, error] {
+		return s.Templates(ctx, sel, o)
+	},
+	one: func(sel tko.TemplateSelect, id string) tko.TemplateSelect {
+		sel.IDs = append(slices.Clone(sel.IDs), tko.LiteralPattern(id))
+		return sel
+	},
+	purge: func(ctx context.Context, s *session, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
+		return s.PurgeTemplates(ctx, sel, dryRun)
+	},
+	delete: func(ctx context.Context, s *session, id string) (tko.Deleted, error) {
+		return s.DeleteTemplate(ctx, tko.TemplateID(id))
+	},
+}
+
 func (a *app) templateCommand() *cobra.Command {
 	return group("template", "Templates, from which deployments are created",
-		a.templateRegister(), asOfFlag(a.templateGet()), a.templateDelete(), asOfFlag(a.templateList()), a.templateImpact(), a.templatePurge())
+		a.templateRegister(),
+		asOfFlag(templateKind.getCommand(a, &cobra.Command{
+			Short: "Print a template's package", Example: "  tko template get nf/upf:v1 > upf.yaml\n  tko template get nf/upf:v1 --revision 1 -o table",
+		})),
+		templateKind.deleteCommand(a, &cobra.Command{Short: "Delete a template; deployments made from it stay", Example: "  tko template delete nf/upf:v1"}),
+		asOfFlag(templateKind.listCommand(a, &cobra.Command{
+			Short: "List templates", Example: "  tko template list --id 'nf/**' -m type='up*'\n  tko template list -o bare",
+		}, &templateFilter{})),
+		a.templateImpact(),
+		templateKind.purgeCommand(a, &cobra.Command{
+			Short: "Delete all matching templates, or --all", Example: "  tko template purge --id 'test/**' --dry-run\n  tko template purge --id 'test/**'",
+		}, &templateFilter{}))
 }
+
+// A templateFilter holds the flags that select templates.
+type templateFilter struct{ sel tko.TemplateSelect }
+
+func (t *templateFilter) flags(a *app, cmd *cobra.Command) {
+	patterns(cmd.Flags(), &t.sel.IDs, "id", "", "the ID")
+	metadataPatterns(cmd.Flags(), &t.sel.Metadata, "metadata", "m", "")
+	complete(cmd, "id", a.completion(completeTemplates))
+}
+
+func (t *templateFilter) selection() (tko.TemplateSelect, error) { return t.sel, nil }
 
 func (a *app) templateRegister() *cobra.Command {
 	var pkg packageFlag
@@ -103,124 +140,4 @@ func countOutdated(ctx context.Context, s *session, id tko.TemplateID, revision 
 		return nil
 	})
 	return n, err
-}
-
-func (a *app) templateGet() *cobra.Command {
-	var revision int64
-	var watch watchFlag
-	cmd := &cobra.Command{
-		Use:               "get ID",
-		Short:             "Print a template's package",
-		Example:           "  tko template get nf/upf:v1 > upf.yaml\n  tko template get nf/upf:v1 --revision 1 -o table",
-		Args:              arguments(1, 1),
-		ValidArgsFunction: a.completeFirst(completeTemplates),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("template ID", args[0]); err != nil {
-				return err
-			}
-			return watch.get(ctx, s, tko.KindTemplate, args[0], revision, func(ctx context.Context) (tko.Stamp, krm.Package, error) {
-				t, err := call(ctx, s, func(ctx context.Context) (tko.Template, error) {
-					return s.Template(ctx, tko.TemplateID(args[0]), revision)
-				})
-				return t.Stamp, t.Package, err
-			})
-		}),
-	}
-	revisionFlag(cmd.Flags(), &revision)
-	watch.flags(cmd)
-	return cmd
-}
-
-func (a *app) templateDelete() *cobra.Command {
-	var dryRun bool
-	cmd := &cobra.Command{
-		Use:               "delete ID",
-		Short:             "Delete a template; deployments made from it stay",
-		Example:           "  tko template delete nf/upf:v1",
-		Args:              arguments(1, 1),
-		ValidArgsFunction: a.completeFirst(completeTemplates),
-		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			if err := expectID("template ID", args[0]); err != nil {
-				return err
-			}
-			d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
-				if dryRun {
-					return wouldDeleteOne(tko.KindTemplate, args[0], args[0], func() (tko.Deleted, error) {
-						return s.PurgeTemplates(ctx, tko.TemplateSelect{IDs: []string{tko.LiteralPattern(args[0])}}, true)
-					})
-				}
-				return s.DeleteTemplate(ctx, tko.TemplateID(args[0]))
-			})
-			if err != nil {
-				return err
-			}
-			return a.deleted("template", "templates", d, dryRun)
-		}),
-	}
-	dryRunFlag(cmd.Flags(), &dryRun)
-	return cmd
-}
-
-func templateFilters(f *pflag.FlagSet, sel *tko.TemplateSelect) {
-	patterns(f, &sel.IDs, "id", "", "the ID")
-	metadataPatterns(f, &sel.Metadata, "metadata", "m", "")
-}
-
-func (a *app) templateList() *cobra.Command {
-	var sel tko.TemplateSelect
-	var window windowFlag
-	var watch watchFlag
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List templates",
-		Example: `  tko template list --id 'nf/**' -m type='up*'
-  tko template list -o bare`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
-			ask := func(ctx context.Context) iter.Seq2[tko.Template, error] {
-				return s.Templates(ctx, sel, window.options(a))
-			}
-			if !watch.on {
-				return list(ctx, s, templateView, &window, ask)
-			}
-			return watchList(ctx, s, &window, watched[tko.Template]{
-				view: templateView, kind: tko.KindTemplate, all: ask,
-				one: func(ctx context.Context, id string) iter.Seq2[tko.Template, error] {
-					one := sel
-					one.IDs = append(slices.Clone(sel.IDs), tko.LiteralPattern(id))
-					return s.Templates(ctx, one, window.options(a))
-				},
-			})
-		}),
-	}
-	templateFilters(cmd.Flags(), &sel)
-	window.flags(cmd.Flags())
-	watch.flags(cmd)
-	complete(cmd, "id", a.completion(completeTemplates))
-	return cmd
-}
-
-func (a *app) templatePurge() *cobra.Command {
-	var sel tko.TemplateSelect
-	var bulk bulkFlag
-	cmd := &cobra.Command{
-		Use:               "purge",
-		Short:             "Delete all matching templates, or --all",
-		Example:           "  tko template purge --id 'test/**' --dry-run\n  tko template purge --id 'test/**'",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
-	}
-	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
-		if err := bulk.check(cmd); err != nil {
-			return err
-		}
-		return a.purge(ctx, s, &bulk, "template", "templates", func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
-			return s.PurgeTemplates(ctx, sel, dryRun)
-		})
-	})
-	templateFilters(cmd.Flags(), &sel)
-	bulk.flags(cmd.Flags(), "templates")
-	complete(cmd, "id", a.completion(completeTemplates))
-	return cmd
 }

@@ -155,7 +155,7 @@ func (w *waiter) show(seen progress) {
 		w.app.notice("%s", line)
 	}
 	for _, d := range seen.pending {
-		if text := trouble(d); text != "" && !w.shown[text] && len(w.shown) < waitShow {
+		if text := trouble(d.ID, d.Stamp.Conditions); text != "" && !w.shown[text] && len(w.shown) < waitShow {
 			w.shown[text] = true
 			w.clear()
 			w.app.notice("%s", text)
@@ -176,11 +176,11 @@ func (w *waiter) clear() {
 	}
 }
 
-// trouble returns the message of a Prepared condition that isn't true; "" if there
-// is none.
-func trouble(d tko.Deployment) string {
-	if c := tko.FindCondition(d.Stamp.Conditions, tko.ConditionPrepared); c != nil && c.Status != tko.ConditionTrue && (c.Reason != "" || c.Message != "") {
-		return fmt.Sprintf("deployment %q is not prepared: %s", d.ID, strings.Trim(c.Reason+": "+c.Text(), ": "))
+// trouble returns the message of a deployment's Prepared condition that isn't true; "" if
+// there is none.
+func trouble[ID ~string](id ID, conditions []tko.Condition) string {
+	if c := tko.FindCondition(conditions, tko.ConditionPrepared); c != nil && c.Status != tko.ConditionTrue && (c.Reason != "" || c.Message != "") {
+		return fmt.Sprintf("deployment %q is not prepared: %s", id, strings.Trim(c.Reason+": "+c.Text(), ": "))
 	}
 	return ""
 }
@@ -221,7 +221,7 @@ func (w *waiter) late(id tko.DeploymentID, timeout time.Duration) error {
 			reasons = append(reasons, fmt.Sprintf("and %d more", len(w.pending)-i))
 			break
 		}
-		text := trouble(d)
+		text := trouble(d.ID, d.Stamp.Conditions)
 		if text == "" {
 			text = fmt.Sprintf("deployment %q is not prepared yet", d.ID)
 		}

@@ -99,27 +99,6 @@ func parseGoal(kind tko.Kind, text string) (goal, error) {
 	return goal{condition: c}, err
 }
 
-// stamp reads the stamp of an entity.
-func (s *session) stamp(ctx context.Context, kind tko.Kind, id string) (tko.Stamp, error) {
-	return call(ctx, s, func(ctx context.Context) (tko.Stamp, error) {
-		switch kind {
-		case tko.KindSite:
-			e, err := s.Site(ctx, tko.SiteID(id), 0)
-			return e.Stamp, err
-		case tko.KindTemplate:
-			e, err := s.Template(ctx, tko.TemplateID(id), 0)
-			return e.Stamp, err
-		case tko.KindPlugin:
-			typ, name, _ := strings.Cut(id, "|")
-			e, err := s.Plugin(ctx, typ, name)
-			return e.Stamp, err
-		default:
-			e, err := s.Deployment(ctx, tko.DeploymentID(id), 0)
-			return e.Stamp, err
-		}
-	})
-}
-
 // waitFor waits until an entity reaches a goal.
 func (s *session) waitFor(ctx context.Context, kind tko.Kind, id string, g goal, timeout time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -151,7 +130,8 @@ func (s *session) waitFor(ctx context.Context, kind tko.Kind, id string, g goal,
 	last, shown := "", ""
 	for {
 		began := time.Now()
-		stamp, err := s.stamp(ctx, kind, id)
+		e, err := s.entity(ctx, kind, id, 0)
+		stamp := e.stamp
 		took := time.Since(began)
 		switch timedOut := errors.Is(context.Cause(ctx), errWaitTimeout); {
 		case timedOut:

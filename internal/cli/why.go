@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"strconv"
@@ -20,14 +19,6 @@ type reasons interface {
 	ExplainSite(ctx context.Context, r tko.SiteExplanationRequest) (tko.SiteExplanation, error)
 	TemplateImpact(ctx context.Context, r tko.TemplateImpactRequest) (tko.TemplateImpact, error)
 	CompareSite(ctx context.Context, id tko.SiteID) (tko.SiteComparison, error)
-}
-
-func (s *session) reasons() (reasons, error) {
-	with, ok := s.server.(reasons)
-	if !ok {
-		return nil, errors.New("this connection has no service of explanations")
-	}
-	return with, nil
 }
 
 func (a *app) blameCommand() *cobra.Command {
@@ -75,11 +66,7 @@ are never shown. Where earlier revisions are no longer retained, the command say
 }
 
 func (s *session) blame(ctx context.Context, request tko.BlameRequest) (tko.Blame, error) {
-	r, err := s.reasons()
-	if err != nil {
-		return tko.Blame{}, err
-	}
-	return call(ctx, s, func(ctx context.Context) (tko.Blame, error) { return r.Blame(ctx, request) })
+	return call(ctx, s, func(ctx context.Context) (tko.Blame, error) { return s.Blame(ctx, request) })
 }
 
 // maxFieldWidth is the maximum width of the column of fields in a blame.
@@ -278,11 +265,7 @@ site and the deployments are those of then.`,
 			if looksLikeDeployment(topology) {
 				request.Deployment, request.Template = tko.DeploymentID(topology), ""
 			}
-			r, err := s.reasons()
-			if err != nil {
-				return err
-			}
-			e, err := call(ctx, s, func(ctx context.Context) (tko.SiteExplanation, error) { return r.ExplainSite(ctx, request) })
+			e, err := call(ctx, s, func(ctx context.Context) (tko.SiteExplanation, error) { return s.ExplainSite(ctx, request) })
 			if err != nil {
 				return err
 			}
@@ -386,12 +369,8 @@ Nothing is changed.`,
 			if err != nil {
 				return err
 			}
-			r, err := s.reasons()
-			if err != nil {
-				return err
-			}
 			request := tko.TemplateImpactRequest{Template: tko.TemplateID(args[0]), Package: content}
-			i, err := call(ctx, s, func(ctx context.Context) (tko.TemplateImpact, error) { return r.TemplateImpact(ctx, request) })
+			i, err := call(ctx, s, func(ctx context.Context) (tko.TemplateImpact, error) { return s.TemplateImpact(ctx, request) })
 			if err != nil {
 				return err
 			}

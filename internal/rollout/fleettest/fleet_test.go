@@ -1,4 +1,4 @@
-package fleettest_test
+package fleettest
 
 import (
 	"os"
@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/tko-orchestrator/tko/internal/rollout/execute"
-	"github.com/tko-orchestrator/tko/internal/rollout/fleettest"
 )
 
 // seeds returns the number of runs; TKO_ROLLOUT_SEEDS changes it, for long runs.
@@ -25,9 +24,9 @@ func seeds(t *testing.T) uint64 {
 
 func TestNoLimitIsExceededWhateverHappens(t *testing.T) {
 	t.Parallel()
-	sum := fleettest.Stats{Final: map[execute.State]int{}}
+	sum := Stats{Final: map[execute.State]int{}}
 	for seed := range seeds(t) {
-		s, err := fleettest.Run(seed, fleettest.None)
+		s, err := Run(seed, None)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,8 +58,8 @@ func TestNoLimitIsExceededWhateverHappens(t *testing.T) {
 func TestOneSeedGivesOneRun(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
-		a, errA := fleettest.Run(seed, fleettest.None)
-		b, errB := fleettest.Run(seed, fleettest.None)
+		a, errA := Run(seed, None)
+		b, errB := Run(seed, None)
 		if a.Commits != b.Commits || a.Applied != b.Applied || a.Failed != b.Failed || (errA == nil) != (errB == nil) {
 			t.Fatalf("seed %d: %+v and %+v", seed, a, b)
 		}
@@ -70,11 +69,11 @@ func TestOneSeedGivesOneRun(t *testing.T) {
 // Each defect breaks a rule, which the checks notice within a few runs.
 func TestTheChecksNoticeEachDefect(t *testing.T) {
 	t.Parallel()
-	for _, defect := range fleettest.Defects() {
+	for _, defect := range Defects() {
 		t.Run(string(defect), func(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(400) {
-				if _, err := fleettest.Run(seed, defect); err != nil {
+				if _, err := Run(seed, defect); err != nil {
 					t.Log(err)
 					return
 				}

@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"context"
+	"iter"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// An entity is one of any kind, as it would be written unchanged, with its stamp.
+type entity struct {
+	tko.Put
+	stamp tko.Stamp
+}
+
+// entity reads an entity, as of a revision; 0 is the current one.
+func (s *session) entity(ctx context.Context, kind tko.Kind, id string, revision int64) (entity, error) {
+	return call(ctx, s, func(ctx context.Context) (entity, error) {
+		e := entity{Put: tko.Put{Kind: kind, ID: id}}
+		switch kind {
+		case tko.KindTemplate:
+			t, err := s.Template(ctx, tko.TemplateID(id), revision)
+			e.stamp, e.Metadata, e.Package = t.Stamp, t.Metadata, t.Package
+			return e, err
+		case tko.KindSite:
+			site, err := s.Site(ctx, tko.SiteID(id), revision)
+			e.stamp, e.Template, e.Metadata, e.Package = site.Stamp, site.Template, site.Metadata, site.Package
+			return e, err
+		case tko.KindDeployment:
+			d, err := s.Deployment(ctx, tko.DeploymentID(id), revision)
+			e.stamp, e.Parent, e.Template, e.Site, e.Metadata, e.Package = d.Stamp, d.Parent, d.Template, d.Site, d.Metadata, d.Package
+			return e, err
+		case tko.KindPlugin:
+			typ, name, _ := strings.Cut(id, "|")
+			p, err := s.Plugin(ctx, typ, name)
+			e.stamp, e.Plugin = p.Stamp, p
+			return e, err
+		case tko.KindRollout:
+			r, err := s.Rollout(ctx, tko.RolloutID(id), revision)
+			e.stamp, e.Metadata, e.Package = r.Stamp, r.Metadata, r.Package
+			return e, err
+		}
+		return e, tko.Errorf(errUsage, "there is no kind %q: use site, deployment, template or plugin", string(kind))
+	})
+}
+
+// An entityKind is what the commands of a kind of entities have in common. T is an entity,
+// S a select of entities.
+type entityKind[T, S any] struct {
+	kind     tko.Kind
+	view     view[T]
+	complete completer // of IDs
+	list     func(ctx context.Context, s *session, sel S, o tko.ListOptions) iter.Seq2[T, error]
+	one      func(sel S, id string) S // those of the selected entities that have an ID; may select others, too
+	purge    func(ctx context.Context, s *session, sel S, dryRun bool) (tko.Deleted, error)
+	delete   func(ctx context.Context, s *session, id string) (tko.Deleted, error)
+	instead  func(ctx context.Context, s *session, sel S, w *windowFlag) (listed bool, err error) // another list; may be nil
+}
+
+// A filter holds the flags that select entities.
+type filter[S any] interface {
+	flags(a *app, cmd *cobra.Command)
+	selection() (S, error)
+}
+
+// name returns the name of the kind, and its plural.
+func (k *entityKind[T, S]) name() (one, many string) { return string(k.kind), string(k.kind) + "s" }
+
+// getCommand completes a command that prints the package of an entity.
+func (k *entityKind[T, S]) getCommand(a *app, cmd *cobra.Command) *cobra.Command {
+	var revision int64
+	var watch watchFlag
+	cmd.Use, cmd.Args, cmd.ValidArgsFunction = "get ID", arguments(1, 1), a.completeFirst(k.complete)
+	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
+		id := args[0]
+		if err := expectID(string(k.kind)+" ID", id); err != nil {
+			return err
+		}
+		return watch.get(ctx, s, k.kind, id, revision, func(ctx context.Context) (tko.Stamp, krm.Package, error) {
+			e, err := s.entity(ctx, k.kind, id, revision)
+			if text := trouble(id, e.stamp.Conditions); k.kind == tko.KindDeployment && err == nil && text != "" && revision == 0 {
+				a.notice("%s", text)
+			}
+			return e.stamp, e.Package, err
+		})
+	})
+	revisionFlag(cmd.Flags(), &revision)
+	if k.kind != tko.KindRollout {
+		watch.flags(cmd)
+	}
+	return cmd
+}
+
+// deleteCommand completes a command that deletes an entity without descendants.
+func (k *entityKind[T, S]) deleteCommand(a *app, cmd *cobra.Command) *cobra.Command {
+	var dryRun bool
+	cmd.Use, cmd.Args, cmd.ValidArgsFunction = "delete ID", arguments(1, 1), a.completeFirst(k.complete)
+	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
+		if err := expectID(string(k.kind)+" ID", args[0]); err != nil {
+			return err
+		}
+		return k.deleteOne(ctx, s, args[0], args[0], dryRun)
+	})
+	dryRunFlag(cmd.Flags(), &dryRun)
+	return cmd
+}
+
+// deleteOne deletes an entity without descendants, or only counts it. The name is the part
+// of the ID that the user gave last.
+func (k *entityKind[T, S]) deleteOne(ctx context.Context, s *session, id, name string, dryRun bool) error {
+	d, err := callLong(ctx, s, func(ctx context.Context) (tko.Deleted, error) {
+		if !dryRun {
+			return k.delete(ctx, s, id)
+		}
+		var all S
+		d, err := k.purge(ctx, s, k.one(all, id), true)
+		if err == nil && d.Count == 0 {
+			if err = tko.CheckID(string(k.kind)+" ID", name); err == nil {
+				err = tko.NotFound(k.kind, id)
+			}
+		}
+		return d, err
+	})
+	if err != nil {
+		return err
+	}
+	one, many := k.name()
+	return s.app.deleted(one, many, d, dryRun)
+}
+
+// listCommand completes a command that lists selected entities.
+func (k *entityKind[T, S]) listCommand(a *app, cmd *cobra.Command, f filter[S]) *cobra.Command {
+	var window windowFlag
+	var watch watchFlag
+	cmd.Use = "list"
+	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
+		sel, err := f.selection()
+		if err != nil {
+			return err
+		}
+		if k.instead != nil {
+			if listed, err := k.instead(ctx, s, sel, &window); listed || err != nil {
+				return err
+			}
+		}
+		ask := func(ctx context.Context) iter.Seq2[T, error] { return k.list(ctx, s, sel, window.options(a)) }
+		if !watch.on {
+			return list(ctx, s, k.view, &window, ask)
+		}
+		return watchList(ctx, s, &window, watched[T]{
+			view: k.view, kind: k.kind, all: ask,
+			one: func(ctx context.Context, id string) iter.Seq2[T, error] {
+				return k.list(ctx, s, k.one(sel, id), window.options(a))
+			},
+		})
+	})
+	f.flags(a, cmd)
+	window.flags(cmd.Flags())
+	if k.kind != tko.KindRollout {
+		watch.flags(cmd)
+	}
+	return cmd
+}
+
+// purgeCommand completes a command that deletes selected entities.
+func (k *entityKind[T, S]) purgeCommand(a *app, cmd *cobra.Command, f filter[S]) *cobra.Command {
+	var bulk bulkFlag
+	one, many := k.name()
+	cmd.Use = "purge"
+	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
+		if err := bulk.check(cmd); err != nil {
+			return err
+		}
+		sel, err := f.selection()
+		if err != nil {
+			return err
+		}
+		return a.purge(ctx, s, &bulk, one, many, func(ctx context.Context, dryRun bool) (tko.Deleted, error) {
+			return k.purge(ctx, s, sel, dryRun)
+		})
+	})
+	f.flags(a, cmd)
+	bulk.flags(cmd.Flags(), many)
+	return cmd
+}
