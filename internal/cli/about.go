@@ -14,28 +14,25 @@ import (
 
 func (a *app) aboutCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "about",
-		Short:             "Information about the server",
-		Example:           "  tko about --grpc-address tko.example.com\n  tko about -o json",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "about",
+		Short:   "Information about the server",
+		Example: "  tko about --grpc-address tko.example.com\n  tko about -o json",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			about, err := call(ctx, s, s.About)
 			if err != nil {
 				return err
 			}
-			text := func(key, name, s string) fact { return fact{key, name, s, s} }
 			facts := []fact{
-				text("instanceName", "Instance name", about.InstanceName),
-				text("instanceDescription", "Instance description", about.InstanceDescription),
-				text("tkoVersion", "TKO version", about.Version),
-				text("backend", "Backend", about.Backend),
+				textFact("instanceName", "Instance name", about.InstanceName),
+				textFact("instanceDescription", "Instance description", about.InstanceDescription),
+				textFact("tkoVersion", "TKO version", about.Version),
+				textFact("backend", "Backend", about.Backend),
 				{"grpc.addressPorts", "Address ports", strings.Join(about.AddressPorts, " "), listValue(about.AddressPorts)},
-				text("grpc.defaultPackageFormat", "Default package format", string(about.DefaultPackageFormat)),
+				textFact("grpc.defaultPackageFormat", "Default package format", string(about.DefaultPackageFormat)),
 			}
 			for _, layer := range about.Isolation {
 				value := strings.TrimSpace(layer.State + ", " + layer.Reason)
-				facts = append(facts, text("isolation."+layer.Name, "Isolation of plugins, "+layer.Name, value))
+				facts = append(facts, textFact("isolation."+layer.Name, "Isolation of plugins, "+layer.Name, value))
 			}
 			if all := problems(about.Conditions); len(all) > 0 {
 				facts = append(facts, fact{"problems", "Problems", strings.Join(all, "; "), listValue(all)})
@@ -58,18 +55,15 @@ func problems(conditions []tko.Condition) []string {
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "version",
-		Short:             "Version of this command",
-		Example:           "  tko version",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "version",
+		Short:   "Version of this command",
+		Example: "  tko version",
 		RunE: func(*cobra.Command, []string) error {
-			text := func(key, name, s string) fact { return fact{key, name, s, s} }
 			return a.printFacts([]fact{
-				text("version", "Version", version.String()),
-				text("commit", "Commit", commit()),
-				text("go", "Go", strings.TrimPrefix(runtime.Version(), "go")),
-				text("platform", "Platform", runtime.GOOS+"/"+runtime.GOARCH),
+				textFact("version", "Version", version.String()),
+				textFact("commit", "Commit", commit()),
+				textFact("go", "Go", strings.TrimPrefix(runtime.Version(), "go")),
+				textFact("platform", "Platform", runtime.GOOS+"/"+runtime.GOARCH),
 			})
 		},
 	}

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,8 +40,8 @@ func scopeText(s *tkopb.Scope) string {
 	if s.GetTemplateId() != "" {
 		parts = append(parts, "template-id="+s.GetTemplateId())
 	}
-	for _, key := range slices.Sorted(maps.Keys(s.GetMetadata())) {
-		parts = append(parts, key+"="+s.GetMetadata()[key])
+	if len(s.GetMetadata()) > 0 {
+		parts = append(parts, metadataText(s.GetMetadata()))
 	}
 	if len(parts) == 0 {
 		return "all"
@@ -63,11 +61,7 @@ func scopeValue(s *tkopb.Scope) map[string]any {
 		value["templateId"] = s.GetTemplateId()
 	}
 	if len(s.GetMetadata()) > 0 {
-		metadata := map[string]any{}
-		for k, v := range s.GetMetadata() {
-			metadata[k] = v
-		}
-		value["metadata"] = metadata
+		value["metadata"] = metadataValue(s.GetMetadata())
 	}
 	return value
 }
@@ -119,7 +113,7 @@ var policyView = view[*tkopb.Policy]{
 func (a *app) accessList() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List bindings", Long: "List bindings: all of them for those who may bind, otherwise the caller's own.",
-		Example: "  tko access list\n  tko access list -o wide", Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  tko access list\n  tko access list -o wide",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			return list(ctx, s, bindingView, nil, s.Access().Bindings)
 		}),
@@ -155,7 +149,7 @@ one holds. A scope covers only kinds that have all its fields: for example, --si
 covers sites and deployments, and no templates. Use --reason to record why.`,
 		Example: `  tko access bind oidc:corp:248289761001 editor --site-id 'emea/**' --expires 720h
   tko access bind oidc:corp:noc viewer --group`,
-		Args: arguments(2, 2), ValidArgsFunction: cobra.NoFileCompletions,
+		Args: arguments(2, 2),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			b := &tkopb.Binding{Subject: args[0], Role: args[1], Scope: scope.scope(), Reason: a.globals.reason}
 			if isGroup {
@@ -185,7 +179,7 @@ func (a *app) accessUnbind() *cobra.Command {
 		Use: "unbind ID", Short: "Remove a binding or a policy",
 		Long: `Remove a binding or a policy. Writes of its subject that have not committed fail, and
 its streams end within a second.`,
-		Example: `  tko access unbind "$id"`, Args: arguments(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
+		Example: `  tko access unbind "$id"`, Args: arguments(1, 1),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			_, err := call(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Access().Unbind(ctx, args[0]) })
 			if err == nil {
@@ -202,7 +196,7 @@ func (a *app) accessCanI() *cobra.Command {
 		Long: `Whether you may use a verb on an entity, or on some entity of a kind. Verbs: read, create,
 update, delete, purge, approve, call, register, commit, provision, condition, secret;
 without a kind inspect, bind, audit, backup, log, impersonate. The exit code is 6 if you may not.`,
-		Example: "  tko access can-i update site emea/lagos\n  tko access can-i bind", Args: arguments(1, 3), ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  tko access can-i update site emea/lagos\n  tko access can-i bind", Args: arguments(1, 3),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			args = append(args, "", "")
 			may, err := call(ctx, s, func(ctx context.Context) (*tkopb.CanIResponse, error) {
@@ -230,7 +224,7 @@ func (a *app) accessBreakGlass() *cobra.Command {
 		Long: `Become administrator for an hour, in an emergency: only on the machine of the server,
 through its Unix socket, as the server's user or as root. It is recorded in the audit
 log, and exported with the severity critical.`,
-		Example: `  tko access break-glass --why 'the identity provider is down'`, Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		Example: `  tko access break-glass --why 'the identity provider is down'`,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			b, err := call(ctx, s, func(ctx context.Context) (*tkopb.Binding, error) { return s.Access().BreakGlass(ctx, why) })
 			if err != nil {
@@ -247,7 +241,7 @@ log, and exported with the severity critical.`,
 
 func (a *app) accessPolicy() *cobra.Command {
 	list := &cobra.Command{
-		Use: "list", Short: "List policies of approvals", Example: "  tko access policy list", Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "list", Short: "List policies of approvals", Example: "  tko access policy list",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			return list(ctx, s, policyView, nil, s.Access().Policies)
 		}),
@@ -260,7 +254,7 @@ func (a *app) accessPolicy() *cobra.Command {
 		Long: `Require explicit approvals of the deployments of a scope, by others than those who changed
 them since their last approval. Deployments are not approved automatically any more, and
 a change of an approved deployment withdraws its approval.`,
-		Example: "  tko access policy add --site-id 'emea/**' --approvers 2 --groups oidc:corp:change-board", Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  tko access policy add --site-id 'emea/**' --approvers 2 --groups oidc:corp:change-board",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			p, err := call(ctx, s, func(ctx context.Context) (*tkopb.Policy, error) {
 				return s.Access().AddPolicy(ctx, &tkopb.Policy{Scope: scope.scope(), Approvers: approvers, Groups: groups, Reason: a.globals.reason})

@@ -25,12 +25,29 @@ const (
 	applyDetails = 20      // lines that are shown for one entity
 )
 
-// An applyStep is what an apply does with a manifest.
-type applyStep struct {
+// A step is what an apply or import does with a manifest.
+type step struct {
 	Manifest
 	verb    string           // create, update; "": nothing
-	id      tko.DeploymentID // of an existing deployment
+	id      tko.DeploymentID // of an existing deployment that the step changes
 	details []string         // what changes
+}
+
+// confirmChanges returns an error unless changes are confirmed: by their number, by a user
+// at the terminal, or because there are at most as many as need no confirmation.
+func (a *app) confirmChanges(changes, confirm, unasked int) error {
+	switch {
+	case confirm > 0 && confirm != changes:
+		return tko.Errorf(errUsage, "--confirm %d, and there are %d changes: look at them (--dry-run), and confirm their number", confirm, changes)
+	case confirm > 0 || changes <= unasked:
+	case !a.interactive && unasked > 0:
+		return tko.Errorf(errUsage, "nothing was changed: more than %d changes are confirmed with --confirm %d", unasked, changes)
+	case !a.interactive:
+		return tko.Errorf(errUsage, "nothing was changed: confirm the changes with --confirm %d", changes)
+	case !a.ask("This will make %s. Continue?", count(changes, "change", "changes")):
+		return errNotConfirmed
+	}
+	return nil
 }
 
 const applyHelp = `A manifest is what GitOps sources, tko export and kubectl use: Template, Site,
@@ -60,8 +77,7 @@ same command.`,
 		Example: `  tko apply -f ./fleet --dry-run
   tko apply -f site.yaml -f deployment.yaml
   kustomize build . | tko apply -f -`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: arguments(0, 0),
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			steps, err := a.planApply(ctx, s, files)
 			if err != nil {
@@ -75,15 +91,15 @@ same command.`,
 			case changes == 0:
 				a.notice("nothing to change, %d unchanged", len(steps))
 				return nil
-			case confirm > 0 && confirm != changes:
-				return tko.Errorf(errUsage, "--confirm %d, and there are %d changes: look at them (--dry-run), and confirm their number", confirm, changes)
-			case confirm > 0 || changes <= applyUnasked:
-			case !a.interactive:
-				return tko.Errorf(errUsage, "nothing was changed: more than %d changes are confirmed with --confirm %d", applyUnasked, changes)
-			case !a.ask("This will make %s. Continue?", count(changes, "change", "changes")):
-				return errNotConfirmed
 			}
-			return a.apply(ctx, s, steps)
+			if err := a.confirmChanges(changes, confirm, applyUnasked); err != nil {
+				return err
+			}
+			done, err := applyAll(steps, func(one step) error { return applyOne(ctx, s, one) })
+			if err == nil {
+				a.notice("made %s, %d unchanged", count(done, "change", "changes"), len(steps)-done)
+			}
+			return err
 		}),
 	}
 	fileFlag(cmd, &files)
@@ -104,9 +120,8 @@ derives and validates what it would store. The exit code is 7 if there are chang
 there are none. Values of Secrets are not shown.
 
 ` + applyHelp,
-		Example:           "  tko diff -f ./fleet\n  tko diff -f site.yaml && echo 'up to date'",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  tko diff -f ./fleet\n  tko diff -f site.yaml && echo 'up to date'",
+		Args:    arguments(0, 0),
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			steps, err := a.planApply(ctx, s, files)
 			if err != nil {
@@ -125,13 +140,11 @@ there are none. Values of Secrets are not shown.
 func fileFlag(cmd *cobra.Command, files *[]string) {
 	cmd.Flags().StringArrayVarP(files, "filename", "f", nil, "`file` or folder of manifests, or - for stdin (may be repeated)")
 	cmd.Flags().Lookup("filename").DefValue = ""
-	complete(cmd, "filename", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return nil, cobra.ShellCompDirectiveDefault
-	})
+	complete(cmd, "filename", fileNames)
 }
 
 // showSteps prints the changes, and returns their number.
-func (a *app) showSteps(steps []applyStep, details bool) (changes int) {
+func (a *app) showSteps(steps []step, details bool) (changes int) {
 	colors := map[string]string{"create": "\x1b[32m", "update": "\x1b[33m"}
 	for _, step := range steps {
 		if step.verb == "" {
@@ -239,34 +252,58 @@ func (a *app) readFile(reader ManifestReader, file string) ([]Manifest, error) {
 }
 
 // planApply checks all manifests on the server.
-func (a *app) planApply(ctx context.Context, s *session, files []string) ([]applyStep, error) {
+func (a *app) planApply(ctx context.Context, s *session, files []string) ([]step, error) {
 	manifests, err := a.readManifests(files)
 	if err != nil {
 		return nil, err
 	}
-	coming := map[string]bool{} // entities of these manifests, by kind and ID
+	return planAll(manifests, func(m Manifest, coming map[string]bool) (step, error) { return planManifest(ctx, s, m, coming) })
+}
+
+// planAll plans manifests. coming has the entities of all of them, by kind and ID. The error
+// has all that is wrong.
+func planAll(manifests []Manifest, plan func(m Manifest, coming map[string]bool) (step, error)) (steps []step, err error) {
+	coming := map[string]bool{}
 	for _, m := range manifests {
 		coming[string(m.Put.Kind)+" "+m.Put.ID] = true
 	}
-	var steps []applyStep
 	var wrong []error
 	for _, m := range manifests {
-		step, err := planManifest(ctx, s, m, coming)
+		one, err := plan(m, coming)
 		if err != nil {
 			if !errors.Is(err, tko.ErrInvalid) && !errors.Is(err, tko.ErrNotFound) {
 				return nil, err
 			}
 			wrong = append(wrong, fmt.Errorf("%s: %s %q: %w", m.File, m.Put.Kind, m.Name, err))
 		}
-		steps = append(steps, step)
+		steps = append(steps, one)
 	}
 	return steps, errors.Join(wrong...)
 }
 
+// tryPut checks an entity on the server, without writing it. Entities that are coming may be
+// referred to: unchecked reports that it leaves such a template out.
+func tryPut(ctx context.Context, s *session, p tko.Put, coming map[string]bool) (r tko.PutResult, unchecked bool, err error) {
+	p.DryRun = true
+	if coming["template "+string(p.Template)] {
+		p.Template, unchecked = "", true
+	}
+	if coming["site "+string(p.Site)] {
+		p.Site = ""
+	}
+	r, err = s.put(ctx, p)
+	return r, unchecked, err
+}
+
+// put writes an entity, or checks it.
+func (s *session) put(ctx context.Context, p tko.Put) (tko.PutResult, error) {
+	return call(ctx, s, func(ctx context.Context) (tko.PutResult, error) { return s.PutEntity(ctx, p) })
+}
+
 // planManifest checks one manifest on the server. References to entities of the
 // same apply need not exist yet.
-func planManifest(ctx context.Context, s *session, m Manifest, coming map[string]bool) (applyStep, error) {
-	step := applyStep{Manifest: m}
+func planManifest(ctx context.Context, s *session, m Manifest, coming map[string]bool) (step, error) {
+	step := step{Manifest: m}
 	if m.Put.Kind == tko.KindDeployment {
 		step.Put.Name = m.Name
 		d, found, err := namedDeployment(ctx, s, m.Name)
@@ -278,21 +315,13 @@ func planManifest(ctx context.Context, s *session, m Manifest, coming map[string
 			return step, step.compare(ctx, s, d)
 		}
 	}
-	try := step.Put
-	try.DryRun = true
-	if coming["template "+string(try.Template)] {
-		try.Template = ""
-	}
-	if coming["site "+string(try.Site)] {
-		try.Site = ""
-	}
-	r, err := call(ctx, s, func(ctx context.Context) (tko.PutResult, error) { return s.PutEntity(ctx, try) })
+	r, unchecked, err := tryPut(ctx, s, step.Put, coming)
 	switch {
 	case err != nil:
 		return step, err
 	case r.Created:
 		step.verb = "create"
-	case r.Changed, try.Template != step.Put.Template:
+	case r.Changed, unchecked:
 		return step, step.describe(ctx, s)
 	}
 	return step, nil
@@ -315,9 +344,7 @@ func namedDeployment(ctx context.Context, s *session, name string) (d tko.Deploy
 	if d, found, err = get(id); found || err != nil {
 		return d, found, err
 	}
-	r, err := call(ctx, s, func(ctx context.Context) (tko.PutResult, error) {
-		return s.PutEntity(ctx, tko.Put{Kind: tko.KindDeployment, Name: name, DryRun: true})
-	})
+	r, err := s.put(ctx, tko.Put{Kind: tko.KindDeployment, Name: name, DryRun: true})
 	if err != nil || r.Created {
 		return d, false, err
 	}
@@ -326,7 +353,7 @@ func namedDeployment(ctx context.Context, s *session, name string) (d tko.Deploy
 
 // compare finds the changes of an existing deployment, and checks them on the
 // server.
-func (step *applyStep) compare(ctx context.Context, s *session, d tko.Deployment) error {
+func (step *step) compare(ctx context.Context, s *session, d tko.Deployment) error {
 	for _, field := range []struct{ name, is, wanted string }{
 		{"spec.templateId", string(d.Template), string(step.Put.Template)},
 		{"spec.siteId", string(d.Site), string(step.Put.Site)},
@@ -347,7 +374,7 @@ func (step *applyStep) compare(ctx context.Context, s *session, d tko.Deployment
 	}
 	step.verb, step.details = "update", changes
 	try := tko.Put{Kind: tko.KindDeployment, ID: string(d.ID), Parent: d.Parent, Template: d.Template, Site: d.Site, Metadata: d.Metadata, Package: merged, DryRun: true}
-	_, err = call(ctx, s, func(ctx context.Context) (tko.PutResult, error) { return s.PutEntity(ctx, try) })
+	_, err = s.put(ctx, try)
 	return err
 }
 
@@ -393,7 +420,7 @@ func differ(a, b krm.Resource) bool {
 
 // describe finds the differences of an existing template, site or plugin from its
 // manifest.
-func (step *applyStep) describe(ctx context.Context, s *session) error {
+func (step *step) describe(ctx context.Context, s *session) error {
 	step.verb = "update"
 	if step.Put.Kind != tko.KindTemplate && step.Put.Kind != tko.KindSite {
 		return nil
@@ -416,25 +443,23 @@ func (step *applyStep) describe(ctx context.Context, s *session) error {
 	return nil
 }
 
-// apply makes the changes, in their order.
-func (a *app) apply(ctx context.Context, s *session, steps []applyStep) error {
-	done := 0
+// applyAll makes the changes, in their order, and returns their number.
+func applyAll(steps []step, apply func(step) error) (done int, err error) {
 	for _, step := range steps {
 		if step.verb == "" {
 			continue
 		}
-		if err := a.applyOne(ctx, s, step); err != nil {
-			return fmt.Errorf("%s: %s %q: %w (%s made before it: the same command continues)", step.File, step.Put.Kind, step.Name, err, count(done, "change was", "changes were"))
+		if err := apply(step); err != nil {
+			return done, fmt.Errorf("%s: %s %q: %w (%s made before it: the same command continues)", step.File, step.Put.Kind, step.Name, err, count(done, "change was", "changes were"))
 		}
 		done++
 	}
-	a.notice("made %s, %d unchanged", count(done, "change", "changes"), len(steps)-done)
-	return nil
+	return done, nil
 }
 
-func (a *app) applyOne(ctx context.Context, s *session, step applyStep) error {
+func applyOne(ctx context.Context, s *session, step step) error {
 	if step.id == "" {
-		_, err := call(ctx, s, func(ctx context.Context) (tko.PutResult, error) { return s.PutEntity(ctx, step.Put) })
+		_, err := s.put(ctx, step.Put)
 		return err
 	}
 	return modify(ctx, s, step.id, func(pkg krm.Package) (krm.Package, error) {

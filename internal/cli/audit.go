@@ -114,7 +114,6 @@ func (a *app) auditList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List audit records",
 		Example: "  tko audit list --since 24h --decision refuse\n  tko audit list --site-id emea/lagos -o wide",
-		Args:    arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			var rows []*auditRow
 			err := s.auditRows(ctx, flags.message(a.now()), func(r *auditRow) error {
@@ -141,7 +140,6 @@ file of checkpoints that was kept elsewhere (lines of the server's log with the 
 "audit checkpoint", or of an export), also a log that was rewritten or cut as a whole is
 found. The exit code is 4 for a broken chain.`,
 		Example: "  tko audit verify\n  tko audit verify --checkpoint exported.jsonl",
-		Args:    arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			var checkpoints []*tkopb.AuditHead
 			if file != "" {

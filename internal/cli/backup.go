@@ -27,7 +27,7 @@ server isn't in the archive.
 To restore an archive, stop the servers and use tko-server restore, on the machine of a server.
 Check an archive with tko-server backup --verify.`,
 		Example: "  tko backup tko-2026-01-31.backup",
-		Args:    arguments(1, 1),
+		Args:    arguments(1, 1), ValidArgsFunction: fileNames,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			size := &counter{}
 			err := archive.NewFile(args[0], a.streams.Out, func(w io.Writer) error {
@@ -91,8 +91,8 @@ var holdView = view[*tkopb.Hold]{
 func (a *app) holdList() *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: "List the work that is held",
-		Long: "List the work that is held: of a queue as a whole, or of sites. In the mode held, no worker\ngets it; in the mode keep, sites are reconciled, and nothing that the store doesn't have is removed.",
-		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions, Example: "  tko hold list -o yaml",
+		Long:    "List the work that is held: of a queue as a whole, or of sites. In the mode held, no worker\ngets it; in the mode keep, sites are reconciled, and nothing that the store doesn't have is removed.",
+		Example: "  tko hold list -o yaml",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			return list(ctx, s, holdView, nil, func(ctx context.Context) iter.Seq2[*tkopb.Hold, error] { return s.Admin().Holds(ctx) })
 		}),
@@ -120,9 +120,8 @@ func (a *app) holdRelease() *cobra.Command {
 	m := &tkopb.ReleaseHolds{}
 	cmd := &cobra.Command{
 		Use: "release [SITE-PATTERN...]", Short: "Release held work",
-		Long:              holdHelp,
-		Example:           "  tko hold release --queues\n  tko hold release 'emea/**' --dry-run\n  tko hold release 'emea/**'\n  tko hold release 'emea/**' --remove",
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Long:    holdHelp,
+		Example: "  tko hold release --queues\n  tko hold release 'emea/**' --dry-run\n  tko hold release 'emea/**'\n  tko hold release 'emea/**' --remove",
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			m.Sites = args
 			if m.GetRemove() && !m.GetDryRun() {

@@ -22,12 +22,10 @@ const (
 func (a *app) completionCommand() *cobra.Command {
 	shell := func(name, how string, write func(root *cobra.Command) error) *cobra.Command {
 		return &cobra.Command{
-			Use:               name,
-			Short:             "Print the completions of " + name,
-			Example:           how,
-			Args:              arguments(0, 0),
-			ValidArgsFunction: cobra.NoFileCompletions,
-			RunE:              func(cmd *cobra.Command, _ []string) error { return write(cmd.Root()) },
+			Use:     name,
+			Short:   "Print the completions of " + name,
+			Example: how,
+			RunE:    func(cmd *cobra.Command, _ []string) error { return write(cmd.Root()) },
 		}
 	}
 	return group("completion", "Print shell completions of this command, with IDs from the server",

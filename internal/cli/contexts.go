@@ -192,17 +192,15 @@ func contextArgument(_ *cobra.Command, args []string, _ string) ([]string, cobra
 
 func (a *app) contextList() *cobra.Command {
 	return &cobra.Command{
-		Use:               "list",
-		Short:             "List the contexts; a star marks the current one",
-		Example:           "  tko context list",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "list",
+		Short:   "List the contexts; a star marks the current one",
+		Example: "  tko context list",
 		RunE: func(*cobra.Command, []string) error {
 			file, err := readContexts()
 			if err != nil {
 				return err
 			}
-			if f := a.format(); f != formatTable && f != formatWide && f != formatBare {
+			if f := a.format(); !isForPeople(f) {
 				rows := make([]any, 0, len(file.Contexts))
 				for _, name := range slices.Sorted(maps.Keys(file.Contexts)) {
 					rows = append(rows, map[string]any{"name": name, "current": name == file.Current, "address": file.Contexts[name].Address})

@@ -34,9 +34,7 @@ deletes; both show what would change, and ask.
 
 Colors are off with --colorize=false or NO_COLOR. Without a UTF-8 locale, or with
 --ascii, states have signs of ASCII. For scripts, use the list commands.`,
-		Example:           "  tko dashboard\n  tko dashboard -f 0.5 -t UTC",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  tko dashboard\n  tko dashboard -f 0.5 -t UTC",
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !(frequency >= leastFrequency && frequency <= mostFrequency) {

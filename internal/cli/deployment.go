@@ -406,11 +406,10 @@ func writePackage(to string, pkg krm.Package) error {
 func (a *app) modEnd() *cobra.Command {
 	var pkg packageFlag
 	cmd := &cobra.Command{
-		Use:               "end TOKEN",
-		Short:             "End a modification with the deployment's new package",
-		Example:           `  tko deployment mod end "$token" --url ./changed`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "end TOKEN",
+		Short:   "End a modification with the deployment's new package",
+		Example: `  tko deployment mod end "$token" --url ./changed`,
+		Args:    arguments(1, 1),
 	}
 	pkg.flags(cmd.Flags())
 	pkg.emptyFlag(cmd.Flags())
@@ -450,11 +449,10 @@ func (a *app) modEnd() *cobra.Command {
 
 func (a *app) modCancel() *cobra.Command {
 	return &cobra.Command{
-		Use:               "cancel TOKEN",
-		Short:             "Cancel a modification",
-		Example:           `  tko deployment mod cancel "$token"`,
-		Args:              arguments(1, 1),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "cancel TOKEN",
+		Short:   "Cancel a modification",
+		Example: `  tko deployment mod cancel "$token"`,
+		Args:    arguments(1, 1),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			_, err := call(ctx, s, func(ctx context.Context) (none, error) { return none{}, s.CancelModification(ctx, args[0]) })
 			if err != nil {

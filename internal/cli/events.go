@@ -57,8 +57,6 @@ further changes as they are made, until it is interrupted.`,
 		Example: `  tko events
   tko events --kind deployment --last 1000
   tko events --kind site --id lagos/1 --watch`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().StringSliceVar(&kinds, "kind", nil, "`kind`: plugin, template, site, deployment or rollout; may be repeated (default all)")
 	cmd.Flags().StringVar(&id, "id", "", "`ID` of one entity; of a plugin TYPE|NAME (default all)")

@@ -92,7 +92,7 @@ preparers create again, and without the marks of preparation and approval. Rollo
 without their plans and progress, so an imported one is planned again and waits for its start. Those
 that TKO makes itself (undos, and rollouts of placements and sources) are left out.`,
 		Example: "  tko export ./fleet\n  tko export --kind site --metadata region=emea emea.tar",
-		Args:    arguments(1, 1),
+		Args:    arguments(1, 1), ValidArgsFunction: fileNames,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			kinds, err := flags.selected()
 			if err != nil {
@@ -269,18 +269,10 @@ func pluginSpec(p tko.Plugin) map[string]any {
 		spec["arguments"] = listValue(p.Arguments)
 	}
 	if len(p.Properties) > 0 {
-		properties := map[string]any{}
-		for k, v := range p.Properties {
-			properties[k] = v
-		}
-		spec["properties"] = properties
+		spec["properties"] = metadataValue(p.Properties)
 	}
-	var triggers []any
-	for _, t := range p.Triggers {
-		triggers = append(triggers, map[string]any{"group": t.Group, "version": t.Version, "kind": t.Kind})
-	}
-	if len(triggers) > 0 {
-		spec["triggers"] = triggers
+	if len(p.Triggers) > 0 {
+		spec["triggers"] = triggersValue(p)
 	}
 	return spec
 }

@@ -15,12 +15,8 @@ import (
 var freezeView = view[*tkopb.Freeze]{
 	id: func(f *tkopb.Freeze) string { return f.GetId() },
 	row: func(f *tkopb.Freeze) map[string]any {
-		metadata := map[string]any{}
-		for key, value := range f.GetSiteMetadata() {
-			metadata[key] = value
-		}
 		return map[string]any{
-			"id": f.GetId(), "siteMetadata": metadata, "until": timeText(f.GetUntil()), "reason": f.GetReason(),
+			"id": f.GetId(), "siteMetadata": metadataValue(f.GetSiteMetadata()), "until": timeText(f.GetUntil()), "reason": f.GetReason(),
 			"frozenBy": f.GetFrozenBy(), "created": timeText(f.GetCreated()),
 		}
 	},
@@ -47,7 +43,7 @@ Sites whose metadata matches later are frozen, too.`,
 		Example: `  tko freeze --site-metadata region=north --until 2026-12-27T06:00:00Z --reason 'year-end peak'
   tko freeze --site-metadata tier=core,region=south --until 8h --reason 'switch replacement'
   tko freeze list`,
-		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		Args: arguments(0, 0),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, _ []string) error {
 		switch {
@@ -96,7 +92,7 @@ Sites whose metadata matches later are frozen, too.`,
 	cmd.Flags().StringToStringVar(&metadata, "site-metadata", nil, "`KEY=PATTERN` that the metadata of sites must match")
 	cmd.Flags().StringVar(&until, "until", "", "`time` at which the freeze ends, or duration until then")
 	cmd.AddCommand(&cobra.Command{
-		Use: "list", Short: "List the freezes that are not over", Example: "  tko freeze list", Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
+		Use: "list", Short: "List the freezes that are not over", Example: "  tko freeze list",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			return list(ctx, s, freezeView, nil, s.Access().Freezes)
 		}),
@@ -107,7 +103,7 @@ Sites whose metadata matches later are frozen, too.`,
 func (a *app) unfreezeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "unfreeze ID...", Short: "End freezes", Long: "End freezes. What waits is scheduled at once.",
-		Example: `  tko unfreeze "$id"`, Args: arguments(1, -1), ValidArgsFunction: cobra.NoFileCompletions,
+		Example: `  tko unfreeze "$id"`, Args: arguments(1, -1),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			_, err := call(ctx, s, func(ctx context.Context) (none, error) { return none{}, s.Access().Unfreeze(ctx, args...) })
 			if err == nil {

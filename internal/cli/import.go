@@ -31,12 +31,6 @@ type ManifestReader interface {
 	ReadManifests(tree fs.FS) ([]Manifest, error)
 }
 
-// An importStep is what an import does with a manifest.
-type importStep struct {
-	Manifest
-	verb string // create, update; "": nothing
-}
-
 func (a *app) importCommand() *cobra.Command {
 	var dryRun bool
 	var confirm int
@@ -67,7 +61,7 @@ controllers made, what TKO applied, and Secrets without --secrets; fields that t
 removed. To take over the running objects, see tko.nephio.org/adopt.`,
 		Example: "  tko import ./fleet --dry-run\n  tko import ./fleet\n  tko import emea.tar --confirm 120\n  tko import --from old.example.com:50050 --dry-run\n" +
 			"  tko import --helm upf --namespace ran --template nf/upf:v1\n  tko import --live ran --template nf/ran:v1 --kube-context lagos --dry-run",
-		Args: arguments(0, 1),
+		Args: arguments(0, 1), ValidArgsFunction: fileNames,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			named, err := tool.named()
 			if err != nil {
@@ -82,8 +76,8 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 			if sources != 1 {
 				return tko.Errorf(errUsage, "name one thing to import: a folder, a tar file, another server with --from or --from-context, or a package with --helm, --kustomize, --live or --porch")
 			}
-			var steps []importStep
-			apply := func() error { return a.applyImport(ctx, s, steps) }
+			var steps []step
+			apply := func(one step) error { return applyOne(ctx, s, one) }
 			switch {
 			case named != "":
 				steps, err = tool.plan(ctx, s)
@@ -94,7 +88,7 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 				}
 				c := &copier{from: other, to: s, suspend: from.suspend, ids: map[tko.DeploymentID]tko.DeploymentID{}, inherit: map[tko.TemplateID]map[string]string{}, coming: map[tko.TemplateID]bool{}}
 				steps, err = c.plan(ctx)
-				apply = func() error { return c.apply(ctx, steps) }
+				apply = func(one step) error { return c.apply(ctx, one) }
 			default:
 				steps, err = a.planImport(ctx, s, args[0])
 			}
@@ -115,18 +109,17 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 			if updates > 0 {
 				a.notice("%s an entity of this server that differs", count(updates, "change replaces", "changes replace"))
 			}
-			switch {
-			case dryRun || changes == 0:
+			if dryRun || changes == 0 {
 				return nil
-			case confirm > 0 && confirm != changes:
-				return tko.Errorf(errUsage, "--confirm %d, and there are %d changes: look at them (--dry-run), and confirm their number", confirm, changes)
-			case confirm > 0:
-			case !a.interactive:
-				return tko.Errorf(errUsage, "%w", fmt.Errorf("nothing was changed: confirm the changes with --confirm %d", changes))
-			case !a.ask("This will make %s. Continue?", count(changes, "change", "changes")):
-				return errNotConfirmed
 			}
-			return apply()
+			if err := a.confirmChanges(changes, confirm, 0); err != nil {
+				return err
+			}
+			done, err := applyAll(steps, apply)
+			if err == nil {
+				a.notice("made %s", count(done, "change", "changes"))
+			}
+			return err
 		}),
 	}
 	f := cmd.Flags()
@@ -138,7 +131,7 @@ removed. To take over the running objects, see tko.nephio.org/adopt.`,
 }
 
 // planImport reads and checks all manifests.
-func (a *app) planImport(ctx context.Context, s *session, from string) ([]importStep, error) {
+func (a *app) planImport(ctx context.Context, s *session, from string) ([]step, error) {
 	reader, ok := a.planner.(ManifestReader)
 	if !ok {
 		return nil, errors.New("this program can't read manifests")
@@ -155,29 +148,13 @@ func (a *app) planImport(ctx context.Context, s *session, from string) ([]import
 	if len(manifests) == 0 {
 		return nil, tko.Errorf(tko.ErrInvalid, "%s has no manifests of the group tko.nephio.org", from)
 	}
-	coming := map[string]bool{} // entities of the import, by kind and ID
-	for _, m := range manifests {
-		coming[string(m.Put.Kind)+" "+m.Put.ID] = true
-	}
-	var steps []importStep
-	var wrong []error
-	for _, m := range manifests {
-		step, err := planOne(ctx, s, m, coming)
-		if err != nil {
-			if !errors.Is(err, tko.ErrInvalid) {
-				return nil, err
-			}
-			wrong = append(wrong, fmt.Errorf("%s: %s %q: %w", m.File, m.Put.Kind, m.Name, err))
-		}
-		steps = append(steps, step)
-	}
-	return steps, errors.Join(wrong...)
+	return planAll(manifests, func(m Manifest, coming map[string]bool) (step, error) { return planOne(ctx, s, m, coming) })
 }
 
 // planOne checks a manifest on the server. References to entities of the same import
 // need not exist yet.
-func planOne(ctx context.Context, s *session, m Manifest, coming map[string]bool) (importStep, error) {
-	step := importStep{Manifest: m}
+func planOne(ctx context.Context, s *session, m Manifest, coming map[string]bool) (step, error) {
+	step := step{Manifest: m}
 	if m.Put.Kind == tko.KindDeployment {
 		id, err := kubename.Unescape(m.Name)
 		if err != nil {
@@ -192,40 +169,16 @@ func planOne(ctx context.Context, s *session, m Manifest, coming map[string]bool
 		}
 		step.Put.Origin = "import/" + m.Name
 	}
-	try := step.Put
-	try.DryRun = true
-	if coming["template "+string(try.Template)] {
-		try.Template = ""
-	}
-	if coming["site "+string(try.Site)] {
-		try.Site = ""
-	}
-	r, err := call(ctx, s, func(ctx context.Context) (tko.PutResult, error) { return s.PutEntity(ctx, try) })
+	r, unchecked, err := tryPut(ctx, s, step.Put, coming)
 	switch {
 	case err != nil:
 		return step, err
 	case r.Created:
 		step.verb = "create"
-	case r.Changed && m.Put.Kind != tko.KindDeployment, try.Template != step.Put.Template && m.Put.Kind == tko.KindSite:
+	case r.Changed && m.Put.Kind != tko.KindDeployment, unchecked && m.Put.Kind == tko.KindSite:
 		step.verb, step.Put.Revision = "update", r.Revision // another client's change after the plan isn't overwritten
 	}
 	return step, nil
-}
-
-// applyImport makes the changes, in their order.
-func (a *app) applyImport(ctx context.Context, s *session, steps []importStep) error {
-	done := 0
-	for _, step := range steps {
-		if step.verb == "" {
-			continue
-		}
-		if _, err := call(ctx, s, func(ctx context.Context) (tko.PutResult, error) { return s.PutEntity(ctx, step.Put) }); err != nil {
-			return fmt.Errorf("%s: %s %q: %w (%s made before it: the same command continues)", step.File, step.Put.Kind, step.Name, err, count(done, "change was", "changes were"))
-		}
-		done++
-	}
-	a.notice("made %s", count(done, "change", "changes"))
-	return nil
 }
 
 // The limits of a tar file to import.

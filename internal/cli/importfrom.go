@@ -83,15 +83,15 @@ type copier struct {
 
 // plan finds what to copy, in the order in which it can be written, without packages, which
 // may be large. It changes nothing.
-func (c *copier) plan(ctx context.Context) (steps []importStep, err error) {
+func (c *copier) plan(ctx context.Context) (steps []step, err error) {
 	var wrong []error
 	add := func(kind tko.Kind, id string) error {
-		step := importStep{Manifest: Manifest{File: c.from.target.address, Name: id, Put: tko.Put{Kind: kind, ID: id}}}
+		one := step{Manifest: Manifest{File: c.from.target.address, Name: id, Put: tko.Put{Kind: kind, ID: id}}}
 		p, known, err := c.read(ctx, kind, id, true)
 		if err == nil && !known {
-			step.verb, step.Put.Revision, err = c.check(ctx, p)
+			one.verb, one.Put.Revision, err = c.check(ctx, p)
 		}
-		if kind == tko.KindTemplate && step.verb == "create" {
+		if kind == tko.KindTemplate && one.verb == "create" {
 			c.coming[tko.TemplateID(id)] = true
 		}
 		if err != nil && !errors.Is(err, tko.ErrInvalid) {
@@ -100,7 +100,7 @@ func (c *copier) plan(ctx context.Context) (steps []importStep, err error) {
 		if err != nil {
 			wrong = append(wrong, fmt.Errorf("%s %q: %w", kind, id, err))
 		}
-		steps = append(steps, step)
+		steps = append(steps, one)
 		return nil
 	}
 	addAll := func(kind tko.Kind, ids []string, err error) error {
@@ -221,7 +221,7 @@ func (c *copier) read(ctx context.Context, kind tko.Kind, id string, planning bo
 		try := p
 		try.DryRun, try.Template, try.Site, try.Parent = true, "", "", ""
 		try.Package = nil
-		r, err := call(ctx, c.to, func(ctx context.Context) (tko.PutResult, error) { return c.to.PutEntity(ctx, try) })
+		r, err := c.to.put(ctx, try)
 		if err != nil || r.Created {
 			return p, false, err
 		}
@@ -241,7 +241,7 @@ func (c *copier) check(ctx context.Context, p tko.Put) (verb string, replaces in
 	if c.coming[p.Template] {
 		p.Template = ""
 	}
-	r, err := call(ctx, c.to, func(ctx context.Context) (tko.PutResult, error) { return c.to.PutEntity(ctx, p) })
+	r, err := c.to.put(ctx, p)
 	switch {
 	case err != nil:
 		return "", 0, err
@@ -253,27 +253,16 @@ func (c *copier) check(ctx context.Context, p tko.Put) (verb string, replaces in
 	return "", 0, nil
 }
 
-// apply copies entities, in their order.
-func (c *copier) apply(ctx context.Context, steps []importStep) error {
-	done := 0
-	for _, step := range steps {
-		if step.verb == "" {
-			continue
-		}
-		p, known, err := c.read(ctx, step.Put.Kind, step.Put.ID, false)
-		p.Revision = step.Put.Revision
-		var r tko.PutResult
-		if err == nil && !known {
-			r, err = call(ctx, c.to, func(ctx context.Context) (tko.PutResult, error) { return c.to.PutEntity(ctx, p) })
-		}
-		if err != nil {
-			return fmt.Errorf("%s %q: %w (%s made before it: the same command continues)", step.Put.Kind, step.Name, err, count(done, "change was", "changes were"))
-		}
-		if step.Put.Kind == tko.KindDeployment && !known {
-			c.ids[tko.DeploymentID(step.Name)] = tko.DeploymentID(r.ID)
-		}
-		done++
+// apply copies an entity.
+func (c *copier) apply(ctx context.Context, one step) error {
+	p, known, err := c.read(ctx, one.Put.Kind, one.Put.ID, false)
+	if err != nil || known {
+		return err
 	}
-	c.to.app.notice("made %s", count(done, "change", "changes"))
-	return nil
+	p.Revision = one.Put.Revision
+	r, err := c.to.put(ctx, p)
+	if err == nil && one.Put.Kind == tko.KindDeployment {
+		c.ids[tko.DeploymentID(one.Name)] = tko.DeploymentID(r.ID)
+	}
+	return err
 }

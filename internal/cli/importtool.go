@@ -62,7 +62,7 @@ func (f *toolFlag) named() (name string, err error) {
 }
 
 // plan reads the package and returns the step that makes the template from it.
-func (f *toolFlag) plan(ctx context.Context, s *session) ([]importStep, error) {
+func (f *toolFlag) plan(ctx context.Context, s *session) ([]step, error) {
 	if err := expectID("template ID", f.template); err != nil {
 		return nil, err
 	}
@@ -87,11 +87,11 @@ func (f *toolFlag) plan(ctx context.Context, s *session) ([]importStep, error) {
 		return nil, err
 	}
 	put.Package = pkg
-	step, err := planOne(ctx, s, Manifest{File: from, Name: f.template, Put: put}, nil)
+	one, err := planOne(ctx, s, Manifest{File: from, Name: f.template, Put: put}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s: template %q: %w", from, f.template, err)
 	}
-	return []importStep{step}, nil
+	return []step{one}, nil
 }
 
 // read runs the tool, and returns the resources that it prints, and where they come from.

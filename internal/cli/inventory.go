@@ -91,7 +91,7 @@ func (a *app) inventories() (InventoryReader, error) {
 var inventorySiteView = view[InventorySite]{
 	id: func(s InventorySite) string { return s.ID },
 	row: func(s InventorySite) map[string]any {
-		row := map[string]any{"siteId": s.ID, "metadata": textMap(s.Metadata), "origins": textMap(s.Origins)}
+		row := map[string]any{"siteId": s.ID, "metadata": metadataValue(s.Metadata), "origins": metadataValue(s.Origins)}
 		if s.Template != "" {
 			row["templateId"] = s.Template
 		}
@@ -124,14 +124,6 @@ var inventorySiteView = view[InventorySite]{
 	},
 }
 
-func textMap(texts map[string]string) map[string]any {
-	values := make(map[string]any, len(texts))
-	for key, value := range texts {
-		values[key] = value
-	}
-	return values
-}
-
 func (a *app) inventoryTest() *cobra.Command {
 	var o InventoryOptions
 	var most int
@@ -140,8 +132,7 @@ func (a *app) inventoryTest() *cobra.Command {
 		Short: "Show which sites the records of an inventory become",
 		Long: `Read an inventory from here, and show which sites its records become, with the origin
 of each part. The server isn't called. With IDs, only these sites are shown.`,
-		Example:           "  tko inventory test --file sources.yaml\n  tko inventory test --file sources.yaml --name netbox lagos/1 -o yaml",
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  tko inventory test --file sources.yaml\n  tko inventory test --file sources.yaml --name netbox lagos/1 -o yaml",
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			reader, err := a.inventories()
 			if err != nil {
@@ -189,9 +180,7 @@ Nothing is changed. Removals that exceed the budget, or of sites at which deploy
 are, wait for an approval, and so do all other changes.
 
 With --exit-code the exit code is 7 if something would change, and 0 if not.`,
-		Example:           "  tko inventory plan --file sources.yaml --name netbox\n  tko inventory plan --file sources.yaml --exit-code",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  tko inventory plan --file sources.yaml --name netbox\n  tko inventory plan --file sources.yaml --exit-code",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			reader, err := a.inventories()
 			if err != nil {
@@ -236,9 +225,7 @@ func (a *app) inventoryStatus(kind string) *cobra.Command {
 		Long: `Show the status of inventories: the number of their sites, problems, and for how long
 the sites have been those of an earlier state. Show the details of one with tko gitops
 status NAME.`,
-		Example:           "  tko inventory status",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  tko inventory status",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			sources, err := call(ctx, s, s.Sources)
 			if err != nil {

@@ -10,8 +10,7 @@ func (a *app) kubeCommand() *cobra.Command {
 	convert := func(use, short, example string, f func(string) (string, error)) *cobra.Command {
 		return &cobra.Command{
 			Use: use, Short: short, Example: example,
-			Args:              arguments(1, 1),
-			ValidArgsFunction: cobra.NoFileCompletions,
+			Args: arguments(1, 1),
 			RunE: func(_ *cobra.Command, args []string) error {
 				text, err := f(args[0])
 				if err != nil {

@@ -43,7 +43,7 @@ func (s *session) change(ctx context.Context, kind tko.Kind, id string, dryRun b
 			return tko.PutResult{ID: id, Revision: p.Revision}, err
 		}
 		p.DryRun = dryRun
-		r, err = call(ctx, s, func(ctx context.Context) (tko.PutResult, error) { return s.PutEntity(ctx, p) })
+		r, err = s.put(ctx, p)
 		if !errors.Is(err, tko.ErrConflict) {
 			return r, err
 		}

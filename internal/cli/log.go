@@ -54,7 +54,7 @@ A change lasts an hour, or --for a time, and concerns the server that the comman
 connects to and the programs that it started, not other servers. Administrators may
 change levels; the audit log has the changes.`,
 		Example: "  tko log level\n  tko log level store=debug preparer=debug --for 10m\n  tko log level default",
-		Args:    cobra.ArbitraryArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Args:    cobra.ArbitraryArgs,
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			levels, err := call(ctx, s, func(ctx context.Context) ([]tko.LogLevel, error) {
 				if len(args) == 0 {

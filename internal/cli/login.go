@@ -203,8 +203,6 @@ renewed until tko logout or the issuer ends it.`,
 		Example: `  tko login
   tko login --context production
   tko login --oidc-issuer https://login.example.com --oidc-client-id tko`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.logIn(cmd.Context(), given)
 		},
@@ -305,11 +303,9 @@ func (a *app) logIn(ctx context.Context, given serverContext) error {
 
 func (a *app) logoutCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "logout",
-		Short:             "Delete the login of the context from this machine",
-		Example:           "  tko logout\n  tko logout --context production",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "logout",
+		Short:   "Delete the login of the context from this machine",
+		Example: "  tko logout\n  tko logout --context production",
 		RunE: func(*cobra.Command, []string) error {
 			name := a.globals.contextName
 			if name == "" {
@@ -326,28 +322,25 @@ func (a *app) logoutCommand() *cobra.Command {
 
 func (a *app) whoamiCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "whoami",
-		Short:             "Your identity, as the server has authenticated it",
-		Example:           "  tko whoami\n  tko whoami -o json",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "whoami",
+		Short:   "Your identity, as the server has authenticated it",
+		Example: "  tko whoami\n  tko whoami -o json",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			c, err := call(ctx, s, s.WhoAmI)
 			if err != nil {
 				return err
 			}
-			text := func(key, name, s string) fact { return fact{key, name, s, s} }
 			expires := ""
 			if !c.Expires.IsZero() {
 				expires = c.Expires.UTC().Format(time.RFC3339)
 			}
 			return a.printFacts([]fact{
-				text("subject", "Subject", c.Subject),
+				textFact("subject", "Subject", c.Subject),
 				{"groups", "Groups", strings.Join(c.Groups, " "), listValue(c.Groups)},
-				text("authenticator", "Authenticated by", c.Authenticator),
-				text("displayName", "Display name", c.Display),
-				text("from", "From", c.From),
-				text("expires", "Expires", expires),
+				textFact("authenticator", "Authenticated by", c.Authenticator),
+				textFact("displayName", "Display name", c.Display),
+				textFact("from", "From", c.From),
+				textFact("expires", "Expires", expires),
 			})
 		}),
 	}

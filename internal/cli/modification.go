@@ -35,9 +35,7 @@ func (a *app) modList() *cobra.Command {
 		Short: "List open modifications",
 		Long: `List open modifications: the deployments that no other client can modify now, with
 the author and the expiry of each modification. Tokens are not shown.`,
-		Example:           "  tko deployment mod list",
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  tko deployment mod list",
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			open, err := call(ctx, s, s.Modifications)
 			if err != nil {

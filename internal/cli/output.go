@@ -31,6 +31,19 @@ func (a *app) encoder(format string) encoder {
 	return encoder{format: format, pretty: a.globals.pretty, strict: a.globals.strict, expression: a.globals.expression}
 }
 
+// isForPeople reports whether a format is for people.
+func isForPeople(format string) bool {
+	return format == formatTable || format == formatWide || format == formatBare
+}
+
+// show writes a text in the formats for people, and a value in the others.
+func (a *app) show(text string, value any) error {
+	if f := a.format(); !isForPeople(f) {
+		return a.encoder(f).value(a.out, value)
+	}
+	return a.printLines(text)
+}
+
 // printScalar writes a text: plain in the formats for users, otherwise encoded.
 func (a *app) printScalar(text string) error {
 	switch f := a.format(); f {
@@ -50,10 +63,13 @@ type fact struct {
 	value any
 }
 
+// textFact returns a fact that is a text.
+func textFact(key, name, text string) fact { return fact{key, name, text, text} }
+
 // printFacts writes facts: as lines in the formats for users, otherwise as a map.
 func (a *app) printFacts(facts []fact) error {
 	f := a.format()
-	if f == formatTable || f == formatWide || f == formatBare {
+	if isForPeople(f) {
 		width := 0
 		for _, fact := range facts {
 			width = max(width, len(fact.name))
@@ -83,12 +99,10 @@ func (a *app) printFacts(facts []fact) error {
 
 // printResult writes the result of a command, if a format for scripts is set.
 func (a *app) printResult(values map[string]any) error {
-	switch f := a.globals.format; f {
-	case "", formatTable, formatWide, formatBare:
-		return nil
-	default:
+	if f := a.globals.format; f != "" && !isForPeople(f) {
 		return a.encoder(f).value(a.out, values)
 	}
+	return nil
 }
 
 // printPackage writes a package: as manifests, or as a list of resources.

@@ -267,7 +267,7 @@ func diffRequest(sel tko.PastSelect, from, to string) (tko.DiffRequest, error) {
 func (a *app) printDiff(ctx context.Context, p past, requests []tko.DiffRequest) error {
 	rows, any := []any{}, false
 	f := a.format()
-	text := f == formatTable || f == formatWide || f == formatBare
+	text := isForPeople(f)
 	for _, request := range requests {
 		for g, err := range p.DiffPast(ctx, request) {
 			if err != nil {
@@ -302,7 +302,6 @@ settings --keep-changes and --keep-revisions keep, what the policies of --keep-l
 addition, and its size. Packages are stored once for
 equal contents, together with those that entities have now: they are part of the size of the
 database only.`,
-		Args: arguments(0, 0), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.run(func(ctx context.Context, s *session, _ []string) error {
 			r, err := call(ctx, s, s.Retention)
 			if err != nil {
@@ -343,8 +342,7 @@ database only.`,
 					facts = append(facts, fact{size.key, size.name, fmt.Sprintf("%.1f MB", float64(size.bytes)/1e6), size.bytes})
 				}
 			}
-			f := a.format()
-			lines := f == formatTable || f == formatWide || f == formatBare
+			lines := isForPeople(a.format())
 			var policies []any
 			for _, p := range r.Longer {
 				text := fmt.Sprintf("%d changes of %d deployments", p.Changes, p.Deployments)

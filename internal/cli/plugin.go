@@ -32,16 +32,20 @@ var pluginView = view[tko.Plugin]{
 }
 
 func pluginRow(p tko.Plugin) map[string]any {
+	row := map[string]any{
+		"type": p.Type, "name": p.Name, "executor": p.Executor,
+		"arguments": listValue(p.Arguments), "properties": metadataValue(p.Properties), "triggers": triggersValue(p),
+	}
+	stampRow(row, p.Stamp)
+	return row
+}
+
+func triggersValue(p tko.Plugin) []any {
 	triggers := make([]any, len(p.Triggers))
 	for i, t := range p.Triggers {
 		triggers[i] = map[string]any{"group": t.Group, "version": t.Version, "kind": t.Kind}
 	}
-	row := map[string]any{
-		"type": p.Type, "name": p.Name, "executor": p.Executor,
-		"arguments": listValue(p.Arguments), "properties": metadataValue(p.Properties), "triggers": triggers,
-	}
-	stampRow(row, p.Stamp)
-	return row
+	return triggers
 }
 
 func triggersText(p tko.Plugin) string {

@@ -19,7 +19,6 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/pause"
-	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -280,11 +279,7 @@ func (e *rolloutEdits) pkg(ctx context.Context, s *session, cmd *cobra.Command, 
 	case e.function != "":
 		f := map[string]any{"image": e.function}
 		if len(e.config) > 0 {
-			config := map[string]any{}
-			for key, value := range e.config {
-				config[key] = value
-			}
-			f["config"] = config
+			f["config"] = metadataValue(e.config)
 		}
 		edit["function"] = f
 	default:
@@ -337,11 +332,7 @@ func (e *rolloutEdits) bounds(spec map[string]any) error {
 		spec["limits"] = limits
 	}
 	if len(e.health) > 0 {
-		health := map[string]any{}
-		for key, value := range e.health {
-			health[key] = value
-		}
-		spec["health"] = health
+		spec["health"] = metadataValue(e.health)
 	}
 	if e.conflicts != "" {
 		spec["conflicts"] = e.conflicts
@@ -438,20 +429,12 @@ func selectValue(sel tko.DeploymentSelect) map[string]any {
 	}
 	for key, list := range map[string][]string{"templateIdPatterns": sel.Templates, "siteIdPatterns": sel.Sites} {
 		if len(list) > 0 {
-			values := make([]any, len(list))
-			for i, v := range list {
-				values[i] = v
-			}
-			out[key] = values
+			out[key] = listValue(list)
 		}
 	}
 	for key, m := range map[string]map[string]string{"metadataPatterns": sel.Metadata, "templateMetadataPatterns": sel.TemplateMetadata, "siteMetadataPatterns": sel.SiteMetadata} {
 		if len(m) > 0 {
-			values := map[string]any{}
-			for k, v := range m {
-				values[k] = v
-			}
-			out[key] = values
+			out[key] = metadataValue(m)
 		}
 	}
 	for key, b := range map[string]*bool{"prepared": sel.Prepared, "approved": sel.Approved, "outdated": sel.Outdated} {
@@ -476,7 +459,7 @@ filters of tko deployment list. Nothing is changed until tko rollout start.`,
   tko rollout create smf-v2 --upgrade nf/smf:v1=nf/smf:v2 --site-metadata region=north --wave canary=3,spread=region --wave rest
   tko rollout create newest --upgradable --template-id 'nephio/**' --wave canary=1 --wave rest
   tko rollout create logging --merge ./logging.yaml --template-id 'nf/**' --limit concurrent=100 --limit tac=5 --limit apart=redundancy`,
-		Args: arguments(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
+		Args: arguments(1, 1),
 	}
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
 		if pkg.given() == e.given() {
@@ -642,7 +625,7 @@ func prefixed(prefix string, list []string) []string {
 }
 
 func (a *app) printRows(ctx context.Context, s *session, sel tko.RolloutRows) error {
-	if sel.Changes = a.globals.format != "" && a.globals.format != formatTable && a.globals.format != formatWide && a.globals.format != formatBare; a.globals.format == formatDiff {
+	if sel.Changes = a.globals.format != "" && !isForPeople(a.globals.format); a.globals.format == formatDiff {
 		return a.printRowDiffs(ctx, s, sel)
 	}
 	changes := 0
@@ -737,12 +720,7 @@ func (a *app) planText(ctx context.Context, r rolloutPlans, p tko.RolloutPlan) e
 		}
 		fmt.Fprintf(&text, "\nTo start it: tko rollout start %s --plan %.12s%s\n", p.ID, p.Digest, more)
 	}
-	for line := range strings.Lines(text.String()) {
-		if _, err := fmt.Fprintln(a.out, printable.Text(strings.TrimSuffix(line, "\n"))); err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.printLines(text.String())
 }
 
 // maxFindings limits the findings of a group of equal rows that the text of a plan shows.
@@ -802,14 +780,10 @@ only after a command.`,
 				}
 				text := statusText(status)
 				switch f := cmp.Or(a.globals.format, formatTable); {
-				case f != formatTable && f != formatWide && f != formatBare:
+				case !isForPeople(f):
 					err = a.encoder(f).value(a.out, statusRow(status))
 				case text != last:
-					for line := range strings.Lines(text) {
-						if _, err = fmt.Fprintln(a.out, printable.Text(strings.TrimSuffix(line, "\n"))); err != nil {
-							break
-						}
-					}
+					err = a.printLines(text)
 				}
 				last = text
 				if err != nil || !watch || slices.Contains([]string{"Done", "Undone", "Cancelled"}, status.State) {
@@ -1043,11 +1017,8 @@ func (s *session) upgradable(ctx context.Context, ids []string, to tko.TemplateI
 // waitRollout waits until a rollout is done. It is an error if it ends otherwise, or
 // pauses.
 func waitRollout(ctx context.Context, s *session, id tko.RolloutID, timeout time.Duration) error {
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errWaitTimeout)
-		defer cancel()
-	}
+	ctx, cancel := withWaitTimeout(ctx, timeout)
+	defer cancel()
 	for {
 		status, err := s.status(ctx, id)
 		if err != nil {

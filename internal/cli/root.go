@@ -42,6 +42,7 @@ func (a *app) rootCommand() *cobra.Command {
 		manual.Command("1"),
 		a.contextCommand(), a.loginCommand(), a.logoutCommand(), a.whoamiCommand(),
 	)
+	completeArguments(root)
 	complete(root, "format", fixed(formats...))
 	complete(root, "colorize", fixed("true", "false", "force"))
 	complete(root, "grpc-ip-stack", fixed("dual", "ipv6", "ipv4"))
@@ -90,11 +91,27 @@ func group(use, short string, commands ...*cobra.Command) *cobra.Command {
 			}
 			return unknownCommand(cmd, args[0])
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.AddCommand(commands...)
 	return cmd
 }
+
+// completeArguments completes commands that don't state their arguments: those whose usage
+// names none accept none, and arguments are no names of files.
+func completeArguments(cmd *cobra.Command) {
+	if cmd.Args == nil && !strings.Contains(cmd.Use, " ") {
+		cmd.Args = arguments(0, 0)
+	}
+	if cmd.ValidArgsFunction == nil {
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	for _, below := range cmd.Commands() {
+		completeArguments(below)
+	}
+}
+
+// fileNames completes arguments that are names of files.
+var fileNames = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 
 // arguments returns a check of the number of arguments; most is -1 for any number.
 func arguments(least, most int) cobra.PositionalArgs {

@@ -70,8 +70,6 @@ the exit code is 1 if something fails.`,
 		Example: `  tko status
   tko status --site-metadata region=west
   tko status -o json`,
-		Args:              arguments(0, 0),
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	patterns(cmd.Flags(), &sites.IDs, "site-id", "", "the site's ID")
 	metadataPatterns(cmd.Flags(), &sites.Metadata, "site-metadata", "", " of the site")

@@ -37,29 +37,10 @@ var errWaitTimeout = errors.New("timed out waiting")
 // waitPrepared waits until a deployment and all its descendants are prepared, and
 // shows the progress. After the timeout, the error reports why some are not.
 func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout time.Duration) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	if timeout > 0 {
-		timer := time.AfterFunc(timeout, func() { cancel(errWaitTimeout) })
-		defer timer.Stop()
-	}
-	changed := make(chan struct{}, 1)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	watchCtx, stopWatching := context.WithCancel(ctx)
+	ctx, cancel := withWaitTimeout(ctx, timeout)
+	defer cancel()
+	changed, stopWatching := s.changesOf(ctx, tko.KindDeployment, "")
 	defer stopWatching()
-	watching.Go(func() {
-		// Without the change feed, it still polls.
-		for _, err := range s.Watch(watchCtx, -1, tko.KindDeployment) {
-			if err != nil {
-				return
-			}
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		}
-	})
 	w := waiter{session: s, done: map[tko.DeploymentID]int{}, shown: map[string]bool{}}
 	defer w.clear()
 	for {
@@ -82,6 +63,45 @@ func waitPrepared(ctx context.Context, s *session, id tko.DeploymentID, timeout 
 		if err := w.pause(ctx, changed, max(waitPause, waitCost*took)); err != nil {
 			return w.orLate(err, id, timeout)
 		}
+	}
+}
+
+// withWaitTimeout returns a context that ends with errWaitTimeout after a time; 0: never.
+func withWaitTimeout(ctx context.Context, timeout time.Duration) (_ context.Context, cancel func()) {
+	ctx, cancelCause := context.WithCancelCause(ctx)
+	if timeout <= 0 {
+		return ctx, func() { cancelCause(nil) }
+	}
+	timer := time.AfterFunc(timeout, func() { cancelCause(errWaitTimeout) })
+	return ctx, func() {
+		timer.Stop()
+		cancelCause(nil)
+	}
+}
+
+// changesOf signals changes of a kind of entities, or of one, until stop is called. Without
+// the change feed it signals none: callers poll in addition.
+func (s *session) changesOf(ctx context.Context, kind tko.Kind, id string) (_ <-chan struct{}, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	changed := make(chan struct{}, 1)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for change, err := range s.Watch(ctx, -1, kind) {
+			if err != nil {
+				return
+			}
+			if id != "" && change.ID != id {
+				continue
+			}
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		}
+	})
+	return changed, func() {
+		cancel()
+		watching.Wait()
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -101,31 +100,10 @@ func parseGoal(kind tko.Kind, text string) (goal, error) {
 
 // waitFor waits until an entity reaches a goal.
 func (s *session) waitFor(ctx context.Context, kind tko.Kind, id string, g goal, timeout time.Duration) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	if timeout > 0 {
-		timer := time.AfterFunc(timeout, func() { cancel(errWaitTimeout) })
-		defer timer.Stop()
-	}
-	changed := make(chan struct{}, 1)
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	watchCtx, stopWatching := context.WithCancel(ctx)
+	ctx, cancel := withWaitTimeout(ctx, timeout)
+	defer cancel()
+	changed, stopWatching := s.changesOf(ctx, kind, id)
 	defer stopWatching()
-	watching.Go(func() {
-		for change, err := range s.Watch(watchCtx, -1, kind) { // without the change feed, it still polls
-			if err != nil {
-				return
-			}
-			if change.ID != id {
-				continue
-			}
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		}
-	})
 	w := waiter{session: s}
 	last, shown := "", ""
 	for {

@@ -154,13 +154,11 @@ func (a *app) showGone(kind tko.Kind, c tko.Change) error {
 	if c.Op == tko.OpDeleted {
 		change, text = "deleted", "was deleted"
 	}
-	switch a.format() {
-	case formatTable, formatWide, formatBare:
-		a.notice("%s %q %s", kind, c.ID, text)
-		return nil
-	default:
+	if !isForPeople(a.format()) {
 		return a.printStreamed(map[string]any{string(kind) + "Id": c.ID, "change": change})
 	}
+	a.notice("%s %q %s", kind, c.ID, text)
+	return nil
 }
 
 // printStreamed writes one row of a list that doesn't end: all rows together are a list in

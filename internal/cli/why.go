@@ -52,12 +52,7 @@ are never shown. Where earlier revisions are no longer retained, the command say
 			if err != nil {
 				return err
 			}
-			switch f := a.format(); f {
-			case formatTable, formatWide, formatBare:
-				return a.printLines(blameText(b))
-			default:
-				return a.encoder(f).value(a.out, blameValue(b))
-			}
+			return a.show(blameText(b), blameValue(b))
 		}),
 	}
 	cmd.Flags().StringVar(&request.Field, "field", "", "`FIELD` to show: a resource, or a resource and a path (default: the whole package)")
@@ -186,25 +181,20 @@ func (a *app) explainField(ctx context.Context, s *session, request tko.BlameReq
 	if err != nil {
 		return err
 	}
-	switch f := a.format(); f {
-	case formatTable, formatWide, formatBare:
-		return a.printLines(changesText(b.Changes))
-	default:
-		changes := []any{}
-		for _, c := range b.Changes {
-			one := map[string]any{"resource": c.Resource, "path": c.Path, "origin": originValue(c.Origin)}
-			if c.Hidden {
-				one["hidden"] = true
-			} else {
-				one["before"], one["after"] = c.Before, c.After
-			}
-			if len(c.Upstream) > 0 {
-				one["upstream"] = originValue(c.Upstream[0])
-			}
-			changes = append(changes, one)
+	changes := []any{}
+	for _, c := range b.Changes {
+		one := map[string]any{"resource": c.Resource, "path": c.Path, "origin": originValue(c.Origin)}
+		if c.Hidden {
+			one["hidden"] = true
+		} else {
+			one["before"], one["after"] = c.Before, c.After
 		}
-		return a.encoder(f).value(a.out, map[string]any{"kind": string(b.Kind), "id": b.ID, "revision": b.Revision, "changes": changes})
+		if len(c.Upstream) > 0 {
+			one["upstream"] = originValue(c.Upstream[0])
+		}
+		changes = append(changes, one)
 	}
+	return a.show(changesText(b.Changes), map[string]any{"kind": string(b.Kind), "id": b.ID, "revision": b.Revision, "changes": changes})
 }
 
 func changesText(changes []tko.FieldChange) string {
@@ -269,12 +259,7 @@ site and the deployments are those of then.`,
 			if err != nil {
 				return err
 			}
-			switch f := a.format(); f {
-			case formatTable, formatWide, formatBare:
-				return a.printLines(explanationText(e, topology))
-			default:
-				return a.encoder(f).value(a.out, explanationValue(e))
-			}
+			return a.show(explanationText(e, topology), explanationValue(e))
 		}),
 	}
 	cmd.Flags().StringVar(&topology, "topology", "", "`ID` of the deployment or template of a topology")
@@ -328,7 +313,7 @@ func explanationText(e tko.SiteExplanation, topology string) string {
 func explanationValue(e tko.SiteExplanation) map[string]any {
 	placements := []any{}
 	for _, p := range e.Placements {
-		unmet, ids := []any{}, []any{}
+		unmet := []any{}
 		for _, c := range p.Unmet {
 			one := map[string]any{"field": c.Field, "wanted": c.Wanted}
 			if c.Present {
@@ -336,11 +321,8 @@ func explanationValue(e tko.SiteExplanation) map[string]any {
 			}
 			unmet = append(unmet, one)
 		}
-		for _, id := range p.Deployments {
-			ids = append(ids, string(id))
-		}
 		placements = append(placements, map[string]any{
-			"placement": p.Placement, "template": p.Template, "sites": p.Sites, "selected": p.Selected, "unmet": unmet, "deployments": ids, "note": p.Note,
+			"placement": p.Placement, "template": p.Template, "sites": p.Sites, "selected": p.Selected, "unmet": unmet, "deployments": listValue(p.Deployments), "note": p.Note,
 		})
 	}
 	return map[string]any{"site": string(e.Site), "placements": placements}
@@ -374,14 +356,10 @@ Nothing is changed.`,
 			if err != nil {
 				return err
 			}
-			switch f := a.format(); f {
-			case formatTable, formatWide, formatBare:
-				return a.printLines(impactText(i) + impactGroups(i, false))
-			case formatDiff:
+			if a.globals.format == formatDiff {
 				return a.printLines(impactGroups(i, true))
-			default:
-				return a.encoder(f).value(a.out, impactValue(i))
 			}
+			return a.show(impactText(i)+impactGroups(i, false), impactValue(i))
 		}),
 	}
 	pkg.flags(cmd.Flags())
@@ -450,15 +428,8 @@ func impactValue(i tko.TemplateImpact) map[string]any {
 		rollouts = append(rollouts, map[string]any{"id": string(r.ID), "state": r.State})
 	}
 	for _, g := range i.Groups {
-		var examples, conflicts []any
-		for _, id := range g.Examples {
-			examples = append(examples, string(id))
-		}
-		for _, c := range g.Conflicts {
-			conflicts = append(conflicts, c)
-		}
 		groups = append(groups, map[string]any{
-			"kind": g.Kind, "deployments": int64(g.Deployments), "examples": examples, "changes": changesValue(g.Changes), "conflicts": conflicts, "moreChanges": int64(g.MoreChanges),
+			"kind": g.Kind, "deployments": int64(g.Deployments), "examples": listValue(g.Examples), "changes": changesValue(g.Changes), "conflicts": listValue(g.Conflicts), "moreChanges": int64(g.MoreChanges),
 		})
 	}
 	return map[string]any{
