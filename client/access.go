@@ -77,20 +77,16 @@ func (a *Access) Freezes(ctx context.Context) iter.Seq2[*tkopb.Freeze, error] {
 // Freezes returns the freezes of sites that aren't over. A data controller that is too
 // old to have any returns none.
 func (c *Client) Freezes(ctx context.Context) ([]tko.Freeze, error) {
-	var all []tko.Freeze
-	for f, err := range c.Access().Freezes(ctx) {
-		if errors.Is(err, errors.ErrUnsupported) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, tko.Freeze{
+	all, err := collect(rows(ctx, c, c.access.ListFreezes, &emptypb.Empty{}, func(f *tkopb.Freeze) (tko.Freeze, error) {
+		return tko.Freeze{
 			ID: f.GetId(), SiteMetadata: f.GetSiteMetadata(), Until: f.GetUntil().AsTime(), Reason: f.GetReason(),
 			By: tko.Author{Who: f.GetFrozenBy()}, Created: f.GetCreated().AsTime(),
-		})
+		}, nil
+	}))
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, nil
 	}
-	return all, nil
+	return all, err
 }
 
 // Audit streams audit records in their order, up to the newest one.

@@ -19,20 +19,12 @@ import (
 
 // About describes the server.
 func (c *Client) About(ctx context.Context) (tko.About, error) {
-	m, err := callAgain(ctx, c, c.data.About, &emptypb.Empty{})
-	if err != nil {
-		return tko.About{}, err
-	}
-	return wire.About(m), nil
+	return wire.Then(wire.About)(callAgain(ctx, c, c.data.About, &emptypb.Empty{}))
 }
 
 // WhoAmI returns the caller as the server has authenticated it.
 func (c *Client) WhoAmI(ctx context.Context) (tko.Caller, error) {
-	m, err := callAgain(ctx, c, c.data.WhoAmI, &emptypb.Empty{})
-	if err != nil {
-		return tko.Caller{}, err
-	}
-	return wire.Caller(m), nil
+	return wire.Then(wire.Caller)(callAgain(ctx, c, c.data.WhoAmI, &emptypb.Empty{}))
 }
 
 // RegisterTemplate creates or replaces a template, and returns its new
@@ -45,25 +37,18 @@ func (c *Client) RegisterTemplate(ctx context.Context, t tko.Template) (revision
 	}
 	m.KeepPackage = tko.PackageRequired(ctx)
 	response, err := callAgain(ctx, c, c.data.RegisterTemplate, m)
-	if err != nil {
-		return 0, err
-	}
-	return response.GetRevision(), nil
+	return response.GetRevision(), err
 }
 
 // Template returns a template with its package, as of a revision; 0 is the
 // current one. An unknown template is a tko.ErrNotFound.
 func (c *Client) Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error) {
-	m, err := callAgain(ctx, c, c.data.GetTemplate, &tkopb.GetTemplate{
+	return wire.ThenRead(wire.Template[*tkopb.Template])(callAgain(ctx, c, c.data.GetTemplate, &tkopb.GetTemplate{
 		TemplateId:             string(id),
 		PreferredPackageFormat: string(c.options.PackageFormat),
 		Revision:               revision,
 		AsOf:                   tko.AsOfOf(ctx).String(),
-	})
-	if err != nil {
-		return tko.Template{}, err
-	}
-	return wire.Template(m)
+	}))
 }
 
 // Templates streams the templates that match, sorted by ID, all from one
@@ -104,25 +89,18 @@ func (c *Client) RegisterSite(ctx context.Context, s tko.Site) (revision int64, 
 	}
 	m.KeepPackage = tko.PackageRequired(ctx)
 	response, err := callAgain(ctx, c, c.data.RegisterSite, m)
-	if err != nil {
-		return 0, err
-	}
-	return response.GetRevision(), nil
+	return response.GetRevision(), err
 }
 
 // Site returns a site with its package, as of a revision; 0 is the current one.
 // An unknown site is a tko.ErrNotFound.
 func (c *Client) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
-	m, err := callAgain(ctx, c, c.data.GetSite, &tkopb.GetSite{
+	return wire.ThenRead(wire.Site[*tkopb.Site])(callAgain(ctx, c, c.data.GetSite, &tkopb.GetSite{
 		SiteId:                 string(id),
 		PreferredPackageFormat: string(c.options.PackageFormat),
 		Revision:               revision,
 		AsOf:                   tko.AsOfOf(ctx).String(),
-	})
-	if err != nil {
-		return tko.Site{}, err
-	}
-	return wire.Site(m)
+	}))
 }
 
 // Sites streams the sites that match, sorted by ID, all from one snapshot. An
@@ -157,16 +135,12 @@ func (c *Client) PurgeSites(ctx context.Context, s tko.SiteSelect, dryRun bool) 
 // Deployment returns a deployment with its package, as of a revision; 0 is the
 // current one. An unknown deployment is a tko.ErrNotFound.
 func (c *Client) Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
-	m, err := callAgain(ctx, c, c.data.GetDeployment, &tkopb.GetDeployment{
+	return wire.ThenRead(wire.Deployment[*tkopb.Deployment])(callAgain(ctx, c, c.data.GetDeployment, &tkopb.GetDeployment{
 		DeploymentId:           string(id),
 		PreferredPackageFormat: string(c.options.PackageFormat),
 		Revision:               revision,
 		AsOf:                   tko.AsOfOf(ctx).String(),
-	})
-	if err != nil {
-		return tko.Deployment{}, err
-	}
-	return wire.Deployment(m)
+	}))
 }
 
 // Deployments streams the deployments that match, sorted by ID, all from one
@@ -221,19 +195,12 @@ func (c *Client) PurgeDeployments(ctx context.Context, s tko.DeploymentSelect, d
 func (c *Client) RegisterPlugin(ctx context.Context, p tko.Plugin) (revision int64, err error) {
 	p.Stamp = tko.Stamp{} // set by the server
 	response, err := callAgain(ctx, c, c.data.RegisterPlugin, wire.NewPlugin(p))
-	if err != nil {
-		return 0, err
-	}
-	return response.GetRevision(), nil
+	return response.GetRevision(), err
 }
 
 // Plugin returns a plugin. An unknown plugin is a tko.ErrNotFound.
 func (c *Client) Plugin(ctx context.Context, typ, name string) (tko.Plugin, error) {
-	m, err := callAgain(ctx, c, c.data.GetPlugin, &tkopb.PluginID{Type: typ, Name: name, AsOf: tko.AsOfOf(ctx).String()})
-	if err != nil {
-		return tko.Plugin{}, err
-	}
-	return wire.Plugin(m), nil
+	return wire.Then(wire.Plugin)(callAgain(ctx, c, c.data.GetPlugin, &tkopb.PluginID{Type: typ, Name: name, AsOf: tko.AsOfOf(ctx).String()}))
 }
 
 // Plugins streams the plugins that match, sorted by type and name, all from one
@@ -369,10 +336,7 @@ func (c *Client) CommitDeployment(ctx context.Context, d tko.DeploymentCommit) (
 		return 0, err
 	}
 	response, err := call(ctx, c, c.data.CommitDeployment, m)
-	if err != nil {
-		return 0, err
-	}
-	return response.GetRevision(), nil
+	return response.GetRevision(), err
 }
 
 // maxBatchBytes is the size of the packages that one call commits at most.
@@ -447,11 +411,8 @@ func (c *Client) CreateChildren(ctx context.Context, n tko.NewChildren) (ids []t
 		return nil, 0, err
 	}
 	response, err := callAgain(ctx, c, c.data.CreateChildren, m)
-	if err != nil {
-		return nil, 0, err
-	}
 	ids, created = wire.CreateChildrenResponse(response)
-	return ids, created, nil
+	return ids, created, err
 }
 
 // ProvisionSite registers a site with a generated ID, once for each origin.
@@ -461,8 +422,5 @@ func (c *Client) ProvisionSite(ctx context.Context, s tko.NewSite) (id tko.SiteI
 		return "", false, err
 	}
 	response, err := callAgain(ctx, c, c.data.ProvisionSite, m)
-	if err != nil {
-		return "", false, err
-	}
-	return tko.SiteID(response.GetSiteId()), response.GetCreated(), nil
+	return tko.SiteID(response.GetSiteId()), response.GetCreated(), err
 }

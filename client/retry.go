@@ -135,6 +135,18 @@ func rowsBy[M, R, T any](
 	}
 }
 
+// collect returns the entries of a list, or an error and none.
+func collect[T any](list iter.Seq2[T, error]) ([]T, error) {
+	var all []T
+	for entry, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, entry)
+	}
+	return all, nil
+}
+
 // once makes a streaming call, and ends it when take needs no more. came
 // reports whether a message was received.
 func once[M, R any](

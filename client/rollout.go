@@ -32,11 +32,7 @@ func (c *Client) DeleteRollout(ctx context.Context, id tko.RolloutID) error {
 
 // Rollout returns a rollout with its package, as of a revision; 0 is the current one.
 func (c *Client) Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error) {
-	m, err := callAgain(ctx, c, c.rollouts.GetRollout, &tkopb.GetRollout{RolloutId: string(id), PreferredPackageFormat: string(c.options.PackageFormat), Revision: revision, AsOf: tko.AsOfOf(ctx).String()})
-	if err != nil {
-		return tko.Rollout{}, err
-	}
-	return wire.Rollout(m)
+	return wire.ThenRead(wire.Rollout)(callAgain(ctx, c, c.rollouts.GetRollout, &tkopb.GetRollout{RolloutId: string(id), PreferredPackageFormat: string(c.options.PackageFormat), Revision: revision, AsOf: tko.AsOfOf(ctx).String()}))
 }
 
 // Rollouts streams the rollouts that match, sorted by ID.
@@ -50,29 +46,17 @@ func (c *Client) Rollouts(ctx context.Context, s tko.RolloutSelect, o tko.ListOp
 // RolloutDo does what a user commands, and returns the state that follows. A command that
 // was done already has no effect.
 func (c *Client) RolloutDo(ctx context.Context, cmd tko.RolloutCommand) (tko.RolloutStatus, error) {
-	m, err := callAgain(ctx, c, c.rollouts.CommandRollout, wire.NewRolloutCommand(cmd))
-	if err != nil {
-		return tko.RolloutStatus{}, err
-	}
-	return wire.RolloutStatus(m)
+	return wire.ThenRead(wire.RolloutStatus)(callAgain(ctx, c, c.rollouts.CommandRollout, wire.NewRolloutCommand(cmd)))
 }
 
 // RolloutStatus returns how far a rollout is.
 func (c *Client) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
-	m, err := callAgain(ctx, c, c.rollouts.GetRolloutStatus, &tkopb.RolloutID{RolloutId: string(id)})
-	if err != nil {
-		return tko.RolloutStatus{}, err
-	}
-	return wire.RolloutStatus(m)
+	return wire.ThenRead(wire.RolloutStatus)(callAgain(ctx, c, c.rollouts.GetRolloutStatus, &tkopb.RolloutID{RolloutId: string(id)}))
 }
 
 // RolloutPlan returns a summary of the current plan.
 func (c *Client) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error) {
-	m, err := callAgain(ctx, c, c.rollouts.GetRolloutPlan, &tkopb.RolloutID{RolloutId: string(id)})
-	if err != nil {
-		return tko.RolloutPlan{}, err
-	}
-	return wire.RolloutPlan(m), nil
+	return wire.Then(wire.RolloutPlan)(callAgain(ctx, c, c.rollouts.GetRolloutPlan, &tkopb.RolloutID{RolloutId: string(id)}))
 }
 
 // RolloutRows streams rows of the current plan, by the IDs of deployments.
@@ -99,11 +83,7 @@ func (c *Client) AdvanceRollout(ctx context.Context, id tko.RolloutID) (time.Dur
 // ReservedOrigins returns the origins of the children of a deployment that rollouts
 // deleted and can create again, with the rollouts, for the preparer.
 func (c *Client) ReservedOrigins(ctx context.Context, parent tko.DeploymentID) (map[string]tko.RolloutID, error) {
-	m, err := callAgain(ctx, c, c.rollouts.GetReservedOrigins, &tkopb.GetReservedOrigins{ParentDeploymentId: string(parent)})
-	if err != nil {
-		return nil, err
-	}
-	return wire.ReservedOrigins(m), nil
+	return wire.Then(wire.ReservedOrigins)(callAgain(ctx, c, c.rollouts.GetReservedOrigins, &tkopb.GetReservedOrigins{ParentDeploymentId: string(parent)}))
 }
 
 // ProposeRollout registers a rollout for a placement, or replaces one that isn't started,
@@ -113,11 +93,7 @@ func (c *Client) ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.P
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
-	response, err := callAgain(ctx, c, c.rollouts.ProposeRollout, m)
-	if err != nil {
-		return tko.RolloutStatus{}, err
-	}
-	return wire.RolloutStatus(response)
+	return wire.ThenRead(wire.RolloutStatus)(callAgain(ctx, c, c.rollouts.ProposeRollout, m))
 }
 
 // SiteHold returns why changes of a site must not be scheduled now; "" if nothing keeps the

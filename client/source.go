@@ -2,8 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
-	"io"
 
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -66,32 +64,12 @@ func (c *Client) Source(ctx context.Context, name string) (tko.Source, error) {
 // SourceUnless is Source, without status and state if the version is the known
 // one.
 func (c *Client) SourceUnless(ctx context.Context, name string, known int64) (tko.Source, error) {
-	m, err := callAgain(ctx, c, c.data.GetSource, &tkopb.GetSource{Name: name, KnownVersion: known})
-	if err != nil {
-		return tko.Source{}, err
-	}
-	return wire.Source(m), nil
+	return wire.Then(wire.Source)(callAgain(ctx, c, c.data.GetSource, &tkopb.GetSource{Name: name, KnownVersion: known}))
 }
 
 // Sources returns the GitOps sources by name, without their state.
 func (c *Client) Sources(ctx context.Context) ([]tko.Source, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := c.data.ListSources(c.outgoing(ctx), &emptypb.Empty{}, c.calls...)
-	if err != nil {
-		return nil, c.failed(err)
-	}
-	var sources []tko.Source
-	for {
-		m, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return sources, nil
-		}
-		if err != nil {
-			return nil, c.failed(err)
-		}
-		sources = append(sources, wire.Source(m))
-	}
+	return collect(rows(ctx, c, c.data.ListSources, &emptypb.Empty{}, func(m *tkopb.Source) (tko.Source, error) { return wire.Source(m), nil }))
 }
 
 // SaveSource saves a GitOps source, and returns its new version. It returns a

@@ -11,11 +11,7 @@ import (
 // TargetState returns the state that a target of the meta-scheduler saved for a
 // site. A tko.ErrNotFound means that there is none.
 func (c *Client) TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error) {
-	m, err := callAgain(ctx, c, c.data.GetTargetState, &tkopb.GetTargetState{SiteId: string(site), Name: name})
-	if err != nil {
-		return tko.TargetState{}, err
-	}
-	return wire.TargetState(m), nil
+	return wire.Then(wire.TargetState)(callAgain(ctx, c, c.data.GetTargetState, &tkopb.GetTargetState{SiteId: string(site), Name: name}))
 }
 
 // SaveTargetState writes the state of a target, with the claim of the site's

@@ -9,11 +9,7 @@ import (
 
 // Blame returns where the values of an entity's package come from.
 func (c *Client) Blame(ctx context.Context, r tko.BlameRequest) (tko.Blame, error) {
-	m, err := callAgain(ctx, c, c.why.Blame, wire.NewGetBlame(r))
-	if err != nil {
-		return tko.Blame{}, err
-	}
-	return wire.Blame(m), nil
+	return wire.Then(wire.Blame)(callAgain(ctx, c, c.why.Blame, wire.NewGetBlame(r)))
 }
 
 // ExplainSite returns whether each placement of a topology selects a site, and if not
@@ -21,11 +17,7 @@ func (c *Client) Blame(ctx context.Context, r tko.BlameRequest) (tko.Blame, erro
 func (c *Client) ExplainSite(ctx context.Context, r tko.SiteExplanationRequest) (tko.SiteExplanation, error) {
 	request := wire.NewGetSiteExplanation(r)
 	request.AsOf = tko.AsOfOf(ctx).String()
-	m, err := callAgain(ctx, c, c.why.ExplainSite, request)
-	if err != nil {
-		return tko.SiteExplanation{}, err
-	}
-	return wire.SiteExplanation(m), nil
+	return wire.Then(wire.SiteExplanation)(callAgain(ctx, c, c.why.ExplainSite, request))
 }
 
 // TemplateImpact returns what depends on a template, and what a change of it would touch.
@@ -34,9 +26,5 @@ func (c *Client) TemplateImpact(ctx context.Context, r tko.TemplateImpactRequest
 	if err != nil {
 		return tko.TemplateImpact{}, err
 	}
-	response, err := callAgain(ctx, c, c.why.GetTemplateImpact, m)
-	if err != nil {
-		return tko.TemplateImpact{}, err
-	}
-	return wire.TemplateImpact(response), nil
+	return wire.Then(wire.TemplateImpact)(callAgain(ctx, c, c.why.GetTemplateImpact, m))
 }

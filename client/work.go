@@ -30,20 +30,14 @@ func (c *Client) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.Work
 		timeout += claim.Wait
 	}
 	response, err := callAgainFor(ctx, c, timeout, c.data.ClaimWork, wire.NewClaimWork(claim))
-	if err != nil {
-		return nil, err
-	}
-	return wire.WorkItems(response.GetItems()), nil
+	return wire.WorkItems(response.GetItems()), err
 }
 
 // RenewWork extends leases, and returns the items whose leases the caller still
 // holds.
 func (c *Client) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error) {
 	response, err := callAgain(ctx, c, c.data.RenewWork, wire.NewRenewWork(items, lease))
-	if err != nil {
-		return nil, err
-	}
-	return wire.WorkItems(response.GetItems()), nil
+	return wire.WorkItems(response.GetItems()), err
 }
 
 // FinishWork ends claims. It ignores those that the caller no longer holds.

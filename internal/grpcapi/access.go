@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
 // A RightsBackend implements tko.Access: *catalog.Service in production. A backend
@@ -99,10 +100,7 @@ func (r *rights) Bind(ctx context.Context, m *tkopb.Binding) (*tkopb.Binding, er
 }
 
 func (r *rights) Unbind(ctx context.Context, m *tkopb.Unbind) (*emptypb.Empty, error) {
-	if err := r.backend.Unbind(ctx, m.GetId()); err != nil {
-		return nil, err
-	}
-	return &emptypb.Empty{}, nil
+	return &emptypb.Empty{}, r.backend.Unbind(ctx, m.GetId())
 }
 
 func (r *rights) AddPolicy(ctx context.Context, m *tkopb.Policy) (*tkopb.Policy, error) {
@@ -116,39 +114,19 @@ func (r *rights) AddPolicy(ctx context.Context, m *tkopb.Policy) (*tkopb.Policy,
 }
 
 func (r *rights) BreakGlass(ctx context.Context, m *tkopb.BreakGlass) (*tkopb.Binding, error) {
-	b, err := r.backend.BreakGlass(ctx, m.GetWhy())
-	if err != nil {
-		return nil, err
-	}
-	return newBinding(b), nil
+	return wire.Then(newBinding)(r.backend.BreakGlass(ctx, m.GetWhy()))
 }
 
 func (r *rights) Freeze(ctx context.Context, m *tkopb.Freeze) (*tkopb.Freeze, error) {
-	f, err := r.backend.Freeze(ctx, tko.Freeze{SiteMetadata: m.GetSiteMetadata(), Until: moment(m.GetUntil()), Reason: m.GetReason()})
-	if err != nil {
-		return nil, err
-	}
-	return newFreeze(f), nil
+	return wire.Then(newFreeze)(r.backend.Freeze(ctx, tko.Freeze{SiteMetadata: m.GetSiteMetadata(), Until: moment(m.GetUntil()), Reason: m.GetReason()}))
 }
 
 func (r *rights) Unfreeze(ctx context.Context, m *tkopb.Unfreeze) (*emptypb.Empty, error) {
-	if err := r.backend.Unfreeze(ctx, m.GetIds()...); err != nil {
-		return nil, err
-	}
-	return &emptypb.Empty{}, nil
+	return &emptypb.Empty{}, r.backend.Unfreeze(ctx, m.GetIds()...)
 }
 
 func (r *rights) ListFreezes(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Freeze]) error {
-	freezes, err := r.backend.Freezes(s.Context())
-	if err != nil {
-		return err
-	}
-	for _, f := range freezes {
-		if err := s.Send(newFreeze(f)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return sendAll(s, newFreeze)(r.backend.Freezes(s.Context()))
 }
 
 func newFreeze(f tko.Freeze) *tkopb.Freeze {

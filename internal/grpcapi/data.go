@@ -100,11 +100,7 @@ func (d *data) GetPlugin(ctx context.Context, m *tkopb.PluginID) (*tkopb.Plugin,
 	if err != nil {
 		return nil, err
 	}
-	p, err := d.backend.Plugin(ctx, m.GetType(), m.GetName())
-	if err != nil {
-		return nil, err
-	}
-	return wire.NewPlugin(p), nil
+	return wire.Then(wire.NewPlugin)(d.backend.Plugin(ctx, m.GetType(), m.GetName()))
 }
 
 func (d *data) ListPlugins(m *tkopb.ListPlugins, s grpc.ServerStreamingServer[tkopb.Plugin]) error {
@@ -113,15 +109,7 @@ func (d *data) ListPlugins(m *tkopb.ListPlugins, s grpc.ServerStreamingServer[tk
 		return err
 	}
 	options := tko.ListOptions{Window: wire.Window(m.GetWindow())}
-	for p, err := range d.backend.Plugins(ctx, wire.PluginSelect(m.GetSelect()), options) {
-		if err != nil {
-			return err
-		}
-		if err := s.Send(wire.NewPlugin(p)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return sendList(s, d.backend.Plugins(ctx, wire.PluginSelect(m.GetSelect()), options), wire.NewPlugin)
 }
 
 func (d *data) DeletePlugin(ctx context.Context, m *tkopb.PluginID) (*tkopb.DeleteResponse, error) {

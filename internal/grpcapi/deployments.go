@@ -17,10 +17,7 @@ func (d *data) CreateDeployment(ctx context.Context, m *tkopb.CreateDeployment) 
 		return nil, err
 	}
 	id, err := d.backend.CreateDeployment(ctx, dep)
-	if err != nil {
-		return nil, err
-	}
-	return &tkopb.CreateDeploymentResponse{Created: true, DeploymentId: string(id)}, nil
+	return &tkopb.CreateDeploymentResponse{Created: true, DeploymentId: string(id)}, err
 }
 
 func (d *data) CreateChildren(ctx context.Context, m *tkopb.CreateChildren) (*tkopb.CreateChildrenResponse, error) {
@@ -79,31 +76,15 @@ func (d *data) EndDeploymentModification(ctx context.Context, m *tkopb.EndDeploy
 }
 
 func (d *data) CancelDeploymentModification(ctx context.Context, m *tkopb.CancelDeploymentModification) (*tkopb.CancelDeploymentModificationResponse, error) {
-	if err := d.backend.CancelModification(ctx, m.GetModificationToken()); err != nil {
-		return nil, err
-	}
-	return &tkopb.CancelDeploymentModificationResponse{Cancelled: true}, nil
+	return &tkopb.CancelDeploymentModificationResponse{Cancelled: true}, d.backend.CancelModification(ctx, m.GetModificationToken())
 }
 
 func (d *data) ListModifications(_ *tkopb.ListModifications, s grpc.ServerStreamingServer[tkopb.Modification]) error {
-	open, err := d.backend.Modifications(s.Context())
-	if err != nil {
-		return err
-	}
-	for _, m := range open {
-		if err := s.Send(wire.NewOpenModification(m)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return sendAll(s, wire.NewOpenModification)(d.backend.Modifications(s.Context()))
 }
 
 func (d *data) BreakModification(ctx context.Context, m *tkopb.BreakModification) (*tkopb.Modification, error) {
-	broken, err := d.backend.BreakModification(ctx, tko.DeploymentID(m.GetDeploymentId()))
-	if err != nil {
-		return nil, err
-	}
-	return wire.NewOpenModification(broken), nil
+	return wire.Then(wire.NewOpenModification)(d.backend.BreakModification(ctx, tko.DeploymentID(m.GetDeploymentId())))
 }
 
 func (d *data) CommitDeployment(ctx context.Context, m *tkopb.CommitDeployment) (*tkopb.CommitDeploymentResponse, error) {
@@ -112,10 +93,7 @@ func (d *data) CommitDeployment(ctx context.Context, m *tkopb.CommitDeployment) 
 		return nil, err
 	}
 	revision, err := d.backend.CommitDeployment(ctx, commit)
-	if err != nil {
-		return nil, err
-	}
-	return &tkopb.CommitDeploymentResponse{Revision: revision}, nil
+	return &tkopb.CommitDeploymentResponse{Revision: revision}, err
 }
 
 func (d *data) CommitDeployments(ctx context.Context, m *tkopb.CommitDeployments) (*tkopb.CommitDeploymentsResponse, error) {
@@ -124,10 +102,7 @@ func (d *data) CommitDeployments(ctx context.Context, m *tkopb.CommitDeployments
 		return nil, err
 	}
 	revisions, err := d.backend.CommitDeployments(ctx, commits)
-	if err != nil {
-		return nil, err
-	}
-	return &tkopb.CommitDeploymentsResponse{Revisions: revisions}, nil
+	return &tkopb.CommitDeploymentsResponse{Revisions: revisions}, err
 }
 
 // maxBatchBytes is the size of the packages after which a batch of deployments

@@ -42,15 +42,7 @@ func (p *pastService) ListHistory(m *tkopb.ListHistory, s grpc.ServerStreamingSe
 	if err != nil {
 		return err
 	}
-	for e, err := range p.backend.HistoryOf(s.Context(), tko.HistoryRequest{Select: wire.PastSelect(m.GetSelect()), From: from, To: to, Max: int(m.GetMaxCount())}) {
-		if err != nil {
-			return err
-		}
-		if err := s.Send(wire.NewHistoryEntry(e)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return sendList(s, p.backend.HistoryOf(s.Context(), tko.HistoryRequest{Select: wire.PastSelect(m.GetSelect()), From: from, To: to, Max: int(m.GetMaxCount())}), wire.NewHistoryEntry)
 }
 
 func (p *pastService) DiffPast(m *tkopb.DiffPast, s grpc.ServerStreamingServer[tkopb.PastGroup]) error {
@@ -59,15 +51,7 @@ func (p *pastService) DiffPast(m *tkopb.DiffPast, s grpc.ServerStreamingServer[t
 		return err
 	}
 	request := tko.DiffRequest{Select: wire.PastSelect(m.GetSelect()), From: from, To: to, FromRevision: m.GetFromRevision(), ToRevision: m.GetToRevision()}
-	for g, err := range p.backend.DiffPast(s.Context(), request) {
-		if err != nil {
-			return err
-		}
-		if err := s.Send(wire.NewPastGroup(g)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return sendList(s, p.backend.DiffPast(s.Context(), request), wire.NewPastGroup)
 }
 
 func (p *pastService) RestorePast(ctx context.Context, m *tkopb.RestorePast) (*tkopb.RestorePastResponse, error) {

@@ -52,27 +52,15 @@ func encoderOf(b Backend) Encoder {
 type packageEncoder struct{ backend Entities }
 
 func (e packageEncoder) EncodedTemplate(ctx context.Context, id tko.TemplateID, revision int64, format krm.Format) (tko.Encoded[tko.Template], error) {
-	t, err := e.backend.Template(ctx, id, revision)
-	if err != nil {
-		return tko.Encoded[tko.Template]{}, err
-	}
-	return encoded(t, &t.Package, format)
+	return encoded(func(t *tko.Template) *krm.Package { return &t.Package }, format)(e.backend.Template(ctx, id, revision))
 }
 
 func (e packageEncoder) EncodedSite(ctx context.Context, id tko.SiteID, revision int64, format krm.Format) (tko.Encoded[tko.Site], error) {
-	s, err := e.backend.Site(ctx, id, revision)
-	if err != nil {
-		return tko.Encoded[tko.Site]{}, err
-	}
-	return encoded(s, &s.Package, format)
+	return encoded(func(s *tko.Site) *krm.Package { return &s.Package }, format)(e.backend.Site(ctx, id, revision))
 }
 
 func (e packageEncoder) EncodedDeployment(ctx context.Context, id tko.DeploymentID, revision int64, format krm.Format) (tko.Encoded[tko.Deployment], error) {
-	d, err := e.backend.Deployment(ctx, id, revision)
-	if err != nil {
-		return tko.Encoded[tko.Deployment]{}, err
-	}
-	return encoded(d, &d.Package, format)
+	return encoded(func(d *tko.Deployment) *krm.Package { return &d.Package }, format)(e.backend.Deployment(ctx, id, revision))
 }
 
 func (e packageEncoder) EncodedTemplates(ctx context.Context, s tko.TemplateSelect, o tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Template], error] {
@@ -93,10 +81,7 @@ func encodedList[E any](list iter.Seq2[E, error], of func(*E) *krm.Package, o tk
 	}
 	return func(yield func(tko.Encoded[E], error) bool) {
 		for entity, err := range list {
-			with := tko.Encoded[E]{Entity: entity}
-			if err == nil {
-				with, err = encoded(entity, of(&entity), format)
-			}
+			with, err := encoded(of, format)(entity, err)
 			if !yield(with, err) || err != nil {
 				return
 			}
@@ -104,17 +89,19 @@ func encodedList[E any](list iter.Seq2[E, error], of func(*E) *krm.Package, o tk
 	}
 }
 
-// encoded encodes the package of an entity; an empty format is none.
-func encoded[E any](entity E, pkg *krm.Package, format krm.Format) (tko.Encoded[E], error) {
-	with := tko.Encoded[E]{Entity: entity}
-	if format == "" {
+// encoded returns a function that encodes the package of an entity that was read; an empty
+// format is none.
+func encoded[E any](of func(*E) *krm.Package, format krm.Format) func(E, error) (tko.Encoded[E], error) {
+	return func(entity E, err error) (tko.Encoded[E], error) {
+		with := tko.Encoded[E]{Entity: entity}
+		if err != nil || format == "" {
+			return with, err
+		}
+		if with.Package, err = krm.Encode(format, *of(&entity)); err != nil {
+			return with, tko.Errorf(tko.ErrInvalid, "package: %w", err)
+		}
 		return with, nil
 	}
-	var err error
-	if with.Package, err = krm.Encode(format, *pkg); err != nil {
-		return with, tko.Errorf(tko.ErrInvalid, "package: %w", err)
-	}
-	return with, nil
 }
 
 // past returns the context of a read as of the moment of its request, and responds with

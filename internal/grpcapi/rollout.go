@@ -78,12 +78,12 @@ func (r *rollouts) GetRollout(ctx context.Context, m *tkopb.GetRollout) (*tkopb.
 }
 
 func (r *rollouts) ListRollouts(m *tkopb.ListRollouts, s grpc.ServerStreamingServer[tkopb.Rollout]) error {
-	format := krm.Format("")
-	if m.GetWithPackages() {
-		var err error
-		if format, err = wire.Format(m.GetPreferredPackageFormat(), r.format); err != nil {
-			return err
-		}
+	format, err := wire.Format(m.GetPreferredPackageFormat(), r.format)
+	if !m.GetWithPackages() {
+		format, err = "", nil
+	}
+	if err != nil {
+		return err
 	}
 	ctx, err := past(s.Context(), m)
 	if err != nil {
@@ -106,39 +106,19 @@ func (r *rollouts) ListRollouts(m *tkopb.ListRollouts, s grpc.ServerStreamingSer
 }
 
 func (r *rollouts) CommandRollout(ctx context.Context, m *tkopb.RolloutCommand) (*tkopb.RolloutStatus, error) {
-	status, err := r.backend.RolloutDo(ctx, wire.RolloutCommand(m))
-	if err != nil {
-		return nil, err
-	}
-	return wire.NewRolloutStatus(status), nil
+	return wire.Then(wire.NewRolloutStatus)(r.backend.RolloutDo(ctx, wire.RolloutCommand(m)))
 }
 
 func (r *rollouts) GetRolloutStatus(ctx context.Context, m *tkopb.RolloutID) (*tkopb.RolloutStatus, error) {
-	status, err := r.backend.RolloutStatus(ctx, tko.RolloutID(m.GetRolloutId()))
-	if err != nil {
-		return nil, err
-	}
-	return wire.NewRolloutStatus(status), nil
+	return wire.Then(wire.NewRolloutStatus)(r.backend.RolloutStatus(ctx, tko.RolloutID(m.GetRolloutId())))
 }
 
 func (r *rollouts) GetRolloutPlan(ctx context.Context, m *tkopb.RolloutID) (*tkopb.RolloutPlan, error) {
-	p, err := r.backend.RolloutPlan(ctx, tko.RolloutID(m.GetRolloutId()))
-	if err != nil {
-		return nil, err
-	}
-	return wire.NewRolloutPlan(p), nil
+	return wire.Then(wire.NewRolloutPlan)(r.backend.RolloutPlan(ctx, tko.RolloutID(m.GetRolloutId())))
 }
 
 func (r *rollouts) ListRolloutRows(m *tkopb.ListRolloutRows, s grpc.ServerStreamingServer[tkopb.RolloutRow]) error {
-	for row, err := range r.backend.RolloutRows(s.Context(), wire.RolloutRows(m)) {
-		if err != nil {
-			return err
-		}
-		if err := s.Send(wire.NewRolloutRow(row)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return sendList(s, r.backend.RolloutRows(s.Context(), wire.RolloutRows(m)), wire.NewRolloutRow)
 }
 
 func (r *rollouts) AdvanceRollout(ctx context.Context, m *tkopb.RolloutID) (*tkopb.AdvanceRolloutResponse, error) {
@@ -155,11 +135,7 @@ func (r *rollouts) GetSiteHold(ctx context.Context, m *tkopb.GetSiteHold) (*tkop
 }
 
 func (r *rollouts) GetReservedOrigins(ctx context.Context, m *tkopb.GetReservedOrigins) (*tkopb.ReservedOrigins, error) {
-	reserved, err := r.backend.ReservedOrigins(ctx, tko.DeploymentID(m.GetParentDeploymentId()))
-	if err != nil {
-		return nil, err
-	}
-	return wire.NewReservedOrigins(reserved), nil
+	return wire.Then(wire.NewReservedOrigins)(r.backend.ReservedOrigins(ctx, tko.DeploymentID(m.GetParentDeploymentId())))
 }
 
 func (r *rollouts) ProposeRollout(ctx context.Context, m *tkopb.ProposeRollout) (*tkopb.RolloutStatus, error) {
@@ -167,9 +143,5 @@ func (r *rollouts) ProposeRollout(ctx context.Context, m *tkopb.ProposeRollout) 
 	if err != nil {
 		return nil, err
 	}
-	status, err := r.backend.ProposeRollout(ctx, tko.RolloutID(m.GetRolloutId()), pkg)
-	if err != nil {
-		return nil, err
-	}
-	return wire.NewRolloutStatus(status), nil
+	return wire.Then(wire.NewRolloutStatus)(r.backend.ProposeRollout(ctx, tko.RolloutID(m.GetRolloutId()), pkg))
 }

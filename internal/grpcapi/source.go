@@ -26,10 +26,7 @@ func (d *data) PutEntity(ctx context.Context, m *tkopb.PutEntity) (*tkopb.PutEnt
 		return nil, err
 	}
 	result, err := d.backend.PutEntity(claimed(ctx, m.GetClaim()), put)
-	if err != nil {
-		return nil, err
-	}
-	return &tkopb.PutEntityResponse{Id: result.ID, Revision: result.Revision, Created: result.Created, Changed: result.Changed}, nil
+	return &tkopb.PutEntityResponse{Id: result.ID, Revision: result.Revision, Created: result.Created, Changed: result.Changed}, err
 }
 
 func (d *data) RemoveEntity(ctx context.Context, m *tkopb.RemoveEntity) (*tkopb.DeleteResponse, error) {
@@ -41,17 +38,11 @@ func (d *data) CallSites(ctx context.Context, m *tkopb.CallSites) (*emptypb.Empt
 	for i, id := range m.GetSiteId() {
 		ids[i] = tko.SiteID(id)
 	}
-	if err := d.backend.EnqueueSites(ctx, ids); err != nil {
-		return nil, err
-	}
-	return &emptypb.Empty{}, nil
+	return &emptypb.Empty{}, d.backend.EnqueueSites(ctx, ids)
 }
 
 func (d *data) CallSources(ctx context.Context, m *tkopb.CallSources) (*emptypb.Empty, error) {
-	if err := d.backend.EnqueueSources(ctx, m.GetNames(), m.GetMissing(), m.GetApprove()); err != nil {
-		return nil, err
-	}
-	return &emptypb.Empty{}, nil
+	return &emptypb.Empty{}, d.backend.EnqueueSources(ctx, m.GetNames(), m.GetMissing(), m.GetApprove())
 }
 
 func (d *data) GetSource(ctx context.Context, m *tkopb.GetSource) (*tkopb.Source, error) {
@@ -69,16 +60,7 @@ func (d *data) GetSource(ctx context.Context, m *tkopb.GetSource) (*tkopb.Source
 }
 
 func (d *data) ListSources(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Source]) error {
-	sources, err := d.backend.Sources(s.Context())
-	if err != nil {
-		return err
-	}
-	for _, source := range sources {
-		if err := s.Send(wire.NewSource(source)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return sendAll(s, wire.NewSource)(d.backend.Sources(s.Context()))
 }
 
 func (d *data) SaveSource(ctx context.Context, m *tkopb.SaveSource) (*tkopb.SaveSourceResponse, error) {
@@ -95,8 +77,5 @@ func (d *data) SaveSource(ctx context.Context, m *tkopb.SaveSource) (*tkopb.Save
 }
 
 func (d *data) ForgetSource(ctx context.Context, m *tkopb.ForgetSource) (*emptypb.Empty, error) {
-	if err := d.backend.ForgetSource(ctx, m.GetName(), wire.Claim(m.GetClaim())); err != nil {
-		return nil, err
-	}
-	return &emptypb.Empty{}, nil
+	return &emptypb.Empty{}, d.backend.ForgetSource(ctx, m.GetName(), wire.Claim(m.GetClaim()))
 }

@@ -10,19 +10,12 @@ import (
 )
 
 func (d *data) GetTargetState(ctx context.Context, m *tkopb.GetTargetState) (*tkopb.TargetState, error) {
-	state, err := d.backend.TargetState(ctx, tko.SiteID(m.GetSiteId()), m.GetName())
-	if err != nil {
-		return nil, err
-	}
-	return wire.NewTargetState(state), nil
+	return wire.Then(wire.NewTargetState)(d.backend.TargetState(ctx, tko.SiteID(m.GetSiteId()), m.GetName()))
 }
 
 func (d *data) SaveTargetState(ctx context.Context, m *tkopb.SaveTargetState) (*tkopb.SaveTargetStateResponse, error) {
 	version, err := d.backend.SaveTargetState(ctx, wire.TargetState(m.GetState()), wire.Claim(m.GetClaim()))
-	if err != nil {
-		return nil, err
-	}
-	return &tkopb.SaveTargetStateResponse{Version: version}, nil
+	return &tkopb.SaveTargetStateResponse{Version: version}, err
 }
 
 // Older meta-schedulers, without getTargetState and saveTargetState, save the

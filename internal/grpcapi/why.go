@@ -25,11 +25,7 @@ type why struct {
 }
 
 func (w *why) Blame(ctx context.Context, m *tkopb.GetBlame) (*tkopb.Blame, error) {
-	b, err := w.backend.Blame(ctx, wire.GetBlame(m))
-	if err != nil {
-		return nil, err
-	}
-	return wire.NewBlame(b), nil
+	return wire.Then(wire.NewBlame)(w.backend.Blame(ctx, wire.GetBlame(m)))
 }
 
 func (w *why) ExplainSite(ctx context.Context, m *tkopb.GetSiteExplanation) (*tkopb.SiteExplanation, error) {
@@ -37,11 +33,7 @@ func (w *why) ExplainSite(ctx context.Context, m *tkopb.GetSiteExplanation) (*tk
 	if err != nil {
 		return nil, err
 	}
-	e, err := w.backend.ExplainSite(ctx, wire.GetSiteExplanation(m))
-	if err != nil {
-		return nil, err
-	}
-	return wire.NewSiteExplanation(e), nil
+	return wire.Then(wire.NewSiteExplanation)(w.backend.ExplainSite(ctx, wire.GetSiteExplanation(m)))
 }
 
 func (w *why) GetTemplateImpact(ctx context.Context, m *tkopb.GetTemplateImpact) (*tkopb.TemplateImpact, error) {
@@ -49,17 +41,9 @@ func (w *why) GetTemplateImpact(ctx context.Context, m *tkopb.GetTemplateImpact)
 	if err != nil {
 		return nil, err
 	}
-	i, err := w.backend.TemplateImpact(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return wire.NewTemplateImpact(i), nil
+	return wire.Then(wire.NewTemplateImpact)(w.backend.TemplateImpact(ctx, r))
 }
 
 func (w *why) CompareSite(ctx context.Context, m *tkopb.CompareSite) (*tkopb.SiteComparison, error) {
-	c, err := w.backend.CompareSite(ctx, tko.SiteID(m.GetSiteId()))
-	if err != nil {
-		return nil, err
-	}
-	return wire.NewSiteComparison(c), nil
+	return wire.Then(wire.NewSiteComparison)(w.backend.CompareSite(ctx, tko.SiteID(m.GetSiteId())))
 }

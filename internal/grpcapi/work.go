@@ -15,11 +15,7 @@ import (
 var errStopping = tko.Errorf(wire.ErrUnavailable, "the server is stopping")
 
 func (d *data) SetConditions(ctx context.Context, m *tkopb.SetConditions) (*emptypb.Empty, error) {
-	err := d.backend.SetConditions(ctx, tko.Kind(m.GetKind()), m.GetId(), wire.Conditions(m.GetConditions()))
-	if err != nil {
-		return nil, err
-	}
-	return &emptypb.Empty{}, nil
+	return &emptypb.Empty{}, d.backend.SetConditions(ctx, tko.Kind(m.GetKind()), m.GetId(), wire.Conditions(m.GetConditions()))
 }
 
 func (d *data) ClaimWork(ctx context.Context, m *tkopb.ClaimWork) (*tkopb.ClaimWorkResponse, error) {
@@ -50,10 +46,7 @@ func (d *data) RenewWork(ctx context.Context, m *tkopb.RenewWork) (*tkopb.RenewW
 		return nil, err
 	}
 	items, err := d.backend.RenewWork(ctx, wire.WorkItems(m.GetItems()), lease)
-	if err != nil {
-		return nil, err
-	}
-	return &tkopb.RenewWorkResponse{Items: wire.NewWorkItems(items)}, nil
+	return &tkopb.RenewWorkResponse{Items: wire.NewWorkItems(items)}, err
 }
 
 func (d *data) FinishWork(ctx context.Context, m *tkopb.FinishWork) (*emptypb.Empty, error) {
@@ -61,10 +54,7 @@ func (d *data) FinishWork(ctx context.Context, m *tkopb.FinishWork) (*emptypb.Em
 	if err != nil {
 		return nil, err
 	}
-	if err := d.backend.FinishWork(ctx, items); err != nil {
-		return nil, err
-	}
-	return &emptypb.Empty{}, nil
+	return &emptypb.Empty{}, d.backend.FinishWork(ctx, items)
 }
 
 // untilStopping returns a context that ends with errStopping as its cause when
