@@ -77,6 +77,13 @@ func (s *Service) enter(ctx context.Context, kind tko.Kind, verbs ...access.Verb
 	return ctx, c, s.refuse(ctx, c, kind, "", verbs[0])
 }
 
+// withAllRights returns a context in which a caller may do everything.
+func withAllRights(ctx context.Context, c *caller) context.Context {
+	own := *c
+	own.grant, own.bound = access.All, false
+	return context.WithValue(ctx, callerKey{}, &own)
+}
+
 // caller returns the caller of a context with its current rights.
 func (s *Service) caller(ctx context.Context) (*caller, error) {
 	if c, ok := callerOf(ctx); ok { // a method that another one calls
@@ -168,25 +175,15 @@ func (s *Service) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, er
 		var err error
 		switch r.Kind {
 		case ruleBinding:
-			var b access.Binding
-			err = json.Unmarshal(r.Doc, &b)
-			book.Bindings = append(book.Bindings, b)
+			book.Bindings, err = appendRule(book.Bindings, r)
 		case rulePolicy:
-			var p access.Policy
-			err = json.Unmarshal(r.Doc, &p)
-			book.Policies = append(book.Policies, p)
-		case ruleApproval:
-			var a pendingApproval
-			err = json.Unmarshal(r.Doc, &a)
-			book.approvals[r.ID] = a
+			book.Policies, err = appendRule(book.Policies, r)
 		case ruleFreeze:
-			var f tko.Freeze
-			err = json.Unmarshal(r.Doc, &f)
-			book.freezes = append(book.freezes, f)
+			book.freezes, err = appendRule(book.freezes, r)
+		case ruleApproval:
+			err = mapRule(book.approvals, r)
 		case ruleSetup:
-			var t setupToken
-			err = json.Unmarshal(r.Doc, &t)
-			book.setups[r.ID] = t
+			err = mapRule(book.setups, r)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("the stored %s %q can't be read: %w", r.Kind, r.ID, err)
@@ -194,6 +191,21 @@ func (s *Service) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, er
 	}
 	s.accessRules = book
 	return book, nil
+}
+
+// appendRule adds a stored rule to a list.
+func appendRule[T any](list []T, r AccessRule) ([]T, error) {
+	var rule T
+	err := json.Unmarshal(r.Doc, &rule)
+	return append(list, rule), err
+}
+
+// mapRule adds a stored rule to a map, under its ID.
+func mapRule[T any](to map[string]T, r AccessRule) error {
+	var rule T
+	err := json.Unmarshal(r.Doc, &rule)
+	to[r.ID] = rule
+	return err
 }
 
 // grant returns the rights of a caller.
@@ -225,13 +237,10 @@ func (b *ruleBook) grant(who identity.Identity, anonymous, delegated access.Role
 	return g
 }
 
-// attributesOf returns the properties of a record that scopes select by.
-func attributesOf(r Record) access.Attributes {
+// AttributesOf returns the properties of a record that scopes select by.
+func AttributesOf(r Record) access.Attributes {
 	return access.Attributes{Kind: r.Kind, ID: r.ID, Template: r.Template, Site: r.Site, Metadata: r.effective()}
 }
-
-// AttributesOf returns the properties of a record that scopes select by.
-func AttributesOf(r Record) access.Attributes { return attributesOf(r) }
 
 // view returns what the caller may read.
 func (c *caller) view(s *Service) access.View {
@@ -253,7 +262,7 @@ func (c *caller) scope(s *Service, verb access.Verb, kind tko.Kind) access.View 
 // sees reports whether the caller may read a record. It doesn't see a record that
 // doesn't exist.
 func (c *caller) sees(s *Service, r Record) bool {
-	return r.Revision != 0 && (c.grant.IsAll() || s.options.Access == AccessReport || c.grant.May(access.Read, attributesOf(r)))
+	return r.Revision != 0 && (c.grant.IsAll() || s.options.Access == AccessReport || c.grant.May(access.Read, AttributesOf(r)))
 }
 
 // visible returns a record, or ErrNotFound with the same text if it doesn't exist or
@@ -322,7 +331,7 @@ func (s *Service) permit(ctx context.Context, before, after *Record, verbs ...ac
 		return nil
 	}
 	for _, r := range []*Record{before, after} {
-		if r == nil || slices.ContainsFunc(verbs, func(v access.Verb) bool { return c.grant.May(v, attributesOf(*r)) }) {
+		if r == nil || slices.ContainsFunc(verbs, func(v access.Verb) bool { return c.grant.May(v, AttributesOf(*r)) }) {
 			continue
 		}
 		below, err := s.isBelow(ctx, c.root, r)
@@ -432,7 +441,7 @@ func (s *Service) permitDeletion(ctx context.Context, verb access.Verb, keys ...
 				if below && r.Revision != 0 {
 					if within, err := s.isBelow(ctx, c.root, &r); err != nil {
 						return refused, err
-					} else if !within && !c.grant.May(verb, attributesOf(r)) {
+					} else if !within && !c.grant.May(verb, AttributesOf(r)) {
 						refused++
 					}
 					continue
@@ -511,7 +520,7 @@ func (s *Service) permitWrite(ctx context.Context, before, after Record) error {
 
 // reveals reports whether the caller may see the values of Secrets in a record.
 func (c *caller) reveals(s *Service, r Record) bool {
-	return c.grant.IsAll() || s.options.Access == AccessReport || c.grant.May(access.Secret, attributesOf(r))
+	return c.grant.IsAll() || s.options.Access == AccessReport || c.grant.May(access.Secret, AttributesOf(r))
 }
 
 // RevealsSecrets reports whether the caller of a context may see the values of
@@ -622,14 +631,8 @@ func (s *Service) reads(ctx context.Context, kind tko.Kind) (context.Context, *W
 	return ctx, &Watcher{service: s, caller: c, checked: time.Now()}, nil
 }
 
-// Interval returns a channel that ticks when rights must be compared again.
-func (w *Watcher) Interval() (ticks <-chan time.Time, stop func()) { return w.interval() }
-
-// Still is Check, at most once in an interval.
-func (w *Watcher) Still(ctx context.Context) error { return w.still(ctx) }
-
-// still is Check, at intervals of rulesAge.
-func (w *Watcher) still(ctx context.Context) error {
+// Still is Check, at most once in an interval of rulesAge.
+func (w *Watcher) Still(ctx context.Context) error {
 	if w.service.options.Access == AccessOff {
 		return nil
 	}
@@ -639,24 +642,6 @@ func (w *Watcher) still(ctx context.Context) error {
 	}
 	w.checked = now
 	return w.Check(ctx)
-}
-
-func (s *Service) templateOf(c *caller, r Record) (tko.Template, error) {
-	t, err := templateOf(r)
-	t.Package = s.redact(c, r, t.Package)
-	return t, err
-}
-
-func (s *Service) siteOf(c *caller, r Record) (tko.Site, error) {
-	site, err := siteOf(r)
-	site.Package = s.redact(c, r, site.Package)
-	return site, err
-}
-
-func (s *Service) deploymentOf(c *caller, r Record) (tko.Deployment, error) {
-	d, err := deploymentOf(r)
-	d.Package = s.redact(c, r, d.Package)
-	return d, err
 }
 
 // restored is restore for the package of a record that is written as a whole.

@@ -318,7 +318,7 @@ func (s *Service) CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id 
 	if !c.sees(s, r) {
 		r = Record{Key: key}
 	}
-	return c.grant.May(verb, attributesOf(r)), nil
+	return c.grant.May(verb, AttributesOf(r)), nil
 }
 
 func verbNames() string {
@@ -426,7 +426,7 @@ func (s *Service) policiesFor(ctx context.Context, r Record) ([]access.Policy, e
 	}
 	var policies []access.Policy
 	for _, p := range book.Policies {
-		if p.Covers(attributesOf(r)) {
+		if p.Covers(AttributesOf(r)) {
 			policies = append(policies, p)
 		}
 	}
@@ -464,7 +464,7 @@ func (s *Service) permitApproval(ctx context.Context, before Record, after *Reco
 		}
 		return nil
 	}
-	if c.grant.IsAll() || c.grant.May(access.Commit, attributesOf(*after)) {
+	if c.grant.IsAll() || c.grant.May(access.Commit, AttributesOf(*after)) {
 		return nil
 	}
 	return s.permit(ctx, nil, after, access.Approve)

@@ -22,16 +22,12 @@ func (s *Service) DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, e
 
 // DeleteDeployment deletes a deployment and its descendants.
 func (s *Service) DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error) {
-	if !isDeploymentID(id) {
-		return tko.Deleted{}, tko.NotFound(tko.KindDeployment, id)
-	}
 	return s.delete(ctx, deploymentKey(id))
 }
 
 // DeletePlugin deletes a plugin.
 func (s *Service) DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error) {
-	key := pluginKey(typ, name)
-	return s.delete(ctx, key)
+	return s.delete(ctx, pluginKey(typ, name))
 }
 
 func (s *Service) delete(ctx context.Context, key Key) (tko.Deleted, error) {
@@ -46,8 +42,12 @@ func (s *Service) delete(ctx context.Context, key Key) (tko.Deleted, error) {
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	done := progress{most: most}
-	if err := s.deleteAll(ctx, []Key{key}, &done); err != nil {
+	return s.deleteRest(ctx, key, []Key{key}, &progress{most: most})
+}
+
+// deleteRest deletes what is left of a record with its descendants.
+func (s *Service) deleteRest(ctx context.Context, key Key, rest []Key, done *progress) (tko.Deleted, error) {
+	if err := s.deleteAll(ctx, rest, done); err != nil {
 		return done.deleted(1), done.interrupted(err)
 	}
 	if done.count == 0 {
@@ -86,29 +86,20 @@ func deletion(ctx context.Context, key Key) Write {
 // descendants exceed them.
 func (s *Service) PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
 	query, err := templateQuery(sel, tko.ListOptions{})
-	if err != nil {
-		return tko.Deleted{}, err
-	}
-	return s.purge(ctx, tko.KindTemplate, query, dryRun)
+	return s.purge(ctx, query, err, dryRun)
 }
 
 // PurgeSites deletes all selected sites, like PurgeTemplates.
 func (s *Service) PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error) {
 	query, err := siteQuery(sel, tko.ListOptions{})
-	if err != nil {
-		return tko.Deleted{}, err
-	}
-	return s.purge(ctx, tko.KindSite, query, dryRun)
+	return s.purge(ctx, query, err, dryRun)
 }
 
 // PurgeDeployments deletes all selected deployments and their descendants, like
 // PurgeTemplates.
 func (s *Service) PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (tko.Deleted, error) {
 	query, err := deploymentQuery(sel, tko.ListOptions{})
-	if err != nil {
-		return tko.Deleted{}, err
-	}
-	return s.purge(ctx, tko.KindDeployment, query, dryRun)
+	return s.purge(ctx, query, err, dryRun)
 }
 
 // PurgePlugins deletes all selected plugins, like PurgeTemplates.
@@ -124,13 +115,16 @@ func (s *Service) PurgePlugins(ctx context.Context, sel tko.PluginSelect, dryRun
 }
 
 // purge deletes the records of a query that the caller may purge, or only counts them.
-func (s *Service) purge(ctx context.Context, kind tko.Kind, query Query, dryRun bool) (tko.Deleted, error) {
-	ctx, c, err := s.enter(ctx, kind, access.Purge)
+func (s *Service) purge(ctx context.Context, query Query, err error, dryRun bool) (tko.Deleted, error) {
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	query.Scope = c.scope(s, access.Purge, kind)
-	return s.purgeList(ctx, kind, s.selected(ctx, query), dryRun)
+	ctx, c, err := s.enter(ctx, query.Kind, access.Purge)
+	if err != nil {
+		return tko.Deleted{}, err
+	}
+	query.Scope = c.scope(s, access.Purge, query.Kind)
+	return s.purgeList(ctx, query.Kind, s.selected(ctx, query), dryRun)
 }
 
 func (s *Service) purgeList(ctx context.Context, kind tko.Kind, list selection, dryRun bool) (tko.Deleted, error) {

@@ -254,25 +254,17 @@ func (s *Service) Deployment(ctx context.Context, id tko.DeploymentID, revision 
 	if !isDeploymentID(id) {
 		return tko.Deployment{}, tko.NotFound(tko.KindDeployment, id)
 	}
-	r, c, err := s.at(ctx, deploymentKey(id), revision)
-	if err != nil {
-		return tko.Deployment{}, err
-	}
-	return s.deploymentOf(c, r)
+	return read(ctx, s, deploymentKey(id), revision, s.deploymentOf)
 }
 
 func deploymentKey(id tko.DeploymentID) Key { return Key{Kind: tko.KindDeployment, ID: string(id)} }
 
 // deploymentOf returns the deployment of a record. If the record has a package,
 // the Deployment resource of the result's package has the state of the record.
-func deploymentOf(r Record) (tko.Deployment, error) {
+func (s *Service) deploymentOf(c *caller, r Record) (tko.Deployment, error) {
+	pkg, err := r.Resources()
 	d := sharedDeployment(r)
-	d.Metadata, d.Stamp.Conditions = maps.Clone(d.Metadata), slices.Clone(d.Stamp.Conditions)
-	if r.Package == nil {
-		return d, nil
-	}
-	pkg, err := deploymentPackage(r)
-	d.Package = pkg
+	d.Metadata, d.Stamp.Conditions, d.Package = maps.Clone(d.Metadata), slices.Clone(d.Stamp.Conditions), s.redact(c, r, pkg)
 	return d, err
 }
 

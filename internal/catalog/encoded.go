@@ -14,20 +14,12 @@ import (
 
 // EncodedTemplate is Template with the package in a format.
 func (s *Service) EncodedTemplate(ctx context.Context, id tko.TemplateID, revision int64, format krm.Format) (tko.Encoded[tko.Template], error) {
-	r, c, err := s.at(ctx, Key{Kind: tko.KindTemplate, ID: string(id)}, revision)
-	if err != nil {
-		return tko.Encoded[tko.Template]{}, err
-	}
-	return s.encodedTemplate(c, r, format)
+	return read(ctx, s, Key{Kind: tko.KindTemplate, ID: string(id)}, revision, encoded(s, sharedTemplate, format))
 }
 
 // EncodedSite is Site with the package in a format.
 func (s *Service) EncodedSite(ctx context.Context, id tko.SiteID, revision int64, format krm.Format) (tko.Encoded[tko.Site], error) {
-	r, c, err := s.at(ctx, Key{Kind: tko.KindSite, ID: string(id)}, revision)
-	if err != nil {
-		return tko.Encoded[tko.Site]{}, err
-	}
-	return s.encodedSite(c, r, format)
+	return read(ctx, s, Key{Kind: tko.KindSite, ID: string(id)}, revision, encoded(s, sharedSite, format))
 }
 
 // EncodedDeployment is Deployment with the package in a format.
@@ -35,49 +27,37 @@ func (s *Service) EncodedDeployment(ctx context.Context, id tko.DeploymentID, re
 	if !isDeploymentID(id) {
 		return tko.Encoded[tko.Deployment]{}, tko.NotFound(tko.KindDeployment, id)
 	}
-	r, c, err := s.at(ctx, deploymentKey(id), revision)
-	if err != nil {
-		return tko.Encoded[tko.Deployment]{}, err
-	}
-	return s.encodedDeployment(c, r, format)
+	return read(ctx, s, deploymentKey(id), revision, encoded(s, sharedDeployment, format))
 }
 
 // EncodedTemplates is Templates with the packages in a format, if the options
 // request packages.
 func (s *Service) EncodedTemplates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Template], error] {
 	query, err := templateQuery(sel, options)
-	return list(ctx, s, query, err, func(c *caller, r Record) (tko.Encoded[tko.Template], error) { return s.encodedTemplate(c, r, format) })
+	return list(ctx, s, query, err, encoded(s, sharedTemplate, format))
 }
 
 // EncodedSites is Sites with the packages in a format, if the options request
 // packages.
 func (s *Service) EncodedSites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Site], error] {
 	query, err := siteQuery(sel, options)
-	return list(ctx, s, query, err, func(c *caller, r Record) (tko.Encoded[tko.Site], error) { return s.encodedSite(c, r, format) })
+	return list(ctx, s, query, err, encoded(s, sharedSite, format))
 }
 
 // EncodedDeployments is Deployments with the packages in a format, if the
 // options request packages.
 func (s *Service) EncodedDeployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Deployment], error] {
 	query, err := deploymentQuery(sel, options)
-	return list(ctx, s, query, err, func(c *caller, r Record) (tko.Encoded[tko.Deployment], error) {
-		return s.encodedDeployment(c, r, format)
-	})
+	return list(ctx, s, query, err, encoded(s, sharedDeployment, format))
 }
 
-func (s *Service) encodedTemplate(c *caller, r Record, format krm.Format) (tko.Encoded[tko.Template], error) {
-	pkg, err := s.encodedPackage(c, r, format)
-	return tko.Encoded[tko.Template]{Entity: sharedTemplate(r), Package: pkg}, err
-}
-
-func (s *Service) encodedSite(c *caller, r Record, format krm.Format) (tko.Encoded[tko.Site], error) {
-	pkg, err := s.encodedPackage(c, r, format)
-	return tko.Encoded[tko.Site]{Entity: sharedSite(r), Package: pkg}, err
-}
-
-func (s *Service) encodedDeployment(c *caller, r Record, format krm.Format) (tko.Encoded[tko.Deployment], error) {
-	pkg, err := s.encodedPackage(c, r, format)
-	return tko.Encoded[tko.Deployment]{Entity: sharedDeployment(r), Package: pkg}, err
+// encoded returns a function that returns the entity of a record, with the package in a
+// format.
+func encoded[T any](s *Service, entity func(Record) T, format krm.Format) func(*caller, Record) (tko.Encoded[T], error) {
+	return func(c *caller, r Record) (tko.Encoded[T], error) {
+		pkg, err := s.encodedPackage(c, r, format)
+		return tko.Encoded[T]{Entity: entity(r), Package: pkg}, err
+	}
 }
 
 // encodedPackage returns the package of [Record.Resources] in a format, as the

@@ -35,7 +35,7 @@ func (s *Service) Records(ctx context.Context, query Query, position int64) iter
 		}
 		for r, err := range s.store.List(ctx, query) {
 			if err == nil {
-				err = w.still(ctx)
+				err = w.Still(ctx)
 			} else {
 				err = s.listFault(ctx, query, err)
 			}
@@ -67,7 +67,7 @@ func (q *Query) Matches(r Record) bool {
 	if r.ID <= q.After || !match(q.IDs, r.ID) || !match(q.Templates, r.Template) || !match(q.Sites, r.Site) ||
 		q.Parent != "" && q.Parent != r.Parent ||
 		q.Prepared != nil && *q.Prepared != r.Prepared || q.Approved != nil && *q.Approved != r.Approved ||
-		!q.Scope.Of(q.Kind).Match(attributesOf(r)) || q.CRDs && !r.CRDs || q.Origin != "" && q.Origin != r.Origin {
+		!q.Scope.Of(q.Kind).Match(AttributesOf(r)) || q.CRDs && !r.CRDs || q.Origin != "" && q.Origin != r.Origin {
 		return false
 	}
 	if slices.ContainsFunc(q.Conditions, func(c tko.ConditionSelect) bool { return !c.Match(r.Conditions) }) {

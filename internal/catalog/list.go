@@ -51,7 +51,7 @@ func list[T any](ctx context.Context, s *Service, query Query, err error, entity
 		for r, err := range s.store.List(ctx, query) {
 			e := zero
 			if err == nil {
-				err = w.still(ctx)
+				err = w.Still(ctx)
 			} else {
 				err = s.listFault(ctx, query, err)
 			}

@@ -518,11 +518,8 @@ func (s *Service) RemoveRecord(ctx context.Context, key Key, require Requirement
 		deleted, err := s.countBelow(ctx, key)
 		return r, deleted, err
 	}
-	if err = s.deleteAll(ctx, more, &done); err != nil {
-		return r, done.deleted(1), done.interrupted(err)
-	}
-	s.log.InfoContext(ctx, "deleted", "kind", key.Kind, "id", key.ID, "descendants", done.descendants, "dissociated", done.dissociated, "who", author(ctx).Who)
-	return r, done.deleted(1), nil
+	deleted, err := s.deleteRest(ctx, key, more, &done)
+	return r, deleted, err
 }
 
 // RemoveRecords deletes records of one kind and their descendants, and returns

@@ -187,11 +187,7 @@ func (s *Service) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, r
 	case err != nil:
 		return tko.Deleted{}, err
 	}
-	if err := s.deleteAll(ctx, more, &done); err != nil {
-		return done.deleted(1), done.interrupted(err)
-	}
-	s.log.InfoContext(ctx, "deleted", "kind", tko.KindDeployment, "id", id, "descendants", done.descendants, "who", author(ctx).Who)
-	return done.deleted(1), nil
+	return s.deleteRest(ctx, w.Record.Key, more, &done)
 }
 
 // replacesOf returns the IDs of the deployments that a child replaces, sorted,

@@ -79,65 +79,27 @@ func (s *Service) unparsedRollout(ctx context.Context, r tko.Rollout) (Record, e
 
 // Rollout returns a rollout with its package, as of a revision; 0 is the current one.
 func (s *Service) Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error) {
-	r, c, err := s.at(ctx, rolloutKey(id), revision)
-	if err != nil {
-		return tko.Rollout{}, err
-	}
-	pkg, err := packageOf(r)
-	e := rolloutOf(r)
-	e.Package = s.redact(c, r, pkg)
-	return e, err
+	return read(ctx, s, rolloutKey(id), revision, s.rolloutOf)
 }
 
 // Rollouts returns the selected rollouts, sorted by ID, all from one snapshot.
 func (s *Service) Rollouts(ctx context.Context, sel tko.RolloutSelect, options tko.ListOptions) iter.Seq2[tko.Rollout, error] {
-	return func(yield func(tko.Rollout, error) bool) {
-		ctx, w, err := s.reads(ctx, tko.KindRollout)
-		var query Query
-		if err == nil {
-			p := patternParser{}
-			query = p.query(tko.KindRollout, options)
-			query.Fields.Deployments, query.Fields.Counts = false, false
-			query.IDs, query.Metadata = p.ids("rollout ID", sel.IDs), p.metadata("metadata", sel.Metadata)
-			query.Scope = w.caller.view(s)
-			err = errors.Join(p.err, checkPatternCount(len(sel.IDs)+len(sel.Metadata)))
-		}
-		if err == nil {
-			query.AsOf, err = s.asOf(ctx)
-		}
-		if err != nil {
-			yield(tko.Rollout{}, err)
-			return
-		}
-		for r, err := range s.store.List(ctx, query) {
-			if err != nil {
-				yield(tko.Rollout{}, err)
-				return
-			}
-			e := rolloutOf(r)
-			if query.Fields.Package {
-				pkg, err := packageOf(r)
-				if err != nil {
-					yield(tko.Rollout{}, err)
-					return
-				}
-				e.Package = s.redact(w.caller, r, pkg)
-			}
-			if !yield(e, nil) {
-				return
-			}
-		}
-	}
+	p := patternParser{}
+	query := p.query(tko.KindRollout, options)
+	query.Fields.Deployments, query.Fields.Counts = false, false
+	query.IDs, query.Metadata = p.ids("rollout ID", sel.IDs), p.metadata("metadata", sel.Metadata)
+	return list(ctx, s, query, errors.Join(p.err, checkPatternCount(len(sel.IDs)+len(sel.Metadata))), s.rolloutOf)
 }
 
-// rolloutOf returns the rollout of a record, without its package.
-func rolloutOf(r Record) tko.Rollout {
-	e := tko.Rollout{ID: tko.RolloutID(r.ID), Metadata: maps.Clone(r.effective()), State: string(execute.Draft), Stamp: r.stamp()}
+// rolloutOf returns the rollout of a record, with its package if the record has it.
+func (s *Service) rolloutOf(c *caller, r Record) (tko.Rollout, error) {
+	pkg, err := packageOf(r)
+	e := tko.Rollout{ID: tko.RolloutID(r.ID), Metadata: maps.Clone(r.effective()), Package: s.redact(c, r, pkg), State: string(execute.Draft), Stamp: r.stamp()}
 	e.Stamp.Conditions = slices.Clone(e.Stamp.Conditions)
-	if c := tko.FindCondition(r.Conditions, tko.ConditionState); c != nil {
-		e.State, e.Reason = c.Reason, c.Message
+	if state := tko.FindCondition(r.Conditions, tko.ConditionState); state != nil {
+		e.State, e.Reason = state.Reason, state.Message
 	}
-	return e
+	return e, err
 }
 
 // viewRollout returns the record of a rollout that the caller may use, and a view of it
@@ -699,10 +661,7 @@ func (s *Service) ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.
 	if !strings.HasPrefix(string(id), "placement/") {
 		return tko.RolloutStatus{}, tko.Errorf(tko.ErrInvalid, "rollout %q: the IDs of the rollouts of placements begin with placement/", id)
 	}
-	// The preparer may write these rollouts, and no others.
-	own := *c
-	own.grant, own.bound = access.All, false
-	ctx = context.WithValue(ctx, callerKey{}, &own)
+	ctx = withAllRights(ctx, c) // the preparer may write these rollouts, and no others
 	base := id
 	for n := 2; n <= maxProposed; n++ {
 		record, err := s.rolloutRecord(ctx, tko.Rollout{ID: id, Package: pkg})

@@ -182,6 +182,16 @@ func (s *Service) at(ctx context.Context, key Key, revision int64) (Record, *cal
 	return r, c, err
 }
 
+// read returns the entity of a record with its package, as at does.
+func read[T any](ctx context.Context, s *Service, key Key, revision int64, entity func(*caller, Record) (T, error)) (T, error) {
+	r, c, err := s.at(ctx, key, revision)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return entity(c, r)
+}
+
 func (s *Service) atOf(ctx context.Context, c *caller, key Key, revision int64) (Record, error) {
 	if revision < 0 {
 		return Record{}, tko.Errorf(tko.ErrInvalid, "%s %q: the revision %d is negative: use 0 for the current one", key.Kind, key.ID, revision)

@@ -133,18 +133,14 @@ func (s *Service) ProvisionSite(ctx context.Context, request tko.NewSite) (id tk
 // Site returns a site with its package, as of a revision; 0 is the current one,
 // which has its deployments, too.
 func (s *Service) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
-	r, c, err := s.at(ctx, Key{Kind: tko.KindSite, ID: string(id)}, revision)
-	if err != nil {
-		return tko.Site{}, err
-	}
-	return s.siteOf(c, r)
+	return read(ctx, s, Key{Kind: tko.KindSite, ID: string(id)}, revision, s.siteOf)
 }
 
 // siteOf returns the site of a record, with its package if the record has it.
-func siteOf(r Record) (tko.Site, error) {
+func (s *Service) siteOf(c *caller, r Record) (tko.Site, error) {
 	pkg, err := packageOf(r)
 	e := sharedSite(r)
-	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), pkg
+	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.redact(c, r, pkg)
 	return e, err
 }
 

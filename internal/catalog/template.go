@@ -153,19 +153,15 @@ const readFirst = 64
 // Template returns a template with its package, as of a revision; 0 is the
 // current one, which has its deployments, too.
 func (s *Service) Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error) {
-	r, c, err := s.at(ctx, Key{Kind: tko.KindTemplate, ID: string(id)}, revision)
-	if err != nil {
-		return tko.Template{}, err
-	}
-	return s.templateOf(c, r)
+	return read(ctx, s, Key{Kind: tko.KindTemplate, ID: string(id)}, revision, s.templateOf)
 }
 
 // templateOf returns the template of a record, with its package if the record
 // has it.
-func templateOf(r Record) (tko.Template, error) {
+func (s *Service) templateOf(c *caller, r Record) (tko.Template, error) {
 	pkg, err := packageOf(r)
 	e := sharedTemplate(r)
-	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), pkg
+	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.redact(c, r, pkg)
 	return e, err
 }
 

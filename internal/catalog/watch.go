@@ -63,7 +63,7 @@ func (s *Service) watch(ctx context.Context, after int64, follow bool, kinds []t
 	case after < 0:
 		after = head
 	}
-	check, stop := w.interval()
+	check, stop := w.Interval()
 	defer stop()
 	current := false
 	defer func() {
@@ -72,7 +72,7 @@ func (s *Service) watch(ctx context.Context, after int64, follow bool, kinds []t
 		}
 	}()
 	for follow || after < head {
-		if err := w.still(ctx); err != nil {
+		if err := w.Still(ctx); err != nil {
 			return err
 		}
 		changes, wait, err := s.changes.after(ctx, after)
@@ -134,8 +134,8 @@ func (s *Service) watcher(ctx context.Context, kinds []tko.Kind) (context.Contex
 	return s.reads(ctx, first)
 }
 
-// interval returns a channel that ticks when rights must be compared again.
-func (w *Watcher) interval() (ticks <-chan time.Time, stop func()) {
+// Interval returns a channel that ticks when rights must be compared again.
+func (w *Watcher) Interval() (ticks <-chan time.Time, stop func()) {
 	if w.service.options.Access == AccessOff {
 		return nil, func() {}
 	}
@@ -203,7 +203,7 @@ func (s *Service) states(ctx context.Context, c tko.Change) (transition, error) 
 		if err != nil {
 			return nil, "", err
 		}
-		a := attributesOf(r)
+		a := AttributesOf(r)
 		return &a, r.UID, nil
 	}
 	is, uid, err := at(c.Revision)

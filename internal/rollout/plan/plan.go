@@ -1,13 +1,11 @@
 package plan
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"hash"
 	"iter"
-	"slices"
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
@@ -76,7 +74,7 @@ type Row struct {
 	Rank     int // order in which rows are applied, over all waves; of rows that aren't, 0
 	// Before and After are digests of packages with their state, zero if there is none.
 	Before, After Digest
-	Group         int      // index in Groups
+	Group         int      // index in the groups of the plan
 	Findings      []string // of Conflict and Invalid; no confidential values
 	Unknown       []string // what only preparation can say, with the plugin's name
 	// Edits are the indices of the spec's edits that select the deployment. Root is the
@@ -86,65 +84,13 @@ type Row struct {
 	Root  tko.DeploymentID
 }
 
-// A Plan is made on one snapshot and then doesn't change.
-type Plan struct {
-	Rollout   Digest // of the package of the rollout: its edits, waves and limits
-	Algorithm int    // version of the rules that made After: merge.Version
-	Rows      []Row  // in the order of IDs
-	Groups    []Group
-}
-
-// Sort sorts the rows by ID, the order that Digest and Encode need.
-func (p *Plan) Sort() {
-	slices.SortFunc(p.Rows, func(a, b Row) int { return cmp.Compare(a.Deployment, b.Deployment) })
-}
-
-// Find returns the row of a deployment.
-func (p *Plan) Find(id tko.DeploymentID) (Row, bool) {
-	i, ok := slices.BinarySearchFunc(p.Rows, id, func(r Row, id tko.DeploymentID) int { return cmp.Compare(r.Deployment, id) })
-	if !ok {
-		return Row{}, false
-	}
-	return p.Rows[i], true
-}
-
-// Counts returns the number of rows by kind.
-func (p *Plan) Counts() map[Kind]int {
-	counts := map[Kind]int{}
-	for _, r := range p.Rows {
-		counts[r.Kind]++
-	}
-	return counts
-}
-
-// Applied returns the number of rows that the rollout applies: the base of percentages.
-func (p *Plan) Applied() int {
-	n := 0
-	for _, r := range p.Rows {
-		if r.Kind.Applies() {
-			n++
-		}
-	}
-	return n
-}
-
 // digestFormat is the version of what a digest is made of.
 const digestFormat = 1
 
-// Digest returns the digest of the plan: of the rollout's package, the algorithm, and
-// all that is planned for each deployment. Times, positions, groups and health aren't in
-// it, so planning again without changes gives the same digest. The rows must be sorted.
-func (p *Plan) Digest() Digest {
-	return DigestOf(p.Rollout, p.Algorithm, len(p.Rows), func(yield func(*Row) bool) {
-		for i := range p.Rows {
-			if !yield(&p.Rows[i]) {
-				return
-			}
-		}
-	})
-}
-
-// DigestOf returns the digest of the plan that has n rows, sorted by ID.
+// DigestOf returns the digest of a plan, made on one snapshot, of n rows, sorted by ID: of the
+// rollout's package (its edits, waves and limits), the version of the rules that made After
+// (merge.Version), and all that is planned for each deployment. Times, positions, groups and
+// health aren't in it, so planning again without changes gives the same digest.
 func DigestOf(rollout Digest, algorithm, n int, rows iter.Seq[*Row]) Digest {
 	w := writer{h: sha256.New()}
 	w.number(digestFormat)
