@@ -165,12 +165,12 @@ type DiffRequest struct {
 
 // A PastGroup is a set of entities with equal differences.
 type PastGroup struct {
-	What     string // created, changed or deleted
-	Count    int
-	Examples []string // IDs
-	Changes  []RolloutChange
-	More     int  // changes that Changes leaves out
-	Coarse   bool // the entities change the same fields, with different values
+	What     string          `json:"what"` // created, changed or deleted
+	Count    int             `json:"count"`
+	Examples []string        `json:"examples"` // IDs
+	Changes  []RolloutChange `json:"changes"`
+	More     int             `json:"more,omitempty"`   // changes that Changes leaves out
+	Coarse   bool            `json:"coarse,omitempty"` // the entities change the same fields, with different values
 }
 
 // A RestoreRequest selects what is restored. The selection must name an entity or have

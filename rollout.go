@@ -86,10 +86,10 @@ type RolloutStatus struct {
 
 // A RolloutWave counts the deployments of a wave by progress.
 type RolloutWave struct {
-	Name     string
-	Rows     int
-	Approval string         // "", Required, or who approved it
-	Progress map[string]int // such as Waiting, Applied, Soaking, Healthy, Failed
+	Name     string         `json:"name"`
+	Rows     int            `json:"deployments"`
+	Approval string         `json:"approval,omitempty"` // "", Required, or who approved it
+	Progress map[string]int `json:"progress"`           // such as Waiting, Applied, Soaking, Healthy, Failed
 }
 
 // A RolloutRow is the plan for one deployment, and its progress.
@@ -135,14 +135,19 @@ type RolloutPlan struct {
 
 // A RolloutGroup is a set of rows with equal changes.
 type RolloutGroup struct {
-	Kind     string
-	Count    int
-	Examples []DeploymentID
-	Changes  []RolloutChange
-	More     int
-	Coarse   bool
-	Distinct int
+	Kind     string          `json:"kind"`
+	Count    int             `json:"count"`
+	Examples []DeploymentID  `json:"examples"`
+	Changes  []RolloutChange `json:"changes"`
+	More     int             `json:"more,omitempty"`
+	Coarse   bool            `json:"coarse,omitempty"`
+	Distinct int             `json:"distinct,omitempty"`
 }
 
 // A RolloutChange is a change of one field, for display.
-type RolloutChange struct{ Resource, Path, Before, After string }
+type RolloutChange struct {
+	Resource string `json:"resource"`
+	Path     string `json:"path"`
+	Before   string `json:"before"`
+	After    string `json:"after"`
+}

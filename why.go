@@ -122,46 +122,47 @@ type TemplateImpactRequest struct {
 // A TemplateImpact says what depends on a template, and, with a package, what upgrades
 // of its deployments to that package would change.
 type TemplateImpact struct {
-	Template        TemplateID
-	Revision        int64
-	Deployments     int
-	Sites           int // that are based on the template
-	DeploymentSites int // with deployments of it
-	Revisions       []ImpactRevision
-	Topologies      []ImpactTopology
-	Rollouts        []ImpactRollout
-	Groups          []ImpactGroup // with a package
-	Same, Unknown   int           // with a package: deployments that wouldn't change, or for which it isn't known
-	More            bool          // some lists are cut
+	Template        TemplateID       `json:"template"`
+	Revision        int64            `json:"revision"`
+	Deployments     int              `json:"deployments"`
+	DeploymentSites int              `json:"deploymentSites"` // with deployments of it
+	Sites           int              `json:"sites"`           // that are based on the template
+	Revisions       []ImpactRevision `json:"revisions"`
+	Topologies      []ImpactTopology `json:"topologies"`
+	Rollouts        []ImpactRollout  `json:"rollouts"`
+	Groups          []ImpactGroup    `json:"groups"`  // with a package
+	Same            int              `json:"same"`    // with a package: deployments that wouldn't change
+	Unknown         int              `json:"unknown"` // with a package: deployments for which it isn't known
+	More            bool             `json:"more"`    // some lists are cut
 }
 
 // An ImpactRevision is the number of deployments of a revision of a template.
 type ImpactRevision struct {
-	Revision    int64 // 0: not recorded
-	Deployments int
+	Revision    int64 `json:"revision"` // 0: not recorded
+	Deployments int   `json:"deployments"`
 }
 
 // An ImpactTopology is a Template resource that names or selects the template.
 type ImpactTopology struct {
-	Kind     Kind
-	ID       string
-	Resource string
-	Selects  bool // by metadata
+	Kind     Kind   `json:"kind"`
+	ID       string `json:"id"`
+	Resource string `json:"resource"`
+	Selects  bool   `json:"selects"` // by metadata
 }
 
 // An ImpactRollout is a rollout in progress that upgrades to the template, or that
 // changes its deployments.
 type ImpactRollout struct {
-	ID    RolloutID
-	State string
+	ID    RolloutID `json:"id"`
+	State string    `json:"state"`
 }
 
 // An ImpactGroup is a set of deployments with equal changes.
 type ImpactGroup struct {
-	Kind        string // Change, Create, Delete, Conflict, Invalid
-	Deployments int
-	Examples    []DeploymentID
-	Changes     []RolloutChange
-	MoreChanges int      // that Changes leaves out
-	Conflicts   []string // of the first example: what blocks an upgrade
+	Kind        string          `json:"kind"` // Change, Create, Delete, Conflict, Invalid
+	Deployments int             `json:"deployments"`
+	Examples    []DeploymentID  `json:"examples"`
+	Changes     []RolloutChange `json:"changes"`
+	MoreChanges int             `json:"moreChanges"` // that Changes leaves out
+	Conflicts   []string        `json:"conflicts"`   // of the first example: what blocks an upgrade
 }

@@ -88,16 +88,19 @@ func NewLive(catalog LiveCatalog, o LiveOptions) http.Handler {
 
 // routes returns the handlers of the API. Each is described in [description].
 func (l *live) routes() map[string]http.HandlerFunc {
-	routes := map[string]http.HandlerFunc{
-		"GET /api/v1/me": l.me, "GET /api/v1/stream": l.stream, "POST /api/v1/actions": l.act, "GET /api/v1/openapi.json": l.openapi,
+	routes := map[string]http.HandlerFunc{"GET /api/v1/stream": l.stream, "GET /api/v1/openapi.json": l.openapi}
+	for pattern, read := range map[string]func(*http.Request) (any, error){
+		"GET /api/v1/me": l.me, "POST /api/v1/actions": l.act,
 		"GET /api/v1/rollout/status": l.liveStatus, "GET /api/v1/rollout/plan": l.rolloutPlan, "GET /api/v1/rollout/rows": l.rolloutRows, "POST /api/v1/rollout/command": l.rolloutCommand,
 		"GET /api/v1/diff": l.diff, "GET /api/v1/retention": l.retention, "GET /api/v1/blame": l.liveBlame,
 		"GET /api/v1/history": l.history, "GET /api/v1/throughput": l.throughput, "GET /api/v1/runs": l.runs,
+	} {
+		routes[pattern] = l.respond(read)
 	}
 	for _, kind := range kinds {
-		routes["GET /api/v1/"+string(kind)] = func(w http.ResponseWriter, r *http.Request) { l.entity(w, r, kind) }
-		routes["GET /api/v1/"+string(kind)+"/list"] = func(w http.ResponseWriter, r *http.Request) { l.list(w, r, kind) }
-		routes["GET /api/v1/"+string(kind)+"/count"] = func(w http.ResponseWriter, r *http.Request) { l.count(w, r, kind) }
+		for path, read := range map[string]func(*http.Request, tko.Kind) (any, error){"": l.entity, "/list": l.list, "/count": l.count} {
+			routes["GET /api/v1/"+string(kind)+path] = l.respond(func(r *http.Request) (any, error) { return read(r, kind) })
+		}
 	}
 	return routes
 }

@@ -37,23 +37,21 @@ type resultBody struct {
 
 // act carries out an action, or counts what it would change. Without the count
 // of a dry run, and if the count has changed, it is refused.
-func (l *live) act(w http.ResponseWriter, r *http.Request) {
-	result, err := l.action(w, r)
+func (l *live) act(r *http.Request) (any, error) {
+	result, err := l.action(r)
 	if err != nil {
-		l.fail(w, r, err)
-		return
+		return nil, err
 	}
 	about, err := l.catalog.About(r.Context())
 	if err != nil {
-		l.fail(w, r, err)
-		return
+		return nil, err
 	}
-	writeJSON(w, http.StatusOK, resultBody{Count: result.Count, Descendants: result.Descendants, Position: about.Position})
+	return resultBody{Count: result.Count, Descendants: result.Descendants, Position: about.Position}, nil
 }
 
-func (l *live) action(w http.ResponseWriter, r *http.Request) (tko.Deleted, error) {
+func (l *live) action(r *http.Request) (tko.Deleted, error) {
 	var a actionBody
-	if err := readJSON(w, r, &a); err != nil {
+	if err := readJSON(r, &a); err != nil {
 		return tko.Deleted{}, err
 	}
 	f, err := a.check()

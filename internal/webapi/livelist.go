@@ -35,7 +35,7 @@ type pageBody struct {
 // list responds with a page of a list: ?after=ID&limit=N and filters. With
 // ?state= or &reason= a page may be short, or empty, and still have a next one: one
 // request reads at most 10,000 entities.
-func (l *live) list(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
+func (l *live) list(r *http.Request, kind tko.Kind) (any, error) {
 	query := r.URL.Query()
 	f, err := filter.Parse(kind, query, "after", "limit", "state", "reason", "asOf")
 	ctx := r.Context()
@@ -57,8 +57,7 @@ func (l *live) list(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
 		about, err = l.catalog.About(r.Context())
 	}
 	if err != nil {
-		l.fail(w, r, err)
-		return
+		return nil, err
 	}
 	body := pageBody{Position: about.Position, Rows: make([]any, 0, limit)}
 	state, reason := tko.State(query.Get("state")), query.Get("reason")
@@ -69,8 +68,7 @@ func (l *live) list(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
 	last, read := "", 0
 	for row, err := range l.rows(ctx, f, tko.ListOptions{Window: tko.Window{After: query.Get("after"), Max: &most}}) {
 		if err != nil {
-			l.fail(w, r, err)
-			return
+			return nil, err
 		}
 		if len(body.Rows) == int(limit) || read == maxCounted {
 			body.Next = last
@@ -82,7 +80,7 @@ func (l *live) list(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
 			body.Rows = append(body.Rows, row.body)
 		}
 	}
-	writeJSON(w, http.StatusOK, body)
+	return body, nil
 }
 
 func checkState(query url.Values) error {
@@ -115,7 +113,7 @@ type countBody struct {
 // template, site, metadata.KEY. One request counts at most 10,000, so that it
 // ends early whatever the size; next continues. With whole=true the server counts all
 // in the background, and responds with the newest numbers that it has.
-func (l *live) count(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
+func (l *live) count(r *http.Request, kind tko.Kind) (any, error) {
 	q, err := countQueryOf(r, kind)
 	ctx := r.Context()
 	if err == nil {
@@ -134,10 +132,9 @@ func (l *live) count(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
 		body, err = l.countPage(ctx, q, about.Position, r.URL.Query().Get("after"))
 	}
 	if err != nil {
-		l.fail(w, r, err)
-		return
+		return nil, err
 	}
-	writeJSON(w, http.StatusOK, body)
+	return body, nil
 }
 
 func countQueryOf(r *http.Request, kind tko.Kind) (q countQuery, err error) {
@@ -276,13 +273,8 @@ type entityBody struct {
 
 // entity responds with an entity and its package: ?id=, and &revision= for an
 // earlier revision.
-func (l *live) entity(w http.ResponseWriter, r *http.Request, kind tko.Kind) {
-	body, err := l.read(r, kind)
-	if err != nil {
-		l.fail(w, r, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, body)
+func (l *live) entity(r *http.Request, kind tko.Kind) (any, error) {
+	return l.read(r, kind)
 }
 
 func (l *live) read(r *http.Request, kind tko.Kind) (body entityBody, err error) {
@@ -410,12 +402,11 @@ type meBody struct {
 }
 
 // me responds with the caller, and what they may do somewhere.
-func (l *live) me(w http.ResponseWriter, r *http.Request) {
+func (l *live) me(r *http.Request) (any, error) {
 	i, _ := identity.From(r.Context())
 	about, err := l.catalog.About(r.Context())
 	if err != nil {
-		l.fail(w, r, err)
-		return
+		return nil, err
 	}
 	body := meBody{
 		Subject: i.Subject, Display: i.Display, Authenticator: i.Authenticator, Expires: i.Expires, Can: map[tko.Kind][]string{}, Logins: orEmpty(l.options.Logins),
@@ -425,11 +416,10 @@ func (l *live) me(w http.ResponseWriter, r *http.Request) {
 	for _, kind := range kinds {
 		can, err := l.can(r.Context(), kind, "")
 		if err != nil && !errors.Is(err, tko.ErrDenied) {
-			l.fail(w, r, err)
-			return
+			return nil, err
 		}
 		body.Can[kind] = orEmpty(can)
 		body.Filters[kind] = filter.Words(kind)
 	}
-	writeJSON(w, http.StatusOK, body)
+	return body, nil
 }

@@ -11,43 +11,33 @@ import (
 // maxDiffGroups limits the groups of a difference.
 const maxDiffGroups = 500
 
-type pastGroupBody struct {
-	What     string          `json:"what"` // created, changed or deleted
-	Count    int             `json:"count"`
-	Examples []string        `json:"examples"`
-	Changes  []packageChange `json:"changes"`
-	More     int             `json:"more,omitempty"`   // changes that are left out
-	Coarse   bool            `json:"coarse,omitempty"` // the values differ
-}
-
 type diffBody struct {
 	From   string          `json:"from"`
 	To     string          `json:"to"` // "": now
-	Groups []pastGroupBody `json:"groups"`
+	Groups []tko.PastGroup `json:"groups"`
 	Other  int             `json:"other"` // entities of the groups that are left out
 }
 
 // diff responds with what differs between two moments, in groups of entities with equal
 // differences: ?kind=&from=, and &to=, &entity= for one ID, and filters.
-func (l *live) diff(w http.ResponseWriter, r *http.Request) {
+func (l *live) diff(r *http.Request) (any, error) {
 	request, err := diffRequest(r)
 	if err != nil {
-		l.fail(w, r, err)
-		return
+		return nil, err
 	}
-	body := diffBody{From: request.From.String(), To: request.To.String(), Groups: []pastGroupBody{}}
+	body := diffBody{From: request.From.String(), To: request.To.String(), Groups: []tko.PastGroup{}}
 	for g, err := range l.catalog.DiffPast(r.Context(), request) {
 		if err != nil {
-			l.fail(w, r, err)
-			return
+			return nil, err
 		}
 		if len(body.Groups) == maxDiffGroups {
 			body.Other += g.Count
 			continue
 		}
-		body.Groups = append(body.Groups, pastGroupBody{What: g.What, Count: g.Count, Examples: orEmpty(g.Examples), Changes: changesOf(g.Changes), More: g.More, Coarse: g.Coarse})
+		g.Examples, g.Changes = orEmpty(g.Examples), orEmpty(g.Changes)
+		body.Groups = append(body.Groups, g)
 	}
-	writeJSON(w, http.StatusOK, body)
+	return body, nil
 }
 
 func diffRequest(r *http.Request) (request tko.DiffRequest, err error) {
@@ -87,26 +77,24 @@ type retentionBody struct {
 }
 
 // retention responds with which part of the past can be read.
-func (l *live) retention(w http.ResponseWriter, r *http.Request) {
+func (l *live) retention(r *http.Request) (any, error) {
 	err := only(r.URL.Query())
 	var kept tko.Retention
 	if err == nil {
 		kept, err = l.catalog.Retention(r.Context())
 	}
 	if err != nil {
-		l.fail(w, r, err)
-		return
+		return nil, err
 	}
-	writeJSON(w, http.StatusOK, retentionBody{
+	return retentionBody{
 		OldestPosition: kept.OldestPosition, NewestPosition: kept.NewestPosition, OldestTime: milliseconds(kept.OldestTime), NewestTime: milliseconds(kept.NewestTime),
-	})
+	}, nil
 }
 
 // liveBlame responds with where the values of a package come from.
-func (l *live) liveBlame(w http.ResponseWriter, r *http.Request) {
+func (l *live) liveBlame(r *http.Request) (any, error) {
 	if err := only(r.URL.Query(), "kind", "id", "revision", "field", "history"); err != nil {
-		l.fail(w, r, err)
-		return
+		return nil, err
 	}
-	l.blame(w, r)
+	return l.blame(r)
 }

@@ -49,25 +49,21 @@ func milliseconds(t time.Time) int64 {
 }
 
 // liveStatus responds with how far a rollout is: ?id=.
-func (l *live) liveStatus(w http.ResponseWriter, r *http.Request) {
+func (l *live) liveStatus(r *http.Request) (any, error) {
 	id, err := rolloutID(r)
 	var status tko.RolloutStatus
 	if err == nil {
 		status, err = l.catalog.RolloutStatus(r.Context(), id)
 	}
-	l.respondStatus(w, r, status, err)
+	return l.statusOf(r, status, err)
 }
 
-func (l *live) respondStatus(w http.ResponseWriter, r *http.Request, status tko.RolloutStatus, err error) {
-	var body liveStatusBody
-	if err == nil {
-		body, err = l.newLiveStatus(r, status)
-	}
+// statusOf returns the body of a status, unless reading the status has failed.
+func (l *live) statusOf(r *http.Request, status tko.RolloutStatus, err error) (any, error) {
 	if err != nil {
-		l.fail(w, r, err)
-		return
+		return nil, err
 	}
-	writeJSON(w, http.StatusOK, body)
+	return l.newLiveStatus(r, status)
 }
 
 // rolloutID reads ?id=, and refuses other parameters than the named ones.
@@ -82,93 +78,61 @@ func rolloutID(r *http.Request, others ...string) (tko.RolloutID, error) {
 	return tko.RolloutID(query.Get("id")), nil
 }
 
-type packageChange struct {
-	Resource string `json:"resource"`
-	Path     string `json:"path"`
-	Before   string `json:"before"`
-	After    string `json:"after"`
-}
-
-func changesOf(changes []tko.RolloutChange) []packageChange {
-	out := make([]packageChange, 0, len(changes))
-	for _, c := range changes {
-		out = append(out, packageChange(c))
-	}
-	return out
-}
-
-type planGroup struct {
-	Kind     string             `json:"kind"` // Change, Create, Delete, Conflict or Invalid
-	Count    int                `json:"count"`
-	Examples []tko.DeploymentID `json:"examples"`
-	Changes  []packageChange    `json:"changes"`
-	More     int                `json:"more,omitempty"`     // changes that are left out
-	Coarse   bool               `json:"coarse,omitempty"`   // the values differ
-	Distinct int                `json:"distinct,omitempty"` // sets of values, if coarse
-}
-
 type planBody struct {
-	ID     tko.RolloutID  `json:"id"`
-	Digest string         `json:"digest"`
-	State  string         `json:"state"`
-	Kinds  map[string]int `json:"kinds"`
-	Waves  []waveBody     `json:"waves"`
-	Groups []planGroup    `json:"groups"`
+	ID     tko.RolloutID      `json:"id"`
+	Digest string             `json:"digest"`
+	State  string             `json:"state"`
+	Kinds  map[string]int     `json:"kinds"`
+	Waves  []tko.RolloutWave  `json:"waves"`
+	Groups []tko.RolloutGroup `json:"groups"`
 }
 
 // rolloutPlan responds with the current plan of a rollout, in groups of equal changes: ?id=.
-func (l *live) rolloutPlan(w http.ResponseWriter, r *http.Request) {
+func (l *live) rolloutPlan(r *http.Request) (any, error) {
 	id, err := rolloutID(r)
 	var plan tko.RolloutPlan
 	if err == nil {
 		plan, err = l.catalog.RolloutPlan(r.Context(), id)
 	}
 	if err != nil {
-		l.fail(w, r, err)
-		return
+		return nil, err
 	}
-	body := planBody{ID: plan.ID, Digest: plan.Digest, State: plan.State, Kinds: plan.Kinds, Waves: wavesOf(plan.Waves), Groups: []planGroup{}}
-	for _, g := range plan.Groups {
-		body.Groups = append(body.Groups, planGroup{
-			Kind: g.Kind, Count: g.Count, Examples: orEmpty(g.Examples), Changes: changesOf(g.Changes), More: g.More, Coarse: g.Coarse, Distinct: g.Distinct,
-		})
+	body := planBody{ID: plan.ID, Digest: plan.Digest, State: plan.State, Kinds: plan.Kinds, Waves: orEmpty(plan.Waves), Groups: orEmpty(plan.Groups)}
+	for i := range body.Groups {
+		g := &body.Groups[i]
+		g.Examples, g.Changes = orEmpty(g.Examples), orEmpty(g.Changes)
 	}
-	writeJSON(w, http.StatusOK, body)
+	return body, nil
 }
 
 type planRow struct {
-	Deployment tko.DeploymentID `json:"deployment"`
-	Site       tko.SiteID       `json:"site"`
-	Kind       string           `json:"kind"`
-	Wave       int              `json:"wave"` // -1: it isn't applied
-	Revision   int64            `json:"revision"`
-	Group      int              `json:"group"`
-	Findings   []string         `json:"findings"`
-	Unknown    []string         `json:"unknown"` // known after preparation
-	Progress   string           `json:"progress"`
-	Reason     string           `json:"reason"`
-	Since      int64            `json:"since,omitempty"` // Unix milliseconds
-	Applied    int64            `json:"applied,omitempty"`
-	Changes    []packageChange  `json:"changes,omitempty"`
+	Deployment tko.DeploymentID    `json:"deployment"`
+	Site       tko.SiteID          `json:"site"`
+	Kind       string              `json:"kind"`
+	Wave       int                 `json:"wave"` // -1: it isn't applied
+	Revision   int64               `json:"revision"`
+	Group      int                 `json:"group"`
+	Findings   []string            `json:"findings"`
+	Unknown    []string            `json:"unknown"` // known after preparation
+	Progress   string              `json:"progress"`
+	Reason     string              `json:"reason"`
+	Since      int64               `json:"since,omitempty"` // Unix milliseconds
+	Applied    int64               `json:"applied,omitempty"`
+	Changes    []tko.RolloutChange `json:"changes,omitempty"`
 }
 
 func newPlanRow(r tko.RolloutRow) planRow {
 	return planRow{
 		Deployment: r.Deployment, Site: r.Site, Kind: r.Kind, Wave: r.Wave, Revision: r.Revision, Group: r.Group, Findings: orEmpty(r.Findings), Unknown: orEmpty(r.Unknown),
-		Progress: r.Progress, Reason: r.Reason, Since: milliseconds(r.Since), Applied: r.Applied, Changes: changesOf(r.Changes),
+		Progress: r.Progress, Reason: r.Reason, Since: milliseconds(r.Since), Applied: r.Applied, Changes: r.Changes,
 	}
 }
 
 // rolloutRows responds with a page of the rows of a plan: ?id=, and &group=, &kind=,
 // &progress=, &site=, &deployment=, &after=, &limit=. With &changes=true rows have the
 // changes of their packages, and a page has at most 20.
-func (l *live) rolloutRows(w http.ResponseWriter, r *http.Request) {
-	body, err := l.planRows(r)
-	if err != nil {
-		l.fail(w, r, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, body)
+func (l *live) rolloutRows(r *http.Request) (any, error) {
+	return l.planRows(r)
 }
 
 type rowsBody struct {
@@ -238,9 +202,9 @@ type commandBody struct {
 }
 
 // rolloutCommand does a command of a rollout, and responds with its status.
-func (l *live) rolloutCommand(w http.ResponseWriter, r *http.Request) {
+func (l *live) rolloutCommand(r *http.Request) (any, error) {
 	var c commandBody
-	err := readJSON(w, r, &c)
+	err := readJSON(r, &c)
 	var status tko.RolloutStatus
 	switch {
 	case err != nil:
@@ -253,15 +217,15 @@ func (l *live) rolloutCommand(w http.ResponseWriter, r *http.Request) {
 			ID: c.ID, Verb: c.Command, Plan: c.Plan, SkipBlocked: c.SkipBlocked, Force: c.Force, AnyTime: c.AnyTime, Deployment: c.Deployment,
 		})
 	}
-	l.respondStatus(w, r, status, err)
+	return l.statusOf(r, status, err)
 }
 
 // readJSON reads the body of a request, whose fields must be known.
-func readJSON(w http.ResponseWriter, r *http.Request, body any) error {
+func readJSON(r *http.Request, body any) error {
 	if typ, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || typ != "application/json" {
 		return tko.Errorf(tko.ErrInvalid, "the content type is %.40q: send application/json", r.Header.Get("Content-Type"))
 	}
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAction))
+	decoder := json.NewDecoder(r.Body) // which respond limits
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(body); err != nil {
 		return tko.Errorf(tko.ErrInvalid, "the request is not valid JSON of at most %d bytes: %v", maxAction, err)

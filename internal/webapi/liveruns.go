@@ -98,13 +98,8 @@ type runsBody struct {
 // runs responds with the newest runs of a plugin, or for a deployment or site, of this
 // process: ?kind=&id=. Callers see runs for entities that they may read, and what plugins
 // log, which is up to their authors, only with the right to the server's log.
-func (l *live) runs(w http.ResponseWriter, r *http.Request) {
-	body, err := l.readRuns(r)
-	if err != nil {
-		l.fail(w, r, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, body)
+func (l *live) runs(r *http.Request) (any, error) {
+	return l.readRuns(r)
 }
 
 func (l *live) readRuns(r *http.Request) (body runsBody, err error) {

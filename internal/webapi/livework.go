@@ -37,7 +37,7 @@ type minuteBody struct {
 // throughput responds with the numbers of changes of deployments that the caller sees, by
 // minute: of the last hour, or ?after= a position. It counts the newest 20,000 changes at
 // most, so that it ends early whatever the size.
-func (l *live) throughput(w http.ResponseWriter, r *http.Request) {
+func (l *live) throughput(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	err := only(query, "after")
 	var after int64
@@ -53,8 +53,7 @@ func (l *live) throughput(w http.ResponseWriter, r *http.Request) {
 		kept, err = l.catalog.Retention(r.Context())
 	}
 	if err != nil {
-		l.fail(w, r, err)
-		return
+		return nil, err
 	}
 	body := throughputBody{Position: about.Position, Minutes: []*minuteBody{}}
 	begin := time.Now().Add(-throughputTime)
@@ -67,8 +66,7 @@ func (l *live) throughput(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 		if err != nil {
-			l.fail(w, r, err)
-			return
+			return nil, err
 		}
 		body.Position = max(body.Position, c.Position)
 		if c.Time.Before(begin) {
@@ -78,7 +76,7 @@ func (l *live) throughput(w http.ResponseWriter, r *http.Request) {
 		addChange(minutes, c)
 	}
 	body.Minutes = append(body.Minutes, slices.SortedFunc(maps.Values(minutes), func(a, b *minuteBody) int { return cmp.Compare(a.Start, b.Start) })...)
-	writeJSON(w, http.StatusOK, body)
+	return body, nil
 }
 
 func addChange(minutes map[int64]*minuteBody, c tko.Change) {
@@ -114,7 +112,7 @@ type eventBody struct {
 
 // history responds with the newest changes of an entity, newest first: ?kind=&id=, and
 // &limit=.
-func (l *live) history(w http.ResponseWriter, r *http.Request) {
+func (l *live) history(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	err := only(query, "kind", "id", "limit")
 	var limit int64
@@ -128,17 +126,15 @@ func (l *live) history(w http.ResponseWriter, r *http.Request) {
 		err = tko.Errorf(tko.ErrInvalid, "there is no ID: add &id=ID")
 	}
 	if err != nil {
-		l.fail(w, r, err)
-		return
+		return nil, err
 	}
 	events := []eventBody{}
 	request := tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.Kind(query.Get("kind")), ID: query.Get("id")}, Max: int(limit)}
 	for e, err := range l.catalog.HistoryOf(r.Context(), request) {
 		if err != nil {
-			l.fail(w, r, err)
-			return
+			return nil, err
 		}
 		events = append(events, eventBody{Position: e.Position, What: e.What, Summary: e.Summary, Revision: e.Revision, Time: e.Time.UnixMilli(), Who: e.Author.Who, Why: e.Author.Why})
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"events": events})
+	return map[string]any{"events": events}, nil
 }

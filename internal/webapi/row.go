@@ -170,47 +170,27 @@ type rolloutBody struct {
 }
 
 func rolloutRow(r tko.Rollout) rolloutBody {
-	body := rolloutBody{ID: string(r.ID), Metadata: r.Metadata, State: r.State, Reason: r.Reason, stampBody: stampOf(r.Stamp)}
-	if body.Metadata == nil {
-		body.Metadata = map[string]string{}
-	}
-	return body
+	return rolloutBody{ID: string(r.ID), Metadata: orEmptyMap(r.Metadata), State: r.State, Reason: r.Reason, stampBody: stampOf(r.Stamp)}
 }
 
 type statusBody struct {
-	ID       string         `json:"id"`
-	State    string         `json:"state"`
-	Reason   string         `json:"reason"`
-	Plan     string         `json:"plan"`
-	Undoes   string         `json:"undoes,omitempty"`
-	UndoneBy string         `json:"undoneBy,omitempty"`
-	Kinds    map[string]int `json:"kinds"`
-	Failures int            `json:"failures"`
-	Blocks   []string       `json:"blocks"`
-	Waves    []waveBody     `json:"waves"`
-}
-
-type waveBody struct {
-	Name        string         `json:"name"`
-	Deployments int            `json:"deployments"`
-	Approval    string         `json:"approval,omitempty"`
-	Progress    map[string]int `json:"progress"`
+	ID       string            `json:"id"`
+	State    string            `json:"state"`
+	Reason   string            `json:"reason"`
+	Plan     string            `json:"plan"`
+	Undoes   string            `json:"undoes,omitempty"`
+	UndoneBy string            `json:"undoneBy,omitempty"`
+	Kinds    map[string]int    `json:"kinds"`
+	Failures int               `json:"failures"`
+	Blocks   []string          `json:"blocks"`
+	Waves    []tko.RolloutWave `json:"waves"`
 }
 
 func newStatusBody(s tko.RolloutStatus) statusBody {
-	body := statusBody{
+	return statusBody{
 		ID: string(s.ID), State: s.State, Reason: s.Reason, Plan: s.Plan, Undoes: string(s.Undoes), UndoneBy: string(s.UndoneBy),
-		Kinds: s.Kinds, Failures: s.Failures, Blocks: orEmpty(s.Blocks), Waves: wavesOf(s.Waves),
+		Kinds: s.Kinds, Failures: s.Failures, Blocks: orEmpty(s.Blocks), Waves: orEmpty(s.Waves),
 	}
-	return body
-}
-
-func wavesOf(waves []tko.RolloutWave) []waveBody {
-	out := make([]waveBody, 0, len(waves))
-	for _, w := range waves {
-		out = append(out, waveBody{Name: w.Name, Deployments: w.Rows, Approval: w.Approval, Progress: w.Progress})
-	}
-	return out
 }
 
 type freezeBody struct {

@@ -55,7 +55,7 @@ func New(catalog Catalog, log *slog.Logger) http.Handler {
 	}
 	a := &api{catalog: catalog, log: log}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /api/about", a.about)
+	mux.HandleFunc("GET /api/about", a.respond(a.about))
 	mux.HandleFunc("GET /api/template", a.template)
 	mux.HandleFunc("GET /api/site", a.site)
 	mux.HandleFunc("GET /api/deployment", a.deployment)
@@ -67,15 +67,15 @@ func New(catalog Catalog, log *slog.Logger) http.Handler {
 		a.rollouts = rollouts
 		mux.HandleFunc("GET /api/rollout", a.rollout)
 		mux.HandleFunc("GET /api/rollout/list", a.rolloutList)
-		mux.HandleFunc("GET /api/rollout/status", a.rolloutStatus)
+		mux.HandleFunc("GET /api/rollout/status", a.respond(a.rolloutStatus))
 		mux.HandleFunc("GET /api/freeze/list", a.freezes)
 	}
 	if reasons, ok := catalog.(Reasons); ok {
 		a.reasons = reasons
-		mux.HandleFunc("GET /api/blame", a.blame)
-		mux.HandleFunc("GET /api/site/explain", a.siteExplain)
-		mux.HandleFunc("GET /api/site/diff", a.siteDiff)
-		mux.HandleFunc("GET /api/template/impact", a.templateImpact)
+		mux.HandleFunc("GET /api/blame", a.respond(a.blame))
+		mux.HandleFunc("GET /api/site/explain", a.respond(a.siteExplain))
+		mux.HandleFunc("GET /api/site/diff", a.respond(a.siteDiff))
+		mux.HandleFunc("GET /api/template/impact", a.respond(a.templateImpact))
 	}
 	mux.HandleFunc("/api/", a.unknown)
 	return mux
@@ -88,6 +88,20 @@ type api struct {
 	log      *slog.Logger
 }
 
+// respond returns a handler that responds with a value as JSON, or with an error. The body of
+// a request is limited.
+func (a *api) respond(read func(r *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxAction)
+		body, err := read(r)
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, body)
+	}
+}
+
 func (a *api) unknown(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -97,13 +111,12 @@ func (a *api) unknown(w http.ResponseWriter, r *http.Request) {
 	a.fail(w, r, tko.Errorf(tko.ErrNotFound, "there is no %q in this API", r.URL.Path))
 }
 
-func (a *api) about(w http.ResponseWriter, r *http.Request) {
+func (a *api) about(r *http.Request) (any, error) {
 	about, err := a.catalog.About(r.Context())
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return nil, err
 	}
-	writeJSON(w, http.StatusOK, aboutBody{
+	return aboutBody{
 		InstanceName:         about.InstanceName,
 		InstanceDescription:  about.InstanceDescription,
 		Version:              about.Version,
@@ -111,7 +124,7 @@ func (a *api) about(w http.ResponseWriter, r *http.Request) {
 		AddressPorts:         orEmpty(about.AddressPorts),
 		DefaultPackageFormat: about.DefaultPackageFormat,
 		Position:             about.Position,
-	})
+	}, nil
 }
 
 func (a *api) template(w http.ResponseWriter, r *http.Request) {
@@ -149,18 +162,16 @@ func (a *api) rolloutList(w http.ResponseWriter, r *http.Request) {
 }
 
 // rolloutStatus responds with how far a rollout is: ?id=.
-func (a *api) rolloutStatus(w http.ResponseWriter, r *http.Request) {
+func (a *api) rolloutStatus(r *http.Request) (any, error) {
 	id := r.URL.Query().Get("id")
 	if id == "" {
-		a.fail(w, r, errNoID)
-		return
+		return nil, errNoID
 	}
 	status, err := a.rollouts.RolloutStatus(r.Context(), tko.RolloutID(id))
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return nil, err
 	}
-	writeJSON(w, http.StatusOK, newStatusBody(status))
+	return newStatusBody(status), nil
 }
 
 // freezes responds with the freezes that aren't over, those that end first at the

@@ -18,12 +18,11 @@ type Reasons interface {
 
 // blame responds with the origins of fields: ?kind=&id=, and &field=, &history=true, and
 // &revision=.
-func (a *api) blame(w http.ResponseWriter, r *http.Request) {
+func (a *api) blame(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	revision, err := number(r, "revision", 0, 64)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return nil, err
 	}
 	request := tko.BlameRequest{Kind: tko.Kind(query.Get("kind")), ID: query.Get("id"), Revision: revision, Field: query.Get("field")}
 	switch text := query.Get("history"); text {
@@ -31,13 +30,11 @@ func (a *api) blame(w http.ResponseWriter, r *http.Request) {
 	case "true":
 		request.History = true
 	default:
-		a.fail(w, r, tko.Errorf(tko.ErrInvalid, "history is %q: use true or false", text))
-		return
+		return nil, tko.Errorf(tko.ErrInvalid, "history is %q: use true or false", text)
 	}
 	b, err := a.reasons.Blame(r.Context(), request)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return nil, err
 	}
 	body := blameBody{Kind: b.Kind, ID: b.ID, Revision: b.Revision}
 	for _, f := range b.Fields {
@@ -51,7 +48,7 @@ func (a *api) blame(w http.ResponseWriter, r *http.Request) {
 		}
 		body.Changes = append(body.Changes, one)
 	}
-	writeJSON(w, http.StatusOK, body)
+	return body, nil
 }
 
 type blameBody struct {
@@ -106,19 +103,17 @@ func originOf(o tko.Origin) originBody {
 
 // siteExplain responds with whether placements select a site: ?id=, and &deployment= or
 // &template=, now or ?asOf= a moment of the past.
-func (a *api) siteExplain(w http.ResponseWriter, r *http.Request) {
+func (a *api) siteExplain(r *http.Request) (any, error) {
 	query := r.URL.Query()
 	ctx, err := past(r.Context(), r)
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return nil, err
 	}
 	e, err := a.reasons.ExplainSite(ctx, tko.SiteExplanationRequest{
 		Site: tko.SiteID(query.Get("id")), Deployment: tko.DeploymentID(query.Get("deployment")), Template: tko.TemplateID(query.Get("template")),
 	})
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return nil, err
 	}
 	body := explanationBody{Site: e.Site, Placements: []placementBody{}}
 	for _, p := range e.Placements {
@@ -132,19 +127,18 @@ func (a *api) siteExplain(w http.ResponseWriter, r *http.Request) {
 		}
 		body.Placements = append(body.Placements, one)
 	}
-	writeJSON(w, http.StatusOK, body)
+	return body, nil
 }
 
 // siteDiff responds with the differences between the desired state of a site and its
 // actual state: ?id=.
-func (a *api) siteDiff(w http.ResponseWriter, r *http.Request) {
+func (a *api) siteDiff(r *http.Request) (any, error) {
 	c, err := a.reasons.CompareSite(r.Context(), tko.SiteID(r.URL.Query().Get("id")))
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return nil, err
 	}
 	c.Changes, c.Problems = orEmpty(c.Changes), orEmpty(c.Problems)
-	writeJSON(w, http.StatusOK, c)
+	return c, nil
 }
 
 type explanationBody struct {
@@ -169,79 +163,15 @@ type unmetBody struct {
 }
 
 // templateImpact responds with what depends on a template: ?id=.
-func (a *api) templateImpact(w http.ResponseWriter, r *http.Request) {
+func (a *api) templateImpact(r *http.Request) (any, error) {
 	i, err := a.reasons.TemplateImpact(r.Context(), tko.TemplateImpactRequest{Template: tko.TemplateID(r.URL.Query().Get("id"))})
 	if err != nil {
-		a.fail(w, r, err)
-		return
+		return nil, err
 	}
-	body := impactBody{
-		Template: i.Template, Revision: i.Revision, Deployments: i.Deployments, DeploymentSites: i.DeploymentSites, Sites: i.Sites, Same: i.Same, Unknown: i.Unknown, More: i.More,
-		Revisions: []revisionBody{}, Topologies: []topologyBody{}, Rollouts: []impactRolloutBody{}, Groups: []impactGroupBody{},
+	i.Revisions, i.Topologies, i.Rollouts, i.Groups = orEmpty(i.Revisions), orEmpty(i.Topologies), orEmpty(i.Rollouts), orEmpty(i.Groups)
+	for n := range i.Groups {
+		g := &i.Groups[n]
+		g.Examples, g.Changes, g.Conflicts = orEmpty(g.Examples), orEmpty(g.Changes), orEmpty(g.Conflicts)
 	}
-	for _, one := range i.Revisions {
-		body.Revisions = append(body.Revisions, revisionBody(one))
-	}
-	for _, one := range i.Topologies {
-		body.Topologies = append(body.Topologies, topologyBody(one))
-	}
-	for _, one := range i.Rollouts {
-		body.Rollouts = append(body.Rollouts, impactRolloutBody(one))
-	}
-	for _, g := range i.Groups {
-		group := impactGroupBody{Kind: g.Kind, Deployments: g.Deployments, Examples: orEmpty(g.Examples), MoreChanges: g.MoreChanges, Conflicts: orEmpty(g.Conflicts), Changes: []lineBody{}}
-		for _, c := range g.Changes {
-			group.Changes = append(group.Changes, lineBody(c))
-		}
-		body.Groups = append(body.Groups, group)
-	}
-	writeJSON(w, http.StatusOK, body)
-}
-
-type impactBody struct {
-	Template        tko.TemplateID      `json:"template"`
-	Revision        int64               `json:"revision"`
-	Deployments     int                 `json:"deployments"`
-	DeploymentSites int                 `json:"deploymentSites"`
-	Sites           int                 `json:"sites"`
-	Revisions       []revisionBody      `json:"revisions"`
-	Topologies      []topologyBody      `json:"topologies"`
-	Rollouts        []impactRolloutBody `json:"rollouts"`
-	Groups          []impactGroupBody   `json:"groups"`
-	Same            int                 `json:"same"`
-	Unknown         int                 `json:"unknown"`
-	More            bool                `json:"more"`
-}
-
-type revisionBody struct {
-	Revision    int64 `json:"revision"`
-	Deployments int   `json:"deployments"`
-}
-
-type topologyBody struct {
-	Kind     tko.Kind `json:"kind"`
-	ID       string   `json:"id"`
-	Resource string   `json:"resource"`
-	Selects  bool     `json:"selects"`
-}
-
-type impactRolloutBody struct {
-	ID    tko.RolloutID `json:"id"`
-	State string        `json:"state"`
-}
-
-type impactGroupBody struct {
-	Kind        string             `json:"kind"`
-	Deployments int                `json:"deployments"`
-	Examples    []tko.DeploymentID `json:"examples"`
-	Changes     []lineBody         `json:"changes"`
-	MoreChanges int                `json:"moreChanges"`
-	Conflicts   []string           `json:"conflicts"`
-}
-
-type lineBody struct {
-	Resource string `json:"resource"`
-	Path     string `json:"path"`
-	Before   string `json:"before"`
-	After    string `json:"after"`
+	return i, nil
 }
