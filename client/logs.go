@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
 // LogLevels returns the level of each component of the server's log, sorted by
@@ -35,10 +36,7 @@ func logLevels(m *tkopb.LogLevels, err error) ([]tko.LogLevel, error) {
 	}
 	levels := make([]tko.LogLevel, len(m.GetLevels()))
 	for i, l := range m.GetLevels() {
-		levels[i] = tko.LogLevel{Component: l.GetComponent(), Level: l.GetLevel()}
-		if until := l.GetUntil(); until != nil {
-			levels[i].Until = until.AsTime()
-		}
+		levels[i] = tko.LogLevel{Component: l.GetComponent(), Level: l.GetLevel(), Until: wire.Time(l.GetUntil())}
 	}
 	return levels, nil
 }

@@ -47,12 +47,7 @@ func (c *Client) Retention(ctx context.Context) (tko.Retention, error) {
 	r := tko.Retention{OldestPosition: m.GetOldestPosition(), NewestPosition: m.GetNewestPosition()}
 	r.KeepChanges, r.KeepRevisions = time.Duration(m.GetKeepChanges())*time.Second, int(m.GetKeepRevisions())
 	r.Changes, r.Bytes, r.DatabaseBytes = m.GetChanges(), m.GetBytes(), m.GetDatabaseBytes()
-	if t := m.GetOldestTime(); t != nil {
-		r.OldestTime = t.AsTime()
-	}
-	if t := m.GetNewestTime(); t != nil {
-		r.NewestTime = t.AsTime()
-	}
+	r.OldestTime, r.NewestTime = wire.Time(m.GetOldestTime()), wire.Time(m.GetNewestTime())
 	for _, p := range m.GetLonger() {
 		r.Longer = append(r.Longer, tko.RetentionPolicy{
 			Name: p.GetName(), Keep: time.Duration(p.GetKeep()) * time.Second, Deployments: p.GetDeployments(), Changes: p.GetChanges(), Bytes: p.GetBytes(),

@@ -3,11 +3,9 @@ package grpcapi
 import (
 	"context"
 	"iter"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/emptypb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
@@ -91,7 +89,7 @@ func (r *rights) ListPolicies(_ *emptypb.Empty, s grpc.ServerStreamingServer[tko
 
 func (r *rights) Bind(ctx context.Context, m *tkopb.Binding) (*tkopb.Binding, error) {
 	b, err := r.backend.Bind(ctx, access.Binding{
-		Subject: m.GetSubject(), Group: m.GetGroup(), Role: access.Role(m.GetRole()), Scope: scope(m.GetScope()), Expires: moment(m.GetExpires()), Reason: m.GetReason(),
+		Subject: m.GetSubject(), Group: m.GetGroup(), Role: access.Role(m.GetRole()), Scope: scope(m.GetScope()), Expires: wire.Time(m.GetExpires()), Reason: m.GetReason(),
 	})
 	if err != nil {
 		return nil, err
@@ -118,7 +116,7 @@ func (r *rights) BreakGlass(ctx context.Context, m *tkopb.BreakGlass) (*tkopb.Bi
 }
 
 func (r *rights) Freeze(ctx context.Context, m *tkopb.Freeze) (*tkopb.Freeze, error) {
-	return wire.Then(newFreeze)(r.backend.Freeze(ctx, tko.Freeze{SiteMetadata: m.GetSiteMetadata(), Until: moment(m.GetUntil()), Reason: m.GetReason()}))
+	return wire.Then(newFreeze)(r.backend.Freeze(ctx, tko.Freeze{SiteMetadata: m.GetSiteMetadata(), Until: wire.Time(m.GetUntil()), Reason: m.GetReason()}))
 }
 
 func (r *rights) Unfreeze(ctx context.Context, m *tkopb.Unfreeze) (*emptypb.Empty, error) {
@@ -130,13 +128,13 @@ func (r *rights) ListFreezes(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkop
 }
 
 func newFreeze(f tko.Freeze) *tkopb.Freeze {
-	return &tkopb.Freeze{Id: f.ID, SiteMetadata: f.SiteMetadata, Until: timestamp(f.Until), Reason: f.Reason, FrozenBy: f.By.Who, Created: timestamp(f.Created)}
+	return &tkopb.Freeze{Id: f.ID, SiteMetadata: f.SiteMetadata, Until: wire.NewTime(f.Until), Reason: f.Reason, FrozenBy: f.By.Who, Created: wire.NewTime(f.Created)}
 }
 
 func (r *rights) ListAudit(m *tkopb.ListAudit, s grpc.ServerStreamingServer[tkopb.AuditRecord]) error {
 	sel := audit.Select{
 		Subject: m.GetSubject(), Kind: m.GetKind(), ID: m.GetId(), Site: m.GetSiteId(), Decision: m.GetDecision(), Action: m.GetAction(), Request: m.GetRequest(),
-		Since: moment(m.GetSince()), Until: moment(m.GetUntil()), After: m.GetAfter(), Max: int(m.GetMax()),
+		Since: wire.Time(m.GetSince()), Until: wire.Time(m.GetUntil()), After: m.GetAfter(), Max: int(m.GetMax()),
 	}
 	for record, err := range r.backend.AuditRecords(s.Context(), sel) {
 		if err != nil {
@@ -184,28 +182,13 @@ func newScope(s access.Scope) *tkopb.Scope {
 
 func newBinding(b access.Binding) *tkopb.Binding {
 	return &tkopb.Binding{
-		Id: b.ID, Subject: b.Subject, Group: b.Group, Role: string(b.Role), Scope: newScope(b.Scope), Expires: timestamp(b.Expires), Reason: b.Reason,
-		BoundBy: b.By.Who, Created: timestamp(b.Created),
+		Id: b.ID, Subject: b.Subject, Group: b.Group, Role: string(b.Role), Scope: newScope(b.Scope), Expires: wire.NewTime(b.Expires), Reason: b.Reason,
+		BoundBy: b.By.Who, Created: wire.NewTime(b.Created),
 	}
 }
 
 func newPolicy(p access.Policy) *tkopb.Policy {
 	return &tkopb.Policy{
-		Id: p.ID, Scope: newScope(p.Scope), Approvers: uint32(max(p.Approvers, 0)), Groups: p.Groups, Reason: p.Reason, AddedBy: p.By.Who, Created: timestamp(p.Created), //nolint:gosec // small
+		Id: p.ID, Scope: newScope(p.Scope), Approvers: uint32(max(p.Approvers, 0)), Groups: p.Groups, Reason: p.Reason, AddedBy: p.By.Who, Created: wire.NewTime(p.Created), //nolint:gosec // small
 	}
-}
-
-// moment returns a time; zero if there is none.
-func moment(t *timestamppb.Timestamp) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.AsTime()
-}
-
-func timestamp(t time.Time) *timestamppb.Timestamp {
-	if t.IsZero() {
-		return nil
-	}
-	return timestamppb.New(t)
 }

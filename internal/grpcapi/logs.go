@@ -42,7 +42,7 @@ func newLogLevels(levels []tko.LogLevel, err error) (*tkopb.LogLevels, error) {
 	}
 	m := &tkopb.LogLevels{}
 	for _, l := range levels {
-		m.Levels = append(m.Levels, &tkopb.LogLevel{Component: l.Component, Level: l.Level, Until: timestamp(l.Until)})
+		m.Levels = append(m.Levels, &tkopb.LogLevel{Component: l.Component, Level: l.Level, Until: wire.NewTime(l.Until)})
 	}
 	return m, nil
 }

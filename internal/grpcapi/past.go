@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
@@ -81,12 +80,7 @@ func (p *pastService) GetRetention(ctx context.Context, _ *tkopb.GetRetention) (
 		OldestPosition: r.OldestPosition, NewestPosition: r.NewestPosition, KeepChanges: int64(r.KeepChanges / time.Second), KeepRevisions: int64(r.KeepRevisions),
 		Changes: r.Changes, Bytes: r.Bytes, DatabaseBytes: r.DatabaseBytes,
 	}
-	if !r.OldestTime.IsZero() {
-		m.OldestTime = timestamppb.New(r.OldestTime)
-	}
-	if !r.NewestTime.IsZero() {
-		m.NewestTime = timestamppb.New(r.NewestTime)
-	}
+	m.OldestTime, m.NewestTime = wire.NewTime(r.OldestTime), wire.NewTime(r.NewestTime)
 	for _, p := range r.Longer {
 		m.Longer = append(m.Longer, &tkopb.RetentionPolicy{
 			Name: p.Name, Keep: int64(p.Keep / time.Second), Deployments: p.Deployments, Changes: p.Changes, Bytes: p.Bytes,

@@ -20,7 +20,7 @@ func NewTemplate(t tko.Template, format krm.Format) (*tkopb.Template, error) {
 	return &tkopb.Template{
 		TemplateId:    string(t.ID),
 		Metadata:      t.Metadata,
-		Updated:       newTime(t.Stamp.Updated),
+		Updated:       NewTime(t.Stamp.Updated),
 		PackageFormat: name,
 		Package:       data,
 		DeploymentIds: stringsOf(t.Deployments),
@@ -81,7 +81,7 @@ func NewSite(s tko.Site, format krm.Format) (*tkopb.Site, error) {
 		SiteId:        string(s.ID),
 		TemplateId:    string(s.Template),
 		Metadata:      s.Metadata,
-		Updated:       newTime(s.Stamp.Updated),
+		Updated:       NewTime(s.Stamp.Updated),
 		PackageFormat: name,
 		Package:       data,
 		DeploymentIds: stringsOf(s.Deployments),
@@ -124,8 +124,8 @@ func NewDeployment(d tko.Deployment, format krm.Format) (*tkopb.Deployment, erro
 		TemplateId:         string(d.Template),
 		SiteId:             string(d.Site),
 		Metadata:           d.Metadata,
-		Created:            newTime(d.Stamp.Created),
-		Updated:            newTime(d.Stamp.Updated),
+		Created:            NewTime(d.Stamp.Created),
+		Updated:            NewTime(d.Stamp.Updated),
 		Prepared:           d.Prepared,
 		Approved:           d.Approved,
 		Origin:             d.Origin,
@@ -184,34 +184,28 @@ func Deployment[M DeploymentMessage](m M) (tko.Deployment, error) {
 
 // NewPlugin writes a plugin.
 func NewPlugin(p tko.Plugin) *tkopb.Plugin {
-	m := &tkopb.Plugin{
+	return &tkopb.Plugin{
 		Type:       p.Type,
 		Name:       p.Name,
 		Executor:   p.Executor,
 		Arguments:  p.Arguments,
 		Properties: p.Properties,
+		Triggers:   convert(p.Triggers, newGVK),
 		Stamp:      newStamp(p.Stamp),
 	}
-	for _, t := range p.Triggers {
-		m.Triggers = append(m.Triggers, newGVK(t))
-	}
-	return m
 }
 
 // Plugin reads a plugin.
 func Plugin(m *tkopb.Plugin) tko.Plugin {
-	p := tko.Plugin{
+	return tko.Plugin{
 		Type:       m.GetType(),
 		Name:       m.GetName(),
 		Executor:   m.GetExecutor(),
 		Arguments:  m.GetArguments(),
 		Properties: m.GetProperties(),
+		Triggers:   convert(m.GetTriggers(), gvk),
 		Stamp:      stamp(m.GetStamp(), nil, nil),
 	}
-	for _, t := range m.GetTriggers() {
-		p.Triggers = append(p.Triggers, gvk(t))
-	}
-	return p
 }
 
 func newGVK(g krm.GVK) *tkopb.GVK {
@@ -231,8 +225,8 @@ func newStamp(s tko.Stamp) *tkopb.Stamp {
 		Uid:        s.UID,
 		Revision:   s.Revision,
 		Position:   s.Position,
-		Created:    newTime(s.Created),
-		Updated:    newTime(s.Updated),
+		Created:    NewTime(s.Created),
+		Updated:    NewTime(s.Updated),
 		Who:        s.Who,
 		Why:        s.Why,
 		Conditions: NewConditions(s.Conditions),
@@ -244,14 +238,14 @@ func newStamp(s tko.Stamp) *tkopb.Stamp {
 // stamp reads a stamp. A server without stamps sends only the times.
 func stamp(m *tkopb.Stamp, created, updated *timestamppb.Timestamp) tko.Stamp {
 	if m == nil {
-		return tko.Stamp{Created: timeOf(created), Updated: timeOf(updated)}
+		return tko.Stamp{Created: Time(created), Updated: Time(updated)}
 	}
 	return tko.Stamp{
 		UID:        m.GetUid(),
 		Revision:   m.GetRevision(),
 		Position:   m.GetPosition(),
-		Created:    timeOf(m.GetCreated()),
-		Updated:    timeOf(m.GetUpdated()),
+		Created:    Time(m.GetCreated()),
+		Updated:    Time(m.GetUpdated()),
 		Author:     tko.Author{Who: m.GetWho(), Why: m.GetWhy()},
 		Conditions: Conditions(m.GetConditions()),
 		LeftOut:    m.GetLeftOut(),
@@ -260,33 +254,29 @@ func stamp(m *tkopb.Stamp, created, updated *timestamppb.Timestamp) tko.Stamp {
 }
 
 func newSteps(steps []tko.PreparationStep) []*tkopb.PreparationStep {
-	var ms []*tkopb.PreparationStep
-	for _, s := range steps {
-		ms = append(ms, &tkopb.PreparationStep{
+	return convert(steps, func(s tko.PreparationStep) *tkopb.PreparationStep {
+		return &tkopb.PreparationStep{
 			Resource:     s.Resource,
 			Plugin:       s.Plugin,
 			Iteration:    newCount(s.Iteration),
 			Took:         newDuration(s.Took),
 			Notes:        s.Notes,
 			NotesLeftOut: newCount(s.NotesLeftOut),
-		})
-	}
-	return ms
+		}
+	})
 }
 
 func steps(ms []*tkopb.PreparationStep) []tko.PreparationStep {
-	var steps []tko.PreparationStep
-	for _, m := range ms {
-		steps = append(steps, tko.PreparationStep{
+	return convert(ms, func(m *tkopb.PreparationStep) tko.PreparationStep {
+		return tko.PreparationStep{
 			Resource:     m.GetResource(),
 			Plugin:       m.GetPlugin(),
 			Iteration:    count(m.GetIteration()),
 			Took:         m.GetTook().AsDuration(),
 			Notes:        m.GetNotes(),
 			NotesLeftOut: count(m.GetNotesLeftOut()),
-		})
-	}
-	return steps
+		}
+	})
 }
 
 func newCount(n int) uint32 { return uint32(min(max(n, 0), math.MaxInt32)) }
@@ -294,54 +284,46 @@ func count(n uint32) int    { return int(min(n, math.MaxInt32)) }
 
 // NewConditions writes conditions.
 func NewConditions(conditions []tko.Condition) []*tkopb.Condition {
-	if len(conditions) == 0 {
-		return nil
-	}
-	ms := make([]*tkopb.Condition, len(conditions))
-	for i, c := range conditions {
-		ms[i] = &tkopb.Condition{
+	return convert(conditions, func(c tko.Condition) *tkopb.Condition {
+		return &tkopb.Condition{
 			Type:               c.Type,
 			Status:             c.Status,
 			Reason:             c.Reason,
 			Message:            c.Message,
-			LastTransitionTime: newTime(c.LastTransition),
+			LastTransitionTime: NewTime(c.LastTransition),
 			ObservedRevision:   c.ObservedRevision,
 			Attempt:            newCount(c.Attempt),
-			NextTry:            newTime(c.NextTry),
+			NextTry:            NewTime(c.NextTry),
 		}
-	}
-	return ms
+	})
 }
 
 // Conditions reads conditions.
 func Conditions(ms []*tkopb.Condition) []tko.Condition {
-	if len(ms) == 0 {
-		return nil
-	}
-	conditions := make([]tko.Condition, len(ms))
-	for i, m := range ms {
-		conditions[i] = tko.Condition{
+	return convert(ms, func(m *tkopb.Condition) tko.Condition {
+		return tko.Condition{
 			Type:             m.GetType(),
 			Status:           m.GetStatus(),
 			Reason:           m.GetReason(),
 			Message:          m.GetMessage(),
-			LastTransition:   timeOf(m.GetLastTransitionTime()),
+			LastTransition:   Time(m.GetLastTransitionTime()),
 			ObservedRevision: m.GetObservedRevision(),
 			Attempt:          count(m.GetAttempt()),
-			NextTry:          timeOf(m.GetNextTry()),
+			NextTry:          Time(m.GetNextTry()),
 		}
-	}
-	return conditions
+	})
 }
 
-func newTime(t time.Time) *timestamppb.Timestamp {
+// NewTime writes a time; nil if it is zero.
+func NewTime(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
 	}
 	return timestamppb.New(t)
 }
 
-func timeOf(m *timestamppb.Timestamp) time.Time {
+// Time reads a time; zero if there is none.
+func Time(m *timestamppb.Timestamp) time.Time {
 	if m == nil {
 		return time.Time{}
 	}
@@ -349,23 +331,9 @@ func timeOf(m *timestamppb.Timestamp) time.Time {
 }
 
 func stringsOf[ID ~string](ids []ID) []string {
-	if len(ids) == 0 {
-		return nil
-	}
-	out := make([]string, len(ids))
-	for i, id := range ids {
-		out[i] = string(id)
-	}
-	return out
+	return convert(ids, func(id ID) string { return string(id) })
 }
 
 func idsOf[ID ~string](texts []string) []ID {
-	if len(texts) == 0 {
-		return nil
-	}
-	out := make([]ID, len(texts))
-	for i, t := range texts {
-		out[i] = ID(t)
-	}
-	return out
+	return convert(texts, func(text string) ID { return ID(text) })
 }

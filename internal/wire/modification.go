@@ -9,14 +9,14 @@ import (
 // it.
 func NewOpenModification(m tko.OpenModification) *tkopb.Modification {
 	return &tkopb.Modification{
-		DeploymentId: string(m.Deployment), Started: newTime(m.Started), Expires: newTime(m.Expires), Who: m.Author.Who, Why: m.Author.Why,
+		DeploymentId: string(m.Deployment), Started: NewTime(m.Started), Expires: NewTime(m.Expires), Who: m.Author.Who, Why: m.Author.Why,
 	}
 }
 
 // OpenModification reads a token as clients other than its holder may see it.
 func OpenModification(m *tkopb.Modification) tko.OpenModification {
 	return tko.OpenModification{
-		Deployment: tko.DeploymentID(m.GetDeploymentId()), Started: timeOf(m.GetStarted()), Expires: timeOf(m.GetExpires()),
+		Deployment: tko.DeploymentID(m.GetDeploymentId()), Started: Time(m.GetStarted()), Expires: Time(m.GetExpires()),
 		Author: tko.Author{Who: m.GetWho(), Why: m.GetWhy()},
 	}
 }

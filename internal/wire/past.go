@@ -34,7 +34,7 @@ func AsOf(text string) (tko.AsOf, error) {
 // NewHistoryEntry writes a change of a history.
 func NewHistoryEntry(e tko.HistoryEntry) *tkopb.HistoryEntry {
 	return &tkopb.HistoryEntry{
-		Position: e.Position, Kind: string(e.Kind), Id: e.ID, Op: e.What, Revision: e.Revision, Time: newTime(e.Time), Who: e.Author.Who, Why: e.Author.Why, What: e.Summary,
+		Position: e.Position, Kind: string(e.Kind), Id: e.ID, Op: e.What, Revision: e.Revision, Time: NewTime(e.Time), Who: e.Author.Who, Why: e.Author.Why, What: e.Summary,
 	}
 }
 
@@ -46,7 +46,7 @@ func HistoryEntry(m *tkopb.HistoryEntry) (tko.HistoryEntry, error) {
 	}
 	return tko.HistoryEntry{
 		Change: tko.Change{
-			Position: m.GetPosition(), Kind: tko.Kind(m.GetKind()), ID: m.GetId(), Op: op, Revision: m.GetRevision(), Time: timeOf(m.GetTime()),
+			Position: m.GetPosition(), Kind: tko.Kind(m.GetKind()), ID: m.GetId(), Op: op, Revision: m.GetRevision(), Time: Time(m.GetTime()),
 			Author: tko.Author{Who: m.GetWho(), Why: m.GetWhy()},
 		},
 		What: m.GetOp(), Summary: m.GetWhat(),

@@ -31,14 +31,14 @@ func NewAbout(a tko.About) *tkopb.AboutResponse {
 // NewCaller writes the identity of a caller.
 func NewCaller(c tko.Caller) *tkopb.WhoAmIResponse {
 	return &tkopb.WhoAmIResponse{
-		Subject: c.Subject, Groups: c.Groups, Authenticator: c.Authenticator, DisplayName: c.Display, Address: c.From, Expires: newTime(c.Expires),
+		Subject: c.Subject, Groups: c.Groups, Authenticator: c.Authenticator, DisplayName: c.Display, Address: c.From, Expires: NewTime(c.Expires),
 	}
 }
 
 // Caller reads the identity of a caller.
 func Caller(m *tkopb.WhoAmIResponse) tko.Caller {
 	return tko.Caller{
-		Subject: m.GetSubject(), Groups: m.GetGroups(), Authenticator: m.GetAuthenticator(), Display: m.GetDisplayName(), From: m.GetAddress(), Expires: timeOf(m.GetExpires()),
+		Subject: m.GetSubject(), Groups: m.GetGroups(), Authenticator: m.GetAuthenticator(), Display: m.GetDisplayName(), From: m.GetAddress(), Expires: Time(m.GetExpires()),
 	}
 }
 
@@ -189,7 +189,7 @@ func NewModification(mod tko.Modification, format krm.Format) (*tkopb.StartDeplo
 		ModificationToken: mod.Token,
 		PackageFormat:     name,
 		Package:           data,
-		Expires:           newTime(mod.Expires),
+		Expires:           NewTime(mod.Expires),
 	}, nil
 }
 
@@ -199,7 +199,7 @@ func Modification(id tko.DeploymentID, m *tkopb.StartDeploymentModificationRespo
 	if err != nil {
 		return tko.Modification{}, err
 	}
-	return tko.Modification{Token: m.GetModificationToken(), Deployment: id, Package: p, Expires: timeOf(m.GetExpires())}, nil
+	return tko.Modification{Token: m.GetModificationToken(), Deployment: id, Package: p, Expires: Time(m.GetExpires())}, nil
 }
 
 // NewEndModification writes the end of a modification.

@@ -3,8 +3,6 @@ package wire
 import (
 	"math"
 
-	"google.golang.org/protobuf/types/known/timestamppb"
-
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/krm"
@@ -61,35 +59,24 @@ func countsOf(m map[string]int64) map[string]int {
 
 func small(n int) int32 { return int32(min(max(n, math.MinInt32), math.MaxInt32)) }
 
-func newTimeOrNone(t interface{ IsZero() bool }, m *timestamppb.Timestamp) *timestamppb.Timestamp {
-	if t.IsZero() {
-		return nil
-	}
-	return m
-}
-
 func newWaves(waves []tko.RolloutWave) []*tkopb.RolloutWave {
-	var ms []*tkopb.RolloutWave
-	for _, w := range waves {
-		ms = append(ms, &tkopb.RolloutWave{Name: w.Name, Rows: int64(w.Rows), Approval: w.Approval, Progress: counts(w.Progress)})
-	}
-	return ms
+	return convert(waves, func(w tko.RolloutWave) *tkopb.RolloutWave {
+		return &tkopb.RolloutWave{Name: w.Name, Rows: int64(w.Rows), Approval: w.Approval, Progress: counts(w.Progress)}
+	})
 }
 
 func waves(ms []*tkopb.RolloutWave) []tko.RolloutWave {
-	var out []tko.RolloutWave
-	for _, m := range ms {
-		out = append(out, tko.RolloutWave{Name: m.GetName(), Rows: int(m.GetRows()), Approval: m.GetApproval(), Progress: countsOf(m.GetProgress())})
-	}
-	return out
+	return convert(ms, func(m *tkopb.RolloutWave) tko.RolloutWave {
+		return tko.RolloutWave{Name: m.GetName(), Rows: int(m.GetRows()), Approval: m.GetApproval(), Progress: countsOf(m.GetProgress())}
+	})
 }
 
 // NewRolloutStatus writes a status.
 func NewRolloutStatus(s tko.RolloutStatus) *tkopb.RolloutStatus {
 	m := &tkopb.RolloutStatus{
 		RolloutId: string(s.ID), State: s.State, Reason: s.Reason, Plan: s.Plan, Position: s.Position, Undoes: string(s.Undoes), UndoneBy: string(s.UndoneBy),
-		Started: newTimeOrNone(s.Started, newTime(s.Started)), Now: newTimeOrNone(s.Now, newTime(s.Now)), Kinds: counts(s.Kinds), Waves: newWaves(s.Waves), Failures: int64(s.Failures), Blocks: s.Blocks,
-		Until: newTimeOrNone(s.Until, newTime(s.Until)), Commands: s.Commands,
+		Started: NewTime(s.Started), Now: NewTime(s.Now), Kinds: counts(s.Kinds), Waves: newWaves(s.Waves), Failures: int64(s.Failures), Blocks: s.Blocks,
+		Until: NewTime(s.Until), Commands: s.Commands,
 	}
 	for _, r := range s.Examples {
 		m.Examples = append(m.Examples, NewRolloutRow(r))
@@ -101,7 +88,7 @@ func NewRolloutStatus(s tko.RolloutStatus) *tkopb.RolloutStatus {
 func RolloutStatus(m *tkopb.RolloutStatus) (tko.RolloutStatus, error) {
 	s := tko.RolloutStatus{
 		ID: tko.RolloutID(m.GetRolloutId()), State: m.GetState(), Reason: m.GetReason(), Plan: m.GetPlan(), Position: m.GetPosition(), Undoes: tko.RolloutID(m.GetUndoes()), UndoneBy: tko.RolloutID(m.GetUndoneBy()),
-		Started: timeOf(m.GetStarted()), Now: timeOf(m.GetNow()), Kinds: countsOf(m.GetKinds()), Waves: waves(m.GetWaves()), Failures: int(m.GetFailures()), Blocks: m.GetBlocks(), Until: timeOf(m.GetUntil()),
+		Started: Time(m.GetStarted()), Now: Time(m.GetNow()), Kinds: countsOf(m.GetKinds()), Waves: waves(m.GetWaves()), Failures: int(m.GetFailures()), Blocks: m.GetBlocks(), Until: Time(m.GetUntil()),
 		Commands: m.GetCommands(),
 	}
 	for _, row := range m.GetExamples() {
@@ -119,7 +106,7 @@ func NewRolloutRow(r tko.RolloutRow) *tkopb.RolloutRow {
 	return &tkopb.RolloutRow{
 		Changes:      newRolloutChanges(r.Changes),
 		DeploymentId: string(r.Deployment), SiteId: string(r.Site), Kind: r.Kind, Wave: small(r.Wave), Rank: small(r.Rank), Revision: r.Revision, Group: small(r.Group),
-		Findings: r.Findings, Unknown: r.Unknown, Progress: r.Progress, Reason: r.Reason, Since: newTimeOrNone(r.Since, newTime(r.Since)), Applied: r.Applied,
+		Findings: r.Findings, Unknown: r.Unknown, Progress: r.Progress, Reason: r.Reason, Since: NewTime(r.Since), Applied: r.Applied,
 	}
 }
 
@@ -128,24 +115,20 @@ func RolloutRow(m *tkopb.RolloutRow) (tko.RolloutRow, error) {
 	return tko.RolloutRow{
 		Changes:    rolloutChanges(m.GetChanges()),
 		Deployment: tko.DeploymentID(m.GetDeploymentId()), Site: tko.SiteID(m.GetSiteId()), Kind: m.GetKind(), Wave: int(m.GetWave()), Rank: int(m.GetRank()), Revision: m.GetRevision(), Group: int(m.GetGroup()),
-		Findings: m.GetFindings(), Unknown: m.GetUnknown(), Progress: m.GetProgress(), Reason: m.GetReason(), Since: timeOf(m.GetSince()), Applied: m.GetApplied(),
+		Findings: m.GetFindings(), Unknown: m.GetUnknown(), Progress: m.GetProgress(), Reason: m.GetReason(), Since: Time(m.GetSince()), Applied: m.GetApplied(),
 	}, nil
 }
 
 func newRolloutChanges(changes []tko.RolloutChange) []*tkopb.RolloutChange {
-	var all []*tkopb.RolloutChange
-	for _, c := range changes {
-		all = append(all, &tkopb.RolloutChange{Resource: c.Resource, Path: c.Path, Before: c.Before, After: c.After})
-	}
-	return all
+	return convert(changes, func(c tko.RolloutChange) *tkopb.RolloutChange {
+		return &tkopb.RolloutChange{Resource: c.Resource, Path: c.Path, Before: c.Before, After: c.After}
+	})
 }
 
 func rolloutChanges(changes []*tkopb.RolloutChange) []tko.RolloutChange {
-	var all []tko.RolloutChange
-	for _, c := range changes {
-		all = append(all, tko.RolloutChange{Resource: c.GetResource(), Path: c.GetPath(), Before: c.GetBefore(), After: c.GetAfter()})
-	}
-	return all
+	return convert(changes, func(c *tkopb.RolloutChange) tko.RolloutChange {
+		return tko.RolloutChange{Resource: c.GetResource(), Path: c.GetPath(), Before: c.GetBefore(), After: c.GetAfter()}
+	})
 }
 
 // NewRolloutPlan writes a summary of a plan.

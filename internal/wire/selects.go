@@ -37,19 +37,15 @@ func SiteSelect(m *tkopb.SelectSites) tko.SiteSelect {
 }
 
 func newConditionSelects(selects []tko.ConditionSelect) []*tkopb.SelectCondition {
-	var messages []*tkopb.SelectCondition
-	for _, c := range selects {
-		messages = append(messages, &tkopb.SelectCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Negate: c.Not})
-	}
-	return messages
+	return convert(selects, func(c tko.ConditionSelect) *tkopb.SelectCondition {
+		return &tkopb.SelectCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Negate: c.Not}
+	})
 }
 
 func conditionSelects(messages []*tkopb.SelectCondition) []tko.ConditionSelect {
-	var selects []tko.ConditionSelect
-	for _, m := range messages {
-		selects = append(selects, tko.ConditionSelect{Type: m.GetType(), Status: m.GetStatus(), Reason: m.GetReason(), Not: m.GetNegate()})
-	}
-	return selects
+	return convert(messages, func(m *tkopb.SelectCondition) tko.ConditionSelect {
+		return tko.ConditionSelect{Type: m.GetType(), Status: m.GetStatus(), Reason: m.GetReason(), Not: m.GetNegate()}
+	})
 }
 
 // NewDeploymentSelect writes a select of deployments.

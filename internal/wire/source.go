@@ -58,15 +58,12 @@ func Claim(m *tkopb.WorkItem) tko.WorkItem { return workItem(m) }
 // NewSource writes a GitOps source.
 func NewSource(s tko.Source) *tkopb.Source {
 	m := &tkopb.Source{
-		Name: s.Name, Version: s.Version, Approved: s.Approved, State: s.State, Called: s.Enqueued,
+		Name: s.Name, Version: s.Version, Approved: s.Approved, State: s.State, Called: s.Enqueued, Updated: NewTime(s.Updated),
 		Status: &tkopb.SourceStatus{
 			Kind: s.Status.Kind, Url: s.Status.URL, Ref: s.Status.Ref, Path: s.Status.Path, AttemptedRevision: s.Status.Attempted,
 			AppliedRevision: s.Status.Applied, Asks: s.Status.PendingRemoval, Holder: s.Status.Holder, Messages: s.Status.Messages,
 			Conditions: NewConditions(s.Status.Conditions),
 		},
-	}
-	if !s.Updated.IsZero() {
-		m.Updated = newTime(s.Updated)
 	}
 	for _, i := range s.Status.Items {
 		m.Status.Items = append(m.Status.Items, &tkopb.SourceItem{
@@ -78,7 +75,7 @@ func NewSource(s tko.Source) *tkopb.Source {
 	}
 	for _, o := range s.Status.Operations {
 		m.Status.Operations = append(m.Status.Operations, &tkopb.SourceOperation{
-			Time: newTime(o.Time), Revision: o.Revision, Verb: o.Verb, Kind: o.Kind, Name: o.Name, Error: o.Error,
+			Time: NewTime(o.Time), Revision: o.Revision, Verb: o.Verb, Kind: o.Kind, Name: o.Name, Error: o.Error,
 		})
 	}
 	return m
@@ -88,7 +85,7 @@ func NewSource(s tko.Source) *tkopb.Source {
 func Source(m *tkopb.Source) tko.Source {
 	status := m.GetStatus()
 	s := tko.Source{
-		Name: m.GetName(), Version: m.GetVersion(), Approved: m.GetApproved(), State: m.GetState(), Enqueued: m.GetCalled(), Updated: timeOf(m.GetUpdated()),
+		Name: m.GetName(), Version: m.GetVersion(), Approved: m.GetApproved(), State: m.GetState(), Enqueued: m.GetCalled(), Updated: Time(m.GetUpdated()),
 		Status: tko.SourceStatus{
 			Kind: status.GetKind(), URL: status.GetUrl(), Ref: status.GetRef(), Path: status.GetPath(), Attempted: status.GetAttemptedRevision(),
 			Applied: status.GetAppliedRevision(), PendingRemoval: status.GetAsks(), Holder: status.GetHolder(), Messages: status.GetMessages(),
@@ -105,7 +102,7 @@ func Source(m *tkopb.Source) tko.Source {
 	}
 	for _, o := range status.GetOperations() {
 		s.Status.Operations = append(s.Status.Operations, tko.SourceOperation{
-			Time: timeOf(o.GetTime()), Revision: o.GetRevision(), Verb: o.GetVerb(), Kind: o.GetKind(), Name: o.GetName(), Error: o.GetError(),
+			Time: Time(o.GetTime()), Revision: o.GetRevision(), Verb: o.GetVerb(), Kind: o.GetKind(), Name: o.GetName(), Error: o.GetError(),
 		})
 	}
 	return s
@@ -113,16 +110,12 @@ func Source(m *tkopb.Source) tko.Source {
 
 // NewTargetState encodes the state of a target.
 func NewTargetState(s tko.TargetState) *tkopb.TargetState {
-	m := &tkopb.TargetState{SiteId: string(s.Site), Name: s.Name, State: s.State, Version: s.Version}
-	if !s.Updated.IsZero() {
-		m.Updated = newTime(s.Updated)
-	}
-	return m
+	return &tkopb.TargetState{SiteId: string(s.Site), Name: s.Name, State: s.State, Version: s.Version, Updated: NewTime(s.Updated)}
 }
 
 // TargetState decodes the state of a target.
 func TargetState(m *tkopb.TargetState) tko.TargetState {
 	return tko.TargetState{
-		Site: tko.SiteID(m.GetSiteId()), Name: m.GetName(), State: m.GetState(), Version: m.GetVersion(), Updated: timeOf(m.GetUpdated()),
+		Site: tko.SiteID(m.GetSiteId()), Name: m.GetName(), State: m.GetState(), Version: m.GetVersion(), Updated: Time(m.GetUpdated()),
 	}
 }

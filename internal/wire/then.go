@@ -15,3 +15,15 @@ func ThenRead[A, B any](convert func(A) (B, error)) func(A, error) (B, error) {
 		return convert(a)
 	}
 }
+
+// convert converts the entries of a list; nil if there are none.
+func convert[A, B any](list []A, one func(A) B) []B {
+	if len(list) == 0 {
+		return nil
+	}
+	out := make([]B, len(list))
+	for i, entry := range list {
+		out[i] = one(entry)
+	}
+	return out
+}

@@ -18,13 +18,13 @@ func GetBlame(m *tkopb.GetBlame) tko.BlameRequest {
 
 // NewBlame writes a blame.
 func NewBlame(b tko.Blame) *tkopb.Blame {
-	m := &tkopb.Blame{Kind: string(b.Kind), Id: b.ID, Revision: b.Revision, Origins: newOrigins(b.Origins)}
+	m := &tkopb.Blame{Kind: string(b.Kind), Id: b.ID, Revision: b.Revision, Origins: convert(b.Origins, newOrigin)}
 	for _, f := range b.Fields {
 		m.Fields = append(m.Fields, &tkopb.BlamedField{Resource: f.Resource, Path: f.Path, Value: f.Value, Hidden: f.Hidden, Origin: int32(f.Origin)}) //nolint:gosec // an index in a response
 	}
 	for _, c := range b.Changes {
 		m.Changes = append(m.Changes, &tkopb.FieldChange{
-			Resource: c.Resource, Path: c.Path, Before: c.Before, After: c.After, Hidden: c.Hidden, Origin: newOrigin(c.Origin), Upstream: newOrigins(c.Upstream),
+			Resource: c.Resource, Path: c.Path, Before: c.Before, After: c.After, Hidden: c.Hidden, Origin: newOrigin(c.Origin), Upstream: convert(c.Upstream, newOrigin),
 		})
 	}
 	return m
@@ -32,7 +32,7 @@ func NewBlame(b tko.Blame) *tkopb.Blame {
 
 // Blame reads a blame. An origin that isn't in the message is unknown.
 func Blame(m *tkopb.Blame) tko.Blame {
-	b := tko.Blame{Kind: tko.Kind(m.GetKind()), ID: m.GetId(), Revision: m.GetRevision(), Origins: origins(m.GetOrigins())}
+	b := tko.Blame{Kind: tko.Kind(m.GetKind()), ID: m.GetId(), Revision: m.GetRevision(), Origins: convert(m.GetOrigins(), origin)}
 	unknown := -1
 	for _, f := range m.GetFields() {
 		one := tko.BlamedField{Resource: f.GetResource(), Path: f.GetPath(), Value: f.GetValue(), Hidden: f.GetHidden(), Origin: int(f.GetOrigin())}
@@ -47,38 +47,22 @@ func Blame(m *tkopb.Blame) tko.Blame {
 	}
 	for _, c := range m.GetChanges() {
 		b.Changes = append(b.Changes, tko.FieldChange{
-			Resource: c.GetResource(), Path: c.GetPath(), Before: c.GetBefore(), After: c.GetAfter(), Hidden: c.GetHidden(), Origin: origin(c.GetOrigin()), Upstream: origins(c.GetUpstream()),
+			Resource: c.GetResource(), Path: c.GetPath(), Before: c.GetBefore(), After: c.GetAfter(), Hidden: c.GetHidden(), Origin: origin(c.GetOrigin()), Upstream: convert(c.GetUpstream(), origin),
 		})
 	}
 	return b
 }
 
-func newOrigins(list []tko.Origin) []*tkopb.Origin {
-	var out []*tkopb.Origin
-	for _, o := range list {
-		out = append(out, newOrigin(o))
-	}
-	return out
-}
-
 func newOrigin(o tko.Origin) *tkopb.Origin {
 	return &tkopb.Origin{
-		Source: o.Source, Revision: o.Revision, Time: newTime(o.Time), Who: o.Author.Who, Why: o.Author.Why, TemplateId: string(o.Template), TemplateRevision: o.TemplateRevision,
+		Source: o.Source, Revision: o.Revision, Time: NewTime(o.Time), Who: o.Author.Who, Why: o.Author.Why, TemplateId: string(o.Template), TemplateRevision: o.TemplateRevision,
 		Resource: o.Resource, Plugin: o.Plugin, PluginRevision: o.PluginRevision, RolloutId: string(o.Rollout), RestoredBy: string(o.RestoredBy), RestoredAt: o.RestoredAt, Collected: o.Collected,
 	}
 }
 
-func origins(list []*tkopb.Origin) []tko.Origin {
-	var out []tko.Origin
-	for _, o := range list {
-		out = append(out, origin(o))
-	}
-	return out
-}
-
 func origin(m *tkopb.Origin) tko.Origin {
 	return tko.Origin{
-		Source: m.GetSource(), Revision: m.GetRevision(), Time: timeOf(m.GetTime()), Author: tko.Author{Who: m.GetWho(), Why: m.GetWhy()},
+		Source: m.GetSource(), Revision: m.GetRevision(), Time: Time(m.GetTime()), Author: tko.Author{Who: m.GetWho(), Why: m.GetWhy()},
 		Template: tko.TemplateID(m.GetTemplateId()), TemplateRevision: m.GetTemplateRevision(), Resource: m.GetResource(), Plugin: m.GetPlugin(), PluginRevision: m.GetPluginRevision(),
 		Rollout: tko.RolloutID(m.GetRolloutId()), RestoredBy: tko.RolloutID(m.GetRestoredBy()), RestoredAt: m.GetRestoredAt(), Collected: m.GetCollected(),
 	}
@@ -153,9 +137,9 @@ func NewTemplateImpact(i tko.TemplateImpact) *tkopb.TemplateImpact {
 		TemplateId: string(i.Template), Revision: i.Revision, Deployments: int64(i.Deployments), Sites: int64(i.Sites), DeploymentSites: int64(i.DeploymentSites),
 		Same: int64(i.Same), Unknown: int64(i.Unknown), More: i.More,
 	}
-	for _, r := range i.Revisions {
-		m.Revisions = append(m.Revisions, &tkopb.ImpactRevision{Revision: r.Revision, Deployments: int64(r.Deployments)})
-	}
+	m.Revisions = convert(i.Revisions, func(r tko.ImpactRevision) *tkopb.ImpactRevision {
+		return &tkopb.ImpactRevision{Revision: r.Revision, Deployments: int64(r.Deployments)}
+	})
 	for _, t := range i.Topologies {
 		m.Topologies = append(m.Topologies, &tkopb.ImpactTopology{Kind: string(t.Kind), Id: t.ID, Resource: t.Resource, Selects: t.Selects})
 	}

@@ -43,23 +43,12 @@ func ClaimWork(m *tkopb.ClaimWork) (tko.ClaimWork, error) {
 
 // NewWorkItems writes items of work.
 func NewWorkItems(items []tko.WorkItem) []*tkopb.WorkItem {
-	ms := make([]*tkopb.WorkItem, len(items))
-	for i, item := range items {
-		ms[i] = newWorkItem(item)
-	}
-	return ms
+	return convert(items, newWorkItem)
 }
 
 // WorkItems reads items of work.
 func WorkItems(ms []*tkopb.WorkItem) []tko.WorkItem {
-	if len(ms) == 0 {
-		return nil
-	}
-	items := make([]tko.WorkItem, len(ms))
-	for i, m := range ms {
-		items[i] = workItem(m)
-	}
-	return items
+	return convert(ms, workItem)
 }
 
 func newWorkItem(i tko.WorkItem) *tkopb.WorkItem {
@@ -149,7 +138,7 @@ func NewChange(c tko.Change) *tkopb.Change {
 		Id:       c.ID,
 		Op:       tkopb.Change_Op(max(slices.Index(ops, c.Op), 0)), //nolint:gosec // an index of ops
 		Revision: c.Revision,
-		Time:     newTime(c.Time),
+		Time:     NewTime(c.Time),
 		Who:      c.Author.Who,
 		Why:      c.Author.Why,
 	}
@@ -168,7 +157,7 @@ func Change(m *tkopb.Change) tko.Change {
 		ID:       m.GetId(),
 		Op:       op,
 		Revision: m.GetRevision(),
-		Time:     timeOf(m.GetTime()),
+		Time:     Time(m.GetTime()),
 		Author:   tko.Author{Who: m.GetWho(), Why: m.GetWhy()},
 	}
 }
