@@ -45,6 +45,14 @@ type serverContext struct {
 	Scopes     []string `json:"oidc-scopes,omitempty"`
 }
 
+// texts returns the settings that are texts, by their flags.
+func (c *serverContext) texts() map[string]*string {
+	return map[string]*string{
+		"address": &c.Address, "tls-ca": &c.CA, "tls-cert": &c.Cert, "tls-key": &c.Key, "tls-server-name": &c.ServerName, "token-file": &c.TokenFile,
+		"oidc-issuer": &c.Issuer, "oidc-client-id": &c.ClientID, "oidc-ca": &c.IssuerCA,
+	}
+}
+
 // configPath returns the path of the configuration file: TKO_CONFIG, else
 // tko/config.yaml in the user's folder for configuration.
 func configPath() (string, error) {
@@ -298,29 +306,15 @@ stored with their absolute paths; they are read when the context is used.`,
 			return changeContexts(func(f *contextFile) error {
 				next := f.Contexts[args[0]]
 				cmd.Flags().Visit(func(flag *pflag.Flag) {
-					switch flag.Name {
-					case "address":
-						next.Address = c.Address
+					switch text := flag.Value.String(); flag.Name {
 					case "tls":
 						next.TLS = g.tls
-					case "tls-ca":
-						next.CA = g.tlsCA
-					case "tls-cert":
-						next.Cert = g.tlsCert
-					case "tls-key":
-						next.Key = g.tlsKey
-					case "tls-server-name":
-						next.ServerName = g.tlsServerName
-					case "token-file":
-						next.TokenFile = g.tokenFile
-					case "oidc-issuer":
-						next.Issuer = c.Issuer
-					case "oidc-client-id":
-						next.ClientID = c.ClientID
-					case "oidc-ca":
-						next.IssuerCA = c.IssuerCA
 					case "oidc-scopes":
 						next.Scopes = c.Scopes
+					default:
+						if to := next.texts()[flag.Name]; to != nil {
+							*to = text
+						}
 					}
 				})
 				f.Contexts[args[0]] = next

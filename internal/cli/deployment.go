@@ -201,9 +201,13 @@ type deploymentFilter struct {
 }
 
 func (d *deploymentFilter) flags(a *app, cmd *cobra.Command) {
+	metadataPatterns(cmd.Flags(), &d.sel.Metadata, "metadata", "m", "")
+	d.flagsWithoutMetadata(a, cmd)
+}
+
+func (d *deploymentFilter) flagsWithoutMetadata(a *app, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.parent, "parent", "", "`ID` of the parent")
-	metadataPatterns(f, &d.sel.Metadata, "metadata", "m", "")
 	patterns(f, &d.sel.Templates, "template-id", "", "the template's ID")
 	metadataPatterns(f, &d.sel.TemplateMetadata, "template-metadata", "", " of the template")
 	patterns(f, &d.sel.Sites, "site-id", "", "the site's ID")

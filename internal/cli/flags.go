@@ -47,6 +47,16 @@ func (p *packageFlag) purpose(ctx context.Context) (context.Context, error) {
 	return ctx, nil
 }
 
+// content reads the package with purpose.
+func (p *packageFlag) content(ctx context.Context, a *app) (context.Context, krm.Package, error) {
+	ctx, err := p.purpose(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	content, err := p.read(ctx, a)
+	return ctx, content, err
+}
+
 func (p *packageFlag) given() bool { return p.url != "" || p.stdin }
 
 // read reads the package; nil if no location was given.

@@ -280,16 +280,14 @@ func stampRow(row map[string]any, s tko.Stamp) {
 	if len(s.Conditions) == 0 {
 		return
 	}
-	conditions := make([]any, len(s.Conditions))
-	for i, c := range s.Conditions {
+	row["conditions"] = values(s.Conditions, func(c tko.Condition) map[string]any {
 		value := map[string]any{
 			"type": c.Type, "status": c.Status, "reason": c.Reason, "message": c.Message,
 			"observedRevision": c.ObservedRevision, "lastTransitionTime": c.LastTransition.UTC().Format(time.RFC3339Nano),
 		}
 		addAttempt(value, c)
-		conditions[i] = value
-	}
-	row["conditions"] = conditions
+		return value
+	})
 }
 
 // addAttempt adds the attempt and the next try of a condition to its value for
@@ -309,6 +307,15 @@ func metadataValue(m map[string]string) map[string]any {
 		values[k] = v
 	}
 	return values
+}
+
+// values returns the value of each entry of a list.
+func values[T any](list []T, value func(T) map[string]any) []any {
+	all := make([]any, len(list))
+	for i, entry := range list {
+		all[i] = value(entry)
+	}
+	return all
 }
 
 func listValue[S ~string](items []S) []any {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 var pluginView = view[tko.Plugin]{
@@ -41,11 +42,9 @@ func pluginRow(p tko.Plugin) map[string]any {
 }
 
 func triggersValue(p tko.Plugin) []any {
-	triggers := make([]any, len(p.Triggers))
-	for i, t := range p.Triggers {
-		triggers[i] = map[string]any{"group": t.Group, "version": t.Version, "kind": t.Kind}
-	}
-	return triggers
+	return values(p.Triggers, func(t krm.GVK) map[string]any {
+		return map[string]any{"group": t.Group, "version": t.Version, "kind": t.Kind}
+	})
 }
 
 func triggersText(p tko.Plugin) string {

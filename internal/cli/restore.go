@@ -118,12 +118,7 @@ func (a *app) restoreByRollout(ctx context.Context, s *session, sel tko.PastSele
 	if err != nil {
 		return err
 	}
-	if _, err := call(ctx, s, func(ctx context.Context) (int64, error) {
-		return s.RegisterRollout(ctx, tko.Rollout{ID: id, Package: pkg})
-	}); err != nil {
-		return err
-	}
-	status, err := s.planned(ctx, id)
+	status, err := s.plan(ctx, tko.Rollout{ID: id, Package: pkg})
 	if err != nil {
 		return err
 	}
@@ -146,16 +141,7 @@ func (a *app) restoreByRollout(ctx context.Context, s *session, sel tko.PastSele
 	case !r.start:
 		return nil
 	}
-	if _, err := s.command(ctx, tko.RolloutCommand{ID: id, Verb: "start", Plan: status.Plan}); err != nil {
-		return err
-	}
-	if err := a.printScalar(string(id)); err != nil || !r.wait.wait {
-		return err
-	}
-	if err := a.out.Flush(); err != nil {
-		return err
-	}
-	return waitRollout(ctx, s, id, r.wait.timeout)
+	return s.start(ctx, status, &r.wait)
 }
 
 // pkg returns the package of the rollout that restores.

@@ -177,16 +177,10 @@ func statusRow(s tko.RolloutStatus) map[string]any {
 	if !s.Until.IsZero() {
 		row["until"] = s.Until.UTC().Format(time.RFC3339)
 	}
-	waves := []any{}
-	for _, w := range s.Waves {
-		waves = append(waves, map[string]any{"name": w.Name, "deployments": int64(w.Rows), "approval": w.Approval, "progress": countsValue(w.Progress)})
-	}
-	row["waves"] = waves
-	examples := []any{}
-	for _, r := range s.Examples {
-		examples = append(examples, rolloutRow(r))
-	}
-	row["deployments"] = examples
+	row["waves"] = values(s.Waves, func(w tko.RolloutWave) map[string]any {
+		return map[string]any{"name": w.Name, "deployments": int64(w.Rows), "approval": w.Approval, "progress": countsValue(w.Progress)}
+	})
+	row["deployments"] = values(s.Examples, rolloutRow)
 	return row
 }
 
@@ -482,12 +476,7 @@ filters of tko deployment list. Nothing is changed until tko rollout start.`,
 		if was, err := s.status(ctx, id); err == nil && !slices.Contains([]string{"Draft", "Planning", "Planned"}, was.State) {
 			return tko.Errorf(tko.ErrConflict, "rollout %q exists and is %s: use another ID", id, was.State)
 		}
-		if _, err := call(ctx, s, func(ctx context.Context) (int64, error) {
-			return s.RegisterRollout(ctx, tko.Rollout{ID: id, Metadata: metadata, Package: content})
-		}); err != nil {
-			return err
-		}
-		if _, err := s.planned(ctx, id); err != nil {
+		if _, err := s.plan(ctx, tko.Rollout{ID: id, Metadata: metadata, Package: content}); err != nil {
 			return err
 		}
 		return a.printPlanOf(ctx, s, id, formatTable, false)
@@ -512,7 +501,8 @@ func (e *rolloutEdits) flags(a *app, cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("upgrade", "upgradable", "merge", "function", "delete", "url")
 	cmd.MarkFlagsMutuallyExclusive("upgrade", "upgradable", "merge", "function", "delete", "stdin")
 	complete(cmd, "conflicts", fixed("Fail", "KeepTheirs", "TakeEdit"))
-	e.filter.rolloutFlags(a, cmd)
+	metadataPatterns(f, &e.filter.sel.Metadata, "deployment-metadata", "", " of the deployment") // -m is the metadata of the rollout itself
+	e.filter.flagsWithoutMetadata(a, cmd)
 }
 
 // boundFlags adds the flags of waves, limits and health.
@@ -525,20 +515,27 @@ func (e *rolloutEdits) boundFlags(cmd *cobra.Command) {
 	complete(cmd, "on-failure", fixed("Pause", "Undo", "Continue"))
 }
 
-// rolloutFlags are the filters of deployments; -m is the metadata of the rollout itself.
-func (d *deploymentFilter) rolloutFlags(a *app, cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&d.parent, "parent", "", "`ID` of the parent")
-	metadataPatterns(f, &d.sel.Metadata, "deployment-metadata", "", " of the deployment")
-	patterns(f, &d.sel.Templates, "template-id", "", "the template's ID")
-	metadataPatterns(f, &d.sel.TemplateMetadata, "template-metadata", "", " of the template")
-	patterns(f, &d.sel.Sites, "site-id", "", "the site's ID")
-	metadataPatterns(f, &d.sel.SiteMetadata, "site-metadata", "", " of the site")
-	stateFlag(f, &d.prepared, "prepared")
-	stateFlag(f, &d.approved, "approved")
-	stateFlag(f, &d.outdated, "outdated")
-	complete(cmd, "template-id", a.completion(completeTemplates))
-	complete(cmd, "site-id", a.completion(completeSites))
+// plan writes a rollout, and waits until it is planned.
+func (s *session) plan(ctx context.Context, r tko.Rollout) (tko.RolloutStatus, error) {
+	if _, err := call(ctx, s, func(ctx context.Context) (int64, error) { return s.RegisterRollout(ctx, r) }); err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	return s.planned(ctx, r.ID)
+}
+
+// start starts a rollout with the plan of its status, prints its ID, and waits for its end if
+// the user wants it.
+func (s *session) start(ctx context.Context, status tko.RolloutStatus, wait *waitFlag) error {
+	if _, err := s.command(ctx, tko.RolloutCommand{ID: status.ID, Verb: "start", Plan: status.Plan}); err != nil {
+		return err
+	}
+	if err := s.app.printScalar(string(status.ID)); err != nil || !wait.wait {
+		return err
+	}
+	if err := s.app.out.Flush(); err != nil {
+		return err
+	}
+	return waitRollout(ctx, s, status.ID, wait.timeout)
 }
 
 // planned waits until a rollout is planned, and returns its status.
@@ -748,16 +745,14 @@ func planCounts(kinds map[string]int) string {
 }
 
 func planValue(p tko.RolloutPlan) map[string]any {
-	waves, groups := []any{}, []any{}
-	for _, w := range p.Waves {
-		waves = append(waves, map[string]any{"name": w.Name, "deployments": int64(w.Rows), "approval": w.Approval})
-	}
-	for _, g := range p.Groups {
-		changes := changesValue(g.Changes)
-		groups = append(groups, map[string]any{
-			"kind": g.Kind, "count": int64(g.Count), "examples": listValue(g.Examples), "changes": changes, "more": int64(g.More), "coarse": g.Coarse, "distinct": int64(g.Distinct),
-		})
-	}
+	waves := values(p.Waves, func(w tko.RolloutWave) map[string]any {
+		return map[string]any{"name": w.Name, "deployments": int64(w.Rows), "approval": w.Approval}
+	})
+	groups := values(p.Groups, func(g tko.RolloutGroup) map[string]any {
+		return map[string]any{
+			"kind": g.Kind, "count": int64(g.Count), "examples": listValue(g.Examples), "changes": changesValue(g.Changes), "more": int64(g.More), "coarse": g.Coarse, "distinct": int64(g.Distinct),
+		}
+	})
 	return map[string]any{"rolloutId": string(p.ID), "plan": p.Digest, "state": p.State, "kinds": countsValue(p.Kinds), "waves": waves, "groups": groups}
 }
 
@@ -964,12 +959,7 @@ conflicts. Its ID is printed: tko rollout undo ID takes the upgrade back.`,
 			"apiVersion": "tko.nephio.org/v1alpha1", "kind": "Rollout", "metadata": map[string]any{"name": string(id)},
 			"spec": map[string]any{"edits": []any{map[string]any{"upgrade": map[string]any{"to": to}, "select": map[string]any{"deploymentIds": ids}}}},
 		}}
-		if _, err := call(ctx, s, func(ctx context.Context) (int64, error) {
-			return s.RegisterRollout(ctx, tko.Rollout{ID: id, Package: content})
-		}); err != nil {
-			return err
-		}
-		status, err := s.planned(ctx, id)
+		status, err := s.plan(ctx, tko.Rollout{ID: id, Package: content})
 		if err != nil {
 			return err
 		}
@@ -982,16 +972,7 @@ conflicts. Its ID is printed: tko rollout undo ID takes the upgrade back.`,
 			}
 			return tko.Errorf(tko.ErrConflict, "%s in conflict or invalid, nothing was changed: see tko rollout plan %s", count(blocked, "deployment is", "deployments are"), id)
 		}
-		if _, err = s.command(ctx, tko.RolloutCommand{ID: id, Verb: "start", Plan: status.Plan}); err != nil {
-			return err
-		}
-		if err := a.printScalar(string(id)); err != nil || !wait.wait {
-			return err
-		}
-		if err := a.out.Flush(); err != nil {
-			return err
-		}
-		return waitRollout(ctx, s, id, wait.timeout)
+		return s.start(ctx, status, &wait)
 	})
 	cmd.Flags().StringVar(&to, "to", "", "`TEMPLATE` to upgrade to")
 	wait.flags(cmd.Flags())

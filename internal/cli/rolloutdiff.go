@@ -23,11 +23,9 @@ type rowSource interface {
 }
 
 func changesValue(changes []tko.RolloutChange) []any {
-	list := []any{}
-	for _, c := range changes {
-		list = append(list, map[string]any{"resource": c.Resource, "path": c.Path, "before": c.Before, "after": c.After})
-	}
-	return list
+	return values(changes, func(c tko.RolloutChange) map[string]any {
+		return map[string]any{"resource": c.Resource, "path": c.Path, "before": c.Before, "after": c.After}
+	})
 }
 
 // diffText returns changes as lines that begin with - and +, under their resources.

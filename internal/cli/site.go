@@ -110,11 +110,7 @@ package and metadata; the given ones are merged into them. Without --url and
 		Args:              arguments(1, 2),
 		ValidArgsFunction: a.completeArgs(completeSites, completeTemplates),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			ctx, err := pkg.purpose(ctx)
-			if err != nil {
-				return err
-			}
-			content, err := pkg.read(ctx, a)
+			ctx, content, err := pkg.content(ctx, a)
 			if err != nil {
 				return err
 			}

@@ -305,19 +305,15 @@ func (f *fleet) print(a *app) error {
 
 // value returns the summary for programs.
 func (f *fleet) value() map[string]any {
-	failures, waits, problems := []any{}, []any{}, []any{}
-	for _, group := range f.sorted() {
-		failures = append(failures, map[string]any{
+	failures := values(f.sorted(), func(group *failure) map[string]any {
+		return map[string]any{
 			"kind": string(group.kind), "type": group.typ, "reason": group.reason, "count": int64(group.count),
 			"since": group.since.UTC().Format(time.RFC3339), "example": group.example, "message": group.message,
-		})
-	}
-	for _, w := range f.waits {
-		waits = append(waits, map[string]any{"count": int64(w.count), "text": w.text, "command": w.how})
-	}
-	for _, problem := range f.problems {
-		problems = append(problems, problem)
-	}
+		}
+	})
+	waits := values(f.waits, func(w fleetWait) map[string]any {
+		return map[string]any{"count": int64(w.count), "text": w.text, "command": w.how}
+	})
 	s, d := f.sites, f.deployments
 	return map[string]any{
 		"sites": map[string]any{
@@ -327,6 +323,6 @@ func (f *fleet) value() map[string]any {
 			"total": int64(d.total), "prepared": int64(d.prepared), "approved": int64(d.approved), "scheduled": int64(d.scheduled),
 			"healthy": int64(d.healthy), "unhealthy": int64(d.unhealthy),
 		},
-		"failures": failures, "failuresLeftOut": int64(f.overflow), "waits": waits, "serverProblems": problems,
+		"failures": failures, "failuresLeftOut": int64(f.overflow), "waits": waits, "serverProblems": listValue(f.problems),
 	}
 }

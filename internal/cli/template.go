@@ -90,11 +90,7 @@ remove the package of an existing template, unless --empty is given.`,
 		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeTemplates),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
-			ctx, err := pkg.purpose(ctx)
-			if err != nil {
-				return err
-			}
-			content, err := pkg.read(ctx, a)
+			ctx, content, err := pkg.content(ctx, a)
 			if err != nil {
 				return err
 			}

@@ -417,21 +417,18 @@ func impactGroups(i tko.TemplateImpact, whole bool) string {
 }
 
 func impactValue(i tko.TemplateImpact) map[string]any {
-	revisions, topologies, rollouts, groups := []any{}, []any{}, []any{}, []any{}
-	for _, r := range i.Revisions {
-		revisions = append(revisions, map[string]any{"revision": r.Revision, "deployments": int64(r.Deployments)})
-	}
-	for _, t := range i.Topologies {
-		topologies = append(topologies, map[string]any{"kind": string(t.Kind), "id": t.ID, "resource": t.Resource, "selects": t.Selects})
-	}
-	for _, r := range i.Rollouts {
-		rollouts = append(rollouts, map[string]any{"id": string(r.ID), "state": r.State})
-	}
-	for _, g := range i.Groups {
-		groups = append(groups, map[string]any{
+	revisions := values(i.Revisions, func(r tko.ImpactRevision) map[string]any {
+		return map[string]any{"revision": r.Revision, "deployments": int64(r.Deployments)}
+	})
+	topologies := values(i.Topologies, func(t tko.ImpactTopology) map[string]any {
+		return map[string]any{"kind": string(t.Kind), "id": t.ID, "resource": t.Resource, "selects": t.Selects}
+	})
+	rollouts := values(i.Rollouts, func(r tko.ImpactRollout) map[string]any { return map[string]any{"id": string(r.ID), "state": r.State} })
+	groups := values(i.Groups, func(g tko.ImpactGroup) map[string]any {
+		return map[string]any{
 			"kind": g.Kind, "deployments": int64(g.Deployments), "examples": listValue(g.Examples), "changes": changesValue(g.Changes), "conflicts": listValue(g.Conflicts), "moreChanges": int64(g.MoreChanges),
-		})
-	}
+		}
+	})
 	return map[string]any{
 		"template": string(i.Template), "revision": i.Revision, "deployments": int64(i.Deployments), "deploymentSites": int64(i.DeploymentSites), "sites": int64(i.Sites),
 		"revisions": revisions, "topologies": topologies, "rollouts": rollouts, "groups": groups, "same": int64(i.Same), "unknown": int64(i.Unknown), "more": i.More,
