@@ -257,6 +257,15 @@ func (s *Service) Deployment(ctx context.Context, id tko.DeploymentID, revision 
 	return read(ctx, s, deploymentKey(id), revision, s.deploymentOf)
 }
 
+// keysOf returns the key of each entry of a list.
+func keysOf[T any](list []T, key func(T) Key) []Key {
+	keys := make([]Key, len(list))
+	for i, entry := range list {
+		keys[i] = key(entry)
+	}
+	return keys
+}
+
 func deploymentKey(id tko.DeploymentID) Key { return Key{Kind: tko.KindDeployment, ID: string(id)} }
 
 // deploymentOf returns the deployment of a record. If the record has a package,

@@ -205,10 +205,7 @@ func (s *Service) Modifications(ctx context.Context) ([]tko.OpenModification, er
 // visibleModifications returns those of the deployments that the caller may read.
 func (s *Service) visibleModifications(ctx context.Context, c *caller, open []tko.OpenModification) (seen []tko.OpenModification, err error) {
 	for batch := range slices.Chunk(open, selectedPage) {
-		keys := make([]Key, len(batch))
-		for i, m := range batch {
-			keys[i] = deploymentKey(m.Deployment)
-		}
+		keys := keysOf(batch, func(m tko.OpenModification) Key { return deploymentKey(m.Deployment) })
 		records, err := s.store.Get(ctx, Fields{}, keys...)
 		if err != nil {
 			return nil, err

@@ -209,10 +209,7 @@ type pageOfDifferences struct {
 // readDifferences reads the entities with IDs as of both moments, and returns those that
 // are selected and differ.
 func (s *Service) readDifferences(ctx context.Context, c *caller, from, to *pastMoment, ids []string) (page pageOfDifferences) {
-	keys := make([]Key, len(ids))
-	for i, id := range ids {
-		keys[i] = Key{Kind: from.query.Kind, ID: id}
-	}
+	keys := keysOf(ids, func(id string) Key { return Key{Kind: from.query.Kind, ID: id} })
 	before, err := from.records(ctx, keys)
 	if err != nil {
 		return pageOfDifferences{err: err}

@@ -73,10 +73,7 @@ func replacesNow(w Write) bool {
 // still its siblings at the same site. A deployment that a user has moved
 // elsewhere stays.
 func (s *Service) replaced(ctx context.Context, r Record) ([]Record, error) {
-	keys := make([]Key, len(r.Replaces))
-	for i, id := range r.Replaces {
-		keys[i] = deploymentKey(tko.DeploymentID(id))
-	}
+	keys := keysOf(r.Replaces, func(id string) Key { return deploymentKey(tko.DeploymentID(id)) })
 	records, err := s.store.Get(ctx, Fields{}, keys...)
 	if err != nil {
 		return nil, err

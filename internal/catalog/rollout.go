@@ -526,10 +526,7 @@ func (s *Service) permitRows(ctx context.Context, rows []RolloutRow) error {
 		return nil
 	}
 	for batch := range slices.Chunk(rows, selectedPage) {
-		keys := make([]Key, len(batch))
-		for i, row := range batch {
-			keys[i] = deploymentKey(row.Deployment)
-		}
+		keys := keysOf(batch, func(row RolloutRow) Key { return deploymentKey(row.Deployment) })
 		records, err := s.store.Get(ctx, Fields{}, keys...)
 		if err != nil {
 			return err

@@ -351,10 +351,7 @@ func (s *Service) observe(ctx context.Context, v RolloutView) (map[tko.Deploymen
 	}
 	out := make(map[tko.DeploymentID]observation, len(flying))
 	for batch := range slices.Chunk(flying, rowsPage) {
-		keys := make([]Key, len(batch))
-		for i, n := range batch {
-			keys[i] = deploymentKey(v.Rows[n].Deployment)
-		}
+		keys := keysOf(batch, func(n int) Key { return deploymentKey(v.Rows[n].Deployment) })
 		records, err := s.store.Get(ctx, Fields{}, keys...)
 		if err != nil {
 			return nil, err
@@ -496,10 +493,7 @@ func (s *Service) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st 
 	if len(out.Admit) == 0 {
 		return nil, st, nil
 	}
-	keys := make([]Key, len(out.Admit))
-	for n, i := range out.Admit {
-		keys[n] = deploymentKey(out.Rows[i].Deployment)
-	}
+	keys := keysOf(out.Admit, func(i int) Key { return deploymentKey(out.Rows[i].Deployment) })
 	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
 	if err != nil {
 		return nil, st, err
@@ -613,10 +607,7 @@ func (s *Service) descendantsOf(ctx context.Context, ids []string) (map[string][
 	}
 	parents := make(map[string]string, len(all))
 	for batch := range slices.Chunk(slices.Sorted(maps.Keys(all)), rowsPage) {
-		keys := make([]Key, len(batch))
-		for i, id := range batch {
-			keys[i] = deploymentKey(tko.DeploymentID(id))
-		}
+		keys := keysOf(batch, func(id string) Key { return deploymentKey(tko.DeploymentID(id)) })
 		records, err := s.store.Get(ctx, Fields{}, keys...)
 		if err != nil {
 			return nil, err
@@ -678,10 +669,7 @@ func (s *Service) undo(ctx context.Context, r Record, v RolloutView, change Roll
 		conflict(e, e.Reason)
 	}
 	for batch := range slices.Chunk(todo, rowsPage) {
-		keys := make([]Key, len(batch))
-		for i, e := range batch {
-			keys[i] = deploymentKey(e.Deployment)
-		}
+		keys := keysOf(batch, func(e execute.Row) Key { return deploymentKey(e.Deployment) })
 		records, err := s.store.Get(ctx, Fields{}, keys...)
 		if err != nil {
 			return err

@@ -36,10 +36,7 @@ func (s *Service) restoreDrafts(ctx context.Context, request plan.Request, emit 
 		return err
 	}
 	for page := range slices.Chunk(order, pastPage) {
-		keys := make([]Key, len(page))
-		for i, r := range page {
-			keys[i] = deploymentKey(r.Deployment)
-		}
+		keys := keysOf(page, func(r *restoration) Key { return deploymentKey(r.Deployment) })
 		then, err := s.store.GetAt(ctx, first, Fields{Package: true}, keys...)
 		if err != nil {
 			return err

@@ -165,10 +165,7 @@ func (s *Snapshot) withPackages(ctx context.Context, records []Record) ([]Record
 	if len(records) == 0 {
 		return nil, nil
 	}
-	keys := make([]Key, len(records))
-	for i, r := range records {
-		keys[i] = r.Key
-	}
+	keys := keysOf(records, func(r Record) Key { return r.Key })
 	return s.service.store.GetAt(ctx, s.position, Fields{Package: true}, keys...)
 }
 

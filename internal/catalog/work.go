@@ -270,10 +270,7 @@ func (s *Service) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 // permitCall checks that the caller may request a reconciliation of each site. A site
 // that it may not read is reported as missing.
 func (s *Service) permitCall(ctx context.Context, c *caller, ids []string) error {
-	keys := make([]Key, len(ids))
-	for i, id := range ids {
-		keys[i] = Key{Kind: tko.KindSite, ID: id}
-	}
+	keys := keysOf(ids, func(id string) Key { return Key{Kind: tko.KindSite, ID: id} })
 	records, err := s.store.Get(ctx, Fields{}, keys...)
 	if err != nil {
 		return err
