@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes/helm"
+	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -24,11 +25,7 @@ const (
 	defaultKey    = "values.yaml" // of a reference
 )
 
-var (
-	valuesKey  = regexp.MustCompile(`^[-._a-zA-Z0-9]{1,253}$`)
-	objectName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
-	targetPath = regexp.MustCompile(`^([a-zA-Z0-9_.\\/-]|\[[0-9]{1,3}\])+$`)
-)
+var targetPath = regexp.MustCompile(`^([a-zA-Z0-9_.\\/-]|\[[0-9]{1,3}\])+$`)
 
 const maxTargetPath = 250
 
@@ -83,9 +80,9 @@ func readChart(r krm.Resource, into *chart) error {
 		switch {
 		case ref.Kind != "ConfigMap" && ref.Kind != "Secret":
 			return fmt.Errorf("spec.valuesFrom[%d].kind: %q is neither ConfigMap nor Secret", i, ref.Kind)
-		case !objectName.MatchString(ref.Name):
+		case !trigger.DNSName.MatchString(ref.Name):
 			return fmt.Errorf("spec.valuesFrom[%d].name: %q is not the name of a %s", i, ref.Name, ref.Kind)
-		case !valuesKey.MatchString(ref.ValuesKey):
+		case !trigger.SecretKey.MatchString(ref.ValuesKey):
 			return fmt.Errorf("spec.valuesFrom[%d].valuesKey: %q is not a key of a %s", i, ref.ValuesKey, ref.Kind)
 		case ref.TargetPath != "" && (len(ref.TargetPath) > maxTargetPath || !targetPath.MatchString(ref.TargetPath)):
 			return fmt.Errorf("spec.valuesFrom[%d].targetPath: %q is not a path to a value", i, ref.TargetPath)
