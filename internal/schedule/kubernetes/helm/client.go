@@ -283,8 +283,8 @@ func (s *session) render(ctx context.Context, r Release, loaded *chart.Chart, be
 		return nil, err
 	}
 	apis := []string(capabilities.APIVersions)
-	if r.CRDs != SkipCRDs {
-		apis = append(slices.Clone(apis), definedBy(loaded)...) // definitions are applied before other objects
+	if r.CRDs != SkipCRDs { // definitions are applied before other objects
+		apis = append(slices.Clone(apis), definedBy(loaded, func(group, kind string) bool { return r.CRDs == ReplaceCRDs || !hasKind(apis, group, kind) })...)
 	}
 	files, err := s.client.Renderer.render(ctx, r.Chart, task{
 		Archive: r.Chart.archive, Files: r.Chart.files, Values: values, Name: r.Name, Namespace: r.Namespace,
@@ -321,8 +321,14 @@ func (s *session) capabilities() (*common.Capabilities, error) {
 	return s.config.Capabilities, nil
 }
 
-// definedBy returns the APIs that a chart's own definitions define.
-func definedBy(c *chart.Chart) []string {
+// hasKind returns whether a kind is among APIs, in any version.
+func hasKind(apis []string, group, kind string) bool {
+	return slices.ContainsFunc(apis, func(api string) bool { return strings.HasPrefix(api, group+"/") && strings.HasSuffix(api, "/"+kind) })
+}
+
+// definedBy returns the APIs that a chart's own definitions define, of the kinds that
+// applied selects.
+func definedBy(c *chart.Chart, applied func(group, kind string) bool) []string {
 	var all []string
 	for _, crd := range c.CRDObjects() {
 		for _, text := range util.SplitManifests(string(crd.File.Data)) {
@@ -334,7 +340,10 @@ func definedBy(c *chart.Chart) []string {
 				}
 			}
 			if yaml.Unmarshal([]byte(text), &d) != nil {
-				continue // the API server rejects it with the reason
+				continue // it is refused with the reason
+			}
+			if !applied(d.Spec.Group, d.Spec.Names.Kind) {
+				continue
 			}
 			for _, v := range d.Spec.Versions {
 				at := d.Spec.Group + "/" + v.Name
