@@ -166,7 +166,7 @@ func (h *host) failed(err error) {
 func (h *host) targetOf(ctx context.Context, guards wiring.Guards) *kubetarget.Target {
 	c := h.settings.Config
 	return kubetarget.New(kubetarget.Options{
-		Kubeconfigs: c.Kubeconfigs, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Proxies: c.ClusterProxies, Interval: c.ClusterInterval,
+		Kubeconfigs: c.Kubeconfigs, Labelled: c.KubeconfigSecrets, LabelledIn: c.KubeconfigSecretsIn, Management: c.ManagementKubeconfig, InCluster: c.AllowInCluster, Proxies: c.ClusterProxies, Interval: c.ClusterInterval,
 		Charts: c.Charts, Logins: c.ChartCredentials, ChartTimeout: c.ChartTimeout, Guard: guards.Git,
 		Watched: wiring.LimitOr(c.ClusterWatches), Log: h.log.With("role", config.RoleMetaScheduler, "component", logging.MetaScheduler),
 		Enqueue: func(id tko.SiteID) {

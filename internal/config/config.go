@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
@@ -119,6 +120,8 @@ type Config struct {
 	AWXSecrets           string
 
 	Kubeconfigs          string // folder
+	KubeconfigSecrets    string // selector of labels
+	KubeconfigSecretsIn  string // kubeconfig
 	ManagementKubeconfig string
 	AllowInCluster       bool
 	ClusterInterval      time.Duration
@@ -298,6 +301,8 @@ func Flags(flags *pflag.FlagSet) *Config {
 	flags.StringSliceVar(&c.Vault.Paths, "vault-path", nil, "paths in Vault, with the mount, such as secret/data/tko, below which sites may refer to secrets")
 
 	flags.StringVar(&c.Kubeconfigs, "kubeconfigs", "", "folder of the kubeconfigs that sites' clusters may refer to (default: none)")
+	flags.StringVar(&c.KubeconfigSecrets, "kubeconfig-secrets", "", "labels of the Secrets whose kubeconfigs sites' clusters may refer to, as a selector such as cluster.x-k8s.io/cluster-name, in the namespace that the server runs in (default: none)")
+	flags.StringVar(&c.KubeconfigSecretsIn, "kubeconfig-secrets-kubeconfig", "", "kubeconfig for the Secrets of --kubeconfig-secrets, in the namespace of its context (default: the service account of the server)")
 	flags.StringVar(&c.ManagementKubeconfig, "management-kubeconfig", "", "kubeconfig of the management cluster, whose Secrets sites' clusters may refer to (default: none)")
 	flags.BoolVar(&c.AllowInCluster, "allow-in-cluster", false, "allow sites to use the cluster that the server runs in, with the rights of its service account")
 	flags.StringSliceVar(&c.ClusterProxies, "cluster-proxies", nil, "URLs of the proxies that kubeconfigs of sites may name (proxy-url) (default: none)")
@@ -472,6 +477,14 @@ func (c *Config) Validate() error {
 		if d <= 0 {
 			add("--%s is %s: use more than 0", name, d)
 		}
+	}
+	if text := c.KubeconfigSecrets; text != "" {
+		// Packages could read Secrets that are not kubeconfigs, such as the password of the database.
+		if selector, err := labels.Parse(text); err != nil || selector.Matches(labels.Set{}) {
+			add("--kubeconfig-secrets is %q: use a selector of labels that no Secret without labels has, such as cluster.x-k8s.io/cluster-name", text)
+		}
+	} else if c.KubeconfigSecretsIn != "" {
+		add("--kubeconfig-secrets-kubeconfig is set without --kubeconfig-secrets: add the labels of the Secrets")
 	}
 	if least := max(minKeepChanges, c.ModificationTime); c.KeepChanges < 0 || c.KeepChanges > 0 && c.KeepChanges < least {
 		add("--keep-changes is %s: use at least %s, so that watchers and modifications can continue, or 0 to retain all changes", c.KeepChanges, least)

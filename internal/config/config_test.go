@@ -222,3 +222,18 @@ func TestUsedPortIsExplained(t *testing.T) {
 		t.Errorf("%v, want an error that says how to listen elsewhere", err)
 	}
 }
+
+// Packages must not be able to use any Secret as a kubeconfig.
+func TestSelectorOfKubeconfigsMustSelectLabels(t *testing.T) {
+	for selector, accepted := range map[string]bool{
+		"cluster.x-k8s.io/cluster-name": true, "a=b": true, "a in (b, c),!d": true, " ": false, "!internal": false, "a!=b": false, "a notin (b)": false, "a b": false, "=": false,
+	} {
+		_, err := load(t, []string{"--kubeconfig-secrets=" + selector}, nil, "")
+		if accepted != (err == nil) || err != nil && !strings.Contains(err.Error(), "--kubeconfig-secrets") {
+			t.Errorf("%q: %v", selector, err)
+		}
+	}
+	if _, err := load(t, []string{"--kubeconfig-secrets-kubeconfig=x"}, nil, ""); err == nil || !strings.Contains(err.Error(), "without --kubeconfig-secrets") {
+		t.Errorf("a kubeconfig for no Secrets: %v", err)
+	}
+}

@@ -41,7 +41,7 @@ var Groups = []Group{
 	{"Plugins", "Programs, KRM functions and jobs", words(`plugin-programs plugin-isolation plugin-users plugin-files plugin-files-writable plugin-environment plugin-timeout
 		plugin-schedule-timeout plugin-concurrency plugin-memory plugin-kubeconfig python-env awx-secrets kpt-builtin kpt-engine kpt-memory kpt-cpus kpt-fetch-timeout kpt-cache`)},
 	{"Targets", "The role meta-scheduler, and the repositories, clusters and OSMs of sites", words(`scheduler-concurrency target-git-local target-git-cache target-git-secrets osm-secrets kubeconfigs
-		management-kubeconfig allow-in-cluster cluster-proxies cluster-interval cluster-watches charts chart-credentials chart-timeout`)},
+		kubeconfig-secrets kubeconfig-secrets-kubeconfig management-kubeconfig allow-in-cluster cluster-proxies cluster-interval cluster-watches charts chart-credentials chart-timeout`)},
 	{"Remote locations", "Where URLs in packages and plugins may lead", words(`remote-schemes remote-hosts remote-addresses`)},
 	{"GitOps sources", "The role gitops: the repositories that TKO's entities come from", words(`git git-ref git-path git-interval git-prune git-budget-percent git-budget-entities git-rollout
 		git-username git-password-file git-token-file git-ssh-key-file git-known-hosts-file git-ca-file gitops-sources gitops-dir gitops-age-keys gitops-pgp-keys gitops-osm-connections
@@ -186,7 +186,7 @@ settings that a server would have, and ` + "`--check`" + ` checks them. [The ser
 // isPath returns whether a setting names files or folders that must exist.
 func isPath(name string) bool {
 	switch name {
-	case "vault-service-account-file", "token-review", "ready-file":
+	case "vault-service-account-file", "token-review", "ready-file", "kubeconfig-secrets":
 		return false
 	case "kubeconfigs", "charts", "chart-credentials", "gitops-sources", "gitops-age-keys", "gitops-pgp-keys", "plugin-programs", "plugin-files", "plugin-files-writable",
 		"kubernetes-audit-policy", "tosca-local", "target-git-local", "python-env", "keep-longer":

@@ -45,6 +45,8 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 ---
 {apiVersion: workload.nephio.org/v1alpha1, kind: HelmChart, metadata: {name: h}, spec: {chart: "oci://example.com/x", repository: r, version: "~1.2", parameters: {a: 1, b: "{{ get('', 'v1', 'Namespace').metadata.name }}", c: {d: [1]}}}}
 ---
+{apiVersion: workload.nephio.org/v1alpha1, kind: HelmChart, metadata: {name: h2}, spec: {chart: x, crds: CreateReplace, test: {enable: true, timeout: 1m30s}, valuesFrom: [{kind: ConfigMap, name: a}, {kind: Secret, name: b, valuesKey: c.yaml, targetPath: 'a.b\.c[0].d-e/f', optional: true}]}}
+---
 {apiVersion: workload.plugin.nephio.org/v1alpha1, kind: Namespace, metadata: {name: ns}, spec: {namespace: core}}
 ---
 {apiVersion: git.plugin.nephio.org/v1alpha1, kind: Repository, metadata: {name: r}, spec: {url: "ssh://git@example.com/x.git", branch: main, path: a/b, credentials: {username: u, passwordFile: f, tokenFile: f, sshKeyFile: f, knownHostsFile: f}, author: {name: A, email: a@b.c}}}
@@ -128,6 +130,8 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 ---
 {apiVersion: workload.nephio.org/v1alpha1, kind: HelmChart, metadata: {name: t}, spec: {chart: "https://u:p@example.com/a.tgz", parameters: [a]}}
 ---
+{apiVersion: workload.nephio.org/v1alpha1, kind: HelmChart, metadata: {name: t2}, spec: {chart: x, crds: Replace, test: {timeout: soon}, valuesFrom: [{kind: Service, name: a, targetPath: "a=b", namespace: x}]}}
+---
 {apiVersion: metadata.nephio.org/v1alpha1, kind: Anything, metadata: {name: m}, spec: [a]}
 `,
 			complete: []string{
@@ -142,6 +146,11 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 				topo + `Placement "t": spec.templates: must be a list, is a map`,
 				`workload.nephio.org/v1alpha1 HelmChart "t": spec.chart: must not hold a user or password: packages hold no secrets`,
 				`workload.nephio.org/v1alpha1 HelmChart "t": spec.parameters: must be a map, is a list`,
+				`workload.nephio.org/v1alpha1 HelmChart "t2": spec.crds: must be one of "Skip", "Create", "CreateReplace", is "Replace"`,
+				`workload.nephio.org/v1alpha1 HelmChart "t2": spec.test.timeout: does not match the pattern ^([0-9]+(ms|s|m|h))+$`,
+				`workload.nephio.org/v1alpha1 HelmChart "t2": spec.valuesFrom[0].kind: must be one of "ConfigMap", "Secret", is "Service"`,
+				`workload.nephio.org/v1alpha1 HelmChart "t2": spec.valuesFrom[0].namespace: unknown property`,
+				`workload.nephio.org/v1alpha1 HelmChart "t2": spec.valuesFrom[0].targetPath: does not match the pattern ^([a-zA-Z0-9_.\\/-]|\[[0-9]{1,3}\])+$`,
 				`metadata.nephio.org/v1alpha1 Anything "m": spec: must be a map, is a list`,
 			},
 			partial: []string{
@@ -156,6 +165,11 @@ func TestOwnKindsAreCheckedBySchemaAndRules(t *testing.T) {
 				topo + `Placement "t": spec.templates: must be a list, is a map`,
 				`workload.nephio.org/v1alpha1 HelmChart "t": spec.chart: must not hold a user or password: packages hold no secrets`,
 				`workload.nephio.org/v1alpha1 HelmChart "t": spec.parameters: must be a map, is a list`,
+				`workload.nephio.org/v1alpha1 HelmChart "t2": spec.crds: must be one of "Skip", "Create", "CreateReplace", is "Replace"`,
+				`workload.nephio.org/v1alpha1 HelmChart "t2": spec.test.timeout: does not match the pattern ^([0-9]+(ms|s|m|h))+$`,
+				`workload.nephio.org/v1alpha1 HelmChart "t2": spec.valuesFrom[0].kind: must be one of "ConfigMap", "Secret", is "Service"`,
+				`workload.nephio.org/v1alpha1 HelmChart "t2": spec.valuesFrom[0].namespace: unknown property`,
+				`workload.nephio.org/v1alpha1 HelmChart "t2": spec.valuesFrom[0].targetPath: does not match the pattern ^([a-zA-Z0-9_.\\/-]|\[[0-9]{1,3}\])+$`,
 				`metadata.nephio.org/v1alpha1 Anything "m": spec: must be a map, is a list`,
 			},
 		},

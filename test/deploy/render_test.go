@@ -129,6 +129,22 @@ func TestChartEqualsKustomization(t *testing.T) {
 		"monitoring": {"kubernetesAPI": map[string]any{"certManager": true}, "serviceMonitor": map[string]any{"enabled": true}},
 		"management": {"kubernetesSites": map[string]any{"management": true}, "gitops": map[string]any{"enabled": true}},
 		"trial":      {"postgresql": map[string]any{"enabled": true}, "data": one, "preparer": one, "metaScheduler": one},
+		"assigned-users": {
+			"postgresql": map[string]any{"enabled": true}, "data": one, "preparer": one, "metaScheduler": one, "gitops": map[string]any{"enabled": true},
+			"assignedUsers": true, "kubernetesSites": map[string]any{"labels": "cluster.x-k8s.io/cluster-name"},
+		},
+		"platform": {
+			"kubernetesAPI":      map[string]any{"certManager": true},
+			"image":              map[string]any{"repository": "registry.example/tko-server", "digest": "sha256:" + strings.Repeat("0123456789abcdef", 4)},
+			"podSecurityContext": map[string]any{"fsGroup": 1000}, "securityContext": map[string]any{"runAsNonRoot": true},
+			"metaScheduler": map[string]any{
+				"flags": []any{"--charts=/charts"}, "env": []any{map[string]any{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}},
+				"affinity": map[string]any{"nodeAffinity": map[string]any{"x": "z"}}, "nodeSelector": map[string]any{"zone": "edge"}, "tolerations": []any{map[string]any{"key": "edge"}},
+				"volumes":        []any{map[string]any{"name": "charts", "persistentVolumeClaim": map[string]any{"claimName": "charts"}}},
+				"volumeMounts":   []any{map[string]any{"name": "charts", "mountPath": "/charts", "readOnly": true}},
+				"podAnnotations": map[string]any{"a": "1"}, "serviceAccountAnnotations": map[string]any{"b": "2"},
+			},
+		},
 	}
 	for overlay, values := range tests {
 		t.Run(overlay, func(t *testing.T) {
@@ -235,7 +251,7 @@ func TestChartValuesTakeEffect(t *testing.T) {
 // tko-server accepts all flags in the manifests, each and together.
 func TestServerAcceptsFlagsOfManifests(t *testing.T) {
 	n := 0
-	for id, o := range objects(t, kustomize(t, "management")) {
+	for id, o := range merged(objects(t, kustomize(t, "management")), objects(t, kustomize(t, "assigned-users"))) {
 		if o["kind"] != "Deployment" {
 			continue
 		}
@@ -255,8 +271,90 @@ func TestServerAcceptsFlagsOfManifests(t *testing.T) {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
-	if n != 4 {
+	if n != 8 {
 		t.Errorf("%d Deployments", n)
+	}
+}
+
+// merged returns the objects of both, with different keys.
+func merged(a, b map[string]object) map[string]object {
+	all := maps.Clone(a)
+	for id, o := range b {
+		all[id+" (2)"] = o
+	}
+	return all
+}
+
+// Where the platform assigns users, no pod or container names one, and all must run as
+// another one than root.
+func TestAssignedUsersAreNotNamed(t *testing.T) {
+	for name, manifest := range map[string]string{
+		"kustomization": kustomize(t, "assigned-users"),
+		"chart":         mustHelm(t, "tko", map[string]any{"assignedUsers": true, "postgresql": map[string]any{"enabled": true}, "gitops": map[string]any{"enabled": true}}),
+	} {
+		n := 0
+		for id, o := range objects(t, manifest) {
+			pod, ok := at(o, "spec", "template", "spec").(object)
+			if !ok {
+				continue
+			}
+			n++
+			text, err := yaml.Marshal(pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, field := range []string{"runAsUser", "runAsGroup", "fsGroup"} {
+				if strings.Contains(string(text), field+":") {
+					t.Errorf("%s: %s has %s", name, id, field)
+				}
+			}
+			if at(pod, "securityContext", "runAsNonRoot") != true {
+				t.Errorf("%s: %s may run as root", name, id)
+			}
+		}
+		if n != 5 {
+			t.Errorf("%s: %d pods", name, n)
+		}
+	}
+}
+
+// The rights to read kubeconfigs from labelled Secrets exist only if this is on, and in
+// TKO's namespace only.
+func TestLabelledKubeconfigsNeedRightsInOwnNamespaceOnly(t *testing.T) {
+	// rights are the rules that name Secrets, by the name of their role.
+	rights := func(manifest string) map[string]any {
+		found := map[string]any{}
+		for id, o := range objects(t, manifest) {
+			rules, _ := o["rules"].([]any)
+			for _, rule := range rules {
+				if resources, _ := at(rule, "resources").([]any); slices.Contains(resources, any("secrets")) && !strings.Contains(id, "gitops") {
+					found[id] = at(rule, "verbs")
+				}
+			}
+		}
+		return found
+	}
+	on := map[string]any{"kubernetesSites": map[string]any{"labels": "a=b,c in (d)"}}
+	for name, test := range map[string]struct {
+		manifest string
+		want     map[string]any
+	}{
+		"chart, on":         {mustHelm(t, "tko", on), map[string]any{"Role tko/tko-kubeconfigs": []any{"get"}}},
+		"chart, off":        {mustHelm(t, "tko", nil), map[string]any{}},
+		"kustomization, on": {kustomize(t, "assigned-users"), map[string]any{"Role tko/tko-kubeconfigs": []any{"get"}}},
+		"production":        {kustomize(t, "production"), map[string]any{}},
+	} {
+		if diff := cmp.Diff(test.want, rights(test.manifest)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		scheduler := objects(t, test.manifest)["Deployment tko/tko-meta-scheduler"]
+		if token := at(scheduler, "spec", "template", "spec", "automountServiceAccountToken"); token != (len(test.want) > 0) {
+			t.Errorf("%s: the meta-scheduler has a token: %v", name, token)
+		}
+	}
+	containers, _ := at(objects(t, mustHelm(t, "tko", on))["Deployment tko/tko-meta-scheduler"], "spec", "template", "spec", "containers").([]any)
+	if args, _ := at(containers[0], "args").([]any); !slices.Contains(args, any("--kubeconfig-secrets=a=b,c in (d)")) {
+		t.Errorf("the flags are %v", args)
 	}
 }
 

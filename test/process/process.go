@@ -86,7 +86,7 @@ func Clean() {
 
 // kubernetesFlags are the beginnings of flags with which the server may need
 // tko-kubernetes.
-var kubernetesFlags = []string{"--kubernetes=", "--kubeconfigs", "--management-kubeconfig", "--allow-in-cluster", "--flux-", "--plugin-kubeconfig"}
+var kubernetesFlags = []string{"--kubernetes=", "--kubeconfigs", "--kubeconfig-secrets", "--management-kubeconfig", "--allow-in-cluster", "--flux-", "--plugin-kubeconfig"}
 
 // Programs builds the server, and the programs that it may need with flags. It
 // returns their paths; the first is the server's.

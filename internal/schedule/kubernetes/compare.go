@@ -80,7 +80,7 @@ func (rc *reconciliation) compare(ctx context.Context) ([]tko.SiteChange, error)
 				if limited.Err() != nil || isUnreachable(err) {
 					return err
 				}
-				change.Verb, change.Details = tko.SiteBlocked, []string{rejection(o, err).message}
+				change.Verb, change.Details = tko.SiteBlocked, []string{rc.rejection(o, err).message}
 			}
 			if change.Verb != "" {
 				rc.mu.Lock()
@@ -152,7 +152,7 @@ func (rc *reconciliation) compareObject(ctx context.Context, o *object, what act
 	if err != nil {
 		return change, err
 	}
-	for _, d := range differences(live, would) {
+	for _, d := range rc.differences(o, differences(live, would)) {
 		change.Verb = cmp.Or(change.Verb, tko.SiteUpdate)
 		change.Details = append(change.Details, bounded(d.String()))
 	}

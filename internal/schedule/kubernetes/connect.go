@@ -39,6 +39,8 @@ const (
 	dialTimeout   = 5 * time.Second
 )
 
+var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+
 // connections holds the open connections to clusters: at most one for each
 // kubeconfig and impersonated user, and no more than MaxConnections unless all are in use.
 type connections struct {
@@ -181,8 +183,12 @@ func (c *connections) credentials(ctx context.Context, s kubeconfigRef) (config 
 		config, err = c.inCluster()
 	case s.Management:
 		config, err = c.fromManagement(s)
+	case s.Labelled:
+		config, _, err = c.ofLabelled()
 	case s.Secret != "":
 		config, err = c.fromSecret(ctx, s)
+	case c.options.Labelled != "" && !c.isFile(s.File):
+		config, err = c.fromLabelled(ctx, s)
 	default:
 		config, err = c.fromFile(s)
 	}
@@ -381,37 +387,51 @@ func (c *connections) fromSecret(ctx context.Context, s kubeconfigRef) (*rest.Co
 		return nil, err
 	}
 	defer release()
-	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	r, err := management.dynamic.Resource(secrets).Namespace(s.SecretNamespace).Get(ctx, s.Secret, metav1.GetOptions{})
+	r, err := readSecret(ctx, management, s.SecretNamespace, s.Secret, s.String())
+	if err != nil {
+		return nil, err
+	}
+	return c.secretConfig(r, s, s.SecretKey, s.String())
+}
+
+// readSecret reads a Secret, which what describes. If it does not exist, the error is a
+// waitError.
+func readSecret(ctx context.Context, in *cluster, namespace, name, what string) (*unstructured.Unstructured, error) {
+	r, err := in.dynamic.Resource(secrets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, &waitError{fmt.Sprintf("%s: not found yet", s)}
+		return nil, &waitError{what + ": not found yet"}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", s, err)
+		return nil, fmt.Errorf("read %s: %w", what, err)
 	}
-	encoded, _, _ := unstructured.NestedString(r.Object, "data", s.SecretKey)
+	return r, nil
+}
+
+// secretConfig returns the config in a key of a Secret.
+func (c *connections) secretConfig(r *unstructured.Unstructured, s kubeconfigRef, key, what string) (*rest.Config, error) {
+	encoded, _, _ := unstructured.NestedString(r.Object, "data", key)
 	if encoded == "" {
-		return nil, &waitError{fmt.Sprintf("%s: key %q: not found yet", s, s.SecretKey)}
+		return nil, &waitError{fmt.Sprintf("%s: key %q: not found yet", what, key)}
 	}
 	data, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
-		return nil, fmt.Errorf("%s, key %q: not base64", s, s.SecretKey)
+		return nil, fmt.Errorf("%s, key %q: not base64", what, key)
 	}
 	config, err := parseKubeconfig(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s, key %q: %w", s, s.SecretKey, err)
+		return nil, fmt.Errorf("%s, key %q: %w", what, key, err)
 	}
 	for _, user := range config.AuthInfos {
 		if user.Exec != nil || user.AuthProvider != nil || user.ClientCertificate != "" || user.ClientKey != "" || user.TokenFile != "" {
-			return nil, fmt.Errorf("%s, key %q: its users name programs or files: put the credentials into it", s, s.SecretKey)
+			return nil, fmt.Errorf("%s, key %q: its users name programs or files: put the credentials into it", what, key)
 		}
 	}
 	for _, cluster := range config.Clusters {
 		if cluster.CertificateAuthority != "" {
-			return nil, fmt.Errorf("%s, key %q: its clusters name files: put the certificates into it", s, s.SecretKey)
+			return nil, fmt.Errorf("%s, key %q: its clusters name files: put the certificates into it", what, key)
 		}
 	}
-	return c.choose(config, s, s.String())
+	return c.choose(config, s, what)
 }
 
 // fromManagement reads the kubeconfig of the management cluster.

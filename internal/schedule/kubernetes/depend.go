@@ -111,7 +111,7 @@ func (rc *reconciliation) awaited(of dependencies) string {
 		}
 		for _, k := range rc.wanted.of[id] {
 			s := rc.states[k]
-			why := s.unready(rc.health)
+			why := rc.unready(k)
 			if why == "" && s.entry.Digest != rc.wanted.objects[k].digest {
 				why = "it is not applied yet"
 			}

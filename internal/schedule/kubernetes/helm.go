@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko"
@@ -40,6 +41,11 @@ const maxRelease = 53 // bytes of a release's name
 type chart struct {
 	reference helm.Reference
 	values    map[string]any
+	from      []valuesReference // of values that values override
+	secrets   confidential      // values of Secrets among the values
+	crds      helm.CRDs
+	test      bool             // whether its tests run
+	testLimit time.Duration    // of the tests; the limit of hooks if 0
 	keep      bool             // whether the release stays when it is no longer wanted
 	deployed  []map[string]any // the release's objects, if this reconciliation deployed it
 }
@@ -52,6 +58,8 @@ type chartState struct {
 	Healthy  bool   `json:"good,omitempty"`     // it was healthy after the deployment
 	Keep     bool   `json:"keep,omitempty"`
 	Failed   string `json:"failed,omitempty"` // why the upgrade was rolled back, or is about to be
+	Tested   int    `json:"tested,omitempty"` // revision whose tests have run; 0 if none
+	Fault    string `json:"fault,omitempty"`  // why a test failed
 }
 
 func (k key) isChart() bool { return k.Group == chartKind.Group && k.Kind == chartKind.Kind }
@@ -107,6 +115,9 @@ func buildChart(r krm.Resource, d tko.Deployment, namespace string) (*object, *p
 		return failed("has the annotation %s %q: it must be a whole number from -%d to %d", AnnotationOrder, r.Annotation(AnnotationOrder), maxOrder, maxOrder)
 	}
 	o.step = step
+	if err := readChart(r, o.chart); err != nil {
+		return failed("can't be deployed: %s", err)
+	}
 	parameters, err := expression.Parameters(r, d.Package)
 	if err == nil {
 		o.chart.values, err = helm.Values(parameters)
@@ -120,11 +131,20 @@ func buildChart(r krm.Resource, d tko.Deployment, namespace string) (*object, *p
 			annotations[name] = v
 		}
 	}
+	spec := map[string]any{
+		"chart": o.chart.reference.Chart, "repository": o.chart.reference.Repository, "version": o.chart.reference.Version, "values": o.chart.values,
+	}
+	// Releases are upgraded when the digest of the content changes, so charts without
+	// these fields must have the same content as before there were such fields.
+	if len(o.chart.from) > 0 {
+		spec["valuesFrom"] = o.chart.from
+	}
+	if o.chart.crds != helm.CreateCRDs {
+		spec["crds"] = string(o.chart.crds)
+	}
 	o.content = map[string]any{
 		"metadata": map[string]any{"name": o.Name, "namespace": o.Namespace, "labels": map[string]any{LabelDeployment: string(d.ID)}, "annotations": annotations},
-		"spec": map[string]any{
-			"chart": o.chart.reference.Chart, "repository": o.chart.reference.Repository, "version": o.chart.reference.Version, "values": o.chart.values,
-		},
+		"spec":     spec,
 	}
 	if o.digest, err = digestOf(o.content); err != nil {
 		return failed("can't be written as JSON: %s", err)
@@ -144,23 +164,30 @@ func releaseObject(k key, e entry, id tko.DeploymentID) *unstructured.Unstructur
 
 // desireCharts adds the recorded objects of the releases to the wanted objects, and
 // removes charts that can't be read.
-func (rc *reconciliation) desireCharts() {
+func (rc *reconciliation) desireCharts(ctx context.Context) error {
+	if err := rc.readReferred(ctx); err != nil {
+		return err
+	}
 	for k, o := range rc.wanted.objects {
 		if o.chart == nil {
 			continue
 		}
-		digest, err := rc.target.charts.Digest(o.chart.reference)
-		if err == nil {
-			if digest != "" {
-				o.digest = shortHash([]byte(o.digest + " " + digest))
+		why, invalid := rc.resolveValues(o)
+		if why == "" {
+			digest, err := rc.target.charts.Digest(o.chart.reference)
+			if err == nil {
+				if digest != "" {
+					o.digest = shortHash([]byte(o.digest + " " + digest))
+				}
+				continue
 			}
-			continue
+			why, invalid = bounded(err.Error()), errors.Is(err, tko.ErrInvalid)
 		}
 		delete(rc.wanted.objects, k)
 		for id, keys := range rc.wanted.of {
 			if i := slices.Index(keys, k); i >= 0 {
 				rc.wanted.of[id] = slices.Delete(keys, i, i+1)
-				rc.wanted.problems[id] = append(rc.wanted.problems[id], newProblem(k.String(), errors.Is(err, tko.ErrInvalid), "can't be deployed: %s", bounded(err.Error())))
+				rc.wanted.problems[id] = append(rc.wanted.problems[id], newProblem(k.String(), invalid, "can't be deployed: %s", why))
 			}
 		}
 	}
@@ -172,6 +199,7 @@ func (rc *reconciliation) desireCharts() {
 		}
 	}
 	rc.sortWanted()
+	return nil
 }
 
 // wantReleased adds an object of a release to the wanted objects, unless a package
@@ -314,7 +342,7 @@ func (rc *reconciliation) deploy(ctx context.Context, o *object, s *state) error
 	}
 	state, err := client.Deploy(ctx, helm.Release{
 		Name: o.Name, Namespace: o.Namespace, Owner: string(o.deployment), Digest: labelOf(o.digest),
-		Chart: c, Values: o.chart.values, Adopt: o.annotation(AnnotationAdopt) == "true",
+		Chart: c, Values: o.chart.values, Adopt: o.annotation(AnnotationAdopt) == "true", CRDs: o.chart.crds,
 	}, func(owner string) bool { return owner == string(o.deployment) || rc.hasRecorded(owner, o.key) })
 	if err == nil {
 		rc.recordRelease(o, s, state)
@@ -322,15 +350,15 @@ func (rc *reconciliation) deploy(ctx context.Context, o *object, s *state) error
 	}
 	failed, ok := errors.AsType[*helm.FailedError](err)
 	if !ok {
-		return err
+		return err // shown by rejection
 	}
 	if failed.State == nil {
-		p := newProblem(o.String(), failed.Invalid, "can't be deployed: %s", bounded(failed.Reason))
+		p := newProblem(o.String(), failed.Invalid, "can't be deployed: %s", o.chart.secrets.show(failed.Reason))
 		s.problem = &p
 		return nil
 	}
 	rc.recordRelease(o, s, failed.State)
-	s.entry.Chart.Healthy, s.entry.Chart.Failed = true, bounded(failed.Reason)
+	s.entry.Chart.Healthy, s.entry.Chart.Failed, s.entry.Chart.Tested = true, o.chart.secrets.show(failed.Reason), failed.State.Revision
 	s.problem = rolledBack(o, s.entry.Chart)
 	return nil
 }
@@ -386,6 +414,7 @@ func (rc *reconciliation) recordRelease(o *object, s *state, deployed *helm.Stat
 	s.entry.Digest = o.digest
 	s.entry.Chart.Revision, s.entry.Chart.Previous = deployed.Revision, deployed.Previous
 	s.entry.Chart.Since, s.entry.Chart.Healthy = time.Now().Unix(), false
+	s.entry.Chart.Tested, s.entry.Chart.Fault = 0, ""
 }
 
 // readReleases reads the objects of the releases that this reconciliation deployed.
@@ -469,7 +498,7 @@ func (rc *reconciliation) assessReleases(ctx context.Context) error {
 			c.Healthy = true
 		case c.Previous == 0: // there is no revision to roll back to
 		case worst == failing, late:
-			c.Failed = bounded(why)
+			c.Failed = o.chart.secrets.show(why)
 			bad = append(bad, o)
 		}
 	}
@@ -509,7 +538,7 @@ func (rc *reconciliation) rollBack(ctx context.Context, o *object) error {
 	c := &s.entry.Chart
 	deployed, err := rc.helm().Rollback(ctx, o.Namespace, o.Name, c.Revision, c.Previous, "the upgrade did not become healthy")
 	if failed, ok := errors.AsType[*helm.FailedError](err); ok {
-		p := newProblem(o.String(), false, "was not upgraded, and could not be rolled back to revision %d: %s (%s)", c.Previous, bounded(failed.Reason), c.Failed)
+		p := newProblem(o.String(), false, "was not upgraded, and could not be rolled back to revision %d: %s (%s)", c.Previous, o.chart.secrets.show(failed.Reason), c.Failed)
 		s.problem = &p
 		return nil
 	}
@@ -517,9 +546,61 @@ func (rc *reconciliation) rollBack(ctx context.Context, o *object) error {
 		return err
 	}
 	rc.recordRelease(o, s, deployed)
-	c.Healthy = true
+	c.Healthy, c.Tested = true, c.Revision // tests are for upgrades that stay
 	s.problem = rolledBack(o, *c)
 	return nil
+}
+
+// testReleases runs the tests of charts whose releases became healthy. A failed test is a
+// matter of the deployment's health: nothing is rolled back, and it runs again with the
+// next upgrade.
+func (rc *reconciliation) testReleases(ctx context.Context) error {
+	g, limited := errgroup.WithContext(ctx)
+	g.SetLimit(rc.target.options.Parallel)
+	for _, o := range rc.wanted.objects {
+		if o.chart == nil || !o.chart.test {
+			continue
+		}
+		s := rc.states[o.key]
+		c := &s.entry.Chart
+		if s.problem != nil || c.Revision == 0 || c.Tested == c.Revision || !c.Healthy || s.entry.Digest != o.digest {
+			continue
+		}
+		limit := rc.target.options.ChartTimeout
+		if o.chart.testLimit > 0 {
+			limit = min(limit, o.chart.testLimit)
+		}
+		rc.changing = true // steps and deployments may wait for the result
+		g.Go(func() error {
+			fault, tested, err := rc.helm().Test(limited, o.Namespace, o.Name, c.Revision, limit)
+			switch {
+			case err != nil && (limited.Err() != nil || isUnreachable(err)):
+				return err
+			case err != nil:
+				s.problem = rc.rejection(o, err)
+			case tested:
+				c.Tested, c.Fault = c.Revision, o.chart.secrets.show(fault)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// untested returns why the tests of a chart have not succeeded; empty if they have, or
+// don't run. failed is false if they are about to run.
+func (rc *reconciliation) untested(k key) (why string, failed bool) {
+	o, s := rc.wanted.objects[k], rc.states[k]
+	switch {
+	case o == nil || o.chart == nil || !o.chart.test:
+		return "", false
+	case s.entry.Chart.Tested != s.entry.Chart.Revision:
+		return "waits for its tests, which run when its objects are healthy", false
+	case s.entry.Chart.Fault != "":
+		return "failed its test: " + s.entry.Chart.Fault, true
+	default:
+		return "", false
+	}
 }
 
 // healthOfRelease returns the worst health of a release's objects, and the reason.

@@ -72,6 +72,35 @@ func TestImpersonatedTenantCannotWriteOutsideItsNamespace(t *testing.T) {
 	}
 }
 
+// Charts, and what their values are read from, are the tenant's, too: the condition names
+// the service account and what it may not do.
+func TestImpersonatedTenantCannotDeployChartsBeyondItsRights(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	w.chart("1.0.0", map[string]string{"templates/map.yaml": webMap})
+	w.grant("tenant")
+	w.create(secret("theirs", "mode: stolen"))
+	w.set(map[string]any{"serviceAccount": map[string]any{"name": "tenant"}}, "impersonate")
+	in := deployment("in", configMap("inside", "1"))
+	eventually.True(t, "the tenant's rights are in effect", func() bool {
+		r, _ := w.schedule(t.Context(), in)
+		return r.Deployments["in"].Scheduled.Status == tko.ConditionTrue
+	})
+	account := "system:serviceaccount:" + w.ns + ":tenant"
+	for name, chart := range map[string]krm.Resource{
+		"release": release("web", nil), // Helm's records are Secrets
+		"values":  reading(nil, map[string]any{"kind": "Secret", "name": "theirs", "valuesKey": "key"}),
+	} {
+		r, err := w.schedule(t.Context(), in, deployment("chart", chart))
+		s := r.Deployments["chart"].Scheduled
+		if err == nil || s.Status != tko.ConditionFalse || !strings.Contains(s.Message, account) || !strings.Contains(s.Message, "secrets") || strings.Contains(s.Message, "stolen") {
+			t.Errorf("%s: %+v", name, s)
+		}
+		same(t, name+": the other deployment", "True Applied", said(r)["in"])
+	}
+	same(t, "what is there", []string{"inside"}, w.there("ConfigMap"))
+}
+
 func TestImpersonationOfSystemUsersIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, kubernetes.Options{})

@@ -48,6 +48,7 @@ type reconciliation struct {
 	unreadable map[key]string                     // by recorded object that cannot be read: the reason; it stays as it is
 	blocked    map[tko.DeploymentID]string        // by deployment: what it waits for
 	depends    map[tko.DeploymentID]dependencies  // of those that depend on others
+	referred   map[key]referred                   // what values of charts are read from, and is in no package
 	removed    []tko.DeploymentID
 	removing   []string // objects that are being removed, or that can't be removed yet, with the reason
 	pruning    pruning
@@ -99,6 +100,9 @@ func (rc *reconciliation) run(ctx context.Context) error {
 		return err
 	}
 	if err := rc.assessReleases(ctx); err != nil {
+		return err
+	}
+	if err := rc.testReleases(ctx); err != nil {
 		return err
 	}
 	if err := rc.prune(ctx); err != nil {
@@ -174,7 +178,9 @@ func (rc *reconciliation) desire(ctx context.Context) error {
 			return true
 		})
 	}
-	rc.desireCharts()
+	if err := rc.desireCharts(ctx); err != nil {
+		return err
+	}
 	rc.resolveDependencies()
 	return nil
 }
@@ -425,12 +431,22 @@ func (rc *reconciliation) blockDeployments(step int) {
 			if rc.wanted.objects[k].step >= step {
 				break
 			}
-			if why := rc.states[k].unready(rc.health); why != "" {
+			if why := rc.unready(k); why != "" {
 				rc.blocked[id] = fmt.Sprintf("the next step waits for %s: %s", k, why)
 				break
 			}
 		}
 	}
+}
+
+// unready returns why the next step, or another deployment, has to wait for a wanted
+// object; empty if it doesn't.
+func (rc *reconciliation) unready(k key) string {
+	if why := rc.states[k].unready(rc.health); why != "" {
+		return why
+	}
+	why, _ := rc.untested(k)
+	return why
 }
 
 // unready returns why the next step has to wait for the object; empty if it doesn't.
@@ -474,7 +490,7 @@ func (rc *reconciliation) applyBatch(ctx context.Context, batch []*object, actio
 			if ctx.Err() != nil || isUnreachable(err) {
 				return err // the other objects would fail in the same way
 			}
-			s.problem = rejection(o, err)
+			s.problem = rc.rejection(o, err)
 			return nil
 		})
 	}
@@ -482,14 +498,15 @@ func (rc *reconciliation) applyBatch(ctx context.Context, batch []*object, actio
 }
 
 // rejection returns the problem of an object that the cluster rejected.
-func rejection(o *object, err error) *problem {
+func (rc *reconciliation) rejection(o *object, err error) *problem {
+	secrets := rc.secretsOf(o)
 	if immutable, ok := errors.AsType[*immutableError](err); ok {
-		p := newProblem(o.String(), true, "%s", immutable)
+		p := newProblem(o.String(), true, "%s", secrets.hide(immutable.Error()))
 		return &p
 	}
-	p := newProblem(o.String(), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%s", bounded(err.Error()))
+	p := newProblem(o.String(), apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), "%s", secrets.show(err.Error()))
 	if apierrors.IsConflict(err) {
-		p = newProblem(o.String(), true, "exists already, and other field managers own fields of it: annotate it with %s: \"true\" to take them over (%s)", AnnotationAdopt, bounded(err.Error()))
+		p = newProblem(o.String(), true, "exists already, and other field managers own fields of it: annotate it with %s: \"true\" to take them over (%s)", AnnotationAdopt, secrets.show(err.Error()))
 	}
 	return &p
 }
@@ -539,7 +556,7 @@ func (rc *reconciliation) execute(ctx context.Context, o *object, s *state, what
 		if err != nil {
 			return err
 		}
-		found := differences(s.live, would)
+		found := rc.differences(o, differences(s.live, would))
 		if len(found) > 0 {
 			text := describeDifferences(found)
 			if rc.spec.Drift == trigger.DriftReport {

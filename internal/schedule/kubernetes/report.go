@@ -121,6 +121,11 @@ func (rc *reconciliation) deploymentState(id tko.DeploymentID) (report.State, he
 		default:
 			h, why = failing, "is missing"
 		}
+		if untested, failed := rc.untested(k); h == healthy && untested != "" {
+			if h, why = inProgress, untested; failed {
+				h = failing
+			}
+		}
 		rc.changing = rc.changing || h == inProgress
 		if h != healthy {
 			worst = max(worst, h)

@@ -28,6 +28,8 @@ import (
 type Options struct {
 	Kubeconfigs    string        // folder of kubeconfigs; none if empty
 	Management     string        // path of the management cluster's kubeconfig; none if empty
+	Labelled       string        // selector of the labels of Secrets with kubeconfigs; none are read if empty
+	LabelledIn     string        // path of the kubeconfig for them, in whose namespace they are; the cluster and namespace that this process runs in if empty
 	InCluster      bool          // whether sites may use the cluster that this process runs in
 	Proxies        []string      // URLs of proxies that kubeconfigs may name; none if empty
 	Interval       time.Duration // between reconciliations without a change, give or take a tenth; 10 min if 0

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -64,11 +65,34 @@ type observedChange struct {
 	at      time.Time
 }
 
-// A watchTarget identifies what a watch covers: objects of a kind in a namespace.
+// A watchTarget identifies what a watch covers: TKO's objects of a kind in a namespace,
+// or the one object with the name, of any owner.
 type watchTarget struct {
 	resource  schema.GroupVersionResource
 	namespace string
 	kind      groupKind
+	name      string
+}
+
+// has returns whether a watch covers an object. Of those that the values of charts are
+// read from, each has its own watch.
+func (p watchTarget) has(k key, referred map[key]bool) bool {
+	switch {
+	case (groupKind{k.Group, k.Kind}) != p.kind, p.namespace != "" && k.Namespace != p.namespace:
+		return false
+	case p.name != "":
+		return k.Name == p.name
+	default:
+		return !referred[k]
+	}
+}
+
+// options select what the watch covers.
+func (p watchTarget) options() metav1.ListOptions {
+	if p.name != "" {
+		return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", p.name).String()}
+	}
+	return metav1.ListOptions{LabelSelector: LabelDeployment}
 }
 
 // A siteWatch is the watches of a site at one cluster.
@@ -77,6 +101,7 @@ type siteWatch struct {
 	enqueue func(tko.SiteID)
 	conn    *cluster
 	targets []watchTarget
+	named   map[key]bool // objects that have their own watch
 	stop    context.CancelFunc
 	began   time.Time
 	open    atomic.Int64 // number of open watches
@@ -116,7 +141,7 @@ func (w *watches) follow(ctx context.Context, rc *reconciliation) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the reconciliation
-	s := &siteWatch{at: at, enqueue: w.options.Enqueue, conn: rc.conn, targets: places, known: known, changes: map[key]observedChange{}, stop: cancel, began: time.Now(), interval: gap, last: last}
+	s := &siteWatch{at: at, enqueue: w.options.Enqueue, conn: rc.conn, targets: places, named: namedIn(places), known: known, changes: map[key]observedChange{}, stop: cancel, began: time.Now(), interval: gap, last: last}
 	w.sites[at] = s
 	release := rc.target.connections.hold(rc.conn)
 	client, err := w.open(rc.conn)
@@ -224,6 +249,17 @@ func (rc *reconciliation) watchTargets() ([]watchTarget, map[key]string) {
 		}
 		counts[p]++
 	}
+	for k, r := range rc.referred {
+		found, ok := rc.conn.knownKind(krm.GVK{Version: "v1", Kind: k.Kind})
+		if !ok || r.err != nil {
+			continue
+		}
+		known[k] = ""
+		if r.live != nil {
+			known[k] = r.live.GetResourceVersion()
+		}
+		counts[watchTarget{resource: found.resource, namespace: k.Namespace, kind: groupKind{k.Group, k.Kind}, name: k.Name}] = 1
+	}
 	all := make([]watchTarget, 0, len(counts))
 	for p := range counts {
 		all = append(all, p)
@@ -237,10 +273,28 @@ func (rc *reconciliation) watchTargets() ([]watchTarget, map[key]string) {
 		}
 		return 1
 	})
-	return all[:min(len(all), maxPlaces)], known
+	all = all[:min(len(all), maxPlaces)]
+	named := namedIn(all)
+	for k := range rc.referred {
+		if !named[k] {
+			delete(known, k)
+		}
+	}
+	return all, known
 }
 
-func (p watchTarget) text() string { return p.resource.String() + " " + p.namespace }
+func (p watchTarget) text() string { return p.resource.String() + " " + p.namespace + " " + p.name }
+
+// namedIn returns the objects that have their own watches.
+func namedIn(targets []watchTarget) map[key]bool {
+	named := map[key]bool{}
+	for _, p := range targets {
+		if p.name != "" {
+			named[key{p.kind.group, p.kind.kind, p.namespace, p.name}] = true
+		}
+	}
+	return named
+}
 
 // run watches p until the context ends. If the cluster refuses the watch, run retries
 // rarely: the watch may be allowed, or the kind be available, later.
@@ -280,13 +334,15 @@ func (s *siteWatch) watch(ctx context.Context, at metadata.ResourceInterface, p 
 	limit := jittered(watchTime)
 	ctx, cancel := context.WithTimeout(ctx, limit+watchGrace) // the network may drop the connection without an error
 	defer cancel()
-	there, version, err := listVersions(ctx, at)
+	there, version, err := listVersions(ctx, at, p.options())
 	if err != nil {
 		return err
 	}
 	s.compare(p, there)
 	seconds := int64(limit / time.Second)
-	w, err := at.Watch(ctx, metav1.ListOptions{LabelSelector: LabelDeployment, ResourceVersion: version, TimeoutSeconds: &seconds})
+	options := p.options()
+	options.ResourceVersion, options.TimeoutSeconds = version, &seconds
+	w, err := at.Watch(ctx, options)
 	if err != nil {
 		return err
 	}
@@ -294,10 +350,10 @@ func (s *siteWatch) watch(ctx context.Context, at metadata.ResourceInterface, p 
 	return nil
 }
 
-// listVersions returns the versions of all objects with TKO's label, by namespace and
-// name, and the version of the list.
-func listVersions(ctx context.Context, at metadata.ResourceInterface) (there map[types.NamespacedName]string, version string, err error) {
-	options := metav1.ListOptions{LabelSelector: LabelDeployment, Limit: pageSize}
+// listVersions returns the versions of all objects that options select, by namespace
+// and name, and the version of the list.
+func listVersions(ctx context.Context, at metadata.ResourceInterface, options metav1.ListOptions) (there map[types.NamespacedName]string, version string, err error) {
+	options.Limit = pageSize
 	there = map[types.NamespacedName]string{}
 	for restarted := false; ; {
 		page, err := at.List(ctx, options)
@@ -324,7 +380,7 @@ func (s *siteWatch) compare(p watchTarget, there map[types.NamespacedName]string
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, was := range s.known {
-		if (groupKind{k.Group, k.Kind}) != p.kind || p.namespace != "" && k.Namespace != p.namespace {
+		if !p.has(k, s.named) {
 			continue
 		}
 		if version := there[types.NamespacedName{Namespace: k.Namespace, Name: k.Name}]; version != was {

@@ -160,6 +160,7 @@ var kinds = map[string]schema.GroupVersionResource{
 	"Secret":                   {Version: "v1", Resource: "secrets"},
 	"Namespace":                {Version: "v1", Resource: "namespaces"},
 	"Service":                  {Version: "v1", Resource: "services"},
+	"Pod":                      {Version: "v1", Resource: "pods"},
 	"Job":                      {Group: "batch", Version: "v1", Resource: "jobs"},
 	"Deployment":               {Group: "apps", Version: "v1", Resource: "deployments"},
 	"CustomResourceDefinition": {Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},

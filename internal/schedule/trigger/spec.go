@@ -46,16 +46,17 @@ type Spec struct {
 	Approve     string // digest of an approved removal beyond the budget
 }
 
-// A KubeconfigRef refers to a kubeconfig: by one of File, Secret, InCluster and
-// Management.
+// A KubeconfigRef refers to a kubeconfig: by one of File, Secret, InCluster, Management
+// and Labelled.
 type KubeconfigRef struct {
-	File    string // path in the meta-scheduler's folder of kubeconfigs
+	File    string // path in the meta-scheduler's folder of kubeconfigs, or the name of a labelled Secret
 	Context string // the current context if empty
 
 	Secret, SecretNamespace, SecretKey string // in the management cluster
 
 	InCluster  bool
 	Management bool // the management cluster itself
+	Labelled   bool // the cluster whose labelled Secrets are kubeconfigs
 }
 
 // An Impersonation is the user as whom the credentials of a kubeconfig are used. User is
@@ -91,11 +92,11 @@ const (
 // DNSLabel matches names of namespaces.
 var DNSLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 
-// dnsName matches names of Secrets.
-var dnsName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
+// DNSName matches names of Secrets.
+var DNSName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$`)
 
-// secretKey matches keys of Secrets.
-var secretKey = regexp.MustCompile(`^[-._a-zA-Z0-9]{1,253}$`)
+// SecretKey matches keys of Secrets.
+var SecretKey = regexp.MustCompile(`^[-._a-zA-Z0-9]{1,253}$`)
 
 // A specJSON is the JSON form of a Spec.
 type specJSON struct {
@@ -231,7 +232,7 @@ func (w specJSON) impersonation(namespace string) (Impersonation, error) {
 		return Impersonation{}, errors.New("impersonate: give either serviceAccount, or user with optional groups")
 	}
 	if a := i.ServiceAccount; a != nil {
-		if namespace = cmp.Or(a.Namespace, namespace); !dnsName.MatchString(a.Name) || !DNSLabel.MatchString(namespace) {
+		if namespace = cmp.Or(a.Namespace, namespace); !DNSName.MatchString(a.Name) || !DNSLabel.MatchString(namespace) {
 			return Impersonation{}, fmt.Errorf("impersonate.serviceAccount: %q is not a service account: give a name and a namespace", namespace+"/"+a.Name)
 		}
 		return Impersonation{User: "system:serviceaccount:" + namespace + ":" + a.Name}, nil
@@ -280,11 +281,11 @@ func (w specJSON) kubeconfigRef() (KubeconfigRef, error) {
 		return s, nil
 	}
 	switch {
-	case !dnsName.MatchString(s.Secret):
+	case !DNSName.MatchString(s.Secret):
 		return KubeconfigRef{}, fmt.Errorf("kubeconfig: %q is not the name of a Secret", s.Secret)
 	case !DNSLabel.MatchString(s.SecretNamespace):
 		return KubeconfigRef{}, fmt.Errorf("kubeconfig: %q is not the name of a namespace", s.SecretNamespace)
-	case !secretKey.MatchString(s.SecretKey):
+	case !SecretKey.MatchString(s.SecretKey):
 		return KubeconfigRef{}, fmt.Errorf("kubeconfig.secret.key: %q is not a key of a Secret", s.SecretKey)
 	}
 	return s, nil
@@ -294,6 +295,8 @@ func (s KubeconfigRef) String() string {
 	switch {
 	case s.Management:
 		return "the management cluster"
+	case s.Labelled:
+		return "the cluster of the kubeconfigs' Secrets"
 	case s.InCluster:
 		return "the cluster that the meta-scheduler runs in"
 	case s.Secret != "":

@@ -10,6 +10,15 @@ app.kubernetes.io/name: tko
 app.kubernetes.io/component: {{ . }}
 {{- end }}
 
+{{/* A pod's security context, without users where the platform assigns them. */}}
+{{- define "tko.users" -}}
+{{- if .assigned }}
+{{- toYaml (omit .context "runAsUser" "runAsGroup" "fsGroup") }}
+{{- else }}
+{{- toYaml .context }}
+{{- end }}
+{{- end }}
+
 {{/* One role: its service account, Deployment and disruption budget. */}}
 {{- define "tko.role" -}}
 {{- $data := eq .role "data" }}
@@ -23,6 +32,7 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- $scheme := $identity | ternary "HTTPS" "HTTP" }}
 {{- $management := and $scheduler .Values.kubernetesSites.management }}
+{{- $labelled := and $scheduler (ne .Values.kubernetesSites.labels "") }}
 apiVersion: v1
 kind: ServiceAccount
 metadata:
@@ -64,7 +74,7 @@ spec:
       {{- end }}
     spec:
       serviceAccountName: tko-{{ .role }}
-      automountServiceAccountToken: {{ or $kubernetes $management $gitops }} # to authenticate users, or to read kubeconfigs or sources
+      automountServiceAccountToken: {{ or $kubernetes $management $labelled $gitops }} # to authenticate users, or to read kubeconfigs or sources
       enableServiceLinks: false
       terminationGracePeriodSeconds: 30
       {{- with .Values.image.pullSecrets }}
@@ -74,7 +84,7 @@ spec:
       {{- end }}
       {{- end }}
       securityContext:
-        {{- toYaml .Values.podSecurityContext | nindent 8 }}
+        {{- include "tko.users" (dict "assigned" .Values.assignedUsers "context" .Values.podSecurityContext) | nindent 8 }}
       {{- with .settings.nodeSelector }}
       nodeSelector:
         {{- toYaml . | nindent 8 }}
@@ -96,7 +106,7 @@ spec:
             {{- include "tko.selector" .role | nindent 12 }}
       containers:
       - name: tko-server
-        image: {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+        image: {{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
         {{- with .Values.image.pullPolicy }}
         imagePullPolicy: {{ . }}
         {{- end }}
@@ -166,6 +176,9 @@ spec:
         {{- end }}
         {{- if $management }}
         - --management-kubeconfig=/management/kubeconfig
+        {{- end }}
+        {{- if $labelled }}
+        - {{ printf "--kubeconfig-secrets=%s" .Values.kubernetesSites.labels | quote }}
         {{- end }}
         {{- range .settings.flags }}
         - {{ . | quote }}

@@ -23,6 +23,7 @@ import (
 	release "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/release/v1/util"
 	"helm.sh/helm/v4/pkg/storage/driver"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/yaml"
 
@@ -59,6 +60,7 @@ type Release struct {
 	Chart           *Chart
 	Values          map[string]any
 	Adopt           bool // take over an existing release, and existing objects, of other owners
+	CRDs            CRDs
 }
 
 // A State is the state of a deployed release.
@@ -244,6 +246,9 @@ func (s *session) installOrUpgrade(ctx context.Context, r Release, before int) e
 	if err != nil {
 		return &FailedError{Invalid: errors.Is(err, tko.ErrInvalid), Reason: err.Error()}
 	}
+	if err := s.define(ctx, r, loaded); err != nil {
+		return &FailedError{Invalid: apierrors.IsInvalid(err) || errors.Is(err, tko.ErrInvalid), Reason: err.Error()}
+	}
 	rendered := false
 	mark := &marker{
 		labels: map[string]string{s.client.Label: r.Owner}, keep: s.client.Keep, adjust: s.adjust(r.Namespace),
@@ -278,8 +283,8 @@ func (s *session) render(ctx context.Context, r Release, loaded *chart.Chart, be
 		return nil, err
 	}
 	apis := []string(capabilities.APIVersions)
-	if before == 0 {
-		apis = append(slices.Clone(apis), definedBy(loaded)...) // definitions are applied before other objects
+	if r.CRDs != SkipCRDs { // definitions are applied before other objects
+		apis = append(slices.Clone(apis), definedBy(loaded, func(group, kind string) bool { return r.CRDs == ReplaceCRDs || !hasKind(apis, group, kind) })...)
 	}
 	files, err := s.client.Renderer.render(ctx, r.Chart, task{
 		Archive: r.Chart.archive, Files: r.Chart.files, Values: values, Name: r.Name, Namespace: r.Namespace,
@@ -316,8 +321,14 @@ func (s *session) capabilities() (*common.Capabilities, error) {
 	return s.config.Capabilities, nil
 }
 
-// definedBy returns the APIs that a chart's own definitions define.
-func definedBy(c *chart.Chart) []string {
+// hasKind returns whether a kind is among APIs, in any version.
+func hasKind(apis []string, group, kind string) bool {
+	return slices.ContainsFunc(apis, func(api string) bool { return strings.HasPrefix(api, group+"/") && strings.HasSuffix(api, "/"+kind) })
+}
+
+// definedBy returns the APIs that a chart's own definitions define, of the kinds that
+// applied selects.
+func definedBy(c *chart.Chart, applied func(group, kind string) bool) []string {
 	var all []string
 	for _, crd := range c.CRDObjects() {
 		for _, text := range util.SplitManifests(string(crd.File.Data)) {
@@ -329,7 +340,10 @@ func definedBy(c *chart.Chart) []string {
 				}
 			}
 			if yaml.Unmarshal([]byte(text), &d) != nil {
-				continue // the API server rejects it with the reason
+				continue // it is refused with the reason
+			}
+			if !applied(d.Spec.Group, d.Spec.Names.Kind) {
+				continue
 			}
 			for _, v := range d.Spec.Versions {
 				at := d.Spec.Group + "/" + v.Name
@@ -356,14 +370,14 @@ func (s *session) run(ctx context.Context, r Release, loaded *chart.Chart, there
 		a.Namespace, a.Labels, a.PostRenderer = r.Namespace, labels, mark
 		a.WaitStrategy, a.WaitOptions, a.Timeout = kube.HookOnlyStrategy, waiting(ctx), s.client.Timeout
 		a.ServerSideApply, a.ForceConflicts, a.TakeOwnership = "true", true, r.Adopt
-		a.ResetValues, a.MaxHistory, a.DisableOpenAPIValidation, a.SkipSchemaValidation = true, maxHistory, true, true
+		a.ResetValues, a.MaxHistory, a.DisableOpenAPIValidation, a.SkipSchemaValidation, a.SkipCRDs = true, maxHistory, true, true, true
 		_, err := a.Run(r.Name, loaded, r.Values)
 		return err
 	}
 	a := action.NewInstall(s.config)
 	a.ReleaseName, a.Namespace, a.Labels, a.PostRenderer = r.Name, r.Namespace, labels, mark
 	a.WaitStrategy, a.WaitOptions, a.Timeout = kube.HookOnlyStrategy, waiting(ctx), s.client.Timeout
-	a.ForceConflicts, a.TakeOwnership, a.DisableOpenAPIValidation, a.SkipSchemaValidation = r.Adopt, r.Adopt, true, true
+	a.ForceConflicts, a.TakeOwnership, a.DisableOpenAPIValidation, a.SkipSchemaValidation, a.SkipCRDs = r.Adopt, r.Adopt, true, true, true
 	_, err := a.Run(loaded, r.Values)
 	return err
 }

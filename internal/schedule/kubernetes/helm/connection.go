@@ -75,6 +75,16 @@ func (c *connection) ToRawKubeConfigLoader() clientcmd.ClientConfig {
 	return clientcmd.NewDefaultClientConfig(*api.NewConfig(), &clientcmd.ConfigOverrides{Context: api.Context{Namespace: c.namespace}})
 }
 
+// forget drops the cached kinds, after definitions have changed.
+func (c *connection) forget() {
+	if c.cached != nil {
+		c.cached.Invalidate()
+	}
+	if m, ok := c.mapper.(meta.ResettableRESTMapper); ok {
+		m.Reset()
+	}
+}
+
 // A wire ends requests with the operation's context, which the library doesn't pass
 // on, and records errors of the connection, because the library's errors don't always
 // contain them.
