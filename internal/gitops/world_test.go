@@ -17,9 +17,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/grpcapi/grpctest"
-	"github.com/tko-orchestrator/tko/internal/location/gittest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 

@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
-	"github.com/tko-orchestrator/tko/internal/location/gittest"
 )
 
 var git = gittest.Run
