@@ -27,6 +27,7 @@ import (
 	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/catalog"
+	"github.com/tko-orchestrator/tko/internal/child"
 	"github.com/tko-orchestrator/tko/internal/config"
 	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/identity"
@@ -521,6 +522,7 @@ func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "localhost" // all interfaces; plugins run on this machine
 	}
+	self, _ := child.Self() // without it, there are no built-in functions
 	o := plugin.Options{
 		Programs: s.config.PluginPrograms, Isolation: s.isolated,
 		GRPC:            plugin.GRPCAddress{Address: host, Port: port},
@@ -530,7 +532,7 @@ func (s *server) plugins(ctx context.Context) (*plugin.Runner, error) {
 		Pods: s.pods, Host: ownAddress(s.config.IPStack),
 		AWX: awx.Options{Guard: s.allowed.Remote, Secrets: s.config.AWXSecrets, References: wiring.Secrets(s.config)},
 		Functions: krmfn.Options{
-			Guard: s.allowed.Remote, Self: ownProgram(), Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
+			Guard: s.allowed.Remote, Self: self, Engine: s.config.KptEngine, Memory: s.config.KptMemory, CPUs: s.config.KptCPUs, Fetch: s.config.KptFetchTimeout,
 			Cache: functionCache(s.config.KptCache), Builtin: s.config.KptBuiltin,
 		},
 	}
@@ -565,20 +567,6 @@ func ownAddress(ipStack string) string {
 		return n.IP.String()
 	}
 	return ""
-}
-
-// ownProgram returns the path of this program, also after its file was replaced; ""
-// if it is unknown.
-func ownProgram() string {
-	const self = "/proc/self/exe"
-	if _, err := os.Stat(self); err == nil {
-		return self
-	}
-	program, err := os.Executable()
-	if err != nil {
-		return ""
-	}
-	return program
 }
 
 // functionCache returns the folder of cached modules of KRM functions, "" for none.

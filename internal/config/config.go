@@ -567,11 +567,7 @@ func (c *Config) checkKubernetes() []string {
 			wrong = append(wrong, fmt.Sprintf("--kubernetes-audit-log-max-%s is %d: use 0 or more", n.flag, n.value))
 		}
 	}
-	host, _, err := net.SplitHostPort(c.Kubernetes)
-	if c.Kubernetes == "" || err != nil {
-		return wrong
-	}
-	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
+	if _, _, err := net.SplitHostPort(c.Kubernetes); err != nil || IsLoopback(c.Kubernetes) {
 		return wrong
 	}
 	if c.KubernetesTrustEverybody {

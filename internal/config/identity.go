@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
 // Identity holds the settings of TLS and of the identities of clients.
@@ -98,11 +100,7 @@ func (i *Identity) HasIdentities() bool {
 // machine.
 func IsLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return err == nil && guard.IsLocal(host)
 }
 
 // Exposed returns the flags of the addresses that other machines can reach, with

@@ -1,15 +1,11 @@
 package gitops_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/http/cgi"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -17,9 +13,9 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/grpcapi/grpctest"
-	"github.com/tko-orchestrator/tko/internal/location/gittest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -48,8 +44,7 @@ func newRepo(t testing.TB) *repo {
 	git(t, root, "init", "-q", "-b", "main", "work")
 	git(t, root, "clone", "-q", "--bare", "work", "fleet.git")
 	git(t, r.dir, "remote", "add", "origin", filepath.Join(root, "fleet.git"))
-	path := filepath.Join(git(t, ".", "--exec-path"), "git-http-backend")
-	h := &cgi.Handler{Path: path, Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=/dev/null"}, Stderr: io.Discard}
+	backend := gittest.Handler(t, root)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		r.requests.Add(1)
 		if q.Method == http.MethodPost {
@@ -59,13 +54,7 @@ func newRepo(t testing.TB) *repo {
 			http.Error(w, "away", http.StatusBadGateway)
 			return
 		}
-		// git-http-backend loops forever if a body ends before its length: it gets complete bodies only.
-		body, err := io.ReadAll(q.Body)
-		if err != nil {
-			return
-		}
-		q.Body = io.NopCloser(bytes.NewReader(body))
-		h.ServeHTTP(w, q)
+		backend.ServeHTTP(w, q)
 	}))
 	t.Cleanup(web.Close)
 	r.url = web.URL + "/fleet.git"
@@ -75,21 +64,7 @@ func newRepo(t testing.TB) *repo {
 // write writes files by name, and removes those whose content is "".
 func (r *repo) write(files map[string]string) {
 	r.t.Helper()
-	for name, content := range files {
-		path := filepath.Join(r.dir, name)
-		if content == "" {
-			if err := os.RemoveAll(path); err != nil {
-				r.t.Fatal(err)
-			}
-			continue
-		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			r.t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			r.t.Fatal(err)
-		}
-	}
+	gittest.Write(r.t, r.dir, files)
 }
 
 // push commits files, pushes the commit and returns its revision.

@@ -384,3 +384,12 @@ func followed(path string) string {
 func Status(code int) string {
 	return strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
 }
+
+// IsLocal reports whether a host, with or without a port, is this machine: what is sent there can't be intercepted.
+func IsLocal(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

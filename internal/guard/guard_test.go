@@ -177,3 +177,15 @@ func TestPathsOutsideAllowedFoldersAreRefused(t *testing.T) {
 		t.Errorf("the errors for an existing and a missing file differ: %v, %v", there, missing)
 	}
 }
+
+func TestOnlyThisMachineIsLocal(t *testing.T) {
+	t.Parallel()
+	for host, want := range map[string]bool{
+		"localhost": true, "localhost:5000": true, "127.0.0.1": true, "127.1.2.3:80": true, "::1": true, "[::1]": true, "[::1]:443": true,
+		"": false, "localhost.example.com": false, "10.0.0.1": false, "10.0.0.1:80": false, "::2": false, "0.0.0.0": false,
+	} {
+		if got := guard.IsLocal(host); got != want {
+			t.Errorf("%q: %t", host, got)
+		}
+	}
+}

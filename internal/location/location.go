@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitclient"
 	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -327,7 +328,7 @@ func (l location) readPath(ctx context.Context, options Options) ([]file, error)
 		return nil, tko.Errorf(tko.ErrInvalid, "%w", plain(err))
 	}
 	switch {
-	case info.IsDir() && isBare(l.base):
+	case info.IsDir() && gitclient.IsBare(l.base):
 		return readGit(ctx, l, options)
 	case info.IsDir() && l.inside:
 		return nil, tko.Errorf(tko.ErrInvalid, "it is a directory: name the file in it with / and no !")

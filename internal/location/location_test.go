@@ -11,10 +11,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/cgi"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,6 +25,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
 	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/location"
 	"github.com/tko-orchestrator/tko/krm"
@@ -259,18 +258,8 @@ func TestReadRemoteRepository(t *testing.T) {
 	dir := t.TempDir()
 	first := repository(t, filepath.Join(dir, "repo.git"), true)
 	repository(t, filepath.Join(dir, "repo"), false)
-	program, err := exec.Command("git", "--exec-path").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	web := httptest.NewServer(&cgi.Handler{
-		Path: filepath.Join(strings.TrimSpace(string(program)), "git-http-backend"),
-		Env: []string{
-			"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "HOME=" + dir,
-			"GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
-			"GIT_CONFIG_KEY_1=uploadpack.allowAnySHA1InWant", "GIT_CONFIG_VALUE_1=true",
-		},
-	})
+	web := httptest.NewServer(gittest.Handler(t, dir, "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
+		"GIT_CONFIG_KEY_1=uploadpack.allowAnySHA1InWant", "GIT_CONFIG_VALUE_1=true"))
 	t.Cleanup(web.Close)
 	for at, want := range map[string]string{
 		web.URL + "/repo.git":                         "three one two b",
@@ -302,7 +291,7 @@ func TestReadRemoteRepository(t *testing.T) {
 			t.Errorf("Read of %s returned %v, want an error that contains %q", at, err, want)
 		}
 	}
-	_, err = location.Read(t.Context(), web.URL+"/repo.git", location.Options{MaxBytes: 64})
+	_, err := location.Read(t.Context(), web.URL+"/repo.git", location.Options{MaxBytes: 64})
 	if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "too large: at most 512 bytes") {
 		t.Errorf("Read of a repository that is too large returned %v, want ErrInvalid with the limit", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
@@ -74,15 +75,10 @@ func (e Endpoint) place() (place, error) {
 	}
 	p := place{scheme: u.Scheme, host: u.Host, insecure: e.Insecure, ca: sha256.Sum256(e.CA)}
 	p.path = strings.TrimSuffix(strings.TrimRight(u.EscapedPath(), "/"), "/osm")
-	if bare && loopback(u.Hostname()) {
+	if bare && guard.IsLocal(u.Hostname()) {
 		p.scheme = ""
 	}
 	return p, nil
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // transport returns a transport for the connections to a place.

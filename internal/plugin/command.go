@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/child"
 	"github.com/tko-orchestrator/tko/internal/plugin/supervise"
 )
 
@@ -24,8 +24,6 @@ const (
 	// close with it, unless one of its child processes escaped the supervisor.
 	grace = time.Second
 )
-
-var errTooMuchOutput = errors.New("too much output")
 
 // command runs the plugin's program: input to its stdin, output from its
 // stdout. When it returns, the process, its descendants and their directory no
@@ -80,14 +78,14 @@ func (r *Runner) limits(p tko.Plugin) supervise.Limits {
 func (r *Runner) communicate(ctx context.Context, c confined, input []byte, timeout time.Duration) (stdout []byte, stderr string, err error) {
 	timed, cancel := context.WithTimeoutCause(ctx, timeout, timeoutError{timeout})
 	defer cancel()
-	s := streams{limit: r.options.MaxOutput}
+	s := streams{stdout: child.NewOutput(r.options.MaxOutput, nil)}
 	err = s.run(timed, c, input)
 	stdout, stderr = s.stdout.Bytes(), s.stderr.String()
 	var exit *supervise.ExitError
 	switch {
 	case timed.Err() != nil:
 		return stdout, stderr, context.Cause(timed)
-	case s.flooded:
+	case s.stdout.Full():
 		return stdout, stderr, fmt.Errorf("it wrote more than %d bytes to stdout", r.options.MaxOutput)
 	case err != nil && !errors.As(err, &exit):
 		return stdout, stderr, fmt.Errorf("it could not be run: %w", err)
@@ -137,10 +135,8 @@ func (r *Runner) environment(path, work string, python bool) []string {
 // behind can be killed as soon as the plugin has ended, and cannot block the
 // reader.
 type streams struct {
-	limit   int // bytes of stdout
-	stdout  bytes.Buffer
-	stderr  tail
-	flooded bool
+	stdout *child.Output
+	stderr tail
 }
 
 // run runs a command until it ends or ctx is done. No process that it started
@@ -179,8 +175,7 @@ func (s *streams) run(ctx context.Context, c confined, input []byte) error {
 		_ = stdin.Close()
 	})
 	streaming.Go(func() {
-		if _, err := io.Copy(&limited{to: &s.stdout, left: s.limit}, stdout); errors.Is(err, errTooMuchOutput) {
-			s.flooded = true
+		if _, err := io.Copy(s.stdout, stdout); errors.Is(err, child.ErrFull) {
 			process.Kill()
 		}
 	})
@@ -192,20 +187,6 @@ func (s *streams) run(ctx context.Context, c confined, input []byte) error {
 	_, _ = stdout.SetReadDeadline(deadline), stderr.SetReadDeadline(deadline)
 	streaming.Wait()
 	return err
-}
-
-// limited is a writer that fails once it would exceed its limit.
-type limited struct {
-	to   *bytes.Buffer
-	left int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	if len(p) > l.left {
-		return 0, errTooMuchOutput
-	}
-	l.left -= len(p)
-	return l.to.Write(p)
 }
 
 // tail is a writer that retains the last maxStderr bytes.

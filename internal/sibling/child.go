@@ -60,11 +60,7 @@ func Inherit(settings any) (p *Parent, ctx context.Context, err error) {
 
 func (p *Parent) take(s start, settings any) error {
 	if s.Version != version.String() {
-		own, err := os.Executable()
-		if err != nil {
-			own = "this program"
-		}
-		return tko.Errorf(tko.ErrUnavailable, "%s is version %s, and the server is version %s: install both from the same release", own, version.String(), s.Version)
+		return tko.Errorf(tko.ErrUnavailable, "%s is version %s, and the server is version %s: install both from the same release", own(), version.String(), s.Version)
 	}
 	if err := json.Unmarshal(s.Settings, settings); err != nil {
 		return fmt.Errorf("read the settings: %w", err)

@@ -11,13 +11,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/child"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/version"
 )
@@ -82,20 +82,20 @@ func New(o Options) *Program {
 
 // find returns the path of a program: next to this one, or on the PATH.
 func find(name, purpose string) (string, error) {
-	own, err := os.Executable()
+	path, err := child.Find(name)
 	if err != nil {
-		own = "this program"
-	} else {
-		path := filepath.Join(filepath.Dir(own), name)
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-			return path, nil
-		}
-	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return "", tko.Errorf(tko.ErrUnavailable, "the program %s is neither next to %s nor on the PATH: install it there, from the same release; it is needed for %s", name, own, purpose)
+		return "", tko.Errorf(tko.ErrUnavailable, "the program %s is neither next to %s nor on the PATH: install it there, from the same release; it is needed for %s", name, own(), purpose)
 	}
 	return path, nil
+}
+
+// own returns the path of this program, for errors.
+func own() string {
+	path, err := os.Executable()
+	if err != nil {
+		return "this program"
+	}
+	return path
 }
 
 // Peer returns the program, to call it. If the program isn't started, it starts the

@@ -32,9 +32,6 @@ func (n Notifier) Reloading() {
 	n.send(state)
 }
 
-// Status shows a text to operators.
-func (n Notifier) Status(status string) { n.send("STATUS=" + status) }
-
 // Watchdog notifies the service manager's watchdog, if there is one, at half its
 // interval, as long as alive returns nil; its context ends after that time.
 // Without notifications the service manager kills the process. Watchdog returns

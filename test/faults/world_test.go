@@ -11,7 +11,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/cgi"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +24,7 @@ import (
 	"github.com/tko-orchestrator/tko/api/tkopb"
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/certs/certstest"
-	"github.com/tko-orchestrator/tko/internal/location/gittest"
+	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/krm"
 	"github.com/tko-orchestrator/tko/test/eventually"
@@ -379,12 +378,7 @@ func newGitServer(t *testing.T, folder string) *gitServer {
 	g := &gitServer{folder: filepath.Join(folder, "sites.git")}
 	gittest.Run(t, folder, "init", "--quiet", "--bare", "--initial-branch=main", g.folder)
 	gittest.Run(t, g.folder, "config", "http.receivepack", "true")
-	path, err := exec.Command("git", "--exec-path").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	program := filepath.Join(strings.TrimSpace(string(path)), "git-http-backend")
-	backend := &cgi.Handler{Path: program, Env: []string{"GIT_PROJECT_ROOT=" + folder, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=/dev/null", "HOME=" + folder}, Stderr: new(eventually.Buffer)}
+	backend := gittest.Handler(t, folder)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -3,15 +3,12 @@
 package network
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
-	"net/http/cgi"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko/internal/certs/certstest"
+	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 	"github.com/tko-orchestrator/tko/test/process"
@@ -274,25 +272,10 @@ func serveGit(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	repository = filepath.Join(dir, "sites.git")
-	for _, args := range [][]string{{"init", "--quiet", "--bare", "--initial-branch=main", repository}, {"-C", repository, "config", "http.receivepack", "true"}} {
-		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
-	backend, err := exec.Command("git", "--exec-path").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := &cgi.Handler{Path: filepath.Join(strings.TrimSpace(string(backend)), "git-http-backend"), Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=/dev/null"}}
+	gittest.Run(t, dir, "init", "--quiet", "--bare", "--initial-branch=main", repository)
+	gittest.Run(t, repository, "config", "http.receivepack", "true")
 	listener := listenThere(t)
-	web := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			return
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		h.ServeHTTP(w, r)
-	})}
+	web := &http.Server{ReadHeaderTimeout: time.Minute, Handler: gittest.Handler(t, dir)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

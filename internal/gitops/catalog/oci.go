@@ -63,7 +63,7 @@ func NewOCI(s Settings, dir string, access remote.Access) (*Catalog, error) {
 	if err != nil || u.Scheme != "oci" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || strings.Contains(u.Path, ":") {
 		return nil, tko.Errorf(tko.ErrInvalid, "catalog.oci.url is malformed: use oci://REGISTRY/PATH, without a tag")
 	}
-	plain := remote.IsLoopback(u.Hostname()) && s.OCI.CAFile == ""
+	plain := guard.IsLocal(u.Hostname()) && s.OCI.CAFile == ""
 	scheme := "https"
 	if plain {
 		scheme = "http"

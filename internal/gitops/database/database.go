@@ -27,6 +27,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
+	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
 // connectTimeout is the time limit of a connection.
@@ -176,7 +177,7 @@ func postgres(q remote.Query) (*pgx.ConnConfig, error) {
 	if config.DialFunc = q.Dial; config.DialFunc == nil {
 		config.DialFunc = (&net.Dialer{}).DialContext
 	}
-	if remote.IsLoopback(config.Host) && q.CAFile == "" {
+	if guard.IsLocal(config.Host) && q.CAFile == "" {
 		return config, nil
 	}
 	config.TLSConfig = &tls.Config{ServerName: config.Host, MinVersion: tls.VersionTLS12}

@@ -8,11 +8,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/go-git/go-git/v5/plumbing/format/gitignore"
+
+	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
 )
 
 // A Repository is a git repository with one branch, main.
@@ -54,21 +55,7 @@ func (r *Repository) git(arguments ...string) []byte {
 // returns the commit's hash.
 func (r *Repository) Commit(files map[string]string) string {
 	r.t.Helper()
-	for name, content := range files {
-		path := filepath.Join(r.Dir, filepath.FromSlash(name))
-		if content == "" {
-			if err := os.RemoveAll(path); err != nil {
-				r.t.Fatal(err)
-			}
-			continue
-		}
-		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-			r.t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			r.t.Fatal(err)
-		}
-	}
+	gittest.Write(r.t, r.Dir, files)
 	r.git("add", "-A")
 	r.git("commit", "-q", "--allow-empty", "-m", "change")
 	return r.Head()

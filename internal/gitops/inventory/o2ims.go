@@ -76,7 +76,7 @@ func checkCallback(address string) error {
 		return nil
 	}
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !remote.IsLoopback(u.Hostname())) {
+	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && (u.Scheme != "http" || !guard.IsLocal(u.Hostname())) {
 		return tko.Errorf(tko.ErrInvalid, "o2ims.callbackURL is invalid: use the URL at which the IMS reaches --listen-webhook, with TLS, such as https://tko.example.com:50058")
 	}
 	return nil

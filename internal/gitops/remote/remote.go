@@ -300,7 +300,7 @@ func (c Credentials) Check(address string) error {
 	if u.User != nil {
 		return tko.Errorf(tko.ErrInvalid, "the URL of %q contains credentials: put them into a file, and name that", u.Host)
 	}
-	if u.Scheme == "http" && (token || password) && !IsLoopback(u.Hostname()) {
+	if u.Scheme == "http" && (token || password) && !guard.IsLocal(u.Hostname()) {
 		return tko.Errorf(tko.ErrInvalid, "the URL of %q has no TLS, and credentials are sent over TLS only: use https", u.Host)
 	}
 	return nil
@@ -322,10 +322,4 @@ func (c Credentials) CheckReferences() error {
 		return tko.Errorf(tko.ErrInvalid, "there is a token as well as a user: use one")
 	}
 	return nil
-}
-
-// IsLoopback reports whether a host is this machine.
-func IsLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/location/gitauth"
+	"github.com/tko-orchestrator/tko/internal/gitclient"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
@@ -26,21 +26,21 @@ func (c Credentials) check() error {
 	return nil
 }
 
-func (r *Repository) auth() (gitauth.Auth, error) {
+func (r *Repository) auth() (gitclient.Auth, error) {
 	c := r.options.Credentials
-	read := gitauth.Credentials{URL: r.options.URL, Username: c.Username, KnownHosts: c.KnownHostsFile}
+	read := gitclient.Credentials{URL: r.options.URL, Username: c.Username, KnownHosts: c.KnownHostsFile}
 	for file, to := range map[string]*string{c.PasswordFile: &read.Password, c.TokenFile: &read.Token, c.SSHKeyFile: &read.SSHKey} {
 		if file == "" {
 			continue
 		}
 		var err error
 		if *to, err = secret.ReadFile(file); err != nil {
-			return gitauth.Auth{}, fmt.Errorf("the credentials: %w", err)
+			return gitclient.Auth{}, fmt.Errorf("the credentials: %w", err)
 		}
 	}
-	a, err := gitauth.New(read)
+	a, err := gitclient.Login(read)
 	if err != nil {
-		return gitauth.Auth{}, fmt.Errorf("the credentials: %w", err)
+		return gitclient.Auth{}, fmt.Errorf("the credentials: %w", err)
 	}
 	return a, nil
 }

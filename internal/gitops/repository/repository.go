@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"path"
@@ -12,15 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/config"
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/plumbing/transport"
-	"github.com/go-git/go-git/v5/storage/memory"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitclient"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
 )
 
@@ -97,19 +94,15 @@ func (r *Repository) Revision(ctx context.Context) (string, error) {
 
 // refs returns the references of the repository, with one request.
 func (r *Repository) refs(ctx context.Context) ([]*plumbing.Reference, error) {
-	auth, err := r.auth()
+	remote, err := r.remote()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.options.Timeout, fmt.Errorf("the repository did not respond within %s", r.options.Timeout))
 	defer cancel()
-	ca, err := r.ca()
+	refs, err := remote.Refs(ctx)
 	if err != nil {
-		return nil, err
-	}
-	refs, err := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: auth.Method, CABundle: ca, PeelingOption: git.AppendPeeled})
-	if err != nil {
-		return nil, auth.Hide(explain(ctx, err))
+		return nil, remote.Auth.Hide(explain(ctx, err))
 	}
 	return refs, nil
 }
@@ -134,47 +127,26 @@ func (r *Repository) Commits(ctx context.Context) (map[string]string, error) {
 	return commits, nil
 }
 
-func (r *Repository) remote() *config.RemoteConfig {
-	return &config.RemoteConfig{Name: "origin", URLs: []string{r.options.URL}}
-}
-
-func (r *Repository) ca() ([]byte, error) {
-	if r.options.CAFile == "" {
-		return nil, nil
+// remote returns the remote repository, with the credentials and CAs that the files have now.
+func (r *Repository) remote() (gitclient.Remote, error) {
+	auth, err := r.auth()
+	if err != nil || r.options.CAFile == "" {
+		return gitclient.Remote{URL: r.options.URL, Auth: auth}, err
 	}
-	data, err := os.ReadFile(r.options.CAFile)
+	ca, err := os.ReadFile(r.options.CAFile)
 	if err != nil {
-		return nil, fmt.Errorf("read the CA certificates: %w", err)
+		return gitclient.Remote{}, fmt.Errorf("read the CA certificates: %w", err)
 	}
-	return data, nil
+	return gitclient.Remote{URL: r.options.URL, Auth: auth, CA: ca}, nil
 }
 
-// choose returns the reference that ref names: a branch, a tag or a full name; HEAD
-// if it is empty.
+// choose returns the reference that ref names: see [gitclient.Choose].
 func choose(refs []*plumbing.Reference, ref string) (plumbing.ReferenceName, plumbing.Hash, error) {
-	names := map[plumbing.ReferenceName]*plumbing.Reference{}
-	for _, r := range refs {
-		names[r.Name()] = r
-	}
-	wanted := []plumbing.ReferenceName{plumbing.NewBranchReferenceName(ref), plumbing.NewTagReferenceName(ref), plumbing.ReferenceName(ref)}
-	if ref == "" {
-		wanted = []plumbing.ReferenceName{plumbing.HEAD}
-	}
-	for _, name := range wanted {
-		found := names[name]
-		if found != nil && found.Type() == plumbing.SymbolicReference {
-			found = names[found.Target()]
-		}
-		if found == nil {
-			continue
-		}
-		hash := found.Hash()
-		if peeled := names[found.Name()+"^{}"]; peeled != nil {
-			hash = peeled.Hash()
-		}
-		return found.Name(), hash, nil
-	}
-	if ref == "" {
+	name, hash, ok := gitclient.Choose(refs, ref)
+	switch {
+	case ok:
+		return name, hash, nil
+	case ref == "":
 		return "", plumbing.ZeroHash, errors.New("the repository is empty, or its HEAD names no branch: set a branch")
 	}
 	return "", plumbing.ZeroHash, fmt.Errorf("the repository has no branch or tag %q", ref)
@@ -207,7 +179,7 @@ func (r *Repository) Fetch(ctx context.Context, revision string) (*tree.Tree, er
 	}
 	defer func() { _ = s.Close() }()
 	hash := plumbing.NewHash(commit)
-	if err := s.transfer(ctx, func(ctx context.Context, o git.FetchOptions) error { return r.fetch(ctx, s.git, hash, o) }); err != nil {
+	if err := s.transfer(ctx, func(ctx context.Context, from gitclient.Remote) error { return r.fetch(ctx, s.objects, hash, from) }); err != nil {
 		return nil, err
 	}
 	return s.checkout(ctx, hash, "")
@@ -215,33 +187,27 @@ func (r *Repository) Fetch(ctx context.Context, revision string) (*tree.Tree, er
 
 // fetch gets one commit without its history. If the server serves no commits by
 // hash, it fetches the branch or tag.
-func (r *Repository) fetch(ctx context.Context, repository *git.Repository, hash plumbing.Hash, o git.FetchOptions) error {
-	if _, err := repository.CreateRemote(r.remote()); err != nil {
-		return err
-	}
-	o.Depth, o.Tags, o.Force = 1, git.NoTags, true
+func (r *Repository) fetch(ctx context.Context, into *gitclient.Objects, hash plumbing.Hash, from gitclient.Remote) error {
 	const to = ":refs/tko/revision"
-	o.RefSpecs = []config.RefSpec{config.RefSpec(hash.String() + to)}
-	err := repository.FetchContext(ctx, &o)
-	if _, found := repository.CommitObject(hash); err == nil && found == nil {
+	err := from.Fetch(ctx, into.Storer, 1, config.RefSpec(hash.String()+to))
+	if _, found := into.CommitObject(hash); err == nil && found == nil {
 		return nil
 	}
 	if ctx.Err() != nil {
 		return err
 	}
 	if plumbing.IsHash(r.options.Ref) { // fetch everything
-		o.Depth, o.RefSpecs = 0, []config.RefSpec{"+refs/heads/*:refs/tko/heads/*", "+refs/tags/*:refs/tko/tags/*"}
-		if err := repository.FetchContext(ctx, &o); err != nil && !errors.Is(err, git.NoErrAlreadyUpToDate) {
+		if err := from.Fetch(ctx, into.Storer, 0, "+refs/heads/*:refs/tko/heads/*", "+refs/tags/*:refs/tko/tags/*"); err != nil {
 			return err
 		}
-		if _, err := repository.CommitObject(hash); err != nil {
+		if _, err := into.CommitObject(hash); err != nil {
 			return tko.Errorf(tko.ErrInvalid, "the repository has no commit %q on a branch or tag", hash)
 		}
 		return nil
 	}
-	refs, listErr := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: o.Auth, CABundle: o.CABundle, PeelingOption: git.AppendPeeled})
-	if listErr != nil {
-		return listErr
+	refs, err := from.Refs(ctx)
+	if err != nil {
+		return err
 	}
 	name, now, err := choose(refs, r.options.Ref)
 	if err != nil {
@@ -250,18 +216,17 @@ func (r *Repository) fetch(ctx context.Context, repository *git.Repository, hash
 	if now != hash {
 		return errors.New("the repository has a newer revision by now")
 	}
-	o.RefSpecs = []config.RefSpec{config.RefSpec("+" + name.String() + to)}
-	if err := repository.FetchContext(ctx, &o); err != nil && !errors.Is(err, git.NoErrAlreadyUpToDate) {
+	if err := from.Fetch(ctx, into.Storer, 1, config.RefSpec("+"+name.String()+to)); err != nil {
 		return err
 	}
-	_, err = repository.CommitObject(hash)
+	_, err = into.CommitObject(hash)
 	return err
 }
 
 // checkout copies the regular files of a commit, in a folder that may not exist; "" for
 // all.
 func (s *Session) checkout(ctx context.Context, hash plumbing.Hash, folder string) (_ *tree.Tree, err error) {
-	commit, err := s.git.CommitObject(hash)
+	commit, err := s.objects.CommitObject(hash)
 	if err != nil {
 		return nil, err
 	}
@@ -284,38 +249,28 @@ func (s *Session) checkout(ctx context.Context, hash plumbing.Hash, folder strin
 			_ = w.Discard()
 		}
 	}()
-	walker := object.NewTreeWalker(files, true, nil)
-	defer walker.Close()
-	for {
-		name, entry, err := walker.Next()
-		switch {
-		case errors.Is(err, io.EOF):
-			return w.Tree(), nil
-		case err != nil:
+	for f, err := range gitclient.Files(s.objects.Repository, files) {
+		if err != nil {
 			return nil, err
-		case ctx.Err() != nil:
+		}
+		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
-		case entry.Mode != filemode.Regular && entry.Mode != filemode.Executable && entry.Mode != filemode.Deprecated:
-			continue // links and submodules
 		}
-		name = path.Join(folder, name)
-		if err := add(w, s.git, name, entry.Hash); err != nil {
+		name := path.Join(folder, f.Name)
+		if err := add(w, name, f); err != nil {
 			return nil, err
 		}
-		if entry.Mode == filemode.Executable {
+		if f.Executable {
 			if err := w.Executable(name); err != nil {
 				return nil, err
 			}
 		}
 	}
+	return w.Tree(), nil
 }
 
-func add(w *tree.Writer, repository *git.Repository, name string, hash plumbing.Hash) error {
-	blob, err := repository.BlobObject(hash)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	content, err := blob.Reader()
+func add(w *tree.Writer, name string, f gitclient.File) error {
+	content, _, err := f.Open()
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

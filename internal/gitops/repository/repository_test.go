@@ -12,9 +12,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
-	"github.com/tko-orchestrator/tko/internal/location/gittest"
 )
 
 var git = gittest.Run
@@ -24,14 +24,7 @@ func hostile(t testing.TB) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	git(t, dir, "init", "-q", "-b", "main")
-	for name, content := range map[string]string{"a.yaml": "a", "deep/er/b.yaml": "b", "big": strings.Repeat("x", 5000)} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	gittest.Write(t, dir, map[string]string{"a.yaml": "a", "deep/er/b.yaml": "b", "big": strings.Repeat("x", 5000)})
 	for link, to := range map[string]string{"passwd": "/etc/passwd", "deep/up": "../..", "inner": "a.yaml"} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)

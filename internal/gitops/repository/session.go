@@ -4,79 +4,53 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 
-	"github.com/go-git/go-billy/v5/osfs"
-	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/config"
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/cache"
-	"github.com/go-git/go-git/v5/storage/filesystem"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitclient"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
-	"github.com/tko-orchestrator/tko/internal/location"
 )
 
-// A Session holds objects that were fetched together, in a folder that Close removes.
+// A Session holds objects that were fetched together.
 type Session struct {
 	repository *Repository
-	dir        string
-	storage    *filesystem.Storage
-	exceeded   func() bool // the limit of bytes
 
-	mu  sync.Mutex // go-git's storage is for one reader
-	git *git.Repository
+	mu      sync.Mutex // the objects are for one reader
+	objects *gitclient.Objects
 }
 
 // open returns a Session without objects.
 func (r *Repository) open() (*Session, error) {
-	if r.options.Dir != "" {
-		if err := os.MkdirAll(r.options.Dir, 0o700); err != nil {
-			return nil, err
-		}
-	}
-	dir, err := os.MkdirTemp(r.options.Dir, "tko-gitops-objects-")
-	if err != nil {
-		return nil, err
-	}
-	s := &Session{repository: r, dir: dir}
-	objects, exceeded := location.Limited(osfs.New(dir), 2*r.options.Limits.OrDefault().Bytes)
-	s.storage, s.exceeded = filesystem.NewStorage(objects, cache.NewObjectLRUDefault()), exceeded
-	if s.git, err = git.Init(s.storage, nil); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
+	objects, err := gitclient.NewObjects(r.options.Dir, "tko-gitops-objects-", 2*r.options.Limits.OrDefault().Bytes)
+	return &Session{repository: r, objects: objects}, err
 }
 
 // Close removes the objects.
-func (s *Session) Close() error { return errors.Join(s.storage.Close(), os.RemoveAll(s.dir)) }
+func (s *Session) Close() error { return s.objects.Close() }
 
 // transfer calls fetch with credentials and a time limit. If the objects exceed the limit of
 // bytes, the error is an ErrInvalid.
-func (s *Session) transfer(ctx context.Context, fetch func(context.Context, git.FetchOptions) error) error {
+func (s *Session) transfer(ctx context.Context, fetch func(context.Context, gitclient.Remote) error) error {
 	r := s.repository
-	auth, err := r.auth()
-	if err != nil {
-		return err
-	}
-	ca, err := r.ca()
+	remote, err := r.remote()
 	if err != nil {
 		return err
 	}
 	limit := 10 * r.options.Timeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the transfer did not end within %s", limit))
 	defer cancel()
-	err = fetch(ctx, git.FetchOptions{Auth: auth.Method, CABundle: ca})
+	err = fetch(ctx, remote)
 	switch {
 	case err == nil:
 		return nil
-	case s.exceeded():
+	case s.objects.Exceeded():
 		return tko.Errorf(tko.ErrInvalid, "the revision has more than %d bytes", 2*r.options.Limits.OrDefault().Bytes)
 	}
-	return auth.Hide(explain(ctx, err))
+	return remote.Auth.Hide(explain(ctx, err))
 }
 
 // The prefixes of the names of tags and branches.
@@ -95,23 +69,17 @@ func (r *Repository) FetchAll(ctx context.Context, names []string) (*Session, er
 	if err != nil {
 		return nil, err
 	}
-	err = s.transfer(ctx, func(ctx context.Context, o git.FetchOptions) error {
-		if _, err := s.git.CreateRemote(r.remote()); err != nil {
-			return err
-		}
-		o.Depth, o.Tags, o.Force = 1, git.NoTags, true
-		for _, name := range names {
-			o.RefSpecs = append(o.RefSpecs, config.RefSpec("+refs/"+name+":"+refsTo+name))
-		}
-		if err := s.git.FetchContext(ctx, &o); err != nil && !errors.Is(err, git.NoErrAlreadyUpToDate) {
-			return err
-		}
-		return nil
+	var specs []config.RefSpec
+	for _, name := range names {
+		specs = append(specs, config.RefSpec("+refs/"+name+":"+refsTo+name))
+	}
+	err = s.transfer(ctx, func(ctx context.Context, from gitclient.Remote) error {
+		return from.Fetch(ctx, s.objects.Storer, 1, specs...)
 	})
 	switch {
 	case err == nil:
 		return s, nil
-	case s.exceeded() && len(names) > 1 && ctx.Err() == nil:
+	case s.objects.Exceeded() && len(names) > 1 && ctx.Err() == nil:
 		return nil, s.Close()
 	}
 	return nil, errors.Join(err, s.Close())
@@ -125,7 +93,7 @@ func (s *Session) Tree(ctx context.Context, name, commit, folder, keys string) (
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	hash := plumbing.NewHash(commit)
-	ref, err := s.git.Reference(plumbing.ReferenceName(refsTo+name), false)
+	ref, err := s.objects.Reference(plumbing.ReferenceName(refsTo+name), false)
 	if err != nil {
 		return nil, errMoved
 	}
@@ -135,9 +103,9 @@ func (s *Session) Tree(ctx context.Context, name, commit, folder, keys string) (
 			return nil, err
 		}
 	}
-	found, err := s.git.CommitObject(hash)
+	found, err := s.objects.CommitObject(hash)
 	if err != nil {
-		if object, err := s.git.Storer.EncodedObject(plumbing.AnyObject, hash); err == nil && object.Type() != plumbing.CommitObject {
+		if object, err := s.objects.Storer.EncodedObject(plumbing.AnyObject, hash); err == nil && object.Type() != plumbing.CommitObject {
 			return nil, tko.Errorf(tko.ErrInvalid, "it is the tag of a %s, and not of a commit", object.Type())
 		}
 		return nil, errMoved
@@ -161,7 +129,7 @@ var errMoved = errors.New("the tag or branch was moved or deleted while it was r
 
 // verify checks that a tag's object is signed, has the tag's name, and is at the commit.
 func (s *Session) verify(name string, at, commit plumbing.Hash, keys string) error {
-	tag, err := s.git.TagObject(at)
+	tag, err := s.objects.TagObject(at)
 	if errors.Is(err, plumbing.ErrObjectNotFound) {
 		return tko.Errorf(tko.ErrInvalid, "it isn't signed: it is a tag without a message")
 	}

@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
@@ -95,7 +93,7 @@ func (e *Executor) download(ctx context.Context, reference string) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	repository.PlainHTTP = loopback(repository.Reference.Host())
+	repository.PlainHTTP = guard.IsLocal(repository.Reference.Host())
 	client := &auth.Client{Client: &http.Client{Transport: e.options.Guard.Transport()}, Cache: auth.NewCache()}
 	if store, err := credentials.NewStoreFromDocker(credentials.StoreOptions{}); err == nil {
 		client.Credential = credentials.Credential(store)
@@ -136,14 +134,4 @@ func (e *Executor) download(ctx context.Context, reference string) ([]byte, erro
 	}
 	defer func() { _ = blob.Close() }()
 	return content.ReadAll(io.Reader(blob), layers[0])
-}
-
-// loopback reports whether a registry is on this machine; it is then accessed
-// without TLS.
-func loopback(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	ip := net.ParseIP(strings.Trim(host, "[]"))
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/child"
 )
 
 const (
@@ -61,9 +62,9 @@ func (e *Executor) runWasm(ctx context.Context, c Call, input []byte) (out Outpu
 	defer cancel()
 	running, stop := context.WithCancelCause(timed)
 	defer stop(nil)
-	stdout := &bounded{left: e.options.MaxOutput, full: func() {
+	stdout := child.NewOutput(e.options.MaxOutput, func() {
 		stop(fmt.Errorf("it wrote more than %d bytes to stdout", e.options.MaxOutput))
-	}}
+	})
 	stderr := &ends{}
 	config := wazero.NewModuleConfig().WithName("").WithArgs("function").
 		WithStdin(bytes.NewReader(input)).WithStdout(stdout).WithStderr(stderr)
@@ -226,23 +227,6 @@ func (e *Executor) cacheModule(ctx context.Context, digest [sha256.Size]byte, co
 	m := &module{compiled: compiled, users: 1, used: e.modules.clock}
 	e.modules.compiled[digest] = m
 	return m
-}
-
-// bounded is a buffer with a limit. It calls full when a write would exceed it.
-type bounded struct {
-	bytes.Buffer
-
-	left int
-	full func()
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	if len(p) > b.left {
-		b.full()
-		return 0, errors.New("too much output")
-	}
-	b.left -= len(p)
-	return b.Buffer.Write(p)
 }
 
 // withClock gives a module a clock that starts in 2000 and advances with each

@@ -697,11 +697,6 @@ func (d Decision) Summary() string {
 	return text
 }
 
-// Idle reports whether there are no changes, now or later.
-func (d Decision) Idle() bool {
-	return !d.Done() && d.Wait == "" && d.Propose == nil
-}
-
 // Done reports whether there are changes now.
 func (d Decision) Done() bool { return len(d.Create)+len(d.Restore)+len(d.Delete)+len(d.Discard) > 0 }
 

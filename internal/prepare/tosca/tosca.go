@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/child"
 	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -49,7 +50,7 @@ const fetchTime = time.Minute
 func (p *Preparer) Resources(ctx context.Context, location string) (krm.Package, error) {
 	command := p.options.Command
 	if command == nil {
-		found, err := findCommand()
+		found, err := child.Find(Command)
 		if errors.Is(err, exec.ErrNotFound) {
 			return nil, ErrMissing
 		}

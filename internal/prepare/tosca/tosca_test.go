@@ -1,6 +1,7 @@
 package tosca
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -297,5 +299,16 @@ func TestLocalFilesStayInTheirFolders(t *testing.T) {
 	}
 	if len(says) != 1 {
 		t.Errorf("there are different words: %v", says)
+	}
+}
+
+// A compiler that writes without end is ended by the limit of its output, long before that of its time.
+func TestCompilerWithTooMuchOutputIsEnded(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), compileTime-time.Second)
+	defer cancel()
+	_, err := run(ctx, []string{"/bin/sh", "-c", "while :; do printf '%01000000d' 0; done"}, Request{})
+	if !errors.Is(err, tko.ErrInvalid) || !strings.Contains(err.Error(), "larger than 32 MiB") {
+		t.Errorf("got %v", err)
 	}
 }

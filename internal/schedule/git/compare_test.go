@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/location/gittest"
+	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
 )
 
 func TestCompareShowsWhatTheNextCommitWouldChange(t *testing.T) {

@@ -8,16 +8,16 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing/object"
 
-	"github.com/tko-orchestrator/tko/internal/location/gitauth"
+	"github.com/tko-orchestrator/tko/internal/gitclient"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
 // readAuth reads the files of credentials that a Repository names.
-func (t *Target) readAuth(ctx context.Context, s spec) (gitauth.Auth, error) {
+func (t *Target) readAuth(ctx context.Context, s spec) (gitclient.Auth, error) {
 	if s.Local != "" {
-		return gitauth.Auth{}, nil
+		return gitclient.Auth{}, nil
 	}
-	read := gitauth.Credentials{URL: s.URL, Username: s.Credentials.Username}
+	read := gitclient.Credentials{URL: s.URL, Username: s.Credentials.Username}
 	for _, one := range []struct {
 		field, name string
 		to          *string
@@ -31,18 +31,18 @@ func (t *Target) readAuth(ctx context.Context, s spec) (gitauth.Auth, error) {
 		}
 		var err error
 		if *one.to, err = t.secret(ctx, one.name); err != nil {
-			return gitauth.Auth{}, fmt.Errorf("spec.credentials.%s %w", one.field, err)
+			return gitclient.Auth{}, fmt.Errorf("spec.credentials.%s %w", one.field, err)
 		}
 	}
 	if read.SSHKey != "" {
 		var err error
 		if read.KnownHosts, err = t.secrets.Locate(s.Credentials.KnownHostsFile); err != nil {
-			return gitauth.Auth{}, fmt.Errorf("spec.credentials.knownHostsFile %w", err)
+			return gitclient.Auth{}, fmt.Errorf("spec.credentials.knownHostsFile %w", err)
 		}
 	}
-	a, err := gitauth.New(read)
+	a, err := gitclient.Login(read)
 	if err != nil {
-		return gitauth.Auth{}, fmt.Errorf("spec.credentials: %w", err)
+		return gitclient.Auth{}, fmt.Errorf("spec.credentials: %w", err)
 	}
 	return a, nil
 }

@@ -1,14 +1,11 @@
 package git_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/http"
-	"net/http/cgi"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -22,7 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/location/gittest"
+	"github.com/tko-orchestrator/tko/internal/gitclient/gittest"
 	"github.com/tko-orchestrator/tko/internal/schedule/git"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
@@ -255,15 +252,7 @@ func push(t testing.TB, repo string, content map[string]string) {
 	run(t, dir, "clone", "-q", repo, "c")
 	dir = filepath.Join(dir, "c")
 	run(t, dir, "checkout", "-q", "-B", "main")
-	for path, text := range content {
-		path = filepath.Join(dir, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	gittest.Write(t, dir, content)
 	run(t, dir, "add", "-A")
 	run(t, dir, "commit", "-q", "-m", "another client's")
 	run(t, dir, "push", "-q", "origin", "main")
@@ -287,8 +276,7 @@ func serve(t testing.TB) *server {
 	if err := os.WriteFile(filepath.Join(s.secrets, "token"), []byte(token+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(run(t, ".", "--exec-path"), "git-http-backend")
-	h := &cgi.Handler{Path: path, Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(s.dir), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=test", "GIT_CONFIG_GLOBAL=/dev/null"}}
+	backend := gittest.Handler(t, filepath.Dir(s.dir), "REMOTE_USER=test")
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, password, _ := r.BasicAuth(); password != token {
 			w.Header().Set("WWW-Authenticate", "Basic")
@@ -305,13 +293,7 @@ func serve(t testing.TB) *server {
 				s.before()
 			}
 		}
-		// git-http-backend goes round for ever when a body ends before its length: it gets whole ones only.
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			return // its sender was killed
-		}
-		r.Body = io.NopCloser(bytes.NewReader(body))
-		h.ServeHTTP(w, r)
+		backend.ServeHTTP(w, r)
 	}))
 	t.Cleanup(web.Close)
 	s.url = web.URL + "/sites.git"

@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/location/gitauth"
+	"github.com/tko-orchestrator/tko/internal/gitclient"
 	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
@@ -121,7 +121,7 @@ func (g *group) commit(ctx context.Context, batch []*request) error {
 }
 
 // open opens the repository. The caller holds the lock.
-func (g *group) open(a gitauth.Auth) (repository, error) {
+func (g *group) open(a gitclient.Auth) (repository, error) {
 	if g.spec.Local != "" {
 		return openLocal(g.spec.Local, g.spec.Branch)
 	}
@@ -130,7 +130,7 @@ func (g *group) open(a gitauth.Auth) (repository, error) {
 
 // once makes one attempt. If the clone can't be read at the first attempt, it is
 // removed, and the error is errMoved.
-func (g *group) once(ctx context.Context, a gitauth.Auth, batch []*request, attempt int) (err error) {
+func (g *group) once(ctx context.Context, a gitclient.Auth, batch []*request, attempt int) (err error) {
 	repo, err := g.open(a)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitclient"
 	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
@@ -53,7 +54,7 @@ func openLocal(dir, branch string) (*local, error) {
 		if _, err := os.Stat(filepath.Join(dir, ".git")); err == nil {
 			return nil, tko.Errorf(tko.ErrConflict, "the repository %q has a working tree, whose branch can't be moved under it: name a bare repository", dir)
 		}
-		if !isBare(dir) {
+		if !gitclient.IsBare(dir) {
 			return nil, tko.Errorf(tko.ErrConflict, "the folder %q is neither empty nor a bare repository", dir)
 		}
 	}
@@ -62,15 +63,6 @@ func openLocal(dir, branch string) (*local, error) {
 
 func openStorage(dir string) *filesystem.Storage {
 	return filesystem.NewStorage(osfs.New(dir), cache.NewObjectLRU(objectCache))
-}
-
-func isBare(dir string) bool {
-	for _, name := range []string{"HEAD", "objects", "refs"} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			return false
-		}
-	}
-	return true
 }
 
 // createBare creates a repository in a temporary folder next to dir and renames it,
@@ -92,7 +84,7 @@ func createBare(dir string, branch plumbing.ReferenceName) error {
 	if err := os.Chmod(draft, 0o755); err != nil { //nolint:gosec // as readable as git makes them
 		return fmt.Errorf("creating the repository: %w", err)
 	}
-	if err := os.Rename(draft, dir); err != nil && !isBare(dir) {
+	if err := os.Rename(draft, dir); err != nil && !gitclient.IsBare(dir) {
 		return fmt.Errorf("creating the repository: %w", err)
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	gogit "github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/config"
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
@@ -25,8 +24,8 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/gitclient"
 	"github.com/tko-orchestrator/tko/internal/guard"
-	"github.com/tko-orchestrator/tko/internal/location/gitauth"
 )
 
 // remote is a repository on a server, with a bare local clone of one branch. Only
@@ -34,11 +33,9 @@ import (
 // TKO's own commits, the clone has only the objects that the next one is built
 // from.
 type remote struct {
-	url     string
+	server  gitclient.Remote
 	dir     string // of the clone
 	branch  plumbing.ReferenceName
-	auth    gitauth.Auth
-	guard   *guard.Guard
 	storage *filesystem.Storage
 	timeout time.Duration // of a response
 
@@ -89,9 +86,9 @@ func cacheDir(cache string, s spec) string {
 }
 
 // openRemote opens the clone. It creates an empty one if there is no usable one.
-func openRemote(dir string, s spec, a gitauth.Auth, g *guard.Guard, timeout time.Duration) (*remote, error) {
-	r := &remote{url: s.URL, dir: dir, branch: plumbing.NewBranchReferenceName(s.Branch), auth: a, guard: g, timeout: timeout}
-	if !isBare(dir) {
+func openRemote(dir string, s spec, a gitclient.Auth, g *guard.Guard, timeout time.Duration) (*remote, error) {
+	r := &remote{server: gitclient.Remote{URL: s.URL, Auth: a, Guard: g}, dir: dir, branch: plumbing.NewBranchReferenceName(s.Branch), timeout: timeout}
+	if !gitclient.IsBare(dir) {
 		if err := os.RemoveAll(dir); err != nil {
 			return nil, fmt.Errorf("making room for the clone: %w", err)
 		}
@@ -112,7 +109,7 @@ func (r *remote) close() {
 
 func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
 	r.drop()
-	ctx, location, proxy, err := r.guard.Git(ctx, r.url)
+	ctx, location, proxy, err := r.server.Guard.Git(ctx, r.server.URL)
 	if err != nil {
 		return plumbing.ZeroHash, err
 	}
@@ -127,10 +124,10 @@ func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
 	}
 	// some transports ignore the context while they connect
 	opened, err := within(ctx, r.timeout, func(context.Context) (transport.ReceivePackSession, error) {
-		return c.NewReceivePackSession(ep, r.auth.Method)
+		return c.NewReceivePackSession(ep, r.server.Auth.Method)
 	}, func(s transport.ReceivePackSession) { _ = s.Close() })
 	if err != nil {
-		return plumbing.ZeroHash, r.auth.Hide(fmt.Errorf("connecting: %w", err))
+		return plumbing.ZeroHash, r.server.Auth.Hide(fmt.Errorf("connecting: %w", err))
 	}
 	r.session = &session{ReceivePackSession: opened}
 	r.refs, err = using(ctx, r.timeout, r.session, opened.AdvertisedReferencesContext)
@@ -138,7 +135,7 @@ func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
 		r.refs, err = packp.NewAdvRefs(), nil
 	}
 	if err != nil {
-		return plumbing.ZeroHash, r.auth.Hide(fmt.Errorf("reading the branches: %w", err))
+		return plumbing.ZeroHash, r.server.Auth.Hide(fmt.Errorf("reading the branches: %w", err))
 	}
 	tip := r.refs.References[r.branch.String()]
 	if tip.IsZero() || r.storage.HasEncodedObject(tip) == nil {
@@ -151,22 +148,14 @@ func (r *remote) tip(ctx context.Context) (plumbing.Hash, error) {
 }
 
 func (r *remote) fetch(ctx context.Context) error {
-	spec := config.RefSpec("+" + r.branch.String() + ":" + r.branch.String())
-	ctx, location, proxy, err := r.guard.Git(ctx, r.url)
-	if err != nil {
-		return err
-	}
-	_, err = within(ctx, transferTime*r.timeout, func(ctx context.Context) (struct{}, error) {
+	_, err := within(ctx, transferTime*r.timeout, func(ctx context.Context) (struct{}, error) {
 		// A storage of its own, as it may continue when it is given up.
 		storage := openStorage(r.dir)
 		defer func() { _ = storage.Close() }()
-		from := gogit.NewRemote(storage, &config.RemoteConfig{Name: "origin", URLs: []string{location}})
-		return struct{}{}, from.FetchContext(ctx, &gogit.FetchOptions{
-			RefSpecs: []config.RefSpec{spec}, Auth: r.auth.Method, ProxyOptions: proxy, Tags: gogit.NoTags, Force: true,
-		})
+		return struct{}{}, r.server.Fetch(ctx, storage, 0, config.RefSpec("+"+r.branch.String()+":"+r.branch.String()))
 	}, nil)
-	if err != nil && !errors.Is(err, gogit.NoErrAlreadyUpToDate) {
-		return r.auth.Hide(fmt.Errorf("fetching: %w", err))
+	if err != nil {
+		return r.server.Auth.Hide(fmt.Errorf("fetching: %w", err))
 	}
 	// the fetch may have added packs that the storage doesn't know yet
 	r.storage.Reindex()
@@ -186,14 +175,14 @@ func (r *remote) move(ctx context.Context, from, to plumbing.Hash, added *stagin
 	}
 	request.Commands = []*packp.Command{{Name: r.branch, Old: from, New: to}}
 	request.Packfile = io.NopCloser(&pack)
-	ctx, _, _, err := r.guard.Git(ctx, r.url)
+	ctx, _, _, err := r.server.Guard.Git(ctx, r.server.URL)
 	if err != nil {
 		return err
 	}
 	opened := r.session
 	push := func(ctx context.Context) (*packp.ReportStatus, error) { return opened.ReceivePack(ctx, request) }
 	if _, err := using(ctx, transferTime*r.timeout, opened, push); err != nil {
-		pushed := r.auth.Hide(fmt.Errorf("pushing: %w", err))
+		pushed := r.server.Auth.Hide(fmt.Errorf("pushing: %w", err))
 		now, err := r.tip(ctx)
 		switch {
 		case err != nil:

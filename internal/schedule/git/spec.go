@@ -1,7 +1,6 @@
 package git
 
 import (
-	"net"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -11,6 +10,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -158,13 +158,8 @@ func (s *spec) checkCredentials(scheme, host string) (problem string) {
 		return "spec.credentials has both passwordFile and tokenFile: write one"
 	case c.PasswordFile != "" && c.Username == "":
 		return "spec.credentials has a passwordFile but no username"
-	case scheme == "http" && (c.PasswordFile != "" || c.TokenFile != "") && !loopback(host):
+	case scheme == "http" && (c.PasswordFile != "" || c.TokenFile != "") && !guard.IsLocal(host):
 		return "http would send the credentials in clear text: use https"
 	}
 	return ""
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path"
 	"runtime"
@@ -20,6 +19,7 @@ import (
 	chart "helm.sh/helm/v4/pkg/chart/v2"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/child"
 )
 
 const (
@@ -137,7 +137,7 @@ func (e *limitError) Error() string { return e.what }
 func (r *Renderer) start(ctx context.Context, t task, lookUp func(lookup) (map[string]any, error)) (map[string]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.limit+grace, r.late())
 	defer cancel()
-	self, err := executable()
+	self, err := child.Self()
 	if err != nil {
 		return nil, fmt.Errorf("start the renderer: %w", err)
 	}
@@ -186,16 +186,6 @@ func (r *Renderer) start(ctx context.Context, t task, lookUp func(lookup) (map[s
 
 func (r *Renderer) late() error {
 	return &limitError{fmt.Sprintf("rendering its templates takes longer than %s", r.limit)}
-}
-
-// executable returns the path of this program, also if its file was replaced
-// meanwhile.
-func executable() (string, error) {
-	const self = "/proc/self/exe"
-	if _, err := os.Stat(self); err == nil {
-		return self, nil
-	}
-	return os.Executable()
 }
 
 func foundOf(object map[string]any, err error) found {

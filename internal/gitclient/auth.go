@@ -1,4 +1,4 @@
-package gitauth
+package gitclient
 
 import (
 	"errors"
@@ -28,9 +28,9 @@ type Auth struct {
 	secret string
 }
 
-// New returns the Auth of credentials. The error is a tko.ErrInvalid if the SSH key or
+// Login returns the Auth of credentials. The error is a tko.ErrInvalid if the SSH key or
 // the URL is invalid.
-func New(c Credentials) (a Auth, err error) {
+func Login(c Credentials) (a Auth, err error) {
 	switch {
 	case c.SSHKey != "":
 		a.Method, err = sshKey(c.URL, c.Username, c.SSHKey, c.KnownHosts)

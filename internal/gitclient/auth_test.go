@@ -1,4 +1,4 @@
-package gitauth_test
+package gitclient_test
 
 import (
 	"errors"
@@ -8,20 +8,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/location/gitauth"
+	"github.com/tko-orchestrator/tko/internal/gitclient"
 )
 
 func TestErrorsOfGitDontShowTheCredentials(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		credentials gitauth.Credentials
+		credentials gitclient.Credentials
 		want        *http.BasicAuth
 	}{
-		"password":         {gitauth.Credentials{Username: "ada", Password: "hunter2"}, &http.BasicAuth{Username: "ada", Password: "hunter2"}},
-		"token":            {gitauth.Credentials{Token: "hunter2"}, &http.BasicAuth{Username: "git", Password: "hunter2"}},
-		"token and a user": {gitauth.Credentials{Username: "ada", Token: "hunter2"}, &http.BasicAuth{Username: "ada", Password: "hunter2"}},
+		"password":         {gitclient.Credentials{Username: "ada", Password: "hunter2"}, &http.BasicAuth{Username: "ada", Password: "hunter2"}},
+		"token":            {gitclient.Credentials{Token: "hunter2"}, &http.BasicAuth{Username: "git", Password: "hunter2"}},
+		"token and a user": {gitclient.Credentials{Username: "ada", Token: "hunter2"}, &http.BasicAuth{Username: "ada", Password: "hunter2"}},
 	} {
-		a, err := gitauth.New(test.credentials)
+		a, err := gitclient.Login(test.credentials)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,10 +39,10 @@ func TestErrorsOfGitDontShowTheCredentials(t *testing.T) {
 			t.Errorf("%s: no error became one", name)
 		}
 	}
-	if a, err := gitauth.New(gitauth.Credentials{}); err != nil || a.Method != nil {
+	if a, err := gitclient.Login(gitclient.Credentials{}); err != nil || a.Method != nil {
 		t.Errorf("got %v, %v, want no login without credentials", a.Method, err)
 	}
-	if _, err := gitauth.New(gitauth.Credentials{URL: "ssh://example.org/a", SSHKey: "none"}); !errors.Is(err, tko.ErrInvalid) {
+	if _, err := gitclient.Login(gitclient.Credentials{URL: "ssh://example.org/a", SSHKey: "none"}); !errors.Is(err, tko.ErrInvalid) {
 		t.Errorf("got %v for a text that is no key", err)
 	}
 }

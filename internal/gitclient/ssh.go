@@ -1,5 +1,4 @@
-// Package gitauth logs in to git servers.
-package gitauth
+package gitclient
 
 import (
 	"fmt"
