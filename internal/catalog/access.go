@@ -132,7 +132,8 @@ type ruleBook struct {
 	approvals map[string]pendingApproval // by deployment
 	setups    map[string]setupToken      // by hash
 	freezes   []tko.Freeze
-	read      time.Time // used with the lock of the service
+	sources   []tko.SourceDefinition // by name
+	read      time.Time              // used with the lock of the service
 
 	mutex  sync.Mutex
 	grants map[string]*access.Grant
@@ -183,6 +184,10 @@ func (s *Service) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, er
 			var f tko.Freeze
 			err = json.Unmarshal(r.Doc, &f)
 			book.freezes = append(book.freezes, f)
+		case ruleSource:
+			var d tko.SourceDefinition
+			err = json.Unmarshal(r.Doc, &d)
+			book.sources = append(book.sources, d)
 		case ruleSetup:
 			var t setupToken
 			err = json.Unmarshal(r.Doc, &t)

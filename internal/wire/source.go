@@ -62,8 +62,11 @@ func NewSource(s tko.Source) *tkopb.Source {
 		Status: &tkopb.SourceStatus{
 			Kind: s.Status.Kind, Url: s.Status.URL, Ref: s.Status.Ref, Path: s.Status.Path, AttemptedRevision: s.Status.Attempted,
 			AppliedRevision: s.Status.Applied, Asks: s.Status.PendingRemoval, Holder: s.Status.Holder, Messages: s.Status.Messages,
-			Conditions: NewConditions(s.Status.Conditions),
+			Conditions: NewConditions(s.Status.Conditions), Registered: s.Status.Registered,
 		},
+	}
+	if !s.Due.IsZero() {
+		m.Due = newTime(s.Due)
 	}
 	if !s.Updated.IsZero() {
 		m.Updated = newTime(s.Updated)
@@ -88,11 +91,11 @@ func NewSource(s tko.Source) *tkopb.Source {
 func Source(m *tkopb.Source) tko.Source {
 	status := m.GetStatus()
 	s := tko.Source{
-		Name: m.GetName(), Version: m.GetVersion(), Approved: m.GetApproved(), State: m.GetState(), Enqueued: m.GetCalled(), Updated: timeOf(m.GetUpdated()),
+		Name: m.GetName(), Version: m.GetVersion(), Approved: m.GetApproved(), State: m.GetState(), Enqueued: m.GetCalled(), Due: timeOf(m.GetDue()), Updated: timeOf(m.GetUpdated()),
 		Status: tko.SourceStatus{
 			Kind: status.GetKind(), URL: status.GetUrl(), Ref: status.GetRef(), Path: status.GetPath(), Attempted: status.GetAttemptedRevision(),
 			Applied: status.GetAppliedRevision(), PendingRemoval: status.GetAsks(), Holder: status.GetHolder(), Messages: status.GetMessages(),
-			Conditions: Conditions(status.GetConditions()),
+			Conditions: Conditions(status.GetConditions()), Registered: status.GetRegistered(),
 		},
 	}
 	for _, i := range status.GetItems() {
@@ -125,4 +128,28 @@ func TargetState(m *tkopb.TargetState) tko.TargetState {
 	return tko.TargetState{
 		Site: tko.SiteID(m.GetSiteId()), Name: m.GetName(), State: m.GetState(), Version: m.GetVersion(), Updated: timeOf(m.GetUpdated()),
 	}
+}
+
+// NewSourceDefinition encodes the definition of a source.
+func NewSourceDefinition(d tko.SourceDefinition) *tkopb.SourceDefinition {
+	m := &tkopb.SourceDefinition{Kind: d.Kind, Name: d.Name, Spec: d.Spec, TakeOver: d.TakeOver, RegisteredBy: d.By.Who}
+	if !d.Created.IsZero() {
+		m.Created, m.Updated = newTime(d.Created), newTime(d.Updated)
+	}
+	if e := d.Ending; e != nil {
+		m.Ending = &tkopb.SourceEnding{Keep: e.Keep, Confirmed: int64(e.Confirmed)}
+	}
+	return m
+}
+
+// SourceDefinition decodes the definition of a source.
+func SourceDefinition(m *tkopb.SourceDefinition) tko.SourceDefinition {
+	d := tko.SourceDefinition{
+		Kind: m.GetKind(), Name: m.GetName(), Spec: m.GetSpec(), TakeOver: m.GetTakeOver(), By: tko.Author{Who: m.GetRegisteredBy()},
+		Created: timeOf(m.GetCreated()), Updated: timeOf(m.GetUpdated()),
+	}
+	if e := m.GetEnding(); e != nil {
+		d.Ending = &tko.SourceEnding{Keep: e.GetKeep(), Confirmed: int(e.GetConfirmed())}
+	}
+	return d
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
 // Options are the settings of a Repository. URL is required.
@@ -35,6 +36,8 @@ type Options struct {
 	Limits      tree.Limits
 	Dir         string        // for the files of revisions; the system's temporary folder if empty
 	Timeout     time.Duration // of a response; 1 min if 0. A transfer may take ten times as long
+	// Guard limits the hosts. If nil, all are allowed, and folders of this machine.
+	Guard *guard.Guard
 }
 
 // Credentials name files, which are read for each connection, so they may change.
@@ -49,6 +52,7 @@ type Credentials struct {
 // A Repository is a remote git repository. It is a gitops.Fetcher.
 type Repository struct {
 	options Options
+	url     string // for go-git
 }
 
 var scp = regexp.MustCompile(`^[^@:/\s]+@[^:/\s]+:[^\s]+$`)
@@ -75,7 +79,25 @@ func New(o Options) (*Repository, error) {
 			return nil, tko.Errorf(tko.ErrInvalid, "the URL of the repository has the scheme %q: use https, http, ssh or file", u.Scheme)
 		}
 	}
-	return &Repository{options: o}, o.Credentials.check()
+	_, address, _, err := o.Guard.Git(context.Background(), o.URL)
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "the URL of the repository: %w", err)
+	}
+	return &Repository{options: o, url: address}, o.Credentials.check()
+}
+
+// guarded returns a context for requests, and options of connections over ssh.
+func (r *Repository) guarded(ctx context.Context) (context.Context, transport.ProxyOptions, error) {
+	ctx, _, proxy, err := r.options.Guard.Git(ctx, r.options.URL)
+	return ctx, proxy, err
+}
+
+// hide returns an error for users: if hosts are limited, without text of the server.
+func (r *Repository) hide(err error) error {
+	if r.options.Guard == nil {
+		return err
+	}
+	return guard.GitError(err)
 }
 
 // Revision returns the repository's current revision, as NAME@sha1:COMMIT, with one
@@ -107,9 +129,13 @@ func (r *Repository) refs(ctx context.Context) ([]*plumbing.Reference, error) {
 	if err != nil {
 		return nil, err
 	}
-	refs, err := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: auth.Method, CABundle: ca, PeelingOption: git.AppendPeeled})
+	ctx, proxy, err := r.guarded(ctx)
 	if err != nil {
-		return nil, auth.Hide(explain(ctx, err))
+		return nil, err
+	}
+	refs, err := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: auth.Method, CABundle: ca, ProxyOptions: proxy, PeelingOption: git.AppendPeeled})
+	if err != nil {
+		return nil, auth.Hide(explain(ctx, r.hide(err)))
 	}
 	return refs, nil
 }
@@ -135,7 +161,7 @@ func (r *Repository) Commits(ctx context.Context) (map[string]string, error) {
 }
 
 func (r *Repository) remote() *config.RemoteConfig {
-	return &config.RemoteConfig{Name: "origin", URLs: []string{r.options.URL}}
+	return &config.RemoteConfig{Name: "origin", URLs: []string{r.url}}
 }
 
 func (r *Repository) ca() ([]byte, error) {
@@ -239,7 +265,7 @@ func (r *Repository) fetch(ctx context.Context, repository *git.Repository, hash
 		}
 		return nil
 	}
-	refs, listErr := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: o.Auth, CABundle: o.CABundle, PeelingOption: git.AppendPeeled})
+	refs, listErr := git.NewRemote(memory.NewStorage(), r.remote()).ListContext(ctx, &git.ListOptions{Auth: o.Auth, CABundle: o.CABundle, ProxyOptions: o.ProxyOptions, PeelingOption: git.AppendPeeled})
 	if listErr != nil {
 		return listErr
 	}

@@ -69,14 +69,18 @@ func (s *Session) transfer(ctx context.Context, fetch func(context.Context, git.
 	limit := 10 * r.options.Timeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the transfer did not end within %s", limit))
 	defer cancel()
-	err = fetch(ctx, git.FetchOptions{Auth: auth.Method, CABundle: ca})
+	ctx, proxy, err := r.guarded(ctx)
+	if err != nil {
+		return err
+	}
+	err = fetch(ctx, git.FetchOptions{Auth: auth.Method, CABundle: ca, ProxyOptions: proxy})
 	switch {
 	case err == nil:
 		return nil
 	case s.exceeded():
 		return tko.Errorf(tko.ErrInvalid, "the revision has more than %d bytes", 2*r.options.Limits.OrDefault().Bytes)
 	}
-	return auth.Hide(explain(ctx, err))
+	return auth.Hide(explain(ctx, r.hide(err)))
 }
 
 // The prefixes of the names of tags and branches.
