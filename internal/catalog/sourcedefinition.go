@@ -191,9 +191,9 @@ func (b *ruleBook) fits(put []AccessRule) error {
 }
 
 // SourceDefinitions returns the registered sources by name, or none if the version is
-// known.
+// known. It needs the right inspect.
 func (s *Service) SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error) {
-	ctx, err := s.enterSources(ctx)
+	ctx, _, err := s.enter(ctx, "", access.Inspect)
 	if err != nil {
 		return tko.SourceDefinitions{}, err
 	}
