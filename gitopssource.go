@@ -21,6 +21,10 @@ type Source struct {
 	// only.
 	Enqueued bool
 
+	// Due is since when a reconciliation is due that no worker has claimed; zero if none is.
+	// Read only.
+	Due time.Time
+
 	Version int64     // number of saves, from 1; read only
 	Updated time.Time // time of the newest save; read only
 }
@@ -43,6 +47,8 @@ type SourceStatus struct {
 	// Origins are those of the items of an inventory of sites, each once. They are never
 	// changed in place.
 	Origins []SourceOrigins `json:"origins,omitempty"`
+	// Registered reports that the source is one of a [SourceDefinition].
+	Registered bool `json:"registered,omitempty"`
 }
 
 // SourceOrigins name where the parts of an entity come from: the name of an origin for

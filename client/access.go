@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
 // Access returns the client of tko.Access: rights, policies of approvals, and the
@@ -87,6 +88,44 @@ func (c *Client) Freezes(ctx context.Context) ([]tko.Freeze, error) {
 		return nil, nil
 	}
 	return all, err
+}
+
+// RegisterSources registers definitions of GitOps sources: all of them, or none.
+func (c *Client) RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error) {
+	m := &tkopb.RegisterSources{DryRun: dryRun}
+	for _, d := range definitions {
+		m.Sources = append(m.Sources, wire.NewSourceDefinition(d))
+	}
+	response, err := call(ctx, c, c.access.RegisterSources, m)
+	if err != nil {
+		return nil, err
+	}
+	var results []tko.RegisteredSource
+	for _, r := range response.GetSources() {
+		results = append(results, tko.RegisteredSource{Name: r.GetName(), Created: r.GetCreated(), Changed: r.GetChanged()})
+	}
+	return results, nil
+}
+
+// SourceDefinitions returns the registered GitOps sources by name, or none if the version
+// is the known one.
+func (c *Client) SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error) {
+	m, err := callAgain(ctx, c, c.access.GetSourceDefinitions, &tkopb.GetSourceDefinitions{KnownVersion: known})
+	if err != nil {
+		return tko.SourceDefinitions{}, err
+	}
+	all := tko.SourceDefinitions{Version: m.GetVersion()}
+	for _, d := range m.GetSources() {
+		all.All = append(all.All, wire.SourceDefinition(d))
+	}
+	return all, nil
+}
+
+// DeleteSource deletes the definition of a GitOps source; with keep, its entities stay.
+// Otherwise their number must be confirmed ([tko.WithConfirmation]).
+func (c *Client) DeleteSource(ctx context.Context, name string, keep bool) error {
+	_, err := call(ctx, c, c.access.DeleteSource, &tkopb.DeleteSource{Name: name, Keep: keep, Confirm: wire.NewConfirm(ctx)})
+	return err
 }
 
 // Audit streams audit records in their order, up to the newest one.

@@ -966,6 +966,475 @@ func (x *Unfreeze) GetIds() []string {
 	return nil
 }
 
+// A GitOps source that is registered in the store.
+type SourceDefinition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  string                 `protobuf:"bytes,520,opt,name=kind,proto3" json:"kind,omitempty"` // GitOpsSource, Inventory, Catalog
+	Name  string                 `protobuf:"bytes,521,opt,name=name,proto3" json:"name,omitempty"`
+	Spec  []byte                 `protobuf:"bytes,522,opt,name=spec,proto3" json:"spec,omitempty"` // settings, in JSON
+	// It takes over the entities of a source of the same name that was in the settings of
+	// the role gitops.
+	TakeOver      bool                   `protobuf:"varint,523,opt,name=takeOver,proto3" json:"takeOver,omitempty"`
+	RegisteredBy  string                 `protobuf:"bytes,524,opt,name=registeredBy,proto3" json:"registeredBy,omitempty"` // read only, as the others
+	Created       *timestamppb.Timestamp `protobuf:"bytes,525,opt,name=created,proto3" json:"created,omitempty"`
+	Updated       *timestamppb.Timestamp `protobuf:"bytes,526,opt,name=updated,proto3" json:"updated,omitempty"`
+	Ending        *SourceEnding          `protobuf:"bytes,527,opt,name=ending,proto3" json:"ending,omitempty"` // it is being deleted; none: it isn't
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceDefinition) Reset() {
+	*x = SourceDefinition{}
+	mi := &file_tko_access_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceDefinition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceDefinition) ProtoMessage() {}
+
+func (x *SourceDefinition) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceDefinition.ProtoReflect.Descriptor instead.
+func (*SourceDefinition) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SourceDefinition) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *SourceDefinition) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SourceDefinition) GetSpec() []byte {
+	if x != nil {
+		return x.Spec
+	}
+	return nil
+}
+
+func (x *SourceDefinition) GetTakeOver() bool {
+	if x != nil {
+		return x.TakeOver
+	}
+	return false
+}
+
+func (x *SourceDefinition) GetRegisteredBy() string {
+	if x != nil {
+		return x.RegisteredBy
+	}
+	return ""
+}
+
+func (x *SourceDefinition) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *SourceDefinition) GetUpdated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Updated
+	}
+	return nil
+}
+
+func (x *SourceDefinition) GetEnding() *SourceEnding {
+	if x != nil {
+		return x.Ending
+	}
+	return nil
+}
+
+type SourceEnding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keep          bool                   `protobuf:"varint,520,opt,name=keep,proto3" json:"keep,omitempty"`           // the entities stay
+	Confirmed     int64                  `protobuf:"varint,521,opt,name=confirmed,proto3" json:"confirmed,omitempty"` // number of entities that may be deleted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceEnding) Reset() {
+	*x = SourceEnding{}
+	mi := &file_tko_access_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceEnding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceEnding) ProtoMessage() {}
+
+func (x *SourceEnding) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceEnding.ProtoReflect.Descriptor instead.
+func (*SourceEnding) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SourceEnding) GetKeep() bool {
+	if x != nil {
+		return x.Keep
+	}
+	return false
+}
+
+func (x *SourceEnding) GetConfirmed() int64 {
+	if x != nil {
+		return x.Confirmed
+	}
+	return 0
+}
+
+type RegisterSources struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sources       []*SourceDefinition    `protobuf:"bytes,520,rep,name=sources,proto3" json:"sources,omitempty"`
+	DryRun        bool                   `protobuf:"varint,521,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterSources) Reset() {
+	*x = RegisterSources{}
+	mi := &file_tko_access_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterSources) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterSources) ProtoMessage() {}
+
+func (x *RegisterSources) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterSources.ProtoReflect.Descriptor instead.
+func (*RegisterSources) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RegisterSources) GetSources() []*SourceDefinition {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *RegisterSources) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type RegisterSourcesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sources       []*RegisteredSource    `protobuf:"bytes,520,rep,name=sources,proto3" json:"sources,omitempty"` // in the order of the request
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisterSourcesResponse) Reset() {
+	*x = RegisterSourcesResponse{}
+	mi := &file_tko_access_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisterSourcesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisterSourcesResponse) ProtoMessage() {}
+
+func (x *RegisterSourcesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisterSourcesResponse.ProtoReflect.Descriptor instead.
+func (*RegisterSourcesResponse) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *RegisterSourcesResponse) GetSources() []*RegisteredSource {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+type RegisteredSource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,520,opt,name=name,proto3" json:"name,omitempty"`
+	Created       bool                   `protobuf:"varint,521,opt,name=created,proto3" json:"created,omitempty"`
+	Changed       bool                   `protobuf:"varint,522,opt,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegisteredSource) Reset() {
+	*x = RegisteredSource{}
+	mi := &file_tko_access_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegisteredSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegisteredSource) ProtoMessage() {}
+
+func (x *RegisteredSource) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegisteredSource.ProtoReflect.Descriptor instead.
+func (*RegisteredSource) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RegisteredSource) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RegisteredSource) GetCreated() bool {
+	if x != nil {
+		return x.Created
+	}
+	return false
+}
+
+func (x *RegisteredSource) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+type GetSourceDefinitions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	KnownVersion  int64                  `protobuf:"varint,520,opt,name=knownVersion,proto3" json:"knownVersion,omitempty"` // 0: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSourceDefinitions) Reset() {
+	*x = GetSourceDefinitions{}
+	mi := &file_tko_access_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSourceDefinitions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSourceDefinitions) ProtoMessage() {}
+
+func (x *GetSourceDefinitions) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSourceDefinitions.ProtoReflect.Descriptor instead.
+func (*GetSourceDefinitions) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GetSourceDefinitions) GetKnownVersion() int64 {
+	if x != nil {
+		return x.KnownVersion
+	}
+	return 0
+}
+
+type SourceDefinitions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       int64                  `protobuf:"varint,520,opt,name=version,proto3" json:"version,omitempty"`
+	Sources       []*SourceDefinition    `protobuf:"bytes,521,rep,name=sources,proto3" json:"sources,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SourceDefinitions) Reset() {
+	*x = SourceDefinitions{}
+	mi := &file_tko_access_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SourceDefinitions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SourceDefinitions) ProtoMessage() {}
+
+func (x *SourceDefinitions) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SourceDefinitions.ProtoReflect.Descriptor instead.
+func (*SourceDefinitions) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SourceDefinitions) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *SourceDefinitions) GetSources() []*SourceDefinition {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+type DeleteSource struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,520,opt,name=name,proto3" json:"name,omitempty"`
+	Keep  bool                   `protobuf:"varint,521,opt,name=keep,proto3" json:"keep,omitempty"` // the entities stay
+	// The confirmed number of entities that are deleted. 0: not confirmed, so that a source
+	// that owns entities is refused, unless they are kept.
+	Confirm       uint64 `protobuf:"varint,522,opt,name=confirm,proto3" json:"confirm,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteSource) Reset() {
+	*x = DeleteSource{}
+	mi := &file_tko_access_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteSource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteSource) ProtoMessage() {}
+
+func (x *DeleteSource) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteSource.ProtoReflect.Descriptor instead.
+func (*DeleteSource) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *DeleteSource) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeleteSource) GetKeep() bool {
+	if x != nil {
+		return x.Keep
+	}
+	return false
+}
+
+func (x *DeleteSource) GetConfirm() uint64 {
+	if x != nil {
+		return x.Confirm
+	}
+	return 0
+}
+
 var File_tko_access_proto protoreflect.FileDescriptor
 
 const file_tko_access_proto_rawDesc = "" +
@@ -1049,7 +1518,37 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1d\n" +
 	"\bUnfreeze\x12\x11\n" +
-	"\x03ids\x18\x88\x04 \x03(\tR\x03ids2\xbd\x04\n" +
+	"\x03ids\x18\x88\x04 \x03(\tR\x03ids\"\xad\x02\n" +
+	"\x10SourceDefinition\x12\x13\n" +
+	"\x04kind\x18\x88\x04 \x01(\tR\x04kind\x12\x13\n" +
+	"\x04name\x18\x89\x04 \x01(\tR\x04name\x12\x13\n" +
+	"\x04spec\x18\x8a\x04 \x01(\fR\x04spec\x12\x1b\n" +
+	"\btakeOver\x18\x8b\x04 \x01(\bR\btakeOver\x12#\n" +
+	"\fregisteredBy\x18\x8c\x04 \x01(\tR\fregisteredBy\x125\n" +
+	"\acreated\x18\x8d\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x125\n" +
+	"\aupdated\x18\x8e\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\x12*\n" +
+	"\x06ending\x18\x8f\x04 \x01(\v2\x11.tko.SourceEndingR\x06ending\"B\n" +
+	"\fSourceEnding\x12\x13\n" +
+	"\x04keep\x18\x88\x04 \x01(\bR\x04keep\x12\x1d\n" +
+	"\tconfirmed\x18\x89\x04 \x01(\x03R\tconfirmed\"\\\n" +
+	"\x0fRegisterSources\x120\n" +
+	"\asources\x18\x88\x04 \x03(\v2\x15.tko.SourceDefinitionR\asources\x12\x17\n" +
+	"\x06dryRun\x18\x89\x04 \x01(\bR\x06dryRun\"K\n" +
+	"\x17RegisterSourcesResponse\x120\n" +
+	"\asources\x18\x88\x04 \x03(\v2\x15.tko.RegisteredSourceR\asources\"]\n" +
+	"\x10RegisteredSource\x12\x13\n" +
+	"\x04name\x18\x88\x04 \x01(\tR\x04name\x12\x19\n" +
+	"\acreated\x18\x89\x04 \x01(\bR\acreated\x12\x19\n" +
+	"\achanged\x18\x8a\x04 \x01(\bR\achanged\";\n" +
+	"\x14GetSourceDefinitions\x12#\n" +
+	"\fknownVersion\x18\x88\x04 \x01(\x03R\fknownVersion\"`\n" +
+	"\x11SourceDefinitions\x12\x19\n" +
+	"\aversion\x18\x88\x04 \x01(\x03R\aversion\x120\n" +
+	"\asources\x18\x89\x04 \x03(\v2\x15.tko.SourceDefinitionR\asources\"S\n" +
+	"\fDeleteSource\x12\x13\n" +
+	"\x04name\x18\x88\x04 \x01(\tR\x04name\x12\x13\n" +
+	"\x04keep\x18\x89\x04 \x01(\bR\x04keep\x12\x19\n" +
+	"\aconfirm\x18\x8a\x04 \x01(\x04R\aconfirm2\x8a\x06\n" +
 	"\x06Access\x12$\n" +
 	"\x04canI\x12\t.tko.CanI\x1a\x11.tko.CanIResponse\x126\n" +
 	"\flistBindings\x12\x16.google.protobuf.Empty\x1a\f.tko.Binding0\x01\x12\"\n" +
@@ -1061,7 +1560,10 @@ const file_tko_access_proto_rawDesc = "" +
 	"breakGlass\x12\x0f.tko.BreakGlass\x1a\f.tko.Binding\x12\"\n" +
 	"\x06freeze\x12\v.tko.Freeze\x1a\v.tko.Freeze\x121\n" +
 	"\bunfreeze\x12\r.tko.Unfreeze\x1a\x16.google.protobuf.Empty\x124\n" +
-	"\vlistFreezes\x12\x16.google.protobuf.Empty\x1a\v.tko.Freeze0\x01\x12/\n" +
+	"\vlistFreezes\x12\x16.google.protobuf.Empty\x1a\v.tko.Freeze0\x01\x12E\n" +
+	"\x0fregisterSources\x12\x14.tko.RegisterSources\x1a\x1c.tko.RegisterSourcesResponse\x12I\n" +
+	"\x14getSourceDefinitions\x12\x19.tko.GetSourceDefinitions\x1a\x16.tko.SourceDefinitions\x129\n" +
+	"\fdeleteSource\x12\x11.tko.DeleteSource\x1a\x16.google.protobuf.Empty\x12/\n" +
 	"\tlistAudit\x12\x0e.tko.ListAudit\x1a\x10.tko.AuditRecord0\x01\x129\n" +
 	"\vverifyAudit\x12\x10.tko.VerifyAudit\x1a\x18.tko.VerifyAuditResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
@@ -1077,71 +1579,91 @@ func file_tko_access_proto_rawDescGZIP() []byte {
 	return file_tko_access_proto_rawDescData
 }
 
-var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_tko_access_proto_goTypes = []any{
-	(*CanI)(nil),                  // 0: tko.CanI
-	(*CanIResponse)(nil),          // 1: tko.CanIResponse
-	(*Scope)(nil),                 // 2: tko.Scope
-	(*Binding)(nil),               // 3: tko.Binding
-	(*Unbind)(nil),                // 4: tko.Unbind
-	(*Policy)(nil),                // 5: tko.Policy
-	(*BreakGlass)(nil),            // 6: tko.BreakGlass
-	(*ListAudit)(nil),             // 7: tko.ListAudit
-	(*AuditRecord)(nil),           // 8: tko.AuditRecord
-	(*AuditHead)(nil),             // 9: tko.AuditHead
-	(*VerifyAudit)(nil),           // 10: tko.VerifyAudit
-	(*VerifyAuditResponse)(nil),   // 11: tko.VerifyAuditResponse
-	(*Freeze)(nil),                // 12: tko.Freeze
-	(*Unfreeze)(nil),              // 13: tko.Unfreeze
-	nil,                           // 14: tko.Scope.MetadataEntry
-	nil,                           // 15: tko.Freeze.SiteMetadataEntry
-	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),         // 17: google.protobuf.Empty
+	(*CanI)(nil),                    // 0: tko.CanI
+	(*CanIResponse)(nil),            // 1: tko.CanIResponse
+	(*Scope)(nil),                   // 2: tko.Scope
+	(*Binding)(nil),                 // 3: tko.Binding
+	(*Unbind)(nil),                  // 4: tko.Unbind
+	(*Policy)(nil),                  // 5: tko.Policy
+	(*BreakGlass)(nil),              // 6: tko.BreakGlass
+	(*ListAudit)(nil),               // 7: tko.ListAudit
+	(*AuditRecord)(nil),             // 8: tko.AuditRecord
+	(*AuditHead)(nil),               // 9: tko.AuditHead
+	(*VerifyAudit)(nil),             // 10: tko.VerifyAudit
+	(*VerifyAuditResponse)(nil),     // 11: tko.VerifyAuditResponse
+	(*Freeze)(nil),                  // 12: tko.Freeze
+	(*Unfreeze)(nil),                // 13: tko.Unfreeze
+	(*SourceDefinition)(nil),        // 14: tko.SourceDefinition
+	(*SourceEnding)(nil),            // 15: tko.SourceEnding
+	(*RegisterSources)(nil),         // 16: tko.RegisterSources
+	(*RegisterSourcesResponse)(nil), // 17: tko.RegisterSourcesResponse
+	(*RegisteredSource)(nil),        // 18: tko.RegisteredSource
+	(*GetSourceDefinitions)(nil),    // 19: tko.GetSourceDefinitions
+	(*SourceDefinitions)(nil),       // 20: tko.SourceDefinitions
+	(*DeleteSource)(nil),            // 21: tko.DeleteSource
+	nil,                             // 22: tko.Scope.MetadataEntry
+	nil,                             // 23: tko.Freeze.SiteMetadataEntry
+	(*timestamppb.Timestamp)(nil),   // 24: google.protobuf.Timestamp
+	(*emptypb.Empty)(nil),           // 25: google.protobuf.Empty
 }
 var file_tko_access_proto_depIdxs = []int32{
-	14, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
+	22, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
 	2,  // 1: tko.Binding.scope:type_name -> tko.Scope
-	16, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
-	16, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
+	24, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
+	24, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
 	2,  // 4: tko.Policy.scope:type_name -> tko.Scope
-	16, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
-	16, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
-	16, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
+	24, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
+	24, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
+	24, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
 	9,  // 8: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
 	9,  // 9: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
 	9,  // 10: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
-	15, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
-	16, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
-	16, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
-	0,  // 14: tko.Access.canI:input_type -> tko.CanI
-	17, // 15: tko.Access.listBindings:input_type -> google.protobuf.Empty
-	3,  // 16: tko.Access.bind:input_type -> tko.Binding
-	4,  // 17: tko.Access.unbind:input_type -> tko.Unbind
-	17, // 18: tko.Access.listPolicies:input_type -> google.protobuf.Empty
-	5,  // 19: tko.Access.addPolicy:input_type -> tko.Policy
-	6,  // 20: tko.Access.breakGlass:input_type -> tko.BreakGlass
-	12, // 21: tko.Access.freeze:input_type -> tko.Freeze
-	13, // 22: tko.Access.unfreeze:input_type -> tko.Unfreeze
-	17, // 23: tko.Access.listFreezes:input_type -> google.protobuf.Empty
-	7,  // 24: tko.Access.listAudit:input_type -> tko.ListAudit
-	10, // 25: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
-	1,  // 26: tko.Access.canI:output_type -> tko.CanIResponse
-	3,  // 27: tko.Access.listBindings:output_type -> tko.Binding
-	3,  // 28: tko.Access.bind:output_type -> tko.Binding
-	17, // 29: tko.Access.unbind:output_type -> google.protobuf.Empty
-	5,  // 30: tko.Access.listPolicies:output_type -> tko.Policy
-	5,  // 31: tko.Access.addPolicy:output_type -> tko.Policy
-	3,  // 32: tko.Access.breakGlass:output_type -> tko.Binding
-	12, // 33: tko.Access.freeze:output_type -> tko.Freeze
-	17, // 34: tko.Access.unfreeze:output_type -> google.protobuf.Empty
-	12, // 35: tko.Access.listFreezes:output_type -> tko.Freeze
-	8,  // 36: tko.Access.listAudit:output_type -> tko.AuditRecord
-	11, // 37: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
-	26, // [26:38] is the sub-list for method output_type
-	14, // [14:26] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	23, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
+	24, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
+	24, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
+	24, // 14: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
+	24, // 15: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
+	15, // 16: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
+	14, // 17: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
+	18, // 18: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
+	14, // 19: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
+	0,  // 20: tko.Access.canI:input_type -> tko.CanI
+	25, // 21: tko.Access.listBindings:input_type -> google.protobuf.Empty
+	3,  // 22: tko.Access.bind:input_type -> tko.Binding
+	4,  // 23: tko.Access.unbind:input_type -> tko.Unbind
+	25, // 24: tko.Access.listPolicies:input_type -> google.protobuf.Empty
+	5,  // 25: tko.Access.addPolicy:input_type -> tko.Policy
+	6,  // 26: tko.Access.breakGlass:input_type -> tko.BreakGlass
+	12, // 27: tko.Access.freeze:input_type -> tko.Freeze
+	13, // 28: tko.Access.unfreeze:input_type -> tko.Unfreeze
+	25, // 29: tko.Access.listFreezes:input_type -> google.protobuf.Empty
+	16, // 30: tko.Access.registerSources:input_type -> tko.RegisterSources
+	19, // 31: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
+	21, // 32: tko.Access.deleteSource:input_type -> tko.DeleteSource
+	7,  // 33: tko.Access.listAudit:input_type -> tko.ListAudit
+	10, // 34: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
+	1,  // 35: tko.Access.canI:output_type -> tko.CanIResponse
+	3,  // 36: tko.Access.listBindings:output_type -> tko.Binding
+	3,  // 37: tko.Access.bind:output_type -> tko.Binding
+	25, // 38: tko.Access.unbind:output_type -> google.protobuf.Empty
+	5,  // 39: tko.Access.listPolicies:output_type -> tko.Policy
+	5,  // 40: tko.Access.addPolicy:output_type -> tko.Policy
+	3,  // 41: tko.Access.breakGlass:output_type -> tko.Binding
+	12, // 42: tko.Access.freeze:output_type -> tko.Freeze
+	25, // 43: tko.Access.unfreeze:output_type -> google.protobuf.Empty
+	12, // 44: tko.Access.listFreezes:output_type -> tko.Freeze
+	17, // 45: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
+	20, // 46: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
+	25, // 47: tko.Access.deleteSource:output_type -> google.protobuf.Empty
+	8,  // 48: tko.Access.listAudit:output_type -> tko.AuditRecord
+	11, // 49: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
+	35, // [35:50] is the sub-list for method output_type
+	20, // [20:35] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_tko_access_proto_init() }
@@ -1155,7 +1677,7 @@ func file_tko_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_access_proto_rawDesc), len(file_tko_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,18 +22,21 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Access_CanI_FullMethodName         = "/tko.Access/canI"
-	Access_ListBindings_FullMethodName = "/tko.Access/listBindings"
-	Access_Bind_FullMethodName         = "/tko.Access/bind"
-	Access_Unbind_FullMethodName       = "/tko.Access/unbind"
-	Access_ListPolicies_FullMethodName = "/tko.Access/listPolicies"
-	Access_AddPolicy_FullMethodName    = "/tko.Access/addPolicy"
-	Access_BreakGlass_FullMethodName   = "/tko.Access/breakGlass"
-	Access_Freeze_FullMethodName       = "/tko.Access/freeze"
-	Access_Unfreeze_FullMethodName     = "/tko.Access/unfreeze"
-	Access_ListFreezes_FullMethodName  = "/tko.Access/listFreezes"
-	Access_ListAudit_FullMethodName    = "/tko.Access/listAudit"
-	Access_VerifyAudit_FullMethodName  = "/tko.Access/verifyAudit"
+	Access_CanI_FullMethodName                 = "/tko.Access/canI"
+	Access_ListBindings_FullMethodName         = "/tko.Access/listBindings"
+	Access_Bind_FullMethodName                 = "/tko.Access/bind"
+	Access_Unbind_FullMethodName               = "/tko.Access/unbind"
+	Access_ListPolicies_FullMethodName         = "/tko.Access/listPolicies"
+	Access_AddPolicy_FullMethodName            = "/tko.Access/addPolicy"
+	Access_BreakGlass_FullMethodName           = "/tko.Access/breakGlass"
+	Access_Freeze_FullMethodName               = "/tko.Access/freeze"
+	Access_Unfreeze_FullMethodName             = "/tko.Access/unfreeze"
+	Access_ListFreezes_FullMethodName          = "/tko.Access/listFreezes"
+	Access_RegisterSources_FullMethodName      = "/tko.Access/registerSources"
+	Access_GetSourceDefinitions_FullMethodName = "/tko.Access/getSourceDefinitions"
+	Access_DeleteSource_FullMethodName         = "/tko.Access/deleteSource"
+	Access_ListAudit_FullMethodName            = "/tko.Access/listAudit"
+	Access_VerifyAudit_FullMethodName          = "/tko.Access/verifyAudit"
 )
 
 // AccessClient is the client API for Access service.
@@ -60,6 +63,12 @@ type AccessClient interface {
 	Unfreeze(ctx context.Context, in *Unfreeze, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	// Lists the freezes that are not over, those that end first at the beginning.
 	ListFreezes(ctx context.Context, in *emptypb.Empty, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Freeze], error)
+	// Registers GitOps sources: all of them, or none.
+	RegisterSources(ctx context.Context, in *RegisterSources, opts ...grpc.CallOption) (*RegisterSourcesResponse, error)
+	// Returns the registered sources by name, or none if their version is known.
+	GetSourceDefinitions(ctx context.Context, in *GetSourceDefinitions, opts ...grpc.CallOption) (*SourceDefinitions, error)
+	// Deletes a registered source. The role gitops completes it.
+	DeleteSource(ctx context.Context, in *DeleteSource, opts ...grpc.CallOption) (*emptypb.Empty, error)
 	// Lists audit records in their order. Ends at the newest one.
 	ListAudit(ctx context.Context, in *ListAudit, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditRecord], error)
 	// Checks the chain of the audit log. Aborted with the first bad record.
@@ -201,6 +210,36 @@ func (c *accessClient) ListFreezes(ctx context.Context, in *emptypb.Empty, opts 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Access_ListFreezesClient = grpc.ServerStreamingClient[Freeze]
 
+func (c *accessClient) RegisterSources(ctx context.Context, in *RegisterSources, opts ...grpc.CallOption) (*RegisterSourcesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RegisterSourcesResponse)
+	err := c.cc.Invoke(ctx, Access_RegisterSources_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) GetSourceDefinitions(ctx context.Context, in *GetSourceDefinitions, opts ...grpc.CallOption) (*SourceDefinitions, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SourceDefinitions)
+	err := c.cc.Invoke(ctx, Access_GetSourceDefinitions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *accessClient) DeleteSource(ctx context.Context, in *DeleteSource, opts ...grpc.CallOption) (*emptypb.Empty, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(emptypb.Empty)
+	err := c.cc.Invoke(ctx, Access_DeleteSource_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *accessClient) ListAudit(ctx context.Context, in *ListAudit, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditRecord], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[3], Access_ListAudit_FullMethodName, cOpts...)
@@ -254,6 +293,12 @@ type AccessServer interface {
 	Unfreeze(context.Context, *Unfreeze) (*emptypb.Empty, error)
 	// Lists the freezes that are not over, those that end first at the beginning.
 	ListFreezes(*emptypb.Empty, grpc.ServerStreamingServer[Freeze]) error
+	// Registers GitOps sources: all of them, or none.
+	RegisterSources(context.Context, *RegisterSources) (*RegisterSourcesResponse, error)
+	// Returns the registered sources by name, or none if their version is known.
+	GetSourceDefinitions(context.Context, *GetSourceDefinitions) (*SourceDefinitions, error)
+	// Deletes a registered source. The role gitops completes it.
+	DeleteSource(context.Context, *DeleteSource) (*emptypb.Empty, error)
 	// Lists audit records in their order. Ends at the newest one.
 	ListAudit(*ListAudit, grpc.ServerStreamingServer[AuditRecord]) error
 	// Checks the chain of the audit log. Aborted with the first bad record.
@@ -297,6 +342,15 @@ func (UnimplementedAccessServer) Unfreeze(context.Context, *Unfreeze) (*emptypb.
 }
 func (UnimplementedAccessServer) ListFreezes(*emptypb.Empty, grpc.ServerStreamingServer[Freeze]) error {
 	return status.Error(codes.Unimplemented, "method ListFreezes not implemented")
+}
+func (UnimplementedAccessServer) RegisterSources(context.Context, *RegisterSources) (*RegisterSourcesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RegisterSources not implemented")
+}
+func (UnimplementedAccessServer) GetSourceDefinitions(context.Context, *GetSourceDefinitions) (*SourceDefinitions, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetSourceDefinitions not implemented")
+}
+func (UnimplementedAccessServer) DeleteSource(context.Context, *DeleteSource) (*emptypb.Empty, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteSource not implemented")
 }
 func (UnimplementedAccessServer) ListAudit(*ListAudit, grpc.ServerStreamingServer[AuditRecord]) error {
 	return status.Error(codes.Unimplemented, "method ListAudit not implemented")
@@ -484,6 +538,60 @@ func _Access_ListFreezes_Handler(srv interface{}, stream grpc.ServerStream) erro
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Access_ListFreezesServer = grpc.ServerStreamingServer[Freeze]
 
+func _Access_RegisterSources_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RegisterSources)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).RegisterSources(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_RegisterSources_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).RegisterSources(ctx, req.(*RegisterSources))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_GetSourceDefinitions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetSourceDefinitions)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).GetSourceDefinitions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_GetSourceDefinitions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).GetSourceDefinitions(ctx, req.(*GetSourceDefinitions))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Access_DeleteSource_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteSource)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).DeleteSource(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_DeleteSource_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).DeleteSource(ctx, req.(*DeleteSource))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Access_ListAudit_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ListAudit)
 	if err := stream.RecvMsg(m); err != nil {
@@ -547,6 +655,18 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "unfreeze",
 			Handler:    _Access_Unfreeze_Handler,
+		},
+		{
+			MethodName: "registerSources",
+			Handler:    _Access_RegisterSources_Handler,
+		},
+		{
+			MethodName: "getSourceDefinitions",
+			Handler:    _Access_GetSourceDefinitions_Handler,
+		},
+		{
+			MethodName: "deleteSource",
+			Handler:    _Access_DeleteSource_Handler,
 		},
 		{
 			MethodName: "verifyAudit",

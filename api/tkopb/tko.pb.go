@@ -5440,14 +5440,16 @@ func (x *GetSource) GetKnownVersion() int64 {
 
 // A GitOps source, and its status.
 type Source struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Version       int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	Updated       *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=updated,proto3" json:"updated,omitempty"`
-	Approved      string                 `protobuf:"bytes,4,opt,name=approved,proto3" json:"approved,omitempty"`
-	Status        *SourceStatus          `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
-	State         []byte                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`    // opaque data of the controller
-	Called        bool                   `protobuf:"varint,7,opt,name=called,proto3" json:"called,omitempty"` // a reconciliation is requested, due or in progress; read only
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Version  int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	Updated  *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=updated,proto3" json:"updated,omitempty"`
+	Approved string                 `protobuf:"bytes,4,opt,name=approved,proto3" json:"approved,omitempty"`
+	Status   *SourceStatus          `protobuf:"bytes,5,opt,name=status,proto3" json:"status,omitempty"`
+	State    []byte                 `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`    // opaque data of the controller
+	Called   bool                   `protobuf:"varint,7,opt,name=called,proto3" json:"called,omitempty"` // a reconciliation is requested, due or in progress; read only
+	// A reconciliation is due since then, and no worker has claimed it; read only.
+	Due           *timestamppb.Timestamp `protobuf:"bytes,580,opt,name=due,proto3" json:"due,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5531,6 +5533,13 @@ func (x *Source) GetCalled() bool {
 	return false
 }
 
+func (x *Source) GetDue() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Due
+	}
+	return nil
+}
+
 type SourceStatus struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Kind              string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"` // git, GitRepository, OCIRepository, Bucket, ExternalArtifact
@@ -5543,9 +5552,10 @@ type SourceStatus struct {
 	Holder            string                 `protobuf:"bytes,8,opt,name=holder,proto3" json:"holder,omitempty"`
 	Messages          []string               `protobuf:"bytes,9,rep,name=messages,proto3" json:"messages,omitempty"`
 	Items             []*SourceItem          `protobuf:"bytes,10,rep,name=items,proto3" json:"items,omitempty"`
-	Operations        []*SourceOperation     `protobuf:"bytes,11,rep,name=operations,proto3" json:"operations,omitempty"` // the newest first
-	Conditions        []*Condition           `protobuf:"bytes,12,rep,name=conditions,proto3" json:"conditions,omitempty"` // Ready, Reconciling, Stalled
-	Origins           []*SourceOrigins       `protobuf:"bytes,580,rep,name=origins,proto3" json:"origins,omitempty"`      // of the items of an inventory of sites
+	Operations        []*SourceOperation     `protobuf:"bytes,11,rep,name=operations,proto3" json:"operations,omitempty"`   // the newest first
+	Conditions        []*Condition           `protobuf:"bytes,12,rep,name=conditions,proto3" json:"conditions,omitempty"`   // Ready, Reconciling, Stalled
+	Origins           []*SourceOrigins       `protobuf:"bytes,580,rep,name=origins,proto3" json:"origins,omitempty"`        // of the items of an inventory of sites
+	Registered        bool                   `protobuf:"varint,581,opt,name=registered,proto3" json:"registered,omitempty"` // it is a definition in the store
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -5669,6 +5679,13 @@ func (x *SourceStatus) GetOrigins() []*SourceOrigins {
 		return x.Origins
 	}
 	return nil
+}
+
+func (x *SourceStatus) GetRegistered() bool {
+	if x != nil {
+		return x.Registered
+	}
+	return false
 }
 
 // Where the parts of entities come from.
@@ -6898,7 +6915,7 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\aapprove\x18\x03 \x01(\tR\aapprove\"C\n" +
 	"\tGetSource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
-	"\fknownVersion\x18\x02 \x01(\x03R\fknownVersion\"\xe1\x01\n" +
+	"\fknownVersion\x18\x02 \x01(\x03R\fknownVersion\"\x90\x02\n" +
 	"\x06Source\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x03R\aversion\x124\n" +
@@ -6906,7 +6923,8 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\bapproved\x18\x04 \x01(\tR\bapproved\x12)\n" +
 	"\x06status\x18\x05 \x01(\v2\x11.tko.SourceStatusR\x06status\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\fR\x05state\x12\x16\n" +
-	"\x06called\x18\a \x01(\bR\x06called\"\xb6\x03\n" +
+	"\x06called\x18\a \x01(\bR\x06called\x12-\n" +
+	"\x03due\x18\xc4\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\"\xd7\x03\n" +
 	"\fSourceStatus\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x10\n" +
 	"\x03url\x18\x02 \x01(\tR\x03url\x12\x10\n" +
@@ -6925,7 +6943,10 @@ const file_tko_tko_proto_rawDesc = "" +
 	"\n" +
 	"conditions\x18\f \x03(\v2\x0e.tko.ConditionR\n" +
 	"conditions\x12-\n" +
-	"\aorigins\x18\xc4\x04 \x03(\v2\x12.tko.SourceOriginsR\aorigins\"\x7f\n" +
+	"\aorigins\x18\xc4\x04 \x03(\v2\x12.tko.SourceOriginsR\aorigins\x12\x1f\n" +
+	"\n" +
+	"registered\x18\xc5\x04 \x01(\bR\n" +
+	"registered\"\x7f\n" +
 	"\rSourceOrigins\x124\n" +
 	"\x05parts\x18\xc4\x04 \x03(\v2\x1d.tko.SourceOrigins.PartsEntryR\x05parts\x1a8\n" +
 	"\n" +
@@ -7236,120 +7257,121 @@ var file_tko_tko_proto_depIdxs = []int32{
 	61,  // 76: tko.RemoveEntity.claim:type_name -> tko.WorkItem
 	103, // 77: tko.Source.updated:type_name -> google.protobuf.Timestamp
 	75,  // 78: tko.Source.status:type_name -> tko.SourceStatus
-	77,  // 79: tko.SourceStatus.items:type_name -> tko.SourceItem
-	78,  // 80: tko.SourceStatus.operations:type_name -> tko.SourceOperation
-	43,  // 81: tko.SourceStatus.conditions:type_name -> tko.Condition
-	76,  // 82: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
-	102, // 83: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
-	103, // 84: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
-	74,  // 85: tko.SaveSource.source:type_name -> tko.Source
-	61,  // 86: tko.SaveSource.claim:type_name -> tko.WorkItem
-	61,  // 87: tko.ForgetSource.claim:type_name -> tko.WorkItem
-	103, // 88: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
-	83,  // 89: tko.SaveTargetState.state:type_name -> tko.TargetState
-	61,  // 90: tko.SaveTargetState.claim:type_name -> tko.WorkItem
-	103, // 91: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
-	105, // 92: tko.Data.about:input_type -> google.protobuf.Empty
-	8,   // 93: tko.Data.registerTemplate:input_type -> tko.Template
-	7,   // 94: tko.Data.deleteTemplate:input_type -> tko.TemplateID
-	10,  // 95: tko.Data.getTemplate:input_type -> tko.GetTemplate
-	12,  // 96: tko.Data.listTemplates:input_type -> tko.ListTemplates
-	11,  // 97: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
-	14,  // 98: tko.Data.registerSite:input_type -> tko.Site
-	13,  // 99: tko.Data.deleteSite:input_type -> tko.SiteID
-	16,  // 100: tko.Data.getSite:input_type -> tko.GetSite
-	19,  // 101: tko.Data.listSites:input_type -> tko.ListSites
-	17,  // 102: tko.Data.purgeSites:input_type -> tko.SelectSites
-	23,  // 103: tko.Data.createDeployment:input_type -> tko.CreateDeployment
-	20,  // 104: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
-	25,  // 105: tko.Data.getDeployment:input_type -> tko.GetDeployment
-	27,  // 106: tko.Data.listDeployments:input_type -> tko.ListDeployments
-	26,  // 107: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
-	28,  // 108: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
-	30,  // 109: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
-	32,  // 110: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
-	39,  // 111: tko.Data.registerPlugin:input_type -> tko.Plugin
-	37,  // 112: tko.Data.deletePlugin:input_type -> tko.PluginID
-	37,  // 113: tko.Data.getPlugin:input_type -> tko.PluginID
-	41,  // 114: tko.Data.listPlugins:input_type -> tko.ListPlugins
-	40,  // 115: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
-	45,  // 116: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
-	47,  // 117: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
-	49,  // 118: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
-	51,  // 119: tko.Data.getDeployments:input_type -> tko.GetDeployments
-	34,  // 120: tko.Data.listModifications:input_type -> tko.ListModifications
-	36,  // 121: tko.Data.breakModification:input_type -> tko.BreakModification
-	53,  // 122: tko.Data.createChildren:input_type -> tko.CreateChildren
-	56,  // 123: tko.Data.provisionSite:input_type -> tko.ProvisionSite
-	58,  // 124: tko.Data.setConditions:input_type -> tko.SetConditions
-	59,  // 125: tko.Data.claimWork:input_type -> tko.ClaimWork
-	62,  // 126: tko.Data.renewWork:input_type -> tko.RenewWork
-	64,  // 127: tko.Data.finishWork:input_type -> tko.FinishWork
-	66,  // 128: tko.Data.watchChanges:input_type -> tko.WatchChanges
-	68,  // 129: tko.Data.putEntity:input_type -> tko.PutEntity
-	70,  // 130: tko.Data.removeEntity:input_type -> tko.RemoveEntity
-	71,  // 131: tko.Data.callSites:input_type -> tko.CallSites
-	72,  // 132: tko.Data.callSources:input_type -> tko.CallSources
-	73,  // 133: tko.Data.getSource:input_type -> tko.GetSource
-	105, // 134: tko.Data.listSources:input_type -> google.protobuf.Empty
-	79,  // 135: tko.Data.saveSource:input_type -> tko.SaveSource
-	81,  // 136: tko.Data.forgetSource:input_type -> tko.ForgetSource
-	82,  // 137: tko.Data.getTargetState:input_type -> tko.GetTargetState
-	84,  // 138: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
-	105, // 139: tko.Data.whoAmI:input_type -> google.protobuf.Empty
-	2,   // 140: tko.Data.about:output_type -> tko.AboutResponse
-	4,   // 141: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
-	5,   // 142: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
-	8,   // 143: tko.Data.getTemplate:output_type -> tko.Template
-	9,   // 144: tko.Data.listTemplates:output_type -> tko.ListedTemplate
-	5,   // 145: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
-	4,   // 146: tko.Data.registerSite:output_type -> tko.RegisterResponse
-	5,   // 147: tko.Data.deleteSite:output_type -> tko.DeleteResponse
-	14,  // 148: tko.Data.getSite:output_type -> tko.Site
-	15,  // 149: tko.Data.listSites:output_type -> tko.ListedSite
-	5,   // 150: tko.Data.purgeSites:output_type -> tko.DeleteResponse
-	24,  // 151: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
-	5,   // 152: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
-	21,  // 153: tko.Data.getDeployment:output_type -> tko.Deployment
-	22,  // 154: tko.Data.listDeployments:output_type -> tko.ListedDeployment
-	5,   // 155: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
-	29,  // 156: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
-	31,  // 157: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
-	33,  // 158: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
-	4,   // 159: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
-	5,   // 160: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
-	39,  // 161: tko.Data.getPlugin:output_type -> tko.Plugin
-	39,  // 162: tko.Data.listPlugins:output_type -> tko.Plugin
-	5,   // 163: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
-	46,  // 164: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
-	48,  // 165: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
-	50,  // 166: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
-	52,  // 167: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
-	35,  // 168: tko.Data.listModifications:output_type -> tko.Modification
-	35,  // 169: tko.Data.breakModification:output_type -> tko.Modification
-	55,  // 170: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
-	57,  // 171: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
-	105, // 172: tko.Data.setConditions:output_type -> google.protobuf.Empty
-	60,  // 173: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
-	63,  // 174: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
-	105, // 175: tko.Data.finishWork:output_type -> google.protobuf.Empty
-	67,  // 176: tko.Data.watchChanges:output_type -> tko.Change
-	69,  // 177: tko.Data.putEntity:output_type -> tko.PutEntityResponse
-	5,   // 178: tko.Data.removeEntity:output_type -> tko.DeleteResponse
-	105, // 179: tko.Data.callSites:output_type -> google.protobuf.Empty
-	105, // 180: tko.Data.callSources:output_type -> google.protobuf.Empty
-	74,  // 181: tko.Data.getSource:output_type -> tko.Source
-	74,  // 182: tko.Data.listSources:output_type -> tko.Source
-	80,  // 183: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
-	105, // 184: tko.Data.forgetSource:output_type -> google.protobuf.Empty
-	83,  // 185: tko.Data.getTargetState:output_type -> tko.TargetState
-	85,  // 186: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
-	86,  // 187: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
-	140, // [140:188] is the sub-list for method output_type
-	92,  // [92:140] is the sub-list for method input_type
-	92,  // [92:92] is the sub-list for extension type_name
-	92,  // [92:92] is the sub-list for extension extendee
-	0,   // [0:92] is the sub-list for field type_name
+	103, // 79: tko.Source.due:type_name -> google.protobuf.Timestamp
+	77,  // 80: tko.SourceStatus.items:type_name -> tko.SourceItem
+	78,  // 81: tko.SourceStatus.operations:type_name -> tko.SourceOperation
+	43,  // 82: tko.SourceStatus.conditions:type_name -> tko.Condition
+	76,  // 83: tko.SourceStatus.origins:type_name -> tko.SourceOrigins
+	102, // 84: tko.SourceOrigins.parts:type_name -> tko.SourceOrigins.PartsEntry
+	103, // 85: tko.SourceOperation.time:type_name -> google.protobuf.Timestamp
+	74,  // 86: tko.SaveSource.source:type_name -> tko.Source
+	61,  // 87: tko.SaveSource.claim:type_name -> tko.WorkItem
+	61,  // 88: tko.ForgetSource.claim:type_name -> tko.WorkItem
+	103, // 89: tko.TargetState.updated:type_name -> google.protobuf.Timestamp
+	83,  // 90: tko.SaveTargetState.state:type_name -> tko.TargetState
+	61,  // 91: tko.SaveTargetState.claim:type_name -> tko.WorkItem
+	103, // 92: tko.WhoAmIResponse.expires:type_name -> google.protobuf.Timestamp
+	105, // 93: tko.Data.about:input_type -> google.protobuf.Empty
+	8,   // 94: tko.Data.registerTemplate:input_type -> tko.Template
+	7,   // 95: tko.Data.deleteTemplate:input_type -> tko.TemplateID
+	10,  // 96: tko.Data.getTemplate:input_type -> tko.GetTemplate
+	12,  // 97: tko.Data.listTemplates:input_type -> tko.ListTemplates
+	11,  // 98: tko.Data.purgeTemplates:input_type -> tko.SelectTemplates
+	14,  // 99: tko.Data.registerSite:input_type -> tko.Site
+	13,  // 100: tko.Data.deleteSite:input_type -> tko.SiteID
+	16,  // 101: tko.Data.getSite:input_type -> tko.GetSite
+	19,  // 102: tko.Data.listSites:input_type -> tko.ListSites
+	17,  // 103: tko.Data.purgeSites:input_type -> tko.SelectSites
+	23,  // 104: tko.Data.createDeployment:input_type -> tko.CreateDeployment
+	20,  // 105: tko.Data.deleteDeployment:input_type -> tko.DeploymentID
+	25,  // 106: tko.Data.getDeployment:input_type -> tko.GetDeployment
+	27,  // 107: tko.Data.listDeployments:input_type -> tko.ListDeployments
+	26,  // 108: tko.Data.purgeDeployments:input_type -> tko.SelectDeployments
+	28,  // 109: tko.Data.startDeploymentModification:input_type -> tko.StartDeploymentModification
+	30,  // 110: tko.Data.endDeploymentModification:input_type -> tko.EndDeploymentModification
+	32,  // 111: tko.Data.cancelDeploymentModification:input_type -> tko.CancelDeploymentModification
+	39,  // 112: tko.Data.registerPlugin:input_type -> tko.Plugin
+	37,  // 113: tko.Data.deletePlugin:input_type -> tko.PluginID
+	37,  // 114: tko.Data.getPlugin:input_type -> tko.PluginID
+	41,  // 115: tko.Data.listPlugins:input_type -> tko.ListPlugins
+	40,  // 116: tko.Data.purgePlugins:input_type -> tko.SelectPlugins
+	45,  // 117: tko.Data.approveDeployments:input_type -> tko.ApproveDeployments
+	47,  // 118: tko.Data.commitDeployment:input_type -> tko.CommitDeployment
+	49,  // 119: tko.Data.commitDeployments:input_type -> tko.CommitDeployments
+	51,  // 120: tko.Data.getDeployments:input_type -> tko.GetDeployments
+	34,  // 121: tko.Data.listModifications:input_type -> tko.ListModifications
+	36,  // 122: tko.Data.breakModification:input_type -> tko.BreakModification
+	53,  // 123: tko.Data.createChildren:input_type -> tko.CreateChildren
+	56,  // 124: tko.Data.provisionSite:input_type -> tko.ProvisionSite
+	58,  // 125: tko.Data.setConditions:input_type -> tko.SetConditions
+	59,  // 126: tko.Data.claimWork:input_type -> tko.ClaimWork
+	62,  // 127: tko.Data.renewWork:input_type -> tko.RenewWork
+	64,  // 128: tko.Data.finishWork:input_type -> tko.FinishWork
+	66,  // 129: tko.Data.watchChanges:input_type -> tko.WatchChanges
+	68,  // 130: tko.Data.putEntity:input_type -> tko.PutEntity
+	70,  // 131: tko.Data.removeEntity:input_type -> tko.RemoveEntity
+	71,  // 132: tko.Data.callSites:input_type -> tko.CallSites
+	72,  // 133: tko.Data.callSources:input_type -> tko.CallSources
+	73,  // 134: tko.Data.getSource:input_type -> tko.GetSource
+	105, // 135: tko.Data.listSources:input_type -> google.protobuf.Empty
+	79,  // 136: tko.Data.saveSource:input_type -> tko.SaveSource
+	81,  // 137: tko.Data.forgetSource:input_type -> tko.ForgetSource
+	82,  // 138: tko.Data.getTargetState:input_type -> tko.GetTargetState
+	84,  // 139: tko.Data.saveTargetState:input_type -> tko.SaveTargetState
+	105, // 140: tko.Data.whoAmI:input_type -> google.protobuf.Empty
+	2,   // 141: tko.Data.about:output_type -> tko.AboutResponse
+	4,   // 142: tko.Data.registerTemplate:output_type -> tko.RegisterResponse
+	5,   // 143: tko.Data.deleteTemplate:output_type -> tko.DeleteResponse
+	8,   // 144: tko.Data.getTemplate:output_type -> tko.Template
+	9,   // 145: tko.Data.listTemplates:output_type -> tko.ListedTemplate
+	5,   // 146: tko.Data.purgeTemplates:output_type -> tko.DeleteResponse
+	4,   // 147: tko.Data.registerSite:output_type -> tko.RegisterResponse
+	5,   // 148: tko.Data.deleteSite:output_type -> tko.DeleteResponse
+	14,  // 149: tko.Data.getSite:output_type -> tko.Site
+	15,  // 150: tko.Data.listSites:output_type -> tko.ListedSite
+	5,   // 151: tko.Data.purgeSites:output_type -> tko.DeleteResponse
+	24,  // 152: tko.Data.createDeployment:output_type -> tko.CreateDeploymentResponse
+	5,   // 153: tko.Data.deleteDeployment:output_type -> tko.DeleteResponse
+	21,  // 154: tko.Data.getDeployment:output_type -> tko.Deployment
+	22,  // 155: tko.Data.listDeployments:output_type -> tko.ListedDeployment
+	5,   // 156: tko.Data.purgeDeployments:output_type -> tko.DeleteResponse
+	29,  // 157: tko.Data.startDeploymentModification:output_type -> tko.StartDeploymentModificationResponse
+	31,  // 158: tko.Data.endDeploymentModification:output_type -> tko.EndDeploymentModificationResponse
+	33,  // 159: tko.Data.cancelDeploymentModification:output_type -> tko.CancelDeploymentModificationResponse
+	4,   // 160: tko.Data.registerPlugin:output_type -> tko.RegisterResponse
+	5,   // 161: tko.Data.deletePlugin:output_type -> tko.DeleteResponse
+	39,  // 162: tko.Data.getPlugin:output_type -> tko.Plugin
+	39,  // 163: tko.Data.listPlugins:output_type -> tko.Plugin
+	5,   // 164: tko.Data.purgePlugins:output_type -> tko.DeleteResponse
+	46,  // 165: tko.Data.approveDeployments:output_type -> tko.ApproveDeploymentsResponse
+	48,  // 166: tko.Data.commitDeployment:output_type -> tko.CommitDeploymentResponse
+	50,  // 167: tko.Data.commitDeployments:output_type -> tko.CommitDeploymentsResponse
+	52,  // 168: tko.Data.getDeployments:output_type -> tko.GetDeploymentsResponse
+	35,  // 169: tko.Data.listModifications:output_type -> tko.Modification
+	35,  // 170: tko.Data.breakModification:output_type -> tko.Modification
+	55,  // 171: tko.Data.createChildren:output_type -> tko.CreateChildrenResponse
+	57,  // 172: tko.Data.provisionSite:output_type -> tko.ProvisionSiteResponse
+	105, // 173: tko.Data.setConditions:output_type -> google.protobuf.Empty
+	60,  // 174: tko.Data.claimWork:output_type -> tko.ClaimWorkResponse
+	63,  // 175: tko.Data.renewWork:output_type -> tko.RenewWorkResponse
+	105, // 176: tko.Data.finishWork:output_type -> google.protobuf.Empty
+	67,  // 177: tko.Data.watchChanges:output_type -> tko.Change
+	69,  // 178: tko.Data.putEntity:output_type -> tko.PutEntityResponse
+	5,   // 179: tko.Data.removeEntity:output_type -> tko.DeleteResponse
+	105, // 180: tko.Data.callSites:output_type -> google.protobuf.Empty
+	105, // 181: tko.Data.callSources:output_type -> google.protobuf.Empty
+	74,  // 182: tko.Data.getSource:output_type -> tko.Source
+	74,  // 183: tko.Data.listSources:output_type -> tko.Source
+	80,  // 184: tko.Data.saveSource:output_type -> tko.SaveSourceResponse
+	105, // 185: tko.Data.forgetSource:output_type -> google.protobuf.Empty
+	83,  // 186: tko.Data.getTargetState:output_type -> tko.TargetState
+	85,  // 187: tko.Data.saveTargetState:output_type -> tko.SaveTargetStateResponse
+	86,  // 188: tko.Data.whoAmI:output_type -> tko.WhoAmIResponse
+	141, // [141:189] is the sub-list for method output_type
+	93,  // [93:141] is the sub-list for method input_type
+	93,  // [93:93] is the sub-list for extension type_name
+	93,  // [93:93] is the sub-list for extension extendee
+	0,   // [0:93] is the sub-list for field type_name
 }
 
 func init() { file_tko_tko_proto_init() }

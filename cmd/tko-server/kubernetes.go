@@ -126,7 +126,7 @@ func (s *server) gitOps(ctx context.Context, controllers *errgroup.Group, data *
 		return nil
 	}
 	engine, err := wiring.GitOps(c, database.Query, data, s.worker, s.metrics, s.log.With("role", config.RoleGitOps, "component", logging.GitOps))
-	if err != nil || engine == nil {
+	if err != nil {
 		return err
 	}
 	controllers.Go(func() error { return engine.Run(ctx) })

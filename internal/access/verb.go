@@ -35,6 +35,7 @@ const (
 	Events      Verb = "events"      // work of posting Kubernetes Events
 	Source      Verb = "source"      // work of the GitOps controller, and its sources
 	Inspect     Verb = "inspect"     // modification tokens of others, GitOps sources, and calls of them
+	Define      Verb = "define"      // GitOps sources in the store, which change entities of all kinds but plugins
 	Bind        Verb = "bind"        // bindings and policies
 	Audit       Verb = "audit"       // the audit log
 	Backup      Verb = "backup"      // whole backups
@@ -46,7 +47,7 @@ const (
 // Scoped reports whether a verb is granted within a scope.
 func (v Verb) Scoped() bool {
 	switch v {
-	case Prepare, Schedule, Advance, Events, Source, Inspect, Bind, Audit, Backup, Logs, Impersonate, Open:
+	case Prepare, Schedule, Advance, Events, Source, Inspect, Define, Bind, Audit, Backup, Logs, Impersonate, Open:
 		return false
 	default:
 		return true
@@ -56,7 +57,7 @@ func (v Verb) Scoped() bool {
 // A Role is a named set of verbs.
 type Role string
 
-// The roles. Each right of its own is a role of the same name: secret, audit,
+// The roles. Each right of its own is a role of the same name: define, secret, audit,
 // backup and impersonate.
 const (
 	Viewer    Role = "viewer"
@@ -72,6 +73,7 @@ const (
 	ControllerRollout  Role = "controller-rollout"
 	Plugin             Role = "plugin"
 
+	DefineRole      Role = "define"
 	SecretRole      Role = "secret"
 	AuditRole       Role = "audit"
 	BackupRole      Role = "backup"
@@ -112,7 +114,7 @@ var roles = map[Role][]Verb{
 	Editor:    {Read, Create, Update, Delete},
 	Approver:  {Read, Approve},
 	Operator:  {Read, Call, Purge, Inspect},
-	Admin:     append(slices.Clone(users), Bind, Audit, Backup, Logs, Secret),
+	Admin:     append(slices.Clone(users), Define, Bind, Audit, Backup, Logs, Secret),
 	Delegated: append(slices.Clone(users), Condition, Secret),
 
 	ControllerPrepare:  {Read, Create, Commit, Provision, Condition, Prepare, Secret},
@@ -121,6 +123,7 @@ var roles = map[Role][]Verb{
 	ControllerRollout:  {Read, Advance},
 	Plugin:             {Read, Create, Update, Delete, Provision},
 
+	DefineRole:      {Define, Inspect},
 	SecretRole:      {Read, Secret},
 	AuditRole:       {Audit},
 	BackupRole:      {Backup},

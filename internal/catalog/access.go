@@ -139,7 +139,8 @@ type ruleBook struct {
 	approvals map[string]pendingApproval // by deployment
 	setups    map[string]setupToken      // by hash
 	freezes   []tko.Freeze
-	read      time.Time // used with the lock of the service
+	sources   []tko.SourceDefinition // by name
+	read      time.Time              // used with the lock of the service
 
 	mutex  sync.Mutex
 	grants map[string]*access.Grant
@@ -182,6 +183,8 @@ func (s *Service) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, er
 			book.freezes, err = appendRule(book.freezes, r)
 		case ruleApproval:
 			err = mapRule(book.approvals, r)
+		case ruleSource:
+			book.sources, err = appendRule(book.sources, r)
 		case ruleSetup:
 			err = mapRule(book.setups, r)
 		}

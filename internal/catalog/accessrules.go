@@ -262,6 +262,11 @@ func describePolicy(verb string, p access.Policy) audit.Record {
 // changeAccess changes the rules on the condition that they are those that decide
 // read. records are audited.
 func (s *Service) changeAccess(ctx context.Context, c *caller, decide func(*ruleBook) (put, remove []AccessRule, err error), record audit.Record) error {
+	return s.changeRules(ctx, c, decide, func() []audit.Record { return []audit.Record{record} })
+}
+
+// changeRules is changeAccess with the audit records of what decide returned last.
+func (s *Service) changeRules(ctx context.Context, c *caller, decide func(*ruleBook) (put, remove []AccessRule, err error), recordsOf func() []audit.Record) error {
 	return retry(ctx, func() error {
 		book, err := s.rulesOf(ctx, 0)
 		if err != nil {
@@ -278,16 +283,20 @@ func (s *Service) changeAccess(ctx context.Context, c *caller, decide func(*rule
 		if err != nil {
 			return final(err)
 		}
-		records := []audit.Record{record}
-		records[0].Caller = *c.auditCaller(ctx)
-		records[0].Decision = audit.Allow
+		changed := recordsOf()
+		for i := range changed {
+			changed[i].Caller, changed[i].Decision = *c.auditCaller(ctx), audit.Allow
+		}
+		records := changed
 		if !s.options.Audit {
 			records = nil
 		}
 		if _, err := s.store.ChangeAccess(ctx, book.Version, put, remove, records...); err != nil {
 			return err
 		}
-		s.log.InfoContext(ctx, "rules of access changed", "kind", record.Kind, "id", record.ID, "op", record.Op, "detail", record.Detail, "who", author(ctx).Who)
+		for _, record := range changed {
+			s.log.InfoContext(ctx, "rules of access changed", "kind", record.Kind, "id", record.ID, "op", record.Op, "detail", record.Detail, "who", author(ctx).Who)
+		}
 		_, err = s.rulesOf(ctx, 0)
 		return err
 	})

@@ -63,6 +63,9 @@ type Options struct {
 	AccessKubernetes access.Role
 	// Audit records changes and refusals in the audit log.
 	Audit bool
+	// CheckSource returns an ErrInvalid if the definition of a GitOps source can't work. If
+	// nil, sources can't be registered.
+	CheckSource func(tko.SourceDefinition) error
 	// CompareWait is how long CompareSite waits for a meta-scheduler; 1 min if 0.
 	CompareWait time.Duration
 

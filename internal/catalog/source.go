@@ -204,16 +204,20 @@ func (s *Service) SaveSource(ctx context.Context, source tko.Source, claim tko.W
 	return s.store.SaveSource(ctx, source, claim)
 }
 
-// ForgetSource removes a source; its entities stay. Errors as for SaveSource.
+// ForgetSource removes a source, and its definition if that is being deleted; its entities
+// stay. Errors as for SaveSource.
 func (s *Service) ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error {
 	if err := errors.Join(checkSourceName(name), checkSourceClaim(name, claim)); err != nil {
 		return err
 	}
-	ctx, _, err := s.enter(ctx, "", access.Source)
+	ctx, c, err := s.enter(ctx, "", access.Source)
 	if err != nil {
 		return err
 	}
-	return s.store.ForgetSource(ctx, name, claim)
+	if err := s.store.ForgetSource(ctx, name, claim); err != nil {
+		return err
+	}
+	return s.endDefinition(ctx, c, name)
 }
 
 func checkSourceClaim(name string, claim tko.WorkItem) error {

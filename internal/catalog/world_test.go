@@ -16,6 +16,7 @@ import (
 
 // A world is a catalog on a store of its own.
 type world struct {
+	claims map[string]tko.WorkItem // of sources, by name
 	*catalog.Service
 	t         *testing.T
 	ctx       context.Context

@@ -83,17 +83,18 @@ func completeKinds(_ *cobra.Command, args []string, _ string) ([]string, cobra.S
 
 // ownKinds returns TKO's kinds, sorted.
 func ownKinds() ([]kindSchema, error) {
-	var specs, entities map[string]map[string]any
+	var specs, entities, sources map[string]map[string]any
 	var descriptions map[string]map[string]string
 	for _, file := range []struct {
 		data []byte
 		to   any
-	}{{kinds.Schemas, &specs}, {kinds.Entities, &entities}, {kinds.Descriptions, &descriptions}} {
+	}{{kinds.Schemas, &specs}, {kinds.Entities, &entities}, {kinds.Sources, &sources}, {kinds.Descriptions, &descriptions}} {
 		if err := yaml.Unmarshal(file.data, file.to); err != nil {
 			return nil, fmt.Errorf("read the kinds: %w", err)
 		}
 	}
 	maps.Copy(specs, entities)
+	maps.Copy(specs, sources)
 	var all []kindSchema
 	for _, name := range slices.Sorted(maps.Keys(specs)) {
 		version, kind, _ := strings.Cut(name, " ")

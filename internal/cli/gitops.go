@@ -19,7 +19,7 @@ import (
 
 func (a *app) gitopsCommand() *cobra.Command {
 	return group("gitops", "GitOps sources",
-		a.gitopsStatus(), a.gitopsPlan(), a.gitopsSync(), a.gitopsApprove())
+		a.gitopsStatus(), a.gitopsPlan(), a.gitopsSync(), a.gitopsApprove(), a.sourceCommand())
 }
 
 var sourceView = view[tko.Source]{
@@ -121,6 +121,7 @@ inventory, and its last operations.`,
 					return err
 				}
 				if f := a.format(); f == formatTable || f == formatWide {
+					a.noticeSilence([]tko.Source{source})
 					return a.printSource(source, f == formatWide)
 				}
 				sources = []tko.Source{source}
@@ -130,6 +131,7 @@ inventory, and its last operations.`,
 					return err
 				}
 			}
+			a.noticeSilence(sources)
 			return list(ctx, s, sourceView, nil, func(context.Context) iter.Seq2[tko.Source, error] { return sequence(sources) })
 		}),
 	}

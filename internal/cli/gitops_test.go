@@ -266,3 +266,41 @@ func TestPlanPrintsEachProblemOfATree(t *testing.T) {
 		}
 	}
 }
+
+func (s *sourced) Sources(context.Context) ([]tko.Source, error) {
+	var all []tko.Source
+	for name, states := range s.states {
+		source := states[0]
+		source.Name = name
+		all = append(all, source)
+	}
+	return all, nil
+}
+
+// If no server takes up the work of sources, their statuses are old, and users see since
+// when.
+func TestStatusShowsThatNoServerTakesUpWork(t *testing.T) {
+	t.Parallel()
+	at := func(due time.Duration) []tko.Source {
+		source := sourceAt(false, tko.ConditionTrue, tko.SourceReasonSucceeded, "applied")
+		if due > 0 {
+			source.Due = noon.Add(-due)
+		}
+		return []tko.Source{source}
+	}
+	for name, test := range map[string]struct {
+		states map[string][]tko.Source
+		want   string // "": nothing
+	}{
+		"all are overdue":      {map[string][]tko.Source{"a": at(time.Hour), "b": at(5 * time.Minute)}, "(5m0s ago)"},
+		"one was taken up":     {map[string][]tko.Source{"a": at(time.Hour), "b": at(0)}, ""},
+		"due for a moment":     {map[string][]tko.Source{"a": at(10 * time.Second)}, ""},
+		"there are no sources": {nil, ""},
+	} {
+		got := (&sourced{fake: &fake{}, states: test.states}).run(t.Context(), "gitops", "status", "-o", "table")
+		const notice = "no server with the role gitops has taken up work since "
+		if got.code != 0 || test.want == "" && strings.Contains(got.err, notice) || test.want != "" && (!strings.Contains(got.err, notice) || !strings.Contains(got.err, test.want)) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

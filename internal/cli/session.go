@@ -84,6 +84,9 @@ type (
 		Source(ctx context.Context, name string) (tko.Source, error)
 		Sources(ctx context.Context) ([]tko.Source, error)
 		EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error
+		RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error)
+		SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
+		DeleteSource(ctx context.Context, name string, keep bool) error
 		PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error)
 		RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error)
 	}

@@ -29,6 +29,7 @@ type GitOps struct {
 	CAFile         string
 
 	Sources     string   // path of the file of more sources
+	Secrets     string   // folder of the files that registered sources may name; none if empty
 	Dir         string   // folder for the files of revisions
 	Connections []string // folders of OSM's connection files
 
@@ -63,6 +64,7 @@ func (g *GitOps) flags(flags *pflag.FlagSet) {
 	flags.StringVar(&g.KnownHostsFile, "git-known-hosts-file", "", "known_hosts file of the repositories' SSH hosts")
 	flags.StringVar(&g.CAFile, "git-ca-file", "", "file of the CA certificates of the repositories' servers (default: the system's)")
 	flags.StringVar(&g.Sources, "gitops-sources", "", "YAML file of more sources, each with settings of its own: see docs/gitops.md, and docs/inventories.md for sources of sites")
+	flags.StringVar(&g.Secrets, "gitops-secrets", "", "folder of the credentials and keys that registered sources may name: see docs/gitops.md (default: none)")
 	flags.StringVar(&g.Dir, "gitops-dir", "", "folder for the files of revisions (default: the folder of temporary files)")
 	flags.StringSliceVar(&g.Connections, "gitops-osm-connections", []string{"/etc/osmops"}, "folders of connection files that repositories for Open Source MANO may name")
 	flags.StringVar(&g.FluxKubeconfig, "flux-kubeconfig", "", "kubeconfig of the cluster whose GitOps objects and Flux sources are reconciled (default: none)")

@@ -44,7 +44,7 @@ var Groups = []Group{
 		kubeconfig-secrets kubeconfig-secrets-kubeconfig management-kubeconfig allow-in-cluster cluster-proxies cluster-interval cluster-watches charts chart-credentials chart-timeout`)},
 	{"Remote locations", "Where URLs in packages and plugins may lead", words(`remote-schemes remote-hosts remote-addresses`)},
 	{"GitOps sources", "The role gitops: the repositories that TKO's entities come from", words(`git git-ref git-path git-interval git-prune git-budget-percent git-budget-entities git-rollout
-		git-username git-password-file git-token-file git-ssh-key-file git-known-hosts-file git-ca-file gitops-sources gitops-dir gitops-age-keys gitops-pgp-keys gitops-osm-connections
+		git-username git-password-file git-token-file git-ssh-key-file git-known-hosts-file git-ca-file gitops-sources gitops-secrets gitops-dir gitops-age-keys gitops-pgp-keys gitops-osm-connections
 		listen-webhook webhook-secret-file`)},
 	{"Flux", "Sources and objects of Flux", words(`flux-kubeconfig flux-in-cluster flux-namespaces flux-osm-ops flux-artifacts events-addr no-cross-namespace-refs`)},
 	{"Logs, metrics and traces", "What the server reports about itself", words(`log-format log-level verbose listen-log listen-metrics listen-health listen-debug disk-low traces-endpoint

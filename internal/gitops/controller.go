@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -44,6 +45,8 @@ type Records interface {
 	ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error
 	// About returns the position of the newest change.
 	About(ctx context.Context) (tko.About, error)
+	// SourceDefinitions returns the registered sources, or none if their version is known.
+	SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
 }
 
 // A Fetcher reads the revisions of a source. One goroutine at a time uses it.
@@ -88,6 +91,8 @@ func Others(apiVersion string) bool { return !strings.HasPrefix(apiVersion, mani
 // A Spec is the desired configuration of a source.
 type Spec struct {
 	Name           string
+	Registered     bool   // it is that of a definition in the store, whose author may not use everything
+	TakeOver       bool   // it takes over the record of a source of this name that wasn't registered
 	Kind, URL, Ref string // shown in the status
 	From           Fetcher
 	// Inventory, if not nil, takes the place of From: it makes the manifests itself. Its
@@ -131,6 +136,9 @@ type Options struct {
 	Concurrency int           // sources that are reconciled concurrently; 64 if 0
 	Lease       time.Duration // of work items; the loop's default if 0
 	Connections []string      // folders in which connection files of OSMs may be read; none if empty
+	// Registered, if not nil, returns the Spec of a registered source. The error is for
+	// users. If nil, the controller has none of them.
+	Registered func(tko.SourceDefinition) (Spec, error)
 	// Changed, if not nil, is called with a source after each save.
 	Changed  func(ctx context.Context, s tko.Source)
 	Log      *slog.Logger  // nowhere if nil
@@ -146,6 +154,11 @@ type Controller struct {
 	mu      sync.Mutex
 	sources map[string]*source
 	wake    chan struct{}
+
+	reading  sync.Mutex // held while the registered sources are read
+	defined  map[string]tko.SourceDefinition
+	version  int64 // of defined
+	dropping sync.WaitGroup
 }
 
 // A source is a Spec with the state that is cached between reconciliations.
@@ -247,17 +260,39 @@ const announceInterval = time.Minute
 // Run reconciles sources until the context ends. It returns an error if the data
 // controller refuses its claims.
 func (c *Controller) Run(ctx context.Context) error {
+	defer c.dropping.Wait()
 	defer c.close(ctx)
 	var wait sync.WaitGroup
 	announcing, stop := context.WithCancel(ctx)
 	wait.Go(func() { c.announce(announcing) })
 	defer wait.Wait()
 	defer stop()
+	if err := c.first(ctx); err != nil {
+		return nil //nolint:nilerr // the context ended
+	}
 	loop := &work.Loop{
 		Client: c.client, Queue: tko.QueueGitOps, Worker: c.options.Worker, Concurrency: c.options.Concurrency, Lease: c.options.Lease,
 		Log: c.log, Observer: c.options.Observer, Do: c.do,
 	}
 	return loop.Run(ctx)
+}
+
+// definedInterval is how often a controller without sources checks whether some are
+// registered.
+const definedInterval = 2 * time.Second
+
+// first waits until the controller has a source: until then it claims no work, which
+// may be that of others.
+func (c *Controller) first(ctx context.Context) error {
+	for len(c.Names()) == 0 {
+		if err := pause.For(ctx, definedInterval); err != nil {
+			return err
+		}
+		if err := c.refresh(ctx); err != nil && ctx.Err() == nil {
+			c.log.DebugContext(ctx, "the registered sources could not be read", "err", err)
+		}
+	}
+	return nil
 }
 
 // unsubscribeTimeout limits the end of subscriptions when the controller stops.
@@ -285,6 +320,68 @@ func (c *Controller) close(ctx context.Context) {
 	}
 }
 
+// refresh reads the registered sources, if they have changed. Those whose names are those
+// of other sources of this controller aren't used.
+func (c *Controller) refresh(ctx context.Context) error {
+	if c.options.Registered == nil {
+		return nil
+	}
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	now, err := c.client.SourceDefinitions(ctx, c.version)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil // an older data controller
+	}
+	if err != nil || now.Version == c.version {
+		return err
+	}
+	defined := map[string]tko.SourceDefinition{}
+	for _, d := range now.All {
+		if _, spec := c.find(d.Name); spec.Name != "" && !spec.Registered {
+			c.log.WarnContext(ctx, "a registered source is not used here, because the settings have one of its name: rename one of them", "source", d.Name)
+			continue
+		}
+		defined[d.Name] = d
+		if before, known := c.defined[d.Name]; !known || !before.Same(d) {
+			c.Set(c.specOf(d))
+		}
+	}
+	for name := range c.defined {
+		if _, still := defined[name]; still {
+			continue
+		}
+		c.mu.Lock()
+		s := c.sources[name]
+		delete(c.sources, name)
+		c.mu.Unlock()
+		if s != nil {
+			c.dropping.Go(func() { // it may be in progress
+				s.running.Lock()
+				defer s.running.Unlock()
+				s.dropFiles()
+			})
+		}
+	}
+	c.defined, c.version = defined, now.Version
+	return nil
+}
+
+// specOf returns the Spec of a registered source. One that is invalid, as without a folder
+// of secrets, owns what it owned.
+func (c *Controller) specOf(d tko.SourceDefinition) Spec {
+	spec, err := c.options.Registered(d)
+	if err != nil {
+		spec = Spec{Kind: d.Kind, Invalid: err, AddOnly: d.Kind == tko.SourceKindCatalog}
+		spec.Generation, _ = generation(err.Error()) // of a text
+	}
+	spec.Name, spec.Registered, spec.TakeOver = d.Name, true, d.TakeOver
+	if d.Ending != nil {
+		spec = spec.ending(*d.Ending)
+		spec.Generation += " ending"
+	}
+	return spec
+}
+
 // confirmAfter is how long after enqueuing a source to check whether a controller
 // that knows its current generation has reconciled it.
 const confirmAfter = 5 * time.Second
@@ -300,6 +397,9 @@ type announcement struct {
 func (c *Controller) announce(ctx context.Context) {
 	announced := map[string]announcement{}
 	for {
+		if err := c.refresh(ctx); err != nil && ctx.Err() == nil {
+			c.log.WarnContext(ctx, "the registered sources could not be read: they are read again", "err", err)
+		}
 		var fresh []string
 		names := c.Names()
 		for _, name := range names {
@@ -369,6 +469,12 @@ func (c *Controller) confirmed(ctx context.Context, name, generation string) (do
 // do reconciles the source of a work item.
 func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
 	s, spec := c.find(item.Key)
+	if s == nil || spec.Registered {
+		if err := c.refresh(ctx); err != nil {
+			return work.Result{Err: fmt.Errorf("read the registered sources: %w", err)}
+		}
+		s, spec = c.find(item.Key)
+	}
 	if s == nil {
 		// A controller that knows the source enqueues it again.
 		return work.Result{Outcome: tko.WorkDone}

@@ -14,6 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/osm/osmops"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/internal/work"
 )
@@ -78,6 +79,10 @@ func (l *reconciliation) run(ctx context.Context) work.Result {
 	if err != nil {
 		return work.Result{Err: err}
 	}
+	if l.taken() {
+		l.log.WarnContext(ctx, "another source has the name: rename one of them", "registered", l.spec.Registered)
+		return work.Result{Outcome: tko.WorkLater, Retry: spread(l.spec.Interval)}
+	}
 	if l.spec.Forget {
 		return l.removeSource(ctx)
 	}
@@ -112,6 +117,13 @@ func (l *reconciliation) run(ctx context.Context) work.Result {
 	return work.Result{Err: err}
 }
 
+// taken reports whether the record is that of another source of the name: one in settings,
+// if this one is registered, or the other way around. It keeps its entities.
+func (l *reconciliation) taken() bool {
+	r := l.source.record
+	return r.Version != 0 && r.Status.Registered != l.spec.Registered && !(l.spec.Registered && l.spec.TakeOver)
+}
+
 // A conditionError is a failure and how conditions report it.
 type conditionError struct {
 	reason  string
@@ -144,6 +156,7 @@ func (l *reconciliation) load(ctx context.Context) error {
 	l.status.Items = slices.Clone(l.status.Items)
 	l.status.Conditions = slices.Clone(l.status.Conditions)
 	l.status.Kind, l.status.URL, l.status.Ref, l.status.Path = l.spec.Kind, l.spec.URL, l.spec.Ref, l.spec.Path
+	l.status.Registered = l.spec.Registered
 	l.state = savedState{}
 	if len(s.record.State) > 0 {
 		if err := json.Unmarshal(s.record.State, &l.state); err != nil {
@@ -390,13 +403,31 @@ func (l *reconciliation) read(ctx context.Context, revision string) (r reading, 
 			r.manifests, r.wrong = manifest.Read(l.files, l.spec.Path)
 		}
 		osm, osmErr := l.readOSM()
-		r.osm, r.wrong = osm, errors.Join(r.wrong, osmErr)
+		r.osm, r.wrong = osm, errors.Join(r.wrong, osmErr, l.forbidden(r.manifests))
 		if l.source.tree.Whole() {
 			return r, nil
 		}
 		l.source.dropFiles()
 	}
 	return r, errors.New("files of the revision disappear while they are read: set --gitops-dir to a folder that is not cleaned up")
+}
+
+// forbidden returns an ErrInvalid if a registered source has what its author may not use:
+// plugins run programs, and connections to an OSM are the operator's.
+func (l *reconciliation) forbidden(manifests []manifest.Manifest) error {
+	if !l.spec.Registered {
+		return nil
+	}
+	var wrong []error
+	for _, m := range manifests {
+		if m.Put.Kind == tko.KindPlugin {
+			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: a registered source can't have plugins, because they run programs: an administrator registers them, or a source in the file of --gitops-sources does", m))
+		}
+	}
+	if osmops.Holds(l.files) {
+		wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: a registered source can't be for Open Source MANO: use the file of --gitops-sources", osmops.ConfigFile))
+	}
+	return errors.Join(wrong...)
 }
 
 // rounds is how often a plan is made and applied until no actions remain.
@@ -587,6 +618,11 @@ func (l *reconciliation) markApplied(revision string) {
 // record.
 func (l *reconciliation) removeSource(ctx context.Context) work.Result {
 	if l.source.record.Version == 0 { // it was removed already, or never saved: don't save it again
+		if l.spec.Registered { // its definition may be there still
+			if err := l.controller.client.ForgetSource(ctx, l.spec.Name, l.claim); err != nil {
+				return work.Result{Err: err}
+			}
+		}
 		l.controller.dropRemoved(ctx, l.source, l.spec.Name, l.spec.Report)
 		return work.Result{Outcome: tko.WorkDone}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/remote"
 	"github.com/tko-orchestrator/tko/internal/gitops/repository"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/guard"
 	"github.com/tko-orchestrator/tko/internal/prune"
 	rolloutspec "github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
@@ -45,6 +46,9 @@ type Settings struct {
 	// edits; nil: deployments are changed at once.
 	Rollout map[string]any `json:"rollout,omitempty"`
 	OSM     OSMSettings    `json:"osm,omitzero"`
+
+	// registered settings are those of a definition in the store: see confine.
+	registered bool
 }
 
 // BudgetSettings limit removals: one that exceeds both limits needs an approval.
@@ -141,7 +145,7 @@ func (s Settings) SpecWith(dir string, access remote.Access) (Spec, error) {
 		return fail("use a name of 1 to 253 visible ASCII characters")
 	}
 	spec := Spec{
-		Name: s.Name, Path: s.Path, Suspend: s.Suspend, Prune: s.Prune == nil || *s.Prune, Adopt: s.Adopt, Budget: prune.Default, DependsOn: s.DependsOn,
+		Name: s.Name, Registered: s.registered, Path: s.Path, Suspend: s.Suspend, Prune: s.Prune == nil || *s.Prune, Adopt: s.Adopt, Budget: prune.Default, DependsOn: s.DependsOn,
 	}
 	var err error
 	switch {
@@ -154,7 +158,7 @@ func (s Settings) SpecWith(dir string, access remote.Access) (Spec, error) {
 	case s.Catalog != nil && (s.Catalog.OCI != nil || s.Catalog.Helm != nil):
 		err = s.registry(&spec, dir, access)
 	default:
-		err = s.repository(&spec, dir)
+		err = s.repository(&spec, dir, access)
 	}
 	if err != nil {
 		return fail("%w", err)
@@ -193,12 +197,16 @@ func (s Settings) SpecWith(dir string, access remote.Access) (Spec, error) {
 }
 
 // repository has a spec read a git repository.
-func (s Settings) repository(spec *Spec, dir string) error {
+func (s Settings) repository(spec *Spec, dir string, access remote.Access) error {
 	if s.Git.URL == "" {
 		return tko.Errorf(tko.ErrInvalid, "git.url is missing")
 	}
+	var limits *guard.Guard
+	if s.registered {
+		limits = access.Guard
+	}
 	repo, err := repository.New(repository.Options{
-		URL: s.Git.URL, Ref: s.Git.Ref, CAFile: s.Git.CAFile, Dir: dir, Limits: tree.Limits{Bytes: s.Git.MaxBytes, Files: s.Git.MaxFiles},
+		Guard: limits, URL: s.Git.URL, Ref: s.Git.Ref, CAFile: s.Git.CAFile, Dir: dir, Limits: tree.Limits{Bytes: s.Git.MaxBytes, Files: s.Git.MaxFiles},
 		Credentials: repository.Credentials{
 			Username: s.Git.Username, PasswordFile: s.Git.PasswordFile, TokenFile: s.Git.TokenFile,
 			SSHKeyFile: s.Git.SSHKeyFile, KnownHostsFile: s.Git.KnownHostsFile,

@@ -19,6 +19,7 @@ import (
 type RightsBackend interface {
 	Ruler
 	Freezer
+	Definer
 	Auditor
 	AccessMode() string // off, report or enforce
 	CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id string) (bool, error)
@@ -38,6 +39,13 @@ type Freezer interface {
 	Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error)
 	Unfreeze(ctx context.Context, ids ...string) error
 	Freezes(ctx context.Context) ([]tko.Freeze, error)
+}
+
+// A Definer keeps the definitions of GitOps sources.
+type Definer interface {
+	RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error)
+	SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
+	DeleteSource(ctx context.Context, name string, keep bool) error
 }
 
 // An Auditor reads the audit log.
@@ -129,6 +137,41 @@ func (r *rights) ListFreezes(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkop
 
 func newFreeze(f tko.Freeze) *tkopb.Freeze {
 	return &tkopb.Freeze{Id: f.ID, SiteMetadata: f.SiteMetadata, Until: wire.NewTime(f.Until), Reason: f.Reason, FrozenBy: f.By.Who, Created: wire.NewTime(f.Created)}
+}
+
+func (r *rights) RegisterSources(ctx context.Context, m *tkopb.RegisterSources) (*tkopb.RegisterSourcesResponse, error) {
+	var definitions []tko.SourceDefinition
+	for _, d := range m.GetSources() {
+		definitions = append(definitions, wire.SourceDefinition(d))
+	}
+	results, err := r.backend.RegisterSources(ctx, definitions, m.GetDryRun())
+	if err != nil {
+		return nil, err
+	}
+	response := &tkopb.RegisterSourcesResponse{}
+	for _, result := range results {
+		response.Sources = append(response.Sources, &tkopb.RegisteredSource{Name: result.Name, Created: result.Created, Changed: result.Changed})
+	}
+	return response, nil
+}
+
+func (r *rights) GetSourceDefinitions(ctx context.Context, m *tkopb.GetSourceDefinitions) (*tkopb.SourceDefinitions, error) {
+	found, err := r.backend.SourceDefinitions(ctx, m.GetKnownVersion())
+	if err != nil {
+		return nil, err
+	}
+	response := &tkopb.SourceDefinitions{Version: found.Version}
+	for _, d := range found.All {
+		response.Sources = append(response.Sources, wire.NewSourceDefinition(d))
+	}
+	return response, nil
+}
+
+func (r *rights) DeleteSource(ctx context.Context, m *tkopb.DeleteSource) (*emptypb.Empty, error) {
+	if err := r.backend.DeleteSource(ctx, m.GetName(), m.GetKeep()); err != nil {
+		return nil, err
+	}
+	return &emptypb.Empty{}, nil
 }
 
 func (r *rights) ListAudit(m *tkopb.ListAudit, s grpc.ServerStreamingServer[tkopb.AuditRecord]) error {

@@ -106,18 +106,21 @@ func Rights() map[string]Right {
 		tkopb.Past_RestorePast_FullMethodName:  right(s, access.Update),
 		tkopb.Past_GetRetention_FullMethodName: right(d, access.Read),
 
-		tkopb.Access_CanI_FullMethodName:         right("", access.Open),
-		tkopb.Access_ListBindings_FullMethodName: right("", access.Open), // one's own
-		tkopb.Access_Bind_FullMethodName:         right("", access.Bind),
-		tkopb.Access_Unbind_FullMethodName:       right("", access.Bind),
-		tkopb.Access_ListPolicies_FullMethodName: right("", access.Open),
-		tkopb.Access_AddPolicy_FullMethodName:    right("", access.Bind),
-		tkopb.Access_BreakGlass_FullMethodName:   right("", access.Open), // by the socket and the user
-		tkopb.Access_Freeze_FullMethodName:       right(tko.KindSite, access.Call),
-		tkopb.Access_Unfreeze_FullMethodName:     right(tko.KindSite, access.Call),
-		tkopb.Access_ListFreezes_FullMethodName:  right(tko.KindSite, access.Read),
-		tkopb.Access_ListAudit_FullMethodName:    right("", access.Audit),
-		tkopb.Access_VerifyAudit_FullMethodName:  right("", access.Audit),
+		tkopb.Access_CanI_FullMethodName:                 right("", access.Open),
+		tkopb.Access_ListBindings_FullMethodName:         right("", access.Open), // one's own
+		tkopb.Access_Bind_FullMethodName:                 right("", access.Bind),
+		tkopb.Access_Unbind_FullMethodName:               right("", access.Bind),
+		tkopb.Access_ListPolicies_FullMethodName:         right("", access.Open),
+		tkopb.Access_AddPolicy_FullMethodName:            right("", access.Bind),
+		tkopb.Access_BreakGlass_FullMethodName:           right("", access.Open), // by the socket and the user
+		tkopb.Access_Freeze_FullMethodName:               right(tko.KindSite, access.Call),
+		tkopb.Access_Unfreeze_FullMethodName:             right(tko.KindSite, access.Call),
+		tkopb.Access_ListFreezes_FullMethodName:          right(tko.KindSite, access.Read),
+		tkopb.Access_RegisterSources_FullMethodName:      right("", access.Define),
+		tkopb.Access_GetSourceDefinitions_FullMethodName: right("", access.Inspect),
+		tkopb.Access_DeleteSource_FullMethodName:         right("", access.Define),
+		tkopb.Access_ListAudit_FullMethodName:            right("", access.Audit),
+		tkopb.Access_VerifyAudit_FullMethodName:          right("", access.Audit),
 
 		tkopb.Admin_Backup_FullMethodName:       right("", access.Backup),
 		tkopb.Admin_ListHolds_FullMethodName:    right("", access.Backup),

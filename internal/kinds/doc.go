@@ -18,6 +18,12 @@ var Schemas []byte
 //go:embed entities.yaml
 var Entities []byte
 
+// Sources are the schemas of the manifests of GitOps sources, generated from the settings
+// of package gitops.
+//
+//go:embed sources.yaml
+var Sources []byte
+
 // Descriptions say what the kinds and their fields mean, in YAML: by "GROUP/VERSION KIND",
 // and then by the path of the field; the kind itself has the path "".
 //

@@ -74,16 +74,17 @@ func reversed(name string) []string {
 // read returns the schemas of the specs of all kinds, and the descriptions of their fields.
 func read(t *testing.T) (specs map[string]map[string]any, descriptions map[string]map[string]string) {
 	t.Helper()
-	var entities map[string]map[string]any
+	var entities, sources map[string]map[string]any
 	for _, file := range []struct {
 		data []byte
 		to   any
-	}{{kinds.Schemas, &specs}, {kinds.Entities, &entities}, {kinds.Descriptions, &descriptions}} {
+	}{{kinds.Schemas, &specs}, {kinds.Entities, &entities}, {kinds.Sources, &sources}, {kinds.Descriptions, &descriptions}} {
 		if err := yaml.UnmarshalStrict(file.data, file.to); err != nil {
 			t.Fatal(err)
 		}
 	}
 	maps.Copy(specs, entities)
+	maps.Copy(specs, sources)
 	return specs, descriptions
 }
 

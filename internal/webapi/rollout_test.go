@@ -43,6 +43,12 @@ func (f *rolloutFake) Freezes(context.Context) ([]tko.Freeze, error) {
 	}, f.err
 }
 
+func (f *rolloutFake) SourceDefinitions(context.Context, int64) (tko.SourceDefinitions, error) {
+	return tko.SourceDefinitions{All: []tko.SourceDefinition{{
+		Kind: tko.SourceKindGit, Name: "fleet", Spec: []byte(`{"git":{"url":"https://x"}}`), By: tko.Author{Who: "ann"}, Created: at, Updated: at.Add(time.Hour), Ending: &tko.SourceEnding{},
+	}}}, f.err
+}
+
 func TestRolloutsAndFreezesAreRead(t *testing.T) {
 	t.Parallel()
 	const freeze1 = `{"id":"f1","siteMetadata":{"region":"north"},"reason":"peak","frozenBy":"ann","untilTimestamp":1700003600123,"createdTimestamp":1700000000123}`
@@ -66,6 +72,7 @@ func TestRolloutsAndFreezesAreRead(t *testing.T) {
 		"/api/freeze/list?offset=1&count=5": {200, "[" + freeze2 + "\n]"},
 		"/api/freeze/list?count=1":          {200, "[" + freeze1 + "\n]"},
 		"/api/freeze/list?offset=7":         {200, "[]"},
+		"/api/source/list":                  {200, `[{"name":"fleet","kind":"GitOpsSource","spec":{"git":{"url":"https://x"}},"registeredBy":"ann","createdTimestamp":1700000000123,"updatedTimestamp":1700003600123,"deleting":true}` + "\n]"},
 	} {
 		w := httptest.NewRecorder()
 		webapi.New(&rolloutFake{}, nil).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

@@ -1,6 +1,7 @@
 package webapi
 
 import (
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -206,4 +207,18 @@ func freezeRow(f tko.Freeze) freezeBody {
 	return freezeBody{
 		ID: f.ID, SiteMetadata: orEmptyMap(f.SiteMetadata), Reason: f.Reason, By: f.By.Who, Until: f.Until.UnixMilli(), Created: f.Created.UnixMilli(),
 	}
+}
+
+type sourceBody struct {
+	Name     string          `json:"name"`
+	Kind     string          `json:"kind"`
+	Spec     json.RawMessage `json:"spec"`
+	By       string          `json:"registeredBy"`
+	Created  int64           `json:"createdTimestamp"` // Unix milliseconds
+	Updated  int64           `json:"updatedTimestamp"` // Unix milliseconds
+	Deleting bool            `json:"deleting"`
+}
+
+func sourceRow(d tko.SourceDefinition) sourceBody {
+	return sourceBody{Name: d.Name, Kind: d.Kind, Spec: d.Spec, By: d.By.Who, Created: d.Created.UnixMilli(), Updated: d.Updated.UnixMilli(), Deleting: d.Ending != nil}
 }

@@ -45,6 +45,11 @@ type Rollouts interface {
 	Freezes(ctx context.Context) ([]tko.Freeze, error)
 }
 
+// Definitions are registered GitOps sources.
+type Definitions interface {
+	SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
+}
+
 // New makes the handler of all paths below /api/. It handles GET and HEAD.
 // Lists are JSON arrays, streamed; an array without its closing bracket was cut
 // short by an error. Errors are {"error": TEXT}. Faults of the server are
@@ -69,6 +74,14 @@ func New(catalog Catalog, log *slog.Logger) http.Handler {
 		mux.HandleFunc("GET /api/rollout/list", a.rolloutList)
 		mux.HandleFunc("GET /api/rollout/status", a.respond(a.rolloutStatus))
 		mux.HandleFunc("GET /api/freeze/list", a.freezes)
+	}
+	if definitions, ok := catalog.(Definitions); ok {
+		mux.HandleFunc("GET /api/source/list", func(w http.ResponseWriter, r *http.Request) {
+			stream(a, w, r, part(func(ctx context.Context) ([]tko.SourceDefinition, error) {
+				found, err := definitions.SourceDefinitions(ctx, 0)
+				return found.All, err
+			}), sourceRow)
+		})
 	}
 	if reasons, ok := catalog.(Reasons); ok {
 		a.reasons = reasons
@@ -177,24 +190,30 @@ func (a *api) rolloutStatus(r *http.Request) (any, error) {
 // freezes responds with the freezes that aren't over, those that end first at the
 // beginning: a part of them with ?offset= and ?count=.
 func (a *api) freezes(w http.ResponseWriter, r *http.Request) {
-	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Freeze, error] {
-		return func(yield func(tko.Freeze, error) bool) {
-			all, err := a.rollouts.Freezes(ctx)
+	stream(a, w, r, part(a.rollouts.Freezes), freezeRow)
+}
+
+// part returns a list of the part of all that a request selects.
+func part[T any](list func(ctx context.Context) ([]T, error)) func(context.Context, tko.ListOptions) iter.Seq2[T, error] {
+	return func(ctx context.Context, options tko.ListOptions) iter.Seq2[T, error] {
+		return func(yield func(T, error) bool) {
+			all, err := list(ctx)
 			if err != nil {
-				yield(tko.Freeze{}, err)
+				var none T
+				yield(none, err)
 				return
 			}
 			all = all[min(int(options.Window.Offset), len(all)):]
 			if n := *options.Window.Max; n >= 0 {
 				all = all[:min(n, len(all))]
 			}
-			for _, f := range all {
-				if !yield(f, nil) {
+			for _, one := range all {
+				if !yield(one, nil) {
 					return
 				}
 			}
 		}
-	}, freezeRow)
+	}
 }
 
 var errNoID = tko.Errorf(tko.ErrInvalid, "there is no ID: add ?id=ID")

@@ -58,11 +58,11 @@ func Claim(m *tkopb.WorkItem) tko.WorkItem { return workItem(m) }
 // NewSource writes a GitOps source.
 func NewSource(s tko.Source) *tkopb.Source {
 	m := &tkopb.Source{
-		Name: s.Name, Version: s.Version, Approved: s.Approved, State: s.State, Called: s.Enqueued, Updated: NewTime(s.Updated),
+		Name: s.Name, Version: s.Version, Approved: s.Approved, State: s.State, Called: s.Enqueued, Updated: NewTime(s.Updated), Due: NewTime(s.Due),
 		Status: &tkopb.SourceStatus{
 			Kind: s.Status.Kind, Url: s.Status.URL, Ref: s.Status.Ref, Path: s.Status.Path, AttemptedRevision: s.Status.Attempted,
 			AppliedRevision: s.Status.Applied, Asks: s.Status.PendingRemoval, Holder: s.Status.Holder, Messages: s.Status.Messages,
-			Conditions: NewConditions(s.Status.Conditions),
+			Conditions: NewConditions(s.Status.Conditions), Registered: s.Status.Registered,
 		},
 	}
 	for _, i := range s.Status.Items {
@@ -85,11 +85,11 @@ func NewSource(s tko.Source) *tkopb.Source {
 func Source(m *tkopb.Source) tko.Source {
 	status := m.GetStatus()
 	s := tko.Source{
-		Name: m.GetName(), Version: m.GetVersion(), Approved: m.GetApproved(), State: m.GetState(), Enqueued: m.GetCalled(), Updated: Time(m.GetUpdated()),
+		Name: m.GetName(), Version: m.GetVersion(), Approved: m.GetApproved(), State: m.GetState(), Enqueued: m.GetCalled(), Due: Time(m.GetDue()), Updated: Time(m.GetUpdated()),
 		Status: tko.SourceStatus{
 			Kind: status.GetKind(), URL: status.GetUrl(), Ref: status.GetRef(), Path: status.GetPath(), Attempted: status.GetAttemptedRevision(),
 			Applied: status.GetAppliedRevision(), PendingRemoval: status.GetAsks(), Holder: status.GetHolder(), Messages: status.GetMessages(),
-			Conditions: Conditions(status.GetConditions()),
+			Conditions: Conditions(status.GetConditions()), Registered: status.GetRegistered(),
 		},
 	}
 	for _, i := range status.GetItems() {
@@ -118,4 +118,28 @@ func TargetState(m *tkopb.TargetState) tko.TargetState {
 	return tko.TargetState{
 		Site: tko.SiteID(m.GetSiteId()), Name: m.GetName(), State: m.GetState(), Version: m.GetVersion(), Updated: Time(m.GetUpdated()),
 	}
+}
+
+// NewSourceDefinition encodes the definition of a source.
+func NewSourceDefinition(d tko.SourceDefinition) *tkopb.SourceDefinition {
+	m := &tkopb.SourceDefinition{Kind: d.Kind, Name: d.Name, Spec: d.Spec, TakeOver: d.TakeOver, RegisteredBy: d.By.Who}
+	if !d.Created.IsZero() {
+		m.Created, m.Updated = NewTime(d.Created), NewTime(d.Updated)
+	}
+	if e := d.Ending; e != nil {
+		m.Ending = &tkopb.SourceEnding{Keep: e.Keep, Confirmed: int64(e.Confirmed)}
+	}
+	return m
+}
+
+// SourceDefinition decodes the definition of a source.
+func SourceDefinition(m *tkopb.SourceDefinition) tko.SourceDefinition {
+	d := tko.SourceDefinition{
+		Kind: m.GetKind(), Name: m.GetName(), Spec: m.GetSpec(), TakeOver: m.GetTakeOver(), By: tko.Author{Who: m.GetRegisteredBy()},
+		Created: Time(m.GetCreated()), Updated: Time(m.GetUpdated()),
+	}
+	if e := m.GetEnding(); e != nil {
+		d.Ending = &tko.SourceEnding{Keep: e.GetKeep(), Confirmed: int(e.GetConfirmed())}
+	}
+	return d
 }

@@ -38,6 +38,7 @@ func TestCommandMatchesScripts(t *testing.T) {
 				UpdateScripts: *update,
 				Setup: func(env *testscript.Env) error {
 					env.Setenv("FOLDER", folder)
+					env.Setenv("WEB", server.Web)
 					env.Setenv("GORACE", os.Getenv("GORACE")) // how long programs sleep at their end
 					env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 					for _, setting := range server.Env() {

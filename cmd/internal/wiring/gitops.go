@@ -70,7 +70,7 @@ func gitOpsSources(c *config.GitOps, access remote.Access) ([]gitops.Spec, error
 // Databases runs the queries of inventories.
 type Databases func(ctx context.Context, q remote.Query) ([]byte, error)
 
-// GitOps returns the controller of the role gitops; nil if there is nothing to do. Without
+// GitOps returns the controller of the role gitops. Without
 // databases, inventories can't be queries.
 func GitOps(all *config.Config, databases Databases, data *client.Client, worker string, observer work.Observer, log *slog.Logger) (*gitops.Controller, error) {
 	c := &all.GitOps
@@ -78,12 +78,10 @@ func GitOps(all *config.Config, databases Databases, data *client.Client, worker
 	if err != nil {
 		return nil, err
 	}
-	specs, err := gitOpsSources(c, remote.Access{Guard: guards.Remote, Secrets: Secrets(all), HookKey: hookKey(c), Databases: databases})
+	access := remote.Access{Guard: guards.Remote, Secrets: Secrets(all), HookKey: hookKey(c), Databases: databases}
+	specs, err := gitOpsSources(c, access)
 	if err != nil {
 		return nil, err
-	}
-	if len(specs) == 0 && !c.FollowsFlux() {
-		return nil, nil
 	}
 	if _, err := sops.FileKeys(c.AgeKeys, c.PGPKeys); err != nil { // report problems at the start, not at the first encrypted file
 		return nil, err
@@ -97,6 +95,9 @@ func GitOps(all *config.Config, databases Databases, data *client.Client, worker
 	tree.Sweep(c.Dir)
 	return gitops.New(data, gitops.Options{
 		Worker: worker, Sources: specs, Lease: all.WorkLease, Connections: c.Connections, Log: log, Observer: observer,
+		Registered: func(d tko.SourceDefinition) (gitops.Spec, error) {
+			return gitops.DefinedSpec(d, c.Dir, gitops.Confined{Secrets: c.Secrets, Access: access})
+		},
 	}), nil
 }
 

@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/Masterminds/semver/v3"
 	"golang.org/x/sync/errgroup"
@@ -114,6 +116,7 @@ type Catalog struct {
 	publisher publisher
 
 	known     map[string]known // by key of the version
+	keys      string           // digest of the keys of signatures, as they were read last
 	revision  string
 	manifests []manifest.Manifest
 	notes     []string
@@ -123,6 +126,9 @@ type Catalog struct {
 type known struct {
 	manifests []manifest.Manifest
 	problems  []string
+	// A version that is left out is read again, because it may have been signed since.
+	again time.Time     // when; zero: it isn't left out
+	wait  time.Duration // from the last try to again
 }
 
 // newCatalog returns a Catalog of a publisher. The error is an ErrInvalid.
@@ -154,7 +160,84 @@ const (
 	asks        = 8   // concurrent requests
 	together    = 500 // versions that are read at a time
 	maxProblems = 100 // that are shown
+
+	// Versions that are left out are read again: so many at a time, after these times.
+	maxAgain   = 100
+	againFirst = time.Minute
+	againMost  = time.Hour
 )
+
+// leftOut returns what a version is that is left out because of an error.
+func leftOut(v version, err error) known {
+	return known{problems: []string{fmt.Sprintf("%s is left out: %v", v, err)}, again: time.Now().Add(againFirst), wait: againFirst}
+}
+
+// keysDigest returns a digest of the files with the keys of signatures.
+func (s Settings) keysDigest() string {
+	sum := sha256.New()
+	for _, file := range []string{s.PGPKeyFile, s.CosignKeyFile} {
+		if file == "" {
+			continue
+		}
+		data, err := os.ReadFile(file)
+		fmt.Fprintf(sum, "%t %q\n", err == nil, data)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// dueAgain returns the versions that were left out, and are to be read again: those that
+// have waited the longest, or all if the keys of signatures have changed, up to maxAgain.
+func (c *Catalog) dueAgain(results []known) []int {
+	keys := c.settings.keysDigest()
+	changed := keys != c.keys
+	c.keys = keys
+	var due []int
+	for i, r := range results {
+		if r.again.IsZero() {
+			continue
+		}
+		if changed {
+			results[i].again, results[i].wait = time.Now(), 0 // also those that come later
+		}
+		if changed || !time.Now().Before(r.again) {
+			due = append(due, i)
+		}
+	}
+	slices.SortStableFunc(due, func(a, b int) int { return results[a].again.Compare(results[b].again) })
+	return due[:min(len(due), maxAgain)]
+}
+
+// readAgain reads versions that were left out. If one can't be read, it stays left out.
+func (c *Catalog) readAgain(ctx context.Context, versions []version, results []known) error {
+	due := c.dueAgain(results)
+	if len(due) == 0 {
+		return nil
+	}
+	named := make([]version, len(due))
+	for n, i := range due {
+		named[n] = versions[i]
+		before := results[i]
+		before.wait = max(againFirst, min(2*before.wait, againMost))
+		before.again = time.Now().Add(before.wait)
+		results[i] = before
+	}
+	end, err := c.publisher.begin(ctx, named)
+	if err != nil {
+		return ctx.Err()
+	}
+	defer end()
+	return concurrently(ctx, len(due), func(ctx context.Context, n int) error {
+		i := due[n]
+		found, err := c.read(ctx, versions[i])
+		switch {
+		case err == nil:
+			results[i] = found
+		case left(err):
+			results[i].problems = leftOut(versions[i], err).problems
+		}
+		return ctx.Err()
+	})
+}
 
 // left reports whether a version is left out because of an error, without stopping the
 // others.
@@ -217,8 +300,8 @@ func (c *Catalog) readAll(ctx context.Context, versions []version) ([]known, err
 	results := make([]known, len(versions))
 	leave := func(i int, err error) error {
 		if err != nil && left(err) {
-			results[i] = known{problems: []string{fmt.Sprintf("%s is left out: %v", versions[i], err)}}
-			return nil // it is read again the next time
+			results[i] = leftOut(versions[i], err)
+			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", versions[i], err)
@@ -237,6 +320,9 @@ func (c *Catalog) readAll(ctx context.Context, versions []version) ([]known, err
 		return nil
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := c.readAgain(ctx, versions, results); err != nil {
 		return nil, err
 	}
 	var unread []int

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -133,5 +137,78 @@ func TestOneTemplateForTwoPackagesIsNoted(t *testing.T) {
 	}
 	if len(notes) != 1 || !strings.Contains(notes[0], `template "nf/upf:v1" is that of v1:a/upf, and not of v1:b/upf`) {
 		t.Errorf("the notes are %q", notes)
+	}
+}
+
+// A version that is left out, such as one that wasn't signed, is read again with back-off,
+// and is no longer left out once it is valid. Versions that are known aren't read again.
+func TestVersionThatIsLeftOutIsReadAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newShelf([]string{"a"}, "v1", "v2")
+		s.fail["v2"] = tko.Errorf(tko.ErrInvalid, "it isn't signed")
+		c := opened(t, Settings{}, s)
+		for range 24 * 60 { // a day, with a look each minute
+			if _, notes := templates(t, c); len(notes) != 1 || !strings.Contains(notes[0], "a:v2 is left out: it isn't signed") {
+				t.Fatalf("the notes are %q", notes)
+			}
+			time.Sleep(time.Minute)
+		}
+		if n := s.reads["v2"]; n < 24 || n > 35 || s.reads["v1"] != 1 {
+			t.Errorf("in a day, the version that is left out is read %d times, and the other one %d times: want about once an hour, and once", n, s.reads["v1"])
+		}
+		s.fail["v2"] = errors.New("502") // away: it stays left out, for the same reason, and stops no other
+		time.Sleep(againMost)
+		if _, notes := templates(t, c); len(notes) != 1 || !strings.Contains(notes[0], "it isn't signed") {
+			t.Errorf("the notes are %q", notes)
+		}
+		delete(s.fail, "v2")
+		time.Sleep(againMost)
+		if ids, notes := templates(t, c); len(ids) != 2 || len(notes) > 0 {
+			t.Errorf("a version that was signed later gives the templates %q, with the notes %q", ids, notes)
+		}
+	})
+}
+
+// When the keys of signatures change, what is left out is read again at once, a bounded
+// number of versions at a time.
+func TestNewKeysHaveVersionsReadAgain(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "keys.asc")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one")
+	var tags []string
+	for i := range 2*maxAgain + 1 {
+		tags = append(tags, fmt.Sprintf("v1.%d", i))
+	}
+	s := newShelf([]string{"a"}, tags...)
+	for _, tag := range tags {
+		s.fail[tag] = tko.Errorf(tko.ErrInvalid, "its signature is not valid")
+	}
+	c := opened(t, Settings{Keep: maxKeep, PGPKeyFile: file}, s)
+	count := func() (ids, reads int) {
+		clear(s.reads)
+		found, _ := templates(t, c)
+		for _, n := range s.reads {
+			reads += n
+		}
+		return len(found), reads
+	}
+	if ids, reads := count(); ids != 0 || reads != len(tags) {
+		t.Fatalf("%d templates after %d reads", ids, reads)
+	}
+	if _, reads := count(); reads != 0 {
+		t.Errorf("without a change, %d versions are read again at once", reads)
+	}
+	write("two")
+	clear(s.fail)
+	for _, want := range []int{maxAgain, 2 * maxAgain, len(tags)} {
+		if ids, reads := count(); ids != want || reads > maxAgain {
+			t.Errorf("after new keys there are %d templates after %d reads: want %d", ids, reads, want)
+		}
 	}
 }

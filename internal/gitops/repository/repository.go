@@ -19,6 +19,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitclient"
 	"github.com/tko-orchestrator/tko/internal/gitops/tree"
+	"github.com/tko-orchestrator/tko/internal/guard"
 )
 
 // Options are the settings of a Repository. URL is required.
@@ -32,6 +33,8 @@ type Options struct {
 	Limits      tree.Limits
 	Dir         string        // for the files of revisions; the system's temporary folder if empty
 	Timeout     time.Duration // of a response; 1 min if 0. A transfer may take ten times as long
+	// Guard limits the hosts. If nil, all are allowed, and folders of this machine.
+	Guard *guard.Guard
 }
 
 // Credentials name files, which are read for each connection, so they may change.
@@ -72,7 +75,18 @@ func New(o Options) (*Repository, error) {
 			return nil, tko.Errorf(tko.ErrInvalid, "the URL of the repository has the scheme %q: use https, http, ssh or file", u.Scheme)
 		}
 	}
+	if _, _, _, err := o.Guard.Git(context.Background(), o.URL); err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "the URL of the repository: %w", err)
+	}
 	return &Repository{options: o}, o.Credentials.check()
+}
+
+// hide returns an error for users: if hosts are limited, without text of the server.
+func (r *Repository) hide(err error) error {
+	if r.options.Guard == nil {
+		return err
+	}
+	return guard.GitError(err)
 }
 
 // Revision returns the repository's current revision, as NAME@sha1:COMMIT, with one
@@ -102,7 +116,7 @@ func (r *Repository) refs(ctx context.Context) ([]*plumbing.Reference, error) {
 	defer cancel()
 	refs, err := remote.Refs(ctx)
 	if err != nil {
-		return nil, remote.Auth.Hide(explain(ctx, err))
+		return nil, remote.Auth.Hide(explain(ctx, r.hide(err)))
 	}
 	return refs, nil
 }
@@ -131,13 +145,13 @@ func (r *Repository) Commits(ctx context.Context) (map[string]string, error) {
 func (r *Repository) remote() (gitclient.Remote, error) {
 	auth, err := r.auth()
 	if err != nil || r.options.CAFile == "" {
-		return gitclient.Remote{URL: r.options.URL, Auth: auth}, err
+		return gitclient.Remote{URL: r.options.URL, Auth: auth, Guard: r.options.Guard}, err
 	}
 	ca, err := os.ReadFile(r.options.CAFile)
 	if err != nil {
 		return gitclient.Remote{}, fmt.Errorf("read the CA certificates: %w", err)
 	}
-	return gitclient.Remote{URL: r.options.URL, Auth: auth, CA: ca}, nil
+	return gitclient.Remote{URL: r.options.URL, Auth: auth, CA: ca, Guard: r.options.Guard}, nil
 }
 
 // choose returns the reference that ref names: see [gitclient.Choose].

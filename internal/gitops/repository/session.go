@@ -50,7 +50,7 @@ func (s *Session) transfer(ctx context.Context, fetch func(context.Context, gitc
 	case s.objects.Exceeded():
 		return tko.Errorf(tko.ErrInvalid, "the revision has more than %d bytes", 2*r.options.Limits.OrDefault().Bytes)
 	}
-	return remote.Auth.Hide(explain(ctx, err))
+	return remote.Auth.Hide(explain(ctx, r.hide(err)))
 }
 
 // The prefixes of the names of tags and branches.

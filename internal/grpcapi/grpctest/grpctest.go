@@ -22,6 +22,13 @@ import (
 // is due again after at most 100 ms. Both end with the test.
 func Start(t testing.TB, o client.Options) *client.Client {
 	t.Helper()
+	return StartWith(t, o, catalog.Options{})
+}
+
+// StartWith is Start with settings of the catalog, in which those that concern failed work
+// are replaced.
+func StartWith(t testing.TB, o client.Options, settings catalog.Options) *client.Client {
+	t.Helper()
 	store, err := sqlite.OpenMemory(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +37,8 @@ func Start(t testing.TB, o client.Options) *client.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service := catalog.New(store, validator, catalog.Options{MinBackoff: 10 * time.Millisecond, MaxBackoff: 100 * time.Millisecond})
+	settings.MinBackoff, settings.MaxBackoff = 10*time.Millisecond, 100*time.Millisecond
+	service := catalog.New(store, validator, settings)
 	service.PlanWith(planner.New(planner.OnCatalog(service), planner.Options{}))
 	server := grpcapi.NewServer(service, grpcapi.Options{})
 	listener := bufconn.Listen(1 << 20)

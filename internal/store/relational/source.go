@@ -98,17 +98,22 @@ func (s *Store) Sources(ctx context.Context) ([]tko.Source, error) {
 
 // sourceColumns are the columns that scanSource reads. A reconciliation has ended
 // when the work item waits, unclaimed, and was not enqueued since it was claimed. A
-// missing item was finished by a worker that doesn't have the source.
+// missing item was finished by a worker that doesn't have the source. The last column is
+// since when an item is due; one that is claimed is due when its lease ends.
 const sourceColumns = "name, version, updated, status, approved, (SELECT count(*) FROM work w WHERE w.queue = '" + tko.QueueGitOps + "' " +
-	"AND w.key = source.name AND w.claim = '' AND w.generation = w.claimed_generation AND w.due > {now})"
+	"AND w.key = source.name AND w.claim = '' AND w.generation = w.claimed_generation AND w.due > {now}), " +
+	"COALESCE((SELECT max(w.due) FROM work w WHERE w.queue = '" + tko.QueueGitOps + "' AND w.key = source.name AND w.due <= {now}), 0)"
 
 func scanSource(from Row, s *tko.Source, more ...any) error {
-	var updated, settled int64
+	var updated, settled, due int64
 	var status []byte
-	if err := from.Scan(append([]any{&s.Name, &s.Version, &updated, &status, &s.Approved, &settled}, more...)...); err != nil {
+	if err := from.Scan(append([]any{&s.Name, &s.Version, &updated, &status, &s.Approved, &settled, &due}, more...)...); err != nil {
 		return err
 	}
 	s.Enqueued = settled == 0
+	if due > 0 {
+		s.Due = moment(due).In(time.UTC)
+	}
 	s.Updated = moment(updated).In(time.UTC)
 	if err := json.Unmarshal(status, &s.Status); err != nil {
 		return fmt.Errorf("the status of source %q: %w", s.Name, err)

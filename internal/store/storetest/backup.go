@@ -57,7 +57,7 @@ func (w *world) contents() string {
 	for _, s := range sources {
 		full, err := w.store.Source(w.ctx(), s.Name)
 		w.ok(err)
-		full.Enqueued = false
+		full.Enqueued, full.Due = false, time.Time{}
 		fmt.Fprintf(&b, "source %+v\n", full)
 	}
 	state, err := w.store.TargetState(w.ctx(), "lagos", "main")

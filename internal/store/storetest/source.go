@@ -14,7 +14,7 @@ var sourcePromises = []promise{
 	{"enqueued work is due at once", enqueuedWorkIsDue},
 	{"with missing, only work without an item is enqueued", missingWorkIsEnqueuedOnce},
 	{"a GitOps source is read as it was saved", sourceIsAsSaved},
-	{"a GitOps source is Enqueued until its reconciliation ends", sourceIsEnqueued},
+	{"a GitOps source is Enqueued until its reconciliation ends, and Due while no worker claims it", sourceIsEnqueued},
 	{"only the holder of a claim saves its GitOps source", sourceIsSavedByHolder},
 	{"a change with a claim needs the claim to be valid", changesNeedValidClaim},
 	{"changes with and without a claim don't affect each other", claimsAreIndependent},
@@ -104,13 +104,16 @@ func sourceIsAsSaved(w *world) {
 }
 
 func sourceIsEnqueued(w *world) {
-	enqueued := func(when string, want bool) {
+	enqueued := func(when string, want, due bool) {
 		w.Helper()
 		one, err := w.store.Source(w.ctx(), "a")
 		w.ok(err)
 		all, err := w.store.Sources(w.ctx())
 		w.ok(err)
-		w.equal(when, []bool{one.Enqueued, all[0].Enqueued}, []bool{want, want})
+		w.equal(when, []bool{one.Enqueued, all[0].Enqueued, !one.Due.IsZero(), !all[0].Due.IsZero()}, []bool{want, want, due, due})
+		if due && time.Since(one.Due).Abs() > time.Minute {
+			w.Errorf("%s, it is due since %v", when, one.Due)
+		}
 	}
 	finish := func(item tko.WorkItem, outcome tko.WorkOutcome) {
 		w.Helper()
@@ -120,21 +123,21 @@ func sourceIsEnqueued(w *world) {
 	item := w.claimSource(time.Hour, "a")[0]
 	_, err := w.store.SaveSource(w.ctx(), tko.Source{Name: "a"}, item)
 	w.ok(err)
-	enqueued("during the reconciliation", true)
+	enqueued("during the reconciliation", true, false)
 	finish(item, tko.WorkLater)
-	enqueued("after it", false)
+	enqueued("after it", false, false)
 	enqueue()
-	enqueued("enqueued again", true)
+	enqueued("enqueued again", true, true)
 	item = w.claim(tko.QueueGitOps, 1, time.Hour)[0]
 	enqueue()
 	finish(item, tko.WorkLater)
-	enqueued("enqueued during the reconciliation", true)
+	enqueued("enqueued during the reconciliation", true, true)
 	finish(w.claim(tko.QueueGitOps, 1, time.Hour)[0], tko.WorkFailed)
-	enqueued("after a reconciliation that failed", false)
+	enqueued("after a reconciliation that failed", false, false)
 	finish(w.claimSource(time.Hour, "a")[0], tko.WorkReleased)
-	enqueued("released", true)
+	enqueued("released", true, true)
 	finish(w.claim(tko.QueueGitOps, 1, time.Hour)[0], tko.WorkDone)
-	enqueued("done, by a worker that doesn't know the source", true)
+	enqueued("done, by a worker that doesn't know the source", true, false)
 }
 
 func sourceIsSavedByHolder(w *world) {

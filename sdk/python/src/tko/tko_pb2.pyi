@@ -1094,7 +1094,7 @@ class GetSource(_message.Message):
     def __init__(self, name: _Optional[str] = ..., knownVersion: _Optional[int] = ...) -> None: ...
 
 class Source(_message.Message):
-    __slots__ = ("name", "version", "updated", "approved", "status", "state", "called")
+    __slots__ = ("name", "version", "updated", "approved", "status", "state", "called", "due")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     UPDATED_FIELD_NUMBER: _ClassVar[int]
@@ -1102,6 +1102,7 @@ class Source(_message.Message):
     STATUS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CALLED_FIELD_NUMBER: _ClassVar[int]
+    DUE_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: int
     updated: _timestamp_pb2.Timestamp
@@ -1109,10 +1110,11 @@ class Source(_message.Message):
     status: SourceStatus
     state: bytes
     called: bool
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., approved: _Optional[str] = ..., status: _Optional[_Union[SourceStatus, _Mapping]] = ..., state: _Optional[bytes] = ..., called: _Optional[bool] = ...) -> None: ...
+    due: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., updated: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., approved: _Optional[str] = ..., status: _Optional[_Union[SourceStatus, _Mapping]] = ..., state: _Optional[bytes] = ..., called: _Optional[bool] = ..., due: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SourceStatus(_message.Message):
-    __slots__ = ("kind", "url", "ref", "path", "attemptedRevision", "appliedRevision", "asks", "holder", "messages", "items", "operations", "conditions", "origins")
+    __slots__ = ("kind", "url", "ref", "path", "attemptedRevision", "appliedRevision", "asks", "holder", "messages", "items", "operations", "conditions", "origins", "registered")
     KIND_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     REF_FIELD_NUMBER: _ClassVar[int]
@@ -1126,6 +1128,7 @@ class SourceStatus(_message.Message):
     OPERATIONS_FIELD_NUMBER: _ClassVar[int]
     CONDITIONS_FIELD_NUMBER: _ClassVar[int]
     ORIGINS_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
     kind: str
     url: str
     ref: str
@@ -1139,7 +1142,8 @@ class SourceStatus(_message.Message):
     operations: _containers.RepeatedCompositeFieldContainer[SourceOperation]
     conditions: _containers.RepeatedCompositeFieldContainer[Condition]
     origins: _containers.RepeatedCompositeFieldContainer[SourceOrigins]
-    def __init__(self, kind: _Optional[str] = ..., url: _Optional[str] = ..., ref: _Optional[str] = ..., path: _Optional[str] = ..., attemptedRevision: _Optional[str] = ..., appliedRevision: _Optional[str] = ..., asks: _Optional[str] = ..., holder: _Optional[str] = ..., messages: _Optional[_Iterable[str]] = ..., items: _Optional[_Iterable[_Union[SourceItem, _Mapping]]] = ..., operations: _Optional[_Iterable[_Union[SourceOperation, _Mapping]]] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., origins: _Optional[_Iterable[_Union[SourceOrigins, _Mapping]]] = ...) -> None: ...
+    registered: bool
+    def __init__(self, kind: _Optional[str] = ..., url: _Optional[str] = ..., ref: _Optional[str] = ..., path: _Optional[str] = ..., attemptedRevision: _Optional[str] = ..., appliedRevision: _Optional[str] = ..., asks: _Optional[str] = ..., holder: _Optional[str] = ..., messages: _Optional[_Iterable[str]] = ..., items: _Optional[_Iterable[_Union[SourceItem, _Mapping]]] = ..., operations: _Optional[_Iterable[_Union[SourceOperation, _Mapping]]] = ..., conditions: _Optional[_Iterable[_Union[Condition, _Mapping]]] = ..., origins: _Optional[_Iterable[_Union[SourceOrigins, _Mapping]]] = ..., registered: _Optional[bool] = ...) -> None: ...
 
 class SourceOrigins(_message.Message):
     __slots__ = ("parts",)

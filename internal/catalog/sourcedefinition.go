@@ -1,0 +1,303 @@
+package catalog
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/printable"
+)
+
+// ruleSource is the kind of definitions of GitOps sources among the stored rules of access:
+// they decide which repositories may change what is stored.
+const ruleSource = "source"
+
+// The limits of definitions of GitOps sources.
+const (
+	maxSourceDefinitions = 1000
+	maxDefinition        = 64 << 10 // bytes
+	maxDetail            = 1000     // bytes of one in the audit log
+	maxAllDefinitions    = 2 << 20  // bytes of all of them
+)
+
+// RegisterSources registers definitions of GitOps sources: all of them, or none. With
+// dryRun nothing is changed. A name that the role gitops has from its own settings, or
+// from Flux, is an ErrConflict, unless the definition takes it over.
+func (s *Service) RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error) {
+	ctx, c, err := s.enter(ctx, "", access.Define)
+	if err != nil {
+		return nil, err
+	}
+	if len(definitions) == 0 {
+		return nil, tko.Errorf(tko.ErrInvalid, "there are no sources: give manifests of the kinds %s", strings.Join(tko.SourceKinds, ", "))
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	definitions = slices.Clone(definitions)
+	seen := map[string]bool{}
+	var wrong []error
+	for i := range definitions {
+		d := &definitions[i]
+		d.By, d.Created, d.Updated, d.Ending = author(ctx), now, now, nil
+		if err := s.checkDefinition(d); err != nil {
+			wrong = append(wrong, err)
+		} else if seen[d.Name] {
+			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "source %q is there twice: remove one", d.Name))
+		}
+		seen[d.Name] = true
+	}
+	if len(wrong) > 0 {
+		return nil, tko.Errorf(tko.ErrInvalid, "%w", errors.Join(wrong...))
+	}
+	taken, err := s.takenNames(ctx, definitions)
+	if err != nil {
+		return nil, err
+	}
+	var results []tko.RegisteredSource
+	var records []audit.Record
+	decide := func(book *ruleBook) (put, remove []AccessRule, err error) {
+		results, records = nil, nil
+		for _, d := range definitions {
+			result, err := book.define(&d, taken[d.Name])
+			if err != nil {
+				return nil, nil, err
+			}
+			results = append(results, result)
+			if !result.Changed {
+				continue
+			}
+			rule, err := ruleOf(ruleSource, d.Name, d)
+			if err != nil {
+				return nil, nil, err
+			}
+			put = append(put, rule)
+			records = append(records, audit.Record{Kind: ruleSource, ID: d.Name, Op: "registered", Detail: printable.Short(fmt.Sprintf("%s %s", d.Kind, d.Spec), maxDetail), Why: d.By.Why})
+		}
+		return put, nil, book.fits(put)
+	}
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	if put, _, err := decide(book); err != nil || dryRun || len(put) == 0 {
+		return results, err
+	}
+	if err := s.changeRules(ctx, c, decide, func() []audit.Record { return records }); err != nil {
+		return nil, err
+	}
+	var changed []string
+	for _, r := range results {
+		if r.Changed {
+			changed = append(changed, r.Name)
+		}
+	}
+	return results, s.store.EnqueueWork(ctx, tko.QueueGitOps, changed, false)
+}
+
+// checkDefinition completes a definition and checks it. The error is an ErrInvalid.
+func (s *Service) checkDefinition(d *tko.SourceDefinition) error {
+	if err := checkSourceName(d.Name); err != nil {
+		return err
+	}
+	fail := func(format string, args ...any) error {
+		return tko.Errorf(tko.ErrInvalid, "source %q: %w", d.Name, tko.Errorf(tko.ErrInvalid, format, args...))
+	}
+	switch {
+	case !slices.Contains(tko.SourceKinds, d.Kind):
+		return fail("there is no kind %.40q: use %s", d.Kind, strings.Join(tko.SourceKinds, ", "))
+	case strings.HasPrefix(d.Name, "site:"):
+		return fail("names that begin with site: are reserved: use another")
+	case len(d.Spec) > maxDefinition:
+		return fail("its spec has %d bytes: use at most %d, or the file of --gitops-sources", len(d.Spec), maxDefinition)
+	case s.options.CheckSource == nil:
+		return fail("this server can't check sources: register them at another one")
+	}
+	var spec bytes.Buffer
+	if err := json.Compact(&spec, d.Spec); err != nil {
+		return fail("its spec is no JSON: %w", err)
+	}
+	d.Spec = spec.Bytes()
+	return s.options.CheckSource(*d)
+}
+
+// takenNames returns the names that sources have which aren't registered: the role gitops
+// has them from its settings, or from Flux, or had them once.
+func (s *Service) takenNames(ctx context.Context, definitions []tko.SourceDefinition) (map[string]bool, error) {
+	taken := map[string]bool{}
+	for _, d := range definitions {
+		source, err := s.store.Source(ctx, d.Name)
+		if err != nil && !errors.Is(err, tko.ErrNotFound) {
+			return nil, err
+		}
+		taken[d.Name] = err == nil && !source.Status.Registered
+	}
+	return taken, nil
+}
+
+// definition returns the definition with a name.
+func (b *ruleBook) definition(name string) (d tko.SourceDefinition, found bool) {
+	i := slices.IndexFunc(b.sources, func(d tko.SourceDefinition) bool { return d.Name == name })
+	if i < 0 {
+		return d, false
+	}
+	return b.sources[i], true
+}
+
+// define completes a definition, in place of the one with its name.
+func (b *ruleBook) define(d *tko.SourceDefinition, taken bool) (tko.RegisteredSource, error) {
+	result := tko.RegisteredSource{Name: d.Name, Changed: true}
+	before, exists := b.definition(d.Name)
+	switch {
+	case !exists && taken && !d.TakeOver:
+		return result, tko.Errorf(tko.ErrConflict, "source %q: the role gitops has it from its own settings, or from Flux: use another name. If it was removed there, take over its entities with --take-over", d.Name)
+	case !exists:
+		result.Created = true
+		return result, nil
+	case before.Ending != nil:
+		return result, tko.Errorf(tko.ErrConflict, "source %q is being deleted: wait for the end of that, as tko gitops source list shows", d.Name)
+	case before.Kind != d.Kind:
+		return result, tko.Errorf(tko.ErrInvalid, "source %q is of the kind %s: delete it first, or use another name", d.Name, before.Kind)
+	}
+	d.TakeOver = d.TakeOver || before.TakeOver
+	d.Created = before.Created
+	if result.Changed = !d.Same(before); !result.Changed {
+		*d = before
+	}
+	return result, nil
+}
+
+// fits returns an ErrInvalid if there would be too many definitions.
+func (b *ruleBook) fits(put []AccessRule) error {
+	n, size := 0, 0
+	for _, d := range b.sources {
+		if !slices.ContainsFunc(put, func(r AccessRule) bool { return r.ID == d.Name }) {
+			n, size = n+1, size+len(d.Spec)
+		}
+	}
+	for _, r := range put {
+		n, size = n+1, size+len(r.Doc)
+	}
+	if n > maxSourceDefinitions || size > maxAllDefinitions {
+		return tko.Errorf(tko.ErrInvalid, "there would be %d registered sources of %d bytes: use at most %d of %d bytes, and the file of --gitops-sources for others", n, size, maxSourceDefinitions, maxAllDefinitions)
+	}
+	return nil
+}
+
+// SourceDefinitions returns the registered sources by name, or none if the version is
+// known. It needs the right inspect.
+func (s *Service) SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error) {
+	ctx, _, err := s.enter(ctx, "", access.Inspect)
+	if err != nil {
+		return tko.SourceDefinitions{}, err
+	}
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return tko.SourceDefinitions{}, err
+	}
+	all := tko.SourceDefinitions{Version: book.Version}
+	if known == 0 || known != book.Version {
+		all.All = slices.Clone(book.sources)
+	}
+	return all, nil
+}
+
+// DeleteSource begins to delete the definition of a source, which the role gitops
+// completes; with keep, the entities stay. Otherwise their number must be confirmed:
+// see [tko.WithConfirmation]. A definition that was never applied is gone at once.
+func (s *Service) DeleteSource(ctx context.Context, name string, keep bool) error {
+	if err := checkSourceName(name); err != nil {
+		return err
+	}
+	ctx, c, err := s.enter(ctx, "", access.Define)
+	if err != nil {
+		return err
+	}
+	source, err := s.store.Source(ctx, name)
+	known := err == nil
+	if err != nil && !errors.Is(err, tko.ErrNotFound) {
+		return err
+	}
+	record := audit.Record{Kind: ruleSource, ID: name, Op: "deleted", Why: author(ctx).Why}
+	err = s.changeRules(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
+		d, exists := book.definition(name)
+		switch {
+		case !exists && known && !source.Status.Registered:
+			return nil, nil, tko.Errorf(tko.ErrInvalid, "source %q isn't registered: the role gitops has it from its own settings, or from Flux: remove it there", name)
+		case !exists:
+			return nil, nil, tko.Errorf(tko.ErrNotFound, "source %q: not registered", name)
+		case !known || !source.Status.Registered && !d.TakeOver:
+			record.Detail = "never applied"
+			return nil, []AccessRule{{Kind: ruleSource, ID: name}}, nil
+		}
+		confirmed, err := deletable(ctx, d, len(source.Status.Items), keep)
+		if err != nil {
+			return nil, nil, err
+		}
+		d.Ending = &tko.SourceEnding{Keep: keep, Confirmed: confirmed}
+		d.Updated, d.By = time.Now().UTC().Truncate(time.Second), author(ctx)
+		record.Detail = fmt.Sprintf("with %d entities", confirmed)
+		if keep {
+			record.Detail = fmt.Sprintf("%d entities are kept", len(source.Status.Items))
+		}
+		rule, err := ruleOf(ruleSource, name, d)
+		return []AccessRule{rule}, nil, err
+	}, func() []audit.Record { return []audit.Record{record} })
+	if err != nil {
+		return err
+	}
+	return s.store.EnqueueWork(ctx, tko.QueueGitOps, []string{name}, false)
+}
+
+// deletable returns the confirmed number of entities of a source that may be deleted with
+// it. The error is an ErrInvalid.
+func deletable(ctx context.Context, d tko.SourceDefinition, owned int, keep bool) (int, error) {
+	confirmed, ok := tko.ConfirmationOf(ctx)
+	if keep || owned == 0 {
+		if ok && confirmed != owned {
+			return 0, tko.Errorf(tko.ErrInvalid, "source %q: %d entities were confirmed, and none would be deleted: leave --confirm out", d.Name, confirmed)
+		}
+		return 0, nil
+	}
+	var spec struct {
+		Prune *bool `json:"prune"`
+	}
+	if err := json.Unmarshal(d.Spec, &spec); err != nil {
+		return 0, fmt.Errorf("the definition of source %q: %w", d.Name, err)
+	}
+	switch {
+	case d.Kind == tko.SourceKindCatalog:
+		return 0, tko.Errorf(tko.ErrInvalid, "source %q is a catalog, whose %d templates are never deleted with it: use --keep", d.Name, owned)
+	case spec.Prune != nil && !*spec.Prune:
+		return 0, tko.Errorf(tko.ErrInvalid, "source %q has prune: false, so that its %d entities are never deleted: use --keep", d.Name, owned)
+	case !ok:
+		return 0, tko.Errorf(tko.ErrInvalid, "source %q owns %d entities, which would be deleted with it: nothing was changed; keep them with --keep, or confirm %d to delete them (--confirm=%d)", d.Name, owned, owned, owned)
+	case confirmed != owned:
+		return 0, tko.Errorf(tko.ErrInvalid, "source %q owns %d entities, but %d were confirmed: nothing was changed; confirm %d to delete them (--confirm=%d), or use --keep", d.Name, owned, confirmed, owned, owned)
+	}
+	return confirmed, nil
+}
+
+// endDefinition removes the definition of a source that is being deleted, after the role
+// gitops removed the source.
+func (s *Service) endDefinition(ctx context.Context, c *caller, name string) error {
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if d, exists := book.definition(name); !exists || d.Ending == nil {
+		return nil
+	}
+	return s.changeAccess(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
+		if d, exists := book.definition(name); !exists || d.Ending == nil {
+			return nil, nil, nil
+		}
+		return nil, []AccessRule{{Kind: ruleSource, ID: name}}, nil
+	}, audit.Record{Kind: ruleSource, ID: name, Op: "removed"})
+}
