@@ -23,6 +23,12 @@ import (
 type Encoder interface {
 	EncodedGetter
 	EncodedLister
+	EncodedModifier
+}
+
+// An EncodedModifier is a [Modifier] that encodes packages. An empty format is none.
+type EncodedModifier interface {
+	StartEncodedModification(ctx context.Context, id tko.DeploymentID, format krm.Format) (tko.Encoded[tko.Modification], error)
 }
 
 // An EncodedGetter is a [Getter] that encodes packages.
@@ -49,7 +55,15 @@ func encoderOf(b Backend) Encoder {
 }
 
 // A packageEncoder encodes the packages of a backend.
-type packageEncoder struct{ backend Entities }
+type packageEncoder struct{ backend Backend }
+
+func (e packageEncoder) StartEncodedModification(ctx context.Context, id tko.DeploymentID, format krm.Format) (tko.Encoded[tko.Modification], error) {
+	m, err := e.backend.StartModification(ctx, id)
+	if err != nil {
+		return tko.Encoded[tko.Modification]{}, err
+	}
+	return encoded(m, &m.Package, format)
+}
 
 func (e packageEncoder) EncodedTemplate(ctx context.Context, id tko.TemplateID, revision int64, format krm.Format) (tko.Encoded[tko.Template], error) {
 	t, err := e.backend.Template(ctx, id, revision)
