@@ -67,7 +67,7 @@ func (r *run) streams(ctx context.Context) error {
 	}
 	if err == nil {
 		err = r.whileWriting(ctx, rowPurge(n), func() error {
-			_, err := r.client.PurgeSites(ctx, tko.SiteSelect{IDs: []string{name + "/**"}}, false)
+			_, err := r.client.PurgeSites(tko.WithConfirmation(ctx, n), tko.SiteSelect{IDs: []string{name + "/**"}}, false)
 			return err
 		})
 	}

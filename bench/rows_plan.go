@@ -56,7 +56,7 @@ func (r *run) plans(ctx context.Context) error {
 	if err == nil {
 		err = r.apply(ctx, id, undo, n)
 	}
-	_, purged := r.client.PurgeDeployments(ctx, tko.DeploymentSelect{Templates: []string{string(old)}}, false)
+	purged := purge(ctx, r.client.PurgeDeployments, tko.DeploymentSelect{Templates: []string{string(old)}})
 	if undone := r.client.DeleteRollout(ctx, undo); !errors.Is(undone, tko.ErrNotFound) {
 		err = errors.Join(err, undone)
 	}

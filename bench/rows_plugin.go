@@ -136,7 +136,7 @@ func (r *run) prepareBy(ctx context.Context, plugin tko.Plugin, pkg krm.Package,
 	if perSecond, err = r.preparing(ctx, template, preparers); err != nil {
 		return 0, err
 	}
-	if _, err := r.client.PurgeDeployments(ctx, tko.DeploymentSelect{Templates: []string{name}}, false); err != nil {
+	if err := purge(ctx, r.client.PurgeDeployments, tko.DeploymentSelect{Templates: []string{name}}); err != nil {
 		return 0, err
 	}
 	if _, err := r.client.DeleteTemplate(ctx, template); err != nil {

@@ -131,7 +131,7 @@ func (r *run) stream(ctx context.Context) error {
 	if row.Note != "" {
 		row.Note += "; "
 	}
-	row.Note += fmt.Sprintf("%d rows of one snapshot, %d concurrent writes", n, w.writes)
+	row.Note += fmt.Sprintf("%d rows of one snapshot, %d concurrent writes", n, w.created+w.deleted)
 	r.add(row)
 	if r.PID == 0 || before == 0 {
 		return &notMeasuredError{"the server's process is not known: set -pid"}
@@ -148,7 +148,7 @@ type concurrentWriter struct {
 	*run
 	parent, doomedParent tko.DeploymentID
 	doomed               []tko.DeploymentID
-	writes               int
+	created, deleted     int
 	failed               error
 }
 
@@ -180,13 +180,13 @@ func (w *concurrentWriter) write(ctx context.Context) {
 			w.failed = err
 			return
 		}
-		w.writes++
+		w.created++
 		if i < len(w.doomed) {
 			if _, err := w.client.DeleteDeployment(context.WithoutCancel(ctx), w.doomed[i]); err != nil {
 				w.failed = err
 				return
 			}
-			w.writes++
+			w.deleted++
 		}
 		if pause(ctx, time.Millisecond) != nil {
 			return
@@ -195,8 +195,8 @@ func (w *concurrentWriter) write(ctx context.Context) {
 }
 
 func (w *concurrentWriter) clean(ctx context.Context) error {
-	_, err1 := w.client.DeleteDeployment(ctx, w.parent)
-	_, err2 := w.client.DeleteDeployment(ctx, w.doomedParent)
+	_, err1 := w.client.DeleteDeployment(tko.WithConfirmation(ctx, w.created+1), w.parent)
+	_, err2 := w.client.DeleteDeployment(tko.WithConfirmation(ctx, len(w.doomed)-w.deleted+1), w.doomedParent)
 	return errors.Join(err1, err2)
 }
 

@@ -71,8 +71,7 @@ func (r *run) watch(ctx context.Context) error {
 	stop()
 	w.wait.Wait()
 	r.add(latency(rowWatch(r.Watchers), w.times.took, 250*time.Millisecond))
-	_, err = r.client.PurgeSites(context.WithoutCancel(ctx), tko.SiteSelect{IDs: []string{name + "/**"}}, false)
-	return err
+	return purge(context.WithoutCancel(ctx), r.client.PurgeSites, tko.SiteSelect{IDs: []string{name + "/**"}})
 }
 
 // watchers are independent watchers of the change feed.

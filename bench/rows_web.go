@@ -131,7 +131,7 @@ func (r *run) webChanges(ctx context.Context, w *webClient) error {
 		}
 		return events.until(id)
 	})
-	_, purged := r.client.PurgeSites(context.WithoutCancel(ctx), tko.SiteSelect{IDs: []string{name + "/**"}}, false)
+	purged := purge(context.WithoutCancel(ctx), r.client.PurgeSites, tko.SiteSelect{IDs: []string{name + "/**"}})
 	if err = errors.Join(err, purged); err != nil {
 		return err
 	}

@@ -321,7 +321,7 @@ func (r *run) placement(ctx context.Context, n int) error {
 		}
 		r.add(Row{What: rowAllPrepared(n, preparers), Value: prepared.Seconds(), Unit: Seconds, Aim: aim.Seconds(), Note: note})
 	}
-	if _, err := r.client.PurgeSites(ctx, tko.SiteSelect{IDs: []string{name + "/**"}}, false); err != nil {
+	if err := purge(ctx, r.client.PurgeSites, tko.SiteSelect{IDs: []string{name + "/**"}}); err != nil {
 		return err
 	}
 	_, err = r.client.DeleteTemplate(ctx, template)
@@ -365,7 +365,7 @@ func (r *run) place(ctx context.Context, template tko.TemplateID, n, preparers i
 	if count != n {
 		return 0, 0, fmt.Errorf("%d children are prepared, want %d", count, n)
 	}
-	_, err = r.client.DeleteDeployment(ctx, parent)
+	_, err = r.client.DeleteDeployment(tko.WithConfirmation(ctx, n+1), parent)
 	return placed, prepared, err
 }
 

@@ -137,7 +137,7 @@ func (r *run) registerAt(ctx context.Context, address string) (perSecond float64
 			err = fmt.Errorf("the site %q has the metadata %v, want that of its template", s.ID, s.Metadata)
 		}
 	}
-	_, purged := r.client.PurgeSites(ctx, tko.SiteSelect{IDs: []string{name + "/**"}}, false)
+	purged := purge(ctx, r.client.PurgeSites, tko.SiteSelect{IDs: []string{name + "/**"}})
 	_, deleted := r.client.DeleteTemplate(ctx, template)
 	return perSecond, spent, errors.Join(err, purged, deleted)
 }
@@ -204,9 +204,19 @@ func (r *run) newDeployments(ctx context.Context, templates, n int) (made deploy
 
 // purge deletes the deployments and their templates.
 func (m deploymentsMade) purge(ctx context.Context) error {
-	_, deployments := m.client.PurgeDeployments(ctx, tko.DeploymentSelect{Templates: []string{m.name + "/*"}}, false)
-	_, templates := m.client.PurgeTemplates(ctx, tko.TemplateSelect{IDs: []string{m.name + "/*"}}, false)
-	return errors.Join(deployments, templates)
+	deployments := purge(ctx, m.client.PurgeDeployments, tko.DeploymentSelect{Templates: []string{m.name + "/*"}})
+	return errors.Join(deployments, purge(ctx, m.client.PurgeTemplates, tko.TemplateSelect{IDs: []string{m.name + "/*"}}))
+}
+
+// purge deletes a row's own entities. It confirms their number, because they may be the
+// most of a small fleet.
+func purge[S any](ctx context.Context, do func(context.Context, S, bool) (tko.Deleted, error), own S) error {
+	would, err := do(ctx, own, true)
+	if err != nil || would.Count == 0 {
+		return err
+	}
+	_, err = do(tko.WithConfirmation(ctx, would.Count), own, false)
+	return err
 }
 
 // modify starts and ends modifications, each of a deployment of its own, that change one
@@ -355,7 +365,7 @@ func (r *run) deletes(ctx context.Context) error {
 		return err
 	}
 	if err := r.whileWriting(ctx, rowDeleteParent(r.Dependents), func() error {
-		_, err := r.client.DeleteDeployment(ctx, r.dependent)
+		_, err := r.client.DeleteDeployment(tko.WithConfirmation(ctx, r.Dependents+1), r.dependent)
 		return err
 	}); err != nil {
 		return err
@@ -412,6 +422,6 @@ func (r *run) whileWriting(ctx context.Context, what string, do func() error) er
 			Note: fmt.Sprintf("p99 %s of %d writes; took %s", short(quantile(watch.took, 99)), len(watch.took), short(took)),
 		})
 	}
-	_, purged := r.client.PurgeSites(ctx, tko.SiteSelect{IDs: []string{name + "/**"}}, false)
+	purged := purge(ctx, r.client.PurgeSites, tko.SiteSelect{IDs: []string{name + "/**"}})
 	return errors.Join(err, purged)
 }

@@ -170,3 +170,30 @@ func TestRunFailsIfGetsFail(t *testing.T) {
 		t.Errorf("%+v, %v: want the number of failed gets, and one error", table.Rows, err)
 	}
 }
+
+// A running server may have little else than what the rows make, so that deletions of it
+// must be confirmed.
+func TestRunRemovesItsOwnEntitiesFromSmallFleet(t *testing.T) {
+	t.Parallel()
+	address, c := serve(t)
+	o := tiny()
+	o.Register, o.Create, o.StreamSites, o.Dependents, o.Deployments = 200, 200, 200, 700, 500
+	o.Rows = regexp.MustCompile("^(register|create|modification|stream|longest|change feed: write|dashboard)")
+	table, err := bench.Run(t.Context(), bench.Target{Address: address}, nil, o, func(text string) { t.Log(text) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if row, ok := table.Row("modification, start and end, 4 clients"); !ok || row.Value <= 0 {
+		t.Errorf("modifications: %+v", row)
+	}
+	left := 0
+	for _, err := range c.Sites(t.Context(), tko.SiteSelect{IDs: []string{"bench-*/**"}}, tko.ListOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		left++
+	}
+	if left > 0 {
+		t.Errorf("%d sites of rows are left", left)
+	}
+}

@@ -49,8 +49,13 @@ func (s *server) webHandler(log *slog.Logger, stopping <-chan struct{}) (http.Ha
 	}))
 	inner.Handle("/auth/", sessions.Handler())
 	identified := sessions.Wrap(s.security.identified(inner, log))
+	shortened, err := webapi.WithCompression(identified)
+	if err != nil {
+		return nil, err
+	}
 	mux := http.NewServeMux()
-	mux.Handle("/api/", identified)
+	mux.Handle("/api/", shortened)
+	mux.Handle("/api/v1/stream", identified)
 	mux.Handle("/auth/", codeLogin) // for browsers that have no identity yet
 	mux.Handle("/auth/session", identified)
 	mux.Handle("/", assets)

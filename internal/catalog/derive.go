@@ -306,11 +306,11 @@ func newDraft(base krm.Package, request tko.NewDeployment) (draft, error) {
 }
 
 // changedDraft derives a deployment whose package is replaced. start is the
-// deployment that the package was made from, and before its package; current is
+// deployment that the package was made from, and before returns its package; current is
 // the deployment now. They differ if a template or site was deleted meanwhile.
 // References that the package doesn't change relative to start stay as in
 // current.
-func changedDraft(start, current Record, before, pkg krm.Package) (draft, error) {
+func changedDraft(start, current Record, before func() (krm.Package, error), pkg krm.Package) (draft, error) {
 	if err := checkPackage(pkg); err != nil {
 		return draft{}, err
 	}
@@ -321,7 +321,11 @@ func changedDraft(start, current Record, before, pkg krm.Package) (draft, error)
 	d := draft{template: current.Template, site: current.Site}
 	if !found {
 		d.prepared, d.approved = current.Prepared, current.Approved
-		resource, err := before.Deployment()
+		old, err := before()
+		if err != nil {
+			return draft{}, err
+		}
+		resource, err := old.Deployment()
 		if err != nil || resource == nil {
 			return d.withState(pkg), err
 		}

@@ -215,7 +215,7 @@ func TestReferencesThatAPackageDoesNotChangeStay(t *testing.T) {
 				current = test.start
 			}
 			before := yaml(t, deploymentYAML("templateId: t, siteId: s", "nephio.org/approve: Manual"))
-			d, err := changedDraft(test.start, current, before, yaml(t, test.pkg))
+			d, err := changedDraft(test.start, current, func() (krm.Package, error) { return before, nil }, yaml(t, test.pkg))
 			if !errors.Is(err, test.wantErr) {
 				t.Fatalf("error %v, want %v: %s", err, test.wantErr, test.why)
 			}

@@ -58,6 +58,13 @@ func TestEncodedEntitiesHaveThePackagesOfTheDecodedOnes(t *testing.T) {
 				t.Fatal(err)
 			}
 			checkEncoded(t, format, d, d.Package, alone)
+			started, err := w.StartEncodedModification(w.ctx, d.ID, format)
+			if err != nil || !bytes.Equal(started.Package, alone.Package) {
+				t.Errorf("%s: the package of a modification is %q, %v, want %q", d.ID, started.Package, err, alone.Package)
+			}
+			if err := w.CancelModification(w.ctx, started.Entity.Token); err != nil {
+				t.Fatal(err)
+			}
 			checkEncoded(t, format, d, d.Package, rows[d.ID])
 			first, err := w.Deployment(w.ctx, d.ID, 1)
 			if err != nil {

@@ -22,6 +22,32 @@ import (
 // ErrBusy while another token for the deployment is valid. [tko.WithModificationTime]
 // sets how long the token is valid.
 func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (tko.Modification, error) {
+	var pkg krm.Package
+	m, err := s.startModification(ctx, id, func(c *caller, r Record) (err error) {
+		pkg, err = deploymentPackage(r)
+		pkg = s.redact(c, r, pkg)
+		return err
+	})
+	m.Package = pkg
+	return m, err
+}
+
+// StartEncodedModification is StartModification with the package in a format; without it
+// if the format is empty.
+func (s *Service) StartEncodedModification(ctx context.Context, id tko.DeploymentID, format krm.Format) (tko.Encoded[tko.Modification], error) {
+	var pkg []byte
+	m, err := s.startModification(ctx, id, func(c *caller, r Record) (err error) {
+		if format != "" {
+			pkg, err = s.encodedPackage(c, r, format)
+		}
+		return err
+	})
+	return tko.Encoded[tko.Modification]{Entity: m, Package: pkg}, err
+}
+
+// startModification starts a modification, and passes its deployment to read. If that
+// fails, the modification is cancelled.
+func (s *Service) startModification(ctx context.Context, id tko.DeploymentID, read func(*caller, Record) error) (tko.Modification, error) {
 	if !isDeploymentID(id) {
 		return tko.Modification{}, tko.NotFound(tko.KindDeployment, id)
 	}
@@ -29,15 +55,17 @@ func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (t
 	if err != nil {
 		return tko.Modification{}, err
 	}
-	now, err := s.get(ctx, Fields{}, deploymentKey(id))
-	if err == nil {
-		err = s.visible(c, now)
-	}
-	if err == nil {
-		err = s.permit(ctx, &now, nil, access.Update)
-	}
-	if err != nil {
-		return tko.Modification{}, err
+	if !c.grant.IsAll() { // others neither get a token nor learn whether there is one
+		now, err := s.get(ctx, Fields{}, deploymentKey(id))
+		if err == nil {
+			err = s.visible(c, now)
+		}
+		if err == nil {
+			err = s.permit(ctx, &now, nil, access.Update)
+		}
+		if err != nil {
+			return tko.Modification{}, err
+		}
 	}
 	validity := s.options.ModificationTime
 	if asked, ok := tko.ModificationTimeOf(ctx); ok {
@@ -55,18 +83,17 @@ func (s *Service) StartModification(ctx context.Context, id tko.DeploymentID) (t
 		return tko.Modification{}, err
 	}
 	// The deployment may have left the caller's scope since it was read.
-	var pkg krm.Package
 	if err = s.visible(c, r); err == nil {
 		err = s.permit(ctx, &r, nil, access.Update)
 	}
 	if err == nil {
-		pkg, err = deploymentPackage(r)
+		err = read(c, r)
 	}
 	if err != nil {
 		return tko.Modification{}, errors.Join(err, s.store.CancelModification(ctx, c.token(token)))
 	}
 	s.started.put(c.token(token), r)
-	return tko.Modification{Token: token, Deployment: id, Package: s.redact(c, r, pkg), Expires: expires.UTC()}, nil
+	return tko.Modification{Token: token, Deployment: id, Expires: expires.UTC()}, nil
 }
 
 // EndModification replaces the package of the deployment that the token is for.
@@ -492,15 +519,15 @@ type attributes struct {
 }
 
 func (s *Service) changedWith(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package, attributes attributes) (change, error) {
-	before, err := deploymentPackage(start)
-	if err != nil {
-		return change{}, err
-	}
+	before := sync.OnceValues(func() (krm.Package, error) { return deploymentPackage(start) })
 	return s.changedFrom(ctx, reads, start, before, current, pkg, attributes)
 }
 
-// changedFrom is changedWith for a caller who has the package of start.
-func (s *Service) changedFrom(ctx context.Context, reads *readSet, start Record, before krm.Package, current Record, pkg krm.Package, attributes attributes) (change, error) {
+// changedFrom is changedWith for a caller who may have the package of start: most changes
+// don't need it.
+func (s *Service) changedFrom(
+	ctx context.Context, reads *readSet, start Record, before func() (krm.Package, error), current Record, pkg krm.Package, attributes attributes,
+) (change, error) {
 	pkg, err := s.restore(ctx, start, pkg)
 	if err != nil {
 		return change{}, err

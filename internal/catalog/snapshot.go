@@ -354,7 +354,7 @@ func (s *Snapshot) Changed(ctx context.Context, current Record, pkg krm.Package,
 	}
 	attributes := current.attributes()
 	attributes.passed, attributes.removed = current.metadataWith(with.Manifest)
-	change, err := s.service.changedFrom(ctx, new(readSet), current, before, current, pkg, attributes)
+	change, err := s.service.changedFrom(ctx, new(readSet), current, func() (krm.Package, error) { return before, nil }, current, pkg, attributes)
 	if err != nil {
 		return Record{}, err
 	}

@@ -16,8 +16,8 @@ const topologyGroup = "topology.nephio.org"
 // withdrawsApproval reports whether a change leaves a deployment without an
 // approval although its new package sets it: a user must approve the content
 // that runs at its site, and that content changes. A package that changes only
-// the approval approves. before is the deployment's package.
-func (s *Service) withdrawsApproval(ctx context.Context, current Record, before krm.Package, d draft) (bool, error) {
+// the approval approves. before returns the deployment's package.
+func (s *Service) withdrawsApproval(ctx context.Context, current Record, before func() (krm.Package, error), d draft) (bool, error) {
 	policies, err := s.policiesFor(ctx, current)
 	if err != nil {
 		return false, err
@@ -26,12 +26,20 @@ func (s *Service) withdrawsApproval(ctx context.Context, current Record, before 
 		if d.site != current.Site {
 			return true, nil
 		}
-		return contentDiffers(before, d.pkg)
+		old, err := before()
+		if err != nil {
+			return false, err
+		}
+		return contentDiffers(old, d.pkg)
 	}
 	if !s.options.WithdrawApproval || !d.approved || d.site == "" {
 		return false, nil
 	}
-	resource, err := before.Deployment()
+	old, err := before()
+	if err != nil {
+		return false, err
+	}
+	resource, err := old.Deployment()
 	if err != nil {
 		return false, err
 	}
@@ -49,7 +57,7 @@ func (s *Service) withdrawsApproval(ctx context.Context, current Record, before 
 	if d.site != current.Site || !current.Approved && d.prepared != current.Prepared {
 		return true, nil
 	}
-	return contentDiffers(before, d.pkg)
+	return contentDiffers(old, d.pkg)
 }
 
 // contentDiffers reports whether two packages differ in what a user approves.

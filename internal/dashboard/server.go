@@ -77,6 +77,7 @@ type Remover interface {
 const (
 	pageRows   = 200
 	maxScanned = 10_000 // rows that one page with a state, or one count, reads
+	enoughRead = 1000   // rows that such a page reads if it has found some
 )
 
 // kinds are the tabs that are lists.
@@ -271,7 +272,7 @@ func readPage(ctx context.Context, s Lister, q query, after, until string) (page
 		case until != "" && compareIDs(r.id, until) > 0:
 			p.next = until
 			return p, nil
-		case len(p.rows) == size || scanned == maxScanned:
+		case len(p.rows) == size || scanned == maxScanned || most > maxScanned && scanned >= enoughRead && len(p.rows) > 0:
 			p.next = last
 			return p, nil
 		}

@@ -56,11 +56,11 @@ func (d *data) StartDeploymentModification(ctx context.Context, m *tkopb.StartDe
 		}
 		ctx = tko.WithModificationTime(ctx, validity)
 	}
-	modification, err := d.backend.StartModification(ctx, tko.DeploymentID(m.GetDeploymentId()))
+	modification, err := d.encoder.StartEncodedModification(ctx, tko.DeploymentID(m.GetDeploymentId()), format)
 	if err != nil {
 		return nil, err
 	}
-	return wire.NewModification(modification, format)
+	return wire.NewModification(modification, format), nil
 }
 
 func (d *data) EndDeploymentModification(ctx context.Context, m *tkopb.EndDeploymentModification) (*tkopb.EndDeploymentModificationResponse, error) {

@@ -23,6 +23,12 @@ import (
 type Encoder interface {
 	EncodedGetter
 	EncodedLister
+	EncodedModifier
+}
+
+// An EncodedModifier is a [Modifier] that encodes packages. An empty format is none.
+type EncodedModifier interface {
+	StartEncodedModification(ctx context.Context, id tko.DeploymentID, format krm.Format) (tko.Encoded[tko.Modification], error)
 }
 
 // An EncodedGetter is a [Getter] that encodes packages.
@@ -49,7 +55,11 @@ func encoderOf(b Backend) Encoder {
 }
 
 // A packageEncoder encodes the packages of a backend.
-type packageEncoder struct{ backend Entities }
+type packageEncoder struct{ backend Backend }
+
+func (e packageEncoder) StartEncodedModification(ctx context.Context, id tko.DeploymentID, format krm.Format) (tko.Encoded[tko.Modification], error) {
+	return encoded(func(m *tko.Modification) *krm.Package { return &m.Package }, format)(e.backend.StartModification(ctx, id))
+}
 
 func (e packageEncoder) EncodedTemplate(ctx context.Context, id tko.TemplateID, revision int64, format krm.Format) (tko.Encoded[tko.Template], error) {
 	return encoded(func(t *tko.Template) *krm.Package { return &t.Package }, format)(e.backend.Template(ctx, id, revision))

@@ -28,7 +28,7 @@ func checkSecrets(f *findings, resource krm.Resource, mode string) {
 		return
 	}
 	s := secretScan{strict: mode == SecretsStrict}
-	s.value(map[string]any(resource), "", "")
+	s.value(map[string]any(resource), nil, "")
 	for _, path := range slices.Sorted(maps.Keys(s.found)) {
 		f.add(path, "holds %s: packages are stored and shown as they are, so refer to a Secret instead; if it is none, give the resource the annotation %s with a reason", s.found[path], tko.AnnotationAllowSecret)
 	}
@@ -40,43 +40,61 @@ type secretScan struct {
 	found  map[string]string
 }
 
-func (s *secretScan) add(path, what string) {
+func (s *secretScan) add(at *place, what string) {
 	if s.found == nil {
 		s.found = map[string]string{}
 	}
 	if len(s.found) < maxFindings {
-		s.found[path] = what
+		s.found[at.path()] = what
+	}
+}
+
+// A place is where a value is: at a key of a mapping, or an index of a list, which is at
+// another place. Its path is only made for what is found.
+type place struct {
+	in    *place // nil: the resource
+	key   string
+	index int // if in a list
+	list  bool
+}
+
+func (p *place) path() string {
+	switch {
+	case p == nil:
+		return ""
+	case p.list:
+		return p.in.path() + "[" + strconv.Itoa(p.index) + "]"
+	case p.in == nil:
+		return p.key
+	default:
+		return p.in.path() + "." + p.key
 	}
 }
 
 // value scans a value, which is the value of a key, or "" in a list.
-func (s *secretScan) value(value any, path, key string) {
+func (s *secretScan) value(value any, at *place, key string) {
 	switch v := value.(type) {
 	case string:
 		if what := krm.SecretForm(v); what != "" {
-			s.add(path, what)
+			s.add(at, what)
 		} else if s.strict && krm.NamesPassword(key) && literal(v) {
-			s.add(path, fmt.Sprintf("a password, by the name %q", key))
+			s.add(at, fmt.Sprintf("a password, by the name %q", key))
 		}
 	case map[string]any:
 		name, named := v["name"].(string)
 		for k, item := range v {
-			at := k
-			if path != "" {
-				at = path + "." + k
-			}
 			if what := krm.SecretForm(k); what != "" {
-				s.add(path, what)
+				s.add(at, what)
 			}
 			of := k
 			if k == "value" && named { // a variable of a container
 				of = name
 			}
-			s.value(item, at, of)
+			s.value(item, &place{in: at, key: k}, of)
 		}
 	case []any:
 		for i, item := range v {
-			s.value(item, path+"["+strconv.Itoa(i)+"]", "")
+			s.value(item, &place{in: at, index: i, list: true}, "")
 		}
 	}
 }

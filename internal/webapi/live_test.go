@@ -26,6 +26,7 @@ type liveFake struct {
 	rolloutFake
 
 	sites   int
+	read    int // sites
 	changes []tko.Change
 	failure error // of a watch, after the changes
 	acted   []string
@@ -45,9 +46,13 @@ func (f *liveFake) Sites(ctx context.Context, _ tko.SiteSelect, o tko.ListOption
 			if id <= o.Window.After {
 				continue
 			}
+			f.read++
 			s := tko.Site{ID: tko.SiteID(id), Metadata: map[string]string{"region": "north"}}
 			if i%2 == 1 {
 				s.Stamp.Conditions = []tko.Condition{{Type: tko.ConditionScheduled, Status: tko.ConditionFalse, Reason: "Unreachable", Message: "no route"}}
+			}
+			if i == 3 || i == 11_501 {
+				s.Stamp.Conditions[0].Reason = "Rare"
 			}
 			if !yield(s, nil) {
 				return
@@ -177,6 +182,28 @@ func TestPagesAreBoundedAndContinue(t *testing.T) {
 	}
 	if seen != sites {
 		t.Errorf("the pages have %d rows, want %d", seen, sites)
+	}
+}
+
+// The first rows in a state come soon, however few others there are.
+func TestPagesOfStateStopSoonAfterTheFirstRows(t *testing.T) {
+	t.Parallel()
+	f := &liveFake{sites: 12_000}
+	h := liveHandler(f)
+	after := ""
+	for i, want := range []struct{ rows, read int }{{1, 1001}, {0, 10_001}, {1, 1000}} {
+		f.read = 0
+		var page struct {
+			Rows []struct{ ID string }
+			Next string
+		}
+		if code := call(t, h, "GET", "/api/v1/site/list?reason=Rare&after="+after, "", &page); code != http.StatusOK {
+			t.Fatalf("status %d", code)
+		}
+		if len(page.Rows) != want.rows || f.read != want.read || (page.Next == "") != (i == 2) {
+			t.Errorf("page %d has %d rows of %d that were read, and the next is after %q; want %d of %d", i, len(page.Rows), f.read, page.Next, want.rows, want.read)
+		}
+		after = page.Next
 	}
 }
 

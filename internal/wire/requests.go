@@ -179,18 +179,15 @@ func ProvisionSite(m *tkopb.ProvisionSite) (tko.NewSite, error) {
 }
 
 // NewModification writes a modification that has started.
-func NewModification(mod tko.Modification, format krm.Format) (*tkopb.StartDeploymentModificationResponse, error) {
-	name, data, err := encode(format, mod.Package)
-	if err != nil {
-		return nil, err
-	}
+// Its package has a format.
+func NewModification(mod tko.Encoded[tko.Modification], format krm.Format) *tkopb.StartDeploymentModificationResponse {
 	return &tkopb.StartDeploymentModificationResponse{
 		Started:           true,
-		ModificationToken: mod.Token,
-		PackageFormat:     name,
-		Package:           data,
-		Expires:           NewTime(mod.Expires),
-	}, nil
+		ModificationToken: mod.Entity.Token,
+		PackageFormat:     string(format),
+		Package:           mod.Package,
+		Expires:           NewTime(mod.Entity.Expires),
+	}
 }
 
 // Modification reads a modification of a deployment that has started.

@@ -96,7 +96,11 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 			checkRoundTrip(t, "new children", tko.NewChildren{Parent: "p", Revision: 4, Merge: pkg, Children: []tko.NewChild{{Origin: "o", Template: "t", Site: "s"}}}, in(format, NewCreateChildren), CreateChildren)
 			checkRoundTrip(t, "new site", tko.NewSite{Origin: "o", Template: "t", Metadata: metadata, Package: pkg}, in(format, NewProvisionSite), ProvisionSite)
 			checkRoundTrip(t, "commit", tko.DeploymentCommit{ID: "d", Revision: 3, Package: pkg, Conditions: stamp1.Conditions, Steps: stamp1.Steps}, in(format, NewCommitDeployment), CommitDeployment)
-			checkRoundTrip(t, "modification", tko.Modification{Token: "x", Deployment: "d", Package: pkg, Expires: moment}, in(format, NewModification),
+			checkRoundTrip(t, "modification", tko.Modification{Token: "x", Deployment: "d", Package: pkg, Expires: moment},
+				func(m tko.Modification) (*tkopb.StartDeploymentModificationResponse, error) {
+					data, err := krm.Encode(format, m.Package)
+					return NewModification(tko.Encoded[tko.Modification]{Entity: m, Package: data}, format), err
+				},
 				func(m *tkopb.StartDeploymentModificationResponse) (tko.Modification, error) {
 					return Modification("d", m)
 				})

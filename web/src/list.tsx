@@ -225,7 +225,7 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
       {elsewhere > 0 && <button className="pill" onClick={start}>{elsewhere.toLocaleString('en')} changed elsewhere: read again</button>}
     </div>
     {error && <Problem error={error} retry={start} />}
-    {rows.length === 0 && !error && (busy ? <Loading /> : <p className="empty">No {kind} matches{filter ? <>. Remove a filter, or <button onClick={() => navigate(`/${kind}s`)}>show all</button></> : ': there is none yet, or you may see none'}.</p>)}
+    {rows.length === 0 && !error && <div className={busy || !embedded ? 'room' : undefined}>{busy ? <Loading /> : <p className="empty">No {kind} matches{filter ? <>. Remove a filter, or <button onClick={() => navigate(`/${kind}s`)}>show all</button></> : ': there is none yet, or you may see none'}.</p>}</div>}
     {rows.length > 0 && <div className="grid" role="grid" aria-label={`${kind}s`} aria-rowcount={more || !atStart ? -1 : rows.length + 1} tabIndex={0} ref={scroller} onKeyDown={keys} onScroll={() => { remember(); reach() }} aria-activedescendant={items.some(i => i.index === at) ? `row-${at}` : undefined}>
       <div role="row" className="head" style={grid}><span role="columnheader"><span className="hidden">Marked</span></span>{shown.map(c => <span role="columnheader" key={c.name}>{c.name}</span>)}</div>
       <div role="rowgroup" className="body" style={{ height: virtual.getTotalSize(), ...wide }}>

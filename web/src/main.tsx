@@ -168,8 +168,8 @@ function Overview({ feed, me }: { feed: Feed, me: Me }) {
       {feed.recent.length === 0 ? <p className="empty">Nothing yet.</p> : <div className="scroll" tabIndex={0} role="region" aria-label="Changes"><table><thead><tr><th>When</th><th>What</th><th>Change</th><th>Who</th><th>Why</th></tr></thead><tbody>
         {feed.recent.slice(0, 15).map(c => <tr key={`${c.kind} ${c.id} ${c.time} ${c.op}`}><td><Ago at={c.time} /></td><td>{c.kind} {c.op === 'deleted' ? c.id : <Link to={entityPath(c.kind, c.id)}>{c.id}</Link>}</td><td>{c.op === 'status' ? 'conditions' : c.op === 'written' ? `revision ${c.revision}` : 'deleted'}</td><td>{c.who}</td><td>{c.why}</td></tr>)}</tbody></table></div>}
     </section>}
-    <CopyCommand text="tko deployment list" />
-    <p className="muted">{me.version}</p>
+    {all && <><CopyCommand text="tko deployment list" />
+      <p className="muted">{me.version}</p></>}
   </>
 }
 

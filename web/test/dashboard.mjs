@@ -69,6 +69,28 @@ await test('every view is accessible and fits, in light and dark, wide and narro
   }
 })
 
+await test('nothing moves while views load on a phone', { viewport: { width: 390, height: 800 } }, async page => {
+  await page.addInitScript(() => {
+    window.shift = 0
+    window.moved = []
+    new PerformanceObserver(list => {
+      for (const e of list.getEntries()) {
+        window.shift += e.value
+        window.moved.push(...e.sources.map(s => `${s.node?.nodeName} ${s.node?.className ?? ''} ${s.node?.textContent?.slice(0, 30)}: ${s.previousRect.y} to ${s.currentRect.y}`))
+      }
+    }).observe({ type: 'layout-shift', buffered: true })
+  })
+  // Responses come as late as from a slow network, those of lists and counts last.
+  await page.route('**/api/v1/**', async route => { await new Promise(resolve => setTimeout(resolve, /list|count/.test(route.request().url()) ? 900 : 400)); await route.continue().catch(() => {}) })
+  for (const [path, ready] of [['/', 'section[aria-labelledby=changed]'], ['/deployments', '[role=grid] .row'], ['/sites', '[role=grid] .row'], ['/sites?id=none/**', '.empty'], ['/matrix?rows=region&cols=tier', 'table.matrix']]) {
+    await open(page, path)
+    await page.locator(ready).first().waitFor()
+    const [shift, moved] = await page.evaluate(() => new Promise(resolve => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => resolve([window.shift, window.moved]))))))
+    console.log(`# ${path} moved by ${shift.toFixed(3)}`)
+    check(shift < 0.1, `${path} moved by ${shift.toFixed(3)}: ${moved.join('; ')}`)
+  }
+})
+
 // How long it takes depends on the machine: it is printed here, measured by test/dashboard's test of a large fleet, and by tko-bench.
 await test('a change shows without a reload', {}, async page => {
   await open(page, '/sites?id=live/**')
