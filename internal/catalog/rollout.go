@@ -386,7 +386,7 @@ func (s *Service) command(ctx context.Context, cmd tko.RolloutCommand, r Record,
 			_, _, err := execute.Allow(from, execute.CommandApprove)
 			return err
 		}
-		to, err := execute.Approve(from, sum, cmd.Plan, author(ctx).Who, v.Now)
+		to, err := execute.Approve(from, sum, execute.Approving{Plan: cmd.Plan, Wave: cmd.Wave, Who: author(ctx).Who, When: v.Now})
 		if err != nil {
 			return err
 		}

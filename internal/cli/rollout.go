@@ -101,54 +101,24 @@ func (a *app) rolloutCommand() *cobra.Command {
 
 func (a *app) rolloutApprove() *cobra.Command {
 	c := tko.RolloutCommand{Verb: "approve"}
-	var wave string
 	cmd := &cobra.Command{
 		Use: "approve ID", Short: "Approve the next wave of a rollout",
 		Long: `Approve the next wave of a rollout. While the wave that was approved last is in progress, the
-command refuses to approve the one after it, unless --wave names it: a second run approves
+server refuses to approve the one after it, unless --wave names it: a second run approves
 nothing more.`,
 		Args: arguments(1, 1), Example: "  tko rollout approve smf-v2\n  tko rollout approve smf-v2 --wave rest", ValidArgsFunction: a.completeFirst(completeRollouts),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			c.ID = tko.RolloutID(args[0])
-			status, err := s.status(ctx, c.ID)
+			status, err := s.command(ctx, c)
 			if err != nil {
-				return err
-			}
-			if err := approvable(status, wave); err != nil {
-				return err
-			}
-			if status, err = s.command(ctx, c); err != nil {
 				return err
 			}
 			return a.commanded(status)
 		}),
 	}
 	cmd.Flags().StringVar(&c.Plan, "plan", "", "`DIGEST` of the plan that you have reviewed, or its first 12 characters")
-	cmd.Flags().StringVar(&wave, "wave", "", "`name` of the wave to approve: if it isn't the next one, nothing is changed")
+	cmd.Flags().StringVar(&c.Wave, "wave", "", "`name` of the wave to approve: if it isn't the next one, nothing is changed")
 	return cmd
-}
-
-// approvable returns an error if the next wave to approve isn't the named one; without a
-// name, if a wave before it is approved and in progress.
-func approvable(s tko.RolloutStatus, named string) error {
-	approved := ""
-	for _, w := range s.Waves {
-		switch {
-		case w.Approval == "":
-		case w.Approval != "Required":
-			if w.Progress["Waiting"]+w.Progress["Applied"]+w.Progress["Soaking"] > 0 {
-				approved = w.Name
-			}
-		case w.Progress["Waiting"] == 0:
-		case named != "" && named != w.Name:
-			return tko.Errorf(tko.ErrConflict, "rollout %q: the next wave to approve is %q, not %q: see tko rollout status %s", s.ID, w.Name, named, s.ID)
-		case named == "" && approved != "":
-			return tko.Errorf(tko.ErrConflict, "rollout %q: the wave %q is approved already, and in progress: to approve the next one in advance, use --wave %s", s.ID, approved, w.Name)
-		default:
-			return nil
-		}
-	}
-	return nil
 }
 
 // command does a command of a rollout.

@@ -143,7 +143,7 @@ func (a *api) siteDiff(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
-	c.Changes, c.Problems = orEmpty(c.Changes), orEmpty(c.Problems)
+	c.Changes, c.Problems, c.Orphans, c.Unsearched = orEmpty(c.Changes), orEmpty(c.Problems), orEmpty(c.Orphans), orEmpty(c.Unsearched)
 	writeJSON(w, http.StatusOK, c)
 }
 

@@ -31,7 +31,7 @@ func Rollout(m *tkopb.Rollout) (tko.Rollout, error) {
 // NewRolloutCommand writes a command.
 func NewRolloutCommand(c tko.RolloutCommand) *tkopb.RolloutCommand {
 	return &tkopb.RolloutCommand{
-		RolloutId: string(c.ID), Command: c.Verb, Plan: c.Plan, SkipBlocked: c.SkipBlocked, Force: c.Force, AnyTime: c.AnyTime, DeploymentId: string(c.Deployment), Unstarted: c.Unstarted,
+		RolloutId: string(c.ID), Command: c.Verb, Plan: c.Plan, SkipBlocked: c.SkipBlocked, Force: c.Force, AnyTime: c.AnyTime, DeploymentId: string(c.Deployment), Unstarted: c.Unstarted, Wave: c.Wave,
 	}
 }
 
@@ -39,7 +39,7 @@ func NewRolloutCommand(c tko.RolloutCommand) *tkopb.RolloutCommand {
 func RolloutCommand(m *tkopb.RolloutCommand) tko.RolloutCommand {
 	return tko.RolloutCommand{
 		ID: tko.RolloutID(m.GetRolloutId()), Verb: m.GetCommand(), Plan: m.GetPlan(), SkipBlocked: m.GetSkipBlocked(), Force: m.GetForce(), AnyTime: m.GetAnyTime(),
-		Deployment: tko.DeploymentID(m.GetDeploymentId()), Unstarted: m.GetUnstarted(),
+		Deployment: tko.DeploymentID(m.GetDeploymentId()), Unstarted: m.GetUnstarted(), Wave: m.GetWave(),
 	}
 }
 
