@@ -47,5 +47,5 @@ type SiteChange struct {
 	Verb       string       `json:"verb"`
 	Object     string       `json:"object"`
 	Deployment DeploymentID `json:"deployment,omitempty"` // of an orphan: the one that it is labelled with
-	Details    []string     `json:"details"` // of an update: the fields; otherwise the reason, if there is one
+	Details    []string     `json:"details"`              // of an update: the fields; otherwise the reason, if there is one
 }

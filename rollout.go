@@ -143,6 +143,8 @@ type RolloutGroup struct {
 	More     int
 	Coarse   bool
 	Distinct int
+	// Templates are those of upgrades, as "FROM → TO", at most 5.
+	Templates []string
 }
 
 // A RolloutChange is a change of one field, for display.

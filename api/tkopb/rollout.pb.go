@@ -894,6 +894,7 @@ type RolloutGroup struct {
 	More          int64                  `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
 	Coarse        bool                   `protobuf:"varint,6,opt,name=coarse,proto3" json:"coarse,omitempty"`
 	Distinct      int64                  `protobuf:"varint,7,opt,name=distinct,proto3" json:"distinct,omitempty"`
+	Templates     []string               `protobuf:"bytes,1400,rep,name=templates,proto3" json:"templates,omitempty"` // of upgrades: FROM → TO, at most 5
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -975,6 +976,13 @@ func (x *RolloutGroup) GetDistinct() int64 {
 		return x.Distinct
 	}
 	return 0
+}
+
+func (x *RolloutGroup) GetTemplates() []string {
+	if x != nil {
+		return x.Templates
+	}
+	return nil
 }
 
 type RolloutChange struct {
@@ -1537,7 +1545,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\n" +
 	"KindsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xca\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xe9\x01\n" +
 	"\fRolloutGroup\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\x12\x1a\n" +
@@ -1545,7 +1553,9 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\achanges\x18\x04 \x03(\v2\x12.tko.RolloutChangeR\achanges\x12\x12\n" +
 	"\x04more\x18\x05 \x01(\x03R\x04more\x12\x16\n" +
 	"\x06coarse\x18\x06 \x01(\bR\x06coarse\x12\x1a\n" +
-	"\bdistinct\x18\a \x01(\x03R\bdistinct\"m\n" +
+	"\bdistinct\x18\a \x01(\x03R\bdistinct\x12\x1d\n" +
+	"\ttemplates\x18\xf8\n" +
+	" \x03(\tR\ttemplates\"m\n" +
 	"\rRolloutChange\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +

@@ -974,7 +974,7 @@ func (s *Service) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.Rollou
 		return out, fmt.Errorf("read the plan of rollout %q: %w", id, err)
 	}
 	for _, g := range groups {
-		shown := tko.RolloutGroup{Kind: g.Kind.String(), Count: g.Count, Examples: g.Examples, More: g.More, Coarse: g.Coarse, Distinct: g.Distinct}
+		shown := tko.RolloutGroup{Kind: g.Kind.String(), Count: g.Count, Examples: g.Examples, More: g.More, Coarse: g.Coarse, Distinct: g.Distinct, Templates: g.Templates}
 		for _, l := range g.Changes {
 			shown.Changes = append(shown.Changes, tko.RolloutChange(l))
 		}

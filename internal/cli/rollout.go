@@ -708,6 +708,9 @@ func (a *app) planText(ctx context.Context, r rolloutPlans, p tko.RolloutPlan) e
 			fmt.Fprintf(&text, "  all of one: tko rollout plan %s --deployment %s\n", p.ID, g.Examples[0])
 			continue
 		}
+		for _, templates := range g.Templates {
+			fmt.Fprintf(&text, "  template %s\n", templates)
+		}
 		for _, c := range g.Changes {
 			fmt.Fprintf(&text, "  %s %s: %s → %s\n", c.Resource, c.Path, c.Before, c.After)
 		}
@@ -769,7 +772,7 @@ func planValue(p tko.RolloutPlan) map[string]any {
 	for _, g := range p.Groups {
 		changes := changesValue(g.Changes)
 		groups = append(groups, map[string]any{
-			"kind": g.Kind, "count": int64(g.Count), "examples": listValue(g.Examples), "changes": changes, "more": int64(g.More), "coarse": g.Coarse, "distinct": int64(g.Distinct),
+			"kind": g.Kind, "count": int64(g.Count), "examples": listValue(g.Examples), "changes": changes, "more": int64(g.More), "coarse": g.Coarse, "distinct": int64(g.Distinct), "templates": listValue(g.Templates),
 		})
 	}
 	return map[string]any{"rolloutId": string(p.ID), "plan": p.Digest, "state": p.State, "kinds": countsValue(p.Kinds), "waves": waves, "groups": groups}
@@ -1071,32 +1074,4 @@ func (s *session) upgradable(ctx context.Context, ids []string, to tko.TemplateI
 		}
 	}
 	return nil
-}
-
-// waitRollout waits until a rollout is done. It is an error if it ends otherwise, or
-// pauses.
-func waitRollout(ctx context.Context, s *session, id tko.RolloutID, timeout time.Duration) error {
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errWaitTimeout)
-		defer cancel()
-	}
-	for {
-		status, err := s.status(ctx, id)
-		if err != nil {
-			return err
-		}
-		switch status.State {
-		case "Done":
-			if status.Failures > 0 {
-				return fmt.Errorf("rollout %q: %s: see tko rollout status %s", id, count(status.Failures, "deployment failed", "deployments failed"), id)
-			}
-			return nil
-		case "Paused", "Undone", "Undoing", "Cancelled":
-			return fmt.Errorf("rollout %q is %s: %s", id, status.State, status.Reason)
-		}
-		if err := pause.For(ctx, 300*time.Millisecond); err != nil {
-			return fmt.Errorf("rollout %q is %s: %w", id, status.State, err)
-		}
-	}
 }

@@ -105,6 +105,8 @@ type planGroup struct {
 	More     int                `json:"more,omitempty"`     // changes that are left out
 	Coarse   bool               `json:"coarse,omitempty"`   // the values differ
 	Distinct int                `json:"distinct,omitempty"` // sets of values, if coarse
+	// Templates are those of upgrades, as "FROM → TO".
+	Templates []string `json:"templates,omitempty"`
 }
 
 type planBody struct {
@@ -130,7 +132,7 @@ func (l *live) rolloutPlan(w http.ResponseWriter, r *http.Request) {
 	body := planBody{ID: plan.ID, Digest: plan.Digest, State: plan.State, Kinds: plan.Kinds, Waves: wavesOf(plan.Waves), Groups: []planGroup{}}
 	for _, g := range plan.Groups {
 		body.Groups = append(body.Groups, planGroup{
-			Kind: g.Kind, Count: g.Count, Examples: orEmpty(g.Examples), Changes: changesOf(g.Changes), More: g.More, Coarse: g.Coarse, Distinct: g.Distinct,
+			Kind: g.Kind, Count: g.Count, Examples: orEmpty(g.Examples), Changes: changesOf(g.Changes), More: g.More, Coarse: g.Coarse, Distinct: g.Distinct, Templates: g.Templates,
 		})
 	}
 	writeJSON(w, http.StatusOK, body)

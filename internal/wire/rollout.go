@@ -152,7 +152,7 @@ func rolloutChanges(changes []*tkopb.RolloutChange) []tko.RolloutChange {
 func NewRolloutPlan(p tko.RolloutPlan) *tkopb.RolloutPlan {
 	m := &tkopb.RolloutPlan{RolloutId: string(p.ID), Digest: p.Digest, State: p.State, Kinds: counts(p.Kinds), Waves: newWaves(p.Waves)}
 	for _, g := range p.Groups {
-		group := &tkopb.RolloutGroup{Kind: g.Kind, Count: int64(g.Count), Examples: stringsOf(g.Examples), More: int64(g.More), Coarse: g.Coarse, Distinct: int64(g.Distinct)}
+		group := &tkopb.RolloutGroup{Kind: g.Kind, Count: int64(g.Count), Examples: stringsOf(g.Examples), More: int64(g.More), Coarse: g.Coarse, Distinct: int64(g.Distinct), Templates: g.Templates}
 		group.Changes = newRolloutChanges(g.Changes)
 		m.Groups = append(m.Groups, group)
 	}
@@ -163,7 +163,7 @@ func NewRolloutPlan(p tko.RolloutPlan) *tkopb.RolloutPlan {
 func RolloutPlan(m *tkopb.RolloutPlan) tko.RolloutPlan {
 	p := tko.RolloutPlan{ID: tko.RolloutID(m.GetRolloutId()), Digest: m.GetDigest(), State: m.GetState(), Kinds: countsOf(m.GetKinds()), Waves: waves(m.GetWaves())}
 	for _, g := range m.GetGroups() {
-		group := tko.RolloutGroup{Kind: g.GetKind(), Count: int(g.GetCount()), Examples: idsOf[tko.DeploymentID](g.GetExamples()), More: int(g.GetMore()), Coarse: g.GetCoarse(), Distinct: int(g.GetDistinct())}
+		group := tko.RolloutGroup{Kind: g.GetKind(), Count: int(g.GetCount()), Examples: idsOf[tko.DeploymentID](g.GetExamples()), More: int(g.GetMore()), Coarse: g.GetCoarse(), Distinct: int(g.GetDistinct()), Templates: g.GetTemplates()}
 		group.Changes = rolloutChanges(g.GetChanges())
 		p.Groups = append(p.Groups, group)
 	}
