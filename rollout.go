@@ -58,6 +58,7 @@ type RolloutCommand struct {
 	AnyTime     bool         // of undo: change deployments outside of the windows, too
 	Deployment  DeploymentID // of skip and waive; "": all that can be
 	Unstarted   bool         // of cancel: ErrConflict if the rollout was started
+	Wave        string       // of approve: name of the wave; "": the next one, ErrConflict while an approved one is in progress
 }
 
 // A RolloutStatus is how far a rollout is.
@@ -142,6 +143,8 @@ type RolloutGroup struct {
 	More     int             `json:"more,omitempty"`
 	Coarse   bool            `json:"coarse,omitempty"`
 	Distinct int             `json:"distinct,omitempty"`
+	// Templates are those of upgrades, as "FROM → TO", at most 5.
+	Templates []string `json:"templates,omitempty"`
 }
 
 // A RolloutChange is a change of one field, for display.

@@ -14,6 +14,11 @@ const (
 	QueueEvents = "events"
 )
 
+// Queues returns the names of all queues.
+func Queues() []string {
+	return []string{QueuePrepare, QueueSchedule, QueueCompare, QueueGitOps, QueueRollout, QueueEvents}
+}
+
 // ClaimWork is a request to claim work.
 type ClaimWork struct {
 	Queue  string

@@ -323,6 +323,7 @@ type RolloutCommand struct {
 	AnyTime       bool                   `protobuf:"varint,6,opt,name=anyTime,proto3" json:"anyTime,omitempty"`          // undo: change deployments outside of the windows, too
 	DeploymentId  string                 `protobuf:"bytes,7,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"` // skip, waive; empty: all that can be
 	Unstarted     bool                   `protobuf:"varint,1700,opt,name=unstarted,proto3" json:"unstarted,omitempty"`   // cancel: only if the rollout wasn't started
+	Wave          string                 `protobuf:"bytes,1400,opt,name=wave,proto3" json:"wave,omitempty"`              // approve: name of the wave; empty: the next one, unless one that was approved is in progress
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -411,6 +412,13 @@ func (x *RolloutCommand) GetUnstarted() bool {
 		return x.Unstarted
 	}
 	return false
+}
+
+func (x *RolloutCommand) GetWave() string {
+	if x != nil {
+		return x.Wave
+	}
+	return ""
 }
 
 type RolloutStatus struct {
@@ -886,6 +894,7 @@ type RolloutGroup struct {
 	More          int64                  `protobuf:"varint,5,opt,name=more,proto3" json:"more,omitempty"`
 	Coarse        bool                   `protobuf:"varint,6,opt,name=coarse,proto3" json:"coarse,omitempty"`
 	Distinct      int64                  `protobuf:"varint,7,opt,name=distinct,proto3" json:"distinct,omitempty"`
+	Templates     []string               `protobuf:"bytes,1400,rep,name=templates,proto3" json:"templates,omitempty"` // of upgrades: FROM → TO, at most 5
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -967,6 +976,13 @@ func (x *RolloutGroup) GetDistinct() int64 {
 		return x.Distinct
 	}
 	return 0
+}
+
+func (x *RolloutGroup) GetTemplates() []string {
+	if x != nil {
+		return x.Templates
+	}
+	return nil
 }
 
 type RolloutChange struct {
@@ -1460,7 +1476,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x04asOf\x18\x90\x03 \x01(\tR\x04asOf\x1aC\n" +
 	"\x15MetadataPatternsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf1\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x86\x02\n" +
 	"\x0eRolloutCommand\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\tR\acommand\x12\x12\n" +
@@ -1469,7 +1485,9 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\x05force\x18\x05 \x01(\bR\x05force\x12\x18\n" +
 	"\aanyTime\x18\x06 \x01(\bR\aanyTime\x12\"\n" +
 	"\fdeploymentId\x18\a \x01(\tR\fdeploymentId\x12\x1d\n" +
-	"\tunstarted\x18\xa4\r \x01(\bR\tunstarted\"\xea\x04\n" +
+	"\tunstarted\x18\xa4\r \x01(\bR\tunstarted\x12\x13\n" +
+	"\x04wave\x18\xf8\n" +
+	" \x01(\tR\x04wave\"\xea\x04\n" +
 	"\rRolloutStatus\x12\x1c\n" +
 	"\trolloutId\x18\x01 \x01(\tR\trolloutId\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -1527,7 +1545,7 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\n" +
 	"KindsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xca\x01\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\xe9\x01\n" +
 	"\fRolloutGroup\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\x12\x1a\n" +
@@ -1535,7 +1553,9 @@ const file_tko_rollout_proto_rawDesc = "" +
 	"\achanges\x18\x04 \x03(\v2\x12.tko.RolloutChangeR\achanges\x12\x12\n" +
 	"\x04more\x18\x05 \x01(\x03R\x04more\x12\x16\n" +
 	"\x06coarse\x18\x06 \x01(\bR\x06coarse\x12\x1a\n" +
-	"\bdistinct\x18\a \x01(\x03R\bdistinct\"m\n" +
+	"\bdistinct\x18\a \x01(\x03R\bdistinct\x12\x1d\n" +
+	"\ttemplates\x18\xf8\n" +
+	" \x03(\tR\ttemplates\"m\n" +
 	"\rRolloutChange\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\x16\n" +

@@ -75,8 +75,11 @@ type SiteComparison struct {
 	SiteId        string                 `protobuf:"bytes,1,opt,name=siteId,proto3" json:"siteId,omitempty"`
 	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
 	Changes       []*SiteChange          `protobuf:"bytes,3,rep,name=changes,proto3" json:"changes,omitempty"`
-	More          int64                  `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`        // changes that are left out, or not visible to the caller
-	Problems      []string               `protobuf:"bytes,5,rep,name=problems,proto3" json:"problems,omitempty"` // what couldn't be compared, and why
+	More          int64                  `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`                  // changes that are left out, or not visible to the caller
+	Problems      []string               `protobuf:"bytes,5,rep,name=problems,proto3" json:"problems,omitempty"`           // what couldn't be compared, and why
+	Orphans       []*SiteChange          `protobuf:"bytes,1400,rep,name=orphans,proto3" json:"orphans,omitempty"`          // what is at the site and belongs to none of its deployments
+	MoreOrphans   int64                  `protobuf:"varint,1401,opt,name=moreOrphans,proto3" json:"moreOrphans,omitempty"` // orphans that are left out, or not visible to the caller
+	Unsearched    []string               `protobuf:"bytes,1402,rep,name=unsearched,proto3" json:"unsearched,omitempty"`    // where orphans couldn't be looked for, and why
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -146,10 +149,31 @@ func (x *SiteComparison) GetProblems() []string {
 	return nil
 }
 
+func (x *SiteComparison) GetOrphans() []*SiteChange {
+	if x != nil {
+		return x.Orphans
+	}
+	return nil
+}
+
+func (x *SiteComparison) GetMoreOrphans() int64 {
+	if x != nil {
+		return x.MoreOrphans
+	}
+	return 0
+}
+
+func (x *SiteComparison) GetUnsearched() []string {
+	if x != nil {
+		return x.Unsearched
+	}
+	return nil
+}
+
 type SiteChange struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Target        string                 `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"` // resource of the site's package
-	Verb          string                 `protobuf:"bytes,2,opt,name=verb,proto3" json:"verb,omitempty"`     // create, update, remove, blocked
+	Verb          string                 `protobuf:"bytes,2,opt,name=verb,proto3" json:"verb,omitempty"`     // create, update, remove, blocked, orphan
 	Object        string                 `protobuf:"bytes,3,opt,name=object,proto3" json:"object,omitempty"`
 	DeploymentId  string                 `protobuf:"bytes,4,opt,name=deploymentId,proto3" json:"deploymentId,omitempty"`
 	Details       []string               `protobuf:"bytes,5,rep,name=details,proto3" json:"details,omitempty"`
@@ -1500,13 +1524,21 @@ const file_tko_why_proto_rawDesc = "" +
 	"\n" +
 	"\rtko/why.proto\x12\x03tko\x1a\x1fgoogle/protobuf/timestamp.proto\"%\n" +
 	"\vCompareSite\x12\x16\n" +
-	"\x06siteId\x18\x01 \x01(\tR\x06siteId\"\xb3\x01\n" +
+	"\x06siteId\x18\x01 \x01(\tR\x06siteId\"\xa3\x02\n" +
 	"\x0eSiteComparison\x12\x16\n" +
 	"\x06siteId\x18\x01 \x01(\tR\x06siteId\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12)\n" +
 	"\achanges\x18\x03 \x03(\v2\x0f.tko.SiteChangeR\achanges\x12\x12\n" +
 	"\x04more\x18\x04 \x01(\x03R\x04more\x12\x1a\n" +
-	"\bproblems\x18\x05 \x03(\tR\bproblems\"\x8e\x01\n" +
+	"\bproblems\x18\x05 \x03(\tR\bproblems\x12*\n" +
+	"\aorphans\x18\xf8\n" +
+	" \x03(\v2\x0f.tko.SiteChangeR\aorphans\x12!\n" +
+	"\vmoreOrphans\x18\xf9\n" +
+	" \x01(\x03R\vmoreOrphans\x12\x1f\n" +
+	"\n" +
+	"unsearched\x18\xfa\n" +
+	" \x03(\tR\n" +
+	"unsearched\"\x8e\x01\n" +
 	"\n" +
 	"SiteChange\x12\x16\n" +
 	"\x06target\x18\x01 \x01(\tR\x06target\x12\x12\n" +
@@ -1680,32 +1712,33 @@ var file_tko_why_proto_goTypes = []any{
 var file_tko_why_proto_depIdxs = []int32{
 	19, // 0: tko.SiteComparison.time:type_name -> google.protobuf.Timestamp
 	2,  // 1: tko.SiteComparison.changes:type_name -> tko.SiteChange
-	5,  // 2: tko.Blame.origins:type_name -> tko.Origin
-	6,  // 3: tko.Blame.fields:type_name -> tko.BlamedField
-	7,  // 4: tko.Blame.changes:type_name -> tko.FieldChange
-	19, // 5: tko.Origin.time:type_name -> google.protobuf.Timestamp
-	5,  // 6: tko.FieldChange.origin:type_name -> tko.Origin
-	5,  // 7: tko.FieldChange.upstream:type_name -> tko.Origin
-	10, // 8: tko.SiteExplanation.placements:type_name -> tko.PlacementExplanation
-	11, // 9: tko.PlacementExplanation.unmet:type_name -> tko.UnmetCondition
-	14, // 10: tko.TemplateImpact.revisions:type_name -> tko.ImpactRevision
-	15, // 11: tko.TemplateImpact.topologies:type_name -> tko.ImpactTopology
-	16, // 12: tko.TemplateImpact.rollouts:type_name -> tko.ImpactRollout
-	17, // 13: tko.TemplateImpact.groups:type_name -> tko.ImpactGroup
-	18, // 14: tko.ImpactGroup.changes:type_name -> tko.ImpactChange
-	3,  // 15: tko.Why.blame:input_type -> tko.GetBlame
-	8,  // 16: tko.Why.explainSite:input_type -> tko.GetSiteExplanation
-	12, // 17: tko.Why.getTemplateImpact:input_type -> tko.GetTemplateImpact
-	0,  // 18: tko.Why.compareSite:input_type -> tko.CompareSite
-	4,  // 19: tko.Why.blame:output_type -> tko.Blame
-	9,  // 20: tko.Why.explainSite:output_type -> tko.SiteExplanation
-	13, // 21: tko.Why.getTemplateImpact:output_type -> tko.TemplateImpact
-	1,  // 22: tko.Why.compareSite:output_type -> tko.SiteComparison
-	19, // [19:23] is the sub-list for method output_type
-	15, // [15:19] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	2,  // 2: tko.SiteComparison.orphans:type_name -> tko.SiteChange
+	5,  // 3: tko.Blame.origins:type_name -> tko.Origin
+	6,  // 4: tko.Blame.fields:type_name -> tko.BlamedField
+	7,  // 5: tko.Blame.changes:type_name -> tko.FieldChange
+	19, // 6: tko.Origin.time:type_name -> google.protobuf.Timestamp
+	5,  // 7: tko.FieldChange.origin:type_name -> tko.Origin
+	5,  // 8: tko.FieldChange.upstream:type_name -> tko.Origin
+	10, // 9: tko.SiteExplanation.placements:type_name -> tko.PlacementExplanation
+	11, // 10: tko.PlacementExplanation.unmet:type_name -> tko.UnmetCondition
+	14, // 11: tko.TemplateImpact.revisions:type_name -> tko.ImpactRevision
+	15, // 12: tko.TemplateImpact.topologies:type_name -> tko.ImpactTopology
+	16, // 13: tko.TemplateImpact.rollouts:type_name -> tko.ImpactRollout
+	17, // 14: tko.TemplateImpact.groups:type_name -> tko.ImpactGroup
+	18, // 15: tko.ImpactGroup.changes:type_name -> tko.ImpactChange
+	3,  // 16: tko.Why.blame:input_type -> tko.GetBlame
+	8,  // 17: tko.Why.explainSite:input_type -> tko.GetSiteExplanation
+	12, // 18: tko.Why.getTemplateImpact:input_type -> tko.GetTemplateImpact
+	0,  // 19: tko.Why.compareSite:input_type -> tko.CompareSite
+	4,  // 20: tko.Why.blame:output_type -> tko.Blame
+	9,  // 21: tko.Why.explainSite:output_type -> tko.SiteExplanation
+	13, // 22: tko.Why.getTemplateImpact:output_type -> tko.TemplateImpact
+	1,  // 23: tko.Why.compareSite:output_type -> tko.SiteComparison
+	20, // [20:24] is the sub-list for method output_type
+	16, // [16:20] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_tko_why_proto_init() }

@@ -197,7 +197,7 @@ func (h *host) methods() sibling.Endpoint {
 			return out, nil
 		}),
 		wiring.ClustersCompare: sibling.Unary(func(ctx context.Context, in wiring.ScheduleRequest) (out wiring.CompareResponse, err error) {
-			out.Changes, err = h.clusters().Compare(ctx, in.Trigger, in.Site, in.Deployments, in.Held)
+			out.Found, err = h.clusters().Compare(ctx, in.Trigger, in.Site, in.Deployments, in.Held)
 			out.Error = sibling.NewFailure(err)
 			return out, nil
 		}),

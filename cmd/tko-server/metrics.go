@@ -34,14 +34,14 @@ const (
 	sampleFiles    = time.Minute
 )
 
-var queues = []string{tko.QueuePrepare, tko.QueueSchedule, tko.QueueGitOps, tko.QueueEvents}
-
 // newMetrics returns the metrics of this process, except those of the data controller.
 func newMetrics(c *config.Config) *metrics.Metrics {
 	m := metrics.New("tko-server")
 	m.Server(version.String(), c.Identity.Insecure)
 	m.Add(metrics.Disks(folders(c)))
-	for role, queue := range map[string]string{config.RolePreparer: tko.QueuePrepare, config.RoleMetaScheduler: tko.QueueSchedule} {
+	for queue, role := range map[string]string{
+		tko.QueuePrepare: config.RolePreparer, tko.QueueSchedule: config.RoleMetaScheduler, tko.QueueCompare: config.RoleMetaScheduler, tko.QueueRollout: config.RoleRollout,
+	} {
 		if c.Has(role) {
 			m.Queue(queue)
 		}
@@ -97,7 +97,7 @@ func storeSampler(store *relational.Store, c *config.Access) *metrics.Sampler {
 	}, func(ctx context.Context) ([]metrics.Value, error) {
 		full, _ := store.DiskFull(ctx)
 		values := []metrics.Value{{Name: "tko_store_disk_full", Value: number(full)}}
-		st, err := store.Statistics(ctx, queues...)
+		st, err := store.Statistics(ctx, tko.Queues()...)
 		values = append(values, metrics.Value{Name: "tko_store_up", Value: number(err == nil)})
 		if err != nil {
 			return values, err

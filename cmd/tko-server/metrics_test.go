@@ -277,3 +277,39 @@ func TestMetricsNeedIdentitiesAsOtherPortsDo(t *testing.T) {
 		t.Errorf("with a client certificate: %v", err)
 	}
 }
+
+func TestMetricsHaveAllQueues(t *testing.T) {
+	families, err := scrape(t, busyServer(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../docs/monitoring.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	queuesOf := func(name string) map[string]bool {
+		all := map[string]bool{}
+		for _, m := range families[name].GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "queue" {
+					all[l.GetValue()] = true
+				}
+			}
+		}
+		return all
+	}
+	items, lost := queuesOf("tko_work_items"), queuesOf("tko_leases_lost_total")
+	for _, queue := range tko.Queues() {
+		if !items[queue] {
+			t.Errorf("tko_work_items doesn't have the queue %q", queue)
+		}
+		if !strings.Contains(string(text), "`"+queue+"` (") {
+			t.Errorf("docs/monitoring.md doesn't describe the queue %q", queue)
+		}
+	}
+	for _, queue := range []string{tko.QueuePrepare, tko.QueueSchedule, tko.QueueCompare, tko.QueueRollout} {
+		if !lost[queue] {
+			t.Errorf("tko_leases_lost_total doesn't have the queue %q", queue)
+		}
+	}
+}

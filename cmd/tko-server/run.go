@@ -46,6 +46,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/schedule"
 	"github.com/tko-orchestrator/tko/internal/schedule/osm"
 	"github.com/tko-orchestrator/tko/internal/sibling"
+	"github.com/tko-orchestrator/tko/internal/spelling"
 	"github.com/tko-orchestrator/tko/internal/store/postgres"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
 	"github.com/tko-orchestrator/tko/internal/store/sqlite"
@@ -142,7 +143,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	command.SetArgs(args)
 	command.SetOut(stdout)
 	command.SetErr(stderr)
-	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return tko.Errorf(tko.ErrInvalid, "%w", err) })
+	command.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return tko.Errorf(tko.ErrInvalid, "%w", spelling.Flag(c.Flags(), err))
+	})
 	err := command.ExecuteContext(ctx)
 	switch {
 	case err == nil:
@@ -315,7 +318,7 @@ func serve(ctx context.Context, c *config.Config, counted *metrics.Metrics, root
 	if c.Has(config.RoleRollout) {
 		rollouts := clients.of(identity.RoleRollout)
 		controllers.Go(func() error {
-			return controller.Run(working, rollouts, controller.Options{Worker: s.worker, Lease: c.WorkLease, Log: log.With("role", config.RoleRollout)})
+			return controller.Run(working, rollouts, controller.Options{Worker: s.worker, Lease: c.WorkLease, Log: log.With("role", config.RoleRollout), Observer: counted})
 		})
 	}
 	if c.Has(config.RoleGitOps) {

@@ -25,7 +25,7 @@ func TestExitCodes(t *testing.T) {
 	}{
 		"help":             {why: "it describes the server", args: []string{"--help"}, code: 0, want: "loopback"},
 		"version":          {why: "it names the version", args: []string{"--version"}, code: 0, want: "version"},
-		"unknown flag":     {why: "a typo", args: []string{"--rolls=data"}, code: 2, want: "rolls"},
+		"unknown flag":     {why: "a typo", args: []string{"--rolls=data"}, code: 2, want: "unknown flag: --rolls: did you mean --roles?"},
 		"argument":         {why: "there are none", args: []string{"data"}, code: 2, want: "data"},
 		"exposed metrics":  {why: "beyond loopback, they need TLS and identities", args: []string{"--listen-metrics=*:0"}, code: 2, want: "--listen-metrics=*:0"},
 		"unknown role":     {why: "a typo", args: []string{"--roles=cook"}, code: 2, want: "cook"},

@@ -1,10 +1,12 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -99,29 +101,81 @@ func (s *Service) compared(ctx context.Context, id tko.SiteID, deadline time.Tim
 	return tko.Errorf(tko.ErrUnavailable, "site %q: no meta-scheduler compared it within %s: check that one runs (tko-server --roles meta-scheduler), of this version or later, and its log", id, s.options.CompareWait)
 }
 
-// hideChanges removes the changes of deployments that the caller may not read.
+// hideChanges removes the changes and orphans of deployments that the caller may not
+// read, and the texts that name such deployments. Orphans of no deployment are for callers
+// that may read all.
 func (s *Service) hideChanges(ctx context.Context, c *caller, comparison *tko.SiteComparison) error {
 	if c.grant.On(access.Read, tko.KindDeployment).IsAll() {
 		return nil
 	}
-	all := comparison.Changes
-	comparison.Changes = nil
-	visible := map[tko.DeploymentID]bool{"": false}
-	for _, change := range all {
-		seen, known := visible[change.Deployment]
-		if !known {
-			_, err := s.Deployment(ctx, change.Deployment, 0)
-			if err != nil && !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrDenied) {
-				return err
-			}
-			seen = err == nil
-			visible[change.Deployment] = seen
+	v := visibility{service: s, known: map[tko.DeploymentID]bool{"": false}}
+	comparison.Changes, comparison.More = v.changes(ctx, comparison.Changes, comparison.More)
+	comparison.Orphans, comparison.MoreOrphans = v.changes(ctx, comparison.Orphans, comparison.MoreOrphans)
+	comparison.Problems = v.texts(ctx, comparison.Problems)
+	comparison.Unsearched = v.texts(ctx, comparison.Unsearched)
+	return v.err
+}
+
+// maxNamed bounds the deployments that texts name and whose rights are checked.
+const maxNamed = 1000
+
+// namedDeployment matches what names a deployment in a text, and may match more.
+var namedDeployment = regexp.MustCompile(`deployment "([^"]*)"|\b[0-9A-Za-z]{27}\b`)
+
+// hiddenProblem replaces texts that name deployments that the caller may not read.
+const hiddenProblem = "not everything was compared, for a reason that names deployments you may not read: ask a user who may read all deployments to compare the site"
+
+// A visibility finds which deployments the caller may read.
+type visibility struct {
+	service *Service
+	known   map[tko.DeploymentID]bool
+	err     error // the first one
+}
+
+func (v *visibility) sees(ctx context.Context, id tko.DeploymentID) bool {
+	seen, known := v.known[id]
+	if !known && v.err == nil {
+		_, err := v.service.Deployment(ctx, id, 0)
+		if err != nil && !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrDenied) {
+			v.err = err
 		}
-		if seen {
-			comparison.Changes = append(comparison.Changes, change)
-		} else {
-			comparison.More++
+		seen = err == nil
+		v.known[id] = seen
+	}
+	return seen
+}
+
+func (v *visibility) changes(ctx context.Context, all []tko.SiteChange, more int) (visible []tko.SiteChange, hidden int) {
+	for _, change := range all {
+		if v.sees(ctx, change.Deployment) {
+			visible = append(visible, change)
 		}
 	}
-	return nil
+	return visible, more + len(all) - len(visible)
+}
+
+// texts replaces the texts that name hidden deployments by one.
+func (v *visibility) texts(ctx context.Context, all []string) (visible []string) {
+	hidden := false
+	for _, text := range all {
+		if v.showsAll(ctx, text) {
+			visible = append(visible, text)
+		} else {
+			hidden = true
+		}
+	}
+	if hidden {
+		visible = append(visible, hiddenProblem)
+	}
+	return visible
+}
+
+func (v *visibility) showsAll(ctx context.Context, text string) bool {
+	for _, match := range namedDeployment.FindAllStringSubmatch(text, -1) {
+		id := tko.DeploymentID(cmp.Or(match[1], match[0]))
+		if len(v.known) > maxNamed || !v.sees(ctx, id) {
+			return false
+		}
+	}
+	return true
 }

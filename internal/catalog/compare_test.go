@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -36,6 +37,18 @@ func (w *world) saveComparison(claim tko.WorkItem, objects ...string) {
 	c := tko.SiteComparison{Site: tko.SiteID(claim.Key)}
 	for _, o := range objects {
 		id, object, _ := strings.Cut(o, " ")
+		switch id {
+		case "problem":
+			c.Problems = append(c.Problems, object)
+			continue
+		case "unsearched":
+			c.Unsearched = append(c.Unsearched, object)
+			continue
+		case "orphan":
+			id, object, _ = strings.Cut(object, " ")
+			c.Orphans = append(c.Orphans, tko.SiteChange{Verb: tko.SiteOrphan, Object: object, Deployment: tko.DeploymentID(id)})
+			continue
+		}
 		c.Changes = append(c.Changes, tko.SiteChange{Verb: tko.SiteUpdate, Object: object, Deployment: tko.DeploymentID(id)})
 	}
 	text, err := json.Marshal(c)
@@ -65,6 +78,14 @@ func (w *world) startComparison(ctx context.Context) <-chan []string {
 		if c.More > 0 {
 			all = append(all, "more")
 		}
+		for _, change := range c.Orphans {
+			all = append(all, "orphan "+change.Object)
+		}
+		if c.MoreOrphans > 0 {
+			all = append(all, fmt.Sprintf("%d more orphans", c.MoreOrphans))
+		}
+		all = append(all, c.Problems...)
+		all = append(all, c.Unsearched...)
 		result <- all
 	}()
 	return result
@@ -135,8 +156,14 @@ func TestComparisonHidesDeploymentsThatTheCallerMayNotRead(t *testing.T) {
 	w.bind("cert:ann", access.Viewer, access.Scope{SiteID: "lagos", TemplateID: "ours/**"})
 	w.bind("cert:ann", access.Viewer, access.Scope{SiteID: "lagos", Kinds: []tko.Kind{tko.KindSite}})
 	result := w.startComparison(w.as("cert:ann"))
-	w.saveComparison(w.takeComparison(), string(ours)+" ours", string(theirs)+" theirs", " deleted")
-	if diff := cmp.Diff([]string{"ours", "more"}, <-result); diff != "" {
+	const hidden = "not everything was compared, for a reason that names deployments you may not read: ask a user who may read all deployments to compare the site"
+	w.saveComparison(w.takeComparison(), string(ours)+" ours", string(theirs)+" theirs", " deleted",
+		"orphan "+string(ours)+" ours", "orphan "+string(theirs)+" theirs", "orphan  other",
+		"problem unreachable: time-out", "problem deployment \""+string(ours)+"\" has two resources", "problem deployment \""+string(theirs)+"\" has two resources",
+		"problem reading "+string(theirs)+": no", "problem deployment \"x\" is away", "unsearched the secrets (forbidden)", "unsearched of "+string(theirs))
+	if diff := cmp.Diff([]string{
+		"ours", "more", "orphan ours", "2 more orphans", "unreachable: time-out", "deployment \"" + string(ours) + "\" has two resources", hidden, "the secrets (forbidden)", hidden,
+	}, <-result); diff != "" {
 		t.Error(diff)
 	}
 	_, err := w.CompareSite(w.as("cert:eve"), "lagos")

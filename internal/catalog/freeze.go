@@ -28,6 +28,8 @@ const (
 )
 
 // Freeze freezes the sites that match until a time, and returns the freeze with its ID.
+// A freeze with the same selection that isn't over is extended: it keeps its ID, and gets
+// the reason and the author of the call. ErrConflict if it ends later than that.
 // The caller must hold the right call on each of them. A freeze without a selection, or
 // whose selection matches no site, is an ErrInvalid. Very many sites must be confirmed:
 // see [tko.WithConfirmation].
@@ -51,13 +53,28 @@ func (s *Service) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error) 
 		return tko.Freeze{}, err
 	}
 	f.ID, f.By, f.Created, f.Until = uuid.NewString(), author(ctx), now.UTC().Truncate(time.Second), f.Until.UTC().Truncate(time.Second)
+	book, err := s.rulesOf(ctx, 0)
+	if err != nil {
+		return tko.Freeze{}, err
+	}
+	old, extends := sameFreeze(book, f, now)
+	if extends {
+		f.ID, f.Created = old.ID, old.Created
+	}
 	err = s.changeAccess(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
-		for _, old := range book.freezes {
-			if !now.Before(old.Until) {
-				remove = append(remove, AccessRule{Kind: ruleFreeze, ID: old.ID})
+		for _, one := range book.freezes {
+			if !now.Before(one.Until) {
+				remove = append(remove, AccessRule{Kind: ruleFreeze, ID: one.ID})
 			}
 		}
-		if len(book.freezes)-len(remove) >= maxSiteFreezes {
+		switch old, again := sameFreeze(book, f, now); {
+		case again != extends || old.ID != f.ID && extends:
+			return nil, nil, tko.Errorf(tko.ErrConflict, "another client changed the freezes of sites with %s meanwhile: try again", selectionText(f))
+		case again && old.Until.After(f.Until):
+			return nil, nil, tko.Errorf(tko.ErrConflict, "sites with %s are frozen until %s already (%s), which is later: to end that earlier, run tko unfreeze %s first",
+				selectionText(f), old.Until.UTC().Format(time.RFC3339), old.Reason, old.ID)
+		}
+		if !extends && len(book.freezes)-len(remove) >= maxSiteFreezes {
 			return nil, nil, tko.Errorf(tko.ErrInvalid, "there are %d freezes, the maximum: remove some", len(book.freezes))
 		}
 		rule, err := ruleOf(ruleFreeze, f.ID, f)
@@ -67,6 +84,17 @@ func (s *Service) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error) 
 		return tko.Freeze{}, err
 	}
 	return f, s.store.EnqueueWork(ctx, tko.QueueSchedule, sites, false) // their conditions report it
+}
+
+// sameFreeze returns the freeze with the selection of f that isn't over.
+func sameFreeze(book *ruleBook, f tko.Freeze, now time.Time) (tko.Freeze, bool) {
+	i := slices.IndexFunc(book.freezes, func(old tko.Freeze) bool {
+		return now.Before(old.Until) && maps.Equal(old.SiteMetadata, f.SiteMetadata)
+	})
+	if i < 0 {
+		return tko.Freeze{}, false
+	}
+	return book.freezes[i], true
 }
 
 // Unfreeze ends freezes. One that doesn't exist, or is over, is an ErrNotFound, and

@@ -66,7 +66,9 @@ func TestFreezeIsListedUntilItEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	short, err := w.Freeze(w.ctx, north(time.Hour))
+	hour := north(time.Hour)
+	hour.SiteMetadata["region"] = "n*" // another selection
+	short, err := w.Freeze(w.ctx, hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,6 +94,29 @@ func TestFreezeIsListedUntilItEnds(t *testing.T) {
 	}
 	if err := w.Unfreeze(w.ctx, short.ID); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestSecondFreezeOfASelectionExtendsTheFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{Audit: true})
+	w.site("a", "", "region", "north")
+	first, err := w.Freeze(tko.WithAuthor(w.ctx, tko.Author{Who: "ann"}), north(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	longer := north(2 * time.Hour)
+	longer.Reason = "longer"
+	second, err := w.Freeze(tko.WithAuthor(w.ctx, tko.Author{Who: "bob"}), longer)
+	if err != nil || second.ID != first.ID {
+		t.Fatalf("froze %+v after %+v: %v", second, first, err)
+	}
+	if _, err := w.Freeze(w.ctx, north(time.Hour)); !errors.Is(err, tko.ErrConflict) || !strings.Contains(err.Error(), "tko unfreeze "+first.ID) {
+		t.Errorf("a shorter freeze: %v", err)
+	}
+	list, err := w.Freezes(w.ctx)
+	if err != nil || len(list) != 1 || list[0].Reason != "longer" || list[0].By.Who != "bob" || !list[0].Until.Equal(second.Until) || !list[0].Created.Equal(first.Created) || !list[0].Until.After(first.Until) {
+		t.Errorf("%+v, %v", list, err)
 	}
 }
 

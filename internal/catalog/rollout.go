@@ -348,7 +348,7 @@ func (s *Service) command(ctx context.Context, cmd tko.RolloutCommand, r Record,
 			_, _, err := execute.Allow(from, execute.CommandApprove)
 			return err
 		}
-		to, err := execute.Approve(from, sum, cmd.Plan, author(ctx).Who, v.Now)
+		to, err := execute.Approve(from, sum, execute.Approving{Plan: cmd.Plan, Wave: cmd.Wave, Who: author(ctx).Who, When: v.Now})
 		if err != nil {
 			return err
 		}
@@ -930,7 +930,7 @@ func (s *Service) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.Rollou
 		return out, fmt.Errorf("read the plan of rollout %q: %w", id, err)
 	}
 	for _, g := range groups {
-		shown := tko.RolloutGroup{Kind: g.Kind.String(), Count: g.Count, Examples: g.Examples, More: g.More, Coarse: g.Coarse, Distinct: g.Distinct}
+		shown := tko.RolloutGroup{Kind: g.Kind.String(), Count: g.Count, Examples: g.Examples, More: g.More, Coarse: g.Coarse, Distinct: g.Distinct, Templates: g.Templates}
 		for _, l := range g.Changes {
 			shown.Changes = append(shown.Changes, tko.RolloutChange(l))
 		}

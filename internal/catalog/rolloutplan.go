@@ -126,7 +126,7 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 		request.Only = func(id tko.DeploymentID) bool { _, ok := before[id]; return ok }
 	}
 	out := &draftPlan{keys: map[tko.DeploymentID]string{}}
-	err = s.drafts(ctx, request, func(d plan.Draft) error {
+	add := func(d plan.Draft) error {
 		row := RolloutRow{Row: d.Row, Parent: string(d.Parent), Site: string(d.Site), Broken: d.Broken, Progress: execute.Waiting}
 		row.Wave, row.Pins = plan.NoWave, d.Pins
 		if d.Key != string(d.Deployment) {
@@ -166,7 +166,11 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 		}
 		out.rows = append(out.rows, row)
 		return nil
-	})
+	}
+	zones := zoneCheck{service: s, windows: sp.Windows, next: add, sites: map[tko.SiteID]string{}}
+	if err = s.drafts(ctx, request, func(d plan.Draft) error { return zones.add(ctx, d) }); err == nil {
+		err = zones.flush(ctx)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

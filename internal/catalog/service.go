@@ -123,9 +123,11 @@ func New(store Store, validator Validator, options Options) *Service {
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Service{refusals: refusals{refused: options.Refused, store: store, enabled: options.Audit, log: options.Log}, store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: map[string]*idleQueue{
-		tko.QueuePrepare: {}, tko.QueueSchedule: {}, tko.QueueGitOps: {}, tko.QueueEvents: {}, tko.QueueRollout: {}, tko.QueueCompare: {},
-	}}
+	idle := map[string]*idleQueue{}
+	for _, queue := range tko.Queues() {
+		idle[queue] = &idleQueue{}
+	}
+	return &Service{refusals: refusals{refused: options.Refused, store: store, enabled: options.Audit, log: options.Log}, store: store, options: options, log: options.Log, validator: validator, changes: newChangeCache(store), idle: idle}
 }
 
 func setDefault[T comparable](value *T, otherwise T) {

@@ -3,6 +3,8 @@ package catalog
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -124,8 +126,9 @@ func checkClaim(claim *tko.ClaimWork) error {
 }
 
 func checkQueue(queue string) error {
-	if queue != tko.QueuePrepare && queue != tko.QueueSchedule && queue != tko.QueueGitOps && queue != tko.QueueEvents && queue != tko.QueueRollout && queue != tko.QueueCompare {
-		return tko.Errorf(tko.ErrInvalid, "there is no queue %.40q: use %s, %s, %s, %s, %s or %s", queue, tko.QueuePrepare, tko.QueueSchedule, tko.QueueCompare, tko.QueueGitOps, tko.QueueRollout, tko.QueueEvents)
+	if all := tko.Queues(); !slices.Contains(all, queue) {
+		last := len(all) - 1
+		return tko.Errorf(tko.ErrInvalid, "there is no queue %.40q: use %s or %s", queue, strings.Join(all[:last], ", "), all[last])
 	}
 	return nil
 }

@@ -156,6 +156,7 @@ func (a *app) useContext(cmd *cobra.Command) error {
 		name = file.Current
 	}
 	if name == "" {
+		g.unchosen = slices.Sorted(maps.Keys(file.Contexts))
 		return nil
 	}
 	c, ok := file.Contexts[name]
@@ -252,9 +253,12 @@ func (a *app) contextUse() *cobra.Command {
 }
 
 func (a *app) contextDelete() *cobra.Command {
-	return &cobra.Command{
-		Use:               "delete NAME",
-		Short:             "Delete a context, and its login",
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "delete NAME",
+		Short: "Delete a context, and its login",
+		Long: `Delete a context, and its login. Deleting the current context needs --force: without a
+current one, commands need --context or --grpc-address, as long as there are others.`,
 		Example:           "  tko context delete staging",
 		Args:              arguments(1, 1),
 		ValidArgsFunction: contextArgument,
@@ -263,9 +267,14 @@ func (a *app) contextDelete() *cobra.Command {
 				if _, ok := f.Contexts[args[0]]; !ok {
 					return tko.Errorf(tko.ErrNotFound, "there is no context %q", args[0])
 				}
-				delete(f.Contexts, args[0])
 				if f.Current == args[0] {
+					if !force {
+						return tko.Errorf(tko.ErrConflict, "context %q is the current one: choose another one first (tko context use NAME), or use --force to have none", args[0])
+					}
 					f.Current = ""
+				}
+				if delete(f.Contexts, args[0]); len(f.Contexts) == 0 {
+					a.notice("no context is left: commands use the server on this machine, unless --grpc-address names another")
 				}
 				return nil
 			})
@@ -275,6 +284,8 @@ func (a *app) contextDelete() *cobra.Command {
 			return forgetLogin(args[0])
 		},
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "also if it is the current context")
+	return cmd
 }
 
 func (a *app) contextSet() *cobra.Command {

@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/kinds"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/spelling"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -24,7 +25,10 @@ type kindSchema struct {
 	descriptions     map[string]string // of fields of spec, by path; nil if the schema has them
 }
 
-const explainDepth = 20 // levels of fields that are shown
+const (
+	explainDepth  = 20                        // levels of fields that are shown
+	entityVersion = "tko.nephio.org/v1alpha1" // API version of TKO's entities
+)
 
 func (a *app) explainCommand() *cobra.Command {
 	var template, apiVersion string
@@ -57,9 +61,12 @@ explain.`,
 				return a.listKinds(all)
 			}
 			name, path, _ := strings.Cut(args[0], ".")
-			k, err := findKind(all, name, apiVersion, template)
+			k, others, err := findKind(all, name, apiVersion, template)
 			if err != nil {
 				return err
+			}
+			if len(others) > 0 {
+				a.notice("other groups have a kind %s, too: --api-version %s", k.kind, strings.Join(others, " or "))
 			}
 			return a.explainKind(k, path, recursive)
 		},
@@ -157,34 +164,41 @@ func text(r krm.Resource, path ...string) (string, bool) {
 	return s, ok
 }
 
-// findKind finds a kind by its name, in any case.
-func findKind(all []kindSchema, name, apiVersion, template string) (kindSchema, error) {
+// findKind finds a kind by its name, in any case, or its plural. Of several, the entity of
+// TKO is meant; others has the API versions of the rest.
+func findKind(all []kindSchema, name, apiVersion, template string) (k kindSchema, others []string, err error) {
 	var found []kindSchema
 	var names, versions []string
+	entity := -1
 	for _, k := range all {
 		names = append(names, k.kind)
-		if strings.EqualFold(k.kind, name) && (apiVersion == "" || apiVersion == k.apiVersion) {
+		if (strings.EqualFold(k.kind, name) || strings.EqualFold(k.kind+"s", name)) && (apiVersion == "" || apiVersion == k.apiVersion) {
+			if k.apiVersion == entityVersion {
+				entity = len(found)
+			}
 			found = append(found, k)
 			versions = append(versions, k.apiVersion)
 		}
 	}
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
+	switch {
+	case len(found) == 1:
+		return found[0], nil, nil
+	case len(found) == 0:
 		what := fmt.Sprintf("there is no kind %q", name)
 		if apiVersion != "" {
 			what += " of " + apiVersion
 		}
-		if similar := nearest(name, names); similar != "" {
-			return kindSchema{}, tko.Errorf(tko.ErrNotFound, "%s: did you mean %s?", what, similar)
+		if similar := spelling.Nearest(name, names); similar != "" {
+			return kindSchema{}, nil, tko.Errorf(tko.ErrNotFound, "%s: did you mean %s?", what, similar)
 		}
 		if template == "" {
-			return kindSchema{}, tko.Errorf(tko.ErrNotFound, "%s among TKO's own: tko explain lists them, and --template names a template that defines others", what)
+			return kindSchema{}, nil, tko.Errorf(tko.ErrNotFound, "%s among TKO's own: tko explain lists them, and --template names a template that defines others", what)
 		}
-		return kindSchema{}, tko.Errorf(tko.ErrNotFound, "%s in template %q: it has %s", what, template, strings.Join(names, ", "))
+		return kindSchema{}, nil, tko.Errorf(tko.ErrNotFound, "%s in template %q: it has %s", what, template, strings.Join(names, ", "))
+	case entity >= 0 && template == "":
+		return found[entity], slices.Delete(versions, entity, entity+1), nil
 	default:
-		return kindSchema{}, tko.Errorf(errUsage, "there are several kinds %s: use --api-version %s", found[0].kind, strings.Join(versions, " or "))
+		return kindSchema{}, nil, tko.Errorf(errUsage, "there are several kinds %s: use --api-version %s", found[0].kind, strings.Join(versions, " or "))
 	}
 }
 
@@ -229,7 +243,7 @@ func (a *app) explainKind(k kindSchema, path string, recursive bool) error {
 		if !ok {
 			names := slices.Sorted(maps.Keys(asMap(below["properties"])))
 			err := fmt.Errorf("%s has no field %q", strings.Join(append([]string{k.kind}, fields[:i]...), "."), name)
-			if similar := nearest(name, names); similar != "" {
+			if similar := spelling.Nearest(name, names); similar != "" {
 				return tko.Errorf(tko.ErrNotFound, "%w: did you mean %s?", err, similar)
 			}
 			if len(names) > 0 {

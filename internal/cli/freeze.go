@@ -39,7 +39,10 @@ func (a *app) freezeCommand() *cobra.Command {
 		Long: `Keep sites as they are until a time: nothing is scheduled there, and no rollout changes
 deployments there. Packages may be changed meanwhile; they are scheduled when the freeze
 ends. The conditions of sites and deployments report what waits. A freeze ends by itself.
-Sites whose metadata matches later are frozen, too.`,
+Sites whose metadata matches later are frozen, too.
+
+A freeze with the same selection as one that is not over extends it: the ID stays. To end
+a freeze earlier, use tko unfreeze.`,
 		Example: `  tko freeze --site-metadata region=north --until 2026-12-27T06:00:00Z --reason 'year-end peak'
   tko freeze --site-metadata tier=core,region=south --until 8h --reason 'switch replacement'
   tko freeze list`,

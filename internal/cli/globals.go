@@ -14,12 +14,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/agnivade/levenshtein"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/spelling"
 	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -63,7 +63,8 @@ type globals struct {
 	tokenFile     string
 	context       string
 
-	contextName string // of the context in use, or ""
+	contextName string   // of the context in use, or ""
+	unchosen    []string // names of the contexts, if none is the current one and the user named no server
 	login       serverContext
 }
 
@@ -226,7 +227,7 @@ func (a *app) warnUnknown(cmd *cobra.Command) {
 		if known[name] {
 			continue
 		}
-		if similar := nearest(name, slices.Sorted(maps.Keys(known))); similar != "" {
+		if similar := spelling.Nearest(name, slices.Sorted(maps.Keys(known))); similar != "" {
 			a.notice("the environment variable %s is unknown, and has no effect: did you mean %s?", name, similar)
 		} else {
 			a.notice("the environment variable %s is unknown to this command, and has no effect on it", name)
@@ -234,28 +235,9 @@ func (a *app) warnUnknown(cmd *cobra.Command) {
 	}
 }
 
-// nearest returns the name that differs from a mistyped one by the fewest
-// characters, at most 2, and less than half of them; "" if there is none.
-func nearest(mistyped string, names []string) string {
-	best, most := "", min(3, len(mistyped)/2+1)
-	for _, name := range names {
-		if d := levenshtein.ComputeDistance(mistyped, name); d < most {
-			best, most = name, d
-		}
-	}
-	return best
-}
-
 // flagError adds the nearest flag to the error of a mistyped one.
 func flagError(cmd *cobra.Command, err error) error {
-	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
-		var names []string
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		if similar := nearest(e.GetSpecifiedName(), names); similar != "" && len(e.GetSpecifiedName()) > 1 {
-			err = fmt.Errorf("%w: did you mean --%s?", err, similar)
-		}
-	}
-	return usageError(cmd, err)
+	return usageError(cmd, spelling.Flag(cmd.Flags(), err))
 }
 
 // ownContext returns whether a command doesn't use a context: it changes contexts,

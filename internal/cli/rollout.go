@@ -94,54 +94,24 @@ func (a *app) rolloutCommand() *cobra.Command {
 
 func (a *app) rolloutApprove() *cobra.Command {
 	c := tko.RolloutCommand{Verb: "approve"}
-	var wave string
 	cmd := &cobra.Command{
 		Use: "approve ID", Short: "Approve the next wave of a rollout",
 		Long: `Approve the next wave of a rollout. While the wave that was approved last is in progress, the
-command refuses to approve the one after it, unless --wave names it: a second run approves
+server refuses to approve the one after it, unless --wave names it: a second run approves
 nothing more.`,
 		Args: arguments(1, 1), Example: "  tko rollout approve smf-v2\n  tko rollout approve smf-v2 --wave rest", ValidArgsFunction: a.completeFirst(completeRollouts),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
 			c.ID = tko.RolloutID(args[0])
-			status, err := s.status(ctx, c.ID)
+			status, err := s.command(ctx, c)
 			if err != nil {
-				return err
-			}
-			if err := approvable(status, wave); err != nil {
-				return err
-			}
-			if status, err = s.command(ctx, c); err != nil {
 				return err
 			}
 			return a.commanded(status)
 		}),
 	}
 	cmd.Flags().StringVar(&c.Plan, "plan", "", "`DIGEST` of the plan that you have reviewed, or its first 12 characters")
-	cmd.Flags().StringVar(&wave, "wave", "", "`name` of the wave to approve: if it isn't the next one, nothing is changed")
+	cmd.Flags().StringVar(&c.Wave, "wave", "", "`name` of the wave to approve: if it isn't the next one, nothing is changed")
 	return cmd
-}
-
-// approvable returns an error if the next wave to approve isn't the named one; without a
-// name, if a wave before it is approved and in progress.
-func approvable(s tko.RolloutStatus, named string) error {
-	approved := ""
-	for _, w := range s.Waves {
-		switch {
-		case w.Approval == "":
-		case w.Approval != "Required":
-			if w.Progress["Waiting"]+w.Progress["Applied"]+w.Progress["Soaking"] > 0 {
-				approved = w.Name
-			}
-		case w.Progress["Waiting"] == 0:
-		case named != "" && named != w.Name:
-			return tko.Errorf(tko.ErrConflict, "rollout %q: the next wave to approve is %q, not %q: see tko rollout status %s", s.ID, w.Name, named, s.ID)
-		case named == "" && approved != "":
-			return tko.Errorf(tko.ErrConflict, "rollout %q: the wave %q is approved already, and in progress: to approve the next one in advance, use --wave %s", s.ID, approved, w.Name)
-		default:
-			return nil
-		}
-	}
-	return nil
 }
 
 // command does a command of a rollout.
@@ -696,6 +666,9 @@ func (a *app) planText(ctx context.Context, r rolloutPlans, p tko.RolloutPlan) e
 			fmt.Fprintf(&text, "  all of one: tko rollout plan %s --deployment %s\n", p.ID, g.Examples[0])
 			continue
 		}
+		for _, templates := range g.Templates {
+			fmt.Fprintf(&text, "  template %s\n", templates)
+		}
 		for _, c := range g.Changes {
 			fmt.Fprintf(&text, "  %s %s: %s → %s\n", c.Resource, c.Path, c.Before, c.After)
 		}
@@ -750,7 +723,7 @@ func planValue(p tko.RolloutPlan) map[string]any {
 	})
 	groups := values(p.Groups, func(g tko.RolloutGroup) map[string]any {
 		return map[string]any{
-			"kind": g.Kind, "count": int64(g.Count), "examples": listValue(g.Examples), "changes": changesValue(g.Changes), "more": int64(g.More), "coarse": g.Coarse, "distinct": int64(g.Distinct),
+			"kind": g.Kind, "count": int64(g.Count), "examples": listValue(g.Examples), "changes": changesValue(g.Changes), "more": int64(g.More), "coarse": g.Coarse, "distinct": int64(g.Distinct), "templates": listValue(g.Templates),
 		}
 	})
 	return map[string]any{"rolloutId": string(p.ID), "plan": p.Digest, "state": p.State, "kinds": countsValue(p.Kinds), "waves": waves, "groups": groups}
@@ -993,29 +966,4 @@ func (s *session) upgradable(ctx context.Context, ids []string, to tko.TemplateI
 		}
 	}
 	return nil
-}
-
-// waitRollout waits until a rollout is done. It is an error if it ends otherwise, or
-// pauses.
-func waitRollout(ctx context.Context, s *session, id tko.RolloutID, timeout time.Duration) error {
-	ctx, cancel := withWaitTimeout(ctx, timeout)
-	defer cancel()
-	for {
-		status, err := s.status(ctx, id)
-		if err != nil {
-			return err
-		}
-		switch status.State {
-		case "Done":
-			if status.Failures > 0 {
-				return fmt.Errorf("rollout %q: %s: see tko rollout status %s", id, count(status.Failures, "deployment failed", "deployments failed"), id)
-			}
-			return nil
-		case "Paused", "Undone", "Undoing", "Cancelled":
-			return fmt.Errorf("rollout %q is %s: %s", id, status.State, status.Reason)
-		}
-		if err := pause.For(ctx, 300*time.Millisecond); err != nil {
-			return fmt.Errorf("rollout %q is %s: %w", id, status.State, err)
-		}
-	}
 }

@@ -125,6 +125,9 @@ var (
 
 // target returns the server that the flags name.
 func (g *globals) target() (target, error) {
+	if len(g.unchosen) > 0 {
+		return target{}, tko.Errorf(errUsage, "no context is the current one: choose one with tko context use (%s), or name the server with --context or --grpc-address", strings.Join(g.unchosen, ", "))
+	}
 	t := target{network: "tcp", format: krm.Format(g.grpcFormat)}
 	local := "localhost"
 	switch g.ipStack {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 )
 
 func (a *app) siteDiff() *cobra.Command {
-	return &cobra.Command{
+	var orphansCount bool
+	cmd := &cobra.Command{
 		Use:   "diff ID",
 		Short: "Show how a site differs from its desired state",
 		Long: `Show how a site differs from its desired state: what the next reconciliation would
@@ -22,9 +24,13 @@ create, update and remove there, and what is blocked, with the reason. A meta-sc
 compares the prepared and approved deployments of the site with its clusters (by dry-run
 applies) and git repositories, and changes nothing. Values of Secrets are not shown.
 
+Orphans are in the site's folder of a git repository, or have TKO's label in a cluster, and
+belong to no deployment of the site. TKO doesn't remove them.
+
 The exit code is 7 if there are differences, 0 if there are none, and 1 if not everything
-could be compared, such as a site that a plugin or Open Source MANO applies.`,
-		Example:           "  tko site diff lagos/1\n  tko site diff lagos/1 -o json",
+could be compared, such as a site that a plugin or Open Source MANO applies. Orphans count
+with --count-orphans only.`,
+		Example:           "  tko site diff lagos/1\n  tko site diff lagos/1 --count-orphans -o json",
 		Args:              arguments(1, 1),
 		ValidArgsFunction: a.completeFirst(completeSites),
 		RunE: a.run(func(ctx context.Context, s *session, args []string) error {
@@ -43,23 +49,55 @@ could be compared, such as a site that a plugin or Open Source MANO applies.`,
 					return err
 				}
 			}
+			problems, found := c.Problems, len(c.Changes)+c.More
+			if orphansCount {
+				problems, found = slices.Concat(problems, c.Unsearched), found+len(c.Orphans)+c.MoreOrphans
+			}
 			switch {
-			case len(c.Problems) > 0:
-				return errors.New("not everything was compared: " + strings.Join(c.Problems, "; "))
-			case len(c.Changes)+c.More > 0:
+			case len(problems) > 0:
+				return errors.New("not everything was compared: " + strings.Join(problems, "; "))
+			case found > 0:
 				return errChanges
 			}
 			return nil
 		}),
 	}
+	cmd.Flags().BoolVar(&orphansCount, "count-orphans", false, "exit code 7 also for orphans, and 1 if they could not be looked for everywhere")
+	return cmd
 }
 
-// printComparison prints the changes of a comparison, as showSteps does.
+// printComparison prints the changes of a comparison, as showSteps does, and then the
+// orphans.
 func (a *app) printComparison(c tko.SiteComparison) {
-	colors := map[string]string{tko.SiteCreate: "\x1b[32m", tko.SiteUpdate: "\x1b[33m", tko.SiteRemove: "\x1b[31m", tko.SiteBlocked: "\x1b[35m"}
-	for _, change := range c.Changes {
+	a.printSiteChanges(c.Changes)
+	if c.More > 0 {
+		fmt.Fprintf(a.out, "and %s\n", count(c.More, "more change", "more changes"))
+	}
+	if len(c.Orphans)+c.MoreOrphans+len(c.Unsearched) == 0 {
+		return
+	}
+	if len(c.Changes)+c.More > 0 {
+		fmt.Fprintln(a.out)
+	}
+	fmt.Fprintln(a.out, "Orphans, which belong to no deployment of the site and stay:")
+	a.printSiteChanges(c.Orphans)
+	if c.MoreOrphans > 0 {
+		fmt.Fprintf(a.out, "and %s\n", count(c.MoreOrphans, "more orphan", "more orphans"))
+	}
+	for _, text := range c.Unsearched {
+		fmt.Fprintln(a.out, "not searched: "+cut(printable.Text(text), a.width()))
+	}
+}
+
+func (a *app) printSiteChanges(changes []tko.SiteChange) {
+	colors := map[string]string{tko.SiteCreate: "\x1b[32m", tko.SiteUpdate: "\x1b[33m", tko.SiteRemove: "\x1b[31m", tko.SiteBlocked: "\x1b[35m", tko.SiteOrphan: "\x1b[36m"}
+	for _, change := range changes {
 		line := printable.Text(change.Verb + " " + change.Object)
-		if change.Deployment != "" {
+		switch {
+		case change.Deployment == "":
+		case change.Verb == tko.SiteOrphan:
+			line += printable.Text(fmt.Sprintf(" (labelled with deployment %s)", change.Deployment))
+		default:
 			line += printable.Text(fmt.Sprintf(" (deployment %s)", change.Deployment))
 		}
 		if a.colors(a.streams.Out) {
@@ -70,17 +108,21 @@ func (a *app) printComparison(c tko.SiteComparison) {
 			fmt.Fprintln(a.out, "    "+cut(printable.Text(detail), a.width()))
 		}
 	}
-	if c.More > 0 {
-		fmt.Fprintf(a.out, "and %s\n", count(c.More, "more change", "more changes"))
-	}
 }
 
 func comparisonValue(c tko.SiteComparison) map[string]any {
-	changes := []any{}
-	for _, change := range c.Changes {
-		changes = append(changes, map[string]any{
+	return map[string]any{
+		"site": string(c.Site), "time": c.Time.UTC().Format(time.RFC3339), "changes": siteChangesValue(c.Changes), "more": c.More, "problems": listValue(c.Problems),
+		"orphans": siteChangesValue(c.Orphans), "moreOrphans": c.MoreOrphans, "unsearched": listValue(c.Unsearched),
+	}
+}
+
+func siteChangesValue(changes []tko.SiteChange) []any {
+	all := []any{}
+	for _, change := range changes {
+		all = append(all, map[string]any{
 			"target": change.Target, "verb": change.Verb, "object": change.Object, "deployment": string(change.Deployment), "details": listValue(change.Details),
 		})
 	}
-	return map[string]any{"site": string(c.Site), "time": c.Time.UTC().Format(time.RFC3339), "changes": changes, "more": c.More, "problems": listValue(c.Problems)}
+	return all
 }

@@ -47,22 +47,37 @@ func TestSiteDiffTellsByItsExitCode(t *testing.T) {
 		{Target: "t", Verb: tko.SiteUpdate, Object: `ConfigMap "ran/cu"`, Deployment: "D1", Details: []string{`data.key: "1" → "2"`, "a\x1b[31mb"}},
 		{Target: "t", Verb: tko.SiteRemove, Object: `ConfigMap "ran/du"`, Deployment: "D2"},
 	}
+	orphans := tko.SiteComparison{Orphans: []tko.SiteChange{
+		{Target: "t", Verb: tko.SiteOrphan, Object: `ConfigMap "ran/cu"`, Deployment: "D1"}, {Target: "t", Verb: tko.SiteOrphan, Object: "lagos/old/", Details: []string{"2 files"}},
+	}}
+	unsearched := tko.SiteComparison{Changes: changes[1:], Unsearched: []string{"t: the secrets (forbidden)"}}
+	const orphansText = "Orphans, which belong to no deployment of the site and stay:\norphan ConfigMap \"ran/cu\" (labelled with deployment D1)\norphan lagos/old/\n    2 files\n"
+	const unsearchedText = "Orphans, which belong to no deployment of the site and stay:\nnot searched: t: the secrets (forbidden)\n"
 	for name, test := range map[string]struct {
 		c    tko.SiteComparison
 		code int
 		out  string
 		err  string
+
+		flags []string
 	}{
-		"no differences":    {code: 0},
+		"no differences":               {code: 0},
+		"orphans":                      {c: orphans, out: orphansText},
+		"orphans count":                {c: orphans, flags: []string{"--count-orphans"}, code: 7, out: orphansText},
+		"hidden orphans":               {c: tko.SiteComparison{MoreOrphans: 1}, flags: []string{"--count-orphans"}, code: 7, out: "Orphans, which belong to no deployment of the site and stay:\nand 1 more orphan\n"},
+		"not searched":                 {c: unsearched, code: 7, out: "remove ConfigMap \"ran/du\" (deployment D2)\n\n" + unsearchedText},
+		"not searched, and they count": {c: unsearched, flags: []string{"--count-orphans"}, code: 1, out: "remove ConfigMap \"ran/du\" (deployment D2)\n\n" + unsearchedText, err: "not everything was compared: t: the secrets (forbidden)"},
+
 		"differences":       {c: tko.SiteComparison{Changes: changes, More: 3}, code: 7, out: "update ConfigMap \"ran/cu\" (deployment D1)\n    data.key: \"1\" → \"2\"\n    a�[31mb\nremove ConfigMap \"ran/du\" (deployment D2)\nand 3 more changes\n"},
 		"a target can't be": {c: tko.SiteComparison{Changes: changes[1:], Problems: []string{"plugin x: away"}}, code: 1, out: "remove ConfigMap \"ran/du\" (deployment D2)\n", err: "not everything was compared: plugin x: away"},
 	} {
 		r := &reasoner{fake: &fake{}, diff: test.c}
-		out := runServer(t.Context(), r.fake, r, "", "site", "diff", "lagos/1", "-o", "table")
+		flags := test.flags
+		out := runServer(t.Context(), r.fake, r, "", append(flags, "site", "diff", "lagos/1", "-o", "table")...)
 		if diff := cmp.Diff(test.out, out.out); diff != "" || out.code != test.code || !strings.Contains(out.err, test.err) || r.asked != tko.SiteID("lagos/1") {
 			t.Errorf("%s: exit code %d, %q: %s", name, out.code, out.err, diff)
 		}
-		if out := runServer(t.Context(), r.fake, r, "", "site", "diff", "lagos/1", "-o", "json"); out.code != test.code || !strings.Contains(out.out, `"changes"`) {
+		if out := runServer(t.Context(), r.fake, r, "", append(flags, "site", "diff", "lagos/1", "-o", "json")...); out.code != test.code || !strings.Contains(out.out, `"changes"`) {
 			t.Errorf("%s as JSON: exit code %d: %s", name, out.code, out.out)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/work"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -21,16 +22,17 @@ const (
 
 // A comparer is a target that can compare a site with its desired state.
 type comparer interface {
-	// Compare returns what Schedule would change with the same arguments. It changes
-	// nothing. The changes have no values of Secrets; their targets are empty.
-	Compare(ctx context.Context, of krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) ([]tko.SiteChange, error)
+	// Compare returns what Schedule would change with the same arguments, and the orphans
+	// at the target. It changes nothing. The changes have no values of Secrets; their
+	// targets are empty.
+	Compare(ctx context.Context, of krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Differences, error)
 }
 
 // comparisons returns the loop of the requests to compare sites.
 func (s *Scheduler) comparisons() *work.Loop {
 	return &work.Loop{
 		Client: s.client, Queue: tko.QueueCompare, Worker: s.options.Worker,
-		Concurrency: compareConcurrency, Lease: s.options.Lease, Log: s.options.Log,
+		Concurrency: compareConcurrency, Lease: s.options.Lease, Log: s.options.Log, Observer: s.options.Observer,
 		Do: func(ctx context.Context, item tko.WorkItem) work.Result {
 			ctx, cancel := context.WithTimeout(ctx, compareLimit)
 			defer cancel()
@@ -76,7 +78,7 @@ func (s *Scheduler) differences(ctx context.Context, seen snapshot) tko.SiteComp
 		}
 		conflicting := step.conflictsOf(slices.Concat(p.deployments, p.suspended))
 		apply, held := withhold(p.deployments, conflicting)
-		changes, err := target.Compare(ctx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
+		found, err := target.Compare(ctx, step.trigger, seen.site, apply, slices.Concat(p.held, held))
 		if err != nil {
 			text := err.Error()
 			if !strings.HasPrefix(text, step.String()) {
@@ -85,35 +87,44 @@ func (s *Scheduler) differences(ctx context.Context, seen snapshot) tko.SiteComp
 			c.Problems = append(c.Problems, text)
 		}
 		for _, id := range held {
-			changes = append(changes, tko.SiteChange{Verb: tko.SiteBlocked, Object: "all objects", Deployment: id, Details: []string{conflicting[id]}})
+			found.Changes = append(found.Changes, tko.SiteChange{Verb: tko.SiteBlocked, Object: "all objects", Deployment: id, Details: []string{conflicting[id]}})
 		}
-		for _, change := range changes {
-			change.Target = step.String()
-			c.Changes = append(c.Changes, change)
+		c.Changes = append(c.Changes, at(step, found.Changes)...)
+		c.Orphans = append(c.Orphans, at(step, found.Orphans)...)
+		for _, text := range found.Unsearched {
+			c.Unsearched = append(c.Unsearched, step.String()+": "+text)
 		}
 	}
 	return c
 }
 
-// encodeComparison encodes a comparison. It leaves out the last changes and problems if
-// there are too many.
+// at sets the target of changes.
+func at(s step, changes []tko.SiteChange) []tko.SiteChange {
+	for i := range changes {
+		changes[i].Target = s.String()
+	}
+	return changes
+}
+
+// encodeComparison encodes a comparison. It leaves out the last changes, orphans and
+// problems if there are too many.
 func encodeComparison(c tko.SiteComparison) ([]byte, error) {
-	total := len(c.Changes) + c.More
-	if len(c.Changes) > tko.MaxSiteChanges {
-		c.Changes = c.Changes[:tko.MaxSiteChanges]
-	}
-	if len(c.Problems) > tko.MaxSiteChanges {
-		c.Problems = c.Problems[:tko.MaxSiteChanges]
-	}
+	changes, orphans := len(c.Changes)+c.More, len(c.Orphans)+c.MoreOrphans
+	c.Changes, c.Orphans = first(c.Changes, tko.MaxSiteChanges), first(c.Orphans, tko.MaxSiteChanges)
+	c.Problems, c.Unsearched = first(c.Problems, tko.MaxSiteChanges), first(c.Unsearched, tko.MaxSiteChanges)
 	for {
-		c.More = total - len(c.Changes)
+		c.More, c.MoreOrphans = changes-len(c.Changes), orphans-len(c.Orphans)
 		text, err := json.Marshal(c)
 		if err != nil || len(text) <= tko.MaxComparison {
 			return text, err
 		}
 		switch {
+		case len(c.Orphans) > len(c.Changes):
+			c.Orphans = c.Orphans[:len(c.Orphans)/2]
 		case len(c.Changes) > 0:
 			c.Changes = c.Changes[:len(c.Changes)/2]
+		case len(c.Unsearched) > 0:
+			c.Unsearched = c.Unsearched[:len(c.Unsearched)/2]
 		case len(c.Problems) > 0:
 			c.Problems = c.Problems[:len(c.Problems)/2]
 		default:
@@ -121,3 +132,5 @@ func encodeComparison(c tko.SiteComparison) ([]byte, error) {
 		}
 	}
 }
+
+func first[T any](all []T, most int) []T { return all[:min(len(all), most)] }

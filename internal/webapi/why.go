@@ -137,7 +137,7 @@ func (a *api) siteDiff(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Changes, c.Problems = orEmpty(c.Changes), orEmpty(c.Problems)
+	c.Changes, c.Problems, c.Orphans, c.Unsearched = orEmpty(c.Changes), orEmpty(c.Problems), orEmpty(c.Orphans), orEmpty(c.Unsearched)
 	return c, nil
 }
 

@@ -60,7 +60,7 @@ func TestExplanationsOverHTTP(t *testing.T) {
 		"/api/blame?kind=site&id=nowhere":                          `{"error":"site \"nowhere\": not found"}`,
 		"/api/blame?kind=site&id=there&history=maybe":              `{"error":"history is \"maybe\": use true or false"}`,
 		"/api/site/explain?id=s&deployment=d":                      `{"site":"s","placements":[{"placement":"p","template":"","sites":"","selected":false,"unmet":[{"field":"metadata.region","wanted":"north"}],"deployments":[],"note":""}]}`,
-		"/api/site/diff?id=s":                                      `{"site":"s","time":"2023-11-14T22:13:20.123Z","changes":[{"target":"t","verb":"update","object":"o","deployment":"d","details":["x"]}],"more":0,"problems":[]}`,
+		"/api/site/diff?id=s":                                      `{"site":"s","time":"2023-11-14T22:13:20.123Z","changes":[{"target":"t","verb":"update","object":"o","deployment":"d","details":["x"]}],"more":0,"problems":[],"orphans":[],"moreOrphans":0,"unsearched":[]}`,
 		"/api/site/diff?id=away":                                   `{"error":"no meta-scheduler compared it"}`,
 		"/api/template/impact?id=t:v1":                             `{"template":"t:v1","revision":0,"deployments":2,"deploymentSites":0,"sites":0,"revisions":[],"topologies":[],"rollouts":[],"groups":[{"kind":"Change","deployments":2,"examples":[],"changes":[{"resource":"r","path":"p","before":"1","after":"2"}],"moreChanges":0,"conflicts":[]}],"same":0,"unknown":0,"more":false}`,
 	} {

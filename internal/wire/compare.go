@@ -7,22 +7,36 @@ import (
 
 // NewSiteComparison writes a comparison of a site.
 func NewSiteComparison(c tko.SiteComparison) *tkopb.SiteComparison {
-	m := &tkopb.SiteComparison{SiteId: string(c.Site), Time: NewTime(c.Time), More: int64(c.More), Problems: c.Problems}
-	for _, change := range c.Changes {
-		m.Changes = append(m.Changes, &tkopb.SiteChange{
+	return &tkopb.SiteComparison{
+		SiteId: string(c.Site), Time: NewTime(c.Time), Changes: newSiteChanges(c.Changes), More: int64(c.More), Problems: c.Problems,
+		Orphans: newSiteChanges(c.Orphans), MoreOrphans: int64(c.MoreOrphans), Unsearched: c.Unsearched,
+	}
+}
+
+func newSiteChanges(changes []tko.SiteChange) []*tkopb.SiteChange {
+	var all []*tkopb.SiteChange
+	for _, change := range changes {
+		all = append(all, &tkopb.SiteChange{
 			Target: change.Target, Verb: change.Verb, Object: change.Object, DeploymentId: string(change.Deployment), Details: change.Details,
 		})
 	}
-	return m
+	return all
 }
 
 // SiteComparison reads a comparison of a site.
 func SiteComparison(m *tkopb.SiteComparison) tko.SiteComparison {
-	c := tko.SiteComparison{Site: tko.SiteID(m.GetSiteId()), Time: Time(m.GetTime()), More: int(m.GetMore()), Problems: m.GetProblems()}
-	for _, change := range m.GetChanges() {
-		c.Changes = append(c.Changes, tko.SiteChange{
+	return tko.SiteComparison{
+		Site: tko.SiteID(m.GetSiteId()), Time: Time(m.GetTime()), Changes: siteChanges(m.GetChanges()), More: int(m.GetMore()), Problems: m.GetProblems(),
+		Orphans: siteChanges(m.GetOrphans()), MoreOrphans: int(m.GetMoreOrphans()), Unsearched: m.GetUnsearched(),
+	}
+}
+
+func siteChanges(changes []*tkopb.SiteChange) []tko.SiteChange {
+	var all []tko.SiteChange
+	for _, change := range changes {
+		all = append(all, tko.SiteChange{
 			Target: change.GetTarget(), Verb: change.GetVerb(), Object: change.GetObject(), Deployment: tko.DeploymentID(change.GetDeploymentId()), Details: change.GetDetails(),
 		})
 	}
-	return c
+	return all
 }

@@ -29,7 +29,7 @@ func Rollout(m *tkopb.Rollout) (tko.Rollout, error) {
 // NewRolloutCommand writes a command.
 func NewRolloutCommand(c tko.RolloutCommand) *tkopb.RolloutCommand {
 	return &tkopb.RolloutCommand{
-		RolloutId: string(c.ID), Command: c.Verb, Plan: c.Plan, SkipBlocked: c.SkipBlocked, Force: c.Force, AnyTime: c.AnyTime, DeploymentId: string(c.Deployment), Unstarted: c.Unstarted,
+		RolloutId: string(c.ID), Command: c.Verb, Plan: c.Plan, SkipBlocked: c.SkipBlocked, Force: c.Force, AnyTime: c.AnyTime, DeploymentId: string(c.Deployment), Unstarted: c.Unstarted, Wave: c.Wave,
 	}
 }
 
@@ -37,7 +37,7 @@ func NewRolloutCommand(c tko.RolloutCommand) *tkopb.RolloutCommand {
 func RolloutCommand(m *tkopb.RolloutCommand) tko.RolloutCommand {
 	return tko.RolloutCommand{
 		ID: tko.RolloutID(m.GetRolloutId()), Verb: m.GetCommand(), Plan: m.GetPlan(), SkipBlocked: m.GetSkipBlocked(), Force: m.GetForce(), AnyTime: m.GetAnyTime(),
-		Deployment: tko.DeploymentID(m.GetDeploymentId()), Unstarted: m.GetUnstarted(),
+		Deployment: tko.DeploymentID(m.GetDeploymentId()), Unstarted: m.GetUnstarted(), Wave: m.GetWave(),
 	}
 }
 
@@ -135,7 +135,7 @@ func rolloutChanges(changes []*tkopb.RolloutChange) []tko.RolloutChange {
 func NewRolloutPlan(p tko.RolloutPlan) *tkopb.RolloutPlan {
 	m := &tkopb.RolloutPlan{RolloutId: string(p.ID), Digest: p.Digest, State: p.State, Kinds: counts(p.Kinds), Waves: newWaves(p.Waves)}
 	for _, g := range p.Groups {
-		group := &tkopb.RolloutGroup{Kind: g.Kind, Count: int64(g.Count), Examples: stringsOf(g.Examples), More: int64(g.More), Coarse: g.Coarse, Distinct: int64(g.Distinct)}
+		group := &tkopb.RolloutGroup{Kind: g.Kind, Count: int64(g.Count), Examples: stringsOf(g.Examples), More: int64(g.More), Coarse: g.Coarse, Distinct: int64(g.Distinct), Templates: g.Templates}
 		group.Changes = newRolloutChanges(g.Changes)
 		m.Groups = append(m.Groups, group)
 	}
@@ -146,7 +146,7 @@ func NewRolloutPlan(p tko.RolloutPlan) *tkopb.RolloutPlan {
 func RolloutPlan(m *tkopb.RolloutPlan) tko.RolloutPlan {
 	p := tko.RolloutPlan{ID: tko.RolloutID(m.GetRolloutId()), Digest: m.GetDigest(), State: m.GetState(), Kinds: countsOf(m.GetKinds()), Waves: waves(m.GetWaves())}
 	for _, g := range m.GetGroups() {
-		group := tko.RolloutGroup{Kind: g.GetKind(), Count: int(g.GetCount()), Examples: idsOf[tko.DeploymentID](g.GetExamples()), More: int(g.GetMore()), Coarse: g.GetCoarse(), Distinct: int(g.GetDistinct())}
+		group := tko.RolloutGroup{Kind: g.GetKind(), Count: int(g.GetCount()), Examples: idsOf[tko.DeploymentID](g.GetExamples()), More: int(g.GetMore()), Coarse: g.GetCoarse(), Distinct: int(g.GetDistinct()), Templates: g.GetTemplates()}
 		group.Changes = rolloutChanges(g.GetChanges())
 		p.Groups = append(p.Groups, group)
 	}

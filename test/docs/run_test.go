@@ -16,6 +16,7 @@ type pageScript struct {
 	before  string   // commands that make what the page takes for granted
 	replace []string // examples of the page, such as IDs, each with what it is here
 	want    []string // parts of the output, in this order
+	other   bool     // there is another server, at the address OTHER
 }
 
 // network makes a template and its newer version, two sites, and a deployment at each. ID is that of the
@@ -47,21 +48,55 @@ listed() { for i in $(seq $2); do printf -- '---\napiVersion: tko.nephio.org/v1a
 
 const exampleID = "2Zq8LmV3xT6YbN9cWd4RkJ5HsGf"
 
+// prelude accepts the exit code 7: there are differences. Servers are not started: their
+// settings, files and stores are checked.
+const prelude = `set -euo pipefail
+tko() { command tko "$@" || [ $? = 7 ]; }
+tko-server() { case $1 in --*) command tko-server "$@" --check ;; *) command tko-server "$@" ;; esac; }
+`
+
 var pageScripts = map[string]*pageScript{
 	"docs/access.md": {
-		replace: []string{"unbind ID", "unbind $(tko access list -o bare | head -1)"},
-		want:    []string{"role: viewer", "allowed: true"},
+		replace: []string{"postgres://tko@db/tko", "sqlite:tko.db", "unbind ID", "unbind $(tko access list -o bare | head -1)"},
+		want:    []string{"oidc:corp:248289761001", "role: viewer", "allowed: true"},
 	},
 	"docs/ansible.md": {},
 	"docs/audit.md": {
 		before: "tko site register emea/lagos\ntko audit evidence emea/lagos >exported.jsonl\n",
 		want:   []string{"emea/lagos"},
 	},
+	"docs/gitops.md": {
+		before:  "echo secret >token\nchmod 600 token\n",
+		replace: []string{"/etc/tko/token", "$PWD/token"},
+	},
+	"docs/inventories.md": {
+		before: `
+printf 'name,region\nlagos,west\n' >sites.csv
+cat >sources.yaml <<EOF
+sources:
+- name: sites
+  inventory:
+    from:
+    - { name: sheet, file: $PWD/sites.csv, map: { id: '"ng/" + record.name', metadata: { region: record.region } } }
+EOF
+`,
+		want: []string{"ng/lagos", "ng/lagos"},
+	},
 	"docs/logs.md": {want: []string{"level: debug"}},
+	"docs/moving.md": {
+		other: true,
+		before: "HERE=$TKO_GRPC_PORT\nexport TKO_GRPC_PORT=${OTHER##*:}\n" + network + "export TKO_GRPC_PORT=$HERE\n" +
+			"COUNT=$({ command tko import --from $OTHER </dev/null 2>&1 || true; } | grep -o -- '--confirm[ =][0-9]*' | grep -o '[0-9]*' | head -1)\n",
+		replace: []string{"old.example.com:50050", "$OTHER", "61234", "$COUNT"},
+		want:    []string{"lagos/1", "lagos/2"},
+	},
 	"docs/operations.md": {
-		before:  listed + "listed emea 120 | tko apply -f - --confirm 120\n",
-		replace: []string{"tko import emea.tar --dry-run", "tko site purge --id 'emea/*' --confirm 120; tko import emea.tar --dry-run"},
-		want:    []string{"deleted 120", "made 120 changes"},
+		before: listed + "listed emea 120 | tko apply -f - --confirm 120\ntko backup first.backup\ntko-server restore --store=sqlite:tko.db first.backup\n",
+		replace: []string{
+			"postgres://tko@db/tko2", "sqlite:tko2.db", "postgres://tko@db/tko", "sqlite:tko.db",
+			"tko import emea.tar --dry-run", "tko site purge --id 'emea/*' --confirm 120; tko import emea.tar --dry-run",
+		},
+		want: []string{"deleted 120", "made 120 changes"},
 	},
 	"docs/past.md": {
 		before: network + `
@@ -75,7 +110,16 @@ printf 'apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: smf}\nspec: {rep
 		},
 		want: []string{"spec.replicas", "restored"},
 	},
-	"docs/plugins.md": {},
+	"docs/plugins.md": {
+		before:  "mkdir -p plugins\nchmod 755 . plugins\n",
+		replace: []string{"/opt/tko/plugins", "$PWD/plugins"},
+	},
+	"docs/security.md": {
+		before: "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=x -addext subjectAltName=DNS:localhost -keyout server.key -out server.crt 2>log || { cat log; exit 1; }\n" +
+			"cp server.crt ca.crt\nchmod 600 server.key\n",
+	},
+	"docs/secrets.md": {replace: []string{"/etc/tko/key", "key"}},
+	"docs/server.md":  {replace: []string{"bin/tko-server", "tko-server", "'postgres://tko@db.example/tko?sslmode=verify-full'", "sqlite:other.db"}},
 	"docs/tko.md": {
 		before: listed + "listed lab 150 | tko apply -f - --confirm 150\n",
 		want:   []string{`"deleted": 150`, "deleted 150"},
@@ -100,7 +144,8 @@ printf 'apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: smf}\nspec: {rep
 // The commands of the pages work, in their order.
 func TestCommandsOfPagesWork(t *testing.T) {
 	t.Parallel()
-	tko := process.Build(t, "tko")
+	tko, server := process.Build(t, "tko"), process.Build(t, "tko-server")
+	path := filepath.Dir(tko) + ":" + filepath.Dir(server) + ":" + os.Getenv("PATH")
 	for page, script := range pageScripts {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			t.Parallel()
@@ -109,7 +154,7 @@ func TestCommandsOfPagesWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			var commands strings.Builder
-			commands.WriteString("set -euo pipefail\ntko() { command tko \"$@\" || [ $? = 7 ]; }\n" + script.before) // 7: there are differences
+			commands.WriteString(prelude + script.before)
 			count := 0
 			for _, b := range Blocks(page, string(text)) {
 				if b.Reason == "" && b.script() != "" {
@@ -121,10 +166,14 @@ func TestCommandsOfPagesWork(t *testing.T) {
 				t.Fatal("the page has no blocks to run: did their marks change?")
 			}
 			server := process.StartServer(t, append([]string{"--store=sqlite::memory:"}, script.server...)...)
+			env := server.Env()
+			if script.other {
+				env = append(env, "OTHER="+process.StartServer(t, "--store=sqlite::memory:").GRPC)
+			}
 			folder := t.TempDir()
 			bash := exec.CommandContext(t.Context(), "bash", "-c", commands.String())
 			bash.Dir = folder
-			bash.Env = append(append(os.Environ(), server.Env()...), "HOME="+folder, "PATH="+filepath.Dir(tko)+":"+os.Getenv("PATH"))
+			bash.Env = append(append(os.Environ(), env...), "HOME="+folder, "PATH="+path)
 			out, err := bash.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s\noutput:\n%s", err, commands.String(), out)

@@ -76,10 +76,10 @@ type (
 		Report report.Report
 		Error  *sibling.Failure
 	}
-	// CompareResponse is the response of ClustersCompare. The changes are valid also with an error.
+	// CompareResponse is the response of ClustersCompare. The differences are valid also with an error.
 	CompareResponse struct {
-		Changes []tko.SiteChange
-		Error   *sibling.Failure
+		Found report.Differences
+		Error *sibling.Failure
 	}
 	// LeaveResponse is the response of ClustersLeave.
 	LeaveResponse struct {
@@ -134,14 +134,14 @@ func (c *Clusters) Schedule(ctx context.Context, cluster krm.Resource, site tko.
 	return out.Report, errors.Join(err, out.Error.Err())
 }
 
-// Compare returns what Schedule would change.
-func (c *Clusters) Compare(ctx context.Context, cluster krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) ([]tko.SiteChange, error) {
+// Compare returns what Schedule would change, and the orphans in the cluster.
+func (c *Clusters) Compare(ctx context.Context, cluster krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Differences, error) {
 	if _, err := trigger.Read(cluster); err != nil {
-		return nil, err
+		return report.Differences{}, err
 	}
 	var out CompareResponse
 	err := call(ctx, c.Program, ClustersCompare, ScheduleRequest{cluster, site, deployments, held}, &out)
-	return out.Changes, errors.Join(err, out.Error.Err())
+	return out.Found, errors.Join(err, out.Error.Err())
 }
 
 // Leave implements schedule.Clusters.

@@ -26,6 +26,7 @@ type Options struct {
 	Concurrency int           // rollouts that are advanced at the same time; 8 if 0
 	Lease       time.Duration // of work items; the loop's default if 0
 	Log         *slog.Logger  // nowhere if nil
+	Observer    work.Observer // of the work; none if nil
 }
 
 // Run works until the context ends.
@@ -34,7 +35,7 @@ func Run(ctx context.Context, client Client, o Options) error {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	loop := &work.Loop{
-		Client: client, Queue: tko.QueueRollout, Worker: o.Worker, Concurrency: o.Concurrency, Lease: o.Lease, Log: o.Log,
+		Client: client, Queue: tko.QueueRollout, Worker: o.Worker, Concurrency: o.Concurrency, Lease: o.Lease, Log: o.Log, Observer: o.Observer,
 		Do: func(ctx context.Context, item tko.WorkItem) work.Result { return advance(ctx, client, item, o.Log) },
 	}
 	return loop.Run(ctx)

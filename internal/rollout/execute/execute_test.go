@@ -178,6 +178,12 @@ func TestBlocksAreReportedInWords(t *testing.T) {
 		"window": {change: func(r *execute.Rollout, _ []execute.Row) {
 			r.Spec.Windows = spec.Windows{{Days: [7]bool{true, true, true, true, true, true, true}, From: time.Hour, To: 2 * time.Hour, Zone: time.UTC}}
 		}, code: "Window", text: "closed until 2026-11-24T01:00:00Z"},
+		"unknown zone": {change: func(r *execute.Rollout, rs []execute.Row) {
+			r.Spec.Windows = spec.Windows{{Days: [7]bool{true, true, true, true, true, true, true}, To: 24 * time.Hour, Key: "tac", Zone: time.UTC}}
+		}, code: "Zone", text: `the metadata "tac" of their sites is "1", which is no time zone: correct it until 2026-11-23T12:05:00Z`},
+		"unknown zone, at any time": {change: func(r *execute.Rollout, rs []execute.Row) {
+			r.AnyTime, r.Spec.Windows = true, spec.Windows{{Days: [7]bool{true, true, true, true, true, true, true}, To: 24 * time.Hour, Key: "tac", Zone: time.UTC}}
+		}, admit: 1, code: "Wave"},
 		"held": {input: func(in *execute.Input) { in.Held = func(tko.DeploymentID) (string, bool) { return "o", true } }, code: "OtherRollout", text: `rollout "o"`},
 		"paused": {change: func(r *execute.Rollout, _ []execute.Row) {
 			r.State, r.Reason = execute.Paused, execute.Reason{Code: "User", Message: "by a user"}

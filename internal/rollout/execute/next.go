@@ -413,6 +413,9 @@ func (e *evaluation) blocked(i int) *Block {
 			return &Block{Code: "Suspended", Text: "they are suspended, and looked at again", Until: e.in.SuspendedUntil}
 		}
 	}
+	if key, value, unknown := r.Spec.Windows.UnknownZone(row.Metadata); unknown && !r.AnyTime { // it was changed after the plan was made
+		return &Block{Code: "Zone", Key: value, Text: fmt.Sprintf("the metadata %q of their sites is %.100q, which is no time zone: correct it", key, value), Until: now.Add(zoneAgain)}
+	}
 	if !r.AnyTime && !r.Spec.Windows.Open(now, row.Metadata) {
 		next := r.Spec.Windows.NextOpening(now, row.Metadata)
 		return &Block{Code: "Window", Key: next.UTC().Format(time.RFC3339), Text: "the window of their sites is closed", Until: next}
@@ -452,6 +455,10 @@ func (e *evaluation) block(b Block, rows int) {
 	b.Count = rows
 	e.out.Blocks = append(e.out.Blocks, b)
 }
+
+// zoneAgain is the time after which the metadata of sites with an unknown time zone is
+// read again.
+const zoneAgain = 5 * time.Minute
 
 // maxBlocks limits the blocks that Next returns.
 const maxBlocks = 50

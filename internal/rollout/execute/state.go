@@ -1,6 +1,7 @@
 package execute
 
 import (
+	"maps"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -239,26 +240,50 @@ func Resume(r Rollout, s Summary, current plan.Digest, named string) (Rollout, e
 	return r, nil
 }
 
+// An Approving is what a user approves.
+type Approving struct {
+	Plan string // digest of the plan that was reviewed, or its first characters; "": any
+	Wave string // name of the wave; "": the next one
+	Who  string
+	When time.Time
+}
+
 // Approve returns the rollout with the approval of the next wave that needs one. An
-// approval counts for the plan that it names only.
-func Approve(r Rollout, s Summary, named string, who string, now time.Time) (Rollout, error) {
+// approval counts for the plan that it names only. While a wave that was approved before
+// is in progress, the next one must be named: a command that is sent twice approves one
+// wave.
+func Approve(r Rollout, s Summary, by Approving) (Rollout, error) {
 	if _, _, err := Allow(r, CommandApprove); err != nil {
 		return r, err
 	}
-	if named != "" && !r.Plan.Matches(named) {
-		return r, tko.Errorf(tko.ErrConflict, "rollout %q: its plan is %.12s and not %.12s: review it first", r.ID, r.Plan, named)
+	if by.Plan != "" && !r.Plan.Matches(by.Plan) {
+		return r, tko.Errorf(tko.ErrConflict, "rollout %q: its plan is %.12s and not %.12s: review it first", r.ID, r.Plan, by.Plan)
 	}
+	earlier := ""
 	for i, wave := range r.Spec.Waves {
-		if wave.Approval && !r.approved(i) && i < len(s.Waves) && s.Waves[i].By[Waiting] > 0 {
-			approvals := map[int]Approval{i: {Plan: r.Plan, Who: who, When: now}}
-			for n, a := range r.Approvals {
-				if n != i {
-					approvals[n] = a
-				}
-			}
-			r.Approvals = approvals
-			return r, nil
+		if !wave.Approval || i >= len(s.Waves) {
+			continue
 		}
+		open := s.Waves[i].By
+		switch {
+		case r.approved(i):
+			if open[Waiting]+open[Applied]+open[Soaking] > 0 {
+				earlier = wave.Name
+			}
+			continue
+		case open[Waiting] == 0:
+			continue
+		case by.Wave != "" && by.Wave != wave.Name:
+			return r, tko.Errorf(tko.ErrConflict, "rollout %q: the next wave to approve is %q, not %q: see tko rollout status %s", r.ID, wave.Name, by.Wave, r.ID)
+		case by.Wave == "" && earlier != "":
+			return r, tko.Errorf(tko.ErrConflict, "rollout %q: the wave %q is approved already, and in progress: to approve the next one in advance, name it (tko rollout approve %s --wave %s)",
+				r.ID, earlier, r.ID, wave.Name)
+		}
+		approvals := map[int]Approval{}
+		maps.Copy(approvals, r.Approvals)
+		approvals[i] = Approval{Plan: r.Plan, Who: by.Who, When: by.When}
+		r.Approvals = approvals
+		return r, nil
 	}
 	return r, tko.Errorf(tko.ErrConflict, "rollout %q: no wave waits for an approval: see tko rollout status", r.ID)
 }

@@ -25,6 +25,7 @@ const (
 	maxChanges = 100 // changes that a group shows
 	maxValue   = 200 // bytes of a shown value
 	examples   = 3
+	templates  = 5 // upgrades that a group names
 )
 
 // A Group is a set of rows with equal changes.
@@ -36,6 +37,8 @@ type Group struct {
 	More     int  // changes that Changes leaves out
 	Coarse   bool // the rows change the same fields, with different values
 	Distinct int  // of a coarse group: different changes
+	// Templates are those of upgrades, as "FROM → TO", the first ones.
+	Templates []string
 }
 
 // A Line is a change of one field, for display. Names of the row's own deployment and
@@ -69,7 +72,8 @@ func NewGrouper(types merge.Types, key []byte) *Grouper {
 // placeholders; they are replaced where they are whole words. Rows must be added in the
 // order of IDs. Bookkeeping isn't a change of its own: see [Lines].
 func (g *Grouper) Add(r Row, before, after krm.Package, tokens map[string]string) int {
-	changes := withoutBookkeeping(g.differ.Differences(before, after))
+	all := g.differ.Differences(before, after)
+	changes := withoutBookkeeping(all)
 	exact, shape := sha256.New(), sha256.New()
 	for _, h := range []*writer{{h: exact}, {h: shape}} {
 		h.number(int64(r.Kind))
@@ -108,6 +112,9 @@ func (g *Grouper) Add(r Row, before, after krm.Package, tokens map[string]string
 		one.Count++
 		if len(one.Examples) < examples {
 			one.Examples = append(one.Examples, r.Deployment)
+		}
+		if text := upgradeOf(all); text != "" && len(one.Templates) < templates && !slices.Contains(one.Templates, text) {
+			one.Templates = append(one.Templates, text)
 		}
 	}
 	return i
@@ -220,6 +227,23 @@ func isBookkeeping(c merge.Change) bool {
 	default:
 		return len(c.Path) == 2 && c.Path[0] == "spec" && c.Path[1] == "templateId" && c.Resource.GVK == krm.DeploymentGVK
 	}
+}
+
+// upgradeOf returns the templates of an upgrade, as "FROM → TO"; "" if changes have none.
+func upgradeOf(changes []merge.Change) string {
+	for _, c := range changes {
+		if isTemplate(c) {
+			from, _ := c.Before.V.(string)
+			to, _ := c.After.V.(string)
+			return printable.Short(from, maxValue) + " → " + printable.Short(to, maxValue)
+		}
+	}
+	return ""
+}
+
+// isTemplate reports whether a change is of the template of the deployment.
+func isTemplate(c merge.Change) bool {
+	return len(c.Path) == 2 && c.Path[0] == "spec" && c.Path[1] == "templateId" && c.Resource.GVK == krm.DeploymentGVK && c.Before.Present && c.After.Present
 }
 
 // onlyPrepared reports whether annotations are missing, or are the one that a resource is

@@ -258,8 +258,12 @@ func TestBookkeepingIsNotAmongTheChangesOfGroups(t *testing.T) {
 		after := krm.Package{image("", "2")[0], prepared("", "t:v2", nil, nil)[1]}
 		g.Add(plan.Row{Deployment: tko.DeploymentID(strconv.Itoa(i)), Kind: plan.Change}, before, after, nil)
 	}
-	if groups, _ := g.Finish(); len(groups) != 1 {
-		t.Errorf("equal changes of deployments of two templates are %d groups", len(groups))
+	groups, _ := g.Finish()
+	if len(groups) != 1 {
+		t.Fatalf("equal changes of deployments of two templates are %d groups", len(groups))
+	}
+	if diff := cmp.Diff([]string{"t:v1 → t:v2", "t:v0 → t:v2"}, groups[0].Templates); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/agnivade/levenshtein"
@@ -758,10 +759,17 @@ func (c *checker) clock(v any, path string, end bool) (time.Duration, bool) {
 	return d, err == nil
 }
 
+// zones are the zones that were loaded, by name: windows of very many sites are checked.
+var zones sync.Map
+
 // loadZone returns a zone of the tz database.
 func loadZone(name string) (*time.Location, error) {
+	if zone, ok := zones.Load(name); ok {
+		return zone.(*time.Location), nil //nolint:forcetypeassert // all are
+	}
 	if name != "" && name != "Local" {
 		if zone, err := time.LoadLocation(name); err == nil {
+			zones.Store(name, zone)
 			return zone, nil
 		}
 	}

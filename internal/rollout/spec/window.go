@@ -47,8 +47,8 @@ func (w Windows) NextOpening(now time.Time, site map[string]string) time.Time {
 	return next
 }
 
-// location returns the zone for a site. A value that names no zone is taken as the
-// default: UnknownZone reports it.
+// location returns the zone for a site. If its metadata names no zone, that is the default:
+// callers refuse such sites, which UnknownZone reports.
 func (w Window) location(site map[string]string) *time.Location {
 	if name, ok := site[w.Key]; ok && w.Key != "" {
 		if zone, err := loadZone(name); err == nil {
@@ -58,8 +58,9 @@ func (w Window) location(site map[string]string) *time.Location {
 	return w.Zone
 }
 
-// UnknownZone returns the metadata of a site that names no time zone, so that the
-// window's default counts there. ok is false if there is none.
+// UnknownZone returns the metadata of a site that a window depends on and that names no
+// time zone, so that it isn't known when the window opens there. ok is false if there is
+// none.
 func (w Windows) UnknownZone(site map[string]string) (key, value string, ok bool) {
 	for _, one := range w {
 		if name, has := site[one.Key]; has && one.Key != "" {

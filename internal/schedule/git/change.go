@@ -124,6 +124,7 @@ func (c *change) site(root *folder, r *request) error {
 				r.path, before.Site, inventoryFile)
 		}
 	}
+	r.recorded = before.Deployments
 	r.holdOthers(before)
 	if len(r.held) > 0 {
 		if err := r.renderWithHeld(f, before); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/printable"
+	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -22,157 +23,189 @@ const (
 	maxFiles   = tko.MaxSiteChanges
 )
 
-// Compare returns what Schedule would change in the repository. It changes nothing
-// there.
-func (t *Target) Compare(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) ([]tko.SiteChange, error) {
+// Compare returns what Schedule would change in the repository, and the orphans in the
+// site's folder. It changes nothing there.
+func (t *Target) Compare(ctx context.Context, trigger krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Differences, error) {
 	s, r, err := t.read(ctx, trigger, site, deployments, held)
 	if err != nil {
-		return nil, err
+		return report.Differences{}, err
 	}
-	changes, err := t.group(s).compare(ctx, r)
+	found, err := t.group(s).compare(ctx, r)
 	if err != nil {
-		return nil, fmt.Errorf("%s: repository %q: %w", trigger.Identity(), s.URL, err)
+		err = fmt.Errorf("%s: repository %q: %w", trigger.Identity(), s.URL, err)
 	}
-	return changes, nil
+	return found, err
 }
 
 // compare waits until no commit is being made, and returns the differences of the branch
 // from what a request wants.
-func (g *group) compare(ctx context.Context, r *request) ([]tko.SiteChange, error) {
+func (g *group) compare(ctx context.Context, r *request) (report.Differences, error) {
 	a, err := g.target.readAuth(ctx, g.spec)
 	if err != nil {
-		return nil, err
+		return report.Differences{}, err
 	}
 	select {
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return report.Differences{}, context.Cause(ctx)
 	case g.lock <- struct{}{}:
 		defer func() { <-g.lock }()
 	}
 	repo, err := g.open(a)
 	if err != nil {
-		return nil, err
+		return report.Differences{}, err
 	}
 	defer repo.close()
 	tip, err := repo.tip(ctx)
 	if err != nil {
-		return nil, err
+		return report.Differences{}, err
 	}
 	objects := newStaging(repo.objects())
-	next, err := (&change{objects: objects, author: g.spec.Author}).build(tip, []*request{r})
-	if err = errors.Join(err, r.err); err != nil || next == tip {
-		return nil, err
+	_, err = (&change{objects: objects, author: g.spec.Author}).build(tip, []*request{r})
+	if err = errors.Join(err, r.err); err != nil {
+		return report.Differences{}, err
 	}
 	var base plumbing.Hash
 	if !tip.IsZero() {
 		commit, err := object.GetCommit(objects, tip)
 		if err != nil {
-			return nil, fmt.Errorf("reading commit %s: %w", tip, err)
+			return report.Differences{}, fmt.Errorf("reading commit %s: %w", tip, err)
 		}
 		base = commit.TreeHash
 	}
 	root, err := openFolder(objects, base)
 	if err != nil {
-		return nil, err
+		return report.Differences{}, err
 	}
 	f, err := root.at(r.path)
 	if err != nil {
-		return nil, err
+		return report.Differences{}, err
 	}
-	var all []tko.SiteChange
-	for _, d := range r.wanted {
-		was := f.entries[deploymentFolder(d.id)]
-		if was.Hash != d.tree {
-			all = append(all, compareFolder(ctx, objects, tko.SiteChange{Object: r.path + "/" + deploymentFolder(d.id), Deployment: d.id}, was, d.tree)...)
+	d := differ{ctx: ctx, objects: objects}
+	for _, one := range r.wanted {
+		d.of = tko.SiteChange{Deployment: one.id}
+		d.why = "the meta-scheduler's clone doesn't have the files of its own commits, so what is in them isn't shown"
+		if there := r.recorded[one.id]; there != 0 && there != one.revision {
+			d.why = fmt.Sprintf("revision %d is there, and revision %d is to be: tko diff deployment %s --from r%d shows what differs; %s", there, one.revision, one.id, there, d.why)
 		}
+		was := f.entries[deploymentFolder(one.id)]
+		now := object.TreeEntry{Mode: filemode.Dir, Hash: one.tree}
+		if one.tree.IsZero() {
+			now = object.TreeEntry{}
+		}
+		d.entry(r.path+"/"+deploymentFolder(one.id), was, now)
 	}
 	for _, id := range r.removed {
-		all = append(all, tko.SiteChange{Verb: tko.SiteRemove, Object: r.path + "/" + deploymentFolder(id), Deployment: id})
+		d.all = append(d.all, tko.SiteChange{Verb: tko.SiteRemove, Object: r.path + "/" + deploymentFolder(id), Deployment: id})
 	}
-	return all, ctx.Err()
+	o := orphans{ctx: ctx, objects: objects}
+	o.inFolder(f, r)
+	return report.Differences{Changes: d.all, Orphans: o.all, Unsearched: o.unsearched}, context.Cause(ctx)
 }
 
-// compareFolder returns the changes of a deployment's folder, file by file. If the clone
-// doesn't have the folder's former contents, it returns one change of the whole folder:
-// clones leave out the resources that TKO wrote.
-func compareFolder(ctx context.Context, objects *staging, folder tko.SiteChange, was object.TreeEntry, tree plumbing.Hash) []tko.SiteChange {
-	before, after := map[string]plumbing.Hash{}, map[string]plumbing.Hash{}
-	ok := was.Hash.IsZero() || was.Mode == filemode.Dir && files(objects, was.Hash, folder.Object, before)
-	if !ok || !files(objects, tree, folder.Object, after) {
-		folder.Verb, folder.Details = tko.SiteUpdate, []string{"the contents of the folder differ"}
-		return []tko.SiteChange{folder}
+// A differ compares the folder of a deployment with the one that is to be, file by file.
+type differ struct {
+	ctx     context.Context //nolint:containedctx // of the comparison
+	objects *staging
+	of      tko.SiteChange // with the deployment
+	why     string         // why a folder or file can't be read: clones leave out the resources that TKO wrote
+
+	all   []tko.SiteChange
+	files int // whose contents were compared
+}
+
+func (d *differ) add(verb, name string, details ...string) {
+	change := d.of
+	change.Verb, change.Object, change.Details = verb, name, details
+	d.all = append(d.all, change)
+}
+
+// entry compares an entry of a folder with the one that is to be. The hash of one that
+// doesn't exist is zero. Equal folders are not read.
+func (d *differ) entry(name string, was, now object.TreeEntry) {
+	before, after := !was.Hash.IsZero(), !now.Hash.IsZero()
+	switch {
+	case d.ctx.Err() != nil || was.Hash == now.Hash:
+	case before && after && was.Mode == filemode.Dir && now.Mode == filemode.Dir,
+		!before && now.Mode == filemode.Dir, !after && was.Mode == filemode.Dir:
+		d.folder(name, was, now)
+	case !before:
+		d.add(tko.SiteCreate, name)
+	case !after:
+		d.add(tko.SiteRemove, name)
+	case was.Mode == filemode.Dir || now.Mode == filemode.Dir: // one of them is a file
+		d.entry(name, was, object.TreeEntry{})
+		d.entry(name, object.TreeEntry{}, now)
+	default:
+		d.add(tko.SiteUpdate, name, d.contents(was.Hash, now.Hash)...)
+	}
+}
+
+func (d *differ) folder(name string, was, now object.TreeEntry) {
+	before, after := map[string]object.TreeEntry{}, map[string]object.TreeEntry{}
+	if !readFolder(d.objects, was.Hash, before) || !readFolder(d.objects, now.Hash, after) {
+		verb := tko.SiteUpdate
+		if now.Hash.IsZero() {
+			verb = tko.SiteRemove
+		}
+		d.add(verb, name, d.why)
+		return
 	}
 	names := maps.Clone(before)
 	maps.Copy(names, after)
-	var all []tko.SiteChange
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		change := folder
-		change.Object = name
-		switch {
-		case ctx.Err() != nil:
-			return all
-		case before[name] == after[name]:
-			continue
-		case before[name].IsZero():
-			change.Verb = tko.SiteCreate
-		case after[name].IsZero():
-			change.Verb = tko.SiteRemove
-		default:
-			change.Verb, change.Details = tko.SiteUpdate, compareFiles(objects, before[name], after[name])
-		}
-		all = append(all, change)
+	for _, one := range slices.Sorted(maps.Keys(names)) {
+		d.entry(name+"/"+one, before[one], after[one])
 	}
-	return all
 }
 
-// files adds the files of a folder and of all folders in it to into, by path. It returns
-// false if they can't be read, or are too many.
-func files(objects *staging, folder plumbing.Hash, at string, into map[string]plumbing.Hash) bool {
-	if folder.IsZero() {
+// readFolder adds the entries of a folder to into, by name. It returns false if the
+// folder can't be read.
+func readFolder(objects *staging, hash plumbing.Hash, into map[string]object.TreeEntry) bool {
+	if hash.IsZero() {
 		return true
 	}
-	t, err := object.GetTree(objects, folder)
+	t, err := object.GetTree(objects, hash)
 	if err != nil {
 		return false
 	}
 	for _, e := range t.Entries {
-		name := at + "/" + e.Name
-		if e.Mode != filemode.Dir {
-			into[name] = e.Hash
-			if len(into) > maxFiles {
-				return false
-			}
-		} else if !files(objects, e.Hash, name, into) {
-			return false
-		}
+		into[e.Name] = e
 	}
 	return true
 }
 
-// compareFiles returns the differences of two files with one resource each, as far as
-// they can be read.
-func compareFiles(objects *staging, before, after plumbing.Hash) []string {
+// contents returns the differences of two files with one resource each, or why they
+// aren't shown.
+func (d *differ) contents(before, after plumbing.Hash) []string {
+	if d.files++; d.files > maxFiles {
+		return []string{fmt.Sprintf("the contents of the first %d files only were compared", maxFiles)}
+	}
 	var resources [2]krm.Resource
 	for i, hash := range []plumbing.Hash{before, after} {
-		b, err := object.GetBlob(objects, hash)
-		if err != nil || b.Size > maxInventory {
-			return nil
+		b, err := object.GetBlob(d.objects, hash)
+		if err != nil {
+			return []string{d.why}
+		}
+		if b.Size > maxInventory {
+			return []string{fmt.Sprintf("a file of %d bytes isn't compared", b.Size)}
 		}
 		data, err := readAll(b)
 		if err != nil {
-			return nil
+			return []string{d.why}
 		}
 		pkg, err := krm.Decode(krm.YAML, data, krm.Limits{})
 		if err != nil || len(pkg) != 1 {
-			return nil
+			return []string{"what is there isn't one resource in YAML"}
 		}
 		resources[i] = pkg[0]
 	}
 	var details []string
-	for d := range krm.Differences(resources[0], resources[1]) {
-		if details = append(details, printable.Short(d.String(), maxDetail)); len(details) == maxDetails {
+	for one := range krm.Differences(resources[0], resources[1]) {
+		if details = append(details, printable.Short(one.String(), maxDetail)); len(details) == maxDetails {
 			break
 		}
+	}
+	if len(details) == 0 {
+		return []string{"the text of the file differs, not its resource"}
 	}
 	return details
 }

@@ -28,7 +28,8 @@ type request struct {
 	wanted []rendered
 	held   []tko.DeploymentID // their folders stay unchanged
 
-	deployments []tko.Deployment // of wanted
+	deployments []tko.Deployment           // of wanted
+	recorded    map[tko.DeploymentID]int64 // revisions in the inventory of the tip
 
 	// The result, valid when done is closed.
 	done    chan struct{}

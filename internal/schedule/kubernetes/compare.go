@@ -12,34 +12,41 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // Compare returns what Schedule would change in the cluster of a trigger, and in the
-// management cluster. It changes nothing: it compares by dry-run applies. The changes
-// are valid also with an error, which says what couldn't be compared.
-func (t *Target) Compare(ctx context.Context, cluster krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) ([]tko.SiteChange, error) {
+// management cluster, and the orphans in the cluster. It changes nothing: it compares by
+// dry-run applies. The differences are valid also with an error, which says what couldn't
+// be compared.
+func (t *Target) Compare(ctx context.Context, cluster krm.Resource, site tko.Site, deployments []tko.Deployment, held []tko.DeploymentID) (report.Differences, error) {
+	var found report.Differences
 	s, err := trigger.Read(cluster)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
 	rules, err := compileHealth(s.Health)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
-	all, err := t.compareManagement(ctx, s, rules, site)
+	found.Changes, err = t.compareManagement(ctx, s, rules, site)
 	if err != nil {
 		err = fmt.Errorf("in the management cluster: %w", err)
 	}
 	rc, release, connectErr := t.connect(ctx, s)
 	if connectErr != nil {
-		return all, errors.Join(err, describeUnreachable(connectErr))
+		return found, errors.Join(err, describeUnreachable(connectErr))
 	}
 	defer release()
 	rc.health, rc.site, rc.deployments, rc.held = rules, site, deployments, held
 	own, ownErr := rc.compare(ctx)
-	return append(all, own...), errors.Join(err, describeUnreachable(ownErr))
+	found.Changes = append(found.Changes, own...)
+	if ownErr == nil {
+		found.Orphans, found.Unsearched = rc.orphans(ctx)
+	}
+	return found, errors.Join(err, describeUnreachable(ownErr))
 }
 
 func (t *Target) compareManagement(ctx context.Context, s spec, rules healthRules, site tko.Site) ([]tko.SiteChange, error) {

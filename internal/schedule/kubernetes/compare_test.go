@@ -2,24 +2,34 @@ package kubernetes_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/schedule/kubernetes"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 // compare returns the differences of a world's site, as lines.
 func (w *world) compare(deployments ...tko.Deployment) []string {
 	w.t.Helper()
-	changes, err := w.target.Compare(w.t.Context(), w.cluster, w.site, deployments, nil)
+	found, err := w.target.Compare(w.t.Context(), w.cluster, w.site, deployments, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	lines := []string{}
-	for _, c := range changes {
+	for _, text := range found.Unsearched {
+		lines = append(lines, "unsearched: "+text)
+	}
+	for _, c := range slices.Concat(found.Changes, found.Orphans) {
+		if c.Verb == tko.SiteOrphan && !strings.Contains(c.Object, w.ns) {
+			continue // tests share a cluster
+		}
 		line := fmt.Sprintf("%s %s %s", c.Deployment, c.Verb, strings.ReplaceAll(c.Object, w.ns, "NS"))
 		lines = append(lines, line)
 		for _, detail := range c.Details {
@@ -90,5 +100,46 @@ func TestCompareReportsAnUnreachableCluster(t *testing.T) {
 	_, err := w.target.Compare(t.Context(), w.cluster, w.site, []tko.Deployment{deployment("a", configMap("a", "1"))}, nil)
 	if err == nil || !strings.Contains(err.Error(), "unreachable: connection broken") {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestCompareReportsOrphans(t *testing.T) {
+	t.Parallel()
+	w, other := newWorld(t, kubernetes.Options{}), newWorld(t, kubernetes.Options{})
+	other.set(w.ns, "namespace") // another site in the same cluster, whose inventories are elsewhere
+	other.reconcile(deployment("theirs", configMap("theirs", "1")))
+	a, lost := deployment("a", configMap("a", "1"), resource("v1", "Namespace", w.ns+"-more")), deployment("lost", configMap("lost", "1"), resource("v1", "Namespace", w.ns+"-lost"))
+	w.reconcile(a, lost)
+	labelled := func(name string) krm.Resource {
+		r := configMap(name, "1")
+		r.Set("copied", "metadata", "labels", kubernetes.LabelDeployment)
+		return r
+	}
+	owned := labelled("owned")
+	owned.Set([]any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": w.must("ConfigMap", "a").Text("metadata", "uid")}}, "metadata", "ownerReferences")
+	w.create(owned) // garbage collection removes it with its owner
+	if diff := cmp.Diff([]string{}, w.compare(a, lost)); diff != "" {
+		t.Errorf("without orphans: %s", diff)
+	}
+	w.create(labelled("copy"))
+	at := w.client.Resource(kinds["ConfigMap"]).Namespace(w.ns + "-tko")
+	list, err := at.List(t.Context(), metav1.ListOptions{LabelSelector: "tko.nephio.org/inventory"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range list.Items {
+		if id, _, _ := unstructured.NestedString(i.Object, "data", "deployment"); id == "lost" {
+			if err := at.Delete(t.Context(), i.GetName(), metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := []string{`copied orphan ConfigMap "NS/copy"`, `lost orphan ConfigMap "NS/lost"`, `lost orphan Namespace "NS-lost"`}
+	if diff := cmp.Diff(want, w.compare(a)); diff != "" {
+		t.Error(diff)
+	}
+	w.reconcile(a)
+	if w.must("ConfigMap", "lost") == nil || w.must("ConfigMap", "copy") == nil {
+		t.Error("a reconciliation removed an orphan")
 	}
 }

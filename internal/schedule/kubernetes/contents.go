@@ -48,7 +48,7 @@ func (rc *reconciliation) foreignContents(ctx context.Context) (foreign, error) 
 	if len(found) == 0 {
 		return all, nil
 	}
-	kinds, unknown, err := rc.conn.namespacedKinds(ctx)
+	kinds, unknown, err := rc.conn.listable(ctx)
 	if err != nil {
 		return foreign{}, err
 	}
@@ -62,6 +62,9 @@ func (rc *reconciliation) foreignContents(ctx context.Context) (foreign, error) 
 	g.SetLimit(rc.target.options.Parallel)
 	for _, namespace := range found {
 		for _, k := range kinds {
+			if !k.namespaced {
+				continue
+			}
 			g.Go(func() error {
 				names, why, err := rc.foreignOf(ctx, client.Resource(k.resource).Namespace(namespace), k, toRemove)
 				if err != nil {
@@ -152,18 +155,19 @@ func isIncidental(k key, r *metav1.PartialObjectMetadata) bool {
 
 // A listed is a kind whose objects can be listed.
 type listed struct {
-	resource schema.GroupVersionResource
-	kind     string
+	resource   schema.GroupVersionResource
+	kind       string
+	namespaced bool
 }
 
-// namespacedKinds returns the kinds of namespaced objects that can be listed and
-// deleted, and descriptions of the groups that can't be discovered.
-func (c *cluster) namespacedKinds(ctx context.Context) (kinds []listed, unknown []string, err error) {
+// listable returns the kinds of objects that can be listed and deleted, and descriptions of
+// the groups that can't be discovered.
+func (c *cluster) listable(ctx context.Context) (kinds []listed, unknown []string, err error) {
 	client, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, &http.Client{Transport: c.client.Transport, Timeout: c.client.Timeout})
 	if err != nil {
 		return nil, nil, err
 	}
-	lists, err := client.ServerPreferredNamespacedResourcesWithContext(ctx)
+	lists, err := client.ServerPreferredResourcesWithContext(ctx)
 	var partly *discovery.ErrGroupDiscoveryFailed
 	switch {
 	case errors.As(err, &partly):
@@ -172,7 +176,7 @@ func (c *cluster) namespacedKinds(ctx context.Context) (kinds []listed, unknown 
 		}
 		slices.Sort(unknown)
 	case err != nil:
-		return nil, nil, fmt.Errorf("list the kinds of namespaced objects: %w", err)
+		return nil, nil, fmt.Errorf("list the kinds of objects: %w", err)
 	}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
@@ -181,7 +185,7 @@ func (c *cluster) namespacedKinds(ctx context.Context) (kinds []listed, unknown 
 		}
 		for _, r := range list.APIResources {
 			if !isSubresource(r.Name) && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete") {
-				kinds = append(kinds, listed{gv.WithResource(r.Name), r.Kind})
+				kinds = append(kinds, listed{gv.WithResource(r.Name), r.Kind, r.Namespaced})
 			}
 		}
 	}

@@ -51,3 +51,11 @@ func Nothing() Outcome {
 	return Outcome{Status: tko.ConditionTrue, Reason: ReasonNothing, Message: "no resources are for the site: each resource is in a nephio.org group without the annotation " +
 		krm.AnnotationDeploy + ": \"true\", or has " + krm.AnnotationLocal + ": \"true\""}
 }
+
+// Differences are the result of comparing a site with a target. They are valid also if
+// there is an error, which says what couldn't be compared.
+type Differences struct {
+	Changes    []tko.SiteChange // what the next reconciliation would do
+	Orphans    []tko.SiteChange // what is there and belongs to no deployment
+	Unsearched []string         // where orphans couldn't be looked for, and why
+}

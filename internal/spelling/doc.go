@@ -1,0 +1,4 @@
+// Package spelling finds the names that mistyped ones probably mean. It is pure.
+//
+// Start reading at Nearest.
+package spelling
