@@ -212,11 +212,12 @@ var entities = filter.View[entity]{
 }
 
 func argumentsText(p tko.Plugin) string {
-	text := "arguments:\n"
+	var text strings.Builder
+	text.WriteString("arguments:\n")
 	for _, argument := range p.Arguments {
-		text += fmt.Sprintf("- %q\n", argument)
+		fmt.Fprintf(&text, "- %q\n", argument)
 	}
-	return text
+	return text.String()
 }
 
 func readEntity(ctx context.Context, s filter.Getter, kind tko.Kind, id string, revision int64) (entity, error) {
@@ -555,12 +556,12 @@ func (g *treeGroup) lines(indent string, parent tko.DeploymentID, template tko.T
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}
 	}
-	filter := "parent=" + string(parent)
+	children := "parent=" + string(parent)
 	if template != "" {
-		filter += " template-id=" + quoted(tko.LiteralPattern(string(template)))
+		children += " template-id=" + quoted(tko.LiteralPattern(string(template)))
 	}
 	lines := []line{{
-		text: printable.Text(fmt.Sprintf("%s%s: %d (%s)", indent, cmp.Or(string(template), "no template"), g.count, strings.Join(parts, ", "))), style: styleOf(worst), kind: tko.KindDeployment, filter: filter,
+		text: printable.Text(fmt.Sprintf("%s%s: %d (%s)", indent, cmp.Or(string(template), "no template"), g.count, strings.Join(parts, ", "))), style: styleOf(worst), kind: tko.KindDeployment, filter: children,
 	}}
 	slices.SortStableFunc(g.first, func(a, b tko.Deployment) int {
 		rank := func(d tko.Deployment) int { return slices.Index(tko.States(), d.Summary().State) }
@@ -570,7 +571,7 @@ func (g *treeGroup) lines(indent string, parent tko.DeploymentID, template tko.T
 		lines = append(lines, line{text: indent + "  " + printable.Text(treeText(d)), style: styleOf(d.Summary().State), kind: tko.KindDeployment, id: string(d.ID)})
 	}
 	if more := g.count - len(g.first); more > 0 {
-		lines = append(lines, line{text: fmt.Sprintf("%s  and %d more: enter opens all", indent, more), style: faint, kind: tko.KindDeployment, filter: filter})
+		lines = append(lines, line{text: fmt.Sprintf("%s  and %d more: enter opens all", indent, more), style: faint, kind: tko.KindDeployment, filter: children})
 	}
 	return lines
 }
