@@ -3,11 +3,11 @@ package cli
 import (
 	"context"
 	"iter"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -17,35 +17,25 @@ type entity struct {
 	stamp tko.Stamp
 }
 
+var entities = filter.View[entity]{
+	Template: func(t tko.Template) entity {
+		return entity{tko.Put{Metadata: t.Metadata, Package: t.Package}, t.Stamp}
+	},
+	Site: func(s tko.Site) entity {
+		return entity{tko.Put{Template: s.Template, Metadata: s.Metadata, Package: s.Package}, s.Stamp}
+	},
+	Deployment: func(d tko.Deployment) entity {
+		return entity{tko.Put{Parent: d.Parent, Template: d.Template, Site: d.Site, Metadata: d.Metadata, Package: d.Package}, d.Stamp}
+	},
+	Plugin:  func(p tko.Plugin) entity { return entity{tko.Put{Plugin: p}, p.Stamp} },
+	Rollout: func(r tko.Rollout) entity { return entity{tko.Put{Metadata: r.Metadata, Package: r.Package}, r.Stamp} },
+}
+
 // entity reads an entity, as of a revision; 0 is the current one.
 func (s *session) entity(ctx context.Context, kind tko.Kind, id string, revision int64) (entity, error) {
-	return call(ctx, s, func(ctx context.Context) (entity, error) {
-		e := entity{Put: tko.Put{Kind: kind, ID: id}}
-		switch kind {
-		case tko.KindTemplate:
-			t, err := s.Template(ctx, tko.TemplateID(id), revision)
-			e.stamp, e.Metadata, e.Package = t.Stamp, t.Metadata, t.Package
-			return e, err
-		case tko.KindSite:
-			site, err := s.Site(ctx, tko.SiteID(id), revision)
-			e.stamp, e.Template, e.Metadata, e.Package = site.Stamp, site.Template, site.Metadata, site.Package
-			return e, err
-		case tko.KindDeployment:
-			d, err := s.Deployment(ctx, tko.DeploymentID(id), revision)
-			e.stamp, e.Parent, e.Template, e.Site, e.Metadata, e.Package = d.Stamp, d.Parent, d.Template, d.Site, d.Metadata, d.Package
-			return e, err
-		case tko.KindPlugin:
-			typ, name, _ := strings.Cut(id, "|")
-			p, err := s.Plugin(ctx, typ, name)
-			e.stamp, e.Plugin = p.Stamp, p
-			return e, err
-		case tko.KindRollout:
-			r, err := s.Rollout(ctx, tko.RolloutID(id), revision)
-			e.stamp, e.Metadata, e.Package = r.Stamp, r.Metadata, r.Package
-			return e, err
-		}
-		return e, tko.Errorf(errUsage, "there is no kind %q: use site, deployment, template or plugin", string(kind))
-	})
+	e, err := call(ctx, s, func(ctx context.Context) (entity, error) { return entities.Get(ctx, s, kind, id, revision) })
+	e.Kind, e.ID = kind, id
+	return e, err
 }
 
 // An entityKind is what the commands of a kind of entities have in common. T is an entity,
@@ -61,8 +51,8 @@ type entityKind[T, S any] struct {
 	instead  func(ctx context.Context, s *session, sel S, w *windowFlag) (listed bool, err error) // another list; may be nil
 }
 
-// A filter holds the flags that select entities.
-type filter[S any] interface {
+// A selector holds the flags that select entities.
+type selector[S any] interface {
 	flags(a *app, cmd *cobra.Command)
 	selection() (S, error)
 }
@@ -133,7 +123,7 @@ func (k *entityKind[T, S]) deleteOne(ctx context.Context, s *session, id, name s
 }
 
 // listCommand completes a command that lists selected entities.
-func (k *entityKind[T, S]) listCommand(a *app, cmd *cobra.Command, f filter[S]) *cobra.Command {
+func (k *entityKind[T, S]) listCommand(a *app, cmd *cobra.Command, f selector[S]) *cobra.Command {
 	var window windowFlag
 	var watch watchFlag
 	cmd.Use = "list"
@@ -167,7 +157,7 @@ func (k *entityKind[T, S]) listCommand(a *app, cmd *cobra.Command, f filter[S]) 
 }
 
 // purgeCommand completes a command that deletes selected entities.
-func (k *entityKind[T, S]) purgeCommand(a *app, cmd *cobra.Command, f filter[S]) *cobra.Command {
+func (k *entityKind[T, S]) purgeCommand(a *app, cmd *cobra.Command, f selector[S]) *cobra.Command {
 	var bulk bulkFlag
 	one, many := k.name()
 	cmd.Use = "purge"

@@ -23,7 +23,7 @@ func (s *session) whole(ctx context.Context, kind tko.Kind, id string) (tko.Put,
 		return tko.Put{}, tko.Errorf(errUsage, "there is no kind %q with metadata and a package: use template, site or deployment", string(kind))
 	}
 	e, err := s.entity(ctx, kind, id, 0)
-	e.Put.Revision, e.Put.Metadata = e.stamp.Revision, maps.Clone(e.Put.Metadata)
+	e.Revision, e.Metadata = e.stamp.Revision, maps.Clone(e.Metadata)
 	return e.Put, err
 }
 

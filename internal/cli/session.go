@@ -21,13 +21,16 @@ import (
 // The methods of client.Client that the commands use.
 type (
 	server interface {
+		ofKinds
+		modifications
+		instance
+		services
+	}
+	ofKinds interface {
 		templates
 		sites
 		deployments
-		modifications
 		plugins
-		instance
-		services
 	}
 	services interface {
 		rollouts

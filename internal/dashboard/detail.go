@@ -13,6 +13,7 @@ import (
 	"github.com/sergi/go-diff/diffmatchpatch"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/filter"
 	"github.com/tko-orchestrator/tko/internal/printable"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -198,59 +199,35 @@ func (m *model) content(msg contentMsg) {
 type entity struct {
 	row   row
 	stamp tko.Stamp
+	pkg   krm.Package
 	text  string // the package, or the settings of a plugin
 }
 
-func readEntity(ctx context.Context, s Getter, kind tko.Kind, id string, revision int64) (e entity, err error) {
-	var pkg krm.Package
-	switch kind {
-	case tko.KindDeployment:
-		d, err := s.Deployment(ctx, tko.DeploymentID(id), revision)
-		if err != nil {
-			return e, err
-		}
-		e.row, e.stamp, pkg = deploymentRow(d), d.Stamp, d.Package
-	case tko.KindSite:
-		x, err := s.Site(ctx, tko.SiteID(id), revision)
-		if err != nil {
-			return e, err
-		}
-		x.DeploymentCount = max(x.DeploymentCount, len(x.Deployments))
-		e.row, e.stamp, pkg = siteRow(x), x.Stamp, x.Package
-	case tko.KindTemplate:
-		x, err := s.Template(ctx, tko.TemplateID(id), revision)
-		if err != nil {
-			return e, err
-		}
-		x.DeploymentCount = max(x.DeploymentCount, len(x.Deployments))
-		e.row, e.stamp, pkg = templateRow(x), x.Stamp, x.Package
-	case tko.KindPlugin:
-		typ, name, _ := strings.Cut(id, "|")
-		p, err := s.Plugin(ctx, typ, name)
-		if err != nil {
-			return e, err
-		}
-		e.row, e.stamp = pluginRow(p), p.Stamp
-		e.text = "arguments:\n"
-		for _, argument := range p.Arguments {
-			e.text += fmt.Sprintf("- %q\n", argument)
-		}
-		return e, nil
-	case tko.KindRollout:
-		r, err := s.Rollout(ctx, tko.RolloutID(id), revision)
-		if err != nil {
-			return e, err
-		}
-		e.row, e.stamp, pkg = rolloutRow(r), r.Stamp, r.Package
+var entities = filter.View[entity]{
+	Deployment: func(d tko.Deployment) entity { return entity{row: deploymentRow(d), stamp: d.Stamp, pkg: d.Package} },
+	Site:       func(x tko.Site) entity { return entity{row: siteRow(x), stamp: x.Stamp, pkg: x.Package} },
+	Template:   func(x tko.Template) entity { return entity{row: templateRow(x), stamp: x.Stamp, pkg: x.Package} },
+	Plugin:     func(p tko.Plugin) entity { return entity{row: pluginRow(p), stamp: p.Stamp, text: argumentsText(p)} },
+	Rollout:    func(r tko.Rollout) entity { return entity{row: rolloutRow(r), stamp: r.Stamp, pkg: r.Package} },
+}
+
+func argumentsText(p tko.Plugin) string {
+	var text strings.Builder
+	text.WriteString("arguments:\n")
+	for _, argument := range p.Arguments {
+		fmt.Fprintf(&text, "- %q\n", argument)
 	}
-	if len(pkg) > 0 {
-		encoded, err := krm.Encode(krm.YAML, pkg.ForDisplay())
-		if err != nil {
-			return e, err
-		}
-		e.text = string(encoded)
+	return text.String()
+}
+
+func readEntity(ctx context.Context, s filter.Getter, kind tko.Kind, id string, revision int64) (entity, error) {
+	e, err := entities.Get(ctx, s, kind, id, revision)
+	if err != nil || len(e.pkg) == 0 {
+		return e, err
 	}
-	return e, nil
+	encoded, err := krm.Encode(krm.YAML, e.pkg.ForDisplay())
+	e.text = string(encoded)
+	return e, err
 }
 
 // readDetail reads the lines of a tab.
@@ -579,12 +556,12 @@ func (g *treeGroup) lines(indent string, parent tko.DeploymentID, template tko.T
 			parts = append(parts, fmt.Sprintf("%d %s", n, state))
 		}
 	}
-	filter := "parent=" + string(parent)
+	children := "parent=" + string(parent)
 	if template != "" {
-		filter += " template-id=" + quoted(tko.LiteralPattern(string(template)))
+		children += " template-id=" + quoted(tko.LiteralPattern(string(template)))
 	}
 	lines := []line{{
-		text: printable.Text(fmt.Sprintf("%s%s: %d (%s)", indent, cmp.Or(string(template), "no template"), g.count, strings.Join(parts, ", "))), style: styleOf(worst), kind: tko.KindDeployment, filter: filter,
+		text: printable.Text(fmt.Sprintf("%s%s: %d (%s)", indent, cmp.Or(string(template), "no template"), g.count, strings.Join(parts, ", "))), style: styleOf(worst), kind: tko.KindDeployment, filter: children,
 	}}
 	slices.SortStableFunc(g.first, func(a, b tko.Deployment) int {
 		rank := func(d tko.Deployment) int { return slices.Index(tko.States(), d.Summary().State) }
@@ -594,7 +571,7 @@ func (g *treeGroup) lines(indent string, parent tko.DeploymentID, template tko.T
 		lines = append(lines, line{text: indent + "  " + printable.Text(treeText(d)), style: styleOf(d.Summary().State), kind: tko.KindDeployment, id: string(d.ID)})
 	}
 	if more := g.count - len(g.first); more > 0 {
-		lines = append(lines, line{text: fmt.Sprintf("%s  and %d more: enter opens all", indent, more), style: faint, kind: tko.KindDeployment, filter: filter})
+		lines = append(lines, line{text: fmt.Sprintf("%s  and %d more: enter opens all", indent, more), style: faint, kind: tko.KindDeployment, filter: children})
 	}
 	return lines
 }

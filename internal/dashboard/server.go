@@ -18,34 +18,16 @@ import (
 
 // A Server has the methods of the client that the dashboard uses.
 type Server interface {
-	Lister
+	filter.Lister
 	Getter
 	Changer
 	Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error]
 }
 
-// A Lister streams lists in the order of their IDs.
-type Lister interface {
-	Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error]
-	Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error]
-	Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error]
-	Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error]
-	Rollouts(ctx context.Context, sel tko.RolloutSelect, options tko.ListOptions) iter.Seq2[tko.Rollout, error]
-}
-
-// A Getter reads one entity; revision 0 is the newest.
+// A Getter reads one entity, and the progress and plan of a rollout.
 type Getter interface {
-	RolloutGetter
-	Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error)
-	Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error)
-	Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error)
-	Plugin(ctx context.Context, typ, name string) (tko.Plugin, error)
+	filter.Getter
 	Self
-}
-
-// A RolloutGetter reads one rollout, its progress, and its plan.
-type RolloutGetter interface {
-	Rollout(ctx context.Context, id tko.RolloutID, revision int64) (tko.Rollout, error)
 	RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error)
 	RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error)
 }
@@ -139,36 +121,8 @@ type row struct {
 	facts      []string // for the pane next to the list
 }
 
-// rows lists what a query selects, whatever its state.
-func rows(ctx context.Context, s Lister, f filter.Filter, options tko.ListOptions) iter.Seq2[row, error] {
-	options.Counts = f.Kind() == tko.KindSite || f.Kind() == tko.KindTemplate
-	switch f.Kind() {
-	case tko.KindSite:
-		return mapped(s.Sites(ctx, f.Sites(), options), siteRow)
-	case tko.KindTemplate:
-		return mapped(s.Templates(ctx, f.Templates(), options), templateRow)
-	case tko.KindPlugin:
-		return mapped(s.Plugins(ctx, f.Plugins(), options), pluginRow)
-	case tko.KindRollout:
-		return mapped(s.Rollouts(ctx, f.Rollouts(), options), rolloutRow)
-	case tko.KindDeployment:
-	}
-	return mapped(s.Deployments(ctx, f.Deployments(), options), deploymentRow)
-}
-
-func mapped[T any](list iter.Seq2[T, error], to func(T) row) iter.Seq2[row, error] {
-	return func(yield func(row, error) bool) {
-		for entity, err := range list {
-			if err != nil {
-				yield(row{}, err)
-				return
-			}
-			if !yield(to(entity), nil) {
-				return
-			}
-		}
-	}
-}
+// rows are the rows of lists.
+var rows = filter.View[row]{Deployment: deploymentRow, Site: siteRow, Template: templateRow, Plugin: pluginRow, Rollout: rolloutRow}
 
 func why(s tko.Summary) string {
 	if s.State == tko.StateHealthy || s.State == "" {
@@ -255,7 +209,7 @@ func (p page) covers(id string) bool {
 
 // readPage reads the rows after an ID, up to and with the ID until if that isn't "".
 // It reads a limited number of rows; if there are more, the page has a next one.
-func readPage(ctx context.Context, s Lister, q query, after, until string) (page, error) {
+func readPage(ctx context.Context, s filter.Lister, q query, after, until string) (page, error) {
 	p, scanned := page{after: after}, 0
 	size, most := pageRows, pageRows+1
 	if until != "" {
@@ -265,7 +219,7 @@ func readPage(ctx context.Context, s Lister, q query, after, until string) (page
 		most = maxScanned + 1
 	}
 	last := after
-	for r, err := range rows(ctx, s, q.filter, tko.ListOptions{Window: tko.Window{After: after, Max: &most}}) {
+	for r, err := range rows.List(ctx, s, q.filter, tko.ListOptions{Window: tko.Window{After: after, Max: &most}}) {
 		switch {
 		case err != nil:
 			return page{}, err
@@ -292,7 +246,7 @@ const maxProbes = 80
 // it begins after the ID after, or later. Lists are read forwards only, so the range of
 // IDs is halved until what is left fits into a page. starts are the IDs that the probes
 // before it began after, in their order.
-func readBack(ctx context.Context, s Lister, q query, after, until string) (p page, starts []string, err error) {
+func readBack(ctx context.Context, s filter.Lister, q query, after, until string) (p page, starts []string, err error) {
 	low, high := after, until
 	if high == "" {
 		high = strings.Repeat("~", 4) // above all IDs
@@ -352,9 +306,9 @@ type tally struct {
 	states map[tko.State]int
 }
 
-func countStates(ctx context.Context, s Lister, q query) (tally, error) {
+func countStates(ctx context.Context, s filter.Lister, q query) (tally, error) {
 	t, most := tally{states: map[tko.State]int{}}, maxScanned+1
-	for r, err := range rows(ctx, s, q.filter, tko.ListOptions{Window: tko.Window{Max: &most}}) {
+	for r, err := range rows.List(ctx, s, q.filter, tko.ListOptions{Window: tko.Window{Max: &most}}) {
 		if err != nil {
 			return tally{}, err
 		}

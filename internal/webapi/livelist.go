@@ -67,7 +67,7 @@ func (l *live) list(r *http.Request, kind tko.Kind) (any, error) {
 		most = maxCounted + 1
 	}
 	last, read := "", 0
-	for row, err := range l.rows(ctx, f, tko.ListOptions{Window: tko.Window{After: query.Get("after"), Max: &most}}) {
+	for row, err := range liveRows.List(ctx, l.catalog, f, tko.ListOptions{Window: tko.Window{After: query.Get("after"), Max: &most}}) {
 		if err != nil {
 			return nil, err
 		}
@@ -169,7 +169,7 @@ func (l *live) countPage(ctx context.Context, q countQuery, position int64, afte
 	sum := newCounting(q.by, maxCounted)
 	most := maxCounted + 1
 	last, next := "", ""
-	for row, err := range l.rows(ctx, q.filter, tko.ListOptions{Window: tko.Window{After: after, Max: &most}}) {
+	for row, err := range liveRows.List(ctx, l.catalog, q.filter, tko.ListOptions{Window: tko.Window{After: after, Max: &most}}) {
 		if err != nil {
 			return nil, err
 		}
@@ -295,40 +295,14 @@ func (l *live) read(r *http.Request, kind tko.Kind) (body entityBody, err error)
 	if err != nil {
 		return body, err
 	}
-	var pkg krm.Package
-	var stamp tko.Stamp
-	var row liveRow
-	switch kind {
-	case tko.KindTemplate:
-		var t tko.Template
-		t, err = l.catalog.Template(ctx, tko.TemplateID(id), revision)
-		t.DeploymentCount, t.Deployments = max(t.DeploymentCount, len(t.Deployments)), nil
-		row, pkg, stamp = templateLive(t), t.Package, t.Stamp
-	case tko.KindSite:
-		var s tko.Site
-		s, err = l.catalog.Site(ctx, tko.SiteID(id), revision)
-		s.DeploymentCount, s.Deployments = max(s.DeploymentCount, len(s.Deployments)), nil
-		row, pkg, stamp = siteLive(s), s.Package, s.Stamp
-	case tko.KindDeployment:
-		var d tko.Deployment
-		d, err = l.catalog.Deployment(ctx, tko.DeploymentID(id), revision)
-		row, pkg, stamp = deploymentLive(d), d.Package, d.Stamp
-	case tko.KindPlugin:
-		typ, name, _ := strings.Cut(id, "|")
-		if revision != 0 {
-			return body, tko.Errorf(tko.ErrInvalid, "plugins have no earlier revisions here: leave out revision")
-		}
-		var p tko.Plugin
-		p, err = l.catalog.Plugin(ctx, typ, name)
-		row, stamp = pluginLive(p), p.Stamp
-	case tko.KindRollout:
-		var rollout tko.Rollout
-		rollout, err = l.catalog.Rollout(ctx, tko.RolloutID(id), revision)
-		row, pkg, stamp = rolloutLive(rollout), rollout.Package, rollout.Stamp
+	if kind == tko.KindPlugin && revision != 0 {
+		return body, tko.Errorf(tko.ErrInvalid, "plugins have no earlier revisions here: leave out revision")
 	}
+	row, err := liveRows.Get(ctx, l.catalog, kind, id, revision)
 	if err != nil {
 		return body, err
 	}
+	stamp, pkg := row.stamp, row.pkg
 	body = entityBody{Row: row.body, Who: stamp.Who, Why: stamp.Why, Can: []string{}, Position: stamp.Position}
 	if len(pkg) > 0 {
 		text, err := krm.Encode(krm.YAML, pkg.ForDisplay())

@@ -1,12 +1,11 @@
 package webapi
 
 import (
-	"context"
-	"iter"
 	"maps"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/filter"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 // A liveRow is a row of a list with what counts need.
@@ -16,39 +15,13 @@ type liveRow struct {
 	template string
 	site     string
 	summary  tko.Summary
+	stamp    tko.Stamp
+	pkg      krm.Package // only of single entities
 	body     any
 }
 
-// rows lists the entities that a filter selects.
-func (l *live) rows(ctx context.Context, f filter.Filter, options tko.ListOptions) iter.Seq2[liveRow, error] {
-	options.Counts = f.Kind() == tko.KindSite || f.Kind() == tko.KindTemplate
-	switch f.Kind() {
-	case tko.KindTemplate:
-		return mapped(l.catalog.Templates(ctx, f.Templates(), options), templateLive)
-	case tko.KindSite:
-		return mapped(l.catalog.Sites(ctx, f.Sites(), options), siteLive)
-	case tko.KindPlugin:
-		return mapped(l.catalog.Plugins(ctx, f.Plugins(), options), pluginLive)
-	case tko.KindRollout:
-		return mapped(l.catalog.Rollouts(ctx, f.Rollouts(), options), rolloutLive)
-	case tko.KindDeployment:
-	}
-	return mapped(l.catalog.Deployments(ctx, f.Deployments(), options), deploymentLive)
-}
-
-func mapped[T any](list iter.Seq2[T, error], row func(T) liveRow) iter.Seq2[liveRow, error] {
-	return func(yield func(liveRow, error) bool) {
-		for entity, err := range list {
-			if err != nil {
-				yield(liveRow{}, err)
-				return
-			}
-			if !yield(row(entity), nil) {
-				return
-			}
-		}
-	}
-}
+// liveRows are the rows of lists, and what else single entities have.
+var liveRows = filter.View[liveRow]{Deployment: deploymentLive, Site: siteLive, Template: templateLive, Plugin: pluginLive, Rollout: rolloutLive}
 
 type summaryBody struct {
 	State   tko.State `json:"state,omitempty"`
@@ -66,7 +39,7 @@ func summaryOf(s tko.Summary) summaryBody {
 }
 
 func templateLive(t tko.Template) liveRow {
-	return liveRow{id: string(t.ID), metadata: t.Metadata, body: struct {
+	return liveRow{id: string(t.ID), stamp: t.Stamp, pkg: t.Package, metadata: t.Metadata, body: struct {
 		templateBody
 		summaryBody
 	}{templateRow(t), summaryBody{}}}
@@ -74,7 +47,7 @@ func templateLive(t tko.Template) liveRow {
 
 func siteLive(s tko.Site) liveRow {
 	summary := s.Summary()
-	return liveRow{id: string(s.ID), metadata: s.Metadata, template: string(s.Template), site: string(s.ID), summary: summary, body: struct {
+	return liveRow{id: string(s.ID), stamp: s.Stamp, pkg: s.Package, metadata: s.Metadata, template: string(s.Template), site: string(s.ID), summary: summary, body: struct {
 		siteBody
 		summaryBody
 	}{siteRow(s), summaryOf(summary)}}
@@ -82,7 +55,7 @@ func siteLive(s tko.Site) liveRow {
 
 func deploymentLive(d tko.Deployment) liveRow {
 	summary := d.Summary()
-	return liveRow{id: string(d.ID), metadata: d.Metadata, template: string(d.Template), site: string(d.Site), summary: summary, body: struct {
+	return liveRow{id: string(d.ID), stamp: d.Stamp, pkg: d.Package, metadata: d.Metadata, template: string(d.Template), site: string(d.Site), summary: summary, body: struct {
 		deploymentBody
 		summaryBody
 	}{deploymentRow(d), summaryOf(summary)}}
@@ -96,7 +69,7 @@ func pluginLive(p tko.Plugin) liveRow {
 			delete(metadata, key)
 		}
 	}
-	return liveRow{id: p.ID(), metadata: metadata, summary: summary, body: struct {
+	return liveRow{id: p.ID(), stamp: p.Stamp, metadata: metadata, summary: summary, body: struct {
 		pluginBody
 		summaryBody
 	}{pluginRow(p), summaryOf(summary)}}
@@ -104,7 +77,7 @@ func pluginLive(p tko.Plugin) liveRow {
 
 func rolloutLive(r tko.Rollout) liveRow {
 	summary := r.Summary()
-	return liveRow{id: string(r.ID), metadata: r.Metadata, summary: summary, body: struct {
+	return liveRow{id: string(r.ID), stamp: r.Stamp, pkg: r.Package, metadata: r.Metadata, summary: summary, body: struct {
 		ID       tko.RolloutID     `json:"id"`
 		Metadata map[string]string `json:"metadata"`
 		stampBody

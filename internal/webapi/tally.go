@@ -169,7 +169,7 @@ func (l *live) whole(ctx context.Context, q countQuery, position int64) (*countB
 	key := fmt.Sprintf("%s\n%s\n%v\n%s", q.filter.Kind(), q.values.Encode(), asOf, view)
 	return l.tallies.read(ctx, key, position, func(ctx context.Context, progress func(*counting)) (*counting, error) {
 		sum := newCounting(q.by, maxTallyGroups)
-		for row, err := range l.rows(ctx, q.filter, tko.ListOptions{}) {
+		for row, err := range liveRows.List(ctx, l.catalog, q.filter, tko.ListOptions{}) {
 			if err != nil {
 				return nil, err
 			}

@@ -120,7 +120,7 @@ type world struct {
 // trace, for the first rule that doesn't hold.
 func Run(seed uint64, defect Defect) (stats Stats, err error) {
 	w := &world{
-		r:      rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // repeatable on purpose
+		r:      rand.New(rand.NewPCG(seed, 1)),
 		defect: defect, now: time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC),
 		deployments: map[tko.DeploymentID]*deployment{}, sites: map[tko.SiteID]*site{}, others: map[tko.DeploymentID]execute.Entry{}, values: map[tko.DeploymentID]map[string]string{}, frozen: map[tko.SiteID]time.Time{},
 		stats: Stats{Final: map[execute.State]int{}},
@@ -227,7 +227,7 @@ func (w *world) start() {
 		x.planned[d.id] = planned{exists: d.exists, revision: d.revision, before: d.content, after: after}
 		x.rows[places[i].Rank] = execute.Row{Deployment: d.id, Site: d.site, Kind: kind, Wave: places[i].Wave, Rank: places[i].Rank, Progress: execute.Waiting, Broken: d.behavior == broken}
 	}
-	x.state.Plan = plan.Digest{byte(len(w.rollouts) + 1)} //nolint:gosec // few
+	x.state.Plan = plan.Digest{byte(len(w.rollouts) + 1)}
 	started, err := execute.Start(x.state, x.state.Plan, x.state.Plan.String(), 0, false, nil)
 	if err != nil {
 		panic(err)
@@ -247,7 +247,7 @@ func (w *world) startUndo(x *rolled) {
 	rows, _ := execute.Undo(x.rows, len(x.state.Spec.Waves), false)
 	id := fmt.Sprintf("r%d", len(w.rollouts))
 	u := &rolled{
-		state:   execute.Rollout{ID: id, Family: x.state.Family, Undoes: x.state.ID, State: execute.Running, Spec: execute.UndoSpec(x.state.Spec), Plan: plan.Digest{byte(len(w.rollouts) + 1)}, AnyTime: w.chance(50)}, //nolint:gosec // few
+		state:   execute.Rollout{ID: id, Family: x.state.Family, Undoes: x.state.ID, State: execute.Running, Spec: execute.UndoSpec(x.state.Spec), Plan: plan.Digest{byte(len(w.rollouts) + 1)}, AnyTime: w.chance(50)},
 		rows:    rows,
 		planned: map[tko.DeploymentID]planned{},
 		started: x.started,
