@@ -1,4 +1,4 @@
-package pgtest
+package postgres_test
 
 import (
 	"bytes"
@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// A Proxy forwards messages between a client and a server, and may change them. The zero
+// A proxy forwards messages between a client and a server, and may change them. The zero
 // value changes nothing.
-type Proxy struct {
+type proxy struct {
 	// Rewrite returns the statement that the server receives in place of sql. It
 	// must be safe for concurrent use.
 	Rewrite func(sql string) string
@@ -34,7 +34,7 @@ const (
 
 // Start starts the proxy for the database of a DSN, and returns the DSN to use. The proxy
 // ends with the test.
-func (p *Proxy) Start(t testing.TB, dsn string) string {
+func (p *proxy) Start(t testing.TB, dsn string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *Proxy) Start(t testing.TB, dsn string) string {
 }
 
 // serve forwards messages of both sides until one of them closes the connection.
-func (p *Proxy) serve(client net.Conn, address string) {
+func (p *proxy) serve(client net.Conn, address string) {
 	defer client.Close()                    //nolint:errcheck // no longer used
 	server, err := net.Dial("tcp", address) //nolint:noctx // ends with the listener
 	if err != nil {
@@ -102,7 +102,7 @@ func (p *Proxy) serve(client net.Conn, address string) {
 
 // A conversation is one connection.
 type conversation struct {
-	proxy          *Proxy
+	proxy          *proxy
 	client, server net.Conn
 	statements     map[string]string // prepared statements, by name
 
