@@ -40,7 +40,7 @@ func (p *proxy) Start(t testing.TB, dsn string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,12 +80,12 @@ func (p *proxy) Start(t testing.TB, dsn string) string {
 
 // serve forwards messages of both sides until one of them closes the connection.
 func (p *proxy) serve(client net.Conn, address string) {
-	defer client.Close()                    //nolint:errcheck // no longer used
-	server, err := net.Dial("tcp", address) //nolint:noctx // ends with the listener
+	defer client.Close()
+	server, err := net.Dial("tcp", address)
 	if err != nil {
 		return
 	}
-	defer server.Close() //nolint:errcheck // no longer used
+	defer server.Close()
 	if start, err := read(client, 0); err != nil || write(server, start) != nil {
 		return
 	}
@@ -200,7 +200,7 @@ func write(to io.Writer, message []byte) error {
 }
 
 func rebuilt(kind byte, body []byte) []byte {
-	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)+4)), body...) //nolint:gosec // about as long as the original
+	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)+4)), body...)
 }
 
 // text splits the first text off a message.
