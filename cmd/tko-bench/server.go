@@ -2,17 +2,15 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/tko-orchestrator/tko/bench"
+	"github.com/tko-orchestrator/tko/cmd/internal/server"
 	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 )
 
@@ -35,34 +33,39 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 		where = "sqlite:" + target.File
 	}
 	starts := 0
-	start := func(ctx context.Context, args ...string) (*server, error) {
+	start := func(ctx context.Context, args ...string) (*server.Server, error) {
 		starts++
-		return o.start(ctx, filepath.Join(folder, fmt.Sprintf("ready-%d.json", starts)), args...)
+		ready := filepath.Join(folder, fmt.Sprintf("ready-%d.json", starts))
+		s, err := server.Start(ctx, o.bin, ready, os.Stderr, append(args, "--log-level=warn", "--confirm-above=1000000000")...)
+		if err != nil {
+			return nil, fmt.Errorf("tko-server %s: %w", strings.Join(args, " "), err)
+		}
+		return s, nil
 	}
-	serve := func(ctx context.Context) (*server, error) {
+	serve := func(ctx context.Context) (*server.Server, error) {
 		return start(ctx, "--roles=data", "--store="+where, "--listen-grpc=localhost:0", "--listen-web=localhost:0")
 	}
 	data, err := serve(ctx)
 	if err != nil {
 		return bench.Table{}, err
 	}
-	defer func() { data.stop() }()
-	target.Address, target.PID = data.GRPC[0], data.command.Process.Pid
+	defer func() { data.Stop() }()
+	target.Address, target.PID = data.GRPC[0], data.PID
 	target.Web = func() string { return data.Web[0] }
 	target.Restart = func(ctx context.Context) (string, int, time.Time, error) {
-		data.stop()
+		data.Stop()
 		again, err := serve(ctx)
 		if err != nil {
 			return "", 0, time.Time{}, err
 		}
 		data = again
-		return data.GRPC[0], data.command.Process.Pid, data.started, nil
+		return data.GRPC[0], data.PID, data.Started, nil
 	}
 	target.Preparers = func(ctx context.Context, n int) (pids []int, stop func(), err error) {
-		var preparers []*server
+		var preparers []*server.Server
 		stop = func() {
 			for _, p := range preparers {
-				p.stop()
+				p.Stop()
 			}
 		}
 		for range n {
@@ -72,7 +75,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 				return nil, nil, err
 			}
 			preparers = append(preparers, p)
-			pids = append(pids, p.command.Process.Pid)
+			pids = append(pids, p.PID)
 		}
 		return pids, stop, nil
 	}
@@ -85,7 +88,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 		if err != nil {
 			return 0, nil, err
 		}
-		return s.command.Process.Pid, s.stop, nil
+		return s.PID, s.Stop, nil
 	}
 	fresh := 0
 	target.Fresh = func(ctx context.Context, allRoles bool) (string, int, func(), error) {
@@ -110,53 +113,7 @@ func (o *options) own(ctx context.Context, store, dsn string, raw *bench.Raw) (t
 			drop()
 			return "", 0, nil, err
 		}
-		return s.GRPC[0], s.command.Process.Pid, func() { s.stop(); drop() }, nil
+		return s.GRPC[0], s.PID, func() { s.Stop(); drop() }, nil
 	}
 	return bench.Run(ctx, target, raw, o.Options, o.report)
-}
-
-// A server is a running tko-server.
-type server struct {
-	GRPC    []string
-	Web     []string
-	started time.Time
-	command *exec.Cmd
-	done    chan struct{}
-}
-
-// start starts a tko-server and waits until it serves.
-func (o *options) start(ctx context.Context, ready string, args ...string) (*server, error) {
-	p := &server{done: make(chan struct{}), started: time.Now()}
-	//nolint:gosec // the binary that make built
-	p.command = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), append(args, "--ready-file="+ready, "--log-level=warn", "--confirm-above=1000000000")...)
-	if os.Geteuid() == 0 { // as in containers
-		p.command.Args = append(p.command.Args, "--allow-root", "--plugin-users=none")
-	}
-	p.command.Stderr = os.Stderr
-	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to this program only, which stops the server
-	if err := p.command.Start(); err != nil {
-		return nil, fmt.Errorf("%w: build it with make build", err)
-	}
-	go func() {
-		_ = p.command.Wait()
-		close(p.done)
-	}()
-	for {
-		if data, err := os.ReadFile(ready); err == nil && json.Unmarshal(data, p) == nil { //nolint:gosec // our own file
-			return p, nil
-		}
-		select {
-		case <-p.done:
-			return nil, fmt.Errorf("tko-server %s did not start", strings.Join(args, " "))
-		case <-ctx.Done():
-			p.stop()
-			return nil, ctx.Err()
-		case <-time.After(time.Millisecond):
-		}
-	}
-}
-
-func (s *server) stop() {
-	_ = s.command.Process.Signal(syscall.SIGTERM)
-	<-s.done
 }

@@ -52,13 +52,13 @@ func runKubernetes(ctx context.Context, o options) (err error) {
 	say("        ready after %s", time.Since(began).Round(100*time.Millisecond))
 
 	o.arguments = []string{"--kubeconfigs=" + kubeconfigs}
-	server, err := start(ctx, o)
+	running, err := start(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer server.stop()
-	say("server  %s, log in %s", strings.Join(server.GRPC, " and "), server.log)
-	c, err := client.Dial(client.Options{Address: server.GRPC[0], Author: tko.Author{Who: "demo", Why: "make demo-kubernetes"}})
+	defer running.Stop()
+	say("server  %s, log in %s", strings.Join(running.GRPC, " and "), running.log)
+	c, err := client.Dial(client.Options{Address: running.GRPC[0], Author: tko.Author{Who: "demo", Why: "make demo-kubernetes"}})
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func runKubernetes(ctx context.Context, o options) (err error) {
 
 	working, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not done after %s", o.timeout))
 	defer cancel()
-	s, err := newShell(o, server, kubeconfigs)
+	s, err := newShell(o, running, kubeconfigs)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func runKubernetes(ctx context.Context, o options) (err error) {
 		if p, lookErr := demo.Observe(ctx, c); lookErr == nil && len(p.Problems) > 0 {
 			err = fmt.Errorf("%w\n%s", err, strings.Join(p.Problems, "\n"))
 		}
-		return fmt.Errorf("%w\nThe server's log is in %s", err, server.log)
+		return fmt.Errorf("%w\nThe server's log is in %s", err, running.log)
 	}
 	if o.once {
 		return nil
@@ -97,8 +97,8 @@ Serving until Ctrl-C.`, o.bin, o.kubernetes, strings.Join(s.tko, " "), kubeconfi
 	case <-ctx.Done():
 		say("\nStopping the server and both clusters.")
 		return nil
-	case <-server.done:
-		return fmt.Errorf("the server ended: see %s", server.log)
+	case <-running.Done:
+		return fmt.Errorf("the server ended: see %s", running.log)
 	}
 }
 
@@ -291,8 +291,8 @@ type shell struct {
 	env    []string
 }
 
-func newShell(o options, server *server, folder string) (*shell, error) {
-	address := server.GRPC[0]
+func newShell(o options, running *tkoServer, folder string) (*shell, error) {
+	address := running.GRPC[0]
 	i := strings.LastIndex(address, ":")
 	if i < 0 {
 		return nil, fmt.Errorf("the server's address %q has no port", address)

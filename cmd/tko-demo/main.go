@@ -6,13 +6,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/client"
+	"github.com/tko-orchestrator/tko/cmd/internal/server"
 	"github.com/tko-orchestrator/tko/internal/demo"
 )
 
@@ -94,14 +93,14 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	o.arguments = append(o.arguments, "--gitops-sources="+sources)
-	server, err := start(ctx, o)
+	running, err := start(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer server.stop()
-	say("server  %s, log in %s", strings.Join(server.GRPC, " and "), server.log)
+	defer running.Stop()
+	say("server  %s, log in %s", strings.Join(running.GRPC, " and "), running.log)
 
-	c, err := client.Dial(client.Options{Address: server.GRPC[0], Author: tko.Author{Who: "demo", Why: "make demo"}})
+	c, err := client.Dial(client.Options{Address: running.GRPC[0], Author: tko.Author{Who: "demo", Why: "make demo"}})
 	if err != nil {
 		return err
 	}
@@ -116,19 +115,19 @@ func run(ctx context.Context, args []string) error {
 	}
 	report(progress)
 	if err != nil {
-		return fmt.Errorf("%w\nThe server's log is in %s. To start over: make clean-demo demo", err, server.log)
+		return fmt.Errorf("%w\nThe server's log is in %s. To start over: make clean-demo demo", err, running.log)
 	}
 	say("\nAll sites are scheduled, %s after the start.", time.Since(began).Round(100*time.Millisecond))
 	if o.once {
 		return nil
 	}
-	tour(o, server)
+	tour(o, running)
 	select {
 	case <-ctx.Done():
 		say("\nStopping.")
 		return nil
-	case <-server.done:
-		return fmt.Errorf("the server ended: see %s", server.log)
+	case <-running.Done:
+		return fmt.Errorf("the server ended: see %s", running.log)
 	}
 }
 
@@ -190,7 +189,7 @@ func report(p demo.Progress) {
 	_ = w.Flush()
 }
 
-func tour(o options, s *server) {
+func tour(o options, s *tkoServer) {
 	host, port, err := net.SplitHostPort(s.GRPC[0])
 	if err != nil {
 		return
@@ -227,14 +226,11 @@ func first(list []string) string {
 
 func say(format string, args ...any) { _, _ = fmt.Fprintf(os.Stdout, format+"\n", args...) }
 
-// A server is the tko-server of the demo.
-type server struct {
-	GRPC []string
-	Web  []string
+// A tkoServer is the server of the demo.
+type tkoServer struct {
+	*server.Server
 
-	log  string
-	cmd  *exec.Cmd
-	done chan struct{}
+	log string // file
 }
 
 // plugins returns the folder of the catalog's scripts.
@@ -247,7 +243,7 @@ func (o options) plugins() string {
 }
 
 // start starts the server, at the usual ports if they are free.
-func start(ctx context.Context, o options) (*server, error) {
+func start(ctx context.Context, o options) (*tkoServer, error) {
 	s, err := startAt(ctx, o, address(ctx, "50050", o.once), address(ctx, "50051", o.once))
 	if err != nil && strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) { // since it was free
 		return startAt(ctx, o, anyAddress, anyAddress)
@@ -255,60 +251,26 @@ func start(ctx context.Context, o options) (*server, error) {
 	return s, err
 }
 
-func startAt(ctx context.Context, o options, grpc, web string) (*server, error) {
-	s := &server{log: filepath.Join(o.dir, "server.log"), done: make(chan struct{})}
-	ready, inventory := filepath.Join(o.dir, "ready.json"), filepath.Join(o.dir, "inventory")
+func startAt(ctx context.Context, o options, grpc, web string) (*tkoServer, error) {
+	inventory := filepath.Join(o.dir, "inventory")
 	if err := os.MkdirAll(inventory, 0o750); err != nil { // isolated plugins can write only to folders that exist
 		return nil, err
 	}
-	if err := os.Remove(ready); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	log, err := os.Create(s.log)
+	log, err := os.Create(filepath.Join(o.dir, "server.log"))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }()
-	//nolint:gosec // the binary that make built; it outlives the context, to be stopped in order
-	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), filepath.Join(o.bin, "tko-server"), append([]string{
-		"--store=" + o.store, "--ready-file=" + ready,
-		"--listen-grpc=" + grpc, "--listen-web=" + web,
+	s, err := server.Start(ctx, o.bin, filepath.Join(o.dir, "ready.json"), log, append([]string{
+		"--store=" + o.store, "--listen-grpc=" + grpc, "--listen-web=" + web,
 		"--target-git-cache=" + filepath.Join(o.dir, "git-cache"), "--target-git-local=" + o.dir, "--tosca-local=" + o.catalog, "--instance-name=demo",
 		"--plugin-programs=" + o.bin, "--plugin-programs=" + o.plugins(), "--plugin-files-writable=" + inventory,
 	}, o.arguments...)...)
-	if os.Geteuid() == 0 { // as in containers; the programs may be in a folder that only root can read
-		s.cmd.Args = append(s.cmd.Args, "--allow-root", "--plugin-users=none")
+	if errors.Is(err, server.ErrEnded) {
+		text, _ := os.ReadFile(log.Name())
+		return nil, fmt.Errorf("%w:\n%s", err, text)
 	}
-	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to this program, which stops the server
-	if err := s.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("%w: build it with make build", err)
-	}
-	go func() {
-		_ = s.cmd.Wait()
-		close(s.done)
-	}()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		if data, err := os.ReadFile(ready); err == nil && json.Unmarshal(data, s) == nil { //nolint:gosec // our own file
-			return s, nil
-		}
-		select {
-		case <-s.done:
-			text, _ := os.ReadFile(s.log)
-			return nil, fmt.Errorf("the server did not start:\n%s", text)
-		case <-ctx.Done():
-			s.stop()
-			return nil, ctx.Err()
-		case <-ticker.C:
-		}
-	}
-}
-
-func (s *server) stop() {
-	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	<-s.done
+	return &tkoServer{s, log.Name()}, err
 }
 
 const anyAddress = "localhost:0"

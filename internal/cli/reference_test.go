@@ -4,8 +4,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/tko-orchestrator/tko/internal/manual"
 )
 
 const referenceIntroduction = `# Commands
@@ -18,7 +16,7 @@ other tools](conventions.md) compares them with those of kubectl, gh, flux and t
 func TestGeneratedCommandsAreUpToDate(t *testing.T) {
 	t.Parallel()
 	const page = "../../docs/commands.md"
-	want := manual.Reference(newApp(Streams{In: strings.NewReader(""), Out: &strings.Builder{}, Err: &strings.Builder{}}, nil).rootCommand(), referenceIntroduction)
+	want := referencePage(newApp(Streams{In: strings.NewReader(""), Out: &strings.Builder{}, Err: &strings.Builder{}}, nil).rootCommand(), referenceIntroduction)
 	if *update {
 		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
 			t.Fatal(err)

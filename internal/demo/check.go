@@ -3,6 +3,7 @@ package demo
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-git/go-git/v5"
@@ -26,6 +27,9 @@ func (c *Catalog) Check(p Progress, repository string) error {
 	if err != nil {
 		return err
 	}
+	some := func(has func(name, part string) bool, part string) bool {
+		return slices.ContainsFunc(files, func(f string) bool { return has(f, part) })
+	}
 	for _, s := range p.Sites {
 		want := map[string]bool{}
 		for _, d := range s.Deployments {
@@ -33,7 +37,7 @@ func (c *Catalog) Check(p Progress, repository string) error {
 			if p.Parents[d.ID] {
 				continue // a topology: it has nothing to schedule
 			}
-			if !hasPrefix(files, string(s.ID)+"/"+string(d.ID)+"/") {
+			if !some(strings.HasPrefix, string(s.ID)+"/"+string(d.ID)+"/") {
 				miss("site %s has nothing of deployment %s in %s", s.ID, d.ID, repository)
 			}
 		}
@@ -45,29 +49,11 @@ func (c *Catalog) Check(p Progress, repository string) error {
 		}
 	}
 	for _, f := range c.Expect.Files {
-		if !hasSuffix(files, f) {
+		if !some(strings.HasSuffix, f) {
 			miss("no file %s in %s", f, repository)
 		}
 	}
 	return errors.Join(missing...)
-}
-
-func hasPrefix(list []string, prefix string) bool {
-	for _, s := range list {
-		if strings.HasPrefix(s, prefix) {
-			return true
-		}
-	}
-	return false
-}
-
-func hasSuffix(list []string, suffix string) bool {
-	for _, s := range list {
-		if strings.HasSuffix(s, suffix) {
-			return true
-		}
-	}
-	return false
 }
 
 // committed returns the paths of the files in the newest commit of branch main.

@@ -41,7 +41,7 @@ type run struct {
 
 	ledger  *ledger
 	seen    observation
-	lookups lookups
+	lookups *lookups
 
 	mu       sync.Mutex
 	changes  []Change
@@ -70,7 +70,7 @@ func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
-	w.lookups.run = w
+	w.lookups = &lookups{run: w, nsds: map[string]PackageRecord{}, vnfds: map[string]Descriptor{}, vims: map[string]string{}, noVIM: map[string]error{}}
 	w.local, w.problems = d.read()
 	for _, i := range d.Instances {
 		w.wanted[i.Name] = want(i, w.local)
@@ -395,9 +395,6 @@ func (l *lookups) nsd(ctx context.Context, id string) (PackageRecord, error) {
 	case len(found) > 1:
 		return PackageRecord{}, tko.Errorf(tko.ErrConflict, "OSM has %d NSDs with the id %q", len(found), id)
 	}
-	if l.nsds == nil {
-		l.nsds = map[string]PackageRecord{}
-	}
 	l.nsds[id] = found[0]
 	return found[0], nil
 }
@@ -421,9 +418,6 @@ func (l *lookups) members(ctx context.Context, nsd Descriptor) (map[string]Descr
 		found, err := l.run.Client.Packages(ctx, KindVNF, q)
 		if err != nil {
 			return nil, fmt.Errorf("looking for the VNFDs of NSD %q: %w", nsd.ID, err)
-		}
-		if l.vnfds == nil {
-			l.vnfds = map[string]Descriptor{}
 		}
 		for _, r := range found {
 			l.vnfds[r.Descriptor.ID] = r.Descriptor
@@ -464,14 +458,8 @@ func (l *lookups) vim(ctx context.Context, name string) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("listing the VIM accounts: %w", err)
 		}
-		if l.noVIM == nil {
-			l.noVIM = map[string]error{}
-		}
 		l.noVIM[name] = tko.Errorf(tko.ErrNotFound, "OSM has no VIM accounts that are called %q in this project, only %s: correct the name, or add the account to OSM", name, namesOf(all))
 		return "", l.noVIM[name]
-	}
-	if l.vims == nil {
-		l.vims = map[string]string{}
 	}
 	l.vims[name] = found[0].ID
 	return found[0].ID, nil

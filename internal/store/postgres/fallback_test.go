@@ -64,7 +64,7 @@ func TestStoreKeepsAllPromisesWithoutOptionalFeatures(t *testing.T) {
 func TestSignalsArriveIfListenHasNoEffect(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.DSN(t)
-	p := &pgtest.Proxy{Rewrite: func(sql string) string { return strings.ReplaceAll(sql, "LISTEN tko", "LISTEN unused") }}
+	p := &proxy{Rewrite: func(sql string) string { return strings.ReplaceAll(sql, "LISTEN tko", "LISTEN unused") }}
 	log := new(eventually.Buffer)
 	deaf, err := postgres.Open(t.Context(), p.Start(t, dsn), postgres.Options{Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {

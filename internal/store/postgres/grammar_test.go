@@ -9,7 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/tko-orchestrator/tko/internal/store/postgres/pgtest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -20,8 +19,8 @@ type recorder struct {
 }
 
 // proxy returns a proxy that rewrites statements and records the originals.
-func (r *recorder) proxy(rewrite func(string) string) *pgtest.Proxy {
-	return &pgtest.Proxy{Rewrite: func(sql string) string {
+func (r *recorder) proxy(rewrite func(string) string) *proxy {
+	return &proxy{Rewrite: func(sql string) string {
 		r.mutex.Lock()
 		defer r.mutex.Unlock()
 		if r.statements == nil {

@@ -17,21 +17,21 @@ import (
 
 // lossy is a proxy that loses connections at the next few commits.
 type lossy struct {
-	pgtest.Proxy
+	proxy
 
-	when  atomic.Int64 // a pgtest.Loss
+	when  atomic.Int64 // a Loss
 	times atomic.Int64
 	lost  atomic.Int64
 }
 
 func newLossy() *lossy {
 	l := &lossy{}
-	l.Lose = func(sql string) pgtest.Loss {
+	l.Lose = func(sql string) Loss {
 		if sql != "COMMIT" || l.times.Add(-1) < 0 {
-			return pgtest.Never
+			return Never
 		}
 		l.lost.Add(1)
-		return pgtest.Loss(l.when.Load())
+		return Loss(l.when.Load())
 	}
 	return l
 }
@@ -39,7 +39,7 @@ func newLossy() *lossy {
 // If a connection is lost during a commit, its outcome is unknown. The store reads the
 // outcome, so that every call is executed exactly once.
 func TestCommitsWithLostConnectionHappenOnce(t *testing.T) {
-	losses := map[string]pgtest.Loss{"before the commit": pgtest.Before, "after the commit": pgtest.After}
+	losses := map[string]Loss{"before the commit": Before, "after the commit": After}
 	for name, loss := range losses {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +71,7 @@ func TestUnknownOutcomeIsReported(t *testing.T) {
 	if _, err := store.Commit(t.Context(), write); err != nil {
 		t.Fatal(err)
 	}
-	l.when.Store(int64(pgtest.Before))
+	l.when.Store(int64(Before))
 	l.times.Store(1 << 30)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()

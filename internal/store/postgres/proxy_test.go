@@ -1,4 +1,4 @@
-package pgtest
+package postgres_test
 
 import (
 	"bytes"
@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// A Proxy forwards messages between a client and a server, and may change them. The zero
+// A proxy forwards messages between a client and a server, and may change them. The zero
 // value changes nothing.
-type Proxy struct {
+type proxy struct {
 	// Rewrite returns the statement that the server receives in place of sql. It
 	// must be safe for concurrent use.
 	Rewrite func(sql string) string
@@ -34,13 +34,13 @@ const (
 
 // Start starts the proxy for the database of a DSN, and returns the DSN to use. The proxy
 // ends with the test.
-func (p *Proxy) Start(t testing.TB, dsn string) string {
+func (p *proxy) Start(t testing.TB, dsn string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,13 +79,13 @@ func (p *Proxy) Start(t testing.TB, dsn string) string {
 }
 
 // serve forwards messages of both sides until one of them closes the connection.
-func (p *Proxy) serve(client net.Conn, address string) {
-	defer client.Close()                    //nolint:errcheck // no longer used
-	server, err := net.Dial("tcp", address) //nolint:noctx // ends with the listener
+func (p *proxy) serve(client net.Conn, address string) {
+	defer client.Close()
+	server, err := net.Dial("tcp", address)
 	if err != nil {
 		return
 	}
-	defer server.Close() //nolint:errcheck // no longer used
+	defer server.Close()
 	if start, err := read(client, 0); err != nil || write(server, start) != nil {
 		return
 	}
@@ -102,7 +102,7 @@ func (p *Proxy) serve(client net.Conn, address string) {
 
 // A conversation is one connection.
 type conversation struct {
-	proxy          *Proxy
+	proxy          *proxy
 	client, server net.Conn
 	statements     map[string]string // prepared statements, by name
 
@@ -200,7 +200,7 @@ func write(to io.Writer, message []byte) error {
 }
 
 func rebuilt(kind byte, body []byte) []byte {
-	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)+4)), body...) //nolint:gosec // about as long as the original
+	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)+4)), body...)
 }
 
 // text splits the first text off a message.

@@ -1,4 +1,4 @@
-package manual
+package cli
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Reference returns all commands of a program as one page, after an introduction. It leaves
+// referencePage returns all commands of a program as one page, after an introduction. It leaves
 // hidden commands out.
-func Reference(root *cobra.Command, introduction string) string {
+func referencePage(root *cobra.Command, introduction string) string {
 	var b strings.Builder
 	b.WriteString(introduction)
 	fmt.Fprintf(&b, "\n| command | |\n|---|---|\n")
