@@ -155,7 +155,8 @@ func TestSourceWithEntitiesIsDeletedOnlyWithTheirNumber(t *testing.T) {
 	w := newDefining(t)
 	w.bind("cert:gitops", access.ControllerGitOps, access.Scope{})
 	_, err := w.RegisterSources(w.ctx, []tko.SourceDefinition{
-		source("fleet", `{"url": "x"}`), source("kept", `{"url": "x", "prune": false}`), {Kind: tko.SourceKindCatalog, Name: "catalog", Spec: []byte(`{"url": "x"}`)},
+		source("fleet", `{"url": "x"}`), source("kept", `{"url": "x", "prune": false}`),
+		{Kind: tko.SourceKindCatalog, Name: "catalog", Spec: []byte(`{"url": "x"}`)},
 		source("new", `{"url": "x"}`), source("empty", `{"url": "x"}`),
 	}, false)
 	w.is("register", err, nil)

@@ -87,6 +87,9 @@ type (
 		Source(ctx context.Context, name string) (tko.Source, error)
 		Sources(ctx context.Context) ([]tko.Source, error)
 		EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error
+		definitions
+	}
+	definitions interface {
 		RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error)
 		SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
 		DeleteSource(ctx context.Context, name string, keep bool) error

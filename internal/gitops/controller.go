@@ -267,8 +267,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	wait.Go(func() { c.announce(announcing) })
 	defer wait.Wait()
 	defer stop()
-	if err := c.first(ctx); err != nil {
-		return nil //nolint:nilerr // the context ended
+	if !c.first(ctx) {
+		return nil
 	}
 	loop := &work.Loop{
 		Client: c.client, Queue: tko.QueueGitOps, Worker: c.options.Worker, Concurrency: c.options.Concurrency, Lease: c.options.Lease,
@@ -282,17 +282,17 @@ func (c *Controller) Run(ctx context.Context) error {
 const definedInterval = 2 * time.Second
 
 // first waits until the controller has a source: until then it claims no work, which
-// may be that of others.
-func (c *Controller) first(ctx context.Context) error {
+// may be that of others. It returns false if the context ended.
+func (c *Controller) first(ctx context.Context) bool {
 	for len(c.Names()) == 0 {
-		if err := pause.For(ctx, definedInterval); err != nil {
-			return err
+		if pause.For(ctx, definedInterval) != nil {
+			return false
 		}
 		if err := c.refresh(ctx); err != nil && ctx.Err() == nil {
 			c.log.DebugContext(ctx, "the registered sources could not be read", "err", err)
 		}
 	}
-	return nil
+	return true
 }
 
 // unsubscribeTimeout limits the end of subscriptions when the controller stops.

@@ -2,6 +2,7 @@ package gitops_test
 
 import (
 	"flag"
+	"maps"
 	"os"
 	"reflect"
 	"strings"
@@ -47,7 +48,7 @@ func TestGeneratedSchemasOfSourcesAreUpToDate(t *testing.T) {
 
 // schemaOf returns the schema of a type of settings.
 func schemaOf(typ reflect.Type) map[string]any {
-	switch typ.Kind() {
+	switch typ.Kind() { //nolint:exhaustive // settings have no others
 	case reflect.Pointer:
 		return schemaOf(typ.Elem())
 	case reflect.Bool:
@@ -66,17 +67,14 @@ func schemaOf(typ reflect.Type) map[string]any {
 	}
 	properties := map[string]any{}
 	var required []any
-	for i := range typ.NumField() {
-		field := typ.Field(i)
+	for field := range typ.Fields() {
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch {
 		case !field.IsExported() || name == "-":
 		case name == "file" || name == "token" || name == "password" || name == "caFile" && typ == reflect.TypeFor[gitops.GitSettings](): // refused: see confine
 		case field.Anonymous:
 			embedded, _ := schemaOf(field.Type)["properties"].(map[string]any)
-			for name, schema := range embedded {
-				properties[name] = schema
-			}
+			maps.Copy(properties, embedded)
 		default:
 			properties[name] = schemaOf(field.Type)
 			if !strings.HasPrefix(options, "omit") {

@@ -121,7 +121,7 @@ func (l *reconciliation) run(ctx context.Context) work.Result {
 // if this one is registered, or the other way around. It keeps its entities.
 func (l *reconciliation) taken() bool {
 	r := l.source.record
-	return r.Version != 0 && r.Status.Registered != l.spec.Registered && !(l.spec.Registered && l.spec.TakeOver)
+	return r.Version != 0 && r.Status.Registered != l.spec.Registered && !l.spec.TakeOver
 }
 
 // A conditionError is a failure and how conditions report it.

@@ -112,7 +112,7 @@ var mostOf = map[string]int64{"maxBytes": 256 << 20, "maxFiles": 100_000, "maxRe
 // confineFields applies the rules for single fields, by their names in JSON, so that they
 // hold for fields that are added later: names of files end in file or File.
 func confineFields(v reflect.Value, path string, may Confined) error {
-	switch v.Kind() {
+	switch v.Kind() { //nolint:exhaustive // others have no fields
 	case reflect.Pointer:
 		if !v.IsNil() {
 			return confineFields(v.Elem(), path, may)

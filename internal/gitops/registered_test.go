@@ -77,8 +77,7 @@ func TestAllSettingsThatNameFilesAreConfined(t *testing.T) {
 	found := 0
 	var visit func(typ reflect.Type, wrap func(inner string) string)
 	visit = func(typ reflect.Type, wrap func(string) string) {
-		for i := range typ.NumField() {
-			field := typ.Field(i)
+		for field := range typ.Fields() {
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 			if !field.IsExported() || name == "-" {
 				continue
@@ -181,10 +180,14 @@ func (w *world) gone(name string) {
 		if err != nil {
 			return err
 		}
-		if _, err := w.Source(w.Context(), name); !errors.Is(err, tko.ErrNotFound) {
-			return fmt.Errorf("reading the source: %v", err)
+		_, err = w.Source(w.Context(), name)
+		if err == nil {
+			return errors.New("it is still there")
 		}
-		return nil
+		if errors.Is(err, tko.ErrNotFound) {
+			return nil
+		}
+		return err
 	})
 }
 

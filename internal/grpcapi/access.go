@@ -23,7 +23,6 @@ type RightsBackend interface {
 	Auditor
 	AccessMode() string // off, report or enforce
 	CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id string) (bool, error)
-	BreakGlass(ctx context.Context, why string) (access.Binding, error)
 }
 
 // A Ruler keeps the rules of access.
@@ -32,6 +31,7 @@ type Ruler interface {
 	Bind(ctx context.Context, b access.Binding) (access.Binding, error)
 	Unbind(ctx context.Context, id string) error
 	AddPolicy(ctx context.Context, p access.Policy) (access.Policy, error)
+	BreakGlass(ctx context.Context, why string) (access.Binding, error)
 }
 
 // A Freezer keeps the freezes of sites.

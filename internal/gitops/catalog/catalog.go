@@ -179,7 +179,7 @@ func (s Settings) keysDigest() string {
 		if file == "" {
 			continue
 		}
-		data, err := os.ReadFile(file)
+		data, err := os.ReadFile(file) //nolint:gosec // the operator names the file
 		fmt.Fprintf(sum, "%t %q\n", err == nil, data)
 	}
 	return hex.EncodeToString(sum.Sum(nil))
