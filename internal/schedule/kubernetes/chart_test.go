@@ -83,6 +83,14 @@ func TestChartsAreTestedAfterEachUpgrade(t *testing.T) {
 	w.quiet(2, a)
 	same(t, "the same pod", first, w.pod())
 
+	// A release that another client uninstalled is installed, and tested, again.
+	w.delete("ConfigMap", "web")
+	w.delete("Secret", "sh.helm.release.v1.web.v1")
+	r = w.ends(first, passed, a)
+	same(t, "installed again", []string{"1 deployed"}, w.revisions())
+	first = w.pod()
+	w.reconcile(a)
+
 	a = deployment("a", tested("two", ""), later)
 	r = w.ends(first, fmt.Sprintf(failedTest, strings.Repeat("x", 2000)), a)
 	s := r.Deployments["a"].Healthy
