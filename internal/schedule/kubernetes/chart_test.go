@@ -86,7 +86,7 @@ func TestChartsAreTestedAfterEachUpgrade(t *testing.T) {
 	// A release that another client uninstalled is installed, and tested, again.
 	w.delete("ConfigMap", "web")
 	w.delete("Secret", "sh.helm.release.v1.web.v1")
-	r = w.ends(first, passed, a)
+	w.ends(first, passed, a)
 	same(t, "installed again", []string{"1 deployed"}, w.revisions())
 	first = w.pod()
 	w.reconcile(a)
@@ -108,11 +108,11 @@ func TestChartsAreTestedAfterEachUpgrade(t *testing.T) {
 	}
 
 	a.Package[1] = annotated(a.Package[1], kubernetes.AnnotationRetry, "1")
-	r = w.ends(second, passed, a)
+	w.ends(second, passed, a)
 	r = w.reconcile(a)
 	same(t, "tested again", "True", r.Deployments["a"].Healthy.Status)
 	w.chart("1.0.1", map[string]string{"templates/map.yaml": webMap})
-	r = w.reconcile(a)
+	w.reconcile(a)
 	r = w.reconcile(a)
 	same(t, "a chart without tests", "True", r.Deployments["a"].Healthy.Status)
 }
@@ -176,8 +176,7 @@ func crds(policy, mode string) krm.Resource {
 	return r
 }
 
-// withField returns the file of a definition with a second version, if asked for, and a
-// description.
+// definitions returns a file with a definition of the given versions, and a description.
 func (w *helmWorld) definitions(group, description string, versions ...string) string {
 	w.t.Helper()
 	crd := definition(group)
