@@ -83,6 +83,14 @@ func TestChartsAreTestedAfterEachUpgrade(t *testing.T) {
 	w.quiet(2, a)
 	same(t, "the same pod", first, w.pod())
 
+	// A release that another client uninstalled is installed, and tested, again.
+	w.delete("ConfigMap", "web")
+	w.delete("Secret", "sh.helm.release.v1.web.v1")
+	w.ends(first, passed, a)
+	same(t, "installed again", []string{"1 deployed"}, w.revisions())
+	first = w.pod()
+	w.reconcile(a)
+
 	a = deployment("a", tested("two", ""), later)
 	r = w.ends(first, fmt.Sprintf(failedTest, strings.Repeat("x", 2000)), a)
 	s := r.Deployments["a"].Healthy
@@ -100,11 +108,11 @@ func TestChartsAreTestedAfterEachUpgrade(t *testing.T) {
 	}
 
 	a.Package[1] = annotated(a.Package[1], kubernetes.AnnotationRetry, "1")
-	r = w.ends(second, passed, a)
+	w.ends(second, passed, a)
 	r = w.reconcile(a)
 	same(t, "tested again", "True", r.Deployments["a"].Healthy.Status)
 	w.chart("1.0.1", map[string]string{"templates/map.yaml": webMap})
-	r = w.reconcile(a)
+	w.reconcile(a)
 	r = w.reconcile(a)
 	same(t, "a chart without tests", "True", r.Deployments["a"].Healthy.Status)
 }
@@ -168,8 +176,7 @@ func crds(policy, mode string) krm.Resource {
 	return r
 }
 
-// withField returns the file of a definition with a second version, if asked for, and a
-// description.
+// definitions returns a file with a definition of the given versions, and a description.
 func (w *helmWorld) definitions(group, description string, versions ...string) string {
 	w.t.Helper()
 	crd := definition(group)

@@ -11,6 +11,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// Unserved returns why a definition is not served.
+var Unserved = unserved
+
 // DigestOf returns the digest of a chart's archive.
 func DigestOf(archive []byte) string {
 	sum := sha256.Sum256(archive)

@@ -15,9 +15,25 @@ func TestTextsBecomeValuesAtTheirPaths(t *testing.T) {
 	t.Parallel()
 	values := map[string]any{"a": map[string]any{"b": int64(1), "c": int64(2)}, "text": "x"}
 	for _, set := range [][2]string{
-		{"a.b", "3"}, {"yes", "true"}, {"no", "false"}, {"nothing", "null"}, {"zero", "0"}, {"octal", "007"}, {"negative", "-5"}, {"plus", "+5"}, {"float", "1.5"},
-		{"long", "12345678901234567890"}, {"large", "9007199254740993"}, {"commas", "a,b={c},d[0]=e"}, {"quoted", `"5"`}, {"single", "'true'"}, {"empty", ""}, {"quote", `"`},
-		{"lines", "a\nb\n"}, {`with\.dot`, "x"}, {"list[1].x", "y"},
+		{"a.b", "3"},
+		{"yes", "true"},
+		{"no", "false"},
+		{"nothing", "null"},
+		{"zero", "0"},
+		{"octal", "007"},
+		{"negative", "-5"},
+		{"plus", "+5"},
+		{"float", "1.5"},
+		{"long", "12345678901234567890"},
+		{"large", "9007199254740993"},
+		{"commas", "a,b={c},d[0]=e"},
+		{"quoted", `"5"`},
+		{"single", "'true'"},
+		{"empty", ""},
+		{"quote", `"`},
+		{"lines", "a\nb\n"},
+		{`with\.dot`, "x"},
+		{"list[1].x", "y"},
 	} {
 		if err := helm.SetValue(values, set[0], set[1]); err != nil {
 			t.Errorf("%s: %v", set[0], err)
