@@ -189,7 +189,7 @@ func setFromEnvironment(cmd *cobra.Command) error {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		name := environmentName(f.Name)
 		value, ok := os.LookupEnv(name)
-		if !ok || f.Changed || f.Name == "help" || first != nil {
+		if !ok || f.Changed || f.Name == "help" || first != nil || slices.Contains(environmentOnly, name) { // rollout create has a flag --config
 			return
 		}
 		if err := cmd.Flags().Set(f.Name, value); err != nil {

@@ -73,11 +73,11 @@ func TestSiteDiffTellsByItsExitCode(t *testing.T) {
 	} {
 		r := &reasoner{fake: &fake{}, diff: test.c}
 		flags := test.flags
-		out := runServer(t.Context(), r.fake, r, "", append(flags, "site", "diff", "lagos/1", "-o", "table")...)
+		out := runServer(t.Context(), r.fake, r, "", append([]string{"site", "diff", "lagos/1", "-o", "table"}, flags...)...)
 		if diff := cmp.Diff(test.out, out.out); diff != "" || out.code != test.code || !strings.Contains(out.err, test.err) || r.asked != tko.SiteID("lagos/1") {
 			t.Errorf("%s: exit code %d, %q: %s", name, out.code, out.err, diff)
 		}
-		if out := runServer(t.Context(), r.fake, r, "", append(flags, "site", "diff", "lagos/1", "-o", "json")...); out.code != test.code || !strings.Contains(out.out, `"changes"`) {
+		if out := runServer(t.Context(), r.fake, r, "", append([]string{"site", "diff", "lagos/1", "-o", "json"}, flags...)...); out.code != test.code || !strings.Contains(out.out, `"changes"`) {
 			t.Errorf("%s as JSON: exit code %d: %s", name, out.code, out.out)
 		}
 	}

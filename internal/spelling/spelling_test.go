@@ -24,12 +24,12 @@ func TestErrorOfAMistypedFlagNamesTheNearest(t *testing.T) {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.String("store", "", "")
 	f.Int("count", 0, "")
-	f.String("secret", "", "")
-	if err := f.MarkHidden("secret"); err != nil {
+	f.String("hidden-one", "", "")
+	if err := f.MarkHidden("hidden-one"); err != nil {
 		t.Fatal(err)
 	}
 	for flag, want := range map[string]string{
-		"--stroe=x": "unknown flag: --stroe: did you mean --store?", "--else": "unknown flag: --else", "--secre": "unknown flag: --secre",
+		"--stroe=x": "unknown flag: --stroe: did you mean --store?", "--else": "unknown flag: --else", "--hidden-on": "unknown flag: --hidden-on",
 		"--count=x": `invalid argument "x" for "--count" flag: strconv.ParseInt: parsing "x": invalid syntax`, "-s": "unknown shorthand flag: 's' in -s",
 	} {
 		if err := spelling.Flag(f, f.Parse([]string{flag})); err == nil || err.Error() != want {

@@ -764,8 +764,10 @@ var zones sync.Map
 
 // loadZone returns a zone of the tz database.
 func loadZone(name string) (*time.Location, error) {
-	if zone, ok := zones.Load(name); ok {
-		return zone.(*time.Location), nil //nolint:forcetypeassert // all are
+	if loaded, ok := zones.Load(name); ok {
+		if zone, ok := loaded.(*time.Location); ok {
+			return zone, nil
+		}
 	}
 	if name != "" && name != "Local" {
 		if zone, err := time.LoadLocation(name); err == nil {
