@@ -102,6 +102,8 @@ func TestForbiddenReadsAreLikeMissingOnes(t *testing.T) {
 	_, f := w.Deployment(ada, ids, 0)
 	_, g := w.DeleteDeployment(ada, hidden)
 	_, h := w.DeleteDeployment(ada, ids)
+	_, held := w.StartModification(w.ctx, hidden) // of which others don't learn
+	w.is("start as an administrator", held, nil)
 	_, i := w.StartModification(ada, hidden)
 	_, j := w.StartModification(ada, ids)
 	_, k := w.CreateDeployment(ada, tko.NewDeployment{Site: "apac/1"})
