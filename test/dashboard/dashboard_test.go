@@ -96,6 +96,10 @@ func fill(t *testing.T, s *process.Server) (known facts) {
 			t.Fatal(err)
 		}
 	}
+	// It is approved in the dashboard. It is not of the rollout, whose canary waits for deployments that are not yet scheduled.
+	if _, err := c.CreateDeployment(t.Context(), tko.NewDeployment{Template: "leaf/pod", Site: "north/edge-49", Prepared: true}); err != nil {
+		t.Fatal(err)
+	}
 	known.Root, known.Leaf = descendants(t, c)
 	known.Behind = behind(t, c)
 	troubles(t, c)
