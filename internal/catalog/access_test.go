@@ -522,6 +522,14 @@ func TestSecretsNeedARightOfTheirOwn(t *testing.T) {
 				"sites" + when:       all(t, w.Sites(ctx, tko.SiteSelect{}, packages))[0].Package,
 				"deployments" + when: all(t, w.Deployments(ctx, tko.DeploymentSelect{}, packages))[0].Package,
 			})
+			encodedSite, _ := w.EncodedSite(ctx, "emea/1", 0, catalog.StoredFormat)
+			encoded, _ := w.EncodedDeployment(ctx, d, 0, catalog.StoredFormat)
+			listed := all(t, w.EncodedDeployments(ctx, tko.DeploymentSelect{}, packages, catalog.StoredFormat))[0]
+			for name, text := range map[string][]byte{"encoded site": encodedSite.Package, "encoded deployment": encoded.Package, "encoded deployments": listed.Package} {
+				p, err := krm.Decode(catalog.StoredFormat, text, krm.Limits{})
+				w.is(name, err, nil)
+				seen[name+when] = p
+			}
 		}
 		read(ctx, "")
 		read(tko.WithAsOf(ctx, at(moment)), " as of a moment")

@@ -479,3 +479,15 @@ func TestFilesWithAHashInTheirNamesAreCachedAndAllAreSentCompressed(t *testing.T
 		}
 	}
 }
+
+func TestLargeRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	h := webapi.NewLive(webapi.LiveCatalog{}, webapi.LiveOptions{})
+	r := httptest.NewRequest(http.MethodPost, "/api/v1/actions", strings.NewReader(`{"verb": "`+strings.Repeat("x", 300<<10)+`"}`))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "is not valid JSON of at most") {
+		t.Errorf("status %d: %.200s", w.Code, w.Body)
+	}
+}
