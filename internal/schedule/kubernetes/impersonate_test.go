@@ -14,14 +14,15 @@ import (
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
-// grant gives a service account of the world's namespace all rights on ConfigMaps there.
-func (w *world) grant(account string) {
+// grant gives a service account of the world's namespace all rights on ConfigMaps there, and
+// on others.
+func (w *world) grant(account string, others ...any) {
 	w.t.Helper()
 	rbac := func(resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: resource}
 	}
 	role := resource("rbac.authorization.k8s.io/v1", "Role", "tenant")
-	role["rules"] = []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"}, "verbs": []any{"*"}}}
+	role["rules"] = []any{map[string]any{"apiGroups": []any{""}, "resources": append(others, "configmaps"), "verbs": []any{"*"}}}
 	binding := resource("rbac.authorization.k8s.io/v1", "RoleBinding", "tenant")
 	binding["roleRef"] = map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "tenant"}
 	binding["subjects"] = []any{map[string]any{"kind": "ServiceAccount", "name": account, "namespace": w.ns}}
@@ -99,6 +100,37 @@ func TestImpersonatedTenantCannotDeployChartsBeyondItsRights(t *testing.T) {
 		same(t, name+": the other deployment", "True Applied", said(r)["in"])
 	}
 	same(t, "what is there", []string{"inside"}, w.there("ConfigMap"))
+}
+
+// Without rights on definitions, a tenant upgrades what was installed; and installs nothing
+// that needs them.
+func TestTenantWithoutRightsOnDefinitionsUpgradesCharts(t *testing.T) {
+	t.Parallel()
+	w := newHelmWorld(t, kubernetes.Options{})
+	group := "tenant-" + w.ns + ".example.com"
+	w.chart("1.0.0", map[string]string{"templates/map.yaml": webMap})
+	w.grant("tenant", "secrets")
+	w.set(map[string]any{"serviceAccount": map[string]any{"name": "tenant"}}, "impersonate")
+	installed := deployment("a", crds("", "x"))
+	eventually.True(t, "the tenant's rights are in effect", func() bool {
+		r, _ := w.schedule(t.Context(), installed)
+		return r.Deployments["a"].Scheduled.Status == tko.ConditionTrue
+	})
+	w.chart("1.1.0", map[string]string{"templates/map.yaml": webMap, "crds/a.yaml": w.definitions(group, "one", "v1")})
+	replacing := deployment("a", crds("CreateReplace", "x"))
+	r, _ := w.schedule(t.Context(), replacing)
+	if s := r.Deployments["a"].Scheduled; s.Status != tko.ConditionFalse || !strings.Contains(s.Message, "customresourcedefinitions") {
+		t.Errorf("CreateReplace: %+v", s)
+	}
+	same(t, "the upgrade", "True Applied", said(w.reconcile(installed))["a"])
+	if w.get("CustomResourceDefinition", "things."+group) != nil {
+		t.Error("the tenant created a definition")
+	}
+	w.reconcile()
+	r, _ = w.schedule(t.Context(), installed)
+	if s := r.Deployments["a"].Scheduled; s.Status != tko.ConditionFalse || !strings.Contains(s.Message, "customresourcedefinitions") {
+		t.Errorf("the installation: %+v", s)
+	}
 }
 
 func TestImpersonationOfSystemUsersIsRefused(t *testing.T) {

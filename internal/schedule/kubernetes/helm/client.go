@@ -246,7 +246,7 @@ func (s *session) installOrUpgrade(ctx context.Context, r Release, before int) e
 	if err != nil {
 		return &FailedError{Invalid: errors.Is(err, tko.ErrInvalid), Reason: err.Error()}
 	}
-	if err := s.define(ctx, r, loaded); err != nil {
+	if err := s.define(ctx, r, loaded, before > 0); err != nil {
 		return &FailedError{Invalid: apierrors.IsInvalid(err) || errors.Is(err, tko.ErrInvalid), Reason: err.Error()}
 	}
 	rendered := false

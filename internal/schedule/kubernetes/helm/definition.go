@@ -71,8 +71,9 @@ func definitions(c *chart.Chart) ([]*unstructured.Unstructured, error) {
 
 // define creates or replaces the definitions of a chart, and waits until the cluster
 // serves them. The library's own function neither replaces definitions nor creates the
-// missing ones of an upgrade.
-func (s *session) define(ctx context.Context, r Release, c *chart.Chart) error {
+// missing ones of an upgrade. An upgrade goes on without the right to create definitions:
+// they were there when the release was installed.
+func (s *session) define(ctx context.Context, r Release, c *chart.Chart, upgrade bool) error {
 	if r.CRDs == SkipCRDs {
 		return nil
 	}
@@ -89,10 +90,16 @@ func (s *session) define(ctx context.Context, r Release, c *chart.Chart) error {
 		return err
 	}
 	at := client.Resource(definitionsResource)
+	var defined []string
 	for _, d := range all {
-		if err := s.defineOne(ctx, at, r, d); err != nil {
+		err := s.defineOne(ctx, at, r, d)
+		if upgrade && r.CRDs == CreateCRDs && apierrors.IsForbidden(err) {
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("definition %q: %w", d.GetName(), err)
 		}
+		defined = append(defined, d.GetName())
 	}
 	kinds, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -100,12 +107,12 @@ func (s *session) define(ctx context.Context, r Release, c *chart.Chart) error {
 	}
 	limited, cancel := context.WithTimeout(ctx, definitionLimit)
 	defer cancel()
-	for _, d := range all {
-		if err := awaitServed(limited, at, kinds, d.GetName()); err != nil {
+	for _, name := range defined {
+		if err := awaitServed(limited, at, kinds, name); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return fmt.Errorf("definition %q: %w", d.GetName(), err)
+			return fmt.Errorf("definition %q: %w", name, err)
 		}
 	}
 	s.at.forget()
