@@ -154,7 +154,6 @@ Values of Secrets are not shown.`,
 	cmd.Flags().StringVar(&from, "from", "", "`moment` after which changes are listed"+momentHelp)
 	cmd.Flags().StringVar(&to, "to", "", "`moment` up to which changes are listed, as for --from (default now)")
 	cmd.Flags().IntVar(&most, "max-count", 0, "`number` of changes to show at most (default all)")
-	cmd.Flags().Lookup("max-count").DefValue = ""
 	return cmd
 }
 
