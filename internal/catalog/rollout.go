@@ -864,11 +864,10 @@ func wavesOf(sp spec.Rollout, st RolloutState, sum execute.Summary) []tko.Rollou
 	var out []tko.RolloutWave
 	for i, w := range sp.Waves {
 		wave := tko.RolloutWave{Name: w.Name, Progress: map[string]int{}}
-		if w.Approval {
-			wave.Approval = approvalRequired
-			if a, ok := st.Approvals[i]; ok && a.Plan == st.Digest {
-				wave.Approval = "by " + a.Who
-			}
+		if a, ok := st.Approvals[i]; ok && w.Approval && a.Plan == st.Digest {
+			wave.Approval = "by " + a.Who
+		} else if w.Approval && (len(sum.Waves) == 0 || i < len(sum.Waves) && sum.Waves[i].By[execute.Waiting] > 0) {
+			wave.Approval = approvalRequired // of one without deployments that wait, execute.Approve wants none
 		}
 		if i < len(sum.Waves) {
 			wave.Rows = sum.Waves[i].Rows

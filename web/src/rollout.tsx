@@ -160,7 +160,7 @@ function Rows({ id, waves, turn }: { id: string, waves: Wave[], turn: number }) 
 const words: Record<Command, { button: string, text: (s: RolloutStatus) => ReactNode }> = {
   plan: { button: 'Plan', text: s => s.state === 'Paused' ? 'What is left is planned again, on what is deployed now. It goes on only when you resume it with the new plan.' : 'TKO compares what the edits make with what is deployed now. No deployment is changed.' },
   start: { button: 'Start', text: s => <>This will {effect(s)}, in {s.waves.length === 1 ? 'one wave' : `${s.waves.length} waves`}: {s.waves.map(w => `${w.name} (${number(w.deployments)}${w.approval === 'Required' ? ', waits for an approval' : ''})`).join(', ')}.</> },
-  approve: { button: 'Approve wave', text: s => { const w = s.waves.find(w => w.approval === 'Required'); return <>The wave <strong>{w?.name}</strong> may begin{s.state === 'Planned' ? ' once the rollout is started' : ''}: {number(w?.deployments ?? 0)} deployments will be changed, as its limits allow.</> } },
+  approve: { button: 'Approve wave', text: s => { const w = waitingWave(s); return <>The wave <strong>{w?.name}</strong> may begin{s.state === 'Planned' ? ' once the rollout is started' : ''}: {number(w?.deployments ?? 0)} deployments will be changed, as its limits allow.</> } },
   pause: { button: 'Pause', text: s => `Nothing more is changed. ${number(sum(s, 'Applied', 'Soaking'))} deployments that were changed and are not yet healthy are observed on.` },
   resume: { button: 'Resume', text: s => `It goes on: ${number(sum(s, 'Waiting'))} deployments wait to be changed.` },
   cancel: { button: 'Cancel rollout', text: s => `${number(sum(s, 'Waiting', 'Stale'))} deployments that wait are skipped. ${number(changed(s))} that were changed stay as they are; they can be undone.` },
@@ -168,6 +168,8 @@ const words: Record<Command, { button: string, text: (s: RolloutStatus) => React
   skip: { button: 'Skip', text: s => `${number(sum(s, 'Stale'))} deployments that are no longer as planned are left out.` },
   waive: { button: 'Waive', text: s => `${number(s.failures)} failed deployments do not count any more: neither for the budget of failures, nor for limits.` },
 }
+// waitingWave is the wave that an approval names: the dialog shows it, and no other one is approved.
+const waitingWave = (s: RolloutStatus) => s.waves.find(w => w.approval === 'Required')
 const sum = (s: RolloutStatus, ...of: string[]) => s.waves.reduce((n, w) => n + of.reduce((m, p) => m + (w.progress[p] ?? 0), 0), 0)
 const changed = (s: RolloutStatus) => sum(s, 'Applied', 'Soaking', 'Healthy', 'Failed', 'Waived', 'AsBefore')
 const blocked = (s: RolloutStatus) => (s.kinds?.Conflict ?? 0) + (s.kinds?.Invalid ?? 0)
@@ -192,7 +194,7 @@ function CommandDialog({ command, status, close }: { command: Command, status: R
   const moved = shown.plan !== status.plan || shown.state !== status.state
   const run = () => {
     setBusy(true)
-    send({ id: shown.id, command, reason, plan: ['start', 'approve', 'resume'].includes(command) ? shown.plan : '', skipBlocked, force, anyTime }).then(() => close(true), e => { setBusy(false); setError(e) })
+    send({ id: shown.id, command, reason, plan: ['start', 'approve', 'resume'].includes(command) ? shown.plan : '', wave: command === 'approve' ? waitingWave(shown)?.name : undefined, skipBlocked, force, anyTime }).then(() => close(true), e => { setBusy(false); setError(e) })
   }
   return <dialog ref={dialog} onCancel={e => { e.preventDefault(); if (!busy) close(false) }} aria-labelledby="command-title">
     <h2 id="command-title">{words[command].button} {shown.id}</h2>
