@@ -804,7 +804,7 @@ func statusText(s tko.RolloutStatus) string {
 		fmt.Fprintf(&text, "  %s\n", b)
 	}
 	for _, r := range s.Examples {
-		fmt.Fprintf(&text, "  %s at %q: %s %s\n", r.Deployment, r.Site, r.Progress, r.Reason)
+		fmt.Fprintf(&text, "  %s at %q: %s %s\n", r.Deployment, r.Site, r.Progress, r.Why())
 	}
 	if s.UndoneBy != "" {
 		fmt.Fprintf(&text, "  it is undone by rollout %q\n", s.UndoneBy)

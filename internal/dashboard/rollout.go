@@ -170,7 +170,7 @@ func statusLines(ctx context.Context, s Getter, zone *time.Location, id string) 
 		if i == 0 {
 			lines = append(lines, line{}, line{text: "Need attention:", style: strong})
 		}
-		lines = append(lines, line{text: printable.Text(fmt.Sprintf("  %s %s %s: %s", row.Progress, row.Deployment, row.Site, row.Reason)), kind: tko.KindDeployment, id: string(row.Deployment)})
+		lines = append(lines, line{text: printable.Text(fmt.Sprintf("  %s %s %s: %s", row.Progress, row.Deployment, row.Site, row.Why())), kind: tko.KindDeployment, id: string(row.Deployment)})
 	}
 	return lines, nil
 }
@@ -199,6 +199,9 @@ func planLines(ctx context.Context, s Getter, id string) ([]line, error) {
 	lines := []line{{text: fmt.Sprintf("Plan %.12s: %s", plan.Digest, kindsText(plan.Kinds)), style: strong}}
 	for _, g := range plan.Groups {
 		lines = append(lines, line{}, line{text: fmt.Sprintf("%s %d", g.Kind, g.Count), style: strong})
+		for _, templates := range g.Templates {
+			lines = append(lines, line{text: printable.Text("  template " + templates)})
+		}
 		for _, c := range g.Changes {
 			lines = append(lines, line{text: printable.Text("  " + c.Resource + " " + c.Path)})
 			if c.Before != "" {

@@ -92,7 +92,7 @@ function PlanView({ id, digest }: { id: string, digest: string }) {
     <p>Plan <code data-digest={data.digest}>{data.digest.slice(0, 12)}</code>: {number(data.groups.reduce((n, g) => n + g.count, 0))} deployments in {number(data.groups.length)} groups of equal changes{same > 0 && `; ${number(same)} are already as the edits make them`}.</p>
     {data.groups.map((g, i) => <section key={i} className="group">
       <h2><button aria-expanded={open === i} onClick={() => setOpen(open === i ? undefined : i)}>{open === i ? '▾' : '▸'} {number(g.count)} {g.kind}: {summary(g.changes, g.more)}</button></h2>
-      {open === i && <><Changes changes={g.changes} more={g.more} />{g.coarse && <p className="muted">The values differ{g.distinct ? ` in ${number(g.distinct)} ways` : ''}: open a deployment to see its own.</p>}<PlanRows id={id} group={i} kind={g.kind} /></>}
+      {open === i && <>{g.templates?.map(t => <p key={t}>Template {t}</p>)}<Changes changes={g.changes} more={g.more} />{g.coarse && <p className="muted">The values differ{g.distinct ? ` in ${number(g.distinct)} ways` : ''}: open a deployment to see its own.</p>}<PlanRows id={id} group={i} kind={g.kind} /></>}
     </section>)}
   </>
 }
@@ -130,7 +130,7 @@ function RowTable({ id, rows, waves }: { id: string, rows: PlanRow[], waves?: Wa
 }
 
 function Row({ id, row, waves, open, toggle }: { id: string, row: PlanRow, waves?: Wave[], open: boolean, toggle: () => void }) {
-  const why = [row.reason, ...row.findings, ...row.unknown.map(u => `known after preparation: ${u}`)].filter(Boolean).join('; ')
+  const why = [row.reason || row.findings.join('; '), ...row.unknown.map(u => `known after preparation: ${u}`)].filter(Boolean).join('; ')
   return <><tr data-deployment={row.deployment}><th scope="row"><button className="plain" aria-expanded={open} aria-label={`Changes of ${row.deployment}`} onClick={toggle}>{open ? '▾' : '▸'}</button> <Link to={entityPath('deployment', row.deployment)}>{row.deployment}</Link></th>
     <td>{row.site && <Link to={entityPath('site', row.site)}>{row.site}</Link>}</td><td>{row.kind}</td>{waves && <td>{waves[row.wave]?.name}</td>}<td>{progressWords[row.progress] ?? row.progress}{row.since ? <> <Ago at={row.since} /></> : null}</td><td>{why}</td></tr>
     {open && <tr><td colSpan={waves ? 6 : 5}><RowChanges id={id} deployment={row.deployment} /></td></tr>}</>

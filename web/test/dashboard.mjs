@@ -245,6 +245,15 @@ await test('a rollout is planned, started, paused and undone, and each dialog sa
   await page.locator('tr[data-deployment] + tr').getByText('v1 ConfigMap "extra"').waitFor()
   await accessible(page, 'plan of a rollout')
   await shot(page, 'rollout-plan')
+  await page.route('**/api/v1/rollout/plan*', async route => {
+    const response = await route.fetch(), plan = await response.json()
+    plan.groups[0].templates = ['leaf/pod:v1 → leaf/pod:v2']
+    await route.fulfill({ response, json: plan })
+  })
+  await page.reload()
+  await group.getByRole('button').first().click()
+  await group.getByText('Template leaf/pod:v1 → leaf/pod:v2').waitFor()
+  await page.unroute('**/api/v1/rollout/plan*')
   const dialog = page.getByRole('dialog')
   await page.getByRole('button', { name: 'Start…' }).click()
   await dialog.getByText(/This will change 40 deployments, in 2 waves: canary \(3\), rest \(37, waits for an approval\)/).waitFor()
