@@ -1,6 +1,8 @@
 package tko
 
 import (
+	"cmp"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko/krm"
@@ -109,6 +111,12 @@ type RolloutRow struct {
 	Since      time.Time
 	Applied    int64           // the revision that the rollout wrote; 0: none
 	Changes    []RolloutChange // of the package, on request
+}
+
+// Why returns why the row has its progress, or why it can't be applied; "" if there is
+// nothing to tell.
+func (r RolloutRow) Why() string {
+	return cmp.Or(r.Reason, strings.Join(r.Findings, "; "))
 }
 
 // A RolloutRows selects rows of the current plan of a rollout.

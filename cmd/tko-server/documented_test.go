@@ -21,3 +21,14 @@ func TestDocumentedCommandsExist(t *testing.T) {
 		}
 	}
 }
+
+func TestHelpShowsNoEmptyDefaults(t *testing.T) {
+	t.Parallel()
+	docs.CheckHelp(t, 100, func(words []string) string {
+		var out eventually.Buffer
+		if code := run(t.Context(), append(slices.Clone(words), "--help"), &out, &out); code != 0 {
+			t.Errorf("%q: exit code %d", words, code)
+		}
+		return out.String()
+	})
+}

@@ -475,8 +475,7 @@ func (s *Service) commandStart(ctx context.Context, cmd tko.RolloutCommand, r Re
 		return tko.Errorf(tko.ErrInvalid, "rollout %q: no plan is named: review the plan (tko rollout plan), then start it with its digest (--plan)", r.ID)
 	}
 	st := v.State
-	blocked := st.Kinds[plan.Conflict.String()] + st.Kinds[plan.Invalid.String()]
-	to, err := execute.Start(from, st.Digest, cmd.Plan, blocked, cmd.SkipBlocked, v.Held)
+	to, err := execute.Start(from, st.Digest, cmd.Plan, blockedOf(v), cmd.SkipBlocked, v.Held)
 	if err != nil || to.State == from.State {
 		return err
 	}
@@ -496,6 +495,28 @@ func (s *Service) commandStart(ctx context.Context, cmd tko.RolloutCommand, r Re
 		}
 	}
 	return s.saveRollout(ctx, r, v, st, change)
+}
+
+// maxBlocked is the number of blocked rows whose reasons the refusal of a start has.
+const maxBlocked = 3
+
+// blockedOf returns the rows of a plan that keep it from being started.
+func blockedOf(v RolloutView) execute.Blocked {
+	b := execute.Blocked{Rows: v.State.Kinds[plan.Conflict.String()] + v.State.Kinds[plan.Invalid.String()]}
+	for _, row := range v.Rows {
+		if !row.Kind.Blocked() || len(row.Findings) == 0 {
+			continue
+		}
+		at := ""
+		if row.Site != "" {
+			at = fmt.Sprintf(" at %q", row.Site)
+		}
+		b.First = append(b.First, fmt.Sprintf("%s %q%s: %s", row.Kind, row.Deployment, at, plainText(row.Findings[0], maxReason)))
+		if len(b.First) == maxBlocked {
+			break
+		}
+	}
+	return b
 }
 
 // permitPlan is permitRows for all rows of the current plan, a page at a time.
@@ -864,11 +885,10 @@ func wavesOf(sp spec.Rollout, st RolloutState, sum execute.Summary) []tko.Rollou
 	var out []tko.RolloutWave
 	for i, w := range sp.Waves {
 		wave := tko.RolloutWave{Name: w.Name, Progress: map[string]int{}}
-		if w.Approval {
-			wave.Approval = approvalRequired
-			if a, ok := st.Approvals[i]; ok && a.Plan == st.Digest {
-				wave.Approval = "by " + a.Who
-			}
+		if a, ok := st.Approvals[i]; ok && w.Approval && a.Plan == st.Digest {
+			wave.Approval = "by " + a.Who
+		} else if w.Approval && (len(sum.Waves) == 0 || i < len(sum.Waves) && sum.Waves[i].By[execute.Waiting] > 0) {
+			wave.Approval = approvalRequired // of one without deployments that wait, execute.Approve wants none
 		}
 		if i < len(sum.Waves) {
 			wave.Rows = sum.Waves[i].Rows

@@ -131,7 +131,7 @@ func (f *scopeFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&f.kinds, "kind", nil, "`kinds` of the scope: template, site, deployment, plugin (default all)")
 	cmd.Flags().StringVar(&f.site, "site-id", "", "`ID` of the site, or the beginning of IDs followed by **: sites, and deployments at them")
 	cmd.Flags().StringVar(&f.template, "template-id", "", "`ID` of the template, or the beginning of IDs followed by **: templates, and sites and deployments made from them")
-	cmd.Flags().StringToStringVar(&f.metadata, "metadata", nil, "`KEY=VALUE` that the metadata must have")
+	keyValues(cmd.Flags(), &f.metadata, "metadata", "", "`KEY=VALUE` that the metadata must have")
 }
 
 func (f *scopeFlags) scope() *tkopb.Scope {

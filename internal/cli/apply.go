@@ -105,7 +105,6 @@ same command.`,
 	fileFlag(cmd, &files)
 	dryRunFlag(cmd.Flags(), &dryRun)
 	cmd.Flags().IntVar(&confirm, "confirm", 0, "`number` of changes to make: another one is refused")
-	cmd.Flags().Lookup("confirm").DefValue = ""
 	return cmd
 }
 
@@ -139,7 +138,6 @@ there are none. Values of Secrets are not shown.
 
 func fileFlag(cmd *cobra.Command, files *[]string) {
 	cmd.Flags().StringArrayVarP(files, "filename", "f", nil, "`file` or folder of manifests, or - for stdin (may be repeated)")
-	cmd.Flags().Lookup("filename").DefValue = ""
 	complete(cmd, "filename", fileNames)
 }
 

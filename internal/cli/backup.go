@@ -157,7 +157,6 @@ func (a *app) holdRelease() *cobra.Command {
 	cmd.Flags().BoolVar(&m.Queues, "queues", false, "preparing and GitOps sources, as a whole")
 	cmd.Flags().BoolVar(&m.Remove, "remove", false, "also remove from sites what the store doesn't have")
 	cmd.Flags().IntVar(&confirm, "confirm", 0, "`number` of sites that --remove is for: another one is refused; needed without a terminal")
-	cmd.Flags().Lookup("confirm").DefValue = ""
 	dryRunFlag(cmd.Flags(), &m.DryRun)
 	return cmd
 }

@@ -31,7 +31,6 @@ func (b *bulkFlag) flags(f *pflag.FlagSet, what string) {
 
 func (b *bulkFlag) confirmFlag(f *pflag.FlagSet) {
 	f.IntVar(&b.confirm, "confirm", 0, "expected `count`: another one is refused; required by the server for very many")
-	f.Lookup("confirm").DefValue = ""
 }
 
 // check returns an error if nothing is selected or the flags contradict each

@@ -354,7 +354,6 @@ terminal the token is valid for a minute; otherwise for the time that the server
 	}
 	cmd.Flags().StringVarP(&to, "url", "u", "", "`file` (.yaml, .yml) or folder to write the package to")
 	cmd.Flags().DurationVar(&validity, "for", 0, "`time` that the token is valid, 1s to 1h (default 1m at a terminal, else the server's)")
-	cmd.Flags().Lookup("for").DefValue = ""
 	cmd.RunE = a.run(func(ctx context.Context, s *session, args []string) error {
 		if err := expectID("deployment ID", args[0]); err != nil {
 			return err

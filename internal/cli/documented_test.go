@@ -2,6 +2,7 @@ package cli
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,4 +80,18 @@ func TestMentionedCommandsExist(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestHelpShowsNoEmptyDefaults(t *testing.T) {
+	t.Parallel()
+	docs.CheckHelp(t, 2000, func(words []string) string {
+		var out strings.Builder
+		root := newApp(Streams{In: strings.NewReader(""), Out: &out, Err: &out}, nil).rootCommand()
+		root.SetArgs(append(slices.Clone(words), "--help"))
+		root.SetOut(&out)
+		if err := root.Execute(); err != nil {
+			t.Errorf("%q: %v", words, err)
+		}
+		return out.String()
+	})
 }

@@ -81,7 +81,7 @@ type windowFlag struct {
 func (w *windowFlag) flags(f *pflag.FlagSet) {
 	f.Uint32Var(&w.offset, "offset", 0, "`number` of results to skip")
 	f.IntVar(&w.max, "max-count", -1, "`number` of results to show at most (default all)")
-	f.Lookup("max-count").DefValue = ""
+	f.Lookup("max-count").DefValue = "0" // the usage names the default; pflag adds none to a zero
 }
 
 // options returns the list options for the window and for the output format. It
@@ -109,8 +109,7 @@ func patterns(f *pflag.FlagSet, to *[]string, name, shorthand, what string) {
 }
 
 func metadataPatterns(f *pflag.FlagSet, to *map[string]string, name, shorthand, what string) {
-	f.StringToStringVarP(to, name, shorthand, nil, "metadata"+what+" as `key=pattern` (may be repeated)")
-	f.Lookup(name).DefValue = ""
+	keyValues(f, to, name, shorthand, "metadata"+what+" as `key=pattern` (may be repeated)")
 }
 
 // conditionFlags select entities by their conditions.
@@ -184,9 +183,15 @@ func stateFlag(f *pflag.FlagSet, to *state, name string) {
 	f.Lookup(name).NoOptDefVal = "true"
 }
 
+// keyValues adds a flag of keys with values, which is empty by default. pflag would print an
+// empty default as "[]".
+func keyValues(f *pflag.FlagSet, to *map[string]string, name, shorthand, usage string) {
+	f.StringToStringVarP(to, name, shorthand, nil, usage)
+	f.Lookup(name).DefValue = ""
+}
+
 func metadataFlag(f *pflag.FlagSet, to *map[string]string) {
-	f.StringToStringVarP(to, "metadata", "m", nil, "`key=value` (may be repeated)")
-	f.Lookup("metadata").DefValue = ""
+	keyValues(f, to, "metadata", "m", "`key=value` (may be repeated)")
 }
 
 func dryRunFlag(f *pflag.FlagSet, to *bool) {

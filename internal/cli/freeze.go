@@ -92,7 +92,7 @@ a freeze earlier, use tko unfreeze.`,
 		})
 	})
 	bulk.confirmFlag(cmd.Flags())
-	cmd.Flags().StringToStringVar(&metadata, "site-metadata", nil, "`KEY=PATTERN` that the metadata of sites must match")
+	keyValues(cmd.Flags(), &metadata, "site-metadata", "", "`KEY=PATTERN` that the metadata of sites must match")
 	cmd.Flags().StringVar(&until, "until", "", "`time` at which the freeze ends, or duration until then")
 	cmd.AddCommand(&cobra.Command{
 		Use: "list", Short: "List the freezes that are not over", Example: "  tko freeze list",

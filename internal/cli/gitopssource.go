@@ -77,7 +77,6 @@ refused. If it was removed there, --take-over takes over its entities.`,
 		}),
 	}
 	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "`file` of manifests, or - for stdin (may be repeated)")
-	cmd.Flags().Lookup("filename").DefValue = ""
 	cmd.Flags().StringVarP(&at, "url", "u", "", "`location` of manifests: a file, a folder, a URL, a git repository, or LOCATION!/PATH within one")
 	cmd.Flags().BoolVar(&takeOver, "take-over", false, "take over the entities of a source of the same name that was removed from the settings of the role gitops")
 	dryRunFlag(cmd.Flags(), &dryRun)

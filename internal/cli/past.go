@@ -154,7 +154,6 @@ Values of Secrets are not shown.`,
 	cmd.Flags().StringVar(&from, "from", "", "`moment` after which changes are listed"+momentHelp)
 	cmd.Flags().StringVar(&to, "to", "", "`moment` up to which changes are listed, as for --from (default now)")
 	cmd.Flags().IntVar(&most, "max-count", 0, "`number` of changes to show at most (default all)")
-	cmd.Flags().Lookup("max-count").DefValue = ""
 	return cmd
 }
 
@@ -239,18 +238,40 @@ may be revisions: r1, r2.`
 	return cmd
 }
 
+// revisionOf reads a revision, rN.
+func revisionOf(text string) (n int64, ok bool) {
+	n, err := strconv.ParseInt(strings.TrimPrefix(text, "r"), 10, 64)
+	return n, err == nil && strings.HasPrefix(text, "r") && n > 0
+}
+
+// since reads a moment, or the revision of one entity: the moment since which it had it.
+func since(ctx context.Context, p past, sel tko.PastSelect, flag, text string) (tko.AsOf, error) {
+	n, ok := revisionOf(text)
+	if !ok {
+		return moment(flag, text)
+	}
+	if sel.ID == "" {
+		return tko.AsOf{}, tko.Errorf(errUsage, "--%s %s: revisions are of one entity: name it", flag, text)
+	}
+	for e, err := range p.HistoryOf(ctx, tko.HistoryRequest{Select: sel}) {
+		switch {
+		case err != nil:
+			return tko.AsOf{}, err
+		case e.Revision == n && e.What != tko.PastDeleted:
+			return tko.AsOf{Position: e.Position}, nil
+		}
+	}
+	return tko.AsOf{}, tko.Errorf(tko.ErrNotFound, "the retained history of %s %q has no revision %d: see tko history %s %s", sel.Kind, sel.ID, n, sel.Kind, sel.ID)
+}
+
 // diffRequest reads the moments or revisions of a difference.
 func diffRequest(sel tko.PastSelect, from, to string) (tko.DiffRequest, error) {
 	request := tko.DiffRequest{Select: sel}
 	if from == "" {
 		return request, tko.Errorf(errUsage, "name what to compare with: --from MOMENT, or of one entity --from rN; or compare with manifests: -f FILE")
 	}
-	revision := func(text string) (int64, bool) {
-		n, err := strconv.ParseInt(strings.TrimPrefix(text, "r"), 10, 64)
-		return n, err == nil && strings.HasPrefix(text, "r") && n > 0
-	}
-	first, ok := revision(from)
-	if last, also := revision(to); ok || also {
+	first, ok := revisionOf(from)
+	if last, also := revisionOf(to); ok || also {
 		if sel.ID == "" || !ok || !also && to != "" {
 			return request, tko.Errorf(errUsage, "revisions (r1) are of one entity: name it, and use revisions for --from and --to")
 		}

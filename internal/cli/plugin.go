@@ -143,8 +143,7 @@ Put -- before arguments that begin with a dash.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&executor, "executor", "e", tko.ExecutorCommand, "`executor` of the plugin: command, kpt, ansible")
-	f.StringToStringVarP(&properties, "property", "r", nil, "`key=value` (may be repeated); keys that begin with _ configure the executor")
-	f.Lookup("property").DefValue = ""
+	keyValues(f, &properties, "property", "r", "`key=value` (may be repeated); keys that begin with _ configure the executor")
 	f.StringArrayVarP(&triggers, "trigger", "g", nil, "`group,version,kind` of the plugin's resources (may be repeated)")
 	complete(cmd, "executor", fixed(tko.ExecutorCommand, tko.ExecutorKpt, tko.ExecutorAnsible))
 	return cmd

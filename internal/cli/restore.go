@@ -45,6 +45,7 @@ Sites, templates and plugins are written at once, without a rollout. --dry-run c
 Restore the sites that deployments need before the deployments.`,
 		Example: `  tko restore --site-id 'lagos/*' --as-of 'yesterday 14:00' --wave canary=3 --wave rest,approve
   tko restore deployment 2Zq8LmV3xT6YbN9cWd4RkJ5HsGf --as-of 2h --start --wait
+  tko restore site lagos/1 --as-of r1
   tko restore site --id 'lagos/*' --as-of 'yesterday 14:00' --dry-run`,
 		Args: arguments(0, 3),
 	}
@@ -56,7 +57,7 @@ Restore the sites that deployments need before the deployments.`,
 		if err := r.check(cmd, sel); err != nil {
 			return usageError(cmd, err)
 		}
-		asOf, err := moment("as-of", r.asOf)
+		asOf, err := since(ctx, s, sel, "as-of", r.asOf)
 		if err != nil {
 			return err
 		}
@@ -69,7 +70,7 @@ Restore the sites that deployments need before the deployments.`,
 	f := cmd.Flags()
 	r.bulk.confirmFlag(f)
 	dryRunFlag(f, &r.bulk.dryRun)
-	f.StringVar(&r.asOf, "as-of", "", "`moment` to restore"+momentHelp)
+	f.StringVar(&r.asOf, "as-of", "", "`moment` to restore"+momentHelp+"; of one entity also a revision, rN")
 	f.StringVar(&r.id, "rollout", "", "`ID` of the rollout that restores deployments (default: restore- and the time)")
 	r.bounds.boundFlags(cmd)
 	f.BoolVar(&r.start, "start", false, "start the rollout at once, unless something conflicts")

@@ -464,7 +464,7 @@ func (e *rolloutEdits) flags(a *app, cmd *cobra.Command) {
 	f.BoolVar(&e.upgradable, "upgradable", false, "upgrade all deployments whose template has a newer version to the newest one, as tko deployment list --upgradable lists them")
 	f.StringVar(&e.merge, "merge", "", "`LOCATION` of resources to merge into the packages")
 	f.StringVar(&e.function, "function", "", "`IMAGE` of a KRM function to run on the packages")
-	f.StringToStringVar(&e.config, "config", nil, "`KEY=VALUE` for --function; may be repeated")
+	keyValues(f, &e.config, "config", "", "`KEY=VALUE` for --function; may be repeated")
 	f.BoolVar(&e.del, "delete", false, "delete the deployments")
 	e.boundFlags(cmd)
 	f.StringVar(&e.conflicts, "conflicts", "", "Fail, KeepTheirs or TakeEdit (default Fail)")
@@ -480,7 +480,7 @@ func (e *rolloutEdits) boundFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVar(&e.waves, "wave", nil, "`WAVE`: NAME, NAME=COUNT or NAME=PERCENT%, then ,spread=KEY and ,approve; may be repeated, in order")
 	f.StringArrayVar(&e.limits, "limit", nil, "`LIMIT`: concurrent=N, failures=N or N%, apart=KEY, or KEY=N among sites with equal metadata; may be repeated")
-	f.StringToStringVar(&e.health, "health", nil, "within=DURATION and soak=DURATION")
+	keyValues(f, &e.health, "health", "", "within=DURATION and soak=DURATION")
 	f.StringVar(&e.onFailure, "on-failure", "", "Pause, Undo or Continue (default Pause)")
 	complete(cmd, "on-failure", fixed("Pause", "Undo", "Continue"))
 }
@@ -804,7 +804,7 @@ func statusText(s tko.RolloutStatus) string {
 		fmt.Fprintf(&text, "  %s\n", b)
 	}
 	for _, r := range s.Examples {
-		fmt.Fprintf(&text, "  %s at %q: %s %s\n", r.Deployment, r.Site, r.Progress, r.Reason)
+		fmt.Fprintf(&text, "  %s at %q: %s %s\n", r.Deployment, r.Site, r.Progress, r.Why())
 	}
 	if s.UndoneBy != "" {
 		fmt.Fprintf(&text, "  it is undone by rollout %q\n", s.UndoneBy)

@@ -31,6 +31,7 @@ type dialog struct {
 // A seen is what the user has read of a rollout before its command.
 type seen struct {
 	plan string // digest
+	wave string // name of the wave that waits for an approval, or ""
 	text string // what will happen
 }
 

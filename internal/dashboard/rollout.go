@@ -25,6 +25,9 @@ func (a action) foresee(ctx context.Context, s Server) (result tko.Deleted, what
 		return result, what, tko.Errorf(tko.ErrConflict, "rollout %q is %s: its commands are %s", a.ids[0], status.State, strings.Join(status.Commands, ", "))
 	}
 	what.plan = status.Plan
+	if w, ok := waitingWave(status); ok {
+		what.wave = w.Name
+	}
 	count, text := effect(a.verb, status)
 	what.text = text
 	if n := status.Kinds["Conflict"] + status.Kinds["Invalid"]; n > 0 && a.verb == "start" {
@@ -60,10 +63,8 @@ func effect(verb string, s tko.RolloutStatus) (count int, text string) {
 		return count, fmt.Sprintf("This will change %d, create %d and delete %d deployments, in %s. The plan is %.12s.",
 			s.Kinds["Change"], s.Kinds["Create"], s.Kinds["Delete"], plural(len(s.Waves), "wave", "waves"), s.Plan)
 	case "approve":
-		for _, w := range s.Waves {
-			if w.Approval == "Required" {
-				return w.Rows, fmt.Sprintf("The wave %s may begin: %s will be changed. The plan is %.12s.", w.Name, of(w.Rows), s.Plan)
-			}
+		if w, ok := waitingWave(s); ok {
+			return w.Rows, fmt.Sprintf("The wave %s may begin: %s will be changed. The plan is %.12s.", w.Name, of(w.Rows), s.Plan)
 		}
 		return 1, "No wave waits for an approval."
 	case "pause":
@@ -82,7 +83,16 @@ func effect(verb string, s tko.RolloutStatus) (count int, text string) {
 	return 1, "The rollout and its plan are deleted. What it has changed stays, and can't be undone any more."
 }
 
-// command does a command of a rollout, with the plan that the user has seen.
+// waitingWave returns the next wave that needs an approval.
+func waitingWave(s tko.RolloutStatus) (w tko.RolloutWave, ok bool) {
+	i := slices.IndexFunc(s.Waves, func(w tko.RolloutWave) bool { return w.Approval == "Required" })
+	if i < 0 {
+		return w, false
+	}
+	return s.Waves[i], true
+}
+
+// command does a command of a rollout, with the plan and the wave that the user has seen.
 func (a action) command(ctx context.Context, s Server, what seen) (tko.Deleted, error) {
 	id := tko.RolloutID(a.ids[0])
 	if a.verb == "delete" {
@@ -91,6 +101,9 @@ func (a action) command(ctx context.Context, s Server, what seen) (tko.Deleted, 
 	c := tko.RolloutCommand{ID: id, Verb: a.verb}
 	if slices.Contains([]string{"start", "approve", "resume"}, a.verb) {
 		c.Plan = what.plan
+	}
+	if a.verb == "approve" {
+		c.Wave = what.wave
 	}
 	_, err := s.RolloutDo(ctx, c)
 	return tko.Deleted{Count: 1}, err
@@ -157,7 +170,7 @@ func statusLines(ctx context.Context, s Getter, zone *time.Location, id string) 
 		if i == 0 {
 			lines = append(lines, line{}, line{text: "Need attention:", style: strong})
 		}
-		lines = append(lines, line{text: printable.Text(fmt.Sprintf("  %s %s %s: %s", row.Progress, row.Deployment, row.Site, row.Reason)), kind: tko.KindDeployment, id: string(row.Deployment)})
+		lines = append(lines, line{text: printable.Text(fmt.Sprintf("  %s %s %s: %s", row.Progress, row.Deployment, row.Site, row.Why())), kind: tko.KindDeployment, id: string(row.Deployment)})
 	}
 	return lines, nil
 }
@@ -186,6 +199,9 @@ func planLines(ctx context.Context, s Getter, id string) ([]line, error) {
 	lines := []line{{text: fmt.Sprintf("Plan %.12s: %s", plan.Digest, kindsText(plan.Kinds)), style: strong}}
 	for _, g := range plan.Groups {
 		lines = append(lines, line{}, line{text: fmt.Sprintf("%s %d", g.Kind, g.Count), style: strong})
+		for _, templates := range g.Templates {
+			lines = append(lines, line{text: printable.Text("  template " + templates)})
+		}
 		for _, c := range g.Changes {
 			lines = append(lines, line{text: printable.Text("  " + c.Resource + " " + c.Path)})
 			if c.Before != "" {

@@ -50,7 +50,7 @@ func TestAnApprovalOfARolloutIsOfItsNextWave(t *testing.T) {
 	u.press("5", "A")
 	u.sees("The wave rest may begin: 10 deployments will be changed.")
 	u.enter("10")
-	if len(f.commands) != 1 || f.commands[0].Verb != "approve" || f.commands[0].Plan == "" {
+	if len(f.commands) != 1 || f.commands[0].Verb != "approve" || f.commands[0].Plan == "" || f.commands[0].Wave != "rest" {
 		t.Errorf("commanded: %v", f.commands)
 	}
 }

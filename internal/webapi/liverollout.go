@@ -198,6 +198,7 @@ type commandBody struct {
 	Force       bool             `json:"force"`
 	AnyTime     bool             `json:"anyTime"`
 	Deployment  tko.DeploymentID `json:"deployment"`
+	Wave        string           `json:"wave"`
 	Reason      string           `json:"reason"`
 }
 
@@ -215,6 +216,7 @@ func (l *live) rolloutCommand(r *http.Request) (any, error) {
 	default:
 		status, err = l.catalog.RolloutDo(withReason(r.Context(), c.Reason), tko.RolloutCommand{
 			ID: c.ID, Verb: c.Command, Plan: c.Plan, SkipBlocked: c.SkipBlocked, Force: c.Force, AnyTime: c.AnyTime, Deployment: c.Deployment,
+			Wave: c.Wave,
 		})
 	}
 	return l.statusOf(r, status, err)

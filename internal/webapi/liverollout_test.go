@@ -66,6 +66,12 @@ func TestARolloutIsCommandedWithThePlanThatWasReviewed(t *testing.T) {
 	if diff := cmp.Diff([]string{"approve"}, status.Can); diff != "" {
 		t.Errorf("rights of the caller (-want +got):\n%s", diff)
 	}
+	if code := call(t, liveHandler(f), "POST", "/api/v1/rollout/command", `{"id":"there","command":"approve","plan":"abc","wave":"rest"}`, nil); code != http.StatusOK {
+		t.Errorf("an approval: status %d", code)
+	}
+	if diff := cmp.Diff(tko.RolloutCommand{ID: "there", Verb: "approve", Plan: "abc", Wave: "rest"}, f.command); diff != "" {
+		t.Errorf("commanded (-want +got):\n%s", diff)
+	}
 	for _, body := range []string{`{"command":"start"}`, `{"id":"there","command":"undo","forse":true}`, `{`} {
 		f := &liveFake{}
 		if code := call(t, liveHandler(f), "POST", "/api/v1/rollout/command", body, nil); code != http.StatusBadRequest || f.command.Verb != "" {

@@ -66,6 +66,7 @@ func description() object {
 					"id": object{"type": "string"}, "command": object{"enum": []string{"plan", "start", "approve", "pause", "resume", "cancel", "undo", "skip", "waive"}},
 					"plan": object{"type": "string", "description": "digest of the plan, or its first 12 characters"}, "skipBlocked": object{"type": "boolean"}, "force": object{"type": "boolean"},
 					"anyTime": object{"type": "boolean"}, "deployment": object{"type": "string"}, "reason": object{"type": "string", "maxLength": maxReason},
+					"wave": object{"type": "string", "description": "of approve: name of the wave; without it, the next one, unless one that was approved is in progress"},
 				},
 			}}}},
 			"responses": responses("application/json"),

@@ -30,7 +30,7 @@ export interface FieldChange { resource: string, path: string, before: string, a
 export interface Wave { name: string, deployments: number, approval?: string, progress: Record<string, number> }
 export interface PlanRow { deployment: string, site: string, kind: string, wave: number, group: number, findings: string[], unknown: string[], progress: string, reason: string, since?: number, applied?: number, changes?: FieldChange[] }
 export interface RolloutStatus { id: string, state: string, reason: string, plan: string, undoes?: string, undoneBy?: string, kinds: Record<string, number>, failures: number, blocks: string[], waves: Wave[], started?: number, until?: number, examples: PlanRow[], commands: string[], can: string[] }
-export interface RolloutPlan { digest: string, state: string, kinds: Record<string, number>, waves: Wave[], groups: { kind: string, count: number, examples: string[], changes: FieldChange[], more?: number, coarse?: boolean, distinct?: number }[] }
+export interface RolloutPlan { digest: string, state: string, kinds: Record<string, number>, waves: Wave[], groups: { kind: string, count: number, examples: string[], changes: FieldChange[], more?: number, coarse?: boolean, distinct?: number, templates?: string[] }[] }
 
 // Moment is the moment as of which the views read; '' is now.
 export const Moment = createContext('')

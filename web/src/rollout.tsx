@@ -92,7 +92,7 @@ function PlanView({ id, digest }: { id: string, digest: string }) {
     <p>Plan <code data-digest={data.digest}>{data.digest.slice(0, 12)}</code>: {number(data.groups.reduce((n, g) => n + g.count, 0))} deployments in {number(data.groups.length)} groups of equal changes{same > 0 && `; ${number(same)} are already as the edits make them`}.</p>
     {data.groups.map((g, i) => <section key={i} className="group">
       <h2><button aria-expanded={open === i} onClick={() => setOpen(open === i ? undefined : i)}>{open === i ? '▾' : '▸'} {number(g.count)} {g.kind}: {summary(g.changes, g.more)}</button></h2>
-      {open === i && <><Changes changes={g.changes} more={g.more} />{g.coarse && <p className="muted">The values differ{g.distinct ? ` in ${number(g.distinct)} ways` : ''}: open a deployment to see its own.</p>}<PlanRows id={id} group={i} kind={g.kind} /></>}
+      {open === i && <>{g.templates?.map(t => <p key={t}>Template {t}</p>)}<Changes changes={g.changes} more={g.more} />{g.coarse && <p className="muted">The values differ{g.distinct ? ` in ${number(g.distinct)} ways` : ''}: open a deployment to see its own.</p>}<PlanRows id={id} group={i} kind={g.kind} /></>}
     </section>)}
   </>
 }
@@ -130,7 +130,7 @@ function RowTable({ id, rows, waves }: { id: string, rows: PlanRow[], waves?: Wa
 }
 
 function Row({ id, row, waves, open, toggle }: { id: string, row: PlanRow, waves?: Wave[], open: boolean, toggle: () => void }) {
-  const why = [row.reason, ...row.findings, ...row.unknown.map(u => `known after preparation: ${u}`)].filter(Boolean).join('; ')
+  const why = [row.reason || row.findings.join('; '), ...row.unknown.map(u => `known after preparation: ${u}`)].filter(Boolean).join('; ')
   return <><tr data-deployment={row.deployment}><th scope="row"><button className="plain" aria-expanded={open} aria-label={`Changes of ${row.deployment}`} onClick={toggle}>{open ? '▾' : '▸'}</button> <Link to={entityPath('deployment', row.deployment)}>{row.deployment}</Link></th>
     <td>{row.site && <Link to={entityPath('site', row.site)}>{row.site}</Link>}</td><td>{row.kind}</td>{waves && <td>{waves[row.wave]?.name}</td>}<td>{progressWords[row.progress] ?? row.progress}{row.since ? <> <Ago at={row.since} /></> : null}</td><td>{why}</td></tr>
     {open && <tr><td colSpan={waves ? 6 : 5}><RowChanges id={id} deployment={row.deployment} /></td></tr>}</>
@@ -160,7 +160,7 @@ function Rows({ id, waves, turn }: { id: string, waves: Wave[], turn: number }) 
 const words: Record<Command, { button: string, text: (s: RolloutStatus) => ReactNode }> = {
   plan: { button: 'Plan', text: s => s.state === 'Paused' ? 'What is left is planned again, on what is deployed now. It goes on only when you resume it with the new plan.' : 'TKO compares what the edits make with what is deployed now. No deployment is changed.' },
   start: { button: 'Start', text: s => <>This will {effect(s)}, in {s.waves.length === 1 ? 'one wave' : `${s.waves.length} waves`}: {s.waves.map(w => `${w.name} (${number(w.deployments)}${w.approval === 'Required' ? ', waits for an approval' : ''})`).join(', ')}.</> },
-  approve: { button: 'Approve wave', text: s => { const w = s.waves.find(w => w.approval === 'Required'); return <>The wave <strong>{w?.name}</strong> may begin{s.state === 'Planned' ? ' once the rollout is started' : ''}: {number(w?.deployments ?? 0)} deployments will be changed, as its limits allow.</> } },
+  approve: { button: 'Approve wave', text: s => { const w = waitingWave(s); return <>The wave <strong>{w?.name}</strong> may begin{s.state === 'Planned' ? ' once the rollout is started' : ''}: {number(w?.deployments ?? 0)} deployments will be changed, as its limits allow.</> } },
   pause: { button: 'Pause', text: s => `Nothing more is changed. ${number(sum(s, 'Applied', 'Soaking'))} deployments that were changed and are not yet healthy are observed on.` },
   resume: { button: 'Resume', text: s => `It goes on: ${number(sum(s, 'Waiting'))} deployments wait to be changed.` },
   cancel: { button: 'Cancel rollout', text: s => `${number(sum(s, 'Waiting', 'Stale'))} deployments that wait are skipped. ${number(changed(s))} that were changed stay as they are; they can be undone.` },
@@ -168,6 +168,8 @@ const words: Record<Command, { button: string, text: (s: RolloutStatus) => React
   skip: { button: 'Skip', text: s => `${number(sum(s, 'Stale'))} deployments that are no longer as planned are left out.` },
   waive: { button: 'Waive', text: s => `${number(s.failures)} failed deployments do not count any more: neither for the budget of failures, nor for limits.` },
 }
+// waitingWave is the wave that an approval names: the dialog shows it, and no other one is approved.
+const waitingWave = (s: RolloutStatus) => s.waves.find(w => w.approval === 'Required')
 const sum = (s: RolloutStatus, ...of: string[]) => s.waves.reduce((n, w) => n + of.reduce((m, p) => m + (w.progress[p] ?? 0), 0), 0)
 const changed = (s: RolloutStatus) => sum(s, 'Applied', 'Soaking', 'Healthy', 'Failed', 'Waived', 'AsBefore')
 const blocked = (s: RolloutStatus) => (s.kinds?.Conflict ?? 0) + (s.kinds?.Invalid ?? 0)
@@ -192,7 +194,7 @@ function CommandDialog({ command, status, close }: { command: Command, status: R
   const moved = shown.plan !== status.plan || shown.state !== status.state
   const run = () => {
     setBusy(true)
-    send({ id: shown.id, command, reason, plan: ['start', 'approve', 'resume'].includes(command) ? shown.plan : '', skipBlocked, force, anyTime }).then(() => close(true), e => { setBusy(false); setError(e) })
+    send({ id: shown.id, command, reason, plan: ['start', 'approve', 'resume'].includes(command) ? shown.plan : '', wave: command === 'approve' ? waitingWave(shown)?.name : undefined, skipBlocked, force, anyTime }).then(() => close(true), e => { setBusy(false); setError(e) })
   }
   return <dialog ref={dialog} onCancel={e => { e.preventDefault(); if (!busy) close(false) }} aria-labelledby="command-title">
     <h2 id="command-title">{words[command].button} {shown.id}</h2>

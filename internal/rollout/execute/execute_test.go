@@ -73,10 +73,14 @@ func TestStartNamesThePlanAndLeavesBlockedRowsOutExplicitly(t *testing.T) {
 	r := rollout()
 	r.State = execute.Planned
 	for what, start := range map[string]func() (execute.Rollout, error){
-		"use":            func() (execute.Rollout, error) { return execute.Start(r, r.Plan, "ffffffffffff", 0, false, nil) },
-		"--skip-blocked": func() (execute.Rollout, error) { return execute.Start(r, r.Plan, r.Plan.String(), 2, false, nil) },
+		"use": func() (execute.Rollout, error) {
+			return execute.Start(r, r.Plan, "ffffffffffff", execute.Blocked{}, false, nil)
+		},
+		"--skip-blocked": func() (execute.Rollout, error) {
+			return execute.Start(r, r.Plan, r.Plan.String(), execute.Blocked{Rows: 2}, false, nil)
+		},
 		`rollout "other"`: func() (execute.Rollout, error) {
-			return execute.Start(r, r.Plan, r.Plan.String(), 0, false, map[tko.DeploymentID]string{"d": "other"})
+			return execute.Start(r, r.Plan, r.Plan.String(), execute.Blocked{}, false, map[tko.DeploymentID]string{"d": "other"})
 		},
 	} {
 		got, err := start()
@@ -84,7 +88,7 @@ func TestStartNamesThePlanAndLeavesBlockedRowsOutExplicitly(t *testing.T) {
 			t.Errorf("%s: %s, %v", what, got.State, err)
 		}
 	}
-	got, err := execute.Start(r, r.Plan, r.Plan.String()[:12], 2, true, nil)
+	got, err := execute.Start(r, r.Plan, r.Plan.String()[:12], execute.Blocked{Rows: 2}, true, nil)
 	if err != nil || got.State != execute.Running {
 		t.Errorf("%s, %v", got.State, err)
 	}

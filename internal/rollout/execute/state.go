@@ -1,7 +1,9 @@
 package execute
 
 import (
+	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -188,11 +190,17 @@ func Allow(r Rollout, command Command) (next State, changes bool, err error) {
 	return next, next != r.State, nil
 }
 
+// Blocked are the rows of a plan in conflict or invalid.
+type Blocked struct {
+	Rows  int
+	First []string // the first ones with their reasons, for users
+}
+
 // Start returns the rollout after start. The plan's digest is the one that the user
-// named; blocked is the number of rows in conflict or invalid; held has a deployment that
+// named; held has a deployment that
 // another active rollout has, with that rollout's ID, or is empty. A rollout that runs
 // with the same plan stays as it is.
-func Start(r Rollout, current plan.Digest, named string, blocked int, skipBlocked bool, held map[tko.DeploymentID]string) (Rollout, error) {
+func Start(r Rollout, current plan.Digest, named string, blocked Blocked, skipBlocked bool, held map[tko.DeploymentID]string) (Rollout, error) {
 	next, changes, err := Allow(r, CommandStart)
 	if err != nil {
 		return r, err
@@ -203,8 +211,17 @@ func Start(r Rollout, current plan.Digest, named string, blocked int, skipBlocke
 	if !changes {
 		return r, nil
 	}
-	if blocked > 0 && !skipBlocked {
-		return r, tko.Errorf(tko.ErrConflict, "rollout %q: %s in conflict or invalid: change the edits, choose KeepTheirs or TakeEdit for conflicts, or leave them out with --skip-blocked", r.ID, count(blocked, "deployment is", "deployments are"))
+	if blocked.Rows > 0 && !skipBlocked {
+		such := ""
+		if len(blocked.First) > 0 {
+			such = " (" + strings.Join(blocked.First, "; ")
+			if more := blocked.Rows - len(blocked.First); more > 0 {
+				such += fmt.Sprintf("; and %d more: tko rollout plan %s", more, r.ID)
+			}
+			such += ")"
+		}
+		return r, tko.Errorf(tko.ErrConflict, "rollout %q: %s in conflict or invalid%s: mend what the reasons name (the edits, the packages, or their sites), "+
+			"choose KeepTheirs or TakeEdit for conflicts, or leave them out with --skip-blocked", r.ID, count(blocked.Rows, "deployment is", "deployments are"), such)
 	}
 	if id, other, ok := first(held); ok {
 		return r, tko.Errorf(tko.ErrConflict, "rollout %q: rollout %q has not finished with deployment %q (%s in all): wait until it is done, or cancel it", r.ID, other, id, count(len(held), "deployment", "deployments"))

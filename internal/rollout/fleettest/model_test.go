@@ -228,7 +228,7 @@ func (w *world) start() {
 		x.rows[places[i].Rank] = execute.Row{Deployment: d.id, Site: d.site, Kind: kind, Wave: places[i].Wave, Rank: places[i].Rank, Progress: execute.Waiting, Broken: d.behavior == broken}
 	}
 	x.state.Plan = plan.Digest{byte(len(w.rollouts) + 1)}
-	started, err := execute.Start(x.state, x.state.Plan, x.state.Plan.String(), 0, false, nil)
+	started, err := execute.Start(x.state, x.state.Plan, x.state.Plan.String(), execute.Blocked{}, false, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -438,6 +438,26 @@ func TestLimitsHoldForTwoRollouts(t *testing.T) {
 	}
 }
 
+func TestOnlyWavesWithDeploymentsWaitForAnApproval(t *testing.T) {
+	t.Parallel()
+	for count, want := range map[int]struct{ canary, rest, next string }{
+		1: {canary: "Required", rest: "Required", next: "canary"},
+		2: {canary: "Required", next: "canary"},
+	} {
+		w := newWorld(t)
+		w.fleet(2)
+		waves := fmt.Sprintf("waves: [{name: canary, count: %d, approval: Required}, {name: rest, approval: Required}]", count)
+		s := w.create("r", strings.Replace(upgrade, "waves: [{name: canary, count: 1}, {name: rest}]", waves, 1))
+		if s.Waves[0].Approval != want.canary || s.Waves[1].Approval != want.rest || !slices.Contains(s.Commands, "approve") {
+			t.Errorf("%d in the first wave: %+v, commands %q", count, s.Waves, s.Commands)
+		}
+		s = w.do("r", "approve", func(c *tko.RolloutCommand) { c.Wave = want.next })
+		if s.Waves[0].Approval == "Required" || s.Waves[1].Approval != want.rest || slices.Contains(s.Commands, "approve") != (want.rest != "") {
+			t.Errorf("%d in the first wave, which is approved: %+v, commands %q", count, s.Waves, s.Commands)
+		}
+	}
+}
+
 // Each command is valid, without effect, or refused with a remedy, in each state that a
 // rollout of the catalog can be in; and a second run changes nothing.
 func TestCommandsInEachStateOfTheCatalog(t *testing.T) {

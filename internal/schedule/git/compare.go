@@ -50,7 +50,7 @@ func (g *group) compare(ctx context.Context, r *request) (report.Differences, er
 	case g.lock <- struct{}{}:
 		defer func() { <-g.lock }()
 	}
-	repo, err := g.open(a)
+	repo, err := g.open(a, false)
 	if err != nil {
 		return report.Differences{}, err
 	}

@@ -1,7 +1,9 @@
 package git_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,8 +51,17 @@ func TestCompareShowsWhatTheNextCommitWouldChange(t *testing.T) {
 	}, compare(first)); diff != "" {
 		t.Errorf("an empty repository: %s", diff)
 	}
-	if _, err := os.Stat(filepath.Join(repo, "refs", "heads", "main")); err == nil {
-		t.Error("comparing made a commit")
+	if _, err := os.Stat(repo); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("comparing made a repository: %v", err)
+	}
+	if err := os.Mkdir(repo, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if made := compare(first); len(made) != 3 {
+		t.Errorf("an empty folder: %v", made)
+	}
+	if files, err := os.ReadDir(repo); err != nil || len(files) > 0 {
+		t.Errorf("comparing made %v: %v", files, err)
 	}
 	other := deployment(t, "b", 1, configMap("other"))
 	schedule(t, g, trigger, "lagos", first, other)

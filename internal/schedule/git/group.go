@@ -122,9 +122,9 @@ func (g *group) commit(ctx context.Context, batch []*request) error {
 }
 
 // open opens the repository. The caller holds the lock.
-func (g *group) open(a gitclient.Auth) (repository, error) {
+func (g *group) open(a gitclient.Auth, write bool) (repository, error) {
 	if g.spec.Local != "" {
-		return openLocal(g.spec.Local, g.spec.Branch)
+		return openLocal(g.spec.Local, g.spec.Branch, write)
 	}
 	return openRemote(cacheDir(g.target.options.Cache, g.spec), g.spec, a, g.target.options.Guard, g.target.options.Timeout)
 }
@@ -132,7 +132,7 @@ func (g *group) open(a gitclient.Auth) (repository, error) {
 // once makes one attempt. If the clone can't be read at the first attempt, it is
 // removed, and the error is errMoved.
 func (g *group) once(ctx context.Context, a gitclient.Auth, batch []*request, attempt int) (err error) {
-	repo, err := g.open(a)
+	repo, err := g.open(a, true)
 	if err != nil {
 		return err
 	}

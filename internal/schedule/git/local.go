@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/go-git/go-billy/v5/osfs"
@@ -38,13 +39,16 @@ type local struct {
 	storage *filesystem.Storage
 }
 
-// openLocal opens a bare repository. It creates one if the folder is empty or
-// missing.
-func openLocal(dir, branch string) (*local, error) {
+// openLocal opens a bare repository. If the folder is empty or missing, it creates one to
+// write to; to read, it is as one without commits.
+func openLocal(dir, branch string, write bool) (*local, error) {
 	name := plumbing.NewBranchReferenceName(branch)
 	entries, err := os.ReadDir(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && len(entries) == 0:
+		if !write {
+			break
+		}
 		if err := createBare(dir, name); err != nil {
 			return nil, err
 		}
@@ -84,7 +88,7 @@ func createBare(dir string, branch plumbing.ReferenceName) error {
 	if err := os.Chmod(draft, 0o755); err != nil { //nolint:gosec // as readable as git makes them
 		return fmt.Errorf("creating the repository: %w", err)
 	}
-	if err := os.Rename(draft, dir); err != nil && !gitclient.IsBare(dir) {
+	if err := syscall.Rename(draft, dir); err != nil && !gitclient.IsBare(dir) { // os.Rename refuses to replace an empty folder
 		return fmt.Errorf("creating the repository: %w", err)
 	}
 	return nil
