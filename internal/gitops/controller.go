@@ -47,6 +47,9 @@ type Records interface {
 	About(ctx context.Context) (tko.About, error)
 	// SourceDefinitions returns the registered sources, or none if their version is known.
 	SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
+	// DeclareSources registers the sources that the repository of another one declares;
+	// ErrConflict if the claim is lost.
+	DeclareSources(ctx context.Context, d tko.DeclareSources, claim tko.WorkItem) (tko.DeclaredSources, error)
 }
 
 // A Fetcher reads the revisions of a source. One goroutine at a time uses it.
@@ -115,6 +118,9 @@ type Spec struct {
 	// Forget removes the source: its entities are deleted (Prune) or savedState, then its
 	// record is deleted.
 	Forget bool
+	// AllowSources lets the repository declare other sources; PruneSources deletes those
+	// that it declares no longer, and keeps their entities.
+	AllowSources, PruneSources bool
 	// DependsOn names sources that must be ready first.
 	DependsOn []string
 	// Generation changes with every change of the Spec.
@@ -214,6 +220,7 @@ type source struct {
 	revision string      // of tree, and the spec's generation
 	position int64       // of TKO's log when the revision was found applied; -1 if unknown
 	checked  time.Time   // when the revision was found applied last
+	declared int64       // version of the definitions after those of the revision were declared
 	due      time.Time   // when the next reconciliation is due; zero if unknown
 	last     *inProgress // operations that are in progress in an OSM; nil if unknown
 }
