@@ -136,15 +136,15 @@ func TestRevisionsWithInvalidSourcesChangeNothing(t *testing.T) {
 		manifest string
 		message  string
 	}{
-		"an unknown field":              {a.child("y", ", branch: main"), `source "y"`},
-		"a local repository":            {strings.Replace(a.child("y", ""), a.url, "file:///srv/x", 1), "use a URL of https, http or ssh"},
-		"one that declares others":      {a.child("y", ", allowSources: true"), "can't declare others"},
-		"a secret of others":            {strings.Replace(a.child("y", ""), `url: "http`, `tokenFile: other/token, url: "https`, 1), "its own folder of --gitops-secrets, such as parent/token"},
-		"a secret out of the folder":    {strings.Replace(a.child("y", ""), `url: "http`, `tokenFile: parent/../other/token, url: "https`, 1), "its own folder"},
+		"an unknown field":              {a.child("bad", ", branch: main"), `source "bad"`},
+		"a local repository":            {strings.Replace(a.child("bad", ""), a.url, "file:///srv/x", 1), "use a URL of https, http or ssh"},
+		"one that declares others":      {a.child("bad", ", allowSources: true"), "can't declare others"},
+		"a secret of others":            {strings.Replace(a.child("bad", ""), `url: "http`, `tokenFile: other/token, url: "https`, 1), "its own folder of --gitops-secrets, such as parent/token"},
+		"a secret out of the folder":    {strings.Replace(a.child("bad", ""), `url: "http`, `tokenFile: parent/../other/token, url: "https`, 1), "its own folder"},
 		"a name that is registered":     {a.child("mine", ""), "it is registered already, by test"},
 		"its own name":                  {a.child("parent", ""), "declares itself"},
-		"a name that is there twice":    {a.child("y", "") + "---" + a.child("y", ", suspend: true"), "remove one"},
-		"an unknown version":            {strings.Replace(a.child("y", ""), "v1alpha1", "v9", 1), "v9"},
+		"a name that is there twice":    {a.child("bad", "") + "---" + a.child("bad", ", suspend: true"), "remove one"},
+		"an unknown version":            {strings.Replace(a.child("bad", ""), "v1alpha1", "v9", 1), "v9"},
 		"a source of another's sources": {a.child("theirs", ""), `the repository of source "other" declares it`},
 	} {
 		t.Run(name, func(t *testing.T) {
