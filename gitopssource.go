@@ -101,7 +101,7 @@ const (
 	ConditionReady       = "Ready"
 	ConditionReconciling = "Reconciling" // present only while it is true
 	ConditionStalled     = "Stalled"     // present only while it is true
-	ConditionConsistent  = "Consistent"  // of inventories and catalogs; present only while it is false
+	ConditionConsistent  = "Consistent"  // of inventories, catalogs, and sources that declare others; present only while it is false
 	ConditionSubscribed  = "Subscribed"  // of inventories whose servers report changes
 )
 
@@ -120,6 +120,7 @@ const (
 	SourceReasonEvents      = "Subscribed"              // a server reports changes
 	SourceReasonNoEvents    = "SubscriptionFailed"      // a server refuses or lost a subscription
 	SourceReasonLeftOut     = "LeftOut"                 // versions of a catalog are left out, or differ from their templates
+	SourceReasonSources     = "SourcesKept"             // sources that a repository no longer declares
 	SourceReasonDenied      = "AccessDenied"            // credentials or a connection file are refused
 	SourceReasonRollout     = "WaitsForRollout"         // a rollout has to make the changes of the revision
 	SourceReasonStopped     = "RolloutStopped"          // that rollout can't be planned, is paused, or was cancelled or undone

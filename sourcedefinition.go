@@ -29,6 +29,11 @@ type SourceDefinition struct {
 	// TakeOver has the definition take over the entities of a source of the same name that
 	// was in the settings of the role.
 	TakeOver bool `json:"takeOver,omitempty"`
+	// Parent is the source whose repository declares it; "" if a user registered it. Set by
+	// the catalog.
+	Parent string `json:"parent,omitempty"`
+	// Undeclared means that the repository declares it no longer. Set by the catalog.
+	Undeclared bool `json:"undeclared,omitempty"`
 
 	By      Author        `json:"by,omitzero"`      // set by the catalog: who changed it last
 	Created time.Time     `json:"created,omitzero"` // set by the catalog
@@ -38,7 +43,8 @@ type SourceDefinition struct {
 
 // Same reports whether two definitions have the same effect.
 func (d SourceDefinition) Same(other SourceDefinition) bool {
-	same := d.Kind == other.Kind && d.Name == other.Name && slices.Equal(d.Spec, other.Spec) && d.TakeOver == other.TakeOver
+	same := d.Kind == other.Kind && d.Name == other.Name && slices.Equal(d.Spec, other.Spec) && d.TakeOver == other.TakeOver &&
+		d.Parent == other.Parent && d.Undeclared == other.Undeclared
 	if d.Ending == nil || other.Ending == nil {
 		return same && d.Ending == other.Ending
 	}
@@ -63,6 +69,24 @@ type RegisteredSource struct {
 	Name    string
 	Created bool
 	Changed bool
+}
+
+// DeclareSources has the sources that the repository of another one declares.
+type DeclareSources struct {
+	Parent      string
+	Definitions []SourceDefinition // all that it declares
+	// Prune deletes those that it declared earlier, and keeps their entities. Without it,
+	// they stay.
+	Prune  bool
+	DryRun bool
+}
+
+// DeclaredSources is the result of [DeclareSources]: names of sources.
+type DeclaredSources struct {
+	Changed []string
+	Removed []string // declared earlier, and deleted
+	Kept    []string // declared earlier
+	Owned   int      // number of those that were declared before and weren't being deleted
 }
 
 // SourceAPIVersion is the API version of manifests of definitions.

@@ -76,7 +76,7 @@ const (
 	WorkDone     WorkOutcome = "done"
 	WorkFailed   WorkOutcome = "failed"   // due again after the back-off
 	WorkLater    WorkOutcome = "later"    // due again after Retry; not a failure
-	WorkReleased WorkOutcome = "released" // not started: due again at once
+	WorkReleased WorkOutcome = "released" // not started: due again after Retry, as if it was never claimed
 )
 
 // FinishedWork ends the claim of an item.
@@ -84,7 +84,7 @@ type FinishedWork struct {
 	Item    WorkItem
 	Outcome WorkOutcome
 	Error   string        // of WorkFailed
-	Retry   time.Duration // delay of WorkLater; of WorkFailed in place of the back-off, if not 0
+	Retry   time.Duration // delay of WorkLater and WorkReleased; of WorkFailed in place of the back-off, if not 0
 }
 
 type claimKey struct{}

@@ -107,12 +107,27 @@ func (c *Client) RegisterSources(ctx context.Context, definitions []tko.SourceDe
 	return results, nil
 }
 
+// DeclareSources registers the sources that the repository of another one declares: all of
+// them, or none. It needs the claim of that source's work. It returns
+// errors.ErrUnsupported if the server is too old.
+func (c *Client) DeclareSources(ctx context.Context, d tko.DeclareSources, claim tko.WorkItem) (tko.DeclaredSources, error) {
+	m := &tkopb.DeclareSources{Parent: d.Parent, Prune: d.Prune, DryRun: d.DryRun, Claim: claim.Claim}
+	for _, definition := range d.Definitions {
+		m.Sources = append(m.Sources, wire.NewSourceDefinition(definition))
+	}
+	done, err := callAgain(ctx, c, c.access.DeclareSources, m)
+	if err != nil {
+		return tko.DeclaredSources{}, unsupported(err)
+	}
+	return tko.DeclaredSources{Changed: done.GetChanged(), Removed: done.GetRemoved(), Kept: done.GetKept(), Owned: int(done.GetOwned())}, nil
+}
+
 // SourceDefinitions returns the registered GitOps sources by name, or none if the version
-// is the known one.
+// is the known one. It returns errors.ErrUnsupported if the server is too old.
 func (c *Client) SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error) {
 	m, err := callAgain(ctx, c, c.access.GetSourceDefinitions, &tkopb.GetSourceDefinitions{KnownVersion: known})
 	if err != nil {
-		return tko.SourceDefinitions{}, err
+		return tko.SourceDefinitions{}, unsupported(err)
 	}
 	all := tko.SourceDefinitions{Version: m.GetVersion()}
 	for _, d := range m.GetSources() {

@@ -978,7 +978,9 @@ type SourceDefinition struct {
 	RegisteredBy  string                 `protobuf:"bytes,524,opt,name=registeredBy,proto3" json:"registeredBy,omitempty"` // read only, as the others
 	Created       *timestamppb.Timestamp `protobuf:"bytes,525,opt,name=created,proto3" json:"created,omitempty"`
 	Updated       *timestamppb.Timestamp `protobuf:"bytes,526,opt,name=updated,proto3" json:"updated,omitempty"`
-	Ending        *SourceEnding          `protobuf:"bytes,527,opt,name=ending,proto3" json:"ending,omitempty"` // it is being deleted; none: it isn't
+	Ending        *SourceEnding          `protobuf:"bytes,527,opt,name=ending,proto3" json:"ending,omitempty"`          // it is being deleted; none: it isn't
+	DeclaredBy    string                 `protobuf:"bytes,528,opt,name=declaredBy,proto3" json:"declaredBy,omitempty"`  // the source whose repository declares it; empty: a user registered it
+	Undeclared    bool                   `protobuf:"varint,529,opt,name=undeclared,proto3" json:"undeclared,omitempty"` // that repository declares it no longer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1067,6 +1069,20 @@ func (x *SourceDefinition) GetEnding() *SourceEnding {
 		return x.Ending
 	}
 	return nil
+}
+
+func (x *SourceDefinition) GetDeclaredBy() string {
+	if x != nil {
+		return x.DeclaredBy
+	}
+	return ""
+}
+
+func (x *SourceDefinition) GetUndeclared() bool {
+	if x != nil {
+		return x.Undeclared
+	}
+	return false
 }
 
 type SourceEnding struct {
@@ -1373,6 +1389,151 @@ func (x *SourceDefinitions) GetSources() []*SourceDefinition {
 	return nil
 }
 
+type DeclareSources struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Parent  string                 `protobuf:"bytes,520,opt,name=parent,proto3" json:"parent,omitempty"`   // the source whose repository declares them
+	Sources []*SourceDefinition    `protobuf:"bytes,521,rep,name=sources,proto3" json:"sources,omitempty"` // all that it declares
+	// Delete those that it declared earlier, and keep their entities; false: they stay.
+	Prune         bool   `protobuf:"varint,522,opt,name=prune,proto3" json:"prune,omitempty"`
+	DryRun        bool   `protobuf:"varint,523,opt,name=dryRun,proto3" json:"dryRun,omitempty"`
+	Claim         string `protobuf:"bytes,524,opt,name=claim,proto3" json:"claim,omitempty"` // of the work of the parent
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeclareSources) Reset() {
+	*x = DeclareSources{}
+	mi := &file_tko_access_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeclareSources) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeclareSources) ProtoMessage() {}
+
+func (x *DeclareSources) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeclareSources.ProtoReflect.Descriptor instead.
+func (*DeclareSources) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *DeclareSources) GetParent() string {
+	if x != nil {
+		return x.Parent
+	}
+	return ""
+}
+
+func (x *DeclareSources) GetSources() []*SourceDefinition {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *DeclareSources) GetPrune() bool {
+	if x != nil {
+		return x.Prune
+	}
+	return false
+}
+
+func (x *DeclareSources) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *DeclareSources) GetClaim() string {
+	if x != nil {
+		return x.Claim
+	}
+	return ""
+}
+
+type DeclareSourcesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Changed       []string               `protobuf:"bytes,520,rep,name=changed,proto3" json:"changed,omitempty"`
+	Removed       []string               `protobuf:"bytes,521,rep,name=removed,proto3" json:"removed,omitempty"` // those that it declared earlier, and that are deleted
+	Kept          []string               `protobuf:"bytes,522,rep,name=kept,proto3" json:"kept,omitempty"`       // those that it declared earlier, and that stay
+	Owned         int64                  `protobuf:"varint,523,opt,name=owned,proto3" json:"owned,omitempty"`    // number of those that it declared before, and that aren't being deleted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeclareSourcesResponse) Reset() {
+	*x = DeclareSourcesResponse{}
+	mi := &file_tko_access_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeclareSourcesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeclareSourcesResponse) ProtoMessage() {}
+
+func (x *DeclareSourcesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tko_access_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeclareSourcesResponse.ProtoReflect.Descriptor instead.
+func (*DeclareSourcesResponse) Descriptor() ([]byte, []int) {
+	return file_tko_access_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *DeclareSourcesResponse) GetChanged() []string {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+func (x *DeclareSourcesResponse) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *DeclareSourcesResponse) GetKept() []string {
+	if x != nil {
+		return x.Kept
+	}
+	return nil
+}
+
+func (x *DeclareSourcesResponse) GetOwned() int64 {
+	if x != nil {
+		return x.Owned
+	}
+	return 0
+}
+
 type DeleteSource struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,520,opt,name=name,proto3" json:"name,omitempty"`
@@ -1386,7 +1547,7 @@ type DeleteSource struct {
 
 func (x *DeleteSource) Reset() {
 	*x = DeleteSource{}
-	mi := &file_tko_access_proto_msgTypes[21]
+	mi := &file_tko_access_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1559,7 @@ func (x *DeleteSource) String() string {
 func (*DeleteSource) ProtoMessage() {}
 
 func (x *DeleteSource) ProtoReflect() protoreflect.Message {
-	mi := &file_tko_access_proto_msgTypes[21]
+	mi := &file_tko_access_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1572,7 @@ func (x *DeleteSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSource.ProtoReflect.Descriptor instead.
 func (*DeleteSource) Descriptor() ([]byte, []int) {
-	return file_tko_access_proto_rawDescGZIP(), []int{21}
+	return file_tko_access_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DeleteSource) GetName() string {
@@ -1518,7 +1679,7 @@ const file_tko_access_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x1d\n" +
 	"\bUnfreeze\x12\x11\n" +
-	"\x03ids\x18\x88\x04 \x03(\tR\x03ids\"\xad\x02\n" +
+	"\x03ids\x18\x88\x04 \x03(\tR\x03ids\"\xef\x02\n" +
 	"\x10SourceDefinition\x12\x13\n" +
 	"\x04kind\x18\x88\x04 \x01(\tR\x04kind\x12\x13\n" +
 	"\x04name\x18\x89\x04 \x01(\tR\x04name\x12\x13\n" +
@@ -1527,7 +1688,13 @@ const file_tko_access_proto_rawDesc = "" +
 	"\fregisteredBy\x18\x8c\x04 \x01(\tR\fregisteredBy\x125\n" +
 	"\acreated\x18\x8d\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x125\n" +
 	"\aupdated\x18\x8e\x04 \x01(\v2\x1a.google.protobuf.TimestampR\aupdated\x12*\n" +
-	"\x06ending\x18\x8f\x04 \x01(\v2\x11.tko.SourceEndingR\x06ending\"B\n" +
+	"\x06ending\x18\x8f\x04 \x01(\v2\x11.tko.SourceEndingR\x06ending\x12\x1f\n" +
+	"\n" +
+	"declaredBy\x18\x90\x04 \x01(\tR\n" +
+	"declaredBy\x12\x1f\n" +
+	"\n" +
+	"undeclared\x18\x91\x04 \x01(\bR\n" +
+	"undeclared\"B\n" +
 	"\fSourceEnding\x12\x13\n" +
 	"\x04keep\x18\x88\x04 \x01(\bR\x04keep\x12\x1d\n" +
 	"\tconfirmed\x18\x89\x04 \x01(\x03R\tconfirmed\"\\\n" +
@@ -1544,11 +1711,22 @@ const file_tko_access_proto_rawDesc = "" +
 	"\fknownVersion\x18\x88\x04 \x01(\x03R\fknownVersion\"`\n" +
 	"\x11SourceDefinitions\x12\x19\n" +
 	"\aversion\x18\x88\x04 \x01(\x03R\aversion\x120\n" +
-	"\asources\x18\x89\x04 \x03(\v2\x15.tko.SourceDefinitionR\asources\"S\n" +
+	"\asources\x18\x89\x04 \x03(\v2\x15.tko.SourceDefinitionR\asources\"\xa2\x01\n" +
+	"\x0eDeclareSources\x12\x17\n" +
+	"\x06parent\x18\x88\x04 \x01(\tR\x06parent\x120\n" +
+	"\asources\x18\x89\x04 \x03(\v2\x15.tko.SourceDefinitionR\asources\x12\x15\n" +
+	"\x05prune\x18\x8a\x04 \x01(\bR\x05prune\x12\x17\n" +
+	"\x06dryRun\x18\x8b\x04 \x01(\bR\x06dryRun\x12\x15\n" +
+	"\x05claim\x18\x8c\x04 \x01(\tR\x05claim\"z\n" +
+	"\x16DeclareSourcesResponse\x12\x19\n" +
+	"\achanged\x18\x88\x04 \x03(\tR\achanged\x12\x19\n" +
+	"\aremoved\x18\x89\x04 \x03(\tR\aremoved\x12\x13\n" +
+	"\x04kept\x18\x8a\x04 \x03(\tR\x04kept\x12\x15\n" +
+	"\x05owned\x18\x8b\x04 \x01(\x03R\x05owned\"S\n" +
 	"\fDeleteSource\x12\x13\n" +
 	"\x04name\x18\x88\x04 \x01(\tR\x04name\x12\x13\n" +
 	"\x04keep\x18\x89\x04 \x01(\bR\x04keep\x12\x19\n" +
-	"\aconfirm\x18\x8a\x04 \x01(\x04R\aconfirm2\x8a\x06\n" +
+	"\aconfirm\x18\x8a\x04 \x01(\x04R\aconfirm2\xce\x06\n" +
 	"\x06Access\x12$\n" +
 	"\x04canI\x12\t.tko.CanI\x1a\x11.tko.CanIResponse\x126\n" +
 	"\flistBindings\x12\x16.google.protobuf.Empty\x1a\f.tko.Binding0\x01\x12\"\n" +
@@ -1563,7 +1741,8 @@ const file_tko_access_proto_rawDesc = "" +
 	"\vlistFreezes\x12\x16.google.protobuf.Empty\x1a\v.tko.Freeze0\x01\x12E\n" +
 	"\x0fregisterSources\x12\x14.tko.RegisterSources\x1a\x1c.tko.RegisterSourcesResponse\x12I\n" +
 	"\x14getSourceDefinitions\x12\x19.tko.GetSourceDefinitions\x1a\x16.tko.SourceDefinitions\x129\n" +
-	"\fdeleteSource\x12\x11.tko.DeleteSource\x1a\x16.google.protobuf.Empty\x12/\n" +
+	"\fdeleteSource\x12\x11.tko.DeleteSource\x1a\x16.google.protobuf.Empty\x12B\n" +
+	"\x0edeclareSources\x12\x13.tko.DeclareSources\x1a\x1b.tko.DeclareSourcesResponse\x12/\n" +
 	"\tlistAudit\x12\x0e.tko.ListAudit\x1a\x10.tko.AuditRecord0\x01\x129\n" +
 	"\vverifyAudit\x12\x10.tko.VerifyAudit\x1a\x18.tko.VerifyAuditResponseB+Z)github.com/tko-orchestrator/tko/api/tkopbb\x06proto3"
 
@@ -1579,7 +1758,7 @@ func file_tko_access_proto_rawDescGZIP() []byte {
 	return file_tko_access_proto_rawDescData
 }
 
-var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_tko_access_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_tko_access_proto_goTypes = []any{
 	(*CanI)(nil),                    // 0: tko.CanI
 	(*CanIResponse)(nil),            // 1: tko.CanIResponse
@@ -1602,68 +1781,73 @@ var file_tko_access_proto_goTypes = []any{
 	(*RegisteredSource)(nil),        // 18: tko.RegisteredSource
 	(*GetSourceDefinitions)(nil),    // 19: tko.GetSourceDefinitions
 	(*SourceDefinitions)(nil),       // 20: tko.SourceDefinitions
-	(*DeleteSource)(nil),            // 21: tko.DeleteSource
-	nil,                             // 22: tko.Scope.MetadataEntry
-	nil,                             // 23: tko.Freeze.SiteMetadataEntry
-	(*timestamppb.Timestamp)(nil),   // 24: google.protobuf.Timestamp
-	(*emptypb.Empty)(nil),           // 25: google.protobuf.Empty
+	(*DeclareSources)(nil),          // 21: tko.DeclareSources
+	(*DeclareSourcesResponse)(nil),  // 22: tko.DeclareSourcesResponse
+	(*DeleteSource)(nil),            // 23: tko.DeleteSource
+	nil,                             // 24: tko.Scope.MetadataEntry
+	nil,                             // 25: tko.Freeze.SiteMetadataEntry
+	(*timestamppb.Timestamp)(nil),   // 26: google.protobuf.Timestamp
+	(*emptypb.Empty)(nil),           // 27: google.protobuf.Empty
 }
 var file_tko_access_proto_depIdxs = []int32{
-	22, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
+	24, // 0: tko.Scope.metadata:type_name -> tko.Scope.MetadataEntry
 	2,  // 1: tko.Binding.scope:type_name -> tko.Scope
-	24, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
-	24, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
+	26, // 2: tko.Binding.expires:type_name -> google.protobuf.Timestamp
+	26, // 3: tko.Binding.created:type_name -> google.protobuf.Timestamp
 	2,  // 4: tko.Policy.scope:type_name -> tko.Scope
-	24, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
-	24, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
-	24, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
+	26, // 5: tko.Policy.created:type_name -> google.protobuf.Timestamp
+	26, // 6: tko.ListAudit.since:type_name -> google.protobuf.Timestamp
+	26, // 7: tko.ListAudit.until:type_name -> google.protobuf.Timestamp
 	9,  // 8: tko.VerifyAudit.checkpoints:type_name -> tko.AuditHead
 	9,  // 9: tko.VerifyAuditResponse.base:type_name -> tko.AuditHead
 	9,  // 10: tko.VerifyAuditResponse.head:type_name -> tko.AuditHead
-	23, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
-	24, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
-	24, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
-	24, // 14: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
-	24, // 15: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
+	25, // 11: tko.Freeze.siteMetadata:type_name -> tko.Freeze.SiteMetadataEntry
+	26, // 12: tko.Freeze.until:type_name -> google.protobuf.Timestamp
+	26, // 13: tko.Freeze.created:type_name -> google.protobuf.Timestamp
+	26, // 14: tko.SourceDefinition.created:type_name -> google.protobuf.Timestamp
+	26, // 15: tko.SourceDefinition.updated:type_name -> google.protobuf.Timestamp
 	15, // 16: tko.SourceDefinition.ending:type_name -> tko.SourceEnding
 	14, // 17: tko.RegisterSources.sources:type_name -> tko.SourceDefinition
 	18, // 18: tko.RegisterSourcesResponse.sources:type_name -> tko.RegisteredSource
 	14, // 19: tko.SourceDefinitions.sources:type_name -> tko.SourceDefinition
-	0,  // 20: tko.Access.canI:input_type -> tko.CanI
-	25, // 21: tko.Access.listBindings:input_type -> google.protobuf.Empty
-	3,  // 22: tko.Access.bind:input_type -> tko.Binding
-	4,  // 23: tko.Access.unbind:input_type -> tko.Unbind
-	25, // 24: tko.Access.listPolicies:input_type -> google.protobuf.Empty
-	5,  // 25: tko.Access.addPolicy:input_type -> tko.Policy
-	6,  // 26: tko.Access.breakGlass:input_type -> tko.BreakGlass
-	12, // 27: tko.Access.freeze:input_type -> tko.Freeze
-	13, // 28: tko.Access.unfreeze:input_type -> tko.Unfreeze
-	25, // 29: tko.Access.listFreezes:input_type -> google.protobuf.Empty
-	16, // 30: tko.Access.registerSources:input_type -> tko.RegisterSources
-	19, // 31: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
-	21, // 32: tko.Access.deleteSource:input_type -> tko.DeleteSource
-	7,  // 33: tko.Access.listAudit:input_type -> tko.ListAudit
-	10, // 34: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
-	1,  // 35: tko.Access.canI:output_type -> tko.CanIResponse
-	3,  // 36: tko.Access.listBindings:output_type -> tko.Binding
-	3,  // 37: tko.Access.bind:output_type -> tko.Binding
-	25, // 38: tko.Access.unbind:output_type -> google.protobuf.Empty
-	5,  // 39: tko.Access.listPolicies:output_type -> tko.Policy
-	5,  // 40: tko.Access.addPolicy:output_type -> tko.Policy
-	3,  // 41: tko.Access.breakGlass:output_type -> tko.Binding
-	12, // 42: tko.Access.freeze:output_type -> tko.Freeze
-	25, // 43: tko.Access.unfreeze:output_type -> google.protobuf.Empty
-	12, // 44: tko.Access.listFreezes:output_type -> tko.Freeze
-	17, // 45: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
-	20, // 46: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
-	25, // 47: tko.Access.deleteSource:output_type -> google.protobuf.Empty
-	8,  // 48: tko.Access.listAudit:output_type -> tko.AuditRecord
-	11, // 49: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
-	35, // [35:50] is the sub-list for method output_type
-	20, // [20:35] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	14, // 20: tko.DeclareSources.sources:type_name -> tko.SourceDefinition
+	0,  // 21: tko.Access.canI:input_type -> tko.CanI
+	27, // 22: tko.Access.listBindings:input_type -> google.protobuf.Empty
+	3,  // 23: tko.Access.bind:input_type -> tko.Binding
+	4,  // 24: tko.Access.unbind:input_type -> tko.Unbind
+	27, // 25: tko.Access.listPolicies:input_type -> google.protobuf.Empty
+	5,  // 26: tko.Access.addPolicy:input_type -> tko.Policy
+	6,  // 27: tko.Access.breakGlass:input_type -> tko.BreakGlass
+	12, // 28: tko.Access.freeze:input_type -> tko.Freeze
+	13, // 29: tko.Access.unfreeze:input_type -> tko.Unfreeze
+	27, // 30: tko.Access.listFreezes:input_type -> google.protobuf.Empty
+	16, // 31: tko.Access.registerSources:input_type -> tko.RegisterSources
+	19, // 32: tko.Access.getSourceDefinitions:input_type -> tko.GetSourceDefinitions
+	23, // 33: tko.Access.deleteSource:input_type -> tko.DeleteSource
+	21, // 34: tko.Access.declareSources:input_type -> tko.DeclareSources
+	7,  // 35: tko.Access.listAudit:input_type -> tko.ListAudit
+	10, // 36: tko.Access.verifyAudit:input_type -> tko.VerifyAudit
+	1,  // 37: tko.Access.canI:output_type -> tko.CanIResponse
+	3,  // 38: tko.Access.listBindings:output_type -> tko.Binding
+	3,  // 39: tko.Access.bind:output_type -> tko.Binding
+	27, // 40: tko.Access.unbind:output_type -> google.protobuf.Empty
+	5,  // 41: tko.Access.listPolicies:output_type -> tko.Policy
+	5,  // 42: tko.Access.addPolicy:output_type -> tko.Policy
+	3,  // 43: tko.Access.breakGlass:output_type -> tko.Binding
+	12, // 44: tko.Access.freeze:output_type -> tko.Freeze
+	27, // 45: tko.Access.unfreeze:output_type -> google.protobuf.Empty
+	12, // 46: tko.Access.listFreezes:output_type -> tko.Freeze
+	17, // 47: tko.Access.registerSources:output_type -> tko.RegisterSourcesResponse
+	20, // 48: tko.Access.getSourceDefinitions:output_type -> tko.SourceDefinitions
+	27, // 49: tko.Access.deleteSource:output_type -> google.protobuf.Empty
+	22, // 50: tko.Access.declareSources:output_type -> tko.DeclareSourcesResponse
+	8,  // 51: tko.Access.listAudit:output_type -> tko.AuditRecord
+	11, // 52: tko.Access.verifyAudit:output_type -> tko.VerifyAuditResponse
+	37, // [37:53] is the sub-list for method output_type
+	21, // [21:37] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_tko_access_proto_init() }
@@ -1677,7 +1861,7 @@ func file_tko_access_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tko_access_proto_rawDesc), len(file_tko_access_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,6 +35,7 @@ const (
 	Access_RegisterSources_FullMethodName      = "/tko.Access/registerSources"
 	Access_GetSourceDefinitions_FullMethodName = "/tko.Access/getSourceDefinitions"
 	Access_DeleteSource_FullMethodName         = "/tko.Access/deleteSource"
+	Access_DeclareSources_FullMethodName       = "/tko.Access/declareSources"
 	Access_ListAudit_FullMethodName            = "/tko.Access/listAudit"
 	Access_VerifyAudit_FullMethodName          = "/tko.Access/verifyAudit"
 )
@@ -69,6 +70,9 @@ type AccessClient interface {
 	GetSourceDefinitions(ctx context.Context, in *GetSourceDefinitions, opts ...grpc.CallOption) (*SourceDefinitions, error)
 	// Deletes a registered source. The role gitops completes it.
 	DeleteSource(ctx context.Context, in *DeleteSource, opts ...grpc.CallOption) (*emptypb.Empty, error)
+	// Registers the GitOps sources that the repository of another one declares: all of them,
+	// or none. Aborted if the claim is lost.
+	DeclareSources(ctx context.Context, in *DeclareSources, opts ...grpc.CallOption) (*DeclareSourcesResponse, error)
 	// Lists audit records in their order. Ends at the newest one.
 	ListAudit(ctx context.Context, in *ListAudit, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditRecord], error)
 	// Checks the chain of the audit log. Aborted with the first bad record.
@@ -240,6 +244,16 @@ func (c *accessClient) DeleteSource(ctx context.Context, in *DeleteSource, opts 
 	return out, nil
 }
 
+func (c *accessClient) DeclareSources(ctx context.Context, in *DeclareSources, opts ...grpc.CallOption) (*DeclareSourcesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeclareSourcesResponse)
+	err := c.cc.Invoke(ctx, Access_DeclareSources_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *accessClient) ListAudit(ctx context.Context, in *ListAudit, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AuditRecord], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Access_ServiceDesc.Streams[3], Access_ListAudit_FullMethodName, cOpts...)
@@ -299,6 +313,9 @@ type AccessServer interface {
 	GetSourceDefinitions(context.Context, *GetSourceDefinitions) (*SourceDefinitions, error)
 	// Deletes a registered source. The role gitops completes it.
 	DeleteSource(context.Context, *DeleteSource) (*emptypb.Empty, error)
+	// Registers the GitOps sources that the repository of another one declares: all of them,
+	// or none. Aborted if the claim is lost.
+	DeclareSources(context.Context, *DeclareSources) (*DeclareSourcesResponse, error)
 	// Lists audit records in their order. Ends at the newest one.
 	ListAudit(*ListAudit, grpc.ServerStreamingServer[AuditRecord]) error
 	// Checks the chain of the audit log. Aborted with the first bad record.
@@ -351,6 +368,9 @@ func (UnimplementedAccessServer) GetSourceDefinitions(context.Context, *GetSourc
 }
 func (UnimplementedAccessServer) DeleteSource(context.Context, *DeleteSource) (*emptypb.Empty, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteSource not implemented")
+}
+func (UnimplementedAccessServer) DeclareSources(context.Context, *DeclareSources) (*DeclareSourcesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeclareSources not implemented")
 }
 func (UnimplementedAccessServer) ListAudit(*ListAudit, grpc.ServerStreamingServer[AuditRecord]) error {
 	return status.Error(codes.Unimplemented, "method ListAudit not implemented")
@@ -592,6 +612,24 @@ func _Access_DeleteSource_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Access_DeclareSources_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeclareSources)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AccessServer).DeclareSources(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Access_DeclareSources_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AccessServer).DeclareSources(ctx, req.(*DeclareSources))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Access_ListAudit_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ListAudit)
 	if err := stream.RecvMsg(m); err != nil {
@@ -667,6 +705,10 @@ var Access_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "deleteSource",
 			Handler:    _Access_DeleteSource_Handler,
+		},
+		{
+			MethodName: "declareSources",
+			Handler:    _Access_DeclareSources_Handler,
 		},
 		{
 			MethodName: "verifyAudit",

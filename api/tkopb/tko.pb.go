@@ -37,7 +37,7 @@ const (
 	FinishedWork_DONE     FinishedWork_Outcome = 0
 	FinishedWork_FAILED   FinishedWork_Outcome = 1 // due again after the back-off
 	FinishedWork_LATER    FinishedWork_Outcome = 2 // due again after retry; not a failure
-	FinishedWork_RELEASED FinishedWork_Outcome = 3 // not started: due again at once
+	FinishedWork_RELEASED FinishedWork_Outcome = 3 // not started: due again after retry, as if it was never claimed
 )
 
 // Enum value maps for FinishedWork_Outcome.
@@ -4759,7 +4759,7 @@ type FinishedWork struct {
 	Item          *WorkItem              `protobuf:"bytes,1,opt,name=item,proto3" json:"item,omitempty"`
 	Outcome       FinishedWork_Outcome   `protobuf:"varint,2,opt,name=outcome,proto3,enum=tko.FinishedWork_Outcome" json:"outcome,omitempty"`
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // of FAILED
-	Retry         *durationpb.Duration   `protobuf:"bytes,4,opt,name=retry,proto3" json:"retry,omitempty"` // delay of LATER, and of FAILED in place of the server's back-off
+	Retry         *durationpb.Duration   `protobuf:"bytes,4,opt,name=retry,proto3" json:"retry,omitempty"` // delay of LATER and RELEASED, and of FAILED in place of the server's back-off
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -890,4 +891,37 @@ func (f *auditFake) Audited(context.Context, int64, int) ([]audit.Stored, audit.
 
 func (f *auditFake) TrimAudit(_ context.Context, before time.Time, _ int) (int, error) {
 	return f.trim(before), nil
+}
+
+// The audit log names the removed rule: its kind, and what it allowed.
+func TestRemovedRulesAreAuditedInFull(t *testing.T) {
+	t.Parallel()
+	w := newGuarded(t, catalog.Options{})
+	b, err := w.Bind(w.ctx, access.Binding{Subject: "cert:ada", Role: access.Viewer, Scope: emea, Reason: "on call"})
+	w.is("bind", err, nil)
+	p, err := w.AddPolicy(w.ctx, access.Policy{Approvers: 2, Scope: emea, Reason: "two of us"})
+	w.is("add a policy", err, nil)
+	w.is("unbind the binding", w.Unbind(w.ctx, b.ID), nil)
+	w.is("unbind the policy", w.Unbind(w.ctx, p.ID), nil)
+	for _, want := range []audit.Record{
+		{Kind: "binding", ID: b.ID, Op: "unbound", Detail: "cert:ada: viewer in " + emea.String(), Why: "on call"},
+		{Kind: "policy", ID: p.ID, Op: "removed", Detail: "2 approvers from [] in " + emea.String(), Why: "two of us"},
+	} {
+		var found []audit.Record
+		for stored, err := range w.AuditRecords(w.ctx, audit.Select{Kind: want.Kind}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := stored.Record()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Op == want.Op {
+				found = append(found, audit.Record{Kind: r.Kind, ID: r.ID, Op: r.Op, Detail: r.Detail, Why: r.Why})
+			}
+		}
+		if len(found) != 1 || !reflect.DeepEqual(found[0], want) {
+			t.Errorf("the audit log has %+v, want %+v", found, want)
+		}
+	}
 }

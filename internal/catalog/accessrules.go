@@ -194,7 +194,7 @@ func (s *Service) Unbind(ctx context.Context, id string) error {
 		return err
 	}
 	record := audit.Record{ID: id, Op: "unbound"}
-	return s.changeAccess(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
+	return s.changeRules(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
 		admins := 0
 		for _, b := range book.Bindings {
 			if b.IsUnlimitedAdmin() {
@@ -224,7 +224,7 @@ func (s *Service) Unbind(ctx context.Context, id string) error {
 			}
 		}
 		return nil, nil, tko.Errorf(tko.ErrNotFound, "binding or policy %.60q: not found", id)
-	}, record)
+	}, func() []audit.Record { return []audit.Record{record} })
 }
 
 // AddPolicy adds a policy of approvals and returns it with its ID.

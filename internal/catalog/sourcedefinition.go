@@ -39,24 +39,7 @@ func (s *Service) RegisterSources(ctx context.Context, definitions []tko.SourceD
 	if len(definitions) == 0 {
 		return nil, tko.Errorf(tko.ErrInvalid, "there are no sources: give manifests of the kinds %s", strings.Join(tko.SourceKinds, ", "))
 	}
-	now := time.Now().UTC().Truncate(time.Second)
-	definitions = slices.Clone(definitions)
-	seen := map[string]bool{}
-	var wrong []error
-	for i := range definitions {
-		d := &definitions[i]
-		d.By, d.Created, d.Updated, d.Ending = author(ctx), now, now, nil
-		if err := s.checkDefinition(d); err != nil {
-			wrong = append(wrong, err)
-		} else if seen[d.Name] {
-			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "source %q is there twice: remove one", d.Name))
-		}
-		seen[d.Name] = true
-	}
-	if len(wrong) > 0 {
-		return nil, tko.Errorf(tko.ErrInvalid, "%w", errors.Join(wrong...))
-	}
-	taken, err := s.takenNames(ctx, definitions)
+	definitions, taken, err := s.checkSources(ctx, definitions, "")
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +61,7 @@ func (s *Service) RegisterSources(ctx context.Context, definitions []tko.SourceD
 				return nil, nil, err
 			}
 			put = append(put, rule)
-			records = append(records, audit.Record{Kind: ruleSource, ID: d.Name, Op: "registered", Detail: printable.Short(fmt.Sprintf("%s %s", d.Kind, d.Spec), maxDetail), Why: d.By.Why})
+			records = append(records, describeDefinition("registered", d))
 		}
 		return put, nil, book.fits(put)
 	}
@@ -99,6 +82,34 @@ func (s *Service) RegisterSources(ctx context.Context, definitions []tko.SourceD
 		}
 	}
 	return results, s.store.EnqueueWork(ctx, tko.QueueGitOps, changed, false)
+}
+
+func describeDefinition(verb string, d tko.SourceDefinition) audit.Record {
+	return audit.Record{Kind: ruleSource, ID: d.Name, Op: verb, Detail: printable.Short(fmt.Sprintf("%s %s", d.Kind, d.Spec), maxDetail), Why: d.By.Why}
+}
+
+// checkSources returns the definitions, completed and checked, and which of their names
+// other sources have that aren't registered.
+func (s *Service) checkSources(ctx context.Context, definitions []tko.SourceDefinition, parent string) ([]tko.SourceDefinition, map[string]bool, error) {
+	now := time.Now().UTC().Truncate(time.Second)
+	definitions = slices.Clone(definitions)
+	seen := map[string]bool{}
+	var wrong []error
+	for i := range definitions {
+		d := &definitions[i]
+		d.By, d.Created, d.Updated, d.Ending, d.Parent, d.Undeclared = author(ctx), now, now, nil, parent, false
+		if err := s.checkDefinition(d); err != nil {
+			wrong = append(wrong, err)
+		} else if seen[d.Name] {
+			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "source %q is there twice: remove one", d.Name))
+		}
+		seen[d.Name] = true
+	}
+	if len(wrong) > 0 {
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "%w", errors.Join(wrong...))
+	}
+	taken, err := s.takenNames(ctx, definitions)
+	return definitions, taken, err
 }
 
 // checkDefinition completes a definition and checks it. The error is an ErrInvalid.
@@ -155,6 +166,8 @@ func (b *ruleBook) define(d *tko.SourceDefinition, taken bool) (tko.RegisteredSo
 	result := tko.RegisteredSource{Name: d.Name, Changed: true}
 	before, exists := b.definition(d.Name)
 	switch {
+	case !exists && taken && d.Parent != "":
+		return result, tko.Errorf(tko.ErrConflict, "source %q: the role gitops has, or had, one of this name in its own settings, or from Flux: use another name", d.Name)
 	case !exists && taken && !d.TakeOver:
 		return result, tko.Errorf(tko.ErrConflict, "source %q: the role gitops has it from its own settings, or from Flux: use another name. If it was removed there, take over its entities with --take-over", d.Name)
 	case !exists:
@@ -165,12 +178,32 @@ func (b *ruleBook) define(d *tko.SourceDefinition, taken bool) (tko.RegisteredSo
 	case before.Kind != d.Kind:
 		return result, tko.Errorf(tko.ErrInvalid, "source %q is of the kind %s: delete it first, or use another name", d.Name, before.Kind)
 	}
-	d.TakeOver = d.TakeOver || before.TakeOver
+	if err := own(d, before); err != nil {
+		return result, err
+	}
 	d.Created = before.Created
 	if result.Changed = !d.Same(before); !result.Changed {
 		*d = before
 	}
 	return result, nil
+}
+
+// own checks that a definition may take the place of another one, and completes it. The
+// error is an ErrConflict.
+func own(d *tko.SourceDefinition, before tko.SourceDefinition) error {
+	switch {
+	case before.Parent == d.Parent:
+		d.TakeOver = d.TakeOver || before.TakeOver
+	case d.Parent != "" && before.Parent == "":
+		return tko.Errorf(tko.ErrConflict, "source %q: it is registered already, by %s: use another name, or delete that one first (tko gitops source delete %s --keep)", d.Name, before.By.Who, d.Name)
+	case d.Parent != "":
+		return tko.Errorf(tko.ErrConflict, "source %q: the repository of source %q declares it, or did: use another name, or remove it there and delete it (tko gitops source delete %s --keep)", d.Name, before.Parent, d.Name)
+	case !before.Undeclared && !d.TakeOver:
+		return tko.Errorf(tko.ErrConflict, "source %q: the repository of source %q declares it: change its manifest there. If that source is gone, take it over with --take-over", d.Name, before.Parent)
+	default:
+		d.TakeOver = before.TakeOver // it isn't from settings
+	}
+	return nil
 }
 
 // fits returns an ErrInvalid if there would be too many definitions.
@@ -232,6 +265,8 @@ func (s *Service) DeleteSource(ctx context.Context, name string, keep bool) erro
 			return nil, nil, tko.Errorf(tko.ErrInvalid, "source %q isn't registered: the role gitops has it from its own settings, or from Flux: remove it there", name)
 		case !exists:
 			return nil, nil, tko.Errorf(tko.ErrNotFound, "source %q: not registered", name)
+		case d.Parent != "" && !d.Undeclared:
+			return nil, nil, tko.Errorf(tko.ErrInvalid, "the repository of source %q declares source %q: remove its manifest there. If that source is gone, take this one over first: tko gitops source register --take-over", d.Parent, name)
 		case !known || !source.Status.Registered && !d.TakeOver:
 			record.Detail = "never applied"
 			return nil, []AccessRule{{Kind: ruleSource, ID: name}}, nil

@@ -130,6 +130,9 @@ func (d definedSource) message() string {
 		return "not applied: the role gitops has another source of this name in its settings, or from Flux"
 	}
 	text := sourceMessage(d.status)
+	if d.Undeclared {
+		text = strings.TrimSuffix(fmt.Sprintf("no longer declared by source %q: %s", d.Parent, text), ": ")
+	}
 	if d.Ending != nil {
 		text = strings.TrimSuffix("being deleted; "+text, "; ")
 	}
@@ -140,7 +143,7 @@ var definedView = view[definedSource]{
 	id: func(d definedSource) string { return d.Name },
 	row: func(d definedSource) map[string]any {
 		return map[string]any{
-			"name": d.Name, "kind": d.Kind, "registeredBy": d.By.Who, "created": d.Created.UTC().Format(time.RFC3339), "updated": d.Updated.UTC().Format(time.RFC3339),
+			"name": d.Name, "kind": d.Kind, "registeredBy": d.By.Who, "declaredBy": d.Parent, "created": d.Created.UTC().Format(time.RFC3339), "updated": d.Updated.UTC().Format(time.RFC3339),
 			"ready": status(d.status.Status.Conditions, tko.ConditionReady), "entities": len(d.status.Status.Items), "deleting": d.Ending != nil, "message": d.message(),
 		}
 	},
@@ -150,6 +153,7 @@ var definedView = view[definedSource]{
 		{name: "READY", text: func(d definedSource) string { return status(d.status.Status.Conditions, tko.ConditionReady) }},
 		{name: "OWNS", text: func(d definedSource) string { return strconv.Itoa(len(d.status.Status.Items)) }},
 		{name: "UPDATED", age: func(d definedSource) time.Time { return d.Updated }},
+		{name: "DECLARED BY", wide: true, text: func(d definedSource) string { return d.Parent }},
 		{name: "BY", wide: true, text: func(d definedSource) string { return d.By.Who }},
 		{name: "MESSAGE", text: definedSource.message},
 	},

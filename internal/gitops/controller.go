@@ -47,6 +47,9 @@ type Records interface {
 	About(ctx context.Context) (tko.About, error)
 	// SourceDefinitions returns the registered sources, or none if their version is known.
 	SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
+	// DeclareSources registers the sources that the repository of another one declares;
+	// ErrConflict if the claim is lost.
+	DeclareSources(ctx context.Context, d tko.DeclareSources, claim tko.WorkItem) (tko.DeclaredSources, error)
 }
 
 // A Fetcher reads the revisions of a source. One goroutine at a time uses it.
@@ -115,6 +118,9 @@ type Spec struct {
 	// Forget removes the source: its entities are deleted (Prune) or savedState, then its
 	// record is deleted.
 	Forget bool
+	// AllowSources lets the repository declare other sources; PruneSources deletes those
+	// that it declares no longer, and keeps their entities.
+	AllowSources, PruneSources bool
 	// DependsOn names sources that must be ready first.
 	DependsOn []string
 	// Generation changes with every change of the Spec.
@@ -159,6 +165,47 @@ type Controller struct {
 	defined  map[string]tko.SourceDefinition
 	version  int64 // of defined
 	dropping sync.WaitGroup
+
+	left map[string]leaving // work on sources that this controller doesn't know; guarded by mu
+}
+
+// leaving is work that a controller released because it doesn't know the source.
+type leaving struct {
+	count int           // since it was last away for leaveMemory
+	delay time.Duration // of the last release
+	last  time.Time
+}
+
+// Work on a source that a controller doesn't know is for another one, which claims it as
+// soon as it is due again. If none does, it ends.
+const (
+	leaveFirst  = 50 * time.Millisecond
+	leaveMost   = time.Second // the largest delay; each release doubles it
+	leaveLimit  = 60          // releases before the work ends
+	leaveRun    = 3 * time.Second
+	leaveMemory = time.Minute
+)
+
+// leave returns the result of work on a source that the controller doesn't know.
+func (c *Controller) leave(name string, now time.Time) work.Result {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.left == nil {
+		c.left = map[string]leaving{}
+	}
+	maps.DeleteFunc(c.left, func(_ string, l leaving) bool { return now.Sub(l.last) >= leaveMemory })
+	l := c.left[name]
+	l.delay = min(2*l.delay, leaveMost)
+	if now.Sub(l.last) >= leaveRun {
+		l.delay = leaveFirst // another controller has done it since
+	}
+	l.count, l.last = l.count+1, now
+	c.left[name] = l
+	if l.count > leaveLimit { // the controllers that know it, if there are any, enqueue it again
+		delete(c.left, name)
+		return work.Result{Outcome: tko.WorkDone}
+	}
+	return work.Result{Outcome: tko.WorkReleased, Retry: l.delay}
 }
 
 // A source is a Spec with the state that is cached between reconciliations.
@@ -166,12 +213,14 @@ type source struct {
 	running    sync.Mutex // held during a reconciliation: one at a time, also when a claim was lost
 	spec       Spec       // guarded by the controller's mu
 	reconciled string     // generation that this controller reconciled last; guarded by the controller's mu
+	taken      bool       // another source has the name; guarded by the controller's mu
 
 	record   tko.Source // the stored record, at Version
 	tree     *tree.Tree
 	revision string      // of tree, and the spec's generation
 	position int64       // of TKO's log when the revision was found applied; -1 if unknown
 	checked  time.Time   // when the revision was found applied last
+	declared int64       // version of the definitions after those of the revision were declared
 	due      time.Time   // when the next reconciliation is due; zero if unknown
 	last     *inProgress // operations that are in progress in an OSM; nil if unknown
 }
@@ -253,8 +302,8 @@ func (c *Controller) find(name string) (*source, Spec) {
 	return s, s.spec
 }
 
-// announceInterval is how often work items are added for sources that have none: a
-// controller that doesn't know a source completes its work item.
+// announceInterval is how often work items are added for sources that have none: work that
+// no controller knew for a time has ended.
 const announceInterval = time.Minute
 
 // Run reconciles sources until the context ends. It returns an error if the data
@@ -406,7 +455,7 @@ func (c *Controller) announce(ctx context.Context) {
 			_, spec := c.find(name)
 			last, called := announced[name]
 			if called && last.generation == spec.Generation {
-				if last.confirm.IsZero() || time.Now().Before(last.confirm) {
+				if last.confirm.IsZero() && !c.isTaken(name) || time.Now().Before(last.confirm) {
 					continue
 				}
 				done, due := c.confirmed(ctx, name, spec.Generation)
@@ -453,7 +502,9 @@ func (c *Controller) announce(ctx context.Context) {
 func (c *Controller) confirmed(ctx context.Context, name, generation string) (done, due bool) {
 	c.mu.Lock()
 	s := c.sources[name]
-	done = s == nil || s.reconciled == generation
+	taken := s != nil && s.taken
+	registered := s != nil && s.spec.Registered
+	done = s == nil || s.reconciled == generation && !taken
 	c.mu.Unlock()
 	if done {
 		return true, false
@@ -462,8 +513,19 @@ func (c *Controller) confirmed(ctx context.Context, name, generation string) (do
 	if err != nil {
 		return false, false
 	}
+	if taken && now.Status.Registered != registered { // until the other source is gone
+		return false, true
+	}
 	var state savedState
 	return json.Unmarshal(now.State, &state) == nil && state.Generation == generation, now.Enqueued
+}
+
+// isTaken reports whether another source has the name of one of this controller.
+func (c *Controller) isTaken(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.sources[name]
+	return s != nil && s.taken
 }
 
 // do reconciles the source of a work item.
@@ -476,8 +538,7 @@ func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
 		s, spec = c.find(item.Key)
 	}
 	if s == nil {
-		// A controller that knows the source enqueues it again.
-		return work.Result{Outcome: tko.WorkDone}
+		return c.leave(item.Key, time.Now())
 	}
 	s.running.Lock()
 	defer s.running.Unlock()
@@ -490,7 +551,7 @@ func (c *Controller) do(ctx context.Context, item tko.WorkItem) work.Result {
 	}
 	if !errors.Is(result.Err, errClaim) && ctx.Err() == nil {
 		c.mu.Lock()
-		s.reconciled = spec.Generation
+		s.reconciled, s.taken = spec.Generation, l.taken()
 		c.mu.Unlock()
 	}
 	if l.unblocksDependents() {

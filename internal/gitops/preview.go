@@ -66,7 +66,11 @@ func PreviewFiles(ctx context.Context, client PreviewClient, fsys fs.FS, o Previ
 	}
 	fsys = sops.FS(fsys, o.Keys, Others)
 	p := &Preview{New: source.Version == 0}
-	manifests, err := manifest.Read(fsys, o.Path)
+	manifests, sources, err := manifest.ReadAll(fsys, o.Path)
+	for _, s := range sources {
+		s.Parent = o.Name
+		err = errors.Join(err, CheckDefinition(s.SourceDefinition))
+	}
 	var repository *osmops.Repository
 	if osmops.Holds(fsys) {
 		var osmErr error
@@ -78,8 +82,14 @@ func PreviewFiles(ctx context.Context, client PreviewClient, fsys fs.FS, o Previ
 	if err != nil {
 		return p, err
 	}
-	if err := p.plan(ctx, client, manifests, source, o, false); err != nil || repository == nil {
+	if err := p.plan(ctx, client, manifests, source, o, false); err != nil {
 		return p, err
+	}
+	for _, s := range sources {
+		p.Plan.Messages = append(p.Plan.Messages, fmt.Sprintf("%s: declared, if the definition of source %q has allowSources; its entities aren't planned", s, o.Name))
+	}
+	if repository == nil {
+		return p, nil
 	}
 	if p.Unasked = o.Connection == nil; p.Unasked {
 		return p, nil

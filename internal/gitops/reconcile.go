@@ -25,6 +25,8 @@ type savedState struct {
 	OSM        *osmState `json:"osm,omitempty"`
 	// Removals are those that the budget of an inventory allowed, the oldest first.
 	Removals []removals `json:"removals,omitempty"`
+	// Declares means that the source declared others, and that they may still be its own.
+	Declares bool `json:"declares,omitempty"`
 	// Rollout is the newest rollout that the source made; nil if there is none.
 	Rollout *savedRollout `json:"rollout,omitempty"`
 }
@@ -332,7 +334,7 @@ func (l *reconciliation) settled(ctx context.Context, revision string) bool {
 	if !l.enqueued && time.Since(s.checked) < l.spec.Resync {
 		return true
 	}
-	if l.state.OSM != nil {
+	if l.state.OSM != nil || l.spec.AllowSources && !l.controller.sameDefinitions(ctx, s.declared) {
 		return false
 	}
 	about, err := l.controller.client.About(ctx)
@@ -375,6 +377,7 @@ func (l *reconciliation) at(ctx context.Context, revision string) error {
 // A reading is the content of a revision.
 type reading struct {
 	manifests []manifest.Manifest
+	sources   []manifest.Source
 	notes     []string // for users
 	osm       *osmWanted
 	wrong     error // the problems of invalid files, joined
@@ -400,7 +403,7 @@ func (l *reconciliation) read(ctx context.Context, revision string) (r reading, 
 		}
 		r = reading{}
 		if !l.spec.OSMOnly {
-			r.manifests, r.wrong = manifest.Read(l.files, l.spec.Path)
+			r.manifests, r.sources, r.wrong = l.readManifests()
 		}
 		osm, osmErr := l.readOSM()
 		r.osm, r.wrong = osm, errors.Join(r.wrong, osmErr, l.forbidden(r.manifests))
@@ -410,6 +413,14 @@ func (l *reconciliation) read(ctx context.Context, revision string) (r reading, 
 		l.source.dropFiles()
 	}
 	return r, errors.New("files of the revision disappear while they are read: set --gitops-dir to a folder that is not cleaned up")
+}
+
+func (l *reconciliation) readManifests() ([]manifest.Manifest, []manifest.Source, error) {
+	if l.spec.AllowSources {
+		return manifest.ReadAll(l.files, l.spec.Path)
+	}
+	manifests, err := manifest.Read(l.files, l.spec.Path)
+	return manifests, nil, err
 }
 
 // forbidden returns an ErrInvalid if a registered source has what its author may not use:
@@ -447,6 +458,9 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 	if held, again, err := l.held(ctx, revision, manifests); held || err != nil {
 		return again, err
 	}
+	if err := l.checkDeclared(ctx, revision, r); err != nil {
+		return 0, err
+	}
 	about, err := l.controller.client.About(ctx) // before planning, so that settled notices later changes
 	if err != nil {
 		return 0, err
@@ -478,10 +492,17 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 	if l.source.position = about.Position; p != nil && len(p.Actions) > 0 {
 		l.source.position = -1
 	}
-	messages := slices.Concat(p.Messages, p.Invalid, r.notes)
-	if l.spec.AddOnly {
+	kept, err := l.declare(ctx, revision, r)
+	if err != nil {
+		return 0, err
+	}
+	messages := slices.Concat(p.Messages, p.Invalid, r.notes, kept)
+	switch {
+	case l.spec.AddOnly:
 		l.setConsistent(tko.SourceReasonLeftOut, messages)
-	} else {
+	case len(kept) > 0:
+		l.setConsistent(tko.SourceReasonSources, kept)
+	default:
 		l.setConsistent(tko.SourceReasonConflicts, r.notes)
 	}
 	if len(deployments) > 0 {
@@ -648,6 +669,9 @@ func (l *reconciliation) removeSource(ctx context.Context) work.Result {
 		if err == nil && l.state.OSM.owns() && l.spec.Prune {
 			return work.Result{Outcome: tko.WorkLater, Retry: again, Err: l.save(ctx)}
 		}
+	}
+	if err == nil {
+		err = l.withdraw(ctx)
 	}
 	if err == nil {
 		err = l.controller.client.ForgetSource(ctx, l.spec.Name, l.claim)

@@ -14,7 +14,7 @@ import (
 
 // The fields of the settings that a kind of definitions has, by their names in JSON.
 var kindFields = map[string][]string{
-	tko.SourceKindGit:       {"git", "path", "interval", "resync", "suspend", "prune", "adopt", "budget", "dependsOn", "rollout"},
+	tko.SourceKindGit:       {"git", "path", "interval", "resync", "suspend", "prune", "adopt", "budget", "dependsOn", "rollout", "allowSources", "pruneSources"},
 	tko.SourceKindInventory: {"inventory", "interval", "resync", "suspend", "prune", "adopt", "budget", "dependsOn"},
 	tko.SourceKindCatalog:   {"catalog", "git", "path", "interval", "resync", "suspend", "budget", "dependsOn"},
 }
@@ -32,13 +32,18 @@ type Confined struct {
 	Secrets string
 	Access  remote.Access
 
-	checking bool // the folder isn't known
+	checking bool   // the folder isn't known
+	parent   string // the source whose repository declares it; "" if it is registered
 }
 
 // DefinedSpec returns the Spec of a definition. The files of revisions are stored below
 // dir. The error is an ErrInvalid.
 func DefinedSpec(d tko.SourceDefinition, dir string, may Confined) (Spec, error) {
+	may.parent = d.Parent
 	s, err := definedSettings(d)
+	if err == nil && d.Parent != "" && s.AllowSources {
+		err = tko.Errorf(tko.ErrInvalid, "spec.allowSources: the repository of source %q declares it, so it can't declare others: declare them there", d.Parent)
+	}
 	if err == nil {
 		err = s.confine(may)
 	}
@@ -163,6 +168,8 @@ func confineField(name, path string, v reflect.Value, may Confined) error {
 		return nil
 	case !filepath.IsLocal(v.String()):
 		return tko.Errorf(tko.ErrInvalid, "%s is %q: use the name of a file in the folder of --gitops-secrets, without a leading / or ..", path, v.String())
+	case may.parent != "" && !strings.HasPrefix(filepath.ToSlash(filepath.Clean(v.String())), may.parent+"/"):
+		return tko.Errorf(tko.ErrInvalid, "%s is %q: the repository of source %q declares it, so use a file in its own folder of --gitops-secrets, such as %s/token", path, v.String(), may.parent, may.parent)
 	case may.Secrets == "" && !may.checking:
 		return tko.Errorf(tko.ErrInvalid, "%s: the role gitops has no folder of secrets for registered sources: set --gitops-secrets there", path)
 	case !may.checking:

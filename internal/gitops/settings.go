@@ -46,6 +46,10 @@ type Settings struct {
 	// edits; nil: deployments are changed at once.
 	Rollout map[string]any `json:"rollout,omitempty"`
 	OSM     OSMSettings    `json:"osm,omitzero"`
+	// AllowSources lets the repository declare other sources; PruneSources deletes those
+	// that it declares no longer, and keeps their entities.
+	AllowSources bool `json:"allowSources,omitempty"`
+	PruneSources bool `json:"pruneSources,omitempty"`
 
 	// registered settings are those of a definition in the store: see confine.
 	registered bool
@@ -192,6 +196,13 @@ func (s Settings) SpecWith(dir string, access remote.Access) (Spec, error) {
 	if spec.OSM, err = s.OSM.spec(spec.Prune); err != nil {
 		return fail("%w", err)
 	}
+	switch {
+	case s.AllowSources && spec.Inventory != nil:
+		return fail("allowSources is a setting of repositories with manifests: leave it out for an inventory or a catalog")
+	case s.PruneSources && !s.AllowSources:
+		return fail("pruneSources has no effect without allowSources: set both, or none")
+	}
+	spec.AllowSources, spec.PruneSources = s.AllowSources, s.PruneSources
 	spec.Generation, err = generation(s)
 	return spec, err
 }

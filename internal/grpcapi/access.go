@@ -46,6 +46,7 @@ type Definer interface {
 	RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error)
 	SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
 	DeleteSource(ctx context.Context, name string, keep bool) error
+	DeclareSources(ctx context.Context, d tko.DeclareSources, claim tko.WorkItem) (tko.DeclaredSources, error)
 }
 
 // An Auditor reads the audit log.
@@ -153,6 +154,18 @@ func (r *rights) RegisterSources(ctx context.Context, m *tkopb.RegisterSources) 
 		response.Sources = append(response.Sources, &tkopb.RegisteredSource{Name: result.Name, Created: result.Created, Changed: result.Changed})
 	}
 	return response, nil
+}
+
+func (r *rights) DeclareSources(ctx context.Context, m *tkopb.DeclareSources) (*tkopb.DeclareSourcesResponse, error) {
+	d := tko.DeclareSources{Parent: m.GetParent(), Prune: m.GetPrune(), DryRun: m.GetDryRun()}
+	for _, definition := range m.GetSources() {
+		d.Definitions = append(d.Definitions, wire.SourceDefinition(definition))
+	}
+	done, err := r.backend.DeclareSources(ctx, d, tko.WorkItem{Queue: tko.QueueGitOps, Key: d.Parent, Claim: m.GetClaim()})
+	if err != nil {
+		return nil, err
+	}
+	return &tkopb.DeclareSourcesResponse{Changed: done.Changed, Removed: done.Removed, Kept: done.Kept, Owned: int64(done.Owned)}, nil
 }
 
 func (r *rights) GetSourceDefinitions(ctx context.Context, m *tkopb.GetSourceDefinitions) (*tkopb.SourceDefinitions, error) {

@@ -119,6 +119,7 @@ func Rights() map[string]Right {
 		tkopb.Access_RegisterSources_FullMethodName:      right("", access.Define),
 		tkopb.Access_GetSourceDefinitions_FullMethodName: right("", access.Inspect),
 		tkopb.Access_DeleteSource_FullMethodName:         right("", access.Define),
+		tkopb.Access_DeclareSources_FullMethodName:       right("", access.Source),
 		tkopb.Access_ListAudit_FullMethodName:            right("", access.Audit),
 		tkopb.Access_VerifyAudit_FullMethodName:          right("", access.Audit),
 

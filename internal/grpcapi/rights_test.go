@@ -264,7 +264,8 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 		"listHistory": &tkopb.ListHistory{Select: &tkopb.PastSelect{Kind: "site"}}, "diffPast": &tkopb.DiffPast{Select: &tkopb.PastSelect{Kind: "site"}, From: "1"},
 		"restorePast":     &tkopb.RestorePast{Select: &tkopb.PastSelect{Kind: "site", Id: site}, AsOf: "2", DryRun: true},
 		"registerSources": &tkopb.RegisterSources{Sources: []*tkopb.SourceDefinition{{Kind: "Inventory", Name: "x", Spec: []byte("{}")}}}, "deleteSource": &tkopb.DeleteSource{Name: "missing"},
-		"unbind": &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
+		"declareSources": &tkopb.DeclareSources{Parent: "x", Claim: "x"},
+		"unbind":         &tkopb.Unbind{Id: "missing"}, "addPolicy": &tkopb.Policy{Approvers: 1, Scope: &tkopb.Scope{SiteId: site}}, "breakGlass": &tkopb.BreakGlass{Why: "x"},
 	}
 }
 
@@ -272,7 +273,7 @@ func (f *fixture) requests(in bool) map[string]proto.Message {
 var unscoped = []string{
 	"about", "whoAmI", "commitDeployments", "getDeployments", "listTemplates", "listSites", "listDeployments", "listPlugins", "listModifications", "listSources", "watchChanges", "purgeTemplates", "purgeSites", "purgeDeployments",
 	"purgePlugins", "endDeploymentModification", "cancelDeploymentModification", "registerPlugin", "deletePlugin", "getPlugin", "claimWork", "renewWork", "finishWork", "callSources", "getSource",
-	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "registerSources", "getSourceDefinitions", "deleteSource", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "releaseHolds", "provisionSite",
+	"saveSource", "forgetSource", "getTargetState", "saveTargetState", "canI", "listBindings", "listPolicies", "freeze", "unfreeze", "listFreezes", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "unbind", "breakGlass", "listAudit", "verifyAudit", "bind", "addPolicy", "backup", "listHolds", "releaseHolds", "provisionSite",
 	"registerRollout", "deleteRollout", "getRollout", "listRollouts", "commandRollout", "getRolloutStatus", "getRolloutPlan", "listRolloutRows", "advanceRollout", "getReservedOrigins", "getSiteHold", "proposeRollout", "listHistory", "diffPast", "getRetention",
 }
 
@@ -352,7 +353,7 @@ func exceptional(name, subject string) bool {
 		return strings.HasSuffix(subject, "controller-prepare") || strings.HasSuffix(subject, "controller-gitops")
 	case "registerPlugin", "deletePlugin", "getPlugin", "purgePlugins", "listPlugins", "callSources", "bind", "addPolicy", "provisionSite", "unbind":
 		return strings.HasPrefix(subject, "token:in-") // plugins have no scope; the others need rights on everything
-	case "getSource", "listSources", "registerSources", "getSourceDefinitions", "deleteSource", "listAudit", "verifyAudit", "backup", "listHolds", "releaseHolds", "getTargetState", "getSiteHold", "saveTargetState", "saveSource", "forgetSource", "breakModification", "getLogLevels", "setLogLevels":
+	case "getSource", "listSources", "registerSources", "getSourceDefinitions", "deleteSource", "declareSources", "listAudit", "verifyAudit", "backup", "listHolds", "releaseHolds", "getTargetState", "getSiteHold", "saveTargetState", "saveSource", "forgetSource", "breakModification", "getLogLevels", "setLogLevels":
 		return strings.HasPrefix(subject, "token:in-") // rights without a scope are bound without one
 	case "registerTemplate", "createDeployment", "createChildren", "registerSite", "purgeTemplates":
 		return role == "prepare"

@@ -122,7 +122,7 @@ func TargetState(m *tkopb.TargetState) tko.TargetState {
 
 // NewSourceDefinition encodes the definition of a source.
 func NewSourceDefinition(d tko.SourceDefinition) *tkopb.SourceDefinition {
-	m := &tkopb.SourceDefinition{Kind: d.Kind, Name: d.Name, Spec: d.Spec, TakeOver: d.TakeOver, RegisteredBy: d.By.Who}
+	m := &tkopb.SourceDefinition{Kind: d.Kind, Name: d.Name, Spec: d.Spec, TakeOver: d.TakeOver, RegisteredBy: d.By.Who, DeclaredBy: d.Parent, Undeclared: d.Undeclared}
 	if !d.Created.IsZero() {
 		m.Created, m.Updated = NewTime(d.Created), NewTime(d.Updated)
 	}
@@ -136,7 +136,7 @@ func NewSourceDefinition(d tko.SourceDefinition) *tkopb.SourceDefinition {
 func SourceDefinition(m *tkopb.SourceDefinition) tko.SourceDefinition {
 	d := tko.SourceDefinition{
 		Kind: m.GetKind(), Name: m.GetName(), Spec: m.GetSpec(), TakeOver: m.GetTakeOver(), By: tko.Author{Who: m.GetRegisteredBy()},
-		Created: Time(m.GetCreated()), Updated: Time(m.GetUpdated()),
+		Created: Time(m.GetCreated()), Updated: Time(m.GetUpdated()), Parent: m.GetDeclaredBy(), Undeclared: m.GetUndeclared(),
 	}
 	if e := m.GetEnding(); e != nil {
 		d.Ending = &tko.SourceEnding{Keep: e.GetKeep(), Confirmed: int(e.GetConfirmed())}

@@ -39,7 +39,7 @@ var (
 type Result struct {
 	Outcome tko.WorkOutcome // if "": failed if Err is not nil, else done
 	Err     error           // why it failed
-	Retry   time.Duration   // of WorkLater; of WorkFailed it replaces the back-off, if not 0
+	Retry   time.Duration   // of WorkLater and WorkReleased; of WorkFailed it replaces the back-off, if not 0
 }
 
 // An Observer counts work, for metrics.
@@ -281,7 +281,7 @@ func (r *run) do(ctx context.Context, h *holding) {
 	}
 	if cause != nil && result.Err != nil {
 		// It returned an error because it was interrupted: it has not failed.
-		done.Outcome = tko.WorkReleased
+		done.Outcome, done.Retry = tko.WorkReleased, 0
 	}
 	if done.Outcome == tko.WorkFailed && result.Err != nil {
 		done.Error = result.Err.Error()

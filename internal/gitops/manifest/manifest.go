@@ -57,22 +57,42 @@ type Manifest struct {
 // String names the manifest in messages.
 func (m Manifest) String() string { return fmt.Sprintf("%s: %s %q", m.File, m.Put.Kind, m.Name) }
 
-// Read reads the manifests below a folder, "." or "" for all, in the order in
-// which they can be applied: plugins, templates, sites, deployments, each by name.
-// It skips resources of other groups. The error is an ErrInvalid that joins the
-// problems, each with its file.
+// A Source is the manifest of a GitOps source.
+type Source struct {
+	File string
+	tko.SourceDefinition
+}
+
+// String names the manifest in messages.
+func (s Source) String() string { return fmt.Sprintf("%s: %s %q", s.File, s.Kind, s.Name) }
+
+// Read is [ReadAll] where GitOps sources can't be declared.
 func Read(fsys fs.FS, folder string) ([]Manifest, error) {
+	manifests, sources, err := ReadAll(fsys, folder)
+	wrong := []error{err}
+	for _, s := range sources {
+		wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: sources can't be declared here: register it with tko gitops source register, or set allowSources: true in the definition of a git source that is to declare it", s))
+	}
+	return manifests, errors.Join(wrong...)
+}
+
+// ReadAll reads the manifests below a folder, "." or "" for all, in the order in
+// which they can be applied: plugins, templates, sites, deployments, each by name;
+// and those of GitOps sources, by name. It skips resources of other groups. The error is
+// an ErrInvalid that joins the problems, each with its file.
+func ReadAll(fsys fs.FS, folder string) ([]Manifest, []Source, error) {
 	folder = path.Clean(folder)
 	if folder = strings.TrimPrefix(folder, "/"); folder == "" {
 		folder = "."
 	}
 	if !fs.ValidPath(folder) {
-		return nil, tko.Errorf(tko.ErrInvalid, "path %q leads out of the source", folder)
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "path %q leads out of the source", folder)
 	}
 	if info, err := fs.Stat(fsys, folder); err != nil || !info.IsDir() {
-		return nil, tko.Errorf(tko.ErrInvalid, "folder %q: not found in this revision", folder)
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "folder %q: not found in this revision", folder)
 	}
 	var manifests []Manifest
+	var sources []Source
 	var wrong []error
 	files := 0
 	err := fs.WalkDir(fsys, folder, func(name string, d fs.DirEntry, err error) error {
@@ -91,15 +111,15 @@ func Read(fsys fs.FS, folder string) ([]Manifest, error) {
 		if ext := path.Ext(name); !d.Type().IsRegular() || ext != ".yaml" && ext != ".yml" {
 			return nil
 		}
-		found, err := readFile(fsys, name)
+		found, declared, err := readFile(fsys, name)
 		if err != nil {
 			wrong = append(wrong, err)
 		}
-		manifests = append(manifests, found...)
+		manifests, sources = append(manifests, found...), append(sources, declared...)
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slices.SortStableFunc(manifests, compare)
 	for i := 1; i < len(manifests); i++ {
@@ -108,7 +128,13 @@ func Read(fsys fs.FS, folder string) ([]Manifest, error) {
 			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: %s %q is in %s, too: remove one", b.File, b.Put.Kind, b.Name, a.File))
 		}
 	}
-	return manifests, errors.Join(wrong...)
+	slices.SortStableFunc(sources, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
+	for i := 1; i < len(sources); i++ {
+		if a, b := sources[i-1], sources[i]; a.Name == b.Name {
+			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: a source of this name is in %s, too: remove one", b, a.File))
+		}
+	}
+	return manifests, sources, errors.Join(wrong...)
 }
 
 // Order lists the kinds in the order in which they are applied.
@@ -121,39 +147,49 @@ func compare(a, b Manifest) int {
 	return strings.Compare(a.Name, b.Name)
 }
 
-func readFile(fsys fs.FS, name string) ([]Manifest, error) {
+func readFile(fsys fs.FS, name string) ([]Manifest, []Source, error) {
 	info, err := fs.Stat(fsys, name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if info.Size() > maxFile {
-		return nil, tko.Errorf(tko.ErrInvalid, "%s has %d bytes: use at most %d", name, info.Size(), maxFile)
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "%s has %d bytes: use at most %d", name, info.Size(), maxFile)
 	}
 	data, err := fs.ReadFile(fsys, name)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if bytes.HasPrefix(data, []byte(pointer)) {
-		return nil, tko.Errorf(tko.ErrInvalid, "%s: the revision holds only a Git LFS pointer: store manifests in git itself", name)
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "%s: the revision holds only a Git LFS pointer: store manifests in git itself", name)
 	}
 	if !bytes.Contains(data, []byte(Group)) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	resources, err := krm.Decode(krm.YAML, data, krm.Limits{})
 	if err != nil {
 		if !ours(data) {
-			return nil, nil // for example a Helm template that mentions the group
+			return nil, nil, nil // for example a Helm template that mentions the group
 		}
-		return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
 	}
 	if resources, err = unlisted(resources); err != nil {
-		return nil, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
+		return nil, nil, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err)
 	}
 	var manifests []Manifest
+	var sources []Source
 	var wrong []error
 	for _, r := range resources {
 		gvk := r.GVK()
 		if gvk.Group != Group {
+			continue
+		}
+		if tko.IsSourceDefinition(r) {
+			d, err := tko.SourceDefinitionOf(r)
+			if err != nil {
+				wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "%s: %w", name, err))
+				continue
+			}
+			sources = append(sources, Source{name, d})
 			continue
 		}
 		m, err := read(r)
@@ -167,7 +203,7 @@ func readFile(fsys fs.FS, name string) ([]Manifest, error) {
 		m.File = name
 		manifests = append(manifests, *m)
 	}
-	return manifests, errors.Join(wrong...)
+	return manifests, sources, errors.Join(wrong...)
 }
 
 // pointer begins a file whose content is stored in Git LFS.
@@ -222,7 +258,7 @@ func read(r krm.Resource) (*Manifest, error) {
 	case "Rollout":
 		err = m.rollout(r)
 	default:
-		return nil, fmt.Errorf("unknown kind %q: use Template, Site, Deployment, Plugin or Rollout", gvk.Kind)
+		return nil, fmt.Errorf("unknown kind %q: use Template, Site, Deployment, Plugin or Rollout, and GitOpsSource, Inventory or Catalog where sources can be declared", gvk.Kind)
 	}
 	if err != nil {
 		return nil, err

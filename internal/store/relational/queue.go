@@ -259,9 +259,10 @@ func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map
 		Columns: itemColumns,
 	}
 	keep := Statement{
-		SQL: "UPDATE work SET claim = '', lease_until = 0, due = r.due, since = {now}, attempt = r.attempt, last_error = r.error FROM {rows} " +
+		SQL: "UPDATE work SET claim = '', lease_until = 0, due = r.due, since = {now}, attempt = r.attempt, last_error = r.error, " +
+			"claimed_generation = claimed_generation - r.released FROM {rows} " +
 			"WHERE work.queue = r.queue AND work.key = r.key AND work.claim = r.claim",
-		Columns: append(itemColumns[:3:3], Column{"due", Int}, Column{"attempt", Int}, Column{"error", Text}),
+		Columns: append(itemColumns[:3:3], Column{"due", Int}, Column{"attempt", Int}, Column{"error", Text}, Column{"released", Int}),
 	}
 	for _, f := range items {
 		item := tko.WorkItem{Queue: f.Item.Queue, Key: f.Item.Key, Claim: f.Item.Claim}
@@ -270,7 +271,7 @@ func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map
 			continue
 		}
 		delete(claims, item)
-		due, attempt, text := now, c.attempt, ""
+		due, attempt, text, released := now, c.attempt, "", int64(0)
 		newWork := c.generation != c.seen
 		switch f.Outcome {
 		case tko.WorkDone:
@@ -296,14 +297,17 @@ func finish(items []tko.FinishedWork, claims map[tko.WorkItem]claimed, wakes map
 			}
 			due = now.Add(wait)
 		case tko.WorkReleased:
-			text = f.Item.LastError
+			text, released = f.Item.LastError, 1 // nothing was done: the request stays
+			if !newWork {
+				due = now.Add(f.Retry)
+			}
 		}
 		// The queue was woken while the item was claimed: it would have become due soon.
 		if at := wakes[item.Queue]; at >= c.at && due.After(now.Add(catalog.WakeDelay)) {
 			due = now.Add(catalog.WakeDelay)
 		}
 		wake = true
-		keep.Rows = append(keep.Rows, []any{item.Queue, item.Key, item.Claim, micros(due), int64(attempt), text})
+		keep.Rows = append(keep.Rows, []any{item.Queue, item.Key, item.Claim, micros(due), int64(attempt), text, released})
 	}
 	return []Statement{remove, keep}, wake
 }

@@ -23,7 +23,7 @@ var queuePromises = []promise{
 	{"only the holder of a claim renews its lease", leaseIsRenewedByOwner},
 	{"failed work is due again after the back-off, with its error", failedIsRetried},
 	{"work for later is due again, and not counted as failed", laterIsRetried},
-	{"released work is due at once", releasedIsDue},
+	{"released work is due after its delay, by default at once", releasedIsDue},
 	{"concurrent renewing, finishing and enqueueing lose no work", func(w *world) { contend(w) }},
 	{"new work since the claim is not lost", newWorkIsNotLost},
 	{"changes that may help make waiting work due", waitingIsWoken},
@@ -278,6 +278,10 @@ func releasedIsDue(w *world) {
 	if len(again) != 1 || again[0].Attempt != 0 || again[0].Claim == item.Claim {
 		w.Errorf("claimed %+v, want the item with a new claim", again)
 	}
+	w.finish(again[0], tko.WorkReleased, func(f *tko.FinishedWork) { f.Retry = time.Hour })
+	w.dueIn(50*time.Minute, 70*time.Minute)
+	w.commit(deployment("d", expect(1)))
+	w.equal("after new work", w.dueWork(tko.QueuePrepare), []string{"d"})
 }
 
 func newWorkIsNotLost(w *world) {
