@@ -338,6 +338,7 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 			// The controller that created it may have died before it saved the ID. The
 			// origin makes it ours, even if another client has changed it since.
 			there = &entity{who: AuthorOf(m.policy.Source)}
+			there.id, err = m.made(ctx, k.name)
 		}
 		switch {
 		case err != nil:
@@ -368,6 +369,16 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 	return removals, nil
 }
 
+// made returns the ID of a deployment of which only the origin is known; "" if it doesn't
+// exist.
+func (m *maker) made(ctx context.Context, name string) (id string, err error) {
+	found, err := m.client.PutEntity(ctx, tko.Put{Kind: tko.KindDeployment, Origin: OriginOf(m.policy.Source, name), DryRun: true})
+	if err != nil || found.Created {
+		return "", err
+	}
+	return found.ID, nil
+}
+
 const statusKeep = "Keep"
 
 // charge adds removals to the plan: as actions if the budget or an approval allows
@@ -377,7 +388,11 @@ func (m *maker) charge(ctx context.Context, plan *Plan, removals []Action) error
 	var lines []string
 	for _, r := range removals {
 		n, total = n+1+r.With, total+r.With
-		lines = append(lines, fmt.Sprintf("%s %s %s", r.Kind, r.Name, r.ID))
+		line := fmt.Sprintf("%s %s %s", r.Kind, r.Name, r.ID)
+		if r.With > 0 { // an approval is for this number
+			line += fmt.Sprintf(" with %d", r.With)
+		}
+		lines = append(lines, line)
 	}
 	if m.policy.Careful {
 		return m.chargeCarefully(ctx, plan, removals, lines)
