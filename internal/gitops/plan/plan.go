@@ -467,7 +467,9 @@ func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Acti
 			causes = append(causes, fmt.Sprintf("%d of %d entities would be removed, and deployments are at %s: %s", len(removals), total, occupied, few(removals)))
 		}
 	}
+	asking := map[key]bool{}
 	for _, a := range slices.Concat(lost, altered, added) {
+		asking[key{a.Kind, a.Name}] = true
 		lines = append(lines, fmt.Sprintf("change %s %s", a.Name, a.manifest.Digest))
 	}
 	ask := prune.Key(lines)
@@ -478,7 +480,7 @@ func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Acti
 		plan.Actions = append(plan.Actions, removals...)
 		return nil
 	}
-	if others := len(plan.Actions) - len(lost) - len(altered) - len(added); others > 0 && len(removals) > 0 {
+	if others := len(plan.Actions) - len(asking); others > 0 && len(removals) > 0 {
 		plan.Messages = append(plan.Messages, fmt.Sprintf("%d other changes wait for the removal, because entities may have other IDs now", others))
 	}
 	plan.Held, plan.Asks, plan.Actions = slices.Concat(plan.Actions, removals), ask, nil
