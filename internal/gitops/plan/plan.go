@@ -696,7 +696,7 @@ func (m *maker) actionFor(ctx context.Context, w *manifest.Manifest) (*Action, e
 		return nil, tko.Errorf(tko.ErrInvalid, "it exists, differs, and isn't owned by this source (%s wrote it last): make them equal, or set the annotation %s: \"true\"",
 			orUnknown(there.who), manifest.AnnotationAdopt)
 	}
-	if a.Verb == Adopt {
+	if a.Verb == Adopt || a.Verb == Create && !owned { // another source may restore what doesn't exist
 		return a, m.unowned(ctx, k)
 	}
 	if a.Verb == Update && !changed && item.Digest == w.Digest {
@@ -814,11 +814,29 @@ func (m *maker) try(ctx context.Context, a *Action) (changed bool, err error) {
 			return false, err
 		}
 		put.Template = ""
-		_, err = m.client.PutEntity(ctx, put)
-		return true, err
+		if _, err = m.client.PutEntity(ctx, put); err != nil || a.Verb != Adopt {
+			return true, err
+		}
+		return m.differs(ctx, a)
 	}
 	result, err := m.client.PutEntity(ctx, put)
 	return result.Changed, err
+}
+
+// differs reports whether an existing entity has another content than after the plan.
+func (m *maker) differs(ctx context.Context, a *Action) (bool, error) {
+	is, err := m.content(ctx, a)
+	if err != nil {
+		return false, err
+	}
+	will, err := m.next(ctx, a)
+	if err != nil {
+		return false, err
+	}
+	for range is.changes(will) {
+		return true, nil
+	}
+	return false, nil
 }
 
 // moves reports whether the plan writes an entity in a way that affects entities

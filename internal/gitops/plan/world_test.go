@@ -26,6 +26,18 @@ type world struct {
 	*client.Client // as another client than the source
 	policy         plan.Policy
 	items          []tko.SourceItem
+	others         []tko.Source // other sources, with their inventories
+}
+
+// Sources returns the other sources, and the own one.
+func (w *world) Sources(context.Context) ([]tko.Source, error) {
+	own := tko.Source{Name: w.policy.Source, Status: tko.SourceStatus{Items: w.items}}
+	return append(slices.Clone(w.others), own), nil
+}
+
+// owns records that another source has entities in its inventory.
+func (w *world) owns(source string, items ...tko.SourceItem) {
+	w.others = append(w.others, tko.Source{Name: source, Status: tko.SourceStatus{Items: items}})
 }
 
 func newWorld(t testing.TB, policy plan.Policy) *world {
@@ -143,7 +155,7 @@ func (w *world) item(kind tko.Kind, name string) tko.SourceItem {
 // plan makes the plan of a revision.
 func (w *world) plan(manifests ...manifest.Manifest) *plan.Plan {
 	w.Helper()
-	p, err := plan.Make(w.Context(), w.Client, manifests, w.items, w.policy)
+	p, err := plan.Make(w.Context(), w, manifests, w.items, w.policy)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -171,7 +183,7 @@ func (w *world) save(_ context.Context, items []tko.SourceItem) error {
 func (w *world) refused(parts []string, manifests ...manifest.Manifest) {
 	w.Helper()
 	before := w.entities()
-	_, err := plan.Make(w.Context(), w.Client, manifests, w.items, w.policy)
+	_, err := plan.Make(w.Context(), w, manifests, w.items, w.policy)
 	if !errors.Is(err, tko.ErrInvalid) {
 		w.Fatalf("the error is %v, want an ErrInvalid", err)
 	}
