@@ -175,6 +175,7 @@ type entity struct {
 	who      string
 	template tko.TemplateID
 	site     tko.SiteID
+	parent   tko.DeploymentID
 	metadata map[string]string // of a site
 	pkg      krm.Package       // of a template, if whole
 	whole    bool              // pkg was read
@@ -356,6 +357,9 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 			continue
 		}
 		m.leaving[k] = true
+		if k.kind == tko.KindDeployment && there.id != "" {
+			m.leaving[key{k.kind, there.id}] = true // children refer to the ID
+		}
 		removal := Action{Verb: Delete, Kind: k.kind, Name: k.name, ID: there.id}
 		if k.kind == tko.KindDeployment && there.id != "" {
 			would, err := m.client.RemoveEntity(ctx, k.kind, there.id, true)
@@ -629,7 +633,7 @@ func (m *maker) read(ctx context.Context, k key, id string) (*entity, error) {
 			return nil, tko.ErrNotFound
 		}
 		d, err := m.client.Deployment(ctx, tko.DeploymentID(id), 0)
-		return &entity{id: id, revision: d.Stamp.Revision, who: d.Stamp.Who, template: d.Template, site: d.Site}, err
+		return &entity{id: id, revision: d.Stamp.Revision, who: d.Stamp.Who, template: d.Template, site: d.Site, parent: d.Parent}, err
 	}
 }
 
@@ -760,6 +764,9 @@ func (m *maker) unowned(ctx context.Context, k key) error {
 // references returns an error if a manifest refers to an entity that doesn't exist
 // or is about to be deleted.
 func (m *maker) references(ctx context.Context, w *manifest.Manifest) error {
+	if w.Put.Parent != "" && m.leaving[key{tko.KindDeployment, string(w.Put.Parent)}] {
+		return tko.Errorf(tko.ErrInvalid, "parent deployment %q: this revision removes it: keep its manifest, or remove this one, too", w.Put.Parent)
+	}
 	for _, ref := range []key{{tko.KindTemplate, string(w.Put.Template)}, {tko.KindSite, string(w.Put.Site)}} {
 		if ref.name == "" || m.wanted[ref] != nil {
 			continue
@@ -867,6 +874,9 @@ func (m *maker) actionForDeployment(ctx context.Context, a *Action, item tko.Sou
 	if err := m.references(ctx, w); err != nil {
 		return nil, err
 	}
+	if there != nil && there.parent != w.Put.Parent {
+		return nil, tko.Errorf(tko.ErrInvalid, "its parent is %q, and can't become %q: give the manifest another name, which makes another deployment", there.parent, w.Put.Parent)
+	}
 	base, err := m.base(ctx, w.Put.Template)
 	if err != nil {
 		return nil, err
@@ -884,7 +894,7 @@ func (m *maker) actionForDeployment(ctx context.Context, a *Action, item tko.Sou
 		a.put.Package = merged.WithDeployment(string(w.Put.Template), string(w.Put.Site), false, false)
 	}
 	// The template may not be applied yet, so the merged package is validated.
-	try := tko.Put{Kind: tko.KindDeployment, Origin: "try", Metadata: w.Put.Metadata, Package: merged, DryRun: true}
+	try := tko.Put{Kind: tko.KindDeployment, Origin: "try", Parent: w.Put.Parent, Metadata: w.Put.Metadata, Package: merged, DryRun: true}
 	_, err = m.client.PutEntity(ctx, try)
 	return a, err
 }
