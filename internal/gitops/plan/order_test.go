@@ -129,6 +129,17 @@ func TestCreationsAreSavedBefore(t *testing.T) {
 	}
 	equal(t, "saved", [][]string{{"site adopted true", "site s true"}, {"site adopted false", "site s false"}}, saved)
 
+	// What was deleted is known already: it keeps its entry until it is written again.
+	w.apply(w.of(plainSite("adopted"), plainSite("s"))...)
+	known := slices.Clone(w.items)
+	w.remove(tko.KindSite, "s")
+	saved = nil
+	broken := errors.New("broken")
+	if _, _, err := w.record(w.plan(w.of(plainSite("adopted"), plainSite("s"))...), func(string, int) error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("the error is %v", err)
+	}
+	equal(t, "inventory after a failed restoration", known, w.items)
+
 	// Without new entities it is saved once, and an error of that is reported.
 	saves := 0
 	_, err := w.plan(w.of(plainSite("s"))...).Apply(t.Context(), w.Client, "r", func(context.Context, []tko.SourceItem) error {
@@ -261,6 +272,17 @@ func TestChangedTemplateChangesNothingElse(t *testing.T) {
 	p := w.apply(w.of(template("t", "2"), template("u", "2"), site("s", "t"), placed("a", "1"), placed("b", "1"), placed("c", "2"))...)
 	equal(t, "actions", []string{`update template "t"`, `update template "u"`, `update deployment "c"`}, actions(p.Actions))
 	equal(t, "messages", []string{`template "t" changes: 2 deployments made from it keep the earlier revision (tko deployment list --outdated --template-id t)`}, p.Messages)
+	yes := true
+	outdated := []string{}
+	for d, err := range w.Deployments(t.Context(), tko.DeploymentSelect{Outdated: &yes}, tko.ListOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		outdated = append(outdated, string(d.ID))
+	}
+	want := []string{w.item(tko.KindDeployment, "a").ID, w.item(tko.KindDeployment, "b").ID}
+	slices.Sort(want)
+	equal(t, "outdated", want, outdated)
 }
 
 // The plan doesn't depend on the order of manifests and items.
@@ -309,6 +331,14 @@ func TestRolloutTakesDeployments(t *testing.T) {
 	rollout, _ = p.Deployments()
 	if m, _ := p.Manifests(rollout)[0].(map[string]any); m["before"] != plan.Unknown {
 		t.Errorf("the manifest of an unknown digest is %v", m)
+	}
+
+	// A plan names no rollout: its own changes may be of another one.
+	w.items[len(w.items)-1].Rollout = "gitops/fleet/1"
+	for _, i := range w.plan(w.of(template("t", "1"), plainSite("s"), placed("a", "1"))...).Items {
+		if i.Rollout != "" {
+			t.Errorf("%s %s is changed by %q", i.Kind, i.Name, i.Rollout)
+		}
 	}
 
 	// If no deployment changes, all actions stay.

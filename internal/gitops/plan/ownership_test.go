@@ -79,6 +79,11 @@ func TestEqualSiteAndTemplateAreAdoptedTogether(t *testing.T) {
 	equal(t, "entities", before, w.entities())
 	equal(t, "inventory", []string{"template t", "site s"}, names(w.items))
 
+	// A site that is equal now isn't adopted if the revision changes its template: it would
+	// be made from that.
+	w.items = w.items[:1]
+	w.refused([]string{`site "s"`, "differs"}, w.of(template("t", "2"), site("s", "t", "region", "west"))...)
+
 	// A site that differs isn't adopted, also if its template is.
 	for name, differs := range map[string][]tko.Put{
 		"its metadata":     {template("t", "1"), site("s", "t", "region", "east")},

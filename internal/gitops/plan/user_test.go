@@ -132,6 +132,34 @@ func TestKeptValuesEndWithTheirKey(t *testing.T) {
 	}
 }
 
+// Values of users are found in each revision since the last reconciliation, also of a site
+// that was deleted and registered again.
+func TestEarlierEditsAreFound(t *testing.T) {
+	t.Parallel()
+	for name, edit := range map[string]func(w *world){
+		"several edits": func(w *world) {
+			w.put(site("s", "", "contact", "ada", "region", "west"))
+			w.put(site("s", "", "contact", "ada", "region", "east"))
+			w.put(site("s", "", "contact", "ada", "region", "north"))
+		},
+		"registered again": func(w *world) {
+			w.remove(tko.KindSite, "s")
+			w.put(site("s", "", "contact", "ada", "region", "west"))
+		},
+	} {
+		w := newWorld(t, editable(t, "metadata.contact"))
+		given := w.fromInventory(site("s", "", "contact", "bo", "region", "west"))
+		w.apply(given...)
+		w.put(site("s", "", "contact", "bo", "region", "east"))
+		w.apply(given...) // the inventory has a higher revision than a new site
+		edit(w)
+		w.apply(given...)
+		if s, err := w.Site(t.Context(), "s", 0); err != nil || s.Metadata["contact"] != "ada" || s.Metadata["region"] != "west" {
+			t.Errorf("%s: the site has %v, %v", name, s.Metadata, err)
+		}
+	}
+}
+
 // A user who writes between plan and Apply loses nothing.
 func TestUsersWhoWriteMeanwhileLoseNothing(t *testing.T) {
 	t.Parallel()

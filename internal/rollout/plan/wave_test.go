@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
+	"github.com/tko-orchestrator/tko/krm"
 )
 
 // sited returns candidates, one at a site of each region; "" is a site without a region.
@@ -278,4 +279,48 @@ func TestGroupsOfAnyRows(t *testing.T) {
 			t.Fatalf("there are %d groups", len(groups))
 		}
 	})
+}
+
+// Up to 50 different changes are groups of their own, with what changes. With one more, the
+// groups are coarse.
+func TestFiftyDifferentChangesAreGroups(t *testing.T) {
+	t.Parallel()
+	for n, coarse := range map[int]bool{49: false, 50: false, 51: true} {
+		g := plan.NewGrouper(nil, []byte("key"))
+		for i := range n {
+			g.Add(plan.Row{Deployment: tko.DeploymentID(fmt.Sprint(i)), Kind: plan.Change}, image("", "1"), image("", fmt.Sprint("v", i)), nil)
+		}
+		groups, _ := g.Finish()
+		if want := map[bool]int{false: n, true: 1}[coarse]; len(groups) != want {
+			t.Errorf("%d changes are %d groups, want %d", n, len(groups), want)
+		}
+		for _, group := range groups {
+			if group.Coarse != coarse || len(group.Changes) != 1 || group.Kind != plan.Change {
+				t.Errorf("%d changes: a group is %+v", n, group)
+			}
+		}
+	}
+}
+
+// Beyond 200 coarse groups, the rows of each kind share one: deletions aren't among changes.
+func TestFurtherRowsShareAGroupOfTheirKind(t *testing.T) {
+	t.Parallel()
+	g := plan.NewGrouper(nil, []byte("key"))
+	var at []int
+	kinds := []plan.Kind{plan.Change, plan.Delete, plan.Create}
+	for i := range 300 {
+		field := func(value string) krm.Package {
+			return krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"}, "data": map[string]any{fmt.Sprint("k", i): value}}}
+		}
+		at = append(at, g.Add(plan.Row{Deployment: tko.DeploymentID(fmt.Sprint(i)), Kind: kinds[i%3]}, field("1"), field("2"), nil))
+	}
+	groups, index := g.Finish()
+	if len(groups) < 200 || len(groups) > 203 {
+		t.Errorf("there are %d groups", len(groups))
+	}
+	for i := range 300 {
+		if kind := groups[index[at[i]]].Kind; kind != kinds[i%3] {
+			t.Fatalf("row %d, a %s, is in a group of the kind %s", i, kinds[i%3], kind)
+		}
+	}
 }
