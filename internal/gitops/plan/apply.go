@@ -132,20 +132,25 @@ func (r *run) one(ctx context.Context, a Action) error {
 	return err
 }
 
-// remove deletes an entity. It refuses to delete more descendants than were
-// charged to the budget. It confirms the count, because the budget bounds it.
+// remove deletes an entity. It refuses to delete more descendants of a deployment than
+// were charged to the budget. It confirms the count, because the budget bounds it.
 func (r *run) remove(ctx context.Context, a Action) error {
+	if a.Kind != tko.KindDeployment {
+		_, err := r.client.RemoveEntity(ctx, a.Kind, a.ID, false)
+		return err
+	}
+	count := 1
 	if a.With > 0 {
 		would, err := r.client.RemoveEntity(ctx, a.Kind, a.ID, true)
 		if err != nil {
 			return err
 		}
-		if would.Descendants > a.With {
-			return tko.Errorf(tko.ErrConflict, "it has %d descendants now, and the plan counted %d: the next plan counts them again", would.Descendants, a.With)
-		}
-		ctx = tko.WithConfirmation(ctx, would.Count)
+		count = min(would.Count, a.With+1)
 	}
-	_, err := r.client.RemoveEntity(ctx, a.Kind, a.ID, false)
+	_, err := r.client.RemoveEntity(tko.WithConfirmation(ctx, count), a.Kind, a.ID, false)
+	if errors.Is(err, tko.ErrInvalid) { // the deletion would be of another number
+		return tko.Errorf(tko.ErrConflict, "the plan counted %d descendants: the next plan counts them again: %s", a.With, err.Error())
+	}
 	return err
 }
 

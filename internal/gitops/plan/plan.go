@@ -175,6 +175,7 @@ type entity struct {
 	who      string
 	template tko.TemplateID
 	site     tko.SiteID
+	parent   tko.DeploymentID
 	metadata map[string]string // of a site
 	pkg      krm.Package       // of a template, if whole
 	whole    bool              // pkg was read
@@ -338,6 +339,7 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 			// The controller that created it may have died before it saved the ID. The
 			// origin makes it ours, even if another client has changed it since.
 			there = &entity{who: AuthorOf(m.policy.Source)}
+			there.id, err = m.made(ctx, k.name)
 		}
 		switch {
 		case err != nil:
@@ -355,6 +357,9 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 			continue
 		}
 		m.leaving[k] = true
+		if k.kind == tko.KindDeployment && there.id != "" {
+			m.leaving[key{k.kind, there.id}] = true // children refer to the ID
+		}
 		removal := Action{Verb: Delete, Kind: k.kind, Name: k.name, ID: there.id}
 		if k.kind == tko.KindDeployment && there.id != "" {
 			would, err := m.client.RemoveEntity(ctx, k.kind, there.id, true)
@@ -368,6 +373,16 @@ func (m *maker) removals(ctx context.Context, plan *Plan) ([]Action, error) {
 	return removals, nil
 }
 
+// made returns the ID of a deployment of which only the origin is known; "" if it doesn't
+// exist.
+func (m *maker) made(ctx context.Context, name string) (id string, err error) {
+	found, err := m.client.PutEntity(ctx, tko.Put{Kind: tko.KindDeployment, Origin: OriginOf(m.policy.Source, name), DryRun: true})
+	if err != nil || found.Created {
+		return "", err
+	}
+	return found.ID, nil
+}
+
 const statusKeep = "Keep"
 
 // charge adds removals to the plan: as actions if the budget or an approval allows
@@ -377,7 +392,11 @@ func (m *maker) charge(ctx context.Context, plan *Plan, removals []Action) error
 	var lines []string
 	for _, r := range removals {
 		n, total = n+1+r.With, total+r.With
-		lines = append(lines, fmt.Sprintf("%s %s %s", r.Kind, r.Name, r.ID))
+		line := fmt.Sprintf("%s %s %s", r.Kind, r.Name, r.ID)
+		if r.With > 0 { // an approval is for this number
+			line += fmt.Sprintf(" with %d", r.With)
+		}
+		lines = append(lines, line)
 	}
 	if m.policy.Careful {
 		return m.chargeCarefully(ctx, plan, removals, lines)
@@ -452,7 +471,9 @@ func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Acti
 			causes = append(causes, fmt.Sprintf("%d of %d entities would be removed, and deployments are at %s: %s", len(removals), total, occupied, few(removals)))
 		}
 	}
+	asking := map[key]bool{}
 	for _, a := range slices.Concat(lost, altered, added) {
+		asking[key{a.Kind, a.Name}] = true
 		lines = append(lines, fmt.Sprintf("change %s %s", a.Name, a.manifest.Digest))
 	}
 	ask := prune.Key(lines)
@@ -463,7 +484,7 @@ func (m *maker) chargeCarefully(ctx context.Context, plan *Plan, removals []Acti
 		plan.Actions = append(plan.Actions, removals...)
 		return nil
 	}
-	if others := len(plan.Actions) - len(lost) - len(altered) - len(added); others > 0 && len(removals) > 0 {
+	if others := len(plan.Actions) - len(asking); others > 0 && len(removals) > 0 {
 		plan.Messages = append(plan.Messages, fmt.Sprintf("%d other changes wait for the removal, because entities may have other IDs now", others))
 	}
 	plan.Held, plan.Asks, plan.Actions = slices.Concat(plan.Actions, removals), ask, nil
@@ -612,7 +633,7 @@ func (m *maker) read(ctx context.Context, k key, id string) (*entity, error) {
 			return nil, tko.ErrNotFound
 		}
 		d, err := m.client.Deployment(ctx, tko.DeploymentID(id), 0)
-		return &entity{id: id, revision: d.Stamp.Revision, who: d.Stamp.Who, template: d.Template, site: d.Site}, err
+		return &entity{id: id, revision: d.Stamp.Revision, who: d.Stamp.Who, template: d.Template, site: d.Site, parent: d.Parent}, err
 	}
 }
 
@@ -679,7 +700,7 @@ func (m *maker) actionFor(ctx context.Context, w *manifest.Manifest) (*Action, e
 		return nil, tko.Errorf(tko.ErrInvalid, "it exists, differs, and isn't owned by this source (%s wrote it last): make them equal, or set the annotation %s: \"true\"",
 			orUnknown(there.who), manifest.AnnotationAdopt)
 	}
-	if a.Verb == Adopt {
+	if a.Verb == Adopt || a.Verb == Create && !owned { // another source may restore what doesn't exist
 		return a, m.unowned(ctx, k)
 	}
 	if a.Verb == Update && !changed && item.Digest == w.Digest {
@@ -743,6 +764,9 @@ func (m *maker) unowned(ctx context.Context, k key) error {
 // references returns an error if a manifest refers to an entity that doesn't exist
 // or is about to be deleted.
 func (m *maker) references(ctx context.Context, w *manifest.Manifest) error {
+	if w.Put.Parent != "" && m.leaving[key{tko.KindDeployment, string(w.Put.Parent)}] {
+		return tko.Errorf(tko.ErrInvalid, "parent deployment %q: this revision removes it: keep its manifest, or remove this one, too", w.Put.Parent)
+	}
 	for _, ref := range []key{{tko.KindTemplate, string(w.Put.Template)}, {tko.KindSite, string(w.Put.Site)}} {
 		if ref.name == "" || m.wanted[ref] != nil {
 			continue
@@ -797,11 +821,29 @@ func (m *maker) try(ctx context.Context, a *Action) (changed bool, err error) {
 			return false, err
 		}
 		put.Template = ""
-		_, err = m.client.PutEntity(ctx, put)
-		return true, err
+		if _, err = m.client.PutEntity(ctx, put); err != nil || a.Verb != Adopt {
+			return true, err
+		}
+		return m.differs(ctx, a)
 	}
 	result, err := m.client.PutEntity(ctx, put)
 	return result.Changed, err
+}
+
+// differs reports whether an existing entity has another content than after the plan.
+func (m *maker) differs(ctx context.Context, a *Action) (bool, error) {
+	is, err := m.content(ctx, a)
+	if err != nil {
+		return false, err
+	}
+	will, err := m.next(ctx, a)
+	if err != nil {
+		return false, err
+	}
+	for range is.changes(will) {
+		return true, nil
+	}
+	return false, nil
 }
 
 // moves reports whether the plan writes an entity in a way that affects entities
@@ -832,6 +874,9 @@ func (m *maker) actionForDeployment(ctx context.Context, a *Action, item tko.Sou
 	if err := m.references(ctx, w); err != nil {
 		return nil, err
 	}
+	if there != nil && there.parent != w.Put.Parent {
+		return nil, tko.Errorf(tko.ErrInvalid, "its parent is %q, and can't become %q: give the manifest another name, which makes another deployment", there.parent, w.Put.Parent)
+	}
 	base, err := m.base(ctx, w.Put.Template)
 	if err != nil {
 		return nil, err
@@ -849,7 +894,7 @@ func (m *maker) actionForDeployment(ctx context.Context, a *Action, item tko.Sou
 		a.put.Package = merged.WithDeployment(string(w.Put.Template), string(w.Put.Site), false, false)
 	}
 	// The template may not be applied yet, so the merged package is validated.
-	try := tko.Put{Kind: tko.KindDeployment, Origin: "try", Metadata: w.Put.Metadata, Package: merged, DryRun: true}
+	try := tko.Put{Kind: tko.KindDeployment, Origin: "try", Parent: w.Put.Parent, Metadata: w.Put.Metadata, Package: merged, DryRun: true}
 	_, err = m.client.PutEntity(ctx, try)
 	return a, err
 }
