@@ -46,7 +46,8 @@ func TestRefusalsNameARemedyThatWorks(t *testing.T) {
 
 		// TLS and identities (docs/security.md)
 		"other machines": {
-			"every client of the network could do everything", args{open},
+			"every client of the network could do everything",
+			args{open},
 			args{open, "--tls-cert", "--tls-key", "--tls-client-ca", "--oidc-issuer", "--token-file", "--token-review", "--insecure"},
 			args{open, "--insecure"},
 		},
@@ -179,7 +180,7 @@ func TestRefusalsNameARemedyThatWorks(t *testing.T) {
 // Without a limit of time or number, nothing would be done, or all at once.
 func TestTimesAndNumbersMustBePositive(t *testing.T) {
 	t.Parallel()
-	for _, name := range strings.Fields(`modification-time retry retry-max work-lease cluster-interval chart-timeout plugin-timeout plugin-schedule-timeout
+	for _, name := range strings.FieldsSeq(`modification-time retry retry-max work-lease cluster-interval chart-timeout plugin-timeout plugin-schedule-timeout
 		kpt-fetch-timeout store-wait stop-timeout slow-watch max-message preparer-concurrency preparer-iterations scheduler-concurrency plugin-concurrency confirm-above`) {
 		for value, accepted := range map[string]bool{"0": false, "-1": false, "1": true} {
 			unit := ""
