@@ -180,7 +180,7 @@ func TestRefusalsNameARemedyThatWorks(t *testing.T) {
 // Without a limit of time or number, nothing would be done, or all at once.
 func TestTimesAndNumbersMustBePositive(t *testing.T) {
 	t.Parallel()
-	for _, name := range strings.FieldsSeq(`modification-time retry retry-max work-lease cluster-interval chart-timeout plugin-timeout plugin-schedule-timeout
+	for name := range strings.FieldsSeq(`modification-time retry retry-max work-lease cluster-interval chart-timeout plugin-timeout plugin-schedule-timeout
 		kpt-fetch-timeout store-wait stop-timeout slow-watch max-message preparer-concurrency preparer-iterations scheduler-concurrency plugin-concurrency confirm-above`) {
 		for value, accepted := range map[string]bool{"0": false, "-1": false, "1": true} {
 			unit := ""
