@@ -53,6 +53,9 @@ func runKubernetes(ctx context.Context, o options) (err error) {
 
 	o.arguments = []string{"--kubeconfigs=" + kubeconfigs}
 	running, err := start(ctx, o)
+	if err != nil && ctx.Err() != nil {
+		return nil // Ctrl-C
+	}
 	if err != nil {
 		return err
 	}

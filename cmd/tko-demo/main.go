@@ -61,6 +61,9 @@ func run(ctx context.Context, args []string) error {
 		}
 		return err
 	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q: see tko-demo -help for the flags, such as -once", flags.Arg(0))
+	}
 	if o.catalog == "" {
 		o.catalog = "examples"
 		if o.kubernetes != "" {
@@ -94,6 +97,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	o.arguments = append(o.arguments, "--gitops-sources="+sources)
 	running, err := start(ctx, o)
+	if err != nil && ctx.Err() != nil {
+		return nil // Ctrl-C
+	}
 	if err != nil {
 		return err
 	}
@@ -107,7 +113,8 @@ func run(ctx context.Context, args []string) error {
 	defer func() { _ = c.Close() }()
 
 	began := time.Now()
-	working, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not done after %s", o.timeout))
+	late := fmt.Errorf("not done after %s", o.timeout)
+	working, cancel := context.WithTimeoutCause(ctx, o.timeout, late)
 	defer cancel()
 	progress, err := work(working, o, catalog, c)
 	if ctx.Err() != nil {
@@ -115,6 +122,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	report(progress)
 	if err != nil {
+		if ended := working.Err() != nil || errors.Is(err, context.DeadlineExceeded); ended && !errors.Is(err, late) { // a call was in progress
+			err = fmt.Errorf("%w: %w", late, err)
+		}
 		return fmt.Errorf("%w\nThe server's log is in %s. To start over: make clean-demo demo", err, running.log)
 	}
 	say("\nAll sites are scheduled, %s after the start.", time.Since(began).Round(100*time.Millisecond))

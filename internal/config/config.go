@@ -1,18 +1,21 @@
 package config
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/yaml"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/guard"
@@ -351,19 +354,13 @@ func Flags(flags *pflag.FlagSet) *Config {
 // values, if file is not empty. It returns ErrInvalid for a name in the file that is
 // not a flag.
 func Load(flags *pflag.FlagSet, environment func(string) (string, bool), file string) error {
-	values := map[string]any{}
-	if file != "" {
-		data, err := os.ReadFile(file) //nolint:gosec // the operator names the file
-		if err != nil {
-			return tko.Errorf(tko.ErrInvalid, "read configuration: %w", err)
-		}
-		if err := yaml.UnmarshalStrict(data, &values); err != nil {
-			return tko.Errorf(tko.ErrInvalid, "read configuration %q: %w", file, err)
-		}
-		for name := range values {
-			if flags.Lookup(name) == nil {
-				return tko.Errorf(tko.ErrInvalid, "configuration %q: %q is not a setting: see tko-server --help for the names", file, name)
-			}
+	values, err := read(file)
+	if err != nil {
+		return err
+	}
+	for name := range values {
+		if flags.Lookup(name) == nil {
+			return tko.Errorf(tko.ErrInvalid, "configuration %q: %q is not a setting: see tko-server --help for the names", file, name)
 		}
 	}
 	var failed error
@@ -371,38 +368,86 @@ func Load(flags *pflag.FlagSet, environment func(string) (string, bool), file st
 		if f.Changed || failed != nil {
 			return
 		}
-		from := "the environment"
-		name, value, ok := "", "", false
-		for _, name = range names(f.Name) {
-			if value, ok = environment(variable(name)); ok {
-				break
+		for _, name := range names(f.Name) {
+			if value, ok := environment(variable(name)); ok {
+				if err := flags.Set(name, value); err != nil {
+					failed = tko.Errorf(tko.ErrInvalid, "setting %s from the environment: %w", f.Name, err)
+				}
+				return
 			}
 		}
-		for _, inFile := range names(f.Name) {
-			if v, there := values[inFile]; there && !ok {
-				from, name, value, ok = file, inFile, text(v), true
+		for _, name := range names(f.Name) {
+			if value, ok := values[name]; ok {
+				if err := set(flags, name, &value); err != nil {
+					failed = tko.Errorf(tko.ErrInvalid, "setting %s from %s: %w", name, file, err)
+				}
+				return
 			}
-		}
-		if !ok {
-			return
-		}
-		if err := flags.Set(name, value); err != nil {
-			failed = tko.Errorf(tko.ErrInvalid, "setting %s from %s: %w", f.Name, from, err)
 		}
 	})
 	return failed
 }
 
-func text(v any) string {
-	list, ok := v.([]any)
-	if !ok {
-		return fmt.Sprint(v)
+// read returns the values of a file of settings by name; none without a file.
+func read(file string) (values map[string]yaml.Node, err error) {
+	if file == "" {
+		return nil, nil
 	}
-	parts := make([]string, len(list))
-	for i, e := range list {
-		parts[i] = fmt.Sprint(e)
+	data, err := os.ReadFile(file) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "read configuration: %w", err)
 	}
-	return strings.Join(parts, ",")
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	if err := decoder.Decode(&values); err != nil && !errors.Is(err, io.EOF) {
+		return nil, tko.Errorf(tko.ErrInvalid, "read configuration %q: %w", file, err)
+	}
+	if err := decoder.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return nil, tko.Errorf(tko.ErrInvalid, "read configuration %q: it has more than one document: write all settings into the first", file)
+	}
+	return values, nil
+}
+
+// set sets a flag to a value of a file, as the file has it: 1.30 is not 1.3, and off no
+// boolean, unless the flag is.
+func set(flags *pflag.FlagSet, name string, value *yaml.Node) error {
+	if value.Kind == yaml.AliasNode {
+		value = value.Alias
+	}
+	f := flags.Lookup(name)
+	list, isSlice := f.Value.(pflag.SliceValue)
+	switch {
+	case value.ShortTag() == "!!null":
+		return errors.New(`it has no value: write "" for an empty one, or remove it`)
+	case value.Kind == yaml.MappingNode:
+		return errors.New("it is a mapping: write it as text, in quotes")
+	case value.Kind == yaml.SequenceNode && !isSlice && f.Value.Type() != "strings":
+		return errors.New("it is a list: write one value")
+	case value.Kind == yaml.ScalarNode:
+		var is bool
+		if f.Value.Type() == "bool" && value.Decode(&is) == nil {
+			return flags.Set(name, strconv.FormatBool(is))
+		}
+		return flags.Set(name, value.Value)
+	}
+	elements := make([]string, len(value.Content))
+	for i, element := range value.Content {
+		if element.Kind != yaml.ScalarNode || element.ShortTag() == "!!null" {
+			return fmt.Errorf("entry %d of the list is no text: write each as one line", i+1)
+		}
+		elements[i] = element.Value
+	}
+	if isSlice { // an element may have commas
+		if err := flags.Set(name, ""); err != nil {
+			return err
+		}
+		return list.Replace(elements)
+	}
+	for _, element := range elements {
+		if err := flags.Set(name, element); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Has returns whether the process has a role.
@@ -517,6 +562,9 @@ func (c *Config) Validate() error {
 			add("--%s is %d: use 1 or more, or 0 for no limit", name, n)
 		}
 	}
+	if c.ClusterWatches < 0 {
+		add("--cluster-watches is %d: use 1 or more, or 0 for none", c.ClusterWatches)
+	}
 	for _, problem := range slices.Concat(c.checkKubernetes(), c.checkIdentity(), c.checkAccess(), c.GitOps.check(c.Has(RoleGitOps))) {
 		add("%s", problem)
 	}
@@ -567,7 +615,7 @@ func (c *Config) checkKubernetes() []string {
 			wrong = append(wrong, fmt.Sprintf("--kubernetes-audit-log-max-%s is %d: use 0 or more", n.flag, n.value))
 		}
 	}
-	if _, _, err := net.SplitHostPort(c.Kubernetes); err != nil || IsLoopback(c.Kubernetes) {
+	if !isRemote(c.Kubernetes) {
 		return wrong
 	}
 	if c.KubernetesTrustEverybody {

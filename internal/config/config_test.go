@@ -18,6 +18,17 @@ import (
 	"github.com/tko-orchestrator/tko/internal/config"
 )
 
+// settings returns the flags of a server.
+func settings(t *testing.T, args ...string) *pflag.FlagSet {
+	t.Helper()
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	config.Flags(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return flags
+}
+
 func load(t *testing.T, args []string, environment map[string]string, file string) (*config.Config, error) {
 	t.Helper()
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)

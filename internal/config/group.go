@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -126,11 +127,23 @@ func Print(flags *pflag.FlagSet) (string, error) {
 	return b.String(), nil
 }
 
+// credentials are those in a URL: all of them for HTTP, where a user may be a token, else
+// the password.
+var credentials = regexp.MustCompile(`(\bhttps?://|://[^/:@\s]*:)[^/\s]*@`)
+
+func withoutCredentials(text string) string {
+	return credentials.ReplaceAllString(text, "${1}[secret]@")
+}
+
 // plain returns the value of a setting as it is written in a file: its default, if it isn't
-// set.
+// set. Credentials in URLs are hidden.
 func plain(f *pflag.Flag) any {
 	if list, ok := f.Value.(pflag.SliceValue); ok {
-		return list.GetSlice()
+		texts := make([]string, len(list.GetSlice()))
+		for i, text := range list.GetSlice() {
+			texts[i] = withoutCredentials(text)
+		}
+		return texts
 	}
 	text := f.DefValue
 	if f.Changed {
@@ -148,7 +161,7 @@ func plain(f *pflag.Flag) any {
 			return n
 		}
 	}
-	return text
+	return withoutCredentials(text)
 }
 
 // Reference returns all settings as a page.
@@ -186,9 +199,9 @@ settings that a server would have, and ` + "`--check`" + ` checks them. [The ser
 // isPath returns whether a setting names files or folders that must exist.
 func isPath(name string) bool {
 	switch name {
-	case "vault-service-account-file", "token-review", "ready-file", "kubeconfig-secrets":
+	case "ready-file", "kubeconfig-secrets":
 		return false
-	case "kubeconfigs", "charts", "chart-credentials", "gitops-sources", "gitops-age-keys", "gitops-pgp-keys", "plugin-programs", "plugin-files", "plugin-files-writable",
+	case "gitops-osm-connections", "kubeconfigs", "charts", "chart-credentials", "gitops-sources", "gitops-age-keys", "gitops-pgp-keys", "plugin-programs", "plugin-files", "plugin-files-writable",
 		"kubernetes-audit-policy", "tosca-local", "target-git-local", "python-env", "keep-longer":
 		return true
 	}

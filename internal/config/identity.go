@@ -103,12 +103,19 @@ func IsLoopback(address string) bool {
 	return err == nil && guard.IsLocal(host)
 }
 
+// isRemote returns whether an address, host:port, is reachable on other machines. Other
+// texts are no addresses, and are refused as such.
+func isRemote(address string) bool {
+	_, _, err := net.SplitHostPort(address)
+	return err == nil && !IsLoopback(address)
+}
+
 // Exposed returns the flags of the addresses that other machines can reach, with
 // their values, sorted.
 func (c *Config) Exposed() []string {
 	var exposed []string
 	add := func(flag, address string) {
-		if address != "" && !IsLoopback(address) {
+		if isRemote(address) {
 			exposed = append(exposed, "--"+flag+"="+address)
 		}
 	}
@@ -171,7 +178,7 @@ func (c *Config) checkIdentity() []string {
 			add("%s: other machines are served only if clients have identities: give --tls-client-ca, --oidc-issuer, --token-file or --token-review%s", strings.Join(exposed, " "), remedy)
 		}
 	}
-	if !c.Has(RoleData) && !IsLoopback(c.Data) && !i.DataSecure() && !i.Insecure {
+	if !c.Has(RoleData) && isRemote(c.Data) && !i.DataSecure() && !i.Insecure {
 		add("--data=%s is on another machine: give --data-tls-ca (or --data-tls) and credentials (--data-tls-cert and --data-tls-key, or --data-token-file); or --insecure for plain text", c.Data)
 	}
 	return wrong

@@ -116,6 +116,9 @@ func Follow(ctx context.Context, from Lister, every time.Duration, report func(P
 	var last Progress
 	for {
 		p, err := Observe(ctx, from)
+		if ctx.Err() != nil {
+			return last, context.Cause(ctx)
+		}
 		if err != nil {
 			return last, err
 		}

@@ -90,7 +90,7 @@ func Upgrade(ctx context.Context, c Upgrader, report func(string)) error {
 		report(line)
 	}
 	for _, step := range []struct{ command, end, result string }{
-		{"start " + string(upgradeRollout) + " --plan " + p.Digest[:12], "Done", "changed and healthy at their sites"},
+		{fmt.Sprintf("start %s --plan %.12s", upgradeRollout, p.Digest), "Done", "changed and healthy at their sites"},
 		{"undo " + string(upgradeRollout), "Undone", "returned to what they were, the last wave first"},
 	} {
 		report("$ tko rollout " + step.command)
@@ -106,7 +106,11 @@ func Upgrade(ctx context.Context, c Upgrader, report func(string)) error {
 		for _, w := range last.Waves {
 			healthy += w.Progress["Healthy"]
 		}
-		report(fmt.Sprintf("rollout %s is %s: %d of %d deployments are %s", upgradeRollout, step.end, healthy, p.Kinds["Change"], step.result))
+		result := fmt.Sprintf("rollout %s is %s: %d of %d deployments are %s", upgradeRollout, step.end, healthy, p.Kinds["Change"], step.result)
+		if healthy == 0 || healthy != p.Kinds["Change"] {
+			return fmt.Errorf("%s: see tko rollout status %s", result, upgradeRollout)
+		}
+		report(result)
 	}
 	return nil
 }

@@ -43,11 +43,11 @@ func (s *Store) List(ctx context.Context, query catalog.Query) iter.Seq2[catalog
 }
 
 func checkQuery(q *catalog.Query) error {
-	texts := []string{"kind", string(q.Kind), "parent", q.Parent, "ID to start after", q.After}
+	texts := []string{"kind", string(q.Kind), "parent", q.Parent, "origin", q.Origin, "ID to start after", q.After}
 	for _, p := range slices.Concat(q.IDs, q.Templates, q.Sites) {
 		texts = append(texts, "pattern", p.String())
 	}
-	for _, m := range []map[string]tko.Pattern{q.Metadata, q.TemplateMetadata, q.SiteMetadata} {
+	for _, m := range []map[string]tko.Pattern{q.Metadata, q.Labels, q.TemplateMetadata, q.SiteMetadata} {
 		for key, p := range m {
 			texts = append(texts, "metadata key", key, "pattern", p.String())
 		}

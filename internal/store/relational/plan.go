@@ -334,7 +334,7 @@ type metadataKey struct {
 	pattern  tko.Pattern
 	pairs    []int64 // matching entries; if more than maxPairs, not all of them
 	sets     []int64 // shared metadata that has one of pairs
-	complete bool    // sets has all of them
+	complete bool    // pairs and sets have all of them
 }
 
 // metadata adds the filters of the records' own metadata.
@@ -370,7 +370,7 @@ func (p *plan) metadata(ctx context.Context) error {
 func (p *plan) findShared(ctx context.Context, list []*metadataKey) error {
 	if p.query.Kind != tko.KindDeployment { // see isShared
 		for _, k := range list {
-			k.complete = true
+			k.complete = len(k.pairs) <= maxPairs
 		}
 		return nil
 	}

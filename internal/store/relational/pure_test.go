@@ -1,0 +1,292 @@
+package relational
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/catalog"
+)
+
+// Marks of a query, whatever was added in whatever order: they are sorted, bounded, and the
+// best one is the last up to the offset. Where lists end at each multiple of a distance,
+// none is farther than twice that.
+func TestBestMarkIsTheLastUpToTheOffset(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 200 {
+		var p offsetMarks
+		added := map[int]string{}
+		for range random.IntN(300) {
+			n := 1 + random.IntN(20*markDistance)
+			if added[n] == "" {
+				added[n] = "id" + strconv.Itoa(n)
+			}
+			p.add(mark{n, "id" + strconv.Itoa(n)})
+		}
+		if !slices.IsSortedFunc(p.marks, func(a, b mark) int { return a.n - b.n }) {
+			t.Fatalf("marks are not sorted: %v", p.marks)
+		}
+		for range 20 {
+			offset := random.IntN(22 * markDistance)
+			var want mark
+			for _, m := range p.marks {
+				if m.n <= offset {
+					want = m
+				}
+			}
+			if got := p.best(offset); got != want || got.n > 0 && got.id != added[got.n] {
+				t.Fatalf("the best mark for %d is %v, want %v of %v", offset, got, want, p.marks)
+			}
+			for n := range added { // close marks are removed, but not whole ranges of them
+				if n <= offset && n > p.best(offset).n+2*markDistance {
+					t.Fatalf("the mark %d was removed: %d is the best for %d", n, p.best(offset).n, offset)
+				}
+			}
+		}
+	}
+	var p offsetMarks
+	for n := range 3 * maxMarks {
+		p.add(mark{n * markDistance, ""})
+	}
+	if len(p.marks) != maxMarks || p.marks[maxMarks-1].n != (3*maxMarks-1)*markDistance {
+		t.Errorf("%d marks up to %d", len(p.marks), p.marks[len(p.marks)-1].n)
+	}
+	if p.add(p.marks[5]); len(p.marks) != maxMarks {
+		t.Error("a mark that is known is added")
+	}
+}
+
+func TestMarksOfQueriesAreCachedAndNotShared(t *testing.T) {
+	t.Parallel()
+	var o offsetCache
+	if o.get("none") != nil {
+		t.Error("there are marks of an unknown query")
+	}
+	for i := range maxQueries {
+		o.put(&offsetMarks{key: strconv.Itoa(i), position: 5})
+	}
+	o.get("0")
+	o.put(&offsetMarks{key: "new", position: 5, marks: []mark{{1, "a"}}})
+	if o.get("0") == nil || o.get("1") != nil || len(o.queries) != maxQueries {
+		t.Errorf("of %d queries, not the least recently used one is removed", len(o.queries))
+	}
+	o.get("new").marks[0].id = "changed"
+	o.get("new").add(mark{5000, "b"})
+	if got := o.get("new").marks; len(got) != 1 || got[0].id != "a" {
+		t.Errorf("a caller changed the cached marks: %v", got)
+	}
+	for position, want := range map[int64]int64{4: 5, 5: 5, 6: 6} {
+		c := offsetCache{queries: []*offsetMarks{{key: "k", position: 5}}}
+		c.put(&offsetMarks{key: "k", position: position})
+		if got := c.get("k").position; got != want || len(c.queries) != 1 {
+			t.Errorf("marks of position %d replace those of 5: position %d", position, got)
+		}
+	}
+}
+
+// A clock that is set back by more than a step is noticed, once, and so is the first time:
+// what was before is not known. Time that goes on is not.
+func TestClockThatIsSetBackIsNoticed(t *testing.T) {
+	t.Parallel()
+	step := clockStep.Microseconds()
+	const began = 1_000_000_000
+	for name, test := range map[string]struct {
+		times   []int64
+		rewound bool
+		newest  int64
+	}{
+		"goes on":               {[]int64{began, began + 1, began + 5*step}, false, began + 5*step},
+		"jitters":               {[]int64{began, began + 10, began + 3}, false, began + 10},
+		"back by a step":        {[]int64{began + step, began}, false, began + step},
+		"back by a little more": {[]int64{began + step + 1, began}, true, began},
+		"back, and goes on":     {[]int64{began + 9*step, began, began + 1}, true, began + 1},
+	} {
+		c := newClock()
+		c.observe(test.times[0])
+		select {
+		case <-c.rewound:
+		default:
+			t.Errorf("%s: the first time is not noticed", name)
+		}
+		for _, now := range test.times[1:] {
+			c.observe(now)
+		}
+		if rewound := len(c.rewound) == 1; rewound != test.rewound || c.newest.Load() != test.newest {
+			t.Errorf("%s: set back: %t, newest %d; want %t, %d", name, rewound, c.newest.Load(), test.rewound, test.newest)
+		}
+	}
+}
+
+// A policy retains changes for its time, counted from when the collection began; one that
+// is gone, or shorter, retains what all others are retained for.
+func TestCutoffOfPolicyIsItsTimeAgo(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 5, 1, 0, 0, 0, 0, time.UTC)
+	keep := catalog.Retention{Changes: 24 * time.Hour, Longer: []catalog.Longer{{Name: "month", Keep: 30 * 24 * time.Hour}, {Name: "hour", Keep: time.Hour}}}
+	c := &collection{keep: keep, cutoff: micros(now.Add(-keep.Changes))}
+	for policy, ago := range map[string]time.Duration{"": keep.Changes, "gone": keep.Changes, "month": 30 * 24 * time.Hour, "hour": keep.Changes} {
+		if got, want := moment(c.cutoffOf(policy)), now.Add(-ago); !got.Equal(want) {
+			t.Errorf("policy %q retains changes since %s, want %s", policy, got, want)
+		}
+	}
+}
+
+// The prefix of a digest may be that of several: then content is retained that could be
+// removed, never the other way.
+func TestPrefixOfDigestIsThatOfItsBytes(t *testing.T) {
+	t.Parallel()
+	a, b := []byte{1, 2, 3, 4, 5, 6, 7, 8, 9}, []byte{1, 2, 3, 4, 5, 6, 7, 8, 10}
+	if digestPrefix(a) != digestPrefix(b) || digestPrefix(a) != 0x0102030405060708 {
+		t.Errorf("%x, %x", digestPrefix(a), digestPrefix(b))
+	}
+	if digestPrefix(a[1:]) == digestPrefix(a) || digestPrefix(a[:7]) != 0 || digestPrefix(nil) != 0 {
+		t.Error("digests that differ have one prefix, or one that is too short has any")
+	}
+}
+
+// Packages are read as they were written, whether compression pays or not.
+func TestCompressedPackagesAreReadAsWritten(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(2, 2))
+	noise := make([]byte, 5000)
+	for i := range noise {
+		noise[i] = byte(random.Uint32())
+	}
+	for name, test := range map[string]struct {
+		data     []byte
+		encoding int
+	}{
+		"nothing":       {nil, encodingRaw},
+		"small":         {bytes.Repeat([]byte("a"), minCompressed-1), encodingRaw},
+		"just enough":   {bytes.Repeat([]byte("a"), minCompressed), encodingZstd},
+		"text":          {[]byte(strings.Repeat("apiVersion: v1\n", 1000)), encodingZstd},
+		"random":        {noise, encodingRaw},
+		"partly random": {append(bytes.Repeat([]byte("a"), 2000), noise...), encodingZstd},
+	} {
+		encoding, stored := compress(test.data)
+		if encoding != test.encoding || stored == nil || encoding == encodingZstd && len(stored) >= len(test.data)*9/10 {
+			t.Errorf("%s: encoding %d, %d of %d bytes", name, encoding, len(stored), len(test.data))
+		}
+		for _, size := range []int{0, len(test.data)} { // older rows have no size
+			if got, err := decompress(encoding, size, stored); err != nil || !bytes.Equal(got, test.data) {
+				t.Errorf("%s: %d bytes were read, %v", name, len(got), err)
+			}
+		}
+	}
+	if _, err := decompress(99, 1, []byte("a")); err == nil || !strings.Contains(err.Error(), "a newer TKO wrote it") {
+		t.Errorf("an encoding of the future: %v", err)
+	}
+	if _, err := decompress(encodingZstd, 5, []byte("no zstd")); err == nil {
+		t.Error("damaged content is read")
+	}
+}
+
+// Columns are read from both drivers, NULL included; other types are errors, not data.
+func TestColumnsAreReadFromBothDrivers(t *testing.T) {
+	t.Parallel()
+	want := catalog.Digest{1, 2, 3}
+	for _, value := range []any{"a", []byte("a")} {
+		column := text("before")
+		if err := column.Scan(value); err != nil || column != "a" {
+			t.Errorf("%T: %q, %v", value, column, err)
+		}
+	}
+	column, hash, made := text("before"), digest(want), derivation{digest: digest(want), revision: 3}
+	if err := errors.Join(column.Scan(nil), hash.Scan(nil), made.Scan(nil)); err != nil || column != "" || hash != (digest{}) || made != (derivation{}) {
+		t.Errorf("NULL is %q, %v, %v (%v)", column, hash, made, err)
+	}
+	if err := hash.Scan(want[:]); err != nil || hash != digest(want) {
+		t.Errorf("%v, %v", hash, err)
+	}
+	for _, scan := range []func(any) error{column.Scan, hash.Scan, made.Scan} {
+		if err := scan(int64(5)); err == nil || !strings.Contains(err.Error(), "int64 where a") {
+			t.Errorf("a number: %v", err)
+		}
+	}
+	if err := hash.Scan("text"); err == nil {
+		t.Error("a text is a digest")
+	}
+}
+
+// A derivation is of one revision. Older programs leave that of an earlier revision.
+func TestDerivationIsOfItsRevision(t *testing.T) {
+	t.Parallel()
+	want := catalog.Digest{9, 8, 7}
+	value := derivationValue(want, 1<<40)
+	var d derivation
+	if err := d.Scan(value); err != nil || d.of(1<<40) != want || d.of(1<<40+1) != (catalog.Digest{}) || d.of(0) != (catalog.Digest{}) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if want[3] != 0 || derivationValue(catalog.Digest{}, 5) != nil {
+		t.Error("no digest has a derivation, or it was changed")
+	}
+	if err := d.Scan(want[:]); err != nil || d != (derivation{}) {
+		t.Errorf("a digest without a revision: %+v, %v", d, err)
+	}
+}
+
+func TestCopiesOfRecordsBelongToTheCaller(t *testing.T) {
+	t.Parallel()
+	of := func() catalog.Record {
+		return catalog.Record{Plugin: []byte("p"), Conditions: []tko.Condition{{Type: "c"}}, Deployments: []string{"d"}, Replaces: []string{"r"}}
+	}
+	original := of()
+	clone := cloneRecord(original)
+	clone.Plugin[0], clone.Conditions[0].Type, clone.Deployments[0], clone.Replaces[0] = 'x', "x", "x", "x"
+	if got, want := fmt.Sprint(original), fmt.Sprint(of()); got != want {
+		t.Errorf("a caller changed %s to %s", want, got)
+	}
+}
+
+// Only new records that nothing else depends on are committed without the lock of the log.
+func TestOnlyPlainCreationsAreOptimistic(t *testing.T) {
+	t.Parallel()
+	created := func(change func(*catalog.Write)) *call {
+		w := catalog.Write{Op: tko.OpWritten, Expect: catalog.Absent, Record: catalog.Record{}}
+		if change != nil {
+			change(&w)
+		}
+		return &call{writes: []catalog.Write{{Op: tko.OpWritten, Expect: catalog.Absent}, w}}
+	}
+	if !optimistic([]*call{created(nil), created(nil)}) {
+		t.Error("creations are not optimistic")
+	}
+	if optimistic([]*call{created(nil), {}}) {
+		t.Error("a call without writes, such as of a token, is optimistic")
+	}
+	for name, change := range map[string]func(*catalog.Write){
+		"a deletion":            func(w *catalog.Write) { w.Op = tko.OpDeleted },
+		"a condition":           func(w *catalog.Write) { w.Op = tko.OpStatus },
+		"a change":              func(w *catalog.Write) { w.Expect = 3 },
+		"any revision":          func(w *catalog.Write) { w.Expect = catalog.Any },
+		"a modification":        func(w *catalog.Write) { w.Token = "t" },
+		"a child with origin":   func(w *catalog.Write) { w.Record.Origin = "o" },
+		"a revision of parents": func(w *catalog.Write) { w.ParentRevision = 1 },
+		"an ID of a deletion":   func(w *catalog.Write) { w.Used = true },
+	} {
+		if optimistic([]*call{created(nil), created(change)}) {
+			t.Errorf("%s is optimistic", name)
+		}
+	}
+}
+
+func TestTimesAreThoseOfMicroseconds(t *testing.T) {
+	t.Parallel()
+	a, b := time.Date(2026, 1, 2, 3, 4, 5, 678901234, time.FixedZone("x", 3600)), time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, at := range []time.Time{a, b} {
+		if got := moment(micros(at)); !got.Equal(at.Truncate(time.Microsecond)) || got.Location() != time.UTC {
+			t.Errorf("%s is %s", at, got)
+		}
+	}
+	if !later(a, b).Equal(a) || !later(b, a).Equal(a) || !later(a, a).Equal(a) {
+		t.Error("the later time is the earlier one")
+	}
+}
