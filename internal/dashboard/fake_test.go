@@ -230,8 +230,11 @@ func (f *fake) RolloutStatus(_ context.Context, id tko.RolloutID) (tko.RolloutSt
 
 func (f *fake) RolloutPlan(_ context.Context, id tko.RolloutID) (tko.RolloutPlan, error) {
 	return tko.RolloutPlan{ID: id, Digest: "9f3c5d7e1a2b3c4d", Kinds: map[string]int{"Change": 12, "Delete": 1}, Groups: []tko.RolloutGroup{
-		{Kind: "Change", Count: 12, Examples: []tko.DeploymentID{tko.DeploymentID(name(1))}, More: 1, Changes: []tko.RolloutChange{{Resource: `v1 ConfigMap "settings"`, Path: "data.image", Before: "v1", After: "v2"}},
-			Templates: []string{"nf/upf:v1 → nf/upf:v2"}},
+		{
+			Kind: "Change", Count: 12, Examples: []tko.DeploymentID{tko.DeploymentID(name(1))}, More: 1,
+			Changes:   []tko.RolloutChange{{Resource: `v1 ConfigMap "settings"`, Path: "data.image", Before: "v1", After: "v2"}},
+			Templates: []string{"nf/upf:v1 → nf/upf:v2"},
+		},
 		{Kind: "Delete", Count: 1, Examples: []tko.DeploymentID{tko.DeploymentID(name(4))}},
 	}}, nil
 }

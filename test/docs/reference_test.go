@@ -95,7 +95,7 @@ const (
 	ofTerminal = "needs a terminal: test/dashboard runs it"
 	ofProvider = "needs an identity provider: test/login runs it"
 	ofSource   = "needs a source of the server: test/cli/testdata/sources.txtar and gitopssource.txtar run the command"
-	ofCluster  = "needs a cluster or another server: test/kubernetes and docs/moving.md run the command"
+	ofCluster  = "needs a cluster or another server: docs/moving.md and test/cli/testdata/importtool.txtar run the command"
 )
 
 var examples = map[string]example{

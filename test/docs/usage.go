@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -24,7 +25,7 @@ func CheckHelp(t *testing.T, least int, help func(words []string) string) {
 			case !strings.HasPrefix(line, "  ") || len(fields) == 0:
 				below = false
 			case below:
-				check(append(words[:len(words):len(words)], fields[0]))
+				check(append(slices.Clip(words), fields[0]))
 			case strings.HasPrefix(fields[0], "-"):
 				flags++
 			}
