@@ -27,6 +27,7 @@ type Client interface {
 	plan.Client
 	work.Client
 	Records
+	Definitions
 	Rollouts
 }
 
@@ -45,6 +46,10 @@ type Records interface {
 	ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error
 	// About returns the position of the newest change.
 	About(ctx context.Context) (tko.About, error)
+}
+
+// Definitions are the registered sources.
+type Definitions interface {
 	// SourceDefinitions returns the registered sources, or none if their version is known.
 	SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error)
 	// DeclareSources registers the sources that the repository of another one declares;
