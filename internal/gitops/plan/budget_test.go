@@ -3,6 +3,8 @@ package plan_test
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -45,7 +47,7 @@ func TestRemovalsBeyondBothLimitsWait(t *testing.T) {
 		owned := w.of(numbered(test.owned, plainSite, "s")...)
 		w.apply(owned...)
 		w.policy.Budget, w.policy.Prune = test.budget, test.prune
-		revision := append(owned[test.gone:test.owned:test.owned], of(t, template("new", name)))
+		revision := slices.Concat(owned[test.gone:], w.of(template("new", name)))
 		p := w.plan(revision...)
 		want := map[string]int{"create template": 1}
 		held := map[string]int{}
@@ -98,7 +100,7 @@ func TestChildrenCountInTheBudget(t *testing.T) {
 			if waits := p.Asks != ""; waits != test.waits {
 				t.Errorf("the removal waits: %t, want %t; %q", waits, test.waits, p.Messages)
 			}
-			if list := append(p.Actions, p.Held...); len(list) != 1 || list[0].With != test.children || !strings.Contains(list[0].String(), fmt.Sprintf("and %d below it", test.children)) {
+			if list := slices.Concat(p.Actions, p.Held); len(list) != 1 || list[0].With != test.children || !strings.Contains(list[0].String(), fmt.Sprintf("and %d below it", test.children)) {
 				t.Errorf("the removal is %v", list)
 			}
 		})
@@ -181,7 +183,7 @@ func TestHeldRemovalsAreNamed(t *testing.T) {
 func TestRemovalsRefuseDescendantsThatWerentCounted(t *testing.T) {
 	t.Parallel()
 	for _, counted := range []int{0, 1} {
-		t.Run(fmt.Sprint(counted), func(t *testing.T) {
+		t.Run(strconv.Itoa(counted), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, pruning())
 			w.apply(w.of(plainDeployment("top"))...)

@@ -256,8 +256,10 @@ func TestDeploymentsAreRestoredByTheirPlace(t *testing.T) {
 		w := newWorld(t, pruning())
 		manifests := w.of(template("t", "1"), template("t2", "1"), plainSite("s"), plainSite("s2"), placed("d", "1"))
 		w.apply(manifests...)
-		w.put(tko.Put{Kind: tko.KindDeployment, ID: w.item(tko.KindDeployment, "d").ID, Template: test.template, Site: test.site,
-			Package: configMap("by-ada", "1").WithDeployment(string(test.template), string(test.site), false, false)})
+		w.put(tko.Put{
+			Kind: tko.KindDeployment, ID: w.item(tko.KindDeployment, "d").ID, Template: test.template, Site: test.site,
+			Package: configMap("by-ada", "1").WithDeployment(string(test.template), string(test.site), false, false),
+		})
 		equal(t, name, test.want, actions(w.apply(manifests...).Actions))
 		equal(t, name+", after that", 0, w.plan(manifests...).Changes())
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,7 +21,7 @@ import (
 // them.
 func draw(r *rand.Rand) []tko.Put {
 	var puts []tko.Put
-	value := func() string { return fmt.Sprint(r.IntN(2)) }
+	value := func() string { return strconv.Itoa(r.IntN(2)) }
 	templates := []tko.TemplateID{""}
 	for i := range 2 {
 		if id := fmt.Sprint("t", i); r.IntN(4) > 0 {
@@ -86,7 +87,7 @@ func TestAnyRevisionsConverge(t *testing.T) {
 	t.Parallel()
 	held, interrupted, restored := 0, 0, 0
 	for seed := range uint64(5) {
-		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a fixed seed
+		r := rand.New(rand.NewPCG(seed, 1))
 		w := newWorld(t, pruning())
 		w.put(plainSite("theirs"))
 		w.put(tko.Put{Kind: tko.KindDeployment, Origin: "theirs"})
@@ -222,7 +223,7 @@ func checkContents(t *testing.T, name string, w *world, puts []tko.Put) {
 func TestCarefulPlansAreHeldAsAWhole(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, plan.Policy{})
-	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a fixed seed
+	r := rand.New(rand.NewPCG(1, 2))
 	random := func() []manifest.Manifest {
 		var puts []tko.Put
 		for i := range 12 {
@@ -232,7 +233,7 @@ func TestCarefulPlansAreHeldAsAWhole(t *testing.T) {
 			case 1:
 				puts = append(puts, plainSite(id))
 			default:
-				puts = append(puts, site(id, "", "k", fmt.Sprint(r.IntN(3))))
+				puts = append(puts, site(id, "", "k", strconv.Itoa(r.IntN(3))))
 			}
 		}
 		return w.fromInventory(puts...)

@@ -100,7 +100,7 @@ func configMap(name, value string) krm.Package {
 	return krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": map[string]any{"k": value}}}
 }
 
-// numbered returns entities with the IDs prefix00, prefix01, …
+// numbered returns entities with the IDs prefix00, prefix01 and so on.
 func numbered(n int, one func(id string) tko.Put, prefix string) []tko.Put {
 	puts := make([]tko.Put, n)
 	for i := range puts {

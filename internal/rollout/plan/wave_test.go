@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -288,7 +289,7 @@ func TestFiftyDifferentChangesAreGroups(t *testing.T) {
 	for n, coarse := range map[int]bool{49: false, 50: false, 51: true} {
 		g := plan.NewGrouper(nil, []byte("key"))
 		for i := range n {
-			g.Add(plan.Row{Deployment: tko.DeploymentID(fmt.Sprint(i)), Kind: plan.Change}, image("", "1"), image("", fmt.Sprint("v", i)), nil)
+			g.Add(plan.Row{Deployment: tko.DeploymentID(strconv.Itoa(i)), Kind: plan.Change}, image("", "1"), image("", fmt.Sprint("v", i)), nil)
 		}
 		groups, _ := g.Finish()
 		if want := map[bool]int{false: n, true: 1}[coarse]; len(groups) != want {
@@ -312,7 +313,7 @@ func TestFurtherRowsShareAGroupOfTheirKind(t *testing.T) {
 		field := func(value string) krm.Package {
 			return krm.Package{{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "c"}, "data": map[string]any{fmt.Sprint("k", i): value}}}
 		}
-		at = append(at, g.Add(plan.Row{Deployment: tko.DeploymentID(fmt.Sprint(i)), Kind: kinds[i%3]}, field("1"), field("2"), nil))
+		at = append(at, g.Add(plan.Row{Deployment: tko.DeploymentID(strconv.Itoa(i)), Kind: kinds[i%3]}, field("1"), field("2"), nil))
 	}
 	groups, index := g.Finish()
 	if len(groups) < 200 || len(groups) > 203 {
