@@ -157,7 +157,7 @@ func TestDemoIsNotDoneWhileWorkIsLeft(t *testing.T) {
 		says   string // in the problems or the progress
 	}{
 		"nothing":             {func(f *fleet) { f.deployments = nil }, "0 deployments"},
-		"not prepared":        {func(f *fleet) { f.deployments[1].Prepared = false }, "3 prepared"},
+		"not prepared":        {func(f *fleet) { f.deployments[1].Prepared = false }, "3 prepared, 1 of 1 scheduled"},
 		"not scheduled":       {func(f *fleet) { f.deployments[1].Stamp = tko.Stamp{} }, "1 of 2 scheduled"},
 		"not schedulable":     {func(f *fleet) { f.deployments[1].Stamp = scheduled(tko.ConditionFalse) }, "deployment " + string(id("east")) + " is not Scheduled: R: m"},
 		"a problem of a site": {func(f *fleet) { f.sites[1].Stamp = scheduled(tko.ConditionFalse) }, "site west is not Scheduled: R: m"},
@@ -250,6 +250,12 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	good := committed(t, all...)
 	if err := c.Check(observe(t, complete()), good); err != nil {
 		t.Fatalf("all is there: %v", err)
+	}
+	nested := complete() // a topology of a site has children there, and no files
+	nested.deployments[1].ID, nested.deployments[1].Parent = id("child"), id("east")
+	nested.deployments = append(nested.deployments, tko.Deployment{ID: id("east"), Site: "east", Prepared: true, Approved: true, Stamp: scheduled(tko.ConditionTrue)})
+	if err := c.Check(observe(t, nested), committed(t, "east/"+string(id("child"))+"/Namespace.yaml", west)); err != nil {
+		t.Errorf("a topology of a site: %v", err)
 	}
 	tests := map[string]struct {
 		change     func(*fleet)
