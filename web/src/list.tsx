@@ -204,7 +204,10 @@ export function List({ kind, filter, feed, me, embedded }: { kind: Kind, filter:
     e.preventDefault()
     move()
   }
-  const done = (result?: { count: number }) => { setPlan(undefined); if (result) { setMarked(new Set()); setMatching(false) } setTimeout(() => scroller.current?.focus()) } // once the dialog is gone
+  const done = (result?: { count: number }) => { setPlan(undefined); if (result) { setMarked(new Set()); setMatching(false) } }
+  // The list has the focus again as soon as the dialog is gone: the next key is not lost.
+  const asked = useRef(false)
+  useLayoutEffect(() => { if (!plan && asked.current) scroller.current?.focus(); asked.current = !!plan }, [plan])
   const count = matching ? 'All that match' : marked.size > 0 ? `${marked.size} marked` : ''
   return <div className={embedded ? 'list embedded' : 'list'}>
     {!embedded && <form role="search" onSubmit={e => { e.preventDefault(); submit() }}>
