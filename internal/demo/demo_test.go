@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,7 @@ import (
 
 // A fleet stands in for the client of a server.
 type fleet struct {
+	mu          sync.Mutex // of deployments, where a test changes them later
 	sites       []tko.Site
 	deployments []tko.Deployment
 	templates   map[tko.TemplateID]tko.Template
@@ -44,6 +46,8 @@ func (f *fleet) Sites(context.Context, tko.SiteSelect, tko.ListOptions) iter.Seq
 }
 
 func (f *fleet) Deployments(_ context.Context, s tko.DeploymentSelect, _ tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	selected := slices.DeleteFunc(slices.Clone(f.deployments), func(d tko.Deployment) bool {
 		return len(s.Templates) > 0 && !slices.Contains(s.Templates, string(d.Template))
 	})
@@ -186,7 +190,13 @@ func TestFollowReportsEachChangeOnceUntilTheEnd(t *testing.T) {
 		f := complete()
 		last := f.deployments[2]
 		f.deployments[2].Stamp = tko.Stamp{}
-		step := func(d time.Duration, change func()) { time.AfterFunc(d, change) }
+		step := func(d time.Duration, change func()) {
+			time.AfterFunc(d, func() {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				change()
+			})
+		}
 		step(10*time.Second+1, func() { f.deployments[2].Stamp = scheduled(tko.ConditionFalse) })
 		step(20*time.Second+1, func() { f.deployments[2] = last })
 		var reports []string
