@@ -178,7 +178,7 @@ func (l *reconciliation) wait(ctx context.Context, s tko.RolloutStatus, revision
 // rolloutCheck returns when to check a rollout again.
 func (l *reconciliation) rolloutCheck(s tko.RolloutStatus) time.Duration {
 	switch s.State {
-	case rolloutDraft, rolloutPlanning, rolloutRunning, rolloutUndoing:
+	case rolloutDraft, rolloutPlanning, rolloutRunning, rolloutUndoing, rolloutDone:
 		return min(rolloutInterval, l.spec.Interval)
 	}
 	return spread(l.spec.Interval)
@@ -361,6 +361,15 @@ func (l *reconciliation) propose(ctx context.Context, revision string, p *plan.P
 		}
 		if err != nil && !errors.Is(err, tko.ErrNotFound) {
 			return tko.RolloutStatus{}, err
+		}
+	}
+	if saved := l.state.Rollout; saved != nil && saved.Settled == "" && saved.Revision == revision {
+		switch s, err := client.RolloutStatus(ctx, saved.ID); {
+		case errors.Is(err, tko.ErrNotFound):
+		case err != nil:
+			return tko.RolloutStatus{}, err
+		case s.State != rolloutDraft && s.State != rolloutPlanning && s.State != rolloutPlanned:
+			return s, nil // it was started after the plan was begun: the inventory has its result first
 		}
 	}
 	id, err := l.rolloutID(ctx, revision)

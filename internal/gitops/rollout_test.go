@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -274,6 +275,61 @@ func TestInterruptedControllersMakeOneRollout(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A rollout may be started and done after a reconciliation has looked at it: no second one is made of what it did.
+func TestRolloutThatIsStartedDuringAPlanStaysTheOnlyOne(t *testing.T) {
+	t.Parallel()
+	r := newRepo(t)
+	c := data(t)
+	advance(t, c)
+	revision := r.push(map[string]string{"a.yaml": all(template("t", "1"), place("a", "t", "1"), place("b", "t", "1"))})
+	ctx, stop := context.WithCancel(t.Context())
+	one := &rolloutDying{dying: &dying{Client: c, at: string(tko.KindRollout), die: stop}}
+	if err := gitops.New(one, gitops.Options{Worker: "dead", Sources: []gitops.Spec{spec(t, planned(r.url))}, Lease: 100 * time.Millisecond}).Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{TB: t, Client: c}
+	id := rolloutOf(revision)
+	w.state(id, "Planned")
+	late := &lateClient{Client: c, looked: make(chan struct{}), done: make(chan struct{})}
+	w.controller = gitops.New(late, gitops.Options{Sources: []gitops.Spec{spec(t, planned(r.url))}})
+	ctx, stop = context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.controller.Run(ctx) }()
+	<-late.looked
+	w.begin(id)
+	w.state(id, "Done")
+	close(late.done)
+	w.until("fleet", "at "+revision, func(s tko.Source) bool { return s.Status.Applied == revision && ready(s).Status == tko.ConditionTrue })
+	for other, err := range c.Rollouts(t.Context(), tko.RolloutSelect{}, tko.ListOptions{}) {
+		if err != nil || other.ID != id {
+			t.Errorf("there is the rollout %q, too (%v)", other.ID, err)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A lateClient reads the status of a planned rollout, and returns it when done is closed.
+type lateClient struct {
+	*client.Client
+	once         sync.Once
+	looked, done chan struct{}
+}
+
+func (l *lateClient) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
+	s, err := l.Client.RolloutStatus(ctx, id)
+	if err == nil && s.State == "Planned" {
+		l.once.Do(func() { close(l.looked) })
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+		}
+	}
+	return s, err
 }
 
 // A rolloutDying client dies before or after it writes a rollout.
