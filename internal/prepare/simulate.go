@@ -208,7 +208,7 @@ func (s *simulator) Plugins(ctx context.Context, sel tko.PluginSelect, options t
 	return s.view.Plugins(ctx, sel, options)
 }
 
-// About isn't called: the plugins of a simulation are known from its start.
+// About has no position: all that a simulation reads is as of one.
 func (s *simulator) About(context.Context) (tko.About, error) { return tko.About{}, nil }
 
 // Deployments returns children: preparation selects deployments by their parent only.

@@ -34,6 +34,9 @@ type Client interface {
 	CreateChildren(ctx context.Context, children tko.NewChildren) (ids []tko.DeploymentID, created int, err error)
 	// ProvisionSite registers a site, unless one with its origin exists.
 	ProvisionSite(ctx context.Context, site tko.NewSite) (id tko.SiteID, created bool, err error)
+	// About returns, among others, the position of the newest change; 0 if all reads are
+	// as of one position.
+	About(ctx context.Context) (tko.About, error)
 }
 
 // Bounds of the requests to the data controller.
@@ -321,8 +324,32 @@ func (p *Preparer) preparePlacement(ctx context.Context, d Deployment, resource 
 	return prepared, nil
 }
 
+// moment returns a context in which all Sites resources of entries are read as of one
+// position. Otherwise a site whose metadata changes meanwhile could be selected by two of
+// them, or by none: it would get a second child, or lose its only one.
+func (p *Preparer) moment(ctx context.Context, entries []entry) (context.Context, error) {
+	names := map[string]bool{}
+	for _, e := range entries {
+		for _, s := range e.selects {
+			names[s.resource.Name] = true
+		}
+	}
+	if len(names) < 2 {
+		return ctx, nil
+	}
+	about, err := p.Client.About(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the position of the newest change: %w", err)
+	}
+	return tko.WithAsOf(ctx, tko.AsOf{Position: about.Position}), nil
+}
+
 // resolve reads the templates and sites of entries, each once.
 func (p *Preparer) resolve(ctx context.Context, entries []entry) ([]placed, error) {
+	moment, err := p.moment(ctx, entries)
+	if err != nil {
+		return nil, err
+	}
 	templates := map[string]tko.TemplateID{}
 	sites := map[string][]tko.SiteID{}
 	all := make([]placed, len(entries))
@@ -337,7 +364,7 @@ func (p *Preparer) resolve(ctx context.Context, entries []entry) ([]placed, erro
 		all[i] = placed{entry: e, id: templates[e.template.resource.Name], at: append([]tko.SiteID(nil), e.sites...)}
 		for _, s := range e.selects {
 			if _, ok := sites[s.resource.Name]; !ok {
-				ids, err := p.sites(ctx, s.resource, tko.SiteSelect{Metadata: s.sel}, -1)
+				ids, err := p.sites(moment, s.resource, tko.SiteSelect{Metadata: s.sel}, -1)
 				if err != nil {
 					return nil, err
 				}

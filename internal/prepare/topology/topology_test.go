@@ -76,6 +76,8 @@ func (d *data) Sites(_ context.Context, sel tko.SiteSelect, o tko.ListOptions) i
 	return list(d, d.sites, sel.IDs, sel.Metadata, o, func(id string) tko.Site { return tko.Site{ID: tko.SiteID(id)} })
 }
 
+func (d *data) About(context.Context) (tko.About, error) { return tko.About{}, nil }
+
 func (d *data) CreateChildren(_ context.Context, c tko.NewChildren) (ids []tko.DeploymentID, created int, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
