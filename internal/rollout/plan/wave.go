@@ -47,7 +47,7 @@ func Assign(waves []spec.Wave, candidates []Candidate) []Place {
 		case wave.Count > 0:
 			size = min(size, wave.Count)
 		case wave.Percent > 0:
-			size = min(size, max(1, int(wave.Percent*float64(len(candidates))/100)))
+			size = min(size, max(1, spec.Share(wave.Percent, len(candidates))))
 		}
 		order := left
 		if wave.Spread != "" {

@@ -163,7 +163,14 @@ type Failures struct {
 
 // Exceeded reports whether more deployments failed than the budget allows.
 func (f Failures) Exceeded(failed, rows int) bool {
-	return f.Count != nil && failed > *f.Count || f.Percent != nil && float64(failed)*100 > *f.Percent*float64(rows)
+	return f.Count != nil && failed > *f.Count || f.Percent != nil && failed > Share(*f.Percent, rows)
+}
+
+// Share returns a percentage of n, rounded down. Percentages are decimal fractions: 32.3 %
+// of 1,000 are 323, although the binary number that stands for 32.3 is a little less.
+func Share(percent float64, n int) int {
+	const more = 1e-6 // than the error of any product up to a billion
+	return int(percent*float64(n)/100 + more)
 }
 
 // Health says when a changed deployment is healthy.

@@ -320,3 +320,18 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestShareIsOfTheDecimalFraction(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 7, 1000, 20_000, 1_000_000} {
+		for tenths := range 1001 {
+			if got, want := spec.Share(float64(tenths)/10, n), tenths*n/1000; got != want {
+				t.Fatalf("%.1f %% of %d are %d, want %d", float64(tenths)/10, n, got, want)
+			}
+		}
+	}
+	third := 32.3
+	if budget := (spec.Failures{Percent: &third}); budget.Exceeded(323, 1000) || !budget.Exceeded(324, 1000) {
+		t.Error("323 failures of 1,000 are 32.3 %, 324 are more")
+	}
+}
