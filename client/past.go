@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"iter"
-	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
@@ -29,29 +28,12 @@ func (c *Client) DiffPast(ctx context.Context, r tko.DiffRequest) iter.Seq2[tko.
 // RestorePast writes the selected entities as they were at a moment. Restoring many must
 // be confirmed: see [tko.WithConfirmation]. After an error, the same restore continues.
 func (c *Client) RestorePast(ctx context.Context, r tko.RestoreRequest) (tko.Restored, error) {
-	m, err := call(ctx, c, c.past.RestorePast, &tkopb.RestorePast{
+	return wire.Then(wire.Restored)(call(ctx, c, c.past.RestorePast, &tkopb.RestorePast{
 		Select: wire.NewPastSelect(r.Select), AsOf: r.AsOf.String(), DryRun: r.DryRun, Confirm: wire.NewConfirm(ctx),
-	})
-	if err != nil {
-		return tko.Restored{}, err
-	}
-	return tko.Restored{Position: m.GetPosition(), Created: int(m.GetCreated()), Changed: int(m.GetChanged()), Deleted: int(m.GetDeleted()), Same: int(m.GetSame())}, nil
+	}))
 }
 
 // Retention returns which part of the past can be read.
 func (c *Client) Retention(ctx context.Context) (tko.Retention, error) {
-	m, err := callAgain(ctx, c, c.past.GetRetention, &tkopb.GetRetention{})
-	if err != nil {
-		return tko.Retention{}, err
-	}
-	r := tko.Retention{OldestPosition: m.GetOldestPosition(), NewestPosition: m.GetNewestPosition()}
-	r.KeepChanges, r.KeepRevisions = time.Duration(m.GetKeepChanges())*time.Second, int(m.GetKeepRevisions())
-	r.Changes, r.Bytes, r.DatabaseBytes = m.GetChanges(), m.GetBytes(), m.GetDatabaseBytes()
-	r.OldestTime, r.NewestTime = wire.Time(m.GetOldestTime()), wire.Time(m.GetNewestTime())
-	for _, p := range m.GetLonger() {
-		r.Longer = append(r.Longer, tko.RetentionPolicy{
-			Name: p.GetName(), Keep: time.Duration(p.GetKeep()) * time.Second, Deployments: p.GetDeployments(), Changes: p.GetChanges(), Bytes: p.GetBytes(),
-		})
-	}
-	return r, nil
+	return wire.Then(wire.Retention)(callAgain(ctx, c, c.past.GetRetention, &tkopb.GetRetention{}))
 }

@@ -3,7 +3,6 @@ package grpcapi
 import (
 	"context"
 	"iter"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -68,23 +67,9 @@ func (p *pastService) RestorePast(ctx context.Context, m *tkopb.RestorePast) (*t
 	if _, err := past(ctx, m); err != nil {
 		return nil, err
 	}
-	return &tkopb.RestorePastResponse{Position: r.Position, Created: int64(r.Created), Changed: int64(r.Changed), Deleted: int64(r.Deleted), Same: int64(r.Same)}, nil
+	return wire.NewRestored(r), nil
 }
 
 func (p *pastService) GetRetention(ctx context.Context, _ *tkopb.GetRetention) (*tkopb.Retention, error) {
-	r, err := p.backend.Retention(ctx)
-	if err != nil {
-		return nil, err
-	}
-	m := &tkopb.Retention{
-		OldestPosition: r.OldestPosition, NewestPosition: r.NewestPosition, KeepChanges: int64(r.KeepChanges / time.Second), KeepRevisions: int64(r.KeepRevisions),
-		Changes: r.Changes, Bytes: r.Bytes, DatabaseBytes: r.DatabaseBytes,
-	}
-	m.OldestTime, m.NewestTime = wire.NewTime(r.OldestTime), wire.NewTime(r.NewestTime)
-	for _, p := range r.Longer {
-		m.Longer = append(m.Longer, &tkopb.RetentionPolicy{
-			Name: p.Name, Keep: int64(p.Keep / time.Second), Deployments: p.Deployments, Changes: p.Changes, Bytes: p.Bytes,
-		})
-	}
-	return m, nil
+	return wire.Then(wire.NewRetention)(p.backend.Retention(ctx))
 }

@@ -190,7 +190,7 @@ func NewPlugin(p tko.Plugin) *tkopb.Plugin {
 		Executor:   p.Executor,
 		Arguments:  p.Arguments,
 		Properties: p.Properties,
-		Triggers:   convert(p.Triggers, newGVK),
+		Triggers:   Each(p.Triggers, newGVK),
 		Stamp:      newStamp(p.Stamp),
 	}
 }
@@ -203,7 +203,7 @@ func Plugin(m *tkopb.Plugin) tko.Plugin {
 		Executor:   m.GetExecutor(),
 		Arguments:  m.GetArguments(),
 		Properties: m.GetProperties(),
-		Triggers:   convert(m.GetTriggers(), gvk),
+		Triggers:   Each(m.GetTriggers(), gvk),
 		Stamp:      stamp(m.GetStamp(), nil, nil),
 	}
 }
@@ -254,7 +254,7 @@ func stamp(m *tkopb.Stamp, created, updated *timestamppb.Timestamp) tko.Stamp {
 }
 
 func newSteps(steps []tko.PreparationStep) []*tkopb.PreparationStep {
-	return convert(steps, func(s tko.PreparationStep) *tkopb.PreparationStep {
+	return Each(steps, func(s tko.PreparationStep) *tkopb.PreparationStep {
 		return &tkopb.PreparationStep{
 			Resource:     s.Resource,
 			Plugin:       s.Plugin,
@@ -267,7 +267,7 @@ func newSteps(steps []tko.PreparationStep) []*tkopb.PreparationStep {
 }
 
 func steps(ms []*tkopb.PreparationStep) []tko.PreparationStep {
-	return convert(ms, func(m *tkopb.PreparationStep) tko.PreparationStep {
+	return Each(ms, func(m *tkopb.PreparationStep) tko.PreparationStep {
 		return tko.PreparationStep{
 			Resource:     m.GetResource(),
 			Plugin:       m.GetPlugin(),
@@ -284,7 +284,7 @@ func count(n uint32) int    { return int(min(n, math.MaxInt32)) }
 
 // NewConditions writes conditions.
 func NewConditions(conditions []tko.Condition) []*tkopb.Condition {
-	return convert(conditions, func(c tko.Condition) *tkopb.Condition {
+	return Each(conditions, func(c tko.Condition) *tkopb.Condition {
 		return &tkopb.Condition{
 			Type:               c.Type,
 			Status:             c.Status,
@@ -300,7 +300,7 @@ func NewConditions(conditions []tko.Condition) []*tkopb.Condition {
 
 // Conditions reads conditions.
 func Conditions(ms []*tkopb.Condition) []tko.Condition {
-	return convert(ms, func(m *tkopb.Condition) tko.Condition {
+	return Each(ms, func(m *tkopb.Condition) tko.Condition {
 		return tko.Condition{
 			Type:             m.GetType(),
 			Status:           m.GetStatus(),
@@ -331,9 +331,9 @@ func Time(m *timestamppb.Timestamp) time.Time {
 }
 
 func stringsOf[ID ~string](ids []ID) []string {
-	return convert(ids, func(id ID) string { return string(id) })
+	return Each(ids, func(id ID) string { return string(id) })
 }
 
 func idsOf[ID ~string](texts []string) []ID {
-	return convert(texts, func(text string) ID { return ID(text) })
+	return Each(texts, func(text string) ID { return ID(text) })
 }

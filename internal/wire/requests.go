@@ -9,57 +9,24 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// NewAbout writes the description of a server.
-func NewAbout(a tko.About) *tkopb.AboutResponse {
-	var isolation []*tkopb.IsolationLayer
-	for _, layer := range a.Isolation {
-		isolation = append(isolation, &tkopb.IsolationLayer{Name: layer.Name, State: layer.State, Reason: layer.Reason})
-	}
-	return &tkopb.AboutResponse{
-		Isolation:            isolation,
-		InstanceName:         a.InstanceName,
-		InstanceDescription:  a.InstanceDescription,
-		TkoVersion:           a.Version,
-		Backend:              a.Backend,
-		AddressPorts:         a.AddressPorts,
-		DefaultPackageFormat: string(a.DefaultPackageFormat),
-		Position:             a.Position,
-		Conditions:           NewConditions(a.Conditions),
-	}
-}
+// NewAbout and About convert descriptions of a server.
+var NewAbout, About = Pair[tko.About, tkopb.AboutResponse](Names{"TkoVersion": "Version"})
 
-// NewCaller writes the identity of a caller.
-func NewCaller(c tko.Caller) *tkopb.WhoAmIResponse {
-	return &tkopb.WhoAmIResponse{
-		Subject: c.Subject, Groups: c.Groups, Authenticator: c.Authenticator, DisplayName: c.Display, Address: c.From, Expires: NewTime(c.Expires),
-	}
-}
+// NewCaller and Caller convert identities of callers.
+var NewCaller, Caller = Pair[tko.Caller, tkopb.WhoAmIResponse](Names{"DisplayName": "Display", "Address": "From"})
 
-// Caller reads the identity of a caller.
-func Caller(m *tkopb.WhoAmIResponse) tko.Caller {
-	return tko.Caller{
-		Subject: m.GetSubject(), Groups: m.GetGroups(), Authenticator: m.GetAuthenticator(), Display: m.GetDisplayName(), From: m.GetAddress(), Expires: Time(m.GetExpires()),
-	}
-}
+// NewLogLevel and LogLevel convert levels of the log.
+var NewLogLevel, LogLevel = Pair[tko.LogLevel, tkopb.LogLevel](nil)
 
-// About reads the description of a server.
-func About(m *tkopb.AboutResponse) tko.About {
-	var isolation []tko.IsolationLayer
-	for _, layer := range m.GetIsolation() {
-		isolation = append(isolation, tko.IsolationLayer{Name: layer.GetName(), State: layer.GetState(), Reason: layer.GetReason()})
-	}
-	return tko.About{
-		Isolation:            isolation,
-		InstanceName:         m.GetInstanceName(),
-		InstanceDescription:  m.GetInstanceDescription(),
-		Version:              m.GetTkoVersion(),
-		Backend:              m.GetBackend(),
-		AddressPorts:         m.GetAddressPorts(),
-		DefaultPackageFormat: krm.Format(m.GetDefaultPackageFormat()),
-		Position:             m.GetPosition(),
-		Conditions:           Conditions(m.GetConditions()),
-	}
-}
+// NewFreeze and Freeze convert freezes of sites.
+var NewFreeze, Freeze = Pair[tko.Freeze, tkopb.Freeze](Names{"FrozenBy": "By.Who", "Confirm": ""})
+
+// NewHold writes work that is held.
+var NewHold, _ = Pair[tko.Hold, tkopb.Hold](nil)
+
+// NewOpenModification and OpenModification convert tokens as clients other than their holders
+// may see them.
+var NewOpenModification, OpenModification = Pair[tko.OpenModification, tkopb.Modification](Names{"Who": "Author.Who", "Why": "Author.Why"})
 
 // NewCreateDeployment writes a deployment to be created.
 func NewCreateDeployment(d tko.NewDeployment, format krm.Format) (*tkopb.CreateDeployment, error) {
