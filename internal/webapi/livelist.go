@@ -275,39 +275,35 @@ type entityBody struct {
 // entity responds with an entity and its package: ?id=, and &revision= for an
 // earlier revision.
 func (l *live) entity(r *http.Request, kind tko.Kind) (any, error) {
-	return l.read(r, kind)
-}
-
-func (l *live) read(r *http.Request, kind tko.Kind) (body entityBody, err error) {
 	query := r.URL.Query()
-	if err = only(query, "id", "revision", "asOf"); err != nil {
-		return body, err
+	if err := only(query, "id", "revision", "asOf"); err != nil {
+		return nil, err
 	}
 	ctx, err := past(r.Context(), r)
 	if err != nil {
-		return body, err
+		return nil, err
 	}
 	id := query.Get("id")
 	if id == "" {
-		return body, tko.Errorf(tko.ErrInvalid, "there is no ID: add ?id=ID")
+		return nil, tko.Errorf(tko.ErrInvalid, "there is no ID: add ?id=ID")
 	}
 	revision, err := number(r, "revision", 0, 64)
 	if err != nil {
-		return body, err
+		return nil, err
 	}
 	if kind == tko.KindPlugin && revision != 0 {
-		return body, tko.Errorf(tko.ErrInvalid, "plugins have no earlier revisions here: leave out revision")
+		return nil, tko.Errorf(tko.ErrInvalid, "plugins have no earlier revisions here: leave out revision")
 	}
 	row, err := liveRows.Get(ctx, l.catalog, kind, id, revision)
 	if err != nil {
-		return body, err
+		return nil, err
 	}
 	stamp, pkg := row.stamp, row.pkg
-	body = entityBody{Row: row.body, Who: stamp.Who, Why: stamp.Why, Can: []string{}, Position: stamp.Position}
+	body := entityBody{Row: row.body, Who: stamp.Who, Why: stamp.Why, Can: []string{}, Position: stamp.Position}
 	if len(pkg) > 0 {
 		text, err := krm.Encode(krm.YAML, pkg.ForDisplay())
 		if err != nil {
-			return body, err
+			return nil, err
 		}
 		body.Package = string(text)
 	}

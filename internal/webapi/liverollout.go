@@ -128,22 +128,18 @@ func newPlanRow(r tko.RolloutRow) planRow {
 	}
 }
 
-// rolloutRows responds with a page of the rows of a plan: ?id=, and &group=, &kind=,
-// &progress=, &site=, &deployment=, &after=, &limit=. With &changes=true rows have the
-// changes of their packages, and a page has at most 20.
-func (l *live) rolloutRows(r *http.Request) (any, error) {
-	return l.planRows(r)
-}
-
 type rowsBody struct {
 	Rows []planRow        `json:"rows"`
 	Next tko.DeploymentID `json:"next,omitempty"` // the next page begins after this ID
 }
 
-func (l *live) planRows(r *http.Request) (body rowsBody, err error) {
+// rolloutRows responds with a page of the rows of a plan: ?id=, and &group=, &kind=,
+// &progress=, &site=, &deployment=, &after=, &limit=. With &changes=true rows have the
+// changes of their packages, and a page has at most 20.
+func (l *live) rolloutRows(r *http.Request) (any, error) {
 	id, err := rolloutID(r, "group", "kind", "progress", "site", "deployment", "after", "limit", "changes")
 	if err != nil {
-		return body, err
+		return nil, err
 	}
 	query := r.URL.Query()
 	sel := tko.RolloutRows{
@@ -153,7 +149,7 @@ func (l *live) planRows(r *http.Request) (body rowsBody, err error) {
 	most := int64(maxPage)
 	if text := query.Get("changes"); text != "" {
 		if sel.Changes, err = strconv.ParseBool(text); err != nil {
-			return body, tko.Errorf(tko.ErrInvalid, "changes=%.40q is unknown: use true or false", text)
+			return nil, tko.Errorf(tko.ErrInvalid, "changes=%.40q is unknown: use true or false", text)
 		}
 		if sel.Changes {
 			most = maxChangedPage
@@ -161,24 +157,24 @@ func (l *live) planRows(r *http.Request) (body rowsBody, err error) {
 	}
 	limit, err := number(r, "limit", min(defaultPage, most), 32)
 	if err != nil {
-		return body, err
+		return nil, err
 	}
 	if limit < 1 || limit > most {
-		return body, tko.Errorf(tko.ErrInvalid, "limit=%d is out of range: use 1 to %d", limit, most)
+		return nil, tko.Errorf(tko.ErrInvalid, "limit=%d is out of range: use 1 to %d", limit, most)
 	}
 	group, err := number(r, "group", -1, 32)
 	if err != nil {
-		return body, err
+		return nil, err
 	}
 	if query.Has("group") {
 		n := int(group)
 		sel.Group = &n
 	}
 	sel.Limit = int(limit) + 1
-	body.Rows = []planRow{}
+	body := rowsBody{Rows: []planRow{}}
 	for row, err := range l.catalog.RolloutRows(r.Context(), sel) {
 		if err != nil {
-			return body, err
+			return nil, err
 		}
 		if len(body.Rows) == int(limit) {
 			body.Next = body.Rows[limit-1].Deployment

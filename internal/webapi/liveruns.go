@@ -99,13 +99,11 @@ type runsBody struct {
 // process: ?kind=&id=. Callers see runs for entities that they may read, and what plugins
 // log, which is up to their authors, only with the right to the server's log.
 func (l *live) runs(r *http.Request) (any, error) {
-	return l.readRuns(r)
-}
-
-func (l *live) readRuns(r *http.Request) (body runsBody, err error) {
+	body := runsBody{Runs: []runBody{}}
 	query, ctx := r.URL.Query(), r.Context()
-	if err := only(query, "kind", "id"); err != nil {
-		return body, err
+	err := only(query, "kind", "id")
+	if err != nil {
+		return nil, err
 	}
 	kind, id := tko.Kind(query.Get("kind")), query.Get("id")
 	selected := func(run PluginRun) bool { return run.Kind == kind && run.ID == id }
@@ -122,12 +120,11 @@ func (l *live) readRuns(r *http.Request) (body runsBody, err error) {
 		err = tko.Errorf(tko.ErrInvalid, "kind=%.40q is unknown: use deployment, site or plugin", string(kind))
 	}
 	if err != nil {
-		return body, err
+		return nil, err
 	}
 	if body.Lines, err = l.catalog.CanI(ctx, access.Logs, "", ""); err != nil {
-		return body, err
+		return nil, err
 	}
-	body.Runs = []runBody{}
 	for _, run := range l.options.Runs.of(selected) {
 		if run.ID != "" && kind == tko.KindPlugin {
 			readable, err := l.catalog.CanI(ctx, access.Read, run.Kind, run.ID)
@@ -135,7 +132,7 @@ func (l *live) readRuns(r *http.Request) (body runsBody, err error) {
 				continue
 			}
 			if err != nil {
-				return body, err
+				return nil, err
 			}
 		}
 		one := runBody{Plugin: run.Plugin, Kind: run.Kind, ID: run.ID, Began: run.Began.UnixMilli(), Took: run.Took.Milliseconds(), Result: run.Result, Error: run.Error}

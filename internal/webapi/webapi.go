@@ -61,17 +61,17 @@ func New(catalog Catalog, log *slog.Logger) http.Handler {
 	a := &api{catalog: catalog, log: log}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/about", a.respond(a.about))
-	mux.HandleFunc("GET /api/template", a.template)
-	mux.HandleFunc("GET /api/site", a.site)
-	mux.HandleFunc("GET /api/deployment", a.deployment)
-	mux.HandleFunc("GET /api/template/list", a.templates)
-	mux.HandleFunc("GET /api/site/list", a.sites)
+	mux.HandleFunc("GET /api/template", pkg(a, catalog.Template, func(t tko.Template) krm.Package { return t.Package }))
+	mux.HandleFunc("GET /api/site", pkg(a, catalog.Site, func(s tko.Site) krm.Package { return s.Package }))
+	mux.HandleFunc("GET /api/deployment", pkg(a, catalog.Deployment, func(d tko.Deployment) krm.Package { return d.Package }))
+	mux.HandleFunc("GET /api/template/list", all(a, catalog.Templates, templateRow))
+	mux.HandleFunc("GET /api/site/list", all(a, catalog.Sites, siteRow))
 	mux.HandleFunc("GET /api/deployment/list", a.deployments)
-	mux.HandleFunc("GET /api/plugin/list", a.plugins)
+	mux.HandleFunc("GET /api/plugin/list", all(a, catalog.Plugins, pluginRow))
 	if rollouts, ok := catalog.(Rollouts); ok {
 		a.rollouts = rollouts
-		mux.HandleFunc("GET /api/rollout", a.rollout)
-		mux.HandleFunc("GET /api/rollout/list", a.rolloutList)
+		mux.HandleFunc("GET /api/rollout", pkg(a, rollouts.Rollout, func(r tko.Rollout) krm.Package { return r.Package }))
+		mux.HandleFunc("GET /api/rollout/list", all(a, rollouts.Rollouts, rolloutRow))
 		mux.HandleFunc("GET /api/rollout/status", a.respond(a.rolloutStatus))
 		mux.HandleFunc("GET /api/freeze/list", a.freezes)
 	}
@@ -140,40 +140,6 @@ func (a *api) about(r *http.Request) (any, error) {
 	}, nil
 }
 
-func (a *api) template(w http.ResponseWriter, r *http.Request) {
-	a.pkg(w, r, func(ctx context.Context, id string, revision int64) (krm.Package, error) {
-		t, err := a.catalog.Template(ctx, tko.TemplateID(id), revision)
-		return t.Package, err
-	})
-}
-
-func (a *api) site(w http.ResponseWriter, r *http.Request) {
-	a.pkg(w, r, func(ctx context.Context, id string, revision int64) (krm.Package, error) {
-		s, err := a.catalog.Site(ctx, tko.SiteID(id), revision)
-		return s.Package, err
-	})
-}
-
-func (a *api) deployment(w http.ResponseWriter, r *http.Request) {
-	a.pkg(w, r, func(ctx context.Context, id string, revision int64) (krm.Package, error) {
-		d, err := a.catalog.Deployment(ctx, tko.DeploymentID(id), revision)
-		return d.Package, err
-	})
-}
-
-func (a *api) rollout(w http.ResponseWriter, r *http.Request) {
-	a.pkg(w, r, func(ctx context.Context, id string, revision int64) (krm.Package, error) {
-		rollout, err := a.rollouts.Rollout(ctx, tko.RolloutID(id), revision)
-		return rollout.Package, err
-	})
-}
-
-func (a *api) rolloutList(w http.ResponseWriter, r *http.Request) {
-	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Rollout, error] {
-		return a.rollouts.Rollouts(ctx, tko.RolloutSelect{}, options)
-	}, rolloutRow)
-}
-
 // rolloutStatus responds with how far a rollout is: ?id=.
 func (a *api) rolloutStatus(r *http.Request) (any, error) {
 	id := r.URL.Query().Get("id")
@@ -228,47 +194,48 @@ func past(ctx context.Context, r *http.Request) (context.Context, error) {
 	return tko.WithAsOf(ctx, asOf), err
 }
 
-// pkg responds with a package as YAML: ?id=, and &revision= or &asOf= for an earlier one.
-func (a *api) pkg(w http.ResponseWriter, r *http.Request, get func(ctx context.Context, id string, revision int64) (krm.Package, error)) {
-	id := r.URL.Query().Get("id")
-	if id == "" {
-		a.fail(w, r, errNoID)
-		return
+// pkg returns a handler that responds with the package of an entity as YAML: ?id=, and
+// &revision= or &asOf= for an earlier one.
+func pkg[ID ~string, E any](a *api, get func(ctx context.Context, id ID, revision int64) (E, error), of func(E) krm.Package) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id := r.URL.Query().Get("id")
+		if id == "" {
+			a.fail(w, r, errNoID)
+			return
+		}
+		revision, err := number(r, "revision", 0, 64)
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		ctx, err := past(r.Context(), r)
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		entity, err := get(ctx, ID(id), revision)
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		text, err := krm.Encode(krm.YAML, of(entity))
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		header(w, "text/yaml; charset=utf-8")
+		_, _ = w.Write(text) // an error means that the client has disconnected
 	}
-	revision, err := number(r, "revision", 0, 64)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	ctx, err := past(r.Context(), r)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	pkg, err := get(ctx, id, revision)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	text, err := krm.Encode(krm.YAML, pkg)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	header(w, "text/yaml; charset=utf-8")
-	_, _ = w.Write(text) // an error means that the client has disconnected
 }
 
-func (a *api) templates(w http.ResponseWriter, r *http.Request) {
-	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Template, error] {
-		return a.catalog.Templates(ctx, tko.TemplateSelect{}, options)
-	}, templateRow)
-}
-
-func (a *api) sites(w http.ResponseWriter, r *http.Request) {
-	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Site, error] {
-		return a.catalog.Sites(ctx, tko.SiteSelect{}, options)
-	}, siteRow)
+// all returns a handler that responds with the list of all entities of a kind.
+func all[S, T, R any](a *api, list func(context.Context, S, tko.ListOptions) iter.Seq2[T, error], row func(T) R) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[T, error] {
+			var everything S
+			return list(ctx, everything, options)
+		}, row)
+	}
 }
 
 func (a *api) deployments(w http.ResponseWriter, r *http.Request) {
@@ -280,12 +247,6 @@ func (a *api) deployments(w http.ResponseWriter, r *http.Request) {
 	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
 		return a.catalog.Deployments(ctx, sel, options)
 	}, deploymentRow)
-}
-
-func (a *api) plugins(w http.ResponseWriter, r *http.Request) {
-	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Plugin, error] {
-		return a.catalog.Plugins(ctx, tko.PluginSelect{}, options)
-	}, pluginRow)
 }
 
 // stream responds with a list, now or ?asOf= a moment of the past: ?offset= and ?count= select a part of it; with
