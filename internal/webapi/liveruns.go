@@ -100,12 +100,13 @@ type runsBody struct {
 // log, which is up to their authors, only with the right to the server's log.
 func (l *live) runs(r *http.Request) (any, error) {
 	body := runsBody{Runs: []runBody{}}
-	query, ctx := r.URL.Query(), r.Context()
-	err := only(query, "kind", "id")
-	if err != nil {
-		return nil, err
+	q, ctx := queryOf(r), r.Context()
+	q.only("kind", "id")
+	if q.err != nil {
+		return nil, q.err
 	}
-	kind, id := tko.Kind(query.Get("kind")), query.Get("id")
+	kind, id := tko.Kind(q.Get("kind")), q.Get("id")
+	var err error
 	selected := func(run PluginRun) bool { return run.Kind == kind && run.ID == id }
 	switch kind {
 	case tko.KindDeployment:

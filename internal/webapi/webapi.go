@@ -7,8 +7,6 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
-	"strconv"
-	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -142,9 +140,10 @@ func (a *api) about(r *http.Request) (any, error) {
 
 // rolloutStatus responds with how far a rollout is: ?id=.
 func (a *api) rolloutStatus(r *http.Request) (any, error) {
-	id := r.URL.Query().Get("id")
-	if id == "" {
-		return nil, errNoID
+	q := queryOf(r)
+	id := q.id()
+	if q.err != nil {
+		return nil, q.err
 	}
 	status, err := a.rollouts.RolloutStatus(r.Context(), tko.RolloutID(id))
 	if err != nil {
@@ -182,35 +181,14 @@ func part[T any](list func(ctx context.Context) ([]T, error)) func(context.Conte
 	}
 }
 
-var errNoID = tko.Errorf(tko.ErrInvalid, "there is no ID: add ?id=ID")
-
-// past returns the context of a read: ?asOf= is the moment as of which it reads.
-func past(ctx context.Context, r *http.Request) (context.Context, error) {
-	text := r.URL.Query().Get("asOf")
-	if text == "" {
-		return ctx, nil
-	}
-	asOf, err := tko.ParseAsOf(text, time.Now().UTC())
-	return tko.WithAsOf(ctx, asOf), err
-}
-
 // pkg returns a handler that responds with the package of an entity as YAML: ?id=, and
 // &revision= or &asOf= for an earlier one.
 func pkg[ID ~string, E any](a *api, get func(ctx context.Context, id ID, revision int64) (E, error), of func(E) krm.Package) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		id := r.URL.Query().Get("id")
-		if id == "" {
-			a.fail(w, r, errNoID)
-			return
-		}
-		revision, err := number(r, "revision", 0, 64)
-		if err != nil {
-			a.fail(w, r, err)
-			return
-		}
-		ctx, err := past(r.Context(), r)
-		if err != nil {
-			a.fail(w, r, err)
+		q := queryOf(r)
+		id, revision, ctx := q.id(), q.number("revision", 0, 64), q.past(r.Context())
+		if q.err != nil {
+			a.fail(w, r, q.err)
 			return
 		}
 		entity, err := get(ctx, ID(id), revision)
@@ -238,10 +216,13 @@ func all[S, T, R any](a *api, list func(context.Context, S, tko.ListOptions) ite
 	}
 }
 
+// deployments responds with the list of deployments. ?outdated=true or false selects them by
+// whether they were made from an earlier revision of their template than the current one.
 func (a *api) deployments(w http.ResponseWriter, r *http.Request) {
-	sel, err := deploymentSelect(r)
-	if err != nil {
-		a.fail(w, r, err)
+	q := queryOf(r)
+	sel := tko.DeploymentSelect{Outdated: q.flag("outdated")}
+	if q.err != nil {
+		a.fail(w, r, q.err)
 		return
 	}
 	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
@@ -253,14 +234,10 @@ func (a *api) deployments(w http.ResponseWriter, r *http.Request) {
 // ?deployments=count, templates and sites have the number of their deployments,
 // not the IDs.
 func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(context.Context, tko.ListOptions) iter.Seq2[T, error], row func(T) R) {
-	ctx, err := past(r.Context(), r)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	options, err := listOptions(r)
-	if err != nil {
-		a.fail(w, r, err)
+	q := queryOf(r)
+	ctx, options := q.past(r.Context()), q.listOptions()
+	if q.err != nil {
+		a.fail(w, r, q.err)
 		return
 	}
 	encoder := json.NewEncoder(w)
@@ -291,62 +268,6 @@ func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(
 		end = "[]\n"
 	}
 	_, _ = w.Write([]byte(end)) // an error means that the client has disconnected
-}
-
-// deploymentSelect reads ?outdated=true or false: it selects deployments by
-// whether they were made from an earlier revision of their template than the
-// current one.
-func deploymentSelect(r *http.Request) (tko.DeploymentSelect, error) {
-	text := r.URL.Query().Get("outdated")
-	if text == "" {
-		return tko.DeploymentSelect{}, nil
-	}
-	outdated, err := strconv.ParseBool(text)
-	if err != nil {
-		return tko.DeploymentSelect{}, tko.Errorf(tko.ErrInvalid, "outdated=%.40q is unknown: use true or false", text)
-	}
-	return tko.DeploymentSelect{Outdated: &outdated}, nil
-}
-
-func listOptions(r *http.Request) (tko.ListOptions, error) {
-	offset, err := number(r, "offset", 0, 32)
-	if err != nil {
-		return tko.ListOptions{}, err
-	}
-	if offset < 0 {
-		return tko.ListOptions{}, tko.Errorf(tko.ErrInvalid, "offset=%d is negative: use 0 to start at the beginning", offset)
-	}
-	count, err := number(r, "count", -1, 32)
-	if err != nil {
-		return tko.ListOptions{}, err
-	}
-	limit := int(count)
-	counts := false
-	switch wanted := r.URL.Query().Get("deployments"); wanted {
-	case "", "ids":
-	case "count":
-		counts = true
-	default:
-		return tko.ListOptions{}, tko.Errorf(tko.ErrInvalid, "deployments=%.40q is unknown: use ids or count", wanted)
-	}
-	return tko.ListOptions{
-		Window:      tko.Window{Offset: uint32(offset), Max: &limit}, //nolint:gosec // has 31 bits
-		Deployments: !counts,
-		Counts:      counts,
-	}, nil
-}
-
-// number reads a parameter that is a number of at most bits bits.
-func number(r *http.Request, name string, otherwise int64, bits int) (int64, error) {
-	text := r.URL.Query().Get(name)
-	if text == "" {
-		return otherwise, nil
-	}
-	n, err := strconv.ParseInt(text, 10, bits)
-	if err != nil {
-		return 0, tko.Errorf(tko.ErrInvalid, "%s=%.40q is not a number, or too large", name, text)
-	}
-	return n, nil
 }
 
 // statuses are the HTTP statuses of the kinds of errors.
