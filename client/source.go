@@ -38,11 +38,7 @@ func (c *Client) RemoveEntity(ctx context.Context, kind tko.Kind, id string, dry
 // EnqueueSites requests a reconciliation of sites, because of changes that were
 // observed there.
 func (c *Client) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
-	m := &tkopb.CallSites{SiteId: make([]string, len(ids))}
-	for i, id := range ids {
-		m.SiteId[i] = string(id)
-	}
-	_, err := callAgain(ctx, c, c.data.CallSites, m)
+	_, err := callAgain(ctx, c, c.data.CallSites, &tkopb.CallSites{SiteId: wire.Texts(ids)})
 	return err
 }
 

@@ -114,11 +114,7 @@ func (d *data) GetDeployments(ctx context.Context, m *tkopb.GetDeployments) (*tk
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]tko.DeploymentID, len(m.GetDeploymentIds()))
-	for i, id := range m.GetDeploymentIds() {
-		ids[i] = tko.DeploymentID(id)
-	}
-	deployments, err := d.backend.DeploymentsByID(ctx, ids)
+	deployments, err := d.backend.DeploymentsByID(ctx, wire.IDs[tko.DeploymentID](m.GetDeploymentIds()))
 	if err != nil {
 		return nil, err
 	}

@@ -34,11 +34,7 @@ func (d *data) RemoveEntity(ctx context.Context, m *tkopb.RemoveEntity) (*tkopb.
 }
 
 func (d *data) CallSites(ctx context.Context, m *tkopb.CallSites) (*emptypb.Empty, error) {
-	ids := make([]tko.SiteID, len(m.GetSiteId()))
-	for i, id := range m.GetSiteId() {
-		ids[i] = tko.SiteID(id)
-	}
-	return &emptypb.Empty{}, d.backend.EnqueueSites(ctx, ids)
+	return &emptypb.Empty{}, d.backend.EnqueueSites(ctx, wire.IDs[tko.SiteID](m.GetSiteId()))
 }
 
 func (d *data) CallSources(ctx context.Context, m *tkopb.CallSources) (*emptypb.Empty, error) {

@@ -23,7 +23,7 @@ func NewTemplate(t tko.Template, format krm.Format) (*tkopb.Template, error) {
 		Updated:       NewTime(t.Stamp.Updated),
 		PackageFormat: name,
 		Package:       data,
-		DeploymentIds: stringsOf(t.Deployments),
+		DeploymentIds: Texts(t.Deployments),
 		Stamp:         newStamp(t.Stamp),
 	}, nil
 }
@@ -66,7 +66,7 @@ func Template[M TemplateMessage](m M) (tko.Template, error) {
 		Metadata:        m.GetMetadata(),
 		Package:         p,
 		DeploymentCount: deploymentCount(m),
-		Deployments:     idsOf[tko.DeploymentID](m.GetDeploymentIds()),
+		Deployments:     IDs[tko.DeploymentID](m.GetDeploymentIds()),
 		Stamp:           stamp(m.GetStamp(), nil, m.GetUpdated()),
 	}, nil
 }
@@ -84,7 +84,7 @@ func NewSite(s tko.Site, format krm.Format) (*tkopb.Site, error) {
 		Updated:       NewTime(s.Stamp.Updated),
 		PackageFormat: name,
 		Package:       data,
-		DeploymentIds: stringsOf(s.Deployments),
+		DeploymentIds: Texts(s.Deployments),
 		Stamp:         newStamp(s.Stamp),
 	}, nil
 }
@@ -107,7 +107,7 @@ func Site[M SiteMessage](m M) (tko.Site, error) {
 		Metadata:        m.GetMetadata(),
 		Package:         p,
 		DeploymentCount: deploymentCount(m),
-		Deployments:     idsOf[tko.DeploymentID](m.GetDeploymentIds()),
+		Deployments:     IDs[tko.DeploymentID](m.GetDeploymentIds()),
 		Stamp:           stamp(m.GetStamp(), nil, m.GetUpdated()),
 	}, nil
 }
@@ -130,7 +130,7 @@ func NewDeployment(d tko.Deployment, format krm.Format) (*tkopb.Deployment, erro
 		Approved:           d.Approved,
 		Origin:             d.Origin,
 
-		ReplacesDeploymentIds: stringsOf(d.Replaces), TemplateRevision: d.TemplateRevision,
+		ReplacesDeploymentIds: Texts(d.Replaces), TemplateRevision: d.TemplateRevision,
 
 		PackageFormat: name,
 		Package:       data,
@@ -173,7 +173,7 @@ func Deployment[M DeploymentMessage](m M) (tko.Deployment, error) {
 		Prepared: m.GetPrepared(),
 		Approved: m.GetApproved(),
 		Origin:   m.GetOrigin(),
-		Replaces: idsOf[tko.DeploymentID](m.GetReplacesDeploymentIds()),
+		Replaces: IDs[tko.DeploymentID](m.GetReplacesDeploymentIds()),
 		Package:  p,
 
 		TemplateRevision: m.GetTemplateRevision(),
@@ -330,10 +330,12 @@ func Time(m *timestamppb.Timestamp) time.Time {
 	return m.AsTime()
 }
 
-func stringsOf[ID ~string](ids []ID) []string {
+// Texts writes IDs, or other texts that have a type.
+func Texts[ID ~string](ids []ID) []string {
 	return Each(ids, func(id ID) string { return string(id) })
 }
 
-func idsOf[ID ~string](texts []string) []ID {
+// IDs is the inverse of Texts.
+func IDs[ID ~string](texts []string) []ID {
 	return Each(texts, func(text string) ID { return ID(text) })
 }

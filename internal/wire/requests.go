@@ -77,7 +77,7 @@ func NewCreateChildren(c tko.NewChildren, format krm.Format) (*tkopb.CreateChild
 		Children:           make([]*tkopb.Child, len(c.Children)),
 	}
 	for i, child := range c.Children {
-		m.Children[i] = &tkopb.Child{Origin: child.Origin, TemplateId: string(child.Template), SiteId: string(child.Site), ReplacesDeploymentIds: stringsOf(child.Replaces)}
+		m.Children[i] = &tkopb.Child{Origin: child.Origin, TemplateId: string(child.Template), SiteId: string(child.Site), ReplacesDeploymentIds: Texts(child.Replaces)}
 	}
 	return m, nil
 }
@@ -99,7 +99,7 @@ func CreateChildren(m *tkopb.CreateChildren) (tko.NewChildren, error) {
 			Origin:   child.GetOrigin(),
 			Template: tko.TemplateID(child.GetTemplateId()),
 			Site:     tko.SiteID(child.GetSiteId()),
-			Replaces: idsOf[tko.DeploymentID](child.GetReplacesDeploymentIds()),
+			Replaces: IDs[tko.DeploymentID](child.GetReplacesDeploymentIds()),
 		}
 	}
 	return c, nil
@@ -108,12 +108,12 @@ func CreateChildren(m *tkopb.CreateChildren) (tko.NewChildren, error) {
 // NewCreateChildrenResponse writes the IDs of children, and the number of new
 // ones.
 func NewCreateChildrenResponse(ids []tko.DeploymentID, created int) *tkopb.CreateChildrenResponse {
-	return &tkopb.CreateChildrenResponse{DeploymentIds: stringsOf(ids), Created: uint64(max(created, 0))}
+	return &tkopb.CreateChildrenResponse{DeploymentIds: Texts(ids), Created: uint64(max(created, 0))}
 }
 
 // CreateChildrenResponse reads the IDs of children, and the number of new ones.
 func CreateChildrenResponse(m *tkopb.CreateChildrenResponse) (ids []tko.DeploymentID, created int) {
-	return idsOf[tko.DeploymentID](m.GetDeploymentIds()), Count(m.GetCreated())
+	return IDs[tko.DeploymentID](m.GetDeploymentIds()), Count(m.GetCreated())
 }
 
 // NewProvisionSite writes a site to be provisioned.
