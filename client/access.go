@@ -78,7 +78,7 @@ func (a *Access) Freezes(ctx context.Context) iter.Seq2[*tkopb.Freeze, error] {
 // Freezes returns the freezes of sites that aren't over. A data controller that is too
 // old to have any returns none.
 func (c *Client) Freezes(ctx context.Context) ([]tko.Freeze, error) {
-	all, err := collect(rows(ctx, c, c.access.ListFreezes, &emptypb.Empty{}, func(f *tkopb.Freeze) (tko.Freeze, error) { return wire.Freeze(f), nil }))
+	all, err := collect(rows(ctx, c, c.access.ListFreezes, &emptypb.Empty{}, wire.Freeze.ReadRow))
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil, nil
 	}
@@ -87,8 +87,8 @@ func (c *Client) Freezes(ctx context.Context) ([]tko.Freeze, error) {
 
 // RegisterSources registers definitions of GitOps sources: all of them, or none.
 func (c *Client) RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error) {
-	response, err := call(ctx, c, c.access.RegisterSources, &tkopb.RegisterSources{Sources: wire.Each(definitions, wire.NewSourceDefinition), DryRun: dryRun})
-	return wire.Each(response.GetSources(), wire.RegisteredSource), err
+	response, err := call(ctx, c, c.access.RegisterSources, &tkopb.RegisterSources{Sources: wire.Each(definitions, wire.SourceDefinition.Write), DryRun: dryRun})
+	return wire.Each(response.GetSources(), wire.RegisteredSource.Read), err
 }
 
 // DeclareSources registers the sources that the repository of another one declares: all of
@@ -96,16 +96,16 @@ func (c *Client) RegisterSources(ctx context.Context, definitions []tko.SourceDe
 // errors.ErrUnsupported if the server is too old.
 func (c *Client) DeclareSources(ctx context.Context, d tko.DeclareSources, claim tko.WorkItem) (tko.DeclaredSources, error) {
 	done, err := callAgain(ctx, c, c.access.DeclareSources, &tkopb.DeclareSources{
-		Parent: d.Parent, Sources: wire.Each(d.Definitions, wire.NewSourceDefinition), Prune: d.Prune, DryRun: d.DryRun, Claim: claim.Claim,
+		Parent: d.Parent, Sources: wire.Each(d.Definitions, wire.SourceDefinition.Write), Prune: d.Prune, DryRun: d.DryRun, Claim: claim.Claim,
 	})
-	return wire.DeclaredSources(done), unsupported(err)
+	return wire.DeclaredSources.Read(done), unsupported(err)
 }
 
 // SourceDefinitions returns the registered GitOps sources by name, or none if the version
 // is the known one. It returns errors.ErrUnsupported if the server is too old.
 func (c *Client) SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error) {
 	m, err := callAgain(ctx, c, c.access.GetSourceDefinitions, &tkopb.GetSourceDefinitions{KnownVersion: known})
-	return tko.SourceDefinitions{Version: m.GetVersion(), All: wire.Each(m.GetSources(), wire.SourceDefinition)}, unsupported(err)
+	return tko.SourceDefinitions{Version: m.GetVersion(), All: wire.Each(m.GetSources(), wire.SourceDefinition.Read)}, unsupported(err)
 }
 
 // DeleteSource deletes the definition of a GitOps source; with keep, its entities stay.

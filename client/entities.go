@@ -19,12 +19,12 @@ import (
 
 // About describes the server.
 func (c *Client) About(ctx context.Context) (tko.About, error) {
-	return wire.Then(wire.About)(callAgain(ctx, c, c.data.About, &emptypb.Empty{}))
+	return wire.Then(wire.About.Read)(callAgain(ctx, c, c.data.About, &emptypb.Empty{}))
 }
 
 // WhoAmI returns the caller as the server has authenticated it.
 func (c *Client) WhoAmI(ctx context.Context) (tko.Caller, error) {
-	return wire.Then(wire.Caller)(callAgain(ctx, c, c.data.WhoAmI, &emptypb.Empty{}))
+	return wire.Then(wire.Caller.Read)(callAgain(ctx, c, c.data.WhoAmI, &emptypb.Empty{}))
 }
 
 // RegisterTemplate creates or replaces a template, and returns its new

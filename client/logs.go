@@ -31,5 +31,5 @@ func (c *Client) SetLogLevels(ctx context.Context, levels string, lasting time.D
 }
 
 func logLevels(m *tkopb.LogLevels, err error) ([]tko.LogLevel, error) {
-	return wire.Each(m.GetLevels(), wire.LogLevel), err
+	return wire.Each(m.GetLevels(), wire.LogLevel.Read), err
 }

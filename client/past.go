@@ -13,7 +13,7 @@ import (
 // last.
 func (c *Client) HistoryOf(ctx context.Context, r tko.HistoryRequest) iter.Seq2[tko.HistoryEntry, error] {
 	return rows(ctx, c, c.past.ListHistory, &tkopb.ListHistory{
-		Select: wire.NewPastSelect(r.Select), From: r.From.String(), To: r.To.String(), MaxCount: int32(min(max(r.Max, 0), 1<<31-1)),
+		Select: wire.PastSelect.Write(r.Select), From: r.From.String(), To: r.To.String(), MaxCount: int32(min(max(r.Max, 0), 1<<31-1)),
 	}, wire.HistoryEntry)
 }
 
@@ -21,19 +21,19 @@ func (c *Client) HistoryOf(ctx context.Context, r tko.HistoryRequest) iter.Seq2[
 // differences. Values of Secrets are not shown. An error comes last.
 func (c *Client) DiffPast(ctx context.Context, r tko.DiffRequest) iter.Seq2[tko.PastGroup, error] {
 	return rows(ctx, c, c.past.DiffPast, &tkopb.DiffPast{
-		Select: wire.NewPastSelect(r.Select), From: r.From.String(), To: r.To.String(), FromRevision: r.FromRevision, ToRevision: r.ToRevision,
-	}, wire.PastGroup)
+		Select: wire.PastSelect.Write(r.Select), From: r.From.String(), To: r.To.String(), FromRevision: r.FromRevision, ToRevision: r.ToRevision,
+	}, wire.PastGroup.ReadRow)
 }
 
 // RestorePast writes the selected entities as they were at a moment. Restoring many must
 // be confirmed: see [tko.WithConfirmation]. After an error, the same restore continues.
 func (c *Client) RestorePast(ctx context.Context, r tko.RestoreRequest) (tko.Restored, error) {
-	return wire.Then(wire.Restored)(call(ctx, c, c.past.RestorePast, &tkopb.RestorePast{
-		Select: wire.NewPastSelect(r.Select), AsOf: r.AsOf.String(), DryRun: r.DryRun, Confirm: wire.NewConfirm(ctx),
+	return wire.Then(wire.Restored.Read)(call(ctx, c, c.past.RestorePast, &tkopb.RestorePast{
+		Select: wire.PastSelect.Write(r.Select), AsOf: r.AsOf.String(), DryRun: r.DryRun, Confirm: wire.NewConfirm(ctx),
 	}))
 }
 
 // Retention returns which part of the past can be read.
 func (c *Client) Retention(ctx context.Context) (tko.Retention, error) {
-	return wire.Then(wire.Retention)(callAgain(ctx, c, c.past.GetRetention, &tkopb.GetRetention{}))
+	return wire.Then(wire.Retention.Read)(callAgain(ctx, c, c.past.GetRetention, &tkopb.GetRetention{}))
 }

@@ -72,17 +72,17 @@ func (r *rights) CanI(ctx context.Context, m *tkopb.CanI) (*tkopb.CanIResponse, 
 
 func (r *rights) ListBindings(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Binding]) error {
 	rules, err := r.backend.Bindings(s.Context())
-	return sendAll(s, newBinding)(rules.Bindings, err)
+	return sendAll(s, bindings.Write)(rules.Bindings, err)
 }
 
 func (r *rights) ListPolicies(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Policy]) error {
 	rules, err := r.backend.Bindings(s.Context())
-	return sendAll(s, newPolicy)(rules.Policies, err)
+	return sendAll(s, policies.Write)(rules.Policies, err)
 }
 
 func (r *rights) Bind(ctx context.Context, m *tkopb.Binding) (*tkopb.Binding, error) {
-	return wire.Then(newBinding)(r.backend.Bind(ctx, access.Binding{
-		Subject: m.GetSubject(), Group: m.GetGroup(), Role: access.Role(m.GetRole()), Scope: scope(m.GetScope()), Expires: wire.Time(m.GetExpires()), Reason: m.GetReason(),
+	return wire.Then(bindings.Write)(r.backend.Bind(ctx, access.Binding{
+		Subject: m.GetSubject(), Group: m.GetGroup(), Role: access.Role(m.GetRole()), Scope: scopes.Read(m.GetScope()), Expires: wire.Time(m.GetExpires()), Reason: m.GetReason(),
 	}))
 }
 
@@ -91,17 +91,17 @@ func (r *rights) Unbind(ctx context.Context, m *tkopb.Unbind) (*emptypb.Empty, e
 }
 
 func (r *rights) AddPolicy(ctx context.Context, m *tkopb.Policy) (*tkopb.Policy, error) {
-	return wire.Then(newPolicy)(r.backend.AddPolicy(ctx, access.Policy{
-		Scope: scope(m.GetScope()), Approvers: int(m.GetApprovers()), Groups: m.GetGroups(), Reason: m.GetReason(),
+	return wire.Then(policies.Write)(r.backend.AddPolicy(ctx, access.Policy{
+		Scope: scopes.Read(m.GetScope()), Approvers: int(m.GetApprovers()), Groups: m.GetGroups(), Reason: m.GetReason(),
 	}))
 }
 
 func (r *rights) BreakGlass(ctx context.Context, m *tkopb.BreakGlass) (*tkopb.Binding, error) {
-	return wire.Then(newBinding)(r.backend.BreakGlass(ctx, m.GetWhy()))
+	return wire.Then(bindings.Write)(r.backend.BreakGlass(ctx, m.GetWhy()))
 }
 
 func (r *rights) Freeze(ctx context.Context, m *tkopb.Freeze) (*tkopb.Freeze, error) {
-	return wire.Then(wire.NewFreeze)(r.backend.Freeze(ctx, tko.Freeze{SiteMetadata: m.GetSiteMetadata(), Until: wire.Time(m.GetUntil()), Reason: m.GetReason()}))
+	return wire.Then(wire.Freeze.Write)(r.backend.Freeze(ctx, tko.Freeze{SiteMetadata: m.GetSiteMetadata(), Until: wire.Time(m.GetUntil()), Reason: m.GetReason()}))
 }
 
 func (r *rights) Unfreeze(ctx context.Context, m *tkopb.Unfreeze) (*emptypb.Empty, error) {
@@ -109,22 +109,22 @@ func (r *rights) Unfreeze(ctx context.Context, m *tkopb.Unfreeze) (*emptypb.Empt
 }
 
 func (r *rights) ListFreezes(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Freeze]) error {
-	return sendAll(s, wire.NewFreeze)(r.backend.Freezes(s.Context()))
+	return sendAll(s, wire.Freeze.Write)(r.backend.Freezes(s.Context()))
 }
 
 func (r *rights) RegisterSources(ctx context.Context, m *tkopb.RegisterSources) (*tkopb.RegisterSourcesResponse, error) {
-	results, err := r.backend.RegisterSources(ctx, wire.Each(m.GetSources(), wire.SourceDefinition), m.GetDryRun())
-	return &tkopb.RegisterSourcesResponse{Sources: wire.Each(results, wire.NewRegisteredSource)}, err
+	results, err := r.backend.RegisterSources(ctx, wire.Each(m.GetSources(), wire.SourceDefinition.Read), m.GetDryRun())
+	return &tkopb.RegisterSourcesResponse{Sources: wire.Each(results, wire.RegisteredSource.Write)}, err
 }
 
 func (r *rights) DeclareSources(ctx context.Context, m *tkopb.DeclareSources) (*tkopb.DeclareSourcesResponse, error) {
-	d := tko.DeclareSources{Parent: m.GetParent(), Prune: m.GetPrune(), DryRun: m.GetDryRun(), Definitions: wire.Each(m.GetSources(), wire.SourceDefinition)}
-	return wire.Then(wire.NewDeclaredSources)(r.backend.DeclareSources(ctx, d, tko.WorkItem{Queue: tko.QueueGitOps, Key: d.Parent, Claim: m.GetClaim()}))
+	d := tko.DeclareSources{Parent: m.GetParent(), Prune: m.GetPrune(), DryRun: m.GetDryRun(), Definitions: wire.Each(m.GetSources(), wire.SourceDefinition.Read)}
+	return wire.Then(wire.DeclaredSources.Write)(r.backend.DeclareSources(ctx, d, tko.WorkItem{Queue: tko.QueueGitOps, Key: d.Parent, Claim: m.GetClaim()}))
 }
 
 func (r *rights) GetSourceDefinitions(ctx context.Context, m *tkopb.GetSourceDefinitions) (*tkopb.SourceDefinitions, error) {
 	found, err := r.backend.SourceDefinitions(ctx, m.GetKnownVersion())
-	return &tkopb.SourceDefinitions{Version: found.Version, Sources: wire.Each(found.All, wire.NewSourceDefinition)}, err
+	return &tkopb.SourceDefinitions{Version: found.Version, Sources: wire.Each(found.All, wire.SourceDefinition.Write)}, err
 }
 
 func (r *rights) DeleteSource(ctx context.Context, m *tkopb.DeleteSource) (*emptypb.Empty, error) {
@@ -164,8 +164,8 @@ func (r *rights) VerifyAudit(ctx context.Context, m *tkopb.VerifyAudit) (*tkopb.
 
 func newHead(h audit.Head) *tkopb.AuditHead { return &tkopb.AuditHead{Seq: h.Seq, Hash: h.Hash[:]} }
 
-var _, scope = wire.Pair[access.Scope, tkopb.Scope](wire.Names{"SiteId": "SiteID", "TemplateId": "TemplateID"})
-
-var newBinding, _ = wire.Pair[access.Binding, tkopb.Binding](wire.Names{"BoundBy": "By.Who"})
-
-var newPolicy, _ = wire.Pair[access.Policy, tkopb.Policy](wire.Names{"AddedBy": "By.Who"})
+var (
+	scopes   = wire.NewPair[access.Scope, tkopb.Scope](wire.Names{"SiteId": "SiteID", "TemplateId": "TemplateID"})
+	bindings = wire.NewPair[access.Binding, tkopb.Binding](wire.Names{"BoundBy": "By.Who"})
+	policies = wire.NewPair[access.Policy, tkopb.Policy](wire.Names{"AddedBy": "By.Who"})
+)

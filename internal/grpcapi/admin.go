@@ -77,7 +77,7 @@ func streamBackup(ctx context.Context, backup func(context.Context, io.Writer) e
 }
 
 func (a *admin) ListHolds(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Hold]) error {
-	return sendAll(s, wire.NewHold)(a.backend.Holds(s.Context()))
+	return sendAll(s, wire.Hold.Write)(a.backend.Holds(s.Context()))
 }
 
 func (a *admin) ReleaseHolds(ctx context.Context, m *tkopb.ReleaseHolds) (*tkopb.ReleaseHoldsResponse, error) {

@@ -37,5 +37,5 @@ func (l *logs) SetLogLevels(ctx context.Context, m *tkopb.SetLogLevels) (*tkopb.
 }
 
 func newLogLevels(levels []tko.LogLevel, err error) (*tkopb.LogLevels, error) {
-	return &tkopb.LogLevels{Levels: wire.Each(levels, wire.NewLogLevel)}, err
+	return &tkopb.LogLevels{Levels: wire.Each(levels, wire.LogLevel.Write)}, err
 }

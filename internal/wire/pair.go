@@ -16,37 +16,42 @@ import (
 // vocabulary: a field, a path such as Author.Who, or "" if the message's field has none.
 type Names map[string]string
 
-// Pair returns the functions that write a T as a message M and read it, field by field.
+// A Pair is a type of the vocabulary and a message, which it converts field by field.
+//
 // Counterparts have the same name, without regard to Id and Ids at its end (SiteId is the
-// counterpart of Site), or are in names. Types of fields whose names differ have a Pair of
-// their own. Numbers are limited to those of the smaller type, zero times are absent, and an
-// int64 for a duration has seconds.
+// counterpart of Site), or are in the Pair's names. Types of fields whose names differ have a
+// Pair of their own. Numbers are limited to those of the smaller type, zero times are absent,
+// and an int64 for a duration has seconds.
 //
 // Each field of both types must have a counterpart that it can be converted to: otherwise the
 // first use panics, and a test uses every Pair. Rows of lists and calls that are made all the
 // time have functions of their own, which need no reflection.
-func Pair[T, M any](names Names) (write func(T) *M, read func(*M) T) {
+type Pair[T, M any] struct{ fields func() []pairField }
+
+// NewPair returns the Pair of a T and a message M. It is called before the program runs.
+func NewPair[T, M any](names Names) Pair[T, M] {
 	types := pairTypes{reflect.TypeFor[T](), reflect.TypeFor[M]()}
 	differing[types] = names
-	fields := sync.OnceValue(func() []pairField { return pairFields(types) })
-	write = func(value T) *M {
-		m := new(M)
-		writeFields(fields(), reflect.ValueOf(&value).Elem(), reflect.ValueOf(m).Elem())
-		return m
-	}
-	read = func(m *M) (value T) {
-		if m != nil {
-			readFields(fields(), reflect.ValueOf(m).Elem(), reflect.ValueOf(&value).Elem())
-		}
-		return value
-	}
-	return write, read
+	return Pair[T, M]{sync.OnceValue(func() []pairField { return pairFields(types) })}
 }
 
-// readable returns a function that reads what can't be invalid, for lists.
-func readable[T, M any](read func(*M) T) func(*M) (T, error) {
-	return func(m *M) (T, error) { return read(m), nil }
+// Write returns the message of a value.
+func (p Pair[T, M]) Write(value T) *M {
+	m := new(M)
+	writeFields(p.fields(), reflect.ValueOf(&value).Elem(), reflect.ValueOf(m).Elem())
+	return m
 }
+
+// Read returns the value of a message; zero if it is nil.
+func (p Pair[T, M]) Read(m *M) (value T) {
+	if m != nil {
+		readFields(p.fields(), reflect.ValueOf(m).Elem(), reflect.ValueOf(&value).Elem())
+	}
+	return value
+}
+
+// ReadRow is Read for the rows of lists, of which others may be invalid.
+func (p Pair[T, M]) ReadRow(m *M) (T, error) { return p.Read(m), nil }
 
 // pairTypes are a type of the vocabulary and a message.
 type pairTypes struct{ value, message reflect.Type }
@@ -167,15 +172,15 @@ func conversionOf(types pairTypes) conversion {
 // setNumber sets a number to another one, or to the nearest that its type has. Unsigned
 // numbers of messages are counts, which are limited to those of 32 bits with a sign.
 func setNumber(from, to reflect.Value) {
-	n := int64(0)
+	var n int64
 	if from.CanInt() {
 		n = from.Int()
 	} else {
-		n = int64(min(from.Uint(), math.MaxInt32)) //nolint:gosec // it is limited
+		n = int64(min(from.Uint(), math.MaxInt32))
 	}
 	switch {
 	case to.CanUint():
-		to.SetUint(uint64(min(max(n, 0), math.MaxInt32))) //nolint:gosec // it is limited
+		to.SetUint(uint64(min(max(n, 0), math.MaxInt32)))
 	case to.Kind() == reflect.Int32:
 		to.SetInt(min(max(n, math.MinInt32), math.MaxInt32))
 	default:

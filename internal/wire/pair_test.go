@@ -58,8 +58,8 @@ func fill(v reflect.Value, n *int) {
 			v.SetMapIndex(key, value)
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			fill(v.Field(i), n)
+		for _, field := range v.Fields() {
+			fill(field, n)
 		}
 	default:
 		panic("there is no value of a " + v.Type().String())
@@ -87,7 +87,7 @@ func TestPairsKeepEveryField(t *testing.T) {
 			fields := pairFields(types)
 			message := reflect.New(types.message)
 			writeFields(fields, value.Elem(), message.Elem())
-			m, ok := message.Interface().(proto.Message)
+			m, ok := reflect.TypeAssert[proto.Message](message)
 			if !ok {
 				t.Fatalf("%s is not a message", types.message)
 			}
@@ -108,22 +108,22 @@ func TestPairsConnectTheFieldsOfTheProtocol(t *testing.T) {
 	author := tko.Author{Who: "who", Why: "why"}
 	three := 3
 	for want, m := range map[string]proto.Message{
-		`{"rolloutId":"id", "command":"verb", "plan":"p", "deploymentId":"d", "wave":"w"}`:                                                           NewRolloutCommand(tko.RolloutCommand{ID: "id", Verb: "verb", Plan: "p", Deployment: "d", Wave: "w"}),
-		`{"rolloutId":"id", "deploymentId":"d", "siteIdPattern":"s", "after":"a", "maxCount":"7", "group":3}`:                                        NewRolloutRows(tko.RolloutRows{ID: "id", Deployment: "d", Site: "s", After: "a", Limit: 7, Group: &three}),
-		`{"name":"n", "called":true, "approved":"a", "status":{"url":"u", "attemptedRevision":"tried", "appliedRevision":"done", "asks":"removal"}}`: NewSource(tko.Source{Name: "n", Enqueued: true, Approved: "a", Status: tko.SourceStatus{URL: "u", Attempted: "tried", Applied: "done", PendingRemoval: "removal"}}),
-		`{"name":"n", "registeredBy":"who", "declaredBy":"parent", "ending":{"confirmed":"3"}}`:                                                      NewSourceDefinition(tko.SourceDefinition{Name: "n", By: author, Parent: "parent", Ending: &tko.SourceEnding{Confirmed: 3}}),
-		`{"id":"id", "idPatterns":["i"], "metadataPatterns":{"m":"1"}, "templateIdPatterns":["t"], "templateMetadataPatterns":{"t":"2"}, "siteIdPatterns":["s"], "siteMetadataPatterns":{"s":"3"}, "parentDeploymentId":"p"}`: NewPastSelect(tko.PastSelect{
+		`{"rolloutId":"id", "command":"verb", "plan":"p", "deploymentId":"d", "wave":"w"}`:                                                           RolloutCommand.Write(tko.RolloutCommand{ID: "id", Verb: "verb", Plan: "p", Deployment: "d", Wave: "w"}),
+		`{"rolloutId":"id", "deploymentId":"d", "siteIdPattern":"s", "after":"a", "maxCount":"7", "group":3}`:                                        RolloutRows.Write(tko.RolloutRows{ID: "id", Deployment: "d", Site: "s", After: "a", Limit: 7, Group: &three}),
+		`{"name":"n", "called":true, "approved":"a", "status":{"url":"u", "attemptedRevision":"tried", "appliedRevision":"done", "asks":"removal"}}`: Source.Write(tko.Source{Name: "n", Enqueued: true, Approved: "a", Status: tko.SourceStatus{URL: "u", Attempted: "tried", Applied: "done", PendingRemoval: "removal"}}),
+		`{"name":"n", "registeredBy":"who", "declaredBy":"parent", "ending":{"confirmed":"3"}}`:                                                      SourceDefinition.Write(tko.SourceDefinition{Name: "n", By: author, Parent: "parent", Ending: &tko.SourceEnding{Confirmed: 3}}),
+		`{"id":"id", "idPatterns":["i"], "metadataPatterns":{"m":"1"}, "templateIdPatterns":["t"], "templateMetadataPatterns":{"t":"2"}, "siteIdPatterns":["s"], "siteMetadataPatterns":{"s":"3"}, "parentDeploymentId":"p"}`: PastSelect.Write(tko.PastSelect{
 			ID: "id", IDs: []string{"i"}, Metadata: map[string]string{"m": "1"}, Templates: []string{"t"}, TemplateMetadata: map[string]string{"t": "2"}, Sites: []string{"s"}, SiteMetadata: map[string]string{"s": "3"}, Parent: "p",
 		}),
 		`{"id":"i", "op":"deleted", "who":"who", "why":"why", "what":"summary"}`: NewHistoryEntry(tko.HistoryEntry{Change: tko.Change{ID: "i", Op: tko.OpStatus, Author: author}, What: tko.PastDeleted, Summary: "summary"}),
-		`{"op":"changed"}`: NewPastGroup(tko.PastGroup{What: "changed"}),
-		`{"subject":"s", "displayName":"d", "address":"from"}`:                                          NewCaller(tko.Caller{Subject: "s", Display: "d", From: "from"}),
-		`{"tkoVersion":"v", "defaultPackageFormat":"yaml"}`:                                             NewAbout(tko.About{Version: "v", DefaultPackageFormat: "yaml"}),
-		`{"deploymentId":"d", "who":"who", "why":"why"}`:                                                NewOpenModification(tko.OpenModification{Deployment: "d", Author: author}),
-		`{"id":"f", "frozenBy":"who"}`:                                                                  NewFreeze(tko.Freeze{ID: "f", By: author}),
-		`{"keepChanges":"60", "longer":[{"name":"n","keep":"3"}]}`:                                      NewRetention(tko.Retention{KeepChanges: time.Minute, Longer: []tko.RetentionPolicy{{Name: "n", Keep: 3 * time.Second}}}),
+		`{"op":"changed"}`: PastGroup.Write(tko.PastGroup{What: "changed"}),
+		`{"subject":"s", "displayName":"d", "address":"from"}`:                                          Caller.Write(tko.Caller{Subject: "s", Display: "d", From: "from"}),
+		`{"tkoVersion":"v", "defaultPackageFormat":"yaml"}`:                                             About.Write(tko.About{Version: "v", DefaultPackageFormat: "yaml"}),
+		`{"deploymentId":"d", "who":"who", "why":"why"}`:                                                OpenModification.Write(tko.OpenModification{Deployment: "d", Author: author}),
+		`{"id":"f", "frozenBy":"who"}`:                                                                  Freeze.Write(tko.Freeze{ID: "f", By: author}),
+		`{"keepChanges":"60", "longer":[{"name":"n","keep":"3"}]}`:                                      Retention.Write(tko.Retention{KeepChanges: time.Minute, Longer: []tko.RetentionPolicy{{Name: "n", Keep: 3 * time.Second}}}),
 		`{"origins":[{"who":"who", "why":"why", "templateId":"t", "rolloutId":"r", "restoredBy":"u"}]}`: NewBlame(tko.Blame{Origins: []tko.Origin{{Author: author, Template: "t", Rollout: "r", RestoredBy: "u"}}}),
-		`{"rollouts":[{"rolloutId":"r"}]}`:                                                              NewTemplateImpact(tko.TemplateImpact{Rollouts: []tko.ImpactRollout{{ID: "r"}}}),
+		`{"rollouts":[{"rolloutId":"r"}]}`:                                                              TemplateImpact.Write(tko.TemplateImpact{Rollouts: []tko.ImpactRollout{{ID: "r"}}}),
 	} {
 		wanted := m.ProtoReflect().New().Interface()
 		if err := protojson.Unmarshal([]byte(want), wanted); err != nil {
@@ -144,10 +144,10 @@ func TestPairsConnectTheFieldsOfTheProtocol(t *testing.T) {
 // Numbers that a type doesn't have become the nearest that it has.
 func TestNumbersOfPairsAreLimited(t *testing.T) {
 	const far = 1 << 40
-	if row := NewRolloutRow(tko.RolloutRow{Wave: -1, Rank: far, Group: -far}); row.GetWave() != -1 || row.GetRank() != 1<<31-1 || row.GetGroup() != -1<<31 {
+	if row := RolloutRow.Write(tko.RolloutRow{Wave: -1, Rank: far, Group: -far}); row.GetWave() != -1 || row.GetRank() != 1<<31-1 || row.GetGroup() != -1<<31 {
 		t.Errorf("a row: %v", row)
 	}
-	if p := NewRolloutPlan(tko.RolloutPlan{Groups: []tko.RolloutGroup{{Count: far}}}); p.GetGroups()[0].GetCount() != far {
+	if p := RolloutPlan.Write(tko.RolloutPlan{Groups: []tko.RolloutGroup{{Count: far}}}); p.GetGroups()[0].GetCount() != far {
 		t.Errorf("a plan: %v", p)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/tko-orchestrator/tko/api/tkopb"
 )
 
-// NewPastSelect and PastSelect convert selections of the past.
-var NewPastSelect, PastSelect = Pair[tko.PastSelect, tkopb.PastSelect](Names{
+// PastSelect converts selections of the past.
+var PastSelect = NewPair[tko.PastSelect, tkopb.PastSelect](Names{
 	"IdPatterns": "IDs", "MetadataPatterns": "Metadata", "TemplateIdPatterns": "Templates", "TemplateMetadataPatterns": "TemplateMetadata",
 	"SiteIdPatterns": "Sites", "SiteMetadataPatterns": "SiteMetadata", "ParentDeploymentId": "Parent",
 })
@@ -21,12 +21,14 @@ func AsOf(text string) (tko.AsOf, error) {
 	return tko.ParseAsOf(text, time.Now().UTC())
 }
 
+var historyEntry = NewPair[tko.HistoryEntry, tkopb.HistoryEntry](Names{"Op": "What", "Who": "Author.Who", "Why": "Author.Why", "What": "Summary"})
+
 // NewHistoryEntry writes a change of a history.
-var NewHistoryEntry, historyEntry = Pair[tko.HistoryEntry, tkopb.HistoryEntry](Names{"Op": "What", "Who": "Author.Who", "Why": "Author.Why", "What": "Summary"})
+func NewHistoryEntry(e tko.HistoryEntry) *tkopb.HistoryEntry { return historyEntry.Write(e) }
 
 // HistoryEntry reads a change of a history.
 func HistoryEntry(m *tkopb.HistoryEntry) (tko.HistoryEntry, error) {
-	e := historyEntry(m)
+	e := historyEntry.Read(m)
 	e.Op = tko.OpWritten
 	if e.What == tko.PastDeleted {
 		e.Op = tko.OpDeleted
@@ -34,14 +36,11 @@ func HistoryEntry(m *tkopb.HistoryEntry) (tko.HistoryEntry, error) {
 	return e, nil
 }
 
-// NewPastGroup writes a group of a difference.
-var NewPastGroup, pastGroup = Pair[tko.PastGroup, tkopb.PastGroup](Names{"Op": "What"})
+// PastGroup converts groups of a difference.
+var PastGroup = NewPair[tko.PastGroup, tkopb.PastGroup](Names{"Op": "What"})
 
-// PastGroup reads a group of a difference.
-var PastGroup = readable(pastGroup)
+// Restored converts the result of a restore.
+var Restored = NewPair[tko.Restored, tkopb.RestorePastResponse](nil)
 
-// NewRestored and Restored convert the result of a restore.
-var NewRestored, Restored = Pair[tko.Restored, tkopb.RestorePastResponse](nil)
-
-// NewRetention and Retention convert which part of the past can be read.
-var NewRetention, Retention = Pair[tko.Retention, tkopb.Retention](nil)
+// Retention converts which part of the past can be read.
+var Retention = NewPair[tko.Retention, tkopb.Retention](nil)

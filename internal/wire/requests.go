@@ -9,24 +9,24 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// NewAbout and About convert descriptions of a server.
-var NewAbout, About = Pair[tko.About, tkopb.AboutResponse](Names{"TkoVersion": "Version"})
+// About converts descriptions of a server.
+var About = NewPair[tko.About, tkopb.AboutResponse](Names{"TkoVersion": "Version"})
 
-// NewCaller and Caller convert identities of callers.
-var NewCaller, Caller = Pair[tko.Caller, tkopb.WhoAmIResponse](Names{"DisplayName": "Display", "Address": "From"})
+// Caller converts identities of callers.
+var Caller = NewPair[tko.Caller, tkopb.WhoAmIResponse](Names{"DisplayName": "Display", "Address": "From"})
 
-// NewLogLevel and LogLevel convert levels of the log.
-var NewLogLevel, LogLevel = Pair[tko.LogLevel, tkopb.LogLevel](nil)
+// LogLevel converts levels of the log.
+var LogLevel = NewPair[tko.LogLevel, tkopb.LogLevel](nil)
 
-// NewFreeze and Freeze convert freezes of sites.
-var NewFreeze, Freeze = Pair[tko.Freeze, tkopb.Freeze](Names{"FrozenBy": "By.Who", "Confirm": ""})
+// Freeze converts freezes of sites.
+var Freeze = NewPair[tko.Freeze, tkopb.Freeze](Names{"FrozenBy": "By.Who", "Confirm": ""})
 
-// NewHold writes work that is held.
-var NewHold, _ = Pair[tko.Hold, tkopb.Hold](nil)
+// Hold converts work that is held.
+var Hold = NewPair[tko.Hold, tkopb.Hold](nil)
 
-// NewOpenModification and OpenModification convert tokens as clients other than their holders
+// OpenModification converts tokens as clients other than their holders
 // may see them.
-var NewOpenModification, OpenModification = Pair[tko.OpenModification, tkopb.Modification](Names{"Who": "Author.Who", "Why": "Author.Why"})
+var OpenModification = NewPair[tko.OpenModification, tkopb.Modification](Names{"Who": "Author.Who", "Why": "Author.Why"})
 
 // NewCreateDeployment writes a deployment to be created.
 func NewCreateDeployment(d tko.NewDeployment, format krm.Format) (*tkopb.CreateDeployment, error) {

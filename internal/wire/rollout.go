@@ -24,26 +24,20 @@ func Rollout(m *tkopb.Rollout) (tko.Rollout, error) {
 	return tko.Rollout{ID: tko.RolloutID(m.GetRolloutId()), Metadata: m.GetMetadata(), Package: p, State: m.GetState(), Reason: m.GetReason(), Stamp: stamp(m.GetStamp(), nil, nil)}, nil
 }
 
-// NewRolloutCommand and RolloutCommand convert commands.
-var NewRolloutCommand, RolloutCommand = Pair[tko.RolloutCommand, tkopb.RolloutCommand](Names{"RolloutId": "ID", "Command": "Verb"})
+// RolloutCommand converts commands.
+var RolloutCommand = NewPair[tko.RolloutCommand, tkopb.RolloutCommand](Names{"RolloutId": "ID", "Command": "Verb"})
 
-// NewRolloutStatus writes a status.
-var NewRolloutStatus, rolloutStatus = Pair[tko.RolloutStatus, tkopb.RolloutStatus](Names{"RolloutId": "ID"})
+// RolloutStatus converts statuses.
+var RolloutStatus = NewPair[tko.RolloutStatus, tkopb.RolloutStatus](Names{"RolloutId": "ID"})
 
-// RolloutStatus reads a status.
-var RolloutStatus = readable(rolloutStatus)
+// RolloutRow converts rows of a plan.
+var RolloutRow = NewPair[tko.RolloutRow, tkopb.RolloutRow](nil)
 
-// NewRolloutRow writes a row of a plan.
-var NewRolloutRow, rolloutRow = Pair[tko.RolloutRow, tkopb.RolloutRow](nil)
+// RolloutPlan converts summaries of a plan.
+var RolloutPlan = NewPair[tko.RolloutPlan, tkopb.RolloutPlan](Names{"RolloutId": "ID"})
 
-// RolloutRow reads a row of a plan.
-var RolloutRow = readable(rolloutRow)
-
-// NewRolloutPlan and RolloutPlan convert summaries of a plan.
-var NewRolloutPlan, RolloutPlan = Pair[tko.RolloutPlan, tkopb.RolloutPlan](Names{"RolloutId": "ID"})
-
-// NewRolloutRows and RolloutRows convert selects of rows.
-var NewRolloutRows, RolloutRows = Pair[tko.RolloutRows, tkopb.ListRolloutRows](Names{"RolloutId": "ID", "SiteIdPattern": "Site", "MaxCount": "Limit"})
+// RolloutRows converts selects of rows.
+var RolloutRows = NewPair[tko.RolloutRows, tkopb.ListRolloutRows](Names{"RolloutId": "ID", "SiteIdPattern": "Site", "MaxCount": "Limit"})
 
 // NewReservedOrigins writes reserved origins.
 func NewReservedOrigins(reserved map[string]tko.RolloutID) *tkopb.ReservedOrigins {

@@ -53,10 +53,10 @@ func NewClaim(item tko.WorkItem, ok bool) *tkopb.WorkItem {
 // Claim reads a claim of work.
 func Claim(m *tkopb.WorkItem) tko.WorkItem { return workItem(m) }
 
-// NewSource and Source convert GitOps sources.
-var NewSource, Source = Pair[tko.Source, tkopb.Source](Names{"Called": "Enqueued"})
+// Source converts GitOps sources.
+var Source = NewPair[tko.Source, tkopb.Source](Names{"Called": "Enqueued"})
 
-var _, _ = Pair[tko.SourceStatus, tkopb.SourceStatus](Names{"AttemptedRevision": "Attempted", "AppliedRevision": "Applied", "Asks": "PendingRemoval"})
+var _ = NewPair[tko.SourceStatus, tkopb.SourceStatus](Names{"AttemptedRevision": "Attempted", "AppliedRevision": "Applied", "Asks": "PendingRemoval"})
 
 // NewTargetState encodes the state of a target.
 func NewTargetState(s tko.TargetState) *tkopb.TargetState {
@@ -70,11 +70,11 @@ func TargetState(m *tkopb.TargetState) tko.TargetState {
 	}
 }
 
-// NewSourceDefinition and SourceDefinition convert definitions of sources.
-var NewSourceDefinition, SourceDefinition = Pair[tko.SourceDefinition, tkopb.SourceDefinition](Names{"RegisteredBy": "By.Who", "DeclaredBy": "Parent"})
+// SourceDefinition converts definitions of sources.
+var SourceDefinition = NewPair[tko.SourceDefinition, tkopb.SourceDefinition](Names{"RegisteredBy": "By.Who", "DeclaredBy": "Parent"})
 
-// NewRegisteredSource and RegisteredSource convert results of registrations.
-var NewRegisteredSource, RegisteredSource = Pair[tko.RegisteredSource, tkopb.RegisteredSource](nil)
+// RegisteredSource converts results of registrations.
+var RegisteredSource = NewPair[tko.RegisteredSource, tkopb.RegisteredSource](nil)
 
-// NewDeclaredSources and DeclaredSources convert the result of a declaration.
-var NewDeclaredSources, DeclaredSources = Pair[tko.DeclaredSources, tkopb.DeclareSourcesResponse](nil)
+// DeclaredSources converts the result of a declaration.
+var DeclaredSources = NewPair[tko.DeclaredSources, tkopb.DeclareSourcesResponse](nil)

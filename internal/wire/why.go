@@ -6,17 +6,19 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// NewGetBlame and GetBlame convert requests for a blame.
-var NewGetBlame, GetBlame = Pair[tko.BlameRequest, tkopb.GetBlame](nil)
+// GetBlame converts requests for a blame.
+var GetBlame = NewPair[tko.BlameRequest, tkopb.GetBlame](nil)
+
+var blame = NewPair[tko.Blame, tkopb.Blame](nil)
+
+var _ = NewPair[tko.Origin, tkopb.Origin](Names{"Who": "Author.Who", "Why": "Author.Why"})
 
 // NewBlame writes a blame.
-var NewBlame, blame = Pair[tko.Blame, tkopb.Blame](nil)
-
-var _, _ = Pair[tko.Origin, tkopb.Origin](Names{"Who": "Author.Who", "Why": "Author.Why"})
+func NewBlame(b tko.Blame) *tkopb.Blame { return blame.Write(b) }
 
 // Blame reads a blame. An origin that isn't in the message is unknown.
 func Blame(m *tkopb.Blame) tko.Blame {
-	b := blame(m)
+	b := blame.Read(m)
 	known := len(b.Origins)
 	for i := range b.Fields {
 		f := &b.Fields[i]
@@ -31,14 +33,14 @@ func Blame(m *tkopb.Blame) tko.Blame {
 	return b
 }
 
-// NewGetSiteExplanation and GetSiteExplanation convert requests for an explanation of a site.
-var NewGetSiteExplanation, GetSiteExplanation = Pair[tko.SiteExplanationRequest, tkopb.GetSiteExplanation](Names{"AsOf": ""})
+// GetSiteExplanation converts requests for an explanation of a site.
+var GetSiteExplanation = NewPair[tko.SiteExplanationRequest, tkopb.GetSiteExplanation](Names{"AsOf": ""})
 
-// NewSiteExplanation and SiteExplanation convert explanations of a site.
-var NewSiteExplanation, SiteExplanation = Pair[tko.SiteExplanation, tkopb.SiteExplanation](nil)
+// SiteExplanation converts explanations of a site.
+var SiteExplanation = NewPair[tko.SiteExplanation, tkopb.SiteExplanation](nil)
 
-// NewSiteComparison and SiteComparison convert comparisons of a site.
-var NewSiteComparison, SiteComparison = Pair[tko.SiteComparison, tkopb.SiteComparison](nil)
+// SiteComparison converts comparisons of a site.
+var SiteComparison = NewPair[tko.SiteComparison, tkopb.SiteComparison](nil)
 
 // NewGetTemplateImpact writes a request for the impact of a template.
 func NewGetTemplateImpact(r tko.TemplateImpactRequest, format krm.Format) (*tkopb.GetTemplateImpact, error) {
@@ -65,7 +67,7 @@ func GetTemplateImpact(m *tkopb.GetTemplateImpact) (tko.TemplateImpactRequest, e
 	return r, err
 }
 
-// NewTemplateImpact and TemplateImpact convert the impact of a template.
-var NewTemplateImpact, TemplateImpact = Pair[tko.TemplateImpact, tkopb.TemplateImpact](nil)
+// TemplateImpact converts the impact of a template.
+var TemplateImpact = NewPair[tko.TemplateImpact, tkopb.TemplateImpact](nil)
 
-var _, _ = Pair[tko.ImpactRollout, tkopb.ImpactRollout](Names{"RolloutId": "ID"})
+var _ = NewPair[tko.ImpactRollout, tkopb.ImpactRollout](Names{"RolloutId": "ID"})
