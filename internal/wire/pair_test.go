@@ -162,3 +162,22 @@ func TestUnknownOriginsOfABlameAreOne(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+// A field that messages lack is noticed at once, and not lost in silence.
+func TestFieldsWithoutACounterpartAreAFault(t *testing.T) {
+	type message struct{ A string }
+	for name, value := range map[string]reflect.Type{
+		"a field of the value":   reflect.TypeFor[struct{ A, B string }](),
+		"a field of the message": reflect.TypeFor[struct{ B string }](),
+		"another type":           reflect.TypeFor[struct{ A bool }](),
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s has no counterpart, and that is no fault", name)
+				}
+			}()
+			pairFields(pairTypes{value, reflect.TypeFor[message]()})
+		}()
+	}
+}
