@@ -78,12 +78,7 @@ func (a *Access) Freezes(ctx context.Context) iter.Seq2[*tkopb.Freeze, error] {
 // Freezes returns the freezes of sites that aren't over. A data controller that is too
 // old to have any returns none.
 func (c *Client) Freezes(ctx context.Context) ([]tko.Freeze, error) {
-	all, err := collect(rows(ctx, c, c.access.ListFreezes, &emptypb.Empty{}, func(f *tkopb.Freeze) (tko.Freeze, error) {
-		return tko.Freeze{
-			ID: f.GetId(), SiteMetadata: f.GetSiteMetadata(), Until: f.GetUntil().AsTime(), Reason: f.GetReason(),
-			By: tko.Author{Who: f.GetFrozenBy()}, Created: f.GetCreated().AsTime(),
-		}, nil
-	}))
+	all, err := collect(rows(ctx, c, c.access.ListFreezes, &emptypb.Empty{}, wire.Freeze.ReadRow))
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil, nil
 	}
@@ -92,48 +87,25 @@ func (c *Client) Freezes(ctx context.Context) ([]tko.Freeze, error) {
 
 // RegisterSources registers definitions of GitOps sources: all of them, or none.
 func (c *Client) RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error) {
-	m := &tkopb.RegisterSources{DryRun: dryRun}
-	for _, d := range definitions {
-		m.Sources = append(m.Sources, wire.NewSourceDefinition(d))
-	}
-	response, err := call(ctx, c, c.access.RegisterSources, m)
-	if err != nil {
-		return nil, err
-	}
-	var results []tko.RegisteredSource
-	for _, r := range response.GetSources() {
-		results = append(results, tko.RegisteredSource{Name: r.GetName(), Created: r.GetCreated(), Changed: r.GetChanged()})
-	}
-	return results, nil
+	response, err := call(ctx, c, c.access.RegisterSources, &tkopb.RegisterSources{Sources: wire.Each(definitions, wire.SourceDefinition.Write), DryRun: dryRun})
+	return wire.Each(response.GetSources(), wire.RegisteredSource.Read), err
 }
 
 // DeclareSources registers the sources that the repository of another one declares: all of
 // them, or none. It needs the claim of that source's work. It returns
 // errors.ErrUnsupported if the server is too old.
 func (c *Client) DeclareSources(ctx context.Context, d tko.DeclareSources, claim tko.WorkItem) (tko.DeclaredSources, error) {
-	m := &tkopb.DeclareSources{Parent: d.Parent, Prune: d.Prune, DryRun: d.DryRun, Claim: claim.Claim}
-	for _, definition := range d.Definitions {
-		m.Sources = append(m.Sources, wire.NewSourceDefinition(definition))
-	}
-	done, err := callAgain(ctx, c, c.access.DeclareSources, m)
-	if err != nil {
-		return tko.DeclaredSources{}, unsupported(err)
-	}
-	return tko.DeclaredSources{Changed: done.GetChanged(), Removed: done.GetRemoved(), Kept: done.GetKept(), Owned: int(done.GetOwned())}, nil
+	done, err := callAgain(ctx, c, c.access.DeclareSources, &tkopb.DeclareSources{
+		Parent: d.Parent, Sources: wire.Each(d.Definitions, wire.SourceDefinition.Write), Prune: d.Prune, DryRun: d.DryRun, Claim: claim.Claim,
+	})
+	return wire.DeclaredSources.Read(done), unsupported(err)
 }
 
 // SourceDefinitions returns the registered GitOps sources by name, or none if the version
 // is the known one. It returns errors.ErrUnsupported if the server is too old.
 func (c *Client) SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error) {
 	m, err := callAgain(ctx, c, c.access.GetSourceDefinitions, &tkopb.GetSourceDefinitions{KnownVersion: known})
-	if err != nil {
-		return tko.SourceDefinitions{}, unsupported(err)
-	}
-	all := tko.SourceDefinitions{Version: m.GetVersion()}
-	for _, d := range m.GetSources() {
-		all.All = append(all.All, wire.SourceDefinition(d))
-	}
-	return all, nil
+	return tko.SourceDefinitions{Version: m.GetVersion(), All: wire.Each(m.GetSources(), wire.SourceDefinition.Read)}, unsupported(err)
 }
 
 // DeleteSource deletes the definition of a GitOps source; with keep, its entities stay.

@@ -19,12 +19,12 @@ import (
 
 // About describes the server.
 func (c *Client) About(ctx context.Context) (tko.About, error) {
-	return wire.Then(wire.About)(callAgain(ctx, c, c.data.About, &emptypb.Empty{}))
+	return wire.Then(wire.About.Read)(callAgain(ctx, c, c.data.About, &emptypb.Empty{}))
 }
 
 // WhoAmI returns the caller as the server has authenticated it.
 func (c *Client) WhoAmI(ctx context.Context) (tko.Caller, error) {
-	return wire.Then(wire.Caller)(callAgain(ctx, c, c.data.WhoAmI, &emptypb.Empty{}))
+	return wire.Then(wire.Caller.Read)(callAgain(ctx, c, c.data.WhoAmI, &emptypb.Empty{}))
 }
 
 // RegisterTemplate creates or replaces a template, and returns its new
@@ -382,11 +382,7 @@ func (c *Client) CommitDeployments(ctx context.Context, commits []tko.Deployment
 // response, with their packages: [Client.Deployment] reads the others. It returns
 // errors.ErrUnsupported if the server is too old.
 func (c *Client) DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) ([]tko.Deployment, error) {
-	m := &tkopb.GetDeployments{PreferredPackageFormat: string(c.options.PackageFormat)}
-	for _, id := range ids {
-		m.DeploymentIds = append(m.DeploymentIds, string(id))
-	}
-	response, err := callAgain(ctx, c, c.data.GetDeployments, m)
+	response, err := callAgain(ctx, c, c.data.GetDeployments, &tkopb.GetDeployments{PreferredPackageFormat: string(c.options.PackageFormat), DeploymentIds: wire.Texts(ids)})
 	if err != nil {
 		return nil, unsupported(err)
 	}

@@ -31,12 +31,5 @@ func (c *Client) SetLogLevels(ctx context.Context, levels string, lasting time.D
 }
 
 func logLevels(m *tkopb.LogLevels, err error) ([]tko.LogLevel, error) {
-	if err != nil {
-		return nil, err
-	}
-	levels := make([]tko.LogLevel, len(m.GetLevels()))
-	for i, l := range m.GetLevels() {
-		levels[i] = tko.LogLevel{Component: l.GetComponent(), Level: l.GetLevel(), Until: wire.Time(l.GetUntil())}
-	}
-	return levels, nil
+	return wire.Each(m.GetLevels(), wire.LogLevel.Read), err
 }

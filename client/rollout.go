@@ -46,22 +46,22 @@ func (c *Client) Rollouts(ctx context.Context, s tko.RolloutSelect, o tko.ListOp
 // RolloutDo does what a user commands, and returns the state that follows. A command that
 // was done already has no effect.
 func (c *Client) RolloutDo(ctx context.Context, cmd tko.RolloutCommand) (tko.RolloutStatus, error) {
-	return wire.ThenRead(wire.RolloutStatus)(callAgain(ctx, c, c.rollouts.CommandRollout, wire.NewRolloutCommand(cmd)))
+	return wire.Then(wire.RolloutStatus.Read)(callAgain(ctx, c, c.rollouts.CommandRollout, wire.RolloutCommand.Write(cmd)))
 }
 
 // RolloutStatus returns how far a rollout is.
 func (c *Client) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
-	return wire.ThenRead(wire.RolloutStatus)(callAgain(ctx, c, c.rollouts.GetRolloutStatus, &tkopb.RolloutID{RolloutId: string(id)}))
+	return wire.Then(wire.RolloutStatus.Read)(callAgain(ctx, c, c.rollouts.GetRolloutStatus, &tkopb.RolloutID{RolloutId: string(id)}))
 }
 
 // RolloutPlan returns a summary of the current plan.
 func (c *Client) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error) {
-	return wire.Then(wire.RolloutPlan)(callAgain(ctx, c, c.rollouts.GetRolloutPlan, &tkopb.RolloutID{RolloutId: string(id)}))
+	return wire.Then(wire.RolloutPlan.Read)(callAgain(ctx, c, c.rollouts.GetRolloutPlan, &tkopb.RolloutID{RolloutId: string(id)}))
 }
 
 // RolloutRows streams rows of the current plan, by the IDs of deployments.
 func (c *Client) RolloutRows(ctx context.Context, s tko.RolloutRows) iter.Seq2[tko.RolloutRow, error] {
-	return rows(ctx, c, c.rollouts.ListRolloutRows, wire.NewRolloutRows(s), wire.RolloutRow)
+	return rows(ctx, c, c.rollouts.ListRolloutRows, wire.RolloutRows.Write(s), wire.RolloutRow.ReadRow)
 }
 
 // maxAdvance limits one step of a rollout: planning a large fleet takes long.
@@ -93,7 +93,7 @@ func (c *Client) ProposeRollout(ctx context.Context, id tko.RolloutID, pkg krm.P
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
-	return wire.ThenRead(wire.RolloutStatus)(callAgain(ctx, c, c.rollouts.ProposeRollout, m))
+	return wire.Then(wire.RolloutStatus.Read)(callAgain(ctx, c, c.rollouts.ProposeRollout, m))
 }
 
 // SiteHold returns why changes of a site must not be scheduled now; "" if nothing keeps the

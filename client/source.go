@@ -38,11 +38,7 @@ func (c *Client) RemoveEntity(ctx context.Context, kind tko.Kind, id string, dry
 // EnqueueSites requests a reconciliation of sites, because of changes that were
 // observed there.
 func (c *Client) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
-	m := &tkopb.CallSites{SiteId: make([]string, len(ids))}
-	for i, id := range ids {
-		m.SiteId[i] = string(id)
-	}
-	_, err := callAgain(ctx, c, c.data.CallSites, m)
+	_, err := callAgain(ctx, c, c.data.CallSites, &tkopb.CallSites{SiteId: wire.Texts(ids)})
 	return err
 }
 
@@ -64,18 +60,18 @@ func (c *Client) Source(ctx context.Context, name string) (tko.Source, error) {
 // SourceUnless is Source, without status and state if the version is the known
 // one.
 func (c *Client) SourceUnless(ctx context.Context, name string, known int64) (tko.Source, error) {
-	return wire.Then(wire.Source)(callAgain(ctx, c, c.data.GetSource, &tkopb.GetSource{Name: name, KnownVersion: known}))
+	return wire.Then(wire.Source.Read)(callAgain(ctx, c, c.data.GetSource, &tkopb.GetSource{Name: name, KnownVersion: known}))
 }
 
 // Sources returns the GitOps sources by name, without their state.
 func (c *Client) Sources(ctx context.Context) ([]tko.Source, error) {
-	return collect(rows(ctx, c, c.data.ListSources, &emptypb.Empty{}, func(m *tkopb.Source) (tko.Source, error) { return wire.Source(m), nil }))
+	return collect(rows(ctx, c, c.data.ListSources, &emptypb.Empty{}, wire.Source.ReadRow))
 }
 
 // SaveSource saves a GitOps source, and returns its new version. It returns a
 // tko.ErrConflict if the caller no longer holds the claim of its work.
 func (c *Client) SaveSource(ctx context.Context, s tko.Source, claim tko.WorkItem) (version int64, err error) {
-	response, err := callAgain(ctx, c, c.data.SaveSource, &tkopb.SaveSource{Source: wire.NewSource(s), Claim: wire.NewClaim(claim, true)})
+	response, err := callAgain(ctx, c, c.data.SaveSource, &tkopb.SaveSource{Source: wire.Source.Write(s), Claim: wire.NewClaim(claim, true)})
 	return response.GetVersion(), err
 }
 

@@ -57,10 +57,7 @@ func (c *Client) FinishWork(ctx context.Context, items []tko.FinishedWork) error
 // unavailable (ErrUnavailable: watch again from the last position seen), or if
 // changes after the position are no longer retained (tko.ErrGone: list again).
 func (c *Client) Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
-	m := &tkopb.WatchChanges{After: after}
-	for _, kind := range kinds {
-		m.Kinds = append(m.Kinds, string(kind))
-	}
+	m := &tkopb.WatchChanges{After: after, Kinds: wire.Texts(kinds)}
 	return func(yield func(tko.Change, error) bool) {
 		// Don't repeat the call, even if nothing was received: the position of "now" is lost.
 		_, err := once(ctx, c, c.data.WatchChanges, m, func(s grpc.ServerStreamingClient[tkopb.Change]) (more bool, err error) {

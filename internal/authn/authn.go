@@ -171,11 +171,9 @@ func ofUser(u User) (identity.Identity, error) {
 		return identity.Identity{}, tko.Errorf(tko.ErrDenied, "the user %d is the same for all users of other user namespaces: run the command outside the container, or use a token", u.UID)
 	}
 	uid := strconv.FormatUint(uint64(u.UID), 10)
-	i := identity.Identity{Subject: identity.Unix + uid, Authenticator: "unix", Display: userName(uid)}
-	groups := append(userGroups(uid), strconv.FormatUint(uint64(u.GID), 10))
-	var err error
-	i.Groups, err = identity.Groups(identity.Unix, groups)
-	return i, err
+	name, groups := userOf(uid)
+	groups, err := identity.Groups(identity.Unix, append(groups, strconv.FormatUint(uint64(u.GID), 10)))
+	return identity.Identity{Subject: identity.Unix + uid, Authenticator: "unix", Display: name, Groups: groups}, err
 }
 
 // Bearer returns the token of an Authorization header: "Bearer TOKEN". Another

@@ -2,24 +2,15 @@ package authn
 
 import "os/user"
 
-// userName returns the name of a user for display, or "".
-func userName(uid string) string {
+// userOf returns the name of a user for display, and the IDs of the user's groups, as far as
+// they are known.
+func userOf(uid string) (name string, groups []string) {
 	u, err := user.LookupId(uid)
 	if err != nil {
-		return ""
+		return "", nil
 	}
-	return u.Username
-}
-
-// userGroups returns the IDs of a user's groups, as far as they are known.
-func userGroups(uid string) []string {
-	u, err := user.LookupId(uid)
-	if err != nil {
-		return nil
+	if groups, err = u.GroupIds(); err != nil {
+		groups = nil
 	}
-	groups, err := u.GroupIds()
-	if err != nil {
-		return nil
-	}
-	return groups
+	return u.Username, groups
 }

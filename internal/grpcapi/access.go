@@ -72,38 +72,18 @@ func (r *rights) CanI(ctx context.Context, m *tkopb.CanI) (*tkopb.CanIResponse, 
 
 func (r *rights) ListBindings(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Binding]) error {
 	rules, err := r.backend.Bindings(s.Context())
-	if err != nil {
-		return err
-	}
-	for _, b := range rules.Bindings {
-		if err := s.Send(newBinding(b)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return sendAll(s, bindings.Write)(rules.Bindings, err)
 }
 
 func (r *rights) ListPolicies(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Policy]) error {
 	rules, err := r.backend.Bindings(s.Context())
-	if err != nil {
-		return err
-	}
-	for _, p := range rules.Policies {
-		if err := s.Send(newPolicy(p)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return sendAll(s, policies.Write)(rules.Policies, err)
 }
 
 func (r *rights) Bind(ctx context.Context, m *tkopb.Binding) (*tkopb.Binding, error) {
-	b, err := r.backend.Bind(ctx, access.Binding{
-		Subject: m.GetSubject(), Group: m.GetGroup(), Role: access.Role(m.GetRole()), Scope: scope(m.GetScope()), Expires: wire.Time(m.GetExpires()), Reason: m.GetReason(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return newBinding(b), nil
+	return wire.Then(bindings.Write)(r.backend.Bind(ctx, access.Binding{
+		Subject: m.GetSubject(), Group: m.GetGroup(), Role: access.Role(m.GetRole()), Scope: scopes.Read(m.GetScope()), Expires: wire.Time(m.GetExpires()), Reason: m.GetReason(),
+	}))
 }
 
 func (r *rights) Unbind(ctx context.Context, m *tkopb.Unbind) (*emptypb.Empty, error) {
@@ -111,21 +91,17 @@ func (r *rights) Unbind(ctx context.Context, m *tkopb.Unbind) (*emptypb.Empty, e
 }
 
 func (r *rights) AddPolicy(ctx context.Context, m *tkopb.Policy) (*tkopb.Policy, error) {
-	p, err := r.backend.AddPolicy(ctx, access.Policy{
-		Scope: scope(m.GetScope()), Approvers: int(m.GetApprovers()), Groups: m.GetGroups(), Reason: m.GetReason(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return newPolicy(p), nil
+	return wire.Then(policies.Write)(r.backend.AddPolicy(ctx, access.Policy{
+		Scope: scopes.Read(m.GetScope()), Approvers: int(m.GetApprovers()), Groups: m.GetGroups(), Reason: m.GetReason(),
+	}))
 }
 
 func (r *rights) BreakGlass(ctx context.Context, m *tkopb.BreakGlass) (*tkopb.Binding, error) {
-	return wire.Then(newBinding)(r.backend.BreakGlass(ctx, m.GetWhy()))
+	return wire.Then(bindings.Write)(r.backend.BreakGlass(ctx, m.GetWhy()))
 }
 
 func (r *rights) Freeze(ctx context.Context, m *tkopb.Freeze) (*tkopb.Freeze, error) {
-	return wire.Then(newFreeze)(r.backend.Freeze(ctx, tko.Freeze{SiteMetadata: m.GetSiteMetadata(), Until: wire.Time(m.GetUntil()), Reason: m.GetReason()}))
+	return wire.Then(wire.Freeze.Write)(r.backend.Freeze(ctx, tko.Freeze{SiteMetadata: m.GetSiteMetadata(), Until: wire.Time(m.GetUntil()), Reason: m.GetReason()}))
 }
 
 func (r *rights) Unfreeze(ctx context.Context, m *tkopb.Unfreeze) (*emptypb.Empty, error) {
@@ -133,58 +109,26 @@ func (r *rights) Unfreeze(ctx context.Context, m *tkopb.Unfreeze) (*emptypb.Empt
 }
 
 func (r *rights) ListFreezes(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Freeze]) error {
-	return sendAll(s, newFreeze)(r.backend.Freezes(s.Context()))
-}
-
-func newFreeze(f tko.Freeze) *tkopb.Freeze {
-	return &tkopb.Freeze{Id: f.ID, SiteMetadata: f.SiteMetadata, Until: wire.NewTime(f.Until), Reason: f.Reason, FrozenBy: f.By.Who, Created: wire.NewTime(f.Created)}
+	return sendAll(s, wire.Freeze.Write)(r.backend.Freezes(s.Context()))
 }
 
 func (r *rights) RegisterSources(ctx context.Context, m *tkopb.RegisterSources) (*tkopb.RegisterSourcesResponse, error) {
-	var definitions []tko.SourceDefinition
-	for _, d := range m.GetSources() {
-		definitions = append(definitions, wire.SourceDefinition(d))
-	}
-	results, err := r.backend.RegisterSources(ctx, definitions, m.GetDryRun())
-	if err != nil {
-		return nil, err
-	}
-	response := &tkopb.RegisterSourcesResponse{}
-	for _, result := range results {
-		response.Sources = append(response.Sources, &tkopb.RegisteredSource{Name: result.Name, Created: result.Created, Changed: result.Changed})
-	}
-	return response, nil
+	results, err := r.backend.RegisterSources(ctx, wire.Each(m.GetSources(), wire.SourceDefinition.Read), m.GetDryRun())
+	return &tkopb.RegisterSourcesResponse{Sources: wire.Each(results, wire.RegisteredSource.Write)}, err
 }
 
 func (r *rights) DeclareSources(ctx context.Context, m *tkopb.DeclareSources) (*tkopb.DeclareSourcesResponse, error) {
-	d := tko.DeclareSources{Parent: m.GetParent(), Prune: m.GetPrune(), DryRun: m.GetDryRun()}
-	for _, definition := range m.GetSources() {
-		d.Definitions = append(d.Definitions, wire.SourceDefinition(definition))
-	}
-	done, err := r.backend.DeclareSources(ctx, d, tko.WorkItem{Queue: tko.QueueGitOps, Key: d.Parent, Claim: m.GetClaim()})
-	if err != nil {
-		return nil, err
-	}
-	return &tkopb.DeclareSourcesResponse{Changed: done.Changed, Removed: done.Removed, Kept: done.Kept, Owned: int64(done.Owned)}, nil
+	d := tko.DeclareSources{Parent: m.GetParent(), Prune: m.GetPrune(), DryRun: m.GetDryRun(), Definitions: wire.Each(m.GetSources(), wire.SourceDefinition.Read)}
+	return wire.Then(wire.DeclaredSources.Write)(r.backend.DeclareSources(ctx, d, tko.WorkItem{Queue: tko.QueueGitOps, Key: d.Parent, Claim: m.GetClaim()}))
 }
 
 func (r *rights) GetSourceDefinitions(ctx context.Context, m *tkopb.GetSourceDefinitions) (*tkopb.SourceDefinitions, error) {
 	found, err := r.backend.SourceDefinitions(ctx, m.GetKnownVersion())
-	if err != nil {
-		return nil, err
-	}
-	response := &tkopb.SourceDefinitions{Version: found.Version}
-	for _, d := range found.All {
-		response.Sources = append(response.Sources, wire.NewSourceDefinition(d))
-	}
-	return response, nil
+	return &tkopb.SourceDefinitions{Version: found.Version, Sources: wire.Each(found.All, wire.SourceDefinition.Write)}, err
 }
 
 func (r *rights) DeleteSource(ctx context.Context, m *tkopb.DeleteSource) (*emptypb.Empty, error) {
-	if err := r.backend.DeleteSource(ctx, m.GetName(), m.GetKeep()); err != nil {
-		return nil, err
-	}
-	return &emptypb.Empty{}, nil
+	return &emptypb.Empty{}, r.backend.DeleteSource(ctx, m.GetName(), m.GetKeep())
 }
 
 func (r *rights) ListAudit(m *tkopb.ListAudit, s grpc.ServerStreamingServer[tkopb.AuditRecord]) error {
@@ -220,31 +164,8 @@ func (r *rights) VerifyAudit(ctx context.Context, m *tkopb.VerifyAudit) (*tkopb.
 
 func newHead(h audit.Head) *tkopb.AuditHead { return &tkopb.AuditHead{Seq: h.Seq, Hash: h.Hash[:]} }
 
-func scope(m *tkopb.Scope) access.Scope {
-	s := access.Scope{SiteID: m.GetSiteId(), TemplateID: m.GetTemplateId(), Metadata: m.GetMetadata()}
-	for _, k := range m.GetKinds() {
-		s.Kinds = append(s.Kinds, tko.Kind(k))
-	}
-	return s
-}
-
-func newScope(s access.Scope) *tkopb.Scope {
-	m := &tkopb.Scope{SiteId: s.SiteID, TemplateId: s.TemplateID, Metadata: s.Metadata}
-	for _, k := range s.Kinds {
-		m.Kinds = append(m.Kinds, string(k))
-	}
-	return m
-}
-
-func newBinding(b access.Binding) *tkopb.Binding {
-	return &tkopb.Binding{
-		Id: b.ID, Subject: b.Subject, Group: b.Group, Role: string(b.Role), Scope: newScope(b.Scope), Expires: wire.NewTime(b.Expires), Reason: b.Reason,
-		BoundBy: b.By.Who, Created: wire.NewTime(b.Created),
-	}
-}
-
-func newPolicy(p access.Policy) *tkopb.Policy {
-	return &tkopb.Policy{
-		Id: p.ID, Scope: newScope(p.Scope), Approvers: uint32(max(p.Approvers, 0)), Groups: p.Groups, Reason: p.Reason, AddedBy: p.By.Who, Created: wire.NewTime(p.Created), //nolint:gosec // small
-	}
-}
+var (
+	scopes   = wire.NewPair[access.Scope, tkopb.Scope](wire.Names{"SiteId": "SiteID", "TemplateId": "TemplateID"})
+	bindings = wire.NewPair[access.Binding, tkopb.Binding](wire.Names{"BoundBy": "By.Who"})
+	policies = wire.NewPair[access.Policy, tkopb.Policy](wire.Names{"AddedBy": "By.Who"})
+)

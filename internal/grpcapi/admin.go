@@ -12,6 +12,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/api/tkopb"
+	"github.com/tko-orchestrator/tko/internal/wire"
 )
 
 // An AdminBackend implements tko.Admin: *catalog.Service in production. A backend
@@ -76,16 +77,7 @@ func streamBackup(ctx context.Context, backup func(context.Context, io.Writer) e
 }
 
 func (a *admin) ListHolds(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Hold]) error {
-	holds, err := a.backend.Holds(s.Context())
-	if err != nil {
-		return err
-	}
-	for _, h := range holds {
-		if err := s.Send(&tkopb.Hold{Queue: h.Queue, Key: h.Key, Mode: h.Mode}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return sendAll(s, wire.Hold.Write)(a.backend.Holds(s.Context()))
 }
 
 func (a *admin) ReleaseHolds(ctx context.Context, m *tkopb.ReleaseHolds) (*tkopb.ReleaseHoldsResponse, error) {

@@ -35,12 +35,12 @@ func (d *data) About(ctx context.Context, _ *emptypb.Empty) (*tkopb.AboutRespons
 		return nil, err
 	}
 	about.DefaultPackageFormat = d.format
-	return wire.NewAbout(about), nil
+	return wire.About.Write(about), nil
 }
 
 func (d *data) WhoAmI(ctx context.Context, _ *emptypb.Empty) (*tkopb.WhoAmIResponse, error) {
 	i, _ := identity.From(ctx)
-	return wire.NewCaller(tko.Caller{
+	return wire.Caller.Write(tko.Caller{
 		Subject: i.Subject, Groups: i.Groups, Authenticator: i.Authenticator, Display: i.Display, From: i.From, Expires: i.Expires,
 	}), nil
 }

@@ -80,11 +80,11 @@ func (d *data) CancelDeploymentModification(ctx context.Context, m *tkopb.Cancel
 }
 
 func (d *data) ListModifications(_ *tkopb.ListModifications, s grpc.ServerStreamingServer[tkopb.Modification]) error {
-	return sendAll(s, wire.NewOpenModification)(d.backend.Modifications(s.Context()))
+	return sendAll(s, wire.OpenModification.Write)(d.backend.Modifications(s.Context()))
 }
 
 func (d *data) BreakModification(ctx context.Context, m *tkopb.BreakModification) (*tkopb.Modification, error) {
-	return wire.Then(wire.NewOpenModification)(d.backend.BreakModification(ctx, tko.DeploymentID(m.GetDeploymentId())))
+	return wire.Then(wire.OpenModification.Write)(d.backend.BreakModification(ctx, tko.DeploymentID(m.GetDeploymentId())))
 }
 
 func (d *data) CommitDeployment(ctx context.Context, m *tkopb.CommitDeployment) (*tkopb.CommitDeploymentResponse, error) {
@@ -114,11 +114,7 @@ func (d *data) GetDeployments(ctx context.Context, m *tkopb.GetDeployments) (*tk
 	if err != nil {
 		return nil, err
 	}
-	ids := make([]tko.DeploymentID, len(m.GetDeploymentIds()))
-	for i, id := range m.GetDeploymentIds() {
-		ids[i] = tko.DeploymentID(id)
-	}
-	deployments, err := d.backend.DeploymentsByID(ctx, ids)
+	deployments, err := d.backend.DeploymentsByID(ctx, wire.IDs[tko.DeploymentID](m.GetDeploymentIds()))
 	if err != nil {
 		return nil, err
 	}

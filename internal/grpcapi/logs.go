@@ -37,12 +37,5 @@ func (l *logs) SetLogLevels(ctx context.Context, m *tkopb.SetLogLevels) (*tkopb.
 }
 
 func newLogLevels(levels []tko.LogLevel, err error) (*tkopb.LogLevels, error) {
-	if err != nil {
-		return nil, err
-	}
-	m := &tkopb.LogLevels{}
-	for _, l := range levels {
-		m.Levels = append(m.Levels, &tkopb.LogLevel{Component: l.Component, Level: l.Level, Until: wire.NewTime(l.Until)})
-	}
-	return m, nil
+	return &tkopb.LogLevels{Levels: wire.Each(levels, wire.LogLevel.Write)}, err
 }

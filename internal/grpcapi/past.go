@@ -3,7 +3,6 @@ package grpcapi
 import (
 	"context"
 	"iter"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -41,7 +40,7 @@ func (p *pastService) ListHistory(m *tkopb.ListHistory, s grpc.ServerStreamingSe
 	if err != nil {
 		return err
 	}
-	return sendList(s, p.backend.HistoryOf(s.Context(), tko.HistoryRequest{Select: wire.PastSelect(m.GetSelect()), From: from, To: to, Max: int(m.GetMaxCount())}), wire.NewHistoryEntry)
+	return sendList(s, p.backend.HistoryOf(s.Context(), tko.HistoryRequest{Select: wire.PastSelect.Read(m.GetSelect()), From: from, To: to, Max: int(m.GetMaxCount())}), wire.NewHistoryEntry)
 }
 
 func (p *pastService) DiffPast(m *tkopb.DiffPast, s grpc.ServerStreamingServer[tkopb.PastGroup]) error {
@@ -49,8 +48,8 @@ func (p *pastService) DiffPast(m *tkopb.DiffPast, s grpc.ServerStreamingServer[t
 	if err != nil {
 		return err
 	}
-	request := tko.DiffRequest{Select: wire.PastSelect(m.GetSelect()), From: from, To: to, FromRevision: m.GetFromRevision(), ToRevision: m.GetToRevision()}
-	return sendList(s, p.backend.DiffPast(s.Context(), request), wire.NewPastGroup)
+	request := tko.DiffRequest{Select: wire.PastSelect.Read(m.GetSelect()), From: from, To: to, FromRevision: m.GetFromRevision(), ToRevision: m.GetToRevision()}
+	return sendList(s, p.backend.DiffPast(s.Context(), request), wire.PastGroup.Write)
 }
 
 func (p *pastService) RestorePast(ctx context.Context, m *tkopb.RestorePast) (*tkopb.RestorePastResponse, error) {
@@ -61,30 +60,16 @@ func (p *pastService) RestorePast(ctx context.Context, m *tkopb.RestorePast) (*t
 	if n := m.GetConfirm(); n > 0 {
 		ctx = tko.WithConfirmation(ctx, wire.Count(n))
 	}
-	r, err := p.backend.RestorePast(ctx, tko.RestoreRequest{Select: wire.PastSelect(m.GetSelect()), AsOf: asOf, DryRun: m.GetDryRun()})
+	r, err := p.backend.RestorePast(ctx, tko.RestoreRequest{Select: wire.PastSelect.Read(m.GetSelect()), AsOf: asOf, DryRun: m.GetDryRun()})
 	if err != nil {
 		return nil, err
 	}
 	if _, err := past(ctx, m); err != nil {
 		return nil, err
 	}
-	return &tkopb.RestorePastResponse{Position: r.Position, Created: int64(r.Created), Changed: int64(r.Changed), Deleted: int64(r.Deleted), Same: int64(r.Same)}, nil
+	return wire.Restored.Write(r), nil
 }
 
 func (p *pastService) GetRetention(ctx context.Context, _ *tkopb.GetRetention) (*tkopb.Retention, error) {
-	r, err := p.backend.Retention(ctx)
-	if err != nil {
-		return nil, err
-	}
-	m := &tkopb.Retention{
-		OldestPosition: r.OldestPosition, NewestPosition: r.NewestPosition, KeepChanges: int64(r.KeepChanges / time.Second), KeepRevisions: int64(r.KeepRevisions),
-		Changes: r.Changes, Bytes: r.Bytes, DatabaseBytes: r.DatabaseBytes,
-	}
-	m.OldestTime, m.NewestTime = wire.NewTime(r.OldestTime), wire.NewTime(r.NewestTime)
-	for _, p := range r.Longer {
-		m.Longer = append(m.Longer, &tkopb.RetentionPolicy{
-			Name: p.Name, Keep: int64(p.Keep / time.Second), Deployments: p.Deployments, Changes: p.Changes, Bytes: p.Bytes,
-		})
-	}
-	return m, nil
+	return wire.Then(wire.Retention.Write)(p.backend.Retention(ctx))
 }

@@ -106,19 +106,19 @@ func (r *rollouts) ListRollouts(m *tkopb.ListRollouts, s grpc.ServerStreamingSer
 }
 
 func (r *rollouts) CommandRollout(ctx context.Context, m *tkopb.RolloutCommand) (*tkopb.RolloutStatus, error) {
-	return wire.Then(wire.NewRolloutStatus)(r.backend.RolloutDo(ctx, wire.RolloutCommand(m)))
+	return wire.Then(wire.RolloutStatus.Write)(r.backend.RolloutDo(ctx, wire.RolloutCommand.Read(m)))
 }
 
 func (r *rollouts) GetRolloutStatus(ctx context.Context, m *tkopb.RolloutID) (*tkopb.RolloutStatus, error) {
-	return wire.Then(wire.NewRolloutStatus)(r.backend.RolloutStatus(ctx, tko.RolloutID(m.GetRolloutId())))
+	return wire.Then(wire.RolloutStatus.Write)(r.backend.RolloutStatus(ctx, tko.RolloutID(m.GetRolloutId())))
 }
 
 func (r *rollouts) GetRolloutPlan(ctx context.Context, m *tkopb.RolloutID) (*tkopb.RolloutPlan, error) {
-	return wire.Then(wire.NewRolloutPlan)(r.backend.RolloutPlan(ctx, tko.RolloutID(m.GetRolloutId())))
+	return wire.Then(wire.RolloutPlan.Write)(r.backend.RolloutPlan(ctx, tko.RolloutID(m.GetRolloutId())))
 }
 
 func (r *rollouts) ListRolloutRows(m *tkopb.ListRolloutRows, s grpc.ServerStreamingServer[tkopb.RolloutRow]) error {
-	return sendList(s, r.backend.RolloutRows(s.Context(), wire.RolloutRows(m)), wire.NewRolloutRow)
+	return sendList(s, r.backend.RolloutRows(s.Context(), wire.RolloutRows.Read(m)), wire.RolloutRow.Write)
 }
 
 func (r *rollouts) AdvanceRollout(ctx context.Context, m *tkopb.RolloutID) (*tkopb.AdvanceRolloutResponse, error) {
@@ -143,5 +143,5 @@ func (r *rollouts) ProposeRollout(ctx context.Context, m *tkopb.ProposeRollout) 
 	if err != nil {
 		return nil, err
 	}
-	return wire.Then(wire.NewRolloutStatus)(r.backend.ProposeRollout(ctx, tko.RolloutID(m.GetRolloutId()), pkg))
+	return wire.Then(wire.RolloutStatus.Write)(r.backend.ProposeRollout(ctx, tko.RolloutID(m.GetRolloutId()), pkg))
 }

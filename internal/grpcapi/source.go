@@ -34,11 +34,7 @@ func (d *data) RemoveEntity(ctx context.Context, m *tkopb.RemoveEntity) (*tkopb.
 }
 
 func (d *data) CallSites(ctx context.Context, m *tkopb.CallSites) (*emptypb.Empty, error) {
-	ids := make([]tko.SiteID, len(m.GetSiteId()))
-	for i, id := range m.GetSiteId() {
-		ids[i] = tko.SiteID(id)
-	}
-	return &emptypb.Empty{}, d.backend.EnqueueSites(ctx, ids)
+	return &emptypb.Empty{}, d.backend.EnqueueSites(ctx, wire.IDs[tko.SiteID](m.GetSiteId()))
 }
 
 func (d *data) CallSources(ctx context.Context, m *tkopb.CallSources) (*emptypb.Empty, error) {
@@ -54,17 +50,17 @@ func (d *data) GetSource(ctx context.Context, m *tkopb.GetSource) (*tkopb.Source
 		return nil, err
 	}
 	if known := m.GetKnownVersion(); known != 0 && known == source.Version {
-		return wire.NewSource(tko.Source{Name: source.Name, Version: known, Approved: source.Approved, Enqueued: source.Enqueued, Updated: source.Updated}), nil
+		return wire.Source.Write(tko.Source{Name: source.Name, Version: known, Approved: source.Approved, Enqueued: source.Enqueued, Updated: source.Updated}), nil
 	}
-	return wire.NewSource(source), nil
+	return wire.Source.Write(source), nil
 }
 
 func (d *data) ListSources(_ *emptypb.Empty, s grpc.ServerStreamingServer[tkopb.Source]) error {
-	return sendAll(s, wire.NewSource)(d.backend.Sources(s.Context()))
+	return sendAll(s, wire.Source.Write)(d.backend.Sources(s.Context()))
 }
 
 func (d *data) SaveSource(ctx context.Context, m *tkopb.SaveSource) (*tkopb.SaveSourceResponse, error) {
-	source, claim := wire.Source(m.GetSource()), wire.Claim(m.GetClaim())
+	source, claim := wire.Source.Read(m.GetSource()), wire.Claim(m.GetClaim())
 	save := d.backend.SaveSource
 	if claim.Queue == tko.QueueSchedule {
 		save = d.saveFormerTargetSource

@@ -25,7 +25,7 @@ type why struct {
 }
 
 func (w *why) Blame(ctx context.Context, m *tkopb.GetBlame) (*tkopb.Blame, error) {
-	return wire.Then(wire.NewBlame)(w.backend.Blame(ctx, wire.GetBlame(m)))
+	return wire.Then(wire.NewBlame)(w.backend.Blame(ctx, wire.GetBlame.Read(m)))
 }
 
 func (w *why) ExplainSite(ctx context.Context, m *tkopb.GetSiteExplanation) (*tkopb.SiteExplanation, error) {
@@ -33,7 +33,7 @@ func (w *why) ExplainSite(ctx context.Context, m *tkopb.GetSiteExplanation) (*tk
 	if err != nil {
 		return nil, err
 	}
-	return wire.Then(wire.NewSiteExplanation)(w.backend.ExplainSite(ctx, wire.GetSiteExplanation(m)))
+	return wire.Then(wire.SiteExplanation.Write)(w.backend.ExplainSite(ctx, wire.GetSiteExplanation.Read(m)))
 }
 
 func (w *why) GetTemplateImpact(ctx context.Context, m *tkopb.GetTemplateImpact) (*tkopb.TemplateImpact, error) {
@@ -41,9 +41,9 @@ func (w *why) GetTemplateImpact(ctx context.Context, m *tkopb.GetTemplateImpact)
 	if err != nil {
 		return nil, err
 	}
-	return wire.Then(wire.NewTemplateImpact)(w.backend.TemplateImpact(ctx, r))
+	return wire.Then(wire.TemplateImpact.Write)(w.backend.TemplateImpact(ctx, r))
 }
 
 func (w *why) CompareSite(ctx context.Context, m *tkopb.CompareSite) (*tkopb.SiteComparison, error) {
-	return wire.Then(wire.NewSiteComparison)(w.backend.CompareSite(ctx, tko.SiteID(m.GetSiteId())))
+	return wire.Then(wire.SiteComparison.Write)(w.backend.CompareSite(ctx, tko.SiteID(m.GetSiteId())))
 }

@@ -14,19 +14,18 @@ import (
 // Prefixes of subjects. Each authenticator has its own, so that none can name
 // the subjects of another.
 const (
-	Certificate    = "cert:"     // and the subject alternative name or common name
-	SPIFFE         = "spiffe://" // and the trust domain and path
-	OIDC           = "oidc:"     // and the issuer's alias, a colon and the sub claim
-	Kubernetes     = "k8s:"      // and the user name of a cluster
-	Token          = "token:"    // and the name in the token file
-	Unix           = "unix:"     // and the user ID of the process
-	Own            = "tko:"      // and a role: our own controllers, and plugins that they run
-	Delegated      = "delegated" // authenticator of callers about whose verbs a cluster decides: those of the Kubernetes API
-	AnonymousName  = "anonymous" // the whole subject of a caller without credentials
-	pluginSubject  = Own + "plugin:"
-	maxNameSize    = 512 // bytes
-	maxGroups      = 200
-	maxClaimedSize = 1 << 10
+	Certificate   = "cert:"     // and the subject alternative name or common name
+	SPIFFE        = "spiffe://" // and the trust domain and path
+	OIDC          = "oidc:"     // and the issuer's alias, a colon and the sub claim
+	Kubernetes    = "k8s:"      // and the user name of a cluster
+	Token         = "token:"    // and the name in the token file
+	Unix          = "unix:"     // and the user ID of the process
+	Own           = "tko:"      // and a role: our own controllers, and plugins that they run
+	Delegated     = "delegated" // authenticator of callers about whose verbs a cluster decides: those of the Kubernetes API
+	AnonymousName = "anonymous" // the whole subject of a caller without credentials
+	pluginSubject = Own + "plugin:"
+	maxNameSize   = 512 // bytes
+	maxGroups     = 200
 )
 
 // Roles of our own controllers: their subjects are [Own] and the role.

@@ -18,18 +18,22 @@ const protobuf = "application/vnd.kubernetes.protobuf"
 // our kinds don't have, it gets the next type that it accepts, as for custom
 // resources.
 func withAccept(next http.Handler) http.Handler {
-	ours := "/apis/" + v1alpha1.GroupVersion.String() + "/"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && wantsPart(r) {
 			r = r.WithContext(context.WithValue(r.Context(), partialKey{}, true))
 		}
-		if accept := r.Header.Get("Accept"); strings.HasPrefix(r.URL.Path, ours) && strings.Contains(accept, protobuf) {
+		if accept := r.Header.Get("Accept"); isOurs(r) && strings.Contains(accept, protobuf) {
 			r = r.Clone(r.Context())
 			r.Header.Set("Accept", withoutProtobuf(accept))
 		}
 		next.ServeHTTP(w, r)
 	})
 }
+
+var ours = "/apis/" + v1alpha1.GroupVersion.String() + "/"
+
+// isOurs reports whether a request is for one of our kinds.
+func isOurs(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, ours) }
 
 // withoutProtobuf removes protobuf for whole objects from an Accept header, if
 // other types remain.

@@ -3,11 +3,9 @@ package kubeapi
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/api/v1alpha1"
 )
 
 // asOfParameter is the query parameter of gets and lists that names the moment as of which
@@ -17,10 +15,9 @@ const asOfParameter = "asOf"
 // withAsOf adds the moment as of which a request reads to its context. Requests that write
 // or watch are refused if they have one: they can't be done in the past.
 func withAsOf(next http.Handler) http.Handler {
-	ours := "/apis/" + v1alpha1.GroupVersion.String() + "/"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		parameters := r.URL.Query()
-		if !strings.HasPrefix(r.URL.Path, ours) || !parameters.Has(asOfParameter) {
+		if !isOurs(r) || !parameters.Has(asOfParameter) {
 			next.ServeHTTP(w, r)
 			return
 		}

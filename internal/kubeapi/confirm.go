@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/api/v1alpha1"
 )
 
 // confirmParameter is the query parameter of a deletion that confirms the
@@ -19,9 +17,8 @@ const confirmParameter = "confirm"
 
 // withConfirmation adds a deletion's confirmed number to its context.
 func withConfirmation(next http.Handler) http.Handler {
-	ours := "/apis/" + v1alpha1.GroupVersion.String() + "/"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodDelete || !strings.HasPrefix(r.URL.Path, ours) || !r.URL.Query().Has(confirmParameter) {
+		if r.Method != http.MethodDelete || !isOurs(r) || !r.URL.Query().Has(confirmParameter) {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -23,9 +23,12 @@ type fieldsError struct{ list field.ErrorList }
 func (e *fieldsError) Error() string        { return e.list.ToAggregate().Error() }
 func (e *fieldsError) Is(target error) bool { return target == tko.ErrInvalid }
 
-// failed returns an error as a Kubernetes status. pkg is the package that the
+// failed returns an error as a Kubernetes status; nil for nil. pkg is the package that the
 // client wrote, if any.
 func (s *storage) failed(ctx context.Context, name string, pkg krm.Package, err error) error {
+	if err == nil {
+		return nil
+	}
 	gk, gr := s.kind.gvk().GroupKind(), s.kind.gr()
 	if own := apierrors.APIStatus(nil); errors.As(err, &own) {
 		return err

@@ -29,10 +29,7 @@ type kind struct {
 	shortNames []string
 	fields     map[string]fieldSelector
 
-	newObject func() object
-	newList   func() runtime.Object
-	// add appends a copy of an object to a list.
-	add func(list runtime.Object, o object)
+	making
 	// encode sets the spec and status of an object whose metadata is already set.
 	encode func(o object, r catalog.Record, resources []runtime.RawExtension) error
 	// decode returns the change that an object requests, and the ID in its spec,
@@ -42,6 +39,42 @@ type kind struct {
 	// cells returns the cells of a table row in the order of columns, without
 	// name and age.
 	cells func(o object) []any
+}
+
+// making are the functions that make and copy the objects and lists of a kind.
+type making struct {
+	newObject func() object
+	newList   func() runtime.Object
+	// add appends a copy of an object to a list.
+	add func(list runtime.Object, o object)
+	// own returns a copy of an object whose kind may be set, because encoding sets it.
+	own func(o object) object
+}
+
+// makingOf returns the functions of a kind whose lists have items.
+func makingOf[T, L any, O interface {
+	*T
+	object
+}, List interface {
+	*L
+	runtime.Object
+}](items func(List) *[]T) making {
+	return making{
+		newObject: func() object { return O(new(T)) },
+		newList: func() runtime.Object {
+			list := List(new(L))
+			*items(list) = []T{}
+			return list
+		},
+		add: func(list runtime.Object, o object) {
+			all := items(as[List](list))
+			*all = append(*all, *as[O](o))
+		},
+		own: func(o object) object {
+			c := *as[O](o)
+			return O(&c)
+		},
+	}
 }
 
 func (k *kind) gvk() schema.GroupVersionKind { return v1alpha1.GroupVersion.WithKind(k.name) }
@@ -61,13 +94,8 @@ func kinds() []*kind {
 func templates() *kind {
 	return &kind{
 		kind: tko.KindTemplate, name: "Template", resource: "templates", singular: "template", shortNames: []string{"tkot"},
-		fields:    map[string]fieldSelector{"spec.templateId": byID},
-		newObject: func() object { return new(v1alpha1.Template) },
-		newList:   func() runtime.Object { return &v1alpha1.TemplateList{Items: []v1alpha1.Template{}} },
-		add: func(list runtime.Object, o object) {
-			l := as[*v1alpha1.TemplateList](list)
-			l.Items = append(l.Items, *as[*v1alpha1.Template](o))
-		},
+		fields: map[string]fieldSelector{"spec.templateId": byID},
+		making: makingOf(func(l *v1alpha1.TemplateList) *[]v1alpha1.Template { return &l.Items }),
 		encode: func(o object, r catalog.Record, resources []runtime.RawExtension) error {
 			t := as[*v1alpha1.Template](o)
 			t.Spec = v1alpha1.TemplateSpec{TemplateID: r.ID, Package: v1alpha1.Package{Resources: resources}}
@@ -92,13 +120,8 @@ func templates() *kind {
 func sites() *kind {
 	return &kind{
 		kind: tko.KindSite, name: "Site", resource: "sites", singular: "site", shortNames: []string{"tkos"},
-		fields:    map[string]fieldSelector{"spec.siteId": byID, "spec.templateId": byTemplate},
-		newObject: func() object { return new(v1alpha1.Site) },
-		newList:   func() runtime.Object { return &v1alpha1.SiteList{Items: []v1alpha1.Site{}} },
-		add: func(list runtime.Object, o object) {
-			l := as[*v1alpha1.SiteList](list)
-			l.Items = append(l.Items, *as[*v1alpha1.Site](o))
-		},
+		fields: map[string]fieldSelector{"spec.siteId": byID, "spec.templateId": byTemplate},
+		making: makingOf(func(l *v1alpha1.SiteList) *[]v1alpha1.Site { return &l.Items }),
 		encode: func(o object, r catalog.Record, resources []runtime.RawExtension) error {
 			s := as[*v1alpha1.Site](o)
 			s.Spec = v1alpha1.SiteSpec{SiteID: r.ID, TemplateID: r.Template, Package: v1alpha1.Package{Resources: resources}}
@@ -137,12 +160,7 @@ func deployments() *kind {
 			"spec.deploymentId": byID, "spec.templateId": byTemplate, "spec.siteId": bySite, "spec.parentDeploymentId": byParent,
 			"status.prepared": byPrepared, "status.approved": byApproved,
 		},
-		newObject: func() object { return new(v1alpha1.Deployment) },
-		newList:   func() runtime.Object { return &v1alpha1.DeploymentList{Items: []v1alpha1.Deployment{}} },
-		add: func(list runtime.Object, o object) {
-			l := as[*v1alpha1.DeploymentList](list)
-			l.Items = append(l.Items, *as[*v1alpha1.Deployment](o))
-		},
+		making: makingOf(func(l *v1alpha1.DeploymentList) *[]v1alpha1.Deployment { return &l.Items }),
 		encode: func(o object, r catalog.Record, resources []runtime.RawExtension) error {
 			d := as[*v1alpha1.Deployment](o)
 			d.Spec = v1alpha1.DeploymentSpec{
@@ -183,13 +201,8 @@ func deployments() *kind {
 func plugins() *kind {
 	return &kind{
 		kind: tko.KindPlugin, name: "Plugin", resource: "plugins", singular: "plugin", shortNames: []string{"tkop"},
-		fields:    map[string]fieldSelector{"spec.type": byPluginType, "spec.pluginId": byPluginName, "spec.executor": byExecutor},
-		newObject: func() object { return new(v1alpha1.Plugin) },
-		newList:   func() runtime.Object { return &v1alpha1.PluginList{Items: []v1alpha1.Plugin{}} },
-		add: func(list runtime.Object, o object) {
-			l := as[*v1alpha1.PluginList](list)
-			l.Items = append(l.Items, *as[*v1alpha1.Plugin](o))
-		},
+		fields: map[string]fieldSelector{"spec.type": byPluginType, "spec.pluginId": byPluginName, "spec.executor": byExecutor},
+		making: makingOf(func(l *v1alpha1.PluginList) *[]v1alpha1.Plugin { return &l.Items }),
 		encode: func(o object, r catalog.Record, _ []runtime.RawExtension) error {
 			p, err := r.AsPlugin()
 			if err != nil {
@@ -234,13 +247,8 @@ func plugins() *kind {
 func rollouts() *kind {
 	return &kind{
 		kind: tko.KindRollout, name: "Rollout", resource: "rollouts", singular: "rollout", shortNames: []string{"tkor"},
-		fields:    map[string]fieldSelector{"spec.rolloutId": byID},
-		newObject: func() object { return new(v1alpha1.Rollout) },
-		newList:   func() runtime.Object { return &v1alpha1.RolloutList{Items: []v1alpha1.Rollout{}} },
-		add: func(list runtime.Object, o object) {
-			l := as[*v1alpha1.RolloutList](list)
-			l.Items = append(l.Items, *as[*v1alpha1.Rollout](o))
-		},
+		fields: map[string]fieldSelector{"spec.rolloutId": byID},
+		making: makingOf(func(l *v1alpha1.RolloutList) *[]v1alpha1.Rollout { return &l.Items }),
 		encode: encodeRollout,
 		decode: decodeRollout,
 		columns: []metav1.TableColumnDefinition{

@@ -104,7 +104,7 @@ func (l *watchLimiter) limit(handler http.Handler) http.Handler {
 		l.observer.Watching(1)
 		defer l.observer.Watching(-1)
 		if l.limits.Slow > 0 {
-			w = &timeoutWriter{ResponseWriter: w, controller: http.NewResponseController(w), patience: l.limits.Slow, dropped: sync.OnceFunc(l.observer.Dropped)}
+			w = &timeoutWriter{wrapped: wrapped{w}, controller: http.NewResponseController(w), patience: l.limits.Slow, dropped: sync.OnceFunc(l.observer.Dropped)}
 		}
 		handler.ServeHTTP(w, r)
 	})
@@ -113,7 +113,7 @@ func (l *watchLimiter) limit(handler http.Handler) http.Handler {
 // A timeoutWriter limits the time of each write: a write that takes longer
 // fails, and so does the response.
 type timeoutWriter struct {
-	http.ResponseWriter
+	wrapped
 
 	controller *http.ResponseController
 	patience   time.Duration
@@ -122,9 +122,6 @@ type timeoutWriter struct {
 	deadline time.Time // of the current write; zero between two events
 	missed   bool      // the deadline before it passed
 }
-
-// Unwrap is called by http.ResponseController.
-func (w *timeoutWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *timeoutWriter) extend() {
 	now := time.Now()
@@ -151,8 +148,14 @@ func (w *timeoutWriter) check(err error) {
 	}
 }
 
+// A wrapped response is part of another one that adds to it.
+type wrapped struct{ http.ResponseWriter }
+
+// Unwrap is called by http.ResponseController.
+func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
 // CloseNotify is called by Kubernetes' libraries.
-func (w *timeoutWriter) CloseNotify() <-chan bool {
+func (w wrapped) CloseNotify() <-chan bool {
 	if n, ok := w.ResponseWriter.(http.CloseNotifier); ok { //nolint:staticcheck // Kubernetes' libraries use it
 		return n.CloseNotify()
 	}

@@ -15,7 +15,11 @@ import (
 // A status has no revisions, so its managed fields are stored with each
 // condition: as entries of managed fields that contain that condition only.
 
-const statusSubresource = "status"
+// The subresources.
+const (
+	statusSubresource   = "status"
+	approvalSubresource = "approval"
+)
 
 // unmanaged is attached to conditions that were written through this API and
 // have no manager.

@@ -3,7 +3,6 @@ package kubeapi
 import (
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -62,11 +61,9 @@ func (s *storage) manifest(ctx context.Context, put *catalog.Put, before catalog
 	if before.KubernetesName() == "" {
 		return nil, nil
 	}
-	var was attached
-	if raw := before.Attached(); len(raw) > 0 {
-		if err := json.Unmarshal(raw, &was); err != nil {
-			return nil, fmt.Errorf("read the Kubernetes metadata of %s %q: %w", before.Kind, before.ID, err)
-		}
+	was, err := attachedTo(before)
+	if err != nil {
+		return nil, err
 	}
 	current, err := before.Resources()
 	if err != nil {

@@ -32,6 +32,17 @@ type attached struct {
 	Given           []givenResource             `json:"given,omitempty"`
 }
 
+// attachedTo returns the Kubernetes metadata of a record; none if it has none.
+func attachedTo(r catalog.Record) (a attached, err error) {
+	if raw := r.Attached(); len(raw) > 0 {
+		err = json.Unmarshal(raw, &a)
+	}
+	if err != nil {
+		err = fmt.Errorf("read the Kubernetes metadata of %s %q: %w", r.Kind, r.ID, err)
+	}
+	return a, err
+}
+
 // A view selects the parts of a record that are shown.
 type view struct {
 	whole   bool // with its package
@@ -78,10 +89,10 @@ func (k *kind) object(r catalog.Record, v view) (object, error) {
 	o.SetGeneration(r.Revision)
 	o.SetCreationTimestamp(metav1.NewTime(r.Created.Truncate(time.Second)))
 	o.SetLabels(labelsOf(r))
-	if raw := r.Attached(); len(raw) > 0 {
-		var a attached
-		if err := json.Unmarshal(raw, &a); err != nil {
-			return nil, fmt.Errorf("read the Kubernetes metadata of %s %q: %w", r.Kind, r.ID, err)
+	if len(r.Attached()) > 0 {
+		a, err := attachedTo(r)
+		if err != nil {
+			return nil, err
 		}
 		o.SetGenerateName(a.GenerateName)
 		if !v.secrets {
@@ -234,13 +245,12 @@ func attach(o object, before catalog.Record, given []givenResource) ([]byte, err
 // restoreAnnotations restores annotations that were shown redacted to a reader
 // without the right to see Secrets.
 func restoreAnnotations(annotations map[string]string, before catalog.Record) (map[string]string, error) {
-	raw := before.Attached()
-	if !krm.MayHoldSecrets(raw) {
+	if !krm.MayHoldSecrets(before.Attached()) {
 		return annotations, nil
 	}
-	var was attached
-	if err := json.Unmarshal(raw, &was); err != nil {
-		return nil, fmt.Errorf("read the Kubernetes metadata of %s %q: %w", before.Kind, before.ID, err)
+	was, err := attachedTo(before)
+	if err != nil {
+		return nil, err
 	}
 	whole := maps.Clone(annotations)
 	for key, value := range annotations {

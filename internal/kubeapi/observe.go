@@ -51,7 +51,7 @@ func methodOf(info *request.RequestInfo) string {
 		case k.resource != info.Resource:
 		case info.Subresource == "":
 			return info.Verb + " " + k.resource
-		case info.Subresource == "status", info.Subresource == "approval":
+		case info.Subresource == statusSubresource, info.Subresource == approvalSubresource:
 			return info.Verb + " " + k.resource + "/" + info.Subresource
 		}
 	}
@@ -67,7 +67,7 @@ func observe(handler http.Handler, infos request.RequestInfoResolver, o Observer
 		if err != nil {
 			info = nil
 		}
-		observed := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		observed := &statusWriter{wrapped: wrapped{w}, status: http.StatusOK}
 		defer func() { o.Requested(methodOf(info), observed.status, time.Since(began)) }()
 		handler.ServeHTTP(observed, r)
 	})
@@ -75,13 +75,10 @@ func observe(handler http.Handler, infos request.RequestInfoResolver, o Observer
 
 // A statusWriter notes the status of a response.
 type statusWriter struct {
-	http.ResponseWriter
+	wrapped
 
 	status int
 }
-
-// Unwrap is called by http.ResponseController.
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *statusWriter) WriteHeader(status int) {
@@ -91,11 +88,3 @@ func (w *statusWriter) WriteHeader(status int) {
 
 // Flush implements http.Flusher.
 func (w *statusWriter) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
-
-// CloseNotify is called by Kubernetes' libraries.
-func (w *statusWriter) CloseNotify() <-chan bool {
-	if n, ok := w.ResponseWriter.(http.CloseNotifier); ok { //nolint:staticcheck // Kubernetes' libraries use it
-		return n.CloseNotify()
-	}
-	return nil
-}

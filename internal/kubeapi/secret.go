@@ -4,9 +4,7 @@ import (
 	"context"
 
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -39,11 +37,7 @@ func (r *reader) allowed() bool {
 	if r.known || r.storage.authorizer == nil {
 		return r.may || r.storage.authorizer == nil
 	}
-	user, _ := request.UserFrom(r.ctx)
-	decision, _, err := r.storage.authorizer.Authorize(r.ctx, authorizer.AttributesRecord{
-		User: user, Verb: "get", APIGroup: v1alpha1.GroupVersion.Group, APIVersion: v1alpha1.GroupVersion.Version,
-		Resource: r.storage.kind.resource, Subresource: secretsSubresource, Name: r.name, ResourceRequest: true,
-	})
+	decision, _, err := r.storage.authorize(r.ctx, "get", secretsSubresource, r.name)
 	if err != nil && decision != authorizer.DecisionAllow {
 		r.storage.log.WarnContext(r.ctx, "can't ask whether the user may see secrets", "err", err)
 	}

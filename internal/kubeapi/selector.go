@@ -86,12 +86,20 @@ type labelTerm struct {
 }
 
 func (t labelTerm) match(r catalog.Record) bool {
-	values := metadata(r)
-	if t.label {
-		values = verbatim(r)
-	}
-	value, ok := values[t.key]
+	value, ok := t.value(r)
 	return ok && t.pattern.Match(value)
+}
+
+// value returns the text that the term is about.
+func (t labelTerm) value(r catalog.Record) (text string, ok bool) {
+	switch {
+	case r.Metadata == nil:
+	case t.label:
+		text, ok = r.Metadata.Labels[t.key]
+	default:
+		text, ok = r.Metadata.Effective[t.key]
+	}
+	return text, ok
 }
 
 // labelTerm parses a label and value to select by. A valid escape is a pattern
@@ -150,11 +158,8 @@ func (k *kind) label(s *selector, r labels.Requirement) error {
 		}
 		s.add(nil, func(record catalog.Record) bool {
 			return slices.ContainsFunc(terms, func(t labelTerm) bool {
-				values := metadata(record)
-				if t.label {
-					values = verbatim(record)
-				}
-				n, err := strconv.ParseInt(values[t.key], 10, 64)
+				text, _ := t.value(record)
+				n, err := strconv.ParseInt(text, 10, 64)
 				return err == nil && (r.Operator() == selection.GreaterThan && n > bound || r.Operator() == selection.LessThan && n < bound)
 			})
 		})
@@ -181,21 +186,6 @@ func (s *selector) askFor(terms []labelTerm) func(*catalog.Query) {
 		return nil
 	}
 	return func(q *catalog.Query) { asks(q)[t.key] = t.pattern }
-}
-
-// verbatim returns the labels that are stored as they were written.
-func verbatim(r catalog.Record) map[string]string {
-	if r.Metadata == nil {
-		return nil
-	}
-	return r.Metadata.Labels
-}
-
-func metadata(r catalog.Record) map[string]string {
-	if r.Metadata == nil {
-		return nil
-	}
-	return r.Metadata.Effective
 }
 
 // labelsField is the prefix of field selectors for labels whose escaped value

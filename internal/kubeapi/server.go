@@ -190,9 +190,9 @@ func (s *Server) storages(catalog Catalog, config *genericapiserver.RecommendedC
 		storages[k.resource] = one
 		switch k.kind {
 		case tko.KindDeployment:
-			storages[k.resource+"/status"], storages[k.resource+"/approval"] = statusOf(one), approvalOf(one)
+			storages[k.resource+"/"+statusSubresource], storages[k.resource+"/"+approvalSubresource] = statusOf(one), approvalOf(one)
 		case tko.KindSite:
-			storages[k.resource+"/status"] = statusOf(one)
+			storages[k.resource+"/"+statusSubresource] = statusOf(one)
 		case tko.KindTemplate, tko.KindPlugin, tko.KindRollout:
 		}
 	}

@@ -224,23 +224,21 @@ func (s *storage) pastRecord(ctx context.Context, fields catalog.Fields, name st
 func (s *storage) notOlder(ctx context.Context, version string) error {
 	position, err := parsePosition(version)
 	if err != nil || position == 0 {
-		return s.failedOrNil(ctx, err)
+		return s.failed(ctx, "", nil, err)
 	}
 	head, err := s.catalog.Position(ctx)
 	if err != nil {
 		return s.failed(ctx, "", nil, err)
 	}
 	if position > head {
-		return genericstorage.NewTooLargeResourceVersionError(uint64(position), uint64(head), 1) //nolint:gosec // neither is negative
+		return tooNew(position, head)
 	}
 	return nil
 }
 
-func (s *storage) failedOrNil(ctx context.Context, err error) error {
-	if err == nil {
-		return nil
-	}
-	return s.failed(ctx, "", nil, err)
+// tooNew returns the error of a resourceVersion that the store has not reached yet.
+func tooNew(position, head int64) error {
+	return genericstorage.NewTooLargeResourceVersionError(uint64(position), uint64(head), 1) //nolint:gosec // neither is negative
 }
 
 // A token identifies where a list continues.
@@ -280,11 +278,11 @@ func (s *storage) beginning(ctx context.Context, options *metainternalversion.Li
 		}
 		head, err := s.catalog.Position(ctx)
 		t.Position = head
-		return t, s.failedOrNil(ctx, err)
+		return t, s.failed(ctx, "", nil, err)
 	}
 	if asOf := tko.AsOfOf(ctx); !asOf.IsZero() {
 		position, err := s.catalog.PositionOf(ctx, asOf)
-		return token{Position: position}, s.failedOrNil(ctx, err)
+		return token{Position: position}, s.failed(ctx, "", nil, err)
 	}
 	head, err := s.catalog.Position(ctx)
 	if err != nil {
@@ -298,7 +296,7 @@ func (s *storage) beginning(ctx context.Context, options *metainternalversion.Li
 		return token{}, s.failed(ctx, "", nil, err)
 	}
 	if position > head {
-		return token{}, genericstorage.NewTooLargeResourceVersionError(uint64(position), uint64(head), 1) //nolint:gosec // neither is negative
+		return token{}, tooNew(position, head)
 	}
 	match := options.ResourceVersionMatch
 	if position != 0 && (match == metav1.ResourceVersionMatchExact || match == "" && options.Limit > 0) {
@@ -524,15 +522,11 @@ func (s *storage) permit(ctx context.Context, before, after catalog.Record) erro
 	if s.authorizer == nil || before.Approved || !after.Approved {
 		return nil
 	}
-	user, _ := request.UserFrom(ctx)
 	name, err := nameOf(after)
 	if err != nil {
 		return err
 	}
-	decision, why, err := s.authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User: user, Verb: "update", APIGroup: v1alpha1.GroupVersion.Group, APIVersion: v1alpha1.GroupVersion.Version,
-		Resource: s.kind.resource, Subresource: "approval", Name: name, ResourceRequest: true,
-	})
+	decision, why, err := s.authorize(ctx, "update", approvalSubresource, name)
 	if decision == authorizer.DecisionAllow {
 		return nil
 	}
@@ -540,6 +534,15 @@ func (s *storage) permit(ctx context.Context, before, after catalog.Record) erro
 		s.log.WarnContext(ctx, "can't ask whether the user may approve", "err", err)
 	}
 	return tko.Errorf(tko.ErrDenied, "this would approve it (nephio.org/approved), which needs the right to update deployments/approval: %s", why)
+}
+
+// authorize asks the authorizer whether the user may use a verb on a subresource.
+func (s *storage) authorize(ctx context.Context, verb, subresource, name string) (authorizer.Decision, string, error) {
+	user, _ := request.UserFrom(ctx)
+	return s.authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: user, Verb: verb, APIGroup: v1alpha1.GroupVersion.Group, APIVersion: v1alpha1.GroupVersion.Version,
+		Resource: s.kind.resource, Subresource: subresource, Name: name, ResourceRequest: true,
+	})
 }
 
 // Update changes an object, or creates it if it doesn't exist and that is

@@ -13,34 +13,31 @@ import (
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
-// A part is a subresource that changes one part of an object.
-type part struct {
-	*storage
-
-	apply func(ctx context.Context, name string, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error)
+// A partStorage serves a subresource that changes one part of an object. It implements only
+// the methods of subresources.
+type partStorage struct {
+	storage *storage
+	apply   func(ctx context.Context, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error)
 }
-
-// partStorage implements only the methods of subresources.
-type partStorage struct{ part part }
 
 var (
 	_ rest.Patcher             = &partStorage{}
 	_ rest.ResetFieldsStrategy = &partStorage{}
 )
 
-func (p *partStorage) New() runtime.Object     { return p.part.New() }
+func (p *partStorage) New() runtime.Object     { return p.storage.New() }
 func (p *partStorage) Destroy()                {}
 func (p *partStorage) NamespaceScoped() bool   { return false }
-func (p *partStorage) GetSingularName() string { return p.part.GetSingularName() }
+func (p *partStorage) GetSingularName() string { return p.storage.GetSingularName() }
 
 // Get returns the object.
 func (p *partStorage) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	return p.part.Get(ctx, name, options)
+	return p.storage.Get(ctx, name, options)
 }
 
 // ConvertToTable returns the object as a table row.
 func (p *partStorage) ConvertToTable(ctx context.Context, obj, options runtime.Object) (*metav1.Table, error) {
-	return p.part.ConvertToTable(ctx, obj, options)
+	return p.storage.ConvertToTable(ctx, obj, options)
 }
 
 // GetResetFields returns the fields that writes of the status don't own: all
@@ -55,7 +52,7 @@ func (p *partStorage) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 func (p *partStorage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc,
 	validate rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
-	s := p.part.storage
+	s := p.storage
 	var r catalog.Record
 	err := retryRaces(ctx, func() error {
 		current, err := s.record(ctx, catalog.Fields{Package: true, Deployments: true}, name)
@@ -66,7 +63,7 @@ func (p *partStorage) Update(ctx context.Context, name string, info rest.Updated
 		if err != nil {
 			return err
 		}
-		if r, err = p.part.apply(withAuthor(ctx), name, o, current, require, len(options.DryRun) > 0); err != nil {
+		if r, err = p.apply(withAuthor(ctx), o, current, require, len(options.DryRun) > 0); err != nil {
 			return race(s.failed(ctx, name, nil, err), err)
 		}
 		return nil
@@ -81,7 +78,7 @@ func (p *partStorage) Update(ctx context.Context, name string, info rest.Updated
 // statusOf returns the storage of the subresource status, which holds
 // conditions.
 func statusOf(s *storage) rest.Storage {
-	return &partStorage{part{s, func(ctx context.Context, _ string, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error) {
+	return &partStorage{s, func(ctx context.Context, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error) {
 		var list []metav1.Condition
 		switch o := o.(type) {
 		case *v1alpha1.Site:
@@ -108,18 +105,18 @@ func statusOf(s *storage) rest.Storage {
 			return current, err
 		}
 		return s.catalog.PutConditions(ctx, current.Key, changed, removed, require, dryRun)
-	}}}
+	}}
 }
 
 // approvalOf returns the storage of the subresource approval, which holds
 // status.approved.
 func approvalOf(s *storage) rest.Storage {
-	return &partStorage{part{s, func(ctx context.Context, _ string, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error) {
+	return &partStorage{s, func(ctx context.Context, o object, current catalog.Record, require catalog.Requirement, dryRun bool) (catalog.Record, error) {
 		d := as[*v1alpha1.Deployment](o)
 		if !d.Status.Approved {
 			return current, &fieldsError{field.ErrorList{field.Invalid(field.NewPath("status", "approved"), false,
 				"set it to true; to withdraw an approval, set the annotation nephio.org/approved of the package's Deployment resource to false")}}
 		}
 		return s.catalog.PutApproval(ctx, current.Key, require, dryRun)
-	}}}
+	}}
 }

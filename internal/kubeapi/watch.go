@@ -12,10 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	genericstorage "k8s.io/apiserver/pkg/storage"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/api/v1alpha1"
 	"github.com/tko-orchestrator/tko/internal/catalog"
 )
 
@@ -45,7 +43,7 @@ func (s *storage) Watch(ctx context.Context, options *metainternalversion.ListOp
 	switch {
 	case explicit && *options.SendInitialEvents:
 		if position > head {
-			return nil, genericstorage.NewTooLargeResourceVersionError(uint64(position), uint64(head), 1) //nolint:gosec // neither is negative
+			return nil, tooNew(position, head)
 		}
 		w.initial, w.announce, w.position = options, options.AllowWatchBookmarks, head
 	case position == 0:
@@ -229,7 +227,7 @@ func (w *watcher) sendEvent(ctx context.Context, e *event) error {
 	if err != nil {
 		return err
 	}
-	return w.send(ctx, typ, own(o))
+	return w.send(ctx, typ, w.storage.kind.own(o))
 }
 
 // sendLimited sends an event to a watcher that doesn't see everything: the object is
@@ -290,24 +288,4 @@ func (w *watcher) typeOf(ctx context.Context, e *event) (watch.EventType, bool, 
 		return watch.Deleted, true, nil
 	}
 	return typ, false, nil
-}
-
-// own returns a copy of an object whose kind may be set, because encoding sets
-// it.
-func own(o object) object {
-	switch o := o.(type) {
-	case *v1alpha1.Template:
-		c := *o
-		return &c
-	case *v1alpha1.Site:
-		c := *o
-		return &c
-	case *v1alpha1.Deployment:
-		c := *o
-		return &c
-	case *v1alpha1.Plugin:
-		c := *o
-		return &c
-	}
-	return o
 }

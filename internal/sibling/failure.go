@@ -12,7 +12,7 @@ import (
 // kinds are the errors that errors.Is finds on the other side as well.
 var kinds = map[string]error{
 	"invalid": tko.ErrInvalid, "not found": tko.ErrNotFound, "conflict": tko.ErrConflict, "busy": tko.ErrBusy,
-	"denied": tko.ErrDenied, "gone": tko.ErrGone, "unavailable": tko.ErrUnavailable,
+	"denied": tko.ErrDenied, "unauthenticated": tko.ErrUnauthenticated, "gone": tko.ErrGone, "unavailable": tko.ErrUnavailable,
 	"canceled": context.Canceled, "deadline": context.DeadlineExceeded,
 }
 

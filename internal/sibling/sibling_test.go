@@ -286,3 +286,16 @@ func TestPackagesKeepTheirValues(t *testing.T) {
 		t.Errorf("the package is %#v, want %#v", got, pkg)
 	}
 }
+
+// Every kind of error is known on the other side, with its text.
+func TestErrorsInTransitKeepTheirKinds(t *testing.T) {
+	for _, kind := range []error{
+		tko.ErrInvalid, tko.ErrNotFound, tko.ErrConflict, tko.ErrBusy, tko.ErrDenied, tko.ErrUnauthenticated, tko.ErrGone, tko.ErrUnavailable,
+		context.Canceled, context.DeadlineExceeded,
+	} {
+		failure := fmt.Errorf("read: %w", kind)
+		if err := sibling.NewFailure(failure).Err(); !errors.Is(err, kind) || err.Error() != failure.Error() {
+			t.Errorf("%q arrives as %q, of its kind: %t", failure, err, errors.Is(err, kind))
+		}
+	}
+}

@@ -72,7 +72,7 @@ func Begin(ctx context.Context, tracer trace.Tracer, name, id, traceparent strin
 	if !IsRequest(id) {
 		id = NewRequest()
 	}
-	ctx = withTraceparent(WithRequest(ctx, id), traceparent)
+	ctx = WithTraceparent(WithRequest(ctx, id), traceparent)
 	if tracer == nil {
 		return ctx, unrecorded
 	}
@@ -89,17 +89,13 @@ var format propagation.TraceContext
 // maxTraceparent is longer than a traceparent of the versions that exist.
 const maxTraceparent = 128
 
-func withTraceparent(ctx context.Context, traceparent string) context.Context {
+// WithTraceparent returns a context in a trace: one that a client began. An
+// invalid text is ignored.
+func WithTraceparent(ctx context.Context, traceparent string) context.Context {
 	if traceparent == "" || len(traceparent) > maxTraceparent {
 		return ctx
 	}
 	return format.Extract(ctx, propagation.MapCarrier{TraceparentKey: traceparent})
-}
-
-// WithTraceparent returns a context in a trace: one that a client began. An
-// invalid text is ignored.
-func WithTraceparent(ctx context.Context, traceparent string) context.Context {
-	return withTraceparent(ctx, traceparent)
 }
 
 // Traceparent returns the trace and the span of a context, in W3C's format; ""
@@ -168,11 +164,11 @@ func Resume(ctx context.Context, name, cause string) (context.Context, trace.Spa
 	tracer, _ := ctx.Value(tracerKey{}).(trace.Tracer)
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
 	if seconds, err := strconv.ParseInt(at, 10, 64); err != nil || time.Since(time.Unix(seconds, 0)) > causeAge {
-		if before := trace.SpanContextFromContext(withTraceparent(context.Background(), traceparent)); before.IsValid() {
+		if before := trace.SpanContextFromContext(WithTraceparent(context.Background(), traceparent)); before.IsValid() {
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: before}))
 		}
 	} else {
-		ctx = withTraceparent(ctx, traceparent)
+		ctx = WithTraceparent(ctx, traceparent)
 	}
 	if tracer == nil {
 		return ctx, unrecorded
@@ -218,7 +214,7 @@ func WithCause(ctx context.Context, cause string) context.Context {
 		return ctx
 	}
 	traceparent, _, _ := strings.Cut(rest, " ")
-	return withTraceparent(WithRequest(ctx, id), traceparent)
+	return WithTraceparent(WithRequest(ctx, id), traceparent)
 }
 
 // WithNewTrace returns a context of a new trace, which servers record whatever

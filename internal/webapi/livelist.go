@@ -6,7 +6,6 @@ import (
 	"errors"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -37,41 +36,28 @@ type pageBody struct {
 // ?state= or &reason= a page may be short, or empty, and still have a next one: one
 // request reads at most 10,000 entities, and 1,000 if some of them match.
 func (l *live) list(r *http.Request, kind tko.Kind) (any, error) {
-	query := r.URL.Query()
-	f, err := filter.Parse(kind, query, "after", "limit", "state", "reason", "asOf")
-	ctx := r.Context()
-	if err == nil {
-		ctx, err = past(ctx, r)
+	q := queryOf(r)
+	f, err := filter.Parse(kind, q.Values, "after", "limit", "state", "reason", "asOf")
+	q.check(err)
+	ctx, state, limit := q.past(r.Context()), q.state(), q.limit(defaultPage, maxPage)
+	if q.err != nil {
+		return nil, q.err
 	}
-	if err == nil {
-		err = checkState(query)
-	}
-	var limit int64
-	if err == nil {
-		limit, err = number(r, "limit", defaultPage, 32)
-	}
-	if err == nil && (limit < 1 || limit > maxPage) {
-		err = tko.Errorf(tko.ErrInvalid, "limit=%d is out of range: use 1 to %d", limit, maxPage)
-	}
-	var about tko.About
-	if err == nil {
-		about, err = l.catalog.About(r.Context())
-	}
+	about, err := l.catalog.About(r.Context())
 	if err != nil {
 		return nil, err
 	}
 	body := pageBody{Position: about.Position, Rows: make([]any, 0, limit)}
-	state, reason := tko.State(query.Get("state")), query.Get("reason")
-	most := int(limit) + 1
+	reason, most := q.Get("reason"), limit+1
 	if state != "" || reason != "" {
 		most = maxCounted + 1
 	}
 	last, read := "", 0
-	for row, err := range liveRows.List(ctx, l.catalog, f, tko.ListOptions{Window: tko.Window{After: query.Get("after"), Max: &most}}) {
+	for row, err := range liveRows.List(ctx, l.catalog, f, tko.ListOptions{Window: tko.Window{After: q.Get("after"), Max: &most}}) {
 		if err != nil {
 			return nil, err
 		}
-		if len(body.Rows) == int(limit) || read == maxCounted || most > maxCounted && read >= enoughRead && len(body.Rows) > 0 {
+		if len(body.Rows) == limit || read == maxCounted || most > maxCounted && read >= enoughRead && len(body.Rows) > 0 {
 			body.Next = last
 			break
 		}
@@ -84,12 +70,13 @@ func (l *live) list(r *http.Request, kind tko.Kind) (any, error) {
 	return body, nil
 }
 
-func checkState(query url.Values) error {
-	state := tko.State(query.Get("state"))
-	if state == "" || slices.Contains(tko.States(), state) {
-		return nil
+// state reads the state of entities; "" for all.
+func (q *query) state() tko.State {
+	state := tko.State(q.Get("state"))
+	if state != "" && !slices.Contains(tko.States(), state) {
+		q.wrong("state=%.40q is unknown: use failing, waiting, working, healthy or unknown", string(state))
 	}
-	return tko.Errorf(tko.ErrInvalid, "state=%.40q is unknown: use failing, waiting, working, healthy or unknown", string(state))
+	return state
 }
 
 type groupBody struct {
@@ -115,22 +102,21 @@ type countBody struct {
 // ends early whatever the size; next continues. With whole=true the server counts all
 // in the background, and responds with the newest numbers that it has.
 func (l *live) count(r *http.Request, kind tko.Kind) (any, error) {
-	q, err := countQueryOf(r, kind)
-	ctx := r.Context()
-	if err == nil {
-		ctx, err = past(ctx, r)
+	q := queryOf(r)
+	counted := q.count(kind)
+	ctx := q.past(r.Context())
+	if q.err != nil {
+		return nil, q.err
 	}
-	var about tko.About
-	if err == nil {
-		about, err = l.catalog.About(r.Context())
+	about, err := l.catalog.About(r.Context())
+	if err != nil {
+		return nil, err
 	}
 	var body *countBody
-	switch {
-	case err != nil:
-	case r.URL.Query().Get("whole") == "true":
-		body, err = l.whole(ctx, q, about.Position)
-	default:
-		body, err = l.countPage(ctx, q, about.Position, r.URL.Query().Get("after"))
+	if q.Get("whole") == "true" {
+		body, err = l.whole(ctx, counted, about.Position)
+	} else {
+		body, err = l.countPage(ctx, counted, about.Position, q.Get("after"))
 	}
 	if err != nil {
 		return nil, err
@@ -138,30 +124,29 @@ func (l *live) count(r *http.Request, kind tko.Kind) (any, error) {
 	return body, nil
 }
 
-func countQueryOf(r *http.Request, kind tko.Kind) (q countQuery, err error) {
-	query := r.URL.Query()
-	if q.filter, err = filter.Parse(kind, query, "after", "by", "state", "asOf", "whole"); err != nil {
-		return q, err
+// count reads what is counted.
+func (q *query) count(kind tko.Kind) countQuery {
+	f, err := filter.Parse(kind, q.Values, "after", "by", "state", "asOf", "whole")
+	q.check(err)
+	by := strings.Split(cmp.Or(q.Get("by"), "state"), ",")
+	if len(by) > 2 {
+		q.wrong("by=%.80q has %d keys: use one or two", q.Get("by"), len(by))
 	}
-	q.by = strings.Split(cmp.Or(query.Get("by"), "state"), ",")
-	if len(q.by) > 2 {
-		return q, tko.Errorf(tko.ErrInvalid, "by=%.80q has %d keys: use one or two", query.Get("by"), len(q.by))
-	}
-	for _, key := range q.by {
+	for _, key := range by {
 		if !slices.Contains([]string{"state", "reason", "template", "site"}, key) && (!strings.HasPrefix(key, "metadata.") || key == "metadata.") {
-			return q, tko.Errorf(tko.ErrInvalid, "by=%.80q is unknown: use state, reason, template, site or metadata.KEY", key)
+			q.wrong("by=%.80q is unknown: use state, reason, template, site or metadata.KEY", key)
 		}
 	}
-	if whole := query.Get("whole"); whole != "" && whole != "true" && whole != "false" {
-		return q, tko.Errorf(tko.ErrInvalid, "whole=%.40q is no boolean: use true or false", whole)
+	whole := q.Get("whole")
+	if whole != "" && whole != "true" && whole != "false" {
+		q.wrong("whole=%.40q is no boolean: use true or false", whole)
 	}
-	if query.Get("whole") == "true" && query.Has("after") {
-		return q, tko.Errorf(tko.ErrInvalid, "whole=true counts everything: leave out after")
+	if whole == "true" && q.Has("after") {
+		q.wrong("whole=true counts everything: leave out after")
 	}
-	q.state = tko.State(query.Get("state"))
-	q.values = query
-	q.values.Del("asOf")
-	return q, checkState(query)
+	values := maps.Clone(q.Values)
+	values.Del("asOf")
+	return countQuery{filter: f, by: by, state: q.state(), values: values}
 }
 
 // countPage counts the entities after an ID.
@@ -275,39 +260,25 @@ type entityBody struct {
 // entity responds with an entity and its package: ?id=, and &revision= for an
 // earlier revision.
 func (l *live) entity(r *http.Request, kind tko.Kind) (any, error) {
-	return l.read(r, kind)
-}
-
-func (l *live) read(r *http.Request, kind tko.Kind) (body entityBody, err error) {
-	query := r.URL.Query()
-	if err = only(query, "id", "revision", "asOf"); err != nil {
-		return body, err
-	}
-	ctx, err := past(r.Context(), r)
-	if err != nil {
-		return body, err
-	}
-	id := query.Get("id")
-	if id == "" {
-		return body, tko.Errorf(tko.ErrInvalid, "there is no ID: add ?id=ID")
-	}
-	revision, err := number(r, "revision", 0, 64)
-	if err != nil {
-		return body, err
-	}
+	q := queryOf(r)
+	q.only("id", "revision", "asOf")
+	ctx, id, revision := q.past(r.Context()), q.id(), q.number("revision", 0, 64)
 	if kind == tko.KindPlugin && revision != 0 {
-		return body, tko.Errorf(tko.ErrInvalid, "plugins have no earlier revisions here: leave out revision")
+		q.wrong("plugins have no earlier revisions here: leave out revision")
+	}
+	if q.err != nil {
+		return nil, q.err
 	}
 	row, err := liveRows.Get(ctx, l.catalog, kind, id, revision)
 	if err != nil {
-		return body, err
+		return nil, err
 	}
 	stamp, pkg := row.stamp, row.pkg
-	body = entityBody{Row: row.body, Who: stamp.Who, Why: stamp.Why, Can: []string{}, Position: stamp.Position}
+	body := entityBody{Row: row.body, Who: stamp.Who, Why: stamp.Why, Can: []string{}, Position: stamp.Position}
 	if len(pkg) > 0 {
 		text, err := krm.Encode(krm.YAML, pkg.ForDisplay())
 		if err != nil {
-			return body, err
+			return nil, err
 		}
 		body.Package = string(text)
 	}
@@ -315,20 +286,6 @@ func (l *live) read(r *http.Request, kind tko.Kind) (body entityBody, err error)
 		body.Can, err = l.can(ctx, kind, id)
 	}
 	return body, err
-}
-
-// only refuses parameters other than the named ones.
-func only(query url.Values, names ...string) error {
-	for name := range query {
-		switch {
-		case slices.Contains(names, name):
-		case len(names) == 0:
-			return tko.Errorf(tko.ErrInvalid, "the parameter %.40q is unknown: this request has none", name)
-		default:
-			return tko.Errorf(tko.ErrInvalid, "the parameter %.40q is unknown: use %s", name, strings.Join(names, ", "))
-		}
-	}
-	return nil
 }
 
 // verbs are the actions of dashboards for each kind, and the rights that they need.

@@ -78,11 +78,11 @@ type retentionBody struct {
 
 // retention responds with which part of the past can be read.
 func (l *live) retention(r *http.Request) (any, error) {
-	err := only(r.URL.Query())
-	var kept tko.Retention
-	if err == nil {
-		kept, err = l.catalog.Retention(r.Context())
+	q := queryOf(r)
+	if q.only(); q.err != nil {
+		return nil, q.err
 	}
+	kept, err := l.catalog.Retention(r.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -93,8 +93,9 @@ func (l *live) retention(r *http.Request) (any, error) {
 
 // liveBlame responds with where the values of a package come from.
 func (l *live) liveBlame(r *http.Request) (any, error) {
-	if err := only(r.URL.Query(), "kind", "id", "revision", "field", "history"); err != nil {
-		return nil, err
+	q := queryOf(r)
+	if q.only("kind", "id", "revision", "field", "history"); q.err != nil {
+		return nil, q.err
 	}
 	return l.blame(r)
 }

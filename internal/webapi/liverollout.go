@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"mime"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -50,11 +49,12 @@ func milliseconds(t time.Time) int64 {
 
 // liveStatus responds with how far a rollout is: ?id=.
 func (l *live) liveStatus(r *http.Request) (any, error) {
-	id, err := rolloutID(r)
-	var status tko.RolloutStatus
-	if err == nil {
-		status, err = l.catalog.RolloutStatus(r.Context(), id)
+	q := queryOf(r)
+	id := q.rollout()
+	if q.err != nil {
+		return nil, q.err
 	}
+	status, err := l.catalog.RolloutStatus(r.Context(), id)
 	return l.statusOf(r, status, err)
 }
 
@@ -66,16 +66,10 @@ func (l *live) statusOf(r *http.Request, status tko.RolloutStatus, err error) (a
 	return l.newLiveStatus(r, status)
 }
 
-// rolloutID reads ?id=, and refuses other parameters than the named ones.
-func rolloutID(r *http.Request, others ...string) (tko.RolloutID, error) {
-	query := r.URL.Query()
-	if err := only(query, append([]string{"id"}, others...)...); err != nil {
-		return "", err
-	}
-	if query.Get("id") == "" {
-		return "", errNoID
-	}
-	return tko.RolloutID(query.Get("id")), nil
+// rollout reads ?id=, and refuses other parameters than the named ones.
+func (q *query) rollout(others ...string) tko.RolloutID {
+	q.only(append([]string{"id"}, others...)...)
+	return tko.RolloutID(q.id())
 }
 
 type planBody struct {
@@ -89,11 +83,12 @@ type planBody struct {
 
 // rolloutPlan responds with the current plan of a rollout, in groups of equal changes: ?id=.
 func (l *live) rolloutPlan(r *http.Request) (any, error) {
-	id, err := rolloutID(r)
-	var plan tko.RolloutPlan
-	if err == nil {
-		plan, err = l.catalog.RolloutPlan(r.Context(), id)
+	q := queryOf(r)
+	id := q.rollout()
+	if q.err != nil {
+		return nil, q.err
 	}
+	plan, err := l.catalog.RolloutPlan(r.Context(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -128,59 +123,39 @@ func newPlanRow(r tko.RolloutRow) planRow {
 	}
 }
 
-// rolloutRows responds with a page of the rows of a plan: ?id=, and &group=, &kind=,
-// &progress=, &site=, &deployment=, &after=, &limit=. With &changes=true rows have the
-// changes of their packages, and a page has at most 20.
-func (l *live) rolloutRows(r *http.Request) (any, error) {
-	return l.planRows(r)
-}
-
 type rowsBody struct {
 	Rows []planRow        `json:"rows"`
 	Next tko.DeploymentID `json:"next,omitempty"` // the next page begins after this ID
 }
 
-func (l *live) planRows(r *http.Request) (body rowsBody, err error) {
-	id, err := rolloutID(r, "group", "kind", "progress", "site", "deployment", "after", "limit", "changes")
-	if err != nil {
-		return body, err
-	}
-	query := r.URL.Query()
+// rolloutRows responds with a page of the rows of a plan: ?id=, and &group=, &kind=,
+// &progress=, &site=, &deployment=, &after=, &limit=. With &changes=true rows have the
+// changes of their packages, and a page has at most 20.
+func (l *live) rolloutRows(r *http.Request) (any, error) {
+	q := queryOf(r)
 	sel := tko.RolloutRows{
-		ID: id, Deployment: tko.DeploymentID(query.Get("deployment")), Site: query.Get("site"), Kinds: query["kind"], Progress: query["progress"],
-		After: tko.DeploymentID(query.Get("after")),
+		ID:         q.rollout("group", "kind", "progress", "site", "deployment", "after", "limit", "changes"),
+		Deployment: tko.DeploymentID(q.Get("deployment")), Site: q.Get("site"), Kinds: q.Values["kind"], Progress: q.Values["progress"],
+		After: tko.DeploymentID(q.Get("after")),
 	}
 	most := int64(maxPage)
-	if text := query.Get("changes"); text != "" {
-		if sel.Changes, err = strconv.ParseBool(text); err != nil {
-			return body, tko.Errorf(tko.ErrInvalid, "changes=%.40q is unknown: use true or false", text)
-		}
-		if sel.Changes {
-			most = maxChangedPage
-		}
+	if changes := q.flag("changes"); changes != nil && *changes {
+		sel.Changes, most = true, maxChangedPage
 	}
-	limit, err := number(r, "limit", min(defaultPage, most), 32)
-	if err != nil {
-		return body, err
+	limit := q.limit(min(defaultPage, most), most)
+	if group := int(q.number("group", -1, 32)); q.Has("group") {
+		sel.Group = &group
 	}
-	if limit < 1 || limit > most {
-		return body, tko.Errorf(tko.ErrInvalid, "limit=%d is out of range: use 1 to %d", limit, most)
+	if q.err != nil {
+		return nil, q.err
 	}
-	group, err := number(r, "group", -1, 32)
-	if err != nil {
-		return body, err
-	}
-	if query.Has("group") {
-		n := int(group)
-		sel.Group = &n
-	}
-	sel.Limit = int(limit) + 1
-	body.Rows = []planRow{}
+	sel.Limit = limit + 1
+	body := rowsBody{Rows: []planRow{}}
 	for row, err := range l.catalog.RolloutRows(r.Context(), sel) {
 		if err != nil {
-			return body, err
+			return nil, err
 		}
-		if len(body.Rows) == int(limit) {
+		if len(body.Rows) == limit {
 			body.Next = body.Rows[limit-1].Deployment
 			break
 		}

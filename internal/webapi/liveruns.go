@@ -99,15 +99,14 @@ type runsBody struct {
 // process: ?kind=&id=. Callers see runs for entities that they may read, and what plugins
 // log, which is up to their authors, only with the right to the server's log.
 func (l *live) runs(r *http.Request) (any, error) {
-	return l.readRuns(r)
-}
-
-func (l *live) readRuns(r *http.Request) (body runsBody, err error) {
-	query, ctx := r.URL.Query(), r.Context()
-	if err := only(query, "kind", "id"); err != nil {
-		return body, err
+	body := runsBody{Runs: []runBody{}}
+	q, ctx := queryOf(r), r.Context()
+	q.only("kind", "id")
+	if q.err != nil {
+		return nil, q.err
 	}
-	kind, id := tko.Kind(query.Get("kind")), query.Get("id")
+	kind, id := tko.Kind(q.Get("kind")), q.Get("id")
+	var err error
 	selected := func(run PluginRun) bool { return run.Kind == kind && run.ID == id }
 	switch kind {
 	case tko.KindDeployment:
@@ -122,12 +121,11 @@ func (l *live) readRuns(r *http.Request) (body runsBody, err error) {
 		err = tko.Errorf(tko.ErrInvalid, "kind=%.40q is unknown: use deployment, site or plugin", string(kind))
 	}
 	if err != nil {
-		return body, err
+		return nil, err
 	}
 	if body.Lines, err = l.catalog.CanI(ctx, access.Logs, "", ""); err != nil {
-		return body, err
+		return nil, err
 	}
-	body.Runs = []runBody{}
 	for _, run := range l.options.Runs.of(selected) {
 		if run.ID != "" && kind == tko.KindPlugin {
 			readable, err := l.catalog.CanI(ctx, access.Read, run.Kind, run.ID)
@@ -135,7 +133,7 @@ func (l *live) readRuns(r *http.Request) (body runsBody, err error) {
 				continue
 			}
 			if err != nil {
-				return body, err
+				return nil, err
 			}
 		}
 		one := runBody{Plugin: run.Plugin, Kind: run.Kind, ID: run.ID, Began: run.Began.UnixMilli(), Took: run.Took.Milliseconds(), Result: run.Result, Error: run.Error}

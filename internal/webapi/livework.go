@@ -38,20 +38,17 @@ type minuteBody struct {
 // minute: of the last hour, or ?after= a position. It counts the newest 20,000 changes at
 // most, so that it ends early whatever the size.
 func (l *live) throughput(r *http.Request) (any, error) {
-	query := r.URL.Query()
-	err := only(query, "after")
-	var after int64
-	if err == nil {
-		after, err = number(r, "after", 0, 64)
+	q := queryOf(r)
+	q.only("after")
+	after := q.number("after", 0, 64)
+	if q.err != nil {
+		return nil, q.err
 	}
-	var about tko.About
-	if err == nil {
-		about, err = l.catalog.About(r.Context())
+	about, err := l.catalog.About(r.Context())
+	if err != nil {
+		return nil, err
 	}
-	var kept tko.Retention
-	if err == nil {
-		kept, err = l.catalog.Retention(r.Context())
-	}
+	kept, err := l.catalog.Retention(r.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -113,23 +110,17 @@ type eventBody struct {
 // history responds with the newest changes of an entity, newest first: ?kind=&id=, and
 // &limit=.
 func (l *live) history(r *http.Request) (any, error) {
-	query := r.URL.Query()
-	err := only(query, "kind", "id", "limit")
-	var limit int64
-	if err == nil {
-		limit, err = number(r, "limit", defaultPage, 32)
+	q := queryOf(r)
+	q.only("kind", "id", "limit")
+	limit := q.limit(defaultPage, maxHistory)
+	if q.Get("id") == "" {
+		q.wrong("there is no ID: add &id=ID")
 	}
-	if err == nil && (limit < 1 || limit > maxHistory) {
-		err = tko.Errorf(tko.ErrInvalid, "limit=%d is out of range: use 1 to %d", limit, maxHistory)
-	}
-	if err == nil && query.Get("id") == "" {
-		err = tko.Errorf(tko.ErrInvalid, "there is no ID: add &id=ID")
-	}
-	if err != nil {
-		return nil, err
+	if q.err != nil {
+		return nil, q.err
 	}
 	events := []eventBody{}
-	request := tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.Kind(query.Get("kind")), ID: query.Get("id")}, Max: int(limit)}
+	request := tko.HistoryRequest{Select: tko.PastSelect{Kind: tko.Kind(q.Get("kind")), ID: q.Get("id")}, Max: limit}
 	for e, err := range l.catalog.HistoryOf(r.Context(), request) {
 		if err != nil {
 			return nil, err

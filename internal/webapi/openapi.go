@@ -9,8 +9,9 @@ import (
 
 // openapi responds with the description of the API below /api/v1/.
 func (l *live) openapi(w http.ResponseWriter, r *http.Request) {
-	if err := only(r.URL.Query()); err != nil {
-		l.fail(w, r, err)
+	q := queryOf(r)
+	if q.only(); q.err != nil {
+		l.fail(w, r, q.err)
 		return
 	}
 	writeJSON(w, http.StatusOK, description())

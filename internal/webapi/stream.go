@@ -117,17 +117,17 @@ func (p *pending) take() (event string, position int64, data any, ended bool, er
 // retained, and bye {retryAfter} at the end. ?after= is a position, or -1 for now;
 // ?kind= selects kinds.
 func (l *live) stream(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	after, err := number(r, "after", -1, 64)
+	q := queryOf(r)
+	after := q.number("after", -1, 64)
 	var only []tko.Kind
-	for _, kind := range query["kind"] {
+	for _, kind := range q.Values["kind"] {
 		only = append(only, tko.Kind(kind))
-		if filter.Words(tko.Kind(kind)) == nil && err == nil {
-			err = tko.Errorf(tko.ErrInvalid, "the kind %.40q is unknown: use deployment, site, template or plugin", kind)
+		if filter.Words(tko.Kind(kind)) == nil {
+			q.wrong("the kind %.40q is unknown: use deployment, site, template or plugin", kind)
 		}
 	}
-	if err != nil {
-		l.fail(w, r, err)
+	if q.err != nil {
+		l.fail(w, r, q.err)
 		return
 	}
 	i, _ := identity.From(r.Context())

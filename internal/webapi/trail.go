@@ -22,7 +22,7 @@ func WithRequests(handler http.Handler, tracer trace.Tracer) http.Handler {
 			handler.ServeHTTP(w, r.WithContext(ctx))
 			return
 		}
-		recorder := &statusRecorder{ResponseWriter: w, status: http.StatusOK}
+		recorder := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		handler.ServeHTTP(recorder, r.WithContext(ctx))
 		span.SetAttributes(attribute.String("url.path", r.URL.Path), attribute.Int("http.response.status_code", recorder.status))
 		if recorder.status >= http.StatusInternalServerError {
@@ -30,18 +30,3 @@ func WithRequests(handler http.Handler, tracer trace.Tracer) http.Handler {
 		}
 	})
 }
-
-// A statusRecorder remembers the status of a response.
-type statusRecorder struct {
-	http.ResponseWriter
-
-	status int
-}
-
-func (r *statusRecorder) WriteHeader(status int) {
-	r.status = status
-	r.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap lets [http.ResponseController] reach the response.
-func (r *statusRecorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

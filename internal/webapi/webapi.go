@@ -7,8 +7,6 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
-	"strconv"
-	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/krm"
@@ -61,17 +59,17 @@ func New(catalog Catalog, log *slog.Logger) http.Handler {
 	a := &api{catalog: catalog, log: log}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/about", a.respond(a.about))
-	mux.HandleFunc("GET /api/template", a.template)
-	mux.HandleFunc("GET /api/site", a.site)
-	mux.HandleFunc("GET /api/deployment", a.deployment)
-	mux.HandleFunc("GET /api/template/list", a.templates)
-	mux.HandleFunc("GET /api/site/list", a.sites)
+	mux.HandleFunc("GET /api/template", pkg(a, catalog.Template, func(t tko.Template) krm.Package { return t.Package }))
+	mux.HandleFunc("GET /api/site", pkg(a, catalog.Site, func(s tko.Site) krm.Package { return s.Package }))
+	mux.HandleFunc("GET /api/deployment", pkg(a, catalog.Deployment, func(d tko.Deployment) krm.Package { return d.Package }))
+	mux.HandleFunc("GET /api/template/list", all(a, catalog.Templates, templateRow))
+	mux.HandleFunc("GET /api/site/list", all(a, catalog.Sites, siteRow))
 	mux.HandleFunc("GET /api/deployment/list", a.deployments)
-	mux.HandleFunc("GET /api/plugin/list", a.plugins)
+	mux.HandleFunc("GET /api/plugin/list", all(a, catalog.Plugins, pluginRow))
 	if rollouts, ok := catalog.(Rollouts); ok {
 		a.rollouts = rollouts
-		mux.HandleFunc("GET /api/rollout", a.rollout)
-		mux.HandleFunc("GET /api/rollout/list", a.rolloutList)
+		mux.HandleFunc("GET /api/rollout", pkg(a, rollouts.Rollout, func(r tko.Rollout) krm.Package { return r.Package }))
+		mux.HandleFunc("GET /api/rollout/list", all(a, rollouts.Rollouts, rolloutRow))
 		mux.HandleFunc("GET /api/rollout/status", a.respond(a.rolloutStatus))
 		mux.HandleFunc("GET /api/freeze/list", a.freezes)
 	}
@@ -140,45 +138,12 @@ func (a *api) about(r *http.Request) (any, error) {
 	}, nil
 }
 
-func (a *api) template(w http.ResponseWriter, r *http.Request) {
-	a.pkg(w, r, func(ctx context.Context, id string, revision int64) (krm.Package, error) {
-		t, err := a.catalog.Template(ctx, tko.TemplateID(id), revision)
-		return t.Package, err
-	})
-}
-
-func (a *api) site(w http.ResponseWriter, r *http.Request) {
-	a.pkg(w, r, func(ctx context.Context, id string, revision int64) (krm.Package, error) {
-		s, err := a.catalog.Site(ctx, tko.SiteID(id), revision)
-		return s.Package, err
-	})
-}
-
-func (a *api) deployment(w http.ResponseWriter, r *http.Request) {
-	a.pkg(w, r, func(ctx context.Context, id string, revision int64) (krm.Package, error) {
-		d, err := a.catalog.Deployment(ctx, tko.DeploymentID(id), revision)
-		return d.Package, err
-	})
-}
-
-func (a *api) rollout(w http.ResponseWriter, r *http.Request) {
-	a.pkg(w, r, func(ctx context.Context, id string, revision int64) (krm.Package, error) {
-		rollout, err := a.rollouts.Rollout(ctx, tko.RolloutID(id), revision)
-		return rollout.Package, err
-	})
-}
-
-func (a *api) rolloutList(w http.ResponseWriter, r *http.Request) {
-	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Rollout, error] {
-		return a.rollouts.Rollouts(ctx, tko.RolloutSelect{}, options)
-	}, rolloutRow)
-}
-
 // rolloutStatus responds with how far a rollout is: ?id=.
 func (a *api) rolloutStatus(r *http.Request) (any, error) {
-	id := r.URL.Query().Get("id")
-	if id == "" {
-		return nil, errNoID
+	q := queryOf(r)
+	id := q.id()
+	if q.err != nil {
+		return nil, q.err
 	}
 	status, err := a.rollouts.RolloutStatus(r.Context(), tko.RolloutID(id))
 	if err != nil {
@@ -216,65 +181,48 @@ func part[T any](list func(ctx context.Context) ([]T, error)) func(context.Conte
 	}
 }
 
-var errNoID = tko.Errorf(tko.ErrInvalid, "there is no ID: add ?id=ID")
-
-// past returns the context of a read: ?asOf= is the moment as of which it reads.
-func past(ctx context.Context, r *http.Request) (context.Context, error) {
-	text := r.URL.Query().Get("asOf")
-	if text == "" {
-		return ctx, nil
+// pkg returns a handler that responds with the package of an entity as YAML: ?id=, and
+// &revision= or &asOf= for an earlier one.
+func pkg[ID ~string, E any](a *api, get func(ctx context.Context, id ID, revision int64) (E, error), of func(E) krm.Package) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q := queryOf(r)
+		id, revision, ctx := q.id(), q.number("revision", 0, 64), q.past(r.Context())
+		if q.err != nil {
+			a.fail(w, r, q.err)
+			return
+		}
+		entity, err := get(ctx, ID(id), revision)
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		text, err := krm.Encode(krm.YAML, of(entity))
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		header(w, "text/yaml; charset=utf-8")
+		_, _ = w.Write(text) // an error means that the client has disconnected
 	}
-	asOf, err := tko.ParseAsOf(text, time.Now().UTC())
-	return tko.WithAsOf(ctx, asOf), err
 }
 
-// pkg responds with a package as YAML: ?id=, and &revision= or &asOf= for an earlier one.
-func (a *api) pkg(w http.ResponseWriter, r *http.Request, get func(ctx context.Context, id string, revision int64) (krm.Package, error)) {
-	id := r.URL.Query().Get("id")
-	if id == "" {
-		a.fail(w, r, errNoID)
-		return
+// all returns a handler that responds with the list of all entities of a kind.
+func all[S, T, R any](a *api, list func(context.Context, S, tko.ListOptions) iter.Seq2[T, error], row func(T) R) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[T, error] {
+			var everything S
+			return list(ctx, everything, options)
+		}, row)
 	}
-	revision, err := number(r, "revision", 0, 64)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	ctx, err := past(r.Context(), r)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	pkg, err := get(ctx, id, revision)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	text, err := krm.Encode(krm.YAML, pkg)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	header(w, "text/yaml; charset=utf-8")
-	_, _ = w.Write(text) // an error means that the client has disconnected
 }
 
-func (a *api) templates(w http.ResponseWriter, r *http.Request) {
-	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Template, error] {
-		return a.catalog.Templates(ctx, tko.TemplateSelect{}, options)
-	}, templateRow)
-}
-
-func (a *api) sites(w http.ResponseWriter, r *http.Request) {
-	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Site, error] {
-		return a.catalog.Sites(ctx, tko.SiteSelect{}, options)
-	}, siteRow)
-}
-
+// deployments responds with the list of deployments. ?outdated=true or false selects them by
+// whether they were made from an earlier revision of their template than the current one.
 func (a *api) deployments(w http.ResponseWriter, r *http.Request) {
-	sel, err := deploymentSelect(r)
-	if err != nil {
-		a.fail(w, r, err)
+	q := queryOf(r)
+	sel := tko.DeploymentSelect{Outdated: q.flag("outdated")}
+	if q.err != nil {
+		a.fail(w, r, q.err)
 		return
 	}
 	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
@@ -282,24 +230,14 @@ func (a *api) deployments(w http.ResponseWriter, r *http.Request) {
 	}, deploymentRow)
 }
 
-func (a *api) plugins(w http.ResponseWriter, r *http.Request) {
-	stream(a, w, r, func(ctx context.Context, options tko.ListOptions) iter.Seq2[tko.Plugin, error] {
-		return a.catalog.Plugins(ctx, tko.PluginSelect{}, options)
-	}, pluginRow)
-}
-
 // stream responds with a list, now or ?asOf= a moment of the past: ?offset= and ?count= select a part of it; with
 // ?deployments=count, templates and sites have the number of their deployments,
 // not the IDs.
 func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(context.Context, tko.ListOptions) iter.Seq2[T, error], row func(T) R) {
-	ctx, err := past(r.Context(), r)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	options, err := listOptions(r)
-	if err != nil {
-		a.fail(w, r, err)
+	q := queryOf(r)
+	ctx, options := q.past(r.Context()), q.listOptions()
+	if q.err != nil {
+		a.fail(w, r, q.err)
 		return
 	}
 	encoder := json.NewEncoder(w)
@@ -330,62 +268,6 @@ func stream[T, R any](a *api, w http.ResponseWriter, r *http.Request, list func(
 		end = "[]\n"
 	}
 	_, _ = w.Write([]byte(end)) // an error means that the client has disconnected
-}
-
-// deploymentSelect reads ?outdated=true or false: it selects deployments by
-// whether they were made from an earlier revision of their template than the
-// current one.
-func deploymentSelect(r *http.Request) (tko.DeploymentSelect, error) {
-	text := r.URL.Query().Get("outdated")
-	if text == "" {
-		return tko.DeploymentSelect{}, nil
-	}
-	outdated, err := strconv.ParseBool(text)
-	if err != nil {
-		return tko.DeploymentSelect{}, tko.Errorf(tko.ErrInvalid, "outdated=%.40q is unknown: use true or false", text)
-	}
-	return tko.DeploymentSelect{Outdated: &outdated}, nil
-}
-
-func listOptions(r *http.Request) (tko.ListOptions, error) {
-	offset, err := number(r, "offset", 0, 32)
-	if err != nil {
-		return tko.ListOptions{}, err
-	}
-	if offset < 0 {
-		return tko.ListOptions{}, tko.Errorf(tko.ErrInvalid, "offset=%d is negative: use 0 to start at the beginning", offset)
-	}
-	count, err := number(r, "count", -1, 32)
-	if err != nil {
-		return tko.ListOptions{}, err
-	}
-	limit := int(count)
-	counts := false
-	switch wanted := r.URL.Query().Get("deployments"); wanted {
-	case "", "ids":
-	case "count":
-		counts = true
-	default:
-		return tko.ListOptions{}, tko.Errorf(tko.ErrInvalid, "deployments=%.40q is unknown: use ids or count", wanted)
-	}
-	return tko.ListOptions{
-		Window:      tko.Window{Offset: uint32(offset), Max: &limit}, //nolint:gosec // has 31 bits
-		Deployments: !counts,
-		Counts:      counts,
-	}, nil
-}
-
-// number reads a parameter that is a number of at most bits bits.
-func number(r *http.Request, name string, otherwise int64, bits int) (int64, error) {
-	text := r.URL.Query().Get(name)
-	if text == "" {
-		return otherwise, nil
-	}
-	n, err := strconv.ParseInt(text, 10, bits)
-	if err != nil {
-		return 0, tko.Errorf(tko.ErrInvalid, "%s=%.40q is not a number, or too large", name, text)
-	}
-	return n, nil
 }
 
 // statuses are the HTTP statuses of the kinds of errors.

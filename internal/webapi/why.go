@@ -19,18 +19,17 @@ type Reasons interface {
 // blame responds with the origins of fields: ?kind=&id=, and &field=, &history=true, and
 // &revision=.
 func (a *api) blame(r *http.Request) (any, error) {
-	query := r.URL.Query()
-	revision, err := number(r, "revision", 0, 64)
-	if err != nil {
-		return nil, err
-	}
-	request := tko.BlameRequest{Kind: tko.Kind(query.Get("kind")), ID: query.Get("id"), Revision: revision, Field: query.Get("field")}
-	switch text := query.Get("history"); text {
+	q := queryOf(r)
+	request := tko.BlameRequest{Kind: tko.Kind(q.Get("kind")), ID: q.Get("id"), Revision: q.number("revision", 0, 64), Field: q.Get("field")}
+	switch text := q.Get("history"); text {
 	case "", "false":
 	case "true":
 		request.History = true
 	default:
-		return nil, tko.Errorf(tko.ErrInvalid, "history is %q: use true or false", text)
+		q.wrong("history is %q: use true or false", text)
+	}
+	if q.err != nil {
+		return nil, q.err
 	}
 	b, err := a.reasons.Blame(r.Context(), request)
 	if err != nil {
@@ -104,13 +103,13 @@ func originOf(o tko.Origin) originBody {
 // siteExplain responds with whether placements select a site: ?id=, and &deployment= or
 // &template=, now or ?asOf= a moment of the past.
 func (a *api) siteExplain(r *http.Request) (any, error) {
-	query := r.URL.Query()
-	ctx, err := past(r.Context(), r)
-	if err != nil {
-		return nil, err
+	q := queryOf(r)
+	ctx := q.past(r.Context())
+	if q.err != nil {
+		return nil, q.err
 	}
 	e, err := a.reasons.ExplainSite(ctx, tko.SiteExplanationRequest{
-		Site: tko.SiteID(query.Get("id")), Deployment: tko.DeploymentID(query.Get("deployment")), Template: tko.TemplateID(query.Get("template")),
+		Site: tko.SiteID(q.Get("id")), Deployment: tko.DeploymentID(q.Get("deployment")), Template: tko.TemplateID(q.Get("template")),
 	})
 	if err != nil {
 		return nil, err

@@ -4,6 +4,6 @@
 // other. It has no rules of its own.
 //
 // Functions named New… make messages; functions named after their result read
-// them. Start reading at [NewDeployment] and [Deployment], and for errors at
+// them. A [Pair] does both. Start reading at [NewDeployment] and [Deployment], and for errors at
 // [Status] and [Error].
 package wire

@@ -23,7 +23,7 @@ func NewTemplate(t tko.Template, format krm.Format) (*tkopb.Template, error) {
 		Updated:       NewTime(t.Stamp.Updated),
 		PackageFormat: name,
 		Package:       data,
-		DeploymentIds: stringsOf(t.Deployments),
+		DeploymentIds: Texts(t.Deployments),
 		Stamp:         newStamp(t.Stamp),
 	}, nil
 }
@@ -66,7 +66,7 @@ func Template[M TemplateMessage](m M) (tko.Template, error) {
 		Metadata:        m.GetMetadata(),
 		Package:         p,
 		DeploymentCount: deploymentCount(m),
-		Deployments:     idsOf[tko.DeploymentID](m.GetDeploymentIds()),
+		Deployments:     IDs[tko.DeploymentID](m.GetDeploymentIds()),
 		Stamp:           stamp(m.GetStamp(), nil, m.GetUpdated()),
 	}, nil
 }
@@ -84,7 +84,7 @@ func NewSite(s tko.Site, format krm.Format) (*tkopb.Site, error) {
 		Updated:       NewTime(s.Stamp.Updated),
 		PackageFormat: name,
 		Package:       data,
-		DeploymentIds: stringsOf(s.Deployments),
+		DeploymentIds: Texts(s.Deployments),
 		Stamp:         newStamp(s.Stamp),
 	}, nil
 }
@@ -107,7 +107,7 @@ func Site[M SiteMessage](m M) (tko.Site, error) {
 		Metadata:        m.GetMetadata(),
 		Package:         p,
 		DeploymentCount: deploymentCount(m),
-		Deployments:     idsOf[tko.DeploymentID](m.GetDeploymentIds()),
+		Deployments:     IDs[tko.DeploymentID](m.GetDeploymentIds()),
 		Stamp:           stamp(m.GetStamp(), nil, m.GetUpdated()),
 	}, nil
 }
@@ -130,7 +130,7 @@ func NewDeployment(d tko.Deployment, format krm.Format) (*tkopb.Deployment, erro
 		Approved:           d.Approved,
 		Origin:             d.Origin,
 
-		ReplacesDeploymentIds: stringsOf(d.Replaces), TemplateRevision: d.TemplateRevision,
+		ReplacesDeploymentIds: Texts(d.Replaces), TemplateRevision: d.TemplateRevision,
 
 		PackageFormat: name,
 		Package:       data,
@@ -173,7 +173,7 @@ func Deployment[M DeploymentMessage](m M) (tko.Deployment, error) {
 		Prepared: m.GetPrepared(),
 		Approved: m.GetApproved(),
 		Origin:   m.GetOrigin(),
-		Replaces: idsOf[tko.DeploymentID](m.GetReplacesDeploymentIds()),
+		Replaces: IDs[tko.DeploymentID](m.GetReplacesDeploymentIds()),
 		Package:  p,
 
 		TemplateRevision: m.GetTemplateRevision(),
@@ -190,7 +190,7 @@ func NewPlugin(p tko.Plugin) *tkopb.Plugin {
 		Executor:   p.Executor,
 		Arguments:  p.Arguments,
 		Properties: p.Properties,
-		Triggers:   convert(p.Triggers, newGVK),
+		Triggers:   Each(p.Triggers, newGVK),
 		Stamp:      newStamp(p.Stamp),
 	}
 }
@@ -203,7 +203,7 @@ func Plugin(m *tkopb.Plugin) tko.Plugin {
 		Executor:   m.GetExecutor(),
 		Arguments:  m.GetArguments(),
 		Properties: m.GetProperties(),
-		Triggers:   convert(m.GetTriggers(), gvk),
+		Triggers:   Each(m.GetTriggers(), gvk),
 		Stamp:      stamp(m.GetStamp(), nil, nil),
 	}
 }
@@ -254,7 +254,7 @@ func stamp(m *tkopb.Stamp, created, updated *timestamppb.Timestamp) tko.Stamp {
 }
 
 func newSteps(steps []tko.PreparationStep) []*tkopb.PreparationStep {
-	return convert(steps, func(s tko.PreparationStep) *tkopb.PreparationStep {
+	return Each(steps, func(s tko.PreparationStep) *tkopb.PreparationStep {
 		return &tkopb.PreparationStep{
 			Resource:     s.Resource,
 			Plugin:       s.Plugin,
@@ -267,7 +267,7 @@ func newSteps(steps []tko.PreparationStep) []*tkopb.PreparationStep {
 }
 
 func steps(ms []*tkopb.PreparationStep) []tko.PreparationStep {
-	return convert(ms, func(m *tkopb.PreparationStep) tko.PreparationStep {
+	return Each(ms, func(m *tkopb.PreparationStep) tko.PreparationStep {
 		return tko.PreparationStep{
 			Resource:     m.GetResource(),
 			Plugin:       m.GetPlugin(),
@@ -284,7 +284,7 @@ func count(n uint32) int    { return int(min(n, math.MaxInt32)) }
 
 // NewConditions writes conditions.
 func NewConditions(conditions []tko.Condition) []*tkopb.Condition {
-	return convert(conditions, func(c tko.Condition) *tkopb.Condition {
+	return Each(conditions, func(c tko.Condition) *tkopb.Condition {
 		return &tkopb.Condition{
 			Type:               c.Type,
 			Status:             c.Status,
@@ -300,7 +300,7 @@ func NewConditions(conditions []tko.Condition) []*tkopb.Condition {
 
 // Conditions reads conditions.
 func Conditions(ms []*tkopb.Condition) []tko.Condition {
-	return convert(ms, func(m *tkopb.Condition) tko.Condition {
+	return Each(ms, func(m *tkopb.Condition) tko.Condition {
 		return tko.Condition{
 			Type:             m.GetType(),
 			Status:           m.GetStatus(),
@@ -330,10 +330,12 @@ func Time(m *timestamppb.Timestamp) time.Time {
 	return m.AsTime()
 }
 
-func stringsOf[ID ~string](ids []ID) []string {
-	return convert(ids, func(id ID) string { return string(id) })
+// Texts writes IDs, or other texts that have a type.
+func Texts[ID ~string](ids []ID) []string {
+	return Each(ids, func(id ID) string { return string(id) })
 }
 
-func idsOf[ID ~string](texts []string) []ID {
-	return convert(texts, func(text string) ID { return ID(text) })
+// IDs is the inverse of Texts.
+func IDs[ID ~string](texts []string) []ID {
+	return Each(texts, func(text string) ID { return ID(text) })
 }

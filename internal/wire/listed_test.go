@@ -21,7 +21,7 @@ func NewListedTemplate(t tko.Template, format krm.Format) (*tkopb.ListedTemplate
 		Metadata:        t.Metadata,
 		Updated:         NewTime(t.Stamp.Updated),
 		DeploymentCount: uint64(max(t.DeploymentCount, 0)),
-		DeploymentIds:   stringsOf(t.Deployments),
+		DeploymentIds:   Texts(t.Deployments),
 		Stamp:           newStamp(t.Stamp),
 		PackageFormat:   name,
 		Package:         data,
@@ -41,7 +41,7 @@ func NewListedSite(s tko.Site, format krm.Format) (*tkopb.ListedSite, error) {
 		Metadata:        s.Metadata,
 		Updated:         NewTime(s.Stamp.Updated),
 		DeploymentCount: uint64(max(s.DeploymentCount, 0)),
-		DeploymentIds:   stringsOf(s.Deployments),
+		DeploymentIds:   Texts(s.Deployments),
 		Stamp:           newStamp(s.Stamp),
 		PackageFormat:   name,
 		Package:         data,
@@ -67,7 +67,7 @@ func NewListedDeployment(d tko.Deployment, format krm.Format) (*tkopb.ListedDepl
 		Approved:           d.Approved,
 		Origin:             d.Origin,
 
-		ReplacesDeploymentIds: stringsOf(d.Replaces), TemplateRevision: d.TemplateRevision,
+		ReplacesDeploymentIds: Texts(d.Replaces), TemplateRevision: d.TemplateRevision,
 
 		Stamp:         newStamp(d.Stamp),
 		PackageFormat: name,

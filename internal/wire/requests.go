@@ -9,57 +9,24 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
-// NewAbout writes the description of a server.
-func NewAbout(a tko.About) *tkopb.AboutResponse {
-	var isolation []*tkopb.IsolationLayer
-	for _, layer := range a.Isolation {
-		isolation = append(isolation, &tkopb.IsolationLayer{Name: layer.Name, State: layer.State, Reason: layer.Reason})
-	}
-	return &tkopb.AboutResponse{
-		Isolation:            isolation,
-		InstanceName:         a.InstanceName,
-		InstanceDescription:  a.InstanceDescription,
-		TkoVersion:           a.Version,
-		Backend:              a.Backend,
-		AddressPorts:         a.AddressPorts,
-		DefaultPackageFormat: string(a.DefaultPackageFormat),
-		Position:             a.Position,
-		Conditions:           NewConditions(a.Conditions),
-	}
-}
+// About converts descriptions of a server.
+var About = NewPair[tko.About, tkopb.AboutResponse](Names{"TkoVersion": "Version"})
 
-// NewCaller writes the identity of a caller.
-func NewCaller(c tko.Caller) *tkopb.WhoAmIResponse {
-	return &tkopb.WhoAmIResponse{
-		Subject: c.Subject, Groups: c.Groups, Authenticator: c.Authenticator, DisplayName: c.Display, Address: c.From, Expires: NewTime(c.Expires),
-	}
-}
+// Caller converts identities of callers.
+var Caller = NewPair[tko.Caller, tkopb.WhoAmIResponse](Names{"DisplayName": "Display", "Address": "From"})
 
-// Caller reads the identity of a caller.
-func Caller(m *tkopb.WhoAmIResponse) tko.Caller {
-	return tko.Caller{
-		Subject: m.GetSubject(), Groups: m.GetGroups(), Authenticator: m.GetAuthenticator(), Display: m.GetDisplayName(), From: m.GetAddress(), Expires: Time(m.GetExpires()),
-	}
-}
+// LogLevel converts levels of the log.
+var LogLevel = NewPair[tko.LogLevel, tkopb.LogLevel](nil)
 
-// About reads the description of a server.
-func About(m *tkopb.AboutResponse) tko.About {
-	var isolation []tko.IsolationLayer
-	for _, layer := range m.GetIsolation() {
-		isolation = append(isolation, tko.IsolationLayer{Name: layer.GetName(), State: layer.GetState(), Reason: layer.GetReason()})
-	}
-	return tko.About{
-		Isolation:            isolation,
-		InstanceName:         m.GetInstanceName(),
-		InstanceDescription:  m.GetInstanceDescription(),
-		Version:              m.GetTkoVersion(),
-		Backend:              m.GetBackend(),
-		AddressPorts:         m.GetAddressPorts(),
-		DefaultPackageFormat: krm.Format(m.GetDefaultPackageFormat()),
-		Position:             m.GetPosition(),
-		Conditions:           Conditions(m.GetConditions()),
-	}
-}
+// Freeze converts freezes of sites.
+var Freeze = NewPair[tko.Freeze, tkopb.Freeze](Names{"FrozenBy": "By.Who", "Confirm": ""})
+
+// Hold converts work that is held.
+var Hold = NewPair[tko.Hold, tkopb.Hold](nil)
+
+// OpenModification converts tokens as clients other than their holders
+// may see them.
+var OpenModification = NewPair[tko.OpenModification, tkopb.Modification](Names{"Who": "Author.Who", "Why": "Author.Why"})
 
 // NewCreateDeployment writes a deployment to be created.
 func NewCreateDeployment(d tko.NewDeployment, format krm.Format) (*tkopb.CreateDeployment, error) {
@@ -110,7 +77,7 @@ func NewCreateChildren(c tko.NewChildren, format krm.Format) (*tkopb.CreateChild
 		Children:           make([]*tkopb.Child, len(c.Children)),
 	}
 	for i, child := range c.Children {
-		m.Children[i] = &tkopb.Child{Origin: child.Origin, TemplateId: string(child.Template), SiteId: string(child.Site), ReplacesDeploymentIds: stringsOf(child.Replaces)}
+		m.Children[i] = &tkopb.Child{Origin: child.Origin, TemplateId: string(child.Template), SiteId: string(child.Site), ReplacesDeploymentIds: Texts(child.Replaces)}
 	}
 	return m, nil
 }
@@ -132,7 +99,7 @@ func CreateChildren(m *tkopb.CreateChildren) (tko.NewChildren, error) {
 			Origin:   child.GetOrigin(),
 			Template: tko.TemplateID(child.GetTemplateId()),
 			Site:     tko.SiteID(child.GetSiteId()),
-			Replaces: idsOf[tko.DeploymentID](child.GetReplacesDeploymentIds()),
+			Replaces: IDs[tko.DeploymentID](child.GetReplacesDeploymentIds()),
 		}
 	}
 	return c, nil
@@ -141,12 +108,12 @@ func CreateChildren(m *tkopb.CreateChildren) (tko.NewChildren, error) {
 // NewCreateChildrenResponse writes the IDs of children, and the number of new
 // ones.
 func NewCreateChildrenResponse(ids []tko.DeploymentID, created int) *tkopb.CreateChildrenResponse {
-	return &tkopb.CreateChildrenResponse{DeploymentIds: stringsOf(ids), Created: uint64(max(created, 0))}
+	return &tkopb.CreateChildrenResponse{DeploymentIds: Texts(ids), Created: uint64(max(created, 0))}
 }
 
 // CreateChildrenResponse reads the IDs of children, and the number of new ones.
 func CreateChildrenResponse(m *tkopb.CreateChildrenResponse) (ids []tko.DeploymentID, created int) {
-	return idsOf[tko.DeploymentID](m.GetDeploymentIds()), Count(m.GetCreated())
+	return IDs[tko.DeploymentID](m.GetDeploymentIds()), Count(m.GetCreated())
 }
 
 // NewProvisionSite writes a site to be provisioned.

@@ -13,9 +13,8 @@ import (
 	"github.com/tko-orchestrator/tko"
 )
 
-// A Codec is gRPC's protobuf codec that also accepts a [*DeploymentRow] for a
-// message tko.ListedDeployment, in both directions, and sends a [*Message]. The
-// encoding is the same.
+// A Codec is gRPC's protobuf codec that also reads a message tko.ListedDeployment into a
+// [*DeploymentRow], and sends a [*Message]. The encoding is the same.
 type Codec struct{ encoding.CodecV2 }
 
 // NewCodec makes a codec.
@@ -29,12 +28,7 @@ func (c Codec) Marshal(message any) (mem.BufferSlice, error) {
 	if written, ok := message.(*Message); ok {
 		return written.slices(), nil
 	}
-	row, ok := message.(*DeploymentRow)
-	if !ok {
-		return c.CodecV2.Marshal(message)
-	}
-	row.data = appendDeployment(row.data[:0], &row.Deployment, rowOrigin)
-	return mem.BufferSlice{mem.Copy(row.data, mem.DefaultBufferPool())}, nil
+	return c.CodecV2.Marshal(message)
 }
 
 // Unmarshal reads a message.
@@ -52,15 +46,12 @@ func (c Codec) Unmarshal(data mem.BufferSlice, message any) error {
 }
 
 // A DeploymentRow is a row of a list of deployments. Lists have very many rows,
-// so they are written and read without intermediate messages. One goroutine
-// reuses a DeploymentRow for many rows; it caches texts that rows have in
-// common.
+// so they are read without intermediate messages. One goroutine reuses a
+// DeploymentRow for many rows; it caches texts that rows have in common.
 type DeploymentRow struct {
-	// Deployment is the row to write, without its package, or the row that was
-	// read.
+	// Deployment is the row that was read, without its package.
 	Deployment tko.Deployment
 
-	data          []byte
 	words         map[string]string
 	packageFormat string
 	packageData   []byte

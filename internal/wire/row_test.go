@@ -45,15 +45,15 @@ var stampOfRow = func() tko.Stamp {
 func TestRowsAreEncodedAsTheirMessages(t *testing.T) {
 	t.Parallel()
 	codec := NewCodec()
-	var written, got DeploymentRow
+	var written Message
+	var got DeploymentRow
 	for range 2 { // each comes after each other one, some time
 		for name, test := range rowTests {
 			want, err := NewListedDeployment(test.deployment, "")
 			if err != nil {
 				t.Fatal(err)
 			}
-			written.Deployment = test.deployment
-			data, err := codec.Marshal(&written)
+			data, err := codec.Marshal(written.ListedDeployment(tko.Encoded[tko.Deployment]{Entity: test.deployment}, ""))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,8 +120,7 @@ func TestRowsReadPackagesAndUnknownFields(t *testing.T) {
 func TestMalformedRowsAreRefused(t *testing.T) {
 	t.Parallel()
 	codec := NewCodec()
-	full := DeploymentRow{Deployment: rowTests["full"].deployment}
-	slices, err := codec.Marshal(&full)
+	slices, err := codec.Marshal(new(Message).ListedDeployment(tko.Encoded[tko.Deployment]{Entity: rowTests["full"].deployment}, ""))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,13 +37,13 @@ func SiteSelect(m *tkopb.SelectSites) tko.SiteSelect {
 }
 
 func newConditionSelects(selects []tko.ConditionSelect) []*tkopb.SelectCondition {
-	return convert(selects, func(c tko.ConditionSelect) *tkopb.SelectCondition {
+	return Each(selects, func(c tko.ConditionSelect) *tkopb.SelectCondition {
 		return &tkopb.SelectCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Negate: c.Not}
 	})
 }
 
 func conditionSelects(messages []*tkopb.SelectCondition) []tko.ConditionSelect {
-	return convert(messages, func(m *tkopb.SelectCondition) tko.ConditionSelect {
+	return Each(messages, func(m *tkopb.SelectCondition) tko.ConditionSelect {
 		return tko.ConditionSelect{Type: m.GetType(), Status: m.GetStatus(), Reason: m.GetReason(), Not: m.GetNegate()}
 	})
 }

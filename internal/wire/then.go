@@ -16,8 +16,8 @@ func ThenRead[A, B any](convert func(A) (B, error)) func(A, error) (B, error) {
 	}
 }
 
-// convert converts the entries of a list; nil if there are none.
-func convert[A, B any](list []A, one func(A) B) []B {
+// Each converts the entries of a list; nil if there are none.
+func Each[A, B any](list []A, one func(A) B) []B {
 	if len(list) == 0 {
 		return nil
 	}

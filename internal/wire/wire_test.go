@@ -114,7 +114,7 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 	checkRoundTrip(t, "about", tko.About{
 		InstanceName: "n", InstanceDescription: "d", Version: "v", Backend: "b", AddressPorts: []string{"a"},
 		DefaultPackageFormat: krm.YAML, Position: 9,
-	}, infallible(NewAbout), infallible(About))
+	}, infallible(About.Write), infallible(About.Read))
 	yes, typ := true, "prepare"
 	conditions := []tko.ConditionSelect{{Type: tko.ConditionHealthy, Status: tko.ConditionFalse, Reason: "Lost", Not: true}}
 	checkRoundTrip(t, "select templates", tko.TemplateSelect{IDs: []string{"a"}, Metadata: metadata}, withTrue(NewTemplateSelect), infallible(TemplateSelect))
@@ -140,7 +140,7 @@ func TestMessagesAreReadAsTheyWereWritten(t *testing.T) {
 			Operations: []tko.SourceOperation{{Time: moment, Revision: "2", Verb: "create", Kind: "site", Name: "s", Error: "e"}},
 			Conditions: stamp1.Conditions,
 		},
-	}, infallible(NewSource), infallible(Source))
+	}, infallible(Source.Write), infallible(Source.Read))
 	checkRoundTrip(t, "target state", tko.TargetState{Site: "lagos", Name: "main", State: []byte{0, 255}, Version: 3, Updated: moment}, infallible(NewTargetState), infallible(TargetState))
 	checkRoundTrip(t, "put", tko.Put{
 		Kind: tko.KindPlugin, ID: "i", Parent: "p", Template: "t", Site: "s", Metadata: metadata, Package: pkg, Plugin: tko.Plugin{Type: "prepare", Name: "n"},

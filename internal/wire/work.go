@@ -43,12 +43,12 @@ func ClaimWork(m *tkopb.ClaimWork) (tko.ClaimWork, error) {
 
 // NewWorkItems writes items of work.
 func NewWorkItems(items []tko.WorkItem) []*tkopb.WorkItem {
-	return convert(items, newWorkItem)
+	return Each(items, newWorkItem)
 }
 
 // WorkItems reads items of work.
 func WorkItems(ms []*tkopb.WorkItem) []tko.WorkItem {
-	return convert(ms, workItem)
+	return Each(ms, workItem)
 }
 
 func newWorkItem(i tko.WorkItem) *tkopb.WorkItem {
