@@ -215,8 +215,8 @@ func eachOf(set func(from, to reflect.Value)) func(from, to reflect.Value) {
 func eachEntry(set func(from, to reflect.Value)) func(from, to reflect.Value) {
 	return func(from, to reflect.Value) {
 		to.Set(reflect.MakeMapWithSize(to.Type(), from.Len()))
-		one := reflect.New(to.Type().Elem()).Elem()
 		for key, value := range from.Seq2() {
+			one := reflect.New(to.Type().Elem()).Elem() // set leaves alone what is absent
 			set(value, one)
 			to.SetMapIndex(key, one)
 		}
