@@ -14,7 +14,7 @@ const maxAcceptedRevisions = 50
 // acceptedOf returns a reader of the stored package of a record and of the
 // package of a template. complete states how the record was validated. Either
 // may be missing.
-func (s *Service) acceptedOf(key Key, complete bool, template string) acceptedPackages {
+func (s *validation) acceptedOf(key Key, complete bool, template string) acceptedPackages {
 	return func(ctx context.Context) ([]tko.AcceptedPackage, error) {
 		var accepted []tko.AcceptedPackage
 		for _, one := range []struct {
@@ -44,7 +44,7 @@ func (s *Service) acceptedOf(key Key, complete bool, template string) acceptedPa
 // acceptedOfDeployment returns a reader of the package of a deployment that is
 // to change, of its template's package and, if the deployment isn't prepared,
 // of its last prepared package, which its site runs.
-func (s *Service) acceptedOfDeployment(start Record, template string) acceptedPackages {
+func (s *validation) acceptedOfDeployment(start Record, template string) acceptedPackages {
 	return func(ctx context.Context) ([]tko.AcceptedPackage, error) {
 		accepted, err := s.acceptedOf(Key{}, false, template)(ctx)
 		if err != nil {

@@ -96,3 +96,14 @@ func (r *changeCache) add(more []tko.Change) {
 	}
 	r.changes = append(r.changes, more...)
 }
+
+// position returns the position up to which changes were read.
+func (r *changeCache) position(ctx context.Context) (int64, error) {
+	select {
+	case <-r.mutex:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	defer func() { r.mutex <- struct{}{} }()
+	return max(r.start, r.head), nil
+}

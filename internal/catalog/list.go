@@ -11,27 +11,27 @@ import (
 
 // Templates returns the selected templates, sorted by ID, all from one
 // snapshot.
-func (s *Service) Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error] {
+func (s *Entities) Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error] {
 	query, err := templateQuery(sel, options)
-	return list(ctx, s, query, err, s.templateOf)
+	return list(ctx, s.core, query, err, s.templateOf)
 }
 
 // Sites returns the selected sites, sorted by ID, all from one snapshot.
-func (s *Service) Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error] {
+func (s *Entities) Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error] {
 	query, err := siteQuery(sel, options)
-	return list(ctx, s, query, err, s.siteOf)
+	return list(ctx, s.core, query, err, s.siteOf)
 }
 
 // Deployments returns the selected deployments, sorted by ID, all from one
 // snapshot.
-func (s *Service) Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+func (s *Entities) Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
 	query, err := deploymentQuery(sel, options)
-	return list(ctx, s, query, err, s.deploymentOf)
+	return list(ctx, s.core, query, err, s.deploymentOf)
 }
 
 // list streams the entities of a query, as of the moment of the context (see
 // [tko.WithAsOf]).
-func list[T any](ctx context.Context, s *Service, query Query, err error, entity func(*caller, Record) (T, error)) iter.Seq2[T, error] {
+func list[T any](ctx context.Context, s *core, query Query, err error, entity func(*caller, Record) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
 		if err != nil {
@@ -43,7 +43,7 @@ func list[T any](ctx context.Context, s *Service, query Query, err error, entity
 			yield(zero, err)
 			return
 		}
-		query.Scope = w.caller.view(s)
+		query.Scope = w.caller.view()
 		if query.AsOf, err = s.asOf(ctx); err != nil {
 			yield(zero, err)
 			return
@@ -67,7 +67,7 @@ func list[T any](ctx context.Context, s *Service, query Query, err error, entity
 
 // Plugins returns the selected plugins, sorted by type, then name, all from one
 // snapshot.
-func (s *Service) Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error] {
+func (s *Entities) Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error] {
 	return func(yield func(tko.Plugin, error) bool) {
 		if err := checkAfter(options.Window.After); err != nil {
 			yield(tko.Plugin{}, err)
@@ -76,7 +76,7 @@ func (s *Service) Plugins(ctx context.Context, sel tko.PluginSelect, options tko
 		ctx, w, err := s.reads(ctx, tko.KindPlugin)
 		var records iter.Seq2[Record, error]
 		if err == nil {
-			records, err = s.selectPlugins(ctx, w.caller.view(s), sel, options.Window.After)
+			records, err = s.selectPlugins(ctx, w.caller.view(), sel, options.Window.After)
 		}
 		if err != nil {
 			yield(tko.Plugin{}, err)
@@ -108,7 +108,7 @@ func (s *Service) Plugins(ctx context.Context, sel tko.PluginSelect, options tko
 // selectPlugins returns the records of the selected plugins with IDs greater
 // than after. The store selects by type and name; executor and trigger are
 // filtered here.
-func (s *Service) selectPlugins(ctx context.Context, scope access.View, sel tko.PluginSelect, after string) (iter.Seq2[Record, error], error) {
+func (s *Entities) selectPlugins(ctx context.Context, scope access.View, sel tko.PluginSelect, after string) (iter.Seq2[Record, error], error) {
 	if err := checkPatternCount(len(sel.Names)); err != nil {
 		return nil, err
 	}

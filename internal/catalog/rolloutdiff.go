@@ -17,7 +17,7 @@ const maxChangedRows = 100
 var errTooManyChanges = tko.Errorf(tko.ErrInvalid, "more than %d deployments match: name one deployment, or fewer sites, to read the changes", maxChangedRows)
 
 // changesOf returns what a row of a plan changes, whether or not it was applied already.
-func (s *Service) changesOf(ctx context.Context, r Record, st RolloutState, row RolloutRow) ([]tko.RolloutChange, error) {
+func (s *RolloutPlans) changesOf(ctx context.Context, r Record, st RolloutState, row RolloutRow) ([]tko.RolloutChange, error) {
 	rules, err := s.rulesFor(ctx, new(readSet))
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (s *Service) changesOf(ctx context.Context, r Record, st RolloutState, row 
 }
 
 // packagesOf returns the packages before and after a row; nil if there is none.
-func (s *Service) packagesOf(ctx context.Context, r Record, st RolloutState, row RolloutRow) (before, after krm.Package, err error) {
+func (s *RolloutPlans) packagesOf(ctx context.Context, r Record, st RolloutState, row RolloutRow) (before, after krm.Package, err error) {
 	if row.Target != 0 || row.Kind == plan.Delete || st.Undoes != "" {
 		for _, one := range []struct {
 			revision int64
@@ -47,7 +47,7 @@ func (s *Service) packagesOf(ctx context.Context, r Record, st RolloutState, row
 			if one.revision == 0 {
 				continue
 			}
-			d, err := s.Deployment(ctx, row.Deployment, one.revision)
+			d, err := s.entities.Deployment(ctx, row.Deployment, one.revision)
 			if err != nil {
 				return nil, nil, err
 			}

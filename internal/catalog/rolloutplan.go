@@ -16,9 +16,18 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
+// RolloutPlans makes the plans of rollouts.
+type RolloutPlans struct {
+	*rolloutStore
+
+	entities *Entities
+	history  *History
+	planner  plan.Planner
+}
+
 // PlanWith sets what makes plans of rollouts. It is called once, before the first
 // rollout is advanced.
-func (s *Service) PlanWith(p plan.Planner) { s.planner = p }
+func (s *RolloutPlans) PlanWith(p plan.Planner) { s.planner = p }
 
 // A draftPlan is a plan that is being made: its rows without packages.
 type draftPlan struct {
@@ -46,7 +55,7 @@ func digestOfRows(rollout Digest, algorithm int, rows []RolloutRow) plan.Digest 
 }
 
 // makePlan plans a rollout, or what is left of it, and writes the plan.
-func (s *Service) makePlan(ctx context.Context, r Record, v RolloutView) error {
+func (s *RolloutPlans) makePlan(ctx context.Context, r Record, v RolloutView) error {
 	st := v.State
 	left := st.State == execute.Paused
 	if !left {
@@ -92,7 +101,7 @@ func (s *Service) makePlan(ctx context.Context, r Record, v RolloutView) error {
 }
 
 // failPlan says why a rollout can't be planned, until it is changed or planned again.
-func (s *Service) failPlan(ctx context.Context, r Record, v RolloutView, cause error) error {
+func (s *RolloutPlans) failPlan(ctx context.Context, r Record, v RolloutView, cause error) error {
 	st := v.State
 	if st.State == execute.Paused {
 		st.Next, st.Left = 0, plan.Digest{}
@@ -105,7 +114,7 @@ func (s *Service) failPlan(ctx context.Context, r Record, v RolloutView, cause e
 
 // planRows makes the rows of a plan, in the order of IDs, and the groups of equal
 // changes.
-func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, left bool) (*draftPlan, []plan.Group, error) {
+func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, left bool) (*draftPlan, []plan.Group, error) {
 	types, err := threeway.Kubernetes()
 	if err != nil {
 		return nil, nil, err
@@ -167,7 +176,7 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 		out.rows = append(out.rows, row)
 		return nil
 	}
-	zones := zoneCheck{service: s, windows: sp.Windows, next: add, sites: map[tko.SiteID]string{}}
+	zones := zoneCheck{core: s.core, windows: sp.Windows, next: add, sites: map[tko.SiteID]string{}}
 	if err = s.drafts(ctx, request, func(d plan.Draft) error { return zones.add(ctx, d) }); err == nil {
 		err = zones.flush(ctx)
 	}
@@ -185,7 +194,7 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 }
 
 // drafts makes the drafts of a plan.
-func (s *Service) drafts(ctx context.Context, request plan.Request, emit func(plan.Draft) error) error {
+func (s *RolloutPlans) drafts(ctx context.Context, request plan.Request, emit func(plan.Draft) error) error {
 	switch {
 	case request.Spec.Restore != nil:
 		return s.restoreDrafts(ctx, request, emit)
@@ -197,7 +206,7 @@ func (s *Service) drafts(ctx context.Context, request plan.Request, emit func(pl
 
 // placeRows assigns waves and ranks. What is created or deleted with another deployment
 // is in its wave: parents are created before their children, and deleted after them.
-func (s *Service) placeRows(ctx context.Context, sp spec.Rollout, p *draftPlan) error {
+func (s *RolloutPlans) placeRows(ctx context.Context, sp spec.Rollout, p *draftPlan) error {
 	rows := p.rows
 	applied := map[tko.DeploymentID]int{}
 	var sites []string
@@ -261,7 +270,7 @@ func (s *Service) placeRows(ctx context.Context, sp spec.Rollout, p *draftPlan) 
 
 // spreadValues returns the metadata of sites under the keys that waves are spread by; only
 // these, since there may be very many sites.
-func (s *Service) spreadValues(ctx context.Context, waves []spec.Wave, sites []string) (map[string]map[string]string, error) {
+func (s *RolloutPlans) spreadValues(ctx context.Context, waves []spec.Wave, sites []string) (map[string]map[string]string, error) {
 	out := map[string]map[string]string{}
 	if !slices.ContainsFunc(waves, func(w spec.Wave) bool { return w.Spread != "" }) {
 		return out, nil
@@ -280,32 +289,6 @@ func (s *Service) spreadValues(ctx context.Context, waves []spec.Wave, sites []s
 				}
 			}
 			out[id] = values
-		}
-	}
-	return out, nil
-}
-
-// metadataOf returns the metadata of sites or deployments by ID.
-func (s *Service) metadataOf(ctx context.Context, kind tko.Kind, ids []string) (map[string]map[string]string, error) {
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	out := make(map[string]map[string]string, len(ids))
-	for batch := range slices.Chunk(ids, rowsPage) {
-		keys := make([]Key, 0, len(batch))
-		for _, id := range batch {
-			if id != "" {
-				keys = append(keys, Key{Kind: kind, ID: id})
-			}
-		}
-		if len(keys) == 0 {
-			continue
-		}
-		records, err := s.store.Get(ctx, Fields{}, keys...)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range records {
-			out[r.ID] = r.effective()
 		}
 	}
 	return out, nil

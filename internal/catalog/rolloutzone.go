@@ -17,7 +17,7 @@ const zoneBatch = 100
 // a window of the rollout depends on it: the window would open there at another time than
 // the author of the rollout expects. It passes drafts on in their order.
 type zoneCheck struct {
-	service *Service
+	core    *core
 	windows spec.Windows
 	next    func(plan.Draft) error
 
@@ -61,7 +61,7 @@ func (z *zoneCheck) read(ctx context.Context) error {
 			ids = append(ids, string(d.Site))
 		}
 	}
-	metadata, err := z.service.metadataOf(ctx, tko.KindSite, ids)
+	metadata, err := z.core.metadataOf(ctx, tko.KindSite, ids)
 	if err != nil {
 		return err
 	}

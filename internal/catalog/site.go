@@ -3,7 +3,6 @@ package catalog
 import (
 	"context"
 	"maps"
-	"slices"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
@@ -16,7 +15,7 @@ const provisionedPrefix = "provisioned/"
 // a template has the template's package and metadata, with the given ones
 // merged in. The result is validated completely. Deployments at an existing
 // site stay there. If nothing would change, nothing is written.
-func (s *Service) RegisterSite(ctx context.Context, site tko.Site) (int64, error) {
+func (s *Registry) RegisterSite(ctx context.Context, site tko.Site) (int64, error) {
 	ctx, _, err := s.enter(ctx, tko.KindSite, access.Create, access.Update)
 	if err != nil {
 		return 0, err
@@ -37,7 +36,7 @@ func (s *Service) RegisterSite(ctx context.Context, site tko.Site) (int64, error
 }
 
 // siteRecord derives and validates a site.
-func (s *Service) siteRecord(ctx context.Context, reads *readSet, site tko.Site) (Record, []Key, error) {
+func (s *Registry) siteRecord(ctx context.Context, reads *readSet, site tko.Site) (Record, []Key, error) {
 	if err := checkNewID(Key{Kind: tko.KindSite, ID: string(site.ID)}); err != nil {
 		return Record{}, nil, err
 	}
@@ -71,23 +70,11 @@ func (s *Service) siteRecord(ctx context.Context, reads *readSet, site tko.Site)
 	}, references(string(site.Template), ""), nil
 }
 
-// references returns the keys of a template and a site, without empty IDs.
-func references(template, site string) []Key {
-	var keys []Key
-	if template != "" {
-		keys = append(keys, Key{Kind: tko.KindTemplate, ID: template})
-	}
-	if site != "" {
-		keys = append(keys, Key{Kind: tko.KindSite, ID: site})
-	}
-	return keys
-}
-
 // ProvisionSite registers a site with a generated ID "provisioned/<KSUID>",
 // with the metadata type: provisioned unless it is given, exactly once for an
 // origin: if a site of the origin exists, its ID is returned, and it doesn't
 // change.
-func (s *Service) ProvisionSite(ctx context.Context, request tko.NewSite) (id tko.SiteID, created bool, err error) {
+func (s *Registry) ProvisionSite(ctx context.Context, request tko.NewSite) (id tko.SiteID, created bool, err error) {
 	ctx, _, err = s.enter(ctx, tko.KindSite, access.Provision, access.Create)
 	if err != nil {
 		return "", false, err
@@ -128,30 +115,4 @@ func (s *Service) ProvisionSite(ctx context.Context, request tko.NewSite) (id tk
 		return "", false, err
 	}
 	return tko.SiteID(outcomes[0].Key.ID), !outcomes[0].Existed, nil
-}
-
-// Site returns a site with its package, as of a revision; 0 is the current one,
-// which has its deployments, too.
-func (s *Service) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
-	return read(ctx, s, Key{Kind: tko.KindSite, ID: string(id)}, revision, s.siteOf)
-}
-
-// siteOf returns the site of a record, with its package if the record has it.
-func (s *Service) siteOf(c *caller, r Record) (tko.Site, error) {
-	pkg, err := packageOf(r)
-	e := sharedSite(r)
-	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.redact(c, r, pkg)
-	return e, err
-}
-
-// sharedSite returns the site of a record, without its package. Its metadata and
-// conditions are those of the record.
-func sharedSite(r Record) tko.Site {
-	return tko.Site{
-		ID:          tko.SiteID(r.ID),
-		Template:    tko.TemplateID(r.Template),
-		Metadata:    r.effective(),
-		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
-		Stamp: r.stamp(),
-	}
 }

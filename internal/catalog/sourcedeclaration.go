@@ -17,7 +17,7 @@ import (
 // them, or none. Those that it declared earlier are marked as undeclared, or, with Prune,
 // deleted; their entities stay. It needs the claim of the parent's work: ErrConflict if the
 // claim is lost. If the parent is registered, its definition must allow it.
-func (s *Service) DeclareSources(ctx context.Context, request tko.DeclareSources, claim tko.WorkItem) (tko.DeclaredSources, error) {
+func (s *SourceRegistry) DeclareSources(ctx context.Context, request tko.DeclareSources, claim tko.WorkItem) (tko.DeclaredSources, error) {
 	var done tko.DeclaredSources
 	if err := errors.Join(checkSourceName(request.Parent), checkSourceClaim(request.Parent, claim)); err != nil {
 		return done, err
@@ -143,7 +143,7 @@ func (b *ruleBook) mayDeclare(parent string, n int) error {
 
 // appliedSources returns those of the sources that a source declares which the role gitops
 // has applied.
-func (s *Service) appliedSources(ctx context.Context, book *ruleBook, parent string) (map[string]bool, error) {
+func (s *SourceRegistry) appliedSources(ctx context.Context, book *ruleBook, parent string) (map[string]bool, error) {
 	applied := map[string]bool{}
 	for _, d := range book.sources {
 		if d.Parent != parent {

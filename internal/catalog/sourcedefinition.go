@@ -31,7 +31,7 @@ const (
 // RegisterSources registers definitions of GitOps sources: all of them, or none. With
 // dryRun nothing is changed. A name that the role gitops has from its own settings, or
 // from Flux, is an ErrConflict, unless the definition takes it over.
-func (s *Service) RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error) {
+func (s *SourceRegistry) RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error) {
 	ctx, c, err := s.enter(ctx, "", access.Define)
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func describeDefinition(verb string, d tko.SourceDefinition) audit.Record {
 
 // checkSources returns the definitions, completed and checked, and which of their names
 // other sources have that aren't registered.
-func (s *Service) checkSources(ctx context.Context, definitions []tko.SourceDefinition, parent string) ([]tko.SourceDefinition, map[string]bool, error) {
+func (s *SourceRegistry) checkSources(ctx context.Context, definitions []tko.SourceDefinition, parent string) ([]tko.SourceDefinition, map[string]bool, error) {
 	now := time.Now().UTC().Truncate(time.Second)
 	definitions = slices.Clone(definitions)
 	seen := map[string]bool{}
@@ -113,7 +113,7 @@ func (s *Service) checkSources(ctx context.Context, definitions []tko.SourceDefi
 }
 
 // checkDefinition completes a definition and checks it. The error is an ErrInvalid.
-func (s *Service) checkDefinition(d *tko.SourceDefinition) error {
+func (s *SourceRegistry) checkDefinition(d *tko.SourceDefinition) error {
 	if err := checkSourceName(d.Name); err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (s *Service) checkDefinition(d *tko.SourceDefinition) error {
 
 // takenNames returns the names that sources have which aren't registered: the role gitops
 // has them from its settings, or from Flux, or had them once.
-func (s *Service) takenNames(ctx context.Context, definitions []tko.SourceDefinition) (map[string]bool, error) {
+func (s *SourceRegistry) takenNames(ctx context.Context, definitions []tko.SourceDefinition) (map[string]bool, error) {
 	taken := map[string]bool{}
 	for _, d := range definitions {
 		source, err := s.store.Source(ctx, d.Name)
@@ -225,7 +225,7 @@ func (b *ruleBook) fits(put []AccessRule) error {
 
 // SourceDefinitions returns the registered sources by name, or none if the version is
 // known. It needs the right inspect.
-func (s *Service) SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error) {
+func (s *SourceRegistry) SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error) {
 	ctx, _, err := s.enter(ctx, "", access.Inspect)
 	if err != nil {
 		return tko.SourceDefinitions{}, err
@@ -244,7 +244,7 @@ func (s *Service) SourceDefinitions(ctx context.Context, known int64) (tko.Sourc
 // DeleteSource begins to delete the definition of a source, which the role gitops
 // completes; with keep, the entities stay. Otherwise their number must be confirmed:
 // see [tko.WithConfirmation]. A definition that was never applied is gone at once.
-func (s *Service) DeleteSource(ctx context.Context, name string, keep bool) error {
+func (s *SourceRegistry) DeleteSource(ctx context.Context, name string, keep bool) error {
 	if err := checkSourceName(name); err != nil {
 		return err
 	}
@@ -321,7 +321,7 @@ func deletable(ctx context.Context, d tko.SourceDefinition, owned int, keep bool
 
 // endDefinition removes the definition of a source that is being deleted, after the role
 // gitops removed the source.
-func (s *Service) endDefinition(ctx context.Context, c *caller, name string) error {
+func (s *SourceRegistry) endDefinition(ctx context.Context, c *caller, name string) error {
 	book, err := s.rulesOf(ctx, 0)
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ const (
 
 // TargetState returns the state that a target of the meta-scheduler saved for
 // a site. If there is none, the error is an ErrNotFound.
-func (s *Service) TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error) {
+func (s *WorkQueue) TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error) {
 	if err := checkTarget(site, name); err != nil {
 		return tko.TargetState{}, err
 	}
@@ -32,7 +32,7 @@ func (s *Service) TargetState(ctx context.Context, site tko.SiteID, name string)
 // claim is that of the site's work, or of its comparison for [tko.ComparisonState]:
 // ErrInvalid if it is of other work,
 // ErrConflict if the caller no longer holds it. The site need not exist.
-func (s *Service) SaveTargetState(ctx context.Context, state tko.TargetState, claim tko.WorkItem) (int64, error) {
+func (s *WorkQueue) SaveTargetState(ctx context.Context, state tko.TargetState, claim tko.WorkItem) (int64, error) {
 	if err := errors.Join(checkTarget(state.Site, state.Name), checkItem(claim)); err != nil {
 		return 0, err
 	}

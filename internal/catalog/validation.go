@@ -2,7 +2,7 @@ package catalog
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,8 +11,29 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/derivation"
+	threeway "github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/krm"
 )
+
+// validation validates packages against the rules that are in force.
+type validation struct {
+	storage
+
+	validator Validator
+	rules     ruleCache
+}
+
+// differ returns what packages are compared by: types, and a random key that masks
+// confidential values.
+func (s *validation) differ(ctx context.Context) (threeway.Types, []byte, error) {
+	rules, err := s.rulesFor(ctx, new(readSet))
+	if err != nil {
+		return nil, nil, err
+	}
+	mask := make([]byte, 32)
+	_, err = rand.Read(mask)
+	return rules.types(), mask, err
+}
 
 // A Validator validates packages.
 type Validator interface {
@@ -67,7 +88,7 @@ type acceptedPackages func(ctx context.Context) ([]tko.AcceptedPackage, error)
 // validate validates a package. seal distinguishes packages with the same
 // digest. Findings of templates' CRDs that earlier packages have, too, are no
 // errors: registering a template doesn't invalidate existing packages.
-func (s *Service) validate(ctx context.Context, reads *readSet, c content, complete bool, seal string, earlier acceptedPackages) error {
+func (s *validation) validate(ctx context.Context, reads *readSet, c content, complete bool, seal string, earlier acceptedPackages) error {
 	rules, err := s.rulesFor(ctx, reads)
 	if err != nil {
 		return err
@@ -100,7 +121,7 @@ func (s *Service) validate(ctx context.Context, reads *readSet, c content, compl
 
 // rulesFor returns the cached rules and adds their epoch to the read set; the
 // current rules if reads is nil or of the store, or nothing is cached.
-func (s *Service) rulesFor(ctx context.Context, reads *readSet) (*ruleSet, error) {
+func (s *validation) rulesFor(ctx context.Context, reads *readSet) (*ruleSet, error) {
 	if rules := s.rules.current.Load(); reads != nil && !reads.fromStore && rules != nil {
 		reads.epoch = &rules.epoch
 		return rules, nil
@@ -113,7 +134,7 @@ func (s *Service) rulesFor(ctx context.Context, reads *readSet) (*ruleSet, error
 }
 
 // currentRules returns the rules of the store's epoch or a later one.
-func (s *Service) currentRules(ctx context.Context) (*ruleSet, error) {
+func (s *validation) currentRules(ctx context.Context) (*ruleSet, error) {
 	epoch, err := s.store.Epoch(ctx)
 	if err != nil {
 		return nil, err
@@ -160,7 +181,7 @@ func (s *Service) currentRules(ctx context.Context) (*ruleSet, error) {
 // scheduling: a target of the meta-scheduler or a schedule plugin. It returns
 // false if that isn't known as of the epoch of the read set, which the commit
 // checks.
-func (s *Service) isUntriggered(reads *readSet, pkg krm.Package) bool {
+func (s *validation) isUntriggered(reads *readSet, pkg krm.Package) bool {
 	rules := s.rules.current.Load()
 	if reads == nil || reads.epoch == nil || rules == nil || rules.epoch != *reads.epoch {
 		return false
@@ -174,7 +195,7 @@ func (s *Service) isUntriggered(reads *readSet, pkg krm.Package) bool {
 // loadCRDs returns the CRDs of all templates, equal ones once, in the order of
 // the templates' IDs. It reads only the packages of templates that have changed
 // since the last time.
-func (s *Service) loadCRDs(ctx context.Context) ([]tko.CRD, error) {
+func (s *validation) loadCRDs(ctx context.Context) ([]tko.CRD, error) {
 	known := s.rules.templates
 	now := map[string]templateCRDs{}
 	var order, stale []string
@@ -208,7 +229,7 @@ func (s *Service) loadCRDs(ctx context.Context) ([]tko.CRD, error) {
 
 // readCRDs reads the CRDs of a template; none if it was deleted concurrently.
 // Known contents are shared.
-func (s *Service) readCRDs(ctx context.Context, id string, contents map[Digest][]byte) (templateCRDs, error) {
+func (s *validation) readCRDs(ctx context.Context, id string, contents map[Digest][]byte) (templateCRDs, error) {
 	r, err := s.get(ctx, Fields{Package: true}, Key{Kind: tko.KindTemplate, ID: id})
 	if err != nil || r.Revision == 0 {
 		return templateCRDs{}, err
@@ -257,7 +278,7 @@ func distinct(order []string, templates map[string]templateCRDs) []tko.CRD {
 const maxDefinitions = 500
 
 // checkDefinitions refuses a template whose CRDs would exceed maxDefinitions.
-func (s *Service) checkDefinitions(ctx context.Context, id tko.TemplateID, pkg krm.Package) error {
+func (s *validation) checkDefinitions(ctx context.Context, id tko.TemplateID, pkg krm.Package) error {
 	brought := crdsOf(pkg)
 	if len(brought) == 0 {
 		return nil
@@ -294,7 +315,7 @@ func (s *Service) checkDefinitions(ctx context.Context, id tko.TemplateID, pkg k
 	return nil
 }
 
-func (s *Service) loadPlugins(ctx context.Context, typ string) ([]tko.Plugin, error) {
+func (s *validation) loadPlugins(ctx context.Context, typ string) ([]tko.Plugin, error) {
 	pattern, err := tko.ParsePattern(typ + "|**")
 	if err != nil {
 		return nil, err
@@ -311,42 +332,4 @@ func (s *Service) loadPlugins(ctx context.Context, typ string) ([]tko.Plugin, er
 		plugins = append(plugins, p)
 	}
 	return plugins, nil
-}
-
-// A storedPlugin is the encoding of plugins in records. Its JSON names are
-// stored and must not change.
-type storedPlugin struct {
-	Executor   string            `json:"executor"`
-	Arguments  []string          `json:"arguments,omitempty"`
-	Properties map[string]string `json:"properties,omitempty"`
-	Triggers   []storedGVK       `json:"triggers,omitempty"`
-}
-
-type storedGVK struct {
-	Group   string `json:"group"`
-	Version string `json:"version"`
-	Kind    string `json:"kind"`
-}
-
-func encodePlugin(p tko.Plugin) ([]byte, error) {
-	stored := storedPlugin{Executor: p.Executor, Arguments: p.Arguments, Properties: p.Properties}
-	for _, t := range p.Triggers {
-		stored.Triggers = append(stored.Triggers, storedGVK(t))
-	}
-	return json.Marshal(stored)
-}
-
-// pluginOf returns the plugin of a record.
-func pluginOf(r Record) (tko.Plugin, error) {
-	var stored storedPlugin
-	if err := json.Unmarshal(r.Plugin, &stored); err != nil {
-		return tko.Plugin{}, fmt.Errorf("read plugin %q: %w", r.ID, err)
-	}
-	p := tko.Plugin{Executor: stored.Executor, Arguments: stored.Arguments, Properties: stored.Properties, Stamp: r.stamp()}
-	p.Stamp.Conditions = slices.Clone(p.Stamp.Conditions)
-	p.Type, p.Name, _ = tko.SplitPluginID(r.ID)
-	for _, t := range stored.Triggers {
-		p.Triggers = append(p.Triggers, krm.GVK(t))
-	}
-	return p, nil
 }

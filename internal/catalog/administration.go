@@ -5,16 +5,90 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
 )
 
+// Administration is for the administrators of a server: about it, its log, and backups.
+type Administration struct{ *core }
+
+// About describes this server.
+func (s *Administration) About(ctx context.Context) (tko.About, error) {
+	head, err := s.store.Head(ctx)
+	if err != nil {
+		return tko.About{}, err
+	}
+	about := tko.About{
+		InstanceName:         s.options.InstanceName,
+		InstanceDescription:  s.options.InstanceDescription,
+		Version:              s.options.Version,
+		Backend:              s.store.Backend(),
+		DefaultPackageFormat: s.options.DefaultFormat,
+		Position:             head,
+	}
+	if s.options.Isolation != nil {
+		about.Isolation = s.options.Isolation()
+	}
+	if s.options.Conditions != nil {
+		about.Conditions = s.options.Conditions()
+	}
+	if s.options.AddressPorts != nil {
+		about.AddressPorts = s.options.AddressPorts()
+	}
+	return about, nil
+}
+
+// LogLevels are the levels of the components of the server's log.
+type LogLevels interface {
+	// All returns the level of each component, sorted by component.
+	All() []tko.LogLevel
+	// Set changes levels, for a time; 0: until the server ends. ErrInvalid, and no
+	// change, if a part of the text is wrong.
+	Set(levels string, lasting time.Duration) error
+}
+
+// LogLevels returns the levels of the server's log.
+func (s *Administration) LogLevels(ctx context.Context) ([]tko.LogLevel, error) {
+	if _, _, err := s.enter(ctx, "", access.Logs); err != nil {
+		return nil, err
+	}
+	if s.options.LogLevels == nil {
+		return nil, nil
+	}
+	return s.options.LogLevels.All(), nil
+}
+
+// SetLogLevels changes levels of the server's log, for a time (0: until the server
+// ends), and returns those of all components. The change is in the audit log.
+func (s *Administration) SetLogLevels(ctx context.Context, levels string, lasting time.Duration) ([]tko.LogLevel, error) {
+	ctx, c, err := s.enter(ctx, "", access.Logs)
+	if err != nil {
+		return nil, err
+	}
+	if s.options.LogLevels == nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "the levels of this server's log can't be changed")
+	}
+	if err := s.options.LogLevels.Set(levels, lasting); err != nil {
+		return nil, err
+	}
+	s.log.WarnContext(ctx, "log levels changed", "levels", levels, "lasting", lasting, "subject", c.identity.Subject)
+	if s.options.Audit {
+		r := audit.Record{Caller: *c.auditCaller(ctx), Kind: "log", Op: string(tko.OpWritten), Detail: levels, Why: author(ctx).Why}
+		r.Decision = audit.Allow
+		if err := s.store.Audit(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	return s.options.LogLevels.All(), nil
+}
+
 // Backup writes an archive of everything in the store, as of one snapshot. It is
 // recorded in the audit log before it begins, because the archive has what the right
 // secret protects.
-func (s *Service) Backup(ctx context.Context, w io.Writer) error {
+func (s *Administration) Backup(ctx context.Context, w io.Writer) error {
 	ctx, c, err := s.enter(ctx, "", access.Backup)
 	if err != nil {
 		return err
@@ -26,7 +100,7 @@ func (s *Service) Backup(ctx context.Context, w io.Writer) error {
 }
 
 // recordAdmin records an action of an administrator in the audit log, if there is one.
-func (s *Service) recordAdmin(ctx context.Context, c *caller, op, detail string) error {
+func (s *Administration) recordAdmin(ctx context.Context, c *caller, op, detail string) error {
 	if !s.options.Audit {
 		return nil
 	}
@@ -38,7 +112,7 @@ func (s *Service) recordAdmin(ctx context.Context, c *caller, op, detail string)
 }
 
 // Holds returns the work that is held after a restore, sorted by queue, then key.
-func (s *Service) Holds(ctx context.Context) ([]tko.Hold, error) {
+func (s *Administration) Holds(ctx context.Context) ([]tko.Hold, error) {
 	ctx, _, err := s.enter(ctx, "", access.Backup)
 	if err != nil {
 		return nil, err
@@ -51,7 +125,7 @@ const releaseBatch = 1000
 
 // ReleaseHolds releases held work, and returns it, also without doing so (DryRun). Work
 // that is released already to the same extent is not part of it.
-func (s *Service) ReleaseHolds(ctx context.Context, r tko.ReleaseHolds) ([]tko.Hold, error) {
+func (s *Administration) ReleaseHolds(ctx context.Context, r tko.ReleaseHolds) ([]tko.Hold, error) {
 	ctx, c, err := s.enter(ctx, "", access.Backup)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,212 @@
+package catalog
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// Entities reads templates, sites, deployments and plugins.
+type Entities struct{ *core }
+
+// Template returns a template with its package, as of a revision; 0 is the
+// current one, which has its deployments, too.
+func (s *Entities) Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error) {
+	return read(ctx, s.core, Key{Kind: tko.KindTemplate, ID: string(id)}, revision, s.templateOf)
+}
+
+// templateOf returns the template of a record, with its package if the record
+// has it.
+func (s *Entities) templateOf(c *caller, r Record) (tko.Template, error) {
+	pkg, err := packageOf(r)
+	e := sharedTemplate(r)
+	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.redact(c, r, pkg)
+	return e, err
+}
+
+// sharedTemplate returns the template of a record, without its package. Its
+// metadata and conditions are those of the record.
+func sharedTemplate(r Record) tko.Template {
+	return tko.Template{
+		ID:          tko.TemplateID(r.ID),
+		Metadata:    r.effective(),
+		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
+		Stamp: r.stamp(),
+	}
+}
+
+// packageOf returns the stored package of a record; nil if it was not read.
+func packageOf(r Record) (krm.Package, error) {
+	if r.Package == nil {
+		return nil, nil
+	}
+	pkg, err := decode(r)
+	if err != nil {
+		return nil, &unreadableError{key: r.Key, err: err}
+	}
+	return pkg, nil
+}
+
+// An unreadableError reports that a stored package can't be decoded. It is a
+// fault of TKO, of whatever kind its cause is.
+type unreadableError struct {
+	key Key
+	err error
+}
+
+func (e *unreadableError) Error() string {
+	return "the stored package of " + string(e.key.Kind) + " " + e.key.ID + " can't be read: " + e.err.Error()
+}
+
+func deploymentIDs(ids []string) []tko.DeploymentID {
+	if ids == nil {
+		return nil
+	}
+	typed := make([]tko.DeploymentID, len(ids))
+	for i, id := range ids {
+		typed[i] = tko.DeploymentID(id)
+	}
+	return typed
+}
+
+// Site returns a site with its package, as of a revision; 0 is the current one,
+// which has its deployments, too.
+func (s *Entities) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
+	return read(ctx, s.core, Key{Kind: tko.KindSite, ID: string(id)}, revision, s.siteOf)
+}
+
+// siteOf returns the site of a record, with its package if the record has it.
+func (s *Entities) siteOf(c *caller, r Record) (tko.Site, error) {
+	pkg, err := packageOf(r)
+	e := sharedSite(r)
+	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.redact(c, r, pkg)
+	return e, err
+}
+
+// sharedSite returns the site of a record, without its package. Its metadata and
+// conditions are those of the record.
+func sharedSite(r Record) tko.Site {
+	return tko.Site{
+		ID:          tko.SiteID(r.ID),
+		Template:    tko.TemplateID(r.Template),
+		Metadata:    r.effective(),
+		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
+		Stamp: r.stamp(),
+	}
+}
+
+// Plugin returns a plugin.
+func (s *Entities) Plugin(ctx context.Context, typ, name string) (tko.Plugin, error) {
+	key := pluginKey(typ, name)
+	ctx, c, err := s.enter(ctx, tko.KindPlugin, access.Read)
+	if err != nil {
+		return tko.Plugin{}, err
+	}
+	if err := CheckKey(key); err != nil {
+		return tko.Plugin{}, err
+	}
+	var r Record
+	if !tko.AsOfOf(ctx).IsZero() {
+		r, err = s.past(ctx, c, key, Fields{})
+	} else if r, err = s.get(ctx, Fields{}, key); err == nil {
+		err = s.visible(c, r)
+	}
+	if err != nil {
+		return tko.Plugin{}, err
+	}
+	return pluginOf(r)
+}
+
+// Deployment returns a deployment with its package, as of a revision; 0 is the
+// current one.
+func (s *Entities) Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
+	if !isDeploymentID(id) {
+		return tko.Deployment{}, tko.NotFound(tko.KindDeployment, id)
+	}
+	return read(ctx, s.core, deploymentKey(id), revision, s.deploymentOf)
+}
+
+// deploymentOf returns the deployment of a record. If the record has a package,
+// the Deployment resource of the result's package has the state of the record.
+func (s *Entities) deploymentOf(c *caller, r Record) (tko.Deployment, error) {
+	pkg, err := r.Resources()
+	d := sharedDeployment(r)
+	d.Metadata, d.Stamp.Conditions, d.Package = maps.Clone(d.Metadata), slices.Clone(d.Stamp.Conditions), s.redact(c, r, pkg)
+	return d, err
+}
+
+// sharedDeployment returns the deployment of a record, without its package. Its
+// metadata and conditions are those of the record.
+func sharedDeployment(r Record) tko.Deployment {
+	d := tko.Deployment{
+		ID:       tko.DeploymentID(r.ID),
+		Parent:   tko.DeploymentID(r.Parent),
+		Template: tko.TemplateID(r.Template),
+		Site:     tko.SiteID(r.Site),
+		Metadata: r.effective(),
+		Prepared: r.Prepared,
+		Approved: r.Approved,
+		Origin:   strings.TrimPrefix(r.Origin, originOf(r.Parent, "")),
+		Stamp:    r.stamp(),
+
+		TemplateRevision: r.Base,
+	}
+	for _, id := range r.Replaces {
+		d.Replaces = append(d.Replaces, tko.DeploymentID(id))
+	}
+	if r.KubernetesName() != "" {
+		d.Origin = "" // an origin would make it a child of a placement of its parent
+	}
+	return d
+}
+
+// deploymentPackage returns the package of a deployment's record.
+func deploymentPackage(r Record) (krm.Package, error) {
+	pkg, err := packageOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return pkg.WithDeployment(r.Template, r.Site, r.Prepared, r.Approved), nil
+}
+
+// DeploymentsByID returns those of the deployments that exist, with their
+// packages, in the order of ids.
+func (s *Entities) DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) ([]tko.Deployment, error) {
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Read)
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) > maxBatch {
+		return nil, tko.Errorf(tko.ErrInvalid, "%d deployments are to be read at once: give at most %d", len(ids), maxBatch)
+	}
+	var keys []Key
+	for _, id := range ids {
+		if isDeploymentID(id) {
+			keys = append(keys, deploymentKey(id))
+		}
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
+	if err != nil {
+		return nil, err
+	}
+	var all []tko.Deployment
+	for _, r := range records {
+		if !c.sees(r) {
+			continue
+		}
+		d, err := s.deploymentOf(c, r)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
