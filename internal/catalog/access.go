@@ -287,6 +287,18 @@ func (s *rights) visible(c *caller, r Record) error {
 	return missing(r.Key)
 }
 
+// getVisible returns one record that the caller may read.
+func (s *rights) getVisible(ctx context.Context, c *caller, fields Fields, key Key) (Record, error) {
+	r, err := s.get(ctx, fields, key)
+	if err == nil {
+		err = s.visible(c, r)
+	}
+	if err != nil {
+		return Record{}, err
+	}
+	return r, nil
+}
+
 // refuse returns the ErrDenied of a request, and logs and audits it. In report mode,
 // it returns nil.
 func (s *rights) refuse(ctx context.Context, c *caller, kind tko.Kind, id string, verb access.Verb) error {
@@ -582,15 +594,33 @@ func (s *rights) restored(ctx context.Context, key Key, pkg krm.Package) (krm.Pa
 	return s.restore(ctx, current, pkg)
 }
 
-// changeAccess changes the rules on the condition that they are those that decide
-// read. records are audited.
-func (s *rights) changeAccess(ctx context.Context, c *caller, decide func(*ruleBook) (put, remove []AccessRule, err error), record audit.Record) error {
-	return s.changeRules(ctx, c, decide, func() []audit.Record { return []audit.Record{record} })
+// A ruleChange is a change of the rules of access, with its audit records.
+type ruleChange struct {
+	put, remove []AccessRule
+	records     []audit.Record
 }
 
-// changeRules is changeAccess with the audit records of what decide returned last.
-func (s *rights) changeRules(ctx context.Context, c *caller, decide func(*ruleBook) (put, remove []AccessRule, err error), recordsOf func() []audit.Record) error {
-	return retry(ctx, func() error {
+// write adds a rule that is to be written, with its audit record.
+func (c *ruleChange) write(kind, id string, doc any, record audit.Record) error {
+	rule, err := ruleOf(kind, id, doc)
+	c.put, c.records = append(c.put, rule), append(c.records, record)
+	return err
+}
+
+// erase adds a rule that is to be removed.
+func (c *ruleChange) erase(kind, id string) {
+	c.remove = append(c.remove, AccessRule{Kind: kind, ID: id})
+}
+
+func (c ruleChange) change() ruleChange { return c }
+
+// A decision has a change of the rules of access: a ruleChange, or what embeds one.
+type decision interface{ change() ruleChange }
+
+// changeRules changes the rules as decide says, on the condition that they are still those
+// that it was given; otherwise it decides again. decide is a pure function.
+func changeRules[D decision](ctx context.Context, s *rights, c *caller, decide func(*ruleBook) (D, error)) (decided D, err error) {
+	err = retry(ctx, func() error {
 		book, err := s.rulesOf(ctx, 0)
 		if err != nil {
 			return err
@@ -602,11 +632,11 @@ func (s *rights) changeRules(ctx context.Context, c *caller, decide func(*ruleBo
 				return final(tko.Errorf(tko.ErrDenied, "the rights of %q have changed: try again", c.identity.Subject))
 			}
 		}
-		put, remove, err := decide(book)
-		if err != nil {
+		if decided, err = decide(book); err != nil {
 			return final(err)
 		}
-		changed := recordsOf()
+		change := decided.change()
+		changed := slices.Clone(change.records)
 		for i := range changed {
 			changed[i].Caller, changed[i].Decision = *c.auditCaller(ctx), audit.Allow
 		}
@@ -614,7 +644,7 @@ func (s *rights) changeRules(ctx context.Context, c *caller, decide func(*ruleBo
 		if !s.options.Audit {
 			records = nil
 		}
-		if _, err := s.store.ChangeAccess(ctx, book.Version, put, remove, records...); err != nil {
+		if _, err := s.store.ChangeAccess(ctx, book.Version, change.put, change.remove, records...); err != nil {
 			return err
 		}
 		for _, record := range changed {
@@ -623,6 +653,7 @@ func (s *rights) changeRules(ctx context.Context, c *caller, decide func(*ruleBo
 		_, err = s.rulesOf(ctx, 0)
 		return err
 	})
+	return decided, err
 }
 
 // renew reads the caller's rights again, and reports whether their version is new and

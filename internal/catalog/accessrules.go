@@ -107,9 +107,9 @@ func (s *AccessControl) Bind(ctx context.Context, b access.Binding) (access.Bind
 		}
 	}
 	b.ID, b.By, b.Created = uuid.NewString(), author(ctx), time.Now().UTC().Truncate(time.Second)
-	return b, s.changeAccess(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
+	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
 		if len(book.Bindings) >= access.MaxRules {
-			return nil, nil, tko.Errorf(tko.ErrInvalid, "there are %d bindings, the maximum: remove some that are no longer used, or bind groups", len(book.Bindings))
+			return change, tko.Errorf(tko.ErrInvalid, "there are %d bindings, the maximum: remove some that are no longer used, or bind groups", len(book.Bindings))
 		}
 		same := 0
 		for _, other := range book.Bindings {
@@ -118,24 +118,24 @@ func (s *AccessControl) Bind(ctx context.Context, b access.Binding) (access.Bind
 			}
 		}
 		if same >= access.MaxTerms {
-			return nil, nil, tko.Errorf(tko.ErrInvalid, "%s has %d bindings: use at most %d, with wider scopes", b.Subject+b.Group, same, access.MaxTerms)
+			return change, tko.Errorf(tko.ErrInvalid, "%s has %d bindings: use at most %d, with wider scopes", b.Subject+b.Group, same, access.MaxTerms)
 		}
 		if c.identity.IsSetup() {
 			for _, other := range book.Bindings {
 				if other.IsUnlimitedAdmin() {
-					return nil, nil, tko.Errorf(tko.ErrDenied, "there is an administrator already: the one-time token is for the first one only")
+					return change, tko.Errorf(tko.ErrDenied, "there is an administrator already: the one-time token is for the first one only")
 				}
 			}
 			if len(book.setups) == 0 {
-				return nil, nil, tko.Errorf(tko.ErrDenied, "the one-time token was used")
+				return change, tko.Errorf(tko.ErrDenied, "the one-time token was used")
 			}
 			for hash := range book.setups {
-				remove = append(remove, AccessRule{Kind: ruleSetup, ID: hash})
+				change.erase(ruleSetup, hash)
 			}
 		}
-		rule, err := ruleOf(ruleBinding, b.ID, b)
-		return []AccessRule{rule}, remove, err
-	}, describeBinding("bound", b))
+		return change, change.write(ruleBinding, b.ID, b, describeBinding("bound", b))
+	})
+	return b, err
 }
 
 // checkFirst returns ErrDenied if a binding is not that of a first administrator.
@@ -223,8 +223,7 @@ func (s *AccessControl) Unbind(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	record := audit.Record{ID: id, Op: "unbound"}
-	return s.changeRules(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
+	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
 		admins := 0
 		for _, b := range book.Bindings {
 			if b.IsUnlimitedAdmin() {
@@ -236,25 +235,28 @@ func (s *AccessControl) Unbind(ctx context.Context, id string) error {
 				continue
 			}
 			if b.IsUnlimitedAdmin() && admins == 1 {
-				return nil, nil, tko.Errorf(tko.ErrInvalid, "the binding %q makes the last administrator of everything: bind another one first", id)
+				return change, tko.Errorf(tko.ErrInvalid, "the binding %q makes the last administrator of everything: bind another one first", id)
 			}
 			if err := c.grant.MayBind(b); err != nil {
-				return nil, nil, err
+				return change, err
 			}
-			record = describeBinding("unbound", b)
-			return nil, []AccessRule{{Kind: ruleBinding, ID: id}}, nil
+			change.erase(ruleBinding, id)
+			change.records = []audit.Record{describeBinding("unbound", b)}
+			return change, nil
 		}
 		for _, p := range book.Policies {
 			if p.ID == id {
 				if err := c.mayGovern(p); err != nil {
-					return nil, nil, err
+					return change, err
 				}
-				record = describePolicy("removed", p)
-				return nil, []AccessRule{{Kind: rulePolicy, ID: id}}, nil
+				change.erase(rulePolicy, id)
+				change.records = []audit.Record{describePolicy("removed", p)}
+				return change, nil
 			}
 		}
-		return nil, nil, tko.Errorf(tko.ErrNotFound, "binding or policy %.60q: not found", id)
-	}, func() []audit.Record { return []audit.Record{record} })
+		return change, tko.Errorf(tko.ErrNotFound, "binding or policy %.60q: not found", id)
+	})
+	return err
 }
 
 // AddPolicy adds a policy of approvals and returns it with its ID.
@@ -270,13 +272,13 @@ func (s *AccessControl) AddPolicy(ctx context.Context, p access.Policy) (access.
 		return access.Policy{}, err
 	}
 	p.ID, p.By, p.Created = uuid.NewString(), author(ctx), time.Now().UTC().Truncate(time.Second)
-	return p, s.changeAccess(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
+	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
 		if len(book.Policies) >= access.MaxRules {
-			return nil, nil, tko.Errorf(tko.ErrInvalid, "there are %d policies, the maximum: remove some", len(book.Policies))
+			return change, tko.Errorf(tko.ErrInvalid, "there are %d policies, the maximum: remove some", len(book.Policies))
 		}
-		rule, err := ruleOf(rulePolicy, p.ID, p)
-		return []AccessRule{rule}, nil, err
-	}, describePolicy("added", p))
+		return change, change.write(rulePolicy, p.ID, p, describePolicy("added", p))
+	})
+	return p, err
 }
 
 // mayGovern returns ErrDenied if the caller may not bind approvers in the scope of a
@@ -360,11 +362,9 @@ func (s *AccessControl) BreakGlass(ctx context.Context, why string) (access.Bind
 		ID: uuid.NewString(), Subject: c.identity.Subject, Role: access.Admin, Expires: time.Now().Add(breakGlassTime).UTC().Truncate(time.Second),
 		Reason: why, By: author(ctx), Created: time.Now().UTC().Truncate(time.Second),
 	}
-	record := describeBinding("broke glass", b)
-	err = s.changeAccess(ctx, c, func(*ruleBook) (put, remove []AccessRule, err error) {
-		rule, err := ruleOf(ruleBinding, b.ID, b)
-		return []AccessRule{rule}, nil, err
-	}, record)
+	_, err = changeRules(ctx, &s.rights, c, func(*ruleBook) (change ruleChange, err error) {
+		return change, change.write(ruleBinding, b.ID, b, describeBinding("broke glass", b))
+	})
 	if err == nil {
 		s.log.WarnContext(ctx, "BREAK GLASS: a local user is administrator for an hour", "subject", b.Subject, "why", why, "until", b.Expires)
 	}

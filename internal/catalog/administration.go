@@ -75,12 +75,8 @@ func (s *Administration) SetLogLevels(ctx context.Context, levels string, lastin
 		return nil, err
 	}
 	s.log.WarnContext(ctx, "log levels changed", "levels", levels, "lasting", lasting, "subject", c.identity.Subject)
-	if s.options.Audit {
-		r := audit.Record{Caller: *c.auditCaller(ctx), Kind: "log", Op: string(tko.OpWritten), Detail: levels, Why: author(ctx).Why}
-		r.Decision = audit.Allow
-		if err := s.store.Audit(ctx, r); err != nil {
-			return nil, err
-		}
+	if err := s.record(ctx, c, audit.Record{Kind: "log", Op: string(tko.OpWritten), Detail: levels, Why: author(ctx).Why}); err != nil {
+		return nil, err
 	}
 	return s.options.LogLevels.All(), nil
 }
@@ -93,22 +89,20 @@ func (s *Administration) Backup(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := s.recordAdmin(ctx, c, "backup", ""); err != nil {
+	if err := s.record(ctx, c, audit.Record{Kind: "store", Op: "backup"}); err != nil {
 		return err
 	}
 	return s.store.Backup(ctx, w, s.options.Version)
 }
 
-// recordAdmin records an action of an administrator in the audit log, if there is one.
-func (s *Administration) recordAdmin(ctx context.Context, c *caller, op, detail string) error {
+// record records an action of an administrator in the audit log, if there is one.
+func (s *Administration) record(ctx context.Context, c *caller, r audit.Record) error {
 	if !s.options.Audit {
 		return nil
 	}
-	record := audit.Record{Caller: *c.auditCaller(ctx), Kind: "store", Op: op, Detail: detail}
-	if record.Decision == "" {
-		record.Decision = audit.Allow
-	}
-	return s.store.Audit(ctx, record)
+	r.Caller = *c.auditCaller(ctx)
+	r.Decision = audit.Allow
+	return s.store.Audit(ctx, r)
 }
 
 // Holds returns the work that is held after a restore, sorted by queue, then key.
@@ -161,7 +155,7 @@ func (s *Administration) ReleaseHolds(ctx context.Context, r tko.ReleaseHolds) (
 	if r.DryRun || len(released) == 0 {
 		return released, nil
 	}
-	if err := s.recordAdmin(ctx, c, "released", releaseDetail(r)); err != nil {
+	if err := s.record(ctx, c, audit.Record{Kind: "store", Op: "released", Detail: releaseDetail(r)}); err != nil {
 		return nil, err
 	}
 	// Queues have no places from which something could be removed: they are released.

@@ -40,11 +40,7 @@ func (s *Approver) approve(ctx context.Context, key Key, require Requirement, dr
 		return Record{}, false, err
 	}
 	err = retry(ctx, func() error {
-		r, err = s.get(ctx, Fields{Package: true}, key)
-		if err == nil {
-			err = s.visible(c, r)
-		}
-		if err == nil {
+		if r, err = s.getVisible(ctx, c, Fields{Package: true}, key); err == nil {
 			err = s.permit(ctx, &r, nil, access.Approve)
 		}
 		if err != nil {
@@ -269,23 +265,28 @@ func (s *Approver) vote(ctx context.Context, r Record, dryRun bool) (enough bool
 	if need <= 1 || dryRun {
 		return true, nil
 	}
-	vote := pendingApproval{Revision: r.Revision, Digest: fmt.Sprintf("%x", r.Digest)}
-	err = s.changeAccess(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
-		if had, ok := book.approvals[r.ID]; ok && had.Revision == vote.Revision && had.Digest == vote.Digest {
-			vote.Subjects = slices.Clone(had.Subjects)
-		} else {
-			vote.Subjects = nil
+	v, err := changeRules(ctx, &s.rights, c, func(book *ruleBook) (v voted, err error) {
+		v.approval = pendingApproval{Revision: r.Revision, Digest: fmt.Sprintf("%x", r.Digest)}
+		if had, ok := book.approvals[r.ID]; ok && had.Revision == v.approval.Revision && had.Digest == v.approval.Digest {
+			v.approval.Subjects = slices.Clone(had.Subjects)
 		}
-		if !slices.ContainsFunc(vote.Subjects, func(other string) bool { return s.person(other) == s.person(subject) }) {
-			vote.Subjects = append(vote.Subjects, subject)
+		if !slices.ContainsFunc(v.approval.Subjects, func(other string) bool { return s.person(other) == s.person(subject) }) {
+			v.approval.Subjects = append(v.approval.Subjects, subject)
 		}
-		rule, err := ruleOf(ruleApproval, r.ID, vote)
-		return []AccessRule{rule}, nil, err
-	}, audit.Record{Kind: ruleApproval, ID: r.ID, Op: "approved", Revision: r.Revision, After: vote.Digest, Site: r.Site})
+		return v, v.write(ruleApproval, r.ID, v.approval,
+			audit.Record{Kind: ruleApproval, ID: r.ID, Op: "approved", Revision: r.Revision, After: v.approval.Digest, Site: r.Site})
+	})
 	if err != nil {
 		return false, err
 	}
-	return len(vote.Subjects) >= need, nil
+	return len(v.approval.Subjects) >= need, nil
+}
+
+// voted is the decision about a vote.
+type voted struct {
+	ruleChange
+
+	approval pendingApproval
 }
 
 // forgetVotes removes the approvals of a deployment that is approved. If that fails,

@@ -173,52 +173,45 @@ func (s *AuditTrail) KeepAudit(ctx context.Context, keep, interval time.Duration
 
 // AuditRecords returns the selected audit records in their order, as they are stored.
 func (s *AuditTrail) AuditRecords(ctx context.Context, sel audit.Select) iter.Seq2[audit.Stored, error] {
-	return func(yield func(audit.Stored, error) bool) {
+	return stream(func(yield func(audit.Stored) bool) error {
 		ctx, _, err := s.enter(ctx, "", access.Audit)
-		if err == nil {
-			err = s.flushed(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.refusals.flush(ctx); err != nil { // the log has them then
+			return err
 		}
 		after := sel.After
-		if err == nil && !sel.Since.IsZero() {
-			var since int64
-			since, err = s.store.AuditedSince(ctx, sel.Since)
+		if !sel.Since.IsZero() {
+			since, err := s.store.AuditedSince(ctx, sel.Since)
+			if err != nil {
+				return err
+			}
 			after = max(after, since)
-		}
-		if err != nil {
-			yield(audit.Stored{}, err)
-			return
 		}
 		for left := sel.Max; ; {
 			stored, _, _, err := s.store.Audited(ctx, after, auditPage)
-			for i := 0; i < len(stored) && err == nil; i++ {
-				var r audit.Record
-				if r, err = stored[i].Record(); err != nil {
-					break
+			if err != nil {
+				return err
+			}
+			for _, one := range stored {
+				r, err := one.Record()
+				if err != nil {
+					return err
 				}
-				after = r.Seq
-				if !sel.Match(r) {
+				if after = r.Seq; !sel.Match(r) {
 					continue
 				}
-				if !yield(stored[i], nil) {
-					return
+				if left--; !yield(one) || left == 0 {
+					return nil
 				}
-				if left--; left == 0 {
-					return
-				}
-			}
-			if err != nil {
-				yield(audit.Stored{}, err)
-				return
 			}
 			if len(stored) < auditPage {
-				return
+				return nil
 			}
 		}
-	}
+	})
 }
-
-// flushed writes the folded refusals before the log is read.
-func (s *AuditTrail) flushed(ctx context.Context) error { return s.refusals.flush(ctx) }
 
 // VerifyAudit checks the chain of the audit log, from its oldest record to its head,
 // and returns the range. Records that checkpoints name must have their hashes. A

@@ -69,14 +69,7 @@ func (s *core) atOf(ctx context.Context, c *caller, key Key, revision int64) (Re
 		}
 		return r, err
 	}
-	r, err := s.get(ctx, Fields{Package: true, Deployments: key.Kind != tko.KindDeployment, Scope: c.view()}, key)
-	if err == nil {
-		err = s.visible(c, r)
-	}
-	if err != nil {
-		return Record{}, err
-	}
-	return r, nil
+	return s.getVisible(ctx, c, Fields{Package: true, Deployments: key.Kind != tko.KindDeployment, Scope: c.view()}, key)
 }
 
 // past returns a record as of the moment of the context. The caller must be allowed to

@@ -222,9 +222,10 @@ func (s *Remover) purgeList(ctx context.Context, kind tko.Kind, list selection, 
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	would, err := s.count(ctx, kind, list, chosen)
+	each := func(do func(keys []Key) error) error { return list.each(chosen, do) }
+	would, err := s.count(ctx, kind, chosen, each)
 	if err == nil && kind == tko.KindDeployment && would.Descendants > 0 {
-		err = list.each(chosen, func(keys []Key) error { return s.permitDeletion(ctx, access.Purge, keys...) })
+		err = each(func(keys []Key) error { return s.permitDeletion(ctx, access.Purge, keys...) })
 	}
 	if err != nil {
 		return tko.Deleted{}, err
@@ -232,12 +233,20 @@ func (s *Remover) purgeList(ctx context.Context, kind tko.Kind, list selection, 
 	if dryRun {
 		return would, nil
 	}
+	return s.purgeChosen(ctx, kind, would, each)
+}
+
+// pages calls do with pages of keys, until it returns an error.
+type pages func(do func(keys []Key) error) error
+
+// purgeChosen deletes records of a kind and their descendants, which count has counted.
+func (s *Remover) purgeChosen(ctx context.Context, kind tko.Kind, would tko.Deleted, each pages) (tko.Deleted, error) {
 	most, err := s.allow(ctx, "delete", kind, would.Count)
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	done := progress{most: most}
-	err = list.each(chosen, func(keys []Key) error {
+	done, chosen := progress{most: most}, would.Count-would.Descendants
+	err = each(func(keys []Key) error {
 		for batch := range slices.Chunk(keys, purgeBatch) {
 			if err := s.deleteAll(ctx, batch, &done); err != nil {
 				return err
@@ -246,19 +255,19 @@ func (s *Remover) purgeList(ctx context.Context, kind tko.Kind, list selection, 
 		return nil
 	})
 	if err != nil {
-		return done.deleted(chosen.len()), done.interrupted(err)
+		return done.deleted(chosen), done.interrupted(err)
 	}
 	if done.count > 0 {
 		s.log.InfoContext(ctx, "purged", "kind", done.kind, "count", done.count, "dissociated", done.dissociated, "who", author(ctx).Who)
 	}
-	return done.deleted(chosen.len()), nil
+	return done.deleted(chosen), nil
 }
 
 // count returns the numbers of records that a purge would delete.
-func (s *Remover) count(ctx context.Context, kind tko.Kind, list selection, chosen frozen) (tko.Deleted, error) {
+func (s *Remover) count(ctx context.Context, kind tko.Kind, chosen frozen, each pages) (tko.Deleted, error) {
 	below := map[uint64]struct{}{}
 	if kind == tko.KindDeployment {
-		err := list.each(chosen, func(keys []Key) error { return s.addBelow(ctx, keys, chosen, below) })
+		err := each(func(keys []Key) error { return s.addBelow(ctx, keys, chosen, below) })
 		if err != nil {
 			return tko.Deleted{}, err
 		}

@@ -113,8 +113,8 @@ func (s *Entities) Plugin(ctx context.Context, typ, name string) (tko.Plugin, er
 	var r Record
 	if !tko.AsOfOf(ctx).IsZero() {
 		r, err = s.past(ctx, c, key, Fields{})
-	} else if r, err = s.get(ctx, Fields{}, key); err == nil {
-		err = s.visible(c, r)
+	} else {
+		r, err = s.getVisible(ctx, c, Fields{}, key)
 	}
 	if err != nil {
 		return tko.Plugin{}, err

@@ -18,32 +18,22 @@ import (
 //
 // It returns ErrGone if the state as of position is no longer retained.
 func (s *ChangeLog) Records(ctx context.Context, query Query, position int64) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
+	return stream(func(yield func(Record) bool) error {
 		ctx, w, err := s.reads(ctx, query.Kind)
-		if err == nil {
-			err = checkAfter(query.After)
-		}
-		if err == nil {
-			err = checkPatternCount(len(query.IDs) + len(query.Templates) + len(query.Sites) + len(query.Metadata) + len(query.TemplateMetadata) + len(query.SiteMetadata) + len(query.Labels))
-		}
 		if err != nil {
-			yield(Record{}, err)
-			return
+			return err
+		}
+		if err := checkAfter(query.After); err != nil {
+			return err
+		}
+		if err := checkPatternCount(len(query.IDs) + len(query.Templates) + len(query.Sites) + len(query.Metadata) + len(query.TemplateMetadata) + len(query.SiteMetadata) + len(query.Labels)); err != nil {
+			return err
 		}
 		if query.Scope, query.Offset, query.AsOf = w.caller.view(), 0, position; position == 0 {
-			return // there was nothing
+			return nil // there was nothing
 		}
-		for r, err := range s.store.List(ctx, query) {
-			if err == nil {
-				err = w.Still(ctx)
-			} else {
-				err = s.listFault(ctx, query, err)
-			}
-			if !yield(r, err) || err != nil {
-				return
-			}
-		}
-	}
+		return s.each(ctx, w, query, func(r Record) (bool, error) { return yield(r), nil })
+	})
 }
 
 // restoreConditions takes the conditions that are older than a time, and the

@@ -64,25 +64,24 @@ func (s *SiteFreezes) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, err
 	if extends {
 		f.ID, f.Created = old.ID, old.Created
 	}
-	err = s.changeAccess(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
+	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
 		for _, one := range book.freezes {
 			if !now.Before(one.Until) {
-				remove = append(remove, AccessRule{Kind: ruleFreeze, ID: one.ID})
+				change.erase(ruleFreeze, one.ID)
 			}
 		}
 		switch old, again := sameFreeze(book, f, now); {
 		case again != extends || old.ID != f.ID && extends:
-			return nil, nil, tko.Errorf(tko.ErrConflict, "another client changed the freezes of sites with %s meanwhile: try again", selectionText(f))
+			return change, tko.Errorf(tko.ErrConflict, "another client changed the freezes of sites with %s meanwhile: try again", selectionText(f))
 		case again && old.Until.After(f.Until):
-			return nil, nil, tko.Errorf(tko.ErrConflict, "sites with %s are frozen until %s already (%s), which is later: to end that earlier, run tko unfreeze %s first",
+			return change, tko.Errorf(tko.ErrConflict, "sites with %s are frozen until %s already (%s), which is later: to end that earlier, run tko unfreeze %s first",
 				selectionText(f), old.Until.UTC().Format(time.RFC3339), old.Reason, old.ID)
 		}
-		if !extends && len(book.freezes)-len(remove) >= maxSiteFreezes {
-			return nil, nil, tko.Errorf(tko.ErrInvalid, "there are %d freezes, the maximum: remove some", len(book.freezes))
+		if !extends && len(book.freezes)-len(change.remove) >= maxSiteFreezes {
+			return change, tko.Errorf(tko.ErrInvalid, "there are %d freezes, the maximum: remove some", len(book.freezes))
 		}
-		rule, err := ruleOf(ruleFreeze, f.ID, f)
-		return []AccessRule{rule}, remove, err
-	}, describeFreeze("froze", f))
+		return change, change.write(ruleFreeze, f.ID, f, describeFreeze("froze", f))
+	})
 	if err != nil {
 		return tko.Freeze{}, err
 	}
@@ -124,9 +123,8 @@ func (s *SiteFreezes) Unfreeze(ctx context.Context, ids ...string) error {
 		if err != nil {
 			return err
 		}
-		if err := s.changeAccess(ctx, c, func(*ruleBook) (put, remove []AccessRule, err error) {
-			return nil, []AccessRule{{Kind: ruleFreeze, ID: id}}, nil
-		}, describeFreeze("unfroze", f)); err != nil {
+		unfreeze := ruleChange{remove: []AccessRule{{Kind: ruleFreeze, ID: id}}, records: []audit.Record{describeFreeze("unfroze", f)}}
+		if _, err := changeRules(ctx, &s.rights, c, func(*ruleBook) (ruleChange, error) { return unfreeze, nil }); err != nil {
 			return err
 		}
 		if err := s.store.EnqueueWork(ctx, tko.QueueSchedule, sites, false); err != nil {

@@ -45,17 +45,13 @@ func (s *History) RecordAt(ctx context.Context, fields Fields, key Key, position
 // HistoryOf returns the changes of the selected entities, newest first. An entity is
 // selected by what it was after the change, or before it was deleted.
 func (s *History) HistoryOf(ctx context.Context, request tko.HistoryRequest) iter.Seq2[tko.HistoryEntry, error] {
-	return func(yield func(tko.HistoryEntry, error) bool) {
-		if err := s.history(ctx, request, yield); err != nil {
-			yield(tko.HistoryEntry{}, err)
-		}
-	}
+	return stream(func(yield func(tko.HistoryEntry) bool) error { return s.history(ctx, request, yield) })
 }
 
 // historyPage is the number of changes that are read at once.
 const historyPage = 200
 
-func (s *History) history(ctx context.Context, request tko.HistoryRequest, yield func(tko.HistoryEntry, error) bool) error {
+func (s *History) history(ctx context.Context, request tko.HistoryRequest, yield func(tko.HistoryEntry) bool) error {
 	query, err := pastQuery(request.Select)
 	if err != nil {
 		return err
@@ -133,7 +129,7 @@ func (s *History) history(ctx context.Context, request tko.HistoryRequest, yield
 			case alone && d.before.Revision == 0 && change.Revision > 1 && !d.after.Created.Equal(change.Time):
 				e.What, e.Summary = tko.PastChanged, "the revision before is no longer retained"
 			}
-			if !yield(e, nil) {
+			if !yield(e) {
 				return nil
 			}
 			if sent++; sent == request.Max {

@@ -62,10 +62,7 @@ func (s *Modifier) startModification(ctx context.Context, id tko.DeploymentID, r
 		return tko.Modification{}, err
 	}
 	if !c.grant.IsAll() { // others neither get a token nor learn whether there is one
-		now, err := s.get(ctx, Fields{}, deploymentKey(id))
-		if err == nil {
-			err = s.visible(c, now)
-		}
+		now, err := s.getVisible(ctx, c, Fields{}, deploymentKey(id))
 		if err == nil {
 			err = s.permit(ctx, &now, nil, access.Update)
 		}

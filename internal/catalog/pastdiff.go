@@ -290,18 +290,15 @@ func tokensOf(r Record) map[string]string {
 // DiffPast returns what differs between two moments, in groups of entities with equal
 // differences. Values of Secrets are not shown.
 func (s *History) DiffPast(ctx context.Context, request tko.DiffRequest) iter.Seq2[tko.PastGroup, error] {
-	return func(yield func(tko.PastGroup, error) bool) {
+	return stream(func(yield func(tko.PastGroup) bool) error {
 		groups, err := s.diffPast(ctx, request)
-		if err != nil {
-			yield(tko.PastGroup{}, err)
-			return
-		}
 		for _, g := range groups {
-			if !yield(g, nil) {
-				return
+			if !yield(g) {
+				break
 			}
 		}
-	}
+		return err
+	})
 }
 
 func (s *History) diffPast(ctx context.Context, request tko.DiffRequest) ([]tko.PastGroup, error) {
@@ -371,12 +368,9 @@ func (s *History) diffPast(ctx context.Context, request tko.DiffRequest) ([]tko.
 	groups := make([]tko.PastGroup, len(found))
 	for i, g := range found {
 		what := map[plan.Kind]string{plan.Create: tko.PastCreated, plan.Delete: tko.PastDeleted, plan.Change: tko.PastChanged}[g.Kind]
-		groups[i] = tko.PastGroup{What: what, Count: g.Count, More: g.More, Coarse: g.Coarse}
+		groups[i] = tko.PastGroup{What: what, Count: g.Count, Changes: shownChanges(g.Changes), More: g.More, Coarse: g.Coarse}
 		for _, id := range g.Examples {
 			groups[i].Examples = append(groups[i].Examples, string(id))
-		}
-		for _, l := range g.Changes {
-			groups[i].Changes = append(groups[i].Changes, tko.RolloutChange(l))
 		}
 	}
 	return groups, nil

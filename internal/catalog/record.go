@@ -233,32 +233,19 @@ func (s *RecordWriter) RemoveRecords(ctx context.Context, kind tko.Kind, ids []s
 	if err := s.permitDeletion(ctx, verb, keys...); err != nil {
 		return tko.Deleted{}, err
 	}
-	below := map[uint64]struct{}{}
-	if kind == tko.KindDeployment {
+	each := func(do func(keys []Key) error) error {
 		for batch := range slices.Chunk(keys, selectedPage) {
-			if err := s.remover.addBelow(ctx, batch, chosen, below); err != nil {
-				return tko.Deleted{}, err
+			if err := do(batch); err != nil {
+				return err
 			}
 		}
+		return nil
 	}
-	would := tko.Deleted{Count: len(keys) + len(below), Descendants: len(below)}
-	if dryRun {
-		return would, nil
+	would, err := s.remover.count(ctx, kind, chosen, each)
+	if err != nil || dryRun {
+		return would, err
 	}
-	most, err := s.allow(ctx, "delete", kind, would.Count)
-	if err != nil {
-		return tko.Deleted{}, err
-	}
-	done := progress{most: most}
-	for batch := range slices.Chunk(keys, purgeBatch) {
-		if err := s.remover.deleteAll(ctx, batch, &done); err != nil {
-			return done.deleted(len(keys)), done.interrupted(err)
-		}
-	}
-	if done.count > 0 {
-		s.log.InfoContext(ctx, "purged", "kind", done.kind, "count", done.count, "dissociated", done.dissociated, "who", author(ctx).Who)
-	}
-	return done.deleted(len(keys)), nil
+	return s.remover.purgeChosen(ctx, kind, would, each)
 }
 
 // RemoveEntity deletes an entity and its descendants; with dryRun it only

@@ -3,7 +3,6 @@ package catalog
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	threeway "github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
-	"github.com/tko-orchestrator/tko/krm"
 )
 
 // RolloutPlans makes the plans of rollouts.
@@ -119,11 +117,7 @@ func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v RolloutV
 	if err != nil {
 		return nil, nil, err
 	}
-	key := make([]byte, 32)
-	if _, err := rand.Read(key); err != nil {
-		return nil, nil, err
-	}
-	grouper := plan.NewGrouper(types, key)
+	grouper := plan.NewGrouper(types, newMask())
 	request := plan.Request{Rollout: v.State.ID, Spec: sp}
 	before := map[tko.DeploymentID]RolloutRow{}
 	if left {
@@ -147,10 +141,9 @@ func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v RolloutV
 		if !d.Kind.Applies() {
 			row.Progress, row.Wave, row.Rank = execute.Skipped, plan.NoWave, 0
 		}
-		var b, a krm.Package
+		was, is := draftPackages(d)
 		tokens := map[string]string{string(d.Deployment): "{deployment}"}
 		if d.BeforeState != nil {
-			b = d.BeforeState.Deployment.Package
 			row.Base = d.BeforeState.Deployment.TemplateRevision
 			for _, id := range d.BeforeState.Deployment.Replaces {
 				row.Replaces = append(row.Replaces, string(id))
@@ -162,16 +155,13 @@ func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v RolloutV
 		if d.Kind == plan.Delete && d.BeforeState != nil {
 			row.Origin = d.BeforeState.Deployment.Origin
 		}
-		if d.AfterState != nil {
-			a = d.AfterState.Deployment.Package
-		}
 		for token, to := range map[string]string{string(d.Site): "{site}", string(d.Parent): "{parent}"} {
 			if token != "" {
 				tokens[token] = to
 			}
 		}
 		if d.Kind != plan.Same {
-			row.Group = grouper.Add(d.Row, b, a, tokens) + 1 // until the groups are known
+			row.Group = grouper.Add(d.Row, was, is, tokens) + 1 // until the groups are known
 		}
 		out.rows = append(out.rows, row)
 		return nil

@@ -251,11 +251,9 @@ func (s *RolloutControl) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko
 		return out, fmt.Errorf("read the plan of rollout %q: %w", id, err)
 	}
 	for _, g := range groups {
-		shown := tko.RolloutGroup{Kind: g.Kind.String(), Count: g.Count, Examples: g.Examples, More: g.More, Coarse: g.Coarse, Distinct: g.Distinct, Templates: g.Templates}
-		for _, l := range g.Changes {
-			shown.Changes = append(shown.Changes, tko.RolloutChange(l))
-		}
-		out.Groups = append(out.Groups, shown)
+		out.Groups = append(out.Groups, tko.RolloutGroup{
+			Kind: g.Kind.String(), Count: g.Count, Examples: g.Examples, Changes: shownChanges(g.Changes), More: g.More, Coarse: g.Coarse, Distinct: g.Distinct, Templates: g.Templates,
+		})
 	}
 	return out, nil
 }
@@ -265,38 +263,31 @@ const rowsPage = 1000
 
 // RolloutRows returns rows of the current plan, in the order of IDs.
 func (s *RolloutControl) RolloutRows(ctx context.Context, sel tko.RolloutRows) iter.Seq2[tko.RolloutRow, error] {
-	return func(yield func(tko.RolloutRow, error) bool) {
-		ctx, _, err := s.enter(ctx, tko.KindRollout, access.Read)
-		var states []RolloutState
-		p := patternParser{}
+	return stream(func(yield func(tko.RolloutRow) bool) error {
+		ctx, c, err := s.enter(ctx, tko.KindRollout, access.Read)
+		if err != nil {
+			return err
+		}
 		var sites []tko.Pattern
 		if sel.Site != "" {
-			sites = p.ids("site ID", []string{sel.Site})
+			if sites, err = idPatterns("site ID", []string{sel.Site}); err != nil {
+				return err
+			}
 		}
-		if err == nil {
-			err = p.err
-		}
-		var record Record
-		if err == nil {
-			record, _, err = s.viewedRecord(ctx, sel.ID)
-		}
-		if err == nil {
-			states, _, _, err = s.store.RolloutStates(ctx, string(sel.ID))
-		}
+		record, err := s.getVisible(ctx, c, Fields{}, rolloutKey(sel.ID))
 		if err != nil {
-			yield(tko.RolloutRow{}, err)
-			return
+			return err
 		}
-		if len(states) == 0 {
-			return
+		states, _, _, err := s.store.RolloutStates(ctx, string(sel.ID))
+		if err != nil || len(states) == 0 {
+			return err
 		}
 		number, _ := states[0].current()
 		after, left, changed := string(sel.After), sel.Limit, 0
 		for {
 			rows, err := s.store.RolloutRows(ctx, string(sel.ID), number, after, rowsPage)
 			if err != nil {
-				yield(tko.RolloutRow{}, err)
-				return
+				return err
 			}
 			for _, r := range rows {
 				after = string(r.Deployment)
@@ -306,41 +297,24 @@ func (s *RolloutControl) RolloutRows(ctx context.Context, sel tko.RolloutRows) i
 				row := r.shown()
 				if sel.Changes && (r.Kind.Applies() || r.Kind == plan.Conflict) {
 					if changed++; changed > maxChangedRows {
-						yield(tko.RolloutRow{}, errTooManyChanges)
-						return
+						return errTooManyChanges
 					}
 					if row.Changes, err = s.plans.changesOf(ctx, record, states[0], r); err != nil {
 						row.Findings = append(slices.Clip(row.Findings), "the changes can't be shown: "+err.Error())
 					}
 				}
-				if !yield(row, nil) {
-					return
-				}
-				if left--; left == 0 {
-					return
+				if left--; !yield(row) || left == 0 {
+					return nil
 				}
 			}
 			if len(rows) < rowsPage {
-				return
+				return nil
 			}
 		}
-	}
+	})
 }
 
 func selects(sel tko.RolloutRows, sites []tko.Pattern, r RolloutRow) bool {
 	return (sel.Deployment == "" || sel.Deployment == r.Deployment) && (sel.Group == nil || *sel.Group == r.Group && r.Kind != plan.Same) && (len(sites) == 0 || r.Site != "" && sites[0].Match(r.Site)) &&
 		(len(sel.Kinds) == 0 || slices.Contains(sel.Kinds, r.Kind.String())) && (len(sel.Progress) == 0 || slices.Contains(sel.Progress, string(r.Progress)))
-}
-
-// viewedRecord returns the record of a rollout that the caller may read.
-func (s *RolloutControl) viewedRecord(ctx context.Context, id tko.RolloutID) (Record, *caller, error) {
-	c, ok := callerOf(ctx)
-	if !ok {
-		return Record{}, nil, errNotEntered
-	}
-	r, err := s.get(ctx, Fields{}, rolloutKey(id))
-	if err == nil {
-		err = s.visible(c, r)
-	}
-	return r, c, err
 }

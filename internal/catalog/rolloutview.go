@@ -39,15 +39,7 @@ func (s *rolloutStore) unparsedRollout(ctx context.Context, r tko.Rollout) (Reco
 	if err != nil {
 		return Record{}, err
 	}
-	c, err := contentOf(r.Package)
-	if err != nil {
-		return Record{}, err
-	}
-	key := rolloutKey(r.ID)
-	if err := s.validate(ctx, nil, c, false, "", s.acceptedOf(key, false, "")); err != nil {
-		return Record{}, err
-	}
-	return Record{Key: key, Metadata: metadata, Digest: c.digest, Package: c.encoded}, nil
+	return s.withPackage(ctx, nil, Record{Key: rolloutKey(r.ID), Metadata: metadata}, r.Package, false)
 }
 
 // viewRollout returns the record of a rollout that the caller may use, and a view of it

@@ -131,7 +131,7 @@ func New(store Store, validator Validator, options Options) *Service {
 		Registry:       &Registry{core: c},
 		Statuses:       &Statuses{core: c},
 		Approver:       &Approver{core: c},
-		ChangeLog:      &ChangeLog{core: c, changes: newChangeCache(store)},
+		ChangeLog:      &ChangeLog{core: c, changes: &changeCache{feed: store}},
 		History:        &History{core: c},
 		SiteFreezes:    &SiteFreezes{core: c},
 		AccessControl:  &AccessControl{core: c},

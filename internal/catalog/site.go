@@ -37,7 +37,8 @@ func (s *Registry) RegisterSite(ctx context.Context, site tko.Site) (int64, erro
 
 // siteRecord derives and validates a site.
 func (s *Registry) siteRecord(ctx context.Context, reads *readSet, site tko.Site) (Record, []Key, error) {
-	if err := checkNewID(Key{Kind: tko.KindSite, ID: string(site.ID)}); err != nil {
+	key := Key{Kind: tko.KindSite, ID: string(site.ID)}
+	if err := checkNewID(key); err != nil {
 		return Record{}, nil, err
 	}
 	base, err := s.base(ctx, reads, string(site.Template))
@@ -52,22 +53,12 @@ func (s *Registry) siteRecord(ctx context.Context, reads *readSet, site tko.Site
 	if err != nil {
 		return Record{}, nil, err
 	}
-	c, err := contentOf(pkg)
+	r, err := s.withPackage(ctx, reads, Record{Key: key, Template: string(site.Template), Metadata: metadata}, pkg, true)
 	if err != nil {
 		return Record{}, nil, err
 	}
-	key := Key{Kind: tko.KindSite, ID: string(site.ID)}
-	if err := s.validate(ctx, reads, c, true, "", s.acceptedOf(key, true, string(site.Template))); err != nil {
-		return Record{}, nil, err
-	}
-	return Record{
-		Key:         key,
-		Template:    string(site.Template),
-		Metadata:    metadata,
-		Digest:      c.digest,
-		Package:     c.encoded,
-		Untriggered: s.isUntriggered(reads, pkg),
-	}, references(string(site.Template), ""), nil
+	r.Untriggered = s.isUntriggered(reads, pkg)
+	return r, references(r.Template, ""), nil
 }
 
 // ProvisionSite registers a site with a generated ID "provisioned/<KSUID>",

@@ -123,35 +123,27 @@ func (s *Snapshot) Position() int64 { return s.position }
 // Deployments returns the records of the selected deployments, with their packages,
 // sorted by ID.
 func (s *Snapshot) Deployments(ctx context.Context, sel tko.DeploymentSelect) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
+	return stream(func(yield func(Record) bool) error {
 		var page []Record
-		send := func() (more bool) {
+		send := func() (more bool, err error) {
 			full, err := s.withPackages(ctx, page)
 			page = page[:0]
-			if err != nil {
-				yield(Record{}, err)
-				return false
-			}
-			for _, r := range full {
-				if !yield(r, nil) {
-					return false
-				}
-			}
-			return true
+			return err == nil && !slices.ContainsFunc(full, func(r Record) bool { return !yield(r) }), err
 		}
 		for r, err := range s.matching(ctx, sel) {
 			if err != nil {
-				yield(Record{}, err)
-				return
+				return err
 			}
-			if page = append(page, r); len(page) == snapshotPage && !send() {
-				return
+			if page = append(page, r); len(page) < snapshotPage {
+				continue
+			}
+			if more, err := send(); !more {
+				return err
 			}
 		}
-		if len(page) > 0 {
-			send()
-		}
-	}
+		_, err := send()
+		return err
+	})
 }
 
 // Children returns the records of the children of a deployment, without packages,
@@ -262,28 +254,29 @@ func (s *Snapshot) Plugins(ctx context.Context, typ string) iter.Seq2[tko.Plugin
 }
 
 func listAt[T any](ctx context.Context, s *Snapshot, query Query, err error, entity func(*caller, Record) (T, error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var zero T
+	return stream(func(yield func(T) bool) error {
 		if err != nil {
-			yield(zero, err)
-			return
+			return err
 		}
 		ctx, c, err := s.service.enter(ctx, query.Kind, access.Read)
 		if err != nil {
-			yield(zero, err)
-			return
+			return err
 		}
 		query.Fields = Fields{}
 		for r, err := range s.service.changeLog.Records(ctx, query, s.position) {
-			e := zero
-			if err == nil {
-				e, err = entity(c, r)
+			if err != nil {
+				return err
 			}
-			if !yield(e, err) || err != nil {
-				return
+			e, err := entity(c, r)
+			if err != nil {
+				return err
+			}
+			if !yield(e) {
+				return nil
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // Package returns the package of a record, for a deployment with the state in its

@@ -29,7 +29,8 @@ func (s *Registry) RegisterTemplate(ctx context.Context, t tko.Template) (int64,
 
 // templateRecord derives and validates a template.
 func (s *Registry) templateRecord(ctx context.Context, t tko.Template) (Record, error) {
-	if err := checkNewID(Key{Kind: tko.KindTemplate, ID: string(t.ID)}); err != nil {
+	key := Key{Kind: tko.KindTemplate, ID: string(t.ID)}
+	if err := checkNewID(key); err != nil {
 		return Record{}, err
 	}
 	if err := checkPackage(t.Package); err != nil {
@@ -42,22 +43,9 @@ func (s *Registry) templateRecord(ctx context.Context, t tko.Template) (Record, 
 	if err != nil {
 		return Record{}, err
 	}
-	c, err := contentOf(t.Package)
+	r, err := s.withPackage(ctx, nil, Record{Key: key, Metadata: metadata, CRDs: len(crdsOf(t.Package)) > 0}, t.Package, false)
 	if err != nil {
 		return Record{}, err
 	}
-	key := Key{Kind: tko.KindTemplate, ID: string(t.ID)}
-	if err := s.validate(ctx, nil, c, false, "", s.acceptedOf(key, false, "")); err != nil {
-		return Record{}, err
-	}
-	if err := s.checkDefinitions(ctx, t.ID, t.Package); err != nil {
-		return Record{}, err
-	}
-	return Record{
-		Key:      key,
-		Metadata: metadata,
-		Digest:   c.digest,
-		Package:  c.encoded,
-		CRDs:     len(crdsOf(t.Package)) > 0,
-	}, nil
+	return r, s.checkDefinitions(ctx, t.ID, t.Package)
 }

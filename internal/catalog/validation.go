@@ -23,18 +23,6 @@ type validation struct {
 	rules     ruleCache
 }
 
-// differ returns what packages are compared by: types, and a random key that masks
-// confidential values.
-func (s *validation) differ(ctx context.Context) (threeway.Types, []byte, error) {
-	rules, err := s.rulesFor(ctx, new(readSet))
-	if err != nil {
-		return nil, nil, err
-	}
-	mask := make([]byte, 32)
-	_, err = rand.Read(mask)
-	return rules.types(), mask, err
-}
-
 // A Validator validates packages.
 type Validator interface {
 	// Validate returns nil for a valid package. For an invalid one it returns
@@ -119,6 +107,17 @@ func (s *validation) validate(ctx context.Context, reads *readSet, c content, co
 	return s.validator.Validate(ctx, v)
 }
 
+// withPackage returns a record with a package, which it validates. The package was made from
+// the record's template, if it has one.
+func (s *validation) withPackage(ctx context.Context, reads *readSet, r Record, pkg krm.Package, complete bool) (Record, error) {
+	c, err := contentOf(pkg)
+	if err == nil {
+		err = s.validate(ctx, reads, c, complete, "", s.acceptedOf(r.Key, complete, r.Template))
+	}
+	r.Digest, r.Package = c.digest, c.encoded
+	return r, err
+}
+
 // rulesFor returns the cached rules and adds their epoch to the read set; the
 // current rules if reads is nil or of the store, or nothing is cached.
 func (s *validation) rulesFor(ctx context.Context, reads *readSet) (*ruleSet, error) {
@@ -175,6 +174,23 @@ func (s *validation) currentRules(ctx context.Context) (*ruleSet, error) {
 	rules.types = mergeTypes(rules.crds)
 	s.rules.current.Store(rules)
 	return rules, nil
+}
+
+// differ returns what packages are compared by: types, and a random key that masks
+// confidential values.
+func (s *validation) differ(ctx context.Context) (threeway.Types, []byte, error) {
+	rules, err := s.rulesFor(ctx, new(readSet))
+	if err != nil {
+		return nil, nil, err
+	}
+	return rules.types(), newMask(), nil
+}
+
+// newMask returns a random key.
+func newMask() []byte {
+	mask := make([]byte, 32)
+	_, _ = rand.Read(mask) // it returns no error
+	return mask
 }
 
 // isUntriggered reports whether no resource of a site's package triggers

@@ -70,26 +70,18 @@ const watchBatch = 1000
 // ErrGone. So is a position beyond the newest change: it belongs to another
 // database, or to this one before it was restored from a backup.
 func (s *ChangeLog) Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
-	return func(yield func(tko.Change, error) bool) {
-		if err := s.watch(ctx, after, true, kinds, yield); err != nil {
-			yield(tko.Change{}, err)
-		}
-	}
+	return stream(func(yield func(tko.Change) bool) error { return s.watch(ctx, after, true, kinds, yield) })
 }
 
 // Changes streams the changes after a position as [ChangeLog.Watch] does, and ends at the
 // newest one that there is at the first iteration.
 func (s *ChangeLog) Changes(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
-	return func(yield func(tko.Change, error) bool) {
-		if err := s.watch(ctx, after, false, kinds, yield); err != nil {
-			yield(tko.Change{}, err)
-		}
-	}
+	return stream(func(yield func(tko.Change) bool) error { return s.watch(ctx, after, false, kinds, yield) })
 }
 
 // watch returns nil when yield returns false, and, unless it follows new changes, at the
 // newest one.
-func (s *ChangeLog) watch(ctx context.Context, after int64, follow bool, kinds []tko.Kind, yield func(tko.Change, error) bool) error {
+func (s *ChangeLog) watch(ctx context.Context, after int64, follow bool, kinds []tko.Kind, yield func(tko.Change) bool) error {
 	for _, k := range kinds {
 		if !slices.Contains(entityKinds, k) {
 			return tko.Errorf(tko.ErrInvalid, "there is no kind %.40q: use template, site, deployment or plugin", string(k))
@@ -138,7 +130,7 @@ func (s *ChangeLog) watch(ctx context.Context, after int64, follow bool, kinds [
 			if c.Position == 0 {
 				continue
 			}
-			if !yield(c, nil) {
+			if !yield(c) {
 				return nil
 			}
 		}

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"maps"
 	"slices"
@@ -231,15 +230,11 @@ func concerns(sp spec.Rollout, id tko.TemplateID) bool {
 
 // impactGroups groups what upgrades would change.
 func (s *Explainer) impactGroups(ctx context.Context, i *tko.TemplateImpact, knows topologist, pkg krm.Package, seen map[tko.DeploymentID]bool) error {
-	rules, err := s.rulesFor(ctx, new(readSet))
+	types, mask, err := s.differ(ctx)
 	if err != nil {
 		return err
 	}
-	key := make([]byte, 32)
-	if _, err := rand.Read(key); err != nil {
-		return err
-	}
-	grouper := plan.NewGrouper(rules.types(), key)
+	grouper := plan.NewGrouper(types, mask)
 	conflicts := map[tko.DeploymentID][]string{}
 	c, err := s.caller(ctx)
 	if err != nil {
@@ -258,16 +253,10 @@ func (s *Explainer) impactGroups(ctx context.Context, i *tko.TemplateImpact, kno
 		case len(d.Unknown) > 0:
 			i.Unknown++
 		}
-		var before, after krm.Package
+		before, after := draftPackages(d)
 		tokens := map[string]string{string(d.Deployment): "{deployment}"}
 		if d.Site != "" {
 			tokens[string(d.Site)] = "{site}"
-		}
-		if d.BeforeState != nil {
-			before = d.BeforeState.Deployment.Package
-		}
-		if d.AfterState != nil {
-			after = d.AfterState.Deployment.Package
 		}
 		if d.Kind == plan.Conflict || d.Kind == plan.Invalid {
 			before, after = nil, nil
@@ -283,10 +272,7 @@ func (s *Explainer) impactGroups(ctx context.Context, i *tko.TemplateImpact, kno
 	}
 	groups, _ := grouper.Finish()
 	for _, g := range groups {
-		one := tko.ImpactGroup{Kind: g.Kind.String(), Deployments: g.Count, Examples: g.Examples, MoreChanges: g.More}
-		for _, l := range g.Changes {
-			one.Changes = append(one.Changes, tko.RolloutChange(l))
-		}
+		one := tko.ImpactGroup{Kind: g.Kind.String(), Deployments: g.Count, Examples: g.Examples, MoreChanges: g.More, Changes: shownChanges(g.Changes)}
 		if len(g.Examples) > 0 {
 			found := conflicts[g.Examples[0]]
 			one.Conflicts = found[:min(len(found), maxImpactConflicts)]
