@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/lru"
 	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -23,7 +23,7 @@ import (
 // scope of the caller by the store's query, single entities are checked by the
 // same predicate, and each commit carries the version of the rules that permit it.
 
-// rights are those of callers: what they may do and see.
+// rights checks what callers may do and see.
 type rights struct {
 	validation
 
@@ -152,8 +152,7 @@ type ruleBook struct {
 	sources   []tko.SourceDefinition // by name
 	read      time.Time              // used with the lock of the service
 
-	mutex  sync.Mutex
-	grants map[string]*access.Grant
+	grants *lru.Cache[string, *access.Grant] // by caller
 }
 
 // rulesOf returns the rules of access, at most as old as age.
@@ -181,7 +180,7 @@ func (s *rights) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, err
 	if err != nil {
 		return nil, err
 	}
-	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: map[string]*access.Grant{}, approvals: map[string]pendingApproval{}, setups: map[string]setupToken{}}
+	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: lru.New[string, *access.Grant](maxCachedGrants), approvals: map[string]pendingApproval{}, setups: map[string]setupToken{}}
 	for _, r := range stored {
 		var err error
 		switch r.Kind {
@@ -228,9 +227,7 @@ func (b *ruleBook) grant(who identity.Identity, anonymous, delegated access.Role
 		key = fmt.Sprintf("%s\x00%t", who.Subject, who.IsLocal())
 	}
 	now := time.Now()
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	if g, ok := b.grants[key]; ok && (g.Until.IsZero() || now.Before(g.Until)) {
+	if g, ok := b.grants.Get(key); ok && (g.Until.IsZero() || now.Before(g.Until)) {
 		return g
 	}
 	bindings := b.Bindings
@@ -243,10 +240,7 @@ func (b *ruleBook) grant(who identity.Identity, anonymous, delegated access.Role
 		bindings = append(slices.Clip(bindings), access.Binding{Subject: who.Subject, Role: anonymous})
 	}
 	g := access.Compile(b.Version, bindings, who.Subject, who.Groups, now)
-	if len(b.grants) >= maxCachedGrants {
-		clear(b.grants)
-	}
-	b.grants[key] = g
+	b.grants.Put(key, g, 1)
 	return g
 }
 

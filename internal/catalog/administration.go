@@ -12,7 +12,8 @@ import (
 	"github.com/tko-orchestrator/tko/internal/audit"
 )
 
-// Administration is for the administrators of a server: about it, its log, and backups.
+// Administration serves administrators: it describes the server, sets the levels of its log,
+// and writes backups.
 type Administration struct{ *core }
 
 // About describes this server.

@@ -14,7 +14,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/trail"
 )
 
-// A core is what all rooms share. It reads records as their callers may see them, and commits
+// A core is what all parts of a [Service] share. It reads records as their callers may see them, and commits
 // writes.
 type core struct{ rights }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
 
-// A rolloutStore reads and writes the state of rollouts, for the rooms that decide it.
+// A rolloutStore reads and writes the state of rollouts, for the parts that decide it.
 type rolloutStore struct{ *core }
 
 // rolloutRecord derives and validates a rollout.

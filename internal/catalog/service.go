@@ -6,6 +6,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/lru"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -68,9 +69,9 @@ type Options struct {
 	Refused func(verb, kind, decision string)
 }
 
-// A Service is the catalog. All records are written through it. Its methods may
-// be called concurrently. Several services may share a store, or stores on one
-// database.
+// A Service is the catalog. All records are written through it. Its methods are those of
+// its parts, each of which has one purpose. They may be called concurrently. Several
+// services may share a store, or stores on one database.
 //
 // The caller owns its arguments, which are not changed, and the results. The
 // context has the author of a change and the reason for it (see
@@ -131,7 +132,7 @@ func New(store Store, validator Validator, options Options) *Service {
 		Registry:       &Registry{core: c},
 		Statuses:       &Statuses{core: c},
 		Approver:       &Approver{core: c},
-		ChangeLog:      &ChangeLog{core: c, changes: &changeCache{feed: store}},
+		ChangeLog:      &ChangeLog{core: c, changes: &changeCache{feed: store}, transitions: lru.New[int64, transition](maxTransitions)},
 		History:        &History{core: c},
 		SiteFreezes:    &SiteFreezes{core: c},
 		AccessControl:  &AccessControl{core: c},

@@ -12,10 +12,10 @@ import (
 	"github.com/tko-orchestrator/tko/internal/access"
 )
 
-// The catalog is made of rooms: types with one purpose each, which [Service] combines. All
-// of them embed a core, whose layers build on each other: storage reads records, validation
-// knows the rules for packages, rights are those of the callers, and core commits. A room
-// that needs another one has it in a field; they don't form cycles.
+// A [Service] combines parts with one purpose each. All of them embed a [core], whose layers
+// build on each other: [storage] reads records, [validation] checks packages, [rights] checks
+// callers, and core commits. A part that needs another one has it in a field. There are no
+// cycles.
 
 // storage reads the store.
 type storage struct {

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"iter"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/lru"
 )
 
 // A ChangeLog reads the changes of entities, and lists records as of its positions.
@@ -18,8 +18,8 @@ type ChangeLog struct {
 	*core
 
 	changes     *changeCache
-	current     atomic.Int32 // number of watches that have reached the newest change
-	transitions transitionCache
+	current     atomic.Int32                  // number of watches that have reached the newest change
+	transitions *lru.Cache[int64, transition] // by position
 }
 
 // FeedLag returns the age of the oldest change that this server has not read for its
@@ -201,22 +201,13 @@ func (s *ChangeLog) seen(ctx context.Context, w *Watcher, c tko.Change) (tko.Cha
 // didn't exist, or if its revision is no longer retained.
 type transition struct{ before, after *access.Attributes }
 
-// maxTransitions is the maximum number of cached transitions.
+// maxTransitions is the maximum number of cached transitions, by position, for all watchers
+// that don't see everything.
 const maxTransitions = 8192
-
-// A transitionCache caches transitions by position, for all watchers that don't see
-// everything. When it is full, it is emptied.
-type transitionCache struct {
-	mutex sync.Mutex
-	byPos map[int64]transition
-}
 
 // states returns the transition of a change.
 func (s *ChangeLog) states(ctx context.Context, c tko.Change) (transition, error) {
-	s.transitions.mutex.Lock()
-	known, ok := s.transitions.byPos[c.Position]
-	s.transitions.mutex.Unlock()
-	if ok {
+	if known, ok := s.transitions.Get(c.Position); ok {
 		return known, nil
 	}
 	key := Key{Kind: c.Kind, ID: c.ID}
@@ -252,11 +243,6 @@ func (s *ChangeLog) states(ctx context.Context, c tko.Change) (transition, error
 		}
 	case tko.OpStatus:
 	}
-	s.transitions.mutex.Lock()
-	defer s.transitions.mutex.Unlock()
-	if s.transitions.byPos == nil || len(s.transitions.byPos) >= maxTransitions {
-		s.transitions.byPos = map[int64]transition{}
-	}
-	s.transitions.byPos[c.Position] = t
+	s.transitions.Put(c.Position, t, 1)
 	return t, nil
 }
