@@ -168,6 +168,19 @@ func (s *AccessControl) SetupToken(ctx context.Context, hash string) (time.Time,
 // administrator, in place of earlier ones. It returns ErrConflict if there is an
 // administrator. It is for the operator of the store, without a server.
 func AddSetupToken(ctx context.Context, store Store, hash string, expires time.Time) error {
+	return initialise(ctx, store, func(rules []AccessRule) (change ruleChange, err error) {
+		for _, r := range rules {
+			if r.Kind == ruleSetup {
+				change.erase(ruleSetup, r.ID)
+			}
+		}
+		return change, change.write(ruleSetup, hash, setupToken{Expires: expires.UTC()},
+			audit.Record{Kind: ruleSetup, Op: "initialised", Detail: "one-time token for the first administrator"})
+	})
+}
+
+// initialise changes the rules of a store that has no administrator of everything.
+func initialise(ctx context.Context, store Store, decide func([]AccessRule) (ruleChange, error)) error {
 	version, rules, err := store.Access(ctx)
 	if err != nil {
 		return err
@@ -175,18 +188,14 @@ func AddSetupToken(ctx context.Context, store Store, hash string, expires time.T
 	if err := noAdministrator(rules); err != nil {
 		return err
 	}
-	var remove []AccessRule
-	for _, r := range rules {
-		if r.Kind == ruleSetup {
-			remove = append(remove, AccessRule{Kind: ruleSetup, ID: r.ID})
-		}
-	}
-	rule, err := ruleOf(ruleSetup, hash, setupToken{Expires: expires.UTC()})
+	change, err := decide(rules)
 	if err != nil {
 		return err
 	}
-	record := audit.Record{Kind: ruleSetup, Op: "initialised", Detail: "one-time token for the first administrator", Caller: audit.Caller{Subject: "process", Decision: audit.Allow}}
-	_, err = store.ChangeAccess(ctx, version, []AccessRule{rule}, remove, record)
+	for i := range change.records {
+		change.records[i].Caller = audit.Caller{Subject: "process", Decision: audit.Allow}
+	}
+	_, err = store.ChangeAccess(ctx, version, change.put, change.remove, change.records...)
 	return err
 }
 
@@ -384,21 +393,9 @@ func InitAccess(ctx context.Context, store Store, subject, why string, expires t
 	if !identity.IsSubject(subject) {
 		return b, tko.Errorf(tko.ErrInvalid, "the subject %q has no prefix of an authenticator, so no client can have it: use a subject as tko whoami shows it, such as oidc:ALIAS:SUB", subject)
 	}
-	version, rules, err := store.Access(ctx)
-	if err != nil {
-		return b, err
-	}
-	if err := noAdministrator(rules); err != nil {
-		return b, err
-	}
-	rule, err := ruleOf(ruleBinding, b.ID, b)
-	if err != nil {
-		return b, err
-	}
-	record := describeBinding("initialised", b)
-	record.Decision, record.Subject = audit.Allow, "process"
-	_, err = store.ChangeAccess(ctx, version, []AccessRule{rule}, nil, record)
-	return b, err
+	return b, initialise(ctx, store, func([]AccessRule) (change ruleChange, err error) {
+		return change, change.write(ruleBinding, b.ID, b, describeBinding("initialised", b))
+	})
 }
 
 // ---- Four eyes ----

@@ -25,26 +25,13 @@ func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (t
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
-	key := rolloutKey(id)
-	if err := CheckKey(key); err != nil {
-		return tko.RolloutStatus{}, err
-	}
-	v, err := s.store.RolloutSummary(ctx, string(id), maxExamples)
-	if err != nil {
-		return tko.RolloutStatus{}, err
-	}
-	r, err := s.get(ctx, Fields{Package: true}, key)
-	if err == nil && r.Revision == 0 {
-		err = missing(key)
-	}
-	if err == nil {
-		err = s.permit(ctx, &r, nil, access.Read)
-	}
+	var v RolloutSummary
+	r, err := s.record(ctx, id, func() (err error) { v, err = s.store.RolloutSummary(ctx, string(id), maxExamples); return err }, access.Read)
 	if err != nil {
 		return tko.RolloutStatus{}, err
 	}
 	if !v.Found {
-		v.State = RolloutState{ID: string(id), State: execute.Draft, Family: string(id)}
+		v.State = draftOfRollout(id)
 	}
 	sp, err := s.specOf(ctx, r, v.State)
 	if err != nil {

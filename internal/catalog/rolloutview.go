@@ -54,28 +54,39 @@ func (s *rolloutStore) viewSince(ctx context.Context, id tko.RolloutID, known Ro
 }
 
 func (s *rolloutStore) viewWith(ctx context.Context, id tko.RolloutID, read func() (RolloutView, error), verbs ...access.Verb) (Record, RolloutView, error) {
+	var v RolloutView
+	r, err := s.record(ctx, id, func() (err error) { v, err = read(); return err }, verbs...)
+	if !v.Found && r.Revision != 0 {
+		v.State = draftOfRollout(id)
+	}
+	return r, v, err
+}
+
+// record returns the record of a rollout that the caller may use, after reading its state.
+func (s *rolloutStore) record(ctx context.Context, id tko.RolloutID, read func() error, verbs ...access.Verb) (Record, error) {
 	key := rolloutKey(id)
 	if err := CheckKey(key); err != nil {
-		return Record{}, RolloutView{}, err
+		return Record{}, err
 	}
-	v, err := read()
-	if err != nil {
-		return Record{}, v, err
+	if err := read(); err != nil {
+		return Record{}, err
 	}
 	r, err := s.get(ctx, Fields{Package: true}, key)
 	if err != nil {
-		return Record{}, v, err
+		return Record{}, err
 	}
 	if r.Revision == 0 {
-		return Record{}, v, missing(key)
+		return Record{}, missing(key)
 	}
 	if len(verbs) > 0 {
 		err = s.permit(ctx, &r, nil, verbs...)
 	}
-	if !v.Found {
-		v.State = RolloutState{ID: string(id), State: execute.Draft, Family: string(id)}
-	}
-	return r, v, err
+	return r, err
+}
+
+// draftOfRollout returns the state of a rollout that has none.
+func draftOfRollout(id tko.RolloutID) RolloutState {
+	return RolloutState{ID: string(id), State: execute.Draft, Family: string(id)}
 }
 
 // specOf returns the spec that a rollout was planned with; a draft's is the current one.
