@@ -141,17 +141,8 @@ func Compile(version int64, bindings []Binding, subject string, groups []string,
 	return g.with(own)
 }
 
-// GrantOf returns the grant of a role in a scope.
-func GrantOf(role Role, scopes ...Scope) *Grant {
-	if len(scopes) == 0 {
-		scopes = []Scope{{}}
-	}
-	var bindings []Binding
-	for _, s := range scopes {
-		bindings = append(bindings, Binding{Role: role, Scope: s})
-	}
-	return new(Grant).with(bindings)
-}
+// GrantOf returns the grant of a role without limits.
+func GrantOf(role Role) *Grant { return new(Grant).with([]Binding{{Role: role}}) }
 
 // GrantOfRight returns the grant of one right that is not on entities.
 func GrantOfRight(v Verb) *Grant {

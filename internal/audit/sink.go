@@ -3,7 +3,6 @@ package audit
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -20,30 +19,6 @@ func (s Stored) Line() []byte {
 	}
 	line := append([]byte{}, s.Text[:len(s.Text)-1]...)
 	return append(line, (`,"hash":"` + s.Hash.String() + `"}`)...)
-}
-
-// ParseLine is the inverse of Line.
-func ParseLine(line []byte) (Stored, error) {
-	text := strings.TrimSpace(string(line))
-	i := strings.LastIndex(text, `,"hash":"`)
-	if i < 0 || !strings.HasSuffix(text, `"}`) {
-		return Stored{}, fmt.Errorf("%.60q is no exported audit record", text)
-	}
-	encoded := strings.TrimSuffix(text[i+len(`,"hash":"`):], `"}`)
-	hash, err := ParseHash(encoded)
-	if err != nil {
-		return Stored{}, err
-	}
-	if encoded == "" {
-		return Stored{}, fmt.Errorf("%.60q has no hash", text)
-	}
-	s := Stored{Text: []byte(text[:i] + "}"), Hash: hash}
-	var r Record
-	if err := json.Unmarshal(s.Text, &r); err != nil {
-		return Stored{}, fmt.Errorf("an exported audit record can't be read: %w", err)
-	}
-	s.Seq = r.Seq
-	return s, nil
 }
 
 // syslogTimeout limits a delivery.

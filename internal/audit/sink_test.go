@@ -33,6 +33,30 @@ func store(t *testing.T, records ...audit.Record) (stored []audit.Stored) {
 	return stored
 }
 
+// parseLine is the inverse of [audit.Stored.Line].
+func parseLine(line []byte) (audit.Stored, error) {
+	text := strings.TrimSpace(string(line))
+	i := strings.LastIndex(text, `,"hash":"`)
+	if i < 0 || !strings.HasSuffix(text, `"}`) {
+		return audit.Stored{}, fmt.Errorf("%.60q is no exported audit record", text)
+	}
+	encoded := strings.TrimSuffix(text[i+len(`,"hash":"`):], `"}`)
+	hash, err := audit.ParseHash(encoded)
+	if err != nil {
+		return audit.Stored{}, err
+	}
+	if encoded == "" {
+		return audit.Stored{}, fmt.Errorf("%.60q has no hash", text)
+	}
+	s := audit.Stored{Text: []byte(text[:i] + "}"), Hash: hash}
+	var r audit.Record
+	if err := json.Unmarshal(s.Text, &r); err != nil {
+		return audit.Stored{}, fmt.Errorf("an exported audit record can't be read: %w", err)
+	}
+	s.Seq = r.Seq
+	return s, nil
+}
+
 // TestSyslogMessagesCannotBeForged sends records with the texts of attackers, and reads them as a syslog server does.
 func TestSyslogMessagesCannotBeForged(t *testing.T) {
 	t.Parallel()
@@ -91,7 +115,7 @@ func TestSyslogMessagesCannotBeForged(t *testing.T) {
 			t.Errorf("message %d has control characters: %q", i, text)
 		}
 		_, line, _ := strings.Cut(text, " audit - ")
-		back, err := audit.ParseLine([]byte(line))
+		back, err := parseLine([]byte(line))
 		if err != nil || string(back.Text) != string(sent[i].Text) || back.Hash != sent[i].Hash {
 			t.Errorf("message %d is not the record: %v, %s", i, err, line)
 		}
@@ -130,13 +154,13 @@ func TestSyslogServerThatNeverReadsIsGivenUp(t *testing.T) {
 func TestExportedLinesAreRead(t *testing.T) {
 	t.Parallel()
 	for i, s := range store(t, audit.Record{Kind: "site", ID: `a","hash":"b`}, audit.Record{Detail: "<&>"}) {
-		back, err := audit.ParseLine(s.Line())
+		back, err := parseLine(s.Line())
 		if err != nil || back.Hash != s.Hash || string(back.Text) != string(s.Text) || back.Seq != s.Seq {
 			t.Errorf("line %d: %+v, %v", i, back, err)
 		}
 	}
 	for _, bad := range []string{"", "{}", `{"seq":1,"hash":"zz"}`, `{"seq":1,"hash":""}`, fmt.Sprintf(`{"seq":"x","hash":"%064d"}`, 0)} {
-		if s, err := audit.ParseLine([]byte(bad)); err == nil {
+		if s, err := parseLine([]byte(bad)); err == nil {
 			t.Errorf("%q is read as %+v", bad, s)
 		}
 	}

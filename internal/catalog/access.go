@@ -7,21 +7,30 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/audit"
 	"github.com/tko-orchestrator/tko/internal/identity"
+	"github.com/tko-orchestrator/tko/internal/lru"
 	"github.com/tko-orchestrator/tko/internal/trail"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
 // The rights of callers are enforced here, once for all transports: each method
-// that a transport calls begins with [Service.enter], lists are limited to the
+// that a transport calls begins with [rights.enter], lists are limited to the
 // scope of the caller by the store's query, single entities are checked by the
 // same predicate, and each commit carries the version of the rules that permit it.
+
+// rights checks what callers may do and see.
+type rights struct {
+	validation
+
+	accessLock  lock
+	accessRules *ruleBook // nil: not read yet
+	refusals    refusals
+}
 
 // An AccessMode is how rights are enforced.
 type AccessMode string
@@ -50,8 +59,9 @@ type caller struct {
 	bound bool
 	// verified reports that the identity is the author of changes, whatever the
 	// caller claims.
-	verified bool
-	root     string // the deployment that a plugin works on: it may change its descendants
+	verified  bool
+	reporting bool   // what it may not do is reported, and done nevertheless
+	root      string // the deployment that a plugin works on: it may change its descendants
 }
 
 type callerKey struct{}
@@ -64,7 +74,7 @@ func callerOf(ctx context.Context) (*caller, bool) {
 
 // enter begins a method: it returns a context with the caller and its rights. A
 // caller who may use none of the verbs anywhere on entities of the kind is refused.
-func (s *Service) enter(ctx context.Context, kind tko.Kind, verbs ...access.Verb) (context.Context, *caller, error) {
+func (s *rights) enter(ctx context.Context, kind tko.Kind, verbs ...access.Verb) (context.Context, *caller, error) {
 	c, err := s.caller(ctx)
 	if err != nil {
 		return ctx, nil, err
@@ -85,13 +95,13 @@ func withAllRights(ctx context.Context, c *caller) context.Context {
 }
 
 // caller returns the caller of a context with its current rights.
-func (s *Service) caller(ctx context.Context) (*caller, error) {
+func (s *rights) caller(ctx context.Context) (*caller, error) {
 	if c, ok := callerOf(ctx); ok { // a method that another one calls
 		again := *c
 		return &again, nil
 	}
 	who, _ := identity.From(ctx)
-	c := &caller{identity: who, grant: access.All}
+	c := &caller{identity: who, grant: access.All, reporting: s.options.Access == AccessReport}
 	if s.options.Access == AccessOff {
 		return c, nil
 	}
@@ -142,12 +152,11 @@ type ruleBook struct {
 	sources   []tko.SourceDefinition // by name
 	read      time.Time              // used with the lock of the service
 
-	mutex  sync.Mutex
-	grants map[string]*access.Grant
+	grants *lru.Cache[string, *access.Grant] // by caller
 }
 
 // rulesOf returns the rules of access, at most as old as age.
-func (s *Service) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, error) {
+func (s *rights) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, error) {
 	unlock, err := s.accessLock.lock(ctx)
 	if err != nil {
 		return nil, err
@@ -171,7 +180,7 @@ func (s *Service) rulesOf(ctx context.Context, age time.Duration) (*ruleBook, er
 	if err != nil {
 		return nil, err
 	}
-	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: map[string]*access.Grant{}, approvals: map[string]pendingApproval{}, setups: map[string]setupToken{}}
+	book = &ruleBook{Rules: access.Rules{Version: version}, read: now, grants: lru.New[string, *access.Grant](maxCachedGrants), approvals: map[string]pendingApproval{}, setups: map[string]setupToken{}}
 	for _, r := range stored {
 		var err error
 		switch r.Kind {
@@ -218,9 +227,7 @@ func (b *ruleBook) grant(who identity.Identity, anonymous, delegated access.Role
 		key = fmt.Sprintf("%s\x00%t", who.Subject, who.IsLocal())
 	}
 	now := time.Now()
-	b.mutex.Lock()
-	defer b.mutex.Unlock()
-	if g, ok := b.grants[key]; ok && (g.Until.IsZero() || now.Before(g.Until)) {
+	if g, ok := b.grants.Get(key); ok && (g.Until.IsZero() || now.Before(g.Until)) {
 		return g
 	}
 	bindings := b.Bindings
@@ -233,10 +240,7 @@ func (b *ruleBook) grant(who identity.Identity, anonymous, delegated access.Role
 		bindings = append(slices.Clip(bindings), access.Binding{Subject: who.Subject, Role: anonymous})
 	}
 	g := access.Compile(b.Version, bindings, who.Subject, who.Groups, now)
-	if len(b.grants) >= maxCachedGrants {
-		clear(b.grants)
-	}
-	b.grants[key] = g
+	b.grants.Put(key, g, 1)
 	return g
 }
 
@@ -246,8 +250,8 @@ func AttributesOf(r Record) access.Attributes {
 }
 
 // view returns what the caller may read.
-func (c *caller) view(s *Service) access.View {
-	if s.options.Access == AccessReport {
+func (c *caller) view() access.View {
+	if c.reporting {
 		return access.ScopeAll
 	}
 	return c.grant.View()
@@ -255,8 +259,8 @@ func (c *caller) view(s *Service) access.View {
 
 // scope returns the records of a kind that the caller may select for a verb; other
 // kinds as it may read them.
-func (c *caller) scope(s *Service, verb access.Verb, kind tko.Kind) access.View {
-	if s.options.Access == AccessReport {
+func (c *caller) scope(verb access.Verb, kind tko.Kind) access.View {
+	if c.reporting {
 		return access.ScopeAll
 	}
 	return c.grant.View().With(kind, c.grant.On(verb, kind))
@@ -264,22 +268,34 @@ func (c *caller) scope(s *Service, verb access.Verb, kind tko.Kind) access.View 
 
 // sees reports whether the caller may read a record. It doesn't see a record that
 // doesn't exist.
-func (c *caller) sees(s *Service, r Record) bool {
-	return r.Revision != 0 && (c.grant.IsAll() || s.options.Access == AccessReport || c.grant.May(access.Read, AttributesOf(r)))
+func (c *caller) sees(r Record) bool {
+	return r.Revision != 0 && (c.grant.IsAll() || c.reporting || c.grant.May(access.Read, AttributesOf(r)))
 }
 
 // visible returns a record, or ErrNotFound with the same text if it doesn't exist or
 // the caller may not read it.
-func (s *Service) visible(c *caller, r Record) error {
-	if c.sees(s, r) {
+func (s *rights) visible(c *caller, r Record) error {
+	if c.sees(r) {
 		return nil
 	}
 	return missing(r.Key)
 }
 
+// getVisible returns one record that the caller may read.
+func (s *rights) getVisible(ctx context.Context, c *caller, fields Fields, key Key) (Record, error) {
+	r, err := s.get(ctx, fields, key)
+	if err == nil {
+		err = s.visible(c, r)
+	}
+	if err != nil {
+		return Record{}, err
+	}
+	return r, nil
+}
+
 // refuse returns the ErrDenied of a request, and logs and audits it. In report mode,
 // it returns nil.
-func (s *Service) refuse(ctx context.Context, c *caller, kind tko.Kind, id string, verb access.Verb) error {
+func (s *rights) refuse(ctx context.Context, c *caller, kind tko.Kind, id string, verb access.Verb) error {
 	what := string(kind)
 	switch {
 	case kind == "":
@@ -325,7 +341,7 @@ func (c *caller) auditCaller(ctx context.Context) *audit.Caller {
 // permit checks that the caller may use one of the verbs on a record as it was
 // and as it becomes. Either may be without Revision and ID: it doesn't exist. If the
 // caller may not read the record as it was, the error is ErrNotFound.
-func (s *Service) permit(ctx context.Context, before, after *Record, verbs ...access.Verb) error {
+func (s *rights) permit(ctx context.Context, before, after *Record, verbs ...access.Verb) error {
 	c, ok := callerOf(ctx)
 	if !ok {
 		return errNotEntered
@@ -344,7 +360,7 @@ func (s *Service) permit(ctx context.Context, before, after *Record, verbs ...ac
 		if below && (verbs[0] == access.Update || verbs[0] == access.Create || verbs[0] == access.Commit || verbs[0] == access.Delete) {
 			continue
 		}
-		if r == before && !c.sees(s, *before) {
+		if r == before && !c.sees(*before) {
 			if err := s.refuse(ctx, c, r.Kind, r.ID, verbs[0]); err == nil {
 				return nil // report mode
 			}
@@ -362,7 +378,7 @@ var errNotEntered = errors.New("a method of the catalog didn't establish the cal
 const maxAncestors = 64
 
 // isBelow reports whether a deployment is root or descends from it.
-func (s *Service) isBelow(ctx context.Context, root string, r *Record) (bool, error) {
+func (s *rights) isBelow(ctx context.Context, root string, r *Record) (bool, error) {
 	if root == "" || r.Kind != tko.KindDeployment {
 		return false, nil
 	}
@@ -386,12 +402,12 @@ func (s *Service) isBelow(ctx context.Context, root string, r *Record) (bool, er
 // permitReferences checks that the caller may read the template and site that a record
 // newly refers to, and change the parent of a new deployment. What it may not read
 // is reported as missing.
-func (s *Service) permitReferences(ctx context.Context, before, after *Record) error {
+func (s *rights) permitReferences(ctx context.Context, before, after *Record) error {
 	c, ok := callerOf(ctx)
 	if !ok {
 		return errNotEntered
 	}
-	if c.grant.IsAll() || s.options.Access == AccessReport {
+	if c.grant.IsAll() || c.reporting {
 		return nil
 	}
 	var keys []Key
@@ -412,7 +428,7 @@ func (s *Service) permitReferences(ctx context.Context, before, after *Record) e
 		return err
 	}
 	for _, r := range records {
-		if !c.sees(s, r) {
+		if !c.sees(r) {
 			return explain(&MissingError{Key: r.Key})
 		}
 		if r.Kind == tko.KindDeployment {
@@ -425,7 +441,7 @@ func (s *Service) permitReferences(ctx context.Context, before, after *Record) e
 }
 
 // permitDeletion checks that the caller may delete a record and all its descendants.
-func (s *Service) permitDeletion(ctx context.Context, verb access.Verb, keys ...Key) error {
+func (s *rights) permitDeletion(ctx context.Context, verb access.Verb, keys ...Key) error {
 	c, ok := callerOf(ctx)
 	if !ok {
 		return errNotEntered
@@ -496,7 +512,7 @@ func changeVerb(kind tko.Kind, verb access.Verb) access.Verb {
 }
 
 // permitWrite checks a write of a whole record: before has Revision 0 if it is new.
-func (s *Service) permitWrite(ctx context.Context, before, after Record) error {
+func (s *rights) permitWrite(ctx context.Context, before, after Record) error {
 	if before.Revision == 0 {
 		err := s.permit(ctx, nil, &after, changeVerb(after.Kind, access.Create))
 		if err == nil {
@@ -509,7 +525,7 @@ func (s *Service) permitWrite(ctx context.Context, before, after Record) error {
 		return errNotEntered
 	}
 	err := s.permit(ctx, nil, &after, changeVerb(after.Kind, access.Update))
-	if err == nil && !c.sees(s, before) { // the same error as for an ID at which the caller may not create
+	if err == nil && !c.sees(before) { // the same error as for an ID at which the caller may not create
 		return s.refuse(ctx, c, after.Kind, after.ID, changeVerb(after.Kind, access.Create))
 	}
 	if err == nil {
@@ -522,21 +538,14 @@ func (s *Service) permitWrite(ctx context.Context, before, after Record) error {
 }
 
 // reveals reports whether the caller may see the values of Secrets in a record.
-func (c *caller) reveals(s *Service, r Record) bool {
-	return c.grant.IsAll() || s.options.Access == AccessReport || c.grant.May(access.Secret, AttributesOf(r))
-}
-
-// RevealsSecrets reports whether the caller of a context may see the values of
-// Secrets in a record, for transports that encode records themselves.
-func (s *Service) RevealsSecrets(ctx context.Context, r Record) bool {
-	c, err := s.caller(ctx)
-	return err == nil && c.reveals(s, r)
+func (c *caller) reveals(r Record) bool {
+	return c.grant.IsAll() || c.reporting || c.grant.May(access.Secret, AttributesOf(r))
 }
 
 // redact hides the values of Secrets in a package from callers without the right to
 // see them.
-func (s *Service) redact(c *caller, r Record, pkg krm.Package) krm.Package {
-	if pkg == nil || !krm.MayHoldSecrets(r.Package) || c.reveals(s, r) {
+func (s *rights) redact(c *caller, r Record, pkg krm.Package) krm.Package {
+	if pkg == nil || !krm.MayHoldSecrets(r.Package) || c.reveals(r) {
 		return pkg
 	}
 	return pkg.WithoutSecrets()
@@ -544,9 +553,9 @@ func (s *Service) redact(c *caller, r Record, pkg krm.Package) krm.Package {
 
 // restore replaces the redacted values of a package that a caller read without the
 // right to see them by those of the package before.
-func (s *Service) restore(ctx context.Context, before Record, pkg krm.Package) (krm.Package, error) {
+func (s *rights) restore(ctx context.Context, before Record, pkg krm.Package) (krm.Package, error) {
 	c, ok := callerOf(ctx)
-	if !ok || before.Revision == 0 || !krm.MayHoldSecrets(before.Package) || c.reveals(s, before) {
+	if !ok || before.Revision == 0 || !krm.MayHoldSecrets(before.Package) || c.reveals(before) {
 		return pkg, nil
 	}
 	old, err := packageOf(before)
@@ -557,105 +566,103 @@ func (s *Service) restore(ctx context.Context, before Record, pkg krm.Package) (
 	return restored, nil
 }
 
-// A Watcher is what the caller of a watch may see. It is for transports that filter
-// events themselves.
-type Watcher struct {
-	service *Service
-	caller  *caller
-	checked time.Time // when the rights were compared last
-}
-
-// Rights are what the caller of a watch may see: a [Watcher], or that of another
-// process.
-type Rights interface {
-	// Sees reports whether the caller may read a record.
-	Sees(r Record) bool
-	// All reports whether the caller may read everything.
-	All() bool
-	// Interval returns a channel that ticks when Still must be called.
-	Interval() (ticks <-chan time.Time, stop func())
-	// Still returns ErrDenied if the rights have changed since the watch began.
-	Still(ctx context.Context) error
-}
-
-// Rights returns what the caller of a context may see now.
-func (s *Service) Rights(ctx context.Context) (Rights, error) { return s.Watcher(ctx) }
-
-// ViewKey returns a text that is equal for callers who see the same now.
-func (s *Service) ViewKey(ctx context.Context) (string, error) {
-	c, err := s.caller(ctx)
-	if err != nil {
-		return "", err
-	}
-	return c.view(s).Key(), nil
-}
-
-// Key returns a text that is equal as long as the caller sees the same.
-func (w *Watcher) Key() string { return w.caller.view(w.service).Key() }
-
-// Watcher returns what the caller of a context may see now.
-func (s *Service) Watcher(ctx context.Context) (*Watcher, error) {
-	_, c, err := s.enter(ctx, tko.KindDeployment, access.Open)
-	if err != nil {
-		return nil, err
-	}
-	return &Watcher{service: s, caller: c, checked: time.Now()}, nil
-}
-
-// Sees reports whether the caller may read a record. It doesn't see a record that
-// doesn't exist.
-func (w *Watcher) Sees(r Record) bool { return w.caller.sees(w.service, r) }
-
-// All reports whether the caller may read everything.
-func (w *Watcher) All() bool { return w.caller.view(w.service).IsAll() }
-
-// Check returns ErrDenied if the rights of the caller have changed since the watch
-// began, or if its credentials have expired. Call it at intervals.
-func (w *Watcher) Check(ctx context.Context) error {
-	if w.service.options.Access == AccessOff {
-		return nil
-	}
-	c, err := w.service.caller(context.WithValue(ctx, callerKey{}, (*caller)(nil)))
-	if err != nil {
-		return err
-	}
-	if w.service.options.Access == AccessEnforce && !c.grant.Same(w.caller.grant) {
-		return tko.Errorf(tko.ErrDenied, "the rights of %q have changed: list again, and watch from there", c.identity.Subject)
-	}
-	return nil
-}
-
 // reads begins a list.
-func (s *Service) reads(ctx context.Context, kind tko.Kind) (context.Context, *Watcher, error) {
+func (s *rights) reads(ctx context.Context, kind tko.Kind) (context.Context, *Watcher, error) {
 	ctx, c, err := s.enter(ctx, kind, access.Read)
 	if err != nil {
 		return ctx, nil, err
 	}
-	return ctx, &Watcher{service: s, caller: c, checked: time.Now()}, nil
-}
-
-// Still is Check, at most once in an interval of rulesAge.
-func (w *Watcher) Still(ctx context.Context) error {
-	if w.service.options.Access == AccessOff {
-		return nil
-	}
-	now := time.Now()
-	if now.Sub(w.checked) < rulesAge {
-		return nil
-	}
-	w.checked = now
-	return w.Check(ctx)
+	return ctx, &Watcher{rights: s, caller: c, checked: time.Now()}, nil
 }
 
 // restored is restore for the package of a record that is written as a whole.
-func (s *Service) restored(ctx context.Context, key Key, pkg krm.Package) (krm.Package, error) {
+func (s *rights) restored(ctx context.Context, key Key, pkg krm.Package) (krm.Package, error) {
 	c, ok := callerOf(ctx)
 	if !ok || c.grant.IsAll() || CheckKey(key) != nil {
 		return pkg, nil //nolint:nilerr // the write reports the key
 	}
 	current, err := s.get(ctx, Fields{Package: true}, key)
-	if err != nil || !c.sees(s, current) {
+	if err != nil || !c.sees(current) {
 		return pkg, err
 	}
 	return s.restore(ctx, current, pkg)
+}
+
+// A ruleChange is a change of the rules of access, with its audit records.
+type ruleChange struct {
+	put, remove []AccessRule
+	records     []audit.Record
+}
+
+// write adds a rule that is to be written, with its audit record.
+func (c *ruleChange) write(kind, id string, doc any, record audit.Record) error {
+	rule, err := ruleOf(kind, id, doc)
+	c.put, c.records = append(c.put, rule), append(c.records, record)
+	return err
+}
+
+// erase adds a rule that is to be removed.
+func (c *ruleChange) erase(kind, id string) {
+	c.remove = append(c.remove, AccessRule{Kind: kind, ID: id})
+}
+
+func (c ruleChange) change() ruleChange { return c }
+
+// A decision has a change of the rules of access: a ruleChange, or what embeds one.
+type decision interface{ change() ruleChange }
+
+// changeRules changes the rules as decide says, on the condition that they are still those
+// that it was given; otherwise it decides again. decide is a pure function.
+func changeRules[D decision](ctx context.Context, s *rights, c *caller, decide func(*ruleBook) (D, error)) (decided D, err error) {
+	err = retry(ctx, func() error {
+		book, err := s.rulesOf(ctx, 0)
+		if err != nil {
+			return err
+		}
+		if c.bound && book.Version != c.grant.Version {
+			if same, err := s.renew(ctx, c); err != nil {
+				return err
+			} else if !same && book.Version != c.grant.Version {
+				return final(tko.Errorf(tko.ErrDenied, "the rights of %q have changed: try again", c.identity.Subject))
+			}
+		}
+		if decided, err = decide(book); err != nil {
+			return final(err)
+		}
+		change := decided.change()
+		changed := slices.Clone(change.records)
+		for i := range changed {
+			changed[i].Caller, changed[i].Decision = *c.auditCaller(ctx), audit.Allow
+		}
+		records := changed
+		if !s.options.Audit {
+			records = nil
+		}
+		if _, err := s.store.ChangeAccess(ctx, book.Version, change.put, change.remove, records...); err != nil {
+			return err
+		}
+		for _, record := range changed {
+			s.log.InfoContext(ctx, "rules of access changed", "kind", record.Kind, "id", record.ID, "op", record.Op, "detail", record.Detail, "who", author(ctx).Who)
+		}
+		_, err = s.rulesOf(ctx, 0)
+		return err
+	})
+	return decided, err
+}
+
+// renew reads the caller's rights again, and reports whether their version is new and
+// they permit the same.
+func (s *rights) renew(ctx context.Context, c *caller) (same bool, err error) {
+	if _, err := s.rulesOf(ctx, 0); err != nil {
+		return false, err
+	}
+	now, err := s.caller(context.WithValue(ctx, callerKey{}, (*caller)(nil)))
+	if err != nil {
+		return false, err
+	}
+	if now.grant.Version == c.grant.Version || !now.grant.Same(c.grant) {
+		return false, nil
+	}
+	c.grant = now.grant
+	return true, nil
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -252,6 +254,86 @@ func TestWatchEndsWhenRightsAreRevoked(t *testing.T) {
 	}()
 	w.is("unbind", w.Unbind(w.ctx, b.ID), nil)
 	w.is("watch", <-ended, tko.ErrDenied)
+}
+
+// A list that takes long must not go on with rights that the caller no longer has.
+func TestListsEndWhenRightsAreRevoked(t *testing.T) {
+	t.Parallel()
+	lists := map[string]func(ctx context.Context, w *world) iter.Seq[error]{
+		"sites": func(ctx context.Context, w *world) iter.Seq[error] {
+			return errorsOf(w.Sites(ctx, tko.SiteSelect{}, tko.ListOptions{}))
+		},
+		"records": func(ctx context.Context, w *world) iter.Seq[error] {
+			position, err := w.Position(ctx)
+			w.is("position", err, nil)
+			return errorsOf(w.Records(ctx, catalog.Query{Kind: tko.KindSite, Limit: -1}, position))
+		},
+	}
+	for name, list := range lists {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newGuarded(t, catalog.Options{})
+			for _, id := range []tko.SiteID{"emea/1", "emea/2"} {
+				_, err := w.RegisterSite(w.ctx, tko.Site{ID: id})
+				w.is("register", err, nil)
+			}
+			b := w.bind("cert:ada", access.Viewer, emea)
+			n := 0
+			for err := range list(w.as("cert:ada"), w) {
+				if n++; n == 2 {
+					w.is("second site", err, tko.ErrDenied)
+					break
+				}
+				w.is("first site", err, nil)
+				w.is("unbind", w.Unbind(w.ctx, b.ID), nil)
+				time.Sleep(time.Second) // rights are compared once in a second
+			}
+			if n != 2 {
+				t.Errorf("the list ended after %d sites, without an error", n)
+			}
+		})
+	}
+}
+
+func errorsOf[T any](list iter.Seq2[T, error]) iter.Seq[error] {
+	return func(yield func(error) bool) {
+		for _, err := range list {
+			if !yield(err) {
+				return
+			}
+		}
+	}
+}
+
+// A server may have the rights of a caller in its cache that another server has removed.
+func TestRulesChangeOnlyWithTheRightsThatTheCallerHasNow(t *testing.T) {
+	t.Parallel()
+	w := newGuarded(t, catalog.Options{})
+	b := w.bind("cert:ada", access.Admin, access.Scope{})
+	ada := w.as("cert:ada")
+	other := catalog.New(w.store, w.validator, catalog.Options{Access: catalog.AccessEnforce, Audit: true})
+	_, err := other.Bind(w.ctx, access.Binding{Subject: "cert:bob", Role: access.Viewer})
+	w.is("another rule, elsewhere", err, nil)
+	_, err = w.Bind(ada, access.Binding{Subject: "cert:cy", Role: access.Viewer, Scope: emea})
+	w.is("bind with the same rights as before", err, nil)
+	w.is("revoke elsewhere", other.Unbind(w.ctx, b.ID), nil)
+	_, err = w.Bind(ada, access.Binding{Subject: "cert:eve", Role: access.Admin})
+	w.is("bind with revoked rights", err, tko.ErrDenied)
+	rules, err := other.Bindings(w.ctx)
+	w.is("read the rules", err, nil)
+	if slices.ContainsFunc(rules.Bindings, func(b access.Binding) bool { return b.Subject == "cert:eve" }) {
+		t.Error("a caller without rights has bound another one")
+	}
+	var details []string
+	for stored, err := range w.AuditRecords(w.ctx, audit.Select{Subject: "cert:ada", Kind: "binding"}) {
+		w.is("read the audit log", err, nil)
+		r, err := stored.Record()
+		w.is("read a record", err, nil)
+		details = append(details, r.Op+" "+r.Detail)
+	}
+	if want := []string{"bound cert:cy: viewer in site-id=emea/**"}; !slices.Equal(details, want) {
+		t.Errorf("the audit log has %q, want %q", details, want)
+	}
 }
 
 func TestNoWriteCommitsAfterItsRightsAreRevoked(t *testing.T) {
@@ -923,5 +1005,33 @@ func TestRemovedRulesAreAuditedInFull(t *testing.T) {
 		if len(found) != 1 || !reflect.DeepEqual(found[0], want) {
 			t.Errorf("the audit log has %+v, want %+v", found, want)
 		}
+	}
+}
+
+// setLevels accepts all levels.
+type setLevels struct{}
+
+func (setLevels) All() []tko.LogLevel             { return nil }
+func (setLevels) Set(string, time.Duration) error { return nil }
+
+func TestActionsOfAdministratorsAreAudited(t *testing.T) {
+	t.Parallel()
+	w := newGuarded(t, catalog.Options{LogLevels: setLevels{}})
+	ctx := tko.WithAuthor(w.ctx, tko.Author{Why: "a fault"})
+	_, err := w.SetLogLevels(ctx, "store=debug", 0)
+	w.is("set levels", err, nil)
+	w.bind("cert:root", access.BackupRole, access.Scope{})
+	w.is("back up", w.Backup(ctx, io.Discard), nil)
+	var found []string
+	for stored, err := range w.AuditRecords(w.ctx, audit.Select{Subject: "cert:root"}) {
+		w.is("read the audit log", err, nil)
+		r, err := stored.Record()
+		w.is("read a record", err, nil)
+		if r.Kind == "log" || r.Kind == "store" {
+			found = append(found, strings.Join([]string{r.Kind, r.Op, r.Detail, r.Decision, r.Why}, "|"))
+		}
+	}
+	if want := []string{"log|written|store=debug|allow|a fault", "store|backup||allow|"}; !slices.Equal(found, want) {
+		t.Errorf("the audit log has %q, want %q", found, want)
 	}
 }

@@ -3,7 +3,6 @@ package catalog
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,6 +16,37 @@ import (
 	"github.com/tko-orchestrator/tko/internal/identity"
 )
 
+// An AccessControl manages the rules of access, and reports what callers may do.
+type AccessControl struct{ *core }
+
+// RevealsSecrets reports whether the caller of a context may see the values of
+// Secrets in a record, for transports that encode records themselves.
+func (s *AccessControl) RevealsSecrets(ctx context.Context, r Record) bool {
+	c, err := s.caller(ctx)
+	return err == nil && c.reveals(r)
+}
+
+// Rights returns what the caller of a context may see now.
+func (s *AccessControl) Rights(ctx context.Context) (Rights, error) { return s.Watcher(ctx) }
+
+// ViewKey returns a text that is equal for callers who see the same now.
+func (s *AccessControl) ViewKey(ctx context.Context) (string, error) {
+	c, err := s.caller(ctx)
+	if err != nil {
+		return "", err
+	}
+	return c.view().Key(), nil
+}
+
+// Watcher returns what the caller of a context may see now.
+func (s *AccessControl) Watcher(ctx context.Context) (*Watcher, error) {
+	_, c, err := s.enter(ctx, tko.KindDeployment, access.Open)
+	if err != nil {
+		return nil, err
+	}
+	return &Watcher{rights: &s.rights, caller: c, checked: time.Now()}, nil
+}
+
 // The kinds of stored rules of access.
 const (
 	ruleBinding  = "binding"
@@ -25,12 +55,12 @@ const (
 	ruleSetup    = "setup"
 )
 
-// breakGlassTime is the duration of the rights that [Service.BreakGlass] gives.
+// breakGlassTime is the duration of the rights that [AccessControl.BreakGlass] gives.
 const breakGlassTime = time.Hour
 
 // Bindings returns all bindings and policies. It needs the right bind; other callers
 // get their own bindings, and no policies.
-func (s *Service) Bindings(ctx context.Context) (access.Rules, error) {
+func (s *AccessControl) Bindings(ctx context.Context) (access.Rules, error) {
 	ctx, c, err := s.enter(ctx, "", access.Open)
 	if err != nil {
 		return access.Rules{}, err
@@ -53,7 +83,7 @@ func (s *Service) Bindings(ctx context.Context) (access.Rules, error) {
 
 // Bind adds a binding and returns it with its ID. One binds only rights and scopes
 // that one holds.
-func (s *Service) Bind(ctx context.Context, b access.Binding) (access.Binding, error) {
+func (s *AccessControl) Bind(ctx context.Context, b access.Binding) (access.Binding, error) {
 	ctx, c, err := s.enter(ctx, "", access.Bind)
 	if err != nil {
 		return access.Binding{}, err
@@ -77,9 +107,9 @@ func (s *Service) Bind(ctx context.Context, b access.Binding) (access.Binding, e
 		}
 	}
 	b.ID, b.By, b.Created = uuid.NewString(), author(ctx), time.Now().UTC().Truncate(time.Second)
-	return b, s.changeAccess(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
+	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
 		if len(book.Bindings) >= access.MaxRules {
-			return nil, nil, tko.Errorf(tko.ErrInvalid, "there are %d bindings, the maximum: remove some that are no longer used, or bind groups", len(book.Bindings))
+			return change, tko.Errorf(tko.ErrInvalid, "there are %d bindings, the maximum: remove some that are no longer used, or bind groups", len(book.Bindings))
 		}
 		same := 0
 		for _, other := range book.Bindings {
@@ -88,24 +118,24 @@ func (s *Service) Bind(ctx context.Context, b access.Binding) (access.Binding, e
 			}
 		}
 		if same >= access.MaxTerms {
-			return nil, nil, tko.Errorf(tko.ErrInvalid, "%s has %d bindings: use at most %d, with wider scopes", b.Subject+b.Group, same, access.MaxTerms)
+			return change, tko.Errorf(tko.ErrInvalid, "%s has %d bindings: use at most %d, with wider scopes", b.Subject+b.Group, same, access.MaxTerms)
 		}
 		if c.identity.IsSetup() {
 			for _, other := range book.Bindings {
 				if other.IsUnlimitedAdmin() {
-					return nil, nil, tko.Errorf(tko.ErrDenied, "there is an administrator already: the one-time token is for the first one only")
+					return change, tko.Errorf(tko.ErrDenied, "there is an administrator already: the one-time token is for the first one only")
 				}
 			}
 			if len(book.setups) == 0 {
-				return nil, nil, tko.Errorf(tko.ErrDenied, "the one-time token was used")
+				return change, tko.Errorf(tko.ErrDenied, "the one-time token was used")
 			}
 			for hash := range book.setups {
-				remove = append(remove, AccessRule{Kind: ruleSetup, ID: hash})
+				change.erase(ruleSetup, hash)
 			}
 		}
-		rule, err := ruleOf(ruleBinding, b.ID, b)
-		return []AccessRule{rule}, remove, err
-	}, describeBinding("bound", b))
+		return change, change.write(ruleBinding, b.ID, b, describeBinding("bound", b))
+	})
+	return b, err
 }
 
 // checkFirst returns ErrDenied if a binding is not that of a first administrator.
@@ -123,7 +153,7 @@ type setupToken struct {
 
 // SetupToken returns when the one-time token with a hash ends. It returns ErrNotFound if
 // there is none, or it was used.
-func (s *Service) SetupToken(ctx context.Context, hash string) (time.Time, error) {
+func (s *AccessControl) SetupToken(ctx context.Context, hash string) (time.Time, error) {
 	book, err := s.rulesOf(ctx, rulesAge)
 	if err != nil {
 		return time.Time{}, err
@@ -138,6 +168,19 @@ func (s *Service) SetupToken(ctx context.Context, hash string) (time.Time, error
 // administrator, in place of earlier ones. It returns ErrConflict if there is an
 // administrator. It is for the operator of the store, without a server.
 func AddSetupToken(ctx context.Context, store Store, hash string, expires time.Time) error {
+	return initialise(ctx, store, func(rules []AccessRule) (change ruleChange, err error) {
+		for _, r := range rules {
+			if r.Kind == ruleSetup {
+				change.erase(ruleSetup, r.ID)
+			}
+		}
+		return change, change.write(ruleSetup, hash, setupToken{Expires: expires.UTC()},
+			audit.Record{Kind: ruleSetup, Op: "initialised", Detail: "one-time token for the first administrator"})
+	})
+}
+
+// initialise changes the rules of a store that has no administrator of everything.
+func initialise(ctx context.Context, store Store, decide func([]AccessRule) (ruleChange, error)) error {
 	version, rules, err := store.Access(ctx)
 	if err != nil {
 		return err
@@ -145,18 +188,14 @@ func AddSetupToken(ctx context.Context, store Store, hash string, expires time.T
 	if err := noAdministrator(rules); err != nil {
 		return err
 	}
-	var remove []AccessRule
-	for _, r := range rules {
-		if r.Kind == ruleSetup {
-			remove = append(remove, AccessRule{Kind: ruleSetup, ID: r.ID})
-		}
-	}
-	rule, err := ruleOf(ruleSetup, hash, setupToken{Expires: expires.UTC()})
+	change, err := decide(rules)
 	if err != nil {
 		return err
 	}
-	record := audit.Record{Kind: ruleSetup, Op: "initialised", Detail: "one-time token for the first administrator", Caller: audit.Caller{Subject: "process", Decision: audit.Allow}}
-	_, err = store.ChangeAccess(ctx, version, []AccessRule{rule}, remove, record)
+	for i := range change.records {
+		change.records[i].Caller = audit.Caller{Subject: "process", Decision: audit.Allow}
+	}
+	_, err = store.ChangeAccess(ctx, version, change.put, change.remove, change.records...)
 	return err
 }
 
@@ -188,13 +227,12 @@ func ruleOf(kind, id string, doc any) (AccessRule, error) {
 
 // Unbind removes a binding or a policy. The last binding that makes an administrator
 // of everything for an unlimited time stays.
-func (s *Service) Unbind(ctx context.Context, id string) error {
+func (s *AccessControl) Unbind(ctx context.Context, id string) error {
 	ctx, c, err := s.enter(ctx, "", access.Bind)
 	if err != nil {
 		return err
 	}
-	record := audit.Record{ID: id, Op: "unbound"}
-	return s.changeRules(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
+	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
 		admins := 0
 		for _, b := range book.Bindings {
 			if b.IsUnlimitedAdmin() {
@@ -206,29 +244,32 @@ func (s *Service) Unbind(ctx context.Context, id string) error {
 				continue
 			}
 			if b.IsUnlimitedAdmin() && admins == 1 {
-				return nil, nil, tko.Errorf(tko.ErrInvalid, "the binding %q makes the last administrator of everything: bind another one first", id)
+				return change, tko.Errorf(tko.ErrInvalid, "the binding %q makes the last administrator of everything: bind another one first", id)
 			}
 			if err := c.grant.MayBind(b); err != nil {
-				return nil, nil, err
+				return change, err
 			}
-			record = describeBinding("unbound", b)
-			return nil, []AccessRule{{Kind: ruleBinding, ID: id}}, nil
+			change.erase(ruleBinding, id)
+			change.records = []audit.Record{describeBinding("unbound", b)}
+			return change, nil
 		}
 		for _, p := range book.Policies {
 			if p.ID == id {
 				if err := c.mayGovern(p); err != nil {
-					return nil, nil, err
+					return change, err
 				}
-				record = describePolicy("removed", p)
-				return nil, []AccessRule{{Kind: rulePolicy, ID: id}}, nil
+				change.erase(rulePolicy, id)
+				change.records = []audit.Record{describePolicy("removed", p)}
+				return change, nil
 			}
 		}
-		return nil, nil, tko.Errorf(tko.ErrNotFound, "binding or policy %.60q: not found", id)
-	}, func() []audit.Record { return []audit.Record{record} })
+		return change, tko.Errorf(tko.ErrNotFound, "binding or policy %.60q: not found", id)
+	})
+	return err
 }
 
 // AddPolicy adds a policy of approvals and returns it with its ID.
-func (s *Service) AddPolicy(ctx context.Context, p access.Policy) (access.Policy, error) {
+func (s *AccessControl) AddPolicy(ctx context.Context, p access.Policy) (access.Policy, error) {
 	ctx, c, err := s.enter(ctx, "", access.Bind)
 	if err != nil {
 		return access.Policy{}, err
@@ -240,13 +281,13 @@ func (s *Service) AddPolicy(ctx context.Context, p access.Policy) (access.Policy
 		return access.Policy{}, err
 	}
 	p.ID, p.By, p.Created = uuid.NewString(), author(ctx), time.Now().UTC().Truncate(time.Second)
-	return p, s.changeAccess(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
+	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
 		if len(book.Policies) >= access.MaxRules {
-			return nil, nil, tko.Errorf(tko.ErrInvalid, "there are %d policies, the maximum: remove some", len(book.Policies))
+			return change, tko.Errorf(tko.ErrInvalid, "there are %d policies, the maximum: remove some", len(book.Policies))
 		}
-		rule, err := ruleOf(rulePolicy, p.ID, p)
-		return []AccessRule{rule}, nil, err
-	}, describePolicy("added", p))
+		return change, change.write(rulePolicy, p.ID, p, describePolicy("added", p))
+	})
+	return p, err
 }
 
 // mayGovern returns ErrDenied if the caller may not bind approvers in the scope of a
@@ -259,53 +300,10 @@ func describePolicy(verb string, p access.Policy) audit.Record {
 	return audit.Record{Kind: rulePolicy, ID: p.ID, Op: verb, Detail: fmt.Sprintf("%d approvers from %q in %s", p.Approvers, p.Groups, p.Scope), Why: p.Reason}
 }
 
-// changeAccess changes the rules on the condition that they are those that decide
-// read. records are audited.
-func (s *Service) changeAccess(ctx context.Context, c *caller, decide func(*ruleBook) (put, remove []AccessRule, err error), record audit.Record) error {
-	return s.changeRules(ctx, c, decide, func() []audit.Record { return []audit.Record{record} })
-}
-
-// changeRules is changeAccess with the audit records of what decide returned last.
-func (s *Service) changeRules(ctx context.Context, c *caller, decide func(*ruleBook) (put, remove []AccessRule, err error), recordsOf func() []audit.Record) error {
-	return retry(ctx, func() error {
-		book, err := s.rulesOf(ctx, 0)
-		if err != nil {
-			return err
-		}
-		if c.bound && book.Version != c.grant.Version {
-			if same, err := s.renew(ctx, c); err != nil {
-				return err
-			} else if !same && book.Version != c.grant.Version {
-				return final(tko.Errorf(tko.ErrDenied, "the rights of %q have changed: try again", c.identity.Subject))
-			}
-		}
-		put, remove, err := decide(book)
-		if err != nil {
-			return final(err)
-		}
-		changed := recordsOf()
-		for i := range changed {
-			changed[i].Caller, changed[i].Decision = *c.auditCaller(ctx), audit.Allow
-		}
-		records := changed
-		if !s.options.Audit {
-			records = nil
-		}
-		if _, err := s.store.ChangeAccess(ctx, book.Version, put, remove, records...); err != nil {
-			return err
-		}
-		for _, record := range changed {
-			s.log.InfoContext(ctx, "rules of access changed", "kind", record.Kind, "id", record.ID, "op", record.Op, "detail", record.Detail, "who", author(ctx).Who)
-		}
-		_, err = s.rulesOf(ctx, 0)
-		return err
-	})
-}
-
 // CanI reports whether the caller may use a verb on an entity: one that exists, or
 // could. With an empty ID, whether it may use the verb on some entity of the kind.
 // The caller learns nothing about entities that it may not read.
-func (s *Service) CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id string) (bool, error) {
+func (s *AccessControl) CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id string) (bool, error) {
 	ctx, c, err := s.enter(ctx, "", access.Open)
 	if err != nil {
 		return false, err
@@ -324,7 +322,7 @@ func (s *Service) CanI(ctx context.Context, verb access.Verb, kind tko.Kind, id 
 	if err != nil {
 		return false, err
 	}
-	if !c.sees(s, r) {
+	if !c.sees(r) {
 		r = Record{Key: key}
 	}
 	return c.grant.May(verb, AttributesOf(r)), nil
@@ -339,24 +337,24 @@ func verbNames() string {
 }
 
 // AccessMode returns how rights are enforced: off, report or enforce.
-func (s *Service) AccessMode() string { return string(s.options.Access) }
+func (s *AccessControl) AccessMode() string { return string(s.options.Access) }
 
 // MayImpersonate reports whether a caller may act under a name that it verified.
-func (s *Service) MayImpersonate(ctx context.Context, who identity.Identity) bool {
+func (s *AccessControl) MayImpersonate(ctx context.Context, who identity.Identity) bool {
 	c, err := s.caller(identity.With(context.WithValue(ctx, callerKey{}, (*caller)(nil)), who))
 	return err == nil && s.options.Access != AccessOff && c.grant.May(access.Impersonate, access.Attributes{})
 }
 
 // Authorize checks a verb that a transport asks about itself, on some entity of a kind:
 // for services other than those of the catalog.
-func (s *Service) Authorize(ctx context.Context, verb access.Verb, kind tko.Kind) error {
+func (s *AccessControl) Authorize(ctx context.Context, verb access.Verb, kind tko.Kind) error {
 	_, _, err := s.enter(ctx, kind, verb)
 	return err
 }
 
 // BreakGlass makes the caller an administrator for an hour. Only a process of the
 // server's user or of root may, through the Unix socket of the server.
-func (s *Service) BreakGlass(ctx context.Context, why string) (access.Binding, error) {
+func (s *AccessControl) BreakGlass(ctx context.Context, why string) (access.Binding, error) {
 	ctx, c, err := s.enter(ctx, "", access.Open)
 	if err != nil {
 		return access.Binding{}, err
@@ -373,11 +371,9 @@ func (s *Service) BreakGlass(ctx context.Context, why string) (access.Binding, e
 		ID: uuid.NewString(), Subject: c.identity.Subject, Role: access.Admin, Expires: time.Now().Add(breakGlassTime).UTC().Truncate(time.Second),
 		Reason: why, By: author(ctx), Created: time.Now().UTC().Truncate(time.Second),
 	}
-	record := describeBinding("broke glass", b)
-	err = s.changeAccess(ctx, c, func(*ruleBook) (put, remove []AccessRule, err error) {
-		rule, err := ruleOf(ruleBinding, b.ID, b)
-		return []AccessRule{rule}, nil, err
-	}, record)
+	_, err = changeRules(ctx, &s.rights, c, func(*ruleBook) (change ruleChange, err error) {
+		return change, change.write(ruleBinding, b.ID, b, describeBinding("broke glass", b))
+	})
 	if err == nil {
 		s.log.WarnContext(ctx, "BREAK GLASS: a local user is administrator for an hour", "subject", b.Subject, "why", why, "until", b.Expires)
 	}
@@ -397,241 +393,9 @@ func InitAccess(ctx context.Context, store Store, subject, why string, expires t
 	if !identity.IsSubject(subject) {
 		return b, tko.Errorf(tko.ErrInvalid, "the subject %q has no prefix of an authenticator, so no client can have it: use a subject as tko whoami shows it, such as oidc:ALIAS:SUB", subject)
 	}
-	version, rules, err := store.Access(ctx)
-	if err != nil {
-		return b, err
-	}
-	if err := noAdministrator(rules); err != nil {
-		return b, err
-	}
-	rule, err := ruleOf(ruleBinding, b.ID, b)
-	if err != nil {
-		return b, err
-	}
-	record := describeBinding("initialised", b)
-	record.Decision, record.Subject = audit.Allow, "process"
-	_, err = store.ChangeAccess(ctx, version, []AccessRule{rule}, nil, record)
-	return b, err
+	return b, initialise(ctx, store, func([]AccessRule) (change ruleChange, err error) {
+		return change, change.write(ruleBinding, b.ID, b, describeBinding("initialised", b))
+	})
 }
 
 // ---- Four eyes ----
-
-// A pendingApproval is the approvals of a deployment that needs more than it has.
-type pendingApproval struct {
-	Revision int64    `json:"revision"`
-	Digest   string   `json:"digest"`
-	Subjects []string `json:"subjects"`
-}
-
-// policiesFor returns the policies that govern the approval of a deployment. They
-// need identities, so they are in force only if rights are enforced.
-func (s *Service) policiesFor(ctx context.Context, r Record) ([]access.Policy, error) {
-	if s.options.Access != AccessEnforce || r.Kind != tko.KindDeployment {
-		return nil, nil
-	}
-	book, err := s.rulesOf(ctx, rulesAge)
-	if err != nil {
-		return nil, err
-	}
-	var policies []access.Policy
-	for _, p := range book.Policies {
-		if p.Covers(AttributesOf(r)) {
-			policies = append(policies, p)
-		}
-	}
-	return policies, nil
-}
-
-// waitsForApproval returns the Approved condition of a deployment that a policy
-// governs.
-func waitsForApproval() *tko.Condition {
-	return &tko.Condition{
-		Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: reasonNotApproved,
-		Message: "a policy asks for an explicit approval, by another person than those who changed the deployment: approve it",
-	}
-}
-
-// permitApproval decides about a change, other than an explicit approval, that makes
-// a deployment approved: under a policy, the deployment stays unapproved; otherwise
-// the caller needs the right to approve, or is a controller.
-func (s *Service) permitApproval(ctx context.Context, before Record, after *Record) error {
-	if !after.Approved || before.Approved {
-		return nil
-	}
-	c, ok := callerOf(ctx)
-	if !ok {
-		return errNotEntered
-	}
-	policies, err := s.policiesFor(ctx, *after)
-	if err != nil {
-		return err
-	}
-	if len(policies) > 0 {
-		after.Approved = false
-		if before.Revision == 0 {
-			after.Conditions = mergeConditions(tko.WithoutCondition(after.Conditions, tko.ConditionApproved), []tko.Condition{*waitsForApproval()}, 1, time.Now())
-		}
-		return nil
-	}
-	if c.grant.IsAll() || c.grant.May(access.Commit, AttributesOf(*after)) {
-		return nil
-	}
-	return s.permit(ctx, nil, after, access.Approve)
-}
-
-// permitBatch checks writes of records that exist.
-func (s *Service) permitBatch(ctx context.Context, writes []Write, verb access.Verb) error {
-	for i := range writes {
-		if err := s.permit(ctx, &writes[i].Record, nil, verb); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// maxAuthors is the maximum number of revisions whose authors are compared with an
-// approver.
-const maxAuthors = 1000
-
-// vote records the caller's approval of a deployment that a policy governs, and
-// reports whether the deployment has enough of them, or needs none. It returns
-// ErrDenied if the caller may not approve it: an author of a revision since the last
-// approval, a controller, or a member of none of the policy's groups.
-func (s *Service) vote(ctx context.Context, r Record, dryRun bool) (enough bool, err error) {
-	policies, err := s.policiesFor(ctx, r)
-	if err != nil || len(policies) == 0 {
-		return true, err
-	}
-	c, _ := callerOf(ctx)
-	subject := c.identity.Subject
-	deny := func(format string, args ...any) error {
-		reason := fmt.Sprintf(format, args...)
-		record := c.record(ctx, r.Kind, r.ID, access.Approve, audit.Refuse, reason)
-		s.refusals.add(ctx, record)
-		return tko.Errorf(tko.ErrDenied, "deployment %q: %s", r.ID, reason)
-	}
-	if !isPerson(c.identity.Subject) || c.identity.Plugin != nil || c.identity.IsAnonymous() {
-		return false, deny("a policy asks for an approval by a person, which %q is not", subject)
-	}
-	need := 0
-	for _, p := range policies {
-		need = max(need, p.Approvers)
-		if len(p.Groups) > 0 && !slices.ContainsFunc(p.Groups, func(g string) bool { return slices.Contains(c.identity.Groups, g) }) {
-			return false, deny("a policy asks for an approval by a member of %s", strings.Join(p.Groups, " or "))
-		}
-	}
-	authors, err := s.authorsSinceApproval(ctx, r)
-	if err != nil {
-		return false, err
-	}
-	for _, a := range authors {
-		if s.person(a) == s.person(subject) {
-			return false, deny("a policy asks that who approves is not who changed it, and %s changed it since its last approval: ask another person", a)
-		}
-	}
-	if need <= 1 || dryRun {
-		return true, nil
-	}
-	vote := pendingApproval{Revision: r.Revision, Digest: fmt.Sprintf("%x", r.Digest)}
-	err = s.changeAccess(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
-		if had, ok := book.approvals[r.ID]; ok && had.Revision == vote.Revision && had.Digest == vote.Digest {
-			vote.Subjects = slices.Clone(had.Subjects)
-		} else {
-			vote.Subjects = nil
-		}
-		if !slices.ContainsFunc(vote.Subjects, func(other string) bool { return s.person(other) == s.person(subject) }) {
-			vote.Subjects = append(vote.Subjects, subject)
-		}
-		rule, err := ruleOf(ruleApproval, r.ID, vote)
-		return []AccessRule{rule}, nil, err
-	}, audit.Record{Kind: ruleApproval, ID: r.ID, Op: "approved", Revision: r.Revision, After: vote.Digest, Site: r.Site})
-	if err != nil {
-		return false, err
-	}
-	return len(vote.Subjects) >= need, nil
-}
-
-// forgetVotes removes the approvals of a deployment that is approved. If that fails,
-// they stay, and are void because the deployment has another revision.
-func (s *Service) forgetVotes(ctx context.Context, id string) {
-	if s.options.Access != AccessEnforce {
-		return
-	}
-	book, err := s.rulesOf(ctx, rulesAge)
-	if err != nil {
-		return
-	}
-	if _, ok := book.approvals[id]; !ok {
-		return
-	}
-	if _, err := s.store.ChangeAccess(ctx, book.Version, nil, []AccessRule{{Kind: ruleApproval, ID: id}}); err != nil {
-		s.log.DebugContext(ctx, "can't remove the approvals of an approved deployment", "deployment", id, "err", err)
-	}
-}
-
-// isPerson reports whether an author is a person, as far as the name shows: our own
-// controllers and plugins are not.
-func isPerson(who string) bool { return who != "" && !strings.HasPrefix(who, identity.Own) }
-
-// person returns the name of the person that a subject is an identity of: the subject
-// itself, unless Options.Persons has it.
-func (s *Service) person(subject string) string {
-	if name, ok := s.options.Persons[subject]; ok {
-		return "person " + name
-	}
-	return subject
-}
-
-// authorsSinceApproval returns the persons who wrote revisions of a deployment since
-// it was last approved, the revision of the template that it was made from since, or
-// the registrations of the plugins that changed it since.
-func (s *Service) authorsSinceApproval(ctx context.Context, r Record) ([]string, error) {
-	var authors []string
-	note := func(who string) {
-		if isPerson(who) && !slices.Contains(authors, who) {
-			authors = append(authors, who)
-		}
-	}
-	approvedBase, plugins := int64(0), map[string]bool{}
-	for revision := r.Revision; revision > 0 && r.Revision-revision < maxAuthors; revision-- {
-		was, err := s.store.Revision(ctx, r.Key, revision)
-		if errors.Is(err, tko.ErrNotFound) {
-			break // no longer retained
-		}
-		if err != nil {
-			return nil, err
-		}
-		if was.UID != r.UID {
-			break // an earlier deployment of the same ID
-		}
-		if was.Approved {
-			approvedBase = was.Base
-			break
-		}
-		note(was.Author.Who)
-		if id, ok := strings.CutPrefix(was.Author.Who, identity.Own+"plugin:"); ok {
-			typ, name, _ := strings.Cut(id, "/")
-			plugins[tko.PluginID(typ, name)] = true
-		}
-		for _, step := range was.Steps {
-			if step.Plugin != "" {
-				plugins[tko.PluginID(tko.PluginPrepare, step.Plugin)] = true
-			}
-		}
-	}
-	if r.Template != "" && r.Base != 0 && r.Base != approvedBase {
-		was, err := s.store.Revision(ctx, Key{Kind: tko.KindTemplate, ID: r.Template}, r.Base)
-		if err != nil && !errors.Is(err, tko.ErrNotFound) {
-			return nil, err
-		}
-		note(was.Author.Who)
-	}
-	for id := range plugins {
-		registered, err := s.get(ctx, Fields{}, Key{Kind: tko.KindPlugin, ID: id})
-		if err != nil {
-			return nil, err
-		}
-		note(registered.Author.Who)
-	}
-	return authors, nil
-}

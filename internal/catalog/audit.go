@@ -23,6 +23,9 @@ const (
 	trimBatch         = 5000
 )
 
+// An AuditTrail reads, exports and trims the audit log.
+type AuditTrail struct{ *core }
+
 // refusals write audit records of refused requests, at a limited rate, so that
 // refusals can't fill the disk or slow down writers. They are safe for concurrent use.
 type refusals struct {
@@ -130,14 +133,14 @@ func (f *refusals) flush(ctx context.Context) error {
 
 // RecordRefusal audits a request that a transport refused because it could not
 // authenticate the caller.
-func (s *Service) RecordRefusal(ctx context.Context, source, detail string) {
+func (s *AuditTrail) RecordRefusal(ctx context.Context, source, detail string) {
 	s.refusals.add(ctx, audit.Record{Caller: audit.Caller{Source: source, Decision: audit.Refuse, Action: "login"}, Kind: "login", Detail: detail})
 }
 
 // KeepAudit writes folded refusals, passes the head of the audit log to checkpoint, if
 // it isn't nil and the head has moved, and removes records that are older than keep (0:
 // none), at intervals, until the context ends. It returns nil then.
-func (s *Service) KeepAudit(ctx context.Context, keep, interval time.Duration, checkpoint func(audit.Head)) error {
+func (s *AuditTrail) KeepAudit(ctx context.Context, keep, interval time.Duration, checkpoint func(audit.Head)) error {
 	last := audit.Head{}
 	trimmed := time.Now()
 	for pause.For(ctx, interval) == nil {
@@ -169,58 +172,51 @@ func (s *Service) KeepAudit(ctx context.Context, keep, interval time.Duration, c
 }
 
 // AuditRecords returns the selected audit records in their order, as they are stored.
-func (s *Service) AuditRecords(ctx context.Context, sel audit.Select) iter.Seq2[audit.Stored, error] {
-	return func(yield func(audit.Stored, error) bool) {
+func (s *AuditTrail) AuditRecords(ctx context.Context, sel audit.Select) iter.Seq2[audit.Stored, error] {
+	return stream(func(yield func(audit.Stored) bool) error {
 		ctx, _, err := s.enter(ctx, "", access.Audit)
-		if err == nil {
-			err = s.flushed(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.refusals.flush(ctx); err != nil { // the log has them then
+			return err
 		}
 		after := sel.After
-		if err == nil && !sel.Since.IsZero() {
-			var since int64
-			since, err = s.store.AuditedSince(ctx, sel.Since)
+		if !sel.Since.IsZero() {
+			since, err := s.store.AuditedSince(ctx, sel.Since)
+			if err != nil {
+				return err
+			}
 			after = max(after, since)
-		}
-		if err != nil {
-			yield(audit.Stored{}, err)
-			return
 		}
 		for left := sel.Max; ; {
 			stored, _, _, err := s.store.Audited(ctx, after, auditPage)
-			for i := 0; i < len(stored) && err == nil; i++ {
-				var r audit.Record
-				if r, err = stored[i].Record(); err != nil {
-					break
+			if err != nil {
+				return err
+			}
+			for _, one := range stored {
+				r, err := one.Record()
+				if err != nil {
+					return err
 				}
-				after = r.Seq
-				if !sel.Match(r) {
+				if after = r.Seq; !sel.Match(r) {
 					continue
 				}
-				if !yield(stored[i], nil) {
-					return
+				if left--; !yield(one) || left == 0 {
+					return nil
 				}
-				if left--; left == 0 {
-					return
-				}
-			}
-			if err != nil {
-				yield(audit.Stored{}, err)
-				return
 			}
 			if len(stored) < auditPage {
-				return
+				return nil
 			}
 		}
-	}
+	})
 }
-
-// flushed writes the folded refusals before the log is read.
-func (s *Service) flushed(ctx context.Context) error { return s.refusals.flush(ctx) }
 
 // VerifyAudit checks the chain of the audit log, from its oldest record to its head,
 // and returns the range. Records that checkpoints name must have their hashes. A
 // broken chain is an ErrConflict with the first bad record.
-func (s *Service) VerifyAudit(ctx context.Context, checkpoints ...audit.Head) (base, head audit.Head, err error) {
+func (s *AuditTrail) VerifyAudit(ctx context.Context, checkpoints ...audit.Head) (base, head audit.Head, err error) {
 	ctx, _, err = s.enter(ctx, "", access.Audit)
 	if err != nil {
 		return base, head, err
@@ -268,7 +264,7 @@ func withoutOlder(checkpoints []audit.Head, seq int64) []audit.Head {
 // ExportAudit sends audit records to a sink in their order, each at least once, at
 // intervals, until the context ends. It returns nil then. A sink that fails gets the same
 // records again; requests never wait for it.
-func (s *Service) ExportAudit(ctx context.Context, name string, interval time.Duration, send func(context.Context, []audit.Stored) error) error {
+func (s *AuditTrail) ExportAudit(ctx context.Context, name string, interval time.Duration, send func(context.Context, []audit.Stored) error) error {
 	failed := time.Time{}
 	for pause.For(ctx, interval) == nil {
 		behind, err := s.exportAll(ctx, name, send)
@@ -285,7 +281,7 @@ func (s *Service) ExportAudit(ctx context.Context, name string, interval time.Du
 
 // exportAll sends what the sink has not received, and returns how many records it is
 // behind.
-func (s *Service) exportAll(ctx context.Context, name string, send func(context.Context, []audit.Stored) error) (behind int64, err error) {
+func (s *AuditTrail) exportAll(ctx context.Context, name string, send func(context.Context, []audit.Stored) error) (behind int64, err error) {
 	after, err := s.store.AuditSink(ctx, name)
 	for err == nil {
 		var records []audit.Stored

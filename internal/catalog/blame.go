@@ -13,7 +13,7 @@ import (
 )
 
 // Blame returns where the values of an entity's package come from.
-func (s *Service) Blame(ctx context.Context, request tko.BlameRequest) (tko.Blame, error) {
+func (s *Explainer) Blame(ctx context.Context, request tko.BlameRequest) (tko.Blame, error) {
 	if request.Kind != tko.KindTemplate && request.Kind != tko.KindSite && request.Kind != tko.KindDeployment {
 		return tko.Blame{}, tko.Errorf(tko.ErrInvalid, "the kind is %q: name template, site or deployment", request.Kind)
 	}
@@ -35,7 +35,7 @@ func isNone(err error) bool { return errors.Is(err, tko.ErrNotFound) }
 
 // An entityHistory reads the revisions of one entity, as its caller may see them.
 type entityHistory struct {
-	service   *Service
+	service   *Explainer
 	caller    *caller
 	key       Key
 	templates map[string]Record // the newest revision that was compared, by ID
@@ -43,7 +43,7 @@ type entityHistory struct {
 
 // historyOf returns the history of an entity, and the revision to begin with; 0 is the
 // current one.
-func (s *Service) historyOf(ctx context.Context, key Key, revision int64) (*entityHistory, blame.Revision, error) {
+func (s *Explainer) historyOf(ctx context.Context, key Key, revision int64) (*entityHistory, blame.Revision, error) {
 	r, c, err := s.at(ctx, key, revision)
 	if err != nil {
 		return nil, blame.Revision{}, err

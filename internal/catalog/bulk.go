@@ -3,7 +3,6 @@ package catalog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"hash/maphash"
 	"iter"
 	"slices"
@@ -34,7 +33,7 @@ const (
 type selection func(after string) (iter.Seq2[Record, error], error)
 
 // selected returns the selection of a query.
-func (s *Service) selected(ctx context.Context, query Query) selection {
+func (s *storage) selected(ctx context.Context, query Query) selection {
 	return func(after string) (iter.Seq2[Record, error], error) {
 		query := query
 		query.After = after
@@ -128,84 +127,4 @@ func (list selection) each(chosen frozen, do func(keys []Key) error) error {
 			return nil
 		}
 	}
-}
-
-// progress is the progress of a deletion.
-type progress struct {
-	most                            int // maximum number of records that may be deleted
-	kind                            tko.Kind
-	count, descendants, dissociated int
-	reported                        time.Time
-}
-
-func (p *progress) deleted(selected int) tko.Deleted {
-	return tko.Deleted{Count: p.count, Descendants: max(0, p.count-selected)}
-}
-
-// interrupted adds to an error what was deleted before it.
-func (p *progress) interrupted(err error) error {
-	switch {
-	case p.count > 0:
-		return fmt.Errorf("%d were deleted before this error: repeat the request to delete the rest, and confirm the count of the rest if the count was confirmed: %w", p.count, err)
-	case p.dissociated > 0:
-		return fmt.Errorf("it still exists, but %d no longer refer to it: repeat the request to continue: %w", p.dissociated, err)
-	default:
-		return err
-	}
-}
-
-// deleteAll deletes records, step by step, until all are deleted.
-func (s *Service) deleteAll(ctx context.Context, keys []Key, done *progress) error {
-	for len(keys) > 0 {
-		writes := make([]Write, len(keys))
-		for i, key := range keys {
-			writes[i] = deletion(ctx, key)
-		}
-		more, err := s.deleteStep(ctx, writes, done)
-		if err != nil {
-			return err
-		}
-		keys = more
-		s.report(ctx, done)
-	}
-	return nil
-}
-
-// deleteStep commits deletions once, within the remaining limit, and returns
-// the records that still exist.
-func (s *Service) deleteStep(ctx context.Context, writes []Write, done *progress) (more []Key, err error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	limit := max(0, done.most-done.count)
-	for i := range writes {
-		writes[i].DeleteLimit = &limit
-	}
-	outcomes, err := s.commit(ctx, writes...)
-	if err != nil {
-		return nil, err
-	}
-	done.kind = writes[0].Record.Kind
-	for _, o := range outcomes {
-		done.count += o.Deleted
-		done.descendants += o.Descendants
-		done.dissociated += o.Dissociated
-		if o.More {
-			more = append(more, o.Key)
-		}
-	}
-	return more, nil
-}
-
-// report logs the progress of a long deletion at intervals.
-func (s *Service) report(ctx context.Context, done *progress) {
-	now := time.Now()
-	if done.reported.IsZero() {
-		done.reported = now
-	}
-	if now.Sub(done.reported) < reportEvery {
-		return
-	}
-	done.reported = now
-	s.log.InfoContext(ctx, "deleting", "kind", done.kind, "count", done.count, "dissociated", done.dissociated, "who", author(ctx).Who)
 }

@@ -15,8 +15,8 @@ const maxCachedChanges = 8192
 // A changeCache caches the newest changes for all watchers of a service, so
 // that not each of a thousand watchers queries the database at each change.
 type changeCache struct {
-	feed  Feed
-	mutex chan struct{} // has one token, whose holder may use the fields below
+	feed Feed
+	lock lock // of the fields below
 
 	changes []tko.Change    // all after start, up to head
 	start   int64           // position
@@ -24,25 +24,18 @@ type changeCache struct {
 	seen    <-chan struct{} // the feed's signal before the feed was last read to its end
 }
 
-func newChangeCache(feed Feed) *changeCache {
-	r := &changeCache{feed: feed, mutex: make(chan struct{}, 1)}
-	r.mutex <- struct{}{}
-	return r
-}
-
 // after returns changes after a position, not necessarily all. If there are
 // none, the returned channel is closed once there may be some. The changes must
 // not be changed. The caller must know all changes up to the position. Errors
 // as for Feed.
 func (r *changeCache) after(ctx context.Context, position int64) ([]tko.Change, <-chan struct{}, error) {
-	select {
-	case <-r.mutex:
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
+	unlock, err := r.lock.lock(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	wait := r.feed.Signal()
 	changes, missed, err := r.cached(ctx, position, wait)
-	r.mutex <- struct{}{}
+	unlock()
 	if err == nil && missed { // a watcher that far behind reads without blocking the others
 		changes, err = r.feed.Changes(ctx, position, watchBatch)
 	}
@@ -50,7 +43,7 @@ func (r *changeCache) after(ctx context.Context, position int64) ([]tko.Change, 
 }
 
 // cached returns the changes after a position from the cache, after filling it.
-// The caller holds the mutex. missed reports that the cache doesn't have all
+// The caller holds the lock. missed reports that the cache doesn't have all
 // changes after the position.
 func (r *changeCache) cached(ctx context.Context, position int64, signal <-chan struct{}) (changes []tko.Change, missed bool, err error) {
 	if position-r.head > watchBatch { // there was no watcher for a while
@@ -95,4 +88,14 @@ func (r *changeCache) add(more []tko.Change) {
 		r.changes = append(make([]tko.Change, 0, maxCachedChanges), r.changes[old:]...)
 	}
 	r.changes = append(r.changes, more...)
+}
+
+// position returns the position up to which changes were read.
+func (r *changeCache) position(ctx context.Context) (int64, error) {
+	unlock, err := r.lock.lock(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	return max(r.start, r.head), nil
 }

@@ -16,12 +16,19 @@ import (
 // comparePause is the time between two looks for the result of a comparison.
 const comparePause = 100 * time.Millisecond
 
+// A Comparer compares the desired state of sites with their actual state.
+type Comparer struct {
+	*core
+
+	entities *Entities
+}
+
 // CompareSite returns the differences between the desired state of a site and its actual
 // state, without those of deployments that the caller may not read. A meta-scheduler
 // makes the comparison, after the call began. ErrUnavailable if none does within
 // Options.CompareWait. Concurrent calls share comparisons.
-func (s *Service) CompareSite(ctx context.Context, id tko.SiteID) (tko.SiteComparison, error) {
-	if _, err := s.Site(ctx, id, 0); err != nil {
+func (s *Comparer) CompareSite(ctx context.Context, id tko.SiteID) (tko.SiteComparison, error) {
+	if _, err := s.entities.Site(ctx, id, 0); err != nil {
 		return tko.SiteComparison{}, err
 	}
 	ctx, c, err := s.enter(ctx, tko.KindSite, access.Read)
@@ -69,7 +76,7 @@ func (s *Service) CompareSite(ctx context.Context, id tko.SiteID) (tko.SiteCompa
 }
 
 // comparing returns the claim of a running comparison of a site; empty if there is none.
-func (s *Service) comparing(ctx context.Context, id tko.SiteID) (claim string, err error) {
+func (s *Comparer) comparing(ctx context.Context, id tko.SiteID) (claim string, err error) {
 	claim, _, err = s.store.WorkClaim(ctx, tko.QueueCompare, string(id))
 	if errors.Is(err, tko.ErrNotFound) {
 		return "", nil
@@ -78,7 +85,7 @@ func (s *Service) comparing(ctx context.Context, id tko.SiteID) (claim string, e
 }
 
 // compared waits until done returns true, or an error.
-func (s *Service) compared(ctx context.Context, id tko.SiteID, deadline time.Time, done func() (bool, error)) error {
+func (s *Comparer) compared(ctx context.Context, id tko.SiteID, deadline time.Time, done func() (bool, error)) error {
 	for {
 		ok, err := done()
 		if err != nil || ok {
@@ -104,11 +111,11 @@ func (s *Service) compared(ctx context.Context, id tko.SiteID, deadline time.Tim
 // hideChanges removes the changes and orphans of deployments that the caller may not
 // read, and the texts that name such deployments. Orphans of no deployment are for callers
 // that may read all.
-func (s *Service) hideChanges(ctx context.Context, c *caller, comparison *tko.SiteComparison) error {
+func (s *Comparer) hideChanges(ctx context.Context, c *caller, comparison *tko.SiteComparison) error {
 	if c.grant.On(access.Read, tko.KindDeployment).IsAll() {
 		return nil
 	}
-	v := visibility{service: s, known: map[tko.DeploymentID]bool{"": false}}
+	v := visibility{entities: s.entities, known: map[tko.DeploymentID]bool{"": false}}
 	comparison.Changes, comparison.More = v.changes(ctx, comparison.Changes, comparison.More)
 	comparison.Orphans, comparison.MoreOrphans = v.changes(ctx, comparison.Orphans, comparison.MoreOrphans)
 	comparison.Problems = v.texts(ctx, comparison.Problems)
@@ -127,15 +134,15 @@ const hiddenProblem = "not everything was compared, for a reason that names depl
 
 // A visibility finds which deployments the caller may read.
 type visibility struct {
-	service *Service
-	known   map[tko.DeploymentID]bool
-	err     error // the first one
+	entities *Entities
+	known    map[tko.DeploymentID]bool
+	err      error // the first one
 }
 
 func (v *visibility) sees(ctx context.Context, id tko.DeploymentID) bool {
 	seen, known := v.known[id]
 	if !known && v.err == nil {
-		_, err := v.service.Deployment(ctx, id, 0)
+		_, err := v.entities.Deployment(ctx, id, 0)
 		if err != nil && !errors.Is(err, tko.ErrNotFound) && !errors.Is(err, tko.ErrDenied) {
 			v.err = err
 		}

@@ -20,10 +20,13 @@ const (
 	maxConditionBytes    = 1 << 20 // of all conditions of one entity
 )
 
+// Statuses sets the conditions of entities.
+type Statuses struct{ *core }
+
 // SetConditions replaces conditions of a site, deployment or plugin, by type.
 // The other conditions and the revision don't change. LastTransition changes
 // only with the status. If nothing else would change, nothing is written.
-func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error {
+func (s *Statuses) SetConditions(ctx context.Context, kind tko.Kind, id string, conditions []tko.Condition) error {
 	if kind != tko.KindSite && kind != tko.KindDeployment && kind != tko.KindPlugin {
 		return tko.Errorf(tko.ErrInvalid, "a %q has no conditions: use site, deployment or plugin", string(kind))
 	}
@@ -39,7 +42,7 @@ func (s *Service) SetConditions(ctx context.Context, kind tko.Kind, id string, c
 
 // setConditions replaces conditions, and removes those of the types without
 // that have attached data.
-func (s *Service) setConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string, require Requirement) error {
+func (s *Statuses) setConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string, require Requirement) error {
 	kind, id := key.Kind, key.ID
 	if err := CheckKey(key); err != nil {
 		return err
@@ -195,7 +198,7 @@ var controllerConditions = []string{
 
 // permitConditions refuses conditions of our own controllers to users of the Kubernetes
 // API, whatever the cluster permits them: others rely on these.
-func (s *Service) permitConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string) error {
+func (s *Statuses) permitConditions(ctx context.Context, key Key, conditions []tko.Condition, without []string) error {
 	c, ok := callerOf(ctx)
 	if !ok || !c.bound || c.identity.Authenticator != identity.Delegated {
 		return nil

@@ -23,7 +23,7 @@ func (e *ExceededError) Is(target error) bool { return target == tko.ErrInvalid 
 // ErrInvalid if it confirms another count, or if it confirms none and exceeds
 // both ConfirmAbove and ConfirmPercent of the kind. doing is the verb of the
 // request: delete, approve or freeze.
-func (s *Service) allow(ctx context.Context, doing string, kind tko.Kind, count int) (most int, err error) {
+func (s *rights) allow(ctx context.Context, doing string, kind tko.Kind, count int) (most int, err error) {
 	if confirmed, ok := tko.ConfirmationOf(ctx); ok {
 		if confirmed != count {
 			return 0, tko.Errorf(tko.ErrInvalid, "this would %s %s, but %d were confirmed: nothing was changed; check the selection, and confirm %d to proceed (--confirm=%d)",
@@ -41,7 +41,7 @@ func (s *Service) allow(ctx context.Context, doing string, kind tko.Kind, count 
 	if !ok {
 		return 0, errNotEntered
 	}
-	for _, err := range s.store.List(ctx, Query{Kind: kind, Scope: c.view(s), Limit: enough}) {
+	for _, err := range s.store.List(ctx, Query{Kind: kind, Scope: c.view(), Limit: enough}) {
 		if err != nil {
 			return 0, err
 		}

@@ -102,6 +102,9 @@ func TestRegisteringATemplateInvalidatesNothing(t *testing.T) {
 	if _, _, err := w.EndModification(w.ctx, m.Token, pkg(t, five+state("templateId: app", isPrepared))); err != nil {
 		t.Errorf("a template that is registered can't be deployed any more: %v", err)
 	}
+	if _, err := w.RegisterSite(w.ctx, tko.Site{ID: "made", Template: "app"}); err != nil {
+		t.Errorf("no site can be made from a template that is registered: %v", err)
+	}
 }
 
 // The number of different definitions of a kind is limited, and equal ones

@@ -2,35 +2,125 @@ package catalog
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 )
 
+// A Remover deletes templates, sites, deployments and plugins.
+type Remover struct {
+	*core
+
+	entities *Entities
+}
+
+// progress is the progress of a deletion.
+type progress struct {
+	most                            int // maximum number of records that may be deleted
+	kind                            tko.Kind
+	count, descendants, dissociated int
+	reported                        time.Time
+}
+
+func (p *progress) deleted(selected int) tko.Deleted {
+	return tko.Deleted{Count: p.count, Descendants: max(0, p.count-selected)}
+}
+
+// interrupted adds to an error what was deleted before it.
+func (p *progress) interrupted(err error) error {
+	switch {
+	case p.count > 0:
+		return fmt.Errorf("%d were deleted before this error: repeat the request to delete the rest, and confirm the count of the rest if the count was confirmed: %w", p.count, err)
+	case p.dissociated > 0:
+		return fmt.Errorf("it still exists, but %d no longer refer to it: repeat the request to continue: %w", p.dissociated, err)
+	default:
+		return err
+	}
+}
+
+// deleteAll deletes records, step by step, until all are deleted.
+func (s *Remover) deleteAll(ctx context.Context, keys []Key, done *progress) error {
+	for len(keys) > 0 {
+		writes := make([]Write, len(keys))
+		for i, key := range keys {
+			writes[i] = deletion(ctx, key)
+		}
+		more, err := s.deleteStep(ctx, writes, done)
+		if err != nil {
+			return err
+		}
+		keys = more
+		s.report(ctx, done)
+	}
+	return nil
+}
+
+// deleteStep commits deletions once, within the remaining limit, and returns
+// the records that still exist.
+func (s *Remover) deleteStep(ctx context.Context, writes []Write, done *progress) (more []Key, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	limit := max(0, done.most-done.count)
+	for i := range writes {
+		writes[i].DeleteLimit = &limit
+	}
+	outcomes, err := s.commit(ctx, writes...)
+	if err != nil {
+		return nil, err
+	}
+	done.kind = writes[0].Record.Kind
+	for _, o := range outcomes {
+		done.count += o.Deleted
+		done.descendants += o.Descendants
+		done.dissociated += o.Dissociated
+		if o.More {
+			more = append(more, o.Key)
+		}
+	}
+	return more, nil
+}
+
+// report logs the progress of a long deletion at intervals.
+func (s *Remover) report(ctx context.Context, done *progress) {
+	now := time.Now()
+	if done.reported.IsZero() {
+		done.reported = now
+	}
+	if now.Sub(done.reported) < reportEvery {
+		return
+	}
+	done.reported = now
+	s.log.InfoContext(ctx, "deleting", "kind", done.kind, "count", done.count, "dissociated", done.dissociated, "who", author(ctx).Who)
+}
+
 // DeleteTemplate deletes a template, and removes the references of sites and
 // deployments to it.
-func (s *Service) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error) {
+func (s *Remover) DeleteTemplate(ctx context.Context, id tko.TemplateID) (tko.Deleted, error) {
 	return s.delete(ctx, Key{Kind: tko.KindTemplate, ID: string(id)})
 }
 
 // DeleteSite deletes a site, and removes the references of deployments to it.
-func (s *Service) DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error) {
+func (s *Remover) DeleteSite(ctx context.Context, id tko.SiteID) (tko.Deleted, error) {
 	return s.delete(ctx, Key{Kind: tko.KindSite, ID: string(id)})
 }
 
 // DeleteDeployment deletes a deployment and its descendants.
-func (s *Service) DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error) {
+func (s *Remover) DeleteDeployment(ctx context.Context, id tko.DeploymentID) (tko.Deleted, error) {
 	return s.delete(ctx, deploymentKey(id))
 }
 
 // DeletePlugin deletes a plugin.
-func (s *Service) DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error) {
+func (s *Remover) DeletePlugin(ctx context.Context, typ, name string) (tko.Deleted, error) {
 	return s.delete(ctx, pluginKey(typ, name))
 }
 
-func (s *Service) delete(ctx context.Context, key Key) (tko.Deleted, error) {
+func (s *Remover) delete(ctx context.Context, key Key) (tko.Deleted, error) {
 	ctx, _, err := s.enter(ctx, key.Kind, changeVerb(key.Kind, access.Delete))
 	if err != nil {
 		return tko.Deleted{}, err
@@ -46,7 +136,7 @@ func (s *Service) delete(ctx context.Context, key Key) (tko.Deleted, error) {
 }
 
 // deleteRest deletes what is left of a record with its descendants.
-func (s *Service) deleteRest(ctx context.Context, key Key, rest []Key, done *progress) (tko.Deleted, error) {
+func (s *Remover) deleteRest(ctx context.Context, key Key, rest []Key, done *progress) (tko.Deleted, error) {
 	if err := s.deleteAll(ctx, rest, done); err != nil {
 		return done.deleted(1), done.interrupted(err)
 	}
@@ -58,7 +148,7 @@ func (s *Service) deleteRest(ctx context.Context, key Key, rest []Key, done *pro
 }
 
 // allowDeletion is allow for the deletion of one record and its descendants.
-func (s *Service) allowDeletion(ctx context.Context, key Key) (most int, err error) {
+func (s *Remover) allowDeletion(ctx context.Context, key Key) (most int, err error) {
 	if err := s.permitDeletion(ctx, changeVerb(key.Kind, access.Delete), key); err != nil {
 		return 0, err
 	}
@@ -84,38 +174,38 @@ func deletion(ctx context.Context, key Key) Write {
 // not undo earlier deletions, and states their number. A purge that exceeds the
 // limits of [Options] must be confirmed; so must the deletion of one entity whose
 // descendants exceed them.
-func (s *Service) PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
+func (s *Remover) PurgeTemplates(ctx context.Context, sel tko.TemplateSelect, dryRun bool) (tko.Deleted, error) {
 	query, err := templateQuery(sel, tko.ListOptions{})
 	return s.purge(ctx, query, err, dryRun)
 }
 
 // PurgeSites deletes all selected sites, like PurgeTemplates.
-func (s *Service) PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error) {
+func (s *Remover) PurgeSites(ctx context.Context, sel tko.SiteSelect, dryRun bool) (tko.Deleted, error) {
 	query, err := siteQuery(sel, tko.ListOptions{})
 	return s.purge(ctx, query, err, dryRun)
 }
 
 // PurgeDeployments deletes all selected deployments and their descendants, like
 // PurgeTemplates.
-func (s *Service) PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (tko.Deleted, error) {
+func (s *Remover) PurgeDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (tko.Deleted, error) {
 	query, err := deploymentQuery(sel, tko.ListOptions{})
 	return s.purge(ctx, query, err, dryRun)
 }
 
 // PurgePlugins deletes all selected plugins, like PurgeTemplates.
-func (s *Service) PurgePlugins(ctx context.Context, sel tko.PluginSelect, dryRun bool) (tko.Deleted, error) {
+func (s *Remover) PurgePlugins(ctx context.Context, sel tko.PluginSelect, dryRun bool) (tko.Deleted, error) {
 	ctx, c, err := s.enter(ctx, tko.KindPlugin, access.Register)
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	scope := c.scope(s, access.Register, tko.KindPlugin)
+	scope := c.scope(access.Register, tko.KindPlugin)
 	return s.purgeList(ctx, tko.KindPlugin, func(after string) (iter.Seq2[Record, error], error) {
-		return s.selectPlugins(ctx, scope, sel, after)
+		return s.entities.selectPlugins(ctx, scope, sel, after)
 	}, dryRun)
 }
 
 // purge deletes the records of a query that the caller may purge, or only counts them.
-func (s *Service) purge(ctx context.Context, query Query, err error, dryRun bool) (tko.Deleted, error) {
+func (s *Remover) purge(ctx context.Context, query Query, err error, dryRun bool) (tko.Deleted, error) {
 	if err != nil {
 		return tko.Deleted{}, err
 	}
@@ -123,18 +213,19 @@ func (s *Service) purge(ctx context.Context, query Query, err error, dryRun bool
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	query.Scope = c.scope(s, access.Purge, query.Kind)
+	query.Scope = c.scope(access.Purge, query.Kind)
 	return s.purgeList(ctx, query.Kind, s.selected(ctx, query), dryRun)
 }
 
-func (s *Service) purgeList(ctx context.Context, kind tko.Kind, list selection, dryRun bool) (tko.Deleted, error) {
+func (s *Remover) purgeList(ctx context.Context, kind tko.Kind, list selection, dryRun bool) (tko.Deleted, error) {
 	chosen, err := list.freeze()
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	would, err := s.count(ctx, kind, list, chosen)
+	each := func(do func(keys []Key) error) error { return list.each(chosen, do) }
+	would, err := s.count(ctx, kind, chosen, each)
 	if err == nil && kind == tko.KindDeployment && would.Descendants > 0 {
-		err = list.each(chosen, func(keys []Key) error { return s.permitDeletion(ctx, access.Purge, keys...) })
+		err = each(func(keys []Key) error { return s.permitDeletion(ctx, access.Purge, keys...) })
 	}
 	if err != nil {
 		return tko.Deleted{}, err
@@ -142,12 +233,20 @@ func (s *Service) purgeList(ctx context.Context, kind tko.Kind, list selection, 
 	if dryRun {
 		return would, nil
 	}
+	return s.purgeChosen(ctx, kind, would, each)
+}
+
+// pages calls do with pages of keys, until it returns an error.
+type pages func(do func(keys []Key) error) error
+
+// purgeChosen deletes records of a kind and their descendants, which count has counted.
+func (s *Remover) purgeChosen(ctx context.Context, kind tko.Kind, would tko.Deleted, each pages) (tko.Deleted, error) {
 	most, err := s.allow(ctx, "delete", kind, would.Count)
 	if err != nil {
 		return tko.Deleted{}, err
 	}
-	done := progress{most: most}
-	err = list.each(chosen, func(keys []Key) error {
+	done, chosen := progress{most: most}, would.Count-would.Descendants
+	err = each(func(keys []Key) error {
 		for batch := range slices.Chunk(keys, purgeBatch) {
 			if err := s.deleteAll(ctx, batch, &done); err != nil {
 				return err
@@ -156,19 +255,19 @@ func (s *Service) purgeList(ctx context.Context, kind tko.Kind, list selection, 
 		return nil
 	})
 	if err != nil {
-		return done.deleted(chosen.len()), done.interrupted(err)
+		return done.deleted(chosen), done.interrupted(err)
 	}
 	if done.count > 0 {
 		s.log.InfoContext(ctx, "purged", "kind", done.kind, "count", done.count, "dissociated", done.dissociated, "who", author(ctx).Who)
 	}
-	return done.deleted(chosen.len()), nil
+	return done.deleted(chosen), nil
 }
 
 // count returns the numbers of records that a purge would delete.
-func (s *Service) count(ctx context.Context, kind tko.Kind, list selection, chosen frozen) (tko.Deleted, error) {
+func (s *Remover) count(ctx context.Context, kind tko.Kind, chosen frozen, each pages) (tko.Deleted, error) {
 	below := map[uint64]struct{}{}
 	if kind == tko.KindDeployment {
-		err := list.each(chosen, func(keys []Key) error { return s.addBelow(ctx, keys, chosen, below) })
+		err := each(func(keys []Key) error { return s.addBelow(ctx, keys, chosen, below) })
 		if err != nil {
 			return tko.Deleted{}, err
 		}
@@ -178,7 +277,7 @@ func (s *Service) count(ctx context.Context, kind tko.Kind, list selection, chos
 
 // addBelow adds the hashes of those descendants of deployments that are not
 // chosen themselves.
-func (s *Service) addBelow(ctx context.Context, keys []Key, chosen frozen, below map[uint64]struct{}) error {
+func (s *Remover) addBelow(ctx context.Context, keys []Key, chosen frozen, below map[uint64]struct{}) error {
 	ids := make([]string, len(keys))
 	for i, key := range keys {
 		ids[i] = key.ID
@@ -188,4 +287,46 @@ func (s *Service) addBelow(ctx context.Context, keys []Key, chosen frozen, below
 			below[hash] = struct{}{}
 		}
 	})
+}
+
+func (s *Remover) countBelow(ctx context.Context, key Key) (tko.Deleted, error) {
+	if key.Kind != tko.KindDeployment {
+		return tko.Deleted{Count: 1}, nil
+	}
+	below := map[string]struct{}{}
+	err := s.store.Descendants(ctx, []string{key.ID}, func(id string) { below[id] = struct{}{} })
+	return tko.Deleted{Count: 1 + len(below), Descendants: len(below)}, err
+}
+
+// DeleteDeploymentAt deletes a deployment and its descendants if it is at a
+// revision; at any if that is 0. Otherwise it returns ErrConflict.
+func (s *Remover) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deleted, error) {
+	if revision == 0 {
+		return s.DeleteDeployment(ctx, id)
+	}
+	if !isDeploymentID(id) {
+		return tko.Deleted{}, tko.NotFound(tko.KindDeployment, id)
+	}
+	if revision < 0 {
+		return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "the revision %d of deployment %q is negative: use 0 for any", revision, id)
+	}
+	ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Delete)
+	if err != nil {
+		return tko.Deleted{}, err
+	}
+	w := deletion(ctx, deploymentKey(id))
+	w.Expect = revision
+	most, err := s.allowDeletion(ctx, w.Record.Key)
+	if err != nil {
+		return tko.Deleted{}, err
+	}
+	done := progress{most: most}
+	more, err := s.deleteStep(ctx, []Write{w}, &done)
+	switch {
+	case errors.Is(err, tko.ErrNotFound):
+		return tko.Deleted{}, tko.NotFound(tko.KindDeployment, id)
+	case err != nil:
+		return tko.Deleted{}, err
+	}
+	return s.deleteRest(ctx, w.Record.Key, more, &done)
 }

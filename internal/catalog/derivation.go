@@ -21,7 +21,7 @@ func (r *Record) derive(from derivation.Record) {
 
 // prepared sets what the package of a change is made from after steps of preparation:
 // what changed counts, not what the steps report.
-func (s *Service) prepared(ctx context.Context, current Record, after *Record, pkg krm.Package, steps []tko.PreparationStep) {
+func (s *DeploymentWriter) prepared(ctx context.Context, current Record, after *Record, pkg krm.Package, steps []tko.PreparationStep) {
 	if len(steps) == 0 || current.Derivation == (Digest{}) || current.Digest == after.Digest || after.Derivation != current.Derivation {
 		return
 	}

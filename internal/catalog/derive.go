@@ -148,38 +148,34 @@ func checkMetadata(key, value string) error {
 	return nil
 }
 
-// effective is the metadata that other entities inherit from the record.
-func (r Record) effective() map[string]string {
-	if r.Metadata == nil {
-		return nil
+// orNone returns metadata that must not be changed: none if it is nil.
+func (m *Metadata) orNone() *Metadata {
+	if m == nil {
+		return &noMetadata
 	}
-	return r.Metadata.Effective
+	return m
 }
+
+var noMetadata Metadata
+
+// effective is the metadata that other entities inherit from the record.
+func (r Record) effective() map[string]string { return r.Metadata.orNone().Effective }
 
 // passed is the metadata that the caller passed.
-func (r Record) passed() map[string]string {
-	if r.Metadata == nil {
-		return nil
-	}
-	return r.Metadata.Passed
-}
+func (r Record) passed() map[string]string { return r.Metadata.orNone().Passed }
 
 // inherited is the metadata that came from the template.
-func (r Record) inherited() map[string]string {
-	if r.Metadata == nil {
-		return nil
-	}
-	return r.Metadata.Inherited
-}
+func (r Record) inherited() map[string]string { return r.Metadata.orNone().Inherited }
 
 // Attached returns the opaque data that a transport stores with the record. It
 // is shared and must not be changed.
-func (r Record) Attached() []byte {
-	if r.Metadata == nil {
-		return nil
-	}
-	return r.Metadata.Attached
-}
+func (r Record) Attached() []byte { return r.Metadata.orNone().Attached }
+
+// labels are the labels as they were written.
+func (r Record) labels() map[string]string { return r.Metadata.orNone().Labels }
+
+// removed are the keys of metadata that a caller removed.
+func (r Record) removed() []string { return r.Metadata.orNone().Removed }
 
 // attach stores a transport's opaque data with a record whose metadata isn't
 // shared yet.
@@ -201,28 +197,9 @@ func (r *Record) retainAttached(current Record) {
 	if current.Attached() == nil && len(current.labels()) == 0 {
 		return
 	}
-	metadata := Metadata{}
-	if r.Metadata != nil {
-		metadata = *r.Metadata
-	}
+	metadata := *r.Metadata.orNone()
 	metadata.Attached, metadata.Labels = current.Attached(), current.labels()
 	r.Metadata = &metadata
-}
-
-// labels are the labels as they were written.
-func (r Record) labels() map[string]string {
-	if r.Metadata == nil {
-		return nil
-	}
-	return r.Metadata.Labels
-}
-
-// removed are the keys of metadata that a caller removed.
-func (r Record) removed() []string {
-	if r.Metadata == nil {
-		return nil
-	}
-	return r.Metadata.Removed
 }
 
 // label stores labels as they were written, with a record whose metadata isn't

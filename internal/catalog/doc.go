@@ -4,5 +4,6 @@
 // and commits them to a [Store] on the condition that the revisions that they
 // were derived from are current. It depends on no transport and no database,
 // and calls nothing outside of the process during a transaction. Start reading
-// at [Service]; derive.go has the derivations.
+// at [Service], whose parts embed the types of core.go and storage.go; derive.go has the
+// derivations.
 package catalog

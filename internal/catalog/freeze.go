@@ -27,13 +27,16 @@ const (
 	maxFreezeKeys   = 20
 )
 
+// SiteFreezes keep sites from being changed for a time.
+type SiteFreezes struct{ *core }
+
 // Freeze freezes the sites that match until a time, and returns the freeze with its ID.
 // A freeze with the same selection that isn't over is extended: it keeps its ID, and gets
 // the reason and the author of the call. ErrConflict if it ends later than that.
 // The caller must hold the right call on each of them. A freeze without a selection, or
 // whose selection matches no site, is an ErrInvalid. Very many sites must be confirmed:
 // see [tko.WithConfirmation].
-func (s *Service) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error) {
+func (s *SiteFreezes) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error) {
 	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
 	if err != nil {
 		return tko.Freeze{}, err
@@ -61,25 +64,24 @@ func (s *Service) Freeze(ctx context.Context, f tko.Freeze) (tko.Freeze, error) 
 	if extends {
 		f.ID, f.Created = old.ID, old.Created
 	}
-	err = s.changeAccess(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
+	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
 		for _, one := range book.freezes {
 			if !now.Before(one.Until) {
-				remove = append(remove, AccessRule{Kind: ruleFreeze, ID: one.ID})
+				change.erase(ruleFreeze, one.ID)
 			}
 		}
 		switch old, again := sameFreeze(book, f, now); {
 		case again != extends || old.ID != f.ID && extends:
-			return nil, nil, tko.Errorf(tko.ErrConflict, "another client changed the freezes of sites with %s meanwhile: try again", selectionText(f))
+			return change, tko.Errorf(tko.ErrConflict, "another client changed the freezes of sites with %s meanwhile: try again", selectionText(f))
 		case again && old.Until.After(f.Until):
-			return nil, nil, tko.Errorf(tko.ErrConflict, "sites with %s are frozen until %s already (%s), which is later: to end that earlier, run tko unfreeze %s first",
+			return change, tko.Errorf(tko.ErrConflict, "sites with %s are frozen until %s already (%s), which is later: to end that earlier, run tko unfreeze %s first",
 				selectionText(f), old.Until.UTC().Format(time.RFC3339), old.Reason, old.ID)
 		}
-		if !extends && len(book.freezes)-len(remove) >= maxSiteFreezes {
-			return nil, nil, tko.Errorf(tko.ErrInvalid, "there are %d freezes, the maximum: remove some", len(book.freezes))
+		if !extends && len(book.freezes)-len(change.remove) >= maxSiteFreezes {
+			return change, tko.Errorf(tko.ErrInvalid, "there are %d freezes, the maximum: remove some", len(book.freezes))
 		}
-		rule, err := ruleOf(ruleFreeze, f.ID, f)
-		return []AccessRule{rule}, remove, err
-	}, describeFreeze("froze", f))
+		return change, change.write(ruleFreeze, f.ID, f, describeFreeze("froze", f))
+	})
 	if err != nil {
 		return tko.Freeze{}, err
 	}
@@ -99,7 +101,7 @@ func sameFreeze(book *ruleBook, f tko.Freeze, now time.Time) (tko.Freeze, bool) 
 
 // Unfreeze ends freezes. One that doesn't exist, or is over, is an ErrNotFound, and
 // nothing is changed.
-func (s *Service) Unfreeze(ctx context.Context, ids ...string) error {
+func (s *SiteFreezes) Unfreeze(ctx context.Context, ids ...string) error {
 	ctx, c, err := s.enter(ctx, tko.KindSite, access.Call)
 	if err != nil {
 		return err
@@ -121,9 +123,8 @@ func (s *Service) Unfreeze(ctx context.Context, ids ...string) error {
 		if err != nil {
 			return err
 		}
-		if err := s.changeAccess(ctx, c, func(*ruleBook) (put, remove []AccessRule, err error) {
-			return nil, []AccessRule{{Kind: ruleFreeze, ID: id}}, nil
-		}, describeFreeze("unfroze", f)); err != nil {
+		unfreeze := ruleChange{remove: []AccessRule{{Kind: ruleFreeze, ID: id}}, records: []audit.Record{describeFreeze("unfroze", f)}}
+		if _, err := changeRules(ctx, &s.rights, c, func(*ruleBook) (ruleChange, error) { return unfreeze, nil }); err != nil {
 			return err
 		}
 		if err := s.store.EnqueueWork(ctx, tko.QueueSchedule, sites, false); err != nil {
@@ -134,7 +135,7 @@ func (s *Service) Unfreeze(ctx context.Context, ids ...string) error {
 }
 
 // Freezes returns the freezes that aren't over, those that end first at the beginning.
-func (s *Service) Freezes(ctx context.Context) ([]tko.Freeze, error) {
+func (s *SiteFreezes) Freezes(ctx context.Context) ([]tko.Freeze, error) {
 	ctx, _, err := s.enter(ctx, tko.KindSite, access.Read)
 	if err != nil {
 		return nil, err
@@ -145,7 +146,7 @@ func (s *Service) Freezes(ctx context.Context) ([]tko.Freeze, error) {
 
 // activeFreezes returns the freezes that aren't over, and the version of the rules that
 // they are part of.
-func (s *Service) activeFreezes(ctx context.Context) ([]tko.Freeze, int64, error) {
+func (s *SiteFreezes) activeFreezes(ctx context.Context) ([]tko.Freeze, int64, error) {
 	book, err := s.rulesOf(ctx, 0)
 	if err != nil {
 		return nil, 0, err
@@ -171,7 +172,7 @@ func (s *Service) activeFreezes(ctx context.Context) ([]tko.Freeze, int64, error
 const suspendedAgain = 5 * time.Minute
 
 // freezes returns the freezes, and the suspension of sites, for the rules of rollouts.
-func (s *Service) freezes(ctx context.Context) ([]execute.Freeze, error) {
+func (s *SiteFreezes) freezes(ctx context.Context) ([]execute.Freeze, error) {
 	active, _, err := s.activeFreezes(ctx)
 	if err != nil {
 		return nil, err
@@ -191,7 +192,7 @@ func (s *Service) freezes(ctx context.Context) ([]execute.Freeze, error) {
 
 // frozenSites returns the IDs of the sites that a freeze selects now. The caller must
 // hold the right call on each.
-func (s *Service) frozenSites(ctx context.Context, f tko.Freeze) ([]string, error) {
+func (s *SiteFreezes) frozenSites(ctx context.Context, f tko.Freeze) ([]string, error) {
 	query, err := siteQuery(tko.SiteSelect{Metadata: f.SiteMetadata}, tko.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -248,4 +249,29 @@ func selectionText(f tko.Freeze) string {
 
 func describeFreeze(verb string, f tko.Freeze) audit.Record {
 	return audit.Record{Kind: ruleFreeze, ID: f.ID, Op: verb, Detail: fmt.Sprintf("%s until %s", selectionText(f), f.Until.UTC().Format(time.RFC3339)), Why: f.Reason}
+}
+
+// SiteHold returns why changes of a site must not be scheduled now: a rollout with
+// limits.apart is changing a site that must not be changed at the same time. "" if nothing
+// keeps the site from being changed.
+func (s *SiteFreezes) SiteHold(ctx context.Context, id tko.SiteID) (reason string, err error) {
+	if _, _, err := s.enter(ctx, "", access.Schedule); err != nil {
+		return "", err
+	}
+	entries, err := s.store.ApartFlights(ctx)
+	if err != nil || len(entries) == 0 {
+		return "", err
+	}
+	sites := []string{string(id)}
+	for _, e := range entries {
+		sites = append(sites, string(e.Site))
+	}
+	metadata, err := s.metadataOf(ctx, tko.KindSite, sites)
+	if err != nil {
+		return "", err
+	}
+	for i := range entries {
+		entries[i].Now = metadata[string(entries[i].Site)]
+	}
+	return execute.Hold(entries, id, metadata[string(id)]), nil
 }

@@ -120,6 +120,25 @@ func TestSecondFreezeOfASelectionExtendsTheFirst(t *testing.T) {
 	}
 }
 
+func TestFreezesThatAreOverAreRemovedWithTheNextOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	w.site("lagos", "", "region", "north")
+	w.site("abuja", "", "region", "south")
+	over, err := w.Freeze(w.ctx, north(2*time.Second))
+	w.is("freeze", err, nil)
+	time.Sleep(time.Until(over.Until))
+	next := north(time.Minute)
+	next.SiteMetadata = map[string]string{"region": "south"}
+	_, err = w.Freeze(w.ctx, next)
+	w.is("freeze others", err, nil)
+	_, rules, err := w.store.Access(w.ctx)
+	w.is("read the rules", err, nil)
+	if len(rules) != 1 || rules[0].ID == over.ID {
+		t.Errorf("there are %d rules, want that of the second freeze", len(rules))
+	}
+}
+
 func TestFreezeEndsAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -3,214 +3,285 @@ package catalog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
-	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	threeway "github.com/tko-orchestrator/tko/internal/rollout/merge"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 )
 
-// Records returns the records that match query, sorted by ID, as of position,
-// which must not be newer than the newest change. So the pages of a list are
-// consistent, also if different servers read them and records change between them.
-// Of records that have changed since position, newer conditions are left out.
-//
-// It returns ErrGone if the state as of position is no longer retained.
-func (s *Service) Records(ctx context.Context, query Query, position int64) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
-		ctx, w, err := s.reads(ctx, query.Kind)
-		if err == nil {
-			err = checkAfter(query.After)
-		}
-		if err == nil {
-			err = checkPatternCount(len(query.IDs) + len(query.Templates) + len(query.Sites) + len(query.Metadata) + len(query.TemplateMetadata) + len(query.SiteMetadata) + len(query.Labels))
-		}
-		if err != nil {
-			yield(Record{}, err)
-			return
-		}
-		if query.Scope, query.Offset, query.AsOf = w.caller.view(s), 0, position; position == 0 {
-			return // there was nothing
-		}
-		for r, err := range s.store.List(ctx, query) {
-			if err == nil {
-				err = w.Still(ctx)
-			} else {
-				err = s.listFault(ctx, query, err)
-			}
-			if !yield(r, err) || err != nil {
-				return
-			}
-		}
-	}
+// A History reads, compares, restores and removes the past.
+type History struct {
+	*core
+
+	retention atomic.Pointer[Retention] // in force; nil: all is retained
 }
 
-// restoreConditions takes the conditions that are older than a time, and the
-// deployments, from the current record.
-func (r *Record) restoreConditions(now Record, before time.Time) {
-	r.Conditions = slices.DeleteFunc(slices.Clone(now.Conditions), func(c tko.Condition) bool {
-		return c.ObservedRevision > r.Revision || !c.LastTransition.Before(before)
-	})
-	r.Deployments, r.Count = now.Deployments, now.Count
-	if r.Count == 0 {
-		r.Count = len(r.Deployments)
+// PositionOf returns the position of a moment.
+func (s *History) PositionOf(ctx context.Context, asOf tko.AsOf) (int64, error) {
+	if _, _, err := s.enter(ctx, "", access.Read); err != nil {
+		return 0, err
 	}
+	return s.positionOf(ctx, asOf)
 }
 
-// Matches reports whether a record matches the query, except for the metadata of its
-// template and site, and for Outdated.
-func (q *Query) Matches(r Record) bool {
-	match := func(patterns []tko.Pattern, text string) bool {
-		return !slices.ContainsFunc(patterns, func(p tko.Pattern) bool { return !p.Match(text) })
+// RecordAt returns the record of a key as of a position. It returns ErrNotFound if there
+// was none, and ErrGone if the state is no longer retained.
+func (s *History) RecordAt(ctx context.Context, fields Fields, key Key, position int64) (Record, error) {
+	if err := CheckKey(key); err != nil {
+		return Record{}, err
 	}
-	if r.ID <= q.After || !match(q.IDs, r.ID) || !match(q.Templates, r.Template) || !match(q.Sites, r.Site) ||
-		q.Parent != "" && q.Parent != r.Parent ||
-		q.Prepared != nil && *q.Prepared != r.Prepared || q.Approved != nil && *q.Approved != r.Approved ||
-		!q.Scope.Of(q.Kind).Match(AttributesOf(r)) || q.CRDs && !r.CRDs || q.Origin != "" && q.Origin != r.Origin {
-		return false
+	ctx, c, err := s.enter(ctx, key.Kind, access.Read)
+	if err != nil {
+		return Record{}, err
 	}
-	if slices.ContainsFunc(q.Conditions, func(c tko.ConditionSelect) bool { return !c.Match(r.Conditions) }) {
-		return false
-	}
-	for key, pattern := range q.Labels {
-		if value, ok := r.labels()[key]; !ok || !pattern.Match(value) {
-			return false
-		}
-	}
-	for key, pattern := range q.Metadata {
-		if value, ok := r.effective()[key]; !ok || !pattern.Match(value) {
-			return false
-		}
-	}
-	return true
+	return s.recordAt(ctx, c, position, key, fields)
 }
 
-// An Event is a change together with the record after it.
-type Event struct {
-	tko.Change
-	Record Record // after the change; of a deletion, the record before it
-	New    bool   // the change created the record
+// HistoryOf returns the changes of the selected entities, newest first. An entity is
+// selected by what it was after the change, or before it was deleted.
+func (s *History) HistoryOf(ctx context.Context, request tko.HistoryRequest) iter.Seq2[tko.HistoryEntry, error] {
+	return stream(func(yield func(tko.HistoryEntry) bool) error { return s.history(ctx, request, yield) })
 }
 
-// eventBatch is the maximum number of packages in memory at once.
-const eventBatch = 100
+// historyPage is the number of changes that are read at once.
+const historyPage = 200
 
-// CheckPosition returns ErrGone if the log doesn't have all changes after a
-// position.
-func (s *Service) CheckPosition(ctx context.Context, position int64) error {
-	head, err := s.store.Head(ctx)
+func (s *History) history(ctx context.Context, request tko.HistoryRequest, yield func(tko.HistoryEntry) bool) error {
+	query, err := pastQuery(request.Select)
 	if err != nil {
 		return err
 	}
-	if position > head {
-		return tko.Errorf(tko.ErrGone, "the position %d is beyond the newest change, which is %d: list again, and watch from there", position, head)
-	}
-	_, err = s.store.Changes(ctx, position, 1)
-	return err
-}
-
-// Events returns changes of a kind, regardless of rights: the transport shows a
-// client only what its [Watcher] sees. It returns the changes after a position, in their order, and the position up to which they are complete. If there are none, wait is closed
-// once there may be some. A change of conditions is left out if a later change
-// of the record follows, whose event has the conditions; each other change has
-// exactly one event. Errors as for CheckPosition. If the revision of an old
-// change is no longer retained, its Record has only a Key and a Revision.
-func (s *Service) Events(ctx context.Context, kind tko.Kind, after int64) (events []Event, upTo int64, wait <-chan struct{}, err error) {
-	var mine []tko.Change
-	for upTo = after; len(mine) == 0; {
-		var changes []tko.Change
-		changes, wait, err = s.changes.after(ctx, upTo)
-		if err != nil {
-			return nil, 0, nil, err
-		}
-		if len(changes) == 0 {
-			return nil, upTo, wait, nil // wait covers all changes after upTo
-		}
-		for _, c := range changes {
-			if c.Kind == kind {
-				if len(mine) == eventBatch {
-					break
-				}
-				mine = append(mine, c)
-			}
-			upTo = c.Position
-		}
-	}
-	var keys []Key
-	now := map[string]Record{}
-	for _, c := range mine {
-		if _, ok := now[c.ID]; !ok {
-			now[c.ID] = Record{}
-			keys = append(keys, Key{Kind: kind, ID: c.ID})
-		}
-	}
-	records, err := s.store.Get(ctx, Fields{Package: true, Deployments: kind == tko.KindTemplate || kind == tko.KindSite, Scope: access.ScopeAll}, keys...)
+	ctx, c, err := s.enter(ctx, query.Kind, access.Read)
 	if err != nil {
-		return nil, 0, nil, err
+		return err
 	}
-	for _, r := range records {
-		now[r.ID] = r
+	query.Scope = c.view()
+	alone := request.Select.ID != ""
+	first, last, err := s.momentsOf(ctx, query.Kind, alone, request.From, request.To)
+	if err != nil {
+		return err
 	}
-	fresh := map[string]bool{} // UIDs of records that this batch created
-	for _, c := range mine {
-		event, ok, err := s.event(ctx, c, now[c.ID])
+	if alone {
+		if request.From.IsZero() {
+			first = 0 // as far as its revisions are retained
+		} else if _, err := s.store.GetAt(ctx, first, Fields{}, Key{Kind: query.Kind, ID: request.Select.ID}); err != nil {
+			return err
+		}
+	}
+	types, mask, err := s.differ(ctx)
+	if err != nil {
+		return err
+	}
+	sites := relation{store: s.store, caller: c, kind: tko.KindSite, metadata: query.SiteMetadata, known: map[string]relationSpan{}}
+	templates := relation{store: s.store, caller: c, kind: tko.KindTemplate, metadata: query.TemplateMetadata, known: map[string]relationSpan{}}
+	sent, next := 0, int64(-1) // the revision of the next change of a single entity; -1: any
+	for before := last + 1; ; {
+		changes, err := s.store.History(ctx, HistoryQuery{Kind: query.Kind, ID: request.Select.ID, After: first, Before: before, Limit: historyPage})
 		if err != nil {
-			return nil, 0, nil, err
+			return err
 		}
-		if !ok {
-			continue
+		for _, change := range changes {
+			before = change.Position
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if alone {
+				if next >= 0 && change.Revision != next {
+					return nil // earlier ones are no longer retained, except for some
+				}
+				if next = change.Revision; change.Op == tko.OpWritten {
+					next--
+				}
+			}
+			d, err := s.around(ctx, change)
+			if err != nil {
+				return err
+			}
+			r := d.after
+			if r.Revision == 0 {
+				r = d.before
+			}
+			if r.Revision != 0 && (!c.sees(r) || !query.Matches(r)) || r.Revision == 0 && !query.Scope.IsAll() {
+				continue
+			}
+			related, err := sites.matches(ctx, r.Site, change.Position)
+			if err == nil && related {
+				related, err = templates.matches(ctx, r.Template, change.Position)
+			}
+			if err != nil {
+				return err
+			}
+			if !related {
+				continue
+			}
+			e := tko.HistoryEntry{Change: change, What: d.what()}
+			if d.before.Revision == 0 || c.sees(d.before) { // else its values are hidden
+				e.Summary = summary(d, types, mask)
+			}
+			switch {
+			case change.Op == tko.OpDeleted:
+				e.What = tko.PastDeleted
+			case alone && d.before.Revision == 0 && change.Revision > 1 && !d.after.Created.Equal(change.Time):
+				e.What, e.Summary = tko.PastChanged, "the revision before is no longer retained"
+			}
+			if !yield(e) {
+				return nil
+			}
+			if sent++; sent == request.Max {
+				return nil
+			}
 		}
-		if uid := event.Record.UID; event.New && fresh[uid] {
-			event.New = false // created and changed in the same batch
-		} else if event.New {
-			fresh[uid] = true
+		if len(changes) < historyPage {
+			return nil
 		}
-		events = append(events, event)
 	}
-	return events, upTo, wait, nil
 }
 
-// event returns the event of a change; ok is false if the log doesn't determine
-// it.
-func (s *Service) event(ctx context.Context, c tko.Change, now Record) (e Event, ok bool, err error) {
-	event := Event{Change: c, Record: now}
-	if now.Position != c.Position {
-		if c.Op == tko.OpStatus {
-			return event, false, nil
-		}
-		r, err := s.store.Revision(ctx, Key{Kind: c.Kind, ID: c.ID}, c.Revision)
-		if errors.Is(err, tko.ErrNotFound) {
-			r, err = Record{Key: Key{Kind: c.Kind, ID: c.ID}, Revision: c.Revision}, nil
-		}
-		if err != nil {
-			return event, false, err
-		}
-		if now.UID == r.UID {
-			r.restoreConditions(now, c.Time.Add(time.Microsecond))
-		}
-		r.Position = c.Position
-		event.Record = r
-	}
-	if c.Op == tko.OpDeleted && c.Kind == tko.KindRollout && len(event.Record.Conditions) == 0 { // the log doesn't have its last state
-		event.Record.Conditions = []tko.Condition{{Type: tko.ConditionState, Status: tko.ConditionTrue, Reason: "Deleted", LastTransition: c.Time}}
-	}
-	event.New = c.Op == tko.OpWritten && (c.Revision == 1 || event.Record.Created.Equal(c.Time))
-	return event, true, nil
+// A relation selects changes of deployments by the metadata that their sites or templates
+// had at the change.
+type relation struct {
+	store    Past
+	caller   *caller
+	kind     tko.Kind
+	metadata map[string]tko.Pattern // none: all match
+	known    map[string]relationSpan
 }
 
-// Before returns the record of an event as it was before the change; Revision 0
-// if it didn't exist, or if its revision is no longer retained.
-func (s *Service) Before(ctx context.Context, e Event) (Record, error) {
+// A relationSpan is a range of positions in which a record didn't change.
+type relationSpan struct {
+	from, to int64
+	matches  bool
+}
+
+// matches reports whether a record matched as of a position. Calls with decreasing
+// positions read each revision once.
+func (l *relation) matches(ctx context.Context, id string, position int64) (bool, error) {
+	if len(l.metadata) == 0 {
+		return true, nil
+	}
+	if id == "" {
+		return false, nil
+	}
+	if span, ok := l.known[id]; ok && span.from <= position && position <= span.to {
+		return span.matches, nil
+	}
+	records, err := l.store.GetAt(ctx, position, Fields{}, Key{Kind: l.kind, ID: id})
+	if err != nil {
+		return false, err
+	}
+	r, span := records[0], relationSpan{from: position, to: position}
+	if r.Revision != 0 {
+		span.from = r.Position
+		span.matches = l.caller.sees(r) && (&Query{Kind: l.kind, Scope: l.caller.view(), Metadata: l.metadata}).Matches(r)
+	}
+	l.known[id] = span
+	return span.matches, nil
+}
+
+// around returns a record before and after a change, as far as it is retained.
+func (s *History) around(ctx context.Context, change tko.Change) (difference, error) {
+	key := Key{Kind: change.Kind, ID: change.ID}
+	revision := func(n int64) (Record, error) {
+		r, err := s.store.Revision(ctx, key, n)
+		if n == 0 || errors.Is(err, tko.ErrNotFound) {
+			return Record{Key: key}, nil
+		}
+		return r, err
+	}
+	if change.Op == tko.OpDeleted {
+		r, err := revision(change.Revision)
+		return difference{before: r, after: Record{Key: key}}, err
+	}
+	after, err := revision(change.Revision)
+	if err != nil {
+		return difference{}, err
+	}
+	before, err := revision(change.Revision - 1)
+	if before.UID != after.UID {
+		before = Record{Key: key}
+	}
+	return difference{before, after}, err
+}
+
+// summary returns what a change changed, in one line.
+func summary(d difference, types threeway.Types, mask []byte) string {
+	switch d.what() {
+	case tko.PastDeleted:
+		return ""
+	case tko.PastCreated:
+		text := ""
+		if d.after.Template != "" {
+			text = fmt.Sprintf("from template %q", d.after.Template)
+		}
+		if d.after.Site != "" {
+			text += fmt.Sprintf(" at site %q", d.after.Site)
+		}
+		return text
+	}
+	before, err := comparablePackage(d.before)
+	if err != nil {
+		return err.Error()
+	}
+	after, err := comparablePackage(d.after)
+	if err != nil {
+		return err.Error()
+	}
+	lines := plan.Lines(before, after, types, mask)
+	if len(lines) == 0 {
+		return "nothing but its revision"
+	}
+	l := lines[0]
+	text := l.Resource
+	if l.Path != "" {
+		text += " " + l.Path
+	}
+	text += ": " + short(l.Before) + " -> " + short(l.After)
+	if more := len(lines) - 1; more > 0 {
+		text += fmt.Sprintf(" (and %d more)", more)
+	}
+	return text
+}
+
+// short returns the beginning of a value for a line.
+func short(text string) string {
+	const most = 60
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return text
+}
+
+// momentsOf returns the positions of a range of moments; zero is the oldest one and now.
+// Of a single entity of the kind (alone), moments before the oldest one are allowed: whether its
+// state is retained is known when it is read.
+func (s *History) momentsOf(ctx context.Context, kind tko.Kind, alone bool, from, to tko.AsOf) (first, last int64, err error) {
+	oldest, newest, err := s.store.Past(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	first, last = oldest.Position, newest.Position
+	if !from.IsZero() {
+		if first, err = s.positionOf(ctx, from); err != nil {
+			return 0, 0, err
+		}
+	}
+	if !to.IsZero() {
+		if last, err = s.positionOf(ctx, to); err != nil {
+			return 0, 0, err
+		}
+	}
 	switch {
-	case e.New:
-		return Record{}, nil
-	case e.Op != tko.OpWritten:
-		return e.Record, nil
+	case first > newest.Position || last > newest.Position:
+		err = tko.Errorf(tko.ErrInvalid, "the position %d is beyond the newest change, which is %d", max(first, last), newest.Position)
+	case first > last:
+		err = tko.Errorf(tko.ErrInvalid, "the position %d is after the position %d: swap them", first, last)
+	case first < oldest.Position && !alone:
+		err = s.orAlone(ctx, kind, tko.Errorf(tko.ErrGone, "changes after the position %d are no longer retained: the oldest position is %d, of %s", first, oldest.Position, oldest.Time.Format(time.RFC3339Nano)))
 	}
-	r, err := s.store.Revision(ctx, Key{Kind: e.Kind, ID: e.ID}, e.Revision-1)
-	if errors.Is(err, tko.ErrNotFound) || err == nil && r.UID != e.Record.UID {
-		return Record{}, nil
-	}
-	return r, err
+	return first, last, err
 }

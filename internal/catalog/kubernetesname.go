@@ -28,7 +28,7 @@ func NameOrigin(name string) string { return namedOrigin + name }
 
 // nameOrigin returns the origin of a new deployment with a name. It returns an
 // *ExistsError if the name is taken.
-func (s *Service) nameOrigin(ctx context.Context, name string) (origin string, err error) {
+func (s *RecordWriter) nameOrigin(ctx context.Context, name string) (origin string, err error) {
 	if err := kubename.Check(name); err != nil {
 		return "", err
 	}
@@ -44,7 +44,7 @@ func (s *Service) nameOrigin(ctx context.Context, name string) (origin string, e
 
 // Named returns the key of the deployment with a name; without an ID if there
 // is none.
-func (s *Service) Named(ctx context.Context, name string) (Key, error) {
+func (s *RecordWriter) Named(ctx context.Context, name string) (Key, error) {
 	key := Key{Kind: tko.KindDeployment}
 	if kubename.Check(name) != nil {
 		return key, nil

@@ -11,104 +11,122 @@ import (
 
 // Templates returns the selected templates, sorted by ID, all from one
 // snapshot.
-func (s *Service) Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error] {
+func (s *Entities) Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error] {
 	query, err := templateQuery(sel, options)
-	return list(ctx, s, query, err, s.templateOf)
+	return list(ctx, s.core, query, err, s.templateOf)
 }
 
 // Sites returns the selected sites, sorted by ID, all from one snapshot.
-func (s *Service) Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error] {
+func (s *Entities) Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error] {
 	query, err := siteQuery(sel, options)
-	return list(ctx, s, query, err, s.siteOf)
+	return list(ctx, s.core, query, err, s.siteOf)
 }
 
 // Deployments returns the selected deployments, sorted by ID, all from one
 // snapshot.
-func (s *Service) Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
+func (s *Entities) Deployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions) iter.Seq2[tko.Deployment, error] {
 	query, err := deploymentQuery(sel, options)
-	return list(ctx, s, query, err, s.deploymentOf)
+	return list(ctx, s.core, query, err, s.deploymentOf)
 }
 
 // list streams the entities of a query, as of the moment of the context (see
 // [tko.WithAsOf]).
-func list[T any](ctx context.Context, s *Service, query Query, err error, entity func(*caller, Record) (T, error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var zero T
+func list[T any](ctx context.Context, s *core, query Query, err error, entity func(*caller, Record) (T, error)) iter.Seq2[T, error] {
+	return stream(func(yield func(T) bool) error {
 		if err != nil {
-			yield(zero, err)
-			return
+			return err
 		}
 		ctx, w, err := s.reads(ctx, query.Kind)
 		if err != nil {
-			yield(zero, err)
-			return
+			return err
 		}
-		query.Scope = w.caller.view(s)
+		query.Scope = w.caller.view()
 		if query.AsOf, err = s.asOf(ctx); err != nil {
-			yield(zero, err)
-			return
+			return err
 		}
-		for r, err := range s.store.List(ctx, query) {
-			e := zero
-			if err == nil {
-				err = w.Still(ctx)
-			} else {
-				err = s.listFault(ctx, query, err)
-			}
-			if err == nil {
-				e, err = entity(w.caller, r)
-			}
-			if !yield(e, err) || err != nil {
-				return
-			}
+		return s.each(ctx, w, query, func(r Record) (bool, error) {
+			e, err := entity(w.caller, r)
+			return err == nil && yield(e), err
+		})
+	})
+}
+
+// each calls visit with the records of a list until it returns false or an error, as long as
+// the rights of the caller stay the same.
+func (s *core) each(ctx context.Context, w *Watcher, query Query, visit func(Record) (more bool, err error)) error {
+	for r, err := range s.store.List(ctx, query) {
+		if err != nil {
+			return s.listFault(ctx, query, err)
+		}
+		if err := w.Still(ctx); err != nil {
+			return err
+		}
+		if more, err := visit(r); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// stream returns the sequence of the values that produce passes to yield, until yield returns
+// false. The error of produce comes last.
+func stream[T any](produce func(yield func(T) bool) error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		more := true
+		err := produce(func(value T) bool {
+			more = yield(value, nil)
+			return more
+		})
+		if err != nil && more {
+			var none T
+			yield(none, err)
 		}
 	}
 }
 
 // Plugins returns the selected plugins, sorted by type, then name, all from one
 // snapshot.
-func (s *Service) Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error] {
-	return func(yield func(tko.Plugin, error) bool) {
+func (s *Entities) Plugins(ctx context.Context, sel tko.PluginSelect, options tko.ListOptions) iter.Seq2[tko.Plugin, error] {
+	return stream(func(yield func(tko.Plugin) bool) error {
 		if err := checkAfter(options.Window.After); err != nil {
-			yield(tko.Plugin{}, err)
-			return
+			return err
 		}
 		ctx, w, err := s.reads(ctx, tko.KindPlugin)
-		var records iter.Seq2[Record, error]
-		if err == nil {
-			records, err = s.selectPlugins(ctx, w.caller.view(s), sel, options.Window.After)
-		}
 		if err != nil {
-			yield(tko.Plugin{}, err)
-			return
+			return err
+		}
+		records, err := s.selectPlugins(ctx, w.caller.view(), sel, options.Window.After)
+		if err != nil {
+			return err
 		}
 		skip, left := options.Window.Offset, limitOf(options.Window)
 		if left == 0 {
-			return
+			return nil
 		}
 		for r, err := range records {
-			if err == nil && skip > 0 {
+			if err != nil {
+				return err
+			}
+			if skip > 0 {
 				skip--
 				continue
 			}
-			var p tko.Plugin
-			if err == nil {
-				p, err = pluginOf(r)
+			p, err := pluginOf(r)
+			if err != nil {
+				return err
 			}
-			if !yield(p, err) || err != nil {
-				return
-			}
-			if left--; left == 0 {
-				return
+			if left--; !yield(p) || left == 0 {
+				return nil
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // selectPlugins returns the records of the selected plugins with IDs greater
 // than after. The store selects by type and name; executor and trigger are
 // filtered here.
-func (s *Service) selectPlugins(ctx context.Context, scope access.View, sel tko.PluginSelect, after string) (iter.Seq2[Record, error], error) {
+func (s *Entities) selectPlugins(ctx context.Context, scope access.View, sel tko.PluginSelect, after string) (iter.Seq2[Record, error], error) {
 	if err := checkPatternCount(len(sel.Names)); err != nil {
 		return nil, err
 	}
@@ -143,20 +161,21 @@ func (s *Service) selectPlugins(ctx context.Context, scope access.View, sel tko.
 	if sel.Executor == nil && sel.Trigger == nil {
 		return records, nil
 	}
-	return func(yield func(Record, error) bool) {
+	return stream(func(yield func(Record) bool) error {
 		for r, err := range records {
-			var p tko.Plugin
-			if err == nil {
-				p, err = pluginOf(r)
+			if err != nil {
+				return err
 			}
-			if err == nil && (sel.Executor != nil && p.Executor != *sel.Executor || sel.Trigger != nil && !p.Triggered(*sel.Trigger)) {
-				continue
+			p, err := pluginOf(r)
+			if err != nil {
+				return err
 			}
-			if !yield(r, err) || err != nil {
-				return
+			if (sel.Executor == nil || p.Executor == *sel.Executor) && (sel.Trigger == nil || p.Triggered(*sel.Trigger)) && !yield(r) {
+				return nil
 			}
 		}
-	}, nil
+		return nil
+	}), nil
 }
 
 func templateQuery(sel tko.TemplateSelect, options tko.ListOptions) (Query, error) {

@@ -256,3 +256,40 @@ func TestPutConditionsRemovesOnlyConditionsWithAttachedData(t *testing.T) {
 		t.Errorf("too much attached data: %v, want ErrInvalid", err)
 	}
 }
+
+func TestRemovedRecordsAreCountedWithTheirDescendants(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	parent := w.create(tko.NewDeployment{})
+	child := w.create(tko.NewDeployment{Parent: parent})
+	w.create(tko.NewDeployment{Parent: child})
+	other := w.create(tko.NewDeployment{})
+	ids := []string{string(parent), string(child), "2T7yVwVYb5bVQKgZPsPZqUcWxYZ"} // the last one doesn't exist
+	want := tko.Deleted{Count: 3, Descendants: 1}
+	for _, dryRun := range []bool{true, false} {
+		deleted, err := w.RemoveRecords(w.ctx, tko.KindDeployment, ids, catalog.Requirement{}, dryRun)
+		if err != nil || deleted != want {
+			t.Errorf("dry run %t: %+v, %v; want %+v", dryRun, deleted, err, want)
+		}
+		if left, all := w.countDeployments(), map[bool]int{true: 4, false: 1}[dryRun]; left != all {
+			t.Errorf("dry run %t: %d deployments are left, want %d", dryRun, left, all)
+		}
+	}
+	deleted, err := w.PurgeDeployments(w.ctx, tko.DeploymentSelect{}, false)
+	if err != nil || deleted != (tko.Deleted{Count: 1}) {
+		t.Errorf("%+v, %v: only %s is left", deleted, err, other)
+	}
+}
+
+func TestPurgeOfDeploymentsCountsDescendantsThatWereNotSelected(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, catalog.Options{})
+	parent := w.create(tko.NewDeployment{Metadata: map[string]string{"purge": "yes"}})
+	w.create(tko.NewDeployment{Parent: parent})
+	for _, dryRun := range []bool{true, false} {
+		deleted, err := w.PurgeDeployments(w.ctx, tko.DeploymentSelect{Metadata: map[string]string{"purge": "yes"}}, dryRun)
+		if want := (tko.Deleted{Count: 2, Descendants: 1}); err != nil || deleted != want {
+			t.Errorf("dry run %t: %+v, %v; want %+v", dryRun, deleted, err, want)
+		}
+	}
+}

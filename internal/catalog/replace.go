@@ -13,7 +13,7 @@ import (
 
 // The transaction that makes a deployment both prepared and approved also deletes
 // the siblings that it replaces: the site runs either those or the replacement.
-// All writes of deployments go through [Service.commit], so this holds for each
+// All writes of deployments go through [core.commit], so this holds for each
 // way to approve a deployment.
 
 // maxReparented is the maximum number of children of replaced deployments that
@@ -23,7 +23,7 @@ const maxReparented = 10_000
 // withReplaced returns writes, followed by the writes that their replacements
 // require: deletions of replaced deployments, and new parents for the children
 // of those.
-func (s *Service) withReplaced(ctx context.Context, writes []Write) ([]Write, error) {
+func (s *core) withReplaced(ctx context.Context, writes []Write) ([]Write, error) {
 	written := map[Key]bool{}
 	taking := false
 	for _, w := range writes {
@@ -72,7 +72,7 @@ func replacesNow(w Write) bool {
 // replaced returns the deployments that a deployment replaces, if they are
 // still its siblings at the same site. A deployment that a user has moved
 // elsewhere stays.
-func (s *Service) replaced(ctx context.Context, r Record) ([]Record, error) {
+func (s *core) replaced(ctx context.Context, r Record) ([]Record, error) {
 	keys := keysOf(r.Replaces, func(id string) Key { return deploymentKey(tko.DeploymentID(id)) })
 	records, err := s.store.Get(ctx, Fields{}, keys...)
 	if err != nil {
@@ -83,30 +83,9 @@ func (s *Service) replaced(ctx context.Context, r Record) ([]Record, error) {
 	}), nil
 }
 
-// reasonNotApproved is the reason of the Approved condition of a deployment
-// that waits for an approval.
-const reasonNotApproved = "WaitsForApproval"
-
-// editedSince returns a replaced deployment that another author than the
-// replacement's has changed after the replacement was created. Only an explicit
-// approval of the replacement may delete that change. Revision is 0 if there is
-// none.
-func (s *Service) editedSince(ctx context.Context, r Record) (Record, error) {
-	replaced, err := s.replaced(ctx, r)
-	if err != nil {
-		return Record{}, err
-	}
-	for _, old := range replaced {
-		if old.Updated.After(r.Created) && old.Author.Who != r.Author.Who {
-			return old, nil
-		}
-	}
-	return Record{}, nil
-}
-
 // reparentings returns the writes that give the children of a deployment
 // another parent.
-func (s *Service) reparentings(ctx context.Context, from Record, to string) ([]Write, error) {
+func (s *core) reparentings(ctx context.Context, from Record, to string) ([]Write, error) {
 	var moves []Write
 	for child, err := range s.store.List(ctx, Query{Scope: access.ScopeAll, Kind: tko.KindDeployment, Parent: from.ID, Limit: maxReparented + 1}) {
 		if err != nil {
@@ -129,7 +108,7 @@ const maxReplacing = 5
 
 // commitReplacing commits writes and the replacements that they require, all or
 // none, and returns the outcomes of the writes.
-func (s *Service) commitReplacing(ctx context.Context, writes []Write) ([]Outcome, error) {
+func (s *core) commitReplacing(ctx context.Context, writes []Write) ([]Outcome, error) {
 	for attempt := 1; ; attempt++ {
 		all, err := s.withReplaced(ctx, writes)
 		if err != nil {
@@ -152,39 +131,6 @@ func (s *Service) commitReplacing(ctx context.Context, writes []Write) ([]Outcom
 		}
 		return outcomes[:len(writes)], nil
 	}
-}
-
-// DeleteDeploymentAt deletes a deployment and its descendants if it is at a
-// revision; at any if that is 0. Otherwise it returns ErrConflict.
-func (s *Service) DeleteDeploymentAt(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deleted, error) {
-	if revision == 0 {
-		return s.DeleteDeployment(ctx, id)
-	}
-	if !isDeploymentID(id) {
-		return tko.Deleted{}, tko.NotFound(tko.KindDeployment, id)
-	}
-	if revision < 0 {
-		return tko.Deleted{}, tko.Errorf(tko.ErrInvalid, "the revision %d of deployment %q is negative: use 0 for any", revision, id)
-	}
-	ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Delete)
-	if err != nil {
-		return tko.Deleted{}, err
-	}
-	w := deletion(ctx, deploymentKey(id))
-	w.Expect = revision
-	most, err := s.allowDeletion(ctx, w.Record.Key)
-	if err != nil {
-		return tko.Deleted{}, err
-	}
-	done := progress{most: most}
-	more, err := s.deleteStep(ctx, []Write{w}, &done)
-	switch {
-	case errors.Is(err, tko.ErrNotFound):
-		return tko.Deleted{}, tko.NotFound(tko.KindDeployment, id)
-	case err != nil:
-		return tko.Deleted{}, err
-	}
-	return s.deleteRest(ctx, w.Record.Key, more, &done)
 }
 
 // replacesOf returns the IDs of the deployments that a child replaces, sorted,

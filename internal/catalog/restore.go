@@ -22,7 +22,7 @@ const maxRestored = 100_000
 // confirmed. Each entity is restored in a transaction of its own: after an error, the
 // ones before stay restored, and the same restore continues. Deployments are only counted
 // (DryRun): rollouts with spec.restore restore them.
-func (s *Service) RestorePast(ctx context.Context, request tko.RestoreRequest) (tko.Restored, error) {
+func (s *History) RestorePast(ctx context.Context, request tko.RestoreRequest) (tko.Restored, error) {
 	query, err := pastQuery(request.Select)
 	if err != nil {
 		return tko.Restored{}, err
@@ -145,7 +145,7 @@ func (s *Service) RestorePast(ctx context.Context, request tko.RestoreRequest) (
 
 // deleteCreated deletes an entity that didn't exist at the moment. It is refused if
 // other entities would be deleted with it that were not counted.
-func (s *Service) deleteCreated(ctx context.Context, key Key) error {
+func (s *History) deleteCreated(ctx context.Context, key Key) error {
 	if err := s.permitDeletion(ctx, changeVerb(key.Kind, access.Delete), key); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (s *Service) deleteCreated(ctx context.Context, key Key) error {
 }
 
 // restoreOne writes an entity as it was at the moment.
-func (s *Service) restoreOne(ctx context.Context, then *pastMoment, key Key) error {
+func (s *History) restoreOne(ctx context.Context, then *pastMoment, key Key) error {
 	return retry(ctx, func() error {
 		records, err := then.records(ctx, []Key{key})
 		if err != nil {

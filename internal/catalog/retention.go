@@ -2,10 +2,44 @@ package catalog
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/pause"
 )
+
+// Retention returns which part of the past can be read, and what it takes.
+func (s *History) Retention(ctx context.Context) (tko.Retention, error) {
+	if _, _, err := s.enter(ctx, tko.KindDeployment, access.Read); err != nil {
+		return tko.Retention{}, err
+	}
+	oldest, newest, err := s.store.Past(ctx)
+	if err != nil {
+		return tko.Retention{}, err
+	}
+	size, err := s.store.HistorySize(ctx)
+	r := tko.Retention{
+		OldestPosition: oldest.Position, OldestTime: oldest.Time, NewestPosition: newest.Position, NewestTime: newest.Time,
+		Changes: size.Changes, Bytes: size.Bytes, DatabaseBytes: size.DatabaseBytes,
+	}
+	if keep := s.retention.Load(); keep != nil {
+		r.KeepChanges, r.KeepRevisions = keep.Changes, keep.Revisions
+		for _, l := range keep.Longer {
+			r.Longer = append(r.Longer, tko.RetentionPolicy{Name: l.Name, Keep: l.Keep})
+		}
+	}
+	for _, l := range size.Longer {
+		i := slices.IndexFunc(r.Longer, func(p tko.RetentionPolicy) bool { return p.Name == l.Policy })
+		if i < 0 { // another server has it, or the next collection removes what it retains
+			r.Longer = append(r.Longer, tko.RetentionPolicy{Name: l.Policy})
+			i = len(r.Longer) - 1
+		}
+		r.Longer[i].Deployments, r.Longer[i].Changes, r.Longer[i].Bytes = l.Deployments, l.Changes, l.Bytes
+	}
+	return r, err
+}
 
 const (
 	// collectFirst is the maximum delay of the first collection.
@@ -17,7 +51,7 @@ const (
 // Retain lets the store remove history that retention doesn't cover, at intervals,
 // until the context ends. It returns nil then. Several servers may run it on
 // one database: only one of them collects at a time.
-func (s *Service) Retain(ctx context.Context, retention Retention) error {
+func (s *History) Retain(ctx context.Context, retention Retention) error {
 	s.retention.Store(&retention)
 	wait := pause.Between(0, collectFirst)
 	for {
@@ -30,7 +64,7 @@ func (s *Service) Retain(ctx context.Context, retention Retention) error {
 }
 
 // collect runs one collection and logs its result.
-func (s *Service) collect(ctx context.Context, retention Retention) {
+func (s *History) collect(ctx context.Context, retention Retention) {
 	began := time.Now()
 	done, err := s.store.Collect(ctx, retention)
 	facts := []any{"changes", done.Changes, "packages", done.Packages, "metadata", done.Metadata, "pairs", done.Pairs, "tokens", done.Tokens, "took", time.Since(began)}

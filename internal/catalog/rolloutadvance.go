@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
@@ -16,11 +15,20 @@ import (
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
 
+// A RolloutRunner advances rollouts.
+type RolloutRunner struct {
+	*rolloutStore
+
+	plans       *RolloutPlans
+	siteFreezes *SiteFreezes
+	rollouts    knownRollouts
+}
+
 // AdvanceRollout does the next step of a rollout: it plans it, or observes what is in
 // flight and applies what limits allow, in one commit. It returns the time after which it
 // must be called again: 0 at once, negative only when something changes. Several callers
 // may advance a rollout at the same time: what one of them does, the others don't repeat.
-func (s *Service) AdvanceRollout(ctx context.Context, id tko.RolloutID) (time.Duration, error) {
+func (s *RolloutRunner) AdvanceRollout(ctx context.Context, id tko.RolloutID) (time.Duration, error) {
 	ctx, c, err := s.enter(ctx, "", access.Advance)
 	if err != nil {
 		return 0, err
@@ -51,16 +59,16 @@ func (s *Service) AdvanceRollout(ctx context.Context, id tko.RolloutID) (time.Du
 	return wait, err
 }
 
-func (s *Service) advance(ctx context.Context, r Record, v RolloutView) (time.Duration, error) {
+func (s *RolloutRunner) advance(ctx context.Context, r Record, v RolloutView) (time.Duration, error) {
 	st := v.State
 	switch {
 	case st.plansAnew(r):
 		st.State, st.Reason = execute.Planning, execute.Reason{}
 		return 0, s.saveRollout(ctx, r, v, st, RolloutWrite{})
 	case st.State == execute.Planning, st.State == execute.Paused && st.Next != 0 && st.Left == (plan.Digest{}):
-		err := s.makePlan(ctx, r, v)
+		err := s.plans.makePlan(ctx, r, v)
 		if errors.Is(err, tko.ErrInvalid) || errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrGone) {
-			err = s.failPlan(ctx, r, v, err)
+			err = s.plans.failPlan(ctx, r, v, err)
 		}
 		return -1, err
 	case st.State == execute.Undoing && st.UndoneBy == "": // of a TKO that committed this alone
@@ -77,12 +85,12 @@ func (st RolloutState) plansAnew(r Record) bool {
 }
 
 // evaluate observes, decides, and applies.
-func (s *Service) evaluate(ctx context.Context, r Record, v RolloutView) (time.Duration, error) {
+func (s *RolloutRunner) evaluate(ctx context.Context, r Record, v RolloutView) (time.Duration, error) {
 	sp, err := s.specOf(ctx, r, v.State)
 	if err != nil {
 		return 0, err
 	}
-	_, rules, err := s.activeFreezes(ctx) // before they are read: a later freeze makes the commit fail
+	_, rules, err := s.siteFreezes.activeFreezes(ctx) // before they are read: a later freeze makes the commit fail
 	if err != nil {
 		return 0, err
 	}
@@ -168,12 +176,12 @@ type input struct {
 
 // input returns what a rollout is decided from, except for observations, and the index
 // in v.Rows of each of its rows.
-func (s *Service) input(ctx context.Context, v RolloutView, sp spec.Rollout) (*input, []int, error) {
+func (s *RolloutRunner) input(ctx context.Context, v RolloutView, sp spec.Rollout) (*input, []int, error) {
 	keys := sp.Limits.Keys()
 	for _, e := range v.Flight {
 		keys = append(keys, e.Apart...)
 	}
-	freezes, err := s.freezes(ctx)
+	freezes, err := s.siteFreezes.freezes(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -211,7 +219,7 @@ func (s *Service) input(ctx context.Context, v RolloutView, sp spec.Rollout) (*i
 
 // metadataAhead returns a function that returns the metadata of the site or deployment of
 // a row, as id selects it, and reads that of the next waiting ones with it.
-func (s *Service) metadataAhead(ctx context.Context, in *input, kind tko.Kind, id func(execute.Row) string, known map[string]map[string]string) func(int) (map[string]string, bool) {
+func (s *RolloutRunner) metadataAhead(ctx context.Context, in *input, kind tko.Kind, id func(execute.Row) string, known map[string]map[string]string) func(int) (map[string]string, bool) {
 	ahead := 16
 	return func(row int) (map[string]string, bool) {
 		wanted := id(in.Rows[row])
@@ -242,7 +250,7 @@ const maxApartValues = 200
 
 // changing returns a function that returns the deployments that others are changing at
 // the sites from which a row must be apart.
-func (s *Service) changing(ctx context.Context, in *input, v RolloutView, sp spec.Rollout) func(execute.Row) ([]execute.Entry, bool) {
+func (s *RolloutRunner) changing(ctx context.Context, in *input, v RolloutView, sp spec.Rollout) func(execute.Row) ([]execute.Entry, bool) {
 	inFlight := map[tko.DeploymentID]bool{}
 	for _, e := range v.Flight {
 		inFlight[e.Deployment] = true
@@ -341,7 +349,7 @@ type observation struct {
 }
 
 // observe returns what is known of the deployments in flight.
-func (s *Service) observe(ctx context.Context, v RolloutView) (map[tko.DeploymentID]observation, error) {
+func (s *RolloutRunner) observe(ctx context.Context, v RolloutView) (map[tko.DeploymentID]observation, error) {
 	var flying []int
 	rows, index := v.rows()
 	for n := range rows {
@@ -377,7 +385,7 @@ func (s *Service) observe(ctx context.Context, v RolloutView) (map[tko.Deploymen
 	return out, nil
 }
 
-func (s *Service) observeOne(ctx context.Context, row RolloutRow, r Record, unscheduled bool, known revisions) (observation, error) {
+func (s *RolloutRunner) observeOne(ctx context.Context, row RolloutRow, r Record, unscheduled bool, known revisions) (observation, error) {
 	o := observation{chain: row.Chain}
 	switch {
 	case row.Kind == plan.Delete && r.Revision == 0:
@@ -416,14 +424,11 @@ type move struct {
 	from int64
 }
 
-// revisions are some revisions that were read, or aren't retained.
-type revisions map[AtRevision]Record
-
 // maxAhead limits the revisions of each deployment that are read together with others.
 const maxAhead = 4
 
 // moved reads the revisions that deployments moved through, all in one statement.
-func (s *Service) moved(ctx context.Context, moves []move) (revisions, error) {
+func (s *RolloutRunner) moved(ctx context.Context, moves []move) (revisions, error) {
 	var wanted []AtRevision
 	for _, m := range moves {
 		if m.now.Revision <= m.from {
@@ -436,33 +441,9 @@ func (s *Service) moved(ctx context.Context, moves []move) (revisions, error) {
 	return s.revisionsOf(ctx, Fields{}, wanted)
 }
 
-func (s *Service) revisionsOf(ctx context.Context, fields Fields, wanted []AtRevision) (revisions, error) {
-	known := make(revisions, len(wanted))
-	if len(wanted) == 0 {
-		return known, nil
-	}
-	records, err := s.store.Revisions(ctx, fields, wanted...)
-	for i, r := range records {
-		known[wanted[i]] = r
-	}
-	return known, err
-}
-
-// revisionIn returns a revision out of those that were read; another one is read now.
-func (s *Service) revisionIn(ctx context.Context, known revisions, key Key, revision int64) (Record, error) {
-	r, ok := known[AtRevision{key, revision}]
-	switch {
-	case !ok:
-		return s.store.Revision(ctx, key, revision)
-	case r.Revision == 0:
-		return r, fmt.Errorf("%s %q at revision %d: %w", key.Kind, key.ID, revision, tko.ErrNotFound)
-	}
-	return r, nil
-}
-
 // follow returns the newest revision of a deployment, from one on, that only preparation
 // and approvals made of it; and the author of the next one, if there is one.
-func (s *Service) follow(ctx context.Context, r Record, from int64, known revisions) (chain int64, next tko.Author, err error) {
+func (s *RolloutRunner) follow(ctx context.Context, r Record, from int64, known revisions) (chain int64, next tko.Author, err error) {
 	if r.Revision <= from {
 		return r.Revision, tko.Author{}, nil
 	}
@@ -489,7 +470,7 @@ func (s *Service) follow(ctx context.Context, r Record, from int64, known revisi
 
 // apply returns the writes of the rows that are admitted, and adds their rows and flights
 // to the change. A row that isn't as planned any more pauses the rollout.
-func (s *Service) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st RolloutState, flight *execute.Flight, out execute.Output, index []int, rows map[int]RolloutRow, change *RolloutWrite) ([]Write, RolloutState, error) {
+func (s *RolloutRunner) apply(ctx context.Context, v RolloutView, sp spec.Rollout, st RolloutState, flight *execute.Flight, out execute.Output, index []int, rows map[int]RolloutRow, change *RolloutWrite) ([]Write, RolloutState, error) {
 	if len(out.Admit) == 0 {
 		return nil, st, nil
 	}
@@ -556,7 +537,7 @@ type descendants struct {
 
 // undeleted returns, for each deployment that is admitted to be deleted, whether it still
 // has descendants after the rows that are admitted before it.
-func (s *Service) undeleted(ctx context.Context, v RolloutView, out execute.Output) (map[tko.DeploymentID]descendants, error) {
+func (s *RolloutRunner) undeleted(ctx context.Context, v RolloutView, out execute.Output) (map[tko.DeploymentID]descendants, error) {
 	found := map[tko.DeploymentID]descendants{}
 	var deleted []string
 	for _, i := range out.Admit {
@@ -597,7 +578,7 @@ func (s *Service) undeleted(ctx context.Context, v RolloutView, out execute.Outp
 
 // descendantsOf returns the descendants of each of some deployments, with few reads
 // however many deployments there are.
-func (s *Service) descendantsOf(ctx context.Context, ids []string) (map[string][]string, error) {
+func (s *RolloutRunner) descendantsOf(ctx context.Context, ids []string) (map[string][]string, error) {
 	all := map[string]bool{}
 	if err := s.store.Descendants(ctx, ids, func(id string) { all[id] = true }); err != nil {
 		return nil, err
@@ -630,161 +611,4 @@ func (s *Service) descendantsOf(ctx context.Context, ids []string) (map[string][
 		}
 	}
 	return below, nil
-}
-
-// beginUndo commits that a rollout is undone from now on, and makes the rollout that
-// undoes it.
-func (s *Service) beginUndo(ctx context.Context, r Record, v RolloutView, st RolloutState, skipped []execute.Row) error {
-	by := author(ctx)
-	st.Reason = execute.Reason{Code: "Undone", Message: "it is undone by " + by.Who}
-	if by.Who == "" {
-		st.Reason.Message = "it is undone"
-	}
-	v.State = st
-	return s.undo(ctx, r, v, RolloutWrite{Rows: v.changedRows(skipped)})
-}
-
-// undo makes the rollout that undoes another one, and commits it together with a change of
-// that one. v has the state and rows after the change.
-func (s *Service) undo(ctx context.Context, r Record, v RolloutView, change RolloutWrite) error {
-	sp, err := s.specOf(ctx, r, v.State)
-	if err != nil {
-		return err
-	}
-	all, _ := v.rows()
-	todo, left := execute.Undo(all, len(sp.Waves), v.State.Force)
-	of := make(map[tko.DeploymentID]RolloutRow, len(v.Rows))
-	for _, row := range v.Rows {
-		of[row.Deployment] = row
-	}
-	var rows []RolloutRow
-	conflict := func(e execute.Row, reason string) {
-		was := of[e.Deployment]
-		rows = append(rows, RolloutRow{
-			Row:    plan.Row{Deployment: e.Deployment, UID: was.UID, Revision: was.Chain, Kind: plan.Conflict, Wave: plan.NoWave, Findings: []string{reason}},
-			Parent: was.Parent, Site: was.Site, Progress: execute.Skipped, Reason: reason,
-		})
-	}
-	for _, e := range left {
-		conflict(e, e.Reason)
-	}
-	for batch := range slices.Chunk(todo, rowsPage) {
-		keys := keysOf(batch, func(e execute.Row) Key { return deploymentKey(e.Deployment) })
-		records, err := s.store.Get(ctx, Fields{}, keys...)
-		if err != nil {
-			return err
-		}
-		moves := make([]move, len(batch))
-		for i, e := range batch {
-			moves[i] = move{records[i], of[e.Deployment].Chain}
-		}
-		known, err := s.moved(ctx, moves)
-		if err != nil {
-			return err
-		}
-		for i, e := range batch {
-			row, reason, err := s.undoRow(ctx, of[e.Deployment], e, records[i], v.State.Force, known)
-			if err != nil {
-				return err
-			}
-			if reason != "" {
-				conflict(e, reason)
-				continue
-			}
-			rows = append(rows, row)
-		}
-	}
-	pkg, err := packageOf(r)
-	if err != nil {
-		return err
-	}
-	id, err := s.undoID(ctx, v.State)
-	if err != nil {
-		return err
-	}
-	if pkg, err = undoPackage(id, pkg, v.State.ID); err != nil {
-		return err
-	}
-	record, err := s.unparsedRollout(ctx, tko.Rollout{ID: tko.RolloutID(id), Package: pkg})
-	if err != nil {
-		return err
-	}
-	record.UID, record.Author = newUID(), author(ctx)
-	if record.Author.Why == "" {
-		record.Author.Why = fmt.Sprintf("undoes rollout %q", v.State.ID)
-	}
-	slices.SortFunc(rows, func(a, b RolloutRow) int { return strings.Compare(string(a.Deployment), string(b.Deployment)) })
-	kinds := map[string]int{}
-	for i := range rows {
-		kinds[rows[i].Kind.String()]++
-	}
-	if err := s.store.WriteRolloutPlan(ctx, id, 1, rows, []byte("[]")); err != nil {
-		return err
-	}
-	st := v.State
-	st.UndoneBy = id
-	undoing := RolloutState{
-		ID: id, State: execute.Running, Family: st.Family, Undoes: st.ID, Started: st.Started, Time: v.Now, By: author(ctx), Plan: 1, Digest: digestOfRows(record.Digest, 0, rows),
-		Spec: 1, Kinds: kinds, AnyTime: st.AnyTime, Rows: v.Version + 1,
-	}
-	if undoing.By.Who == "" {
-		undoing.By.Who = st.By.Who
-	}
-	record.Conditions = mergeConditions(nil, undoing.conditions(), 1, v.Now)
-	change.States, change.Wake = append(change.States, undoing), append(change.Wake, id, st.ID)
-	return s.saveRollout(ctx, r, v, st, change,
-		Write{Op: tko.OpWritten, Record: record, Expect: Absent})
-}
-
-// undoID returns an ID for the rollout that undoes another one.
-func (s *Service) undoID(ctx context.Context, st RolloutState) (string, error) {
-	base := st.ID
-	if len(base) > tko.MaxIDLength-20 {
-		base = base[:tko.MaxIDLength-20]
-	}
-	for n := 1; ; n++ {
-		id := base + "-undo"
-		if n > 1 {
-			id = fmt.Sprintf("%s-undo-%d", base, n)
-		}
-		id = strings.TrimSuffix(id, "/")
-		r, err := s.get(ctx, Fields{}, Key{Kind: tko.KindRollout, ID: id})
-		if err != nil || r.Revision == 0 {
-			return id, err
-		}
-	}
-}
-
-// undoRow returns the row that undoes another one; or why that must be left as it is.
-func (s *Service) undoRow(ctx context.Context, was RolloutRow, e execute.Row, now Record, force bool, known revisions) (row RolloutRow, reason string, err error) {
-	row = RolloutRow{
-		Row:    plan.Row{Deployment: was.Deployment, UID: was.UID, Kind: e.Kind, Wave: e.Wave, Rank: e.Rank, Before: was.After, After: was.Before},
-		Parent: was.Parent, Site: was.Site, Progress: execute.Waiting, Broken: e.Broken,
-		RowDetails: RowDetails{Base: was.Base, Replaces: was.Replaces, Force: force},
-	}
-	if was.Kind != plan.Create {
-		row.Target = was.Revision
-	}
-	switch {
-	case was.Kind == plan.Delete:
-		if now.Revision != 0 && !force {
-			return row, "it was created again since", nil
-		}
-		row.UID = ""
-		return row, "", nil
-	case now.Revision == 0 && was.Kind == plan.Create:
-		return row, "it was deleted since", nil
-	case now.Revision == 0 && !force:
-		return row, "it was deleted since", nil
-	case now.Revision == 0:
-		return row, "", nil
-	}
-	chain, by, err := s.follow(ctx, now, was.Chain, known)
-	if err != nil {
-		return row, "", err
-	}
-	if row.Revision = chain; chain != now.Revision && !force {
-		return row, fmt.Sprintf("it was changed by %q since (revision %d)", by.Who, chain+1), nil
-	}
-	return row, "", nil
 }

@@ -16,7 +16,7 @@ import (
 // An applier makes the writes of the rows that one evaluation admits. What several rows
 // need is read once, and what each needs for all of them together.
 type applier struct {
-	*Service
+	*RolloutRunner
 
 	state     RolloutState
 	next      func() (plan.State, error, bool) // of the rows that the planner makes again, in their order
@@ -29,8 +29,8 @@ type applier struct {
 
 // newApplier returns an applier of rows, which it must be given in their order. Rows may be
 // left out at the end only, except for those that delete.
-func (s *Service) newApplier(ctx context.Context, st RolloutState, sp spec.Rollout, rows []RolloutRow) (*applier, error) {
-	a := &applier{Service: s, state: st, close: func() {}, sites: map[string]bool{}, templates: map[AtRevision]Record{}, required: map[Key]error{}}
+func (s *RolloutRunner) newApplier(ctx context.Context, st RolloutState, sp spec.Rollout, rows []RolloutRow) (*applier, error) {
+	a := &applier{RolloutRunner: s, state: st, close: func() {}, sites: map[string]bool{}, templates: map[AtRevision]Record{}, required: map[Key]error{}}
 	var again []plan.Pinned
 	var targets []AtRevision
 	var sites []Key
@@ -45,10 +45,10 @@ func (s *Service) newApplier(ctx context.Context, st RolloutState, sp spec.Rollo
 		}
 	}
 	if len(again) > 0 {
-		if s.planner == nil {
+		if s.plans.planner == nil {
 			return nil, errors.New("this server has no planner")
 		}
-		a.next, a.close = iter.Pull2(s.planner.After(ctx, plan.Request{Rollout: st.ID, Spec: sp}, again))
+		a.next, a.close = iter.Pull2(s.plans.planner.After(ctx, plan.Request{Rollout: st.ID, Spec: sp}, again))
 	}
 	var err error
 	if a.targets, err = s.revisionsOf(ctx, Fields{Package: true}, targets); err != nil {
@@ -286,4 +286,17 @@ func (a *applier) templateAt(ctx context.Context, id string, revision int64) (r 
 		a.templates[key] = r
 	}
 	return r, err
+}
+
+// errFollows means that a deployment takes the place of another one, which exists still.
+var errFollows = errors.New("the deployment in its place exists still")
+
+// checkOrigin returns an error if another deployment has the origin of one that is to be
+// created again.
+func (s *RolloutRunner) checkOrigin(ctx context.Context, r Record) error {
+	holder, err := s.originHolder(ctx, r)
+	if err == nil && holder != "" {
+		err = errFollows
+	}
+	return err
 }

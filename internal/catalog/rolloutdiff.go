@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 
 	"github.com/tko-orchestrator/tko"
@@ -17,8 +16,8 @@ const maxChangedRows = 100
 var errTooManyChanges = tko.Errorf(tko.ErrInvalid, "more than %d deployments match: name one deployment, or fewer sites, to read the changes", maxChangedRows)
 
 // changesOf returns what a row of a plan changes, whether or not it was applied already.
-func (s *Service) changesOf(ctx context.Context, r Record, st RolloutState, row RolloutRow) ([]tko.RolloutChange, error) {
-	rules, err := s.rulesFor(ctx, new(readSet))
+func (s *RolloutPlans) changesOf(ctx context.Context, r Record, st RolloutState, row RolloutRow) ([]tko.RolloutChange, error) {
+	types, mask, err := s.differ(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -26,19 +25,11 @@ func (s *Service) changesOf(ctx context.Context, r Record, st RolloutState, row 
 	if err != nil {
 		return nil, err
 	}
-	key := make([]byte, 32)
-	if _, err := rand.Read(key); err != nil {
-		return nil, err
-	}
-	var changes []tko.RolloutChange
-	for _, l := range plan.Lines(before, after, rules.types(), key) {
-		changes = append(changes, tko.RolloutChange(l))
-	}
-	return changes, nil
+	return shownChanges(plan.Lines(before, after, types, mask)), nil
 }
 
 // packagesOf returns the packages before and after a row; nil if there is none.
-func (s *Service) packagesOf(ctx context.Context, r Record, st RolloutState, row RolloutRow) (before, after krm.Package, err error) {
+func (s *RolloutPlans) packagesOf(ctx context.Context, r Record, st RolloutState, row RolloutRow) (before, after krm.Package, err error) {
 	if row.Target != 0 || row.Kind == plan.Delete || st.Undoes != "" {
 		for _, one := range []struct {
 			revision int64
@@ -47,7 +38,7 @@ func (s *Service) packagesOf(ctx context.Context, r Record, st RolloutState, row
 			if one.revision == 0 {
 				continue
 			}
-			d, err := s.Deployment(ctx, row.Deployment, one.revision)
+			d, err := s.entities.Deployment(ctx, row.Deployment, one.revision)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -70,11 +61,26 @@ func (s *Service) packagesOf(ctx context.Context, r Record, st RolloutState, row
 	if err != nil {
 		return nil, nil, err
 	}
-	if draft.BeforeState != nil {
-		before = draft.BeforeState.Deployment.Package
-	}
-	if draft.AfterState != nil {
-		after = draft.AfterState.Deployment.Package
-	}
+	before, after = draftPackages(draft)
 	return before, after, nil
+}
+
+// draftPackages returns the packages before and after a draft; nil if there is none.
+func draftPackages(d plan.Draft) (before, after krm.Package) {
+	if d.BeforeState != nil {
+		before = d.BeforeState.Deployment.Package
+	}
+	if d.AfterState != nil {
+		after = d.AfterState.Deployment.Package
+	}
+	return before, after
+}
+
+// shownChanges returns the lines of a difference as users read them.
+func shownChanges(lines []plan.Line) []tko.RolloutChange {
+	var changes []tko.RolloutChange
+	for _, l := range lines {
+		changes = append(changes, tko.RolloutChange(l))
+	}
+	return changes
 }

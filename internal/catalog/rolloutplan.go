@@ -3,9 +3,9 @@ package catalog
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/tko-orchestrator/tko"
@@ -13,12 +13,20 @@ import (
 	threeway "github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/internal/rollout/plan"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
-	"github.com/tko-orchestrator/tko/krm"
 )
+
+// RolloutPlans makes the plans of rollouts.
+type RolloutPlans struct {
+	*rolloutStore
+
+	entities *Entities
+	history  *History
+	planner  plan.Planner
+}
 
 // PlanWith sets what makes plans of rollouts. It is called once, before the first
 // rollout is advanced.
-func (s *Service) PlanWith(p plan.Planner) { s.planner = p }
+func (s *RolloutPlans) PlanWith(p plan.Planner) { s.planner = p }
 
 // A draftPlan is a plan that is being made: its rows without packages.
 type draftPlan struct {
@@ -46,7 +54,7 @@ func digestOfRows(rollout Digest, algorithm int, rows []RolloutRow) plan.Digest 
 }
 
 // makePlan plans a rollout, or what is left of it, and writes the plan.
-func (s *Service) makePlan(ctx context.Context, r Record, v RolloutView) error {
+func (s *RolloutPlans) makePlan(ctx context.Context, r Record, v RolloutView) error {
 	st := v.State
 	left := st.State == execute.Paused
 	if !left {
@@ -92,7 +100,7 @@ func (s *Service) makePlan(ctx context.Context, r Record, v RolloutView) error {
 }
 
 // failPlan says why a rollout can't be planned, until it is changed or planned again.
-func (s *Service) failPlan(ctx context.Context, r Record, v RolloutView, cause error) error {
+func (s *RolloutPlans) failPlan(ctx context.Context, r Record, v RolloutView, cause error) error {
 	st := v.State
 	if st.State == execute.Paused {
 		st.Next, st.Left = 0, plan.Digest{}
@@ -105,16 +113,12 @@ func (s *Service) failPlan(ctx context.Context, r Record, v RolloutView, cause e
 
 // planRows makes the rows of a plan, in the order of IDs, and the groups of equal
 // changes.
-func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, left bool) (*draftPlan, []plan.Group, error) {
+func (s *RolloutPlans) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, left bool) (*draftPlan, []plan.Group, error) {
 	types, err := threeway.Kubernetes()
 	if err != nil {
 		return nil, nil, err
 	}
-	key := make([]byte, 32)
-	if _, err := rand.Read(key); err != nil {
-		return nil, nil, err
-	}
-	grouper := plan.NewGrouper(types, key)
+	grouper := plan.NewGrouper(types, newMask())
 	request := plan.Request{Rollout: v.State.ID, Spec: sp}
 	before := map[tko.DeploymentID]RolloutRow{}
 	if left {
@@ -138,10 +142,9 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 		if !d.Kind.Applies() {
 			row.Progress, row.Wave, row.Rank = execute.Skipped, plan.NoWave, 0
 		}
-		var b, a krm.Package
+		was, is := draftPackages(d)
 		tokens := map[string]string{string(d.Deployment): "{deployment}"}
 		if d.BeforeState != nil {
-			b = d.BeforeState.Deployment.Package
 			row.Base = d.BeforeState.Deployment.TemplateRevision
 			for _, id := range d.BeforeState.Deployment.Replaces {
 				row.Replaces = append(row.Replaces, string(id))
@@ -153,21 +156,18 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 		if d.Kind == plan.Delete && d.BeforeState != nil {
 			row.Origin = d.BeforeState.Deployment.Origin
 		}
-		if d.AfterState != nil {
-			a = d.AfterState.Deployment.Package
-		}
 		for token, to := range map[string]string{string(d.Site): "{site}", string(d.Parent): "{parent}"} {
 			if token != "" {
 				tokens[token] = to
 			}
 		}
 		if d.Kind != plan.Same {
-			row.Group = grouper.Add(d.Row, b, a, tokens) + 1 // until the groups are known
+			row.Group = grouper.Add(d.Row, was, is, tokens) + 1 // until the groups are known
 		}
 		out.rows = append(out.rows, row)
 		return nil
 	}
-	zones := zoneCheck{service: s, windows: sp.Windows, next: add, sites: map[tko.SiteID]string{}}
+	zones := zoneCheck{core: s.core, windows: sp.Windows, next: add, sites: map[tko.SiteID]string{}}
 	if err = s.drafts(ctx, request, func(d plan.Draft) error { return zones.add(ctx, d) }); err == nil {
 		err = zones.flush(ctx)
 	}
@@ -185,7 +185,7 @@ func (s *Service) planRows(ctx context.Context, sp spec.Rollout, v RolloutView, 
 }
 
 // drafts makes the drafts of a plan.
-func (s *Service) drafts(ctx context.Context, request plan.Request, emit func(plan.Draft) error) error {
+func (s *RolloutPlans) drafts(ctx context.Context, request plan.Request, emit func(plan.Draft) error) error {
 	switch {
 	case request.Spec.Restore != nil:
 		return s.restoreDrafts(ctx, request, emit)
@@ -197,7 +197,7 @@ func (s *Service) drafts(ctx context.Context, request plan.Request, emit func(pl
 
 // placeRows assigns waves and ranks. What is created or deleted with another deployment
 // is in its wave: parents are created before their children, and deleted after them.
-func (s *Service) placeRows(ctx context.Context, sp spec.Rollout, p *draftPlan) error {
+func (s *RolloutPlans) placeRows(ctx context.Context, sp spec.Rollout, p *draftPlan) error {
 	rows := p.rows
 	applied := map[tko.DeploymentID]int{}
 	var sites []string
@@ -261,7 +261,7 @@ func (s *Service) placeRows(ctx context.Context, sp spec.Rollout, p *draftPlan) 
 
 // spreadValues returns the metadata of sites under the keys that waves are spread by; only
 // these, since there may be very many sites.
-func (s *Service) spreadValues(ctx context.Context, waves []spec.Wave, sites []string) (map[string]map[string]string, error) {
+func (s *RolloutPlans) spreadValues(ctx context.Context, waves []spec.Wave, sites []string) (map[string]map[string]string, error) {
 	out := map[string]map[string]string{}
 	if !slices.ContainsFunc(waves, func(w spec.Wave) bool { return w.Spread != "" }) {
 		return out, nil
@@ -285,28 +285,66 @@ func (s *Service) spreadValues(ctx context.Context, waves []spec.Wave, sites []s
 	return out, nil
 }
 
-// metadataOf returns the metadata of sites or deployments by ID.
-func (s *Service) metadataOf(ctx context.Context, kind tko.Kind, ids []string) (map[string]map[string]string, error) {
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
-	out := make(map[string]map[string]string, len(ids))
-	for batch := range slices.Chunk(ids, rowsPage) {
-		keys := make([]Key, 0, len(batch))
-		for _, id := range batch {
-			if id != "" {
-				keys = append(keys, Key{Kind: kind, ID: id})
-			}
+// zoneBatch is the number of drafts whose sites are read at once. Drafts have packages.
+const zoneBatch = 100
+
+// A zoneCheck makes drafts invalid whose sites have metadata that names no time zone, if
+// a window of the rollout depends on it: the window would open there at another time than
+// the author of the rollout expects. It passes drafts on in their order.
+type zoneCheck struct {
+	core    *core
+	windows spec.Windows
+	next    func(plan.Draft) error
+
+	pending []plan.Draft
+	sites   map[tko.SiteID]string // findings, "" if there is none
+}
+
+func (z *zoneCheck) add(ctx context.Context, d plan.Draft) error {
+	if !slices.ContainsFunc(z.windows, func(w spec.Window) bool { return w.Key != "" }) {
+		return z.next(d)
+	}
+	if z.pending = append(z.pending, d); len(z.pending) < zoneBatch {
+		return nil
+	}
+	return z.flush(ctx)
+}
+
+// flush passes on the drafts that are left.
+func (z *zoneCheck) flush(ctx context.Context) error {
+	if err := z.read(ctx); err != nil {
+		return err
+	}
+	for _, d := range z.pending {
+		if finding := z.sites[d.Site]; finding != "" && d.Kind.Applies() {
+			d.Kind, d.After, d.AfterState, d.Unknown, d.Findings = plan.Invalid, plan.Digest{}, nil, nil, []string{finding}
 		}
-		if len(keys) == 0 {
-			continue
-		}
-		records, err := s.store.Get(ctx, Fields{}, keys...)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range records {
-			out[r.ID] = r.effective()
+		if err := z.next(d); err != nil {
+			return err
 		}
 	}
-	return out, nil
+	z.pending = z.pending[:0]
+	return nil
+}
+
+// read checks the sites of the pending drafts.
+func (z *zoneCheck) read(ctx context.Context) error {
+	var ids []string
+	for _, d := range z.pending {
+		if _, known := z.sites[d.Site]; !known && d.Site != "" {
+			z.sites[d.Site] = ""
+			ids = append(ids, string(d.Site))
+		}
+	}
+	metadata, err := z.core.metadataOf(ctx, tko.KindSite, ids)
+	if err != nil {
+		return err
+	}
+	for id, values := range metadata {
+		if key, value, unknown := z.windows.UnknownZone(values); unknown {
+			z.sites[tko.SiteID(id)] = fmt.Sprintf("the metadata %q of site %q is %.100q, which is no time zone, so the window of the rollout isn't known there: set it to one such as UTC or Europe/Berlin, or remove it, "+
+				"and plan again", key, id, value)
+		}
+	}
+	return nil
 }

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,8 +14,8 @@ import (
 // restoreDrafts makes the drafts of a rollout that returns deployments to what they were
 // at a moment: one for each deployment that its selection selected then or selects now, and
 // that differs. Packages are in memory for a page of them only.
-func (s *Service) restoreDrafts(ctx context.Context, request plan.Request, emit func(plan.Draft) error) error {
-	first, last, err := s.momentsOf(ctx, tko.KindDeployment, request.Spec.Restore.Deployments != nil, request.Spec.Restore.AsOf, tko.AsOf{})
+func (s *RolloutPlans) restoreDrafts(ctx context.Context, request plan.Request, emit func(plan.Draft) error) error {
+	first, last, err := s.history.momentsOf(ctx, tko.KindDeployment, request.Spec.Restore.Deployments != nil, request.Spec.Restore.AsOf, tko.AsOf{})
 	if err != nil {
 		return err
 	}
@@ -70,7 +69,7 @@ type restoration struct {
 
 // restoredDifferences returns the selected deployments that differ between a moment and
 // now, without packages.
-func (s *Service) restoredDifferences(ctx context.Context, restore spec.Restore, first, last int64) ([]difference, error) {
+func (s *RolloutPlans) restoredDifferences(ctx context.Context, restore spec.Restore, first, last int64) ([]difference, error) {
 	c, ok := callerOf(ctx)
 	if !ok {
 		return nil, errNotEntered
@@ -94,16 +93,16 @@ func (s *Service) restoredDifferences(ctx context.Context, restore spec.Restore,
 		if err != nil {
 			return nil, err
 		}
-		then, err := s.momentAt(ctx, c, query, first)
+		then, err := s.history.momentAt(ctx, c, query, first)
 		if err != nil {
 			return nil, err
 		}
-		now, err := s.momentAt(ctx, c, query, last)
+		now, err := s.history.momentAt(ctx, c, query, last)
 		if err != nil {
 			return nil, err
 		}
 		then.fields, now.fields = Fields{}, Fields{}
-		if err := s.differences(ctx, c, then, now, func(d difference) error {
+		if err := s.history.differences(ctx, c, then, now, func(d difference) error {
 			if len(found) == maxRestored {
 				return tko.Errorf(tko.ErrInvalid, "more than %d deployments differ: restore fewer at a time", maxRestored)
 			}
@@ -152,7 +151,7 @@ func stateOf(r Record) (*plan.State, error) {
 
 // checkRestored marks what can't be restored as conflicts, and puts what is created or
 // deleted together into one group (Root).
-func (s *Service) checkRestored(ctx context.Context, all []*restoration, planned map[string]*restoration) error {
+func (s *RolloutPlans) checkRestored(ctx context.Context, all []*restoration, planned map[string]*restoration) error {
 	conflict := func(r *restoration, format string, args ...any) {
 		r.Kind, r.Restored, r.After = plan.Conflict, nil, plan.Digest{}
 		r.Findings = append(r.Findings, fmt.Sprintf(format, args...))
@@ -232,7 +231,7 @@ func rootOf(r *restoration, planned map[string]*restoration) (root tko.Deploymen
 }
 
 // existing returns which sites and parents of restored deployments exist.
-func (s *Service) existing(ctx context.Context, all []*restoration) (map[Key]bool, error) {
+func (s *RolloutPlans) existing(ctx context.Context, all []*restoration) (map[Key]bool, error) {
 	exists := map[Key]bool{}
 	for _, r := range all {
 		if r.before.Site != "" {
@@ -252,27 +251,4 @@ func (s *Service) existing(ctx context.Context, all []*restoration) (map[Key]boo
 		}
 	}
 	return exists, nil
-}
-
-// originHolder returns the deployment that has the origin of a deployment to be created
-// again, or "": a placement may have made its child again since.
-func (s *Service) originHolder(ctx context.Context, r Record) (string, error) {
-	if r.Origin == "" {
-		return "", nil
-	}
-	other, err := s.withOrigin(ctx, r.Origin)
-	return other.ID, err
-}
-
-// errFollows means that a deployment takes the place of another one, which exists still.
-var errFollows = errors.New("the deployment in its place exists still")
-
-// checkOrigin returns an error if another deployment has the origin of one that is to be
-// created again.
-func (s *Service) checkOrigin(ctx context.Context, r Record) error {
-	holder, err := s.originHolder(ctx, r)
-	if err == nil && holder != "" {
-		err = errFollows
-	}
-	return err
 }

@@ -101,7 +101,7 @@ func (k *knownRows) update(v *RolloutView) bool {
 }
 
 // viewKnown is viewRollout for a caller who holds the lock of the known rows.
-func (s *Service) viewKnown(ctx context.Context, id tko.RolloutID, known *knownRows, verbs ...access.Verb) (Record, RolloutView, error) {
+func (s *RolloutRunner) viewKnown(ctx context.Context, id tko.RolloutID, known *knownRows, verbs ...access.Verb) (Record, RolloutView, error) {
 	r, v, err := s.viewSince(ctx, id, known.at, verbs...)
 	if err == nil && v.Found && !known.update(&v) {
 		if r, v, err = s.viewSince(ctx, id, RowsAt{}, verbs...); err == nil && !known.update(&v) {

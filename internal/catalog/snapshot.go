@@ -14,12 +14,21 @@ import (
 	"github.com/tko-orchestrator/tko/krm"
 )
 
+// Snapshots returns the state of all entities at once.
+type Snapshots struct {
+	*core
+
+	entities    *Entities
+	deployments *DeploymentWriter
+	changeLog   *ChangeLog
+}
+
 // A Snapshot is the state of all entities as of one position, as its caller may see it.
 // All its reads see the same state, whatever is written meanwhile, until the history
 // that they need is no longer retained: then they return ErrGone. It holds no resources
 // of the store. It is safe for concurrent use.
 type Snapshot struct {
-	service  *Service
+	service  *Snapshots
 	position int64
 
 	mutex     sync.Mutex
@@ -94,7 +103,7 @@ const maxSnapshotPackages = 1 << 20
 const snapshotPage = 200
 
 // Snapshot returns the state as of the newest position.
-func (s *Service) Snapshot(ctx context.Context) (*Snapshot, error) {
+func (s *Snapshots) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if _, _, err := s.enter(ctx, tko.KindDeployment, access.Read); err != nil {
 		return nil, err
 	}
@@ -114,35 +123,27 @@ func (s *Snapshot) Position() int64 { return s.position }
 // Deployments returns the records of the selected deployments, with their packages,
 // sorted by ID.
 func (s *Snapshot) Deployments(ctx context.Context, sel tko.DeploymentSelect) iter.Seq2[Record, error] {
-	return func(yield func(Record, error) bool) {
+	return stream(func(yield func(Record) bool) error {
 		var page []Record
-		send := func() (more bool) {
+		send := func() (more bool, err error) {
 			full, err := s.withPackages(ctx, page)
 			page = page[:0]
-			if err != nil {
-				yield(Record{}, err)
-				return false
-			}
-			for _, r := range full {
-				if !yield(r, nil) {
-					return false
-				}
-			}
-			return true
+			return err == nil && !slices.ContainsFunc(full, func(r Record) bool { return !yield(r) }), err
 		}
 		for r, err := range s.matching(ctx, sel) {
 			if err != nil {
-				yield(Record{}, err)
-				return
+				return err
 			}
-			if page = append(page, r); len(page) == snapshotPage && !send() {
-				return
+			if page = append(page, r); len(page) < snapshotPage {
+				continue
+			}
+			if more, err := send(); !more {
+				return err
 			}
 		}
-		if len(page) > 0 {
-			send()
-		}
-	}
+		_, err := send()
+		return err
+	})
 }
 
 // Children returns the records of the children of a deployment, without packages,
@@ -157,7 +158,7 @@ func (s *Snapshot) matching(ctx context.Context, sel tko.DeploymentSelect) iter.
 	if err != nil {
 		return func(yield func(Record, error) bool) { yield(Record{}, err) }
 	}
-	return s.service.Records(ctx, query, s.position)
+	return s.service.changeLog.Records(ctx, query, s.position)
 }
 
 // withPackages returns records with their packages as of the snapshot.
@@ -184,7 +185,7 @@ func (s *Snapshot) Record(ctx context.Context, key Key, revision int64) (Record,
 	if err != nil {
 		return Record{}, err
 	}
-	if r.Revision != 0 && !c.sees(s.service, r) {
+	if r.Revision != 0 && !c.sees(r) {
 		return Record{}, none
 	}
 	now := r
@@ -207,7 +208,7 @@ func (s *Snapshot) Record(ctx context.Context, key Key, revision int64) (Record,
 	if revision != 0 && r.UID == now.UID { // revisions don't record them
 		r.Base, r.Replaces = now.Base, now.Replaces
 	}
-	if !c.sees(s.service, r) {
+	if !c.sees(r) {
 		return Record{}, none
 	}
 	return r, nil
@@ -230,19 +231,19 @@ func (s *Snapshot) Current(ctx context.Context, ids []tko.DeploymentID) ([]Recor
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(records, func(r Record) bool { return r.Revision == 0 || !c.sees(s.service, r) }), nil
+	return slices.DeleteFunc(records, func(r Record) bool { return r.Revision == 0 || !c.sees(r) }), nil
 }
 
 // Templates returns the selected templates, without packages, sorted by ID.
 func (s *Snapshot) Templates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions) iter.Seq2[tko.Template, error] {
 	query, err := templateQuery(sel, options)
-	return listAt(ctx, s, query, err, s.service.templateOf)
+	return listAt(ctx, s, query, err, s.service.entities.templateOf)
 }
 
 // Sites returns the selected sites, without packages, sorted by ID.
 func (s *Snapshot) Sites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions) iter.Seq2[tko.Site, error] {
 	query, err := siteQuery(sel, options)
-	return listAt(ctx, s, query, err, s.service.siteOf)
+	return listAt(ctx, s, query, err, s.service.entities.siteOf)
 }
 
 // Plugins returns the plugins of a type, sorted by name.
@@ -253,28 +254,29 @@ func (s *Snapshot) Plugins(ctx context.Context, typ string) iter.Seq2[tko.Plugin
 }
 
 func listAt[T any](ctx context.Context, s *Snapshot, query Query, err error, entity func(*caller, Record) (T, error)) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		var zero T
+	return stream(func(yield func(T) bool) error {
 		if err != nil {
-			yield(zero, err)
-			return
+			return err
 		}
 		ctx, c, err := s.service.enter(ctx, query.Kind, access.Read)
 		if err != nil {
-			yield(zero, err)
-			return
+			return err
 		}
 		query.Fields = Fields{}
-		for r, err := range s.service.Records(ctx, query, s.position) {
-			e := zero
-			if err == nil {
-				e, err = entity(c, r)
+		for r, err := range s.service.changeLog.Records(ctx, query, s.position) {
+			if err != nil {
+				return err
 			}
-			if !yield(e, err) || err != nil {
-				return
+			e, err := entity(c, r)
+			if err != nil {
+				return err
+			}
+			if !yield(e) {
+				return nil
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // Package returns the package of a record, for a deployment with the state in its
@@ -354,7 +356,7 @@ func (s *Snapshot) Changed(ctx context.Context, current Record, pkg krm.Package,
 	}
 	attributes := current.attributes()
 	attributes.passed, attributes.removed = current.metadataWith(with.Manifest)
-	change, err := s.service.changedFrom(ctx, new(readSet), current, func() (krm.Package, error) { return before, nil }, current, pkg, attributes)
+	change, err := s.service.deployments.changedFrom(ctx, new(readSet), current, func() (krm.Package, error) { return before, nil }, current, pkg, attributes)
 	if err != nil {
 		return Record{}, err
 	}
@@ -390,7 +392,7 @@ func (s *Snapshot) Named(ctx context.Context, origin string) (tko.DeploymentID, 
 		return "", err
 	}
 	r, err := s.service.withOrigin(ctx, declaredOrigin(origin))
-	if err != nil || r.Revision == 0 || !c.sees(s.service, r) {
+	if err != nil || r.Revision == 0 || !c.sees(r) {
 		return "", err
 	}
 	return tko.DeploymentID(r.ID), nil
@@ -399,14 +401,6 @@ func (s *Snapshot) Named(ctx context.Context, origin string) (tko.DeploymentID, 
 // declaredOrigin returns the origin of the deployment that a manifest declares, as
 // PutEntity stores it.
 func declaredOrigin(origin string) string { return originOf("named", origin) }
-
-// withOrigin returns the deployment with an origin. Its revision is 0 if there is none.
-func (s *Service) withOrigin(ctx context.Context, origin string) (Record, error) {
-	for r, err := range s.store.List(ctx, Query{Kind: tko.KindDeployment, Scope: access.ScopeAll, Origin: origin, Limit: 1}) {
-		return r, err
-	}
-	return Record{}, nil
-}
 
 // Declared returns the record of a new deployment that a manifest declares, without an ID,
 // as PutEntity would store it. template is zero if it has none.
@@ -418,7 +412,7 @@ func (s *Snapshot) Declared(ctx context.Context, template tko.Template, m spec.M
 	if err := checkOrigin(m.Origin); err != nil {
 		return Record{}, err
 	}
-	n, err := s.service.newRecord(ctx, nil, base{revision: template.Stamp.Revision, pkg: template.Package, metadata: template.Metadata},
+	n, err := s.service.deployments.newRecord(ctx, nil, base{revision: template.Stamp.Revision, pkg: template.Package, metadata: template.Metadata},
 		tko.NewDeployment{Parent: m.Parent, Template: m.Template, Site: m.Site, Metadata: m.Metadata, Merge: m.Package})
 	if err != nil {
 		return Record{}, err
@@ -434,7 +428,7 @@ func (s *Snapshot) Created(ctx context.Context, template tko.Template, request t
 	if err != nil {
 		return Record{}, err
 	}
-	n, err := s.service.newRecord(ctx, nil, base{revision: template.Stamp.Revision, pkg: template.Package, metadata: template.Metadata},
+	n, err := s.service.deployments.newRecord(ctx, nil, base{revision: template.Stamp.Revision, pkg: template.Package, metadata: template.Metadata},
 		tko.NewDeployment{Parent: request.Parent, Template: child.Template, Site: child.Site, Merge: request.Merge})
 	if err != nil {
 		return Record{}, err

@@ -3,7 +3,6 @@ package catalog
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
@@ -17,96 +16,8 @@ const (
 	maxSources     = 10_000 // in one call
 )
 
-// PutEntity writes the whole of an entity, unless nothing would change. A
-// deployment without an ID is identified by its origin, and created if there is
-// none with it.
-func (s *Service) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error) {
-	put := Put{
-		Key: Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
-		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate,
-		Require: Requirement{Revision: p.Revision},
-	}
-	switch {
-	case p.Revision < 0 || p.Revision > 0 && p.ID == "":
-		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "the expected revision is %d: give the revision of an entity with an ID", p.Revision)
-	case len(p.RemoveMetadata) > maxMetadata:
-		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "%d keys of metadata are to be removed: use at most %d", len(p.RemoveMetadata), maxMetadata)
-	case !slices.Contains(entityKinds, p.Kind):
-		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "there are no entities of the kind %.40q: use template, site, deployment, plugin or rollout", string(p.Kind))
-	case p.Name != "" && (p.Kind != tko.KindDeployment || p.ID != "" || p.Origin != ""):
-		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "the name %.40q identifies a deployment: leave the ID and the origin out", p.Name)
-	case p.Name != "":
-		put.Name = p.Name
-	case p.Kind == tko.KindDeployment && p.ID == "":
-		if err := checkOrigin(p.Origin); err != nil {
-			return tko.PutResult{}, err
-		}
-		put.Origin = declaredOrigin(p.Origin)
-	case p.Origin != "":
-		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "%s %q has an ID, and an origin %q: only new deployments have an origin", p.Kind, p.ID, p.Origin)
-	case p.Kind == tko.KindDeployment:
-		if err := CheckKey(put.Key); err != nil {
-			return tko.PutResult{}, err
-		}
-	}
-	verb := changeVerb(p.Kind, access.Create)
-	ctx, c, err := s.enter(ctx, p.Kind, verb, changeVerb(p.Kind, access.Update))
-	if err != nil {
-		return tko.PutResult{}, err
-	}
-	if p.Name != "" {
-		named, err := s.Named(ctx, p.Name)
-		if err != nil {
-			return tko.PutResult{}, err
-		}
-		if named.ID != "" {
-			existing, err := s.get(ctx, Fields{}, named)
-			if err == nil && c.sees(s, existing) {
-				return tko.PutResult{ID: existing.ID, Revision: existing.Revision}, nil
-			}
-		}
-	}
-	var current Record
-	if p.ID != "" {
-		var err error
-		if current, err = s.get(ctx, Fields{}, put.Key); err != nil {
-			return tko.PutResult{}, err
-		}
-		if c.sees(s, current) {
-			put.Attached, put.Labels = current.Attached(), current.labels()
-			for _, key := range p.RemoveMetadata {
-				if _, has := current.effective()[key]; has {
-					put.Remove = append(put.Remove, key)
-				}
-			}
-		}
-	}
-	if p.DryRun && put.Origin != "" {
-		existing, err := s.withOrigin(ctx, put.Origin)
-		if err != nil {
-			return tko.PutResult{}, err
-		}
-		if existing.Revision != 0 && c.sees(s, existing) {
-			return tko.PutResult{ID: existing.ID, Revision: existing.Revision}, nil
-		}
-	}
-	r, created, err := s.PutRecord(ctx, put)
-	if err != nil {
-		return tko.PutResult{}, err
-	}
-	changed := created || r.Revision != current.Revision && p.ID != ""
-	if p.DryRun && !created {
-		changed = !sameContent(current, r)
-	}
-	return tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed}, nil
-}
-
-// RemoveEntity deletes an entity and its descendants; with dryRun it only
-// counts. An unknown entity is an ErrNotFound.
-func (s *Service) RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error) {
-	_, deleted, err := s.RemoveRecord(ctx, Key{Kind: kind, ID: id}, Requirement{}, dryRun)
-	return deleted, err
-}
+// A SourceRegistry manages GitOps sources: their definitions, and their state.
+type SourceRegistry struct{ *core }
 
 func checkSourceName(name string) error {
 	if name == "" || len(name) > maxSourceName || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f }) || !storable(name) {
@@ -119,7 +30,7 @@ func checkSourceName(name string) error {
 // set, only of those for which none is requested yet. approve, if not empty,
 // approves a removal of the only source: it is the digest of the pending
 // removal.
-func (s *Service) EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error {
+func (s *SourceRegistry) EnqueueSources(ctx context.Context, names []string, missing bool, approve string) error {
 	if len(names) > maxSources {
 		return tko.Errorf(tko.ErrInvalid, "%d sources are to be reconciled at once: give at most %d", len(names), maxSources)
 	}
@@ -157,7 +68,7 @@ func (s *Service) EnqueueSources(ctx context.Context, names []string, missing bo
 }
 
 // Source returns a source with its state. An unknown source is an ErrNotFound.
-func (s *Service) Source(ctx context.Context, name string) (tko.Source, error) {
+func (s *SourceRegistry) Source(ctx context.Context, name string) (tko.Source, error) {
 	if err := checkSourceName(name); err != nil {
 		return tko.Source{}, err
 	}
@@ -169,7 +80,7 @@ func (s *Service) Source(ctx context.Context, name string) (tko.Source, error) {
 }
 
 // Sources returns all GitOps sources by name, without their state.
-func (s *Service) Sources(ctx context.Context) ([]tko.Source, error) {
+func (s *SourceRegistry) Sources(ctx context.Context) ([]tko.Source, error) {
 	ctx, err := s.enterSources(ctx)
 	if err != nil {
 		return nil, err
@@ -179,9 +90,9 @@ func (s *Service) Sources(ctx context.Context) ([]tko.Source, error) {
 
 // enterSources begins a method that reads GitOps sources, whose statuses name entities
 // of all kinds: it needs the right inspect, or to read everything.
-func (s *Service) enterSources(ctx context.Context) (context.Context, error) {
+func (s *SourceRegistry) enterSources(ctx context.Context) (context.Context, error) {
 	ctx, c, err := s.enter(ctx, "", access.Open)
-	if err != nil || c.view(s).IsAll() {
+	if err != nil || c.view().IsAll() {
 		return ctx, err
 	}
 	ctx, _, err = s.enter(ctx, "", access.Inspect)
@@ -190,7 +101,7 @@ func (s *Service) enterSources(ctx context.Context) (context.Context, error) {
 
 // SaveSource saves a source and returns its version. It returns ErrConflict if
 // the caller no longer holds the claim of the source's work.
-func (s *Service) SaveSource(ctx context.Context, source tko.Source, claim tko.WorkItem) (int64, error) {
+func (s *SourceRegistry) SaveSource(ctx context.Context, source tko.Source, claim tko.WorkItem) (int64, error) {
 	if err := errors.Join(checkSourceName(source.Name), checkSourceClaim(source.Name, claim)); err != nil {
 		return 0, err
 	}
@@ -206,7 +117,7 @@ func (s *Service) SaveSource(ctx context.Context, source tko.Source, claim tko.W
 
 // ForgetSource removes a source, and its definition if that is being deleted; its entities
 // stay. Errors as for SaveSource.
-func (s *Service) ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error {
+func (s *SourceRegistry) ForgetSource(ctx context.Context, name string, claim tko.WorkItem) error {
 	if err := errors.Join(checkSourceName(name), checkSourceClaim(name, claim)); err != nil {
 		return err
 	}

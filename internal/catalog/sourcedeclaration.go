@@ -17,7 +17,7 @@ import (
 // them, or none. Those that it declared earlier are marked as undeclared, or, with Prune,
 // deleted; their entities stay. It needs the claim of the parent's work: ErrConflict if the
 // claim is lost. If the parent is registered, its definition must allow it.
-func (s *Service) DeclareSources(ctx context.Context, request tko.DeclareSources, claim tko.WorkItem) (tko.DeclaredSources, error) {
+func (s *SourceRegistry) DeclareSources(ctx context.Context, request tko.DeclareSources, claim tko.WorkItem) (tko.DeclaredSources, error) {
 	var done tko.DeclaredSources
 	if err := errors.Join(checkSourceName(request.Parent), checkSourceClaim(request.Parent, claim)); err != nil {
 		return done, err
@@ -43,77 +43,92 @@ func (s *Service) DeclareSources(ctx context.Context, request tko.DeclareSources
 	if err != nil {
 		return done, err
 	}
-	var records []audit.Record
-	decide := func(book *ruleBook) (put, remove []AccessRule, err error) {
-		done, records = tko.DeclaredSources{}, nil
-		if err := book.mayDeclare(request.Parent, len(definitions)); err != nil {
-			return nil, nil, err
-		}
-		var wrong []error
-		declared := map[string]bool{}
-		for _, d := range definitions {
-			declared[d.Name] = true
-			d.TakeOver = false
-			if d.Name == request.Parent {
-				wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "source %q declares itself: use another name", d.Name))
-				continue
-			}
-			result, err := book.define(&d, taken[d.Name])
-			if err != nil {
-				wrong = append(wrong, err)
-				continue
-			}
-			if !result.Changed {
-				continue
-			}
-			rule, err := ruleOf(ruleSource, d.Name, d)
-			if err != nil {
-				return nil, nil, err
-			}
-			put, done.Changed = append(put, rule), append(done.Changed, d.Name)
-			records = append(records, describeDefinition("declared by "+request.Parent, d))
-		}
-		if len(wrong) > 0 {
-			return nil, nil, tko.Errorf(tko.ErrInvalid, "%s", errors.Join(wrong...).Error()) // an ErrConflict is a lost claim
-		}
-		for _, d := range book.sources {
-			if d.Parent != request.Parent || d.Ending != nil {
-				continue
-			}
-			done.Owned++
-			if declared[d.Name] {
-				continue
-			}
-			record := audit.Record{Kind: ruleSource, ID: d.Name, Op: "undeclared by " + request.Parent, Why: author(ctx).Why}
-			if !request.Prune {
-				if done.Kept = append(done.Kept, d.Name); d.Undeclared {
-					continue
-				}
-				d.Undeclared = true
-			} else {
-				done.Removed = append(done.Removed, d.Name)
-				record.Detail = "deleted, its entities are kept"
-				if !applied[d.Name] {
-					remove, records = append(remove, AccessRule{Kind: ruleSource, ID: d.Name}), append(records, record)
-					continue
-				}
-				d.Ending, d.Updated, d.By = &tko.SourceEnding{Keep: true}, time.Now().UTC().Truncate(time.Second), author(ctx)
-			}
-			rule, err := ruleOf(ruleSource, d.Name, d)
-			if err != nil {
-				return nil, nil, err
-			}
-			put, records = append(put, rule), append(records, record)
-		}
-		return put, remove, book.fits(put)
+	in := declaring{request: request, definitions: definitions, taken: taken, applied: applied, by: author(ctx), now: time.Now().UTC().Truncate(time.Second)}
+	d, err := in.decide(book)
+	if err != nil || request.DryRun || len(d.put)+len(d.remove) == 0 {
+		return d.done, err
 	}
-	if put, remove, err := decide(book); err != nil || request.DryRun || len(put)+len(remove) == 0 {
-		return done, err
+	if d, err = changeRules(ctx, &s.rights, c, in.decide); err != nil {
+		return d.done, err
 	}
-	if err := s.changeRules(ctx, c, decide, func() []audit.Record { return records }); err != nil {
-		return done, err
+	return d.done, s.store.EnqueueWork(ctx, tko.QueueGitOps, slices.Concat(d.done.Changed, d.done.Removed), false)
+}
+
+// declaring is what a declaration of sources is decided from, in addition to the rules.
+type declaring struct {
+	request        tko.DeclareSources
+	definitions    []tko.SourceDefinition
+	taken, applied map[string]bool
+	by             tko.Author
+	now            time.Time
+}
+
+// A declaration is the decision about sources that a repository declares.
+type declaration struct {
+	ruleChange
+
+	done tko.DeclaredSources
+}
+
+// decide returns how a declaration changes the rules.
+func (in declaring) decide(book *ruleBook) (r declaration, err error) {
+	if err := book.mayDeclare(in.request.Parent, len(in.definitions)); err != nil {
+		return r, err
 	}
-	return done, s.store.EnqueueWork(ctx, tko.QueueGitOps, slices.Concat(done.Changed, done.Removed), false)
+	var wrong []error
+	declared := map[string]bool{}
+	for _, d := range in.definitions {
+		declared[d.Name] = true
+		d.TakeOver = false
+		if d.Name == in.request.Parent {
+			wrong = append(wrong, tko.Errorf(tko.ErrInvalid, "source %q declares itself: use another name", d.Name))
+			continue
+		}
+		result, err := book.define(&d, in.taken[d.Name])
+		if err != nil {
+			wrong = append(wrong, err)
+			continue
+		}
+		if !result.Changed {
+			continue
+		}
+		r.done.Changed = append(r.done.Changed, d.Name)
+		if err := r.write(ruleSource, d.Name, d, describeDefinition("declared by "+in.request.Parent, d)); err != nil {
+			return r, err
+		}
+	}
+	if len(wrong) > 0 {
+		return r, tko.Errorf(tko.ErrInvalid, "%s", errors.Join(wrong...).Error()) // an ErrConflict is a lost claim
+	}
+	for _, d := range book.sources {
+		if d.Parent != in.request.Parent || d.Ending != nil {
+			continue
+		}
+		r.done.Owned++
+		if declared[d.Name] {
+			continue
+		}
+		record := audit.Record{Kind: ruleSource, ID: d.Name, Op: "undeclared by " + in.request.Parent, Why: in.by.Why}
+		if !in.request.Prune {
+			if r.done.Kept = append(r.done.Kept, d.Name); d.Undeclared {
+				continue
+			}
+			d.Undeclared = true
+		} else {
+			r.done.Removed = append(r.done.Removed, d.Name)
+			record.Detail = "deleted, its entities are kept"
+			if !in.applied[d.Name] {
+				r.erase(ruleSource, d.Name)
+				r.records = append(r.records, record)
+				continue
+			}
+			d.Ending, d.Updated, d.By = &tko.SourceEnding{Keep: true}, in.now, in.by
+		}
+		if err := r.write(ruleSource, d.Name, d, record); err != nil {
+			return r, err
+		}
+	}
+	return r, book.fits(r.put)
 }
 
 // mayDeclare returns an error if the repository of a source may not declare n others: only
@@ -143,7 +158,7 @@ func (b *ruleBook) mayDeclare(parent string, n int) error {
 
 // appliedSources returns those of the sources that a source declares which the role gitops
 // has applied.
-func (s *Service) appliedSources(ctx context.Context, book *ruleBook, parent string) (map[string]bool, error) {
+func (s *SourceRegistry) appliedSources(ctx context.Context, book *ruleBook, parent string) (map[string]bool, error) {
 	applied := map[string]bool{}
 	for _, d := range book.sources {
 		if d.Parent != parent {

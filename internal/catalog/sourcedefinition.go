@@ -31,7 +31,7 @@ const (
 // RegisterSources registers definitions of GitOps sources: all of them, or none. With
 // dryRun nothing is changed. A name that the role gitops has from its own settings, or
 // from Flux, is an ErrConflict, unless the definition takes it over.
-func (s *Service) RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error) {
+func (s *SourceRegistry) RegisterSources(ctx context.Context, definitions []tko.SourceDefinition, dryRun bool) ([]tko.RegisteredSource, error) {
 	ctx, c, err := s.enter(ctx, "", access.Define)
 	if err != nil {
 		return nil, err
@@ -43,45 +43,50 @@ func (s *Service) RegisterSources(ctx context.Context, definitions []tko.SourceD
 	if err != nil {
 		return nil, err
 	}
-	var results []tko.RegisteredSource
-	var records []audit.Record
-	decide := func(book *ruleBook) (put, remove []AccessRule, err error) {
-		results, records = nil, nil
-		for _, d := range definitions {
-			result, err := book.define(&d, taken[d.Name])
-			if err != nil {
-				return nil, nil, err
-			}
-			results = append(results, result)
-			if !result.Changed {
-				continue
-			}
-			rule, err := ruleOf(ruleSource, d.Name, d)
-			if err != nil {
-				return nil, nil, err
-			}
-			put = append(put, rule)
-			records = append(records, describeDefinition("registered", d))
-		}
-		return put, nil, book.fits(put)
-	}
+	decide := func(book *ruleBook) (registration, error) { return book.register(definitions, taken) }
 	book, err := s.rulesOf(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	if put, _, err := decide(book); err != nil || dryRun || len(put) == 0 {
-		return results, err
+	if r, err := decide(book); err != nil || dryRun || len(r.put) == 0 {
+		return r.results, err
 	}
-	if err := s.changeRules(ctx, c, decide, func() []audit.Record { return records }); err != nil {
+	r, err := changeRules(ctx, &s.rights, c, decide)
+	if err != nil {
 		return nil, err
 	}
 	var changed []string
-	for _, r := range results {
-		if r.Changed {
-			changed = append(changed, r.Name)
+	for _, one := range r.results {
+		if one.Changed {
+			changed = append(changed, one.Name)
 		}
 	}
-	return results, s.store.EnqueueWork(ctx, tko.QueueGitOps, changed, false)
+	return r.results, s.store.EnqueueWork(ctx, tko.QueueGitOps, changed, false)
+}
+
+// A registration is the decision about sources that are registered.
+type registration struct {
+	ruleChange
+
+	results []tko.RegisteredSource
+}
+
+// register returns how definitions change the rules; taken has the names that sources have
+// which aren't registered.
+func (b *ruleBook) register(definitions []tko.SourceDefinition, taken map[string]bool) (r registration, err error) {
+	for _, d := range definitions {
+		result, err := b.define(&d, taken[d.Name])
+		if err != nil {
+			return r, err
+		}
+		if r.results = append(r.results, result); !result.Changed {
+			continue
+		}
+		if err := r.write(ruleSource, d.Name, d, describeDefinition("registered", d)); err != nil {
+			return r, err
+		}
+	}
+	return r, b.fits(r.put)
 }
 
 func describeDefinition(verb string, d tko.SourceDefinition) audit.Record {
@@ -90,7 +95,7 @@ func describeDefinition(verb string, d tko.SourceDefinition) audit.Record {
 
 // checkSources returns the definitions, completed and checked, and which of their names
 // other sources have that aren't registered.
-func (s *Service) checkSources(ctx context.Context, definitions []tko.SourceDefinition, parent string) ([]tko.SourceDefinition, map[string]bool, error) {
+func (s *SourceRegistry) checkSources(ctx context.Context, definitions []tko.SourceDefinition, parent string) ([]tko.SourceDefinition, map[string]bool, error) {
 	now := time.Now().UTC().Truncate(time.Second)
 	definitions = slices.Clone(definitions)
 	seen := map[string]bool{}
@@ -113,7 +118,7 @@ func (s *Service) checkSources(ctx context.Context, definitions []tko.SourceDefi
 }
 
 // checkDefinition completes a definition and checks it. The error is an ErrInvalid.
-func (s *Service) checkDefinition(d *tko.SourceDefinition) error {
+func (s *SourceRegistry) checkDefinition(d *tko.SourceDefinition) error {
 	if err := checkSourceName(d.Name); err != nil {
 		return err
 	}
@@ -140,7 +145,7 @@ func (s *Service) checkDefinition(d *tko.SourceDefinition) error {
 
 // takenNames returns the names that sources have which aren't registered: the role gitops
 // has them from its settings, or from Flux, or had them once.
-func (s *Service) takenNames(ctx context.Context, definitions []tko.SourceDefinition) (map[string]bool, error) {
+func (s *SourceRegistry) takenNames(ctx context.Context, definitions []tko.SourceDefinition) (map[string]bool, error) {
 	taken := map[string]bool{}
 	for _, d := range definitions {
 		source, err := s.store.Source(ctx, d.Name)
@@ -225,7 +230,7 @@ func (b *ruleBook) fits(put []AccessRule) error {
 
 // SourceDefinitions returns the registered sources by name, or none if the version is
 // known. It needs the right inspect.
-func (s *Service) SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error) {
+func (s *SourceRegistry) SourceDefinitions(ctx context.Context, known int64) (tko.SourceDefinitions, error) {
 	ctx, _, err := s.enter(ctx, "", access.Inspect)
 	if err != nil {
 		return tko.SourceDefinitions{}, err
@@ -244,7 +249,7 @@ func (s *Service) SourceDefinitions(ctx context.Context, known int64) (tko.Sourc
 // DeleteSource begins to delete the definition of a source, which the role gitops
 // completes; with keep, the entities stay. Otherwise their number must be confirmed:
 // see [tko.WithConfirmation]. A definition that was never applied is gone at once.
-func (s *Service) DeleteSource(ctx context.Context, name string, keep bool) error {
+func (s *SourceRegistry) DeleteSource(ctx context.Context, name string, keep bool) error {
 	if err := checkSourceName(name); err != nil {
 		return err
 	}
@@ -257,33 +262,35 @@ func (s *Service) DeleteSource(ctx context.Context, name string, keep bool) erro
 	if err != nil && !errors.Is(err, tko.ErrNotFound) {
 		return err
 	}
-	record := audit.Record{Kind: ruleSource, ID: name, Op: "deleted", Why: author(ctx).Why}
-	err = s.changeRules(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
+	by, now := author(ctx), time.Now().UTC().Truncate(time.Second)
+	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (change ruleChange, err error) {
 		d, exists := book.definition(name)
+		record := audit.Record{Kind: ruleSource, ID: name, Op: "deleted", Why: by.Why}
 		switch {
 		case !exists && known && !source.Status.Registered:
-			return nil, nil, tko.Errorf(tko.ErrInvalid, "source %q isn't registered: the role gitops has it from its own settings, or from Flux: remove it there", name)
+			return change, tko.Errorf(tko.ErrInvalid, "source %q isn't registered: the role gitops has it from its own settings, or from Flux: remove it there", name)
 		case !exists:
-			return nil, nil, tko.Errorf(tko.ErrNotFound, "source %q: not registered", name)
+			return change, tko.Errorf(tko.ErrNotFound, "source %q: not registered", name)
 		case d.Parent != "" && !d.Undeclared:
-			return nil, nil, tko.Errorf(tko.ErrInvalid, "the repository of source %q declares source %q: remove its manifest there. If that source is gone, take this one over first: tko gitops source register --take-over", d.Parent, name)
+			return change, tko.Errorf(tko.ErrInvalid, "the repository of source %q declares source %q: remove its manifest there. If that source is gone, take this one over first: tko gitops source register --take-over", d.Parent, name)
 		case !known || !source.Status.Registered && !d.TakeOver:
 			record.Detail = "never applied"
-			return nil, []AccessRule{{Kind: ruleSource, ID: name}}, nil
+			change.erase(ruleSource, name)
+			change.records = []audit.Record{record}
+			return change, nil
 		}
 		confirmed, err := deletable(ctx, d, len(source.Status.Items), keep)
 		if err != nil {
-			return nil, nil, err
+			return change, err
 		}
 		d.Ending = &tko.SourceEnding{Keep: keep, Confirmed: confirmed}
-		d.Updated, d.By = time.Now().UTC().Truncate(time.Second), author(ctx)
+		d.Updated, d.By = now, by
 		record.Detail = fmt.Sprintf("with %d entities", confirmed)
 		if keep {
 			record.Detail = fmt.Sprintf("%d entities are kept", len(source.Status.Items))
 		}
-		rule, err := ruleOf(ruleSource, name, d)
-		return []AccessRule{rule}, nil, err
-	}, func() []audit.Record { return []audit.Record{record} })
+		return change, change.write(ruleSource, name, d, record)
+	})
 	if err != nil {
 		return err
 	}
@@ -321,7 +328,7 @@ func deletable(ctx context.Context, d tko.SourceDefinition, owned int, keep bool
 
 // endDefinition removes the definition of a source that is being deleted, after the role
 // gitops removed the source.
-func (s *Service) endDefinition(ctx context.Context, c *caller, name string) error {
+func (s *SourceRegistry) endDefinition(ctx context.Context, c *caller, name string) error {
 	book, err := s.rulesOf(ctx, 0)
 	if err != nil {
 		return err
@@ -329,10 +336,12 @@ func (s *Service) endDefinition(ctx context.Context, c *caller, name string) err
 	if d, exists := book.definition(name); !exists || d.Ending == nil {
 		return nil
 	}
-	return s.changeAccess(ctx, c, func(book *ruleBook) (put, remove []AccessRule, err error) {
-		if d, exists := book.definition(name); !exists || d.Ending == nil {
-			return nil, nil, nil
+	_, err = changeRules(ctx, &s.rights, c, func(book *ruleBook) (ruleChange, error) {
+		change := ruleChange{records: []audit.Record{{Kind: ruleSource, ID: name, Op: "removed"}}}
+		if d, exists := book.definition(name); exists && d.Ending != nil {
+			change.erase(ruleSource, name)
 		}
-		return nil, []AccessRule{{Kind: ruleSource, ID: name}}, nil
-	}, audit.Record{Kind: ruleSource, ID: name, Op: "removed"})
+		return change, nil
+	})
+	return err
 }

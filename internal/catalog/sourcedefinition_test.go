@@ -182,8 +182,8 @@ func TestSourceWithEntitiesIsDeletedOnlyWithTheirNumber(t *testing.T) {
 	}
 	w.is("one without entities", w.DeleteSource(w.ctx, "empty", false), nil)
 	w.is("forgetting it", w.ForgetSource(w.controller(), "empty", empty), nil)
-	w.is("with the number", w.DeleteSource(tko.WithConfirmation(w.ctx, 3), "fleet", false), nil)
-	if d := w.definitions()["fleet"]; d.Ending == nil || *d.Ending != (tko.SourceEnding{Confirmed: 3}) {
+	w.is("with the number", w.DeleteSource(tko.WithAuthor(tko.WithConfirmation(w.ctx, 3), tko.Author{Why: "end of life"}), "fleet", false), nil)
+	if d := w.definitions()["fleet"]; d.Ending == nil || *d.Ending != (tko.SourceEnding{Confirmed: 3}) || d.By.Why != "end of life" || d.Updated.IsZero() {
 		t.Errorf("the definition is %+v", d)
 	}
 	w.is("registering it meanwhile", second(w.RegisterSources(w.ctx, []tko.SourceDefinition{source("fleet", `{"url": "x"}`)}, false)), tko.ErrConflict)

@@ -2,7 +2,7 @@ package catalog
 
 import (
 	"context"
-	"encoding/json"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,8 +11,17 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
 	"github.com/tko-orchestrator/tko/internal/derivation"
+	threeway "github.com/tko-orchestrator/tko/internal/rollout/merge"
 	"github.com/tko-orchestrator/tko/krm"
 )
+
+// validation validates packages against the rules that are in force.
+type validation struct {
+	storage
+
+	validator Validator
+	rules     ruleCache
+}
 
 // A Validator validates packages.
 type Validator interface {
@@ -67,7 +76,7 @@ type acceptedPackages func(ctx context.Context) ([]tko.AcceptedPackage, error)
 // validate validates a package. seal distinguishes packages with the same
 // digest. Findings of templates' CRDs that earlier packages have, too, are no
 // errors: registering a template doesn't invalidate existing packages.
-func (s *Service) validate(ctx context.Context, reads *readSet, c content, complete bool, seal string, earlier acceptedPackages) error {
+func (s *validation) validate(ctx context.Context, reads *readSet, c content, complete bool, seal string, earlier acceptedPackages) error {
 	rules, err := s.rulesFor(ctx, reads)
 	if err != nil {
 		return err
@@ -98,9 +107,20 @@ func (s *Service) validate(ctx context.Context, reads *readSet, c content, compl
 	return s.validator.Validate(ctx, v)
 }
 
+// withPackage returns a record with a package, which it validates. The package was made from
+// the record's template, if it has one.
+func (s *validation) withPackage(ctx context.Context, reads *readSet, r Record, pkg krm.Package, complete bool) (Record, error) {
+	c, err := contentOf(pkg)
+	if err == nil {
+		err = s.validate(ctx, reads, c, complete, "", s.acceptedOf(r.Key, complete, r.Template))
+	}
+	r.Digest, r.Package = c.digest, c.encoded
+	return r, err
+}
+
 // rulesFor returns the cached rules and adds their epoch to the read set; the
 // current rules if reads is nil or of the store, or nothing is cached.
-func (s *Service) rulesFor(ctx context.Context, reads *readSet) (*ruleSet, error) {
+func (s *validation) rulesFor(ctx context.Context, reads *readSet) (*ruleSet, error) {
 	if rules := s.rules.current.Load(); reads != nil && !reads.fromStore && rules != nil {
 		reads.epoch = &rules.epoch
 		return rules, nil
@@ -113,7 +133,7 @@ func (s *Service) rulesFor(ctx context.Context, reads *readSet) (*ruleSet, error
 }
 
 // currentRules returns the rules of the store's epoch or a later one.
-func (s *Service) currentRules(ctx context.Context) (*ruleSet, error) {
+func (s *validation) currentRules(ctx context.Context) (*ruleSet, error) {
 	epoch, err := s.store.Epoch(ctx)
 	if err != nil {
 		return nil, err
@@ -156,11 +176,28 @@ func (s *Service) currentRules(ctx context.Context) (*ruleSet, error) {
 	return rules, nil
 }
 
+// differ returns what packages are compared by: types, and a random key that masks
+// confidential values.
+func (s *validation) differ(ctx context.Context) (threeway.Types, []byte, error) {
+	rules, err := s.rulesFor(ctx, new(readSet))
+	if err != nil {
+		return nil, nil, err
+	}
+	return rules.types(), newMask(), nil
+}
+
+// newMask returns a random key.
+func newMask() []byte {
+	mask := make([]byte, 32)
+	_, _ = rand.Read(mask) // it returns no error
+	return mask
+}
+
 // isUntriggered reports whether no resource of a site's package triggers
 // scheduling: a target of the meta-scheduler or a schedule plugin. It returns
 // false if that isn't known as of the epoch of the read set, which the commit
 // checks.
-func (s *Service) isUntriggered(reads *readSet, pkg krm.Package) bool {
+func (s *validation) isUntriggered(reads *readSet, pkg krm.Package) bool {
 	rules := s.rules.current.Load()
 	if reads == nil || reads.epoch == nil || rules == nil || rules.epoch != *reads.epoch {
 		return false
@@ -174,7 +211,7 @@ func (s *Service) isUntriggered(reads *readSet, pkg krm.Package) bool {
 // loadCRDs returns the CRDs of all templates, equal ones once, in the order of
 // the templates' IDs. It reads only the packages of templates that have changed
 // since the last time.
-func (s *Service) loadCRDs(ctx context.Context) ([]tko.CRD, error) {
+func (s *validation) loadCRDs(ctx context.Context) ([]tko.CRD, error) {
 	known := s.rules.templates
 	now := map[string]templateCRDs{}
 	var order, stale []string
@@ -208,7 +245,7 @@ func (s *Service) loadCRDs(ctx context.Context) ([]tko.CRD, error) {
 
 // readCRDs reads the CRDs of a template; none if it was deleted concurrently.
 // Known contents are shared.
-func (s *Service) readCRDs(ctx context.Context, id string, contents map[Digest][]byte) (templateCRDs, error) {
+func (s *validation) readCRDs(ctx context.Context, id string, contents map[Digest][]byte) (templateCRDs, error) {
 	r, err := s.get(ctx, Fields{Package: true}, Key{Kind: tko.KindTemplate, ID: id})
 	if err != nil || r.Revision == 0 {
 		return templateCRDs{}, err
@@ -257,7 +294,7 @@ func distinct(order []string, templates map[string]templateCRDs) []tko.CRD {
 const maxDefinitions = 500
 
 // checkDefinitions refuses a template whose CRDs would exceed maxDefinitions.
-func (s *Service) checkDefinitions(ctx context.Context, id tko.TemplateID, pkg krm.Package) error {
+func (s *validation) checkDefinitions(ctx context.Context, id tko.TemplateID, pkg krm.Package) error {
 	brought := crdsOf(pkg)
 	if len(brought) == 0 {
 		return nil
@@ -294,7 +331,7 @@ func (s *Service) checkDefinitions(ctx context.Context, id tko.TemplateID, pkg k
 	return nil
 }
 
-func (s *Service) loadPlugins(ctx context.Context, typ string) ([]tko.Plugin, error) {
+func (s *validation) loadPlugins(ctx context.Context, typ string) ([]tko.Plugin, error) {
 	pattern, err := tko.ParsePattern(typ + "|**")
 	if err != nil {
 		return nil, err
@@ -313,40 +350,66 @@ func (s *Service) loadPlugins(ctx context.Context, typ string) ([]tko.Plugin, er
 	return plugins, nil
 }
 
-// A storedPlugin is the encoding of plugins in records. Its JSON names are
-// stored and must not change.
-type storedPlugin struct {
-	Executor   string            `json:"executor"`
-	Arguments  []string          `json:"arguments,omitempty"`
-	Properties map[string]string `json:"properties,omitempty"`
-	Triggers   []storedGVK       `json:"triggers,omitempty"`
+// maxAcceptedRevisions is the maximum number of revisions of a deployment that
+// are read to find the last prepared one.
+const maxAcceptedRevisions = 50
+
+// acceptedOf returns a reader of the stored package of a record and of the
+// package of a template. complete states how the record was validated. Either
+// may be missing.
+func (s *validation) acceptedOf(key Key, complete bool, template string) acceptedPackages {
+	return func(ctx context.Context) ([]tko.AcceptedPackage, error) {
+		var accepted []tko.AcceptedPackage
+		for _, one := range []struct {
+			key      Key
+			complete bool
+		}{{key, complete}, {Key{Kind: tko.KindTemplate, ID: template}, false}} {
+			if one.key.ID == "" {
+				continue
+			}
+			r, err := s.get(ctx, Fields{Package: true}, one.key)
+			if err != nil {
+				return nil, err
+			}
+			if r.Revision == 0 {
+				continue
+			}
+			pkg, err := packageOf(r)
+			if err != nil {
+				return nil, err
+			}
+			accepted = append(accepted, tko.AcceptedPackage{Package: pkg, Complete: one.complete})
+		}
+		return accepted, nil
+	}
 }
 
-type storedGVK struct {
-	Group   string `json:"group"`
-	Version string `json:"version"`
-	Kind    string `json:"kind"`
-}
-
-func encodePlugin(p tko.Plugin) ([]byte, error) {
-	stored := storedPlugin{Executor: p.Executor, Arguments: p.Arguments, Properties: p.Properties}
-	for _, t := range p.Triggers {
-		stored.Triggers = append(stored.Triggers, storedGVK(t))
+// acceptedOfDeployment returns a reader of the package of a deployment that is
+// to change, of its template's package and, if the deployment isn't prepared,
+// of its last prepared package, which its site runs.
+func (s *validation) acceptedOfDeployment(start Record, template string) acceptedPackages {
+	return func(ctx context.Context) ([]tko.AcceptedPackage, error) {
+		accepted, err := s.acceptedOf(Key{}, false, template)(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for r, n := start, 0; n < maxAcceptedRevisions; n++ {
+			pkg, err := packageOf(r)
+			if err != nil {
+				return nil, err
+			}
+			if n == 0 || r.Prepared {
+				accepted = append(accepted, tko.AcceptedPackage{Package: pkg, Complete: r.Prepared})
+			}
+			if r.Prepared || r.Revision <= 1 {
+				break
+			}
+			if r, err = s.store.Revision(ctx, start.Key, r.Revision-1); errors.Is(err, tko.ErrNotFound) || err == nil && r.UID != start.UID {
+				break
+			} else if err != nil {
+				return nil, err
+			}
+		}
+		return accepted, nil
 	}
-	return json.Marshal(stored)
-}
-
-// pluginOf returns the plugin of a record.
-func pluginOf(r Record) (tko.Plugin, error) {
-	var stored storedPlugin
-	if err := json.Unmarshal(r.Plugin, &stored); err != nil {
-		return tko.Plugin{}, fmt.Errorf("read plugin %q: %w", r.ID, err)
-	}
-	p := tko.Plugin{Executor: stored.Executor, Arguments: stored.Arguments, Properties: stored.Properties, Stamp: r.stamp()}
-	p.Stamp.Conditions = slices.Clone(p.Stamp.Conditions)
-	p.Type, p.Name, _ = tko.SplitPluginID(r.ID)
-	for _, t := range stored.Triggers {
-		p.Triggers = append(p.Triggers, krm.GVK(t))
-	}
-	return p, nil
 }

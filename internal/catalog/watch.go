@@ -5,12 +5,57 @@ import (
 	"errors"
 	"iter"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/lru"
 )
+
+// A ChangeLog reads the changes of entities, and lists records as of its positions.
+type ChangeLog struct {
+	*core
+
+	changes     *changeCache
+	current     atomic.Int32                  // number of watches that have reached the newest change
+	transitions *lru.Cache[int64, transition] // by position
+}
+
+// FeedLag returns the age of the oldest change that this server has not read for its
+// watchers; 0 if it has read all, or if there is no watcher. Watchers that have not
+// reached the newest change since they began are not considered.
+func (s *ChangeLog) FeedLag(ctx context.Context) (time.Duration, error) {
+	if s.current.Load() == 0 {
+		return 0, nil
+	}
+	read, err := s.changes.position(ctx)
+	if err != nil {
+		return 0, err
+	}
+	missing, err := s.store.Changes(ctx, read, 1)
+	if err != nil || len(missing) == 0 {
+		return 0, err
+	}
+	return max(0, time.Since(missing[0].Time)), nil
+}
+
+// CheckPosition returns ErrGone if the log doesn't have all changes after a
+// position.
+func (s *ChangeLog) CheckPosition(ctx context.Context, position int64) error {
+	head, err := s.store.Head(ctx)
+	if err != nil {
+		return err
+	}
+	if position > head {
+		return tko.Errorf(tko.ErrGone, "the position %d is beyond the newest change, which is %d: list again, and watch from there", position, head)
+	}
+	_, err = s.store.Changes(ctx, position, 1)
+	return err
+}
+
+// Position returns the position of the newest change.
+func (s *ChangeLog) Position(ctx context.Context) (int64, error) { return s.store.Head(ctx) }
 
 // entityKinds are all kinds of entities.
 var entityKinds = []tko.Kind{tko.KindTemplate, tko.KindSite, tko.KindDeployment, tko.KindPlugin, tko.KindRollout}
@@ -24,27 +69,19 @@ const watchBatch = 1000
 // first iteration. A position whose changes are no longer retained is an
 // ErrGone. So is a position beyond the newest change: it belongs to another
 // database, or to this one before it was restored from a backup.
-func (s *Service) Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
-	return func(yield func(tko.Change, error) bool) {
-		if err := s.watch(ctx, after, true, kinds, yield); err != nil {
-			yield(tko.Change{}, err)
-		}
-	}
+func (s *ChangeLog) Watch(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
+	return stream(func(yield func(tko.Change) bool) error { return s.watch(ctx, after, true, kinds, yield) })
 }
 
-// Changes streams the changes after a position as [Service.Watch] does, and ends at the
+// Changes streams the changes after a position as [ChangeLog.Watch] does, and ends at the
 // newest one that there is at the first iteration.
-func (s *Service) Changes(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
-	return func(yield func(tko.Change, error) bool) {
-		if err := s.watch(ctx, after, false, kinds, yield); err != nil {
-			yield(tko.Change{}, err)
-		}
-	}
+func (s *ChangeLog) Changes(ctx context.Context, after int64, kinds ...tko.Kind) iter.Seq2[tko.Change, error] {
+	return stream(func(yield func(tko.Change) bool) error { return s.watch(ctx, after, false, kinds, yield) })
 }
 
 // watch returns nil when yield returns false, and, unless it follows new changes, at the
 // newest one.
-func (s *Service) watch(ctx context.Context, after int64, follow bool, kinds []tko.Kind, yield func(tko.Change, error) bool) error {
+func (s *ChangeLog) watch(ctx context.Context, after int64, follow bool, kinds []tko.Kind, yield func(tko.Change) bool) error {
 	for _, k := range kinds {
 		if !slices.Contains(entityKinds, k) {
 			return tko.Errorf(tko.ErrInvalid, "there is no kind %.40q: use template, site, deployment or plugin", string(k))
@@ -87,13 +124,13 @@ func (s *Service) watch(ctx context.Context, after int64, follow bool, kinds []t
 			if len(kinds) > 0 && !slices.Contains(kinds, c.Kind) {
 				continue
 			}
-			if c, err = w.change(ctx, c); err != nil {
+			if c, err = s.seen(ctx, w, c); err != nil {
 				return err
 			}
 			if c.Position == 0 {
 				continue
 			}
-			if !yield(c, nil) {
+			if !yield(c) {
 				return nil
 			}
 		}
@@ -119,7 +156,7 @@ func (s *Service) watch(ctx context.Context, after int64, follow bool, kinds []t
 
 // watcher begins a watch of kinds, or of all, of which the caller must be able to read
 // one.
-func (s *Service) watcher(ctx context.Context, kinds []tko.Kind) (context.Context, *Watcher, error) {
+func (s *ChangeLog) watcher(ctx context.Context, kinds []tko.Kind) (context.Context, *Watcher, error) {
 	if len(kinds) == 0 {
 		kinds = entityKinds
 	}
@@ -134,31 +171,22 @@ func (s *Service) watcher(ctx context.Context, kinds []tko.Kind) (context.Contex
 	return s.reads(ctx, first)
 }
 
-// Interval returns a channel that ticks when rights must be compared again.
-func (w *Watcher) Interval() (ticks <-chan time.Time, stop func()) {
-	if w.service.options.Access == AccessOff {
-		return nil, func() {}
-	}
-	ticker := time.NewTicker(rulesAge)
-	return ticker.C, ticker.Stop
-}
-
-// change returns a change as the watcher sees it; Position 0 if it doesn't. An entity
+// seen returns a change as the watcher sees it; Position 0 if it doesn't. An entity
 // that leaves the scope of the watcher is deleted, one that enters it is written.
-func (w *Watcher) change(ctx context.Context, c tko.Change) (tko.Change, error) {
-	scope := w.caller.view(w.service).Of(c.Kind)
+func (s *ChangeLog) seen(ctx context.Context, w *Watcher, c tko.Change) (tko.Change, error) {
+	scope := w.caller.view().Of(c.Kind)
 	switch {
 	case scope.IsAll():
 		return c, nil
 	case scope.Empty():
 		return tko.Change{}, nil
 	}
-	states, err := w.service.states(ctx, c)
+	states, err := s.states(ctx, c)
 	if err != nil {
 		return tko.Change{}, err
 	}
-	seen := func(a *access.Attributes) bool { return a != nil && scope.Match(*a) }
-	switch before, after := seen(states.before), seen(states.after); {
+	matches := func(a *access.Attributes) bool { return a != nil && scope.Match(*a) }
+	switch before, after := matches(states.before), matches(states.after); {
 	case after || before && states.after == nil:
 		return c, nil
 	case before: // who moved it, and why, is outside the scope
@@ -173,22 +201,13 @@ func (w *Watcher) change(ctx context.Context, c tko.Change) (tko.Change, error) 
 // didn't exist, or if its revision is no longer retained.
 type transition struct{ before, after *access.Attributes }
 
-// maxTransitions is the maximum number of cached transitions.
+// maxTransitions is the maximum number of cached transitions, by position, for all watchers
+// that don't see everything.
 const maxTransitions = 8192
 
-// A transitionCache caches transitions by position, for all watchers that don't see
-// everything. When it is full, it is emptied.
-type transitionCache struct {
-	mutex sync.Mutex
-	byPos map[int64]transition
-}
-
 // states returns the transition of a change.
-func (s *Service) states(ctx context.Context, c tko.Change) (transition, error) {
-	s.transitions.mutex.Lock()
-	known, ok := s.transitions.byPos[c.Position]
-	s.transitions.mutex.Unlock()
-	if ok {
+func (s *ChangeLog) states(ctx context.Context, c tko.Change) (transition, error) {
+	if known, ok := s.transitions.Get(c.Position); ok {
 		return known, nil
 	}
 	key := Key{Kind: c.Kind, ID: c.ID}
@@ -224,11 +243,6 @@ func (s *Service) states(ctx context.Context, c tko.Change) (transition, error) 
 		}
 	case tko.OpStatus:
 	}
-	s.transitions.mutex.Lock()
-	defer s.transitions.mutex.Unlock()
-	if s.transitions.byPos == nil || len(s.transitions.byPos) >= maxTransitions {
-		s.transitions.byPos = map[int64]transition{}
-	}
-	s.transitions.byPos[c.Position] = t
+	s.transitions.Put(c.Position, t, 1)
 	return t, nil
 }

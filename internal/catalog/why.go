@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"maps"
 	"slices"
@@ -21,6 +20,16 @@ const (
 	maxImpactConflicts = 10
 )
 
+// An Explainer explains where values come from, why placements select sites, and what depends
+// on a template.
+type Explainer struct {
+	*core
+
+	entities *Entities
+	plans    *RolloutPlans
+	control  *RolloutControl
+}
+
 // A topologist knows the resources of topologies. Planners do.
 type topologist interface {
 	ExplainSite(pkg krm.Package, site tko.Site, children []tko.Deployment) []tko.PlacementExplanation
@@ -28,7 +37,7 @@ type topologist interface {
 	Impact(ctx context.Context, id tko.TemplateID, pkg krm.Package, emit func(plan.Draft) error) error
 }
 
-func (s *Service) topologist() (topologist, error) {
+func (s *RolloutPlans) topologist() (topologist, error) {
 	t, ok := s.planner.(topologist)
 	if !ok {
 		return nil, errors.New("this server has no planner")
@@ -38,33 +47,33 @@ func (s *Service) topologist() (topologist, error) {
 
 // ExplainSite returns whether each placement of a deployment, or of a template, selects a
 // site, and if not the conditions that the site doesn't meet.
-func (s *Service) ExplainSite(ctx context.Context, request tko.SiteExplanationRequest) (tko.SiteExplanation, error) {
+func (s *Explainer) ExplainSite(ctx context.Context, request tko.SiteExplanationRequest) (tko.SiteExplanation, error) {
 	if (request.Deployment == "") == (request.Template == "") {
 		return tko.SiteExplanation{}, tko.Errorf(tko.ErrInvalid, "name a topology: its deployment or its template, one of them")
 	}
-	site, err := s.Site(ctx, request.Site, 0)
+	site, err := s.entities.Site(ctx, request.Site, 0)
 	if err != nil {
 		return tko.SiteExplanation{}, err
 	}
-	knows, err := s.topologist()
+	knows, err := s.plans.topologist()
 	if err != nil {
 		return tko.SiteExplanation{}, err
 	}
 	var pkg krm.Package
 	var children []tko.Deployment
 	if request.Template != "" {
-		t, err := s.Template(ctx, request.Template, 0)
+		t, err := s.entities.Template(ctx, request.Template, 0)
 		if err != nil {
 			return tko.SiteExplanation{}, err
 		}
 		pkg = t.Package
 	} else {
-		d, err := s.Deployment(ctx, request.Deployment, 0)
+		d, err := s.entities.Deployment(ctx, request.Deployment, 0)
 		if err != nil {
 			return tko.SiteExplanation{}, err
 		}
 		pkg = d.Package
-		for child, err := range s.Deployments(ctx, tko.DeploymentSelect{Parent: d.ID, Sites: []string{tko.LiteralPattern(string(site.ID))}}, tko.ListOptions{}) {
+		for child, err := range s.entities.Deployments(ctx, tko.DeploymentSelect{Parent: d.ID, Sites: []string{tko.LiteralPattern(string(site.ID))}}, tko.ListOptions{}) {
 			if err != nil {
 				return tko.SiteExplanation{}, err
 			}
@@ -77,12 +86,12 @@ func (s *Service) ExplainSite(ctx context.Context, request tko.SiteExplanationRe
 // TemplateImpact returns what depends on a template, as far as the caller may read it,
 // and what upgrades of its deployments would change: to its current revision, or to a
 // package that isn't registered yet.
-func (s *Service) TemplateImpact(ctx context.Context, request tko.TemplateImpactRequest) (tko.TemplateImpact, error) {
-	t, err := s.Template(ctx, request.Template, 0)
+func (s *Explainer) TemplateImpact(ctx context.Context, request tko.TemplateImpactRequest) (tko.TemplateImpact, error) {
+	t, err := s.entities.Template(ctx, request.Template, 0)
 	if err != nil {
 		return tko.TemplateImpact{}, err
 	}
-	knows, err := s.topologist()
+	knows, err := s.plans.topologist()
 	if err != nil {
 		return tko.TemplateImpact{}, err
 	}
@@ -110,11 +119,11 @@ func (s *Service) TemplateImpact(ctx context.Context, request tko.TemplateImpact
 
 // countImpact counts the deployments and sites of a template. It returns the deployments
 // that the caller sees, and their parents.
-func (s *Service) countImpact(ctx context.Context, i *tko.TemplateImpact) (seen map[tko.DeploymentID]bool, parents []tko.DeploymentID, err error) {
+func (s *Explainer) countImpact(ctx context.Context, i *tko.TemplateImpact) (seen map[tko.DeploymentID]bool, parents []tko.DeploymentID, err error) {
 	pattern := []string{tko.LiteralPattern(string(i.Template))}
 	seen = map[tko.DeploymentID]bool{}
 	revisions, sites, above := map[int64]int{}, map[tko.SiteID]bool{}, map[tko.DeploymentID]bool{}
-	for d, err := range s.Deployments(ctx, tko.DeploymentSelect{Templates: pattern}, tko.ListOptions{}) {
+	for d, err := range s.entities.Deployments(ctx, tko.DeploymentSelect{Templates: pattern}, tko.ListOptions{}) {
 		if err != nil {
 			return nil, nil, err
 		}
@@ -136,7 +145,7 @@ func (s *Service) countImpact(ctx context.Context, i *tko.TemplateImpact) (seen 
 		}
 		i.Revisions = append(i.Revisions, tko.ImpactRevision{Revision: revision, Deployments: revisions[revision]})
 	}
-	for _, err := range s.Sites(ctx, tko.SiteSelect{Templates: pattern}, tko.ListOptions{}) {
+	for _, err := range s.entities.Sites(ctx, tko.SiteSelect{Templates: pattern}, tko.ListOptions{}) {
 		if err != nil {
 			return nil, nil, err
 		}
@@ -147,7 +156,7 @@ func (s *Service) countImpact(ctx context.Context, i *tko.TemplateImpact) (seen 
 
 // impactTopologies finds the topologies that use a template: templates, and the parents
 // of its deployments.
-func (s *Service) impactTopologies(ctx context.Context, i *tko.TemplateImpact, t tko.Template, knows topologist, parents []tko.DeploymentID) error {
+func (s *Explainer) impactTopologies(ctx context.Context, i *tko.TemplateImpact, t tko.Template, knows topologist, parents []tko.DeploymentID) error {
 	add := func(kind tko.Kind, id string, pkg krm.Package) (full bool) {
 		for _, use := range knows.Uses(pkg, t) {
 			if len(i.Topologies) == maxImpactLists {
@@ -160,7 +169,7 @@ func (s *Service) impactTopologies(ctx context.Context, i *tko.TemplateImpact, t
 		return false
 	}
 	n := 0
-	for other, err := range s.Templates(ctx, tko.TemplateSelect{}, tko.ListOptions{Packages: true}) {
+	for other, err := range s.entities.Templates(ctx, tko.TemplateSelect{}, tko.ListOptions{Packages: true}) {
 		if err != nil {
 			return err
 		}
@@ -173,7 +182,7 @@ func (s *Service) impactTopologies(ctx context.Context, i *tko.TemplateImpact, t
 		}
 	}
 	for _, id := range parents {
-		parent, err := s.Deployment(ctx, id, 0)
+		parent, err := s.entities.Deployment(ctx, id, 0)
 		if isNone(err) {
 			continue // deleted, or not visible
 		}
@@ -189,11 +198,11 @@ func (s *Service) impactTopologies(ctx context.Context, i *tko.TemplateImpact, t
 
 // impactRollouts finds the active rollouts that upgrade to a template, or that name its
 // deployments.
-func (s *Service) impactRollouts(ctx context.Context, i *tko.TemplateImpact) error {
+func (s *Explainer) impactRollouts(ctx context.Context, i *tko.TemplateImpact) error {
 	if _, _, err := s.enter(ctx, tko.KindRollout, access.Read); err != nil {
 		return nil // the caller may not read them
 	}
-	for r, err := range s.Rollouts(ctx, tko.RolloutSelect{}, tko.ListOptions{Packages: true}) {
+	for r, err := range s.control.Rollouts(ctx, tko.RolloutSelect{}, tko.ListOptions{Packages: true}) {
 		if err != nil {
 			return err
 		}
@@ -220,22 +229,18 @@ func concerns(sp spec.Rollout, id tko.TemplateID) bool {
 }
 
 // impactGroups groups what upgrades would change.
-func (s *Service) impactGroups(ctx context.Context, i *tko.TemplateImpact, knows topologist, pkg krm.Package, seen map[tko.DeploymentID]bool) error {
-	rules, err := s.rulesFor(ctx, new(readSet))
+func (s *Explainer) impactGroups(ctx context.Context, i *tko.TemplateImpact, knows topologist, pkg krm.Package, seen map[tko.DeploymentID]bool) error {
+	types, mask, err := s.differ(ctx)
 	if err != nil {
 		return err
 	}
-	key := make([]byte, 32)
-	if _, err := rand.Read(key); err != nil {
-		return err
-	}
-	grouper := plan.NewGrouper(rules.types(), key)
+	grouper := plan.NewGrouper(types, mask)
 	conflicts := map[tko.DeploymentID][]string{}
 	c, err := s.caller(ctx)
 	if err != nil {
 		return err
 	}
-	all := c.view(s).IsAll()
+	all := c.view().IsAll()
 	// Plans need plugins and topologies that the caller may not read.
 	planning := context.WithValue(ctx, callerKey{}, &caller{identity: c.identity, grant: access.All, verified: c.verified})
 	err = knows.Impact(planning, i.Template, pkg, func(d plan.Draft) error {
@@ -248,16 +253,10 @@ func (s *Service) impactGroups(ctx context.Context, i *tko.TemplateImpact, knows
 		case len(d.Unknown) > 0:
 			i.Unknown++
 		}
-		var before, after krm.Package
+		before, after := draftPackages(d)
 		tokens := map[string]string{string(d.Deployment): "{deployment}"}
 		if d.Site != "" {
 			tokens[string(d.Site)] = "{site}"
-		}
-		if d.BeforeState != nil {
-			before = d.BeforeState.Deployment.Package
-		}
-		if d.AfterState != nil {
-			after = d.AfterState.Deployment.Package
 		}
 		if d.Kind == plan.Conflict || d.Kind == plan.Invalid {
 			before, after = nil, nil
@@ -273,10 +272,7 @@ func (s *Service) impactGroups(ctx context.Context, i *tko.TemplateImpact, knows
 	}
 	groups, _ := grouper.Finish()
 	for _, g := range groups {
-		one := tko.ImpactGroup{Kind: g.Kind.String(), Deployments: g.Count, Examples: g.Examples, MoreChanges: g.More}
-		for _, l := range g.Changes {
-			one.Changes = append(one.Changes, tko.RolloutChange(l))
-		}
+		one := tko.ImpactGroup{Kind: g.Kind.String(), Deployments: g.Count, Examples: g.Examples, MoreChanges: g.More, Changes: shownChanges(g.Changes)}
 		if len(g.Examples) > 0 {
 			found := conflicts[g.Examples[0]]
 			one.Conflicts = found[:min(len(found), maxImpactConflicts)]

@@ -17,7 +17,7 @@ const topologyGroup = "topology.nephio.org"
 // approval although its new package sets it: a user must approve the content
 // that runs at its site, and that content changes. A package that changes only
 // the approval approves. before returns the deployment's package.
-func (s *Service) withdrawsApproval(ctx context.Context, current Record, before func() (krm.Package, error), d draft) (bool, error) {
+func (s *DeploymentWriter) withdrawsApproval(ctx context.Context, current Record, before func() (krm.Package, error), d draft) (bool, error) {
 	policies, err := s.policiesFor(ctx, current)
 	if err != nil {
 		return false, err
@@ -98,13 +98,4 @@ func withdrawal(current Record) *tko.Condition {
 		Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: tko.ReasonApprovalWithdrawn,
 		Message: fmt.Sprintf("the deployment has changed since revision %d, which was approved: approve it again; until then its site keeps the approved revision", current.Revision),
 	}
-}
-
-// flags returns the conditions that must change with the flags of a deployment.
-func (c change) flags(conditions []tko.Condition) []tko.Condition {
-	flags := flagConditions(conditions, c.record.Prepared, c.record.Approved)
-	if c.withdrawn == nil {
-		return flags
-	}
-	return append(tko.WithoutCondition(flags, tko.ConditionApproved), *c.withdrawn)
 }

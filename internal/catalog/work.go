@@ -20,10 +20,17 @@ const (
 	minWorkWait  = 10 * time.Millisecond // between two queries of the store, even if clocks differ
 )
 
+// A WorkQueue hands out work to controllers, and keeps what they save for its targets.
+type WorkQueue struct {
+	*core
+
+	idle map[string]*idleQueue // by queue
+}
+
 // ClaimWork returns up to Max items of work, which are the caller's for the
 // duration of the lease. If there are none, it waits for the first one, up to
 // Wait, and then returns none.
-func (s *Service) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, error) {
+func (s *WorkQueue) ClaimWork(ctx context.Context, claim tko.ClaimWork) ([]tko.WorkItem, error) {
 	if err := checkClaim(&claim); err != nil {
 		return nil, err
 	}
@@ -65,7 +72,7 @@ type idleQueue struct {
 
 // claim claims once. After waiting, a worker queries the store only if no other
 // worker has since the signal was given. Waiting workers query one at a time.
-func (s *Service) claim(ctx context.Context, claim tko.ClaimWork, signal <-chan struct{}, waited bool) ([]tko.WorkItem, time.Time, error) {
+func (s *WorkQueue) claim(ctx context.Context, claim tko.ClaimWork, signal <-chan struct{}, waited bool) ([]tko.WorkItem, time.Time, error) {
 	// Don't cancel a claim in progress: if its response is lost, no worker can
 	// claim the items until the lease expires.
 	uncut := context.WithoutCancel(ctx)
@@ -89,7 +96,7 @@ func (s *Service) claim(ctx context.Context, claim tko.ClaimWork, signal <-chan 
 }
 
 // release ends the claims of items that no worker will process.
-func (s *Service) release(ctx context.Context, items []tko.WorkItem) error {
+func (s *WorkQueue) release(ctx context.Context, items []tko.WorkItem) error {
 	if len(items) == 0 {
 		return nil
 	}
@@ -160,7 +167,7 @@ func checkItem(item tko.WorkItem) error {
 
 // RenewWork extends the leases that the caller still holds, and returns their
 // items.
-func (s *Service) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error) {
+func (s *WorkQueue) RenewWork(ctx context.Context, items []tko.WorkItem, lease time.Duration) ([]tko.WorkItem, error) {
 	if err := checkLease(lease); err != nil {
 		return nil, err
 	}
@@ -186,7 +193,7 @@ func (s *Service) RenewWork(ctx context.Context, items []tko.WorkItem, lease tim
 
 // WorkClaim returns the claim of an item, and when its lease ends. It returns
 // ErrNotFound if no worker has a lease on the item.
-func (s *Service) WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error) {
+func (s *WorkQueue) WorkClaim(ctx context.Context, queue, key string) (claim string, until time.Time, err error) {
 	if err := checkItem(tko.WorkItem{Queue: queue, Key: key}); err != nil {
 		return "", time.Time{}, err
 	}
@@ -194,7 +201,7 @@ func (s *Service) WorkClaim(ctx context.Context, queue, key string) (claim strin
 }
 
 // FinishWork ends claims. It ignores those that the caller no longer holds.
-func (s *Service) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
+func (s *WorkQueue) FinishWork(ctx context.Context, items []tko.FinishedWork) error {
 	if err := checkItemCount(len(items)); err != nil {
 		return err
 	}
@@ -225,7 +232,7 @@ func (s *Service) FinishWork(ctx context.Context, items []tko.FinishedWork) erro
 
 // backoff returns the delay of failed work. It doubles with each failure, with
 // jitter, so that items that failed together are not due together.
-func (s *Service) backoff(attempt int) time.Duration {
+func (s *WorkQueue) backoff(attempt int) time.Duration {
 	d := s.options.MinBackoff
 	for range attempt - 1 {
 		if d *= 2; d >= s.options.MaxBackoff {
@@ -238,7 +245,7 @@ func (s *Service) backoff(attempt int) time.Duration {
 
 // EnqueueEvents enqueues the work of posting Kubernetes Events, unless it is
 // enqueued.
-func (s *Service) EnqueueEvents(ctx context.Context) error {
+func (s *WorkQueue) EnqueueEvents(ctx context.Context) error {
 	return s.store.EnqueueWork(ctx, tko.QueueEvents, []string{"recorder"}, true)
 }
 
@@ -247,7 +254,7 @@ const maxSites = 10_000
 
 // EnqueueSites requests a reconciliation of sites, due at once, because of a
 // change that was observed there. It changes nothing else.
-func (s *Service) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
+func (s *WorkQueue) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 	if len(ids) > maxSites {
 		return tko.Errorf(tko.ErrInvalid, "%d sites are to be reconciled at once: give at most %d", len(ids), maxSites)
 	}
@@ -272,7 +279,7 @@ func (s *Service) EnqueueSites(ctx context.Context, ids []tko.SiteID) error {
 
 // permitCall checks that the caller may request a reconciliation of each site. A site
 // that it may not read is reported as missing.
-func (s *Service) permitCall(ctx context.Context, c *caller, ids []string) error {
+func (s *WorkQueue) permitCall(ctx context.Context, c *caller, ids []string) error {
 	keys := keysOf(ids, func(id string) Key { return Key{Kind: tko.KindSite, ID: id} })
 	records, err := s.store.Get(ctx, Fields{}, keys...)
 	if err != nil {
@@ -302,4 +309,59 @@ func workVerb(queue string) access.Verb {
 		return access.Advance
 	}
 	return access.Events
+}
+
+// The bounds of the states of targets.
+const (
+	maxTargetName  = 253
+	maxTargetState = 64 << 20
+)
+
+// TargetState returns the state that a target of the meta-scheduler saved for
+// a site. If there is none, the error is an ErrNotFound.
+func (s *WorkQueue) TargetState(ctx context.Context, site tko.SiteID, name string) (tko.TargetState, error) {
+	if err := checkTarget(site, name); err != nil {
+		return tko.TargetState{}, err
+	}
+	ctx, _, err := s.enter(ctx, "", access.Schedule)
+	if err != nil {
+		return tko.TargetState{}, err
+	}
+	return s.store.TargetState(ctx, site, name)
+}
+
+// SaveTargetState writes the state of a target and returns its new version. The
+// claim is that of the site's work, or of its comparison for [tko.ComparisonState]:
+// ErrInvalid if it is of other work,
+// ErrConflict if the caller no longer holds it. The site need not exist.
+func (s *WorkQueue) SaveTargetState(ctx context.Context, state tko.TargetState, claim tko.WorkItem) (int64, error) {
+	if err := errors.Join(checkTarget(state.Site, state.Name), checkItem(claim)); err != nil {
+		return 0, err
+	}
+	ctx, _, err := s.enter(ctx, "", access.Schedule)
+	if err != nil {
+		return 0, err
+	}
+	queue, limit := tko.QueueSchedule, maxTargetState
+	if state.Name == tko.ComparisonState {
+		queue, limit = tko.QueueCompare, tko.MaxComparison
+	}
+	if claim.Queue != queue || claim.Key != string(state.Site) {
+		return 0, tko.Errorf(tko.ErrInvalid, "the state of target %q of site %q is saved with a claim of %.40s %.40q: claim the work of the site",
+			state.Name, state.Site, claim.Queue, claim.Key)
+	}
+	if len(state.State) > limit {
+		return 0, tko.Errorf(tko.ErrInvalid, "the state of target %q of site %q has %d bytes: use at most %d", state.Name, state.Site, len(state.State), limit)
+	}
+	return s.store.SaveTargetState(ctx, state, claim)
+}
+
+func checkTarget(site tko.SiteID, name string) error {
+	if err := tko.CheckID("the site of a target", string(site)); err != nil {
+		return err
+	}
+	if name == "" || len(name) > maxTargetName || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == 0x7f }) || !storable(name) {
+		return tko.Errorf(tko.ErrInvalid, "target %.40q of site %q: use a name of 1 to %d visible characters", name, site, maxTargetName)
+	}
+	return nil
 }

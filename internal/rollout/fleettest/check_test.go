@@ -382,7 +382,7 @@ func (w *world) check() error {
 		stored[e.Deployment] = e.Rollout
 		entries[i].Family, entries[i].Values = w.root(e.Rollout), w.values[e.Deployment]
 	}
-	if found := execute.Violations(entries, limits); len(found) > 0 {
+	if found := Violations(entries, limits); len(found) > 0 {
 		return errors.New(found[0])
 	}
 	expected := map[tko.DeploymentID]string{}

@@ -57,8 +57,7 @@ func (p *run) deployment(ctx context.Context, d Deployment, edits []int) error {
 		if err := p.send(draft); err != nil {
 			return err
 		}
-		pins := append(slices.Clone(c.pins), plan.Pin{Kind: tko.KindDeployment, ID: string(d.ID), Revision: d.Stamp.Revision})
-		return p.family(ctx, d.ID, c, pins, draft.Edits, 0)
+		return p.family(ctx, d.ID, c, pinsOf(c, d), draft.Edits, 0)
 	}
 	// Validation takes most of the time: it goes on while the next deployments are merged.
 	one := &pending{draft: draft, changed: c, before: d, done: make(chan struct{})}
@@ -126,9 +125,12 @@ func (p *run) settled(one *pending) error {
 	if err := p.send(draft); err != nil || draft.Kind == plan.Same {
 		return err
 	}
-	d := one.before
-	pins := append(slices.Clone(c.pins), plan.Pin{Kind: tko.KindDeployment, ID: string(d.ID), Revision: d.Stamp.Revision})
-	return p.family(one.ctx, d.ID, c, pins, draft.Edits, 0)
+	return p.family(one.ctx, one.before.ID, c, pinsOf(c, one.before), draft.Edits, 0)
+}
+
+// pinsOf returns the pins of what comes and goes with a changed deployment.
+func pinsOf(c changed, d Deployment) []plan.Pin {
+	return append(slices.Clone(c.pins), plan.Pin{Kind: tko.KindDeployment, ID: string(d.ID), Revision: d.Stamp.Revision})
 }
 
 // A changed is the planned package of a deployment.
@@ -602,10 +604,7 @@ func (p *run) child(ctx context.Context, root tko.DeploymentID, batch tko.NewChi
 	id := newID(p.request.Rollout, batch.Parent, child.Origin)
 	draft := plan.Draft{Key: string(batch.Parent) + "/" + child.Origin, Site: child.Site, Parent: batch.Parent}
 	draft.Row = plan.Row{Deployment: id, Kind: plan.Create, Wave: plan.NoWave, Root: root, Edits: edits}
-	template, err := p.template(ctx, child.Template, 0)
-	if errors.Is(err, tko.ErrNotFound) {
-		err = tko.Errorf(tko.ErrInvalid, "the template %q does not exist: register it, or name another one", child.Template)
-	}
+	template, err := p.existingTemplate(ctx, child.Template)
 	var stored Deployment
 	if err == nil {
 		pins = append(slices.Clip(pins), plan.Pin{Kind: tko.KindTemplate, ID: string(child.Template), Revision: template.Stamp.Revision})

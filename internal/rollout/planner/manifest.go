@@ -130,7 +130,7 @@ func (p *run) manifest(ctx context.Context, c *changed, id tko.DeploymentID) (tk
 	if m.Template == "" {
 		return "", merge.WithoutBookkeeping(m.Package), nil
 	}
-	t, err := p.declaredTemplate(ctx, m.Template)
+	t, err := p.existingTemplate(ctx, m.Template)
 	if err != nil {
 		return "", nil, err
 	}
@@ -143,8 +143,8 @@ func (p *run) manifest(ctx context.Context, c *changed, id tko.DeploymentID) (tk
 	return m.Template, merge.WithoutBookkeeping(pkg), nil
 }
 
-// declaredTemplate returns the template of a manifest.
-func (p *run) declaredTemplate(ctx context.Context, id tko.TemplateID) (tko.Template, error) {
+// existingTemplate returns the current template that a plan names.
+func (p *run) existingTemplate(ctx context.Context, id tko.TemplateID) (tko.Template, error) {
 	t, err := p.template(ctx, id, 0)
 	if errors.Is(err, tko.ErrNotFound) {
 		err = tko.Errorf(tko.ErrInvalid, "the template %q does not exist: register it, or name another one", id)
@@ -187,7 +187,7 @@ func (p *run) create(ctx context.Context, m spec.Manifest, edit int) error {
 	var template tko.Template
 	var err error
 	if m.Template != "" {
-		if template, err = p.declaredTemplate(ctx, m.Template); err == nil {
+		if template, err = p.existingTemplate(ctx, m.Template); err == nil {
 			draft.Pins = []plan.Pin{{Kind: tko.KindTemplate, ID: string(template.ID), Revision: template.Stamp.Revision}}
 		}
 	}

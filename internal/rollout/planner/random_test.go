@@ -16,7 +16,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/catalog"
-	"github.com/tko-orchestrator/tko/internal/rollout/execute"
+	"github.com/tko-orchestrator/tko/internal/rollout/fleettest"
 	"github.com/tko-orchestrator/tko/internal/rollout/spec"
 	"github.com/tko-orchestrator/tko/internal/validate"
 	"github.com/tko-orchestrator/tko/krm"
@@ -463,7 +463,7 @@ func (s *simulation) check(id tko.RolloutID, before, after tko.RolloutStatus) {
 	for i, e := range view.Flight {
 		view.Flight[i].Values = s.values[e.Deployment]
 	}
-	if found := execute.Violations(view.Flight, s.limits); len(found) > 0 {
+	if found := fleettest.Violations(view.Flight, s.limits); len(found) > 0 {
 		s.fatal("%s", found[0])
 	}
 	s.flight = inFlight

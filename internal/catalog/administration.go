@@ -1,0 +1,182 @@
+package catalog
+
+import (
+	"context"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/audit"
+)
+
+// Administration serves administrators: it describes the server, sets the levels of its log,
+// and writes backups.
+type Administration struct{ *core }
+
+// About describes this server.
+func (s *Administration) About(ctx context.Context) (tko.About, error) {
+	head, err := s.store.Head(ctx)
+	if err != nil {
+		return tko.About{}, err
+	}
+	about := tko.About{
+		InstanceName:         s.options.InstanceName,
+		InstanceDescription:  s.options.InstanceDescription,
+		Version:              s.options.Version,
+		Backend:              s.store.Backend(),
+		DefaultPackageFormat: s.options.DefaultFormat,
+		Position:             head,
+	}
+	if s.options.Isolation != nil {
+		about.Isolation = s.options.Isolation()
+	}
+	if s.options.Conditions != nil {
+		about.Conditions = s.options.Conditions()
+	}
+	if s.options.AddressPorts != nil {
+		about.AddressPorts = s.options.AddressPorts()
+	}
+	return about, nil
+}
+
+// LogLevels are the levels of the components of the server's log.
+type LogLevels interface {
+	// All returns the level of each component, sorted by component.
+	All() []tko.LogLevel
+	// Set changes levels, for a time; 0: until the server ends. ErrInvalid, and no
+	// change, if a part of the text is wrong.
+	Set(levels string, lasting time.Duration) error
+}
+
+// LogLevels returns the levels of the server's log.
+func (s *Administration) LogLevels(ctx context.Context) ([]tko.LogLevel, error) {
+	if _, _, err := s.enter(ctx, "", access.Logs); err != nil {
+		return nil, err
+	}
+	if s.options.LogLevels == nil {
+		return nil, nil
+	}
+	return s.options.LogLevels.All(), nil
+}
+
+// SetLogLevels changes levels of the server's log, for a time (0: until the server
+// ends), and returns those of all components. The change is in the audit log.
+func (s *Administration) SetLogLevels(ctx context.Context, levels string, lasting time.Duration) ([]tko.LogLevel, error) {
+	ctx, c, err := s.enter(ctx, "", access.Logs)
+	if err != nil {
+		return nil, err
+	}
+	if s.options.LogLevels == nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "the levels of this server's log can't be changed")
+	}
+	if err := s.options.LogLevels.Set(levels, lasting); err != nil {
+		return nil, err
+	}
+	s.log.WarnContext(ctx, "log levels changed", "levels", levels, "lasting", lasting, "subject", c.identity.Subject)
+	if err := s.record(ctx, c, audit.Record{Kind: "log", Op: string(tko.OpWritten), Detail: levels, Why: author(ctx).Why}); err != nil {
+		return nil, err
+	}
+	return s.options.LogLevels.All(), nil
+}
+
+// Backup writes an archive of everything in the store, as of one snapshot. It is
+// recorded in the audit log before it begins, because the archive has what the right
+// secret protects.
+func (s *Administration) Backup(ctx context.Context, w io.Writer) error {
+	ctx, c, err := s.enter(ctx, "", access.Backup)
+	if err != nil {
+		return err
+	}
+	if err := s.record(ctx, c, audit.Record{Kind: "store", Op: "backup"}); err != nil {
+		return err
+	}
+	return s.store.Backup(ctx, w, s.options.Version)
+}
+
+// record records an action of an administrator in the audit log, if there is one.
+func (s *Administration) record(ctx context.Context, c *caller, r audit.Record) error {
+	if !s.options.Audit {
+		return nil
+	}
+	r.Caller = *c.auditCaller(ctx)
+	r.Decision = audit.Allow
+	return s.store.Audit(ctx, r)
+}
+
+// Holds returns the work that is held after a restore, sorted by queue, then key.
+func (s *Administration) Holds(ctx context.Context) ([]tko.Hold, error) {
+	ctx, _, err := s.enter(ctx, "", access.Backup)
+	if err != nil {
+		return nil, err
+	}
+	return s.store.Holds(ctx)
+}
+
+// releaseBatch is the number of holds that one transaction releases.
+const releaseBatch = 1000
+
+// ReleaseHolds releases held work, and returns it, also without doing so (DryRun). Work
+// that is released already to the same extent is not part of it.
+func (s *Administration) ReleaseHolds(ctx context.Context, r tko.ReleaseHolds) ([]tko.Hold, error) {
+	ctx, c, err := s.enter(ctx, "", access.Backup)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.Sites) == 0 && !r.Queues {
+		return nil, tko.Errorf(tko.ErrInvalid, "nothing is selected: name patterns of site IDs (** for all), or queues")
+	}
+	var patterns []tko.Pattern
+	for _, text := range r.Sites {
+		p, err := tko.ParsePattern(text)
+		if err != nil {
+			return nil, err
+		}
+		patterns = append(patterns, p)
+	}
+	mode := tko.HoldKeep
+	if r.Remove {
+		mode = ""
+	}
+	all, err := s.store.Holds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var released []tko.Hold
+	for _, h := range all {
+		whole := h.Key == ""
+		switch {
+		case whole && !r.Queues, !whole && !slices.ContainsFunc(patterns, func(p tko.Pattern) bool { return p.Match(h.Key) }), !whole && h.Mode == mode:
+			continue
+		}
+		released = append(released, h)
+	}
+	if r.DryRun || len(released) == 0 {
+		return released, nil
+	}
+	if err := s.record(ctx, c, audit.Record{Kind: "store", Op: "released", Detail: releaseDetail(r)}); err != nil {
+		return nil, err
+	}
+	// Queues have no places from which something could be removed: they are released.
+	whole := slices.DeleteFunc(slices.Clone(released), func(h tko.Hold) bool { return h.Key != "" })
+	if err := s.store.ReleaseHolds(ctx, whole, ""); err != nil {
+		return nil, err
+	}
+	sites := slices.DeleteFunc(slices.Clone(released), func(h tko.Hold) bool { return h.Key == "" })
+	for batch := range slices.Chunk(sites, releaseBatch) {
+		if err := s.store.ReleaseHolds(ctx, batch, mode); err != nil {
+			return nil, err
+		}
+	}
+	return released, nil
+}
+
+func releaseDetail(r tko.ReleaseHolds) string {
+	what := "sites remove nothing that the store doesn't have"
+	if r.Remove {
+		what = "sites may remove what the store doesn't have"
+	}
+	return plainText(strings.Join(append(slices.Clone(r.Sites), map[bool][]string{true: {"the queues"}}[r.Queues]...), " "), 500) + ": " + what
+}

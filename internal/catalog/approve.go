@@ -1,0 +1,375 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/audit"
+	"github.com/tko-orchestrator/tko/internal/identity"
+)
+
+// An Approver approves deployments, under the policies that govern them.
+type Approver struct{ *core }
+
+// ApproveDeployment approves a prepared deployment and the changes that its
+// placements propose. It returns 1, or 0 if nothing was to be approved. A
+// deployment that is not prepared is an ErrInvalid.
+func (s *Approver) ApproveDeployment(ctx context.Context, id tko.DeploymentID) (approved int, err error) {
+	_, wrote, err := s.approve(ctx, deploymentKey(id), Requirement{}, false)
+	if wrote {
+		approved = 1
+	}
+	return approved, err
+}
+
+// approve approves a deployment that meets a requirement, and returns its new
+// record, without the associated deployments; wrote reports whether the record
+// has changed. A dry run writes nothing.
+func (s *Approver) approve(ctx context.Context, key Key, require Requirement, dryRun bool) (r Record, wrote bool, err error) {
+	if !isDeploymentID(key.ID) {
+		return Record{}, false, tko.NotFound(tko.KindDeployment, key.ID)
+	}
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Approve)
+	if err != nil {
+		return Record{}, false, err
+	}
+	err = retry(ctx, func() error {
+		if r, err = s.getVisible(ctx, c, Fields{Package: true}, key); err == nil {
+			err = s.permit(ctx, &r, nil, access.Approve)
+		}
+		if err != nil {
+			return err
+		}
+		if err := require.check(key, r); err != nil {
+			return final(err)
+		}
+		switch {
+		case !r.Prepared:
+			return tko.Errorf(tko.ErrInvalid, "deployment %q is not prepared: approve it after its preparation; its conditions report what is missing", key.ID)
+		case r.Approved && !tko.HasCondition(r.Conditions, tko.ConditionPlaced, tko.ReasonChangeProposed):
+			return nil
+		}
+		w := approval(ctx, r)
+		enough, err := s.vote(ctx, r, dryRun)
+		if err != nil {
+			return final(err)
+		}
+		if dryRun {
+			r = w.Record
+			return nil
+		}
+		if !enough {
+			return nil
+		}
+		outcomes, err := s.commit(ctx, w)
+		if err != nil {
+			return err
+		}
+		s.forgetVotes(ctx, key.ID)
+		r, wrote = w.Record, true
+		r.Revision, r.Position = outcomes[0].Revision, outcomes[0].Position
+		s.log.InfoContext(ctx, "approved", "deployment", key.ID, "who", author(ctx).Who)
+		return nil
+	})
+	return r, wrote, err
+}
+
+// approval returns the write that approves a deployment and the changes that
+// its placements propose.
+func approval(ctx context.Context, r Record) Write {
+	expect, position := r.Revision, r.Position
+	r.Approved = true
+	proposal := tko.FindCondition(r.Conditions, tko.ConditionPlaced)
+	if proposal != nil && proposal.Reason != tko.ReasonChangeProposed {
+		proposal = nil
+	}
+	if r.Author = author(ctx); r.Author.Why == "" {
+		r.Author.Why = "approved it"
+		if proposal != nil {
+			r.Author.Why = "approved what its placements propose"
+		}
+	}
+	changed := flagConditions(r.Conditions, r.Prepared, true)
+	if proposal != nil {
+		c := *proposal
+		c.Reason, c.ObservedRevision = tko.ReasonChangeApproved, expect+1
+		changed = append(changed, c)
+	}
+	r.Conditions = mergeConditions(r.Conditions, changed, expect+1, time.Now())
+	return Write{Op: tko.OpWritten, Record: r, Expect: expect, Position: position}
+}
+
+// approveBatch is the number of deployments that are approved in one
+// transaction. It is small, because their packages are in memory.
+const approveBatch = 100
+
+// ApproveDeployments approves those of the selected deployments that are
+// prepared and not yet approved, and returns their number; with dryRun it only
+// counts them. Deployments that are added meanwhile are ignored. An error does
+// not undo earlier approvals, and states their number. Deployments that are being
+// modified are skipped: the error, an ErrBusy, states their number and names one.
+// An approval that exceeds the limits of [Options] must be confirmed.
+func (s *Approver) ApproveDeployments(ctx context.Context, sel tko.DeploymentSelect, dryRun bool) (approved int, err error) {
+	if sel.Prepared != nil && !*sel.Prepared || sel.Approved != nil && *sel.Approved {
+		return 0, nil
+	}
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Approve)
+	if err != nil {
+		return 0, err
+	}
+	yes, no := true, false
+	sel.Prepared, sel.Approved = &yes, &no
+	query, err := deploymentQuery(sel, tko.ListOptions{})
+	if err != nil {
+		return 0, err
+	}
+	query.Scope = c.scope(access.Approve, tko.KindDeployment)
+	list := s.selected(ctx, query)
+	chosen, err := list.freeze()
+	if err != nil || dryRun {
+		return chosen.len(), err
+	}
+	if _, err := s.allow(ctx, "approve", tko.KindDeployment, chosen.len()); err != nil {
+		return 0, err
+	}
+	held, first := 0, ""
+	err = list.each(chosen, func(keys []Key) error {
+		for batch := range slices.Chunk(keys, approveBatch) {
+			n, busy, err := s.approveAll(ctx, batch)
+			approved += n
+			if held += len(busy); first == "" && len(busy) > 0 {
+				first = busy[0]
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil && approved > 0:
+		return approved, fmt.Errorf("%d deployments were approved before this error: repeat the request to approve the rest: %w", approved, err)
+	case err != nil:
+		return 0, err
+	case held > 0:
+		return approved, tko.Errorf(tko.ErrBusy, "%d deployments were approved, but %d are being modified, among them %q: try again after the modifications", approved, held, first)
+	}
+	return approved, nil
+}
+
+// approveAll approves those deployments that are still prepared and unapproved:
+// in one commit if possible, otherwise one by one. held are the IDs of those
+// that are being modified.
+func (s *Approver) approveAll(ctx context.Context, keys []Key) (approved int, held []string, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, nil, err
+	}
+	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
+	if err != nil {
+		return 0, nil, err
+	}
+	var batch []Write
+	single := false // approvals that policies govern, and hold back, are counted one by one
+	for _, r := range records {
+		if r.Revision != 0 && r.Prepared && !r.Approved {
+			policies, err := s.policiesFor(ctx, r)
+			if err != nil {
+				return 0, nil, err
+			}
+			single = single || len(policies) > 0
+			batch = append(batch, approval(ctx, r))
+		}
+	}
+	if len(batch) == 0 {
+		return 0, nil, nil
+	}
+	if single {
+		err = tko.ErrConflict
+	} else if err = s.permitBatch(ctx, batch, access.Approve); err == nil {
+		_, err = s.commit(ctx, batch...)
+	}
+	if err == nil {
+		s.log.InfoContext(ctx, "approved", "count", len(batch), "first", batch[0].Record.ID, "who", author(ctx).Who)
+		return len(batch), nil, nil
+	}
+	if !errors.Is(err, tko.ErrConflict) && !errors.Is(err, tko.ErrBusy) && !errors.Is(err, tko.ErrNotFound) {
+		return 0, nil, err
+	}
+	for _, w := range batch {
+		n, err := s.ApproveDeployment(ctx, tko.DeploymentID(w.Record.ID))
+		approved += n
+		switch {
+		case errors.Is(err, tko.ErrBusy):
+			held = append(held, w.Record.ID)
+		case errors.Is(err, tko.ErrNotFound), errors.Is(err, tko.ErrInvalid): // no longer selected
+		case err != nil:
+			return approved, held, err
+		}
+	}
+	return approved, held, nil
+}
+
+// A pendingApproval is the approvals of a deployment that needs more than it has.
+type pendingApproval struct {
+	Revision int64    `json:"revision"`
+	Digest   string   `json:"digest"`
+	Subjects []string `json:"subjects"`
+}
+
+// maxAuthors is the maximum number of revisions whose authors are compared with an
+// approver.
+const maxAuthors = 1000
+
+// vote records the caller's approval of a deployment that a policy governs, and
+// reports whether the deployment has enough of them, or needs none. It returns
+// ErrDenied if the caller may not approve it: an author of a revision since the last
+// approval, a controller, or a member of none of the policy's groups.
+func (s *Approver) vote(ctx context.Context, r Record, dryRun bool) (enough bool, err error) {
+	policies, err := s.policiesFor(ctx, r)
+	if err != nil || len(policies) == 0 {
+		return true, err
+	}
+	c, _ := callerOf(ctx)
+	subject := c.identity.Subject
+	deny := func(format string, args ...any) error {
+		reason := fmt.Sprintf(format, args...)
+		record := c.record(ctx, r.Kind, r.ID, access.Approve, audit.Refuse, reason)
+		s.refusals.add(ctx, record)
+		return tko.Errorf(tko.ErrDenied, "deployment %q: %s", r.ID, reason)
+	}
+	if !isPerson(c.identity.Subject) || c.identity.Plugin != nil || c.identity.IsAnonymous() {
+		return false, deny("a policy asks for an approval by a person, which %q is not", subject)
+	}
+	need := 0
+	for _, p := range policies {
+		need = max(need, p.Approvers)
+		if len(p.Groups) > 0 && !slices.ContainsFunc(p.Groups, func(g string) bool { return slices.Contains(c.identity.Groups, g) }) {
+			return false, deny("a policy asks for an approval by a member of %s", strings.Join(p.Groups, " or "))
+		}
+	}
+	authors, err := s.authorsSinceApproval(ctx, r)
+	if err != nil {
+		return false, err
+	}
+	for _, a := range authors {
+		if s.person(a) == s.person(subject) {
+			return false, deny("a policy asks that who approves is not who changed it, and %s changed it since its last approval: ask another person", a)
+		}
+	}
+	if need <= 1 || dryRun {
+		return true, nil
+	}
+	v, err := changeRules(ctx, &s.rights, c, func(book *ruleBook) (v voted, err error) {
+		v.approval = pendingApproval{Revision: r.Revision, Digest: fmt.Sprintf("%x", r.Digest)}
+		if had, ok := book.approvals[r.ID]; ok && had.Revision == v.approval.Revision && had.Digest == v.approval.Digest {
+			v.approval.Subjects = slices.Clone(had.Subjects)
+		}
+		if !slices.ContainsFunc(v.approval.Subjects, func(other string) bool { return s.person(other) == s.person(subject) }) {
+			v.approval.Subjects = append(v.approval.Subjects, subject)
+		}
+		return v, v.write(ruleApproval, r.ID, v.approval,
+			audit.Record{Kind: ruleApproval, ID: r.ID, Op: "approved", Revision: r.Revision, After: v.approval.Digest, Site: r.Site})
+	})
+	if err != nil {
+		return false, err
+	}
+	return len(v.approval.Subjects) >= need, nil
+}
+
+// voted is the decision about a vote.
+type voted struct {
+	ruleChange
+
+	approval pendingApproval
+}
+
+// forgetVotes removes the approvals of a deployment that is approved. If that fails,
+// they stay, and are void because the deployment has another revision.
+func (s *Approver) forgetVotes(ctx context.Context, id string) {
+	if s.options.Access != AccessEnforce {
+		return
+	}
+	book, err := s.rulesOf(ctx, rulesAge)
+	if err != nil {
+		return
+	}
+	if _, ok := book.approvals[id]; !ok {
+		return
+	}
+	if _, err := s.store.ChangeAccess(ctx, book.Version, nil, []AccessRule{{Kind: ruleApproval, ID: id}}); err != nil {
+		s.log.DebugContext(ctx, "can't remove the approvals of an approved deployment", "deployment", id, "err", err)
+	}
+}
+
+// isPerson reports whether an author is a person, as far as the name shows: our own
+// controllers and plugins are not.
+func isPerson(who string) bool { return who != "" && !strings.HasPrefix(who, identity.Own) }
+
+// person returns the name of the person that a subject is an identity of: the subject
+// itself, unless Options.Persons has it.
+func (s *Approver) person(subject string) string {
+	if name, ok := s.options.Persons[subject]; ok {
+		return "person " + name
+	}
+	return subject
+}
+
+// authorsSinceApproval returns the persons who wrote revisions of a deployment since
+// it was last approved, the revision of the template that it was made from since, or
+// the registrations of the plugins that changed it since.
+func (s *Approver) authorsSinceApproval(ctx context.Context, r Record) ([]string, error) {
+	var authors []string
+	note := func(who string) {
+		if isPerson(who) && !slices.Contains(authors, who) {
+			authors = append(authors, who)
+		}
+	}
+	approvedBase, plugins := int64(0), map[string]bool{}
+	for revision := r.Revision; revision > 0 && r.Revision-revision < maxAuthors; revision-- {
+		was, err := s.store.Revision(ctx, r.Key, revision)
+		if errors.Is(err, tko.ErrNotFound) {
+			break // no longer retained
+		}
+		if err != nil {
+			return nil, err
+		}
+		if was.UID != r.UID {
+			break // an earlier deployment of the same ID
+		}
+		if was.Approved {
+			approvedBase = was.Base
+			break
+		}
+		note(was.Author.Who)
+		if id, ok := strings.CutPrefix(was.Author.Who, identity.Own+"plugin:"); ok {
+			typ, name, _ := strings.Cut(id, "/")
+			plugins[tko.PluginID(typ, name)] = true
+		}
+		for _, step := range was.Steps {
+			if step.Plugin != "" {
+				plugins[tko.PluginID(tko.PluginPrepare, step.Plugin)] = true
+			}
+		}
+	}
+	if r.Template != "" && r.Base != 0 && r.Base != approvedBase {
+		was, err := s.store.Revision(ctx, Key{Kind: tko.KindTemplate, ID: r.Template}, r.Base)
+		if err != nil && !errors.Is(err, tko.ErrNotFound) {
+			return nil, err
+		}
+		note(was.Author.Who)
+	}
+	for id := range plugins {
+		registered, err := s.get(ctx, Fields{}, Key{Kind: tko.KindPlugin, ID: id})
+		if err != nil {
+			return nil, err
+		}
+		note(registered.Author.Who)
+	}
+	return authors, nil
+}

@@ -1,0 +1,366 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/trail"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// CommitDeployment replaces the package of a deployment that is still at the
+// given revision, as EndModification does, and conditions, by type, in the same
+// transaction. The new revision records the steps of the commit. It returns the
+// new revision. A package that changes nothing keeps the revision. It returns
+// ErrConflict if the deployment has changed, and ErrBusy while it is being
+// modified.
+func (s *DeploymentWriter) CommitDeployment(ctx context.Context, commit tko.DeploymentCommit) (int64, error) {
+	if err := checkCommit(commit); err != nil {
+		return 0, err
+	}
+	ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Commit, access.Update)
+	if err != nil {
+		return 0, err
+	}
+	var revision int64
+	err = tryOptimistic(ctx, func(reads *readSet) error {
+		current, err := s.get(ctx, Fields{Package: true}, deploymentKey(commit.ID))
+		if err == nil {
+			revision, err = s.commitFrom(ctx, reads, current, commit)
+		}
+		return err
+	})
+	return revision, err
+}
+
+func checkCommit(commit tko.DeploymentCommit) error {
+	if !isDeploymentID(commit.ID) {
+		return tko.NotFound(tko.KindDeployment, commit.ID)
+	}
+	if commit.Revision <= 0 {
+		return tko.Errorf(tko.ErrInvalid, "deployment %q: the revision is %d: give the one that the package was made from", commit.ID, commit.Revision)
+	}
+	return checkConditions(commit.Conditions)
+}
+
+// maxBatch is the maximum number of deployments that are read or committed by one
+// call.
+const maxBatch = 500
+
+// CommitDeployments commits different deployments, each as CommitDeployment
+// does, and independently of the others. The revision of a deployment that was not
+// committed is 0: committing it alone returns the reason. Their transactions are
+// shared.
+func (s *DeploymentWriter) CommitDeployments(ctx context.Context, commits []tko.DeploymentCommit) (revisions []int64, err error) {
+	ctx, _, err = s.enter(ctx, tko.KindDeployment, access.Commit, access.Update)
+	if err != nil {
+		return nil, err
+	}
+	if len(commits) > maxBatch {
+		return nil, tko.Errorf(tko.ErrInvalid, "%d deployments are to be committed at once: give at most %d", len(commits), maxBatch)
+	}
+	keys, seen := make([]Key, 0, len(commits)), map[tko.DeploymentID]bool{}
+	for _, c := range commits {
+		if seen[c.ID] {
+			return nil, tko.Errorf(tko.ErrInvalid, "deployment %q is to be committed twice by one call: give it once", c.ID)
+		}
+		seen[c.ID] = true
+		if checkCommit(c) == nil {
+			keys = append(keys, deploymentKey(c.ID))
+		}
+	}
+	revisions = make([]int64, len(commits))
+	if len(keys) == 0 {
+		return revisions, nil
+	}
+	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
+	if err != nil {
+		return nil, err
+	}
+	current := make(map[Key]Record, len(records))
+	for _, r := range records {
+		current[r.Key] = r
+	}
+	var wait sync.WaitGroup
+	for i, c := range commits {
+		r, ok := current[deploymentKey(c.ID)]
+		if !ok {
+			continue
+		}
+		wait.Go(func() {
+			// After an error, nothing of this deployment has changed, or its outcome is
+			// unknown: either way, the caller reads the reason by committing it alone.
+			ctx, _, err := s.enter(ctx, tko.KindDeployment, access.Commit, access.Update) // a caller for each commit
+			if err != nil {
+				return
+			}
+			if revision, err := s.commitFrom(ctx, new(readSet), r, c); err == nil {
+				revisions[i] = revision
+			}
+		})
+	}
+	wait.Wait()
+	return revisions, ctx.Err()
+}
+
+// commitFrom commits a deployment that was read as current.
+func (s *DeploymentWriter) commitFrom(ctx context.Context, reads *readSet, current Record, commit tko.DeploymentCommit) (int64, error) {
+	key := deploymentKey(commit.ID)
+	if current.Revision != 0 {
+		if err := s.permit(ctx, &current, nil, access.Commit, access.Update); err != nil {
+			return 0, err
+		}
+	}
+	if err := checkRevision(current, commit); err != nil {
+		return 0, err
+	}
+	ctx = trail.WithCause(ctx, commit.Cause)
+	if commit.Why != "" {
+		ctx = tko.WithAuthor(ctx, tko.Author{Who: tko.AuthorOf(ctx).Who, Why: commit.Why})
+	}
+	change, err := s.changed(ctx, reads, current, current, commit.Package)
+	if err != nil {
+		return 0, err
+	}
+	change.record.Steps = tko.BoundSteps(commit.Steps)
+	s.prepared(ctx, current, &change.record, commit.Package, commit.Steps)
+	if sameContent(current, change.record) {
+		if err := checkConditions(commit.Conditions); err != nil || len(commit.Conditions) == 0 {
+			return current.Revision, err
+		}
+		return current.Revision, s.statuses.setConditions(ctx, key, commit.Conditions, nil, Requirement{})
+	}
+	var revision int64
+	err = retry(ctx, func() error {
+		var err error
+		if revision, err = s.writeChange(ctx, reads, current, change, "", commit.Conditions); !errors.Is(err, tko.ErrConflict) {
+			return err
+		}
+		if isStale(err) {
+			return final(err)
+		}
+		again, getErr := s.get(ctx, Fields{}, key)
+		if getErr == nil {
+			getErr = checkRevision(again, commit)
+		}
+		if getErr != nil {
+			return final(getErr)
+		}
+		current = again // only its conditions have changed
+		return err
+	})
+	switch {
+	case errors.Is(err, tko.ErrNotFound):
+		return 0, tko.NotFound(tko.KindDeployment, commit.ID)
+	case isStale(err):
+		return 0, err
+	case errors.Is(err, tko.ErrConflict):
+		return 0, revisionConflict(commit)
+	default:
+		return revision, err
+	}
+}
+
+// checkRevision checks that a deployment exists and is at the revision of a
+// commit.
+func checkRevision(current Record, commit tko.DeploymentCommit) error {
+	switch current.Revision {
+	case 0:
+		return tko.NotFound(tko.KindDeployment, commit.ID)
+	case commit.Revision:
+		return nil
+	default:
+		return revisionConflict(commit)
+	}
+}
+
+func revisionConflict(commit tko.DeploymentCommit) error {
+	return tko.Errorf(tko.ErrConflict, "deployment %q is no longer at revision %d: read it again", commit.ID, commit.Revision)
+}
+
+// A change is a derived deployment with another package. It is validated if it
+// differs from the stored one.
+type change struct {
+	record    Record
+	requires  []Key
+	withdrawn *tko.Condition // the Approved condition, if the change withdraws the approval
+}
+
+// changed derives a deployment with another package. start is the deployment
+// that the package was made from, with its own package; current is the
+// deployment now.
+func (s *DeploymentWriter) changed(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package) (change, error) {
+	return s.changedWith(ctx, reads, start, current, pkg, current.attributes())
+}
+
+func (r Record) attributes() attributes {
+	return attributes{template: r.Template, site: r.Site, passed: r.passed(), removed: r.removed(), labels: r.labels(), attached: r.Attached()}
+}
+
+// attributes are the properties of a deployment other than its package:
+// template and site, which replace the current ones if they differ, passed and
+// removed metadata, labels, and attached data.
+type attributes struct {
+	template, site string
+	passed         map[string]string
+	removed        []string
+	labels         map[string]string
+	attached       []byte
+}
+
+func (s *DeploymentWriter) changedWith(ctx context.Context, reads *readSet, start, current Record, pkg krm.Package, attributes attributes) (change, error) {
+	before := sync.OnceValues(func() (krm.Package, error) { return deploymentPackage(start) })
+	return s.changedFrom(ctx, reads, start, before, current, pkg, attributes)
+}
+
+// changedFrom is changedWith for a caller who may have the package of start: most changes
+// don't need it.
+func (s *DeploymentWriter) changedFrom(
+	ctx context.Context, reads *readSet, start Record, before func() (krm.Package, error), current Record, pkg krm.Package, attributes attributes,
+) (change, error) {
+	pkg, err := s.restore(ctx, start, pkg)
+	if err != nil {
+		return change{}, err
+	}
+	d, err := changedDraft(start, current, before, pkg)
+	if err == nil {
+		d, err = d.withReferences(current, attributes.template, attributes.site)
+	}
+	if err != nil {
+		return change{}, err
+	}
+	unapproved, err := s.withdrawsApproval(ctx, current, before, d)
+	if err != nil {
+		return change{}, err
+	}
+	var withdrawn *tko.Condition
+	if unapproved {
+		d.approved = false
+		d, withdrawn = d.withState(d.pkg), withdrawal(current)
+	}
+	var requires []Key
+	inherited, revision := current.inherited(), current.Base
+	if d.template != current.Template {
+		other, err := s.registry.base(ctx, reads, d.template)
+		if err != nil {
+			return change{}, err
+		}
+		inherited, revision = other.metadata, other.revision
+		requires = references(d.template, "")
+	}
+	if d.site != current.Site {
+		if d.site != "" && tko.CheckID("site ID", d.site) != nil {
+			return change{}, explain(&MissingError{Key: Key{Kind: tko.KindSite, ID: d.site}})
+		}
+		requires = append(requires, references("", d.site)...)
+	}
+	record := current
+	record.Template, record.Site, record.Prepared, record.Approved = d.template, d.site, d.prepared, d.approved
+	record.Base = revision
+	if d.template != current.Template {
+		record.Derivation = Digest{} // the package wasn't made from it
+	}
+	if record.Metadata, err = metadataAfter(current.effective(), d.pkg, inherited, attributes.passed); err != nil {
+		return change{}, err
+	}
+	record.remove(attributes.removed)
+	if err := errors.Join(record.label(attributes.labels), record.attach(attributes.attached)); err != nil {
+		return change{}, err
+	}
+	if err := s.permitApproval(ctx, current, &record); err != nil {
+		return change{}, err
+	}
+	if record.Approved != d.approved { // a policy asks for explicit approvals
+		d.approved = record.Approved
+		d = d.withState(d.pkg)
+		withdrawn = waitsForApproval()
+	}
+	c, err := contentOf(d.pkg.WithoutDeploymentState())
+	if err != nil {
+		return change{}, err
+	}
+	record.Digest, record.Package = c.digest, c.encoded
+	if sameContent(current, record) {
+		return change{record: record}, nil
+	}
+	c.pkg = d.pkg
+	return change{record: record, requires: requires, withdrawn: withdrawn}, s.validateDraft(ctx, reads, d, c, s.acceptedOfDeployment(start, d.template))
+}
+
+// writeChange commits a change of a deployment from current, with or without a
+// token, and with conditions, and returns the new revision.
+func (s *DeploymentWriter) writeChange(ctx context.Context, reads *readSet, current Record, c change, token string, conditions []tko.Condition) (int64, error) {
+	record, now := c.record, time.Now()
+	record.Author = author(ctx)
+	err := s.permit(ctx, &current, &record, access.Update, access.Commit)
+	if err == nil {
+		err = s.permitReferences(ctx, &current, &record)
+	}
+	if err != nil {
+		return 0, err
+	}
+	var held []tko.Condition
+	if replacesNow(Write{Op: tko.OpWritten, Record: record}) && !current.Approved {
+		old, err := s.editedSince(ctx, record)
+		if err != nil {
+			return 0, err
+		}
+		if old.Revision != 0 {
+			record.Approved = false
+			held = append(held, tko.Condition{
+				Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: reasonNotApproved,
+				Message: fmt.Sprintf("deployment %s, which this one replaces, was changed by %q after this one was created: approve this one to replace it nevertheless", old.ID, old.Author.Who),
+			})
+		}
+	}
+	record.Conditions = mergeConditions(current.Conditions, conditions, current.Revision+1, now)
+	record.Conditions = mergeConditions(record.Conditions, c.flags(record.Conditions), current.Revision+1, now)
+	record.Conditions = mergeConditions(record.Conditions, held, current.Revision+1, now)
+	if err := checkMerged(record.Key, current.Conditions, record.Conditions); err != nil {
+		return 0, err
+	}
+	outcomes, err := s.commit(ctx, reads.write(Write{
+		Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Token: token, Requires: c.requires,
+	}))
+	if err != nil {
+		return 0, err
+	}
+	return outcomes[0].Revision, nil
+}
+
+// validateDraft validates a draft, completely if it is prepared.
+func (s *DeploymentWriter) validateDraft(ctx context.Context, reads *readSet, d draft, c content, accepted acceptedPackages) error {
+	seal := fmt.Sprintf("%q %q %t %t", d.template, d.site, d.prepared, d.approved)
+	return s.validate(ctx, reads, c, d.prepared, seal, accepted)
+}
+
+// editedSince returns a replaced deployment that another author than the
+// replacement's has changed after the replacement was created. Only an explicit
+// approval of the replacement may delete that change. Revision is 0 if there is
+// none.
+func (s *DeploymentWriter) editedSince(ctx context.Context, r Record) (Record, error) {
+	replaced, err := s.replaced(ctx, r)
+	if err != nil {
+		return Record{}, err
+	}
+	for _, old := range replaced {
+		if old.Updated.After(r.Created) && old.Author.Who != r.Author.Who {
+			return old, nil
+		}
+	}
+	return Record{}, nil
+}
+
+// flags returns the conditions that must change with the flags of a deployment.
+func (c change) flags(conditions []tko.Condition) []tko.Condition {
+	flags := flagConditions(conditions, c.record.Prepared, c.record.Approved)
+	if c.withdrawn == nil {
+		return flags
+	}
+	return append(tko.WithoutCondition(flags, tko.ConditionApproved), *c.withdrawn)
+}

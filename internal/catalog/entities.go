@@ -1,0 +1,290 @@
+package catalog
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// Entities reads templates, sites, deployments and plugins.
+type Entities struct{ *core }
+
+// Template returns a template with its package, as of a revision; 0 is the
+// current one, which has its deployments, too.
+func (s *Entities) Template(ctx context.Context, id tko.TemplateID, revision int64) (tko.Template, error) {
+	return read(ctx, s.core, Key{Kind: tko.KindTemplate, ID: string(id)}, revision, s.templateOf)
+}
+
+// templateOf returns the template of a record, with its package if the record
+// has it.
+func (s *Entities) templateOf(c *caller, r Record) (tko.Template, error) {
+	pkg, err := packageOf(r)
+	e := sharedTemplate(r)
+	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.redact(c, r, pkg)
+	return e, err
+}
+
+// sharedTemplate returns the template of a record, without its package. Its
+// metadata and conditions are those of the record.
+func sharedTemplate(r Record) tko.Template {
+	return tko.Template{
+		ID:          tko.TemplateID(r.ID),
+		Metadata:    r.effective(),
+		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
+		Stamp: r.stamp(),
+	}
+}
+
+// packageOf returns the stored package of a record; nil if it was not read.
+func packageOf(r Record) (krm.Package, error) {
+	if r.Package == nil {
+		return nil, nil
+	}
+	pkg, err := decode(r)
+	if err != nil {
+		return nil, &unreadableError{key: r.Key, err: err}
+	}
+	return pkg, nil
+}
+
+// An unreadableError reports that a stored package can't be decoded. It is a
+// fault of TKO, of whatever kind its cause is.
+type unreadableError struct {
+	key Key
+	err error
+}
+
+func (e *unreadableError) Error() string {
+	return "the stored package of " + string(e.key.Kind) + " " + e.key.ID + " can't be read: " + e.err.Error()
+}
+
+func deploymentIDs(ids []string) []tko.DeploymentID {
+	if ids == nil {
+		return nil
+	}
+	typed := make([]tko.DeploymentID, len(ids))
+	for i, id := range ids {
+		typed[i] = tko.DeploymentID(id)
+	}
+	return typed
+}
+
+// Site returns a site with its package, as of a revision; 0 is the current one,
+// which has its deployments, too.
+func (s *Entities) Site(ctx context.Context, id tko.SiteID, revision int64) (tko.Site, error) {
+	return read(ctx, s.core, Key{Kind: tko.KindSite, ID: string(id)}, revision, s.siteOf)
+}
+
+// siteOf returns the site of a record, with its package if the record has it.
+func (s *Entities) siteOf(c *caller, r Record) (tko.Site, error) {
+	pkg, err := packageOf(r)
+	e := sharedSite(r)
+	e.Metadata, e.Stamp.Conditions, e.Package = maps.Clone(e.Metadata), slices.Clone(e.Stamp.Conditions), s.redact(c, r, pkg)
+	return e, err
+}
+
+// sharedSite returns the site of a record, without its package. Its metadata and
+// conditions are those of the record.
+func sharedSite(r Record) tko.Site {
+	return tko.Site{
+		ID:          tko.SiteID(r.ID),
+		Template:    tko.TemplateID(r.Template),
+		Metadata:    r.effective(),
+		Deployments: deploymentIDs(r.Deployments), DeploymentCount: r.Count,
+		Stamp: r.stamp(),
+	}
+}
+
+// Plugin returns a plugin.
+func (s *Entities) Plugin(ctx context.Context, typ, name string) (tko.Plugin, error) {
+	key := pluginKey(typ, name)
+	ctx, c, err := s.enter(ctx, tko.KindPlugin, access.Read)
+	if err != nil {
+		return tko.Plugin{}, err
+	}
+	if err := CheckKey(key); err != nil {
+		return tko.Plugin{}, err
+	}
+	var r Record
+	if !tko.AsOfOf(ctx).IsZero() {
+		r, err = s.past(ctx, c, key, Fields{})
+	} else {
+		r, err = s.getVisible(ctx, c, Fields{}, key)
+	}
+	if err != nil {
+		return tko.Plugin{}, err
+	}
+	return pluginOf(r)
+}
+
+// Deployment returns a deployment with its package, as of a revision; 0 is the
+// current one.
+func (s *Entities) Deployment(ctx context.Context, id tko.DeploymentID, revision int64) (tko.Deployment, error) {
+	if !isDeploymentID(id) {
+		return tko.Deployment{}, tko.NotFound(tko.KindDeployment, id)
+	}
+	return read(ctx, s.core, deploymentKey(id), revision, s.deploymentOf)
+}
+
+// deploymentOf returns the deployment of a record. If the record has a package,
+// the Deployment resource of the result's package has the state of the record.
+func (s *Entities) deploymentOf(c *caller, r Record) (tko.Deployment, error) {
+	pkg, err := r.Resources()
+	d := sharedDeployment(r)
+	d.Metadata, d.Stamp.Conditions, d.Package = maps.Clone(d.Metadata), slices.Clone(d.Stamp.Conditions), s.redact(c, r, pkg)
+	return d, err
+}
+
+// sharedDeployment returns the deployment of a record, without its package. Its
+// metadata and conditions are those of the record.
+func sharedDeployment(r Record) tko.Deployment {
+	d := tko.Deployment{
+		ID:       tko.DeploymentID(r.ID),
+		Parent:   tko.DeploymentID(r.Parent),
+		Template: tko.TemplateID(r.Template),
+		Site:     tko.SiteID(r.Site),
+		Metadata: r.effective(),
+		Prepared: r.Prepared,
+		Approved: r.Approved,
+		Origin:   strings.TrimPrefix(r.Origin, originOf(r.Parent, "")),
+		Stamp:    r.stamp(),
+
+		TemplateRevision: r.Base,
+	}
+	for _, id := range r.Replaces {
+		d.Replaces = append(d.Replaces, tko.DeploymentID(id))
+	}
+	if r.KubernetesName() != "" {
+		d.Origin = "" // an origin would make it a child of a placement of its parent
+	}
+	return d
+}
+
+// deploymentPackage returns the package of a deployment's record.
+func deploymentPackage(r Record) (krm.Package, error) {
+	pkg, err := packageOf(r)
+	if err != nil {
+		return nil, err
+	}
+	return pkg.WithDeployment(r.Template, r.Site, r.Prepared, r.Approved), nil
+}
+
+// DeploymentsByID returns those of the deployments that exist, with their
+// packages, in the order of ids.
+func (s *Entities) DeploymentsByID(ctx context.Context, ids []tko.DeploymentID) ([]tko.Deployment, error) {
+	ctx, c, err := s.enter(ctx, tko.KindDeployment, access.Read)
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) > maxBatch {
+		return nil, tko.Errorf(tko.ErrInvalid, "%d deployments are to be read at once: give at most %d", len(ids), maxBatch)
+	}
+	var keys []Key
+	for _, id := range ids {
+		if isDeploymentID(id) {
+			keys = append(keys, deploymentKey(id))
+		}
+	}
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	records, err := s.store.Get(ctx, Fields{Package: true}, keys...)
+	if err != nil {
+		return nil, err
+	}
+	var all []tko.Deployment
+	for _, r := range records {
+		if !c.sees(r) {
+			continue
+		}
+		d, err := s.deploymentOf(c, r)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
+
+// This file serves reads whose packages leave the process: they are returned as
+// they are stored, if that is the format that the caller wants, instead of being
+// decoded and encoded again.
+
+// EncodedTemplate is Template with the package in a format.
+func (s *Entities) EncodedTemplate(ctx context.Context, id tko.TemplateID, revision int64, format krm.Format) (tko.Encoded[tko.Template], error) {
+	return read(ctx, s.core, Key{Kind: tko.KindTemplate, ID: string(id)}, revision, encoded(s.core, sharedTemplate, format))
+}
+
+// EncodedSite is Site with the package in a format.
+func (s *Entities) EncodedSite(ctx context.Context, id tko.SiteID, revision int64, format krm.Format) (tko.Encoded[tko.Site], error) {
+	return read(ctx, s.core, Key{Kind: tko.KindSite, ID: string(id)}, revision, encoded(s.core, sharedSite, format))
+}
+
+// EncodedDeployment is Deployment with the package in a format.
+func (s *Entities) EncodedDeployment(ctx context.Context, id tko.DeploymentID, revision int64, format krm.Format) (tko.Encoded[tko.Deployment], error) {
+	if !isDeploymentID(id) {
+		return tko.Encoded[tko.Deployment]{}, tko.NotFound(tko.KindDeployment, id)
+	}
+	return read(ctx, s.core, deploymentKey(id), revision, encoded(s.core, sharedDeployment, format))
+}
+
+// EncodedTemplates is Templates with the packages in a format, if the options
+// request packages.
+func (s *Entities) EncodedTemplates(ctx context.Context, sel tko.TemplateSelect, options tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Template], error] {
+	query, err := templateQuery(sel, options)
+	return list(ctx, s.core, query, err, encoded(s.core, sharedTemplate, format))
+}
+
+// EncodedSites is Sites with the packages in a format, if the options request
+// packages.
+func (s *Entities) EncodedSites(ctx context.Context, sel tko.SiteSelect, options tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Site], error] {
+	query, err := siteQuery(sel, options)
+	return list(ctx, s.core, query, err, encoded(s.core, sharedSite, format))
+}
+
+// EncodedDeployments is Deployments with the packages in a format, if the
+// options request packages.
+func (s *Entities) EncodedDeployments(ctx context.Context, sel tko.DeploymentSelect, options tko.ListOptions, format krm.Format) iter.Seq2[tko.Encoded[tko.Deployment], error] {
+	query, err := deploymentQuery(sel, options)
+	return list(ctx, s.core, query, err, encoded(s.core, sharedDeployment, format))
+}
+
+// encoded returns a function that returns the entity of a record, with the package in a
+// format.
+func encoded[T any](s *core, entity func(Record) T, format krm.Format) func(*caller, Record) (tko.Encoded[T], error) {
+	return func(c *caller, r Record) (tko.Encoded[T], error) {
+		pkg, err := s.encodedPackage(c, r, format)
+		return tko.Encoded[T]{Entity: entity(r), Package: pkg}, err
+	}
+}
+
+// encodedPackage returns the package of [Record.Resources] in a format, as the
+// caller may see it; nil if it was not read.
+func (s *core) encodedPackage(c *caller, r Record, format krm.Format) ([]byte, error) {
+	switch {
+	case r.Package == nil:
+		return nil, nil
+	case format != StoredFormat, krm.MayHoldSecrets(r.Package) && !c.reveals(r):
+	case r.Kind == tko.KindDeployment:
+		if pkg, ok := krm.EncodedWithDeployment(r.Package, r.Template, r.Site, r.Prepared, r.Approved); ok {
+			return pkg, nil
+		}
+	case krm.IsEncoded(r.Package):
+		return r.Package, nil
+	}
+	pkg, err := r.Resources()
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := krm.Encode(format, s.redact(c, r, pkg))
+	if err != nil {
+		return nil, tko.Errorf(tko.ErrInvalid, "package: %w", err)
+	}
+	return encoded, nil
+}

@@ -1,0 +1,79 @@
+package catalog
+
+import (
+	"context"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+)
+
+// policiesFor returns the policies that govern the approval of a deployment. They
+// need identities, so they are in force only if rights are enforced.
+func (s *rights) policiesFor(ctx context.Context, r Record) ([]access.Policy, error) {
+	if s.options.Access != AccessEnforce || r.Kind != tko.KindDeployment {
+		return nil, nil
+	}
+	book, err := s.rulesOf(ctx, rulesAge)
+	if err != nil {
+		return nil, err
+	}
+	var policies []access.Policy
+	for _, p := range book.Policies {
+		if p.Covers(AttributesOf(r)) {
+			policies = append(policies, p)
+		}
+	}
+	return policies, nil
+}
+
+// waitsForApproval returns the Approved condition of a deployment that a policy
+// governs.
+func waitsForApproval() *tko.Condition {
+	return &tko.Condition{
+		Type: tko.ConditionApproved, Status: tko.ConditionFalse, Reason: reasonNotApproved,
+		Message: "a policy asks for an explicit approval, by another person than those who changed the deployment: approve it",
+	}
+}
+
+// reasonNotApproved is the reason of the Approved condition of a deployment
+// that waits for an approval.
+const reasonNotApproved = "WaitsForApproval"
+
+// permitApproval decides about a change, other than an explicit approval, that makes
+// a deployment approved: under a policy, the deployment stays unapproved; otherwise
+// the caller needs the right to approve, or is a controller.
+func (s *rights) permitApproval(ctx context.Context, before Record, after *Record) error {
+	if !after.Approved || before.Approved {
+		return nil
+	}
+	c, ok := callerOf(ctx)
+	if !ok {
+		return errNotEntered
+	}
+	policies, err := s.policiesFor(ctx, *after)
+	if err != nil {
+		return err
+	}
+	if len(policies) > 0 {
+		after.Approved = false
+		if before.Revision == 0 {
+			after.Conditions = mergeConditions(tko.WithoutCondition(after.Conditions, tko.ConditionApproved), []tko.Condition{*waitsForApproval()}, 1, time.Now())
+		}
+		return nil
+	}
+	if c.grant.IsAll() || c.grant.May(access.Commit, AttributesOf(*after)) {
+		return nil
+	}
+	return s.permit(ctx, nil, after, access.Approve)
+}
+
+// permitBatch checks writes of records that exist.
+func (s *rights) permitBatch(ctx context.Context, writes []Write, verb access.Verb) error {
+	for i := range writes {
+		if err := s.permit(ctx, &writes[i].Record, nil, verb); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,378 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/derivation"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A Put is the desired state of a whole record.
+type Put struct {
+	Key      Key    // a new deployment has no ID
+	Parent   string // deployments; can't be changed
+	Template string // sites, deployments
+	Site     string // deployments
+	// Metadata is the complete metadata. Passed metadata that it doesn't have
+	// is removed; inherited and gathered metadata stays; new or changed
+	// metadata is passed.
+	Metadata map[string]string
+	// Remove are keys of inherited or gathered metadata that the record shall
+	// not have. Keys that were removed earlier stay removed until Metadata has
+	// them.
+	Remove   []string
+	Labels   map[string]string // as they were written; see [Metadata]
+	Package  krm.Package       // of a new deployment: merged into the template's package
+	Plugin   tko.Plugin
+	Attached []byte // opaque compact JSON of the transport, or nil
+
+	Origin string // of a new deployment: there is at most one with it
+	Name   string // of a new deployment: see [Record.KubernetesName]
+
+	FromTemplate bool // the package of an existing deployment was made from the current revision of its template
+
+	Require Requirement
+	DryRun  bool // derive and validate, without writing
+	// Permit, if not nil, may refuse the change with an error. before has
+	// Revision 0 if the record is new.
+	Permit func(before, after Record) error
+}
+
+// PutRecord writes a record, unless nothing would change, and returns it with
+// its package, and whether it is new. The rules are those of RegisterTemplate,
+// RegisterSite, RegisterPlugin, CreateDeployment and CommitDeployment.
+func (s *RecordWriter) PutRecord(ctx context.Context, p Put) (r Record, created bool, err error) {
+	ctx, c, err := s.enter(ctx, p.Key.Kind, changeVerb(p.Key.Kind, access.Create), changeVerb(p.Key.Kind, access.Update))
+	if err != nil {
+		return Record{}, false, err
+	}
+	if p.Key.Kind == tko.KindDeployment && p.Key.ID == "" {
+		if r, created, err = s.putNewDeployment(ctx, p); err == nil && !p.DryRun {
+			r = s.reread(ctx, r)
+		}
+		return r, created, err
+	}
+	wrote := false
+	err = retry(ctx, func() error {
+		current, err := s.get(ctx, Fields{Package: true, Deployments: true, Scope: c.view()}, p.Key)
+		if err != nil {
+			return err
+		}
+		if current.Revision != 0 && p.Key.Kind == tko.KindDeployment {
+			if err := s.permit(ctx, &current, nil, access.Update); err != nil {
+				return final(err)
+			}
+		}
+		if p.Key.Kind != tko.KindDeployment {
+			if p.Package, err = s.restore(ctx, current, p.Package); err != nil {
+				return err
+			}
+		}
+		if err := p.Require.check(p.Key, current); err != nil {
+			return final(err)
+		}
+		created = current.Revision == 0
+		record, requires, err := s.derived(ctx, p, current)
+		if err != nil {
+			return err
+		}
+		record.Author, record.UID, record.Created, record.Origin, record.Deployments = author(ctx), current.UID, current.Created, current.Origin, current.Deployments
+		record.Replaces = current.Replaces
+		if created {
+			record.UID, record.Created = newUID(), time.Now().UTC()
+		}
+		if err := s.permitWrite(ctx, current, record); err != nil {
+			return final(err)
+		}
+		if p.Permit != nil {
+			if err := p.Permit(current, record); err != nil {
+				return final(err)
+			}
+		}
+		if !created && sameContent(current, record) && (!p.FromTemplate || current.Base == record.Base) {
+			r = current
+			return nil
+		}
+		record.Revision, record.Position, record.Updated = current.Revision, current.Position, current.Updated
+		if p.DryRun {
+			r = record
+			return nil
+		}
+		outcomes, err := s.commit(ctx, Write{Op: tko.OpWritten, Record: record, Expect: current.Revision, Position: current.Position, Requires: requires})
+		if err != nil {
+			if p.Require.Position != 0 && (errors.Is(err, tko.ErrNotFound) || errors.Is(err, tko.ErrConflict)) {
+				return final(tko.Errorf(tko.ErrConflict, "%s %q was changed at the same time: read it again", p.Key.Kind, p.Key.ID))
+			}
+			if errors.Is(err, tko.ErrNotFound) { // deleted concurrently
+				err = tko.Errorf(tko.ErrConflict, "%w", err)
+			}
+			return err
+		}
+		r, wrote = record, true
+		r.Revision, r.Position = outcomes[0].Revision, outcomes[0].Position
+		return nil
+	})
+	if err == nil && wrote {
+		r = s.reread(ctx, r)
+	}
+	return r, created, err
+}
+
+// reread returns a record that was just written with the properties that the
+// store sets.
+func (s *RecordWriter) reread(ctx context.Context, r Record) Record {
+	c, ok := callerOf(ctx)
+	if !ok {
+		return r
+	}
+	now, err := s.get(ctx, Fields{Package: true, Deployments: true, Scope: c.view()}, r.Key)
+	if err != nil || now.UID != r.UID {
+		return r // the write itself succeeded
+	}
+	if now.Position == r.Position {
+		return now
+	}
+	r.Created, r.Updated = now.Created, now.Updated
+	return r
+}
+
+func (s *RecordWriter) putNewDeployment(ctx context.Context, p Put) (r Record, created bool, err error) {
+	if p.Parent != "" && !isDeploymentID(tko.DeploymentID(p.Parent)) {
+		return Record{}, false, explain(&MissingError{Key: Key{Kind: tko.KindDeployment, ID: p.Parent}})
+	}
+	if p.Name != "" {
+		if p.Origin, err = s.nameOrigin(ctx, p.Name); err != nil {
+			return Record{}, false, err
+		}
+	}
+	base, err := s.registry.base(ctx, nil, p.Template)
+	if err != nil {
+		return Record{}, false, err
+	}
+	n, err := s.deployments.newRecord(ctx, nil, base, tko.NewDeployment{
+		Parent: tko.DeploymentID(p.Parent), Template: tko.TemplateID(p.Template), Site: tko.SiteID(p.Site), Metadata: p.Metadata, Merge: p.Package,
+	})
+	if err != nil {
+		return Record{}, false, err
+	}
+	n.record.remove(p.Remove)
+	if err := errors.Join(n.record.label(p.Labels), n.record.attach(p.Attached)); err != nil {
+		return Record{}, false, err
+	}
+	if p.Parent != "" {
+		n.requires = append(n.requires, deploymentKey(tko.DeploymentID(p.Parent)))
+	}
+	ids, err := s.ids.next(1)
+	if err != nil {
+		return Record{}, false, err
+	}
+	n.record.Origin = p.Origin
+	err = s.permitWrite(ctx, Record{}, n.record)
+	if err == nil {
+		err = s.permitApproval(ctx, Record{}, &n.record)
+	}
+	if err != nil {
+		return Record{}, false, err
+	}
+	w := n.write(ctx, ids[0])
+	w.Record.Created = time.Now().UTC()
+	if p.Permit != nil {
+		if err := p.Permit(Record{}, w.Record); err != nil {
+			return Record{}, false, err
+		}
+	}
+	if p.DryRun {
+		return w.Record, true, s.requireAll(ctx, w.Requires)
+	}
+	outcomes, err := s.commit(ctx, w)
+	if err != nil {
+		return Record{}, false, err
+	}
+	if outcomes[0].Existed && p.Name != "" {
+		return Record{}, false, &ExistsError{Key: outcomes[0].Key, Name: p.Name}
+	}
+	if outcomes[0].Existed {
+		r, err := s.get(ctx, Fields{Package: true}, outcomes[0].Key)
+		return r, false, err
+	}
+	w.Record.Revision, w.Record.Position = outcomes[0].Revision, outcomes[0].Position
+	return w.Record, true, nil
+}
+
+// derived derives and validates the record of a Put.
+func (s *RecordWriter) derived(ctx context.Context, p Put, current Record) (record Record, requires []Key, err error) {
+	passed, removed := passedOf(current, p.Metadata), removedOf(current, p)
+	switch p.Key.Kind {
+	case tko.KindTemplate:
+		record, err = s.registry.templateRecord(ctx, tko.Template{ID: tko.TemplateID(p.Key.ID), Metadata: passed, Package: p.Package})
+	case tko.KindSite:
+		record, requires, err = s.registry.siteRecord(ctx, nil, tko.Site{
+			ID: tko.SiteID(p.Key.ID), Template: tko.TemplateID(p.Template), Metadata: passed, Package: p.Package,
+		})
+	case tko.KindPlugin:
+		record, err = pluginRecord(p.Plugin)
+		if err == nil && record.Key != p.Key {
+			err = tko.Errorf(tko.ErrInvalid, "the plugin is %q, and its key %q", record.ID, p.Key.ID)
+		}
+	case tko.KindRollout:
+		record, err = s.control.rolloutRecord(ctx, tko.Rollout{ID: tko.RolloutID(p.Key.ID), Metadata: passed, Package: p.Package})
+	case tko.KindDeployment:
+		return s.derivedDeployment(ctx, p, current, passed, removed)
+	}
+	if err != nil {
+		return Record{}, nil, err
+	}
+	record.remove(removed)
+	if err := errors.Join(record.label(p.Labels), record.attach(p.Attached)); err != nil {
+		return Record{}, nil, err
+	}
+	record.Conditions = current.Conditions
+	if p.DryRun {
+		err = s.requireAll(ctx, requires)
+	}
+	return record, requires, err
+}
+
+func (s *RecordWriter) derivedDeployment(ctx context.Context, p Put, current Record, passed map[string]string, removed []string) (Record, []Key, error) {
+	if current.Revision == 0 {
+		return Record{}, nil, tko.NotFound(p.Key.Kind, p.Key.ID)
+	}
+	if p.Parent != current.Parent {
+		return Record{}, nil, tko.Errorf(tko.ErrInvalid, "the parent of deployment %q is %q, and can't become %q", current.ID, current.Parent, p.Parent)
+	}
+	change, err := s.deployments.changedWith(ctx, nil, current, current, p.Package, attributes{
+		template: p.Template, site: p.Site, passed: passed, removed: removed, labels: p.Labels, attached: p.Attached,
+	})
+	if err != nil {
+		return Record{}, nil, err
+	}
+	record := change.record
+	if p.FromTemplate {
+		base, err := s.registry.base(ctx, nil, record.Template)
+		if err != nil {
+			return Record{}, nil, err
+		}
+		record.Base = base.revision
+		record.derive(derivation.Record{Template: tko.TemplateID(record.Template), Revision: base.revision, Whole: record.Digest})
+	}
+	record.Conditions = mergeConditions(current.Conditions, change.flags(current.Conditions), current.Revision+1, time.Now())
+	if p.DryRun {
+		err = s.requireAll(ctx, change.requires)
+	}
+	return record, change.requires, err
+}
+
+// passedOf returns the metadata that must be passed so that the complete
+// metadata is as wanted.
+func passedOf(current Record, wanted map[string]string) map[string]string {
+	before, had := current.passed(), current.effective()
+	passed := map[string]string{}
+	for key, value := range wanted {
+		_, mine := before[key]
+		if is, there := had[key]; mine || !there || is != value {
+			passed[key] = value
+		}
+	}
+	return passed
+}
+
+// removedOf returns the removed keys of metadata: the earlier and the new ones,
+// without those that are wanted again.
+func removedOf(current Record, p Put) []string {
+	var removed []string
+	for _, key := range slices.Concat(current.removed(), p.Remove) {
+		if _, wanted := p.Metadata[key]; !wanted && !slices.Contains(removed, key) {
+			removed = append(removed, key)
+		}
+	}
+	return removed
+}
+
+// PutEntity writes the whole of an entity, unless nothing would change. A
+// deployment without an ID is identified by its origin, and created if there is
+// none with it.
+func (s *RecordWriter) PutEntity(ctx context.Context, p tko.Put) (tko.PutResult, error) {
+	put := Put{
+		Key: Key{Kind: p.Kind, ID: p.ID}, Parent: string(p.Parent), Template: string(p.Template), Site: string(p.Site),
+		Metadata: p.Metadata, Package: p.Package, Plugin: p.Plugin, DryRun: p.DryRun, FromTemplate: p.FromTemplate,
+		Require: Requirement{Revision: p.Revision},
+	}
+	switch {
+	case p.Revision < 0 || p.Revision > 0 && p.ID == "":
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "the expected revision is %d: give the revision of an entity with an ID", p.Revision)
+	case len(p.RemoveMetadata) > maxMetadata:
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "%d keys of metadata are to be removed: use at most %d", len(p.RemoveMetadata), maxMetadata)
+	case !slices.Contains(entityKinds, p.Kind):
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "there are no entities of the kind %.40q: use template, site, deployment, plugin or rollout", string(p.Kind))
+	case p.Name != "" && (p.Kind != tko.KindDeployment || p.ID != "" || p.Origin != ""):
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "the name %.40q identifies a deployment: leave the ID and the origin out", p.Name)
+	case p.Name != "":
+		put.Name = p.Name
+	case p.Kind == tko.KindDeployment && p.ID == "":
+		if err := checkOrigin(p.Origin); err != nil {
+			return tko.PutResult{}, err
+		}
+		put.Origin = declaredOrigin(p.Origin)
+	case p.Origin != "":
+		return tko.PutResult{}, tko.Errorf(tko.ErrInvalid, "%s %q has an ID, and an origin %q: only new deployments have an origin", p.Kind, p.ID, p.Origin)
+	case p.Kind == tko.KindDeployment:
+		if err := CheckKey(put.Key); err != nil {
+			return tko.PutResult{}, err
+		}
+	}
+	verb := changeVerb(p.Kind, access.Create)
+	ctx, c, err := s.enter(ctx, p.Kind, verb, changeVerb(p.Kind, access.Update))
+	if err != nil {
+		return tko.PutResult{}, err
+	}
+	if p.Name != "" {
+		named, err := s.Named(ctx, p.Name)
+		if err != nil {
+			return tko.PutResult{}, err
+		}
+		if named.ID != "" {
+			existing, err := s.get(ctx, Fields{}, named)
+			if err == nil && c.sees(existing) {
+				return tko.PutResult{ID: existing.ID, Revision: existing.Revision}, nil
+			}
+		}
+	}
+	var current Record
+	if p.ID != "" {
+		var err error
+		if current, err = s.get(ctx, Fields{}, put.Key); err != nil {
+			return tko.PutResult{}, err
+		}
+		if c.sees(current) {
+			put.Attached, put.Labels = current.Attached(), current.labels()
+			for _, key := range p.RemoveMetadata {
+				if _, has := current.effective()[key]; has {
+					put.Remove = append(put.Remove, key)
+				}
+			}
+		}
+	}
+	if p.DryRun && put.Origin != "" {
+		existing, err := s.withOrigin(ctx, put.Origin)
+		if err != nil {
+			return tko.PutResult{}, err
+		}
+		if existing.Revision != 0 && c.sees(existing) {
+			return tko.PutResult{ID: existing.ID, Revision: existing.Revision}, nil
+		}
+	}
+	r, created, err := s.PutRecord(ctx, put)
+	if err != nil {
+		return tko.PutResult{}, err
+	}
+	changed := created || r.Revision != current.Revision && p.ID != ""
+	if p.DryRun && !created {
+		changed = !sameContent(current, r)
+	}
+	return tko.PutResult{ID: r.ID, Revision: r.Revision, Created: created, Changed: changed}, nil
+}

@@ -1,0 +1,286 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/krm"
+)
+
+// A Registry registers templates, sites and plugins.
+type Registry struct {
+	*core
+
+	bases    baseCache
+	rewrites atomic.Int32 // number of further registrations that read before they write: see readFirst
+}
+
+// register writes a complete record, whether or not it exists, unless nothing
+// would change. Permanent properties are taken from the existing record. Most
+// records that are registered from cached entities are new: they are written
+// without reading first (see readFirst). given is the number of resources that
+// the caller gave: none may be refused (see [tko.WithPackageRequired]).
+func (s *Registry) register(ctx context.Context, reads *readSet, record Record, given int, requires ...Key) (Outcome, error) {
+	var outcome Outcome
+	record.Author = author(ctx)
+	// The right to write under the ID comes before its existence.
+	if err := s.permit(ctx, nil, &record, changeVerb(record.Kind, access.Create), changeVerb(record.Kind, access.Update)); err != nil {
+		return Outcome{}, err
+	}
+	if reads != nil && s.rewrites.Load() <= 0 {
+		written := record
+		if err := s.permitWrite(ctx, Record{}, written); err != nil {
+			return Outcome{}, err
+		}
+		written.UID = newUID()
+		outcomes, err := s.commit(ctx, reads.write(Write{Op: tko.OpWritten, Record: written, Expect: Absent, Requires: requires}))
+		if err == nil {
+			return outcomes[0], nil
+		}
+		if isStale(err) || !errors.Is(err, tko.ErrConflict) {
+			return Outcome{}, err
+		}
+	}
+	err := retry(ctx, func() error {
+		current, err := s.get(ctx, Fields{}, record.Key)
+		if err != nil {
+			return err
+		}
+		written := record
+		written.UID = newUID()
+		if err := s.permitWrite(ctx, current, written); err != nil {
+			return final(err)
+		}
+		if s.rewrites.Add(-1); current.Revision != 0 {
+			s.rewrites.Store(readFirst)
+			written.retainAttached(current)
+			if sameContent(current, written) {
+				if reads != nil && !reads.fromStore && len(reads.versions) > 0 { // no commit would check that the cached template is the current one
+					return final(&StaleError{What: "the template"})
+				}
+				outcome = Outcome{Key: record.Key, Revision: current.Revision, Position: current.Position}
+				return nil
+			}
+			if given == 0 && tko.PackageRequired(ctx) && current.Digest != written.Digest && current.Digest != emptyDigest() {
+				return final(tko.Errorf(tko.ErrInvalid, "%s %q has a package, and this registration has none: nothing was changed; give the package (--url, --stdin), or confirm an empty one (--empty)",
+					record.Kind, record.ID))
+			}
+			written.UID, written.Created, written.Origin, written.Conditions = current.UID, current.Created, current.Origin, current.Conditions
+		}
+		outcomes, err := s.commit(ctx, reads.write(Write{
+			Op: tko.OpWritten, Record: written, Expect: current.Revision, Position: current.Position, Requires: requires,
+		}))
+		if isStale(err) {
+			return final(err)
+		}
+		if errors.Is(err, tko.ErrNotFound) {
+			return tko.Errorf(tko.ErrConflict, "%s %q was deleted while it was written: try again", record.Kind, record.ID)
+		}
+		if err != nil {
+			return err
+		}
+		outcome = outcomes[0]
+		return nil
+	})
+	if errors.Is(err, tko.ErrConflict) && !isStale(err) {
+		return Outcome{}, tko.Errorf(tko.ErrConflict, "%s %q is being written by too many clients at the same time: try again", record.Kind, record.ID)
+	}
+	return outcome, err
+}
+
+// emptyDigest is the digest of a package of no resources.
+var emptyDigest = sync.OnceValue(func() Digest {
+	c, _ := contentOf(nil) // it can always be encoded
+	return c.digest
+})
+
+// readFirst is the number of registrations that read before they write, after
+// one that found an existing record.
+const readFirst = 64
+
+// A base is the part of a template that entities start from. Without a template
+// it is an empty package without metadata. A template that doesn't exist is an
+// ErrInvalid.
+type base struct {
+	revision int64
+	pkg      krm.Package
+	metadata map[string]string
+}
+
+func (s *Registry) base(ctx context.Context, reads *readSet, id string) (base, error) {
+	if id == "" {
+		return base{}, nil
+	}
+	if b, ok := s.bases.get(id, reads); ok {
+		return b, nil
+	}
+	key := Key{Kind: tko.KindTemplate, ID: id}
+	if CheckKey(key) != nil {
+		return base{}, explain(&MissingError{Key: key})
+	}
+	r, err := s.get(ctx, Fields{Package: true}, key)
+	if err != nil {
+		return base{}, err
+	}
+	if r.Revision == 0 {
+		return base{}, explain(&MissingError{Key: key})
+	}
+	pkg, err := packageOf(r)
+	if err != nil {
+		return base{}, err
+	}
+	b := base{revision: r.Revision, pkg: pkg, metadata: r.effective()}
+	if reads != nil {
+		reads.versions = append(reads.versions, Version{Key: key, Position: r.Position})
+	}
+	s.bases.put(r, b)
+	return b, nil
+}
+
+// RegisterTemplate creates or replaces a template and returns its revision. The
+// package is validated partially. Deployments of an existing template keep it,
+// and the packages that they were made with. If nothing would change, nothing
+// is written.
+func (s *Registry) RegisterTemplate(ctx context.Context, t tko.Template) (int64, error) {
+	ctx, _, err := s.enter(ctx, tko.KindTemplate, access.Create, access.Update)
+	if err != nil {
+		return 0, err
+	}
+	if t.Package, err = s.restored(ctx, Key{Kind: tko.KindTemplate, ID: string(t.ID)}, t.Package); err != nil {
+		return 0, err
+	}
+	record, err := s.templateRecord(ctx, t)
+	if err != nil {
+		return 0, err
+	}
+	outcome, err := s.register(ctx, nil, record, len(t.Package))
+	return outcome.Revision, err
+}
+
+// templateRecord derives and validates a template.
+func (s *Registry) templateRecord(ctx context.Context, t tko.Template) (Record, error) {
+	key := Key{Kind: tko.KindTemplate, ID: string(t.ID)}
+	if err := checkNewID(key); err != nil {
+		return Record{}, err
+	}
+	if err := checkPackage(t.Package); err != nil {
+		return Record{}, err
+	}
+	if _, _, err := deploymentState(t.Package); err != nil {
+		return Record{}, err
+	}
+	metadata, err := metadataOf(t.Package, nil, t.Metadata)
+	if err != nil {
+		return Record{}, err
+	}
+	r, err := s.withPackage(ctx, nil, Record{Key: key, Metadata: metadata, CRDs: len(crdsOf(t.Package)) > 0}, t.Package, false)
+	if err != nil {
+		return Record{}, err
+	}
+	return r, s.checkDefinitions(ctx, t.ID, t.Package)
+}
+
+// provisionedPrefix is the prefix of the IDs of provisioned sites.
+const provisionedPrefix = "provisioned/"
+
+// RegisterSite creates or replaces a site and returns its revision. A site with
+// a template has the template's package and metadata, with the given ones
+// merged in. The result is validated completely. Deployments at an existing
+// site stay there. If nothing would change, nothing is written.
+func (s *Registry) RegisterSite(ctx context.Context, site tko.Site) (int64, error) {
+	ctx, _, err := s.enter(ctx, tko.KindSite, access.Create, access.Update)
+	if err != nil {
+		return 0, err
+	}
+	if site.Package, err = s.restored(ctx, Key{Kind: tko.KindSite, ID: string(site.ID)}, site.Package); err != nil {
+		return 0, err
+	}
+	var outcome Outcome
+	err = tryChecked(ctx, func(reads *readSet) error {
+		record, requires, err := s.siteRecord(ctx, reads, site)
+		if err != nil {
+			return err
+		}
+		outcome, err = s.register(ctx, reads, record, len(site.Package), requires...)
+		return err
+	})
+	return outcome.Revision, err
+}
+
+// siteRecord derives and validates a site.
+func (s *Registry) siteRecord(ctx context.Context, reads *readSet, site tko.Site) (Record, []Key, error) {
+	key := Key{Kind: tko.KindSite, ID: string(site.ID)}
+	if err := checkNewID(key); err != nil {
+		return Record{}, nil, err
+	}
+	base, err := s.base(ctx, reads, string(site.Template))
+	if err != nil {
+		return Record{}, nil, err
+	}
+	pkg, err := startFrom(string(site.Template), base.pkg, site.Package)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	metadata, err := metadataOf(pkg, base.metadata, site.Metadata)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	r, err := s.withPackage(ctx, reads, Record{Key: key, Template: string(site.Template), Metadata: metadata}, pkg, true)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	r.Untriggered = s.isUntriggered(reads, pkg)
+	return r, references(r.Template, ""), nil
+}
+
+// ProvisionSite registers a site with a generated ID "provisioned/<KSUID>",
+// with the metadata type: provisioned unless it is given, exactly once for an
+// origin: if a site of the origin exists, its ID is returned, and it doesn't
+// change.
+func (s *Registry) ProvisionSite(ctx context.Context, request tko.NewSite) (id tko.SiteID, created bool, err error) {
+	ctx, _, err = s.enter(ctx, tko.KindSite, access.Provision, access.Create)
+	if err != nil {
+		return "", false, err
+	}
+	if err := checkOrigin(request.Origin); err != nil {
+		return "", false, err
+	}
+	ids, err := s.ids.next(1)
+	if err != nil {
+		return "", false, err
+	}
+	pkg := request.Package
+	if request.Template == "" {
+		if pkg, err = merge(nil, pkg); err != nil { // applies renames
+			return "", false, err
+		}
+	}
+	metadata := map[string]string{"type": "provisioned"}
+	maps.Copy(metadata, request.Metadata)
+	site := tko.Site{ID: tko.SiteID(provisionedPrefix + ids[0]), Template: request.Template, Metadata: metadata, Package: pkg}
+	var outcomes []Outcome
+	err = tryChecked(ctx, func(reads *readSet) error {
+		record, requires, err := s.siteRecord(ctx, reads, site)
+		if err != nil {
+			return err
+		}
+		record.UID, record.Author, record.Origin = newUID(), author(ctx), originOf("", request.Origin)
+		if err := s.permit(ctx, nil, &record, access.Provision, access.Create); err != nil {
+			return err
+		}
+		if err := s.permitReferences(ctx, nil, &record); err != nil {
+			return err
+		}
+		outcomes, err = s.commit(ctx, reads.write(Write{Op: tko.OpWritten, Record: record, Expect: Absent, Requires: requires}))
+		return err
+	})
+	if err != nil {
+		return "", false, err
+	}
+	return tko.SiteID(outcomes[0].Key.ID), !outcomes[0].Existed, nil
+}

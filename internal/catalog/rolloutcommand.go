@@ -1,0 +1,341 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/rollout/execute"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
+)
+
+// RolloutDo does what a user commands, and returns the state that follows. A command
+// that was done already has no effect.
+func (s *RolloutControl) RolloutDo(ctx context.Context, cmd tko.RolloutCommand) (tko.RolloutStatus, error) {
+	verb := access.Update
+	if cmd.Verb == string(execute.CommandApprove) {
+		verb = access.Approve
+	}
+	ctx, _, err := s.enter(ctx, tko.KindRollout, verb)
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	if cmd.Plan != "" {
+		if cmd.Plan, err = plan.ParseDigest(cmd.Plan); err != nil {
+			return tko.RolloutStatus{}, err
+		}
+	}
+	err = retry(ctx, func() error {
+		r, v, err := s.viewForCommand(ctx, cmd, verb)
+		if err != nil {
+			return final(err)
+		}
+		err = s.command(ctx, cmd, r, v)
+		if errors.Is(err, tko.ErrConflict) && !isStale(err) {
+			return final(err)
+		}
+		return err
+	})
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	s.log.InfoContext(ctx, "rollout command", "rollout", cmd.ID, "command", cmd.Verb, "who", author(ctx).Who)
+	return s.RolloutStatus(ctx, cmd.ID)
+}
+
+// viewForCommand returns the record of a rollout, and the view with the rows that a command
+// needs: all of them only to undo them.
+func (s *RolloutControl) viewForCommand(ctx context.Context, cmd tko.RolloutCommand, verb access.Verb) (Record, RolloutView, error) {
+	filter := RowFilter{}
+	switch cmd.Verb {
+	case string(execute.CommandUndo):
+		return s.viewSince(ctx, cmd.ID, RowsAt{}, verb)
+	case string(execute.CommandStart):
+		filter.Blocked, filter.Held = true, true
+	case commandSkip:
+		filter.Deployment, filter.Stale = cmd.Deployment, cmd.Deployment == ""
+	case commandWaive:
+		filter.Deployment, filter.Counted = cmd.Deployment, cmd.Deployment == ""
+	}
+	return s.viewRollout(ctx, cmd.ID, filter, verb)
+}
+
+// The commands about single rows, which package execute doesn't have.
+const (
+	commandSkip  = "skip"
+	commandWaive = "waive"
+)
+
+func (s *RolloutControl) command(ctx context.Context, cmd tko.RolloutCommand, r Record, v RolloutView) error {
+	sp, err := s.specOf(ctx, r, v.State)
+	if err != nil {
+		return err
+	}
+	from := v.execution(sp)
+	rows, _ := v.rows()
+	sum := summaryOf(v.Counts)
+	st, change := v.State, RolloutWrite{Wake: []string{r.ID}}
+	switch cmd.Verb {
+	case string(execute.CommandPlan):
+		return s.commandPlan(ctx, r, v, from)
+	case string(execute.CommandStart):
+		return s.commandStart(ctx, cmd, r, v, from)
+	case string(execute.CommandApprove):
+		if st.Digest == (plan.Digest{}) {
+			_, _, err := execute.Allow(from, execute.CommandApprove)
+			return err
+		}
+		to, err := execute.Approve(from, sum, execute.Approving{Plan: cmd.Plan, Wave: cmd.Wave, Who: author(ctx).Who, When: v.Now})
+		if err != nil {
+			return err
+		}
+		st = st.with(to)
+	case string(execute.CommandPause):
+		to, changes, err := execute.Allow(from, execute.CommandPause)
+		if err != nil || !changes {
+			return err
+		}
+		st.State, st.Reason = to, execute.Reason{Code: "User", Message: pausedBy(author(ctx))}
+	case string(execute.CommandResume):
+		current := st.Digest
+		if st.Next != 0 {
+			current, sum = st.Left, sum.Without(execute.Stale) // the new plan replaces them
+		}
+		to, err := execute.Resume(from, sum, current, cmd.Plan)
+		if err != nil {
+			return err
+		}
+		if to.State == from.State {
+			return nil
+		}
+		st = st.with(to)
+		if st.Next != 0 {
+			change.Rollout, change.Number, change.Replan = st.ID, st.Plan, st.Next
+			st.Digest, st.Next, st.Left = st.Left, 0, plan.Digest{}
+		}
+	case string(execute.CommandCancel):
+		if cmd.Unstarted && v.State.Started != 0 {
+			return tko.Errorf(tko.ErrConflict, "rollout %q was started, it is %s: cancel it without the condition that it wasn't", r.ID, st.State)
+		}
+		to, _, err := execute.Cancel(from, nil)
+		if err != nil || to.State == from.State {
+			return err
+		}
+		st = st.with(to)
+		st.Settling, change.Skip = sum.Total.InFlight() > 0, execute.ReasonCancelled
+		change.Rollout, change.Number = st.ID, st.Plan
+	case string(execute.CommandUndo):
+		return s.commandUndo(ctx, cmd, r, v, from, rows)
+	case commandSkip, commandWaive:
+		changed, land, err := settle(cmd, rows)
+		if err != nil || len(changed) == 0 {
+			return err
+		}
+		change.Rows, change.Land = v.changedRows(changed), land
+	default:
+		return tko.Errorf(tko.ErrInvalid, "rollout %q: there is no command %.40q: use plan, start, approve, pause, resume, cancel, undo, skip or waive", r.ID, cmd.Verb)
+	}
+	return s.saveRollout(ctx, r, v, st, change)
+}
+
+func pausedBy(a tko.Author) string {
+	text := "paused"
+	if a.Who != "" {
+		text += " by " + a.Who
+	}
+	if a.Why != "" {
+		text += ": " + a.Why
+	}
+	return text
+}
+
+// settle skips rows that wait, or waives failed ones, as the command says.
+func settle(cmd tko.RolloutCommand, rows []execute.Row) (changed []execute.Row, land []string, err error) {
+	found := false
+	for _, row := range rows {
+		if cmd.Deployment != "" && row.Deployment != cmd.Deployment {
+			continue
+		}
+		found = true
+		if cmd.Verb == commandSkip {
+			if cmd.Deployment == "" && row.Progress != execute.Stale {
+				continue // all that keep the rollout from going on
+			}
+			to, err := execute.Skip(row, "a user left it out")
+			if err != nil {
+				return nil, nil, err
+			}
+			changed = append(changed, to)
+			continue
+		}
+		if cmd.Deployment == "" && !row.Counted {
+			continue
+		}
+		to, err := execute.Waive(row)
+		if err != nil {
+			return nil, nil, err
+		}
+		changed = append(changed, to)
+		if row.Progress.InFlight() && !to.Progress.InFlight() {
+			land = append(land, string(row.Deployment))
+		}
+	}
+	if cmd.Deployment != "" && !found {
+		return nil, nil, tko.Errorf(tko.ErrNotFound, "rollout %q doesn't change deployment %q", cmd.ID, cmd.Deployment)
+	}
+	return changed, land, nil
+}
+
+func (s *RolloutControl) commandPlan(ctx context.Context, r Record, v RolloutView, from execute.Rollout) error {
+	to, _, err := execute.Allow(from, execute.CommandPlan)
+	if err != nil {
+		return err
+	}
+	st := v.State
+	if st.Undoes != "" {
+		return tko.Errorf(tko.ErrConflict, "rollout %q undoes rollout %q: its plan can't be made again", r.ID, st.Undoes)
+	}
+	if from.State == execute.Cancelled && summaryOf(v.Counts).Total.Applied() > 0 {
+		return tko.Errorf(tko.ErrConflict, "rollout %q: it changed deployments before it was cancelled: undo it, or create another rollout", r.ID)
+	}
+	if st.State = to; to == execute.Planning {
+		st.Reason = execute.Reason{}
+	} else { // Paused: what is left is planned, and resumed by its digest
+		st.Next, st.Left = st.Plan+1, plan.Digest{}
+		st.Reason = execute.Reason{Code: "Planning", Message: "what is left is planned again"}
+	}
+	return s.saveRollout(ctx, r, v, st, RolloutWrite{Wake: []string{r.ID}})
+}
+
+func (s *RolloutControl) commandStart(ctx context.Context, cmd tko.RolloutCommand, r Record, v RolloutView, from execute.Rollout) error {
+	if cmd.Plan == "" && from.State == execute.Planned {
+		return tko.Errorf(tko.ErrInvalid, "rollout %q: no plan is named: review the plan (tko rollout plan), then start it with its digest (--plan)", r.ID)
+	}
+	st := v.State
+	to, err := execute.Start(from, st.Digest, cmd.Plan, blockedOf(v), cmd.SkipBlocked, v.Held)
+	if err != nil || to.State == from.State {
+		return err
+	}
+	if r.Revision != st.Spec {
+		return tko.Errorf(tko.ErrConflict, "rollout %q was changed after it was planned: it is planned again, review that plan", r.ID)
+	}
+	if err := s.permitPlan(ctx, st); err != nil {
+		return err
+	}
+	st = st.with(to)
+	st.Started, st.Time, st.By = v.Version+1, v.Now, author(ctx)
+	change := RolloutWrite{Wake: []string{r.ID}}
+	for _, row := range v.Rows {
+		if row.Kind.Blocked() {
+			row.Progress, row.Reason = execute.Skipped, strings.Join(row.Findings, "; ")
+			change.Rows = append(change.Rows, row)
+		}
+	}
+	return s.saveRollout(ctx, r, v, st, change)
+}
+
+// maxBlocked is the number of blocked rows whose reasons the refusal of a start has.
+const maxBlocked = 3
+
+// blockedOf returns the rows of a plan that keep it from being started.
+func blockedOf(v RolloutView) execute.Blocked {
+	b := execute.Blocked{Rows: v.State.Kinds[plan.Conflict.String()] + v.State.Kinds[plan.Invalid.String()]}
+	for _, row := range v.Rows {
+		if !row.Kind.Blocked() || len(row.Findings) == 0 {
+			continue
+		}
+		at := ""
+		if row.Site != "" {
+			at = fmt.Sprintf(" at %q", row.Site)
+		}
+		b.First = append(b.First, fmt.Sprintf("%s %q%s: %s", row.Kind, row.Deployment, at, plainText(row.Findings[0], maxReason)))
+		if len(b.First) == maxBlocked {
+			break
+		}
+	}
+	return b
+}
+
+// permitPlan is permitRows for all rows of the current plan, a page at a time.
+func (s *RolloutControl) permitPlan(ctx context.Context, st RolloutState) error {
+	if c, ok := callerOf(ctx); ok && c.grant.IsAll() {
+		return nil
+	}
+	for after := ""; ; {
+		rows, err := s.store.RolloutRows(ctx, st.ID, st.Plan, after, rowsPage)
+		if err == nil {
+			err = s.permitRows(ctx, rows)
+		}
+		if err != nil || len(rows) < rowsPage {
+			return err
+		}
+		after = string(rows[len(rows)-1].Deployment)
+	}
+}
+
+// permitRows checks that the caller may change all deployments of a plan: the caller who
+// starts a rollout is responsible, and the controller doesn't check it again.
+func (s *RolloutControl) permitRows(ctx context.Context, rows []RolloutRow) error {
+	c, ok := callerOf(ctx)
+	if !ok {
+		return errNotEntered
+	}
+	if c.grant.IsAll() {
+		return nil
+	}
+	for batch := range slices.Chunk(rows, selectedPage) {
+		keys := keysOf(batch, func(row RolloutRow) Key { return deploymentKey(row.Deployment) })
+		records, err := s.store.Get(ctx, Fields{}, keys...)
+		if err != nil {
+			return err
+		}
+		for i, r := range records {
+			verb := access.Update
+			switch batch[i].Kind {
+			case plan.Delete:
+				verb = access.Delete
+			case plan.Create:
+				verb = access.Create
+				r = Record{Key: keys[i], Site: batch[i].Site, Parent: batch[i].Parent, Revision: 1}
+			case plan.Change:
+			default:
+				continue
+			}
+			if r.Revision == 0 {
+				continue
+			}
+			if err := s.permit(ctx, &r, nil, verb); err != nil {
+				return err
+			}
+			if batch[i].Approves {
+				if err := s.permit(ctx, &r, nil, access.Approve); err != nil {
+					return err
+				}
+			}
+			if batch[i].Target != 0 && batch[i].Site != r.Site { // it returns to another site
+				r.Site = batch[i].Site
+				if err := s.permit(ctx, &r, nil, verb); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (s *RolloutControl) commandUndo(ctx context.Context, cmd tko.RolloutCommand, r Record, v RolloutView, from execute.Rollout, rows []execute.Row) error {
+	to, changed, err := execute.BeginUndo(from, rows)
+	if err != nil || to.State == from.State {
+		return err
+	}
+	if err := s.permitRows(ctx, v.Rows); err != nil {
+		return err
+	}
+	st := v.State.with(to)
+	st.UndoneBy, st.AnyTime, st.Force, st.Settling = "", cmd.AnyTime, cmd.Force, false
+	return s.runner.beginUndo(ctx, r, v, st, changed)
+}

@@ -1,0 +1,307 @@
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/rollout/execute"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
+)
+
+// maxExamples limits the rows that a status shows.
+const maxExamples = 20
+
+// RolloutStatus returns how far a rollout is.
+func (s *RolloutControl) RolloutStatus(ctx context.Context, id tko.RolloutID) (tko.RolloutStatus, error) {
+	ctx, _, err := s.enter(ctx, tko.KindRollout, access.Read)
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	var v RolloutSummary
+	r, err := s.record(ctx, id, func() (err error) { v, err = s.store.RolloutSummary(ctx, string(id), maxExamples); return err }, access.Read)
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	if !v.Found {
+		v.State = draftOfRollout(id)
+	}
+	sp, err := s.specOf(ctx, r, v.State)
+	if err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	st := v.State
+	if st.Spec != 0 && st.plansAnew(r) { // the controller will do so: what was planned can't be started
+		st.State, st.Reason, st.Plan = execute.Planning, execute.Reason{}, 0
+	}
+	sum := summaryOf(v.Counts)
+	out := tko.RolloutStatus{
+		ID: id, State: string(st.State), Reason: st.Reason.Message, Position: r.Position, Undoes: tko.RolloutID(st.Undoes), UndoneBy: tko.RolloutID(st.UndoneBy),
+		Started: st.Time, Now: v.Now, Kinds: st.Kinds, Failures: sum.Failures, Blocks: st.Blocks, Waves: wavesOf(sp, st, sum),
+	}
+	if st.Plan != 0 {
+		out.Plan = st.Digest.String()
+	}
+	if st.Next != 0 && st.Left != (plan.Digest{}) {
+		out.Plan = st.Left.String()
+	}
+	if out.Examples, err = s.examples(ctx, v); err != nil {
+		return tko.RolloutStatus{}, err
+	}
+	out.Commands = commandsOf(st, out.Waves, sum)
+	done := 0
+	for p, n := range sum.Total.By {
+		if p.Ended() {
+			done += n
+		}
+	}
+	if left := sum.Total.Rows - done; st.State == execute.Running && done > 0 && left > 0 {
+		out.Until = v.Now.Add(v.Now.Sub(st.Time) / time.Duration(done) * time.Duration(left))
+	}
+	return out, nil
+}
+
+const (
+	// maxUnhealthy limits the applied rows of which a status says why they aren't healthy.
+	maxUnhealthy = 5
+	// soon is the time in which sites usually report: before it, only those that report a
+	// problem are shown.
+	soon = time.Minute
+	// maxReason limits the reason why a deployment isn't healthy.
+	maxReason = 500
+)
+
+// examples returns rows as a status shows them. Of those that are applied, it returns a
+// few whose deployments aren't healthy, with the reason.
+func (s *RolloutControl) examples(ctx context.Context, v RolloutSummary) ([]tko.RolloutRow, error) {
+	var shown []tko.RolloutRow
+	var waiting []RolloutRow
+	var keys []Key
+	for _, row := range v.Examples {
+		if row.Progress == execute.Applied {
+			waiting, keys = append(waiting, row), append(keys, deploymentKey(row.Deployment))
+			continue
+		}
+		shown = append(shown, row.shown())
+	}
+	if len(keys) == 0 {
+		return shown, nil
+	}
+	records, err := s.store.Get(ctx, Fields{}, keys...)
+	if err != nil {
+		return nil, err
+	}
+	for i, left := 0, maxUnhealthy; i < len(waiting) && left > 0; i++ {
+		healthy, reason := healthOf(records[i])
+		reported := strings.Contains(reason, ": ") // the message of a condition
+		if records[i].Revision == 0 || healthy || !reported && v.Now.Sub(waiting[i].Since) < soon {
+			continue
+		}
+		row := waiting[i].shown()
+		row.Reason = plainText(reason, maxReason)
+		shown = append(shown, row)
+		left--
+	}
+	return shown, nil
+}
+
+// commandsOf returns the commands that the state of a rollout allows and that would change
+// something.
+func commandsOf(st RolloutState, waves []tko.RolloutWave, sum execute.Summary) []string {
+	var out []string
+	for _, command := range execute.Commands() {
+		next, changes, err := execute.Allow(execute.Rollout{ID: st.ID, State: st.State}, command)
+		switch {
+		case err != nil:
+			continue
+		case command == execute.CommandApprove:
+			changes = slices.ContainsFunc(waves, func(w tko.RolloutWave) bool { return w.Approval == approvalRequired })
+		case command == execute.CommandPlan:
+			changes = st.Undoes == "" && (st.State == execute.Paused || changes && next == execute.Planning && st.Started == 0)
+		case command == execute.CommandUndo:
+			changes = changes && st.Started != 0
+		case command == execute.CommandDelete:
+			changes = true
+		}
+		if changes {
+			out = append(out, string(command))
+		}
+	}
+	if st.State == execute.Paused {
+		if sum.Total.By[execute.Stale] > 0 {
+			out = append(out, commandSkip)
+		}
+		if sum.Failures > 0 {
+			out = append(out, commandWaive)
+		}
+	}
+	return out
+}
+
+// approvalRequired is the approval of a wave that waits for one.
+const approvalRequired = "Required"
+
+// summaryOf returns the summary of the rows that the rollout applies, by their counts.
+func summaryOf(counts []RolloutCount) execute.Summary {
+	s := execute.Summary{Total: execute.Count{By: map[execute.Progress]int{}}}
+	for _, c := range counts {
+		if !c.Kind.Applies() || c.Wave < 0 {
+			continue
+		}
+		for len(s.Waves) <= c.Wave {
+			s.Waves = append(s.Waves, execute.Count{By: map[execute.Progress]int{}})
+		}
+		for _, to := range []*execute.Count{&s.Waves[c.Wave], &s.Total} {
+			to.Rows += c.Rows
+			to.By[c.Progress] += c.Rows
+		}
+		if c.Counted {
+			s.Failures += c.Rows
+		}
+	}
+	return s
+}
+
+func wavesOf(sp spec.Rollout, st RolloutState, sum execute.Summary) []tko.RolloutWave {
+	var out []tko.RolloutWave
+	for i, w := range sp.Waves {
+		wave := tko.RolloutWave{Name: w.Name, Progress: map[string]int{}}
+		if a, ok := st.Approvals[i]; ok && w.Approval && a.Plan == st.Digest {
+			wave.Approval = "by " + a.Who
+		} else if w.Approval && (len(sum.Waves) == 0 || i < len(sum.Waves) && sum.Waves[i].By[execute.Waiting] > 0) {
+			wave.Approval = approvalRequired // of one without deployments that wait, execute.Approve wants none
+		}
+		if i < len(sum.Waves) {
+			wave.Rows = sum.Waves[i].Rows
+			for p, n := range sum.Waves[i].By {
+				wave.Progress[string(p)] = n
+			}
+		}
+		if w.Implicit && wave.Rows == 0 {
+			continue
+		}
+		out = append(out, wave)
+	}
+	return out
+}
+
+func (r RolloutRow) shown() tko.RolloutRow {
+	return tko.RolloutRow{
+		Deployment: r.Deployment, Site: tko.SiteID(r.Site), Kind: r.Kind.String(), Wave: r.Wave, Rank: r.Rank, Revision: r.Revision, Group: r.Group,
+		Findings: r.Findings, Unknown: r.Unknown, Progress: string(r.Progress), Reason: r.Reason, Since: r.Since, Applied: r.Applied,
+	}
+}
+
+// current returns the number and digest of the plan to show: that of what is left, if
+// one was made.
+func (st RolloutState) current() (int64, plan.Digest) {
+	if st.Next != 0 && st.Left != (plan.Digest{}) {
+		return st.Next, st.Left
+	}
+	return st.Plan, st.Digest
+}
+
+// RolloutPlan returns the current plan of a rollout.
+func (s *RolloutControl) RolloutPlan(ctx context.Context, id tko.RolloutID) (tko.RolloutPlan, error) {
+	ctx, _, err := s.enter(ctx, tko.KindRollout, access.Read)
+	if err != nil {
+		return tko.RolloutPlan{}, err
+	}
+	r, v, err := s.viewRollout(ctx, id, RowFilter{}, access.Read)
+	if err != nil {
+		return tko.RolloutPlan{}, err
+	}
+	number, digest := v.State.current()
+	out := tko.RolloutPlan{ID: id, State: string(v.State.State), Kinds: v.State.Kinds}
+	if number == 0 {
+		return out, nil
+	}
+	out.Digest = digest.String()
+	sp, err := s.specOf(ctx, r, v.State)
+	if err != nil {
+		return out, err
+	}
+	out.Waves = wavesOf(sp, v.State, summaryOf(v.Counts))
+	doc, err := s.store.RolloutPlan(ctx, string(id), number)
+	if err != nil || len(doc) == 0 {
+		return out, err
+	}
+	var groups []plan.Group
+	if err := json.Unmarshal(doc, &groups); err != nil {
+		return out, fmt.Errorf("read the plan of rollout %q: %w", id, err)
+	}
+	for _, g := range groups {
+		out.Groups = append(out.Groups, tko.RolloutGroup{
+			Kind: g.Kind.String(), Count: g.Count, Examples: g.Examples, Changes: shownChanges(g.Changes), More: g.More, Coarse: g.Coarse, Distinct: g.Distinct, Templates: g.Templates,
+		})
+	}
+	return out, nil
+}
+
+// rowsPage is the number of rows that are read at once.
+const rowsPage = 1000
+
+// RolloutRows returns rows of the current plan, in the order of IDs.
+func (s *RolloutControl) RolloutRows(ctx context.Context, sel tko.RolloutRows) iter.Seq2[tko.RolloutRow, error] {
+	return stream(func(yield func(tko.RolloutRow) bool) error {
+		ctx, c, err := s.enter(ctx, tko.KindRollout, access.Read)
+		if err != nil {
+			return err
+		}
+		var sites []tko.Pattern
+		if sel.Site != "" {
+			if sites, err = idPatterns("site ID", []string{sel.Site}); err != nil {
+				return err
+			}
+		}
+		record, err := s.getVisible(ctx, c, Fields{}, rolloutKey(sel.ID))
+		if err != nil {
+			return err
+		}
+		states, _, _, err := s.store.RolloutStates(ctx, string(sel.ID))
+		if err != nil || len(states) == 0 {
+			return err
+		}
+		number, _ := states[0].current()
+		after, left, changed := string(sel.After), sel.Limit, 0
+		for {
+			rows, err := s.store.RolloutRows(ctx, string(sel.ID), number, after, rowsPage)
+			if err != nil {
+				return err
+			}
+			for _, r := range rows {
+				after = string(r.Deployment)
+				if !selects(sel, sites, r) {
+					continue
+				}
+				row := r.shown()
+				if sel.Changes && (r.Kind.Applies() || r.Kind == plan.Conflict) {
+					if changed++; changed > maxChangedRows {
+						return errTooManyChanges
+					}
+					if row.Changes, err = s.plans.changesOf(ctx, record, states[0], r); err != nil {
+						row.Findings = append(slices.Clip(row.Findings), "the changes can't be shown: "+err.Error())
+					}
+				}
+				if left--; !yield(row) || left == 0 {
+					return nil
+				}
+			}
+			if len(rows) < rowsPage {
+				return nil
+			}
+		}
+	})
+}
+
+func selects(sel tko.RolloutRows, sites []tko.Pattern, r RolloutRow) bool {
+	return (sel.Deployment == "" || sel.Deployment == r.Deployment) && (sel.Group == nil || *sel.Group == r.Group && r.Kind != plan.Same) && (len(sites) == 0 || r.Site != "" && sites[0].Match(r.Site)) &&
+		(len(sel.Kinds) == 0 || slices.Contains(sel.Kinds, r.Kind.String())) && (len(sel.Progress) == 0 || slices.Contains(sel.Progress, string(r.Progress)))
+}

@@ -1,0 +1,224 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/access"
+	"github.com/tko-orchestrator/tko/internal/rollout/execute"
+	"github.com/tko-orchestrator/tko/internal/rollout/plan"
+	"github.com/tko-orchestrator/tko/internal/rollout/spec"
+)
+
+// A rolloutStore reads and writes the state of rollouts, for the parts that decide it.
+type rolloutStore struct{ *core }
+
+// rolloutRecord derives and validates a rollout.
+func (s *rolloutStore) rolloutRecord(ctx context.Context, r tko.Rollout) (Record, error) {
+	key := rolloutKey(r.ID)
+	if err := checkNewID(key); err != nil {
+		return Record{}, err
+	}
+	if err := checkPackage(r.Package); err != nil {
+		return Record{}, err
+	}
+	parsed, err := spec.Parse(r.Package)
+	if err != nil {
+		return Record{}, err
+	}
+	if parsed.Undoes != "" {
+		return Record{}, tko.Errorf(tko.ErrInvalid, "rollout %q: spec.undoes is set by TKO: use tko rollout undo %s", r.ID, parsed.Undoes)
+	}
+	return s.unparsedRollout(ctx, r)
+}
+
+func (s *rolloutStore) unparsedRollout(ctx context.Context, r tko.Rollout) (Record, error) {
+	metadata, err := metadataOf(r.Package, nil, r.Metadata)
+	if err != nil {
+		return Record{}, err
+	}
+	return s.withPackage(ctx, nil, Record{Key: rolloutKey(r.ID), Metadata: metadata}, r.Package, false)
+}
+
+// viewRollout returns the record of a rollout that the caller may use, and a view of it
+// with selected rows only. A rollout without a state is a draft.
+func (s *rolloutStore) viewRollout(ctx context.Context, id tko.RolloutID, filter RowFilter, verbs ...access.Verb) (Record, RolloutView, error) {
+	return s.viewWith(ctx, id, func() (RolloutView, error) { return s.store.RolloutCommandView(ctx, string(id), filter) }, verbs...)
+}
+
+// viewSince is viewRollout with all rows, or the changes to those that are known.
+func (s *rolloutStore) viewSince(ctx context.Context, id tko.RolloutID, known RowsAt, verbs ...access.Verb) (Record, RolloutView, error) {
+	return s.viewWith(ctx, id, func() (RolloutView, error) { return s.store.RolloutView(ctx, string(id), known) }, verbs...)
+}
+
+func (s *rolloutStore) viewWith(ctx context.Context, id tko.RolloutID, read func() (RolloutView, error), verbs ...access.Verb) (Record, RolloutView, error) {
+	var v RolloutView
+	r, err := s.record(ctx, id, func() (err error) { v, err = read(); return err }, verbs...)
+	if !v.Found && r.Revision != 0 {
+		v.State = draftOfRollout(id)
+	}
+	return r, v, err
+}
+
+// record returns the record of a rollout that the caller may use, after reading its state.
+func (s *rolloutStore) record(ctx context.Context, id tko.RolloutID, read func() error, verbs ...access.Verb) (Record, error) {
+	key := rolloutKey(id)
+	if err := CheckKey(key); err != nil {
+		return Record{}, err
+	}
+	if err := read(); err != nil {
+		return Record{}, err
+	}
+	r, err := s.get(ctx, Fields{Package: true}, key)
+	if err != nil {
+		return Record{}, err
+	}
+	if r.Revision == 0 {
+		return Record{}, missing(key)
+	}
+	if len(verbs) > 0 {
+		err = s.permit(ctx, &r, nil, verbs...)
+	}
+	return r, err
+}
+
+// draftOfRollout returns the state of a rollout that has none.
+func draftOfRollout(id tko.RolloutID) RolloutState {
+	return RolloutState{ID: string(id), State: execute.Draft, Family: string(id)}
+}
+
+// specOf returns the spec that a rollout was planned with; a draft's is the current one.
+func (s *rolloutStore) specOf(ctx context.Context, r Record, st RolloutState) (spec.Rollout, error) {
+	if st.Spec != 0 && st.Spec != r.Revision {
+		old, err := s.store.Revision(ctx, r.Key, st.Spec)
+		if err != nil {
+			return spec.Rollout{}, fmt.Errorf("read rollout %q as it was planned: %w", r.ID, err)
+		}
+		r = old
+	}
+	pkg, err := packageOf(r)
+	if err != nil {
+		return spec.Rollout{}, err
+	}
+	return spec.Parse(pkg)
+}
+
+// execution returns the state of a rollout as package execute has it.
+func (v RolloutView) execution(sp spec.Rollout) execute.Rollout {
+	st := v.State
+	r := execute.Rollout{
+		ID: st.ID, State: st.State, Family: st.Family, Undoes: st.Undoes, Spec: sp, Plan: st.Digest, Reason: st.Reason,
+		Approvals: st.Approvals, Acknowledged: st.Acknowledged, AnyTime: st.AnyTime,
+	}
+	for _, o := range v.Active {
+		if o.ID == st.UndoneBy && o.ID != "" {
+			r.UndoneBy = o.State
+		}
+	}
+	return r
+}
+
+// with returns a state with what package execute has changed of it.
+func (st RolloutState) with(r execute.Rollout) RolloutState {
+	st.State, st.Reason, st.Approvals, st.Acknowledged = r.State, r.Reason, r.Approvals, r.Acknowledged
+	return st
+}
+
+// rows returns the rows that a rollout applies, without metadata of sites, and the index in
+// v.Rows of each. The caller must not change them.
+func (v RolloutView) rows() (rows []execute.Row, index []int) {
+	if v.known != nil {
+		return v.known.apply, v.known.of
+	}
+	for i := range v.Rows {
+		if v.Rows[i].Kind.Applies() {
+			rows, index = append(rows, v.Rows[i].execution()), append(index, i)
+		}
+	}
+	return rows, index
+}
+
+// with returns a row with the progress of another.
+func (r RolloutRow) with(e execute.Row) RolloutRow {
+	r.Progress, r.Since, r.Evaluated, r.Credit, r.Counted, r.Broken, r.Reason = e.Progress, e.Since, e.Evaluated, e.Credit, e.Counted, e.Broken, e.Reason
+	return r
+}
+
+// changedRows returns the rows of a view with changed progress.
+func (v RolloutView) changedRows(changed []execute.Row) []RolloutRow {
+	by := make(map[tko.DeploymentID]execute.Row, len(changed))
+	for _, e := range changed {
+		by[e.Deployment] = e
+	}
+	out := make([]RolloutRow, 0, len(changed))
+	for _, r := range v.Rows {
+		if e, ok := by[r.Deployment]; ok {
+			out = append(out, r.with(e))
+		}
+	}
+	return out
+}
+
+// saveRollout commits a state of a rollout, its conditions, other changes of rollouts,
+// and writes of deployments. All are decided from the view.
+func (s *rolloutStore) saveRollout(ctx context.Context, r Record, v RolloutView, st RolloutState, change RolloutWrite, writes ...Write) error {
+	change.Expect = v.Version
+	if st.Plan != v.State.Plan || change.Replan != 0 {
+		st.Rows = v.Version + 1
+	}
+	change.States = append(change.States, st)
+	if change.Rollout == "" {
+		change.Rollout, change.Number = st.ID, st.Plan
+	}
+	if st.State != v.State.State {
+		for _, o := range v.Active { // those that wait for this one, or mirror it
+			if o.ID != st.ID {
+				change.Wake = append(change.Wake, o.ID)
+			}
+		}
+		if st.Undoes != "" {
+			change.Wake = append(change.Wake, st.Undoes)
+		}
+	}
+	by := author(ctx)
+	if by.Why == "" {
+		by.Why = fmt.Sprintf("is %s", st.State)
+	}
+	conditions := mergeConditions(r.Conditions, st.conditions(), r.Revision, v.Now)
+	writes = append(writes, Write{Op: tko.OpStatus, Record: Record{Key: r.Key, Author: by, Conditions: conditions}, Expect: Any, Rollout: &change})
+	_, err := s.commit(ctx, writes...)
+	return err
+}
+
+// maxBlocksText limits the text of a condition about what a rollout waits for.
+const maxBlocksText = 2000
+
+func (st RolloutState) conditions() []tko.Condition {
+	flag := func(b bool) string { return map[bool]string{true: tko.ConditionTrue, false: tko.ConditionFalse}[b] }
+	state := string(st.State)
+	planned := tko.Condition{Type: tko.ConditionPlanned, Status: flag(st.Plan != 0 && st.State != execute.Planning), Reason: state}
+	if st.Plan != 0 {
+		planned.Message = fmt.Sprintf("plan %.12s: %s", st.Digest, kindsText(st.Kinds))
+	}
+	goes := st.State == execute.Planning || st.State == execute.Running || st.State == execute.Undoing
+	progress := tko.Condition{Type: tko.ConditionProgressing, Status: flag(goes), Reason: state, Message: st.Reason.Message}
+	if st.State.Active() && len(st.Blocks) > 0 {
+		progress.Message = plainText(strings.Join(st.Blocks, "; "), maxBlocksText)
+	}
+	return []tko.Condition{{Type: tko.ConditionState, Status: tko.ConditionTrue, Reason: state, Message: st.Reason.Message}, planned, progress}
+}
+
+func kindsText(kinds map[string]int) string {
+	var parts []string
+	for _, k := range []plan.Kind{plan.Change, plan.Create, plan.Delete, plan.Conflict, plan.Invalid, plan.Same} {
+		if n := kinds[k.String()]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, k))
+		}
+	}
+	if len(parts) == 0 {
+		return "it selects no deployment"
+	}
+	return strings.Join(parts, ", ")
+}
