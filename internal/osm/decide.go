@@ -136,7 +136,7 @@ func (s *situation) decideOn(name string, st *InstanceState, now time.Time) deci
 // ready.
 func (s *situation) hold(d decision) decision {
 	why := s.waiting[d.name]
-	if why == "" || d.verb == nothing || d.verb == forget {
+	if why == "" || d.verb == nothing {
 		return d
 	}
 	return d.as(PhaseStalled, why)

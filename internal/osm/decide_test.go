@@ -84,6 +84,8 @@ func TestDecisionsFollowFromStateAndRecords(t *testing.T) {
 		"name of another":            {why: "the NSD differs", records: records{record("7", ofAnother)}, phase: PhaseStalled, text: `NSD "smf_ns"`},
 		"name is leaving":            {why: "it would be adopted and vanish", records: records{record("7", terminates)}, phase: PhaseProgressing, text: "being terminated"},
 		"requested just now":         {why: "OSM may be about to show it", state: requested(4 * time.Second), phase: PhaseProgressing, text: "isn't known whether", later: 6 * time.Second},
+		"requested 10 s ago":         {why: "the time is over", state: requested(10 * time.Second), verb: create},
+		"new, others elsewhere":      {why: "it was never in the other OSM", change: func(s *situation) { s.seen.foreign = true }, verb: create},
 		"requested long ago":         {why: "OSM never made it", state: requested(11 * time.Second), verb: create},
 		"requested and shown":        {why: "the response was lost", state: requested(time.Second), records: records{record("7")}, verb: adopt},
 		"removed by others":          {why: "others of its name are not it", state: known(), verb: create, text: "removed from OSM"},
@@ -101,19 +103,24 @@ func TestDecisionsFollowFromStateAndRecords(t *testing.T) {
 		"unknown values":             {why: "another client made it", state: known(func(s *InstanceState) { s.KDUs, s.Adopted = nil, true }), records: records{record("1")}, verb: upgrade, text: "not known to have"},
 		"changed by others":          {why: "OSM shows other values than were shown before", state: known(func(s *InstanceState) { s.KDUs["1/upf"] = shown }), records: records{record("1", shows("{'replicas': 3}"))}, verb: upgrade, text: "another client changed"},
 		"shown as applied":           {why: "they are the same", state: known(func(s *InstanceState) { s.KDUs["1/upf"] = shown }), records: records{record("1", shows("{'replicas': 2}"))}, phase: PhaseReady},
+		"no longer shown":            {why: "nothing is known", state: known(func(s *InstanceState) { s.KDUs["1/upf"] = shown }), records: records{record("1")}, phase: PhaseReady},
 		"never shown":                {why: "OSM may show them in another form", state: known(), records: records{record("1", shows("{'replicas': 3}"))}, phase: PhaseReady},
 		"broken":                     {why: "users repair it", state: known(), records: records{record("1", broken)}, phase: PhaseStalled, text: "it is broken: no image. Terminate it"},
 		"broken, to be recreated":    {why: "the policy says so", state: known(), records: records{record("1", broken)}, change: func(s *situation) { s.policy.Broken = BrokenRecreate }, verb: terminate, text: "it is broken: no image"},
 		"broken again and again":     {why: "it won't help", state: known(func(s *InstanceState) { s.Recreated = 3 }), records: records{record("1", broken)}, change: func(s *situation) { s.policy.Broken = BrokenRecreate }, phase: PhaseStalled, text: "recreated 3 times"},
+		"broken, failed again":       {why: "these values failed", state: known(func(s *InstanceState) { s.Recreated = 3 }, failedAt(time.Hour, Failure{Digest: digest, Message: "m", Count: 1})), records: records{record("1", broken)}, change: func(s *situation) { s.policy.Broken = BrokenRecreate }, phase: PhaseStalled, text: "recreated 3 times already: m"},
 		"broken, then changed":       {why: "other values may help", state: known(func(s *InstanceState) { s.Recreated = 3 }, failedAt(time.Hour, Failure{Digest: "other", Message: "m", Count: 1})), records: records{record("1", broken)}, change: func(s *situation) { s.policy.Broken = BrokenRecreate }, verb: terminate, text: "it is broken: m"},
 		"needs a package":            {why: "the package was refused", state: known(func(s *InstanceState) { s.KDUs["1/upf"] = older }), records: records{record("1")}, change: func(s *situation) { s.waiting = map[string]string{"a": "it waits for p"} }, phase: PhaseStalled, text: "it waits for p"},
 		"ready, and needs a package": {why: "it runs with the old one", state: known(), records: records{record("1")}, change: func(s *situation) { s.waiting = map[string]string{"a": "it waits for p"} }, phase: PhaseReady},
-		"invalid":                    {why: "the desired instance must change", state: known(), records: records{record("1")}, change: func(s *situation) { s.refused = map[string]error{"a": errSave} }, phase: PhaseStalled, text: errSave.Error()},
-		"failed just now":            {why: "the pause isn't over", state: known(func(s *InstanceState) { s.KDUs = nil }, failedAt(time.Minute, Failure{Digest: digest, Message: "no", Count: 2})), records: records{record("1")}, phase: PhaseFailed, text: "no", later: time.Minute},
-		"refused just now":           {why: "OSM or the files must change", state: known(func(s *InstanceState) { s.KDUs = nil }, failedAt(0, Failure{Digest: digest, Message: "no", Count: 9, Refused: true})), records: records{record("1")}, phase: PhaseStalled, text: "no", later: 64 * time.Minute},
-		"busy just now":              {why: "OSM is ready for it soon", state: known(func(s *InstanceState) { s.KDUs = nil }, failedAt(0, Failure{Digest: digest, Message: "no", Count: 1, Busy: true})), records: records{record("1")}, phase: PhaseProgressing, later: 5 * time.Second},
-		"failed long ago":            {why: "the pause is over", state: known(func(s *InstanceState) { s.KDUs = nil }, failedAt(2*time.Minute, Failure{Digest: digest, Message: "no", Count: 2})), records: records{record("1")}, verb: upgrade},
-		"failed with other values":   {why: "they changed since", state: known(func(s *InstanceState) { s.KDUs = nil }, failedAt(0, Failure{Digest: "other", Message: "no", Count: 2})), records: records{record("1")}, verb: upgrade},
+		"invalid, twice": {why: "there is one status for a name", change: func(s *situation) {
+			s.desired.Instances, s.refused = append(s.desired.Instances, desired), map[string]error{"a": errSave}
+		}, phase: PhaseStalled},
+		"invalid":                  {why: "the desired instance must change", state: known(), records: records{record("1")}, change: func(s *situation) { s.refused = map[string]error{"a": errSave} }, phase: PhaseStalled, text: errSave.Error()},
+		"failed just now":          {why: "the pause isn't over", state: known(func(s *InstanceState) { s.KDUs = nil }, failedAt(time.Minute, Failure{Digest: digest, Message: "no", Count: 2})), records: records{record("1")}, phase: PhaseFailed, text: "no", later: time.Minute},
+		"refused just now":         {why: "OSM or the files must change", state: known(func(s *InstanceState) { s.KDUs = nil }, failedAt(0, Failure{Digest: digest, Message: "no", Count: 9, Refused: true})), records: records{record("1")}, phase: PhaseStalled, text: "no", later: 64 * time.Minute},
+		"busy just now":            {why: "OSM is ready for it soon", state: known(func(s *InstanceState) { s.KDUs = nil }, failedAt(0, Failure{Digest: digest, Message: "no", Count: 1, Busy: true})), records: records{record("1")}, phase: PhaseProgressing, later: 5 * time.Second},
+		"failed long ago":          {why: "the pause is over", state: known(func(s *InstanceState) { s.KDUs = nil }, failedAt(2*time.Minute, Failure{Digest: digest, Message: "no", Count: 2})), records: records{record("1")}, verb: upgrade},
+		"failed with other values": {why: "they changed since", state: known(func(s *InstanceState) { s.KDUs = nil }, failedAt(0, Failure{Digest: "other", Message: "no", Count: 2})), records: records{record("1")}, verb: upgrade},
 
 		"leaves":                     {why: "it isn't desired", leaves: true, state: known(), records: records{record("1")}, verb: terminate, text: "no longer desired"},
 		"leaves, and has left":       {why: "OSM doesn't have it", leaves: true, state: known(), verb: forget, phase: PhaseRemoving},
@@ -129,6 +136,9 @@ func TestDecisionsFollowFromStateAndRecords(t *testing.T) {
 		"leaves, refused for now":    {why: "OSM is ready for it soon", leaves: true, state: known(failedAt(0, Failure{Digest: terminating, Message: "no", Count: 1, Busy: true})), records: records{record("1")}, phase: PhaseRemoving, later: 5 * time.Second},
 		"leaves, requested":          {why: "OSM may be about to show it", leaves: true, state: requested(time.Second), phase: PhaseRemoving, text: "isn't known whether", later: 9 * time.Second},
 		"leaves, requested long ago": {why: "OSM never made it", leaves: true, state: requested(time.Minute), verb: forget, phase: PhaseRemoving},
+		"leaves, requested 10 s ago": {why: "the time is over", leaves: true, state: requested(10 * time.Second), verb: forget, phase: PhaseRemoving},
+		"leaves, never elsewhere":    {why: "it was never in the other OSM", leaves: true, state: requested(time.Minute), change: func(s *situation) { s.seen.foreign = true }, verb: forget, phase: PhaseRemoving},
+		"leaves, was refused":        {why: "the one of its name is not it", leaves: true, state: &InstanceState{NSD: "upf_ns"}, records: records{record("7")}, verb: forget, phase: PhaseRemoving},
 		"leaves, shown":              {why: "the response was lost", leaves: true, state: requested(time.Second), records: records{record("7")}, verb: adopt},
 		"leaves, another shown":      {why: "it has another NSD", leaves: true, state: requested(time.Minute), records: records{record("7", ofAnother)}, verb: forget, phase: PhaseRemoving},
 	} {
@@ -163,8 +173,14 @@ func TestDecisionsFollowFromStateAndRecords(t *testing.T) {
 				t.Errorf("%s: verb %d, phase %q, later %s, message %q, reason %q; want verb %d, phase %q, later %s, text %q",
 					c.why, d.verb, d.phase, d.later, d.message, d.reason, c.verb, c.phase, c.later, c.text)
 			}
+			if adopts := d.verb == adopt && !c.leaves && c.state == nil; adopts != (d.action == ActionAdopt) {
+				t.Errorf("%s: action %q: users see an adoption only of instances that were never requested", c.why, d.action)
+			}
 			if !maps.Equal(before, state.Instances) {
 				t.Errorf("%s: the state was changed", c.why)
+			}
+			if only := s.decide(state, map[string]bool{"a": true}, at); len(only) != 1 || only[0].verb != d.verb {
+				t.Errorf("%s: decisions for this instance only: %+v", c.why, only)
 			}
 			if only := s.decide(state, map[string]bool{"other": true}, at); len(only) > 0 {
 				t.Errorf("%s: decisions for other instances: %+v", c.why, only)
@@ -199,6 +215,22 @@ func TestDecisionsToTerminateNameWhatRuns(t *testing.T) {
 		d := s.decide(State{Instances: map[string]*InstanceState{"a": {ID: "1", NSD: "upf_ns", VIM: "vim"}}}, nil, time.Now())[0]
 		if d.verb != terminate || d.again != c.again || d.free != c.free || d.action != c.action || d.record.ID != "1" {
 			t.Errorf("%s: %s: %+v", name, c.why, d)
+		}
+	}
+}
+
+// The message of a long operation names the operation, for users to check it.
+func TestLongOperationsAreNamed(t *testing.T) {
+	t.Parallel()
+	at := time.Now()
+	for age, want := range map[time.Duration]string{
+		time.Hour:               "OSM is to instantiate it",
+		3 * time.Hour:           "OSM is to instantiate it",
+		3*time.Hour + time.Hour: "OSM is to instantiate it for 4h0m0s, which is too long: check operation o in OSM",
+	} {
+		st := InstanceState{Pending: &Pending{ID: "o", Kind: Instantiate, Since: at.Add(-age)}}
+		if d := inFlight(decision{now: at}, &st); d.message != want {
+			t.Errorf("after %s: %q, want %q", age, d.message, want)
 		}
 	}
 }
