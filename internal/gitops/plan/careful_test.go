@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan/plantest"
 	"github.com/tko-orchestrator/tko/internal/prune"
 )
 
@@ -114,7 +115,7 @@ func TestCarefulRemovalOfSitesWithDeploymentsWaits(t *testing.T) {
 		t.Errorf("the removal of empty sites, and of a template of an occupied one's name, waits: %q", p.Messages)
 	}
 	w.policy.Prune = false
-	if p := w.plan(owned[3:]...); p.Asks != "" || p.Changes() != 0 {
+	if p := w.plan(owned[3:]...); p.Asks != "" || plantest.Changes(p) != 0 {
 		t.Errorf("without pruning %v, %v", p.Actions, p.Held)
 	}
 	w.policy.Prune = true

@@ -1,5 +1,5 @@
-// Package plantest lists the entities of a data controller, for tests of what sources
-// write. Start reading at [Entities].
+// Package plantest counts the changes of plans, and lists the entities of a data
+// controller, for tests of what sources write. Start reading at [Entities].
 package plantest
 
 import (
@@ -43,3 +43,6 @@ func Entities(t testing.TB, l Lister, name func(tko.Deployment) string) []string
 	}
 	return found
 }
+
+// Changes returns the number of actions of a plan, including held ones.
+func Changes(p *plan.Plan) int { return len(p.Actions) + len(p.Held) }
