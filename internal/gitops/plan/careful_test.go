@@ -293,4 +293,13 @@ func TestCarefulMessageCountsOtherChanges(t *testing.T) {
 	if text := strings.Join(p.Messages, "\n"); !strings.Contains(text, "1 other changes wait for the removal") {
 		t.Errorf("the message is %q, want one that counts the new site", text)
 	}
+	for name, revision := range map[string][]tko.Put{
+		"without other changes": numbered(22, moved, "s"),
+		"without a removal":     append(numbered(22, moved, "s"), plainSite("gone"), plainSite("new")),
+	} {
+		p := w.plan(w.fromInventory(revision...)...)
+		if text := strings.Join(p.Messages, "\n"); p.Asks == "" || strings.Contains(text, "other changes wait") {
+			t.Errorf("%s: the message is %q, want one that counts none", name, text)
+		}
+	}
 }
