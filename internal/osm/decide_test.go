@@ -80,7 +80,7 @@ func TestDecisionsFollowFromStateAndRecords(t *testing.T) {
 	}{
 		"new":                        {why: "nothing has its name", verb: create, text: "isn't there"},
 		"adopted":                    {why: "OSM has one of its name and NSD", records: records{record("7")}, verb: adopt, text: "of that name and NSD"},
-		"two of its name":            {why: "no one knows which it is", records: records{record("7"), record("8")}, phase: PhaseStalled, text: "2 instances of that name"},
+		"two of its name":            {why: "each of them may be it", records: records{record("7"), record("8")}, phase: PhaseStalled, text: "2 instances of that name"},
 		"name of another":            {why: "the NSD differs", records: records{record("7", ofAnother)}, phase: PhaseStalled, text: `NSD "smf_ns"`},
 		"name is leaving":            {why: "it would be adopted and vanish", records: records{record("7", terminates)}, phase: PhaseProgressing, text: "being terminated"},
 		"requested just now":         {why: "OSM may be about to show it", state: requested(4 * time.Second), phase: PhaseProgressing, text: "isn't known whether", later: 6 * time.Second},
