@@ -68,7 +68,7 @@ func sourcePlan(preview *gitops.Preview) cli.SourcePlan {
 	}
 	for _, change := range preview.OSM.Changes {
 		p.Changes = append(p.Changes, cli.PlannedChange{
-			Verb: change.Action, Kind: gitops.OSMKind(change.What), Name: change.Name, File: change.Source, Reason: change.Reason,
+			Verb: change.Action, Kind: osm.KindOf(change.What), Name: change.Name, File: change.Source, Reason: change.Reason,
 			Details: plan.Bounded(slices.Values(change.Paths)),
 		})
 	}
@@ -88,5 +88,5 @@ func plannedChange(a plan.Action) cli.PlannedChange {
 }
 
 func problemError(p osm.Problem) error {
-	return fmt.Errorf("%s: %s %q: %w", p.Source, gitops.OSMKind(p.What), p.Name, p.Err)
+	return fmt.Errorf("%s: %s %q: %w", p.Source, osm.KindOf(p.What), p.Name, p.Err)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan/plantest"
 )
 
 // owned returns a source whose inventory is items.
@@ -49,7 +50,7 @@ func BenchmarkUnchanged(b *testing.B) {
 		before := c.single.Load() + c.lists.Load()
 		for b.Loop() {
 			p, err := plan.Make(b.Context(), c, manifests, c.items, plan.Policy{Source: "fleet"})
-			if err != nil || p.Changes() > 0 {
+			if err != nil || plantest.Changes(p) > 0 {
 				b.Fatal(err, p)
 			}
 		}
@@ -58,7 +59,7 @@ func BenchmarkUnchanged(b *testing.B) {
 	b.Run("preview", func(b *testing.B) {
 		for b.Loop() {
 			p, err := gitops.PreviewFiles(b.Context(), c, files, gitops.PreviewOptions{Name: "fleet"})
-			if err != nil || p.Plan.Changes() > 0 {
+			if err != nil || plantest.Changes(p.Plan) > 0 {
 				b.Fatal(err, p)
 			}
 		}

@@ -268,15 +268,18 @@ func (c *Controller) Set(s Spec) {
 
 // Drop removes a source from this controller. Its record stays.
 func (c *Controller) Drop(name string) {
+	if s := c.take(name); s != nil {
+		s.release()
+	}
+}
+
+// take removes a source from the controller and returns it; nil if there is none.
+func (c *Controller) take(name string) *source {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	s := c.sources[name]
 	delete(c.sources, name)
-	c.mu.Unlock()
-	if s != nil {
-		s.running.Lock()
-		defer s.running.Unlock()
-		s.dropFiles()
-	}
+	return s
 }
 
 // Names returns the names of the controller's sources, sorted.
@@ -404,16 +407,8 @@ func (c *Controller) refresh(ctx context.Context) error {
 		if _, still := defined[name]; still {
 			continue
 		}
-		c.mu.Lock()
-		s := c.sources[name]
-		delete(c.sources, name)
-		c.mu.Unlock()
-		if s != nil {
-			c.dropping.Go(func() { // it may be in progress
-				s.running.Lock()
-				defer s.running.Unlock()
-				s.dropFiles()
-			})
+		if s := c.take(name); s != nil {
+			c.dropping.Go(s.release) // it may be in progress
 		}
 	}
 	c.defined, c.version = defined, now.Version
@@ -589,6 +584,13 @@ func (c *Controller) enqueueDependents(ctx context.Context, name string) {
 // spread returns an interval give or take 5 %, so that sources aren't reconciled all at
 // once.
 func spread(interval time.Duration) time.Duration { return pause.About(interval, 0.05) }
+
+// release drops the cached files when no reconciliation is in progress.
+func (s *source) release() {
+	s.running.Lock()
+	defer s.running.Unlock()
+	s.dropFiles()
+}
 
 // dropFiles drops the cached files.
 func (s *source) dropFiles() {

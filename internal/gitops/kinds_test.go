@@ -22,7 +22,7 @@ func TestGeneratedSchemasOfSourcesAreUpToDate(t *testing.T) {
 	t.Parallel()
 	const file = "../kinds/sources.yaml"
 	kinds := map[string]any{}
-	for kind, fields := range gitops.KindFields() {
+	for kind, fields := range gitops.KindFields {
 		all := schemaOf(reflect.TypeFor[gitops.Settings]())
 		properties, _ := all["properties"].(map[string]any)
 		own := map[string]any{}

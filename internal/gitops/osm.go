@@ -14,6 +14,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
 	"github.com/tko-orchestrator/tko/internal/prune"
 )
@@ -26,12 +27,8 @@ type OSM struct {
 	Connection func(ctx context.Context) (osmops.Connection, error)
 }
 
-// DefaultOSM returns the OSM of a source without settings for it.
-func DefaultOSM(withPrune bool) OSM {
-	return OSM{Policy: osm.Policy{Prune: withPrune, Budget: prune.Instances}}
-}
-
-func (s OSMSettings) spec(withPrune bool) (OSM, error) {
+// Policy returns the policy of a source, which prunes or doesn't.
+func (s OSMSettings) Policy(withPrune bool) osm.Policy {
 	p := osm.Policy{
 		Prune: withPrune, Broken: osm.Broken(s.Broken), Replace: s.Replace, NoReset: s.NoReset,
 		Budget: prune.Instances.With(s.Instances, s.Percent),
@@ -39,13 +36,18 @@ func (s OSMSettings) spec(withPrune bool) (OSM, error) {
 	if s.Prune != nil {
 		p.Prune = *s.Prune
 	}
-	if !slices.Contains([]osm.Broken{"", osm.BrokenKeep, osm.BrokenRecreate}, p.Broken) {
-		return OSM{}, tko.Errorf(tko.ErrInvalid, "osm.broken is %q: use %s or %s", s.Broken, osm.BrokenKeep, osm.BrokenRecreate)
+	return p
+}
+
+// check returns an ErrInvalid if a policy is impossible.
+func (s OSMSettings) check() error {
+	if !osm.Broken(s.Broken).Valid() {
+		return tko.Errorf(tko.ErrInvalid, "osm.broken is %q: use %s or %s", s.Broken, osm.BrokenKeep, osm.BrokenRecreate)
 	}
-	if err := p.Budget.Check("instances"); err != nil {
-		return OSM{}, fmt.Errorf("osm: %w", err)
+	if err := s.Policy(false).Budget.Check("instances"); err != nil {
+		return fmt.Errorf("osm: %w", err)
 	}
-	return OSM{Policy: p}, nil
+	return nil
 }
 
 // osmState is the stored state about an OSM.
@@ -114,7 +116,7 @@ func (l *reconciliation) readOSM() (*osmWanted, error) {
 // an instance concerns only that instance: it stays as it is, and its status
 // reports the problem.
 func wrong(d osm.Desired) error {
-	return osm.Join(slices.DeleteFunc(d.Check(), func(p osm.Problem) bool { return p.What != string(osm.KindVNF) && p.What != string(osm.KindNS) }))
+	return osm.Join(slices.DeleteFunc(d.Check(), func(p osm.Problem) bool { return p.What != string(nbi.KindVNF) && p.What != string(nbi.KindNS) }))
 }
 
 // maxConnection is the most bytes of a connection file that are read.
@@ -201,7 +203,7 @@ func (l *reconciliation) applyOSM(ctx context.Context, w *osmWanted, revision st
 		}
 		return 0, "", reason
 	}
-	client, err := osm.NewClient(connection.Endpoint(w.connection), osm.Options{Log: l.log})
+	client, err := nbi.NewClient(connection.Endpoint(w.connection), nbi.Options{Log: l.log})
 	if err != nil {
 		return 0, "", l.invalid(err)
 	}
@@ -257,7 +259,7 @@ func (l *reconciliation) osmPolicy() osm.Policy {
 	return p
 }
 
-func (l *reconciliation) reconciler(client *osm.Client) *osm.Reconciler {
+func (l *reconciliation) reconciler(client *nbi.Client) *osm.Reconciler {
 	return &osm.Reconciler{
 		Client: client, Log: l.log,
 		Keep: func(ctx context.Context, s osm.State, _ []string) error {
@@ -315,7 +317,7 @@ var beginningActions = map[string][]string{
 // as ended. A retry that fails with the same error replaces the entry.
 func (l *reconciliation) addOSMOperations(report osm.Report, revision string) {
 	now := time.Now().UTC()
-	kind := osmKind("instance")
+	kind := osm.InstanceKind
 	for _, o := range report.Ended {
 		done := map[string]string{osm.Instantiate: "instantiated", osm.Upgrade: "upgraded"}[o.Kind]
 		if o.Failure != "" {
@@ -329,7 +331,7 @@ func (l *reconciliation) addOSMOperations(report osm.Report, revision string) {
 		l.addOperations(tko.SourceOperation{Time: now, Revision: revision, Verb: "removed", Kind: kind, Name: name})
 	}
 	for _, change := range report.Changes {
-		o := tko.SourceOperation{Time: now, Revision: revision, Verb: change.Action, Kind: osmKind(change.What), Name: change.Name}
+		o := tko.SourceOperation{Time: now, Revision: revision, Verb: change.Action, Kind: osm.KindOf(change.What), Name: change.Name}
 		if change.Err != nil {
 			o.Error = short(change.Err.Error())
 			l.status.Operations = slices.DeleteFunc(slices.Clone(l.status.Operations), func(other tko.SourceOperation) bool {
@@ -380,7 +382,7 @@ func warnings(problems []osm.Problem) []string {
 		if len(same) == 1 && same[0].Source != "" {
 			source = same[0].Source + ": "
 		}
-		all = append(all, fmt.Sprintf("%s%s %s: %v", source, osmKind(same[0].What), strings.Join(names, ", "), same[0].Err))
+		all = append(all, fmt.Sprintf("%s%s %s: %v", source, osm.KindOf(same[0].What), strings.Join(names, ", "), same[0].Err))
 	}
 	return all
 }
@@ -389,23 +391,23 @@ func warnings(problems []osm.Problem) []string {
 const maxProgress = 500
 
 func firstPending(r osm.Report) string {
-	return firstWith(r, osm.PhaseStalled, osm.PhaseFailed, osm.PhaseProgressing, osm.PhaseRemoving)
+	return firstWith(r, osm.Unfinished...)
 }
 
 // firstWith lists the objects in one of the phases: packages first, because
 // instances may wait for them, and as many as fit into a condition.
 func firstWith(r osm.Report, phases ...string) string {
-	var found []string
-	for _, all := range []map[string]osm.Status{r.Packages, r.Instances} {
-		var some []string
-		for name, s := range all {
-			if slices.Contains(phases, s.Phase) {
-				some = append(some, strings.TrimSpace(fmt.Sprintf("%s %s is %s: %s", s.Source, name, s.Phase, strings.TrimPrefix(s.Message, s.Source+": "))))
-			}
+	var packages, instances []string
+	for _, i := range r.Items(phases...) {
+		to := &packages
+		if osm.KindOf(i.What) == osm.InstanceKind {
+			to = &instances
 		}
-		slices.Sort(some)
-		found = append(found, some...)
+		*to = append(*to, strings.TrimSpace(fmt.Sprintf("%s %s is %s: %s", i.Source, i, i.Phase, strings.TrimPrefix(i.Message, i.Source+": "))))
 	}
+	slices.Sort(packages)
+	slices.Sort(instances)
+	found := slices.Concat(packages, instances)
 	limit := maxMessage
 	if !slices.Contains(phases, osm.PhaseStalled) {
 		limit = maxProgress
@@ -413,37 +415,14 @@ func firstWith(r osm.Report, phases ...string) string {
 	return List(found, "; ", limit)
 }
 
-func osmKind(what string) string {
-	switch what {
-	case "vnf":
-		return "VnfPackage"
-	case "ns":
-		return "NsPackage"
-	default:
-		return "NsInstance"
-	}
-}
-
 // osmItems replaces the items of the OSM in the inventory.
 func (l *reconciliation) osmItems(report osm.Report) {
 	l.status.Items = slices.DeleteFunc(l.status.Items, func(i tko.SourceItem) bool {
-		return slices.Contains([]string{"VnfPackage", "NsPackage", "NsInstance"}, i.Kind)
+		return slices.Contains([]string{osm.VNFPackageKind, osm.NSPackageKind, osm.InstanceKind}, i.Kind)
 	})
-	var items []tko.SourceItem
-	for name, s := range report.Packages {
-		what, id, _ := strings.Cut(name, "/")
-		items = append(items, tko.SourceItem{Kind: osmKind(what), Name: id, ID: s.ID, Status: phase(s)})
+	for _, i := range report.Items() {
+		l.status.Items = append(l.status.Items, tko.SourceItem{Kind: osm.KindOf(i.What), Name: i.Name, ID: i.ID, Status: phase(i.Status)})
 	}
-	for name, s := range report.Instances {
-		items = append(items, tko.SourceItem{Kind: "NsInstance", Name: name, ID: s.ID, Status: phase(s)})
-	}
-	slices.SortFunc(items, func(a, b tko.SourceItem) int {
-		if d := strings.Compare(b.Kind, a.Kind); d != 0 { // VNF packages first, instances last
-			return d
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
-	l.status.Items = append(l.status.Items, items...)
 }
 
 func phase(s osm.Status) string {

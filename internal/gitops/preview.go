@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
 	"github.com/tko-orchestrator/tko/internal/gitops/sops"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/osm/osmops"
 	"github.com/tko-orchestrator/tko/internal/prune"
 )
@@ -159,18 +160,10 @@ func previewOSM(ctx context.Context, r *osmops.Repository, source tko.Source, o 
 	if err != nil {
 		return nil, fmt.Errorf("connection file for %s: %w", filepath.Base(r.ConnectionFile), err)
 	}
-	client, err := osm.NewClient(connection.Endpoint(nil), osm.Options{})
+	client, err := nbi.NewClient(connection.Endpoint(nil), nbi.Options{})
 	if err != nil {
 		return nil, err
 	}
-	settings, err := OSMSettings{}.spec(o.Prune)
-	if err != nil {
-		return nil, err
-	}
-	p, err := (&osm.Reconciler{Client: client}).Plan(ctx, r.Desired, state.OSM.State, settings.Policy)
+	p, err := (&osm.Reconciler{Client: client}).Plan(ctx, r.Desired, state.OSM.State, OSMSettings{}.Policy(o.Prune))
 	return &p, err
 }
-
-// OSMKind returns the kind, as shown to users, of the objects that package osm
-// announced "vnf", "ns" and "instance".
-func OSMKind(what string) string { return osmKind(what) }

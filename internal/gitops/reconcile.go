@@ -478,9 +478,7 @@ func (l *reconciliation) apply(ctx context.Context, revision string, r reading) 
 		l.status.Messages = nil
 		l.setItems(p.Items, p.Origins)
 		if deployments = nil; l.spec.Rollout != nil {
-			if deployments, waiting = p.Deployments(); waiting == 0 || len(deployments) == 0 {
-				waiting = 0
-			}
+			deployments, waiting = p.Deployments()
 		}
 		if len(p.Actions) == 0 {
 			break

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/tko-orchestrator/tko"
@@ -66,11 +67,7 @@ func definedSettings(d tko.SourceDefinition) (Settings, error) {
 	}
 	may := kindFields[d.Kind]
 	for name := range fields {
-		found := false
-		for _, field := range may {
-			found = found || field == name
-		}
-		if !found {
+		if !slices.Contains(may, name) {
 			return Settings{}, tko.Errorf(tko.ErrInvalid, "spec.%s: a source of the kind %s in the store has no such field: use %s", name, d.Kind, strings.Join(may, ", "))
 		}
 	}
@@ -187,6 +184,3 @@ func (s Spec) ending(e tko.SourceEnding) Spec {
 	}
 	return s
 }
-
-// KindFields returns the fields of the settings that each kind of definitions has.
-func KindFields() map[string][]string { return kindFields }

@@ -193,9 +193,10 @@ func (s Settings) SpecWith(dir string, access remote.Access) (Spec, error) {
 			return fail("%w", err)
 		}
 	}
-	if spec.OSM, err = s.OSM.spec(spec.Prune); err != nil {
+	if err := s.OSM.check(); err != nil {
 		return fail("%w", err)
 	}
+	spec.OSM.Policy = s.OSM.Policy(spec.Prune)
 	switch {
 	case s.AllowSources && spec.Inventory != nil:
 		return fail("allowSources is a setting of repositories with manifests: leave it out for an inventory or a catalog")

@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/osm/bundle"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/prune"
 )
 
@@ -42,7 +44,7 @@ func (w *run) concludeOperations(ctx context.Context) error {
 					s.Pending.ID = found.ID
 				}
 			})
-			changed = append(changed, "instance/"+name)
+			changed = append(changed, InstanceKey(name))
 			if found.ID == "" {
 				continue
 			}
@@ -68,15 +70,15 @@ func (w *run) concludeOperations(ctx context.Context) error {
 				}
 				continue
 			}
-		case ends && !op.Failed() && (rec.Busy() || time.Since(latest(st.Pending.Since, epoch(op.Entered))) < w.policy.Settle):
+		case ends && !op.Failed() && (rec.Busy() || time.Since(latest(st.Pending.Since, op.Entered.Time())) < w.policy.Settle):
 			continue // OSM is about to remove it
 		case ends && !op.Failed(): // OSM terminated it, and did not remove it
 			w.ledger.change(name, func(s *InstanceState) { s.Pending = nil })
-			changed = append(changed, "instance/"+name)
+			changed = append(changed, InstanceKey(name))
 			continue
 		}
 		w.ledger.change(name, func(s *InstanceState) { w.conclude(name, s, op, known, rec) })
-		changed = append(changed, "instance/"+name)
+		changed = append(changed, InstanceKey(name))
 	}
 	if len(changed) == 0 {
 		return nil
@@ -107,11 +109,11 @@ func (w *run) gone(ctx context.Context, id string) (bool, error) {
 
 // conclude records the result of an operation. known is false if OSM has no record of
 // it; rec is zero if the instance no longer exists.
-func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known bool, rec InstanceRecord) {
+func (w *run) conclude(name string, s *InstanceState, op nbi.OperationRecord, known bool, rec nbi.InstanceRecord) {
 	p := *s.Pending
 	o := OperationState{ID: p.ID, Kind: p.Kind, KDU: p.KDU, State: op.State, Message: op.Message(), Started: p.Since, Ended: now().Truncate(time.Second)}
 	if known && op.Entered > 0 {
-		o.Ended = epoch(op.Entered)
+		o.Ended = op.Entered.Time()
 	}
 	switch {
 	case rec.ID == "": // its operations no longer exist either
@@ -147,7 +149,7 @@ func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known 
 			if p.Kind == Upgrade {
 				applied.Initial = s.KDUs[k].Initial
 			}
-			applied.Shown = rec.shows(k, applied.Values)
+			applied.Shown = applied.shownBy(rec, k)
 			s.KDUs[k] = applied
 		}
 		if p.Kind == Instantiate {
@@ -164,7 +166,7 @@ func (w *run) conclude(name string, s *InstanceState, op OperationRecord, known 
 	}
 }
 
-func failed(p Pending, op OperationRecord) string {
+func failed(p Pending, op nbi.OperationRecord) string {
 	what := p.Kind
 	if p.KDU != "" {
 		what += " of " + p.KDU
@@ -183,18 +185,18 @@ func (w wanted) applied(s *InstanceState) bool {
 
 // findOperation finds the operation whose ID wasn't recorded because a process died
 // after it began it; the zero record if there is none.
-func (w *run) findOperation(ctx context.Context, st *InstanceState) (OperationRecord, error) {
+func (w *run) findOperation(ctx context.Context, st *InstanceState) (nbi.OperationRecord, error) {
 	types := map[string]string{Instantiate: "instantiate", Upgrade: "action", Terminate: "terminate"}
 	all, err := w.Client.Operations(ctx, url.Values{"nsInstanceId": {st.ID}})
 	if _, there := w.seen.byID[st.ID]; err != nil && (there || !errors.Is(err, tko.ErrNotFound)) {
-		return OperationRecord{}, fmt.Errorf("listing the operations of %s: %w", st.ID, err)
+		return nbi.OperationRecord{}, fmt.Errorf("listing the operations of %s: %w", st.ID, err)
 	}
-	all = slices.DeleteFunc(all, func(o OperationRecord) bool { return o.Instance != st.ID })
-	var newest OperationRecord
+	all = slices.DeleteFunc(all, func(o nbi.OperationRecord) bool { return o.Instance != st.ID })
+	var newest nbi.OperationRecord
 	for _, o := range all {
 		known := slices.ContainsFunc(st.Operations, func(other OperationState) bool { return other.ID == o.ID })
 		// clocks differ, but not by more than that
-		if !known && o.Type == types[st.Pending.Kind] && epoch(o.Start).After(st.Pending.Since.Add(-5*time.Minute)) && o.Start >= newest.Start {
+		if !known && o.Type == types[st.Pending.Kind] && o.Start.Time().After(st.Pending.Since.Add(-5*time.Minute)) && o.Start >= newest.Start {
 			newest = o
 		}
 	}
@@ -226,7 +228,7 @@ func (w *run) approve(ctx context.Context, all []decision) error {
 		changed := make([]string, len(names))
 		for i, name := range names {
 			w.ledger.change(name, func(s *InstanceState) { s.Removing = true })
-			changed[i] = "instance/" + name
+			changed[i] = InstanceKey(name)
 		}
 		return w.ledger.save(ctx, changed...)
 	}
@@ -250,17 +252,16 @@ func (w *run) act(ctx context.Context, all []decision) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
 	for _, d := range all {
-		st := w.ledger.instance(d.name)
 		switch {
 		case d.verb == nothing:
-			w.status(d.name, d.phase, st, d.message)
-			w.soon(d.later, d.later > 0)
+			w.status(d.name, d.phase, d.message)
+			w.soon(d.later)
 			if d.phase == PhaseReady {
-				w.healed(d.name, st)
+				w.healed(d.name)
 			}
 			continue
 		case d.verb != forget && free <= 0:
-			w.status(d.name, PhaseProgressing, st, fmt.Sprintf("it waits until fewer than %d instances are in an operation", w.policy.InFlight))
+			w.status(d.name, PhaseProgressing, fmt.Sprintf("it waits until fewer than %d instances are in an operation", w.policy.InFlight))
 			continue
 		case d.verb != forget:
 			free--
@@ -270,14 +271,14 @@ func (w *run) act(ctx context.Context, all []decision) error {
 			switch st := w.ledger.instance(d.name); {
 			case err == nil:
 			case fatal(err):
-				w.status(d.name, PhaseFailed, st, err.Error())
+				w.status(d.name, PhaseFailed, err.Error())
 				return err
 			case st != nil && st.Failed != nil && st.Failed.Busy:
-				w.status(d.name, PhaseProgressing, st, st.Failed.Message)
+				w.status(d.name, PhaseProgressing, st.Failed.Message)
 			case errors.Is(err, tko.ErrUnavailable):
-				w.status(d.name, PhaseFailed, st, err.Error())
+				w.status(d.name, PhaseFailed, err.Error())
 			default:
-				w.status(d.name, PhaseStalled, st, err.Error())
+				w.status(d.name, PhaseStalled, err.Error())
 			}
 			return nil
 		})
@@ -287,7 +288,7 @@ func (w *run) act(ctx context.Context, all []decision) error {
 	if err == nil {
 		for name, st := range w.ledger.state().Instances {
 			if st.Failed != nil && (w.statuses[name].Phase == PhaseStalled || w.statuses[name].Phase == PhaseFailed) {
-				w.soon(w.policy.Retry, true)
+				w.soon(w.policy.Retry)
 			}
 		}
 	}
@@ -295,8 +296,8 @@ func (w *run) act(ctx context.Context, all []decision) error {
 }
 
 // healed removes the failures of an instance that is ready.
-func (w *run) healed(name string, st *InstanceState) {
-	if st != nil && (st.Failed != nil || st.Removing) { // saved with the next change
+func (w *run) healed(name string) {
+	if st := w.ledger.instance(name); st != nil && (st.Failed != nil || st.Removing) { // saved with the next change
 		w.ledger.change(name, func(s *InstanceState) { s.Failed, s.Removing, s.Recreated = nil, false, 0 })
 	}
 }
@@ -333,7 +334,7 @@ func (w *run) perform(ctx context.Context, d decision) error {
 				return err
 			}
 			if !gone {
-				w.status(d.name, PhaseRemoving, st, unlisted)
+				w.status(d.name, PhaseRemoving, unlisted)
 				return nil
 			}
 		}
@@ -367,32 +368,32 @@ func (w *run) refuse(ctx context.Context, name string, err error) error {
 
 // request returns the request that creates an instance, with the IDs of the NSD and
 // the VIM account.
-func (w *run) request(ctx context.Context, want wanted) (InstanceRequest, error) {
+func (w *run) request(ctx context.Context, want wanted) (nbi.InstanceRequest, error) {
 	i := want.instance
 	nsd, err := w.lookups.nsd(ctx, i.NSD)
 	if err != nil {
-		if k := key(KindNS, i.NSD); errors.Is(err, tko.ErrNotFound) && w.local.contents[k].digest != "" {
+		if k := bundle.Key(nbi.KindNS, i.NSD); errors.Is(err, tko.ErrNotFound) && w.local.contents[k].Digest != "" {
 			// another client removed it: it is sent again
 			if err := w.ledger.setPackage(ctx, k, &PackageState{}); err != nil {
-				return InstanceRequest{}, err
+				return nbi.InstanceRequest{}, err
 			}
 		}
-		return InstanceRequest{}, err
+		return nbi.InstanceRequest{}, err
 	}
 	vnfds, err := w.lookups.members(ctx, nsd.Descriptor)
 	if err != nil {
-		return InstanceRequest{}, err
+		return nbi.InstanceRequest{}, err
 	}
-	if err := i.checkMembers(nsd.Descriptor, func(id string) (Descriptor, bool) { d, ok := vnfds[id]; return d, ok }); err != nil {
-		return InstanceRequest{}, err
+	if err := i.checkMembers(nsd.Descriptor, func(id string) (nbi.Descriptor, bool) { d, ok := vnfds[id]; return d, ok }); err != nil {
+		return nbi.InstanceRequest{}, err
 	}
 	vim, err := w.lookups.vim(ctx, i.VIM)
 	if err != nil {
-		return InstanceRequest{}, err
+		return nbi.InstanceRequest{}, err
 	}
-	r := InstanceRequest{Name: i.Name, NSDID: nsd.ID, VIMID: vim, Description: i.Description}
-	for _, m := range nsd.Descriptor.members() {
-		v := VNFParams{Member: m.Index}
+	r := nbi.InstanceRequest{Name: i.Name, NSDID: nsd.ID, VIMID: vim, Description: i.Description}
+	for _, m := range nsd.Descriptor.Members() {
+		v := nbi.VNFParams{Member: m.Index}
 		names := map[string]bool{}
 		for k, one := range want.kdus {
 			if one.member == m.Index {
@@ -401,13 +402,13 @@ func (w *run) request(ctx context.Context, want wanted) (InstanceRequest, error)
 		}
 		for _, k := range slices.Sorted(maps.Keys(names)) {
 			if one := want.kdus[k]; len(one.params) > 0 || pinned(one.state.Model) {
-				v.KDUs = append(v.KDUs, KDUParams{Name: one.name, Params: one.params, Model: pinnedOnly(one.state.Model)})
+				v.KDUs = append(v.KDUs, nbi.KDUParams{Name: one.name, Params: one.params, Model: pinnedOnly(one.state.Model)})
 			}
 		}
-		charts := w.local.contents[key(KindVNF, m.VNFD)].charts
+		charts := w.local.contents[bundle.Key(nbi.KindVNF, m.VNFD)].Charts
 		for _, kdu := range slices.Sorted(maps.Keys(charts)) { // v19 refuses versions in descriptors
 			if !names[m.Index+"/"+kdu] {
-				v.KDUs = append(v.KDUs, KDUParams{Name: kdu, Model: charts[kdu]})
+				v.KDUs = append(v.KDUs, nbi.KDUParams{Name: kdu, Model: charts[kdu]})
 			}
 		}
 		if len(v.KDUs) > 0 {
@@ -419,7 +420,7 @@ func (w *run) request(ctx context.Context, want wanted) (InstanceRequest, error)
 
 // pinned reports whether the name of a chart specifies its version.
 func pinned(model string) bool {
-	return versionOf(model) != "" || strings.Contains(model, "://") && strings.HasSuffix(model, ".tgz")
+	return bundle.VersionOf(model) != "" || strings.Contains(model, "://") && strings.HasSuffix(model, ".tgz")
 }
 
 func pinnedOnly(model string) string {
@@ -440,14 +441,14 @@ func (w *run) create(ctx context.Context, d decision) error {
 			return err
 		}
 		if !gone {
-			w.status(d.name, PhaseProgressing, st, unlisted)
+			w.status(d.name, PhaseProgressing, unlisted)
 			return nil
 		}
 		err = w.ledger.set(ctx, d.name, func(s *InstanceState) {
 			*s = InstanceState{NSD: s.NSD, VIM: s.VIM, Failed: s.Failed, Recreated: s.Recreated, Operations: s.Operations}
 		})
 		if err != nil || w.seen.byNSD {
-			w.status(d.name, PhaseProgressing, w.ledger.instance(d.name), "it is created next")
+			w.status(d.name, PhaseProgressing, "it is created next")
 			return err
 		}
 	}
@@ -492,8 +493,7 @@ func (w *run) instantiate(ctx context.Context, d decision) error {
 			continue
 		}
 		err := w.ledger.set(ctx, d.name, func(s *InstanceState) { s.Pending = &Pending{Kind: Instantiate, ID: o.ID, Since: now()} })
-		st := w.ledger.instance(d.name)
-		w.status(d.name, PhaseProgressing, st, inFlight(decision{now: time.Now()}, st).message)
+		w.status(d.name, PhaseProgressing, inFlight(decision{now: time.Now()}, w.ledger.instance(d.name)).message)
 		return err
 	}
 	r, err := w.request(ctx, w.wanted[d.name])
@@ -503,9 +503,9 @@ func (w *run) instantiate(ctx context.Context, d decision) error {
 	return w.begin(ctx, d.name, d.record.ID, r)
 }
 
-func (w *run) begin(ctx context.Context, name, id string, r InstanceRequest) error {
+func (w *run) begin(ctx context.Context, name, id string, r nbi.InstanceRequest) error {
 	want := w.wanted[name]
-	pending := Pending{Kind: Instantiate, Digest: want.digest, KDUs: want.states(true), Since: now()}
+	pending := Pending{Kind: Instantiate, Digest: want.digest, KDUs: want.instantiated(), Since: now()}
 	return w.operate(ctx, name, pending, func() (string, error) { return w.Client.Instantiate(ctx, id, r) })
 }
 
@@ -516,19 +516,18 @@ func (w *run) operate(ctx context.Context, name string, p Pending, start func() 
 		return err
 	}
 	id, err := start()
-	var response *Error
+	var response *nbi.Error
 	switch {
 	case err == nil:
 		err = w.ledger.set(ctx, name, func(s *InstanceState) { s.Pending.ID = id })
 		if err != nil {
 			return err
 		}
-		st := w.ledger.instance(name)
-		d := inFlight(decision{now: time.Now()}, st)
+		d := inFlight(decision{now: time.Now()}, w.ledger.instance(name))
 		if p.Kind == Terminate {
 			d.phase = PhaseRemoving
 		}
-		w.status(name, d.phase, st, d.message)
+		w.status(name, d.phase, d.message)
 		return nil
 	case !errors.As(err, &response):
 		return err // OSM may have begun it
@@ -578,7 +577,7 @@ func (w *run) adopt(ctx context.Context, d decision) error {
 		}
 	})
 	if err != nil || !desired {
-		w.status(d.name, PhaseRemoving, w.ledger.instance(d.name), "it is removed next")
+		w.status(d.name, PhaseRemoving, "it is removed next")
 		return err
 	}
 	w.mu.Lock()
@@ -589,21 +588,21 @@ func (w *run) adopt(ctx context.Context, d decision) error {
 	case instantiate, upgrade:
 		return w.do(ctx, next)
 	case nothing:
-		w.status(d.name, next.phase, w.ledger.instance(d.name), next.message)
+		w.status(d.name, next.phase, next.message)
 	default: // in the next pass, within the budget
-		w.status(d.name, PhaseProgressing, w.ledger.instance(d.name), next.reason)
+		w.status(d.name, PhaseProgressing, next.reason)
 	}
 	return nil
 }
 
 // deployed returns the KDUs whose values in OSM are the desired ones, as far as OSM
 // shows them.
-func (w wanted) deployed(rec InstanceRecord) map[string]KDUState {
+func (w wanted) deployed(rec nbi.InstanceRecord) map[string]KDUState {
 	all := map[string]KDUState{}
 	for _, k := range rec.Admin.Deployed.K8s {
-		name := k.Member + "/" + k.KDU
+		name := k.Name()
 		one, ok := w.kdus[name]
-		values, known := releaseValues(string(k.DetailedStatus))
+		values, known := k.Values()
 		if ok && known && sameValues(values, one.params) && (one.state.Model == "" || one.state.Model == k.Model) {
 			all[name] = KDUState{Model: one.state.Model, Values: one.state.Values, Shown: true}
 		}
@@ -651,14 +650,14 @@ func (w *run) upgrade(ctx context.Context, d decision) error {
 	}
 	pending := Pending{Kind: Upgrade, Digest: want.digest, KDU: d.kdu, KDUs: map[string]KDUState{d.kdu: one.state}, Since: now()}
 	return w.operate(ctx, d.name, pending, func() (string, error) {
-		return w.Client.Act(ctx, d.record.ID, UpgradeRequest{Member: one.member, KDU: one.name, Primitive: "upgrade", Params: params})
+		return w.Client.Upgrade(ctx, d.record.ID, nbi.UpgradeRequest{Member: one.member, KDU: one.name, Params: params})
 	})
 }
 
 // checkAgain checks members and KDUs against the descriptors in OSM, if the NSD isn't
 // a desired package.
 func (w *run) checkAgain(ctx context.Context, want wanted) error {
-	if _, here := w.local.contents[key(KindNS, want.instance.NSD)]; here {
+	if _, here := w.local.contents[bundle.Key(nbi.KindNS, want.instance.NSD)]; here {
 		return nil // checked before
 	}
 	nsd, err := w.lookups.nsd(ctx, want.instance.NSD)
@@ -669,18 +668,18 @@ func (w *run) checkAgain(ctx context.Context, want wanted) error {
 	if err != nil {
 		return err
 	}
-	return want.instance.checkMembers(nsd.Descriptor, func(id string) (Descriptor, bool) { d, ok := vnfds[id]; return d, ok })
+	return want.instance.checkMembers(nsd.Descriptor, func(id string) (nbi.Descriptor, bool) { d, ok := vnfds[id]; return d, ok })
 }
 
 // explicit returns the chart for an upgrade of a KDU: the desired one, or else the
 // deployed one. It has a version if that is known.
-func explicit(one wantedKDU, rec InstanceRecord) string {
+func explicit(one wantedKDU, rec nbi.InstanceRecord) string {
 	model := one.state.Model
 	if pinned(model) {
 		return model
 	}
 	for _, k := range rec.Admin.Deployed.K8s {
-		if k.KDU != one.name || k.Member != one.member || model != "" && unversioned(k.Model) != model {
+		if k.KDU != one.name || k.Member != one.member || model != "" && bundle.Unversioned(k.Model) != model {
 			continue
 		}
 		if model = k.Model; !pinned(model) && model != "" {
@@ -733,6 +732,6 @@ func (w *run) terminate(ctx context.Context, d decision) error {
 			})
 		}
 	}
-	w.status(d.name, phase, w.ledger.instance(d.name), "it is being removed: "+d.reason)
+	w.status(d.name, phase, "it is being removed: "+d.reason)
 	return err
 }

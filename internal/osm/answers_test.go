@@ -15,6 +15,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/bundle"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
@@ -322,9 +324,9 @@ func TestNumbersInDescriptorsAreTextsAndJSONStaysJSON(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, osmtest.Options{})
-			d := osm.Desired{Packages: []osm.Package{
-				{Kind: osm.KindVNF, ID: "upf_knf", Source: "v", Files: fstest.MapFS{c.file: {Data: []byte(c.vnfd)}}},
-				{Kind: osm.KindNS, ID: "upf_ns", Source: "n", Files: fstest.MapFS{c.file: {Data: []byte(c.nsd)}}},
+			d := osm.Desired{Packages: []bundle.Package{
+				{Kind: nbi.KindVNF, ID: "upf_knf", Source: "v", Files: fstest.MapFS{c.file: {Data: []byte(c.vnfd)}}},
+				{Kind: nbi.KindNS, ID: "upf_ns", Source: "n", Files: fstest.MapFS{c.file: {Data: []byte(c.nsd)}}},
 			}, Instances: []osm.Instance{instance("a", nil)}}
 			d.Instances[0].VNFs = []osm.VNF{{Member: "1", KDUs: []osm.KDU{{Name: "5", Params: values("x", 1)}}}}
 			for _, problem := range d.Check() {
@@ -384,7 +386,7 @@ func TestValuesChangedByAnotherClientAreCorrectedOnce(t *testing.T) {
 	d := osm.Desired{Packages: packages(), Instances: []osm.Instance{instance("a", values("x", 1, "deep", values("l", []any{1, true})))}}
 	w.settle(d)
 	for _, params := range []map[string]any{values("x", 2), values("y", 1)} {
-		if _, err := w.client.Act(t.Context(), w.instance("a").ID, osm.UpgradeRequest{Member: "upf", KDU: "upf", Primitive: "upgrade", Params: params}); err != nil {
+		if _, err := w.client.Upgrade(t.Context(), w.instance("a").ID, nbi.UpgradeRequest{Member: "upf", KDU: "upf", Params: params}); err != nil {
 			t.Fatal(err)
 		}
 		before := len(w.instance("a").Operations)
@@ -404,7 +406,7 @@ func TestValuesChangedByAnotherClientAreCorrectedOnce(t *testing.T) {
 func TestKeysRemovedFromADescriptorAreRemovedFromOSM(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
-	write := func(p osm.Package, old, text string) {
+	write := func(p bundle.Package, old, text string) {
 		t.Helper()
 		files := p.Files.(fstest.MapFS)
 		data := strings.Replace(string(files[p.ID+".yaml"].Data), old, text, 1)

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/osm/bundle"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 )
 
 const (
@@ -24,27 +26,27 @@ func (d Desired) Check() []Problem {
 
 // local has the contents of the desired packages.
 type local struct {
-	contents map[string]content // by "vnf/ID"
+	contents map[string]bundle.Content // by "vnf/ID"
 }
 
 // read reads the packages, and checks packages and instances.
 func (d Desired) read() (local, []Problem) {
-	l := local{contents: map[string]content{}}
+	l := local{contents: map[string]bundle.Content{}}
 	var problems []Problem
 	seen := map[string]string{}
 	for _, p := range d.Packages {
 		add := func(err error) { problems = append(problems, Problem{string(p.Kind), p.ID, p.Source, err}) }
-		if other, twice := seen[p.key()]; twice {
-			add(p.invalid("the %s package %q is also in %s: keep one of them", p.Kind, p.ID, other))
+		if other, twice := seen[p.Key()]; twice {
+			add(tko.Errorf(tko.ErrInvalid, "%s: the %s package %q is also in %s: keep one of them", p.Where(), p.Kind, p.ID, other))
 			continue
 		}
-		seen[p.key()] = p.where()
-		c, err := p.load()
+		seen[p.Key()] = p.Where()
+		c, err := p.Load()
 		if err != nil {
 			add(err)
 			continue
 		}
-		l.contents[p.key()] = c
+		l.contents[p.Key()] = c
 	}
 	sources := map[string][]string{}
 	for _, i := range d.Instances {
@@ -60,8 +62,8 @@ func (d Desired) read() (local, []Problem) {
 			add(err)
 			continue
 		}
-		if nsd, ok := l.contents[key(KindNS, i.NSD)]; ok {
-			if err := i.checkMembers(nsd.descriptor, l.vnfd); err != nil {
+		if nsd, ok := l.contents[bundle.Key(nbi.KindNS, i.NSD)]; ok {
+			if err := i.checkMembers(nsd.Descriptor, l.vnfd); err != nil {
 				add(err)
 			}
 		}
@@ -70,28 +72,20 @@ func (d Desired) read() (local, []Problem) {
 }
 
 // vnfd returns the VNFD of a desired package.
-func (l local) vnfd(id string) (Descriptor, bool) {
-	c, ok := l.contents[key(KindVNF, id)]
-	return c.descriptor, ok
+func (l local) vnfd(id string) (nbi.Descriptor, bool) {
+	c, ok := l.contents[bundle.Key(nbi.KindVNF, id)]
+	return c.Descriptor, ok
 }
 
 // chart returns the chart of a KDU in a desired VNFD; empty if it has no version.
 func (l local) chart(nsd, member, kdu string) string {
-	c, ok := l.contents[key(KindNS, nsd)]
-	if !ok {
-		return ""
-	}
-	for _, m := range c.descriptor.members() {
+	for _, m := range l.contents[bundle.Key(nbi.KindNS, nsd)].Descriptor.Members() {
 		if m.Index == member {
-			return l.contents[key(KindVNF, m.VNFD)].charts[kdu]
+			return l.contents[bundle.Key(nbi.KindVNF, m.VNFD)].Charts[kdu]
 		}
 	}
 	return ""
 }
-
-func key(k Kind, id string) string { return string(k) + "/" + id }
-
-func (p Package) key() string { return key(p.Kind, p.ID) }
 
 func (i Instance) where() string {
 	if i.Source != "" {
@@ -114,7 +108,7 @@ func (i Instance) check() error {
 		return invalid("the NSD is missing: write its id")
 	case i.VIM == "":
 		return invalid("the VIM account is missing: write its name")
-	case i.Broken != "" && i.Broken != BrokenKeep && i.Broken != BrokenRecreate:
+	case !i.Broken.Valid():
 		return invalid("%q is no action for a broken instance: use Keep or Recreate", i.Broken)
 	}
 	seen := map[string]bool{}
@@ -144,10 +138,10 @@ func (i Instance) check() error {
 
 // checkMembers checks members and KDUs against descriptors. OSM doesn't: it drops the
 // parameters of unknown ones.
-func (i Instance) checkMembers(nsd Descriptor, vnfd func(id string) (Descriptor, bool)) error {
+func (i Instance) checkMembers(nsd nbi.Descriptor, vnfd func(id string) (nbi.Descriptor, bool)) error {
 	members := map[string]string{}
 	var indexes []string
-	for _, m := range nsd.members() {
+	for _, m := range nsd.Members() {
 		members[m.Index] = m.VNFD
 		indexes = append(indexes, m.Index)
 	}
@@ -155,7 +149,7 @@ func (i Instance) checkMembers(nsd Descriptor, vnfd func(id string) (Descriptor,
 		id, ok := members[v.Member]
 		if !ok {
 			hint := ""
-			for _, m := range nsd.members() {
+			for _, m := range nsd.Members() {
 				if m.VNFD == v.Member {
 					hint = fmt.Sprintf(": %q is the id of a VNFD; its member is %q", v.Member, m.Index)
 				}

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/bundle"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 )
 
@@ -137,13 +139,13 @@ func original(t *testing.T, url string, d osm.Desired) {
 		}
 		return ""
 	}
-	for _, kind := range []osm.Kind{osm.KindVNF, osm.KindNS} {
+	for _, kind := range []nbi.Kind{nbi.KindVNF, nbi.KindNS} {
 		for _, p := range d.Packages {
 			if p.Kind != kind {
 				continue
 			}
 			records, content := "/vnfpkgm/v1/vnf_packages_content", "/vnfpkgm/v1/vnf_packages_content"
-			if kind == osm.KindNS {
+			if kind == nbi.KindNS {
 				records, content = "/nsd/v1/ns_descriptors", "/nsd/v1/ns_descriptors_content"
 			}
 			if id := find(list(records), p.ID); id != "" {
@@ -153,7 +155,7 @@ func original(t *testing.T, url string, d osm.Desired) {
 				}
 				call(http.MethodPut, content+"/"+id, yaml, data, nil)
 			} else {
-				call(http.MethodPost, content, "application/gzip", osm.ArchiveOf(t, p), nil)
+				call(http.MethodPost, content, "application/gzip", archiveOf(t, p), nil)
 				delete(lists, records) // more than it does, so that its first sync works
 			}
 		}
@@ -178,15 +180,29 @@ func original(t *testing.T, url string, d osm.Desired) {
 func TestArchiveIsDeterministic(t *testing.T) {
 	t.Parallel()
 	p := vnf("ops/upf")
-	first := osm.ArchiveOf(t, p)
+	first := archiveOf(t, p)
 	for _, f := range p.Files.(fstest.MapFS) {
 		f.ModTime = time.Now()
 	}
 	p.Files.(fstest.MapFS)["checksums.txt"] = &fstest.MapFile{Data: []byte("of another client")}
-	if !bytes.Equal(first, osm.ArchiveOf(t, p)) {
+	if !bytes.Equal(first, archiveOf(t, p)) {
 		t.Error("two archives of the same files differ")
 	}
 	if !strings.HasSuffix(string(first[:2]), "\x8b") {
 		t.Error("it is no gzip")
 	}
+}
+
+// archiveOf returns the archive of a package.
+func archiveOf(t *testing.T, p bundle.Package) []byte {
+	t.Helper()
+	c, err := p.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := p.Pack(c, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Data
 }

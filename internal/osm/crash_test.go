@@ -17,6 +17,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/test/eventually"
@@ -168,9 +169,9 @@ var victimPolicy = osm.Policy{
 }
 
 func victim(url, user, file string) error {
-	e := endpoint(&osmtest.Server{URL: url})
+	e := (&osmtest.Server{URL: url}).Endpoint()
 	e.User = user
-	c, err := osm.NewClient(e, osm.Options{})
+	c, err := nbi.NewClient(e, nbi.Options{})
 	if err != nil {
 		return err
 	}
@@ -235,7 +236,7 @@ func TestKilledProcessNeverLeavesAnInstanceTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &osm.Reconciler{Client: client(t, server), Keep: func(context.Context, osm.State, []string) error { return nil }}
+	r := &osm.Reconciler{Client: osmtest.Client(t, server), Keep: func(context.Context, osm.State, []string) error { return nil }}
 	report, err := r.Apply(t.Context(), victimDesired(0), s, victimPolicy)
 	if err != nil || !report.Settled() {
 		t.Fatalf("the next one: %v %+v", err, report.Instances)

@@ -1,13 +1,15 @@
 package osm
 
 import (
-	"io/fs"
 	"slices"
+
+	"github.com/tko-orchestrator/tko/internal/osm/bundle"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 )
 
 // Desired is the desired state of one OSM, from one source.
 type Desired struct {
-	Packages  []Package
+	Packages  []bundle.Package
 	Instances []Instance
 	// Keep names instances and packages that are not removed although they aren't
 	// desired: "instance/NAME", "vnf/ID" and "ns/ID", or KeepAll. It is for those
@@ -20,28 +22,6 @@ const KeepAll = "*"
 
 func (d Desired) keeps(key string) bool {
 	return slices.Contains(d.Keep, key) || slices.Contains(d.Keep, KeepAll)
-}
-
-// A Kind is one of the kinds of packages.
-type Kind string
-
-// The kinds of packages. VNF packages come first: NS packages refer to them.
-const (
-	KindVNF Kind = "vnf"
-	KindNS  Kind = "ns"
-)
-
-// A Package is a VNF or NS package.
-type Package struct {
-	Kind Kind
-	// ID is the descriptor's id. It must be the one that the descriptor has.
-	ID string
-	// Files are the files of the package, at any depth; one YAML or JSON file in
-	// the root is the descriptor. They are read when they are needed, and must not
-	// change until then.
-	Files fs.FS
-	// Source names the origin of the package in messages, such as a path.
-	Source string
 }
 
 // An Instance is a network service that should run.
@@ -81,3 +61,25 @@ const (
 	BrokenKeep     Broken = "Keep"     // none: users repair it
 	BrokenRecreate Broken = "Recreate" // terminate and recreate it, a limited number of times
 )
+
+// Valid reports whether it is one of the actions, or empty.
+func (b Broken) Valid() bool { return slices.Contains([]Broken{"", BrokenKeep, BrokenRecreate}, b) }
+
+// The kinds of packages and instances, as users see them.
+const (
+	VNFPackageKind = "VnfPackage"
+	NSPackageKind  = "NsPackage"
+	InstanceKind   = "NsInstance"
+)
+
+// KindOf returns the kind, as users see it, of a "vnf", "ns" or "instance".
+func KindOf(what string) string {
+	switch what {
+	case string(nbi.KindVNF):
+		return VNFPackageKind
+	case string(nbi.KindNS):
+		return NSPackageKind
+	default:
+		return InstanceKind
+	}
+}

@@ -14,12 +14,14 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/bundle"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
 // edit replaces a text in the descriptor of a package.
-func edit(t *testing.T, p osm.Package, old, text string) {
+func edit(t *testing.T, p bundle.Package, old, text string) {
 	t.Helper()
 	files := p.Files.(fstest.MapFS)
 	data := string(files[p.ID+".yaml"].Data)
@@ -94,7 +96,7 @@ func TestPackageInUseIsMergedIfItsStructureStays(t *testing.T) {
 	}
 
 	// What OSM takes of a package in use isn't merged: it is replaced.
-	edit(t, osm.Package{ID: "renamed", Files: files}, "product-name: r", "product-name: s\n  software-version: '2.0'")
+	edit(t, bundle.Package{ID: "renamed", Files: files}, "product-name: r", "product-name: s\n  software-version: '2.0'")
 	files["upf_knf.yaml"] = files["renamed.yaml"]
 	delete(files, "renamed.yaml")
 	revision := p.Revision
@@ -128,14 +130,14 @@ func TestFirstSyncTakesOverPackagesOfOSMOps(t *testing.T) {
 }
 
 // another is a second family of packages, which refers to nothing of the first.
-func another() []osm.Package {
-	v := osm.Package{Kind: osm.KindVNF, ID: "amf_knf", Source: "osm-pkgs/amf_knf", Files: fstest.MapFS{
+func another() []bundle.Package {
+	v := bundle.Package{Kind: nbi.KindVNF, ID: "amf_knf", Source: "osm-pkgs/amf_knf", Files: fstest.MapFS{
 		"amf_knf.yaml": {Data: []byte("vnfd:\n  id: amf_knf\n  product-name: p\n  kdu:\n  - name: amf\n    helm-chart: ops/amf\n")},
 	}}
-	n := osm.Package{Kind: osm.KindNS, ID: "amf_ns", Source: "osm-pkgs/amf_ns", Files: fstest.MapFS{
+	n := bundle.Package{Kind: nbi.KindNS, ID: "amf_ns", Source: "osm-pkgs/amf_ns", Files: fstest.MapFS{
 		"amf_ns.yaml": {Data: []byte("nsd:\n  nsd:\n  - id: amf_ns\n    name: n\n    vnfd-id: [amf_knf]\n    df:\n    - id: default\n      vnf-profile:\n      - {id: amf, vnfd-id: amf_knf}\n")},
 	}}
-	return []osm.Package{v, n}
+	return []bundle.Package{v, n}
 }
 
 func TestRefusedPackageHoldsBackOnlyItsDependents(t *testing.T) {
@@ -404,29 +406,5 @@ func TestRefusedChangesAreReportedWithTheirError(t *testing.T) {
 	r = w.apply(d)
 	if len(r.Changes) != 1 || r.Changes[0].Action != osm.ActionCreate || r.Changes[0].Err == nil || !strings.Contains(r.Changes[0].Err.Error(), "Quota") {
 		t.Errorf("changes: %+v", r.Changes)
-	}
-}
-
-func TestOnlyPartsRemovedFromADescriptorBreakInstances(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct{ why, there, next, want string }{
-		"values":        {"they are merged", "{a: 1, m: {b: 1}, l: [{id: x, v: 1}]}", "{a: 2, m: {c: 1}, l: [{id: x, v: 2}]}", ""},
-		"more":          {"who was made before doesn't use it", "{kdu: [{name: a}]}", "{kdu: [{name: b}, {name: a}]}", ""},
-		"KDU":           {"upgrades name it", "{kdu: [{name: a}, {name: b}]}", "{kdu: [{name: a}]}", `KDU "b"`},
-		"all KDUs":      {"the list has gone", "{kdu: [{name: a}]}", "{id: x}", `KDU "a"`},
-		"member":        {"actions name it", "{df: [{id: d, vnf-profile: [{id: 1, vnfd-id: v}]}]}", "{df: [{id: d, vnf-profile: [{id: '2', vnfd-id: v}]}]}", `member "1" (VNFD "v")`},
-		"another VNF":   {"it has other KDUs", "{df: [{id: d, vnf-profile: [{id: 1, vnfd-id: v}]}]}", "{df: [{id: d, vnf-profile: [{id: 1, vnfd-id: w}]}]}", `member "1" (VNFD "v")`},
-		"number":        {"OSM keeps texts", "{df: [{id: d, vnf-profile: [{id: '1', vnfd-id: v}]}]}", "{df: [{id: d, vnf-profile: [{id: 1, vnfd-id: v}]}]}", ""},
-		"in a map":      {"at any depth", "{k8s-cluster: {nets: [{id: mgmt}]}}", "{k8s-cluster: {}}", `nets "mgmt"`},
-		"primitives":    {"they may change at any time", "{df: [{id: d, day1-2: [{id: v, config-primitive: [{name: touch}]}]}]}", "{df: [{id: d, day1-2: [{id: v}]}]}", ""},
-		"OSM's own":     {"no descriptor has it", "{_admin: {l: [{id: x}]}}", "{}", ""},
-		"without names": {"nothing tells them apart", "{l: [a, {v: 1}]}", "{l: []}", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got := osm.Lost(t, c.there, c.next); got != c.want {
-				t.Errorf("%s: got %q, want %q", c.why, got, c.want)
-			}
-		})
 	}
 }

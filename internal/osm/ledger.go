@@ -15,8 +15,8 @@ import (
 // that copies are cheap. Concurrent changes are saved together. It is safe for
 // concurrent use.
 type ledger struct {
-	write func(ctx context.Context, s State, changed []string) error
-	lock  chan struct{} // of writes; holds an element while it is locked
+	write   func(ctx context.Context, s State, changed []string) error
+	writing sync.Mutex
 
 	mu   sync.Mutex
 	now  State
@@ -25,14 +25,14 @@ type ledger struct {
 
 type entry struct {
 	changed []string
-	done    bool // guarded by the ledger's lock
+	done    bool // guarded by the ledger's writing
 	err     error
 }
 
 var errSave = fmt.Errorf("saving the state: %w", tko.ErrUnavailable)
 
 func newLedger(s State, write func(ctx context.Context, s State, changed []string) error) *ledger {
-	l := &ledger{write: write, lock: make(chan struct{}, 1), now: State{
+	l := &ledger{write: write, now: State{
 		Target: s.Target, Packages: maps.Clone(s.Packages), Instances: maps.Clone(s.Instances),
 	}}
 	if l.now.Packages == nil {
@@ -92,7 +92,7 @@ func (l *ledger) change(name string, change func(*InstanceState)) {
 // set changes an instance and saves that.
 func (l *ledger) set(ctx context.Context, name string, change func(*InstanceState)) error {
 	l.change(name, change)
-	return l.save(ctx, "instance/"+name)
+	return l.save(ctx, InstanceKey(name))
 }
 
 // forget removes an instance from the state and saves that.
@@ -100,7 +100,7 @@ func (l *ledger) forget(ctx context.Context, name string) error {
 	l.mu.Lock()
 	delete(l.now.Instances, name)
 	l.mu.Unlock()
-	return l.save(ctx, "instance/"+name)
+	return l.save(ctx, InstanceKey(name))
 }
 
 // setPackage changes a package, or removes it from the state if p is nil, and saves
@@ -164,8 +164,8 @@ func (l *ledger) save(ctx context.Context, changed ...string) error {
 	mine.changed = append(mine.changed, changed...)
 	l.mu.Unlock()
 
-	l.lock <- struct{}{}
-	defer func() { <-l.lock }()
+	l.writing.Lock()
+	defer l.writing.Unlock()
 	if mine.done {
 		return mine.err
 	}
@@ -193,9 +193,28 @@ func (s *InstanceState) ended(o OperationState) {
 
 // fail records a failure.
 func (s *InstanceState) fail(digest, message string, refused bool) {
-	f := Failure{Digest: digest, Message: message, Refused: refused, Count: 1, At: time.Now().UTC().Truncate(time.Millisecond)}
-	if s.Failed != nil && s.Failed.Digest == digest {
-		f.Count = s.Failed.Count + 1
+	s.Failed = s.Failed.next(digest, message, refused)
+}
+
+// next returns the failure of a step after f, the last one, which may be nil.
+func (f *Failure) next(digest, message string, refused bool) *Failure {
+	n := Failure{Digest: digest, Message: message, Refused: refused, Count: 1, At: now().Truncate(time.Millisecond)}
+	if f != nil && f.Digest == digest {
+		n.Count = f.Count + 1
 	}
-	s.Failed = &f
+	return &n
+}
+
+// left returns the time until the step is tried again. The pause is doubled each time,
+// up to 64 times as long.
+func (f *Failure) left(pause time.Duration, now time.Time) time.Duration {
+	return f.At.Add(pause << min(f.Count-1, 6)).Sub(now)
+}
+
+// phase returns the phase of what failed, until it is tried again.
+func (f *Failure) phase() string {
+	if f.Refused {
+		return PhaseStalled
+	}
+	return PhaseFailed
 }

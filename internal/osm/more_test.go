@@ -14,6 +14,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/bundle"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/test/eventually"
@@ -65,7 +67,7 @@ func TestWhatAnotherClientRemovedIsMadeAgain(t *testing.T) {
 	w.server.Vanish("b")
 	for kind, id := range map[string]string{"ns": "upf_ns"} {
 		p, _ := w.server.Package(kind, id)
-		if err := w.client.DeletePackage(t.Context(), osm.KindNS, p.ID); err != nil {
+		if err := w.client.DeletePackage(t.Context(), nbi.KindNS, p.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -255,7 +257,7 @@ func TestVersionsOfChartsInDescriptorsAreGivenWithInstances(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, osmtest.Options{OldCharts: c.old, Charts: map[string][]string{"ops/upf": {"1.3.0", "1.4.2", "1.5.0"}}})
-			d := osm.Desired{Packages: []osm.Package{vnf(c.chart), ns("upf_ns", "upf")}, Instances: []osm.Instance{instance("a", nil)}}
+			d := osm.Desired{Packages: []bundle.Package{vnf(c.chart), ns("upf_ns", "upf")}, Instances: []osm.Instance{instance("a", nil)}}
 			for i := range 3 {
 				params := values("x", i)
 				maps.Copy(params, c.params)
@@ -377,7 +379,7 @@ func TestVNFPackagesAreCreatedFirstAndRemovedLast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, osmtest.Options{})
 	early := ns("a_ns", "upf")
-	w.settle(osm.Desired{Packages: []osm.Package{early, vnf("ops/upf")}})
+	w.settle(osm.Desired{Packages: []bundle.Package{early, vnf("ops/upf")}})
 	w.settle(osm.Desired{})
 	if _, there := w.server.Package("vnf", "upf_knf"); there {
 		t.Error("the VNF package is left")
@@ -399,7 +401,7 @@ func TestInvalidPackagesAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := osm.Desired{Packages: []osm.Package{{Kind: osm.KindVNF, ID: "x_knf", Source: "pkgs/x_knf", Files: c.files}}}
+			d := osm.Desired{Packages: []bundle.Package{{Kind: nbi.KindVNF, ID: "x_knf", Source: "pkgs/x_knf", Files: c.files}}}
 			problems := d.Check()
 			if len(problems) != 1 || !errors.Is(problems[0].Err, tko.ErrInvalid) || !strings.Contains(problems[0].Err.Error(), c.text) || !strings.HasPrefix(problems[0].Err.Error(), "pkgs/x_knf: ") {
 				t.Errorf("problems: %v", problems)

@@ -1,6 +1,7 @@
 package osm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,30 +13,26 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/osm/bundle"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 )
 
 // ordered returns the desired packages, VNF packages first, as NS packages refer to
 // them.
-func (d Desired) ordered() []Package {
+func (d Desired) ordered() []bundle.Package {
 	all := slices.Clone(d.Packages)
-	slices.SortStableFunc(all, func(a, b Package) int {
-		if a.Kind != b.Kind {
-			if a.Kind == KindVNF {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.ID, b.ID)
+	slices.SortStableFunc(all, func(a, b bundle.Package) int {
+		return cmp.Or(strings.Compare(string(b.Kind), string(a.Kind)), strings.Compare(a.ID, b.ID))
 	})
 	return all
 }
 
 // A packageStep is the next step of a package.
 type packageStep struct {
-	Package
-	content content
+	bundle.Package
+	content bundle.Content
 	id      string // OSM's; empty if OSM doesn't have it
-	there   PackageRecord
+	there   nbi.PackageRecord
 	action  string // empty if the package is ready
 	reason  string
 	held    *Failure // the last refusal, while its pause isn't over
@@ -47,13 +44,13 @@ func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
 	state := w.ledger.state().Packages
 	var steps []packageStep
 	same := true
-	ids := map[Kind][]string{}
+	ids := map[nbi.Kind][]string{}
 	for _, p := range w.desired.ordered() {
-		s := packageStep{Package: p, content: w.local.contents[p.key()], id: state[p.key()].ID}
-		if f := state[p.key()].Failed; f != nil && f.Digest == s.content.digest && w.pauseOf(f) > 0 {
+		s := packageStep{Package: p, content: w.local.contents[p.Key()], id: state[p.Key()].ID}
+		if f := state[p.Key()].Failed; f != nil && f.Digest == s.content.Digest && w.pauseOf(f) > 0 {
 			s.held = f
 		}
-		if s.content.digest != "" && s.held == nil && state[p.key()].Digest != s.content.digest {
+		if s.content.Digest != "" && s.held == nil && state[p.Key()].Digest != s.content.Digest {
 			same = false
 		}
 		steps = append(steps, s)
@@ -62,22 +59,22 @@ func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
 	if same {
 		return steps, nil
 	}
-	there := map[string]PackageRecord{}
-	for _, kind := range []Kind{KindVNF, KindNS} {
+	there := map[string]nbi.PackageRecord{}
+	for _, kind := range []nbi.Kind{nbi.KindVNF, nbi.KindNS} {
 		for _, q := range split("id", ids[kind]) {
 			found, err := w.Client.Packages(ctx, kind, q)
 			if err != nil {
 				return steps, fmt.Errorf("listing the %s packages: %w", kind, err)
 			}
 			for _, r := range found {
-				there[key(kind, r.Descriptor.ID)] = r
+				there[bundle.Key(kind, r.Descriptor.ID)] = r
 			}
 		}
 	}
 	for i := range steps {
 		s := &steps[i]
-		was := state[s.key()]
-		s.id, s.there = there[s.key()].ID, there[s.key()]
+		was := state[s.Key()]
+		s.id, s.there = there[s.Key()].ID, there[s.Key()]
 		switch {
 		case s.held != nil:
 		case s.id == "" && was.ID != "":
@@ -86,7 +83,7 @@ func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
 			s.action, s.reason = ActionCreate, "it isn't there"
 		case was.Digest == "":
 			s.action, s.reason = ActionUpdate, "its content is not known"
-		case was.Digest != s.content.digest:
+		case was.Digest != s.content.Digest:
 			s.action, s.reason = ActionUpdate, "its files changed"
 		case was.ID != s.id:
 			s.action, s.reason = ActionUpdate, "another client recreated it"
@@ -97,7 +94,7 @@ func (w *run) comparePackages(ctx context.Context) ([]packageStep, error) {
 
 // pauseOf returns the time until a refused package is sent again.
 func (w *run) pauseOf(f *Failure) time.Duration {
-	return time.Until(f.At.Add(w.policy.Retry << min(f.Count-1, 6)))
+	return f.left(w.policy.Retry, time.Now())
 }
 
 // ensurePackages creates and updates packages, in order. If one is refused, only the
@@ -116,7 +113,7 @@ func (w *run) ensurePackages(ctx context.Context) error {
 		case problem != nil:
 			status.Phase, status.Message = PhaseStalled, problem.Error()
 		case s.held != nil:
-			status.Phase, status.Message = phaseOf(s.held), s.held.Message
+			status.Phase, status.Message = s.held.phase(), s.held.Message
 			w.packagesLater = sooner(w.packagesLater, w.pauseOf(s.held))
 		case s.action != "" && waits != "":
 			status.Phase, status.Message = PhaseProgressing, "it waits for "+waits
@@ -132,16 +129,16 @@ func (w *run) ensurePackages(ctx context.Context) error {
 			if saveErr != nil {
 				return saveErr
 			}
-			status.Phase, status.Message = phaseOf(f), f.Message
+			status.Phase, status.Message = f.phase(), f.Message
 			w.packagesLater = sooner(w.packagesLater, w.pauseOf(f))
 		}
-		if note := w.ledger.pkg(s.key()).Note; note != "" {
+		if note := w.ledger.pkg(s.Key()).Note; note != "" {
 			w.warn(Problem{string(s.Kind), s.ID, s.Source, errors.New(note)})
 		}
 		if status.Phase != PhaseReady {
-			w.blocked[s.key()] = s.where()
+			w.blocked[s.Key()] = s.Where()
 		}
-		w.packages[s.key()] = status
+		w.packages[s.Key()] = status
 	}
 	return nil
 }
@@ -154,18 +151,11 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-func phaseOf(f *Failure) string {
-	if f.Refused {
-		return PhaseStalled
-	}
-	return PhaseFailed
-}
-
 // missingOf returns the origin of a package that an NSD refers to and that isn't
 // ready; empty if there is none.
-func (w *run) missingOf(c content) string {
-	for _, id := range c.descriptor.References() {
-		if where, ok := w.blocked[key(KindVNF, id)]; ok {
+func (w *run) missingOf(c bundle.Content) string {
+	for _, id := range c.Descriptor.References() {
+		if where, ok := w.blocked[bundle.Key(nbi.KindVNF, id)]; ok {
 			return where
 		}
 	}
@@ -180,7 +170,7 @@ func (w *run) holdBack(ctx context.Context) error {
 		return nil
 	}
 	for name, want := range w.wanted {
-		k := key(KindNS, want.instance.NSD)
+		k := bundle.Key(nbi.KindNS, want.instance.NSD)
 		where, blocked := w.blocked[k]
 		if c, here := w.local.contents[k]; !blocked && here {
 			where = w.missingOf(c)
@@ -189,7 +179,7 @@ func (w *run) holdBack(ctx context.Context) error {
 			if err != nil && fatal(err) {
 				return err
 			}
-			where = w.missingOf(content{descriptor: nsd.Descriptor})
+			where = w.missingOf(bundle.Content{Descriptor: nsd.Descriptor})
 		}
 		if where != "" {
 			w.waiting[name] = "it waits for " + where + ", which isn't as it should be"
@@ -198,17 +188,7 @@ func (w *run) holdBack(ctx context.Context) error {
 	return nil
 }
 
-// hold returns d, or a decision to wait if the instance needs a package that isn't
-// ready.
-func (w *run) hold(d decision) decision {
-	why := w.waiting[d.name]
-	if why == "" || d.verb == nothing || d.verb == forget {
-		return d
-	}
-	return d.as(PhaseStalled, why)
-}
-
-func (w *run) packageProblem(p Package) error {
+func (w *run) packageProblem(p bundle.Package) error {
 	for _, problem := range w.problems {
 		if problem.What == string(p.Kind) && problem.Name == p.ID {
 			return problem.Err
@@ -219,13 +199,9 @@ func (w *run) packageProblem(p Package) error {
 
 // refusePackage records the failure to create or update a package.
 func (w *run) refusePackage(ctx context.Context, s *packageStep, err error) (*Failure, error) {
-	was := w.ledger.pkg(s.key())
-	f := Failure{Digest: s.content.digest, Message: err.Error(), Refused: !errors.Is(err, tko.ErrUnavailable), Count: 1, At: now().Truncate(time.Millisecond)}
-	if was.Failed != nil && was.Failed.Digest == f.Digest {
-		f.Count = was.Failed.Count + 1
-	}
-	was.Failed = &f
-	return &f, w.ledger.setPackage(ctx, s.key(), &was)
+	was := w.ledger.pkg(s.Key())
+	was.Failed = was.Failed.next(s.content.Digest, err.Error(), !errors.Is(err, tko.ErrUnavailable))
+	return was.Failed, w.ledger.setPackage(ctx, s.Key(), &was)
 }
 
 // ensure creates or updates a package, and records the change.
@@ -233,23 +209,23 @@ func (w *run) ensure(ctx context.Context, s *packageStep) error {
 	failed := w.changing(Change{Action: s.action, What: string(s.Kind), Name: s.ID, Source: s.Source, Reason: s.reason})
 	next, err := w.bring(ctx, s)
 	if err != nil {
-		err = fmt.Errorf("%s: the %s package %q: %w", s.where(), s.Kind, s.ID, err)
+		err = fmt.Errorf("%s: the %s package %q: %w", s.Where(), s.Kind, s.ID, err)
 		failed(err)
 		return err
 	}
-	return w.ledger.setPackage(ctx, s.key(), next)
+	return w.ledger.setPackage(ctx, s.Key(), next)
 }
 
 // bring sends a package, and returns its new state.
 func (w *run) bring(ctx context.Context, s *packageStep) (*PackageState, error) {
-	a, err := s.pack(s.content, false)
+	a, err := s.Pack(s.content, false)
 	if err != nil {
 		return nil, err
 	}
 	err = w.send(ctx, s, a)
-	if refusedAs(err, http.StatusUnprocessableEntity) && len(s.content.charts) > 0 {
+	if refusedAs(err, http.StatusUnprocessableEntity) && len(s.content.Charts) > 0 {
 		// Since v19, versions of charts are given with instances.
-		if a, err = s.pack(s.content, true); err == nil {
+		if a, err = s.Pack(s.content, true); err == nil {
 			err = w.send(ctx, s, a)
 		}
 	}
@@ -263,23 +239,23 @@ func (w *run) bring(ctx context.Context, s *packageStep) (*PackageState, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &PackageState{ID: s.id, Digest: s.content.digest, Keys: keys}, nil
+	return &PackageState{ID: s.id, Digest: s.content.Digest, Keys: keys}, nil
 }
 
 func refusedAs(err error, status int) bool {
-	response, ok := errors.AsType[*Error](err)
+	response, ok := errors.AsType[*nbi.Error](err)
 	return ok && response.Status == status
 }
 
 // dropKeys removes keys that are no longer in the descriptor from OSM's, and returns
 // the keys that OSM has then. If OSM refuses that, it adds a warning.
 func (w *run) dropKeys(ctx context.Context, s *packageStep) (there []string, err error) {
-	there = keysOf(s.content.tree)
-	gone := slices.DeleteFunc(slices.Clone(w.ledger.pkg(s.key()).Keys), func(k string) bool { return slices.Contains(there, k) })
+	there = s.content.Keys()
+	gone := slices.DeleteFunc(slices.Clone(w.ledger.pkg(s.Key()).Keys), func(k string) bool { return slices.Contains(there, k) })
 	if s.action != ActionUpdate || len(gone) == 0 {
 		return there, nil
 	}
-	if err := w.Client.MergeDescriptor(ctx, s.Kind, s.id, without(map[string]any{"id": s.ID}, gone)); err != nil {
+	if err := w.Client.MergeDescriptor(ctx, s.Kind, s.id, bundle.Without(map[string]any{"id": s.ID}, gone)); err != nil {
 		if fatal(err) {
 			return nil, err
 		}
@@ -295,7 +271,7 @@ func (w *run) dropKeys(ctx context.Context, s *packageStep) (there []string, err
 var errStored = errors.New("OSM has the package, and can't replace it")
 
 // send sends a package. Another client may have created or removed it.
-func (w *run) send(ctx context.Context, s *packageStep, a Archive) error {
+func (w *run) send(ctx context.Context, s *packageStep, a nbi.Archive) error {
 	was := s.id
 	if was != "" {
 		err := w.Client.UpdatePackage(ctx, s.Kind, was, a)
@@ -317,7 +293,7 @@ func (w *run) prunePackages(ctx context.Context) error {
 	state := w.ledger.state()
 	wanted := map[string]bool{}
 	for _, p := range w.desired.Packages {
-		wanted[p.key()] = true
+		wanted[p.Key()] = true
 	}
 	used := map[string]bool{}
 	for _, st := range state.Instances {
@@ -336,11 +312,11 @@ func (w *run) prunePackages(ctx context.Context) error {
 			waiting = true // packages that it refers to are needed, too
 		case !w.policy.Prune:
 			status.Message = "it is no longer desired, and the policy is not to prune"
-		case Kind(kind) == KindNS && used[id] || Kind(kind) == KindVNF && waiting:
+		case nbi.Kind(kind) == nbi.KindNS && used[id] || nbi.Kind(kind) == nbi.KindVNF && waiting:
 			status.Message = "an instance or package that isn't removed yet needs it"
 			waiting = true
 		default:
-			err := w.removePackage(ctx, Kind(kind), id, p)
+			err := w.removePackage(ctx, nbi.Kind(kind), id, p)
 			if errors.Is(err, tko.ErrConflict) {
 				status.Message = err.Error()
 				break
@@ -356,7 +332,7 @@ func (w *run) prunePackages(ctx context.Context) error {
 	return nil
 }
 
-func (w *run) removePackage(ctx context.Context, kind Kind, id string, p PackageState) error {
+func (w *run) removePackage(ctx context.Context, kind nbi.Kind, id string, p PackageState) error {
 	if p.ID != "" {
 		err := w.Client.DeletePackage(ctx, kind, p.ID)
 		if errors.Is(err, tko.ErrNotFound) { // only a list shows whether it was deleted
@@ -364,7 +340,7 @@ func (w *run) removePackage(ctx context.Context, kind Kind, id string, p Package
 			if listErr != nil {
 				return fmt.Errorf("listing the %s packages: %w", kind, listErr)
 			}
-			if !slices.ContainsFunc(found, func(r PackageRecord) bool { return r.ID == p.ID }) {
+			if !slices.ContainsFunc(found, func(r nbi.PackageRecord) bool { return r.ID == p.ID }) {
 				err = nil
 			}
 		}
@@ -373,7 +349,7 @@ func (w *run) removePackage(ctx context.Context, kind Kind, id string, p Package
 		}
 		w.changing(Change{Action: ActionDelete, What: string(kind), Name: id, Reason: "it is no longer desired"})
 	}
-	return w.ledger.setPackage(ctx, key(kind, id), nil)
+	return w.ledger.setPackage(ctx, bundle.Key(kind, id), nil)
 }
 
 // plan sets plan to the changes that a pass would make.
@@ -387,19 +363,19 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 		var refused error
 		switch {
 		case w.packageProblem(s.Package) != nil:
-			w.blocked[s.key()] = s.where()
+			w.blocked[s.Key()] = s.Where()
 		case s.held != nil:
 			refused = errors.New(s.held.Message)
 		case s.action != "" && w.missingOf(s.content) != "":
-			w.blocked[s.key()] = s.where()
+			w.blocked[s.Key()] = s.Where()
 			continue
 		case s.action == ActionUpdate:
 			refused = w.predict(&s)
 		}
 		if refused != nil {
-			w.blocked[s.key()] = s.where()
+			w.blocked[s.Key()] = s.Where()
 			plan.Refused = append(plan.Refused, Problem{string(s.Kind), s.ID, s.Source, refused})
-		} else if s.action != "" && s.content.digest != "" {
+		} else if s.action != "" && s.content.Digest != "" {
 			plan.Changes = append(plan.Changes, Change{Action: s.action, What: string(s.Kind), Name: s.ID, Source: s.Source, Reason: s.reason})
 		}
 	}
@@ -410,7 +386,7 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 		return err
 	}
 	w.ledger.write = nil
-	decisions := w.decide(nil, time.Now())
+	decisions := w.decide(w.ledger.state(), nil, time.Now())
 	w.policy.Approve = ""
 	if err := w.approve(ctx, decisions); err != nil {
 		return err
@@ -439,7 +415,7 @@ func (w *run) plan(ctx context.Context, plan *Plan) error {
 	}
 	state := w.ledger.state()
 	for _, k := range slices.Sorted(maps.Keys(state.Packages)) {
-		if kind, id, _ := strings.Cut(k, "/"); w.policy.Prune && !w.desired.keeps(k) && !slices.ContainsFunc(w.desired.Packages, func(p Package) bool { return p.key() == k }) {
+		if kind, id, _ := strings.Cut(k, "/"); w.policy.Prune && !w.desired.keeps(k) && !slices.ContainsFunc(w.desired.Packages, func(p bundle.Package) bool { return p.Key() == k }) {
 			plan.Changes = append(plan.Changes, Change{Action: ActionDelete, What: kind, Name: id, Reason: "it is no longer desired"})
 		}
 	}

@@ -1,19 +1,24 @@
 package osm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/tko-orchestrator/tko/internal/osm/bundle"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/prune"
 )
 
 // A Reconciler reconciles an OSM with the desired state of a source. It must not be
 // used concurrently.
 type Reconciler struct {
-	Client *Client
+	Client *nbi.Client
 	// Keep saves the state, before and after each step; an error ends the
 	// reconciliation. Concurrent steps share a call. It must not retain the state
 	// after it returns. changed names the changed instances ("instance/NAME") and
@@ -118,6 +123,9 @@ const (
 	PhaseKept        = "Kept"        // not desired, and not removed, for the reason in the message
 )
 
+// Unfinished are the phases of packages and instances that aren't as desired.
+var Unfinished = []string{PhaseStalled, PhaseFailed, PhaseProgressing, PhaseRemoving}
+
 // A Status is the status of one package or instance.
 type Status struct {
 	Phase     string
@@ -150,16 +158,68 @@ type Ended struct {
 	Failure string // OSM's message; empty if the operation succeeded
 }
 
+// done reports whether nothing is left to do.
+func (s Status) done() bool { return s.Phase == PhaseReady || s.Phase == PhaseKept }
+
 // Settled reports whether everything is as desired, and nothing is in flight.
 func (r Report) Settled() bool {
 	for _, all := range []map[string]Status{r.Packages, r.Instances} {
 		for _, s := range all {
-			if s.Phase != PhaseReady && s.Phase != PhaseKept {
+			if !s.done() {
 				return false
 			}
 		}
 	}
 	return r.Approval == nil
+}
+
+// Status returns the status of a package or instance by its key: see [State]. known is
+// false if the report has none.
+func (r Report) Status(key string) (s Status, known bool) {
+	if name, ok := InstanceOf(key); ok {
+		s, known = r.Instances[name]
+	} else {
+		s, known = r.Packages[key]
+	}
+	return s, known
+}
+
+// An Item is a package or an instance of a report.
+type Item struct {
+	What string // "vnf", "ns" or "instance"
+	Name string // the descriptor's id, or the instance's name
+	Status
+}
+
+// String returns the key of a package, or the name of an instance.
+func (i Item) String() string {
+	if i.What == whatInstance {
+		return i.Name
+	}
+	return bundle.Key(nbi.Kind(i.What), i.Name)
+}
+
+// Items returns the packages and instances in these phases, or all: VNF packages, NS packages,
+// instances, each by name.
+func (r Report) Items(phases ...string) []Item {
+	var items []Item
+	add := func(what, name string, s Status) {
+		if len(phases) == 0 || slices.Contains(phases, s.Phase) {
+			items = append(items, Item{What: what, Name: name, Status: s})
+		}
+	}
+	for key, s := range r.Packages {
+		what, id, _ := strings.Cut(key, "/")
+		add(what, id, s)
+	}
+	for name, s := range r.Instances {
+		add(whatInstance, name, s)
+	}
+	order := []string{string(nbi.KindVNF), string(nbi.KindNS), whatInstance}
+	slices.SortFunc(items, func(a, b Item) int {
+		return cmp.Or(slices.Index(order, a.What)-slices.Index(order, b.What), strings.Compare(a.Name, b.Name))
+	})
+	return items
 }
 
 // Following reports whether everything that isn't as desired is in flight: see
@@ -169,7 +229,7 @@ func (r Report) Following() bool {
 		return false
 	}
 	for _, s := range r.Packages {
-		if s.Phase != PhaseReady && s.Phase != PhaseKept {
+		if !s.done() {
 			return false
 		}
 	}

@@ -1,6 +1,8 @@
 package osm_test
 
 import (
+	"fmt"
+	"net/url"
 	"testing"
 	"time"
 
@@ -61,5 +63,19 @@ func TestUnchangedStateCostsOneRequestAndNoSave(t *testing.T) {
 	}
 	if w.keeps != keeps {
 		t.Errorf("the state was kept %d times", w.keeps-keeps)
+	}
+}
+
+func TestFiltersSelectInstances(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, osmtest.Options{})
+	d := osm.Desired{Packages: packages()}
+	for i := range 3 {
+		d.Instances = append(d.Instances, instance(fmt.Sprintf("a b&c=%d+ü", i), nil))
+	}
+	w.settle(d)
+	got, err := w.client.Instances(t.Context(), url.Values{"name": {d.Instances[0].Name + "," + d.Instances[2].Name}})
+	if err != nil || len(got) != 2 {
+		t.Errorf("%v %v", got, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/pause"
 )
 
@@ -29,18 +30,13 @@ const (
 // A run is one call of Apply, Follow or Plan.
 type run struct {
 	*Reconciler
-	policy   Policy
-	desired  Desired
+	situation
 	local    local
 	problems []Problem
-	wanted   map[string]wanted // by name
-	refused  map[string]error  // invalid instances, by name
 	blocked  map[string]string // origins of packages that aren't ready, by "vnf/ID"
-	waiting  map[string]string // reasons of instances that need one of those, by name
 	log      *slog.Logger
 
 	ledger  *ledger
-	seen    observation
 	lookups *lookups
 
 	mu       sync.Mutex
@@ -64,13 +60,14 @@ func newRun(r *Reconciler, d Desired, s State, p Policy) *run {
 	p.InFlight = cmp.Or(p.InFlight, 64)
 	p.Broken = cmp.Or(p.Broken, BrokenKeep)
 	w := &run{
-		Reconciler: r, policy: p, desired: d, wanted: map[string]wanted{}, refused: map[string]error{}, blocked: map[string]string{}, warned: map[string]bool{}, log: r.Log,
+		Reconciler: r, situation: situation{policy: p, desired: d, wanted: map[string]wanted{}, refused: map[string]error{}, target: r.Client.Target()},
+		blocked: map[string]string{}, warned: map[string]bool{}, log: r.Log,
 		ledger: newLedger(s, r.Keep), statuses: map[string]Status{}, packages: map[string]Status{},
 	}
 	if w.log == nil {
 		w.log = slog.New(slog.DiscardHandler)
 	}
-	w.lookups = &lookups{run: w, nsds: map[string]PackageRecord{}, vnfds: map[string]Descriptor{}, vims: map[string]string{}, noVIM: map[string]error{}}
+	w.lookups = &lookups{run: w, nsds: map[string]nbi.PackageRecord{}, vnfds: map[string]nbi.Descriptor{}, vims: map[string]string{}, noVIM: map[string]error{}}
 	w.local, w.problems = d.read()
 	for _, i := range d.Instances {
 		w.wanted[i.Name] = want(i, w.local)
@@ -94,7 +91,9 @@ func (w *run) apply(ctx context.Context, only map[string]bool) error {
 		only = w.unsettled()
 		wait := w.pause()
 		if len(only) == 0 || !time.Now().Add(wait).Before(deadline) {
-			w.soon(wait, len(only) > 0)
+			if len(only) > 0 {
+				w.soon(wait)
+			}
 			return nil
 		}
 		if err := pause.For(ctx, wait); err != nil {
@@ -133,8 +132,9 @@ func (w *run) pause() time.Duration {
 	return wait
 }
 
-func (w *run) soon(d time.Duration, wanted bool) {
-	if wanted && d > 0 && (w.again == 0 || d < w.again) {
+// soon asks for a call of Apply after this time; for none if it is 0.
+func (w *run) soon(d time.Duration) {
+	if d > 0 && (w.again == 0 || d < w.again) {
 		w.again = d
 	}
 }
@@ -161,7 +161,7 @@ func (w *run) pass(ctx context.Context, only map[string]bool) error {
 		w.fillStatuses("it was not reconciled")
 		return err
 	}
-	decisions := w.decide(only, time.Now())
+	decisions := w.decide(w.ledger.state(), only, time.Now())
 	w.warnOfCharts()
 	if err := w.approve(ctx, decisions); err != nil {
 		return err
@@ -172,36 +172,34 @@ func (w *run) pass(ctx context.Context, only map[string]bool) error {
 	if err := w.prunePackages(ctx); err != nil {
 		return err
 	}
-	w.soon(w.packagesLater, w.packagesLater > 0)
-	return w.ledger.setTarget(ctx, w.Client.Target(), w.seen.foreign)
+	w.soon(w.packagesLater)
+	return w.ledger.setTarget(ctx, w.target, w.seen.foreign)
 }
 
 // fillStatuses sets the status of the instances that have none yet, with why as the
 // message.
 func (w *run) fillStatuses(why string) {
-	for name, st := range w.ledger.state().Instances {
+	for name := range w.ledger.state().Instances {
 		if _, ok := w.statuses[name]; !ok {
-			w.status(name, PhaseProgressing, st, why)
+			w.status(name, PhaseProgressing, why)
 		}
 	}
 	for name := range w.wanted {
 		if err := w.refused[name]; err != nil {
-			w.status(name, PhaseStalled, nil, err.Error())
+			w.status(name, PhaseStalled, err.Error())
 		} else if _, ok := w.statuses[name]; !ok {
-			w.status(name, PhaseProgressing, nil, why)
+			w.status(name, PhaseProgressing, why)
 		}
 	}
 }
 
-func (w *run) status(name, phase string, st *InstanceState, message string) {
+// status sets the status of an instance.
+func (w *run) status(name, phase, message string) {
 	s := Status{Phase: phase, Message: message}
 	if v, ok := w.wanted[name]; ok {
 		s.Source = v.instance.Source
 	}
-	if st == nil {
-		st = w.ledger.instance(name)
-	}
-	if st != nil {
+	if st := w.ledger.instance(name); st != nil {
 		s.ID = st.ID
 		if st.Pending != nil {
 			s.Operation = st.Pending.Kind
@@ -272,18 +270,19 @@ func (w *run) report() Report {
 
 // An observation has the records that OSM returned.
 type observation struct {
-	byID    map[string]InstanceRecord
-	byName  map[string][]InstanceRecord
-	ops     map[string]OperationRecord // those of the state, by _id
-	byNSD   bool                       // recorded instances were listed by NSD, not by name
-	foreign bool                       // recorded instances are missing, and the state is of another OSM
+	byID     map[string]nbi.InstanceRecord
+	byName   map[string][]nbi.InstanceRecord
+	ops      map[string]nbi.OperationRecord // those of the state, by _id
+	recorded string                         // target of the state
+	byNSD    bool                           // recorded instances were listed by NSD, not by name
+	foreign  bool                           // recorded instances are missing, and the state is of another OSM
 }
 
 // observe lists the operations in flight, and the instances; only these, if only is
 // not nil.
 func (w *run) observe(ctx context.Context, only map[string]bool) error {
 	state := w.ledger.state()
-	w.seen = observation{byID: map[string]InstanceRecord{}, byName: map[string][]InstanceRecord{}, ops: map[string]OperationRecord{}}
+	w.seen = observation{recorded: state.Target, byID: map[string]nbi.InstanceRecord{}, byName: map[string][]nbi.InstanceRecord{}, ops: map[string]nbi.OperationRecord{}}
 	var known, unknown, ops []string
 	nsds := map[string]bool{}
 	for name, st := range state.Instances {
@@ -327,7 +326,7 @@ func (w *run) observe(ctx context.Context, only map[string]bool) error {
 			}
 		}
 	}
-	if state.Target != "" && state.Target != w.Client.Target() {
+	if state.Target != "" && state.Target != w.target {
 		w.seen.foreign = slices.ContainsFunc(known, func(name string) bool {
 			_, ok := w.seen.byID[state.Instances[name].ID]
 			return !ok
@@ -368,42 +367,42 @@ func split(attribute string, values []string) []url.Values {
 type lookups struct {
 	run   *run
 	mu    sync.Mutex
-	nsds  map[string]PackageRecord
-	vnfds map[string]Descriptor
+	nsds  map[string]nbi.PackageRecord
+	vnfds map[string]nbi.Descriptor
 	vims  map[string]string
 	noVIM map[string]error // of names without a VIM account
 }
 
 // nsd returns the record of an NSD. ErrNotFound if OSM has none of this id,
 // ErrConflict if it has several.
-func (l *lookups) nsd(ctx context.Context, id string) (PackageRecord, error) {
+func (l *lookups) nsd(ctx context.Context, id string) (nbi.PackageRecord, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if r, ok := l.nsds[id]; ok {
 		return r, nil
 	}
 	if strings.Contains(id, ",") {
-		return PackageRecord{}, tko.Errorf(tko.ErrInvalid, "the NSD's id %q has a comma", id)
+		return nbi.PackageRecord{}, tko.Errorf(tko.ErrInvalid, "the NSD's id %q has a comma", id)
 	}
-	found, err := l.run.Client.Packages(ctx, KindNS, url.Values{"id": {id}})
-	found = slices.DeleteFunc(found, func(r PackageRecord) bool { return r.Descriptor.ID != id })
+	found, err := l.run.Client.Packages(ctx, nbi.KindNS, url.Values{"id": {id}})
+	found = slices.DeleteFunc(found, func(r nbi.PackageRecord) bool { return r.Descriptor.ID != id })
 	switch {
 	case err != nil:
-		return PackageRecord{}, fmt.Errorf("looking for NSD %q: %w", id, err)
+		return nbi.PackageRecord{}, fmt.Errorf("looking for NSD %q: %w", id, err)
 	case len(found) == 0:
-		return PackageRecord{}, tko.Errorf(tko.ErrNotFound, "OSM has no NSD with the id %q: write the id of an NSD that is in OSM or in a package of the same source", id)
+		return nbi.PackageRecord{}, tko.Errorf(tko.ErrNotFound, "OSM has no NSD with the id %q: write the id of an NSD that is in OSM or in a package of the same source", id)
 	case len(found) > 1:
-		return PackageRecord{}, tko.Errorf(tko.ErrConflict, "OSM has %d NSDs with the id %q", len(found), id)
+		return nbi.PackageRecord{}, tko.Errorf(tko.ErrConflict, "OSM has %d NSDs with the id %q", len(found), id)
 	}
 	l.nsds[id] = found[0]
 	return found[0], nil
 }
 
 // members returns the VNFDs of an NSD by id, desired ones before those in OSM.
-func (l *lookups) members(ctx context.Context, nsd Descriptor) (map[string]Descriptor, error) {
+func (l *lookups) members(ctx context.Context, nsd nbi.Descriptor) (map[string]nbi.Descriptor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := map[string]Descriptor{}
+	all := map[string]nbi.Descriptor{}
 	var missing []string
 	for _, id := range nsd.References() {
 		if d, ok := l.run.local.vnfd(id); ok {
@@ -415,7 +414,7 @@ func (l *lookups) members(ctx context.Context, nsd Descriptor) (map[string]Descr
 		}
 	}
 	for _, q := range split("id", missing) {
-		found, err := l.run.Client.Packages(ctx, KindVNF, q)
+		found, err := l.run.Client.Packages(ctx, nbi.KindVNF, q)
 		if err != nil {
 			return nil, fmt.Errorf("looking for the VNFDs of NSD %q: %w", nsd.ID, err)
 		}
@@ -438,14 +437,14 @@ func (l *lookups) vim(ctx context.Context, name string) (string, error) {
 	if err := l.noVIM[name]; err != nil {
 		return "", err
 	}
-	var found []VIMRecord
+	var found []nbi.VIMRecord
 	var err error
 	for _, attribute := range []string{"name", "_id"} {
 		found, err = l.run.Client.VIMs(ctx, url.Values{attribute: {name}})
 		if err != nil && !errors.Is(err, tko.ErrNotFound) { // release 19 returns that for a filter that selects none
 			return "", fmt.Errorf("looking for VIM account %q: %w", name, err)
 		}
-		found = slices.DeleteFunc(found, func(r VIMRecord) bool { return r.Name != name && r.ID != name }) // OSM treats a comma as an or
+		found = slices.DeleteFunc(found, func(r nbi.VIMRecord) bool { return r.Name != name && r.ID != name }) // OSM treats a comma as an or
 		if len(found) > 0 {
 			break
 		}
@@ -467,7 +466,7 @@ func (l *lookups) vim(ctx context.Context, name string) (string, error) {
 
 // namesOf returns the first ten names of VIM accounts, and the number of the others,
 // as a text.
-func namesOf(all []VIMRecord) string {
+func namesOf(all []nbi.VIMRecord) string {
 	const most = 10
 	var names []string
 	for _, v := range all {
@@ -485,7 +484,7 @@ func namesOf(all []VIMRecord) string {
 // refused login, a failed save. An error response concerns only the object of its
 // request.
 func fatal(err error) bool {
-	if _, response := errors.AsType[*Error](err); response && !errors.Is(err, errSave) {
+	if _, response := errors.AsType[*nbi.Error](err); response && !errors.Is(err, errSave) {
 		return false
 	}
 	return errors.Is(err, tko.ErrUnavailable) || errors.Is(err, tko.ErrDenied) || errors.Is(err, errSave) ||

@@ -1,6 +1,11 @@
 package osm
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
 
 // State records what was made for a source. All comparisons are based on it. The
 // caller saves it, as JSON, from one call to the next. Of the values of parameters
@@ -11,6 +16,33 @@ type State struct {
 	Target    string                    `json:"target,omitempty"`
 	Packages  map[string]PackageState   `json:"packages,omitempty"`  // by "vnf/ID" and "ns/ID"
 	Instances map[string]*InstanceState `json:"instances,omitempty"` // by name
+}
+
+// InstanceKey returns the key of an instance among the packages and instances of an OSM:
+// "instance/NAME". Those of packages are made by package bundle.
+func InstanceKey(name string) string { return whatInstance + "/" + name }
+
+// InstanceOf returns the name of the instance with a key; false if it is that of a package.
+func InstanceOf(key string) (name string, ok bool) {
+	return strings.CutPrefix(key, whatInstance+"/")
+}
+
+// Has reports whether the package or instance with a key is recorded.
+func (s State) Has(key string) bool {
+	_, has := s.Packages[key]
+	if name, ok := InstanceOf(key); ok {
+		_, has = s.Instances[name]
+	}
+	return has
+}
+
+// Keys returns the keys of the recorded packages and instances.
+func (s State) Keys() []string {
+	keys := slices.Collect(maps.Keys(s.Packages))
+	for name := range s.Instances {
+		keys = append(keys, InstanceKey(name))
+	}
+	return keys
 }
 
 // PackageState is the recorded state of a package.

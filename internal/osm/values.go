@@ -1,6 +1,7 @@
 package osm
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -8,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 )
 
 // The parameters of an upgrade that aren't values of the chart.
@@ -70,15 +73,12 @@ func (w wanted) sum() string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// states returns the states of all KDUs after they are applied. If initial is true,
-// that is by an instantiation.
-func (w wanted) states(initial bool) map[string]KDUState {
+// instantiated returns the states of all KDUs after an instantiation.
+func (w wanted) instantiated() map[string]KDUState {
 	all := map[string]KDUState{}
 	for name, k := range w.kdus {
 		s := k.state
-		if initial {
-			s.Initial = slices.Sorted(maps.Keys(s.Values))
-		}
+		s.Initial = slices.Sorted(maps.Keys(s.Values))
 		all[name] = s
 	}
 	return all
@@ -109,6 +109,12 @@ func collect(all map[string]string, at string, m map[string]any) {
 		sum := sha256.Sum256(append([]byte(path+"\x00"), data...))
 		all[path] = hex.EncodeToString(sum[:8])
 	}
+}
+
+// shownBy reports whether OSM shows exactly these values of a KDU.
+func (k KDUState) shownBy(rec nbi.InstanceRecord, kdu string) bool {
+	values, shown := rec.Values(kdu)
+	return shown && maps.Equal(digests(values), k.Values)
 }
 
 // same reports whether a KDU has the desired values, and the desired model if want has
@@ -151,4 +157,17 @@ func (k KDUState) changes(name string, want KDUState) []string {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// sameValues reports whether values are equal as JSON.
+func sameValues(a, b map[string]any) bool {
+	if len(a) == 0 && len(b) == 0 {
+		return true
+	}
+	left, err := json.Marshal(a)
+	if err != nil {
+		return false
+	}
+	right, err := json.Marshal(b)
+	return err == nil && bytes.Equal(left, right)
 }

@@ -13,9 +13,10 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/bundle"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 	"github.com/tko-orchestrator/tko/internal/prune"
-	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/test/eventually"
 )
 
@@ -23,7 +24,7 @@ import (
 type world struct {
 	t      *testing.T
 	server *osmtest.Server
-	client *osm.Client
+	client *nbi.Client
 	policy osm.Policy
 
 	mu    sync.Mutex
@@ -39,21 +40,8 @@ func newWorld(t *testing.T, o osmtest.Options) *world {
 	w := &world{t: t, server: osmtest.Start(t, o), policy: osm.Policy{
 		Prune: true, Budget: prune.Instances, Wait: time.Minute, Poll: 2 * time.Millisecond, Settle: 50 * time.Millisecond, Retry: time.Millisecond,
 	}}
-	w.client = client(t, w.server)
+	w.client = osmtest.Client(t, w.server)
 	return w
-}
-
-func endpoint(s *osmtest.Server) osm.Endpoint {
-	return osm.Endpoint{URL: s.URL, CA: s.CA, User: "admin", Project: "admin", Password: func(context.Context) (secret.Text, error) { return "admin", nil }}
-}
-
-func client(t *testing.T, s *osmtest.Server) *osm.Client {
-	t.Helper()
-	c, err := osm.NewClient(endpoint(s), osm.Options{Timeout: 30 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
 }
 
 // saved returns the state as last saved.
@@ -151,24 +139,24 @@ func (w *world) instance(name string) osmtest.Instance {
 	return i
 }
 
-func vnf(chart string) osm.Package {
+func vnf(chart string) bundle.Package {
 	const id = "upf_knf"
-	return osm.Package{Kind: osm.KindVNF, ID: id, Source: "osm-pkgs/" + id, Files: fstest.MapFS{
+	return bundle.Package{Kind: nbi.KindVNF, ID: id, Source: "osm-pkgs/" + id, Files: fstest.MapFS{
 		id + ".yaml":           {Data: fmt.Appendf(nil, "vnfd:\n  id: %s\n  product-name: p\n  kdu:\n  - name: upf\n    helm-chart: %s\n", id, chart)},
 		"charts/values/a.yaml": {Data: []byte("a: 1\n")},
 	}}
 }
 
-func ns(id string, members ...string) osm.Package {
+func ns(id string, members ...string) bundle.Package {
 	var b strings.Builder
 	fmt.Fprintf(&b, "nsd:\n  nsd:\n  - id: %s\n    name: n\n    vnfd-id: [upf_knf]\n    df:\n    - id: default\n      vnf-profile:\n", id)
 	for _, m := range members {
 		fmt.Fprintf(&b, "      - {id: %s, vnfd-id: upf_knf}\n", m)
 	}
-	return osm.Package{Kind: osm.KindNS, ID: id, Source: "osm-pkgs/" + id, Files: fstest.MapFS{id + ".yaml": {Data: []byte(b.String())}}}
+	return bundle.Package{Kind: nbi.KindNS, ID: id, Source: "osm-pkgs/" + id, Files: fstest.MapFS{id + ".yaml": {Data: []byte(b.String())}}}
 }
 
-func packages() []osm.Package { return []osm.Package{ns("upf_ns", "upf"), vnf("ops/upf")} }
+func packages() []bundle.Package { return []bundle.Package{ns("upf_ns", "upf"), vnf("ops/upf")} }
 
 func instance(name string, params map[string]any) osm.Instance {
 	return osm.Instance{Name: name, NSD: "upf_ns", VIM: "vim", Source: name + ".osmops.yaml", VNFs: []osm.VNF{{Member: "upf", KDUs: []osm.KDU{{Name: "upf", Params: params}}}}}

@@ -406,7 +406,7 @@ func (c *Controller) reconcileSource(r reference) error {
 	prune := u.GetAnnotations()[AnnotationPrune] == "true"
 	c.set(r, gitops.Spec{
 		Name: r.source(), Kind: r.kind, URL: r.namespace + "/" + r.name, Suspend: suspended, Prune: prune, OSMOnly: true,
-		OSM: gitops.DefaultOSM(prune), Interval: sourceInterval, Resync: sourceInterval,
+		OSM: gitops.OSM{Policy: gitops.OSMSettings{}.Policy(prune)}, Interval: sourceInterval, Resync: sourceInterval,
 		Generation: fmt.Sprintf("%s/%t/%t/%s/%s", u.GetUID(), suspended, prune, u.GetAnnotations()[AnnotationRequested], artifact.generation()),
 		From:       &sourceFetcher{controller: c, ref: r, osmOps: true},
 		Report:     c.report(r, 0, "", artifact),

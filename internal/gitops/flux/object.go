@@ -13,7 +13,6 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops"
-	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/internal/prune"
 	rolloutspec "github.com/tko-orchestrator/tko/internal/rollout/spec"
 )
@@ -153,16 +152,11 @@ func (o *object) gitOpsSpec(r reference) gitops.Spec {
 	for _, d := range o.Spec.DependsOn {
 		s.DependsOn = append(s.DependsOn, reference{Kind, cmp.Or(d.Namespace, r.namespace), d.Name}.source())
 	}
-	p := osm.Policy{
-		Prune: s.Prune, Broken: osm.Broken(o.Spec.OSM.Broken), Replace: o.Spec.OSM.Replace, NoReset: o.Spec.OSM.NoReset, Budget: prune.Instances,
-	}
-	if o.Spec.OSM.Prune != nil {
-		p.Prune = *o.Spec.OSM.Prune
-	}
+	settings := gitops.OSMSettings{Prune: o.Spec.OSM.Prune, Broken: o.Spec.OSM.Broken, Replace: o.Spec.OSM.Replace, NoReset: o.Spec.OSM.NoReset}
 	if b := o.Spec.OSM.Budget; b != nil {
-		p.Budget = prune.Budget{Percent: b.Percent, Count: b.Instances}
+		settings.Percent, settings.Instances = &b.Percent, &b.Instances
 	}
-	s.OSM.Policy = p
+	s.OSM.Policy = settings.Policy(s.Prune)
 	if o.Spec.Rollout != nil {
 		s.Rollout, s.Invalid = rolloutspec.Settings(o.Spec.Rollout)
 	}

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan/plantest"
 	"github.com/tko-orchestrator/tko/internal/prune"
 )
 
@@ -63,7 +65,7 @@ func TestRemovalsBeyondBothLimitsWait(t *testing.T) {
 		if waits := p.Asks != ""; waits != test.waits {
 			t.Errorf("%s: %s: waits %t, want %t: %q", name, test.why, waits, test.waits, p.Messages)
 		}
-		if n := p.Changes(); n != len(p.Actions)+len(p.Held) {
+		if n := plantest.Changes(p); n != len(p.Actions)+len(p.Held) {
 			t.Errorf("%s: %d changes", name, n)
 		}
 		if text := strings.Join(p.Messages, "\n"); test.waits && !strings.Contains(text, fmt.Sprintf("%d of %d entities would be removed", test.gone, test.owned)) ||
@@ -244,5 +246,48 @@ func TestParentAndChildAreRemovedTogether(t *testing.T) {
 	}
 	if n := len(w.entities()); n != 0 || len(w.items) != 0 {
 		t.Errorf("%d deployments are left, and %d items, want none", n, len(w.items))
+	}
+}
+
+// A counter counts the dry runs of removals by kind, and fails them with err.
+type counter struct {
+	*world
+	err    error
+	counts map[tko.Kind]int
+}
+
+func (c *counter) RemoveEntity(ctx context.Context, kind tko.Kind, id string, dryRun bool) (tko.Deleted, error) {
+	c.counts[kind]++
+	if c.err != nil {
+		return tko.Deleted{}, c.err
+	}
+	return c.world.RemoveEntity(ctx, kind, id, dryRun)
+}
+
+// Only deployments have descendants: the plan asks for their numbers, once for each one
+// that exists. One that is deleted meanwhile has none.
+func TestOnlyDescendantsOfDeploymentsAreCounted(t *testing.T) {
+	t.Parallel()
+	refused := errors.New("refused")
+	for name, c := range map[string]struct{ err, want error }{
+		"counted":           {nil, nil},
+		"deleted meanwhile": {tko.Errorf(tko.ErrNotFound, "deployment"), nil},
+		"other errors":      {refused, refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, pruning())
+			w.apply(w.of(plainSite("s"), plainDeployment("d"))...)
+			w.items = append(w.items, tko.SourceItem{Kind: string(tko.KindDeployment), Name: "never made", Pending: true})
+			counting := &counter{w, c.err, map[tko.Kind]int{}}
+			p, err := plan.Make(t.Context(), counting, nil, w.items, w.policy)
+			if !errors.Is(err, c.want) {
+				t.Fatalf("the error is %v, want %v", err, c.want)
+			}
+			equal(t, "dry runs", map[tko.Kind]int{tko.KindDeployment: 1}, counting.counts)
+			if err == nil {
+				equal(t, "actions", []string{`delete deployment "d"`, `delete deployment "never made"`, `delete site "s"`}, actions(p.Actions))
+			}
+		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan/plantest"
 	"github.com/tko-orchestrator/tko/internal/prune"
 )
 
@@ -114,7 +115,7 @@ func TestCarefulRemovalOfSitesWithDeploymentsWaits(t *testing.T) {
 		t.Errorf("the removal of empty sites, and of a template of an occupied one's name, waits: %q", p.Messages)
 	}
 	w.policy.Prune = false
-	if p := w.plan(owned[3:]...); p.Asks != "" || p.Changes() != 0 {
+	if p := w.plan(owned[3:]...); p.Asks != "" || plantest.Changes(p) != 0 {
 		t.Errorf("without pruning %v, %v", p.Actions, p.Held)
 	}
 	w.policy.Prune = true
@@ -291,5 +292,14 @@ func TestCarefulMessageCountsOtherChanges(t *testing.T) {
 	p := w.plan(w.fromInventory(append(numbered(22, moved, "s"), plainSite("new"))...)...)
 	if text := strings.Join(p.Messages, "\n"); !strings.Contains(text, "1 other changes wait for the removal") {
 		t.Errorf("the message is %q, want one that counts the new site", text)
+	}
+	for name, revision := range map[string][]tko.Put{
+		"without other changes": numbered(22, moved, "s"),
+		"without a removal":     append(numbered(22, moved, "s"), plainSite("gone"), plainSite("new")),
+	} {
+		p := w.plan(w.fromInventory(revision...)...)
+		if text := strings.Join(p.Messages, "\n"); p.Asks == "" || strings.Contains(text, "other changes wait") {
+			t.Errorf("%s: the message is %q, want one that counts none", name, text)
+		}
 	}
 }

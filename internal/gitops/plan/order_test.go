@@ -11,6 +11,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan/plantest"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -235,7 +236,7 @@ func TestChangedManifestIsTheSameDeployment(t *testing.T) {
 		}
 	}
 	equal(t, "its package", map[string]string{"own": "2", "settings": "2"}, data)
-	equal(t, "changes after that", 0, w.plan(with(other)...).Changes())
+	equal(t, "changes after that", 0, plantest.Changes(w.plan(with(other)...)))
 	other.Parent = tko.DeploymentID(parent)
 	w.refused([]string{`deployment "d"`, "parent"}, with(other)...)
 }
@@ -261,7 +262,7 @@ func TestDeploymentsAreRestoredByTheirPlace(t *testing.T) {
 			Package: configMap("by-ada", "1").WithDeployment(string(test.template), string(test.site), false, false),
 		})
 		equal(t, name, test.want, actions(w.apply(manifests...).Actions))
-		equal(t, name+", after that", 0, w.plan(manifests...).Changes())
+		equal(t, name+", after that", 0, plantest.Changes(w.plan(manifests...)))
 	}
 }
 
@@ -285,6 +286,16 @@ func TestChangedTemplateChangesNothingElse(t *testing.T) {
 	want := []string{w.item(tko.KindDeployment, "a").ID, w.item(tko.KindDeployment, "b").ID}
 	slices.Sort(want)
 	equal(t, "outdated", want, outdated)
+}
+
+// Only changes of templates outdate deployments, not those of a site of the same name.
+func TestSitesOutdateNoDeployments(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, pruning())
+	w.apply(w.of(template("t", "1"), site("s", "t"), plainSite("t"), placed("a", "1"))...)
+	p := w.plan(w.of(template("t", "1"), site("s", "t"), site("t", "", "region", "west"), placed("a", "1"))...)
+	equal(t, "actions", []string{`update site "t"`}, actions(p.Actions))
+	equal(t, "messages", 0, len(p.Messages))
 }
 
 // The plan doesn't depend on the order of manifests and items.

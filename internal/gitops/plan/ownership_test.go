@@ -9,6 +9,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan/plantest"
 )
 
 // A source owns what it created, and existing entities that are equal to its manifest. Any
@@ -57,7 +58,7 @@ func TestExistingEntitiesAreAdopted(t *testing.T) {
 				if !slices.Contains(w.entities(), want) {
 					t.Errorf("there are %q, want %q", w.entities(), want)
 				}
-				equal(t, "actions of the next plan", 0, w.plan(m).Changes())
+				equal(t, "actions of the next plan", 0, plantest.Changes(w.plan(m)))
 				w.apply()
 				if text := strings.Join(w.entities(), "\n"); strings.Contains(text, string(is.Kind)+" "+is.ID) {
 					t.Errorf("after its manifest was removed, there is %s", text)
@@ -115,7 +116,7 @@ func TestEntitiesOfOtherSourcesAreRefused(t *testing.T) {
 				w.others = nil
 				w.apply(of(t, p))
 				w.owns("core", tko.SourceItem{Kind: string(p.Kind), Name: "another"})
-				equal(t, "actions with another one of the other source", 0, w.plan(of(t, p)).Changes())
+				equal(t, "actions with another one of the other source", 0, plantest.Changes(w.plan(of(t, p))))
 			})
 		}
 	}
@@ -158,7 +159,7 @@ func TestDriftIsRestored(t *testing.T) {
 	w := newWorld(t, pruning())
 	manifests := w.of(plugin("p"), template("t", "1"), site("changed", "t", "region", "west"), plainSite("deleted"), plainSite("same"), plainDeployment("d"))
 	w.apply(manifests...)
-	equal(t, "actions without changes", 0, w.plan(manifests...).Changes())
+	equal(t, "actions without changes", 0, plantest.Changes(w.plan(manifests...)))
 	w.put(template("t", "2"))
 	w.put(site("changed", "t", "region", "east"))
 	w.remove(tko.KindSite, "deleted")
@@ -167,7 +168,7 @@ func TestDriftIsRestored(t *testing.T) {
 		`update template "t" (it was changed by ada)`, `update site "changed" (it was changed by ada)`, `create site "deleted" (it was deleted)`, `create deployment "d" (it was deleted)`,
 	}
 	equal(t, "actions", want, actions(w.apply(manifests...).Actions))
-	equal(t, "actions after that", 0, w.plan(manifests...).Changes())
+	equal(t, "actions after that", 0, plantest.Changes(w.plan(manifests...)))
 	if s, err := w.Site(t.Context(), "changed", 0); err != nil || s.Metadata["region"] != "west" {
 		t.Errorf("the site has %v, %v", s.Metadata, err)
 	}
@@ -226,10 +227,10 @@ func TestEntitiesStayWithoutPruning(t *testing.T) {
 
 	// Its manifest without the annotation makes it subject to pruning again.
 	kept.Keep = false
-	equal(t, "changes", 0, w.apply(kept).Changes())
+	equal(t, "changes", 0, plantest.Changes(w.apply(kept)))
 	w.policy.Prune = false
 	p = w.apply()
-	equal(t, "changes without pruning", 0, p.Changes())
+	equal(t, "changes without pruning", 0, plantest.Changes(p))
 	if text := strings.Join(p.Messages, "\n"); !strings.Contains(text, `site "kept" stays although its manifest was removed: pruning is off`) {
 		t.Errorf("the messages are %q", text)
 	}
@@ -266,7 +267,7 @@ func TestAddOnlyNeverChanges(t *testing.T) {
 			t.Errorf("%s was changed: there are %q", line, w.entities())
 		}
 	}
-	equal(t, "without manifests", 0, w.apply().Changes())
+	equal(t, "without manifests", 0, plantest.Changes(w.apply()))
 	equal(t, "inventory", []string{"template a", "template b", "template c", "template gone", "template new"}, names(w.items))
 }
 
@@ -288,4 +289,65 @@ func TestMessagesAreBounded(t *testing.T) {
 			t.Errorf("%d sites: invalid are %q", n, p.Invalid)
 		}
 	}
+}
+
+// A site is compared with its content after the plan, also if the plan restores or changes
+// its template.
+func TestSitesAreComparedWithTheirTemplatesAfterThePlan(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		why    string
+		before func(w *world)
+		value  string // of the template
+		want   []string
+	}{
+		"drifted template": {"the site was made before the drift", func(w *world) {
+			w.put(site("s", "t"))
+			w.put(template("t", "2"))
+		}, "1", []string{`update template "t" (it was changed by ada)`, `adopt site "s"`}},
+		"changed template": {"the site was made of the next content", func(w *world) {
+			w.put(template("t", "2"))
+			w.put(site("s", "t"))
+			w.apply(w.of(template("t", "1"))...)
+		}, "2", []string{`update template "t"`, `adopt site "s"`}},
+		"deleted template": {"the policy adopts what differs", func(w *world) {
+			w.policy.Adopt = true
+			w.put(site("s", "t"))
+			w.remove(tko.KindTemplate, "t")
+		}, "1", []string{`create template "t" (it was deleted)`, `adopt site "s"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, pruning())
+			w.apply(w.of(template("t", "1"))...)
+			c.before(w)
+			equal(t, "actions, as "+c.why, c.want, actions(w.plan(w.of(template("t", c.value), site("s", "t"))...).Actions))
+		})
+	}
+}
+
+// A policy that only adds completes a creation that was interrupted.
+func TestAddOnlyCompletesCreations(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, plan.Policy{AddOnly: true})
+	w.apply(w.of(template("a", "1"))...)
+	w.items = []tko.SourceItem{{Kind: string(tko.KindTemplate), Name: "a", Pending: true}}
+	before := w.entities()
+	p := w.apply(w.of(template("a", "1"))...)
+	equal(t, "actions", []string{`update template "a"`}, actions(p.Actions))
+	equal(t, "messages", 0, len(p.Messages))
+	equal(t, "entities", before, w.entities())
+	if item := w.item(tko.KindTemplate, "a"); item.Pending || item.Digest == "" {
+		t.Errorf("the inventory has %+v", item)
+	}
+}
+
+// If the inventory has no revision of an entity, it isn't known who changed it.
+func TestDriftFromUnknownRevisionsHasNoAuthor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, pruning())
+	w.apply(w.of(plainSite("s"))...)
+	w.items[0].Revision = 0
+	w.put(site("s", "", "region", "west"))
+	equal(t, "actions", []string{`update site "s"`}, actions(w.plan(w.of(plainSite("s"))...).Actions))
 }

@@ -145,9 +145,6 @@ type Plan struct {
 	maker  *maker
 }
 
-// Changes returns the number of actions, including held ones.
-func (p *Plan) Changes() int { return len(p.Actions) + len(p.Held) }
-
 // AuthorOf returns the author of changes made for a source.
 func AuthorOf(source string) string { return authorPrefix + source }
 
@@ -703,7 +700,7 @@ func (m *maker) actionFor(ctx context.Context, w *manifest.Manifest) (*Action, e
 	if a.Verb == Adopt || a.Verb == Create && !owned { // another source may restore what doesn't exist
 		return a, m.unowned(ctx, k)
 	}
-	if a.Verb == Update && !changed && item.Digest == w.Digest {
+	if a.Verb == Update && !changed {
 		a.Reason = "" // it has the wanted content already: only the inventory is old
 	}
 	return a, nil

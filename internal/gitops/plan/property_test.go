@@ -13,6 +13,7 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan/plantest"
 	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/krm"
 )
@@ -109,7 +110,7 @@ func TestAnyRevisionsConverge(t *testing.T) {
 				equal(t, name+": entities after planning", before, w.entities())
 				checkOrder(t, name, p)
 				checkBudget(t, name, w, p)
-				if p.Changes() == 0 {
+				if plantest.Changes(p) == 0 {
 					break
 				}
 				if len(p.Held) > 0 {

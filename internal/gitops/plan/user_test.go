@@ -9,6 +9,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan/plantest"
 )
 
 // editable is the policy of an inventory of which users may set parts.
@@ -97,7 +98,7 @@ func TestEditablePartsOfUsersStay(t *testing.T) {
 			}
 			// It is recorded: the next plan changes nothing, and says the same.
 			p = w.plan(w.fromInventory(test.next)...)
-			equal(t, "changes after that", 0, p.Changes())
+			equal(t, "changes after that", 0, plantest.Changes(p))
 			equal(t, "messages after that", text, strings.Join(p.Messages, "\n"))
 			// If the part isn't editable any more, the value of the inventory is restored.
 			w.policy.Editable = nil
@@ -220,6 +221,6 @@ func TestOriginsOfPartsAreRecorded(t *testing.T) {
 	w.items, w.policy.Origins = p.Items, p.Origins
 	want["a"] = manifests[0].Origins
 	equal(t, "origins", want, origins())
-	equal(t, "changes", 0, p.Changes())
+	equal(t, "changes", 0, plantest.Changes(p))
 	equal(t, "entities", before, w.entities())
 }

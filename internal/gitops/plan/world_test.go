@@ -15,6 +15,7 @@ import (
 	"github.com/tko-orchestrator/tko/client"
 	"github.com/tko-orchestrator/tko/internal/gitops/manifest"
 	"github.com/tko-orchestrator/tko/internal/gitops/plan"
+	"github.com/tko-orchestrator/tko/internal/gitops/plan/plantest"
 	"github.com/tko-orchestrator/tko/internal/grpcapi/grpctest"
 	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/krm"
@@ -195,29 +196,10 @@ func (w *world) refused(parts []string, manifests ...manifest.Manifest) {
 	equal(w, "after a refused revision", before, w.entities())
 }
 
-// entities returns a line for each entity: kind, ID or origin, revision and author.
+// entities returns a line for each entity: see [plantest.Entities].
 func (w *world) entities() []string {
 	w.Helper()
-	found := []string{}
-	add := func(kind tko.Kind, id string, stamp tko.Stamp, err error) {
-		if err != nil {
-			w.Fatal(err)
-		}
-		found = append(found, fmt.Sprintf("%s %s %d %s", kind, id, stamp.Revision, stamp.Who))
-	}
-	for p, err := range w.Plugins(w.Context(), tko.PluginSelect{}, tko.ListOptions{}) {
-		add(tko.KindPlugin, p.ID(), p.Stamp, err)
-	}
-	for t, err := range w.Templates(w.Context(), tko.TemplateSelect{}, tko.ListOptions{}) {
-		add(tko.KindTemplate, string(t.ID), t.Stamp, err)
-	}
-	for s, err := range w.Sites(w.Context(), tko.SiteSelect{}, tko.ListOptions{}) {
-		add(tko.KindSite, string(s.ID), s.Stamp, err)
-	}
-	for d, err := range w.Deployments(w.Context(), tko.DeploymentSelect{}, tko.ListOptions{}) {
-		add(tko.KindDeployment, string(d.ID), d.Stamp, err)
-	}
-	return found
+	return plantest.Entities(w, w.Client, func(d tko.Deployment) string { return string(d.ID) })
 }
 
 // actions returns the actions as text.

@@ -20,6 +20,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/bundle"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/secret"
 )
 
@@ -194,12 +196,12 @@ func (r *reader) packages(root string) error {
 			continue
 		}
 		dir := path.Join(folder, e.Name())
-		p := osm.Package{ID: e.Name(), Source: dir}
+		p := bundle.Package{ID: e.Name(), Source: dir}
 		switch {
 		case strings.HasSuffix(e.Name(), "_knf"):
-			p.Kind = osm.KindVNF
+			p.Kind = nbi.KindVNF
 		case strings.HasSuffix(e.Name(), "_ns"):
-			p.Kind = osm.KindNS
+			p.Kind = nbi.KindNS
 		default:
 			r.problem(invalid("%s: the name of a package's folder ends with _knf (VNF) or _ns (NS)", dir))
 			continue
@@ -641,8 +643,8 @@ func ParseConnection(data []byte) (Connection, error) {
 // connection again for each login, so that a changed password is used.
 //
 // Without a scheme it is https, unless the port is 80, which is plain http.
-func (c Connection) Endpoint(read func(ctx context.Context) (Connection, error)) osm.Endpoint {
-	e := osm.Endpoint{URL: c.Hostname, CA: c.CA, Insecure: c.Insecure, User: c.User, Project: c.Project}
+func (c Connection) Endpoint(read func(ctx context.Context) (Connection, error)) nbi.Endpoint {
+	e := nbi.Endpoint{URL: c.Hostname, CA: c.CA, Insecure: c.Insecure, User: c.User, Project: c.Project}
 	scheme := c.Scheme
 	if scheme == "" && strings.HasSuffix(c.Hostname, ":80") {
 		scheme = "http"

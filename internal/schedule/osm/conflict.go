@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/osm"
 	"github.com/tko-orchestrator/tko/krm"
 )
 
@@ -31,11 +32,11 @@ func conflicts(deployments []tko.Deployment) map[tko.DeploymentID]error {
 			}
 			var what string
 			switch gvk.Kind {
-			case kindInstance:
+			case osm.InstanceKind:
 				if name := r.Text("spec", "name"); name != "" { // a default name has the deployment's ID in it
 					what = fmt.Sprintf("the instance %q", name)
 				}
-			case kindVNF, kindNS:
+			case osm.VNFPackageKind, osm.NSPackageKind:
 				if p, err := readPackage(r); err == nil { // readDeployment reports the error on this deployment alone
 					what = fmt.Sprintf("another content of the %s %q", gvk.Kind, p.ID)
 				}
@@ -48,7 +49,7 @@ func conflicts(deployments []tko.Deployment) map[tko.DeploymentID]error {
 			switch {
 			case !there:
 				owners[what] = owner{d.ID, r}
-			case first.id == d.ID, gvk.Kind != kindInstance && reflect.DeepEqual(first.resource["spec"], r["spec"]):
+			case first.id == d.ID, gvk.Kind != osm.InstanceKind && reflect.DeepEqual(first.resource["spec"], r["spec"]):
 			default:
 				report(d.ID, what, first.id)
 				report(first.id, what, d.ID)

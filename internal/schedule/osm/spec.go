@@ -15,6 +15,8 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/bundle"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/prune"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/krm"
@@ -25,13 +27,6 @@ var GVK = krm.GVK{Group: "osm.plugin.nephio.org", Version: "v1alpha1", Kind: "OS
 
 // group is the group of the resources that this target applies.
 const group = "osm.nephio.org"
-
-// The kinds of the group.
-const (
-	kindInstance = "NsInstance"
-	kindVNF      = "VnfPackage"
-	kindNS       = "NsPackage"
-)
 
 // spec is the spec of an OSM resource.
 type spec struct {
@@ -66,7 +61,7 @@ func readSpec(r krm.Resource) (spec, error) {
 		problem = "spec.url is missing: write where the NBI of OSM is"
 	case s.Credentials.Username == "" || s.Credentials.PasswordFile == "":
 		problem = "spec.credentials needs username and passwordFile"
-	case s.Broken != "" && s.Broken != osm.BrokenKeep && s.Broken != osm.BrokenRecreate:
+	case !s.Broken.Valid():
 		problem = fmt.Sprintf("spec.broken: %q is none of Keep and Recreate", s.Broken)
 	case s.Insecure && s.CAFile != "":
 		problem = "spec has both insecure and caFile: insecure skips the check of the certificate, so remove one of them"
@@ -95,8 +90,8 @@ func (s spec) policy() osm.Policy {
 }
 
 // endpoint returns the endpoint of a site. The password is read at each login.
-func (t *Target) endpoint(s spec) (osm.Endpoint, error) {
-	e := osm.Endpoint{URL: s.URL, Insecure: s.Insecure, User: s.Credentials.Username, Project: s.Project}
+func (t *Target) endpoint(s spec) (nbi.Endpoint, error) {
+	e := nbi.Endpoint{URL: s.URL, Insecure: s.Insecure, User: s.Credentials.Username, Project: s.Project}
 	e.Password = func(ctx context.Context) (secret.Text, error) {
 		if name := s.Credentials.PasswordFile; secret.IsReference(name) {
 			text, err := t.options.References.Resolve(ctx, name)
@@ -172,14 +167,14 @@ type packageSpec struct {
 }
 
 // readPackage reads a VnfPackage or NsPackage.
-func readPackage(r krm.Resource) (osm.Package, error) {
+func readPackage(r krm.Resource) (bundle.Package, error) {
 	var s packageSpec
 	if err := into(r["spec"], &s); err != nil {
-		return osm.Package{}, tko.Errorf(tko.ErrInvalid, "%s: spec: %w", r.Identity(), err)
+		return bundle.Package{}, tko.Errorf(tko.ErrInvalid, "%s: spec: %w", r.Identity(), err)
 	}
-	p := osm.Package{Kind: osm.KindVNF, ID: s.ID, Source: r.Identity().String()}
-	if r.GVK().Kind == kindNS {
-		p.Kind = osm.KindNS
+	p := bundle.Package{Kind: nbi.KindVNF, ID: s.ID, Source: r.Identity().String()}
+	if r.GVK().Kind == osm.NSPackageKind {
+		p.Kind = nbi.KindNS
 	}
 	if p.ID == "" {
 		p.ID = r.Name()
@@ -196,24 +191,24 @@ func readPackage(r krm.Resource) (osm.Package, error) {
 	if s.Descriptor != nil {
 		data, err := yaml.Marshal(s.Descriptor)
 		if err != nil {
-			return osm.Package{}, tko.Errorf(tko.ErrInvalid, "%s: spec.descriptor: %w", r.Identity(), err)
+			return bundle.Package{}, tko.Errorf(tko.ErrInvalid, "%s: spec.descriptor: %w", r.Identity(), err)
 		}
 		if err := add("descriptor.yaml", data); err != nil {
-			return osm.Package{}, err
+			return bundle.Package{}, err
 		}
 	}
 	for name, text := range s.Files {
 		if err := add(name, []byte(text)); err != nil {
-			return osm.Package{}, err
+			return bundle.Package{}, err
 		}
 	}
 	for name, text := range s.Binary {
 		data, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
-			return osm.Package{}, tko.Errorf(tko.ErrInvalid, "%s: spec.binaryFiles: %q is not in base64", r.Identity(), name)
+			return bundle.Package{}, tko.Errorf(tko.ErrInvalid, "%s: spec.binaryFiles: %q is not in base64", r.Identity(), name)
 		}
 		if err := add(name, data); err != nil {
-			return osm.Package{}, err
+			return bundle.Package{}, err
 		}
 	}
 	p.Files = files

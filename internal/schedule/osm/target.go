@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/pause"
 	"github.com/tko-orchestrator/tko/internal/schedule/report"
 	"github.com/tko-orchestrator/tko/internal/secret"
@@ -117,7 +117,7 @@ func (t *Target) Schedule(ctx context.Context, trigger krm.Resource, site tko.Si
 	if err != nil {
 		return report.Report{}, err
 	}
-	client, err := osm.NewClient(endpoint, osm.Options{Log: t.options.Log})
+	client, err := nbi.NewClient(endpoint, nbi.Options{Log: t.options.Log})
 	if err != nil {
 		return report.Report{}, err
 	}
@@ -153,18 +153,12 @@ func (l *reconciliation) load(ctx context.Context, site tko.SiteID, name string)
 // save saves the state, with the owners of its objects.
 func (l *reconciliation) save(ctx context.Context, state osm.State) error {
 	s := savedState{State: state, Owners: map[string][]tko.DeploymentID{}}
-	note := func(key string) {
+	for _, key := range state.Keys() {
 		if now := l.owners[key]; len(now) > 0 {
 			s.Owners[key] = now
 		} else if was := l.saved.Owners[key]; len(was) > 0 {
 			s.Owners[key] = was
 		}
-	}
-	for name := range state.Instances {
-		note("instance/" + name)
-	}
-	for key := range state.Packages {
-		note(key)
 	}
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -196,7 +190,7 @@ func (l *reconciliation) read(deployments []tko.Deployment, held []tko.Deploymen
 			continue
 		}
 		for _, i := range one.Instances {
-			l.own("instance/"+i.Name, d.ID)
+			l.own(osm.InstanceKey(i.Name), d.ID)
 		}
 		l.desired.Instances = append(l.desired.Instances, one.Instances...)
 		l.desired.Packages = append(l.desired.Packages, one.Packages...)
@@ -230,18 +224,18 @@ func (l *reconciliation) readDeployment(d tko.Deployment, packages map[string]kr
 			continue
 		}
 		switch gvk.Kind {
-		case kindInstance:
+		case osm.InstanceKind:
 			i, err := readInstance(r, d.ID, l.spec)
 			if err != nil {
 				return osm.Desired{}, err
 			}
 			one.Instances = append(one.Instances, i)
-		case kindVNF, kindNS:
+		case osm.VNFPackageKind, osm.NSPackageKind:
 			p, err := readPackage(r)
 			if err != nil {
 				return osm.Desired{}, err
 			}
-			key := string(p.Kind) + "/" + p.ID
+			key := p.Key()
 			if other, there := packages[key]; there {
 				if !reflect.DeepEqual(other["spec"], r["spec"]) {
 					return osm.Desired{}, tko.Errorf(tko.ErrInvalid, "%s: another deployment at the site has the package %q with something else in it", r.Identity(), p.ID)
@@ -324,10 +318,9 @@ func (l *reconciliation) deployment(id tko.DeploymentID, got osm.Report, unreach
 		if !slices.Contains(owners, id) {
 			continue
 		}
-		s, known := got.Packages[key]
-		name, isInstance := strings.CutPrefix(key, "instance/")
+		s, known := got.Status(key)
+		_, isInstance := osm.InstanceOf(key)
 		if isInstance {
-			s, known = got.Instances[name]
 			n++
 		}
 		line := fmt.Sprintf("%s: %s", key, s.Message)
@@ -392,13 +385,8 @@ func (l *reconciliation) removed(r *report.Report, got osm.Report, deployments [
 		remaining[d.ID] = true
 	}
 	for key, owners := range l.saved.Owners {
-		name, isInstance := strings.CutPrefix(key, "instance/")
-		_, there := got.State.Packages[key]
-		if isInstance {
-			_, there = got.State.Instances[name]
-		}
 		for _, id := range owners {
-			if there && len(l.owners[key]) == 0 {
+			if got.State.Has(key) && len(l.owners[key]) == 0 {
 				remaining[id] = true
 			} else {
 				gone[id] = true
@@ -415,12 +403,8 @@ func (l *reconciliation) removed(r *report.Report, got osm.Report, deployments [
 
 func pending(got osm.Report) []string {
 	var lines []string
-	for _, all := range []map[string]osm.Status{got.Packages, got.Instances} {
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			if s := all[name]; s.Phase != osm.PhaseReady && s.Phase != osm.PhaseKept {
-				lines = append(lines, fmt.Sprintf("%s: %s", name, s.Message))
-			}
-		}
+	for _, i := range got.Items(osm.Unfinished...) {
+		lines = append(lines, fmt.Sprintf("%s: %s", i, i.Message))
 	}
 	return lines
 }

@@ -1,4 +1,4 @@
-package osm
+package bundle
 
 import (
 	"archive/tar"
@@ -21,29 +21,37 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tko-orchestrator/tko"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 )
 
 const (
 	checksums      = "checksums.txt"
-	maxPackage     = 256 << 20 // bytes of all its files
-	maxPackageFile = 20000     // files
+	maxPackage     = nbi.MaxPackage // bytes of all its files
+	maxPackageFile = 20000          // files
 )
 
-// An Archive is a package in the form that OSM accepts. The same files make the same
-// bytes.
-type Archive struct {
-	Name string // upf_knf.tar.gz
-	Data []byte
+// A Package is a VNF or NS package.
+type Package struct {
+	Kind nbi.Kind
+	// ID is the descriptor's id. It must be the one that the descriptor has.
+	ID string
+	// Files are the files of the package, at any depth; one YAML or JSON file in
+	// the root is the descriptor. They are read when they are needed, and must not
+	// change until then.
+	Files fs.FS
+	// Source names the origin of the package in messages, such as a path.
+	Source string
 }
 
-// content is the content of a package.
-type content struct {
-	files      map[string]file
-	name       string // of the descriptor's file
-	digest     string // of the files
-	descriptor Descriptor
-	tree       map[string]any    // of the descriptor, without its envelope
-	charts     map[string]string // charts with a version, by KDU
+// Content is the content of a package.
+type Content struct {
+	Digest     string // of the files; empty if they can't be read
+	Descriptor nbi.Descriptor
+	Charts     map[string]string // charts with a version, by KDU
+
+	files map[string]file
+	name  string         // of the descriptor's file
+	tree  map[string]any // of the descriptor, without its envelope
 }
 
 type file struct {
@@ -51,69 +59,75 @@ type file struct {
 	executable bool
 }
 
-// load reads a package and checks its descriptor.
-func (p Package) load() (content, error) {
+// Load reads a package and checks its descriptor.
+func (p Package) Load() (Content, error) {
 	files, err := p.read()
 	if err != nil {
-		return content{}, err
+		return Content{}, err
 	}
-	c := content{files: files, digest: digestOf(files)}
+	c := Content{files: files, Digest: digestOf(files)}
 	if c.name, err = p.descriptorFile(files); err != nil {
-		return content{}, err
+		return Content{}, err
 	}
-	var kind Kind
-	kind, c.descriptor, c.tree, err = parseDescriptor(files[c.name].data)
+	var kind nbi.Kind
+	kind, c.Descriptor, c.tree, err = parseDescriptor(files[c.name].data)
 	switch {
 	case err != nil:
-		return content{}, p.invalid("%s: %w", c.name, err)
+		return Content{}, p.invalid("%s: %w", c.name, err)
 	case kind != p.Kind:
-		return content{}, p.invalid("%s holds a %s, and the package should be of kind %s", c.name, kind.descriptor(), p.Kind)
-	case c.descriptor.ID != p.ID:
-		return content{}, p.invalid("%s has the id %q, and the package should be %q: make them the same", c.name, c.descriptor.ID, p.ID)
+		return Content{}, p.invalid("%s holds a %s, and the package should be of kind %s", c.name, kind.Descriptor(), p.Kind)
+	case c.Descriptor.ID != p.ID:
+		return Content{}, p.invalid("%s has the id %q, and the package should be %q: make them the same", c.name, c.Descriptor.ID, p.ID)
 	}
-	for _, k := range c.descriptor.KDUs {
-		if versionOf(k.Chart) != "" && !strings.Contains(k.Chart, "://") {
-			if c.charts == nil {
-				c.charts = map[string]string{}
+	for _, k := range c.Descriptor.KDUs {
+		if VersionOf(k.Chart) != "" && !strings.Contains(k.Chart, "://") {
+			if c.Charts == nil {
+				c.Charts = map[string]string{}
 			}
-			c.charts[k.Name] = k.Chart
+			c.Charts[k.Name] = k.Chart
 		}
 	}
 	return c, nil
 }
 
-// pack makes the archive of a package. If withoutVersions is true, it removes the
+// Pack makes the archive of a package. The same content makes the same bytes. If withoutVersions is true, it removes the
 // versions of charts from the descriptor.
-func (p Package) pack(c content, withoutVersions bool) (Archive, error) {
+func (p Package) Pack(c Content, withoutVersions bool) (nbi.Archive, error) {
 	files := c.files
-	if withoutVersions && len(c.charts) > 0 {
+	if withoutVersions && len(c.Charts) > 0 {
 		strip := stripVersions
 		if path.Ext(c.name) == ".json" {
 			strip = stripJSON
 		}
-		stripped, err := strip(files[c.name].data, c.charts)
+		stripped, err := strip(files[c.name].data, c.Charts)
 		if err != nil {
-			return Archive{}, p.invalid("%s: %w", c.name, err)
+			return nbi.Archive{}, p.invalid("%s: %w", c.name, err)
 		}
 		files = maps.Clone(files)
 		files[c.name] = file{data: stripped}
 	}
-	data, err := archive(p.ID, files)
-	return Archive{Name: p.ID + ".tar.gz", Data: data}, err
+	return p.archive(files)
 }
+
+// Key returns the key of the package among those of an OSM: "vnf/ID" or "ns/ID".
+func (p Package) Key() string { return Key(p.Kind, p.ID) }
+
+// Key returns the key of a package among those of an OSM: "vnf/ID" or "ns/ID".
+func Key(k nbi.Kind, id string) string { return string(k) + "/" + id }
 
 func (p Package) invalid(format string, args ...any) error {
-	return tko.Errorf(tko.ErrInvalid, "%s: "+format, append([]any{p.where()}, args...)...)
+	return tko.Errorf(tko.ErrInvalid, "%s: "+format, append([]any{p.Where()}, args...)...)
 }
 
-func (p Package) where() string {
+// Where returns the origin of the package for messages.
+func (p Package) Where() string {
 	if p.Source != "" {
 		return p.Source
 	}
 	return fmt.Sprintf("%s package %q", p.Kind, p.ID)
 }
 
-// read reads the files except a checksums.txt in the root: pack writes a new one.
+// read reads the files except a checksums.txt in the root: Pack writes a new one.
 func (p Package) read() (map[string]file, error) {
 	files := map[string]file{}
 	total := 0
@@ -142,7 +156,7 @@ func (p Package) read() (map[string]file, error) {
 		return nil
 	})
 	if err != nil && !errors.Is(err, tko.ErrInvalid) {
-		err = fmt.Errorf("reading %s: %w", p.where(), err)
+		err = fmt.Errorf("reading %s: %w", p.Where(), err)
 	}
 	return files, err
 }
@@ -193,15 +207,15 @@ func digestOf(files map[string]file) string {
 
 // archive makes an archive: sorted, without times and owners, with checksums.txt as
 // the last file.
-func archive(id string, files map[string]file) ([]byte, error) {
+func (p Package) archive(files map[string]file) (nbi.Archive, error) {
 	var out, sums bytes.Buffer
 	zip, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
 	if err != nil {
-		return nil, err
+		return nbi.Archive{}, err
 	}
 	w := tar.NewWriter(zip)
 	add := func(name string, f file) error {
-		h := &tar.Header{Typeflag: tar.TypeReg, Name: id + "/" + name, Size: int64(len(f.data)), Mode: 0o644, Format: tar.FormatPAX, ModTime: time.Unix(0, 0)}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: p.ID + "/" + name, Size: int64(len(f.data)), Mode: 0o644, Format: tar.FormatPAX, ModTime: time.Unix(0, 0)}
 		if f.executable {
 			h.Mode = 0o755
 		}
@@ -213,18 +227,18 @@ func archive(id string, files map[string]file) ([]byte, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		sum := md5.Sum(files[name].data) //nolint:gosec // the format of checksums.txt
-		fmt.Fprintf(&sums, "%x\t%s/%s\n", sum, id, name)
+		fmt.Fprintf(&sums, "%x\t%s/%s\n", sum, p.ID, name)
 		if err := add(name, files[name]); err != nil {
-			return nil, fmt.Errorf("packing %s/%s: %w", id, name, err)
+			return nbi.Archive{}, fmt.Errorf("packing %s/%s: %w", p.ID, name, err)
 		}
 	}
 	if err := add(checksums, file{data: sums.Bytes()}); err != nil {
-		return nil, fmt.Errorf("packing %s: %w", id, err)
+		return nbi.Archive{}, fmt.Errorf("packing %s: %w", p.ID, err)
 	}
 	if err := errors.Join(w.Close(), zip.Close()); err != nil {
-		return nil, fmt.Errorf("packing %s: %w", id, err)
+		return nbi.Archive{}, fmt.Errorf("packing %s: %w", p.ID, err)
 	}
-	return out.Bytes(), nil
+	return nbi.Archive{Name: p.ID + ".tar.gz", Data: out.Bytes()}, nil
 }
 
 // stripJSON is [stripVersions] for a descriptor in JSON.
@@ -244,7 +258,7 @@ func stripTree(v any, charts map[string]string) {
 	switch t := v.(type) {
 	case map[string]any:
 		if chart, ok := t["helm-chart"].(string); ok && slices.Contains(slices.Collect(maps.Values(charts)), chart) {
-			t["helm-chart"] = unversioned(chart)
+			t["helm-chart"] = Unversioned(chart)
 		}
 		for _, inner := range t {
 			stripTree(inner, charts)
@@ -268,7 +282,7 @@ func stripVersions(data []byte, charts map[string]string) ([]byte, error) {
 		if n.Kind == yaml.MappingNode {
 			for i := 0; i+1 < len(n.Content); i += 2 {
 				if v := n.Content[i+1]; n.Content[i].Value == "helm-chart" && v.Kind == yaml.ScalarNode && slices.Contains(slices.Collect(maps.Values(charts)), v.Value) {
-					v.Value = unversioned(v.Value)
+					v.Value = Unversioned(v.Value)
 				}
 			}
 		}

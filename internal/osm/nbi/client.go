@@ -1,4 +1,4 @@
-package osm
+package nbi
 
 import (
 	"bytes"
@@ -18,6 +18,9 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/internal/printable"
 )
+
+// MaxPackage is the limit of the bytes of a package.
+const MaxPackage = 256 << 20
 
 const (
 	maxResponse = 16 << 20 // bytes of a response that isn't a list
@@ -273,9 +276,9 @@ func readResponse(body io.Reader, into any) error {
 		_, err := d.Token()
 		return err
 	case *[]byte:
-		data, err := io.ReadAll(io.LimitReader(body, maxPackage+1))
-		if err == nil && len(data) > maxPackage {
-			err = fmt.Errorf("it is longer than %d MiB", maxPackage>>20)
+		data, err := io.ReadAll(io.LimitReader(body, MaxPackage+1))
+		if err == nil && len(data) > MaxPackage {
+			err = fmt.Errorf("it is longer than %d MiB", MaxPackage>>20)
 		}
 		*into = data
 		return err

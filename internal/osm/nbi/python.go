@@ -1,8 +1,6 @@
-package osm
+package nbi
 
 import (
-	"bytes"
-	"encoding/json"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -37,19 +35,6 @@ func releaseValues(status string) (values map[string]any, known bool) {
 	default:
 		return nil, false
 	}
-}
-
-// sameValues reports whether values are equal as JSON.
-func sameValues(a, b map[string]any) bool {
-	if len(a) == 0 && len(b) == 0 {
-		return true
-	}
-	left, err := json.Marshal(a)
-	if err != nil {
-		return false
-	}
-	right, err := json.Marshal(b)
-	return err == nil && bytes.Equal(left, right)
 }
 
 func (r *pythonReader) skip(prefix string) bool {

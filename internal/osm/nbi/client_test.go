@@ -1,13 +1,11 @@
-package osm_test
+package nbi_test
 
 import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
-	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,7 +13,7 @@ import (
 	"time"
 
 	"github.com/tko-orchestrator/tko"
-	"github.com/tko-orchestrator/tko/internal/osm"
+	"github.com/tko-orchestrator/tko/internal/osm/nbi"
 	"github.com/tko-orchestrator/tko/internal/osm/osmtest"
 	"github.com/tko-orchestrator/tko/internal/secret"
 	"github.com/tko-orchestrator/tko/test/eventually"
@@ -30,30 +28,30 @@ func TestEndpointsAreCheckedAndAuthenticated(t *testing.T) {
 	for name, c := range map[string]struct {
 		why  string
 		of   *osmtest.Server
-		with func(*osm.Endpoint)
+		with func(*nbi.Endpoint)
 		text string // of the error; none if empty
 	}{
-		"the right CA":               {"the normal case", secure, func(*osm.Endpoint) {}, ""},
-		"no CA":                      {"no CA has signed it", secure, func(e *osm.Endpoint) { e.CA = nil }, "give the CA"},
-		"insecure":                   {"it was said so", secure, func(e *osm.Endpoint) { e.CA, e.Insecure = nil, true }, ""},
-		"plain":                      {"it was said so", plain, func(*osm.Endpoint) {}, ""},
-		"TLS to a plain server":      {"the password must not go out in the clear", plain, func(e *osm.Endpoint) { e.URL = "https://" + bare(plain) }, "the server speaks plain http"},
-		"no scheme, TLS":             {"on this machine it is found out", secure, func(e *osm.Endpoint) { e.URL = bare(secure) }, ""},
-		"no scheme, plain":           {"on this machine it is found out", plain, func(e *osm.Endpoint) { e.URL = bare(plain) }, ""},
-		"with /osm":                  {"people copy it so", plain, func(e *osm.Endpoint) { e.URL += "/osm/" }, ""},
-		"no such project":            {"the server says 404", plain, func(e *osm.Endpoint) { e.Project = "other" }, `project "other" not found`},
-		"a password in the URL":      {"it would be shown", plain, func(e *osm.Endpoint) { e.URL = "http://u:secret@" + bare(plain) }, "holds a user"},
-		"no host":                    {"nonsense", plain, func(e *osm.Endpoint) { e.URL = "https://" }, "write https://HOST:PORT"},
-		"no user":                    {"nonsense", plain, func(e *osm.Endpoint) { e.User = "" }, "user, password and project"},
-		"a CA that isn't one":        {"nonsense", secure, func(e *osm.Endpoint) { e.CA = []byte("hello") }, "no certificate"},
-		"a scheme that isn't HTTP's": {"nonsense", plain, func(e *osm.Endpoint) { e.URL = "ftp://" + bare(plain) }, "use https"},
+		"the right CA":               {"the normal case", secure, func(*nbi.Endpoint) {}, ""},
+		"no CA":                      {"no CA has signed it", secure, func(e *nbi.Endpoint) { e.CA = nil }, "give the CA"},
+		"insecure":                   {"it was said so", secure, func(e *nbi.Endpoint) { e.CA, e.Insecure = nil, true }, ""},
+		"plain":                      {"it was said so", plain, func(*nbi.Endpoint) {}, ""},
+		"TLS to a plain server":      {"the password must not go out in the clear", plain, func(e *nbi.Endpoint) { e.URL = "https://" + bare(plain) }, "the server speaks plain http"},
+		"no scheme, TLS":             {"on this machine it is found out", secure, func(e *nbi.Endpoint) { e.URL = bare(secure) }, ""},
+		"no scheme, plain":           {"on this machine it is found out", plain, func(e *nbi.Endpoint) { e.URL = bare(plain) }, ""},
+		"with /osm":                  {"people copy it so", plain, func(e *nbi.Endpoint) { e.URL += "/osm/" }, ""},
+		"no such project":            {"the server says 404", plain, func(e *nbi.Endpoint) { e.Project = "other" }, `project "other" not found`},
+		"a password in the URL":      {"it would be shown", plain, func(e *nbi.Endpoint) { e.URL = "http://u:secret@" + bare(plain) }, "holds a user"},
+		"no host":                    {"nonsense", plain, func(e *nbi.Endpoint) { e.URL = "https://" }, "write https://HOST:PORT"},
+		"no user":                    {"nonsense", plain, func(e *nbi.Endpoint) { e.User = "" }, "user, password and project"},
+		"a CA that isn't one":        {"nonsense", secure, func(e *nbi.Endpoint) { e.CA = []byte("hello") }, "no certificate"},
+		"a scheme that isn't HTTP's": {"nonsense", plain, func(e *nbi.Endpoint) { e.URL = "ftp://" + bare(plain) }, "use https"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := endpoint(c.of)
+			e := c.of.Endpoint()
 			e.User = "admin"
 			c.with(&e)
-			cl, err := osm.NewClient(e, osm.Options{})
+			cl, err := nbi.NewClient(e, nbi.Options{})
 			if err == nil {
 				_, err = cl.Instances(t.Context(), nil)
 			}
@@ -73,7 +71,7 @@ func TestClientsOfAnAccountShareATokenAndRenewItOnce(t *testing.T) {
 	many := func() {
 		var wg sync.WaitGroup
 		for range 20 {
-			c := client(t, s)
+			c := osmtest.Client(t, s)
 			wg.Go(func() {
 				if _, err := c.Instances(t.Context(), nil); err != nil {
 					t.Error(err)
@@ -97,7 +95,7 @@ func TestClientsOfAnAccountShareATokenAndRenewItOnce(t *testing.T) {
 func TestTokenRevokedAgainIsRenewedAgain(t *testing.T) {
 	t.Parallel()
 	s := osmtest.Start(t, osmtest.Options{})
-	c := client(t, s)
+	c := osmtest.Client(t, s)
 	for range 3 {
 		if _, err := c.Instances(t.Context(), nil); err != nil {
 			t.Error(err)
@@ -119,7 +117,7 @@ func TestRefusedLoginIsNoResponseToTheRequest(t *testing.T) {
 			t.Parallel()
 			s := osmtest.Start(t, osmtest.Options{})
 			s.Fault(func(string, string) osmtest.Fault { return c.fault })
-			_, err := client(t, s).Remove(t.Context(), "an instance")
+			_, err := osmtest.Client(t, s).Remove(t.Context(), "an instance")
 			for _, kind := range []error{tko.ErrDenied, tko.ErrUnavailable, tko.ErrNotFound, tko.ErrConflict, tko.ErrInvalid} {
 				if errors.Is(err, kind) != errors.Is(c.kind, kind) {
 					t.Errorf("the error is of kind %v: %v", kind, err)
@@ -169,9 +167,9 @@ func TestProtocolOfALoopbackServerIsDetected(t *testing.T) {
 					}()
 				}
 			}()
-			e := endpoint(s)
+			e := s.Endpoint()
 			e.URL = l.Addr().String()
-			c, err := osm.NewClient(e, osm.Options{})
+			c, err := nbi.NewClient(e, nbi.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -185,7 +183,7 @@ func TestProtocolOfALoopbackServerIsDetected(t *testing.T) {
 func TestTokenIsRenewedBeforeItExpires(t *testing.T) {
 	t.Parallel()
 	s := osmtest.Start(t, osmtest.Options{TokenLife: 3 * time.Second})
-	c := client(t, s)
+	c := osmtest.Client(t, s)
 	refused := 0
 	eventually.True(t, "the second login", func() bool {
 		if _, err := c.Instances(t.Context(), nil); err != nil {
@@ -207,7 +205,7 @@ func TestServerThatRefusesEveryTokenIsAskedTwice(t *testing.T) {
 		}
 		return osmtest.None
 	})
-	c := client(t, s)
+	c := osmtest.Client(t, s)
 	for range 3 {
 		if _, err := c.Instances(t.Context(), nil); !errors.Is(err, tko.ErrDenied) {
 			t.Errorf("error: %v", err)
@@ -225,9 +223,9 @@ func TestBadPasswordIsNotTriedUntilTheAccountIsLocked(t *testing.T) {
 	s.SetPassword("admin", "new")
 	var password atomic.Value
 	password.Store("old")
-	e := endpoint(s)
+	e := s.Endpoint()
 	e.Password = func(context.Context) (secret.Text, error) { return secret.Text(password.Load().(string)), nil }
-	c, err := osm.NewClient(e, osm.Options{})
+	c, err := nbi.NewClient(e, nbi.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,9 +242,9 @@ func TestBadPasswordIsNotTriedUntilTheAccountIsLocked(t *testing.T) {
 		t.Error(err)
 	}
 	// Who has another password gets no token that was made with the right one.
-	other := endpoint(s)
+	other := s.Endpoint()
 	other.Password = func(context.Context) (secret.Text, error) { return "wrong", nil }
-	c, err = osm.NewClient(other, osm.Options{})
+	c, err = nbi.NewClient(other, nbi.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,9 +255,9 @@ func TestBadPasswordIsNotTriedUntilTheAccountIsLocked(t *testing.T) {
 
 func TestErrorHasTheMessageOfTheServer(t *testing.T) {
 	t.Parallel()
-	c := client(t, osmtest.Start(t, osmtest.Options{}))
+	c := osmtest.Client(t, osmtest.Start(t, osmtest.Options{}))
 	_, err := c.Instance(t.Context(), "nowhere")
-	var said *osm.Error
+	var said *nbi.Error
 	if !errors.As(err, &said) || said.Status != 404 || said.Code != "NOT_FOUND" || !strings.Contains(said.Detail, "nowhere") || !errors.Is(err, tko.ErrNotFound) {
 		t.Errorf("error: %#v", err)
 	}
@@ -270,10 +268,10 @@ func TestRequestToAServerThatDoesNotRespondTimesOut(t *testing.T) {
 	s := osmtest.Start(t, osmtest.Options{})
 	hang := make(chan struct{})
 	t.Cleanup(func() { close(hang) })
-	if _, err := client(t, s).Instances(t.Context(), nil); err != nil { // now all have the token
+	if _, err := osmtest.Client(t, s).Instances(t.Context(), nil); err != nil { // now all have the token
 		t.Fatal(err)
 	}
-	c, err := osm.NewClient(endpoint(s), osm.Options{Timeout: 50 * time.Millisecond})
+	c, err := nbi.NewClient(s.Endpoint(), nbi.Options{Timeout: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,19 +283,5 @@ func TestRequestToAServerThatDoesNotRespondTimesOut(t *testing.T) {
 	cancel(errors.New("no time"))
 	if _, err := c.Instances(ctx, nil); err == nil {
 		t.Error("a context that ended was ignored")
-	}
-}
-
-func TestFiltersSelectInstances(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, osmtest.Options{})
-	d := osm.Desired{Packages: packages()}
-	for i := range 3 {
-		d.Instances = append(d.Instances, instance(fmt.Sprintf("a b&c=%d+ü", i), nil))
-	}
-	w.settle(d)
-	got, err := w.client.Instances(t.Context(), url.Values{"name": {d.Instances[0].Name + "," + d.Instances[2].Name}})
-	if err != nil || len(got) != 2 {
-		t.Errorf("%v %v", got, err)
 	}
 }

@@ -1,0 +1,4 @@
+package gitops
+
+// KindFields are the fields of the settings that each kind of definitions has.
+var KindFields = kindFields
