@@ -64,7 +64,11 @@ func (r *run) pastOf(ctx context.Context, made deploymentsMade) error {
 
 // pastPages compares first rows of pages with those of now.
 func (r *run) pastPages(now, then context.Context) error {
-	for what, sel := range map[string]tko.DeploymentSelect{rowPastFirst: {}, rowPastSites: {SiteMetadata: map[string]string{"channel": "canary"}}} {
+	for _, what := range []string{rowPastFirst, rowPastSites} {
+		var sel tko.DeploymentSelect
+		if what == rowPastSites {
+			sel.SiteMetadata = map[string]string{"channel": "canary"}
+		}
 		read := func(ctx context.Context) error { return firstOf(r.client.Deployments(ctx, sel, upTo(100))) }
 		current, err := sample(now, r.Samples, read)
 		if errors.Is(err, errNoRow) && r.Deployments < minFleetForRows {

@@ -106,9 +106,17 @@ func startClusters(programs, folder string) (stop func(), err error) {
 	}, errors.Join(failures...)
 }
 
+// An api is the part of the client that the demo with clusters uses.
+type api interface {
+	demo.Registrar
+	demo.Creator
+	demo.Lister
+	demo.RolloutReader
+}
+
 // demonstrateKubernetes places a topology, waits until the clusters run it, changes
 // one of its templates, and waits until the clusters follow.
-func demonstrateKubernetes(ctx context.Context, o options, c *client.Client, s *shell) error {
+func demonstrateKubernetes(ctx context.Context, o options, c api, s *shell) error {
 	catalog, err := demo.Load(o.catalog, map[string]string{"BIN": o.bin})
 	if err != nil {
 		return err
@@ -194,7 +202,7 @@ const neverReady = "registry.example/5g/smf:v1.6.0-never-ready"
 
 // demonstrateRollout upgrades the SMF to an image that never becomes ready: the rollout
 // stops in the canary, and is undone.
-func demonstrateRollout(ctx context.Context, c *client.Client, s *shell) error {
+func demonstrateRollout(ctx context.Context, c demo.RolloutReader, s *shell) error {
 	const images = "{.metadata.uid} {.spec.template.spec.containers[0].image} {.status.readyReplicas} ready; "
 	before, err := s.smfs(ctx, images)
 	if err != nil {
