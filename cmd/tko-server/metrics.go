@@ -107,14 +107,11 @@ func storeSampler(store *relational.Store, c *config.Access) *metrics.Sampler {
 			values = append(values, metrics.Value{Name: "tko_audit_records_total", Value: float64(st.Audited)})
 		}
 		if c.Audit && c.AuditExport != "" {
-			kind, behind := "file", st.Audited // before it has received any
-			if strings.HasPrefix(c.AuditExport, "syslog:") {
-				kind = "syslog"
-			}
+			behind := st.Audited // before it has received any
 			if n, ok := st.Behind[sinkName(c.AuditExport)]; ok {
 				behind = n
 			}
-			values = append(values, metrics.Value{Name: "tko_audit_sink_lag_records", Value: float64(behind), Labels: []string{kind}})
+			values = append(values, metrics.Value{Name: "tko_audit_sink_lag_records", Value: float64(behind), Labels: []string{sinkKind(c.AuditExport)}})
 		}
 		for _, q := range st.Queues {
 			for state, n := range map[string]int{"ready": q.Ready, "running": q.Running, "retrying": q.Retrying, "waiting": q.Waiting} {
@@ -258,9 +255,7 @@ func (s *server) serveMetrics(ctx context.Context, l net.Listener) error {
 	server := &http.Server{
 		Handler: webapi.WithHosts(s.security.identified(mux, s.log), s.allowedHosts(s.config.ListenMetrics)), ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, ConnContext: withConn,
 	}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	return s.security.serveHTTP(server, l)
+	return s.security.serveHTTP(ctx, server, l)
 }
 
 // minFree is the free space of a database's disk, in bytes, below which it counts as
@@ -269,8 +264,8 @@ const minFree = 1 << 20
 
 // disks returns why changes fail, or "", and what will soon make them fail.
 func (s *server) disks(ctx context.Context) (problem string, warnings []string) {
-	if store := s.database; store != nil {
-		if full, since := store.DiskFull(ctx); full {
+	if s.store != nil {
+		if full, since := s.store.DiskFull(ctx); full {
 			problem = fmt.Sprintf("the disk of the database is full since %s, changes fail: free space on it, the server then continues by itself", since.UTC().Format(time.RFC3339))
 		}
 	}

@@ -99,6 +99,7 @@ func TestRefusalsNameARemedyThatWorks(t *testing.T) {
 		"a role without Vault":            {"where is it?", args{"--vault-role=tko"}, args{"--vault-role", "--vault-address"}, args{vault, "--vault-role=tko", path}},
 		"a key in Vault without Vault":    {"where is it?", args{"--encryption-key=vault:transit/tko"}, args{"--encryption-key", "give --vault-address"}, args{"--encryption-key=vault:transit/tko", vault, token}},
 		"an address without a scheme":     {"TLS or none?", args{"--vault-address=vault.example.com:8200", token, path}, args{"--vault-address", "https://vault.example.com:8200"}, args{vault, token, path}},
+		"an address without a host":       {"where is it?", args{"--vault-address=https://", token, path}, args{"--vault-address", "https://vault.example.com:8200"}, args{vault, token, path}},
 		"Vault over another scheme":       {"Vault speaks HTTP", args{"--vault-address=grpc://vault", token, path}, args{"--vault-address", "https://"}, args{"--vault-address=http://vault", token, path}},
 		"Vault without paths":             {"packages could read all of it, or nothing", args{vault, token}, args{"--vault-address needs --vault-path"}, args{vault, token, path}},
 		"Vault without a login":           {"it would refuse everything", args{vault, path}, args{"--vault-token-file or --vault-role"}, args{vault, path, "--vault-role=tko"}},
@@ -132,6 +133,7 @@ func TestRefusalsNameARemedyThatWorks(t *testing.T) {
 
 		// Numbers, at their limits
 		"part of traces":         {"more than all", args{"--traces-sample=1.1"}, args{"--traces-sample", "0 (none) to 1 (all)"}, args{"--traces-sample=1"}},
+		"less than no traces":    {"0 is none", args{"--traces-sample=-0.1"}, args{"--traces-sample", "0 (none) to 1 (all)"}, args{"--traces-sample=0.1"}},
 		"no part of traces":      {"NaN compares with nothing", args{"--traces-sample=NaN"}, args{"--traces-sample", "0 (none) to 1 (all)"}, args{"--traces-sample=0"}},
 		"receiver of traces":     {"of a protocol that exists", args{"--traces-endpoint=ftp://a"}, args{"--traces-endpoint", "grpc"}, args{"--traces-endpoint=grpc://a:4317"}},
 		"space of disks":         {"more than all", args{"--disk-low=100.5"}, args{"--disk-low", "0 to 100"}, args{"--disk-low=100"}},
