@@ -102,7 +102,7 @@ func (w *concurrentWriter) list(ctx context.Context) (m measurement, failed erro
 	writerContext, stopWriting := context.WithCancel(ctx)
 	defer writing.Wait()
 	defer stopWriting()
-	deleted := 0
+	seen := map[tko.DeploymentID]bool{} // of those that are deleted meanwhile
 	began := time.Now()
 	for d, err := range w.client.Deployments(ctx, tko.DeploymentSelect{}, tko.ListOptions{}) {
 		if err != nil {
@@ -111,10 +111,10 @@ func (w *concurrentWriter) list(ctx context.Context) (m measurement, failed erro
 		if m.n == 0 {
 			writing.Go(func() { w.write(writerContext) })
 		}
-		switch d.Parent {
-		case w.doomedParent:
-			deleted++
-		case w.parent:
+		if d.Parent == w.doomedParent {
+			seen[d.ID] = true
+		}
+		if d.Parent == w.parent {
 			failed = fmt.Errorf("the list has the deployment %s, which was created after the list began", d.ID)
 		}
 		m.n++
@@ -125,8 +125,8 @@ func (w *concurrentWriter) list(ctx context.Context) (m measurement, failed erro
 	if failed == nil {
 		failed = w.failed
 	}
-	if failed == nil && deleted != len(w.doomed) {
-		failed = fmt.Errorf("the list has %d of %d deployments that were deleted after the list began", deleted, len(w.doomed))
+	if failed == nil && len(seen) != len(w.doomed) {
+		failed = fmt.Errorf("the list has %d of %d deployments that were deleted after the list began", len(seen), len(w.doomed))
 	}
 	return m, failed
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/tko-orchestrator/tko"
 	"github.com/tko-orchestrator/tko/cmd/internal/wiring"
 	"github.com/tko-orchestrator/tko/internal/config"
-	"github.com/tko-orchestrator/tko/internal/grpcapi"
 	"github.com/tko-orchestrator/tko/internal/metrics"
 	"github.com/tko-orchestrator/tko/internal/schedule/trigger"
 	"github.com/tko-orchestrator/tko/internal/store/relational"
@@ -234,16 +233,6 @@ func expiryOf(path string) time.Time {
 		return time.Time{}
 	}
 	return cert.NotAfter
-}
-
-// grpcMetrics returns the observer of the gRPC API.
-func (s *server) grpcMetrics() grpcapi.Observer {
-	return s.metrics.API("grpc", grpcapi.LimitNames()...)
-}
-
-// observeWeb counts the requests of the HTTP API.
-func (s *server) observeWeb(handler http.Handler) http.Handler {
-	return webapi.WithObserver(handler, s.metrics.API("http").Requested)
 }
 
 // serveMetrics serves /metrics until the context ends.

@@ -622,7 +622,7 @@ func (s *server) data(ctx, apis context.Context, serving *errgroup.Group, runner
 	s.security.refused, s.security.rate = s.service.RecordRefusal, s.config.RequestsPerClient
 	api := grpcapi.NewServer(s.service, grpcapi.Options{
 		Refused:  s.service.RecordRefusal,
-		Observer: s.grpcMetrics(), Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
+		Observer: s.metrics.API("grpc", grpcapi.LimitNames()...), Callers: s.security.callers, Secure: s.security.grpc(), Impersonate: s.service.MayImpersonate,
 		DefaultFormat: krm.Format(s.config.PackageFormat), MaxMessage: s.config.MaxMessage, Stopping: apis.Done(), SlowWatch: s.config.SlowWatch, Log: s.log.With("component", logging.API), Tracer: s.tracer,
 		Limits: grpcapi.Limits{
 			Connection: wiring.LimitOr(s.config.StreamsPerConnection), Client: wiring.LimitOr(s.config.StreamsPerClient), Total: wiring.LimitOr(s.config.Streams),

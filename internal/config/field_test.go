@@ -138,8 +138,8 @@ func leaves(path string, of reflect.Type) (paths []string) {
 	if of.Kind() != reflect.Struct {
 		return []string{path[1:]}
 	}
-	for i := range of.NumField() {
-		if f := of.Field(i); f.IsExported() {
+	for f := range of.Fields() {
+		if f.IsExported() {
 			paths = append(paths, leaves(path+"."+f.Name, f.Type)...)
 		}
 	}
